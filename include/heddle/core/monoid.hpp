@@ -1,0 +1,89 @@
+// heddle/core/monoid.hpp: associative operators with their identities, used by reductions and partial layouts.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <concepts>
+#include <limits>
+#include <type_traits>
+
+namespace heddle::inline v0 {
+
+/// An associative operator on `T` with an identity: `op(a, op(b, c)) == op(op(a, b), c)` and
+/// `op(Op::template identity<T>(), a) == a`. Commutativity is a separate trait (`is_commutative`);
+/// heddle keeps rank order where an operator does not declare it.
+template <class Op, class T>
+concept monoid = std::copy_constructible<Op> && requires(const Op op, const T& a, const T& b) {
+  { op(a, b) } -> std::convertible_to<T>;
+  { Op::template identity<T>() } -> std::convertible_to<T>;
+};
+
+/// True for operators that declare `static constexpr bool commutative = true`.
+template <class Op>
+inline constexpr bool is_commutative = [] {
+  if constexpr (requires { Op::commutative; })
+    return static_cast<bool>(Op::commutative);
+  else
+    return false;
+}();
+
+/// Sum. Identity: zero.
+struct plus {
+  static constexpr bool commutative = true;
+  template <class T>
+  HEDDLE_HD static constexpr T identity() {
+    return T(0);
+  }
+  template <class T>
+  HEDDLE_HD constexpr T operator()(const T& a, const T& b) const {
+    return static_cast<T>(a + b);
+  }
+};
+
+/// Product. Identity: one.
+struct multiplies {
+  static constexpr bool commutative = true;
+  template <class T>
+  HEDDLE_HD static constexpr T identity() {
+    return T(1);
+  }
+  template <class T>
+  HEDDLE_HD constexpr T operator()(const T& a, const T& b) const {
+    return static_cast<T>(a * b);
+  }
+};
+
+/// Maximum. Identity: minus infinity, or the lowest value of types without one. A NaN on either side is kept,
+/// so that a reduction never hides one.
+struct maximum {
+  static constexpr bool commutative = true;
+  template <class T>
+  static constexpr T identity() {
+    if constexpr (std::numeric_limits<T>::has_infinity)
+      return -std::numeric_limits<T>::infinity();
+    else
+      return std::numeric_limits<T>::lowest();
+  }
+  template <class T>
+  HEDDLE_HD constexpr T operator()(const T& a, const T& b) const {
+    return a != a ? a : (b != b || a < b ? b : a);
+  }
+};
+
+/// Minimum. Identity: infinity, or the largest value of types without one. A NaN on either side is kept.
+struct minimum {
+  static constexpr bool commutative = true;
+  template <class T>
+  static constexpr T identity() {
+    if constexpr (std::numeric_limits<T>::has_infinity)
+      return std::numeric_limits<T>::infinity();
+    else
+      return (std::numeric_limits<T>::max)();
+  }
+  template <class T>
+  HEDDLE_HD constexpr T operator()(const T& a, const T& b) const {
+    return a != a ? a : (b != b || b < a ? b : a);
+  }
+};
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,61 @@
+// heddle/core/random.hpp: counter-based random numbers: a pure function of (seed, stream, index).
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+namespace heddle::inline v0 {
+
+/// Philox 4x32 with ten rounds: 128 random bits from a 128-bit counter and a 64-bit key.
+/// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3.
+constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                                  std::array<std::uint32_t, 2> key) noexcept {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t b = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
+               static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+/// Random numbers addressed by index: the value at index i does not depend on which rank asks, nor in which order, so
+/// that any mesh draws the same numbers. `stream` separates uses of one seed (one stream per tensor, say).
+class counter_random {
+ public:
+  constexpr counter_random(std::uint64_t seed, std::uint64_t stream) noexcept : seed_(seed), stream_(stream) {}
+
+  /// 128 uniform bits for this index.
+  constexpr std::array<std::uint32_t, 4> bits(std::uint64_t index) const noexcept {
+    return philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                       static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)},
+                      {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
+  }
+  /// 64 uniform bits for this index.
+  constexpr std::uint64_t integer(std::uint64_t index) const noexcept {
+    const auto b = bits(index);
+    return (std::uint64_t{b[1]} << 32) | b[0];
+  }
+  /// Uniform in [0, 1), 53 bits.
+  constexpr double uniform(std::uint64_t index) const noexcept {
+    return static_cast<double>(integer(index) >> 11) * 0x1.0p-53;
+  }
+  /// Standard normal, by the Box-Muller transform of this index's own bits.
+  double normal(std::uint64_t index) const {
+    const auto b = bits(index);
+    const double u = (static_cast<double>(((std::uint64_t{b[1]} << 32) | b[0]) >> 11) + 1.0) * 0x1.0p-53;  // (0, 1]
+    const double v = static_cast<double>(((std::uint64_t{b[3]} << 32) | b[2]) >> 11) * 0x1.0p-53;
+    return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586476925 * v);
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t stream_;
+};
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,57 @@
+// heddle/core/type_list.hpp: lists of types and the few questions heddle asks of them.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <array>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0 {
+
+/// A list of types; an empty object.
+template <class... Ts>
+struct type_list {
+  static constexpr std::size_t size = sizeof...(Ts);
+};
+
+/// How often `T` occurs among `Ts`.
+template <class T, class... Ts>
+inline constexpr std::size_t count_of = (std::size_t{0} + ... + (std::is_same_v<T, Ts> ? 1u : 0u));
+
+/// Whether `T` is one of `Ts`.
+template <class T, class... Ts>
+inline constexpr bool contains = (std::is_same_v<T, Ts> || ...);
+
+/// Position of the first `T` among `Ts`; `sizeof...(Ts)` if there is none.
+template <class T, class... Ts>
+inline constexpr std::size_t index_of = [] {
+  constexpr std::array<bool, sizeof...(Ts) + 1> same{std::is_same_v<T, Ts>..., true};
+  std::size_t i = 0;
+  while (!same[i]) ++i;
+  return i;
+}();
+
+/// Whether no type occurs twice among `Ts`.
+template <class... Ts>
+inline constexpr bool all_distinct = ((count_of<Ts, Ts...> == 1) && ...);
+
+namespace detail {
+template <std::size_t I, class T>
+struct indexed {
+  using type = T;
+};
+template <class Indices, class... Ts>
+struct indexer;
+template <std::size_t... I, class... Ts>
+struct indexer<std::integer_sequence<std::size_t, I...>, Ts...> : indexed<I, Ts>... {};
+template <std::size_t I, class T>
+indexed<I, T> pick(const indexed<I, T>&);
+}  // namespace detail
+
+/// The `I`-th of `Ts`.
+template <std::size_t I, class... Ts>
+using type_at = typename decltype(detail::pick<I>(detail::indexer<std::make_index_sequence<sizeof...(Ts)>, Ts...>{}))::type;
+
+}  // namespace heddle::inline v0
