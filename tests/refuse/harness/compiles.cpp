@@ -1,0 +1,2 @@
+// refuse: nothing is wrong here
+int main() {}

@@ -1,0 +1,3 @@
+// refuse: heddle: one mistake
+static_assert(sizeof(char) == 2, "heddle: one mistake");
+static_assert(sizeof(char) == 3, "heddle: and a consequence");
