@@ -1,0 +1,124 @@
+// heddle/observe/recorder.hpp: an observer that keeps what every rank did, without locks.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/observer.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace heddle::inline v0::observe {
+
+/// The observer that is off: hooks compile to nothing.
+using null = null_observer;
+
+/// What a recorder keeps.
+struct recorder_options {
+  std::int64_t events_per_rank = 1 << 18;                 ///< further events of a rank are dropped, and counted
+  int first_step = std::numeric_limits<int>::min();       ///< events of earlier steps are passed over
+  int last_step = std::numeric_limits<int>::max();        ///< events of later steps are passed over
+};
+
+/// Orders events for reading: by begin, an enclosing event before what it encloses, then by rank.
+inline bool earlier(const event& a, const event& b) noexcept {
+  if (a.begin_ns != b.begin_ns) return a.begin_ns < b.begin_ns;
+  if (a.end_ns != b.end_ns) return a.end_ns > b.end_ns;
+  return a.rank < b.rank;
+}
+
+/// Keeps events per rank, in the order they ended, until the capacity is reached; drops the rest and counts them.
+/// `record` may be called by all ranks at once, by one thread per rank: each writes to its own storage and takes no
+/// lock. Everything else is for after the ranks have finished (joined, or past a barrier).
+/// Units: nanoseconds of the steady clock, as in `event`. Errors: `config_error` for a rank count or capacity that is
+/// not positive.
+class recorder {
+ public:
+  static constexpr bool enabled = true;
+
+  explicit recorder(int ranks, recorder_options options = {}) : options_(options) {
+    if (ranks <= 0)
+      throw config_error("heddle: observe::recorder needs at least one rank, got " + std::to_string(ranks));
+    if (options.events_per_rank <= 0)
+      throw config_error("heddle: observe::recorder needs room for at least one event per rank, got " +
+                         std::to_string(options.events_per_rank));
+    lanes_ = std::vector<lane>(static_cast<std::size_t>(ranks));
+  }
+
+  /// Keeps one event of rank `e.rank`. An event of a rank that does not exist counts as dropped. Never throws.
+  void record(const event& e) noexcept {
+    if (e.rank < 0 || e.rank >= ranks()) {
+      strays_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    if (e.step < options_.first_step || e.step > options_.last_step) return;
+    lane& mine = lanes_[static_cast<std::size_t>(e.rank)];
+    if (static_cast<std::int64_t>(mine.events.size()) >= options_.events_per_rank) {
+      ++mine.dropped;
+      return;
+    }
+    try {
+      mine.events.push_back(e);
+    } catch (const std::bad_alloc&) {
+      ++mine.dropped;
+    }
+  }
+
+  int ranks() const noexcept { return static_cast<int>(lanes_.size()); }
+
+  /// What one rank recorded, in the order it ended. Errors: `config_error` for a rank that does not exist.
+  std::span<const event> events(int rank) const {
+    if (rank < 0 || rank >= ranks())
+      throw config_error("heddle: observe::recorder has ranks 0 to " + std::to_string(ranks() - 1) + ", not " +
+                         std::to_string(rank));
+    return lanes_[static_cast<std::size_t>(rank)].events;
+  }
+
+  /// What all ranks recorded, merged by time (see `earlier`).
+  std::vector<event> events() const {
+    std::vector<event> all;
+    std::size_t n = 0;
+    for (const lane& l : lanes_) n += l.events.size();
+    all.reserve(n);
+    for (const lane& l : lanes_) all.insert(all.end(), l.events.begin(), l.events.end());
+    std::sort(all.begin(), all.end(), earlier);
+    return all;
+  }
+
+  /// Events that were not kept: over capacity, or of a rank that does not exist.
+  std::int64_t dropped() const noexcept {
+    std::int64_t n = strays_.load(std::memory_order_relaxed);
+    for (const lane& l : lanes_) n += l.dropped;
+    return n;
+  }
+
+  /// Forgets everything recorded, and the count of what was dropped.
+  void clear() noexcept {
+    for (lane& l : lanes_) {
+      l.events.clear();
+      l.dropped = 0;
+    }
+    strays_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  // Two cache lines, because processors fetch them in pairs.
+  struct alignas(128) lane {
+    std::vector<event> events;
+    std::int64_t dropped = 0;
+  };
+
+  recorder_options options_;
+  std::vector<lane> lanes_;
+  std::atomic<std::int64_t> strays_{0};
+};
+
+static_assert(observer<recorder>);
+
+}  // namespace heddle::inline v0::observe
