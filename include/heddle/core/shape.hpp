@@ -100,9 +100,9 @@ namespace detail {
 template <class>
 inline constexpr std::int64_t dynamic_for = dynamic;
 template <class Sequence>
-struct dynamic_shape;
+struct all_dynamic;
 template <std::size_t... I>
-struct dynamic_shape<std::integer_sequence<std::size_t, I...>> {
+struct all_dynamic<std::integer_sequence<std::size_t, I...>> {
   using type = shape<(static_cast<void>(I), std::int64_t{dynamic})...>;
 };
 }  // namespace detail
@@ -112,7 +112,7 @@ shape(N...) -> shape<detail::dynamic_for<N>...>;
 
 /// A shape of `Rank` dimensions, all known at run time.
 template <std::size_t Rank>
-using dynamic_shape = typename detail::dynamic_shape<std::make_index_sequence<Rank>>::type;
+using dynamic_shape = typename detail::all_dynamic<std::make_index_sequence<Rank>>::type;
 
 /// The shape with these extents. Errors: `layout_error` if one is negative.
 template <std::size_t Rank>

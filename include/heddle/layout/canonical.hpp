@@ -1,0 +1,241 @@
+// heddle/layout/canonical.hpp: reads placements as they are spelled and brings them to one canonical form.
+#pragma once
+
+#include <heddle/layout/placement.hpp>
+#include <heddle/mesh/mesh.hpp>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0 {
+
+template <class Mesh, class... Placements>
+class basic_layout;
+
+namespace detail {
+
+enum class layout_problem : unsigned char {
+  none,
+  not_a_placement,
+  negative_dim,
+  no_axis,
+  dim_twice,
+  unknown_axis,
+  axis_twice
+};
+
+// A spelled layout as a value, or the first mistake in it: which placement, and which of its axes.
+template <std::size_t Axes>
+struct spelled_layout {
+  axis_table<Axes> table{};
+  bool named[Axes == 0 ? 1 : Axes]{};
+  layout_problem problem = layout_problem::none;
+  std::size_t placement = 0;
+  std::size_t axis = 0;
+
+  constexpr void refuse(layout_problem p, std::size_t at_placement, std::size_t at_axis = 0) {
+    if (problem != layout_problem::none) return;
+    problem = p;
+    placement = at_placement;
+    axis = at_axis;
+  }
+
+  // `positions` are places in the mesh, `Axes` for an axis the mesh lacks.
+  template <std::size_t Count>
+  constexpr void name(const std::size_t (&positions)[Count], std::size_t count, axis_use use, std::size_t at,
+                      bool skip_unknown) {
+    int level = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t a = positions[i];
+      if (a >= Axes) {
+        if (!skip_unknown) refuse(layout_problem::unknown_axis, at, i);
+        continue;
+      }
+      if (named[a]) {
+        refuse(layout_problem::axis_twice, at, i);
+        continue;
+      }
+      named[a] = true;
+      table.use[a] = use;
+      if (use.role == axis_role::sharded) table.use[a].level = level++;
+    }
+  }
+};
+
+template <class Mesh, class Ops, class List>
+struct placement_reader;
+template <class... Tags, class Ops, class... Axes>
+struct placement_reader<type_list<Tags...>, Ops, type_list<Axes...>> {
+  template <class P>
+  static constexpr void read(spelled_layout<sizeof...(Tags)>& s, std::size_t at, bool skip_unknown) {
+    constexpr std::size_t positions[sizeof...(Axes) + 1]{index_of<Axes, Tags...>..., 0};
+    axis_use use;
+    if constexpr (is_shard<P>) {
+      use.role = axis_role::sharded;
+      use.dim = P::dim;
+      if (P::dim < 0) s.refuse(layout_problem::negative_dim, at);
+    }
+    if constexpr (is_partial<P>) {
+      use.role = axis_role::partial;
+      use.op = static_cast<int>(list_index<typename P::op, Ops>);
+    }
+    if (!is_replicate<P> && sizeof...(Axes) == 0 && !skip_unknown) s.refuse(layout_problem::no_axis, at);
+    if constexpr (is_shard<P>)
+      for (const axis_use& other : s.table.use)
+        if (other.role == axis_role::sharded && other.dim == P::dim) s.refuse(layout_problem::dim_twice, at);
+    s.name(positions, sizeof...(Axes), use, at, skip_unknown);
+  }
+};
+
+template <class Mesh, class Ops, class... Ps>
+constexpr auto read_placements(bool skip_unknown) {
+  spelled_layout<Mesh::rank> s;
+  [[maybe_unused]] std::size_t at = 0;
+  [[maybe_unused]] const auto one = [&]<class P>(std::type_identity<P>) {
+    if constexpr (is_placement<P>)
+      placement_reader<typename Mesh::tags, Ops, typename P::axes>::template read<P>(s, at, skip_unknown);
+    else
+      s.refuse(layout_problem::not_a_placement, at);
+    ++at;
+  };
+  (one(std::type_identity<Ps>{}), ...);
+  return s;
+}
+
+// The canonical order of placements: split dimensions ascending, then one `partial` per operator, by first axis.
+template <std::size_t Axes>
+struct placement_group {
+  axis_use use{};
+  std::size_t count = 0;
+  std::size_t axes[Axes == 0 ? 1 : Axes]{};
+};
+template <std::size_t Axes>
+struct placement_groups {
+  std::size_t count = 0;
+  placement_group<Axes> group[Axes == 0 ? 1 : Axes]{};
+};
+
+template <std::size_t Axes>
+constexpr placement_groups<Axes> canonical_groups(const axis_table<Axes>& table) {
+  placement_groups<Axes> out;
+  int dims = 0;
+  for (std::size_t a = 0; a < Axes; ++a)
+    if (table.use[a].dim >= dims) dims = table.use[a].dim + 1;
+  for (std::size_t taken = 0; taken < Axes;) {  // the smallest dimension not yet emitted
+    int best = dims;
+    for (std::size_t a = 0; a < Axes; ++a) {
+      const axis_use& u = table.use[a];
+      const int after = out.count == 0 ? -1 : out.group[out.count - 1].use.dim;
+      if (u.role == axis_role::sharded && u.dim > after && u.dim < best) best = u.dim;
+    }
+    if (best == dims) break;
+    auto& g = out.group[out.count++];
+    for (int level = 0;; ++level) {
+      bool found = false;
+      for (std::size_t a = 0; a < Axes; ++a) {
+        const axis_use& u = table.use[a];
+        if (u.role != axis_role::sharded || u.dim != best || u.level != level) continue;
+        if (level == 0) g.use = u;
+        g.axes[g.count++] = a;
+        found = true;
+        ++taken;
+      }
+      if (!found) break;
+    }
+  }
+  for (std::size_t a = 0; a < Axes; ++a) {
+    const axis_use& u = table.use[a];
+    if (u.role != axis_role::partial) continue;
+    std::size_t g = 0;
+    while (g < out.count && !(out.group[g].use.role == axis_role::partial && out.group[g].use.op == u.op)) ++g;
+    if (g == out.count) out.group[out.count++].use = u;
+    out.group[g].axes[out.group[g].count++] = a;
+  }
+  return out;
+}
+
+// `Holder` has `mesh_type`, `ops` and a static `table`; `type` is the canonical layout for them.
+template <class Holder, std::size_t G, std::size_t... I>
+constexpr auto placement_for(std::index_sequence<I...>) {
+  constexpr auto g = Holder::groups.group[G];
+  using tags = typename Holder::mesh_type::tags;
+  if constexpr (g.use.role == axis_role::sharded)
+    return std::type_identity<shard<g.use.dim, typename list_at<g.axes[I], tags>::type...>>{};
+  else
+    return std::type_identity<partial<typename list_at<static_cast<std::size_t>(g.use.op), typename Holder::ops>::type,
+                                      typename list_at<g.axes[I], tags>::type...>>{};
+}
+template <class Holder, std::size_t... G>
+constexpr auto layout_for(std::index_sequence<G...>) {
+  return std::type_identity<basic_layout<
+      typename Holder::mesh_type,
+      typename decltype(placement_for<Holder, G>(std::make_index_sequence<Holder::groups.group[G].count>{}))::type...>>{};
+}
+template <class Holder>
+using layout_from = typename decltype(layout_for<Holder>(std::make_index_sequence<Holder::groups.count>{}))::type;
+
+// These carry the names of what is wrong into the compiler's message; the text of the assertion says what to change.
+template <bool Ok, class... Names>
+struct layout_names_each_axis_once : std::bool_constant<Ok> {};
+template <bool Ok, class... Names>
+struct mesh_has_axis : std::bool_constant<Ok> {};
+template <bool Ok, class... Names>
+struct layout_placement_is_valid : std::bool_constant<Ok> {};
+
+struct no_name {};
+template <bool Found, std::size_t I, class... Ts>
+constexpr auto name_at() {
+  if constexpr (Found)
+    return std::type_identity<type_at<I, Ts...>>{};
+  else
+    return std::type_identity<no_name>{};
+}
+template <class P>
+struct axes_in {
+  using type = type_list<>;
+};
+template <placement P>
+struct axes_in<P> {
+  using type = typename P::axes;
+};
+template <bool Found, std::size_t I, class... Ts>
+constexpr auto axis_at(type_list<Ts...>) {
+  return name_at<Found, I, Ts...>();
+}
+
+template <bool SkipUnknown, class Mesh, class... Ps>
+struct canonical_layout {
+  static_assert(mesh_like<Mesh>, "heddle: layout<Mesh, ...>: the first argument must be a mesh<...> type");
+  using mesh_type = Mesh;
+  using ops = joined<typename op_of_placement<Ps>::type...>;
+  static constexpr auto spelled = read_placements<Mesh, ops, Ps...>(SkipUnknown);
+  static constexpr layout_problem problem = spelled.problem;
+
+  using culprit = typename decltype(name_at<problem != layout_problem::none, spelled.placement, Ps...>())::type;
+  using culprit_axis = typename decltype(axis_at<problem == layout_problem::axis_twice || problem == layout_problem::unknown_axis,
+                                                 spelled.axis>(typename axes_in<culprit>::type{}))::type;
+
+  static_assert(layout_placement_is_valid<problem != layout_problem::not_a_placement, culprit>::value,
+                "heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, partial<op, axes...> or "
+                "replicate<axes...>");
+  static_assert(layout_placement_is_valid<problem != layout_problem::negative_dim, culprit>::value,
+                "heddle: shard<dim, axes...>: the dimension must not be negative; dimensions count from 0, the major one");
+  static_assert(layout_placement_is_valid<problem != layout_problem::no_axis, culprit>::value,
+                "heddle: a shard or partial placement names no mesh axis; name at least one, or leave the placement out");
+  static_assert(layout_placement_is_valid<problem != layout_problem::dim_twice, culprit>::value,
+                "heddle: a layout splits one dimension in two shard<> placements; write one shard<dim, major, minor>, because "
+                "the order of the axes matters");
+  static_assert(mesh_has_axis<problem != layout_problem::unknown_axis, Mesh, culprit_axis>::value,
+                "heddle: a layout names an axis that its mesh does not have; name one of the mesh's axes, or add the axis to "
+                "the mesh");
+  static_assert(layout_names_each_axis_once<problem != layout_problem::axis_twice, culprit_axis>::value,
+                "heddle: a layout uses one mesh axis twice; an axis can do one thing to a tensor, so remove one of its uses");
+
+  static constexpr axis_table<Mesh::rank> table = problem == layout_problem::none ? spelled.table : axis_table<Mesh::rank>{};
+  static constexpr auto groups = canonical_groups(table);
+  using type = layout_from<canonical_layout>;
+};
+
+}  // namespace detail
+}  // namespace heddle::inline v0

@@ -1,0 +1,294 @@
+// heddle/layout/layout.hpp: where each element of a tensor lives on a mesh.
+#pragma once
+
+#include <heddle/core/shape.hpp>
+#include <heddle/layout/box.hpp>
+#include <heddle/layout/canonical.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+namespace heddle::inline v0 {
+namespace detail {
+
+struct layout_tag {};
+
+template <int Dim, std::size_t Rank>
+struct tensor_has_dimension : std::bool_constant<(Dim < static_cast<int>(Rank))> {};
+
+// What a layout says, whatever the mesh's extents are.
+template <class Mesh, class... Ps>
+struct layout_facts : layout_tag {
+  using mesh_type = Mesh;
+  using placements = type_list<Ps...>;
+  /// The operators of its partial axes.
+  using ops = joined<typename op_of_placement<Ps>::type...>;
+  static constexpr axis_table<Mesh::rank> table = read_placements<Mesh, ops, Ps...>(false).table;
+  static constexpr auto cuts = cuts_of(table);
+
+  /// The least number of dimensions a tensor needs for this layout: one more than the highest one it splits.
+  static constexpr int min_tensor_rank = cuts.count == 0 ? 0 : cuts.cuts[cuts.count - 1].dim + 1;
+  /// Whether some axis holds partial values.
+  static constexpr bool has_partial = (false || ... || is_partial<Ps>);
+
+ private:
+  template <class Axis>
+  static constexpr axis_use use_of = [] {
+    if constexpr (Mesh::template has<Axis>)
+      return table.use[Mesh::template position<Axis>];
+    else
+      return axis_use{};
+  }();
+
+ public:
+  /// Whether the axis splits a dimension. An axis the mesh does not have splits nothing.
+  template <class Axis>
+  static constexpr bool is_sharded_on = use_of<Axis>.role == axis_role::sharded;
+  /// Whether the ranks along the axis hold contributions that are still to be combined.
+  template <class Axis>
+  static constexpr bool is_partial_on = use_of<Axis>.role == axis_role::partial;
+  /// Whether the ranks along the axis hold the same values.
+  template <class Axis>
+  static constexpr bool is_replicated_on = use_of<Axis>.role == axis_role::replicated;
+  /// The dimension the axis splits, or -1.
+  template <class Axis>
+  static constexpr int dim_of = use_of<Axis>.dim;
+  /// The operator that combines the contributions along the axis, which must be partial.
+  template <class Axis>
+    requires is_partial_on<Axis>
+  using op_of = typename list_at<static_cast<std::size_t>(use_of<Axis>.op), ops>::type;
+
+ protected:
+  template <std::int64_t... E>
+  static constexpr bool fits() {
+    static_assert(tensor_has_dimension<min_tensor_rank - 1, sizeof...(E)>::value,
+                  "heddle: a layout splits a dimension that the tensor does not have; dimensions count from 0, so lower the "
+                  "number in shard<dim, ...> or give the tensor more dimensions");
+    return min_tensor_rank <= static_cast<int>(sizeof...(E));
+  }
+  template <std::int64_t... E>
+  static constexpr tensor_box<sizeof...(E)> box(const std::array<int, Mesh::rank>& mesh, const shape<E...>& s, int rank) {
+    check_rank(mesh, rank);
+    if constexpr (fits<E...>())
+      return local_box(cuts, mesh, s.extents(), rank);
+    else
+      return {};
+  }
+  template <std::int64_t... E>
+  static constexpr int owner_in(const std::array<int, Mesh::rank>& mesh, const shape<E...>& s,
+                                const std::array<std::int64_t, sizeof...(E)>& index) {
+    check_index(s.extents(), index, "a tensor");
+    if constexpr (fits<E...>())
+      return owner_of(cuts, mesh, s.extents(), index);
+    else
+      return 0;
+  }
+  template <std::int64_t... E>
+  static constexpr std::array<std::int64_t, sizeof...(E)> into_local(const tensor_box<sizeof...(E)>& b, const shape<E...>& s,
+                                                                     int rank, std::array<std::int64_t, sizeof...(E)> index) {
+    check_index(s.extents(), index, "a tensor");
+    if (!inside(b, index))
+      throw layout_error("heddle: rank " + std::to_string(rank) + " does not hold element " + index_text(index) +
+                         "; it holds " + index_text(b.extent) + " elements from " + index_text(b.offset));
+    for (std::size_t d = 0; d < sizeof...(E); ++d) index[d] -= b.offset[d];
+    return index;
+  }
+  template <std::size_t Rank>
+  static constexpr std::array<std::int64_t, Rank> into_global(const tensor_box<Rank>& b, std::array<std::int64_t, Rank> index) {
+    check_index(b.extent, index, "a shard");
+    for (std::size_t d = 0; d < Rank; ++d) index[d] += b.offset[d];
+    return index;
+  }
+};
+
+// Static mesh: an empty object, every function static.
+template <class Mesh, class... Ps>
+class static_layout : public layout_facts<Mesh, Ps...> {
+  using facts = layout_facts<Mesh, Ps...>;
+
+ public:
+  static constexpr Mesh mesh() noexcept { return {}; }
+
+  template <std::int64_t... E>
+  static constexpr dynamic_shape<sizeof...(E)> local_shape(const shape<E...>& s, int rank) {
+    return make_shape(facts::box(Mesh::extents(), s, rank).extent);
+  }
+  template <std::int64_t... E>
+  static constexpr std::array<std::int64_t, sizeof...(E)> local_offset(const shape<E...>& s, int rank) {
+    return facts::box(Mesh::extents(), s, rank).offset;
+  }
+  template <std::int64_t... E>
+  static constexpr std::int64_t local_size(const shape<E...>& s, int rank) {
+    return facts::box(Mesh::extents(), s, rank).size();
+  }
+  template <std::int64_t... E>
+  static constexpr int owner(const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) {
+    return facts::owner_in(Mesh::extents(), s, index);
+  }
+  template <std::int64_t... E>
+  static constexpr bool owns(const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) {
+    return inside(facts::box(Mesh::extents(), s, rank), index);
+  }
+  static constexpr bool is_primary(int rank) {
+    check_rank(Mesh::extents(), rank);
+    return is_first_copy(facts::table, Mesh::extents(), rank);
+  }
+  template <std::int64_t... E>
+  static constexpr std::array<std::int64_t, sizeof...(E)> to_local(const shape<E...>& s, int rank,
+                                                                   const std::array<std::int64_t, sizeof...(E)>& index) {
+    return facts::into_local(facts::box(Mesh::extents(), s, rank), s, rank, index);
+  }
+  template <std::int64_t... E>
+  static constexpr std::array<std::int64_t, sizeof...(E)> to_global(const shape<E...>& s, int rank,
+                                                                    const std::array<std::int64_t, sizeof...(E)>& index) {
+    return facts::into_global(facts::box(Mesh::extents(), s, rank), index);
+  }
+  template <std::int64_t... E>
+  static constexpr std::int64_t bytes_held(const shape<E...>& s, std::size_t element_size, int rank) {
+    return local_size(s, rank) * static_cast<std::int64_t>(element_size);
+  }
+  template <std::int64_t... E>
+  static constexpr std::int64_t bytes_per_rank(const shape<E...>& s, std::size_t element_size) {
+    return bytes_held(s, element_size, 0);
+  }
+};
+
+// Dynamic mesh: stores the mesh; the same functions as members.
+template <class Mesh, class... Ps>
+class dynamic_layout : public layout_facts<Mesh, Ps...> {
+  using facts = layout_facts<Mesh, Ps...>;
+
+ public:
+  constexpr dynamic_layout() = default;
+  constexpr explicit dynamic_layout(const Mesh& mesh) : mesh_(mesh) {}
+
+  constexpr const Mesh& mesh() const noexcept { return mesh_; }
+
+  template <std::int64_t... E>
+  constexpr dynamic_shape<sizeof...(E)> local_shape(const shape<E...>& s, int rank) const {
+    return make_shape(facts::box(mesh_.extents(), s, rank).extent);
+  }
+  template <std::int64_t... E>
+  constexpr std::array<std::int64_t, sizeof...(E)> local_offset(const shape<E...>& s, int rank) const {
+    return facts::box(mesh_.extents(), s, rank).offset;
+  }
+  template <std::int64_t... E>
+  constexpr std::int64_t local_size(const shape<E...>& s, int rank) const {
+    return facts::box(mesh_.extents(), s, rank).size();
+  }
+  template <std::int64_t... E>
+  constexpr int owner(const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) const {
+    return facts::owner_in(mesh_.extents(), s, index);
+  }
+  template <std::int64_t... E>
+  constexpr bool owns(const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) const {
+    return inside(facts::box(mesh_.extents(), s, rank), index);
+  }
+  constexpr bool is_primary(int rank) const {
+    check_rank(mesh_.extents(), rank);
+    return is_first_copy(facts::table, mesh_.extents(), rank);
+  }
+  template <std::int64_t... E>
+  constexpr std::array<std::int64_t, sizeof...(E)> to_local(const shape<E...>& s, int rank,
+                                                            const std::array<std::int64_t, sizeof...(E)>& index) const {
+    return facts::into_local(facts::box(mesh_.extents(), s, rank), s, rank, index);
+  }
+  template <std::int64_t... E>
+  constexpr std::array<std::int64_t, sizeof...(E)> to_global(const shape<E...>& s, int rank,
+                                                             const std::array<std::int64_t, sizeof...(E)>& index) const {
+    return facts::into_global(facts::box(mesh_.extents(), s, rank), index);
+  }
+  template <std::int64_t... E>
+  constexpr std::int64_t bytes_held(const shape<E...>& s, std::size_t element_size, int rank) const {
+    return local_size(s, rank) * static_cast<std::int64_t>(element_size);
+  }
+  template <std::int64_t... E>
+  constexpr std::int64_t bytes_per_rank(const shape<E...>& s, std::size_t element_size) const {
+    return bytes_held(s, element_size, 0);
+  }
+
+ private:
+  Mesh mesh_{};
+};
+
+template <class Mesh, class... Ps>
+using layout_base = std::conditional_t<Mesh::is_static, static_layout<Mesh, Ps...>, dynamic_layout<Mesh, Ps...>>;
+
+}  // namespace detail
+
+/// The type behind `layout<Mesh, ...>`, in canonical form; spell it through `layout`.
+/// With a static mesh it is an empty object and all functions are static; otherwise it stores the mesh, `L{mesh}`.
+///
+/// Functions (`s` is the shape of the whole tensor, `rank` a rank of the mesh, an index one number per dimension):
+///   local_shape(s, rank), local_offset(s, rank), local_size(s, rank)   the box of the tensor that the rank holds
+///   owner(s, index)             the lowest rank that holds the element
+///   owns(s, rank, index)        whether the rank holds it (a contribution to it, along partial axes)
+///   is_primary(rank)            true on exactly one of the ranks that hold the same copy
+///   to_local(s, rank, index), to_global(s, rank, index)                 inverse of each other inside the box
+///   bytes_held(s, element_size, rank), bytes_per_rank(s, element_size)  exactly, and the most any rank holds
+/// Units: elements, unless the name says bytes.
+/// Errors: `layout_error` for a rank, an index or an extent out of range; a compile error if the layout splits a
+/// dimension that the shape does not have.
+/// Source: Yuan et al. 2021 (OneFlow), arXiv:2110.15032; nested cuts as in GSPMD, arXiv:2105.04663.
+template <class Mesh, class... Placements>
+class basic_layout : public detail::layout_base<Mesh, Placements...> {
+ public:
+  using detail::layout_base<Mesh, Placements...>::layout_base;
+
+  constexpr basic_layout() = default;
+  /// A layout over a static mesh may be made from the mesh too, so that generic code needs no case distinction.
+  constexpr explicit basic_layout(const Mesh&)
+    requires(Mesh::is_static)
+  {}
+
+  friend constexpr bool operator==(const basic_layout& a, const basic_layout& b) { return a.mesh() == b.mesh(); }
+};
+
+/// WHERE a tensor lives: what each axis of the mesh does to it, in any order. An axis that is not named replicates.
+/// Two spellings of one layout are one type.
+/// `layout<mesh, shard<0, dp>, partial<plus, tp>>`
+/// Errors (at compile time): an axis used twice, an axis the mesh lacks, one dimension in two `shard`s.
+template <mesh_like Mesh, class... Placements>
+using layout = typename detail::canonical_layout<false, Mesh, Placements...>::type;
+
+/// As `layout`, but axes that the mesh lacks drop out: for programs that run on meshes with and without an axis.
+template <mesh_like Mesh, class... Placements>
+using layout_if = typename detail::canonical_layout<true, Mesh, Placements...>::type;
+
+/// Any `layout<...>`.
+template <class L>
+concept layout_like = std::derived_from<L, detail::layout_tag>;
+
+namespace detail {
+template <class... Axes>
+std::string axis_text(type_list<Axes...>) {
+  std::string text;
+  ((text += (text.empty() ? "" : ", ") + std::string(short_type_name<Axes>())), ...);
+  return text;
+}
+template <class P>
+std::string placement_text() {
+  if constexpr (is_shard<P>)
+    return "shard<" + std::to_string(P::dim) + ", " + axis_text(typename P::axes{}) + ">";
+  else
+    return "partial<" + std::string(short_type_name<typename P::op>()) + ", " + axis_text(typename P::axes{}) + ">";
+}
+template <class Mesh, class... Ps>
+std::string placements_text(const basic_layout<Mesh, Ps...>*) {
+  std::string text;
+  ((text += (text.empty() ? "" : ", ") + placement_text<Ps>()), ...);
+  return text.empty() ? "replicated" : text;
+}
+}  // namespace detail
+
+/// `"shard<0, dp>, partial<plus, tp> on dp=2 x pp=2 x tp=2"`, `"replicated on dp=2"`.
+template <layout_like L>
+std::string to_string(const L& layout) {
+  return detail::placements_text(&layout) + " on " + to_string(layout.mesh());
+}
+
+}  // namespace heddle::inline v0
