@@ -40,6 +40,8 @@ struct event {
   std::int64_t end_ns = 0;
 };
 
+struct observer_kind {};
+
 /// Receives events. `enabled` is a constant: where it is false the hooks compile to nothing.
 template <class O>
 concept observer = requires(O& o, const event& e) {
@@ -49,6 +51,7 @@ concept observer = requires(O& o, const event& e) {
 
 /// The observer that is off.
 struct null_observer {
+  using kind = observer_kind;
   static constexpr bool enabled = false;
   constexpr void record(const event&) const noexcept {}
 };
