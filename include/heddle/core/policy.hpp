@@ -18,7 +18,8 @@ struct select_policy {
 };
 template <class Kind, class Default, class P, class... Ps>
 struct select_policy<Kind, Default, P, Ps...>
-    : std::conditional_t<std::is_same_v<typename P::kind, Kind>, std::type_identity<P>, select_policy<Kind, Default, Ps...>> {};
+    : std::conditional_t<std::is_same_v<typename P::kind, Kind>, std::type_identity<P>,
+                         select_policy<Kind, Default, Ps...>> {};
 }  // namespace detail
 
 /// The policy of `Kind` among `Ps`, or `Default` if none has that kind.

@@ -101,9 +101,9 @@ template <class>
 inline constexpr std::int64_t dynamic_for = dynamic;
 template <class Sequence>
 struct all_dynamic;
-template <std::size_t... I>
-struct all_dynamic<std::integer_sequence<std::size_t, I...>> {
-  using type = shape<(static_cast<void>(I), std::int64_t{dynamic})...>;
+template <std::size_t... Is>
+struct all_dynamic<std::integer_sequence<std::size_t, Is...>> {
+  using type = shape<(static_cast<void>(Is), std::int64_t{dynamic})...>;
 };
 }  // namespace detail
 
@@ -117,11 +117,11 @@ using dynamic_shape = typename detail::all_dynamic<std::make_index_sequence<Rank
 /// The shape with these extents. Errors: `layout_error` if one is negative.
 template <std::size_t Rank>
 constexpr dynamic_shape<Rank> make_shape(const std::array<std::int64_t, Rank>& extents) {
-  return [&]<std::size_t... I>(std::integer_sequence<std::size_t, I...>) {
+  return [&]<std::size_t... Is>(std::integer_sequence<std::size_t, Is...>) {
     if constexpr (Rank == 0)
       return dynamic_shape<0>{};
     else
-      return dynamic_shape<Rank>(extents[I]...);
+      return dynamic_shape<Rank>(extents[Is]...);
   }(std::make_index_sequence<Rank>{});
 }
 

@@ -38,20 +38,21 @@ template <class... Ts>
 inline constexpr bool all_distinct = ((count_of<Ts, Ts...> == 1) && ...);
 
 namespace detail {
-template <std::size_t I, class T>
+template <std::size_t At, class T>
 struct indexed {
   using type = T;
 };
 template <class Indices, class... Ts>
 struct indexer;
-template <std::size_t... I, class... Ts>
-struct indexer<std::integer_sequence<std::size_t, I...>, Ts...> : indexed<I, Ts>... {};
-template <std::size_t I, class T>
-indexed<I, T> pick(const indexed<I, T>&);
+template <std::size_t... Is, class... Ts>
+struct indexer<std::integer_sequence<std::size_t, Is...>, Ts...> : indexed<Is, Ts>... {};
+template <std::size_t At, class T>
+indexed<At, T> pick(const indexed<At, T>&);
 }  // namespace detail
 
-/// The `I`-th of `Ts`.
-template <std::size_t I, class... Ts>
-using type_at = typename decltype(detail::pick<I>(detail::indexer<std::make_index_sequence<sizeof...(Ts)>, Ts...>{}))::type;
+/// The `At`-th of `Ts`.
+template <std::size_t At, class... Ts>
+using type_at =
+    typename decltype(detail::pick<At>(detail::indexer<std::make_index_sequence<sizeof...(Ts)>, Ts...>{}))::type;
 
 }  // namespace heddle::inline v0

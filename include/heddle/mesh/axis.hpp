@@ -20,7 +20,8 @@ struct ep {};  ///< expert parallel: ranks hold different experts
 /// A mesh axis. `Tag` is any type and serves as the name; `Size` is the number of ranks along it, or `dynamic`.
 template <class Tag, int Size = dynamic>
 struct axis {
-  static_assert(Size > 0, "heddle: axis<Tag, Size>: Size must be positive; leave it out if it is known only at start-up");
+  static_assert(Size > 0,
+                "heddle: axis<Tag, Size>: Size must be positive; leave it out if it is known only at start-up");
   using tag = Tag;
   static constexpr bool is_static = true;
   static constexpr int fixed_size = Size;

@@ -59,7 +59,8 @@ constexpr int mesh_rank_of(const std::array<int, N>& extents, const std::array<i
 
 // Position of `rank` within its group along `axes` (major first), a mixed-radix number in those axes.
 template <std::size_t N, std::size_t M>
-constexpr int group_index(const std::array<int, N>& extents, const std::array<std::size_t, M>& axes, int rank) noexcept {
+constexpr int group_index(const std::array<int, N>& extents, const std::array<std::size_t, M>& axes,
+                          int rank) noexcept {
   int index = 0;
   for (const std::size_t a : axes) index = index * extents[a] + mesh_coordinate(extents, a, rank);
   return index;
@@ -86,7 +87,8 @@ constexpr int group_member(const std::array<int, N>& extents, const std::array<s
 
 // Which of the groups along `axes` holds `rank`: the coordinates along all other axes, in mesh order.
 template <std::size_t N, std::size_t M>
-constexpr int group_color(const std::array<int, N>& extents, const std::array<std::size_t, M>& axes, int rank) noexcept {
+constexpr int group_color(const std::array<int, N>& extents, const std::array<std::size_t, M>& axes,
+                          int rank) noexcept {
   int color = 0;
   for (std::size_t i = 0; i < N; ++i) {
     bool in_group = false;
@@ -326,7 +328,8 @@ using sub_mesh = decltype(std::declval<const Mesh&>().template sub<Tags...>());
 template <class... Tags, mesh_like Mesh>
 std::vector<int> group(const Mesh& mesh, int rank) {
   std::vector<int> ranks(static_cast<std::size_t>(mesh.template group_size<Tags...>()));
-  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = mesh.template group_member<Tags...>(rank, static_cast<int>(i));
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    ranks[i] = mesh.template group_member<Tags...>(rank, static_cast<int>(i));
   return ranks;
 }
 

@@ -30,16 +30,19 @@ Mesh parse_mesh(std::string_view text) {
     std::size_t i = 0;
     while (i < names.size() && names[i] != name) ++i;
     if (i == names.size())
-      throw mesh_error("heddle: the mesh text \"" + std::string(pair) + "\" names no axis of this program (known: " + known + ")");
+      throw mesh_error("heddle: the mesh text \"" + std::string(pair) +
+                       "\" names no axis of this program (known: " + known + ")");
     if (given[i]) throw mesh_error("heddle: the mesh text names the axis " + name + " twice");
     const std::string_view number = equals == std::string_view::npos ? std::string_view{} : pair.substr(equals + 1);
     int size = 0;
     const auto [end, problem] = std::from_chars(number.data(), number.data() + number.size(), size);
     if (problem != std::errc{} || end != number.data() + number.size() || size <= 0)
-      throw mesh_error("heddle: the mesh text \"" + std::string(pair) + "\" needs a positive whole number after " + name + "=");
+      throw mesh_error("heddle: the mesh text \"" + std::string(pair) + "\" needs a positive whole number after " +
+                       name + "=");
     if constexpr (Mesh::is_static) {
       if (extents[i] != size)
-        throw mesh_error("heddle: axis " + name + " is fixed at " + std::to_string(extents[i]) + ", got " + std::to_string(size));
+        throw mesh_error("heddle: axis " + name + " is fixed at " + std::to_string(extents[i]) + ", got " +
+                         std::to_string(size));
     }
     extents[i] = size;
     given[i] = true;

@@ -54,10 +54,10 @@ class view {
   constexpr std::span<T> elements() const noexcept { return {data_, static_cast<std::size_t>(size())}; }
 
   /// The element at these indices, which must be in range.
-  template <class... I>
-    requires(sizeof...(I) == Shape::rank())
-  constexpr T& operator()(I... indices) const noexcept {
-    const std::array<std::int64_t, sizeof...(I)> at{static_cast<std::int64_t>(indices)...};
+  template <class... Indices>
+    requires(sizeof...(Indices) == Shape::rank())
+  constexpr T& operator()(Indices... indices) const noexcept {
+    const std::array<std::int64_t, sizeof...(Indices)> at{static_cast<std::int64_t>(indices)...};
     std::int64_t offset = 0;
     for (std::size_t d = 0; d < rank(); ++d) offset = offset * shape_.extent(d) + at[d];
     return data_[offset];
@@ -67,8 +67,8 @@ class view {
   template <class Extents>
     requires(Extents::rank() == Shape::rank())
   constexpr view(std::mdspan<T, Extents, std::layout_right> m) : data_(m.data_handle()) {
-    shape_ = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return Shape(static_cast<std::int64_t>(m.extent(I))...);
+    shape_ = [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      return Shape(static_cast<std::int64_t>(m.extent(Is))...);
     }(std::make_index_sequence<Shape::rank()>{});
   }
   constexpr operator std::mdspan<T, std::dextents<std::int64_t, Shape::rank()>, std::layout_right>() const noexcept {

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Checks what the compiler cannot: that every header stands on its floor and keeps the house rules.
+
+    floors.py <include directory>            check; exit status 1 and one line per finding
+    floors.py <include directory> --umbrella write include/heddle/heddle.hpp from the headers that are there
+    floors.py --self-test                    check made-up trees that break each rule: each must be found
+"""
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+FLOORS = [["core"], ["mesh"], ["layout", "comm", "schedule"], ["tensor"], ["compute"], ["model"], ["train", "infer"], ["rl"]]
+SIDES = {"plan": 2, "sim": 2, "observe": 1, "io": 3, "testing": 3}  # the highest floor each side room may include
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|json)(?:/|\.hpp$)")
+# Packages that only the header set of their component may include.
+PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|nlohmann/|CLI/|catch2/|benchmark/)")
+HEAVY = {"iostream", "ranges", "regex", "functional"}  # not in core to schedule: they cost more than the room
+LIGHT_ROOMS = {"core", "mesh", "layout", "comm", "schedule"}
+INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")
+DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
+ALLOWED_MACROS = {"OMPI_SKIP_MPICXX", "MPICH_SKIP_MPICXX"}  # settings that mpi.h reads
+
+
+def allowed(room):
+    """The rooms that `room` may include, itself among them."""
+    if room in SIDES:
+        return {room} | {other for other, floor in FLOOR.items() if floor <= SIDES[room]}
+    below = {other for other, floor in FLOOR.items() if floor < FLOOR[room]}
+    return {room} | below | (set(SIDES) if FLOOR[room] >= FLOOR["train"] else set())
+
+
+def without_comments(text):
+    """The text with comments blanked, line numbers kept; good enough for code that has no comment marks in literals."""
+    text = re.sub(r"/\*.*?\*/", lambda match: "\n" * match.group().count("\n"), text, flags=re.S)
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def check_header(root, path):
+    name = path.relative_to(root).as_posix()  # heddle/core/shape.hpp
+    inside = name.split("/", 1)[1]
+    room = inside.split("/")[0] if "/" in inside else None
+    optional = OPTIONAL.search(inside)
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+
+    if room is not None and room not in FLOOR and room not in SIDES:
+        yield f"{name}: the room '{room}' is not in the floor table"
+        return
+    if not lines or not re.match(r"// " + re.escape(name) + r": \S", lines[0]):
+        yield f"{name}:1: the first line must read \"// {name}: what it is\""
+    if "#pragma once" not in lines[:4]:
+        yield f"{name}: no #pragma once near the top"
+    if len(lines) > 600:
+        yield f"{name}: {len(lines)} lines; a header has one idea and at most 600 lines"
+
+    others_began = False
+    for number, line in enumerate(without_comments(text).splitlines(), 1):
+        where = f"{name}:{number}"
+        if match := DEFINE.match(line):
+            if not match[1].startswith("HEDDLE_") and match[1] not in ALLOWED_MACROS:
+                yield f"{where}: the macro {match[1]} does not begin with HEDDLE_"
+        if re.match(r"\s*using\s+namespace\b", line):
+            yield f"{where}: using namespace in a header"
+        if re.match(r"\s*(inline\s+)?namespace\s*\{", line):
+            yield f"{where}: anonymous namespace in a header"
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        target = match[2]
+        if match[1] == '"' or not target.startswith("heddle/"):
+            others_began = True
+            if match[1] == '"':
+                yield f"{where}: \"{target}\": headers are included with <heddle/...>"
+            if room in LIGHT_ROOMS and target in HEAVY:
+                yield f"{where}: <{target}> is too heavy for {room}"
+            if PACKAGES.match(target) and not optional:
+                yield f"{where}: <{target}> belongs to an optional package; move it to a header named after its component"
+            continue
+        if others_began:
+            yield f"{where}: heddle's own headers are included first, so that a missing include in them shows"
+        if not (root / target).is_file():
+            yield f"{where}: <{target}> does not exist"
+            continue
+        other = target.split("/", 1)[1]
+        other_optional = OPTIONAL.search(other)
+        if other_optional and not (optional and optional[1] == other_optional[1]):
+            yield f"{where}: <{target}> needs the component {other_optional[1]}; a header that needs none must not include it"
+        if "/" not in other:
+            if other == "heddle.hpp":
+                yield f"{where}: the umbrella is for users; include the header that is needed"
+            continue
+        if room is not None and other.split("/")[0] not in allowed(room):
+            yield f"{where}: {room} must not include {other.split('/')[0]} (<{target}>): see the floor table"
+
+
+def plain_headers(root):
+    """Every header that needs no optional package, lowest floor first, without the umbrella."""
+    order = [room for rooms in FLOORS for room in rooms]
+    for side in SIDES:
+        order.insert(order.index("train"), side)
+
+    def key(name):
+        parts = name.split("/")
+        return (order.index(parts[1]) if len(parts) > 2 and parts[1] in order else -1, name)
+
+    names = [path.relative_to(root).as_posix() for path in root.glob("heddle/**/*.hpp")]
+    return sorted((n for n in names if n != "heddle/heddle.hpp" and not OPTIONAL.search(n.split("/", 1)[1])), key=key)
+
+
+def umbrella(root):
+    text = "// heddle/heddle.hpp: the umbrella: every header that needs no optional package.\n#pragma once\n\n"
+    return text + "".join(f"#include <{name}>\n" for name in plain_headers(root))
+
+
+def check(root):
+    root = Path(root)
+    for path in sorted(root.glob("heddle/**/*.hpp")):
+        yield from check_header(root, path)
+    file = root / "heddle/heddle.hpp"
+    have = set(re.findall(r"^#include <([^>]+)>", file.read_text() if file.is_file() else "", flags=re.M))
+    want = set(plain_headers(root))
+    for name in sorted(want - have):
+        yield f"heddle/heddle.hpp: does not include <{name}>"
+    for name in sorted(have - want):
+        yield f"heddle/heddle.hpp: includes <{name}>, which is not a header without optional packages"
+
+
+def self_test():
+    """Each tree breaks one rule; the finding must contain the text. The last tree breaks none."""
+    def header(name, *body):
+        return {f"heddle/{name}": "\n".join([f"// heddle/{name}: a test.", "#pragma once", *body, ""])}
+
+    low, mesh = header("core/low.hpp"), header("mesh/mesh.hpp")
+    cases = [
+        ({**low, **header("mesh/up.hpp", "#include <heddle/layout/a.hpp>"), **header("layout/a.hpp")}, "mesh must not include layout"),
+        ({**header("comm/side.hpp", "#include <heddle/layout/a.hpp>"), **header("layout/a.hpp")}, "comm must not include layout"),
+        ({**header("train/a.hpp", "#include <heddle/infer/a.hpp>"), **header("infer/a.hpp")}, "train must not include infer"),
+        ({**header("model/a.hpp", "#include <heddle/io/a.hpp>"), **header("io/a.hpp")}, "model must not include io"),
+        ({**header("observe/a.hpp", "#include <heddle/comm/a.hpp>"), **header("comm/a.hpp")}, "observe must not include comm"),
+        ({**header("core/a.hpp", "  #  include <heddle/mesh/mesh.hpp>"), **mesh}, "core must not include mesh"),
+        (header("attic/a.hpp"), "not in the floor table"),
+        (header("core/a.hpp", "#include <heddle/core/b.hpp>"), "does not exist"),
+        ({**low, **header("core/a.hpp", "#include <vector>", "#include <heddle/core/low.hpp>")}, "included first"),
+        ({**low, **header("core/a.hpp", '#include "low.hpp"')}, "included with <heddle/...>"),
+        (header("core/a.hpp", "#include <ranges>"), "too heavy for core"),
+        (header("comm/a.hpp", "#include <mpi.h>"), "belongs to an optional package"),
+        ({**header("io/a.hpp", "#include <heddle/io/range_v3.hpp>"), **header("io/range_v3.hpp")}, "needs the component range_v3"),
+        ({**header("comm/mpi.hpp", "#include <heddle/comm/nccl.hpp>"), **header("comm/nccl.hpp")}, "needs the component nccl"),
+        (header("core/a.hpp", "#define OTHER 1"), "does not begin with HEDDLE_"),
+        (header("core/a.hpp", "using namespace std;"), "using namespace"),
+        (header("core/a.hpp", "namespace {", "}"), "anonymous namespace"),
+        (header("core/a.hpp", *["//"] * 600), "at most 600 lines"),
+        ({"heddle/core/a.hpp": "#pragma once\n"}, "the first line must read"),
+        ({"heddle/core/a.hpp": "// heddle/core/b.hpp: wrong name.\n#pragma once\n"}, "the first line must read"),
+        ({"heddle/core/a.hpp": "// heddle/core/a.hpp: no guard.\n"}, "no #pragma once"),
+        ({**low, "heddle/heddle.hpp": "// heddle/heddle.hpp: empty.\n#pragma once\n"}, "does not include <heddle/core/low.hpp>"),
+        ({**header("comm/mpi.hpp", "#include <mpi.h>"), **header("heddle.hpp", "#include <heddle/comm/mpi.hpp>")}, "which is not a header without"),
+        ({**low, **mesh, **header("comm/mpi.hpp", "#include <mpi.h>"), **header("train/a.hpp", "#include <heddle/sim/a.hpp>", "// #include <mpi.h>"),
+          **header("sim/a.hpp", "#include <heddle/mesh/mesh.hpp>", "", "#include <vector>")}, None),
+    ]
+    failed = 0
+    for number, (files, text) in enumerate(cases):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name, content in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content)
+            if "heddle/heddle.hpp" not in files:
+                (root / "heddle/heddle.hpp").write_text(umbrella(root))
+            findings = list(check(root))
+        if findings != [] if text is None else not any(text in finding for finding in findings):
+            failed += 1
+            print(f"self-test {number}: expected {text!r}, found {findings}")
+    print(f"self-test: {len(cases) - failed} of {len(cases)} trees judged rightly")
+    return 1 if failed else 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    if len(arguments) == 2 and arguments[1] == "--umbrella":
+        root = Path(arguments[0])
+        (root / "heddle/heddle.hpp").write_text(umbrella(root))
+        return 0
+    if len(arguments) != 1:
+        print(__doc__)
+        return 2
+    findings = list(check(arguments[0]))
+    for finding in findings:
+        print(finding)
+    print(f"{len(findings)} findings in {len(list(Path(arguments[0]).glob('heddle/**/*.hpp')))} headers")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
