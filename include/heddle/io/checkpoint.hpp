@@ -1,0 +1,412 @@
+// heddle/io/checkpoint.hpp: saves of a training run that survive being killed at any moment.
+//
+//   DIR/step-00000100/rank-00000.tensors   what rank 0 holds (io/tensor_file.hpp)
+//   DIR/step-00000100/rank-00001.tensors   ...
+//   DIR/step-00000100/manifest             what the save is, with size and checksum of every rank file
+//
+// A save is written under the name step-00000100.partial. Every rank writes its file (`checkpoint_writer`); when all are
+// done (the caller's barrier) and their `rank_file` records have been gathered, one rank calls `commit`: manifest last,
+// everything on the disk, then the folder gets its name. A reader sees a complete save or none.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/io/durable_file.hpp>
+#include <heddle/io/manifest.hpp>
+#include <heddle/io/tensor_file.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::io {
+
+namespace detail {
+
+inline std::string padded_number(std::int64_t n, std::size_t width) {
+  const std::string digits = std::to_string(n);
+  return digits.size() < width ? std::string(width - digits.size(), '0') + digits : digits;
+}
+inline std::filesystem::path save_path(const std::filesystem::path& folder, std::int64_t step) {
+  return folder / ("step-" + padded_number(step, 8));
+}
+inline std::filesystem::path with_suffix(std::filesystem::path path, const char* suffix) { return path += suffix; }
+inline std::filesystem::path partial_path(const std::filesystem::path& folder, std::int64_t step) {
+  return with_suffix(save_path(folder, step), ".partial");
+}
+inline std::string rank_file_name(std::int64_t rank) { return "rank-" + padded_number(rank, 5) + ".tensors"; }
+
+inline void make_folder(const std::filesystem::path& folder) {
+  std::error_code ec;
+  std::filesystem::create_directories(folder, ec);
+  if (ec) throw io_error("heddle: cannot create the folder '" + folder.string() + "': " + ec.message());
+}
+inline void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code ec;
+  std::filesystem::rename(from, to, ec);
+  if (ec) throw io_error("heddle: cannot rename '" + from.string() + "' to '" + to.string() + "': " + ec.message());
+}
+// The manifest goes first: a save that is half removed is an incomplete save.
+inline void remove_save(const std::filesystem::path& save) {
+  std::error_code ec;
+  std::filesystem::remove(save / "manifest", ec);
+  if (!ec) std::filesystem::remove_all(save, ec);
+  if (ec) throw io_error("heddle: cannot remove the old save '" + save.string() + "': " + ec.message());
+}
+
+struct listed_save {
+  std::int64_t step = 0;
+  bool replaced = false;  // set aside while a new save of the same step takes its name
+  std::filesystem::path path;
+};
+
+// Saves in a folder by name, newest first.
+inline std::vector<listed_save> list_saves(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<listed_save> saves;
+  std::error_code ec;
+  fs::directory_iterator entries(folder, ec);
+  for (; !ec && entries != fs::directory_iterator{}; entries.increment(ec)) {
+    const std::string name = entries->path().filename().string();
+    std::string_view rest = name;
+    if (rest.substr(0, 5) != "step-") continue;
+    rest.remove_prefix(5);
+    listed_save s{.step = 0, .replaced = false, .path = entries->path()};
+    const auto [end, code] = std::from_chars(rest.data(), rest.data() + rest.size(), s.step);
+    if (code != std::errc{} || s.step < 0) continue;
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+    s.replaced = rest == ".replaced";
+    if (rest.empty() || s.replaced) saves.push_back(std::move(s));
+  }
+  if (ec && ec != std::errc::no_such_file_or_directory)
+    throw io_error("heddle: cannot read the folder '" + folder.string() + "': " + ec.message());
+  std::sort(saves.begin(), saves.end(), [](const listed_save& a, const listed_save& b) {
+    return a.step != b.step ? a.step > b.step : a.replaced < b.replaced;
+  });
+  return saves;
+}
+
+}  // namespace detail
+
+/// How closely a save is looked at.
+enum class verify : std::uint8_t {
+  sizes,    ///< the manifest, and that each file it names is there with its size
+  contents  ///< also the checksum of every file: reads all of them
+};
+
+/// The manifest of the save in `path`, if the save is complete.
+/// Errors: `io_error` that says what is missing or damaged.
+inline manifest check_save(const std::filesystem::path& path, verify how = verify::contents) {
+  const std::filesystem::path file = path / "manifest";
+  std::error_code ec;
+  const auto size = std::filesystem::file_size(file, ec);
+  if (ec) throw io_error("heddle: '" + path.string() + "' has no manifest: the save was not finished");
+  const auto bytes = read_bytes(file, 0, static_cast<std::int64_t>(size));
+  manifest m = parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "'" + file.string() + "'");
+  for (const rank_file& f : m.files) {
+    const std::filesystem::path rank_path = path / detail::rank_file_name(f.rank);
+    const std::string where = "heddle: '" + rank_path.string() + "' ";
+    const auto there = std::filesystem::file_size(rank_path, ec);
+    if (ec) throw io_error(where + "is missing: " + ec.message());
+    if (static_cast<std::int64_t>(there) != f.bytes)
+      throw io_error(where + "has " + std::to_string(there) + " bytes, " + std::to_string(f.bytes) + " were written");
+    if (how == verify::contents) {
+      const file_digest d = digest(rank_path);
+      if (d.checksum != f.checksum)
+        throw io_error(where + "is damaged: its checksum is " + to_hex(d.checksum) + ", " + to_hex(f.checksum) +
+                       " was written");
+    }
+  }
+  return m;
+}
+
+/// Writes what one rank holds into a save that is being made. Every rank has one; they need not wait for each other.
+/// Errors: `io_error` that names file and tensor. A save that is never committed is never read.
+class checkpoint_writer {
+ public:
+  checkpoint_writer(const std::filesystem::path& folder, std::int64_t step, int rank)
+      : rank_(rank), file_((detail::make_folder(detail::partial_path(folder, step)),
+                            detail::partial_path(folder, step) / detail::rank_file_name(rank))) {}
+
+  /// Adds the part of tensor `name` that this rank holds. Shapes: `values` has `region.count()` elements, row-major.
+  template <class T>
+  void add(std::string_view name, std::span<const T> values, const tensor_region& region) {
+    file_.add(name, values, region);
+  }
+  /// Adds a one-dimensional tensor that this rank holds whole.
+  template <class T>
+  void add(std::string_view name, std::span<const T> values) {
+    file_.add(name, values, tensor_region::whole({static_cast<std::int64_t>(values.size())}));
+  }
+
+  /// Returns when the file is on the disk. Gather the result on the rank that commits.
+  rank_file finish() {
+    const file_digest d = file_.finish();
+    return {rank_, d.bytes, d.checksum};
+  }
+
+ private:
+  std::int64_t rank_;
+  tensor_file_writer file_;
+};
+
+struct commit_options {
+  int keep = 2;  ///< complete saves that stay, this one counted; 0 keeps all
+};
+
+/// Completes the save of step `m.step`: for one rank to call, after every rank's `finish`. `m.files` holds every rank's
+/// record. A save of the same step that is there already is replaced; older saves are removed, beyond `keep`, only when
+/// the new one is complete. Returns the folder of the save.
+/// Errors: `io_error` if a rank file is missing or of another size, or the disk refuses; the saves that were complete
+/// before stay as they were.
+inline std::filesystem::path commit(const std::filesystem::path& folder, manifest m, commit_options options = {}) {
+  namespace fs = std::filesystem;
+  const fs::path partial = detail::partial_path(folder, m.step);
+  const fs::path final_path = detail::save_path(folder, m.step);
+  const fs::path aside = detail::with_suffix(final_path, ".replaced");
+  std::sort(m.files.begin(), m.files.end(), [](const rank_file& a, const rank_file& b) { return a.rank < b.rank; });
+  std::error_code ec;
+  for (std::size_t i = 0; i < m.files.size(); ++i) {
+    const rank_file& f = m.files[i];
+    if (i > 0 && f.rank == m.files[i - 1].rank)
+      throw io_error("heddle: the manifest of step " + std::to_string(m.step) + " lists rank " + std::to_string(f.rank) +
+                     " twice");
+    const fs::path path = partial / detail::rank_file_name(f.rank);
+    const auto there = fs::file_size(path, ec);
+    if (ec) throw io_error("heddle: '" + path.string() + "' is missing: " + ec.message());
+    if (static_cast<std::int64_t>(there) != f.bytes)
+      throw io_error("heddle: '" + path.string() + "' has " + std::to_string(there) + " bytes, rank " +
+                     std::to_string(f.rank) + " says " + std::to_string(f.bytes));
+  }
+  // An attempt that was killed may have left files of ranks that this mesh does not have.
+  for (fs::directory_iterator entry(partial, ec); !ec && entry != fs::directory_iterator{}; entry.increment(ec)) {
+    const std::string name = entry->path().filename().string();
+    const bool listed = std::any_of(m.files.begin(), m.files.end(),
+                                    [&](const rank_file& f) { return name == detail::rank_file_name(f.rank); });
+    std::error_code ignored;
+    if (!listed) fs::remove_all(entry->path(), ignored);
+  }
+  if (ec) throw io_error("heddle: cannot read the folder '" + partial.string() + "': " + ec.message());
+  durable_file file(partial / "manifest");
+  file.write(to_text(m));
+  file.close();
+  sync_folder(partial);
+
+  if (fs::exists(final_path, ec)) {
+    bool complete = true;
+    try {
+      check_save(final_path, verify::contents);
+    } catch (const io_error&) {
+      complete = false;
+    }
+    // A damaged save must not take the place of a good one that was set aside earlier.
+    if (complete) {
+      if (fs::exists(aside, ec)) detail::remove_save(aside);
+      detail::rename_path(final_path, aside);
+    } else {
+      detail::remove_save(final_path);
+    }
+  }
+  detail::rename_path(partial, final_path);
+  sync_folder(folder);
+
+  // Only now may anything older go.
+  if (fs::exists(aside, ec)) detail::remove_save(aside);
+  int kept = 1;
+  for (const detail::listed_save& s : detail::list_saves(folder)) {
+    if (options.keep <= 0 || s.step >= m.step) continue;
+    if (kept >= options.keep) {
+      detail::remove_save(s.path);
+    } else {
+      try {
+        check_save(s.path, verify::sizes);
+        ++kept;
+      } catch (const io_error&) {  // incomplete: does not count; it goes when enough newer ones are complete
+      }
+    }
+  }
+  for (fs::directory_iterator entry(folder, ec); !ec && entry != fs::directory_iterator{}; entry.increment(ec)) {
+    // Attempts of earlier steps that were killed.
+    std::string name = entry->path().filename().string();
+    if (name.substr(0, 5) != "step-" || name.size() < 9 || name.substr(name.size() - 8) != ".partial") continue;
+    std::error_code ignored;
+    if (name < partial.filename().string()) fs::remove_all(entry->path(), ignored);
+  }
+  return final_path;
+}
+
+/// A complete save.
+struct found_save {
+  std::filesystem::path path;
+  io::manifest manifest;
+};
+
+/// What `latest` found.
+struct search_result {
+  std::optional<found_save> save;    ///< the newest complete save
+  std::vector<std::string> skipped;  ///< why newer ones were passed over, newest first
+};
+
+/// The newest complete save in a folder; incomplete and damaged ones are passed over, and why is said. Nothing found, or
+/// no such folder: no save. For one rank to call, and tell the others; with `verify::contents` it reads the whole save.
+/// Errors: `io_error` if the folder is there but cannot be read.
+inline search_result latest(const std::filesystem::path& folder, verify how = verify::contents) {
+  search_result result;
+  for (const detail::listed_save& s : detail::list_saves(folder)) {
+    try {
+      result.save = found_save{s.path, check_save(s.path, how)};
+      return result;
+    } catch (const io_error& e) {
+      result.skipped.emplace_back(e.what());
+    }
+  }
+  return result;
+}
+
+/// Reads tensors from a complete save, by name, on any mesh: a region may be put together from what several ranks saved.
+/// Construction checks the manifest and reads the index of every rank file; each tensor's checksum is checked when it is
+/// read. Several readers may read one save at once.
+/// Errors: `io_error` that names file and tensor, what was expected and what is there.
+class checkpoint_reader {
+ public:
+  explicit checkpoint_reader(std::filesystem::path save) : path_(std::move(save)) {
+    manifest_ = check_save(path_, verify::sizes);
+    for (const rank_file& f : manifest_.files)
+      for (tensor_entry& e : read_tensor_index(path_ / detail::rank_file_name(f.rank)))
+        entries_.push_back({f.rank, std::move(e)});
+  }
+
+  const io::manifest& manifest() const noexcept { return manifest_; }
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+  /// Whether any rank saved a tensor of this name.
+  bool contains(std::string_view name) const noexcept {
+    for (const held& h : entries_)
+      if (h.entry.name == name) return true;
+    return false;
+  }
+
+  /// What rank `rank` saved, in the order it was added.
+  std::vector<tensor_entry> tensors(std::int64_t rank) const {
+    std::vector<tensor_entry> list;
+    for (const held& h : entries_)
+      if (h.rank == rank) list.push_back(h.entry);
+    return list;
+  }
+
+  /// Reads exactly what rank `rank` saved under `name`. Shapes: `region` must be the one saved; `out` has its elements.
+  template <class T>
+  void read(std::int64_t rank, std::string_view name, std::span<T> out, const tensor_region& region) const {
+    for (const held& h : entries_) {
+      if (h.rank != rank || h.entry.name != name) continue;
+      check_dtype<T>(h);
+      if (h.entry.region != region)
+        throw io_error(where(h) + "expected " + describe(region) + ", the file has " + describe(h.entry.region));
+      copy_box<T>(h, region, out);
+      return;
+    }
+    throw io_error("heddle: '" + (path_ / detail::rank_file_name(rank)).string() + "' has no tensor '" +
+                   std::string(name) + "'");
+  }
+  /// The same for a one-dimensional tensor that the rank saved whole.
+  template <class T>
+  void read(std::int64_t rank, std::string_view name, std::span<T> out) const {
+    read(rank, name, out, tensor_region::whole({static_cast<std::int64_t>(out.size())}));
+  }
+
+  /// Reads any region of tensor `name` from whichever ranks saved parts of it. Equal parts (replicas) are read once.
+  template <class T>
+  void read(std::string_view name, std::span<T> out, const tensor_region& region) const {
+    const std::string what = "heddle: '" + path_.string() + "', tensor '" + std::string(name) + "': ";
+    if (const std::string fault = detail::region_fault(region); !fault.empty()) throw io_error(what + fault);
+    std::vector<const held*> used;
+    std::int64_t found = 0;
+    bool known = false;
+    for (const held& h : entries_) {
+      if (h.entry.name != name) continue;
+      known = true;
+      check_dtype<T>(h);
+      if (h.entry.region.global != region.global)
+        throw io_error(where(h) + "expected global shape [" + detail::join(region.global) + "], the file has [" +
+                       detail::join(h.entry.region.global) + "]");
+      const bool replica = std::any_of(used.begin(), used.end(),
+                                       [&](const held* u) { return u->entry.region == h.entry.region; });
+      if (replica) continue;
+      used.push_back(&h);
+      found += copy_box<T>(h, region, out);
+    }
+    if (!known) throw io_error(what + "no rank saved it");
+    if (found != region.count())
+      throw io_error(what + "the ranks saved " + std::to_string(found) + " of the " + std::to_string(region.count()) +
+                     " elements of " + describe(region));
+  }
+
+ private:
+  struct held {
+    std::int64_t rank = 0;
+    tensor_entry entry;
+  };
+
+  std::string where(const held& h) const {
+    return "heddle: '" + (path_ / detail::rank_file_name(h.rank)).string() + "', tensor '" + h.entry.name + "': ";
+  }
+  static std::string describe(const tensor_region& r) {
+    return "[" + detail::join(r.local) + "] at [" + detail::join(r.offset) + "] of [" + detail::join(r.global) + "]";
+  }
+  template <class T>
+  void check_dtype(const held& h) const {
+    if (h.entry.dtype != dtype_name<T>())
+      throw io_error(where(h) + "expected dtype " + std::string(dtype_name<T>()) + ", the file has " + h.entry.dtype);
+  }
+
+  // Copies the elements that the saved box and the wanted box share. Returns how many.
+  template <class T>
+  std::int64_t copy_box(const held& h, const tensor_region& to, std::span<T> out) const {
+    if (static_cast<std::int64_t>(out.size()) != to.count())
+      throw io_error(where(h) + "expected room for " + std::to_string(to.count()) + " elements, got " +
+                     std::to_string(out.size()));
+    const tensor_region& from = h.entry.region;
+    const std::size_t dims = to.global.size();
+    std::vector<std::int64_t> begin(dims), extent(dims);
+    std::int64_t shared = 1;
+    for (std::size_t d = 0; d < dims; ++d) {
+      begin[d] = (std::max)(from.offset[d], to.offset[d]);
+      extent[d] = (std::min)(from.offset[d] + from.local[d], to.offset[d] + to.local[d]) - begin[d];
+      shared *= (std::max)(extent[d], std::int64_t{0});
+    }
+    if (shared == 0) return 0;
+    const auto bytes = read_tensor_bytes(path_ / detail::rank_file_name(h.rank), h.entry);
+    const std::int64_t run = dims == 0 ? 1 : extent[dims - 1];
+    std::vector<std::int64_t> at = begin;  // first element of a run, in global coordinates
+    const auto position = [&](const tensor_region& r) {
+      std::int64_t p = 0;
+      for (std::size_t d = 0; d < dims; ++d) p = p * r.local[d] + at[d] - r.offset[d];
+      return p;
+    };
+    for (;;) {
+      std::memcpy(out.data() + position(to), bytes.data() + static_cast<std::size_t>(position(from)) * sizeof(T),
+                  static_cast<std::size_t>(run) * sizeof(T));
+      std::size_t d = dims < 2 ? 0 : dims - 1;  // the next run: count up all dimensions but the last
+      while (d > 0 && ++at[d - 1] == begin[d - 1] + extent[d - 1]) {
+        at[d - 1] = begin[d - 1];
+        --d;
+      }
+      if (d == 0) return shared;
+    }
+  }
+
+  std::filesystem::path path_;
+  io::manifest manifest_;
+  std::vector<held> entries_;
+};
+
+}  // namespace heddle::inline v0::io

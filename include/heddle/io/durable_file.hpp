@@ -1,0 +1,127 @@
+// heddle/io/durable_file.hpp: writing files so that they are on the disk when we say so.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/io/checksum.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace heddle::inline v0::io {
+
+namespace detail {
+[[noreturn]] inline void throw_file_error(const char* what, const std::filesystem::path& path, int code) {
+  throw io_error(std::string("heddle: cannot ") + what + " '" + path.string() + "': " + std::strerror(code));
+}
+}  // namespace detail
+
+/// A new file that is written front to back. Keeps count of its bytes and their checksum. `close` returns only when the
+/// operating system says that the contents reached the device (fsync). Without `close`, what was written so far is left
+/// behind as it is. POSIX.
+/// Errors: `io_error` with the path and the system's text (disk full, no permission, ...).
+class durable_file {
+ public:
+  /// Creates the file, or empties it if it exists.
+  explicit durable_file(std::filesystem::path path) : path_(std::move(path)) {
+    do fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    while (fd_ < 0 && errno == EINTR);
+    if (fd_ < 0) detail::throw_file_error("create", path_, errno);
+  }
+  durable_file(durable_file&& other) noexcept
+      : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), bytes_(other.bytes_), sum_(other.sum_) {}
+  durable_file& operator=(durable_file&&) = delete;
+  ~durable_file() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  void write(std::span<const std::byte> bytes) {
+    sum_.update(bytes);
+    bytes_ += static_cast<std::int64_t>(bytes.size());
+    while (!bytes.empty()) {
+      const ::ssize_t n = ::write(fd_, bytes.data(), (std::min)(bytes.size(), std::size_t{1} << 30));
+      if (n < 0 && errno != EINTR) detail::throw_file_error("write", path_, errno);
+      if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+  }
+  void write(std::string_view text) { write(std::as_bytes(std::span<const char>(text))); }
+
+  void close() {
+    const int fd = std::exchange(fd_, -1);
+    if (fd < 0) return;
+    const int synced = ::fsync(fd);
+    const int code = errno;
+    const int closed = ::close(fd);
+    if (synced != 0) detail::throw_file_error("flush", path_, code);
+    if (closed != 0) detail::throw_file_error("close", path_, errno);
+  }
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+  std::int64_t bytes() const noexcept { return bytes_; }
+  std::uint64_t checksum() const noexcept { return sum_.value(); }
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+  std::int64_t bytes_ = 0;
+  checksum64 sum_;
+};
+
+/// Makes the names in a folder durable: what was created, renamed or removed in it. Errors: `io_error`.
+inline void sync_folder(const std::filesystem::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) detail::throw_file_error("open the folder", folder, errno);
+  const int synced = ::fsync(fd);
+  const int code = errno;
+  ::close(fd);
+  if (synced != 0 && code != EINVAL) detail::throw_file_error("flush the folder", folder, code);
+}
+
+/// Reads `count` bytes from `offset`. Errors: `io_error` with the path if they are not there.
+inline std::vector<std::byte> read_bytes(const std::filesystem::path& path, std::int64_t offset, std::int64_t count) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) detail::throw_file_error("read", path, errno);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count));
+  in.seekg(static_cast<std::streamoff>(offset));
+  if (count > 0) in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(count));
+  if (!in || in.gcount() != (count > 0 ? count : 0))
+    throw io_error("heddle: '" + path.string() + "' ends early: " + std::to_string(count) + " bytes at " +
+                   std::to_string(offset) + " expected");
+  return bytes;
+}
+
+/// The size of a file and the checksum of its contents. Errors: `io_error` if it cannot be read.
+struct file_digest {
+  std::int64_t bytes = 0;
+  std::uint64_t checksum = 0;
+};
+inline file_digest digest(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) detail::throw_file_error("read", path, errno);
+  std::vector<char> piece(std::size_t{1} << 20);
+  checksum64 sum;
+  file_digest d;
+  while (in) {
+    in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    const auto n = static_cast<std::size_t>(in.gcount());
+    sum.update(std::as_bytes(std::span<const char>(piece.data(), n)));
+    d.bytes += static_cast<std::int64_t>(n);
+  }
+  if (in.bad()) detail::throw_file_error("read", path, errno);
+  d.checksum = sum.value();
+  return d;
+}
+
+}  // namespace heddle::inline v0::io
