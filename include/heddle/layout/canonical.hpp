@@ -156,15 +156,15 @@ constexpr placement_groups<Axes> canonical_groups(const axis_table<Axes>& table)
 }
 
 // `Holder` has `mesh_type`, `ops` and a static `table`; `type` is the canonical layout for them.
-template <class Holder, std::size_t G, std::size_t... I>
-constexpr auto placement_for(std::index_sequence<I...>) {
+template <class Holder, std::size_t G, std::size_t... Is>
+constexpr auto placement_for(std::index_sequence<Is...>) {
   constexpr auto g = Holder::groups.group[G];
   using tags = typename Holder::mesh_type::tags;
   if constexpr (g.use.role == axis_role::sharded)
-    return std::type_identity<shard<g.use.dim, typename list_at<g.axes[I], tags>::type...>>{};
+    return std::type_identity<shard<g.use.dim, typename list_at<g.axes[Is], tags>::type...>>{};
   else
     return std::type_identity<partial<typename list_at<static_cast<std::size_t>(g.use.op), typename Holder::ops>::type,
-                                      typename list_at<g.axes[I], tags>::type...>>{};
+                                      typename list_at<g.axes[Is], tags>::type...>>{};
 }
 template <class Holder, std::size_t... G>
 constexpr auto layout_for(std::index_sequence<G...>) {
@@ -177,17 +177,23 @@ using layout_from = typename decltype(layout_for<Holder>(std::make_index_sequenc
 
 // These carry the names of what is wrong into the compiler's message; the text of the assertion says what to change.
 template <bool Ok, class... Names>
-struct layout_names_each_axis_once : std::bool_constant<Ok> {};
+struct layout_names_each_axis_once {
+  static constexpr bool value = Ok;
+};
 template <bool Ok, class... Names>
-struct mesh_has_axis : std::bool_constant<Ok> {};
+struct mesh_has_axis {
+  static constexpr bool value = Ok;
+};
 template <bool Ok, class... Names>
-struct layout_placement_is_valid : std::bool_constant<Ok> {};
+struct layout_placement_is_valid {
+  static constexpr bool value = Ok;
+};
 
 struct no_name {};
-template <bool Found, std::size_t I, class... Ts>
+template <bool Found, std::size_t At, class... Ts>
 constexpr auto name_at() {
   if constexpr (Found)
-    return std::type_identity<type_at<I, Ts...>>{};
+    return std::type_identity<type_at<At, Ts...>>{};
   else
     return std::type_identity<no_name>{};
 }
@@ -199,9 +205,9 @@ template <placement P>
 struct axes_in<P> {
   using type = typename P::axes;
 };
-template <bool Found, std::size_t I, class... Ts>
+template <bool Found, std::size_t At, class... Ts>
 constexpr auto axis_at(type_list<Ts...>) {
-  return name_at<Found, I, Ts...>();
+  return name_at<Found, At, Ts...>();
 }
 
 template <bool SkipUnknown, class Mesh, class... Ps>

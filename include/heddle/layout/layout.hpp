@@ -18,7 +18,9 @@ namespace detail {
 struct layout_tag {};
 
 template <int Dim, std::size_t Rank>
-struct tensor_has_dimension : std::bool_constant<(Dim < static_cast<int>(Rank))> {};
+struct tensor_has_dimension {
+  static constexpr bool value = Dim < static_cast<int>(Rank);
+};
 
 // What a layout says, whatever the mesh's extents are.
 template <class Mesh, class... Ps>

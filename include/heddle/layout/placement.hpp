@@ -75,11 +75,11 @@ inline constexpr bool is_replicate<replicate<Axes...>> = true;
 template <class P>
 inline constexpr bool is_placement = is_shard<P> || is_partial<P> || is_replicate<P>;
 
-template <std::size_t I, class List>
+template <std::size_t At, class List>
 struct list_at;
-template <std::size_t I, class... Ts>
-struct list_at<I, type_list<Ts...>> {
-  using type = type_at<I, Ts...>;
+template <std::size_t At, class... Ts>
+struct list_at<At, type_list<Ts...>> {
+  using type = type_at<At, Ts...>;
 };
 
 template <class T, class List>
@@ -99,7 +99,11 @@ struct op_of_placement<partial<Op, Axes...>> {
 template <class... Ts, class... Us>
 type_list<Ts..., Us...> operator+(type_list<Ts...>, type_list<Us...>);
 template <class... Lists>
-using joined = decltype((type_list<>{} + ... + Lists{}));
+struct join_lists {
+  using type = decltype((type_list<>{} + ... + Lists{}));
+};
+template <class... Lists>
+using joined = typename join_lists<Lists...>::type;
 
 }  // namespace detail
 
