@@ -58,7 +58,8 @@ struct null_observer {
 
 /// Nanoseconds of the steady clock, the time base of every event.
 inline std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 /// Runs `work` and records how long it took. With an observer that is off this is a plain call.
