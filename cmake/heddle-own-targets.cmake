@@ -65,6 +65,23 @@ function(heddle_link_found target)
   endforeach()
 endfunction()
 
+# The -isystem flags that a component's package needs, for tests that call a compiler themselves.
+function(heddle_component_includes component out)
+  set(flags "")
+  get_target_property(packages heddle::${component} INTERFACE_LINK_LIBRARIES)
+  foreach(package IN LISTS packages)
+    if(TARGET ${package} AND NOT package STREQUAL "heddle::heddle")
+      get_target_property(dirs ${package} INTERFACE_INCLUDE_DIRECTORIES)
+      foreach(dir IN LISTS dirs)
+        if(IS_DIRECTORY "${dir}" AND NOT dir IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
+          list(APPEND flags -isystem "${dir}")
+        endif()
+      endforeach()
+    endif()
+  endforeach()
+  set(${out} "${flags}" PARENT_SCOPE)
+endfunction()
+
 # Flags of heddle's own programs: warnings always; errors from warnings only where a preset asks.
 add_library(heddle_own_options INTERFACE)
 target_link_libraries(heddle_own_options INTERFACE heddle::heddle)

@@ -9,7 +9,7 @@ cmake_minimum_required(VERSION 3.25)
 file(STRINGS "${SRC}" lines LIMIT_COUNT 2)
 list(GET lines 0 first)
 if(NOT first MATCHES "^// refuse: (.+)$")
-  message(FATAL_ERROR "the first line of ${SRC} must read \"// refuse: <text that must appear>\"")
+  message(FATAL_ERROR "no promise: the first line of ${SRC} must read \"// refuse: <text that must appear>\"")
 endif()
 string(REPLACE "\\;" ";" want "${CMAKE_MATCH_1}")  # file(STRINGS) escapes semicolons
 list(LENGTH lines count)

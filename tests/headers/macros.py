@@ -2,6 +2,7 @@
 """Checks that the umbrella survives other people's macros and defines none but its own.
 
     macros.py <include directory> <compiler> [flags...]
+    macros.py --self-test <compiler>         check made-up headers: those with a mistake must be found
 
 First everything outside heddle that its headers include; then, for the poison test, garbage under names that other
 headers are known to define as macros; then the umbrella. For the leak test the macros before and after are compared.
@@ -9,10 +10,13 @@ headers are known to define as macros; then the umbrella. For the leak test the 
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-POISON = """min max I major minor makedev near far small interface ERROR OK IN OUT OPTIONAL DELETE CONST VOID
+FUNCTIONS = "min max major minor makedev".split()  # macros with arguments, which (std::min)(a, b) escapes
+OBJECTS = """I near far small interface ERROR OK IN OUT OPTIONAL DELETE CONST VOID
 None Bool Status Success Always True False Complex Unsorted CurrentTime DomainMax""".split()
+POISON = FUNCTIONS + OBJECTS
 
 
 def compile_text(compiler, flags, text):
@@ -26,28 +30,58 @@ def macros(compiler, flags, text):
     return {line.split()[1].split("(")[0] for line in result.stdout.splitlines() if line.startswith("#define ")}
 
 
-def main(arguments):
-    root, compiler, flags = Path(arguments[0]), arguments[1], ["-std=c++20", f"-I{arguments[0]}", *arguments[2:]]
+def check(root, compiler, extra=()):
+    """The first finding, or None; and how much was looked at."""
+    flags = ["-std=c++20", f"-I{root}", *extra]
     umbrella = "#include <heddle/heddle.hpp>\n"
     ours = re.findall(r"^#include <(heddle/[^>]+)>", (root / "heddle/heddle.hpp").read_text(), flags=re.M)
     outside = set()
     for name in ours:
         outside |= set(re.findall(r"^\s*#\s*include\s*<((?!heddle/)[^>]+)>", (root / name).read_text(), flags=re.M))
     before = "".join(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in sorted(outside))
+    looked_at = f"{len(ours)} headers, {len(outside)} headers of others, {len(POISON)} poisoned names"
 
-    poison = "".join(f"#undef {name}\n#define {name} ] a macro of somebody else [\n" for name in POISON)
+    poison = "".join(f"#undef {name}\n#define {name}{'(...)' if name in FUNCTIONS else ''} ] a macro of somebody else [\n"
+                     for name in POISON)
     result = compile_text(compiler, [*flags, "-fsyntax-only"], before + poison + umbrella)
     if result.returncode != 0:
-        print(f"the umbrella uses a name that other headers define as a macro ({' '.join(POISON)}):\n{result.stderr[:4000]}")
-        return 1
+        return f"the umbrella uses a name that others define as a macro ({' '.join(POISON)}):\n{result.stderr[:4000]}", looked_at
 
     leaked = {name for name in macros(compiler, flags, before + umbrella) - macros(compiler, flags, before)
               if not name.startswith("HEDDLE_")}
     if leaked:
-        print("the umbrella defines macros that are not called HEDDLE_...: " + " ".join(sorted(leaked)))
-        return 1
-    print(f"{len(ours)} headers, {len(outside)} headers of others, {len(POISON)} poisoned names")
-    return 0
+        return "the umbrella defines macros that are not called HEDDLE_...: " + " ".join(sorted(leaked)), looked_at
+    return None, looked_at
+
+
+def self_test(compiler):
+    cases = [
+        ("#include <algorithm>\ninline int f(int a, int b) { return (std::min)(a, b); }\n#define HEDDLE_A 1\n", None),
+        ("#include <algorithm>\ninline int f(int a, int b) { return std::min(a, b); }\n", "others define as a macro"),
+        ("template <int I> struct s {};\n", "others define as a macro"),
+        ("#define NOT_OURS 1\n", "NOT_OURS"),
+    ]
+    failed = 0
+    for text, expected in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "heddle").mkdir()
+            (root / "heddle/heddle.hpp").write_text("#include <heddle/a.hpp>\n")
+            (root / "heddle/a.hpp").write_text(text)
+            finding, _ = check(root, compiler)
+        if finding is not None if expected is None else expected not in (finding or ""):
+            failed += 1
+            print(f"self-test: expected {expected!r}, found {finding!r} for:\n{text}")
+    print(f"self-test: {len(cases) - failed} of {len(cases)} headers judged rightly")
+    return 1 if failed else 0
+
+
+def main(arguments):
+    if arguments[:1] == ["--self-test"]:
+        return self_test(arguments[1])
+    finding, looked_at = check(Path(arguments[0]), arguments[1], arguments[2:])
+    print(finding or looked_at)
+    return 1 if finding else 0
 
 
 if __name__ == "__main__":
