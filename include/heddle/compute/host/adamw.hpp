@@ -1,0 +1,54 @@
+// heddle/compute/host/adamw.hpp: one AdamW step in one pass over parameters, gradients and moments.
+#pragma once
+
+#include <heddle/compute/host/elementwise.hpp>
+#include <heddle/compute/kernels.hpp>
+
+#include <cmath>
+
+namespace heddle::inline v0::compute::detail {
+
+/// p *= 1 - lr wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps).
+/// The scalars are computed in double and rounded once.
+template <class T>
+void adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+  const auto t = static_cast<double>(step.step);
+  const double correction2 = std::sqrt(1.0 - std::pow(step.beta2, t));
+  const T decay = static_cast<T>(1.0 - step.lr * step.weight_decay);
+  const T b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
+  const T b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);
+  const T rate = static_cast<T>(step.lr / (1.0 - std::pow(step.beta1, t)));
+  const T inverse = static_cast<T>(1.0 / correction2), eps = static_cast<T>(step.eps);
+  const T grad_scale = static_cast<T>(step.grad_scale);
+  constexpr int width = block_size<T>;
+  const auto update = [=](const T* gradient, T* first, T* second, T* parameter) {
+    T mean[width], square[width], root[width];
+    for (int l = 0; l < width; ++l) {
+      const T d = gradient[l] * grad_scale;
+      mean[l] = b1 * first[l] + c1 * d;
+      square[l] = b2 * second[l] + c2 * d * d;
+    }
+    square_roots<width>(square, root);
+    for (int l = 0; l < width; ++l) root[l] = parameter[l] * decay - rate * mean[l] / (root[l] * inverse + eps);
+    for (int l = 0; l < width; ++l) first[l] = mean[l];
+    for (int l = 0; l < width; ++l) second[l] = square[l];
+    for (int l = 0; l < width; ++l) parameter[l] = root[l];
+  };
+  workers.split(n, elementwise_grain, width, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t i = begin;
+    for (; i + width <= end; i += width) update(g + i, m + i, v + i, p + i);
+    if (i == end) return;
+    T gradient[width] = {}, first[width] = {}, second[width] = {}, parameter[width] = {};
+    const auto rest = end - i;
+    std::copy_n(g + i, rest, gradient);
+    std::copy_n(m + i, rest, first);
+    std::copy_n(v + i, rest, second);
+    std::copy_n(p + i, rest, parameter);
+    update(gradient, first, second, parameter);
+    std::copy_n(first, rest, m + i);
+    std::copy_n(second, rest, v + i);
+    std::copy_n(parameter, rest, p + i);
+  });
+}
+
+}  // namespace heddle::inline v0::compute::detail

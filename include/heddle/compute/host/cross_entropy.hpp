@@ -1,0 +1,75 @@
+// heddle/compute/host/cross_entropy.hpp: the row-wise pieces of softmax cross-entropy over a slice of the vocabulary.
+#pragma once
+
+#include <heddle/compute/host/layer_norm.hpp>
+#include <heddle/compute/kernels.hpp>
+
+#include <limits>
+
+namespace heddle::inline v0::compute::detail {
+
+/// The largest element, -inf for none; NaN if there is one.
+template <class T>
+T largest(std::int64_t n, const T* x) {
+  constexpr int width = block_size<T>;
+  T top[width];
+  for (int l = 0; l < width; ++l) top[l] = -(std::numeric_limits<T>::infinity)();
+  // A NaN compares false with everything: `top < v` would lose it, `!(v <= top)` takes it, and the sum of the block's
+  // comparisons keeps it, because nothing but a larger number or a NaN replaces a value and a NaN is never replaced.
+  const auto larger = [](T a, T b) { return a != a || !(b > a || b != b) ? a : b; };
+  std::int64_t i = 0;
+  for (; i + width <= n; i += width)
+    for (int l = 0; l < width; ++l) top[l] = larger(top[l], x[i + l]);
+  for (int l = 0; i + l < n; ++l) top[l] = larger(top[l], x[i + l]);
+  for (int half = width / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) top[l] = larger(top[l], top[l + half]);
+  return top[0];
+}
+
+template <class T>
+void row_max(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
+  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) m[i] = largest(columns, logits + i * columns);
+  });
+}
+
+template <class T>
+void row_sum_exp(team& workers, std::int64_t rows, std::int64_t columns, const T* logits, const T* m, T* sum) {
+  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T top = m[i];
+      sum[i] = sum_lanes<T>(columns, [top](T v) { return exp_lane(v - top); }, logits + i * columns);
+    }
+  });
+}
+
+template <class T>
+void pick_target(std::int64_t rows, std::int64_t columns, const T* logits, token_ids targets, std::int64_t first_id,
+                 T* picked) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t target = targets[static_cast<std::size_t>(i)];
+    const std::int64_t column = target - first_id;
+    picked[i] = target >= 0 && column >= 0 && column < columns ? logits[i * columns + column] : T(0);
+  }
+}
+
+template <class T>
+void cross_entropy_backward(team& workers, std::int64_t rows, std::int64_t columns, T* logits, const T* m, const T* sum,
+                            token_ids targets, std::int64_t first_id, T scale) {
+  workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      T* row = logits + i * columns;
+      const std::int64_t target = targets[static_cast<std::size_t>(i)];
+      if (target < 0) {
+        std::fill_n(row, columns, T(0));
+        continue;
+      }
+      const T top = m[i], factor = scale / sum[i];
+      map_lanes(columns, row, [=](T v) { return exp_lane(v - top) * factor; }, static_cast<const T*>(row));
+      const std::int64_t column = target - first_id;
+      if (column >= 0 && column < columns) row[column] -= scale;
+    }
+  });
+}
+
+}  // namespace heddle::inline v0::compute::detail

@@ -1,0 +1,137 @@
+// heddle/compute/host/elementwise.hpp: GELU, biases, sums, copies and checks over whole vectors.
+#pragma once
+
+#include <heddle/compute/host/lanes.hpp>
+#include <heddle/compute/host/math.hpp>
+#include <heddle/compute/host/team.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace heddle::inline v0::compute::detail {
+
+/// Elements below which sharing simple work among threads costs more than it saves.
+inline constexpr std::int64_t elementwise_grain = 16384;
+
+template <class T, class Op, class... In>
+void map_shared(team& workers, std::int64_t n, T* out, Op op, const In*... in) {
+  workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+    map_lanes(end - begin, out + begin, op, (in + begin)...);
+  });
+}
+
+template <class T>
+void gelu(team& workers, std::int64_t n, const T* x, T* y) {
+  map_shared(workers, n, y, [](T v) { return gelu_lane(v); }, x);
+}
+
+template <class T>
+void gelu_backward(team& workers, std::int64_t n, const T* x, const T* dy, T* dx) {
+  map_shared(workers, n, dx, [](T v, T d) { return d * gelu_derivative_lane(v); }, x, dy);
+}
+
+template <class T>
+void fill(team& workers, std::int64_t n, T* x, T value) {
+  workers.split(n, elementwise_grain, block_size<T>,
+                [&](std::int64_t begin, std::int64_t end) { std::fill(x + begin, x + end, value); });
+}
+
+template <class T>
+void copy(team& workers, std::int64_t n, const T* x, T* y) {
+  workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+    if (x != y) std::memmove(y + begin, x + begin, static_cast<std::size_t>(end - begin) * sizeof(T));
+  });
+}
+
+template <class T>
+void add_bias(team& workers, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+  const std::int64_t grain = (std::max)(elementwise_grain / (std::max)(columns, std::int64_t{1}), std::int64_t{1});
+  workers.split(rows, grain, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      T* row = y + i * columns;
+      map_lanes(columns, row, [](T v, T b) { return v + b; }, static_cast<const T*>(row), bias);
+    }
+  });
+}
+
+/// sums[j] += sum over rows i, in order, of op(x[i][j], rest[i][j]..., i). Threads share the columns, so that nothing is
+/// added in an order that depends on them.
+template <class T, class Op, class... In>
+void sum_columns(std::int64_t rows, std::int64_t columns, std::int64_t begin, std::int64_t end, T* sums, Op op,
+                 const In*... in) {
+  constexpr int width = block_size<T>;
+  for (std::int64_t j = begin; j < end; j += width) {
+    T block[width] = {};
+    const std::int64_t count = (std::min)(std::int64_t{width}, end - j);
+    if (count == width)
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (int l = 0; l < width; ++l) block[l] += op(i, in[i * columns + j + l]...);
+    else
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t l = 0; l < count; ++l) block[l] += op(i, in[i * columns + j + l]...);
+    for (std::int64_t l = 0; l < count; ++l) sums[j + l] += block[l];
+  }
+}
+
+/// The fewest columns a thread should take when threads share columns of a matrix with this many rows.
+inline std::int64_t column_grain(std::int64_t rows) {
+  return (std::max)(elementwise_grain / (std::max)(rows, std::int64_t{1}), std::int64_t{1});
+}
+
+template <class T>
+void add_bias_backward(team& workers, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
+  workers.split(columns, column_grain(rows), block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+    sum_columns(rows, columns, begin, end, db, [](std::int64_t, T d) { return d; }, dy);
+  });
+}
+
+/// In double, over blocks of 4096 elements whose sums are added in order: the result depends on n alone.
+template <class T>
+double sum_of_squares(team& workers, std::int64_t n, const T* x) {
+  constexpr std::int64_t span = 4096;
+  const auto squares = [](const T* from, std::int64_t count) {
+    return sum_lanes<double>(
+        count,
+        [](T v) {
+          const double d = static_cast<double>(v);
+          return d * d;
+        },
+        from);
+  };
+  std::vector<double> parts(static_cast<std::size_t>((n + span - 1) / span));
+  workers.split(n, elementwise_grain, span, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; i += span)
+      parts[static_cast<std::size_t>(i / span)] = squares(x + i, (std::min)(span, end - i));
+  });
+  double sum = 0;
+  for (const double part : parts) sum += part;
+  return sum;
+}
+
+/// Looks at exponent bits, so that it also holds in programs compiled with -ffinite-math-only.
+template <class T>
+bool all_finite(team& workers, std::int64_t n, const T* x) {
+  using bits = typename exp_constants<T>::bits;
+  constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
+  std::atomic<bool> bad{false};
+  workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+    constexpr int width = block_size<T>;
+    std::int64_t i = begin;
+    for (; i + width <= end; i += width) {
+      bits any = 0;
+      for (int l = 0; l < width; ++l)
+        any |= static_cast<bits>((std::bit_cast<bits>(x[i + l]) & exponent) == exponent ? 1 : 0);
+      if (any != 0) return bad.store(true, std::memory_order_relaxed);
+    }
+    for (; i < end; ++i)
+      if ((std::bit_cast<bits>(x[i]) & exponent) == exponent) return bad.store(true, std::memory_order_relaxed);
+  });
+  return !bad.load(std::memory_order_relaxed);
+}
+
+}  // namespace heddle::inline v0::compute::detail

@@ -1,0 +1,60 @@
+// heddle/compute/host/embedding.hpp: token and position embeddings, forward and backward.
+#pragma once
+
+#include <heddle/compute/host/layer_norm.hpp>
+#include <heddle/compute/kernels.hpp>
+
+namespace heddle::inline v0::compute::detail {
+
+template <class T>
+void embedding(team& workers, token_ids ids, std::int64_t vocabulary, std::int64_t width, const T* table,
+               std::int64_t first_id, T* out) {
+  workers.split(static_cast<std::int64_t>(ids.size()), row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = ids[static_cast<std::size_t>(i)] - first_id;
+      T* to = out + i * width;
+      if (row >= 0 && row < vocabulary)
+        std::copy_n(table + row * width, width, to);
+      else
+        std::fill_n(to, width, T(0));
+    }
+  });
+}
+
+/// Threads share the columns and each walks the tokens in order, so that repeated tokens add up in that order.
+template <class T>
+void embedding_backward(team& workers, token_ids ids, std::int64_t vocabulary, std::int64_t width, const T* dout,
+                        std::int64_t first_id, T* dtable) {
+  const auto tokens = static_cast<std::int64_t>(ids.size());
+  workers.split(width, column_grain(tokens), block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = 0; i < tokens; ++i) {
+      const std::int64_t row = ids[static_cast<std::size_t>(i)] - first_id;
+      if (row < 0 || row >= vocabulary) continue;
+      T* to = dtable + row * width;
+      map_lanes(end - begin, to + begin, [](T old, T d) { return old + d; }, static_cast<const T*>(to) + begin,
+                dout + i * width + begin);
+    }
+  });
+}
+
+template <class T>
+void add_positions(team& workers, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x, const T* wpe) {
+  workers.split(rows, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      map_lanes(width, x + i * width, [](T v, T p) { return v + p; }, static_cast<const T*>(x) + i * width,
+                wpe + i % sequence * width);
+  });
+}
+
+template <class T>
+void add_positions_backward(team& workers, std::int64_t rows, std::int64_t width, std::int64_t sequence, const T* dx,
+                            T* dwpe) {
+  workers.split(sequence, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t s = begin; s < end; ++s)
+      for (std::int64_t i = s; i < rows; i += sequence)
+        map_lanes(width, dwpe + s * width, [](T old, T d) { return old + d; }, static_cast<const T*>(dwpe) + s * width,
+                  dx + i * width);
+  });
+}
+
+}  // namespace heddle::inline v0::compute::detail

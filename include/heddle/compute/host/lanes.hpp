@@ -1,0 +1,55 @@
+// heddle/compute/host/lanes.hpp: loops over long vectors in blocks of a fixed length, which every compiler vectorises.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace heddle::inline v0::compute::detail {
+
+/// Elements per block: 256 bytes, four of the widest vector registers.
+template <class T>
+inline constexpr int block_size = 256 / static_cast<int>(sizeof(T));
+
+/// out[i] = op(in[i]...). Results go through a local block, so that compilers vectorise without asking whether `out`
+/// overlaps an input (it may be the same memory). The rest goes through the same code, padded, so that an element's
+/// value does not depend on where in the vector it stands.
+template <class T, class Op, class... In>
+inline void map_lanes(std::int64_t n, T* out, Op op, const In*... in) {
+  constexpr int width = block_size<T>;
+  std::int64_t i = 0;
+  for (; i + width <= n; i += width) {
+    T block[width];
+    for (int l = 0; l < width; ++l) block[l] = op(in[i + l]...);
+    for (int l = 0; l < width; ++l) out[i + l] = block[l];
+  }
+  if (i == n) return;
+  const int rest = static_cast<int>(n - i);
+  const auto padded = [&](auto... copies) {
+    T block[width];
+    for (int l = 0; l < width; ++l) block[l] = op(copies.data[l]...);
+    for (int l = 0; l < rest; ++l) out[i + l] = block[l];
+  };
+  struct copy {
+    copy(const T* from, int count) {
+      for (int l = 0; l < width; ++l) data[l] = l < count ? from[l] : T(1);
+    }
+    T data[width];
+  };
+  padded(copy(in + i, rest)...);
+}
+
+/// Sum over i of op(in[i]...), accumulated as `Sum`, in an order that depends on n alone.
+template <class Sum, class T, class Op, class... In>
+inline Sum sum_lanes(std::int64_t n, Op op, const T* first, const In*... in) {
+  constexpr int width = block_size<Sum>;
+  Sum block[width] = {};
+  std::int64_t i = 0;
+  for (; i + width <= n; i += width)
+    for (int l = 0; l < width; ++l) block[l] += op(first[i + l], in[i + l]...);
+  for (int l = 0; i + l < n; ++l) block[l] += op(first[i + l], in[i + l]...);
+  for (int half = width / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) block[l] += block[l + half];
+  return block[0];
+}
+
+}  // namespace heddle::inline v0::compute::detail

@@ -1,0 +1,128 @@
+// heddle/compute/host/math.hpp: exp and its relatives in forms that loops over them can be vectorised.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+namespace heddle::inline v0::compute::detail {
+
+template <class T>
+struct exp_constants;
+template <>
+struct exp_constants<float> {
+  using bits = std::uint32_t;
+  static constexpr int mantissa_bits = 23;
+  static constexpr float round = 0x1.8p23f;            // added and taken away again: rounds to an integer
+  static constexpr float bias = 0x1.8p23f + 127.0f;    // leaves n + 127 in the low bits
+  static constexpr float ln2_high = 0x1.62e4p-1f;      // 14 bits: exact when multiplied by n
+  static constexpr float ln2_low = 0x1.7f7d1cp-20f;    // ln 2 - ln2_high
+  static constexpr float highest = 89.0f;              // beyond these the result is infinite, or 0
+  static constexpr float lowest = -104.0f;
+  static constexpr int degree = 7;
+};
+template <>
+struct exp_constants<double> {
+  using bits = std::uint64_t;
+  static constexpr int mantissa_bits = 52;
+  static constexpr double round = 0x1.8p52;
+  static constexpr double bias = 0x1.8p52 + 1023.0;
+  static constexpr double ln2_high = 0x1.62e42fefa38p-1;
+  static constexpr double ln2_low = 0x1.ef35793c7673p-45;
+  static constexpr double highest = 710.0;
+  static constexpr double lowest = -746.0;
+  static constexpr int degree = 13;
+};
+
+/// 1/i! for the Taylor series.
+template <class T>
+inline constexpr T inverse_factorial(int i) {
+  long double f = 1;
+  for (int j = 2; j <= i; ++j) f *= static_cast<long double>(j);
+  return static_cast<T>(1 / f);
+}
+
+/// 2^n for a whole number n in the range of normal numbers.
+template <std::floating_point T>
+inline T power_of_two(T n) noexcept {
+  using c = exp_constants<T>;
+  using bits = typename c::bits;
+  return std::bit_cast<T>(static_cast<bits>(std::bit_cast<bits>(n + c::bias) << c::mantissa_bits));
+}
+
+/// The Taylor polynomial of e^r, highest power first.
+template <int I, int Degree, std::floating_point T>
+inline T exp_polynomial(T r, T sum) noexcept {
+  if constexpr (I > Degree) {
+    return sum;
+  } else {
+    constexpr T coefficient = inverse_factorial<T>(Degree - I);
+    return exp_polynomial<I + 1, Degree>(r, sum * r + coefficient);
+  }
+}
+
+/// e^x without branches or calls: within 2 units in the last place, gradual underflow, inf for large x, 0 for -inf,
+/// NaN for NaN. e^x = 2^n e^r with n = round(x / ln 2) and |r| <= ln(2) / 2; 2^n in two factors, because n may lie
+/// outside the exponents of normal numbers.
+template <std::floating_point T>
+inline T exp_lane(T x) noexcept {
+  using c = exp_constants<T>;
+  constexpr T log2_e = static_cast<T>(1.44269504088896340735992468100189214L);
+  const T below = x < c::lowest ? c::lowest : x;      // comparisons with NaN are false: NaN goes through
+  const T inside = below > c::highest ? c::highest : below;
+  const T n = (inside * log2_e + c::round) - c::round;
+  const T r = (inside - n * c::ln2_high) - n * c::ln2_low;
+  const T p = exp_polynomial<1, c::degree>(r, inverse_factorial<T>(c::degree));
+  const T half = (n * T(0.5) + c::round) - c::round;
+  return p * power_of_two(half) * power_of_two(n - half);
+}
+
+/// 1 / (1 + e^-x).
+template <std::floating_point T>
+inline T sigmoid_lane(T x) noexcept {
+  return T(1) / (T(1) + exp_lane(-x));
+}
+
+// GELU in its tanh form: x/2 (1 + tanh u) with u = sqrt(2/pi) (x + 0.044715 x^3), which is x sigmoid(2u).
+template <class T>
+inline constexpr T gelu_twice_root = static_cast<T>(1.59576912160573071175978423973752747L);  // 2 sqrt(2/pi)
+template <class T>
+inline constexpr T gelu_cubic = static_cast<T>(0.044715L);
+
+template <std::floating_point T>
+inline T gelu_lane(T x) noexcept {
+  return x * sigmoid_lane(gelu_twice_root<T> * (x + gelu_cubic<T> * x * x * x));
+}
+
+template <std::floating_point T>
+inline T gelu_derivative_lane(T x) noexcept {
+  const T s = sigmoid_lane(gelu_twice_root<T> * (x + gelu_cubic<T> * x * x * x));
+  const T slope = gelu_twice_root<T> * (T(1) + T(3) * gelu_cubic<T> * x * x);
+  return s + x * s * (T(1) - s) * slope;
+}
+
+/// Square roots of `Count` values that are not negative. A plain loop over std::sqrt is not vectorised, because sqrt
+/// must set errno; this one has leave not to.
+template <int Count, class T>
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((noinline, optimize("no-math-errno", "tree-vectorize")))
+#endif
+inline void square_roots(const T* x, T* root) noexcept {
+  for (int i = 0; i < Count; ++i) {
+#if defined(__clang__) && defined(__has_builtin)
+#if __has_builtin(__builtin_elementwise_sqrt)
+    root[i] = __builtin_elementwise_sqrt(x[i]);
+#else
+    root[i] = std::sqrt(x[i]);
+#endif
+#else
+    root[i] = std::sqrt(x[i]);
+#endif
+  }
+}
+
+}  // namespace heddle::inline v0::compute::detail

@@ -1,0 +1,156 @@
+// heddle/compute/host/team.hpp: a few threads that work together on one kernel at a time.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/split.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace heddle::inline v0::compute {
+
+/// The calling thread and `threads - 1` workers. Work is cut into fixed, contiguous parts, so that the same number of
+/// threads always computes the same thing. A worker that has nothing to do spins for a moment, then sleeps; a team of
+/// one has no workers and costs nothing. Several teams may live in one process; one team serves one caller at a time.
+/// Errors: `config_error` for fewer than one thread; what a part throws is thrown again to the caller (the first
+/// part's, if several throw) once all parts have ended.
+class team {
+ public:
+  explicit team(int threads = 1) : errors_(checked(threads)) {
+    workers_.reserve(static_cast<std::size_t>(threads - 1));
+    try {
+      for (int w = 1; w < threads; ++w) workers_.emplace_back([this, w] { serve(w); });
+    } catch (...) {
+      stop();
+      throw;
+    }
+  }
+  ~team() { stop(); }
+  team(const team&) = delete;
+  team& operator=(const team&) = delete;
+
+  int size() const noexcept { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls `body(w)` once for every w in [0, parts), each on its own thread; the caller takes part 0.
+  /// Requires `parts <= size()`.
+  template <class Body>
+  void run(int parts, Body&& body) {
+    if (parts <= 1) {
+      if (parts == 1) body(0);
+      return;
+    }
+    using body_type = std::remove_reference_t<Body>;
+    context_ = const_cast<void*>(static_cast<const void*>(std::addressof(body)));
+    call_ = [](void* context, int w) { (*static_cast<body_type*>(context))(w); };
+    parts_ = parts;
+    pending_.store(size() - 1, std::memory_order_relaxed);
+    round_.fetch_add(1, std::memory_order_release);
+    round_.notify_all();
+    attempt(0);
+    await(pending_, [](int left) { return left == 0; });
+    std::exception_ptr first;
+    for (std::exception_ptr& e : errors_) {
+      if (e && !first) first = e;
+      e = nullptr;
+    }
+    if (first) std::rethrow_exception(first);
+  }
+
+  /// Cuts [0, n) into contiguous parts, one per thread, with borders at multiples of `step` and at least `grain`
+  /// elements each, and calls `body(begin, end)` for each.
+  template <class Body>
+  void split(std::int64_t n, std::int64_t grain, std::int64_t step, Body&& body) {
+    if (n <= 0) return;
+    const std::int64_t steps = (n + step - 1) / step;
+    const std::int64_t wanted = (std::min)({static_cast<std::int64_t>(size()), steps, n / (std::max)(grain, std::int64_t{1})});
+    if (wanted <= 1) {
+      body(std::int64_t{0}, n);
+      return;
+    }
+    const balanced_split cut{steps, wanted};
+    run(static_cast<int>(wanted), [&](int w) {
+      const std::int64_t begin = cut.offset(w) * step;
+      const std::int64_t end = (std::min)(n, cut.offset(w) * step + cut.size(w) * step);
+      body(begin, end);
+    });
+  }
+
+ private:
+  static std::size_t checked(int threads) {
+    if (threads < 1)
+      throw config_error("heddle: a compute backend needs at least 1 thread, got " + std::to_string(threads));
+    return static_cast<std::size_t>(threads);
+  }
+
+  static void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  /// Waits until `done(value)`: spins for about 20 microseconds, then sleeps on the value.
+  template <class Value, class Done>
+  static Value await(std::atomic<Value>& value, Done done) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(20);
+    do {
+      for (int i = 0; i < 32; ++i) {
+        const Value now = value.load(std::memory_order_acquire);
+        if (done(now)) return now;
+        pause();
+      }
+    } while (std::chrono::steady_clock::now() < until);
+    for (;;) {
+      const Value now = value.load(std::memory_order_acquire);
+      if (done(now)) return now;
+      value.wait(now, std::memory_order_acquire);
+    }
+  }
+
+  void attempt(int w) noexcept {
+    if (w >= parts_) return;
+    try {
+      call_(context_, w);
+    } catch (...) {
+      errors_[static_cast<std::size_t>(w)] = std::current_exception();
+    }
+  }
+
+  void serve(int w) {
+    int seen = 0;
+    for (;;) {
+      seen = await(round_, [seen](int now) { return now != seen; });
+      if (stopping_.load(std::memory_order_relaxed)) return;
+      attempt(w);
+      if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    }
+  }
+
+  void stop() noexcept {
+    stopping_.store(true, std::memory_order_relaxed);
+    round_.fetch_add(1, std::memory_order_release);
+    round_.notify_all();
+    workers_.clear();
+  }
+
+  void (*call_)(void*, int) = nullptr;
+  void* context_ = nullptr;
+  int parts_ = 0;
+  std::vector<std::exception_ptr> errors_;
+  alignas(64) std::atomic<int> round_{0};
+  alignas(64) std::atomic<int> pending_{0};
+  std::atomic<bool> stopping_{false};
+  std::vector<std::jthread> workers_;
+};
+
+}  // namespace heddle::inline v0::compute
