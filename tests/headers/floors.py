@@ -50,8 +50,8 @@ def check_header(root, path):
         return
     if not lines or not re.match(r"// " + re.escape(name) + r": \S", lines[0]):
         yield f"{name}:1: the first line must read \"// {name}: what it is\""
-    if "#pragma once" not in lines[:4]:
-        yield f"{name}: no #pragma once near the top"
+    if "#pragma once" not in lines:
+        yield f"{name}: no #pragma once"
     if len(lines) > 600:
         yield f"{name}: {len(lines)} lines; a header has one idea and at most 600 lines"
 
