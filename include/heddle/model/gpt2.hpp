@@ -1,0 +1,23 @@
+// heddle/model/gpt2.hpp: GPT-2 as a model a trainer can be given.
+#pragma once
+
+#include <heddle/model/gpt2_config.hpp>
+#include <heddle/model/gpt2_stage.hpp>
+
+namespace heddle::inline v0::model {
+
+/// GPT-2 with elements of type T: names the configuration, the stage that one rank holds and what a stage is fed.
+template <class T>
+struct gpt2 {
+  using scalar = T;
+  using config = gpt2_config;
+  using batch = model::batch<T>;
+  template <class World, class Backend>
+  using stage = gpt2_stage<T, World, Backend>;
+  /// The blocks of one pipeline stage when they are split evenly.
+  static constexpr stage_layers layers_of(const gpt2_config& c, int stage, int stages) noexcept {
+    return split_layers(c.layers, stage, stages);
+  }
+};
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,77 @@
+// heddle/model/gpt2_config.hpp: the numbers that make a GPT-2, with its parameter and operation counts.
+#pragma once
+
+#include <heddle/core/error.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::model {
+
+/// The shape of a GPT-2. Units: `context` in tokens, `width` in elements of the residual stream.
+/// Source: Radford et al. 2019, "Language models are unsupervised multitask learners"; Hugging Face `GPT2Config`.
+struct gpt2_config {
+  int layers = 12;
+  int heads = 12;
+  int width = 768;
+  int context = 1024;
+  int vocabulary = 50257;
+  double epsilon = 1e-5;             ///< added to the variance by layer norms
+  double initial_deviation = 0.02;   ///< of weights and embeddings; residual projections: / sqrt(2 layers)
+
+  constexpr int head_dim() const noexcept { return heads > 0 ? width / heads : 0; }
+  constexpr int hidden() const noexcept { return 4 * width; }
+
+  /// Errors: `config_error` naming the setting, its value and what would be accepted.
+  void validate() const {
+    const auto positive = [](const char* name, int value) {
+      if (value <= 0)
+        throw config_error("heddle: gpt2_config." + std::string(name) + " must be positive, got " +
+                           std::to_string(value));
+    };
+    if (layers < 0) throw config_error("heddle: gpt2_config.layers must not be negative, got " + std::to_string(layers));
+    positive("heads", heads);
+    positive("width", width);
+    positive("context", context);
+    positive("vocabulary", vocabulary);
+    if (width % heads != 0)
+      throw config_error("heddle: gpt2_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
+                         std::to_string(heads) + "; every head has width / heads elements");
+    if (!(epsilon > 0))
+      throw config_error("heddle: gpt2_config.epsilon must be positive, got " + std::to_string(epsilon));
+    if (!(initial_deviation >= 0))
+      throw config_error("heddle: gpt2_config.initial_deviation must not be negative, got " +
+                         std::to_string(initial_deviation));
+  }
+
+  /// Trained numbers, the tied token embedding counted once: `V D + T D + L (12 D^2 + 13 D) + 2 D`.
+  constexpr std::int64_t parameters() const noexcept {
+    const std::int64_t d = width;
+    return vocabulary * d + context * d + layers * (12 * d * d + 13 * d) + 2 * d;
+  }
+
+  /// Numbers that enter a matrix product for every token: the four linear layers of each block and the tied head.
+  constexpr std::int64_t matmul_parameters() const noexcept {
+    const std::int64_t d = width;
+    return layers * 12 * d * d + vocabulary * d;
+  }
+
+  /// Floating-point operations of one training step per token: forward and backward matrix products (2 and 4 per
+  /// weight that enters one), and the two attention products over the causal half, 6 L D (S + 1).
+  /// Look-ups, norms, GELU, softmax and the optimizer are not counted. `sequence` 0 means the context.
+  /// Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1; the attention term counts only unmasked pairs.
+  constexpr double flops_per_token(int sequence = 0) const noexcept {
+    const double s = sequence > 0 ? sequence : context;
+    return 6.0 * static_cast<double>(matmul_parameters()) + 6.0 * layers * static_cast<double>(width) * (s + 1.0);
+  }
+
+  friend constexpr bool operator==(const gpt2_config&, const gpt2_config&) = default;
+};
+
+/// The four published sizes.
+constexpr gpt2_config gpt2_124m() noexcept { return {.layers = 12, .heads = 12, .width = 768}; }
+constexpr gpt2_config gpt2_355m() noexcept { return {.layers = 24, .heads = 16, .width = 1024}; }
+constexpr gpt2_config gpt2_774m() noexcept { return {.layers = 36, .heads = 20, .width = 1280}; }
+constexpr gpt2_config gpt2_1558m() noexcept { return {.layers = 48, .heads = 25, .width = 1600}; }
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,144 @@
+// heddle/model/parameters.hpp: the parameters one rank holds: one flat buffer of weights, one of gradients, and a table.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/core/static_vector.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+/// One parameter, or this rank's part of it. The whole is a row-major box `logical` (the published `shape` with its
+/// dimensions split further where that makes the layout plain: `c_attn.weight` [D, 3D] is [D, 3, H, d]); this rank
+/// holds the box of `local` extents that starts at `start`, row-major, at `offset` in the flat buffers.
+struct parameter {
+  std::string name;                    ///< Hugging Face's
+  int id = 0;                          ///< position in the whole model's table: the same on every mesh
+  std::vector<std::int64_t> shape;     ///< published, whole
+  std::vector<std::int64_t> logical;   ///< the same elements in the same order, dimensions split
+  std::vector<std::int64_t> local;     ///< extents of this rank's part of `logical`
+  std::vector<std::int64_t> start;     ///< first index of this rank's part in `logical`
+  std::int64_t offset = 0;             ///< first element in the flat buffers
+  std::int64_t count = 0;              ///< elements this rank holds
+  bool counted = true;                 ///< false on all but one of the ranks (along tp and pp) that hold the same copy
+  bool decay = false;                  ///< weight decay applies: published shape has two dimensions
+  bool tied_copy = false;              ///< the head's copy of an embedding that another stage holds too
+  double initial_mean = 0;             ///< `initialize` draws N(mean, deviation)
+  double initial_deviation = 0;
+
+  std::int64_t global_count() const noexcept {
+    std::int64_t n = 1;
+    for (const std::int64_t e : shape) n *= e;
+    return n;
+  }
+};
+
+/// Calls `f(global, local, length)` for each maximal run of elements of this rank's part that are neighbours in the
+/// whole: `global` is the flat index in the published order, `local` the index in the rank's part.
+template <class F>
+void for_each_run(const parameter& p, F&& f) {
+  if (p.count == 0) return;
+  const std::size_t rank = p.logical.size();
+  std::size_t inner = rank;   // dimensions [inner, rank) are held whole
+  std::int64_t run = 1;
+  while (inner > 0 && p.local[inner - 1] == p.logical[inner - 1]) run *= p.logical[--inner];
+  std::int64_t first = 0;     // the innermost split dimension adds its local extent to the run
+  if (inner > 0) {
+    --inner;
+    first = p.start[inner] * run;
+    run *= p.local[inner];
+  }
+  std::vector<std::int64_t> index(inner, 0);
+  for (std::int64_t at = 0; at < p.count; at += run) {
+    std::int64_t global = 0;
+    for (std::size_t d = 0; d < inner; ++d) global = global * p.logical[d] + p.start[d] + index[d];
+    for (std::size_t d = inner; d < rank; ++d) global *= p.logical[d];
+    f(global + first, at, run);
+    for (std::size_t d = inner; d-- > 0;) {
+      if (++index[d] < p.local[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+/// The table under construction and the two flat buffers. Parts begin at multiples of 64 bytes; the elements between
+/// them are zero and stay zero (a zero gradient moves no weight), so optimizers and norms may treat a buffer as one array.
+template <class T>
+class parameter_store {
+ public:
+  static constexpr std::int64_t alignment = 64 / static_cast<std::int64_t>(sizeof(T));
+
+  /// Adds a parameter whose whole is the box `logical`, distributed by `layout` over a mesh in which this rank is
+  /// `rank`; returns its place in the table.
+  template <class Layout, std::size_t Rank>
+  std::size_t add(parameter p, const std::array<std::int64_t, Rank>& logical, const Layout& layout, int rank) {
+    const auto whole = make_shape(logical);
+    const auto local = layout.local_shape(whole, rank);
+    const auto start = layout.local_offset(whole, rank);
+    p.logical.assign(logical.begin(), logical.end());
+    p.count = 1;
+    for (std::size_t d = 0; d < Rank; ++d) {
+      p.local.push_back(local.extent(d));
+      p.start.push_back(start[d]);
+      p.count *= local.extent(d);
+    }
+    p.decay = p.shape.size() >= 2;
+    p.offset = size_;
+    size_ += (p.count + alignment - 1) / alignment * alignment;
+    table_.push_back(std::move(p));
+    return table_.size() - 1;
+  }
+
+  /// Allocates both buffers, zeroed. Call once, after the last `add`.
+  void allocate() {
+    weights_ = buffer<T>(size_);
+    gradients_ = buffer<T>(size_);
+  }
+
+  std::span<const parameter> table() const noexcept { return table_; }
+  std::span<T> weights() noexcept { return {weights_.data(), weights_.size()}; }
+  std::span<const T> weights() const noexcept { return {weights_.data(), weights_.size()}; }
+  std::span<T> gradients() noexcept { return {gradients_.data(), gradients_.size()}; }
+  std::span<const T> gradients() const noexcept { return {gradients_.data(), gradients_.size()}; }
+  std::span<T> weight(std::size_t i) noexcept { return part(weights(), i); }
+  std::span<T> gradient(std::size_t i) noexcept { return part(gradients(), i); }
+
+  /// Draws every weight from counter-based random numbers addressed by (seed, parameter id, index in the whole
+  /// parameter), so that every mesh starts from the same model. Padding stays zero.
+  void initialize(std::uint64_t seed) {
+    for (std::size_t i = 0; i < table_.size(); ++i) {
+      const parameter& p = table_[i];
+      const std::span<T> w = weight(i);
+      const counter_random random(seed, static_cast<std::uint64_t>(p.id));
+      for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+        for (std::int64_t k = 0; k < length; ++k) {
+          double value = p.initial_mean;
+          if (p.initial_deviation > 0)
+            value += p.initial_deviation * random.normal(static_cast<std::uint64_t>(global + k));
+          w[static_cast<std::size_t>(local + k)] = static_cast<T>(value);
+        }
+      });
+    }
+  }
+
+ private:
+  std::span<T> part(std::span<T> all, std::size_t i) noexcept {
+    return all.subspan(static_cast<std::size_t>(table_[i].offset), static_cast<std::size_t>(table_[i].count));
+  }
+
+  std::vector<parameter> table_;
+  std::int64_t size_ = 0;
+  buffer<T> weights_;
+  buffer<T> gradients_;
+};
+
+}  // namespace heddle::inline v0::model
