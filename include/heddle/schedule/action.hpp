@@ -1,0 +1,72 @@
+// heddle/schedule/action.hpp: one thing a rank of a pipeline does.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace heddle::inline v0::schedule {
+
+/// What an action does. `backward` is `backward_input` and `backward_weight` in one.
+/// A transfer names the stage on its own side: `send_forward` of stage s meets `recv_forward` of stage s + 1,
+/// `send_backward` of stage s meets `recv_backward` of stage s - 1.
+enum class action_kind : std::uint8_t {
+  forward,          ///< F: the stage's output from its input
+  backward,         ///< B: both gradients
+  backward_input,   ///< I: the gradient with respect to the stage's input
+  backward_weight,  ///< W: the gradient with respect to the stage's weights
+  send_forward,     ///< SEND_F: the stage's output to the next stage
+  recv_forward,     ///< RECV_F: the stage's input from the previous stage
+  send_backward,    ///< SEND_B: the gradient of the stage's input to the previous stage
+  recv_backward,    ///< RECV_B: the gradient of the stage's output from the next stage
+  reduce_gradient,  ///< REDUCE_GRAD: the stage's weight gradients are complete; combine them over data-parallel ranks
+  optimizer_step    ///< OPTIM: update the stage's weights
+};
+
+inline constexpr int action_kinds = 10;
+
+/// One entry of a rank's list. Stages and microbatches count from 0; `peer` is the pipeline rank on the other side of a
+/// transfer. Fields that do not apply are -1: the peer of a computation, the microbatch of REDUCE_GRAD and OPTIM.
+struct action {
+  action_kind kind = action_kind::forward;
+  int stage = -1;
+  int microbatch = -1;
+  int peer = -1;
+
+  friend constexpr bool operator==(const action& a, const action& b) noexcept {
+    return a.kind == b.kind && a.stage == b.stage && a.microbatch == b.microbatch && a.peer == b.peer;
+  }
+};
+
+/// F, B, I or W.
+constexpr bool is_compute(action_kind k) noexcept { return k <= action_kind::backward_weight; }
+/// A send or a receive.
+constexpr bool is_transfer(action_kind k) noexcept {
+  return k >= action_kind::send_forward && k <= action_kind::recv_backward;
+}
+constexpr bool is_send(action_kind k) noexcept {
+  return k == action_kind::send_forward || k == action_kind::send_backward;
+}
+constexpr bool is_recv(action_kind k) noexcept {
+  return k == action_kind::recv_forward || k == action_kind::recv_backward;
+}
+/// REDUCE_GRAD or OPTIM: once per stage and step, not once per microbatch.
+constexpr bool is_per_stage(action_kind k) noexcept { return k >= action_kind::reduce_gradient; }
+
+/// The spelling of a kind in the text form: "F", "SEND_B", ...
+constexpr std::string_view name(action_kind k) noexcept {
+  constexpr std::array<std::string_view, action_kinds> names{"F",      "B",      "I",      "W",           "SEND_F",
+                                                             "RECV_F", "SEND_B", "RECV_B", "REDUCE_GRAD", "OPTIM"};
+  return names[static_cast<std::size_t>(k)];
+}
+
+/// How transfers behave, where a table is checked or simulated.
+enum class transfers : std::uint8_t {
+  asynchronous,  ///< sends and receives are started in list order; a computation waits for its input
+  buffered,      ///< a send returns at once, a receive waits for its message
+  rendezvous     ///< a send waits for its receive and a receive for its send
+};
+
+}  // namespace heddle::inline v0::schedule

@@ -1,0 +1,105 @@
+// heddle/schedule/check.hpp: schedules that are wrong do not compile.
+#pragma once
+
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/validate.hpp>
+
+namespace heddle::inline v0::schedule {
+
+/// The pipeline ranks of a mesh type: its extent along `pp`, 1 without that axis, `dynamic` if known only at start-up.
+template <mesh_like Mesh>
+inline constexpr int pipeline_ranks = [] {
+  if constexpr (Mesh::template has<pp>)
+    return Mesh::template axis_of<pp>::fixed_size;
+  else
+    return 1;
+}();
+
+/// The first problem of a static schedule's table, computations only. A constexpr object.
+template <schedule_policy When, int Ranks>
+inline constexpr report report_of = [] {
+  report found{};
+  if constexpr (!detail::fits(When{}, Ranks))
+    found.what = problem::microbatch_count;
+  else
+    found = validate(table_of<When, Ranks>, transfers::buffered);
+  return found;
+}();
+
+/// The first problem of a static schedule's lowered table where sends and receives block. A constexpr object.
+template <schedule_policy When, int Ranks>
+inline constexpr report lowered_report_of = [] {
+  if constexpr (!report_of<When, Ranks>.ok())
+    return report_of<When, Ranks>;
+  else
+    return validate(lowered_of<When, Ranks>, transfers::rendezvous);
+}();
+
+namespace detail {
+template <class When, class Mesh>
+constexpr bool known_to_the_compiler() {
+  static_assert(When::is_static && pipeline_ranks<Mesh> != dynamic,
+                "heddle: a schedule can be checked by the compiler if its microbatches and the pp extent of the mesh are "
+                "constants; use schedule::check(schedule::make_table(when, ranks)) at run time");
+  return When::is_static && pipeline_ranks<Mesh> != dynamic;
+}
+}  // namespace detail
+
+/// Whether the schedule is complete and in order on this mesh.
+template <schedule_policy When, mesh_like Mesh>
+inline constexpr bool valid = [] {
+  if constexpr (detail::known_to_the_compiler<When, Mesh>())
+    return report_of<When, pipeline_ranks<Mesh>>.ok();
+  else
+    return false;
+}();
+
+/// Whether the lowered schedule also finishes on this mesh where every send waits for its receive.
+template <schedule_policy When, mesh_like Mesh>
+inline constexpr bool deadlock_free = [] {
+  if constexpr (detail::known_to_the_compiler<When, Mesh>())
+    return lowered_report_of<When, pipeline_ranks<Mesh>>.ok();
+  else
+    return false;
+}();
+
+/// Carries the first problem of a schedule into the compiler's message.
+template <problem What, int Rank, int Position, action_kind Kind, int Stage, int Microbatch>
+struct finding {
+  static constexpr bool none = What == problem::none;
+};
+
+namespace detail {
+// One error per mistake: each check stands only where those before it passed.
+template <class When, int Ranks>
+consteval bool require_ranks() {
+  constexpr report found = report_of<When, Ranks>;
+  if constexpr (found.what == problem::microbatch_count) {
+    static_assert(finding<found.what, -1, -1, action_kind{}, Ranks, When{}.microbatch_count()>::none,
+                  "heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks (the last two "
+                  "numbers of `finding`: ranks, microbatches); change one of them");
+  } else if constexpr (!found.ok() && found.what != problem::deadlock) {
+    constexpr action at = found.where.stage >= 0 ? found.where : found.needs;
+    static_assert(finding<found.what, found.rank, found.position, at.kind, at.stage, at.microbatch>::none,
+                  "heddle: the schedule is not valid: an action is missing, repeated, out of order or on the wrong rank; "
+                  "`finding` names the problem, rank, position in its list, action, stage and microbatch");
+  } else {
+    constexpr report blocked = lowered_report_of<When, Ranks>;
+    static_assert(finding<blocked.what, blocked.rank, blocked.position, blocked.where.kind, blocked.where.stage,
+                          blocked.where.microbatch>::none,
+                  "heddle: the schedule deadlocks: ranks wait for each other; `finding` names the first rank that waits, the "
+                  "position in its list, action, stage and microbatch; let schedule::lower place the transfers, or reorder");
+  }
+  return true;
+}
+}  // namespace detail
+
+/// Does not compile if the schedule is wrong on this mesh; the message says what, on which rank and at which action.
+template <schedule_policy When, mesh_like Mesh>
+consteval bool require() {
+  if constexpr (detail::known_to_the_compiler<When, Mesh>()) return detail::require_ranks<When, pipeline_ranks<Mesh>>();
+  return true;
+}
+
+}  // namespace heddle::inline v0::schedule

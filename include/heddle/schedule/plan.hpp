@@ -1,0 +1,73 @@
+// heddle/schedule/plan.hpp: what an executor is given: the lowered table and the storage of each action.
+#pragma once
+
+#include <heddle/schedule/check.hpp>
+#include <heddle/schedule/storage.hpp>
+
+namespace heddle::inline v0::schedule {
+
+/// A lowered, checked table with its storage, not owned. An executor on pipeline rank r walks
+/// `for (int k = table.offset(r); k < table.offset(r + 1); ++k)` with `a = table[k]` and `at = storage[k]`:
+/// - F: wait for the receive into buffer `at.input` (if any), run the stage's forward into slot `at.saved` and buffer
+///   `at.output` (if any);
+/// - B, I: the same with the stage's backward (input gradient) and slot `at.saved`; W: weight gradient from `at.saved`;
+/// - RECV_F, RECV_B: start receiving from pipeline rank `a.peer` into buffer `at.input`; do not wait (a blocking receive is
+///   also correct: the table has passed `transfers::rendezvous`);
+/// - SEND_F, SEND_B: start sending buffer `at.output` to `a.peer`, then wait for the send `storage.sends_in_flight()`
+///   before it, so that its buffer may be used again;
+/// - REDUCE_GRAD: the gradients of stage `a.stage` are complete on this rank.
+/// At the end wait for the sends still under way. Between two ranks the messages are in one order on both sides, so
+/// transports that match by order need no tags. A buffer holds one boundary tensor; a rank needs `storage.buffers(r)`, a
+/// stage `storage.slots(s)` slots for saved activations.
+struct plan_view {
+  table_view table;
+  storage_view storage;
+};
+
+/// A plan made at run time.
+struct plan {
+  action_table table;
+  schedule::storage memory;
+
+  constexpr plan_view view() const noexcept { return {table, memory}; }
+  constexpr operator plan_view() const noexcept { return view(); }
+};
+
+/// The plan of a static schedule: an empty object; the data are constants.
+template <schedule_policy When, int Ranks, int SendsInFlight = 1>
+struct static_plan {
+  static constexpr plan_view view() noexcept {
+    static_assert(detail::require_ranks<When, Ranks>());
+    return {lowered_of<When, Ranks>, storage_of<When, Ranks, SendsInFlight>};
+  }
+  constexpr operator plan_view() const noexcept { return view(); }
+};
+
+/// Lowers the table, checks it for blocking transfers and assigns storage.
+/// Errors: `schedule_error` naming rank, position, action and microbatch.
+constexpr plan make_plan(table_view table, int sends_in_flight = 1) {
+  check(table, transfers::buffered);
+  plan p;
+  if (table.has_transfers()) {
+    p.table.actions.assign(table.actions().begin(), table.actions().end());
+    p.table.rank_of_stage.assign(table.rank_of_stage().begin(), table.rank_of_stage().end());
+    for (int r = 0; r <= table.ranks(); ++r) p.table.offsets.push_back(table.offset(r));
+    p.table.microbatches = table.microbatches();
+  } else {
+    p.table = lower(table);
+  }
+  check(p.table, transfers::rendezvous);
+  p.memory = assign_storage(p.table, sends_in_flight);
+  return p;
+}
+
+/// The plan of a schedule on a mesh: constants where both are static (a mistake does not compile), made here where not.
+template <schedule_policy When, mesh_like Mesh>
+constexpr auto plan_for(const When& when, const Mesh& mesh) {
+  if constexpr (When::is_static && pipeline_ranks<Mesh> != dynamic)
+    return static_plan<When, pipeline_ranks<Mesh>>{};
+  else
+    return make_plan(make_table(when, mesh.template extent_or_one<pp>()));
+}
+
+}  // namespace heddle::inline v0::schedule

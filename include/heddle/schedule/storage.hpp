@@ -1,0 +1,188 @@
+// heddle/schedule/storage.hpp: which saved-activation slot and which boundary buffer each action of a table uses.
+#pragma once
+
+#include <heddle/schedule/lower.hpp>
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace heddle::inline v0::schedule {
+
+/// Where one action finds its data; -1 where it has none.
+/// `saved` is a slot of the stage's saved activations (F fills it, B reads and frees it, I reads it, W reads and frees it).
+/// `input` and `output` are boundary buffers of the rank, one boundary tensor each:
+///   F reads its input activation from `input` and writes to `output`; B and I read the gradient of their output from
+///   `input` and write the gradient of their input to `output`; a receive fills `input`; a send sends `output`.
+/// Between stages on one rank the producer's `output` is the consumer's `input`.
+struct action_storage {
+  int saved = -1;
+  int input = -1;
+  int output = -1;
+
+  friend constexpr bool operator==(const action_storage& a, const action_storage& b) noexcept {
+    return a.saved == b.saved && a.input == b.input && a.output == b.output;
+  }
+};
+
+/// Storage of all actions of a table (same order as `table_view::actions()`), and how much of it there is.
+class storage_view {
+ public:
+  constexpr storage_view() = default;
+  constexpr storage_view(std::span<const action_storage> of, std::span<const int> slots, std::span<const int> buffers,
+                         int in_flight) noexcept
+      : of_(of), slots_(slots), buffers_(buffers), in_flight_(in_flight) {}
+
+  constexpr std::span<const action_storage> actions() const noexcept { return of_; }
+  /// Storage of the k-th action of the table.
+  constexpr const action_storage& operator[](int k) const noexcept { return of_[static_cast<std::size_t>(k)]; }
+  /// Saved-activation slots of a stage: the largest number of its microbatches alive at the same time.
+  constexpr int slots(int stage) const noexcept { return slots_[static_cast<std::size_t>(stage)]; }
+  /// Boundary buffers of a rank.
+  constexpr int buffers(int rank) const noexcept { return buffers_[static_cast<std::size_t>(rank)]; }
+  /// How many sends of a rank may be under way: before it goes on from its n-th send, its (n - in_flight)-th has completed.
+  constexpr int sends_in_flight() const noexcept { return in_flight_; }
+
+ private:
+  std::span<const action_storage> of_;
+  std::span<const int> slots_;
+  std::span<const int> buffers_;
+  int in_flight_ = 0;
+};
+
+template <std::size_t Actions, std::size_t Ranks, std::size_t Stages>
+struct static_storage {
+  std::array<action_storage, Actions> actions{};
+  std::array<int, Stages> slots{};
+  std::array<int, Ranks> buffers{};
+  int in_flight = 0;
+
+  constexpr storage_view view() const noexcept { return {actions, slots, buffers, in_flight}; }
+  constexpr operator storage_view() const noexcept { return view(); }
+};
+
+struct storage {
+  std::vector<action_storage> actions;
+  std::vector<int> slots;
+  std::vector<int> buffers;
+  int in_flight = 0;
+
+  constexpr storage_view view() const noexcept { return {actions, slots, buffers, in_flight}; }
+  constexpr operator storage_view() const noexcept { return view(); }
+};
+
+namespace detail {
+
+// Numbers handed out and taken back; the one freed last, whose memory is warm, is handed out first. A number is handed
+// out for the first time only when all smaller ones are taken: their count is the peak.
+struct number_pool {
+  std::vector<int> free;
+  int count = 0;
+  constexpr int take() {
+    if (free.empty()) return count++;
+    const int n = free.back();
+    free.pop_back();
+    return n;
+  }
+  constexpr void give(int n) { free.push_back(n); }
+};
+
+// Where the data of one (stage, microbatch) lie while they wait.
+struct places {
+  int saved = -1;
+  int input = -1;          // its input activation, received or left by a stage of the same rank
+  int gradient = -1;       // the gradient of its output, likewise
+  int output = -1;         // its output, until sent
+  int input_gradient = -1; // the gradient of its input, until sent
+};
+
+constexpr void assign_storage(const table_view& t, int in_flight, action_storage* out, int* slots, int* buffers) {
+  const int m = t.microbatches();
+  const scratch<places> places_memory(t.stages() * m);
+  const scratch<number_pool> saved_memory(t.stages());
+  places* const places_of = places_memory.data();
+  number_pool* const saved_pool = saved_memory.data();
+  const action* const actions = t.actions().data();
+
+  for (int r = 0; r < t.ranks(); ++r) {
+    number_pool pool;
+    std::vector<int> under_way;
+    std::size_t completed = 0;
+    for (int k = t.offset(r); k < t.offset(r + 1); ++k) {
+      const action& a = actions[k];
+      action_storage& place = out[k];
+      places& here = places_of[is_per_stage(a.kind) ? 0 : a.stage * m + a.microbatch];
+      switch (a.kind) {
+        case action_kind::forward: {
+          const int next = t.next(a.stage);
+          place.saved = here.saved = saved_pool[a.stage].take();
+          place.input = here.input;
+          if (next >= 0) {
+            place.output = pool.take();
+            (t.rank_of(next) == r ? places_of[next * m + a.microbatch].input : here.output) = place.output;
+          }
+          if (place.input >= 0) pool.give(place.input);
+          break;
+        }
+        case action_kind::backward:
+        case action_kind::backward_input: {
+          const int previous = t.previous(a.stage);
+          place.saved = here.saved;
+          place.input = here.gradient;
+          if (previous >= 0) {
+            place.output = pool.take();
+            (t.rank_of(previous) == r ? places_of[previous * m + a.microbatch].gradient : here.input_gradient) = place.output;
+          }
+          if (place.input >= 0) pool.give(place.input);
+          if (a.kind == action_kind::backward) saved_pool[a.stage].give(place.saved);
+          break;
+        }
+        case action_kind::backward_weight:
+          place.saved = here.saved;
+          saved_pool[a.stage].give(place.saved);
+          break;
+        case action_kind::recv_forward: place.input = here.input = pool.take(); break;
+        case action_kind::recv_backward: place.input = here.gradient = pool.take(); break;
+        case action_kind::send_forward:
+        case action_kind::send_backward:
+          place.output = a.kind == action_kind::send_forward ? here.output : here.input_gradient;
+          under_way.push_back(place.output);
+          if (under_way.size() - completed > static_cast<std::size_t>(in_flight)) pool.give(under_way[completed++]);
+          break;
+        case action_kind::reduce_gradient:
+        case action_kind::optimizer_step: break;
+      }
+    }
+    buffers[r] = pool.count;
+  }
+  for (int s = 0; s < t.stages(); ++s) slots[s] = saved_pool[s].count;
+}
+
+}  // namespace detail
+
+/// Assigns storage to the actions of a valid table: as many slots as activations are alive, as many boundary buffers as
+/// messages wait. With `sends_in_flight` = k an executor may let k sends of a rank run while it goes on, and the buffer
+/// of a send is not reused before; 0 means that a send has completed when the next action starts.
+constexpr storage assign_storage(table_view table, int sends_in_flight = 1) {
+  storage s;
+  s.actions.assign(table.actions().size(), action_storage{});
+  s.slots.assign(static_cast<std::size_t>(table.stages()), 0);
+  s.buffers.assign(static_cast<std::size_t>(table.ranks()), 0);
+  s.in_flight = sends_in_flight;
+  detail::assign_storage(table, sends_in_flight, s.actions.data(), s.slots.data(), s.buffers.data());
+  return s;
+}
+
+/// Storage of the lowered table of a static schedule, as a constexpr object of exact size.
+template <schedule_policy When, int Ranks, int SendsInFlight = 1>
+  requires(When::is_static && Ranks > 0)
+inline constexpr auto storage_of = [] {
+  constexpr table_view t = lowered_of<When, Ranks>;
+  static_storage<t.actions().size(), static_cast<std::size_t>(Ranks), static_cast<std::size_t>(t.stages())> s{};
+  s.in_flight = SendsInFlight;
+  detail::assign_storage(t, SendsInFlight, s.actions.data(), s.slots.data(), s.buffers.data());
+  return s;
+}();
+
+}  // namespace heddle::inline v0::schedule
