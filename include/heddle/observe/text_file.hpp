@@ -1,0 +1,64 @@
+// heddle/observe/text_file.hpp: escaping for JSON and XML, and writing a text to a file or saying why not.
+#pragma once
+
+#include <heddle/core/error.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace heddle::inline v0::observe {
+
+/// The text between the quotes of a JSON string. UTF-8 passes through.
+inline std::string json_escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '"': out += "\\\""; break;
+      case '\\': out += "\\\\"; break;
+      case '\n': out += "\\n"; break;
+      case '\r': out += "\\r"; break;
+      case '\t': out += "\\t"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          out += "\\u00";
+          out += "0123456789abcdef"[(c >> 4) & 15];
+          out += "0123456789abcdef"[c & 15];
+        } else {
+          out += c;
+        }
+    }
+  }
+  return out;
+}
+
+/// Text for an XML element or attribute. Control characters, which XML cannot hold, become spaces.
+inline std::string xml_escape(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+/// Writes a text file, replacing what was there. Errors: `io_error` with the path and the system's text.
+inline void write_text_file(const std::string& path, std::string_view text) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) throw io_error("heddle: cannot create '" + path + "': " + std::strerror(errno));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
+  const int code = errno;
+  const bool closed = std::fclose(file) == 0;
+  if (!written || !closed)
+    throw io_error("heddle: cannot write '" + path + "': " + std::strerror(written ? errno : code));
+}
+
+}  // namespace heddle::inline v0::observe
