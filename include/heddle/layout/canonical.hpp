@@ -22,7 +22,8 @@ enum class layout_problem : unsigned char {
   no_axis,
   dim_twice,
   unknown_axis,
-  axis_twice
+  axis_twice,
+  two_operators
 };
 
 // A spelled layout as a value, or the first mistake in it: which placement, and which of its axes.
@@ -80,6 +81,9 @@ struct placement_reader<type_list<Tags...>, Ops, type_list<Axes...>> {
       use.role = axis_role::partial;
       use.op = static_cast<int>(list_index<typename P::op, Ops>);
     }
+    if constexpr (is_partial<P>)
+      for (const axis_use& other : s.table.use)
+        if (other.role == axis_role::partial && other.op != use.op) s.refuse(layout_problem::two_operators, at);
     if (!is_replicate<P> && sizeof...(Axes) == 0 && !skip_unknown) s.refuse(layout_problem::no_axis, at);
     if constexpr (is_shard<P>)
       for (const axis_use& other : s.table.use)
@@ -103,7 +107,7 @@ constexpr auto read_placements(bool skip_unknown) {
   return s;
 }
 
-// The canonical order of placements: split dimensions ascending, then one `partial` per operator, by first axis.
+// The canonical order of placements: split dimensions ascending, then one `partial` with its axes in mesh order.
 template <std::size_t Axes>
 struct placement_group {
   axis_use use{};
@@ -175,6 +179,14 @@ constexpr auto layout_for(std::index_sequence<G...>) {
 template <class Holder>
 using layout_from = typename decltype(layout_for<Holder>(std::make_index_sequence<Holder::groups.count>{}))::type;
 
+// The table of a canonical layout with its operators numbered as in `Ops`, so that tables of several layouts compare.
+template <class Ops, class Layout>
+struct joint_table;
+template <class Ops, class Mesh, class... Ps>
+struct joint_table<Ops, basic_layout<Mesh, Ps...>> {
+  static constexpr axis_table<Mesh::rank> value = read_placements<Mesh, Ops, Ps...>(false).table;
+};
+
 // These carry the names of what is wrong into the compiler's message; the text of the assertion says what to change.
 template <bool Ok, class... Names>
 struct layout_names_each_axis_once {
@@ -232,6 +244,9 @@ struct canonical_layout {
   static_assert(layout_placement_is_valid<problem != layout_problem::dim_twice, culprit>::value,
                 "heddle: a layout splits one dimension in two shard<> placements; write one shard<dim, major, minor>, because "
                 "the order of the axes matters");
+  static_assert(layout_placement_is_valid<problem != layout_problem::two_operators, culprit>::value,
+                "heddle: a layout holds partial values under two operators, whose order would change the result; use one operator, "
+                "or reduce one of them first");
   static_assert(mesh_has_axis<problem != layout_problem::unknown_axis, Mesh, culprit_axis>::value,
                 "heddle: a layout names an axis that its mesh does not have; name one of the mesh's axes, or add the axis to "
                 "the mesh");

@@ -21,7 +21,8 @@ struct shard {
 };
 
 /// Each rank along `Axes` holds a full-sized contribution; the logical value is their combination under `Op`.
-/// `Op` is a commutative monoid (`plus`, `multiplies`, `maximum`, `minimum`, or one of the user's own).
+/// `Op` is a commutative monoid (`plus`, `multiplies`, `maximum`, `minimum`, or one of the user's own). A layout has at most
+/// one operator: of a sum of maxima and a maximum of sums, the order would matter.
 template <class Op, class... Axes>
 struct partial {
   using kind = placement_kind;

@@ -107,14 +107,6 @@ struct propagation_is_legal {
   static constexpr bool value = Ok;
 };
 
-template <class Ops, class L>
-struct joint_table;
-template <class Ops, class Mesh, class... Ps>
-struct joint_table<Ops, basic_layout<Mesh, Ps...>> {
-  // The layout's own table with its operators renumbered into the joint list.
-  static constexpr axis_table<Mesh::rank> value = read_placements<Mesh, Ops, Ps...>(false).table;
-};
-
 template <fixed_string Text, bool Sound, class First, class... Rest>
 struct propagated_table {
   using ops = joined<type_list<plus>, typename First::ops, typename Rest::ops...>;
