@@ -41,7 +41,9 @@ struct action {
 };
 
 /// F, B, I or W.
-constexpr bool is_compute(action_kind k) noexcept { return k <= action_kind::backward_weight; }
+constexpr bool is_compute(action_kind k) noexcept {
+  return k <= action_kind::backward_weight;
+}
 /// A send or a receive.
 constexpr bool is_transfer(action_kind k) noexcept {
   return k >= action_kind::send_forward && k <= action_kind::recv_backward;
@@ -53,7 +55,9 @@ constexpr bool is_recv(action_kind k) noexcept {
   return k == action_kind::recv_forward || k == action_kind::recv_backward;
 }
 /// REDUCE_GRAD or OPTIM: once per stage and step, not once per microbatch.
-constexpr bool is_per_stage(action_kind k) noexcept { return k >= action_kind::reduce_gradient; }
+constexpr bool is_per_stage(action_kind k) noexcept {
+  return k >= action_kind::reduce_gradient;
+}
 
 /// The spelling of a kind in the text form: "F", "SEND_B", ...
 constexpr std::string_view name(action_kind k) noexcept {

@@ -39,9 +39,10 @@ inline constexpr report lowered_report_of = [] {
 namespace detail {
 template <class When, class Mesh>
 constexpr bool known_to_the_compiler() {
-  static_assert(When::is_static && pipeline_ranks<Mesh> != dynamic,
-                "heddle: a schedule can be checked by the compiler if its microbatches and the pp extent of the mesh are "
-                "constants; use schedule::check(schedule::make_table(when, ranks)) at run time");
+  static_assert(
+      When::is_static && pipeline_ranks<Mesh> != dynamic,
+      "heddle: a schedule can be checked by the compiler if its microbatches and the pp extent of the mesh are "
+      "constants; use schedule::check(schedule::make_table(when, ranks)) at run time");
   return When::is_static && pipeline_ranks<Mesh> != dynamic;
 }
 }  // namespace detail
@@ -76,20 +77,23 @@ template <class When, int Ranks>
 consteval bool require_ranks() {
   constexpr report found = report_of<When, Ranks>;
   if constexpr (found.what == problem::microbatch_count) {
-    static_assert(finding<found.what, -1, -1, action_kind{}, Ranks, When{}.microbatch_count()>::none,
-                  "heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks (the last two "
-                  "numbers of `finding`: ranks, microbatches); change one of them");
+    static_assert(
+        finding<found.what, -1, -1, action_kind{}, Ranks, When{}.microbatch_count()>::none,
+        "heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks (the last two "
+        "numbers of `finding`: ranks, microbatches); change one of them");
   } else if constexpr (!found.ok() && found.what != problem::deadlock) {
     constexpr action at = found.where.stage >= 0 ? found.where : found.needs;
-    static_assert(finding<found.what, found.rank, found.position, at.kind, at.stage, at.microbatch>::none,
-                  "heddle: the schedule is not valid: an action is missing, repeated, out of order or on the wrong rank; "
-                  "`finding` names the problem, rank, position in its list, action, stage and microbatch");
+    static_assert(
+        finding<found.what, found.rank, found.position, at.kind, at.stage, at.microbatch>::none,
+        "heddle: the schedule is not valid: an action is missing, repeated, out of order or on the wrong rank; "
+        "`finding` names the problem, rank, position in its list, action, stage and microbatch");
   } else {
     constexpr report blocked = lowered_report_of<When, Ranks>;
-    static_assert(finding<blocked.what, blocked.rank, blocked.position, blocked.where.kind, blocked.where.stage,
-                          blocked.where.microbatch>::none,
-                  "heddle: the schedule deadlocks: ranks wait for each other; `finding` names the first rank that waits, the "
-                  "position in its list, action, stage and microbatch; let schedule::lower place the transfers, or reorder");
+    static_assert(
+        finding<blocked.what, blocked.rank, blocked.position, blocked.where.kind, blocked.where.stage,
+                blocked.where.microbatch>::none,
+        "heddle: the schedule deadlocks: ranks wait for each other; `finding` names the first rank that waits, the "
+        "position in its list, action, stage and microbatch; let schedule::lower place the transfers, or reorder");
   }
   return true;
 }

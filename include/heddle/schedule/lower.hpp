@@ -34,31 +34,13 @@ constexpr next_action next_of(const action* at, const action* end, const lowerin
   return n;
 }
 
-// The send that follows a computation, if its consumer lives on another rank; kind F (never a send) if not.
+// The send that follows a computation, if its consumer lives on another rank; stage -1 if not.
 constexpr action send_after(const action& a, const table_view& t) noexcept {
-  action send{};
   const bool up = a.kind == action_kind::forward;
-  if (!up && a.kind != action_kind::backward && a.kind != action_kind::backward_input) return send;
+  if (!up && a.kind != action_kind::backward && a.kind != action_kind::backward_input) return {};
   const int other = up ? t.next(a.stage) : t.previous(a.stage);
-  if (other < 0) return send;
-  const int peer = t.rank_of(other);
-  if (peer == t.rank_of(a.stage)) return send;
-  send.kind = up ? action_kind::send_forward : action_kind::send_backward;
-  send.stage = a.stage;
-  send.microbatch = a.microbatch;
-  send.peer = peer;
-  return send;
-}
-
-// The receive that meets a send.
-constexpr action recv_of(const action& send, const table_view& t) noexcept {
-  const bool up = send.kind == action_kind::send_forward;
-  action recv{};
-  recv.kind = up ? action_kind::recv_forward : action_kind::recv_backward;
-  recv.stage = up ? t.next(send.stage) : t.previous(send.stage);
-  recv.microbatch = send.microbatch;
-  recv.peer = t.rank_of(send.stage);
-  return recv;
+  if (other < 0 || t.rank_of(other) == t.rank_of(a.stage)) return {};
+  return {up ? action_kind::send_forward : action_kind::send_backward, a.stage, a.microbatch, t.rank_of(other)};
 }
 
 // First pass: offsets of the lowered lists.
@@ -130,16 +112,14 @@ constexpr bool lower_into(const table_view& t, const lowering& passes, const int
         const action send = send_after(a, t);
         if (send.stage >= 0) {
           out[tail[r]++] = send;
-          out[tail[send.peer]++] = recv_of(send, t);
+          out[tail[send.peer]++] = counterpart(send, t);
         }
       }
-      if ((a.kind == action_kind::backward || a.kind == action_kind::backward_weight) && !(done[here] & gradient_done)) {
+      if ((a.kind == action_kind::backward || a.kind == action_kind::backward_weight) &&
+          !(done[here] & gradient_done)) {
         done[here] = static_cast<std::uint8_t>(done[here] | gradient_done);
         if (--left[a.stage] == 0 && reduce) {
-          action reduction{};
-          reduction.kind = action_kind::reduce_gradient;
-          reduction.stage = a.stage;
-          out[tail[r]++] = reduction;
+          out[tail[r]++] = action{action_kind::reduce_gradient, a.stage, -1, -1};
         }
       }
       head[r] += n.entries;
@@ -177,10 +157,11 @@ constexpr auto static_lowered() {
 }  // namespace detail
 
 /// Places what an executor needs around the computations of a valid table.
-/// Ranks are walked round-robin and a computation is appended once its inputs have been; behind one whose consumer is on
-/// another rank goes the send and, at the same moment, the receive to the consumer's list. A receive then stands as early
-/// as the global order allows, so that it can be posted before unrelated computations, and there is one global order of
-/// all actions: the table completes even where sends and receives block. REDUCE_GRAD of a stage follows its last B or W.
+/// Ranks are walked round-robin and a computation is appended once its inputs have been; behind one whose consumer is
+/// on another rank goes the send and, at the same moment, the receive to the consumer's list. A receive then stands as
+/// early as the global order allows, so that it can be started before unrelated computations, and there is one global
+/// order of all actions: the table completes even where sends and receives block. REDUCE_GRAD of a stage follows its
+/// last B or W.
 /// Errors: `schedule_error` if the table has transfers already or cannot be executed in order.
 /// Source: the `_add_send_recv` pass of torch.distributed.pipelining (described, not copied).
 constexpr action_table lower(table_view table, lowering passes = {}) {

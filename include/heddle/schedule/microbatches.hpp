@@ -15,9 +15,11 @@ struct schedule_kind {};
 /// Errors: does not compile for a number below one; `schedule_error` at run time.
 template <int... Count>
 struct microbatches {
-  static_assert(sizeof...(Count) == 1, "heddle: microbatches<N>: give one number, or none if it is known only at start-up");
-  static_assert(((Count > 0) && ...),
-                "heddle: microbatches<N>: a step needs at least one microbatch; leave N out if it is known only at start-up");
+  static_assert(sizeof...(Count) == 1,
+                "heddle: microbatches<N>: give one number, or none if it is known only at start-up");
+  static_assert(
+      ((Count > 0) && ...),
+      "heddle: microbatches<N>: a step needs at least one microbatch; leave N out if it is known only at start-up");
   static constexpr bool is_static = true;
   static constexpr int count() noexcept { return (Count + ...); }
 };

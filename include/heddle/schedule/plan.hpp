@@ -11,14 +11,14 @@ namespace heddle::inline v0::schedule {
 /// - F: wait for the receive into buffer `at.input` (if any), run the stage's forward into slot `at.saved` and buffer
 ///   `at.output` (if any);
 /// - B, I: the same with the stage's backward (input gradient) and slot `at.saved`; W: weight gradient from `at.saved`;
-/// - RECV_F, RECV_B: start receiving from pipeline rank `a.peer` into buffer `at.input`; do not wait (a blocking receive is
-///   also correct: the table has passed `transfers::rendezvous`);
+/// - RECV_F, RECV_B: start receiving from pipeline rank `a.peer` into buffer `at.input` and go on (to wait here is
+///   correct, too: the table has passed `transfers::rendezvous`; but receives stand early, so the rank would idle);
 /// - SEND_F, SEND_B: start sending buffer `at.output` to `a.peer`, then wait for the send `storage.sends_in_flight()`
 ///   before it, so that its buffer may be used again;
 /// - REDUCE_GRAD: the gradients of stage `a.stage` are complete on this rank.
 /// At the end wait for the sends still under way. Between two ranks the messages are in one order on both sides, so
-/// transports that match by order need no tags. A buffer holds one boundary tensor; a rank needs `storage.buffers(r)`, a
-/// stage `storage.slots(s)` slots for saved activations.
+/// transports that match by order need no tags. A buffer holds one boundary tensor; a rank needs `storage.buffers(r)`
+/// of them, a stage `storage.slots(s)` slots for saved activations.
 struct plan_view {
   table_view table;
   storage_view storage;

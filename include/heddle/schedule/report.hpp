@@ -1,7 +1,7 @@
 // heddle/schedule/report.hpp: what is wrong with an action table, as data and as a sentence.
 #pragma once
 
-#include <heddle/schedule/action.hpp>
+#include <heddle/schedule/print.hpp>
 
 #include <cstdint>
 #include <string>
@@ -11,23 +11,23 @@ namespace heddle::inline v0::schedule {
 /// What can be wrong with an action table.
 enum class problem : std::uint8_t {
   none,
-  microbatch_count,     ///< the schedule does not fit this number of microbatches and ranks
-  malformed,            ///< no ranks, no stages, no microbatches, or a stage on a rank that does not exist
-  unknown_stage,        ///< an action of a stage that does not exist
-  unknown_microbatch,   ///< an action of a microbatch that does not exist
-  wrong_rank,           ///< an action of a stage that lives on another rank
-  wrong_peer,           ///< a transfer with a rank that does not hold the other stage
-  needless_transfer,    ///< a transfer where there is no other stage, or one on the same rank
-  repeated,             ///< an action occurs twice, or both as B and as I or W
-  out_of_order,         ///< an action stands before one of its rank's list that it needs
-  missing,              ///< an action never occurs
-  transfer_order,       ///< two ranks list the messages between them in different orders
-  deadlock              ///< ranks wait for each other
+  microbatch_count,    ///< the schedule does not fit this number of microbatches and ranks
+  malformed,           ///< no ranks, no stages, no microbatches, or a stage on a rank that does not exist
+  unknown_stage,       ///< an action of a stage that does not exist
+  unknown_microbatch,  ///< an action of a microbatch that does not exist
+  wrong_rank,          ///< an action of a stage that lives on another rank
+  wrong_peer,          ///< a transfer with a rank that does not hold the other stage
+  needless_transfer,   ///< a transfer where there is no other stage, or one on the same rank
+  repeated,            ///< an action occurs twice, or both as B and as I or W
+  out_of_order,        ///< an action stands before one of its rank's list that it needs
+  missing,             ///< an action never occurs
+  transfer_order,      ///< two ranks list the messages between them in different orders
+  deadlock             ///< ranks wait for each other
 };
 
-/// The first problem found in a table; `ok()` if there is none. `rank`, `position` (in the rank's list, from 0) and `where`
-/// say where it is; `needs` is the action that is missing, late, expected or waited for; in a deadlock `other_rank` is the
-/// rank waited for, which stands at `other_position` with `other` (position -1: at the end of its list).
+/// The first problem found in a table; `ok()` if there is none. `rank`, `position` (in the rank's list, from 0) and
+/// `where` say where it is; `needs` is the action that is missing, late, expected or waited for; in a deadlock
+/// `other_rank` is the rank waited for, which stands at `other_position` with `other` (-1: it has finished its list).
 struct report {
   problem what = problem::none;
   int rank = -1;
@@ -42,21 +42,6 @@ struct report {
   constexpr explicit operator bool() const noexcept { return ok(); }
 };
 
-/// The text form of one action: stage, kind, microbatch: "2F0", "0SEND_F2", "3REDUCE_GRAD".
-constexpr std::string to_text(const action& a) {
-  const auto number = [](std::string& text, int n) {
-    if (n >= 1000000000) n = 999999999;
-    int scale = 1;
-    while (n / scale >= 10) scale *= 10;
-    for (; scale > 0; scale /= 10) text += static_cast<char>('0' + n / scale % 10);
-  };
-  std::string text;
-  if (a.stage >= 0) number(text, a.stage);
-  text += name(a.kind);
-  if (a.microbatch >= 0) number(text, a.microbatch);
-  return text;
-}
-
 /// One line that names rank, position, action and microbatch, and what to change.
 inline std::string to_string(const report& r) {
   if (r.ok()) return "the schedule is valid";
@@ -65,7 +50,8 @@ inline std::string to_string(const report& r) {
   if (r.position >= 0) text += ", position " + std::to_string(r.position) + " (" + to_text(r.where) + ")";
   if (r.rank >= 0) text += ": ";
   switch (r.what) {
-    case problem::none: break;
+    case problem::none:
+      break;
     case problem::microbatch_count:
       text += "the schedule cannot run this number of microbatches on this number of ranks; change one of them";
       break;
@@ -73,7 +59,9 @@ inline std::string to_string(const report& r) {
       text += r.where.stage >= 0 ? "stage " + std::to_string(r.where.stage) + " lives on a rank that does not exist"
                                  : std::string("the table has no ranks, no stages or no microbatches");
       break;
-    case problem::unknown_stage: text += "there is no stage " + std::to_string(r.where.stage); break;
+    case problem::unknown_stage:
+      text += "there is no stage " + std::to_string(r.where.stage);
+      break;
     case problem::unknown_microbatch:
       text += "there is no microbatch " + std::to_string(r.where.microbatch) + " for this action";
       break;
@@ -84,10 +72,18 @@ inline std::string to_string(const report& r) {
       text += "the transfer names rank " + std::to_string(r.where.peer) + ", but the other stage lives on rank " +
               std::to_string(r.other_rank);
       break;
-    case problem::needless_transfer: text += "there is no stage on another rank to transfer with; remove it"; break;
-    case problem::repeated: text += to_text(r.needs) + " was listed before; a part of a step runs once"; break;
-    case problem::out_of_order: text += "it needs " + to_text(r.needs) + " earlier in the list of this rank"; break;
-    case problem::missing: text += to_text(r.needs) + " never occurs"; break;
+    case problem::needless_transfer:
+      text += "there is no stage on another rank to transfer with; remove it";
+      break;
+    case problem::repeated:
+      text += to_text(r.needs) + " was listed before; a part of a step runs once";
+      break;
+    case problem::out_of_order:
+      text += "it needs " + to_text(r.needs) + " earlier in the list of this rank";
+      break;
+    case problem::missing:
+      text += to_text(r.needs) + " never occurs";
+      break;
     case problem::transfer_order:
       text += "rank " + std::to_string(r.other_rank) + " sends " + to_text(r.needs) +
               " at this place; both sides must list their messages in one order";

@@ -10,12 +10,11 @@
 
 namespace heddle::inline v0::schedule {
 
-/// Where one action finds its data; -1 where it has none.
-/// `saved` is a slot of the stage's saved activations (F fills it, B reads and frees it, I reads it, W reads and frees it).
-/// `input` and `output` are boundary buffers of the rank, one boundary tensor each:
-///   F reads its input activation from `input` and writes to `output`; B and I read the gradient of their output from
-///   `input` and write the gradient of their input to `output`; a receive fills `input`; a send sends `output`.
-/// Between stages on one rank the producer's `output` is the consumer's `input`.
+/// Where one action finds its data; -1 where it has none. `saved` is a slot of the stage's saved activations: F fills
+/// it, I reads it, B or W reads and frees it. `input` and `output` are boundary buffers of the rank, one tensor each:
+/// F reads its input activation from `input` and writes to `output`; B and I read the gradient of their output from
+/// `input` and write the gradient of their input to `output`; a receive fills `input`; a send sends `output`. Between
+/// stages on one rank the producer's `output` is the consumer's `input`.
 struct action_storage {
   int saved = -1;
   int input = -1;
@@ -41,7 +40,7 @@ class storage_view {
   constexpr int slots(int stage) const noexcept { return slots_[static_cast<std::size_t>(stage)]; }
   /// Boundary buffers of a rank.
   constexpr int buffers(int rank) const noexcept { return buffers_[static_cast<std::size_t>(rank)]; }
-  /// How many sends of a rank may be under way: before it goes on from its n-th send, its (n - in_flight)-th has completed.
+  /// Sends of a rank that may be under way: before it goes on from its n-th, its (n - sends_in_flight())-th has ended.
   constexpr int sends_in_flight() const noexcept { return in_flight_; }
 
  private:
@@ -91,10 +90,10 @@ struct number_pool {
 // Where the data of one (stage, microbatch) lie while they wait.
 struct places {
   int saved = -1;
-  int input = -1;          // its input activation, received or left by a stage of the same rank
-  int gradient = -1;       // the gradient of its output, likewise
-  int output = -1;         // its output, until sent
-  int input_gradient = -1; // the gradient of its input, until sent
+  int input = -1;           // its input activation, received or left by a stage of the same rank
+  int gradient = -1;        // the gradient of its output, likewise
+  int output = -1;          // its output, until sent
+  int input_gradient = -1;  // the gradient of its input, until sent
 };
 
 constexpr void assign_storage(const table_view& t, int in_flight, action_storage* out, int* slots, int* buffers) {
@@ -132,7 +131,8 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
           place.input = here.gradient;
           if (previous >= 0) {
             place.output = pool.take();
-            (t.rank_of(previous) == r ? places_of[previous * m + a.microbatch].gradient : here.input_gradient) = place.output;
+            (t.rank_of(previous) == r ? places_of[previous * m + a.microbatch].gradient : here.input_gradient) =
+                place.output;
           }
           if (place.input >= 0) pool.give(place.input);
           if (a.kind == action_kind::backward) saved_pool[a.stage].give(place.saved);
@@ -142,8 +142,12 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
           place.saved = here.saved;
           saved_pool[a.stage].give(place.saved);
           break;
-        case action_kind::recv_forward: place.input = here.input = pool.take(); break;
-        case action_kind::recv_backward: place.input = here.gradient = pool.take(); break;
+        case action_kind::recv_forward:
+          place.input = here.input = pool.take();
+          break;
+        case action_kind::recv_backward:
+          place.input = here.gradient = pool.take();
+          break;
         case action_kind::send_forward:
         case action_kind::send_backward:
           place.output = a.kind == action_kind::send_forward ? here.output : here.input_gradient;
@@ -151,7 +155,8 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
           if (under_way.size() - completed > static_cast<std::size_t>(in_flight)) pool.give(under_way[completed++]);
           break;
         case action_kind::reduce_gradient:
-        case action_kind::optimizer_step: break;
+        case action_kind::optimizer_step:
+          break;
       }
     }
     buffers[r] = pool.count;

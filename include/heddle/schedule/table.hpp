@@ -20,8 +20,8 @@ namespace heddle::inline v0::schedule {
 class table_view {
  public:
   constexpr table_view() = default;
-  constexpr table_view(std::span<const action> actions, std::span<const int> offsets, std::span<const int> rank_of_stage,
-                       int microbatches) noexcept
+  constexpr table_view(std::span<const action> actions, std::span<const int> offsets,
+                       std::span<const int> rank_of_stage, int microbatches) noexcept
       : actions_(actions.data()),
         offsets_(offsets.data()),
         rank_of_stage_(rank_of_stage.data()),
@@ -146,14 +146,14 @@ constexpr bool fits(const When& when, int ranks) {
 /// - `generate(rank, ranks, sink)`: calls `sink(kind, stage, microbatch)` for each action of `rank`, in order;
 /// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks.
 template <class S>
-concept schedule_policy =
-    policy<S> && std::same_as<typename S::kind, schedule_kind> && requires(const S s, int n, detail::counting_sink& sink) {
-      { S::is_static } -> std::convertible_to<bool>;
-      { s.microbatch_count() } -> std::same_as<int>;
-      { s.stages(n) } -> std::same_as<int>;
-      { s.rank_of(n, n) } -> std::same_as<int>;
-      s.generate(n, n, sink);
-    };
+concept schedule_policy = policy<S> && std::same_as<typename S::kind, schedule_kind> &&
+                          requires(const S s, int n, detail::counting_sink& sink) {
+                            { S::is_static } -> std::convertible_to<bool>;
+                            { s.microbatch_count() } -> std::same_as<int>;
+                            { s.stages(n) } -> std::same_as<int>;
+                            { s.rank_of(n, n) } -> std::same_as<int>;
+                            s.generate(n, n, sink);
+                          };
 
 namespace detail {
 
@@ -197,7 +197,8 @@ constexpr void fill_table(const When& when, int ranks, Table& table) {
 template <class When, int Ranks>
 constexpr auto static_table() {
   constexpr When when{};
-  static_action_table<count_actions(when, Ranks), static_cast<std::size_t>(Ranks), static_cast<std::size_t>(when.stages(Ranks))>
+  static_action_table<count_actions(when, Ranks), static_cast<std::size_t>(Ranks),
+                      static_cast<std::size_t>(when.stages(Ranks))>
       table{};
   fill_table(when, Ranks, table);
   return table;
@@ -209,10 +210,11 @@ constexpr auto static_table() {
 /// Errors: `schedule_error` if there is no rank, or the schedule does not fit this number of ranks.
 template <schedule_policy When>
 constexpr action_table make_table(const When& when, int ranks) {
-  if (ranks < 1) throw schedule_error("heddle: a schedule needs at least one pipeline rank, got " + std::to_string(ranks));
+  if (ranks < 1)
+    throw schedule_error("heddle: a schedule needs at least one pipeline rank, got " + std::to_string(ranks));
   if (!detail::fits(when, ranks))
-    throw schedule_error("heddle: the schedule cannot run " + std::to_string(when.microbatch_count()) + " microbatches on " +
-                         std::to_string(ranks) + " pipeline ranks; change one of the numbers");
+    throw schedule_error("heddle: the schedule cannot run " + std::to_string(when.microbatch_count()) +
+                         " microbatches on " + std::to_string(ranks) + " pipeline ranks; change one of the numbers");
   action_table table;
   table.actions.assign(detail::count_actions(when, ranks), action{});
   table.offsets.assign(static_cast<std::size_t>(ranks) + 1, 0);
@@ -232,9 +234,26 @@ template <schedule_policy When, int Ranks>
   requires(When::is_static && Ranks > 0)
 inline constexpr auto table_of = detail::static_table<When, Ranks>();
 
-/// The largest number of microbatches whose activations `rank` holds at the same time. Counted from the table: a forward
-/// takes a place, a backward (or the W of a split one) frees it. Units: activations of one stage and one microbatch.
-/// With `stage`, only those of that stage.
+namespace detail {
+// The stage on the other side of a transfer, or -1.
+constexpr int other_stage(const action& a, const table_view& table) noexcept {
+  return a.kind == action_kind::send_forward || a.kind == action_kind::recv_backward ? table.next(a.stage)
+                                                                                     : table.previous(a.stage);
+}
+}  // namespace detail
+
+/// The transfer that meets a transfer: the receive of a send, the send of a receive.
+constexpr action counterpart(const action& a, const table_view& table) noexcept {
+  const action_kind kind = a.kind == action_kind::send_forward    ? action_kind::recv_forward
+                           : a.kind == action_kind::recv_forward  ? action_kind::send_forward
+                           : a.kind == action_kind::send_backward ? action_kind::recv_backward
+                                                                  : action_kind::send_backward;
+  return {kind, detail::other_stage(a, table), a.microbatch, table.rank_of(a.stage)};
+}
+
+/// The largest number of microbatches whose activations `rank` holds at the same time. Counted from the table: a
+/// forward takes a place, a backward (or the W of a split one) frees it. With `stage`, only those of that stage.
+/// Units: activations of one stage and one microbatch.
 constexpr int peak_live(table_view table, int rank, int stage = -1) {
   int live = 0;
   int peak = 0;
@@ -255,8 +274,9 @@ constexpr std::int64_t sends(table_view table) {
       n += is_send(a.kind) ? 1 : 0;
     } else {
       const int other = a.kind == action_kind::forward ? table.next(a.stage)
-                        : a.kind == action_kind::backward || a.kind == action_kind::backward_input ? table.previous(a.stage)
-                                                                                                    : -1;
+                        : a.kind == action_kind::backward || a.kind == action_kind::backward_input
+                            ? table.previous(a.stage)
+                            : -1;
       n += other >= 0 && table.rank_of(other) != table.rank_of(a.stage) ? 1 : 0;
     }
   }

@@ -10,34 +10,13 @@
 namespace heddle::inline v0::schedule {
 namespace detail {
 
-constexpr std::uint8_t bit(action_kind k) noexcept { return static_cast<std::uint8_t>(1u << static_cast<unsigned>(k)); }
+constexpr std::uint8_t bit(action_kind k) noexcept {
+  return static_cast<std::uint8_t>(1u << static_cast<unsigned>(k));
+}
 constexpr std::uint8_t input_gradient_bits =
     static_cast<std::uint8_t>(bit(action_kind::backward) | bit(action_kind::backward_input));
 constexpr std::uint8_t weight_gradient_bits =
     static_cast<std::uint8_t>(bit(action_kind::backward) | bit(action_kind::backward_weight));
-
-constexpr action make_action(action_kind kind, int stage, int microbatch, int peer = -1) noexcept {
-  action a{};
-  a.kind = kind;
-  a.stage = stage;
-  a.microbatch = microbatch;
-  a.peer = peer;
-  return a;
-}
-
-// The stage on the other side of a transfer, or -1.
-constexpr int other_stage(const action& a, const table_view& t) noexcept {
-  return a.kind == action_kind::send_forward || a.kind == action_kind::recv_backward ? t.next(a.stage) : t.previous(a.stage);
-}
-
-// The transfer that meets a transfer.
-constexpr action counterpart(const action& a, const table_view& t) noexcept {
-  const action_kind kind = a.kind == action_kind::send_forward    ? action_kind::recv_forward
-                           : a.kind == action_kind::recv_forward  ? action_kind::send_forward
-                           : a.kind == action_kind::send_backward ? action_kind::recv_backward
-                                                                  : action_kind::send_backward;
-  return make_action(kind, other_stage(a, t), a.microbatch, t.rank_of(a.stage));
-}
 
 // Checks the lists one by one, then that nothing is missing and that both sides of each channel agree.
 class structure_check {
@@ -51,7 +30,9 @@ class structure_check {
         stages_(stages_memory_.data()) {
     for (const action *a = t.actions().data(), *end = a + t.actions().size(); a != end; ++a) {
       if (a->kind <= action_kind::backward_weight) continue;
-      (a->kind == action_kind::reduce_gradient ? reduces_ : a->kind == action_kind::optimizer_step ? steps_ : placed_) = true;
+      (a->kind == action_kind::reduce_gradient  ? reduces_
+       : a->kind == action_kind::optimizer_step ? steps_
+                                                : placed_) = true;
     }
   }
 
@@ -85,7 +66,7 @@ class structure_check {
     return false;
   }
   constexpr bool needs(const action& a, action_kind kind, int stage) {
-    return fail(problem::out_of_order, a, make_action(kind, stage, a.microbatch));
+    return fail(problem::out_of_order, a, action{kind, stage, a.microbatch, -1});
   }
   constexpr bool here(int stage) const noexcept { return t_.rank_of(stage) == rank_; }
 
@@ -100,7 +81,8 @@ class structure_check {
     if (seen & bit(a.kind)) return fail(problem::repeated, a, a);
     seen = static_cast<std::uint8_t>(seen | bit(a.kind));
     switch (a.kind) {
-      case action_kind::forward: return check_input(a, t_.previous(a.stage), action_kind::recv_forward, bit(a.kind));
+      case action_kind::forward:
+        return check_input(a, t_.previous(a.stage), action_kind::recv_forward, bit(a.kind));
       case action_kind::backward:
         if (seen & bit(action_kind::backward_input)) return repeats(a, action_kind::backward_input);
         break;
@@ -118,7 +100,8 @@ class structure_check {
       case action_kind::send_backward:
         if (!(seen & input_gradient_bits)) return needs(a, action_kind::backward, a.stage);
         return check_transfer(a);
-      default: return check_transfer(a);
+      default:
+        return check_transfer(a);
     }
     // B or I
     if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
@@ -127,7 +110,7 @@ class structure_check {
   }
 
   constexpr bool repeats(const action& a, action_kind before) {
-    return fail(problem::repeated, a, make_action(before, a.stage, a.microbatch));
+    return fail(problem::repeated, a, action{before, a.stage, a.microbatch, -1});
   }
 
   // What a computation reads: received, or computed before by the stage `from` of the same rank.
@@ -158,10 +141,10 @@ class structure_check {
       while (seen_[a.stage * m_ + i] & weight_gradient_bits) ++i;
       const bool split = (seen_[a.stage * m_ + i] & bit(action_kind::backward_input)) != 0;
       return fail(problem::out_of_order, a,
-                  make_action(split ? action_kind::backward_weight : action_kind::backward, a.stage, i));
+                  action{split ? action_kind::backward_weight : action_kind::backward, a.stage, i, -1});
     }
     if (a.kind == action_kind::optimizer_step && reduces_ && !stage.reduced)
-      return fail(problem::out_of_order, a, make_action(action_kind::reduce_gradient, a.stage, -1));
+      return fail(problem::out_of_order, a, action{action_kind::reduce_gradient, a.stage, -1, -1});
     return true;
   }
 
@@ -189,7 +172,7 @@ class structure_check {
     return true;
   }
   constexpr bool absent(action_kind kind, int stage, int microbatch) {
-    return fail(problem::missing, {}, make_action(kind, stage, microbatch));
+    return fail(problem::missing, {}, action{kind, stage, microbatch, -1});
   }
 
   // The k-th message a rank sends to another must be the k-th that one receives from it. Every send has its receive:
@@ -259,9 +242,15 @@ constexpr report check_shape(const table_view& t) {
 class execution {
  public:
   constexpr execution(const table_view& t, transfers mode)
-      : t_(t), m_(t.microbatches()), actions_(t.actions().data()), placed_(t.has_transfers()),
-        blocking_(mode == transfers::rendezvous && placed_), done_memory_(t.stages() * m_), head_memory_(t.ranks()),
-        done_(done_memory_.data()), head_(head_memory_.data()) {}
+      : t_(t),
+        m_(t.microbatches()),
+        actions_(t.actions().data()),
+        placed_(t.has_transfers()),
+        blocking_(mode == transfers::rendezvous && placed_),
+        done_memory_(t.stages() * m_),
+        head_memory_(t.ranks()),
+        done_(done_memory_.data()),
+        head_(head_memory_.data()) {}
 
   constexpr report run() {
     const int p = t_.ranks();
@@ -322,10 +311,14 @@ class execution {
       case action_kind::forward:
         return placed_ || done(t_.previous(a.stage), a.microbatch, bit(action_kind::forward));
       case action_kind::backward:
-      case action_kind::backward_input: return placed_ || done(t_.next(a.stage), a.microbatch, input_gradient_bits);
-      case action_kind::recv_forward: return done(t_.previous(a.stage), a.microbatch, bit(action_kind::send_forward));
-      case action_kind::recv_backward: return done(t_.next(a.stage), a.microbatch, bit(action_kind::send_backward));
-      default: return true;
+      case action_kind::backward_input:
+        return placed_ || done(t_.next(a.stage), a.microbatch, input_gradient_bits);
+      case action_kind::recv_forward:
+        return done(t_.previous(a.stage), a.microbatch, bit(action_kind::send_forward));
+      case action_kind::recv_backward:
+        return done(t_.next(a.stage), a.microbatch, bit(action_kind::send_backward));
+      default:
+        return true;
     }
   }
 
@@ -339,7 +332,8 @@ class execution {
     if (is_transfer(a.kind))
       found.needs = counterpart(a, t_);
     else
-      found.needs = make_action(a.kind, a.kind == action_kind::forward ? t_.previous(a.stage) : t_.next(a.stage), a.microbatch);
+      found.needs =
+          action{a.kind, a.kind == action_kind::forward ? t_.previous(a.stage) : t_.next(a.stage), a.microbatch, -1};
     const int other = found.other_rank = t_.rank_of(found.needs.stage);
     if (head_[other] != t_.offset(other + 1)) {
       found.other_position = head_[other] - t_.offset(other);

@@ -1,0 +1,203 @@
+// heddle/sim/action_table.hpp: how long a pipeline schedule takes, in virtual time.
+#pragma once
+
+#include <heddle/schedule/print.hpp>
+#include <heddle/schedule/table.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace heddle::inline v0::sim {
+
+/// When each action of a table ran, in the order of `table_view::actions()`. Units: those of the durations.
+/// A transfer's `end` is when it no longer holds up its rank.
+struct timeline {
+  std::vector<double> start;
+  std::vector<double> end;
+  std::vector<double> busy;  ///< per rank: time in computations
+  double makespan = 0;
+
+  /// Time in which a rank computes nothing while the step runs.
+  constexpr double idle(int rank) const { return makespan - busy[static_cast<std::size_t>(rank)]; }
+  /// Idle time of all ranks over the time of all ranks.
+  constexpr double bubble_ratio() const {
+    double working = 0;
+    for (const double b : busy) working += b;
+    return makespan > 0 && !busy.empty() ? 1 - working / (makespan * static_cast<double>(busy.size())) : 0;
+  }
+};
+
+/// The same times on every stage: F, I, W; B takes I + W; transfers, reductions and optimizer steps take nothing.
+/// Anything callable with an action will do in its place: times per stage, measured times.
+struct stage_times {
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weight = 1;
+
+  constexpr double operator()(const schedule::action& a) const noexcept {
+    switch (a.kind) {
+      case schedule::action_kind::forward:
+        return forward;
+      case schedule::action_kind::backward:
+        return backward_input + backward_weight;
+      case schedule::action_kind::backward_input:
+        return backward_input;
+      case schedule::action_kind::backward_weight:
+        return backward_weight;
+      default:
+        return 0;
+    }
+  }
+};
+
+/// The same time for every message, from its send to its arrival.
+struct link_time {
+  double seconds = 0;
+  constexpr double operator()(const schedule::action& /*send*/) const noexcept { return seconds; }
+};
+
+namespace detail {
+
+template <class Duration, class Link>
+class simulation {
+ public:
+  constexpr simulation(schedule::table_view table, const Duration& duration, const Link& link, schedule::transfers mode)
+      : t_(table),
+        duration_(duration),
+        link_(link),
+        mode_(mode),
+        placed_(table.has_transfers()),
+        forward_(cells(), -1.0),
+        gradient_(cells(), -1.0),
+        sent_up_(cells(), -1.0),
+        sent_down_(cells(), -1.0) {}
+
+  constexpr timeline run() {
+    const auto p = static_cast<std::size_t>(t_.ranks());
+    head_.assign(p, 0);
+    clock_.assign(p, 0.0);
+    line_.start.assign(t_.actions().size(), 0.0);
+    line_.end.assign(t_.actions().size(), 0.0);
+    line_.busy.assign(p, 0.0);
+    for (int r = 0; r < t_.ranks(); ++r) head_[at(r)] = t_.offset(r);
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (int r = 0; r < t_.ranks(); ++r)
+        while (head_[at(r)] != t_.offset(r + 1) && step(r)) progress = true;
+    }
+    for (int r = 0; r < t_.ranks(); ++r)
+      if (head_[at(r)] != t_.offset(r + 1))
+        throw schedule_error("heddle: the simulated schedule stops: rank " + std::to_string(r) + ", position " +
+                             std::to_string(head_[at(r)] - t_.offset(r)) + " (" + to_text(t_[head_[at(r)]]) +
+                             ") waits for ever; schedule::validate says for what");
+    for (const double end : line_.end) line_.makespan = end > line_.makespan ? end : line_.makespan;
+    return line_;
+  }
+
+ private:
+  using kind = schedule::action_kind;
+  static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
+  constexpr std::size_t cells() const noexcept { return at(t_.stages()) * at(t_.microbatches()); }
+  constexpr std::size_t cell(int stage, int microbatch) const noexcept {
+    return at(stage) * at(t_.microbatches()) + at(microbatch);
+  }
+
+  constexpr void finish(int rank, double start, double end) {
+    const auto k = at(head_[at(rank)]++);
+    line_.start[k] = start;
+    line_.end[k] = end;
+    clock_[at(rank)] = end;
+  }
+
+  // When the data that `from` computes for `a` are there; -1 if they are not.
+  constexpr double input_time(const schedule::action& a, int from, bool up) const {
+    if (from < 0) return 0;
+    const bool remote = t_.rank_of(from) != t_.rank_of(a.stage);
+    if (remote && placed_) return arrival(from, a.microbatch, up);
+    const double done = (up ? forward_ : gradient_)[cell(from, a.microbatch)];
+    if (done < 0 || !remote) return done;
+    return done + link_(send(from, a.microbatch, t_.rank_of(a.stage), up));
+  }
+  static constexpr schedule::action send(int stage, int microbatch, int peer, bool up) {
+    return {up ? kind::send_forward : kind::send_backward, stage, microbatch, peer};
+  }
+  constexpr double arrival(int from, int microbatch, bool up) const {
+    return (up ? sent_up_ : sent_down_)[cell(from, microbatch)];
+  }
+
+  constexpr bool step(int r) {
+    const schedule::action& a = t_[head_[at(r)]];
+    const double now = clock_[at(r)];
+    if (schedule::is_transfer(a.kind)) return transfer(r, a, now);
+    double start = now;
+    const bool up = a.kind == kind::forward;
+    const bool down = a.kind == kind::backward || a.kind == kind::backward_input;
+    if (up || down) {
+      const double ready = input_time(a, up ? t_.previous(a.stage) : t_.next(a.stage), up);
+      if (ready < 0) return false;
+      start = ready > now ? ready : now;
+    }
+    const double end = start + duration_(a);
+    if (up || down) (up ? forward_ : gradient_)[cell(a.stage, a.microbatch)] = end;
+    if (schedule::is_compute(a.kind)) line_.busy[at(r)] += end - start;
+    finish(r, start, end);
+    return true;
+  }
+
+  constexpr bool transfer(int r, const schedule::action& a, double now) {
+    const bool up = a.kind == kind::send_forward || a.kind == kind::recv_forward;
+    std::vector<double>& sent = up ? sent_up_ : sent_down_;
+    if (mode_ != schedule::transfers::rendezvous) {
+      if (schedule::is_send(a.kind)) {
+        sent[cell(a.stage, a.microbatch)] = now + link_(a);
+      } else if (mode_ == schedule::transfers::buffered) {
+        const double there = arrival(up ? t_.previous(a.stage) : t_.next(a.stage), a.microbatch, up);
+        if (there < 0) return false;
+        finish(r, now, there > now ? there : now);
+        return true;
+      }
+      finish(r, now, now);
+      return true;
+    }
+    if (head_[at(a.peer)] == t_.offset(a.peer + 1)) return false;
+    const schedule::action& b = t_[head_[at(a.peer)]];
+    if (!schedule::is_transfer(b.kind) || !(b == schedule::counterpart(a, t_))) return false;
+    const schedule::action& sender = schedule::is_send(a.kind) ? a : b;
+    const double other = clock_[at(a.peer)];
+    const double end = (now > other ? now : other) + link_(sender);
+    sent[cell(sender.stage, sender.microbatch)] = end;
+    const int peer = a.peer;
+    finish(peer, other, end);
+    finish(r, now, end);
+    return true;
+  }
+
+  schedule::table_view t_;
+  const Duration& duration_;
+  const Link& link_;
+  schedule::transfers mode_;
+  bool placed_;
+  std::vector<double> forward_, gradient_;   // when each stage's output and input gradient were computed
+  std::vector<double> sent_up_, sent_down_;  // when they arrive
+  std::vector<int> head_;
+  std::vector<double> clock_;
+  timeline line_;
+};
+
+}  // namespace detail
+
+/// Runs a valid table, lowered or not, in virtual time: each rank takes its actions in order, each as soon as its
+/// inputs are there. `duration(action)` and `link(send)` give times; where no transfers are placed, a message leaves
+/// when its computation ends. With `transfers::asynchronous` a lowered table takes as long as the one it was made from.
+/// Errors: `schedule_error` if the table stops: it is not valid for this mode of transfers.
+template <class Duration = stage_times, class Link = link_time>
+  requires std::convertible_to<std::invoke_result_t<const Duration&, const schedule::action&>, double> &&
+           std::convertible_to<std::invoke_result_t<const Link&, const schedule::action&>, double>
+constexpr timeline simulate(schedule::table_view table, const Duration& duration = {}, const Link& link = {},
+                            schedule::transfers mode = schedule::transfers::asynchronous) {
+  return detail::simulation<Duration, Link>(table, duration, link, mode).run();
+}
+
+}  // namespace heddle::inline v0::sim
