@@ -1,0 +1,187 @@
+// heddle/comm/communicator.hpp: what a group of ranks can do together, whatever carries the bytes.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0 {
+
+/// The calls of a communicator, as counters and error messages name them.
+enum class comm_operation : std::uint8_t {
+  barrier,
+  broadcast,
+  all_reduce,
+  reduce,
+  reduce_scatter,
+  reduce_scatter_v,
+  all_gather,
+  all_gather_v,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  gather_v,
+  scatter,
+  scatter_v,
+  split,
+  send,
+  recv
+};
+
+inline constexpr std::size_t comm_operations = 17;
+
+/// `"all_reduce"` for `comm_operation::all_reduce`.
+constexpr std::string_view to_string(comm_operation what) noexcept {
+  constexpr std::array<std::string_view, comm_operations> names{
+      "barrier",    "broadcast",    "all_reduce", "reduce",   "reduce_scatter", "reduce_scatter_v", "all_gather", "all_gather_v",
+      "all_to_all", "all_to_all_v", "gather",     "gather_v", "scatter",        "scatter_v",        "split",      "send",
+      "recv"};
+  return names[static_cast<std::size_t>(what)];
+}
+
+/// What one rank did through one communicator, since the communicator was made. Units: calls and bytes.
+struct comm_counters {
+  struct per_operation {
+    std::int64_t calls = 0;
+    std::int64_t bytes = 0;  ///< what this rank gave to the calls: its input (recv: its output)
+  };
+  std::array<per_operation, comm_operations> by_operation{};
+  std::int64_t bytes_moved = 0;  ///< what this rank wrote while it worked on collectives, for itself and for others
+
+  constexpr const per_operation& operator[](comm_operation what) const noexcept {
+    return by_operation[static_cast<std::size_t>(what)];
+  }
+  constexpr per_operation& operator[](comm_operation what) noexcept { return by_operation[static_cast<std::size_t>(what)]; }
+  constexpr std::int64_t messages_sent() const noexcept { return (*this)[comm_operation::send].calls; }
+  constexpr std::int64_t bytes_sent() const noexcept { return (*this)[comm_operation::send].bytes; }
+  constexpr std::int64_t messages_received() const noexcept { return (*this)[comm_operation::recv].calls; }
+  constexpr std::int64_t bytes_received() const noexcept { return (*this)[comm_operation::recv].bytes; }
+  /// Calls in which the whole group takes part.
+  constexpr std::int64_t collectives() const noexcept {
+    std::int64_t n = 0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(comm_operation::send); ++i) n += by_operation[i].calls;
+    return n;
+  }
+};
+
+/// Element types that can travel between ranks: their bytes are their value.
+template <class T>
+concept transferable = std::is_trivially_copyable_v<T> && std::is_object_v<T>;
+
+/// A started send or receive. `wait` returns when the buffer is free again (send) or filled (receive).
+template <class R>
+concept comm_request = std::movable<R> && !std::copyable<R> && requires(R r) {
+  r.wait();
+  { r.test() } -> std::same_as<bool>;
+};
+
+namespace detail {
+
+// Whatever std::span can be made of without naming its type: spans, vectors, arrays, buffers.
+template <class R>
+concept spannable = requires(std::remove_reference_t<R>& r) { std::span(r); };
+
+template <class R>
+using span_element = typename decltype(std::span(std::declval<std::remove_reference_t<R>&>()))::element_type;
+
+template <class R>
+using comm_element = std::remove_cv_t<span_element<R>>;
+
+// The compile-time refusals of every transport. Each stops at its first sentence.
+template <class T>
+consteval bool can_travel() {
+  static_assert(transferable<T>,
+                "heddle: only trivially copyable elements can travel between ranks; send the bytes of a flat struct instead");
+  return transferable<T>;
+}
+
+template <class Out>
+consteval bool can_receive() {
+  static_assert(!std::is_const_v<span_element<Out>>, "heddle: a call writes its result here; pass a span of non-const elements");
+  if constexpr (std::is_const_v<span_element<Out>>)
+    return false;
+  else
+    return can_travel<comm_element<Out>>();
+}
+
+template <class In, class Out>
+consteval bool same_elements() {
+  constexpr bool same = std::is_same_v<comm_element<In>, comm_element<Out>>;
+  static_assert(same, "heddle: input and output of a collective must have the same element type");
+  if constexpr (same)
+    return can_receive<Out>();
+  else
+    return false;
+}
+
+template <class T, class Op>
+consteval bool can_reduce() {
+  static_assert(monoid<Op, T>,
+                "heddle: a reduction needs an associative operator with its identity on the element type: "
+                "T operator()(const T&, const T&) const and template <class T> static T identity()");
+  return monoid<Op, T>;
+}
+
+}  // namespace detail
+
+/// A group of ranks that can send, receive and call collectives. Ranks are numbers in `[0, size())`.
+///
+/// Every rank of the group calls the same collectives in the same order. Spans of elements say how much: `count` on
+/// every rank where both sides are equal; `size() * count` where one side holds a block per rank, in rank order; the
+/// `_v` forms take a count per rank. Elements are any trivially copyable type. Reductions fold in rank order,
+/// `((x0 op x1) op x2) ...`, for any associative operator with an identity (`monoid`), commutative or not, and give the
+/// same bits on every rank. In place: the input of `all_reduce` and of `reduce` at the root may be the output; the input of `all_gather`
+/// and `gather` may be the own block of the output; the output of `reduce_scatter` and `scatter` may be the own block of
+/// the input. No other overlap.
+///
+///     send(in, to, tag = 0)  recv(out, from, tag = 0)  isend, irecv -> request        messages of one tag keep their order
+///     barrier()  broadcast(inout, root)
+///     all_reduce(inout, op)  all_reduce(in, out, op)  reduce(in, out, op, root)       out counts at the root only
+///     reduce_scatter(in, out, op)  reduce_scatter_v(in, out, counts, op)
+///     all_gather(in, out)  all_gather_v(in, out, counts)
+///     all_to_all(in, out)  all_to_all_v(in, send_counts, out, recv_counts)
+///     gather(in, out, root)  gather_v(in, out, counts, root)  scatter(in, out, root)  scatter_v(in, counts, out, root)
+///     split(color, key) -> communicator over the ranks of one color, ordered by key, then rank
+///
+/// Errors: `comm_error` when ranks disagree, a rank does not arrive or arguments do not fit; `aborted_error` when another
+/// rank failed.
+template <class C>
+concept communicator =
+    std::movable<C> &&
+    requires(C c, const C k, std::span<const int> in, std::span<int> out, std::span<const std::int64_t> counts, plus op) {
+      typename C::request;
+      requires comm_request<typename C::request>;
+      { k.rank() } -> std::same_as<int>;
+      { k.size() } -> std::same_as<int>;
+      c.send(in, 0, 0);
+      c.recv(out, 0, 0);
+      { c.isend(in, 0, 0) } -> std::same_as<typename C::request>;
+      { c.irecv(out, 0, 0) } -> std::same_as<typename C::request>;
+      c.barrier();
+      c.broadcast(out, 0);
+      c.all_reduce(out, op);
+      c.all_reduce(in, out, op);
+      c.reduce(in, out, op, 0);
+      c.reduce_scatter(in, out, op);
+      c.reduce_scatter_v(in, out, counts, op);
+      c.all_gather(in, out);
+      c.all_gather_v(in, out, counts);
+      c.all_to_all(in, out);
+      c.all_to_all_v(in, counts, out, counts);
+      c.gather(in, out, 0);
+      c.gather_v(in, out, counts, 0);
+      c.scatter(in, out, 0);
+      c.scatter_v(in, counts, out, 0);
+      { c.split(0, 0) } -> std::same_as<C>;
+      { k.counters() } -> std::convertible_to<comm_counters>;
+    };
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,25 @@
+// heddle/comm/options.hpp: what a launch can be told about waiting and checking.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <chrono>
+
+namespace heddle::inline v0 {
+
+/// Whether ranks compare their calls before they run them. `on` (the default) costs one comparison per rank and call.
+enum class checking : bool { off, on };
+
+/// Units: as the types say.
+struct launch_options {
+  /// How long a rank waits for another before it reports who waits where. Zero: for ever.
+  std::chrono::milliseconds timeout{300'000};
+  /// With `checking::off` ranks that disagree about a call may read or write past each other's buffers.
+  checking check = checking::on;
+  /// How long a rank polls before it sleeps. Negative: 20 microseconds where every rank can have a core, 1 otherwise.
+  std::chrono::microseconds spin{-1};
+  /// The number of ranks that must be there, as an outside source knows it; 0 for as many as the mesh has.
+  int ranks = 0;
+};
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,574 @@
+// heddle/comm/threads/communicator.hpp: ranks that are threads; calls work on the other ranks' buffers in place.
+#pragma once
+
+#include <heddle/comm/communicator.hpp>
+#include <heddle/comm/threads/blocks.hpp>
+#include <heddle/comm/threads/fold.hpp>
+#include <heddle/comm/threads/group_state.hpp>
+#include <heddle/comm/threads/request.hpp>
+#include <heddle/core/type_name.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+/// A group of threads of one world. Models `communicator`, which says what the calls mean.
+///
+/// A handle: cheap to move, tied to its rank. One thread of a rank at a time may use it. Collectives neither copy through
+/// staging buffers nor allocate: the last rank to arrive does a small call for all, large ones are shared, chunk by chunk,
+/// among the ranks that are awake. In a message the second side to arrive copies from buffer to buffer.
+/// Waiting polls briefly, then sleeps (`launch_options::spin`).
+class threads_communicator {
+ public:
+  using request = threads_request;
+
+  threads_communicator(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group, int rank)
+      : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
+  threads_communicator(threads_communicator&&) = default;
+  threads_communicator& operator=(threads_communicator&&) = default;
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return group_->size(); }
+  /// The axes it runs along, as messages name it: `"dp,tp"`.
+  const std::string& name() const noexcept { return group_->label(); }
+  /// The world rank of a member.
+  int world_rank(int rank) const { return group_->world_rank(rank); }
+  comm_counters counters() const { return group_->slot(rank_).counters; }
+
+  /// Returns when `to` has the elements. Errors: `comm_error` if the other side expects another count or type, or if a
+  /// rank sends to itself without having posted the receive.
+  template <detail::spannable In>
+  void send(In&& in, int to, int tag = 0) {
+    if constexpr (detail::can_travel<detail::comm_element<In>>()) exchange(send_of(in, to, tag));
+  }
+  template <detail::spannable Out>
+  void recv(Out&& out, int from, int tag = 0) {
+    if constexpr (detail::can_receive<Out>()) exchange(recv_of(out, from, tag));
+  }
+  /// Starts a message. The buffer must stay alive and (send) unchanged until the request has been waited for.
+  template <detail::spannable In>
+  [[nodiscard]] request isend(In&& in, int to, int tag = 0) {
+    if constexpr (detail::can_travel<detail::comm_element<In>>()) return start(send_of(in, to, tag));
+  }
+  template <detail::spannable Out>
+  [[nodiscard]] request irecv(Out&& out, int from, int tag = 0) {
+    if constexpr (detail::can_receive<Out>()) return start(recv_of(out, from, tag));
+  }
+
+  void barrier() {
+    begin<void>(comm_operation::barrier, 0);
+    group_->collective(rank_, {});
+  }
+
+  template <detail::spannable InOut>
+  void broadcast(InOut&& inout, int root) {
+    if constexpr (detail::can_receive<InOut>()) {
+      using T = detail::comm_element<InOut>;
+      const std::span<T> x = std::span(inout);
+      check_root(root);
+      begin<T>(comm_operation::broadcast, length(x), root);
+      buffers(std::span<const T>(x), x);
+      const auto work = [this, root](std::int64_t first, std::int64_t last) {
+        return copy_to_all(in<T>(root) + first, first, last - first);
+      };
+      by_range<T>(length(x), size(), work);
+    }
+  }
+
+  template <detail::spannable InOut, class Op>
+  void all_reduce(InOut&& inout, Op op) {
+    if constexpr (detail::can_receive<InOut>()) {
+      using T = detail::comm_element<InOut>;
+      const std::span<T> x = std::span(inout);
+      all_reduce_spans<T>(std::span<const T>(x), x, op);
+    }
+  }
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void all_reduce(In&& in, Out&& out, Op op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      all_reduce_spans<T>(std::span<const T>(std::span(in)), std::span<T>(std::span(out)), op);
+    }
+  }
+
+  /// `out` is used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce(In&& input, Out&& output, Op op, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      if constexpr (detail::can_reduce<T, Op>()) {
+        const std::span<const T> x = std::span(input);
+        const std::span<T> y = std::span(output);
+        check_root(root);
+        if (rank_ == root) check_length("reduce", "out", length(y), length(x));
+        if (rank_ == root) check_overlap<T>("reduce", x, y, 0, 0);
+        begin<T>(comm_operation::reduce, length(x), root, short_type_name<Op>());
+        buffers(x, y);
+        const auto work = [this, root, &op](std::int64_t first, std::int64_t last) {
+          std::int64_t bytes = 0;
+          detail::fold<T>(size(), inputs<T>(), first, last, op, [&](std::int64_t at, const T* values, std::int64_t n) {
+            bytes += detail::copy_elements(out<T>(root) + at, values, n);
+          });
+          return bytes;
+        };
+        by_range<T>(length(x), size(), work);
+      }
+    }
+  }
+
+  /// `in` holds a block per rank; `out` gets the fold of the own blocks.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce_scatter(In&& input, Out&& output, Op op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_length("reduce_scatter", "in", length(x), size() * length(y));
+      reduce_scatter_spans<T>(comm_operation::reduce_scatter, x, y, equal_blocks{length(y)}, op, 0);
+    }
+  }
+  /// `counts[r]` elements for rank r, the same on every rank.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce_scatter_v(In&& input, Out&& output, std::span<const std::int64_t> counts, Op op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      const counted_blocks blocks = check_counts("reduce_scatter_v", counts);
+      check_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
+      check_length("reduce_scatter_v", "out", length(y), blocks.count(rank_));
+      reduce_scatter_spans<T>(comm_operation::reduce_scatter_v, x, y, blocks, op, detail::hash_of(counts));
+    }
+  }
+
+  /// `out` gets a block per rank.
+  template <detail::spannable In, detail::spannable Out>
+  void all_gather(In&& input, Out&& output) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_length("all_gather", "out", length(y), size() * length(x));
+      all_gather_spans<T>(comm_operation::all_gather, x, y, equal_blocks{length(x)}, length(x), 0);
+    }
+  }
+  /// `counts[r]` elements of rank r, the same on every rank.
+  template <detail::spannable In, detail::spannable Out>
+  void all_gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      const counted_blocks blocks = check_counts("all_gather_v", counts);
+      check_length("all_gather_v", "in", length(x), blocks.count(rank_));
+      check_length("all_gather_v", "out", length(y), blocks.offset(size()));
+      all_gather_spans<T>(comm_operation::all_gather_v, x, y, blocks, blocks.offset(size()), detail::hash_of(counts));
+    }
+  }
+
+  /// Block s of `out` is block `rank()` of rank s's `in`.
+  template <detail::spannable In, detail::spannable Out>
+  void all_to_all(In&& input, Out&& output) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_length("all_to_all", "out", length(y), length(x));
+      if (length(x) % size() != 0)
+        fail("all_to_all: in has " + std::to_string(length(x)) + " elements, which " + std::to_string(size()) +
+             " ranks do not divide; use all_to_all_v");
+      check_apart<T>("all_to_all", x, y);
+      const std::int64_t block = length(x) / size();
+      begin<T>(comm_operation::all_to_all, block);
+      buffers(x, y);
+      const auto work = [this, block](std::int64_t pair) {
+        const int to = static_cast<int>(pair / size()), from = static_cast<int>(pair % size());
+        return detail::copy_elements(out<T>(to) + from * block, in<T>(from) + to * block, block);
+      };
+      run(std::int64_t{size()} * size(), length(x) * size() * bytes_of<T>, work);
+    }
+  }
+  /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
+  template <detail::spannable In, detail::spannable Out>
+  void all_to_all_v(In&& input, std::span<const std::int64_t> send_counts, Out&& output,
+                    std::span<const std::int64_t> recv_counts) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_length("all_to_all_v", "in", length(x), check_counts("all_to_all_v", send_counts).offset(size()));
+      check_length("all_to_all_v", "out", length(y), check_counts("all_to_all_v", recv_counts).offset(size()));
+      check_apart<T>("all_to_all_v", x, y);
+      begin<T>(comm_operation::all_to_all_v, -1);
+      buffers(x, y, send_counts.data(), recv_counts.data());
+      const auto check = [this]() -> std::string {
+        for (int from = 0; from < size(); ++from)
+          for (int to = 0; to < size(); ++to)
+            if (const auto sent = slot(from).in_counts[to], expected = slot(to).out_counts[from]; sent != expected)
+              return "rank " + std::to_string(world_rank(from)) + " sends " + std::to_string(sent) + " elements to rank " +
+                     std::to_string(world_rank(to)) + ", which expects " + std::to_string(expected);
+        return {};
+      };
+      const auto work = [this](std::int64_t pair) {
+        const int to = static_cast<int>(pair / size()), from = static_cast<int>(pair % size());
+        const counted_blocks sent{slot(from).in_counts}, received{slot(to).out_counts};
+        return detail::copy_elements(out<T>(to) + received.offset(from), in<T>(from) + sent.offset(to), sent.count(to));
+      };
+      run(std::int64_t{size()} * size(), std::numeric_limits<std::int64_t>::max(), work, check);
+    }
+  }
+
+  /// The root's `out` gets a block per rank; elsewhere it is not used and may be empty.
+  template <detail::spannable In, detail::spannable Out>
+  void gather(In&& input, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank_ == root) check_length("gather", "out", length(y), size() * length(x));
+      if (rank_ == root) check_overlap<T>("gather", x, y, 0, rank_ * length(x));
+      begin<T>(comm_operation::gather, length(x), root);
+      buffers(x, y);
+      const auto work = [this, root, n = length(x)](std::int64_t from) {
+        return detail::copy_elements(out<T>(root) + from * n, in<T>(static_cast<int>(from)), n);
+      };
+      run(size(), length(x) * size() * bytes_of<T>, work);
+    }
+  }
+  /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out>
+  void gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank_ == root) {
+        const counted_blocks blocks = check_counts("gather_v", counts);
+        check_length("gather_v", "out", length(y), blocks.offset(size()));
+        check_overlap<T>("gather_v", x, y, 0, blocks.offset(rank_));
+      }
+      begin<T>(comm_operation::gather_v, -1, root);
+      buffers(x, y, counts.data(), counts.data());
+      const auto check = [this, root]() -> std::string {
+        for (int r = 0; r < size(); ++r)
+          if (const auto given = slot(r).in_count, expected = slot(root).out_counts[r]; given != expected)
+            return "rank " + std::to_string(world_rank(r)) + " gives " + std::to_string(given) + " elements, the root expects " +
+                   std::to_string(expected);
+        return {};
+      };
+      const auto work = [this, root](std::int64_t from) {
+        const counted_blocks blocks{slot(root).out_counts};
+        const int r = static_cast<int>(from);
+        return detail::copy_elements(out<T>(root) + blocks.offset(r), in<T>(r), blocks.count(r));
+      };
+      run(size(), std::numeric_limits<std::int64_t>::max(), work, check);
+    }
+  }
+
+  /// Rank r's `out` gets block r of the root's `in`, which elsewhere is not used and may be empty.
+  template <detail::spannable In, detail::spannable Out>
+  void scatter(In&& input, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank_ == root) check_length("scatter", "in", length(x), size() * length(y));
+      if (rank_ == root) check_overlap<T>("scatter", x, y, rank_ * length(y), 0);
+      begin<T>(comm_operation::scatter, length(y), root);
+      buffers(x, y);
+      const auto work = [this, root, n = length(y)](std::int64_t to) {
+        return detail::copy_elements(out<T>(static_cast<int>(to)), in<T>(root) + to * n, n);
+      };
+      run(size(), length(y) * size() * bytes_of<T>, work);
+    }
+  }
+  /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out>
+  void scatter_v(In&& input, std::span<const std::int64_t> counts, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank_ == root) {
+        const counted_blocks blocks = check_counts("scatter_v", counts);
+        check_length("scatter_v", "in", length(x), blocks.offset(size()));
+        check_overlap<T>("scatter_v", x, y, blocks.offset(rank_), 0);
+      }
+      begin<T>(comm_operation::scatter_v, -1, root);
+      buffers(x, y, counts.data(), counts.data());
+      const auto check = [this, root]() -> std::string {
+        for (int r = 0; r < size(); ++r)
+          if (const auto given = slot(root).in_counts[r], expected = slot(r).out_count; given != expected)
+            return "the root gives rank " + std::to_string(world_rank(r)) + " " + std::to_string(given) +
+                   " elements, which expects " + std::to_string(expected);
+        return {};
+      };
+      const auto work = [this, root](std::int64_t to) {
+        const counted_blocks blocks{slot(root).in_counts};
+        const int r = static_cast<int>(to);
+        return detail::copy_elements(out<T>(r), in<T>(root) + blocks.offset(r), blocks.count(r));
+      };
+      run(size(), std::numeric_limits<std::int64_t>::max(), work, check);
+    }
+  }
+
+  /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
+  threads_communicator split(int color, int key) {
+    std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
+    const std::int64_t mine[2] = {color, key};
+    all_gather_spans<std::int64_t>(comm_operation::split, mine, all, equal_blocks{2}, 2, 0);
+    std::vector<int> order;
+    for (int r = 0; r < size(); ++r)
+      if (all[2 * static_cast<std::size_t>(r)] == color) order.push_back(r);
+    const auto key_of = [&](int r) { return all[2 * static_cast<std::size_t>(r) + 1]; };
+    std::sort(order.begin(), order.end(),
+              [&](int a, int b) { return std::pair(key_of(a), a) < std::pair(key_of(b), b); });
+    const int index = static_cast<int>(std::find(order.begin(), order.end(), rank_) - order.begin());
+    for (int& r : order) r = world_rank(r);
+    const std::string label =
+        name() + "/" + std::to_string(slot(rank_).number.load(std::memory_order_relaxed)) + ":" + std::to_string(color);
+    threads_communicator part(world_, world_->group(label, order, false), index);
+    part.barrier();  // nobody may finish with a part, and so end it, before all have it
+    return part;
+  }
+
+ private:
+  template <class T>
+  static constexpr std::int64_t bytes_of = static_cast<std::int64_t>(sizeof(T));
+  // Work below this is done by one rank: waking another takes about as long.
+  static constexpr std::int64_t share_bytes = 1 << 17;
+  static constexpr std::int64_t chunk_bytes = 1 << 18;
+
+  using equal_blocks = detail::equal_blocks;
+  using counted_blocks = detail::counted_blocks;
+
+  detail::member_slot& slot(int r) const { return group_->slot(r); }
+  template <class T>
+  const T* in(int r) const {
+    return static_cast<const T*>(slot(r).in);
+  }
+  template <class T>
+  T* out(int r) const {
+    return static_cast<T*>(slot(r).out);
+  }
+  template <class T>
+  auto inputs() const {
+    return [this](int r) { return in<T>(r); };
+  }
+  template <class T>
+  static std::int64_t length(std::span<T> x) {
+    return static_cast<std::int64_t>(x.size());
+  }
+
+  template <class T>
+  std::int64_t copy_to_all(const T* from, std::int64_t at, std::int64_t count) const {
+    std::int64_t bytes = 0;
+    for (int r = 0; r < size(); ++r) bytes += detail::copy_elements(out<T>(r) + at, from, count);
+    return bytes;
+  }
+
+  template <class T>
+  void begin(comm_operation what, std::int64_t count, int root = -1, std::string_view combine = {}, std::uint64_t hash = 0) {
+    detail::call_info call{what, count, {}, combine, 0, root, 0, hash};
+    if constexpr (!std::is_void_v<T>) {
+      call.element = short_type_name<T>();
+      call.element_size = sizeof(T);
+    }
+    detail::member_slot& mine = slot(rank_);
+    mine.call = call;
+    mine.in_count = mine.out_count = 0;
+  }
+  template <class T>
+  void buffers(std::span<const T> in, std::span<T> out, const std::int64_t* in_counts = nullptr,
+               const std::int64_t* out_counts = nullptr) {
+    detail::member_slot& mine = slot(rank_);
+    mine.in = in.data();
+    mine.out = out.data();
+    mine.in_count = length(in);
+    mine.out_count = length(out);
+    mine.in_counts = in_counts;
+    mine.out_counts = out_counts;
+  }
+
+  // Runs a collective of `chunks` pieces that write `bytes` in all.
+  template <class Work>
+  void run(std::int64_t chunks, std::int64_t bytes, const Work& work) {
+    group_->collective(rank_, {chunks, bytes >= share_bytes, &work,
+                               [](const void* context, std::int64_t chunk) -> std::int64_t {
+                                 return (*static_cast<const Work*>(context))(chunk);
+                               },
+                               nullptr});
+  }
+  template <class Work, class Check>
+  void run(std::int64_t chunks, std::int64_t bytes, const Work& work, const Check& check) {
+    const std::pair<const Work*, const Check*> both(&work, &check);
+    using pair = std::pair<const Work*, const Check*>;
+    group_->collective(
+        rank_, {chunks, bytes >= share_bytes, &both,
+                [](const void* c, std::int64_t chunk) -> std::int64_t { return (*static_cast<const pair*>(c)->first)(chunk); },
+                [](const void* c) -> std::string { return (*static_cast<const pair*>(c)->second)(); }});
+  }
+  // Runs work(first, last) over [0, count) in chunks of whole cache lines; every element is touched on `ranks` ranks.
+  template <class T, class Work>
+  void by_range(std::int64_t count, int ranks, const Work& work) {
+    const std::int64_t line = (std::max)(std::int64_t{1}, 64 / bytes_of<T>);
+    const std::int64_t each = (std::max)(line, chunk_bytes / ranks / bytes_of<T> / line * line);
+    const auto chunk = [&work, each, count](std::int64_t c) { return work(c * each, (std::min)(count, (c + 1) * each)); };
+    run((count + each - 1) / each, count * ranks * bytes_of<T>, chunk);
+  }
+
+  template <class T, class Op>
+  void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
+    if constexpr (detail::can_reduce<T, Op>()) {
+      check_length("all_reduce", "out", length(y), length(x));
+      check_overlap<T>("all_reduce", x, y, 0, 0);
+      begin<T>(comm_operation::all_reduce, length(x), -1, short_type_name<Op>());
+      buffers(x, y);
+      const auto work = [this, &op](std::int64_t first, std::int64_t last) {
+        std::int64_t bytes = 0;
+        detail::fold<T>(size(), inputs<T>(), first, last, op,
+                        [&](std::int64_t at, const T* values, std::int64_t n) { bytes += copy_to_all(values, at, n); });
+        return bytes;
+      };
+      by_range<T>(length(x), size(), work);
+    }
+  }
+
+  template <class T, class Blocks, class Op>
+  void reduce_scatter_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, const Op& op,
+                            std::uint64_t hash) {
+    if constexpr (detail::can_reduce<T, Op>()) {
+      check_overlap<T>(to_string(what), x, y, blocks.offset(rank_), 0);
+      begin<T>(what, length(x), -1, short_type_name<Op>(), hash);
+      buffers(x, y);
+      const auto work = [this, blocks, &op](std::int64_t first, std::int64_t last) {
+        std::int64_t bytes = 0;
+        for (int r = 0; r < size(); ++r) {
+          const std::int64_t begin = blocks.offset(r);
+          detail::fold<T>(size(), inputs<T>(), (std::max)(first, begin), (std::min)(last, begin + blocks.count(r)), op,
+                          [&](std::int64_t at, const T* values, std::int64_t n) {
+                            bytes += detail::copy_elements(out<T>(r) + (at - begin), values, n);
+                          });
+        }
+        return bytes;
+      };
+      by_range<T>(length(x), size(), work);
+    }
+  }
+
+  template <class T, class Blocks>
+  void all_gather_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, std::int64_t count,
+                        std::uint64_t hash) {
+    check_overlap<T>(to_string(what), x, y, 0, blocks.offset(rank_));
+    begin<T>(what, count, -1, {}, hash);
+    buffers(x, y);
+    const auto work = [this, blocks](std::int64_t first, std::int64_t last) {
+      std::int64_t bytes = 0;
+      for (int r = 0; r < size(); ++r) {
+        const std::int64_t begin = blocks.offset(r);
+        const std::int64_t from = (std::max)(first, begin), to = (std::min)(last, begin + blocks.count(r));
+        if (from < to) bytes += copy_to_all(in<T>(r) + (from - begin), from, to - from);
+      }
+      return bytes;
+    };
+    by_range<T>(length(y), size(), work);
+  }
+
+  // --- messages ---
+  template <class In>
+  detail::message_plan send_of(In& in, int to, int tag) const {
+    using T = detail::comm_element<In>;
+    const std::span<const T> x = std::span(in);
+    check_peer("send", "to", to);
+    return {call_of<T>(comm_operation::send, length(x), to, tag), x.data(), nullptr, x.size() * sizeof(T)};
+  }
+  template <class Out>
+  detail::message_plan recv_of(Out& out, int from, int tag) const {
+    using T = detail::comm_element<Out>;
+    const std::span<T> x = std::span(out);
+    check_peer("recv", "from", from);
+    return {call_of<T>(comm_operation::recv, length(x), from, tag), nullptr, x.data(), x.size() * sizeof(T)};
+  }
+  template <class T>
+  static detail::call_info call_of(comm_operation what, std::int64_t count, int peer, int tag) {
+    return {what, count, short_type_name<T>(), {}, sizeof(T), peer, tag, 0};
+  }
+  void exchange(const detail::message_plan& plan) {
+    detail::message m;
+    plan.fill(m);
+    group_->post(rank_, plan.call.root, m);
+    if (plan.call.root == rank_ && m.state.load(std::memory_order_relaxed) == detail::message::posted) {
+      group_->cancel(m);
+      fail(std::string(to_string(plan.call.what)) + ": a rank cannot wait for itself; post the other side first with " +
+           (plan.call.what == comm_operation::send ? "irecv" : "isend"));
+    }
+    group_->wait(m);
+  }
+  request start(const detail::message_plan& plan) {
+    request r(world_, group_, plan);
+    r.post(rank_);
+    return r;
+  }
+
+  // --- argument checks; the caller's mistakes, known before anyone is asked ---
+  [[noreturn]] void fail(const std::string& text) const {
+    throw comm_error("heddle: rank " + std::to_string(world_rank(rank_)) + " on communicator (" + name() + "): " + text);
+  }
+  void check_root(int root) const {
+    if (root < 0 || root >= size())
+      fail("root " + std::to_string(root) + " is not one of " + std::to_string(size()) + " ranks");
+  }
+  void check_peer(const char* what, const char* side, int peer) const {
+    if (peer < 0 || peer >= size())
+      fail(std::string(what) + " " + side + " rank " + std::to_string(peer) + ", which is not one of " + std::to_string(size()) +
+           " ranks");
+  }
+  void check_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
+    if (got != expected)
+      fail(std::string(what) + ": " + side + " has " + std::to_string(got) + " elements, expected " + std::to_string(expected));
+  }
+  counted_blocks check_counts(const char* what, std::span<const std::int64_t> counts) const {
+    if (static_cast<int>(counts.size()) != size())
+      fail(std::string(what) + ": " + std::to_string(counts.size()) + " counts for " + std::to_string(size()) + " ranks");
+    for (const std::int64_t c : counts)
+      if (c < 0) fail(std::string(what) + ": a count of " + std::to_string(c));
+    return {counts.data()};
+  }
+  // x[x_at...] and y[y_at...] may be the same memory; any other overlap is a mistake.
+  template <class T>
+  void check_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at, std::int64_t y_at) const {
+    if (x.empty() || y.empty()) return;
+    if (x.data() + x_at == y.data() + y_at) return;
+    if (apart<T>(x, y)) return;
+    fail(std::string(what) + ": in and out overlap other than in place");
+  }
+  template <class T>
+  void check_apart(std::string_view what, std::span<const T> x, std::span<T> y) const {
+    if (!x.empty() && !apart<T>(x, y)) fail(std::string(what) + ": in and out overlap");
+  }
+  template <class T>
+  static bool apart(std::span<const T> x, std::span<T> y) {
+    const auto at = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    return at(x.data() + x.size()) <= at(y.data()) || at(y.data() + y.size()) <= at(x.data());
+  }
+
+  std::shared_ptr<detail::world_state> world_;
+  std::shared_ptr<detail::group_state> group_;
+  int rank_ = 0;
+};
+
+static_assert(communicator<threads_communicator>);
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,95 @@
+// heddle/comm/threads/fold.hpp: folding the buffers of several ranks element by element, in rank order.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace heddle::inline v0::detail {
+
+// Elements that are folded before the result is written: small enough for the first-level cache together with the
+// inputs, and a constant, so that compilers vectorise the loops at -O2 too.
+template <class T>
+inline constexpr std::int64_t fold_block = sizeof(T) >= 2048 ? 1 : static_cast<std::int64_t>(4096 / sizeof(T));
+
+template <class T>
+struct fold_inputs {
+  const T* x[4];
+};
+
+// acc = x0 op x1 op ... (First), or acc = acc op x0 op x1 ...; Inputs at a time, so that acc stays in registers.
+template <int Inputs, bool First, class T, class Op, class Length>
+inline void fold_pass(T* __restrict acc, const fold_inputs<T>& in, Length length, const Op& op) {
+  const T* const x0 = in.x[0];
+  const T* const x1 = Inputs > 1 ? in.x[1] : nullptr;
+  const T* const x2 = Inputs > 2 ? in.x[2] : nullptr;
+  const T* const x3 = Inputs > 3 ? in.x[3] : nullptr;
+  for (std::int64_t j = 0; j < length; ++j) {
+    T value = x0[j];
+    if constexpr (!First) value = op(acc[j], value);
+    if constexpr (Inputs > 1) value = op(value, x1[j]);
+    if constexpr (Inputs > 2) value = op(value, x2[j]);
+    if constexpr (Inputs > 3) value = op(value, x3[j]);
+    acc[j] = value;
+  }
+}
+
+template <class T, class Op, class In, class Length>
+inline void fold_block_into(T* acc, int ranks, const In& in, std::int64_t begin, Length length, const Op& op) {
+  for (int r = 0; r < ranks; r += 4) {
+    const int inputs = (std::min)(4, ranks - r);
+    fold_inputs<T> x{};
+    for (int i = 0; i < inputs; ++i) x.x[i] = in(r + i) + begin;
+    const auto pass = [&]<int Inputs>(std::integral_constant<int, Inputs>) {
+      if (r == 0)
+        fold_pass<Inputs, true>(acc, x, length, op);
+      else
+        fold_pass<Inputs, false>(acc, x, length, op);
+    };
+    switch (inputs) {
+      case 1: pass(std::integral_constant<int, 1>{}); break;
+      case 2: pass(std::integral_constant<int, 2>{}); break;
+      case 3: pass(std::integral_constant<int, 3>{}); break;
+      default: pass(std::integral_constant<int, 4>{}); break;
+    }
+  }
+}
+
+// For every j in [begin, end): value = in(0)[j] op in(1)[j] op ... in(ranks-1)[j], then write(j, values, how many).
+// The inputs of a block have been read before its outputs are written, so they may be the same memory.
+template <class T, class Op, class In, class Write>
+void fold(int ranks, const In& in, std::int64_t begin, std::int64_t end, const Op& op, const Write& write) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    alignas(64) T acc[static_cast<std::size_t>(fold_block<T>)];
+    using whole = std::integral_constant<std::int64_t, fold_block<T>>;
+    for (; end - begin >= fold_block<T>; begin += fold_block<T>) {
+      fold_block_into(acc, ranks, in, begin, whole{}, op);
+      write(begin, static_cast<const T*>(acc), fold_block<T>);
+    }
+    if (begin < end) {
+      fold_block_into(acc, ranks, in, begin, end - begin, op);
+      write(begin, static_cast<const T*>(acc), end - begin);
+    }
+  } else {
+    for (; begin < end; ++begin) {
+      T value = in(0)[begin];
+      for (int r = 1; r < ranks; ++r) value = op(value, in(r)[begin]);
+      write(begin, static_cast<const T*>(&value), std::int64_t{1});
+    }
+  }
+}
+
+// memcpy that allows nothing to copy and a copy onto itself. Returns the bytes written.
+template <class T>
+std::int64_t copy_elements(T* to, const T* from, std::int64_t count) {
+  if (count <= 0 || to == from) return 0;
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  std::memcpy(static_cast<void*>(to), static_cast<const void*>(from), bytes);
+  return static_cast<std::int64_t>(bytes);
+}
+
+}  // namespace heddle::inline v0::detail

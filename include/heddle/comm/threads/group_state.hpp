@@ -1,0 +1,348 @@
+// heddle/comm/threads/group_state.hpp: how the threads of one group meet: collectives and messages, without element types.
+#pragma once
+
+#include <heddle/comm/threads/shared_state.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::detail {
+
+// What one rank brings to a collective: its call and its buffers. Written by its rank before it arrives, read by whoever
+// works on the call, which ends before the rank leaves.
+struct alignas(64) member_slot {
+  call_info call;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::int64_t in_count = 0;
+  std::int64_t out_count = 0;
+  const std::int64_t* in_counts = nullptr;
+  const std::int64_t* out_counts = nullptr;
+  std::atomic<std::int64_t> number{0};  // collectives this rank has entered
+  comm_counters counters;               // touched by the rank alone
+};
+
+// The part of a collective that can be done by any rank: `chunks` independent pieces.
+struct collective_work {
+  std::int64_t chunks = 0;
+  bool share = false;  // worth waking others for
+  const void* context = nullptr;
+  std::int64_t (*run)(const void* context, std::int64_t chunk) = nullptr;  // returns bytes written
+  std::string (*check)(const void* context) = nullptr;                     // what is wrong, or nothing
+};
+
+// A started send or receive. Owned by its request; the other side touches it only between taking it out of the mailbox
+// and setting `state`.
+struct message {
+  enum : std::uint32_t { posted, done, mismatch };
+  call_info call;
+  int owner = 0;  // rank in the group
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::size_t bytes = 0;
+  call_info other;  // of the other side, set on a mismatch
+  std::atomic<std::uint32_t> state{posted};
+
+  int receiver() const noexcept { return call.what == comm_operation::send ? call.root : owner; }
+};
+
+class group_state {
+ public:
+  group_state(world_state& world, std::string label, std::vector<int> members)
+      : world_(world), label_(std::move(label)), members_(std::move(members)), slots_(members_.size()), boxes_(members_.size()) {}
+  group_state(const group_state&) = delete;
+  group_state& operator=(const group_state&) = delete;
+
+  int size() const noexcept { return static_cast<int>(members_.size()); }
+  world_state& world() noexcept { return world_; }
+  const std::string& label() const noexcept { return label_; }
+  const std::vector<int>& members() const noexcept { return members_; }
+  int world_rank(int r) const noexcept { return members_[static_cast<std::size_t>(r)]; }
+  member_slot& slot(int r) noexcept { return slots_[static_cast<std::size_t>(r)]; }
+  void alarm() noexcept { bell_.notify(); }
+
+  // A collective. Every rank publishes its slot and arrives; the last to arrive compares the calls and starts the work,
+  // alone if it is small, else with the ranks that wake up first, chunk by chunk. Nothing waits for a sleeper: the call is
+  // complete when all chunks are, and then everyone may leave. So there is one round of wake-ups per call, and a rank
+  // can withdraw (failure, timeout) until the last has arrived and not after: buffers stay valid while they are used.
+  void collective(int me, const collective_work& work) {
+    member_slot& mine = slot(me);
+    enter(me, mine.call);
+    count(mine.counters, mine.call.what, static_cast<std::int64_t>(mine.call.element_size) * mine.in_count);
+    const std::int64_t number = mine.number.load(std::memory_order_relaxed) + 1;
+    mine.number.store(number, std::memory_order_release);
+    std::exception_ptr problem;
+    const std::uint64_t before = arrivals_.fetch_add(1, std::memory_order_acq_rel);
+    if (static_cast<int>(before & arrived_mask) + 1 == size()) lead(me, number, work, problem);
+    if (completed_.load(std::memory_order_acquire) != number) follow(me, number, work, problem);
+    if (problem != nullptr) std::rethrow_exception(problem);
+    if (failed_) throw comm_error(failure_text_);
+  }
+
+  // Starts a message; `peer` is its other side. The second of the two sides to come copies, straight from the sender's
+  // buffer into the receiver's; the first, when it is late to wait, finds it done.
+  void post(int me, int peer, message& m) {
+    enter(me, m.call);
+    const bool sends = m.call.what == comm_operation::send;
+    count(slot(me).counters, m.call.what, static_cast<std::int64_t>(m.bytes));
+    m.owner = me;
+    mailbox& box = boxes_[static_cast<std::size_t>(m.receiver())];
+    message* other = nullptr;
+    {
+      const std::lock_guard lock(box.mutex);
+      std::vector<message*>& theirs = sends ? box.recvs : box.sends;
+      for (std::size_t i = 0; i < theirs.size() && other == nullptr; ++i)
+        if (theirs[i]->call.tag == m.call.tag && (sends ? theirs[i]->call.root : theirs[i]->owner) == (sends ? me : peer)) {
+          other = theirs[i];
+          theirs.erase(theirs.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+      if (other == nullptr) (sends ? box.sends : box.recvs).push_back(&m);
+    }
+    if (other == nullptr) return;
+
+    const bool agree = other->bytes == m.bytes && (world_.options().check == checking::off ||
+                                                   (other->call.count == m.call.count && other->call.element == m.call.element));
+    m.other = other->call;
+    if (agree) {
+      if (m.bytes != 0) std::memcpy(sends ? other->to : m.to, sends ? m.from : other->from, m.bytes);
+    } else {
+      other->other = m.call;
+    }
+    const std::uint32_t state = agree ? message::done : message::mismatch;
+    wait_word& bell = world_.rank(world_rank(other->owner)).bell;
+    other->state.store(state, std::memory_order_release);  // `other` may be gone from here on
+    bell.notify();
+    m.state.store(state, std::memory_order_relaxed);
+    if (!agree) throw_mismatch(m);
+  }
+
+  // Errors: `comm_error` on a mismatch, a timeout or a peer that is gone; `aborted_error`. The message is not in a mailbox
+  // afterwards, whatever happens.
+  void wait(message& m) {
+    const int my_rank = world_rank(m.owner);
+    wait_until(world_, my_rank, world_.rank(my_rank).bell, blocked(m.call, 0), message_waiter{*this, m});
+    if (m.state.load(std::memory_order_relaxed) == message::mismatch) throw_mismatch(m);
+  }
+
+  // Takes a message back. False if the other side is at work on it.
+  bool cancel(message& m) {
+    mailbox& box = boxes_[static_cast<std::size_t>(m.receiver())];
+    const std::lock_guard lock(box.mutex);
+    std::vector<message*>& mine = m.call.what == comm_operation::send ? box.sends : box.recvs;
+    const auto found = std::find(mine.begin(), mine.end(), &m);
+    if (found == mine.end()) return false;
+    mine.erase(found);
+    return true;
+  }
+
+  void cancel_or_finish(message& m) {
+    if (m.state.load(std::memory_order_acquire) != message::posted || cancel(m)) return;
+    while (m.state.load(std::memory_order_acquire) == message::posted) std::this_thread::yield();  // a copy is under way
+  }
+
+  void throw_if_aborted(const message& m) {
+    if (world_.aborted()) world_.throw_aborted(world_rank(m.owner), describe(m.call, members_) + on_communicator());
+  }
+
+ private:
+  static constexpr std::uint64_t arrived_mask = 0xffff;  // arrivals_: number of the collective << 16 | ranks that are there
+
+  struct alignas(64) mailbox {
+    std::mutex mutex;
+    std::vector<message*> sends;  // in the order they were posted
+    std::vector<message*> recvs;
+  };
+
+  std::string on_communicator() const { return " on communicator (" + label_ + ")"; }
+
+  rank_record::blocked blocked(const call_info& call, std::int64_t number) const {
+    return {call, number, &members_, &label_, {}};
+  }
+
+  void enter(int me, const call_info& call) {
+    world_.throw_late_error(world_rank(me));
+    if (world_.aborted()) world_.throw_aborted(world_rank(me), describe(call, members_) + on_communicator());
+  }
+
+  static void count(comm_counters& counters, comm_operation what, std::int64_t bytes) {
+    counters[what].calls += 1;
+    counters[what].bytes += bytes;
+  }
+
+  [[noreturn]] void throw_mismatch(const message& m) const {
+    throw comm_error("heddle: rank " + std::to_string(world_rank(m.owner)) + " and rank " +
+                     std::to_string(world_rank(m.call.root)) + " disagree about a message" + on_communicator() + ": rank " +
+                     std::to_string(world_rank(m.owner)) + " entered " + describe(m.call, members_) + "; rank " +
+                     std::to_string(world_rank(m.call.root)) + " entered " + describe(m.other, members_));
+  }
+
+  // The first rank whose call differs from that of the group's first rank.
+  std::string disagreement(std::int64_t number) {
+    for (int r = 1; r < size(); ++r)
+      if (const call_info &a = slot(0).call, &b = slot(r).call; !(a == b))
+        return "heddle: ranks disagree about call " + std::to_string(number) + on_communicator() + ": rank " +
+               std::to_string(world_rank(r)) + " entered " + describe(b, members_) + "; rank " + std::to_string(world_rank(0)) +
+               " entered " + describe(a, members_) +
+               (describe(a, members_) == describe(b, members_) ? " with other counts per rank" : "");
+    return {};
+  }
+
+  void lead(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
+    failed_ = false;
+    try {
+      if (world_.options().check == checking::on) {
+        failure_text_ = disagreement(number);
+        if (failure_text_.empty() && work.check != nullptr) {
+          failure_text_ = work.check(work.context);
+          if (!failure_text_.empty())
+            failure_text_ = "heddle: call " + std::to_string(number) + on_communicator() + ", " +
+                            describe(slot(me).call, members_) + ": " + failure_text_;
+        }
+        failed_ = !failure_text_.empty();
+      }
+    } catch (...) {
+      fail(me, problem);
+    }
+    const int helpers = (std::min)(size(), world_.cores()) - 1;
+    if (failed_ || work.chunks <= 1 || !work.share || helpers == 0) {
+      for (std::int64_t c = 0; c < work.chunks && !failed_; ++c) run_chunk(me, c, work, problem);
+      complete(number);
+      return;
+    }
+    next_.store(0, std::memory_order_relaxed);
+    done_.store(0, std::memory_order_relaxed);
+    open_.store(number, std::memory_order_release);
+    bell_.notify(helpers);
+    help(me, number, work, problem);
+  }
+
+  void help(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
+    if (open_.load(std::memory_order_acquire) != number) return;
+    while (next_.load(std::memory_order_relaxed) < work.chunks) {
+      const std::int64_t chunk = next_.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= work.chunks) return;
+      run_chunk(me, chunk, work, problem);
+      if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == work.chunks) complete(number);
+    }
+  }
+
+  void run_chunk(int me, std::int64_t chunk, const collective_work& work, std::exception_ptr& problem) {
+    try {
+      slot(me).counters.bytes_moved += work.run(work.context, chunk);
+    } catch (...) {
+      fail(me, problem);
+    }
+  }
+
+  // An operator has thrown on this rank, which rethrows it; all others are told.
+  void fail(int me, std::exception_ptr& problem) {
+    problem = std::current_exception();
+    const std::lock_guard lock(failure_mutex_);
+    failure_text_ = "heddle: " + describe(slot(me).call, members_) + on_communicator() + " failed on rank " +
+                    std::to_string(world_rank(me)) + ": " + what_of(problem);
+    failed_ = true;
+  }
+
+  void complete(std::int64_t number) {
+    arrivals_.store(static_cast<std::uint64_t>(number + 1) << 16, std::memory_order_release);
+    completed_.store(number, std::memory_order_release);
+    bell_.notify();
+  }
+
+  struct collective_waiter {
+    group_state& group;
+    int me;
+    std::int64_t number;
+    const collective_work& work;
+    std::exception_ptr& problem;
+
+    bool ready() const { return group.completed_.load(std::memory_order_acquire) == number; }
+    void help() const { group.help(me, number, work, problem); }
+    bool withdraw() const {
+      std::uint64_t seen = group.arrivals_.load(std::memory_order_acquire);
+      do {
+        if (static_cast<std::int64_t>(seen >> 16) != number || static_cast<int>(seen & arrived_mask) == group.size()) return false;
+      } while (!group.arrivals_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel));
+      group.slot(me).number.store(number - 1, std::memory_order_release);
+      return true;
+    }
+    // Who has finished is read first, who has come second, so that a rank that came and then finished is not blamed.
+    int gone() const {
+      for (int r = 0; r < group.size(); ++r)
+        if (group.world_.finished(group.world_rank(r)) && group.slot(r).number.load(std::memory_order_acquire) < number)
+          return group.world_rank(r);
+      return -1;
+    }
+    std::string absent() const {
+      std::string text;
+      for (int r = 0; r < group.size(); ++r)
+        if (group.slot(r).number.load(std::memory_order_acquire) < number)
+          text += (text.empty() ? " for rank " : ", rank ") + std::to_string(group.world_rank(r));
+      return text;
+    }
+  };
+
+  void follow(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
+    wait_until(world_, world_rank(me), bell_, blocked(slot(me).call, number), collective_waiter{*this, me, number, work, problem});
+  }
+
+  struct message_waiter {
+    group_state& group;
+    message& m;
+
+    bool ready() const { return m.state.load(std::memory_order_acquire) != message::posted; }
+    void help() const {}
+    bool withdraw() const { return group.cancel(m); }
+    int gone() const {
+      const int peer = group.world_rank(m.call.root);
+      return group.world_.finished(peer) ? peer : -1;
+    }
+    std::string absent() const { return {}; }
+  };
+
+  world_state& world_;
+  std::string label_;
+  std::vector<int> members_;
+  std::vector<member_slot> slots_;
+  std::vector<mailbox> boxes_;
+  bool failed_ = false;        // of the last collective; written before it completes, read before the next is led
+  std::string failure_text_;   // likewise
+  std::mutex failure_mutex_;
+  alignas(64) std::atomic<std::uint64_t> arrivals_{std::uint64_t{1} << 16};
+  alignas(64) std::atomic<std::int64_t> completed_{0};
+  std::atomic<std::int64_t> open_{0};
+  alignas(64) std::atomic<std::int64_t> next_{0};
+  std::atomic<std::int64_t> done_{0};
+  alignas(64) wait_word bell_;
+};
+
+inline std::shared_ptr<group_state> world_state::group(const std::string& label, const std::vector<int>& members, bool keep) {
+  const std::lock_guard lock(groups_mutex_);
+  std::pair<std::string, std::vector<int>> key(label, members);
+  const auto found = groups_.find(key);
+  if (found != groups_.end())
+    if (auto existing = found->second.lock()) return existing;
+  for (auto g = groups_.begin(); g != groups_.end();) g = g->second.expired() ? groups_.erase(g) : std::next(g);
+  auto made = std::make_shared<group_state>(*this, label, members);
+  groups_.insert_or_assign(std::move(key), made);
+  if (keep) kept_.push_back(made);
+  return made;
+}
+
+inline void world_state::alarm() {
+  for (rank_record& record : ranks_) record.bell.notify();
+  const std::lock_guard lock(groups_mutex_);
+  for (const auto& group : groups_)
+    if (const auto live = group.second.lock()) live->alarm();
+}
+
+}  // namespace heddle::inline v0::detail

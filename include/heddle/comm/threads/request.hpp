@@ -1,0 +1,127 @@
+// heddle/comm/threads/request.hpp: a started send or receive between threads.
+#pragma once
+
+#include <heddle/comm/threads/group_state.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <utility>
+
+namespace heddle::inline v0 {
+
+namespace detail {
+
+// What a message needs before it has an address.
+struct message_plan {
+  call_info call;
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::size_t bytes = 0;
+
+  void fill(message& m) const {
+    m.call = call;
+    m.from = from;
+    m.to = to;
+    m.bytes = bytes;
+  }
+};
+
+}  // namespace detail
+
+/// A started send or receive; its buffer belongs to it until `wait` has returned or `test` has said true.
+///
+/// Destroying a request that has not been waited for waits for it, so that no buffer is used after its end; an error
+/// met there is thrown by the rank's next call or at the end of its body. While an exception unwinds the stack the
+/// message is taken back instead.
+class [[nodiscard]] threads_request {
+ public:
+  threads_request() = default;
+  threads_request(threads_request&& other) noexcept
+      : world_(std::move(other.world_)),
+        group_(std::move(other.group_)),
+        message_(std::move(other.message_)),
+        unwinding_(other.unwinding_) {}
+  threads_request& operator=(threads_request&& other) noexcept {
+    if (this != &other) {
+      end();
+      world_ = std::move(other.world_);
+      group_ = std::move(other.group_);
+      message_ = std::move(other.message_);
+      unwinding_ = other.unwinding_;
+    }
+    return *this;
+  }
+  ~threads_request() { end(); }
+
+  /// Returns when the message is done; at once for an empty request.
+  /// Errors: as the blocking call. The request is empty afterwards in any case.
+  void wait() {
+    if (message_ == nullptr) return;
+    const auto message = std::move(message_);
+    group_->wait(*message);
+  }
+
+  /// Whether the message is done; never waits. Errors: as `wait`, but knows no timeout.
+  bool test() {
+    if (message_ == nullptr) return true;
+    if (message_->state.load(std::memory_order_acquire) == detail::message::posted) {
+      if (!group_->world().aborted() || !group_->cancel(*message_)) return false;
+      const auto message = std::move(message_);
+      group_->throw_if_aborted(*message);
+    }
+    wait();
+    return true;
+  }
+
+ private:
+  friend class threads_communicator;
+
+  threads_request(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group,
+                  const detail::message_plan& plan)
+      : world_(std::move(world)),
+        group_(std::move(group)),
+        message_(std::make_unique<detail::message>()),
+        unwinding_(std::uncaught_exceptions()) {
+    plan.fill(*message_);
+  }
+
+  // If this throws the message is not posted, and must not be waited for.
+  void post(int rank) {
+    try {
+      group_->post(rank, message_->call.root, *message_);
+    } catch (...) {
+      message_.reset();
+      throw;
+    }
+  }
+
+  void end() noexcept {
+    if (message_ == nullptr) return;
+    if (std::uncaught_exceptions() > unwinding_) {
+      group_->cancel_or_finish(*message_);
+      message_.reset();
+      return;
+    }
+    const int owner = group_->world_rank(message_->owner);
+    try {
+      wait();
+    } catch (...) {
+      world_->store_late_error(owner, std::current_exception());
+    }
+  }
+
+  std::shared_ptr<detail::world_state> world_;  // outlives the group
+  std::shared_ptr<detail::group_state> group_;
+  std::unique_ptr<detail::message> message_;
+  int unwinding_ = 0;  // exceptions under way when it was made
+};
+
+/// Waits for all, in order. Every request is done or taken back afterwards, also if one throws.
+template <class Range>
+  requires requires(Range& range) { range.begin()->wait(); }
+void wait_all(Range&& requests) {
+  for (auto& request : requests) request.wait();
+}
+
+}  // namespace heddle::inline v0

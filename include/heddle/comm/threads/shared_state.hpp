@@ -1,0 +1,278 @@
+// heddle/comm/threads/shared_state.hpp: what the threads of one world share: failure, who waits where, and the groups.
+#pragma once
+
+#include <heddle/comm/communicator.hpp>
+#include <heddle/comm/options.hpp>
+#include <heddle/comm/threads/wait_word.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::detail {
+
+using comm_clock = std::chrono::steady_clock;
+
+// One call as its rank made it: what checked mode compares and what reports print.
+struct call_info {
+  comm_operation what = comm_operation::barrier;
+  std::int64_t count = 0;        // elements
+  std::string_view element;      // type name, empty where a call has none
+  std::string_view combine;      // operator name
+  std::size_t element_size = 0;  // bytes
+  int root = -1;                 // rank in the group, of the root or of the other side
+  int tag = 0;
+  std::uint64_t counts_hash = 0;  // of the counts that must be equal on all ranks
+
+  friend bool operator==(const call_info&, const call_info&) = default;
+};
+
+inline bool is_message(comm_operation what) { return what == comm_operation::send || what == comm_operation::recv; }
+
+// "all_reduce of 8 float with plus", "send of 4 double to rank 2 (tag 0)".
+inline std::string describe(const call_info& call, const std::vector<int>& members) {
+  std::string text(to_string(call.what));
+  if (!call.element.empty()) text += " of " + std::to_string(call.count) + " " + std::string(call.element);
+  if (!call.combine.empty()) text += " with " + std::string(call.combine);
+  if (is_message(call.what))
+    text += (call.what == comm_operation::send ? " to rank " : " from rank ") +
+            std::to_string(members[static_cast<std::size_t>(call.root)]) + " (tag " + std::to_string(call.tag) + ")";
+  else if (call.root >= 0)
+    text += " with root " + std::to_string(call.root);
+  return text;
+}
+
+inline std::string what_of(const std::exception_ptr& problem) {
+  try {
+    std::rethrow_exception(problem);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
+struct alignas(64) rank_record {
+  // A wait that has gone to sleep. `members` and `group` belong to a group that the waiting rank keeps alive.
+  struct blocked {
+    call_info call;
+    std::int64_t number = 0;  // of the collective on its communicator; 0 for messages
+    const std::vector<int>* members = nullptr;
+    const std::string* group = nullptr;
+    comm_clock::time_point since;
+  };
+
+  wait_word bell;  // rung when one of this rank's messages has been taken care of
+  std::atomic<bool> finished{false};
+  std::atomic<bool> has_late_error{false};
+  std::mutex mutex;  // guards the rest
+  std::vector<blocked> waits;
+  std::exception_ptr late_error;  // what a destructor could not throw; the next call does
+};
+
+class group_state;
+
+class world_state {
+ public:
+  world_state(int size, const launch_options& options)
+      : options_(options), ranks_(static_cast<std::size_t>(size)), cores_(static_cast<int>(std::thread::hardware_concurrency())) {
+    if (cores_ < 1) cores_ = 1;
+    spin_ = options.spin.count() >= 0 ? std::chrono::nanoseconds(options.spin)
+                                      : std::chrono::nanoseconds(size <= cores_ ? 20'000 : 1'000);
+  }
+
+  int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  int cores() const noexcept { return cores_; }
+  const launch_options& options() const noexcept { return options_; }
+  std::chrono::nanoseconds spin() const noexcept { return spin_; }
+  rank_record& rank(int r) noexcept { return ranks_[static_cast<std::size_t>(r)]; }
+
+  bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
+  bool any_finished() const noexcept { return any_finished_.load(std::memory_order_acquire); }
+  bool finished(int r) noexcept { return rank(r).finished.load(std::memory_order_acquire); }
+
+  // The first failure ends the world; later ones follow from it.
+  void abort(int failed_rank, std::exception_ptr problem) {
+    {
+      const std::lock_guard lock(failure_mutex_);
+      if (aborted_.load(std::memory_order_relaxed)) return;
+      failed_rank_ = failed_rank;
+      failure_text_ = what_of(problem);
+      failure_ = std::move(problem);
+      aborted_.store(true, std::memory_order_release);
+    }
+    alarm();
+  }
+
+  void finish(int r) {
+    rank(r).finished.store(true, std::memory_order_release);
+    any_finished_.store(true, std::memory_order_release);
+    alarm();
+  }
+
+  // Requires aborted(); the failure does not change after that.
+  [[noreturn]] void throw_aborted(int r, const std::string& where) const {
+    throw aborted_error("heddle: rank " + std::to_string(failed_rank_) + " failed while rank " + std::to_string(r) + " was in " +
+                        where + ": " + failure_text_);
+  }
+  int failed_rank() const noexcept { return failed_rank_; }
+  const std::exception_ptr& failure() const noexcept { return failure_; }
+
+  // Errors of destructors: stored here, thrown by the rank's next call.
+  void store_late_error(int r, std::exception_ptr problem) noexcept {
+    rank_record& record = rank(r);
+    const std::lock_guard lock(record.mutex);
+    if (record.late_error == nullptr) record.late_error = std::move(problem);
+    record.has_late_error.store(true, std::memory_order_relaxed);
+  }
+  void throw_late_error(int r) {
+    rank_record& record = rank(r);
+    if (!record.has_late_error.load(std::memory_order_relaxed)) return;
+    std::exception_ptr problem;
+    {
+      const std::lock_guard lock(record.mutex);
+      problem = std::exchange(record.late_error, nullptr);
+      record.has_late_error.store(false, std::memory_order_relaxed);
+    }
+    if (problem != nullptr) std::rethrow_exception(problem);
+  }
+
+  // One line per rank: what it waits for and since when.
+  std::string who_waits_where() {
+    std::string text;
+    const auto now = comm_clock::now();
+    for (int r = 0; r < size(); ++r) {
+      rank_record& record = rank(r);
+      const std::lock_guard lock(record.mutex);
+      text += "\n  rank " + std::to_string(r) + ": ";
+      if (finished(r)) {
+        text += "its body has returned";
+      } else if (record.waits.empty()) {
+        text += "is not waiting for anyone";
+      } else {
+        for (std::size_t i = 0; i < record.waits.size(); ++i) {
+          const auto& wait = record.waits[i];
+          char seconds[32];
+          std::snprintf(seconds, sizeof seconds, "%.3f", std::chrono::duration<double>(now - wait.since).count());
+          text += (i != 0 ? "; " : "") + ("in " + describe(wait.call, *wait.members)) +
+                  (wait.number > 0 ? ", call " + std::to_string(wait.number) : "") + " on communicator (" + *wait.group +
+                  "), for " + seconds + " s";
+        }
+      }
+    }
+    return text;
+  }
+
+  // The group of these world ranks, in this order, made by whoever asks first. `label` names the axes. Groups with
+  // the same label and members are one group: their collectives share one order.
+  std::shared_ptr<group_state> group(const std::string& label, const std::vector<int>& members, bool keep);
+
+ private:
+  void alarm();
+
+  launch_options options_;
+  std::vector<rank_record> ranks_;
+  int cores_;
+  std::chrono::nanoseconds spin_{};
+  std::atomic<bool> aborted_{false};
+  std::atomic<bool> any_finished_{false};
+  std::mutex failure_mutex_;
+  int failed_rank_ = -1;
+  std::string failure_text_;
+  std::exception_ptr failure_;
+  std::mutex groups_mutex_;
+  std::map<std::pair<std::string, std::vector<int>>, std::weak_ptr<group_state>> groups_;
+  std::vector<std::shared_ptr<group_state>> kept_;  // groups along axes live as long as the world
+};
+
+// Makes a sleeping rank visible to reports.
+class blocked_scope {
+ public:
+  blocked_scope(rank_record& record, const rank_record::blocked& wait) : record_(record) {
+    const std::lock_guard lock(record_.mutex);
+    record_.waits.push_back(wait);
+    since_ = wait.since;
+  }
+  ~blocked_scope() {
+    const std::lock_guard lock(record_.mutex);
+    for (std::size_t i = record_.waits.size(); i-- > 0;)
+      if (record_.waits[i].since == since_) {
+        record_.waits.erase(record_.waits.begin() + static_cast<std::ptrdiff_t>(i));
+        break;
+      }
+  }
+  blocked_scope(const blocked_scope&) = delete;
+  blocked_scope& operator=(const blocked_scope&) = delete;
+
+ private:
+  rank_record& record_;
+  comm_clock::time_point since_;
+};
+
+// Waits for something that `w` describes: polls for a short while, then sleeps on `bell` until it holds.
+//   w.ready()     whether it has happened
+//   w.help()      takes part in the work, if there is some to share
+//   w.withdraw()  undoes the call unless another rank is already at work on it; then it is about to complete
+//   w.gone()      the world rank of someone who must still come but whose body has returned, or -1
+//   w.absent()    " for rank 1, rank 2": who has not come, as text
+// While asleep it looks out for trouble: the world has failed, someone is gone, time is out. Then it withdraws and throws.
+template <class Waiter>
+void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call, Waiter w) {
+  if (w.ready()) return;
+  const auto start = comm_clock::now();
+  const auto spin_end = start + world.spin();
+  do {
+    for (int i = 0; i < 16; ++i) {
+      poll_pause();
+      if (w.ready()) return;
+    }
+    w.help();
+    if (w.ready()) return;
+  } while (comm_clock::now() < spin_end);
+
+  call.since = start;
+  const blocked_scope scope(world.rank(my_rank), call);
+  const auto where = [&] {
+    return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
+           " on communicator (" + *call.group + ")";
+  };
+  const std::chrono::milliseconds timeout = world.options().timeout;
+  for (;;) {
+    const std::uint32_t seen = bell.load();
+    if (w.ready()) return;
+    w.help();
+    if (w.ready()) return;
+    if (world.aborted() && w.withdraw()) world.throw_aborted(my_rank, where());
+    if (world.any_finished()) {
+      const int missing = w.gone();
+      if (missing >= 0) {
+        const std::string report = world.who_waits_where();  // made while this rank still counts as waiting
+        if (w.withdraw())
+          throw comm_error("heddle: rank " + std::to_string(my_rank) + " waits in " + where() + " for rank " +
+                           std::to_string(missing) + ", whose body has returned" + report);
+      }
+    }
+    std::chrono::nanoseconds rest = std::chrono::hours(1);
+    if (timeout.count() > 0) rest = std::chrono::duration_cast<std::chrono::nanoseconds>(start + timeout - comm_clock::now());
+    if (rest.count() <= 0) {
+      const std::string report = w.absent() + world.who_waits_where();
+      if (w.withdraw())
+        throw comm_error("heddle: rank " + std::to_string(my_rank) + " has waited " + std::to_string(timeout.count()) +
+                         " ms in " + where() + report);
+      rest = std::chrono::milliseconds(10);  // another rank is at work on this call
+    }
+    bell.wait(seen, rest);
+  }
+}
+
+}  // namespace heddle::inline v0::detail
