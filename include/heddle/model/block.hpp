@@ -52,7 +52,7 @@ struct block {
   /// Made by backward_input for backward_weight: the gradient at the output of each part with weights. About
   /// (4 + 3 h/H + 4 f/F) width elements per token.
   struct gradients {
-    std::span<T> d_out{};       ///< of the block's output: filled in before backward_input
+    std::span<T> d_out{};  ///< of the block's output: filled in before backward_input
     std::span<T> d_hidden{};
     std::span<T> d_normed_2{};
     std::span<T> d_mid{};

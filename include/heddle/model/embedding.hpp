@@ -11,7 +11,8 @@ namespace heddle::inline v0::model {
 /// x[b, s] = wte[token(b, s)] + wpe[s]. This rank holds the rows of wte from `first_id` on and looks up what it has;
 /// the rest is zero, and the sum over tp is the embedding. Positions are replicated and added after the sum.
 /// Tokens have no gradient, so backward_input does nothing; forward saves nothing (the batch comes again).
-/// Shapes: tokens [samples, sequence], x [samples * sequence, width], wte [local vocabulary, width], wpe [context, width].
+/// Shapes: tokens [samples, sequence], x [samples * sequence, width], wte [local vocabulary, width],
+/// wpe [context, width].
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 template <class T, class Plan>
 struct vocabulary_embedding {

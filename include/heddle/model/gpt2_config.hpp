@@ -16,8 +16,8 @@ struct gpt2_config {
   int width = 768;
   int context = 1024;
   int vocabulary = 50257;
-  double epsilon = 1e-5;             ///< added to the variance by layer norms
-  double initial_deviation = 0.02;   ///< of weights and embeddings; residual projections: / sqrt(2 layers)
+  double epsilon = 1e-5;            ///< added to the variance by layer norms
+  double initial_deviation = 0.02;  ///< of weights and embeddings; residual projections: / sqrt(2 layers)
 
   constexpr int head_dim() const noexcept { return heads > 0 ? width / heads : 0; }
   constexpr int hidden() const noexcept { return 4 * width; }
@@ -29,7 +29,8 @@ struct gpt2_config {
         throw config_error("heddle: gpt2_config." + std::string(name) + " must be positive, got " +
                            std::to_string(value));
     };
-    if (layers < 0) throw config_error("heddle: gpt2_config.layers must not be negative, got " + std::to_string(layers));
+    if (layers < 0)
+      throw config_error("heddle: gpt2_config.layers must not be negative, got " + std::to_string(layers));
     positive("heads", heads);
     positive("width", width);
     positive("context", context);
@@ -68,10 +69,25 @@ struct gpt2_config {
   friend constexpr bool operator==(const gpt2_config&, const gpt2_config&) = default;
 };
 
+/// `"gpt2 layers=12 heads=12 width=768 context=1024 vocabulary=50257"`.
+inline std::string to_string(const gpt2_config& c) {
+  return "gpt2 layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
+         " width=" + std::to_string(c.width) + " context=" + std::to_string(c.context) +
+         " vocabulary=" + std::to_string(c.vocabulary);
+}
+
 /// The four published sizes.
-constexpr gpt2_config gpt2_124m() noexcept { return {.layers = 12, .heads = 12, .width = 768}; }
-constexpr gpt2_config gpt2_355m() noexcept { return {.layers = 24, .heads = 16, .width = 1024}; }
-constexpr gpt2_config gpt2_774m() noexcept { return {.layers = 36, .heads = 20, .width = 1280}; }
-constexpr gpt2_config gpt2_1558m() noexcept { return {.layers = 48, .heads = 25, .width = 1600}; }
+constexpr gpt2_config gpt2_124m() noexcept {
+  return {.layers = 12, .heads = 12, .width = 768};
+}
+constexpr gpt2_config gpt2_355m() noexcept {
+  return {.layers = 24, .heads = 16, .width = 1024};
+}
+constexpr gpt2_config gpt2_774m() noexcept {
+  return {.layers = 36, .heads = 20, .width = 1280};
+}
+constexpr gpt2_config gpt2_1558m() noexcept {
+  return {.layers = 48, .heads = 25, .width = 1600};
+}
 
 }  // namespace heddle::inline v0::model

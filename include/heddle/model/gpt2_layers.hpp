@@ -142,8 +142,8 @@ struct gpt2_layers {
  private:
   // `logical` is the published shape with dimensions split so that the layout can name heads.
   template <class Layout, std::size_t Rank>
-  std::size_t add(std::string name, int id, std::vector<std::int64_t> shape, const std::array<std::int64_t, Rank>& logical,
-                  double deviation, double mean = 0) {
+  std::size_t add(std::string name, int id, std::vector<std::int64_t> shape,
+                  const std::array<std::int64_t, Rank>& logical, double deviation, double mean = 0) {
     parameter p;
     p.name = std::move(name);
     p.id = id;

@@ -42,7 +42,10 @@ class gpt2_stage {
 
   gpt2_stage(const gpt2_config& config, World& world, Backend& backend, stage_layers part, int slots,
              std::int64_t max_samples, int deferred = 1)
-      : config_(checked(config, part, slots, max_samples, deferred)), world_(&world), backend_(&backend), part_(part),
+      : config_(checked(config, part, slots, max_samples, deferred)),
+        world_(&world),
+        backend_(&backend),
+        part_(part),
         max_samples_(max_samples),
         layers_(config, make_layer_mesh(world.mesh()), layer_rank(world.mesh(), world.rank()), part) {
     if (!layers_.blocks.empty()) extents_ = layers_.blocks.front().local;
@@ -101,7 +104,7 @@ class gpt2_stage {
   std::span<const T> gradients() const noexcept { return layers_.parameters.gradients(); }
   /// Sets every gradient to zero.
   void zero_gradients() { backend_->fill(gradients(), T(0)); }
-  /// GPT-2's initial weights, drawn so that every mesh starts from the same model: N(0, initial_deviation) for matrices,
+  /// GPT-2's initial weights, the same on every mesh: N(0, initial_deviation) for matrices and embeddings,
   /// divided by sqrt(2 layers) for the projections back into the residual stream; biases 0, norms' weights 1.
   void initialize(std::uint64_t seed) { layers_.parameters.initialize(seed); }
 
@@ -134,8 +137,9 @@ class gpt2_stage {
     std::size_t free = 0;
     while (free < deferred_.size() && deferred_[free].used) ++free;
     if (free == deferred_.size())
-      throw schedule_error("heddle: backward_input of slot " + std::to_string(slot) + ": " + std::to_string(free) +
-                           " microbatches already wait for backward_weight; construct the stage with a larger `deferred`");
+      throw schedule_error(
+          "heddle: backward_input of slot " + std::to_string(slot) + ": " + std::to_string(free) +
+          " microbatches already wait for backward_weight; construct the stage with a larger `deferred`");
     run_backward(slot, b, dout, din, deferred_[free], false);
     deferred_[free].used = true;
     s.deferred = free;
@@ -242,6 +246,29 @@ class gpt2_stage {
     }
   }
 
+  /// A place in the model, in the order of the forward pass; index -1: none.
+  struct place_in_model {
+    int index = -1;
+    std::string name{};
+  };
+  /// The first layer whose output, as far as the slots still hold it, is not finite.
+  place_in_model first_nonfinite_activation() const {
+    const auto bad = [&](std::span<const T> x, const slot_state& s) {
+      return !x.empty() && !backend_->all_finite(x.first(static_cast<std::size_t>(s.extent.rows() * config_.width)));
+    };
+    for (int l = 0; l <= part_.count; ++l)
+      for (const slot_state& s : slots_) {
+        const bool after_blocks = l == part_.count;
+        if (!bad(after_blocks ? s.x : s.blocks[static_cast<std::size_t>(l)].x, s)) continue;
+        // What enters a block left the one before it.
+        const int index = part_.first + l;
+        return {index, index == 0 ? "the embedding" : "h." + std::to_string(index - 1)};
+      }
+    for (const slot_state& s : slots_)
+      if (bad(s.normed, s)) return {config_.layers + 1, "ln_f"};
+    return {};
+  }
+
  private:
   enum class phase { empty, forward_done, input_done };
   static constexpr int tied_tag = 7001;
@@ -325,7 +352,8 @@ class gpt2_stage {
     place_ends(memory, together_);
     work_.d_heads = memory.take(rows * extents_.heads * extents_.head_dim);
     if (is_first() != is_last())
-      work_.exchange = memory.take((std::min)(exchange_elements, static_cast<std::int64_t>(layers_.token_embedding_gradient.size())));
+      work_.exchange = memory.take(
+          (std::min)(exchange_elements, static_cast<std::int64_t>(layers_.token_embedding_gradient.size())));
     if (part_.count > 0) work_.block.place(memory, rows, extents_);
     work_.y = memory.take(rows * config_.width);
     work_.x = part_.count > 0 ? work_.block.x : memory.take(rows * config_.width);
@@ -356,8 +384,8 @@ class gpt2_stage {
 
   std::size_t checked_slot(int slot) const {
     if (slot < 0 || slot >= static_cast<int>(slots_.size()))
-      throw schedule_error("heddle: slot " + std::to_string(slot) + " of a stage with " + std::to_string(slots_.size()) +
-                           " slots");
+      throw schedule_error("heddle: slot " + std::to_string(slot) + " of a stage with " +
+                           std::to_string(slots_.size()) + " slots");
     return static_cast<std::size_t>(slot);
   }
   extent_of_batch checked(const batch<T>& b, bool needs_targets) const {
@@ -397,7 +425,8 @@ class gpt2_stage {
   }
   // Fills the start of the residual stream: `x`, or `out` for a stage that only passes on.
   template <class Context>
-  void enter(Context& c, const batch<T>& b, extent_of_batch e, std::span<const T> in, std::span<T> x, std::span<T> out) {
+  void enter(Context& c, const batch<T>& b, extent_of_batch e, std::span<const T> in, std::span<T> x,
+             std::span<T> out) {
     const bool direct = part_.count == 0 && !is_last();
     const std::span<T> to = rows_of(direct ? out : x, e.rows() * config_.width);
     if (is_first())

@@ -1,4 +1,4 @@
-// heddle/model/mlp.hpp: the two linear layers of a transformer block with a GELU between them, hidden units split over tp.
+// heddle/model/mlp.hpp: the MLP of a transformer block: two linear layers around a GELU, hidden units split over tp.
 #pragma once
 
 #include <heddle/model/layer.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/parameters.hpp: the parameters one rank holds: one flat buffer of weights, one of gradients, and a table.
+// heddle/model/parameters.hpp: the parameters one rank holds: flat buffers of weights and gradients, and a table.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -21,18 +21,18 @@ namespace heddle::inline v0::model {
 /// dimensions split further where that makes the layout plain: `c_attn.weight` [D, 3D] is [D, 3, H, d]); this rank
 /// holds the box of `local` extents that starts at `start`, row-major, at `offset` in the flat buffers.
 struct parameter {
-  std::string name;                    ///< Hugging Face's
-  int id = 0;                          ///< position in the whole model's table: the same on every mesh
-  std::vector<std::int64_t> shape;     ///< published, whole
-  std::vector<std::int64_t> logical;   ///< the same elements in the same order, dimensions split
-  std::vector<std::int64_t> local;     ///< extents of this rank's part of `logical`
-  std::vector<std::int64_t> start;     ///< first index of this rank's part in `logical`
-  std::int64_t offset = 0;             ///< first element in the flat buffers
-  std::int64_t count = 0;              ///< elements this rank holds
-  bool counted = true;                 ///< false on all but one of the ranks (along tp and pp) that hold the same copy
-  bool decay = false;                  ///< weight decay applies: published shape has two dimensions
-  bool tied_copy = false;              ///< the head's copy of an embedding that another stage holds too
-  double initial_mean = 0;             ///< `initialize` draws N(mean, deviation)
+  std::string name;                   ///< Hugging Face's
+  int id = 0;                         ///< position in the whole model's table: the same on every mesh
+  std::vector<std::int64_t> shape;    ///< published, whole
+  std::vector<std::int64_t> logical;  ///< the same elements in the same order, dimensions split
+  std::vector<std::int64_t> local;    ///< extents of this rank's part of `logical`
+  std::vector<std::int64_t> start;    ///< first index of this rank's part in `logical`
+  std::int64_t offset = 0;            ///< first element in the flat buffers
+  std::int64_t count = 0;             ///< elements this rank holds
+  bool counted = true;                ///< false on all but one of the ranks (along tp and pp) that hold the same copy
+  bool decay = false;                 ///< weight decay applies: published shape has two dimensions
+  bool tied_copy = false;             ///< the head's copy of an embedding that another stage holds too
+  double initial_mean = 0;            ///< `initialize` draws N(mean, deviation)
   double initial_deviation = 0;
 
   std::int64_t global_count() const noexcept {
@@ -48,10 +48,10 @@ template <class F>
 void for_each_run(const parameter& p, F&& f) {
   if (p.count == 0) return;
   const std::size_t rank = p.logical.size();
-  std::size_t inner = rank;   // dimensions [inner, rank) are held whole
+  std::size_t inner = rank;  // dimensions [inner, rank) are held whole
   std::int64_t run = 1;
   while (inner > 0 && p.local[inner - 1] == p.logical[inner - 1]) run *= p.logical[--inner];
-  std::int64_t first = 0;     // the innermost split dimension adds its local extent to the run
+  std::int64_t first = 0;  // the innermost split dimension adds its local extent to the run
   if (inner > 0) {
     --inner;
     first = p.start[inner] * run;
@@ -71,7 +71,8 @@ void for_each_run(const parameter& p, F&& f) {
 }
 
 /// The table under construction and the two flat buffers. Parts begin at multiples of 64 bytes; the elements between
-/// them are zero and stay zero (a zero gradient moves no weight), so optimizers and norms may treat a buffer as one array.
+/// them are zero and stay zero (a zero gradient moves no weight), so that optimizers and norms may take a buffer as
+/// one array.
 template <class T>
 class parameter_store {
  public:

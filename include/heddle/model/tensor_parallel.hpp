@@ -1,4 +1,4 @@
-// heddle/model/tensor_parallel.hpp: where the tensors of a transformer live over dp and tp, and which reductions follow.
+// heddle/model/tensor_parallel.hpp: where a transformer's tensors live over dp and tp, and which reductions follow.
 #pragma once
 
 #include <heddle/core/monoid.hpp>
@@ -98,24 +98,26 @@ struct tensor_parallel {
                 "heddle: the gradient of the heads' outputs needs no communication");
 
   // Weight gradients: split as their weight, with a sum over dp left to the caller.
-  static_assert(std::same_as<propagate<"bi,bo->io", rows, columns>, layout<Mesh, shard<1, tp>, partial<plus, dp>>> &&
-                    std::same_as<propagate<"bi,bo->io", columns, rows>, layout<Mesh, shard<0, tp>, partial<plus, dp>>> &&
-                    std::same_as<propagate<"bi,bthd->ithd", rows, qkv>, layout<Mesh, shard<2, tp>, partial<plus, dp>>> &&
-                    std::same_as<propagate<"bhd,bo->hdo", heads, rows>, layout<Mesh, shard<0, tp>, partial<plus, dp>>> &&
-                    std::same_as<propagate<"bv,bd->vd", columns, rows>, layout<Mesh, shard<0, tp>, partial<plus, dp>>>,
-                "heddle: every weight gradient has the layout of its weight, summed over dp only");
+  static_assert(
+      std::same_as<propagate<"bi,bo->io", rows, columns>, layout<Mesh, shard<1, tp>, partial<plus, dp>>> &&
+          std::same_as<propagate<"bi,bo->io", columns, rows>, layout<Mesh, shard<0, tp>, partial<plus, dp>>> &&
+          std::same_as<propagate<"bi,bthd->ithd", rows, qkv>, layout<Mesh, shard<2, tp>, partial<plus, dp>>> &&
+          std::same_as<propagate<"bhd,bo->hdo", heads, rows>, layout<Mesh, shard<0, tp>, partial<plus, dp>>> &&
+          std::same_as<propagate<"bv,bd->vd", columns, rows>, layout<Mesh, shard<0, tp>, partial<plus, dp>>>,
+      "heddle: every weight gradient has the layout of its weight, summed over dp only");
 };
 
 /// Brings a result from layout `From` to layout `To`, in place. The collective follows from the types: contributions
-/// still to be combined over tp become an all_reduce over `tp_group` with their operator, equal layouts cost nothing, and
-/// everything else does not compile. With one rank along tp nothing is sent.
+/// still to be combined over tp become an all_reduce over `tp_group` with their operator, equal layouts cost nothing,
+/// and everything else does not compile. With one rank along tp nothing is sent.
 template <class From, class To, class Communicator, class T>
 void settle(Communicator& tp_group, std::span<T> values) {
   if constexpr (!std::same_as<From, To>) {
     constexpr auto& steps = redistribution_plan<From, To>::steps;  // none if tp is known to have one rank
-    static_assert(steps.size() == 0 || (steps.size() == 1 && steps[0].kind == step_kind::all_reduce &&
-                                        From::template is_partial_on<tp>),
-                  "heddle: settle<From, To> combines contributions over tp; for another change of layout use redistribute");
+    static_assert(
+        steps.size() == 0 ||
+            (steps.size() == 1 && steps[0].kind == step_kind::all_reduce && From::template is_partial_on<tp>),
+        "heddle: settle<From, To> combines contributions over tp; for another change of layout use redistribute");
     if constexpr (steps.size() == 1)
       if (tp_group.size() > 1 && !values.empty()) tp_group.all_reduce(values, typename From::template op_of<tp>{});
   }
