@@ -99,7 +99,8 @@ class tensor_file_writer {
     if (static_cast<std::int64_t>(values.size()) != region.count())
       throw io_error(where + "the local shape [" + detail::join(region.local) + "] has " +
                      std::to_string(region.count()) + " elements, got " + std::to_string(values.size()));
-    if (!names_.emplace(name).second) throw io_error(where + "was added before");
+    if (!names_.emplace(std::string(name) + '\t' + detail::join(region.offset)).second)
+      throw io_error(where + "the part at [" + detail::join(region.offset) + "] was added before");
     static constexpr std::array<std::byte, detail::tensor_alignment> zeros{};
     if (const std::int64_t over = file_.bytes() % detail::tensor_alignment; over > 0)
       file_.write(std::span<const std::byte>(zeros).first(static_cast<std::size_t>(detail::tensor_alignment - over)));

@@ -40,6 +40,7 @@ inline bool earlier(const event& a, const event& b) noexcept {
 /// not positive.
 class recorder {
  public:
+  using kind = observer_kind;
   static constexpr bool enabled = true;
 
   explicit recorder(int ranks, recorder_options options = {}) : options_(options) {

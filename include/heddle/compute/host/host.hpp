@@ -27,6 +27,7 @@ template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
 class host {
  public:
+  using kind = backend_kind;
   using gemm = Gemm;
 
   explicit host(int threads = 1) : team_(threads) {}

@@ -1,0 +1,129 @@
+// heddle/train/optimizer.hpp: AdamW over one rank's flat parameters, its state whole or sharded over dp (ZeRO-1).
+#pragma once
+
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/monoid.hpp>
+#include <heddle/core/split.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/train/options.hpp>
+#include <heddle/train/zero.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace heddle::inline v0::train {
+
+/// AdamW for the parameters a rank holds in one flat buffer. With `zero<1>` rank r of dp owns the r-th part of the
+/// balanced cut of that buffer: it alone keeps moments for it and updates it.
+/// One step is `reduce` (gradients over dp), `counted_sum_of_squares` (for the global norm), `update`, `gather`.
+/// Bytes sent per rank and step by the ring formulas: zero<0> an all-reduce, 2(d-1)/d n s; zero<1> a reduce-scatter
+/// and an all-gather, the same 2(d-1)/d n s.
+template <class T, class Zero>
+class optimizer {
+ public:
+  /// `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
+  template <class Table>
+  optimizer(const Table& table, std::int64_t elements, int dp_rank, int dp_size) {
+    for (int r = 0; r < dp_size; ++r) shares_.push_back(balanced_split{elements, dp_size}.size(r));
+    begin_ = Zero::stage == 0 ? 0 : balanced_split{elements, dp_size}.offset(dp_rank);
+    end_ = Zero::stage == 0 ? elements : begin_ + shares_[static_cast<std::size_t>(dp_rank)];
+    // Without sharding every dp rank holds the same gradients: one of them counts.
+    const bool counts_here = Zero::stage == 1 || dp_rank == 0;
+    for (const auto& parameter : table) {
+      const std::int64_t first = (std::max)(begin_, static_cast<std::int64_t>(parameter.offset));
+      const std::int64_t last =
+          (std::min)(end_, static_cast<std::int64_t>(parameter.offset) + static_cast<std::int64_t>(parameter.count));
+      if (first >= last) continue;
+      const segment s{first, last, counts_here && parameter.counted, parameter.decay};
+      if (!segments_.empty() && segments_.back().end == s.begin && segments_.back().counted == s.counted &&
+          segments_.back().decay == s.decay)
+        segments_.back().end = s.end;
+      else
+        segments_.push_back(s);
+    }
+    first_moment_ = buffer<T>(end_ - begin_);
+    second_moment_ = buffer<T>(end_ - begin_);
+  }
+
+  /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
+  std::int64_t owned_begin() const noexcept { return begin_; }
+  std::int64_t owned_end() const noexcept { return end_; }
+  std::span<T> first_moment() noexcept { return {first_moment_.data(), first_moment_.size()}; }
+  std::span<T> second_moment() noexcept { return {second_moment_.data(), second_moment_.size()}; }
+  /// Bytes of optimizer state on this rank.
+  std::int64_t state_bytes() const noexcept { return 2 * (end_ - begin_) * static_cast<std::int64_t>(sizeof(T)); }
+
+  /// Sums gradients over dp; afterwards the owned part holds the sum.
+  template <class Communicator>
+  void reduce(Communicator& dp, std::span<T> gradients) {
+    if (dp.size() == 1) return;
+    if constexpr (Zero::stage == 0)
+      dp.all_reduce(gradients, plus{});
+    else
+      dp.reduce_scatter_v(std::span<const T>(gradients), owned(gradients), std::span<const std::int64_t>(shares_),
+                          plus{});
+  }
+
+  /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
+  /// with every logical parameter once.
+  template <class Backend>
+  double counted_sum_of_squares(Backend& backend, std::span<const T> gradients) const {
+    double sum = 0;
+    for (const segment& s : segments_)
+      if (s.counted)
+        sum += backend.sum_of_squares(
+            gradients.subspan(static_cast<std::size_t>(s.begin), static_cast<std::size_t>(s.end - s.begin)));
+    return sum;
+  }
+
+  /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
+  template <class Backend>
+  void update(Backend& backend, std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
+              double learning_rate, std::int64_t step, double gradient_scale) {
+    for (const segment& s : segments_) {
+      const auto at = static_cast<std::size_t>(s.begin);
+      const auto n = static_cast<std::size_t>(s.end - s.begin);
+      const auto in_state = static_cast<std::size_t>(s.begin - begin_);
+      compute::adamw_step hyper{};
+      hyper.lr = learning_rate;
+      hyper.beta1 = constants.beta1;
+      hyper.beta2 = constants.beta2;
+      hyper.eps = constants.epsilon;
+      hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
+      hyper.step = step;
+      hyper.grad_scale = gradient_scale;
+      backend.adamw(weights.subspan(at, n), gradients.subspan(at, n), first_moment().subspan(in_state, n),
+                    second_moment().subspan(in_state, n), hyper);
+    }
+  }
+
+  /// Brings every rank of dp up to date after `update`.
+  template <class Communicator>
+  void gather(Communicator& dp, std::span<T> weights) {
+    if constexpr (Zero::stage == 1) {
+      if (dp.size() > 1)
+        dp.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
+    }
+  }
+
+  std::span<T> owned(std::span<T> flat) const {
+    return flat.subspan(static_cast<std::size_t>(begin_), static_cast<std::size_t>(end_ - begin_));
+  }
+
+ private:
+  struct segment {
+    std::int64_t begin, end;
+    bool counted, decay;
+  };
+
+  std::int64_t begin_ = 0;
+  std::int64_t end_ = 0;
+  std::vector<std::int64_t> shares_;
+  std::vector<segment> segments_;
+  buffer<T> first_moment_;
+  buffer<T> second_moment_;
+};
+
+}  // namespace heddle::inline v0::train

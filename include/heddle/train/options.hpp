@@ -1,0 +1,64 @@
+// heddle/train/options.hpp: what a training run is told at start-up.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/train/learning_rate.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::train {
+
+/// AdamW's constants. Source: Loshchilov and Hutter, arXiv:1711.05101; epsilon as in PyTorch, outside the root.
+struct adamw_options {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;  ///< on tensors of two and more dimensions only
+};
+
+/// Settings of a training run. `Config` is the model's own configuration.
+template <class Config>
+struct options {
+  Config model{};
+  std::int64_t batch = 8;         ///< samples per step, over all dp ranks
+  int microbatches = 0;           ///< per dp rank; 0: the schedule's own number, or 1 if that is left to run time
+  std::string schedule = "1f1b";  ///< read by the policy `schedule::named` only
+  std::int64_t steps = 100;       ///< steps in the whole run, a resumed part included
+  warmup_cosine learning_rate{};
+  adamw_options adamw{};
+  double clip_norm = 1.0;           ///< global gradient norm above which gradients are scaled down; infinity: never
+  std::uint64_t seed = 1;           ///< of the initial weights
+  int threads_per_rank = 0;         ///< 0: this machine's cores shared out evenly, at least one each
+  std::int64_t validate_every = 0;  ///< steps between validations; 0: never
+  std::int64_t validation_samples = 0;
+  std::string save_to{};        ///< folder of saves; empty: none
+  std::int64_t save_every = 0;  ///< steps between saves; 0: only at the end
+  int keep_saves = 2;
+
+  /// Errors: `config_error` naming the setting, its value and what would be accepted.
+  void validate() const {
+    model.validate();
+    learning_rate.validate();
+    const auto refuse = [](const char* name, const std::string& got, const char* accepted) {
+      throw config_error(std::string("heddle: ") + name + " must be " + accepted + ", got " + got);
+    };
+    if (batch < 1) refuse("batch", std::to_string(batch), "at least 1");
+    if (microbatches < 0)
+      refuse("microbatches", std::to_string(microbatches), "at least 1, or 0 for the schedule's own number");
+    if (steps < 0) refuse("steps", std::to_string(steps), "at least 0");
+    if (!(clip_norm > 0)) refuse("clip_norm", std::to_string(clip_norm), "positive (infinity: never clip)");
+    if (!(adamw.beta1 >= 0 && adamw.beta1 < 1)) refuse("beta1", std::to_string(adamw.beta1), "in [0, 1)");
+    if (!(adamw.beta2 >= 0 && adamw.beta2 < 1)) refuse("beta2", std::to_string(adamw.beta2), "in [0, 1)");
+    if (!(adamw.epsilon > 0)) refuse("epsilon", std::to_string(adamw.epsilon), "positive");
+    if (!(adamw.weight_decay >= 0)) refuse("weight_decay", std::to_string(adamw.weight_decay), "at least 0");
+    if (threads_per_rank < 0) refuse("threads_per_rank", std::to_string(threads_per_rank), "at least 0");
+    if (validate_every < 0) refuse("validate_every", std::to_string(validate_every), "at least 0");
+    if (validation_samples < 0) refuse("validation_samples", std::to_string(validation_samples), "at least 0");
+    if (save_every < 0) refuse("save_every", std::to_string(save_every), "at least 0");
+    if (keep_saves < 1) refuse("keep_saves", std::to_string(keep_saves), "at least 1");
+  }
+};
+
+}  // namespace heddle::inline v0::train

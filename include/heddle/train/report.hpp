@@ -1,0 +1,51 @@
+// heddle/train/report.hpp: what a trainer tells about each step, and a printer of plain progress lines.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+namespace heddle::inline v0::train {
+
+/// One finished step. The same on every rank, but for the times.
+struct step_report {
+  std::int64_t step = 0;   ///< counted from 0
+  std::int64_t steps = 0;  ///< in the whole run
+  double loss = 0;         ///< mean over the step's targets, natural logarithm
+  std::optional<double> validation_loss{};
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  std::int64_t tokens = 0;       ///< trained on in this step, over all ranks
+  double seconds = 0;            ///< of this step, on this rank
+  double tokens_per_second = 0;  ///< average since the run was started or resumed
+  double seconds_left = 0;       ///< at that average
+};
+
+/// `"1:02:03"`, `"2:03"`.
+inline std::string clock_text(double seconds) {
+  const auto s = static_cast<long long>(seconds + 0.5);
+  char text[64];
+  if (s >= 3600)
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+  else
+    std::snprintf(text, sizeof text, "%lld:%02lld", s / 60, s % 60);
+  return text;
+}
+
+/// One line for a report.
+inline std::string to_string(const step_report& r) {
+  char text[256];
+  std::snprintf(text, sizeof text, "step %5lld/%lld  loss %.4f  %s  grad norm %7.4f  lr %.2e  %7.0f tok/s  ETA %s",
+                static_cast<long long>(r.step + 1), static_cast<long long>(r.steps), r.loss,
+                r.validation_loss ? ("val " + std::to_string(*r.validation_loss).substr(0, 6)).c_str() : "          ",
+                r.gradient_norm, r.learning_rate, r.tokens_per_second, clock_text(r.seconds_left).c_str());
+  return text;
+}
+
+/// Listens to nothing.
+struct quiet {
+  void operator()(const step_report&) const noexcept {}
+};
+
+}  // namespace heddle::inline v0::train

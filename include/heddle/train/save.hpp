@@ -1,0 +1,204 @@
+// heddle/train/save.hpp: saves a trainer's state and brings it back, on the same mesh or another one.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/io/checkpoint.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle::inline v0::train {
+
+namespace detail {
+
+// Cuts elements [begin, end) of a row-major box with these extents into boxes, in order: at most two per dimension, one
+// at either end. `f(start, extents, count)` gets the first index and the extents of each.
+template <class F>
+void for_each_box(std::span<const std::int64_t> extents, std::int64_t begin, std::int64_t end, F&& f) {
+  const std::size_t rank = extents.size();
+  while (begin < end) {
+    // The widest slab of whole inner boxes that starts at `begin` and stays inside: dimension `d` advances by `count`.
+    std::int64_t inner = 1;
+    std::size_t d = rank;
+    std::int64_t slab = 1;
+    std::int64_t count = 1;
+    while (d > 0) {
+      const std::int64_t index = begin / inner % extents[d - 1];
+      const std::int64_t fits = (std::min)(extents[d - 1] - index, (end - begin) / inner);
+      if (begin % inner != 0 || fits == 0) break;
+      slab = inner;
+      count = fits;
+      --d;
+      if (index != 0 || fits < extents[d]) break;
+      inner *= extents[d];
+    }
+    std::vector<std::int64_t> start(rank), size(rank, 1);
+    std::int64_t rest = begin;
+    for (std::size_t i = rank; i-- > 0;) {
+      start[i] = rest % extents[i];
+      rest /= extents[i];
+    }
+    std::int64_t below = 1;
+    for (std::size_t i = rank; i-- > 0 && below < slab;) {
+      size[i] = extents[i];
+      below *= extents[i];
+    }
+    if (rank > 0) size[d] = count;
+    f(start, size, slab * count);
+    begin += slab * count;
+  }
+}
+
+// The part of tensor `p` at [first, first + count) of the rank's part, as boxes of the whole tensor.
+template <class Parameter, class F>
+void for_each_region(const Parameter& p, std::int64_t first, std::int64_t count, F&& f) {
+  std::int64_t at = first;
+  for_each_box(p.local, first, first + count, [&](const auto& start, const auto& extents, std::int64_t n) {
+    io::tensor_region region;
+    region.global.assign(p.logical.begin(), p.logical.end());
+    region.local.assign(extents.begin(), extents.end());
+    for (std::size_t d = 0; d < p.start.size(); ++d) region.offset.push_back(p.start[d] + start[d]);
+    f(region, at, n);
+    at += n;
+  });
+}
+
+// The intersection of a parameter with the optimizer's share, relative to the parameter.
+template <class Parameter, class Optimizer, class F>
+void for_owned_part(const Parameter& p, const Optimizer& optimizer, F&& f) {
+  const std::int64_t first = (std::max)(std::int64_t{p.offset}, optimizer.owned_begin());
+  const std::int64_t last = (std::min)(p.offset + p.count, optimizer.owned_end());
+  if (first < last) f(first - p.offset, last - first, first - optimizer.owned_begin());
+}
+
+}  // namespace detail
+
+/// What a save is told beside the trainer's own state.
+struct save_facts {
+  std::uint64_t corpus = 0;  ///< fingerprint of the data; a resume with other data is refused
+  int keep = 2;              ///< complete saves that stay
+};
+
+/// Saves weights, both moments and the position of a training run into `folder`/step-N. Called on all ranks together.
+/// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
+/// whenever the process is killed. Errors: `io_error` on the rank that failed; older saves stay as they were.
+template <class Trainer>
+void save(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
+  using scalar = typename Trainer::scalar;
+  auto& world = trainer.ranks();
+  auto& all = world.all();
+  auto& optimizer = trainer.optimizer_state();
+  io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
+  const auto weights = trainer.stage().weights();
+  // A zero<0> optimizer holds the same moments on every dp rank; a zero<1> share is held once.
+  const bool moments_here = Trainer::zero_stage == 1 || trainer.dp_group().rank() == 0;
+  for (const auto& p : trainer.stage().parameters()) {
+    if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
+    if (trainer.dp_group().rank() == 0)
+      detail::for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+        writer.add("weight/" + p.name,
+                   std::span<const scalar>(
+                       weights.subspan(static_cast<std::size_t>(p.offset + at), static_cast<std::size_t>(n))),
+                   region);
+      });
+    if (!moments_here) continue;
+    detail::for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
+      detail::for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+        const auto from = static_cast<std::size_t>(in_share + at - first);
+        const auto length = static_cast<std::size_t>(n);
+        writer.add("first_moment/" + p.name, std::span<const scalar>(optimizer.first_moment().subspan(from, length)),
+                   region);
+        writer.add("second_moment/" + p.name, std::span<const scalar>(optimizer.second_moment().subspan(from, length)),
+                   region);
+      });
+    });
+  }
+  const io::rank_file mine = writer.finish();
+  std::vector<io::rank_file> files(static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0));
+  all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(files), 0);
+  if (world.rank() == 0) {
+    io::manifest manifest;
+    manifest.step = trainer.steps_done();
+    manifest.seed = trainer.options().seed;
+    manifest.position.consumed = trainer.samples_consumed();
+    manifest.corpus = facts.corpus;
+    manifest.mesh = to_string(world.mesh());
+    manifest.config = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>());
+    manifest.files = std::move(files);
+    io::commit(folder, std::move(manifest), {.keep = facts.keep});
+  }
+  all.barrier();  // nobody goes on before the save is complete
+}
+
+/// What `resume` did.
+struct resume_result {
+  bool resumed = false;  ///< false: no complete save there
+  std::int64_t step = 0;
+  std::string mesh{};                  ///< of the run that saved
+  std::vector<std::string> skipped{};  ///< incomplete or damaged saves that were passed over, on rank 0
+};
+
+/// Brings back the newest complete save in `folder`. Called on all ranks together. On the mesh that saved, the run
+/// continues bit for bit; on another mesh it continues the same training with that mesh's rounding.
+/// Errors: `config_error` if the save is of another model, element type or data; `io_error` if it is damaged.
+template <class Trainer>
+resume_result resume(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
+  using scalar = typename Trainer::scalar;
+  auto& world = trainer.ranks();
+  auto& all = world.all();
+  resume_result result;
+
+  // One rank looks, so that all take the same save.
+  std::string path;
+  if (world.rank() == 0) {
+    io::search_result found = io::latest(folder);
+    result.skipped = std::move(found.skipped);
+    if (found.save) path = found.save->path.string();
+  }
+  auto length = static_cast<std::int64_t>(path.size());
+  all.broadcast(std::span<std::int64_t>(&length, 1), 0);
+  if (length == 0) return result;
+  path.resize(static_cast<std::size_t>(length));
+  all.broadcast(std::span<char>(path), 0);
+
+  const io::checkpoint_reader reader{std::filesystem::path(path)};
+  const io::manifest& manifest = reader.manifest();
+  const std::string config = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>());
+  if (manifest.config != config)
+    throw config_error("heddle: '" + path + "' is a save of " + manifest.config + "; this run trains " + config);
+  if (facts.corpus != 0 && manifest.corpus != 0 && manifest.corpus != facts.corpus)
+    throw config_error("heddle: '" + path + "' was trained on other data (fingerprint " + io::to_hex(manifest.corpus) +
+                       ", this data has " + io::to_hex(facts.corpus) + "); give the same data, or start anew");
+
+  auto& optimizer = trainer.optimizer_state();
+  const auto weights = trainer.stage().weights();
+  for (const auto& p : trainer.stage().parameters()) {
+    if (p.count == 0) continue;
+    detail::for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+      reader.read("weight/" + p.name,
+                  weights.subspan(static_cast<std::size_t>(p.offset + at), static_cast<std::size_t>(n)), region);
+    });
+    detail::for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
+      detail::for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+        const auto to = static_cast<std::size_t>(in_share + at - first);
+        const auto elements = static_cast<std::size_t>(n);
+        reader.read("first_moment/" + p.name, optimizer.first_moment().subspan(to, elements), region);
+        reader.read("second_moment/" + p.name, optimizer.second_moment().subspan(to, elements), region);
+      });
+    });
+  }
+  trainer.set_position(manifest.step, manifest.position.consumed);
+  result.resumed = true;
+  result.step = manifest.step;
+  result.mesh = manifest.mesh;
+  all.barrier();
+  return result;
+}
+
+}  // namespace heddle::inline v0::train

@@ -1,0 +1,100 @@
+// heddle/train/strategy.hpp: how a model is trained: mesh, schedule, ZeRO stage, backend, observer, as one type.
+#pragma once
+
+#include <heddle/compute/host/host.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/core/policy.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/train/zero.hpp>
+
+#include <type_traits>
+
+namespace heddle::inline v0 {
+
+namespace detail {
+
+template <class P>
+inline constexpr bool strategy_accepts = false;
+template <policy P>
+inline constexpr bool strategy_accepts<P> =
+    contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind>;
+
+// The types below carry what the compiler prints next to the advice.
+template <class P>
+struct strategy_takes {
+  static constexpr bool value = strategy_accepts<P>;
+};
+template <class P, class... All>
+struct only_policy_of_its_kind {
+  static constexpr bool value = policies_of_kind<typename P::kind, All...> == 1;
+};
+template <class... Ps>
+inline constexpr bool has_mesh = policies_of_kind<mesh_kind, Ps...> != 0;
+
+// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
+template <class... Ps>
+constexpr bool strangers_checked() {
+  if constexpr ((strategy_accepts<Ps> && ...)) {
+    return true;
+  } else {
+    (..., [] {
+      static_assert(strategy_takes<Ps>::value,
+                    "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
+                    "backend and an observer");
+    }());
+    return false;
+  }
+}
+template <class... Ps>
+constexpr bool duplicates_checked() {
+  if constexpr (((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
+    return true;
+  } else {
+    static_assert((only_policy_of_its_kind<Ps, Ps...>::value && ...),
+                  "heddle: strategy<...> got two policies of one kind; keep one of them");
+    return false;
+  }
+}
+template <class... Ps>
+constexpr bool mesh_checked() {
+  static_assert(has_mesh<Ps...>, "heddle: strategy<...> needs a mesh: strategy<mesh<axis<dp, 2>>, ...>");
+  return has_mesh<Ps...>;
+}
+
+struct refused_strategy {};
+
+template <class... Ps>
+struct selected_strategy {
+  using mesh = v0::select_policy<mesh_kind, void, Ps...>;
+  using schedule = v0::select_policy<schedule_kind, heddle::schedule::one_f_one_b<microbatches<>>, Ps...>;
+  using zero = v0::select_policy<zero_kind, heddle::zero<0>, Ps...>;
+  using backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
+  using observer = v0::select_policy<observer_kind, null_observer, Ps...>;
+};
+
+template <class... Ps>
+constexpr auto select_strategy() {
+  if constexpr (strangers_checked<Ps...>()) {
+    if constexpr (duplicates_checked<Ps...>()) {
+      if constexpr (mesh_checked<Ps...>())
+        return std::type_identity<selected_strategy<Ps...>>{};
+      else
+        return std::type_identity<refused_strategy>{};
+    } else {
+      return std::type_identity<refused_strategy>{};
+    }
+  } else {
+    return std::type_identity<refused_strategy>{};
+  }
+}
+
+}  // namespace detail
+
+/// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
+/// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer. A mesh is required.
+/// Members: `mesh`, `schedule`, `zero`, `backend`, `observer`.
+template <class... Policies>
+struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
+
+}  // namespace heddle::inline v0
