@@ -100,9 +100,11 @@ inline T gelu_lane(T x) noexcept {
 
 template <std::floating_point T>
 inline T gelu_derivative_lane(T x) noexcept {
-  const T s = sigmoid_lane(gelu_twice_root<T> * (x + gelu_cubic<T> * x * x * x));
+  const T e = exp_lane(-gelu_twice_root<T> * (x + gelu_cubic<T> * x * x * x));
+  const T s = T(1) / (T(1) + e);
+  const T rest = e < T(1) ? e * s : T(1) - s;  // 1 - s without cancellation, and without inf * 0
   const T slope = gelu_twice_root<T> * (T(1) + T(3) * gelu_cubic<T> * x * x);
-  return s + x * s * (T(1) - s) * slope;
+  return s + x * s * rest * slope;
 }
 
 /// Square roots of `Count` values that are not negative. A plain loop over std::sqrt is not vectorised, because sqrt

@@ -1,0 +1,113 @@
+#include "catch.hpp"
+#include "support.hpp"
+
+#include <limits>
+#include <utility>
+
+using namespace compute_test;
+
+namespace {
+/// Cross-entropy over `parts` slices of the vocabulary, combined as the ranks of a tensor-parallel group would.
+template <class T>
+struct sliced {
+  std::vector<T> losses, dlogits;
+  sliced(hc::host<>& backend, const std::vector<T>& logits, int64_t rows, int64_t vocabulary,
+         const std::vector<std::int32_t>& targets, int64_t parts, T scale)
+      : losses(static_cast<std::size_t>(rows)), dlogits(logits.size()) {
+    const auto n = static_cast<std::size_t>(rows);
+    const hd::balanced_split cut{vocabulary, parts};
+    std::vector<T> top(n, -std::numeric_limits<T>::infinity()), total(n), picked(n), part(n);
+    const auto slice = [&](int64_t p) {
+      std::vector<T> x(static_cast<std::size_t>(rows * cut.size(p)));
+      for (int64_t i = 0; i < rows; ++i)
+        std::copy_n(logits.begin() + i * vocabulary + cut.offset(p), cut.size(p), x.begin() + i * cut.size(p));
+      return x;
+    };
+    for (int64_t p = 0; p < parts; ++p) {
+      const auto x = slice(p);
+      backend.row_max(matrix(x, rows, cut.size(p)), vec(part));
+      for (std::size_t i = 0; i < n; ++i) top[i] = (std::max)(top[i], part[i]);
+    }
+    for (int64_t p = 0; p < parts; ++p) {
+      const auto x = slice(p);
+      backend.row_sum_exp(matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(part));
+      backend.add(vec(std::as_const(total)), vec(std::as_const(part)), vec(total));
+      backend.pick_target(matrix(x, rows, cut.size(p)), targets, cut.offset(p), vec(part));
+      backend.add(vec(std::as_const(picked)), vec(std::as_const(part)), vec(picked));
+    }
+    for (std::size_t i = 0; i < n; ++i)
+      losses[i] = targets[i] < 0 ? T(0) : top[i] + std::log(total[i]) - picked[i];
+    for (int64_t p = 0; p < parts; ++p) {
+      auto x = slice(p);
+      backend.cross_entropy_backward(matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(std::as_const(total)), targets, cut.offset(p), scale);
+      for (int64_t i = 0; i < rows; ++i)
+        std::copy_n(x.begin() + i * cut.size(p), cut.size(p), dlogits.begin() + i * vocabulary + cut.offset(p));
+    }
+  }
+};
+}  // namespace
+
+TEMPLATE_TEST_CASE("cross-entropy equals its definition, whole or sliced over the vocabulary", "[compute][cross_entropy]",
+                   float, double) {
+  using T = TestType;
+  for (const int64_t vocabulary : {1, 7, 64, 257, 1000}) {
+    hc::host<> backend(2);
+    const int64_t rows = 9;
+    const auto logits = normal<T>(rows * vocabulary, 1, 4.0);
+    auto targets = tokens(rows, static_cast<std::int32_t>(vocabulary), 2);
+    targets[3] = -100;
+    std::vector<long double> losses(9), gradient(logits.size());
+    for (int64_t i = 0; i < rows; ++i) {
+      if (targets[static_cast<std::size_t>(i)] < 0) continue;
+      long double sum = 0;
+      const auto at = [&](int64_t j) { return static_cast<std::size_t>(i * vocabulary + j); };
+      for (int64_t j = 0; j < vocabulary; ++j) sum += std::exp(static_cast<long double>(logits[at(j)]));
+      const int64_t target = targets[static_cast<std::size_t>(i)];
+      losses[static_cast<std::size_t>(i)] = std::log(sum) - logits[at(target)];
+      for (int64_t j = 0; j < vocabulary; ++j)
+        gradient[at(j)] = (std::exp(static_cast<long double>(logits[at(j)])) / sum - (j == target)) * 0.25L;
+    }
+    for (const int64_t parts : {1, 2, 3, 8}) {
+      const sliced<T> got(backend, logits, rows, vocabulary, targets, parts, T(0.25));
+      CAPTURE(vocabulary, parts);
+      CHECK(distance(got.losses, losses) <= tolerance<T> * 8);
+      CHECK(distance(got.dlogits, gradient) <= tolerance<T>);
+    }
+  }
+}
+
+TEST_CASE("cross-entropy's backward equals finite differences", "[compute][cross_entropy]") {
+  hc::host<> backend(2);
+  auto logits = normal<double>(4 * 19, 1);
+  const std::vector<std::int32_t> targets{3, -1, 18, 0};
+  const auto value = [&] {
+    double sum = 0;
+    for (const double loss : sliced<double>(backend, logits, 4, 19, targets, 2, 1.0).losses) sum += loss / 3;
+    return sum;
+  };
+  const auto got = sliced<double>(backend, logits, 4, 19, targets, 2, 1.0 / 3).dlogits;
+  CHECK(distance(got, finite_differences(logits, value)) <= 1e-8);
+}
+
+TEST_CASE("no columns: the maximum is -inf, the sum 0, nothing picked", "[compute][cross_entropy]") {
+  hc::host<> backend;
+  const std::vector<float> none, m(2, 1.0f);
+  std::vector<float> r(2, 7.0f);
+  backend.row_max(matrix(none, 2, 0), vec(r));
+  CHECK(r == std::vector<float>(2, -std::numeric_limits<float>::infinity()));
+  backend.row_sum_exp(matrix(none, 2, 0), vec(m), vec(r));
+  CHECK(r == std::vector<float>(2, 0.0f));
+  backend.pick_target(matrix(none, 2, 0), std::vector<std::int32_t>{0, 1}, 0, vec(r));
+  CHECK(r == std::vector<float>(2, 0.0f));
+}
+
+TEST_CASE("a logit of -inf has no probability; a NaN spoils its row and no other", "[compute][cross_entropy]") {
+  hc::host<> backend;
+  std::vector<float> logits(2 * 100, 0.0f);
+  logits[5] = -std::numeric_limits<float>::infinity();
+  logits[150] = std::numeric_limits<float>::quiet_NaN();
+  const sliced<float> got(backend, logits, 2, 100, {1, 1}, 1, 1.0f);
+  CHECK(got.losses[0] == Approx(std::log(99.0)));
+  CHECK(got.dlogits[5] == 0.0f);
+  CHECK(std::isnan(got.losses[1]));
+}

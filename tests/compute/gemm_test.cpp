@@ -1,0 +1,155 @@
+#include "catch.hpp"
+#include "gemms.hpp"
+#include "support.hpp"
+
+#include <heddle/compute/host/gemm_peak.hpp>
+
+#include <limits>
+
+using namespace compute_test;
+using hc::transpose;
+
+namespace {
+/// The definition, in long double: c = op(a) op(b) + beta c.
+template <class T>
+std::vector<T> product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const std::vector<T>& a,
+                       const std::vector<T>& b, T beta, const std::vector<T>& c) {
+  std::vector<T> out(c.size());
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      long double sum = 0;
+      for (int64_t p = 0; p < k; ++p)
+        sum += static_cast<long double>(a[static_cast<std::size_t>(ta ? p * m + i : i * k + p)]) *
+               static_cast<long double>(b[static_cast<std::size_t>(tb ? j * k + p : p * n + j)]);
+      const auto at = static_cast<std::size_t>(i * n + j);
+      out[at] = static_cast<T>(sum + (beta == T(0) ? 0 : static_cast<long double>(beta) * static_cast<long double>(c[at])));
+    }
+  return out;
+}
+
+template <transpose TA, transpose TB, class Backend, class T>
+std::vector<T> multiplied(Backend& backend, int64_t m, int64_t n, int64_t k, const std::vector<T>& a,
+                          const std::vector<T>& b, T beta, std::vector<T> c) {
+  constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+  backend.template matmul<TA, TB>(ta ? matrix(a, k, m) : matrix(a, m, k), tb ? matrix(b, n, k) : matrix(b, k, n),
+                                  matrix(c, m, n), beta);
+  return c;
+}
+
+template <transpose TA, transpose TB, class T, class Backend>
+void check_product(Backend& backend, int64_t m, int64_t n, int64_t k) {
+  const auto a = normal<T>(m * k, 1), b = normal<T>(k * n, 2), c = normal<T>(m * n, 3);
+  for (const T beta : {T(0), T(1), T(-0.5)}) {
+    CAPTURE(backend.gemm_name(), backend.threads(), m, n, k, beta, TA == transpose::yes, TB == transpose::yes);
+    const auto got = multiplied<TA, TB>(backend, m, n, k, a, b, beta, c);
+    const auto want = product(TA == transpose::yes, TB == transpose::yes, m, n, k, a, b, beta, c);
+    const double size = std::sqrt(static_cast<double>((std::max)(k, int64_t{1})));
+    CHECK(distance(got, want) <= tolerance<T> * size);
+  }
+}
+
+template <class T, class Backend>
+void check_all_transposes(Backend& backend, int64_t m, int64_t n, int64_t k) {
+  check_product<transpose::no, transpose::no, T>(backend, m, n, k);
+  check_product<transpose::no, transpose::yes, T>(backend, m, n, k);
+  check_product<transpose::yes, transpose::no, T>(backend, m, n, k);
+  check_product<transpose::yes, transpose::yes, T>(backend, m, n, k);
+}
+
+struct extents {
+  int64_t m, n, k;
+};
+}  // namespace
+
+TEMPLATE_TEST_CASE("products equal the definition for every library, transpose and beta", "[compute][gemm]",
+                   HEDDLE_TEST_GEMMS) {
+  for (const int threads : {1, 2, 3}) {
+    hc::host<TestType> backend(threads);
+    for (const extents e : {extents{1, 1, 1}, {3, 5, 7}, {13, 33, 2}, {1, 130, 65}, {129, 1, 64}, {64, 64, 64},
+                            {61, 97, 131}, {37, 70, 300}, {12, 32, 257}}) {
+      check_all_transposes<float>(backend, e.m, e.n, e.k);
+      check_all_transposes<double>(backend, e.m, e.n, e.k);
+    }
+    // Large enough to be shared, and to cross the borders of every block.
+    check_product<transpose::no, transpose::yes, float>(backend, 203, 260, 261);
+    check_product<transpose::yes, transpose::no, double>(backend, 100, 1100, 40);
+  }
+}
+
+TEMPLATE_TEST_CASE("empty products are legal, and an empty sum is beta c", "[compute][gemm]", HEDDLE_TEST_GEMMS) {
+  hc::host<TestType> backend(2);
+  const std::vector<float> none;
+  for (const extents e : {extents{0, 5, 3}, {5, 0, 3}, {0, 0, 0}}) {
+    std::vector<float> c;
+    const auto a = normal<float>(e.m * e.k, 1), b = normal<float>(e.k * e.n, 2);
+    backend.matmul(matrix(a, e.m, e.k), matrix(b, e.k, e.n), matrix(c, e.m, e.n), 0.0f);
+  }
+  std::vector<float> c{1, 2, 3, 4, 5, 6};
+  backend.matmul(matrix(none, 2, 0), matrix(none, 0, 3), matrix(c, 2, 3), 2.0f);
+  CHECK(c == std::vector<float>{2, 4, 6, 8, 10, 12});
+  c[1] = std::numeric_limits<float>::quiet_NaN();
+  backend.matmul(matrix(none, 2, 0), matrix(none, 0, 3), matrix(c, 2, 3), 0.0f);
+  CHECK(c == std::vector<float>(6, 0.0f));
+}
+
+TEMPLATE_TEST_CASE("beta 0 overwrites NaN, and NaN in an operand is not lost", "[compute][gemm]", HEDDLE_TEST_GEMMS) {
+  hc::host<TestType> backend(2);
+  const auto check = [&]<class T>(T) {
+    constexpr T nan = std::numeric_limits<T>::quiet_NaN();
+    for (const int64_t n : {3, 40, 200}) {
+      auto a = normal<T>(n * n, 1);
+      const auto b = normal<T>(n * n, 2);
+      std::vector<T> c(static_cast<std::size_t>(n * n), nan);
+      c = multiplied<transpose::no, transpose::no>(backend, n, n, n, a, b, T(0), c);
+      CHECK(backend.all_finite(vec(c)));
+      a[static_cast<std::size_t>(n + 1)] = nan;  // row 1 of a: row 1 of c, and no other
+      c = multiplied<transpose::no, transpose::no>(backend, n, n, n, a, b, T(0), c);
+      int wrong = 0;
+      for (int64_t i = 0; i < n * n; ++i) wrong += std::isnan(c[static_cast<std::size_t>(i)]) != (i / n == 1);
+      CHECK(wrong == 0);
+    }
+  };
+  check(float{});
+  check(double{});
+}
+
+TEST_CASE("heddle's own product does not depend on the number of threads", "[compute][gemm]") {
+  for (const extents e : {extents{64, 2304, 96}, {300, 200, 500}, {515, 70, 33}}) {
+    const auto a = normal<float>(e.m * e.k, 1), b = normal<float>(e.k * e.n, 2), c = normal<float>(e.m * e.n, 3);
+    hc::host<hc::portable> one(1);
+    const auto want = multiplied<transpose::no, transpose::no>(one, e.m, e.n, e.k, a, b, 1.0f, c);
+    for (const int threads : {2, 3, 5}) {
+      hc::host<hc::portable> several(threads);
+      CHECK(same_bits(multiplied<transpose::no, transpose::no>(several, e.m, e.n, e.k, a, b, 1.0f, c), want));
+    }
+  }
+}
+
+TEST_CASE("a product is shared by the cut that reads the operands least", "[compute][gemm]") {
+  using hc::detail::choose_gemm_grid;
+  const auto is = [](hc::detail::gemm_grid g, int rows, int columns) { return g.rows == rows && g.columns == columns; };
+  CHECK(is(choose_gemm_grid(2, 256, 2304, 768), 1, 2));
+  CHECK(is(choose_gemm_grid(2, 2304, 256, 768), 2, 1));
+  CHECK(is(choose_gemm_grid(4, 1024, 1024, 1024), 2, 2));
+  CHECK(is(choose_gemm_grid(8, 64, 64, 64), 1, 1));  // too small to share
+  CHECK(is(choose_gemm_grid(8, 1, 1, 100000000), 1, 1));
+  CHECK(is(choose_gemm_grid(5, 2, 1000000, 100), 1, 5));
+}
+
+TEST_CASE("operands that do not fit are refused with both numbers", "[compute][gemm]") {
+  hc::host<> backend;
+  const std::vector<float> a(6), b(12);
+  std::vector<float> c(8);
+  CHECK_THROWS_WITH(backend.matmul(matrix(a, 2, 3), matrix(b, 4, 3), matrix(c, 2, 4), 0.0f),
+                    "heddle: matmul: rows of op(b) should be 3, got 4");
+  CHECK_THROWS_WITH(backend.matmul(matrix(a, 3, 2), matrix(b, 3, 4), matrix(c, 2, 4), 0.0f),
+                    "heddle: matmul: rows of op(a) should be 2, got 3");
+  CHECK_THROWS_AS(backend.matmul(matrix(a, 2, 3), matrix(b, 3, 4), matrix(c, 4, 2), 0.0f), hd::layout_error);
+}
+
+TEST_CASE("the peak is a plausible speed", "[compute][gemm]") {
+  hc::host<> backend(1);
+  const double peak = hc::measure_gemm_peak<float>(backend, 128, 0.01);
+  CHECK(peak > 1e7);
+  CHECK(peak < 1e15);
+}

@@ -1,0 +1,116 @@
+#include "catch.hpp"
+#include "gemms.hpp"
+#include "support.hpp"
+
+#include <string>
+#include <thread>
+#include <utility>
+
+using namespace compute_test;
+
+namespace {
+template <class... G>
+constexpr bool all_complete = (hc::kernel_set<hc::host<G>, float> && ...) && (hc::kernel_set<hc::host<G>, double> && ...);
+
+struct without_attention {
+  template <class T>
+  void add_bias(hd::matrix_view<T>, hc::input_vector<T>) {}
+};
+}  // namespace
+
+TEST_CASE("the host backend is a kernel set with every library", "[compute][host]") {
+  STATIC_REQUIRE(all_complete<HEDDLE_TEST_GEMMS>);
+  STATIC_REQUIRE_FALSE(hc::kernel_set<without_attention, float>);
+  STATIC_REQUIRE_FALSE(hc::attention_kernels<without_attention, float>);
+  STATIC_REQUIRE_FALSE(hc::gemm_library<without_attention, float>);
+  CHECK(hc::host<>(3).threads() == 3);
+  CHECK(hc::host<>(1).gemm_name() == std::string("portable"));
+  CHECK_THROWS_AS(hc::host<>(0), hd::config_error);
+}
+
+TEMPLATE_TEST_CASE("no kernel's result depends on the number of threads", "[compute][host]", float, double) {
+  using T = TestType;
+  const int64_t rows = 150, columns = 1030;
+  const auto x = normal<T>(rows * columns, 1), dy = normal<T>(rows * columns, 2), w = normal<T>(columns, 3);
+  const hc::attention_shape s{3, 50, 5, 8};
+  const auto qkv = normal<T>(s.rows() * 3 * s.width(), 4), dout = normal<T>(s.rows() * s.width(), 5);
+  const auto targets = tokens(rows, 1030, 6);
+  const auto everything = [&](int threads) {
+    hc::host<> backend(threads);
+    std::vector<std::vector<T>> results;
+    std::vector<T> y(x.size()), mean(150), rstd(150), dx(x.size()), dw(1030), db(1030), sum(150);
+    backend.gelu(vec(x), vec(y));
+    results.push_back(y);
+    backend.gelu_backward(vec(x), vec(dy), vec(y));
+    results.push_back(y);
+    backend.layer_norm(matrix(x, rows, columns), vec(w), vec(w), T(1e-5), matrix(y, rows, columns), vec(mean), vec(rstd));
+    results.push_back(y);
+    backend.layer_norm_backward_input(matrix(dy, rows, columns), matrix(x, rows, columns), vec(w), vec(std::as_const(mean)),
+                                      vec(std::as_const(rstd)), matrix(dx, rows, columns));
+    results.push_back(dx);
+    backend.layer_norm_backward_weight(matrix(dy, rows, columns), matrix(x, rows, columns), vec(std::as_const(mean)),
+                                       vec(std::as_const(rstd)), vec(dw), vec(db));
+    results.push_back(dw);
+    results.push_back(db);
+    std::vector<T> out(dout.size()), lse(static_cast<std::size_t>(s.rows() * s.heads)), dqkv(qkv.size());
+    backend.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), vec(lse));
+    results.push_back(out);
+    results.push_back(lse);
+    backend.attention_backward(matrix(dout, s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
+                               matrix(std::as_const(out), s.rows(), s.width()), vec(std::as_const(lse)), s,
+                               matrix(dqkv, s.rows(), 3 * s.width()));
+    results.push_back(dqkv);
+    y = x;
+    backend.row_max(matrix(x, rows, columns), vec(mean));
+    backend.row_sum_exp(matrix(x, rows, columns), vec(std::as_const(mean)), vec(sum));
+    backend.cross_entropy_backward(matrix(y, rows, columns), vec(std::as_const(mean)), vec(std::as_const(sum)), targets, 0, T(1));
+    results.push_back(mean);
+    results.push_back(sum);
+    results.push_back(y);
+    return results;
+  };
+  const auto want = everything(1);
+  for (const int threads : {2, 3, 5}) {
+    const auto got = everything(threads);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      CAPTURE(threads, i);
+      CHECK(same_bits(got[i], want[i]));
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("several ranks use their own backends at once", "[compute][host]", HEDDLE_TEST_GEMMS) {
+  const auto a = normal<float>(120 * 130, 1), b = normal<float>(130 * 140, 2);
+  const auto once = [&](int threads) {
+    hc::host<TestType> backend(threads);
+    std::vector<float> c(120 * 140);
+    for (int i = 0; i < 5; ++i) {
+      backend.matmul(matrix(a, 120, 130), matrix(b, 130, 140), matrix(c, 120, 140), 0.0f);
+      backend.gelu(vec(std::as_const(c)), vec(c));
+    }
+    return c;
+  };
+  const auto want = once(2);
+  std::vector<std::vector<float>> got(4);
+  {
+    std::vector<std::jthread> ranks;
+    for (std::size_t r = 0; r < got.size(); ++r) ranks.emplace_back([&, r] { got[r] = once(2); });
+  }
+  for (const auto& c : got) CHECK(same_bits(c, want));
+}
+
+TEST_CASE("float results agree with double ones", "[compute][host]") {
+  hc::host<> backend(2);
+  const hc::attention_shape s{2, 30, 3, 16};
+  const auto wide = normal<double>(s.rows() * 3 * s.width(), 1);
+  const std::vector<float> narrow(wide.begin(), wide.end());
+  const auto run = [&]<class T>(const std::vector<T>& qkv) {
+    std::vector<T> out(static_cast<std::size_t>(s.rows() * s.width())), lse(static_cast<std::size_t>(s.rows() * s.heads)), dqkv(qkv.size());
+    backend.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), vec(lse));
+    backend.attention_backward(matrix(std::as_const(out), s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
+                               matrix(std::as_const(out), s.rows(), s.width()), vec(std::as_const(lse)), s,
+                               matrix(dqkv, s.rows(), 3 * s.width()));
+    return dqkv;
+  };
+  CHECK(distance(run(narrow), run(wide)) <= 2e-6);
+}
