@@ -90,6 +90,17 @@ class redistribution_plan {
   constexpr const From& from() const noexcept { return from_; }
   constexpr const To& to() const noexcept { return to_; }
 
+  /// The shape of what `rank` holds before step number `step`; with `steps.size()`, after the last one.
+  template <std::int64_t... E>
+  constexpr dynamic_shape<sizeof...(E)> local_shape_before(std::size_t step, const shape<E...>& s, int rank) const {
+    const auto mesh = from_.mesh().extents();
+    detail::check_rank(mesh, rank);
+    if constexpr (fits<sizeof...(E)>())
+      return make_shape(detail::local_box(cuts[step], mesh, s.extents(), rank).extent);
+    else
+      return {};
+  }
+
   /// Bytes that `rank` sends, exactly, uneven parts included: each step's algorithm sends every element straight to the ranks
   /// that need it, or in a ring with the same total.
   template <std::int64_t... E>

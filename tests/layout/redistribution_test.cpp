@@ -1,0 +1,246 @@
+#include <heddle/layout/propagate.hpp>
+#include <heddle/layout/redistribution.hpp>
+
+#include "catch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+using hd::cp, hd::dp, hd::pp, hd::tp;
+using hd::step_kind;
+
+namespace {
+using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<pp, 2>, hd::axis<tp, 4>>;
+using some = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
+using half = hd::mesh<hd::axis<dp, 3>, hd::axis<tp>>;
+using S0 = hd::shard<0, tp>;
+using S1 = hd::shard<1, tp>;
+using P = hd::partial<hd::plus, tp>;
+using Pmax = hd::partial<hd::maximum, tp>;
+
+template <class M, class... From>
+struct from_to {
+  template <class... To>
+  static constexpr bool takes(std::initializer_list<step_kind> kinds) {
+    using plan = hd::redistribution_plan<hd::layout<M, From...>, hd::layout<M, To...>>;
+    if (plan::steps.size() != kinds.size()) return false;
+    std::size_t i = 0;
+    for (const step_kind k : kinds) {
+      const auto& step = plan::steps[i++];
+      if (step.kind != k || step.axis_name != "tp" || step.axis != static_cast<int>(M::template position<tp>)) return false;
+    }
+    return true;
+  }
+};
+
+template <class M>
+constexpr bool one_axis_table() {
+  using k = step_kind;
+  return from_to<M>::template takes<>({}) && from_to<M>::template takes<S0>({k::slice}) && from_to<M>::template takes<P>({k::keep_on_owner}) &&
+         from_to<M, S0>::template takes<>({k::all_gather}) && from_to<M, S0>::template takes<S0>({}) &&
+         from_to<M, S0>::template takes<S1>({k::all_to_all}) && from_to<M, S0>::template takes<P>({k::pad_with_identity}) &&
+         from_to<M, P>::template takes<>({k::all_reduce}) && from_to<M, P>::template takes<S1>({k::reduce_scatter}) &&
+         from_to<M, P>::template takes<P>({}) && from_to<M, P>::template takes<Pmax>({k::all_reduce, k::keep_on_owner});
+}
+}  // namespace
+
+TEST_CASE("every pair on one axis has its step", "[layout][redistribution][law]") {
+  STATIC_REQUIRE(one_axis_table<mesh>());
+  STATIC_REQUIRE(one_axis_table<some>());
+  STATIC_REQUIRE(one_axis_table<half>());
+  using plan = hd::redistribution_plan<hd::layout<mesh, S0>, hd::layout<mesh, S1>>;
+  STATIC_REQUIRE(plan::steps[0].from_dim == 0);
+  STATIC_REQUIRE(plan::steps[0].to_dim == 1);
+  STATIC_REQUIRE(plan::steps[0].op == -1);
+  using change = hd::redistribution_plan<hd::layout<mesh, P>, hd::layout<mesh, Pmax>>;
+  STATIC_REQUIRE(change::steps[0].op_name == "plus");
+  STATIC_REQUIRE(change::steps[1].op_name == "maximum");
+}
+
+TEST_CASE("a tensor-parallel layer ends with one all_reduce of known bytes", "[layout][redistribution]") {
+  using m = hd::mesh<hd::axis<dp, 2>, hd::axis<pp, 2>, hd::axis<tp, 2>>;
+  using input = hd::layout<m, hd::shard<0, dp>>;
+  using hidden = hd::propagate<"bi,io->bo", input, hd::layout<m, hd::shard<1, tp>>>;
+  using out = hd::propagate<"bi,io->bo", hidden, hd::layout<m, hd::shard<0, tp>>>;
+  constexpr auto plan = hd::redistribution<out, input>;
+  STATIC_REQUIRE(plan.steps.size() == 1);
+  STATIC_REQUIRE(plan.steps[0].kind == step_kind::all_reduce);
+  STATIC_REQUIRE(plan.bytes_sent_per_rank(hd::shape{8, 64}, sizeof(float)) == 1024);
+  STATIC_REQUIRE(plan.bytes_sent_in_total(hd::shape{8, 64}, sizeof(float)) == 8 * 1024);
+  STATIC_REQUIRE(plan.local_shape_before(0, hd::shape{8, 64}, 7) == hd::shape{4, 64});
+  CHECK(to_string(plan) == "shard<0, dp>, partial<plus, tp> -> shard<0, dp> on dp=2 x pp=2 x tp=2: all_reduce(plus) over tp");
+  CHECK(to_string(hd::redistribution<input, input>) == "shard<0, dp> -> shard<0, dp> on dp=2 x pp=2 x tp=2: nothing to do");
+  using w = hd::layout<m, hd::shard<0, tp>>;
+  using v = hd::layout<m, hd::shard<1, tp>>;
+  CHECK(to_string(hd::redistribution<w, v>) ==
+        "shard<0, tp> -> shard<1, tp> on dp=2 x pp=2 x tp=2: all_to_all from dimension 0 to 1 over tp");
+}
+
+TEST_CASE("bytes of even parts follow the table", "[layout][redistribution][law]") {
+  for (int p = 1; p <= 6; ++p)
+    for (int d = 1; d <= 3; ++d) {
+      CAPTURE(p, d);
+      const some m{d, p};
+      const hd::shape s{2 * p * d, 3 * p};
+      const std::int64_t T = s.size() / d * 8;  // local to dp, which splits dimension 0 first
+      const auto bytes = [&]<class From, class To>(std::type_identity<From>, std::type_identity<To>) {
+        const auto plan = hd::plan_redistribution(From{m}, To{m});
+        for (int r = 0; r < m.size(); ++r) CHECK(plan.bytes_sent(s, 8, r) == plan.bytes_sent_per_rank(s, 8));
+        CHECK(plan.bytes_sent_in_total(s, 8) == plan.bytes_sent_per_rank(s, 8) * m.size());
+        return plan.bytes_sent_per_rank(s, 8);
+      };
+      using D = hd::shard<0, dp>;
+      const std::type_identity<hd::layout<some, D>> R{};
+      const std::type_identity<hd::layout<some, hd::shard<0, dp, tp>>> A{};
+      const std::type_identity<hd::layout<some, D, S1>> B{};
+      const std::type_identity<hd::layout<some, D, P>> sum{};
+      CHECK(bytes(R, R) == 0);
+      CHECK(bytes(R, A) == 0);
+      CHECK(bytes(R, sum) == 0);
+      CHECK(bytes(A, sum) == 0);
+      CHECK(bytes(B, R) == T * (p - 1) / p);
+      CHECK(bytes(A, R) == T * (p - 1) / p);
+      CHECK(bytes(A, B) == T * (p - 1) / (p * p));
+      CHECK(bytes(sum, B) == T * (p - 1) / p);
+      CHECK(bytes(sum, R) == 2 * T * (p - 1) / p);
+    }
+}
+
+TEST_CASE("bytes of uneven parts follow the overlap of the parts", "[layout][redistribution][law]") {
+  // Element by element: who has it, who needs it, and who needs it from whom.
+  using one = hd::mesh<hd::axis<tp>>;
+  using S0 = hd::layout<one, hd::shard<0, tp>>;
+  using S1 = hd::layout<one, hd::shard<1, tp>>;
+  using R = hd::layout<one>;
+  using sum = hd::layout<one, hd::partial<hd::plus, tp>>;
+  for (int p = 1; p <= 5; ++p)
+    for (std::int64_t n = 0; n <= 17; ++n)
+      for (std::int64_t m : {0, 1, 3, 4, 7}) {
+        CAPTURE(p, n, m);
+        const one mesh{p};
+        const hd::shape s{n, m};
+        bool ok = true;
+        std::int64_t all_reduce_total = 0;
+        for (int r = 0; r < p; ++r) {
+          std::int64_t exchange = 0, gather = 0, scatter = 0;
+          for (std::int64_t i = 0; i < n; ++i)
+            for (std::int64_t j = 0; j < m; ++j)
+              for (int to = 0; to < p; ++to) {
+                if (to == r) continue;
+                exchange += S0{mesh}.owns(s, r, {i, j}) && S1{mesh}.owns(s, to, {i, j}) ? 1 : 0;
+                gather += S0{mesh}.owns(s, r, {i, j}) ? 1 : 0;
+                scatter += S1{mesh}.owns(s, to, {i, j}) ? 1 : 0;
+              }
+          ok = ok && hd::plan_redistribution(S0{mesh}, S1{mesh}).bytes_sent(s, 2, r) == 2 * exchange;
+          ok = ok && hd::plan_redistribution(S0{mesh}, R{mesh}).bytes_sent(s, 2, r) == 2 * gather;
+          ok = ok && hd::plan_redistribution(sum{mesh}, S1{mesh}).bytes_sent(s, 2, r) == 2 * scatter;
+          all_reduce_total += hd::plan_redistribution(sum{mesh}, R{mesh}).bytes_sent(s, 2, r);
+        }
+        REQUIRE(ok);
+        REQUIRE(all_reduce_total == 2 * (p - 1) * n * m * 2);  // exactly 2 (p-1) T, however it is cut
+      }
+}
+
+TEST_CASE("several axes move in one plan where no order is lost", "[layout][redistribution]") {
+  using from = hd::layout<mesh, hd::shard<0, dp, tp>>;
+  using to = hd::layout<mesh, hd::shard<0, dp>, hd::shard<1, pp, tp>>;
+  constexpr auto plan = hd::redistribution<from, to>;
+  STATIC_REQUIRE(plan.steps.size() == 2);
+  STATIC_REQUIRE(plan.steps[0].kind == step_kind::slice);  // what shrinks comes first
+  STATIC_REQUIRE(plan.steps[1].kind == step_kind::all_to_all);
+  // Gathering a nested cut starts with its minor axis.
+  constexpr auto gather = hd::redistribution<from, hd::layout<mesh>>;
+  STATIC_REQUIRE(gather.steps[0].axis_name == "tp");
+  STATIC_REQUIRE(gather.steps[1].axis_name == "dp");
+  STATIC_REQUIRE(gather.bytes_sent_per_rank(hd::shape{8, 1}, 1) == 3 + 4);
+}
+
+TEST_CASE("axes of one rank need no step and no order", "[layout][redistribution]") {
+  using m = hd::mesh<hd::axis<dp, 1>, hd::axis<tp, 2>>;
+  STATIC_REQUIRE(hd::redistribution<hd::layout<m, hd::partial<hd::plus, dp>>, hd::layout<m>>.steps.empty());
+  STATIC_REQUIRE(hd::redistribution<hd::layout<m, hd::shard<0, dp, tp>>, hd::layout<m, hd::shard<0, tp, dp>>>.steps.empty());
+  STATIC_REQUIRE(hd::redistribution<hd::layout<m, hd::shard<0, tp, dp>>, hd::layout<m>>.steps.size() == 1);
+  const hd::mesh<hd::axis<dp>> one{1};
+  using d = hd::mesh<hd::axis<dp>>;
+  CHECK(hd::plan_redistribution(hd::layout<d, hd::partial<hd::plus, dp>>{one}, hd::layout<d>{one}).bytes_sent_per_rank(hd::shape{5}, 4) == 0);
+}
+
+TEST_CASE("a plan refuses meshes of other extents and ranks that are not there", "[layout][redistribution]") {
+  using from = hd::layout<some, S0>;
+  using to = hd::layout<some>;
+  CHECK_THROWS_WITH(hd::plan_redistribution(from{some{2, 3}}, to{some{3, 2}}),
+                    "heddle: a redistribution needs one mesh, got dp=2 x tp=3 and dp=3 x tp=2");
+  CHECK_THROWS_AS(hd::plan_redistribution(from{some{2, 3}}, to{some{2, 3}}).bytes_sent(hd::shape{4}, 4, 6), hd::layout_error);
+}
+
+// ---- the step search on every pair of two-axis layouts -------------------------------------------------------------------
+namespace {
+using table = hd::detail::axis_table<2>;
+using hd::detail::axis_role, hd::detail::axis_use;
+
+std::vector<table> all_tables() {
+  std::vector<table> out;
+  const std::array<axis_use, 4> uses{axis_use{}, axis_use{axis_role::partial, -1, -1, 0}, axis_use{axis_role::sharded, 0, 0, -1},
+                                     axis_use{axis_role::sharded, 1, 0, -1}};
+  for (const auto& a : uses)
+    for (const auto& b : uses) {
+      table t;
+      t.use[0] = a;
+      t.use[1] = b;
+      if (a.role == axis_role::sharded && a == b) {
+        t.use[1].level = 1;
+        out.push_back(t);
+        t.use[0].level = 1;
+        t.use[1].level = 0;
+      }
+      out.push_back(t);
+    }
+  return out;
+}
+
+// Whether one step per changed axis can do it, in any order: tried in both orders, against an explicit list of cuts.
+bool possible(const table& from, const table& to) {
+  const std::array<std::array<std::size_t, 2>, 2> orders{{{0, 1}, {1, 0}}};
+  for (const auto& order : orders) {
+    table now = from;
+    bool ok = true;
+    for (const std::size_t a : order) {
+      if (now.use[a] == to.use[a]) continue;
+      const axis_use u = now.use[a], t = to.use[a];
+      const axis_use other = now.use[1 - a], final_other = to.use[1 - a];
+      if (u.role == axis_role::sharded && other.role == axis_role::sharded && other.dim == u.dim && other.level > u.level) ok = false;
+      if (t.role == axis_role::sharded) {
+        if (u.role == axis_role::sharded && u.dim == t.dim) ok = false;
+        const bool below = other.role == axis_role::sharded && other.dim == t.dim;
+        if (below && !(other == final_other)) ok = false;
+        if (t.level != (below ? 1 : 0)) ok = false;
+      }
+      now.use[a] = t;
+    }
+    if (ok && now == to) return true;
+  }
+  return false;
+}
+}  // namespace
+
+TEST_CASE("the step search finds a plan whenever one step per axis can do it", "[layout][redistribution][law]") {
+  int found = 0, wrong = 0;
+  for (const table& from : all_tables())
+    for (const table& to : all_tables()) {
+      const auto list = hd::detail::find_steps(from, to);
+      wrong += list.complete == possible(from, to) ? 0 : 1;
+      if (!list.complete) continue;
+      ++found;
+      wrong += list.tables.size() == list.steps.size() + 1 && list.tables[list.steps.size()] == to ? 0 : 1;
+      for (std::size_t i = 1; i < list.steps.size(); ++i) wrong += list.steps[i].kind == step_kind::none ? 1 : 0;
+    }
+  CHECK(wrong == 0);
+  INFO(found << " of 324 pairs");
+  CHECK(found > 250);
+}
