@@ -340,6 +340,12 @@ std::vector<std::string> axis_names(type_list<Tags...>) {
 }
 }  // namespace detail
 
+/// The names of the axes, in mesh order: `{"dp", "pp", "tp"}`.
+template <mesh_like Mesh>
+std::vector<std::string> axis_names() {
+  return detail::axis_names(typename Mesh::tags{});
+}
+
 /// `"dp=2 x pp=2 x tp=2"`.
 template <mesh_like Mesh>
 std::string to_string(const Mesh& mesh) {

@@ -1,0 +1,134 @@
+// Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks in one process, chosen on the command line.
+// run: --steps 6 --layers 2 --width 32 --heads 2 --context 32 --batch 8 --microbatches 2 --validate-every 3 --sample 20
+// prints: mesh         dp=2 x pp=2 x tp=2
+// prints: step     6/6
+// prints: timeline     timeline.svg
+#include <heddle/heddle.hpp>
+#include HEDDLE_GEMM_HEADER
+
+#include "gpt2_train/results.hpp"
+#include "gpt2_train/settings.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hd = heddle;
+using hd::dp, hd::pp, hd::tp;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using backend = hd::compute::host<HEDDLE_GEMM>;
+
+// All of the named files and folders, one after the other; heddle's own text if none is named.
+static hd::io::corpus read_corpus(const settings& s) {
+  std::vector<std::string> paths = s.data;
+  if (paths.empty()) paths = {HEDDLE_SOURCE_DIR "/include", HEDDLE_SOURCE_DIR "/docs"};
+  std::vector<std::uint8_t> bytes;
+  std::string name;
+  for (const std::string& path : paths) {
+    const hd::io::corpus part(path);
+    bytes.insert(bytes.end(), part.tokens().begin(), part.tokens().end());
+    bytes.push_back('\n');
+    name += (name.empty() ? "" : ", ") + path;
+  }
+  return {name, std::move(bytes)};
+}
+
+template <class T>
+static hd::train::options<hd::model::gpt2_config> options_of(const settings& s) {
+  hd::train::options<hd::model::gpt2_config> o;
+  o.model = {.layers = s.layers, .heads = s.heads, .width = s.width, .context = s.context,
+             .vocabulary = hd::io::corpus::vocabulary()};
+  o.batch = s.batch;
+  o.microbatches = s.microbatches;
+  o.schedule = s.schedule;
+  o.steps = s.steps;
+  o.learning_rate = {.peak = s.lr, .minimum = s.lr / 10, .warmup_steps = s.steps / 20, .total_steps = s.steps};
+  o.clip_norm = s.clip;
+  o.seed = s.seed;
+  o.validate_every = s.validate_every;
+  o.validation_samples = s.validation_samples;
+  return o;
+}
+
+template <class T>
+static void train(const settings& s) {
+  using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, backend, hd::observe::recorder>;
+  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  const auto options = options_of<T>(s);
+  options.validate();
+  const hd::io::corpus corpus = read_corpus(s);
+  const hd::io::dataset data(corpus.tokens(), {.context = s.context, .batch = s.batch, .seed = s.seed});
+  const hd::train::save_facts facts{.corpus = corpus.fingerprint()};
+
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  backend whole_machine(cores);
+  const double peak = hd::compute::measure_gemm_peak<T>(whole_machine);
+  const std::string about = hd::to_string(mesh) + ", " + s.schedule + ", " + std::to_string(s.microbatches) + " microbatches";
+  std::printf("mesh         %s: %d ranks as threads on %d cores\n", hd::to_string(mesh).c_str(), mesh.size(), cores);
+  std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g\n", s.schedule.c_str(), s.microbatches, s.clip);
+  std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
+              static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
+  std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", whole_machine.gemm_name(), peak * 1e-9, cores);
+  std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
+              static_cast<long long>(corpus.size()), corpus.files(), static_cast<long long>(data.train_samples()));
+
+  const int last = static_cast<int>(s.steps) - 1;
+  hd::observe::recorder recorder(mesh.size(), {.first_step = last - 3});
+  hd::launch_options launch;
+  launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(s.timeout * 1000));
+  hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
+    hd::train::trainer<hd::model::gpt2<T>, strategy> trainer(world, options, recorder);
+    const bool speaks = world.rank() == 0;
+    if (s.resume) {
+      const auto resumed = hd::train::resume(trainer, s.save, facts);
+      for (const std::string& why : resumed.skipped) std::printf("passed over  %s\n", why.c_str());
+      if (speaks) std::printf("resume       %s\n", resumed.resumed ? ("after step " + std::to_string(resumed.step)).c_str() : "nothing saved yet");
+    }
+    double rate = 0;
+    trainer.run(
+        data,
+        [&](const hd::train::step_report& r) {
+          rate = r.tokens_per_second;
+          if (speaks) std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
+        },
+        [&](auto& t) {
+          const bool due = t.steps_done() == s.steps || (s.save_every > 0 && t.steps_done() % s.save_every == 0);
+          if (!s.save.empty() && due) hd::train::save(t, s.save, facts);
+        });
+
+    std::int64_t saved_bytes = trainer.saved_activation_bytes();
+    world.all().all_reduce(std::span(&saved_bytes, 1), hd::maximum{});
+    if (speaks) {
+      if (rate > 0)
+        std::printf("MFU          %.1f %% of the measured GEMM peak: %.0f tokens/s x %.2f MFLOP\n",
+                    100 * rate * options.model.flops_per_token() / peak, rate, options.model.flops_per_token() * 1e-6);
+    }
+    world.all().barrier();  // recording is over
+    if (speaks) results::report(mesh, trainer.plan().table, recorder, about, saved_bytes, s.trace, s.timeline);
+    if (s.sample > 0 && !s.prompt.empty()) {
+      const std::vector<std::int32_t> prompt(s.prompt.begin(), s.prompt.end());
+      const auto text = hd::train::sample(trainer, prompt, {.tokens = s.sample, .temperature = s.temperature, .seed = s.seed});
+      if (speaks) std::printf("sample       %s\n", std::string(text.begin(), text.end()).c_str());
+    }
+  });
+}
+
+int main(int argc, char** argv) {
+  settings s;
+  CLI::App app("Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks in one process.");
+  declare(app, s);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (s.resume && s.save.empty()) throw hd::config_error("heddle: --resume needs --save, the folder of the saves");
+    s.dtype == "f64" ? train<double>(s) : train<float>(s);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+  return 0;
+}

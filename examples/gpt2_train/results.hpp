@@ -1,0 +1,120 @@
+// examples/gpt2_train/results.hpp: what the run looked like: bubble, trace and picture, measured and predicted.
+#pragma once
+
+#include <heddle/heddle.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace results {
+
+namespace hd = heddle;
+
+/// Mean seconds of each (kind, stage) over the recorded steps: what the simulation is fed.
+class measured_times {
+ public:
+  explicit measured_times(const std::vector<hd::event>& events) {
+    for (const hd::event& e : events) {
+      if (e.stage < 0 || (e.kind != hd::activity::forward && e.kind != hd::activity::backward)) continue;
+      auto& [sum, count] = sums_[{e.kind, e.stage}];
+      sum += static_cast<double>(e.end_ns - e.begin_ns);
+      count += 1;
+    }
+  }
+  double operator()(const hd::schedule::action& a) const {
+    const auto kind = a.kind == hd::schedule::action_kind::forward    ? hd::activity::forward
+                      : a.kind == hd::schedule::action_kind::backward ? hd::activity::backward
+                                                                      : hd::activity::other;
+    const auto found = sums_.find({kind, a.stage});
+    return found == sums_.end() ? 0.0 : found->second.first / found->second.second;
+  }
+
+ private:
+  std::map<std::pair<hd::activity, int>, std::pair<double, double>> sums_;
+};
+
+/// The simulated pipeline, drawn once per rank of the mesh.
+template <class Mesh>
+hd::observe::timeline_chart predicted_chart(const Mesh& mesh, hd::schedule::table_view table, const hd::sim::timeline& line,
+                                            const std::vector<std::string>& names) {
+  hd::observe::timeline_chart chart;
+  chart.title = "predicted";
+  chart.rows = names;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const int stage_rank = mesh.template coordinate<hd::pp>(rank);
+    for (int k = table.offset(stage_rank); k < table.offset(stage_rank + 1); ++k) {
+      const hd::schedule::action& a = table.actions()[static_cast<std::size_t>(k)];
+      if (!hd::schedule::is_compute(a.kind)) continue;
+      chart.boxes.push_back({rank, a.kind == hd::schedule::action_kind::forward ? hd::activity::forward : hd::activity::backward,
+                             std::to_string(a.microbatch), static_cast<std::int64_t>(line.start[static_cast<std::size_t>(k)]),
+                             static_cast<std::int64_t>(line.end[static_cast<std::size_t>(k)])});
+    }
+  }
+  return chart;
+}
+
+inline std::string percent(double ratio) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * ratio);
+  return text;
+}
+
+template <class Mesh>
+std::vector<std::string> rank_names(const Mesh& mesh) {
+  std::vector<std::string> names;
+  const auto axes = hd::axis_names<Mesh>();
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    std::string place;
+    const auto coordinates = mesh.coordinates(rank);
+    for (std::size_t i = 0; i < axes.size(); ++i)
+      place += (i ? ", " : "") + axes[i] + " " + std::to_string(coordinates[i]);
+    names.push_back("rank " + std::to_string(rank) + " (" + place + ")");
+  }
+  return names;
+}
+
+/// Prints the bubble, measured and predicted, and writes trace and picture.
+/// `saved_bytes`: saved activations of the rank that holds most.
+template <class Mesh>
+void report(const Mesh& mesh, hd::schedule::table_view table, const hd::observe::recorder& recorder,
+            const std::string& about, std::int64_t saved_bytes, const std::string& trace, const std::string& timeline) {
+  const auto events = recorder.events();
+  const auto bubbles = hd::observe::pipeline_bubbles(events);
+  if (bubbles.empty()) return;
+  double measured = 0;
+  for (const auto& b : bubbles) measured += b.bubble() / static_cast<double>(bubbles.size());
+  const hd::sim::timeline equal = hd::sim::simulate(table, hd::sim::stage_times{1, 1, 1});
+  const hd::sim::timeline fitted = hd::sim::simulate(table, measured_times(events));
+  std::printf("bubble       predicted %s for equal stages, %s for the measured stage times; measured %s (%zu steps)\n",
+              percent(equal.bubble_ratio()).c_str(), percent(fitted.bubble_ratio()).c_str(), percent(measured).c_str(),
+              bubbles.size());
+  const auto names = rank_names(mesh);
+  if (!trace.empty()) {
+    hd::observe::trace_metadata metadata;
+    metadata.rank_names = names;
+    metadata.about = {{"run", about}};
+    hd::observe::write_chrome_trace(trace, events, metadata);
+    std::printf("trace        %s (open it in ui.perfetto.dev)\n", trace.c_str());
+  }
+  if (!timeline.empty()) {
+    const auto& last = bubbles.back();
+    auto above = hd::observe::timeline_from_events(events, last.step, names);
+    above.captions = {"bubble " + percent(last.bubble()), "saved activations at most " +
+                                                              std::to_string((saved_bytes + 512) / 1024) + " KiB per rank"};
+    auto below = predicted_chart(mesh, table, fitted, names);
+    below.captions = {"bubble " + percent(fitted.bubble_ratio())};
+    hd::observe::timeline_options options;
+    options.title = "One training step, rank by rank";
+    options.subtitle = about;
+    hd::observe::write_timeline_svg(timeline, above, below, options);
+    std::printf("timeline     %s\n", timeline.c_str());
+  }
+  if (recorder.dropped() > 0) std::printf("note         %lld events did not fit the recorder\n", static_cast<long long>(recorder.dropped()));
+}
+
+}  // namespace results

@@ -1,0 +1,62 @@
+// examples/gpt2_train/settings.hpp: what the program can be told on its command line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+struct settings {
+  std::string mesh = "dp=2,pp=2,tp=2";
+  std::string schedule = "1f1b";
+  int microbatches = 4;
+  int layers = 4, heads = 4, width = 128, context = 128;
+  std::int64_t batch = 16, steps = 220;
+  double lr = 3e-3;
+  double clip = 1.0;
+  std::uint64_t seed = 1;
+  std::string dtype = "f32";
+  std::vector<std::string> data;
+  std::string save;
+  std::int64_t save_every = 50;
+  bool resume = false;
+  std::int64_t validate_every = 50;
+  std::int64_t validation_samples = 64;
+  std::string trace = "trace.json";
+  std::string timeline = "timeline.svg";
+  std::string prompt = "namespace heddle";
+  int sample = 240;
+  double temperature = 0.7;
+  double timeout = 300;
+};
+
+/// Fills `s`; throws `CLI::ParseError` (help included), which `CLI::App::exit` turns into text and an exit status.
+inline void declare(CLI::App& app, settings& s) {
+  app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one")->capture_default_str();
+  app.add_option("--schedule", s.schedule, "pipeline schedule: gpipe or 1f1b")->capture_default_str();
+  app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")->capture_default_str();
+  app.add_option("--layers", s.layers, "transformer blocks")->capture_default_str();
+  app.add_option("--heads", s.heads, "attention heads per block")->capture_default_str();
+  app.add_option("--width", s.width, "elements of the residual stream")->capture_default_str();
+  app.add_option("--context", s.context, "tokens a sample holds")->capture_default_str();
+  app.add_option("--batch", s.batch, "samples per step over all ranks")->capture_default_str();
+  app.add_option("--steps", s.steps, "steps in the whole run")->capture_default_str();
+  app.add_option("--lr", s.lr, "peak learning rate")->capture_default_str();
+  app.add_option("--clip", s.clip, "global gradient norm above which gradients are scaled down")->capture_default_str();
+  app.add_option("--seed", s.seed, "of weights, data order and sampling")->capture_default_str();
+  app.add_option("--dtype", s.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->capture_default_str();
+  app.add_option("--data", s.data, "files or folders to train on (default: heddle's own headers and docs)");
+  app.add_option("--save", s.save, "folder for saves (default: none are made)");
+  app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")->capture_default_str();
+  app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
+  app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")->capture_default_str();
+  app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads")->capture_default_str();
+  app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; empty: none")->capture_default_str();
+  app.add_option("--timeline", s.timeline, "picture of the last step's pipeline; empty: none")->capture_default_str();
+  app.add_option("--prompt", s.prompt, "start of the sampled text")->capture_default_str();
+  app.add_option("--sample", s.sample, "bytes of text to sample at the end")->capture_default_str();
+  app.add_option("--temperature", s.temperature, "of the sampled text; 0: always the likeliest byte")->capture_default_str();
+  app.add_option("--timeout", s.timeout, "seconds after which a rank that does not arrive is reported; 0: never")
+      ->capture_default_str();
+}
