@@ -140,10 +140,10 @@ class redistribution_plan {
                   "the number in shard<dim, ...> or give the tensor more dimensions");
     return min_rank <= static_cast<int>(Rank);
   }
-  // What is cut before each step.
+  // What is cut before each step, and after the last.
   static constexpr auto cuts = [] {
     std::array<decltype(detail::cuts_of(found::list.tables[0])), steps.size() + 1> all{};
-    for (std::size_t i = 0; i != steps.size(); ++i) all[i] = detail::cuts_of(found::list.tables[i]);
+    for (std::size_t i = 0; i != all.size(); ++i) all[i] = detail::cuts_of(found::list.tables[i]);
     return all;
   }();
 

@@ -1,0 +1,217 @@
+#include <heddle/tensor/redistribute.hpp>
+
+#include "catch.hpp"
+#include "tensor/counting_world.hpp"
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+using hd::dp, hd::tp;
+
+namespace {
+using mesh = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
+
+// A contribution that depends on the element and on the place along partial axes, and on nothing else: copies agree.
+template <class Layout, std::int64_t... E>
+hd::sharded<double, sizeof...(E), Layout> some_part(const Layout& l, const hd::shape<E...>& s, int rank) {
+  constexpr std::size_t Rank = sizeof...(E);
+  hd::sharded<double, Rank, Layout> part(l, s, rank);
+  std::uint64_t place = 1;
+  const auto extents = l.mesh().extents();
+  for (std::size_t a = 0; a < extents.size(); ++a)
+    if (Layout::table.use[a].role == hd::detail::axis_role::partial)
+      place = place * 8 + static_cast<std::uint64_t>(hd::detail::mesh_coordinate(extents, a, rank));
+  const auto local = part.local_shape().extents();
+  const auto offset = part.local_offset();
+  hd::detail::for_each_run<Rank>({s.extents(), offset}, {local, {}}, local, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint64_t h = (static_cast<std::uint64_t>(from + i) * 8191 + place) * 0x9e3779b97f4a7c15u;
+      part.elements()[static_cast<std::size_t>(to + i)] = static_cast<double>(h >> 58) - 32.0;  // small whole numbers: sums are exact
+    }
+  });
+  return part;
+}
+
+// What one rank found. Everything below that does not depend on the layouts is outside of their templates: there are many pairs.
+struct finding {
+  std::vector<double> result, moved;
+  std::int64_t bytes = 0;
+  bool agreed = true;
+};
+using world = counting::world<mesh>;
+
+void wait_for_all(world& w) {
+  w.along<dp>().all_reduce(std::span<int>{}, hd::plus{});
+  w.along<tp>().all_reduce(std::span<int>{}, hd::plus{});
+}
+std::vector<double> values(std::span<const double> x) { return {x.begin(), x.end()}; }
+
+std::vector<finding> on_all_ranks(const mesh& m, const std::function<std::vector<double>(world&)>& from_source,
+                                  const std::function<std::vector<double>(world&)>& from_moved) {
+  std::vector<finding> findings(static_cast<std::size_t>(m.size()));
+  counting::run<mesh>(m, [&](world& w) {
+    finding& f = findings[static_cast<std::size_t>(w.rank())];
+    f.result = from_source(w);
+    wait_for_all(w);  // nobody moves on before all have counted
+    f.bytes = w.bytes_sent();
+    wait_for_all(w);
+    f.moved = from_moved(w);
+    f.agreed = !w.mismatch();
+  });
+  return findings;
+}
+
+/// Redistributes on every rank of the mesh and compares with the definition: what all ranks hold is the same tensor, copies
+/// agree, and each rank sent what the plan said. Returns "" or what was wrong.
+template <class To, class From, std::int64_t... E>
+std::string wrong_move(const From& from, const hd::shape<E...>& s) {
+  constexpr std::size_t Rank = sizeof...(E);
+  const auto& m = from.mesh();
+  const To to{m};
+  const auto plan = hd::plan_redistribution(from, to);
+  std::vector<hd::sharded<double, Rank, From>> sources;
+  for (int r = 0; r < m.size(); ++r) sources.push_back(some_part(from, s, r));
+  const auto logical = hd::assemble(std::span<const hd::sharded<double, Rank, From>>(sources));
+
+  const auto findings = on_all_ranks(
+      m, [&](world& w) { return values(hd::redistribute<To>(sources[static_cast<std::size_t>(w.rank())], w).elements()); },
+      [&](world& w) { return values(hd::redistribute<To>(some_part(from, s, w.rank()), w).elements()); });
+
+  std::string problem;
+  std::vector<hd::sharded<double, Rank, To>> parts;
+  for (int r = 0; r < m.size(); ++r) {
+    const finding& f = findings[static_cast<std::size_t>(r)];
+    const auto complain = [&](const char* what) { problem += std::string(what) + " on rank " + std::to_string(r) + "; "; };
+    parts.emplace_back(to, s, r);
+    if (f.result.size() == parts.back().elements().size())
+      std::copy(f.result.begin(), f.result.end(), parts.back().elements().begin());
+    else
+      complain("size");
+    if (f.result != f.moved) complain("moved values");
+    if (f.bytes != plan.bytes_sent(s, sizeof(double), r)) complain("bytes");
+    if (!f.agreed) complain("counts");
+    if (values(some_part(from, s, r).elements()) != values(sources[static_cast<std::size_t>(r)].elements())) complain("source");
+    if constexpr (!To::has_partial)
+      if (values(hd::shard_of(hd::view<const double, hd::dynamic_shape<Rank>>(logical.data(), s), to, r).elements()) != f.result)
+        complain("values");
+  }
+  const auto after = hd::assemble(std::span<const hd::sharded<double, Rank, To>>(parts));
+  if (!std::equal(logical.begin(), logical.end(), after.begin(), after.end())) problem += "another tensor; ";
+  return problem.empty() ? problem : to_string(plan) + " of " + to_string(s) + ": " + problem;
+}
+
+template <class... Ls>
+struct list {};
+
+template <class From, class... To, class Shape>
+std::string wrong_moves_from(list<To...>, const mesh& m, const Shape& s) {
+  std::string problem;
+  const auto one = [&]<class T>(std::type_identity<T>) {
+    if constexpr (hd::detail::found_steps<From, T>::list.complete) {
+      if (problem.empty()) problem = wrong_move<T>(From{m}, s);
+    }
+  };
+  (one(std::type_identity<To>{}), ...);
+  return problem;
+}
+template <class... From, class Targets, class Shape>
+std::string wrong_moves(list<From...>, Targets to, const mesh& m, const Shape& s) {
+  std::string problem;
+  ((problem.empty() ? void(problem = wrong_moves_from<From>(to, m, s)) : void()), ...);
+  return problem;
+}
+
+using one_axis = list<hd::layout<mesh>, hd::layout<mesh, hd::shard<0, tp>>, hd::layout<mesh, hd::shard<1, tp>>,
+                      hd::layout<mesh, hd::partial<hd::plus, tp>>, hd::layout<mesh, hd::partial<hd::maximum, tp>>>;
+}  // namespace
+
+TEST_CASE("every pair on one axis keeps the tensor and sends what the plan says", "[tensor][redistribute][law]") {
+  for (int p = 1; p <= 5; ++p)
+    for (std::int64_t n = 0; n <= 17; ++n) {
+      CAPTURE(p, n);
+      CHECK(wrong_moves(one_axis{}, one_axis{}, mesh{1, p}, hd::dynamic_shape<2>{n, 3 + n % 4}) == "");
+    }
+  for (int p : {2, 3, 5})
+    for (std::int64_t m : {0, 1, 2, 12}) {
+      CAPTURE(p, m);
+      CHECK(wrong_moves(one_axis{}, one_axis{}, mesh{2, p}, hd::dynamic_shape<2>{7, m}) == "");
+    }
+}
+
+TEST_CASE("inner dimensions of larger tensors are packed and unpacked", "[tensor][redistribute][law]") {
+  using from = list<hd::layout<mesh, hd::shard<1, tp>>, hd::layout<mesh, hd::shard<2, tp>>, hd::layout<mesh, hd::partial<hd::plus, tp>>>;
+  using to = list<hd::layout<mesh>, hd::layout<mesh, hd::shard<0, tp>>, hd::layout<mesh, hd::shard<1, tp>>, hd::layout<mesh, hd::shard<2, tp>>>;
+  CHECK(wrong_moves(from{}, to{}, mesh{1, 3}, hd::dynamic_shape<3>{4, 5, 7}) == "");
+  CHECK(wrong_moves(from{}, to{}, mesh{1, 2}, hd::dynamic_shape<3>{1, 4, 6}) == "");
+  CHECK(wrong_moves(from{}, to{}, mesh{1, 4}, hd::dynamic_shape<3>{2, 1, 8}) == "");
+  CHECK(wrong_moves(from{}, to{}, mesh{2, 2}, hd::dynamic_shape<3>{2, 0, 3}) == "");
+}
+
+TEST_CASE("two axes move in one plan", "[tensor][redistribute][law]") {
+  using hd::partial, hd::plus, hd::shard;
+  using several = list<hd::layout<mesh>, hd::layout<mesh, shard<0, dp, tp>>, hd::layout<mesh, shard<0, tp, dp>>,
+                       hd::layout<mesh, shard<0, dp>, shard<1, tp>>, hd::layout<mesh, shard<1, dp>, partial<plus, tp>>>;
+  for (std::int64_t n : {0, 1, 5, 7, 12}) {
+    CAPTURE(n);
+    CHECK(wrong_moves(several{}, several{}, mesh{2, 3}, hd::dynamic_shape<2>{n, 6}) == "");
+    CHECK(wrong_moves(several{}, several{}, mesh{3, 2}, hd::dynamic_shape<2>{n, 5}) == "");
+    CHECK(wrong_moves(several{}, several{}, mesh{2, 2}, hd::dynamic_shape<2>{n, 4}) == "");
+    CHECK(wrong_moves(several{}, several{}, mesh{1, 2}, hd::dynamic_shape<2>{n, 3}) == "");
+  }
+}
+
+TEST_CASE("any way round gives the same tensor", "[tensor][redistribute][law]") {
+  // Path independence: A -> B -> C equals A -> C for exact values.
+  const mesh m{1, 3};
+  using A = hd::layout<mesh, hd::partial<hd::plus, tp>>;
+  using B = hd::layout<mesh, hd::shard<1, tp>>;
+  using C = hd::layout<mesh, hd::shard<0, tp>>;
+  std::vector<char> same(3, 0);
+  counting::run<mesh>(m, [&](auto& world) {
+    const auto x = some_part(A{m}, hd::dynamic_shape<2>{7, 5}, world.rank());
+    const auto straight = hd::redistribute<C>(x, world);
+    const auto around = hd::redistribute<C>(hd::redistribute<hd::layout<mesh>>(hd::redistribute<B>(x, world), world), world);
+    same[static_cast<std::size_t>(world.rank())] =
+        std::equal(straight.elements().begin(), straight.elements().end(), around.elements().begin(), around.elements().end());
+  });
+  CHECK(same == std::vector<char>{1, 1, 1});
+}
+
+TEST_CASE("a moved tensor is reduced in its own memory", "[tensor][redistribute]") {
+  using fixed = hd::mesh<hd::axis<tp, 2>>;
+  using sum = hd::layout<fixed, hd::partial<hd::plus, tp>>;
+  std::vector<char> same(2, 0), kept(2, 0);
+  counting::run<fixed>(fixed{}, [&](auto& world) {
+    const auto r = static_cast<std::size_t>(world.rank());
+    hd::sharded<float, 2, sum> x({}, hd::shape{4, 4}, world.rank());
+    for (float& e : x.elements()) e = 1.5f;
+    const float* where = x.elements().data();
+    const auto y = hd::redistribute<hd::layout<fixed>>(std::move(x), world);
+    same[r] = y.elements().data() == where && y.elements()[15] == 3.0f;
+    hd::sharded<float, 2, sum> z({}, hd::shape{4, 4}, world.rank());
+    const float* there = z.elements().data();
+    kept[r] = hd::redistribute<sum>(std::move(z), world).elements().data() == there;
+  });
+  CHECK(same == std::vector<char>{1, 1});
+  CHECK(kept == std::vector<char>{1, 1});
+}
+
+TEST_CASE("a part that came to the wrong rank is refused", "[tensor][redistribute]") {
+  const mesh m{1, 1};
+  std::string message;
+  counting::run<mesh>(m, [&](auto& world) {
+    const hd::layout<mesh, hd::shard<0, tp>> there{mesh{1, 2}};
+    try {
+      hd::redistribute<hd::layout<mesh>>(hd::sharded<int, 1, hd::layout<mesh, hd::shard<0, tp>>>(there, hd::shape{8}, 1), world);
+    } catch (const hd::layout_error& e) {
+      message = e.what();
+    }
+  });
+  CHECK(message == "heddle: redistribute: rank 1's part of a tensor on dp=1 x tp=2 came to rank 0 of a world on dp=1 x tp=1");
+}
