@@ -27,10 +27,10 @@ TEST_CASE("the published sizes have the published numbers of parameters", "[mode
 TEST_CASE("a configuration that cannot work is refused with its numbers", "[model]") {
   md::gpt2_config c = small;
   c.heads = 3;
-  CHECK_THROWS_WITH(c.validate(), Catch::Contains("width = 16 is not a multiple of heads = 3"));
+  CHECK_THROWS_WITH(c.validate(), Catch::Matchers::Contains("width = 16 is not a multiple of heads = 3"));
   c = small;
   c.vocabulary = 0;
-  CHECK_THROWS_WITH(c.validate(), Catch::Contains("vocabulary must be positive, got 0"));
+  CHECK_THROWS_WITH(c.validate(), Catch::Matchers::Contains("vocabulary must be positive, got 0"));
 }
 
 TEST_CASE("the parameter table names every tensor once, in the published shapes", "[model]") {
@@ -137,25 +137,25 @@ TEST_CASE("verbs out of order and batches that do not fit are refused", "[model]
   auto tokens = random_ids(2 * small.context, small.vocabulary, 1);
   const auto targets = random_ids(2 * small.context, small.vocabulary, 2);
   const md::batch<double> batch{tokens, targets, 2, 1.0};
-  CHECK_THROWS_WITH(s.backward(0, batch, {}, {}), Catch::Contains("before its forward"));
-  CHECK_THROWS_WITH(s.forward(2, batch, {}, {}), Catch::Contains("slot 2 of a stage with 2 slots"));
+  CHECK_THROWS_WITH(s.backward(0, batch, {}, {}), Catch::Matchers::Contains("before its forward"));
+  CHECK_THROWS_WITH(s.forward(2, batch, {}, {}), Catch::Matchers::Contains("slot 2 of a stage with 2 slots"));
   s.forward(0, batch, {}, {});
-  CHECK_THROWS_WITH(s.forward(0, batch, {}, {}), Catch::Contains("still holds a microbatch"));
-  CHECK_THROWS_WITH(s.backward_weight(0, batch), Catch::Contains("before its backward_input"));
+  CHECK_THROWS_WITH(s.forward(0, batch, {}, {}), Catch::Matchers::Contains("still holds a microbatch"));
+  CHECK_THROWS_WITH(s.backward_weight(0, batch), Catch::Matchers::Contains("before its backward_input"));
   s.forward(1, batch, {}, {});
   s.backward_input(0, batch, {}, {});
-  CHECK_THROWS_WITH(s.backward_input(1, batch, {}, {}), Catch::Contains("larger `deferred`"));
+  CHECK_THROWS_WITH(s.backward_input(1, batch, {}, {}), Catch::Matchers::Contains("larger `deferred`"));
   s.backward_weight(0, batch);
   s.release(1);
   CHECK_NOTHROW(s.forward(1, batch, {}, {}));
 
   md::batch<double> wrong = batch;
   wrong.samples = 3;
-  CHECK_THROWS_WITH(s.forward(0, wrong, {}, {}), Catch::Contains("room for 2"));
+  CHECK_THROWS_WITH(s.forward(0, wrong, {}, {}), Catch::Matchers::Contains("room for 2"));
   wrong.samples = 1;
-  CHECK_THROWS_WITH(s.forward(0, wrong, {}, {}), Catch::Contains("1 x 8 tokens came with 16 tokens"));
+  CHECK_THROWS_WITH(s.forward(0, wrong, {}, {}), Catch::Matchers::Contains("1 x 8 tokens came with 16 tokens"));
   tokens[5] = small.vocabulary;
-  CHECK_THROWS_WITH(s.forward(0, batch, {}, {}), Catch::Contains("hold the id 21"));
+  CHECK_THROWS_WITH(s.forward(0, batch, {}, {}), Catch::Matchers::Contains("hold the id 21"));
 }
 
 TEST_CASE("a shorter sequence gives what the first positions of a longer one give", "[model]") {

@@ -13,6 +13,7 @@ struct gpt2 {
   using config = gpt2_config;
   using batch = model::batch<T>;
   template <class World, class Backend>
+    requires compute::kernel_set<Backend, T>
   using stage = gpt2_stage<T, World, Backend>;
   /// The blocks of one pipeline stage when they are split evenly.
   static constexpr stage_layers layers_of(const gpt2_config& c, int stage, int stages) noexcept {

@@ -33,6 +33,7 @@ namespace heddle::inline v0::model {
 /// Errors: `config_error` for a configuration or batch that does not fit, `schedule_error` for verbs out of order.
 /// `World` and `Backend` must outlive the stage.
 template <class T, class World, class Backend>
+  requires compute::kernel_set<Backend, T>
 class gpt2_stage {
  public:
   using scalar = T;
