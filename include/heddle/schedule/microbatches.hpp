@@ -15,13 +15,16 @@ struct schedule_kind {};
 /// Errors: does not compile for a number below one; `schedule_error` at run time.
 template <int... Count>
 struct microbatches {
-  static_assert(sizeof...(Count) == 1,
-                "heddle: microbatches<N>: give one number, or none if it is known only at start-up");
-  static_assert(
-      ((Count > 0) && ...),
-      "heddle: microbatches<N>: a step needs at least one microbatch; leave N out if it is known only at start-up");
   static constexpr bool is_static = true;
-  static constexpr int count() noexcept { return (Count + ...); }
+  static constexpr int count() noexcept {
+    // Here, not in the class: clang takes a class whose assertion failed for broken, and says so a second time.
+    static_assert(sizeof...(Count) == 1,
+                  "heddle: microbatches<N>: give one number, or none if it is known only at start-up");
+    static_assert(((Count > 0) && ...),
+                  "heddle: microbatches<N>: a step needs at least one microbatch; leave N out if it is known only at "
+                  "start-up");
+    return sizeof...(Count) == 1 && ((Count > 0) && ...) ? (Count + ...) : 1;
+  }
 };
 
 template <>

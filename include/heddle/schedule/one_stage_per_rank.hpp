@@ -14,7 +14,9 @@ class one_stage_per_rank {
 
   constexpr one_stage_per_rank()
     requires(is_static)
-  = default;
+  {
+    static_cast<void>(Microbatches::count());  // which refuses an illegal number
+  }
   constexpr explicit one_stage_per_rank(Microbatches m) : microbatches_(m) {}
   constexpr explicit one_stage_per_rank(int m)
     requires(!is_static)

@@ -130,9 +130,6 @@ struct written {
     action_table table;
     return detail::table_reader(Text.view(), table).run().what == nullptr;
   }();
-  static_assert(readable,
-                "heddle: written<\"...\">: the text is not a schedule; write [stage]KIND[microbatch] separated by "
-                "blanks, ranks separated by |, as in \"F0 F1 B0 B1 | F0 B0 F1 B1\"");
 
   static constexpr int microbatch_count() {
     return ask([](const action_table& t) { return t.microbatches; }, 1);
@@ -164,6 +161,10 @@ struct written {
     else
       return otherwise;
   }
+
+  static_assert(readable,
+                "heddle: written<\"...\">: the text is not a schedule; write [stage]KIND[microbatch] separated by "
+                "blanks, ranks separated by |, as in \"F0 F1 B0 B1 | F0 B0 F1 B1\"");
 };
 
 }  // namespace heddle::inline v0::schedule

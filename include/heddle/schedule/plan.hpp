@@ -37,8 +37,10 @@ struct plan {
 template <schedule_policy When, int Ranks, int SendsInFlight = 1>
 struct static_plan {
   static constexpr plan_view view() noexcept {
-    static_assert(detail::require_ranks<When, Ranks>());
-    return {lowered_of<When, Ranks>, storage_of<When, Ranks, SendsInFlight>};
+    if constexpr (detail::require_ranks<When, Ranks>())
+      return {lowered_of<When, Ranks>, storage_of<When, Ranks, SendsInFlight>};
+    else
+      return {};
   }
   constexpr operator plan_view() const noexcept { return view(); }
 };

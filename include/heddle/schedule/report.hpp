@@ -16,7 +16,7 @@ enum class problem : std::uint8_t {
   unknown_stage,       ///< an action of a stage that does not exist
   unknown_microbatch,  ///< an action of a microbatch that does not exist
   wrong_rank,          ///< an action of a stage that lives on another rank
-  wrong_peer,          ///< a transfer with a rank that does not hold the other stage
+  wrong_peer,          ///< a transfer with a rank that does not hold the other stage, or a peer without a transfer
   needless_transfer,   ///< a transfer where there is no other stage, or one on the same rank
   repeated,            ///< an action occurs twice, or both as B and as I or W
   out_of_order,        ///< an action stands before one of its rank's list that it needs
@@ -69,8 +69,11 @@ inline std::string to_string(const report& r) {
       text += "stage " + std::to_string(r.where.stage) + " lives on rank " + std::to_string(r.other_rank);
       break;
     case problem::wrong_peer:
-      text += "the transfer names rank " + std::to_string(r.where.peer) + ", but the other stage lives on rank " +
-              std::to_string(r.other_rank);
+      if (r.other_rank < 0)
+        text += "only sends and receives have a peer, this action names rank " + std::to_string(r.where.peer);
+      else
+        text += "the transfer names rank " + std::to_string(r.where.peer) + ", but the other stage lives on rank " +
+                std::to_string(r.other_rank);
       break;
     case problem::needless_transfer:
       text += "there is no stage on another rank to transfer with; remove it";

@@ -75,6 +75,7 @@ class structure_check {
     if (is_per_stage(a.kind) ? a.microbatch != -1 : a.microbatch < 0 || a.microbatch >= m_)
       return fail(problem::unknown_microbatch, a);
     if (!here(a.stage)) return fail(problem::wrong_rank, a, {}, t_.rank_of(a.stage));
+    if (!is_transfer(a.kind) && a.peer != -1) return fail(problem::wrong_peer, a);
     if (is_per_stage(a.kind)) return check_per_stage(a);
 
     std::uint8_t& seen = seen_[a.stage * m_ + a.microbatch];

@@ -1,0 +1,131 @@
+#include <heddle/schedule/formulas.hpp>
+#include <heddle/schedule/parse.hpp>
+#include <heddle/sim/action_table.hpp>
+
+#include "../schedule/schedules.hpp"
+#include "catch.hpp"
+
+#include <string>
+
+namespace sc = heddle::schedule;
+namespace sim = heddle::sim;
+using heddle::microbatches;
+using any = microbatches<>;
+
+namespace {
+
+// F, I, W of a whole rank, spread over `chunks` stages.
+sim::stage_times times(double f, double i, double w, int chunks = 1) {
+  return {f / chunks, i / chunks, w / chunks};
+}
+
+template <class When>
+void check_bubble(const When& when, int p, double f, double i, double w) {
+  const double b = i + w;
+  const auto table = sc::make_table(when, p);
+  const auto line = sim::simulate(table, times(f, i, w));
+  CHECK(line.makespan == Approx(sc::formula::makespan(when, p, f, b)).epsilon(1e-12));
+  CHECK(line.bubble_ratio() == Approx(sc::formula::bubble_ratio(when, p, f, b)).margin(1e-12));
+  for (int r = 0; r < p; ++r) CHECK(line.idle(r) == Approx(sc::formula::bubble(when, p, f, b)).margin(1e-9));
+  // Lowering changes nothing where transfers are started early and waited for late.
+  CHECK(sim::simulate(sc::lower(table), times(f, i, w)).makespan == Approx(line.makespan).epsilon(1e-12));
+}
+
+}  // namespace
+
+TEST_CASE("GPipe and 1F1B take as long as their formulas say", "[sim][law]") {
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 1; m <= 4 * p; ++m) {
+      CAPTURE(p, m);
+      for (const auto& [f, i, w] :
+           {std::array{1.0, 1.0, 1.0}, std::array{2.0, 3.0, 1.5}, std::array{1.0, 0.25, 0.125}}) {
+        check_bubble(sc::gpipe<>{m}, p, f, i, w);
+        check_bubble(sc::one_f_one_b<>{m}, p, f, i, w);
+      }
+    }
+}
+
+TEST_CASE("published times, p=4, m=8", "[sim]") {
+  const auto time = [](const auto& when, sim::stage_times t) {
+    return sim::simulate(sc::make_table(when, 4), t).makespan;
+  };
+  CHECK(time(sc::gpipe<>{8}, times(1, 1, 1)) == Approx(33));
+  CHECK(time(sc::one_f_one_b<>{8}, times(1, 1, 1)) == Approx(33));
+  CHECK(time(schedules::interleaved<2, any>{8}, times(1, 1, 1, 2)) == Approx(28.5));
+  CHECK(time(schedules::zb_h1<any>{8}, times(1, 1, 1)) == Approx(27));
+  CHECK(time(schedules::zb_v<any>{8}, times(1, 1, 1, 2)) == Approx(25.5));
+  CHECK(time(sc::gpipe<>{8}, times(2, 3, 1.5)) == Approx(71.5));
+  CHECK(time(sc::one_f_one_b<>{8}, times(2, 3, 1.5)) == Approx(71.5));
+  CHECK(time(schedules::zb_h1<any>{8}, times(2, 3, 1.5)) == Approx(62.5));
+  CHECK(time(schedules::zb_v<any>{8}, times(2, 3, 1.5, 2)) == Approx(56.5));
+  STATIC_REQUIRE(sim::simulate(sc::table_of<sc::one_f_one_b<microbatches<8>>, 4>).makespan == 33);
+}
+
+TEST_CASE("users' schedules take as long as their formulas say", "[sim][law]") {
+  for (int p = 2; p <= 8; ++p)
+    for (int m = p; m <= 4 * p; ++m) {
+      CAPTURE(p, m);
+      const auto bubble = [&](const auto& when, double f, double i, double w, int chunks) {
+        return sim::simulate(sc::make_table(when, p), times(f, i, w, chunks)).makespan - m * (f + i + w);
+      };
+      CHECK(bubble(schedules::zb_h1<any>{m}, 2, 3, 1.5, 1) == Approx((p - 1) * (2 + 3 - 1.5)));
+      if (m % p == 0) CHECK(bubble(schedules::interleaved<2, any>{m}, 2, 3, 1.5, 2) == Approx((p - 1) * 6.5 / 2));
+      if (m % p == 0) CHECK(bubble(schedules::interleaved<3, any>{m}, 1, 1, 1, 3) == Approx((p - 1) * 3.0 / 3));
+      if (m >= 2 * p - 1) CHECK(bubble(schedules::zb_v<any>{m}, 1, 1, 1, 2) == Approx((p - 1) / 2.0));
+    }
+}
+
+TEST_CASE("a small pipeline, by hand", "[sim]") {
+  // Two ranks, two microbatches; link 0.5. F takes 1, B takes 2.
+  //   rank 0: F0 [0,1] F1 [1,2]            B0 [5,7]       B1 [8,10]
+  //   rank 1:          F0 [1.5,2.5] B0 [2.5,4.5] F1 [4.5,5.5] B1 [5.5,7.5]
+  const auto table = sc::make_table<sc::one_f_one_b<microbatches<2>>>(2);
+  const auto line = sim::simulate(table, sim::stage_times{}, sim::link_time{0.5});
+  CHECK(line.start == std::vector<double>{0, 1, 5, 8, 1.5, 2.5, 4.5, 5.5});
+  CHECK(line.end == std::vector<double>{1, 2, 7, 10, 2.5, 4.5, 5.5, 7.5});
+  CHECK(line.makespan == 10);
+  CHECK(line.busy == std::vector<double>{6, 6});
+  CHECK(line.idle(0) == 4);
+  CHECK(line.bubble_ratio() == Approx(0.4));
+
+  // Lowered, the rank's list is 0F0 SEND 0F1 SEND RECV 0B0 RECV 0B1 REDUCE.
+  const auto lowered = sc::lower(table);
+  const auto early = sim::simulate(lowered, sim::stage_times{}, sim::link_time{0.5});
+  CHECK(early.makespan == 10);
+  CHECK(early.start == std::vector<double>{0, 1, 1, 2, 2, 5, 7, 8, 10, 0, 1.5, 2.5, 2.5, 4.5, 4.5, 5.5, 7.5, 7.5});
+  // Where sends wait for their receives, rank 1 cannot start B0 before it has taken F1 over.
+  const auto meeting = sim::simulate(lowered, sim::stage_times{}, sim::link_time{0.5}, sc::transfers::rendezvous);
+  const auto buffered = sim::simulate(lowered, sim::stage_times{}, sim::link_time{0.5}, sc::transfers::buffered);
+  CHECK(buffered.makespan >= early.makespan);
+  CHECK(meeting.makespan >= buffered.makespan);
+}
+
+TEST_CASE("durations may depend on the action", "[sim]") {
+  const auto table = sc::make_table<sc::gpipe<microbatches<4>>>(3);
+  const auto line = sim::simulate(
+      table, [](const sc::action& a) { return a.stage == 1 ? 3.0 : 1.0; },
+      [](const sc::action& send) { return send.stage == 0 ? 1.0 : 0.0; });
+  // The slow stage works without a pause once it has started, in each direction.
+  CHECK(line.busy == std::vector<double>{8, 24, 8});
+  CHECK(line.start[static_cast<std::size_t>(table.view().offset(1))] == 2);
+  CHECK(line.makespan == 2 + 12 + 1 + 1 + 12 + 1);
+}
+
+TEST_CASE("a blocking transfer can cost more than the bubble", "[sim]") {
+  const auto lowered = sc::lower(sc::make_table<sc::one_f_one_b<microbatches<8>>>(4));
+  const auto in = [&](sc::transfers mode) {
+    return sim::simulate(lowered, times(2, 3, 1.5), sim::link_time{}, mode).makespan;
+  };
+  CHECK(in(sc::transfers::asynchronous) == Approx(71.5));
+  CHECK(in(sc::transfers::buffered) > 71.5);
+  CHECK(in(sc::transfers::rendezvous) >= in(sc::transfers::buffered));
+}
+
+TEST_CASE("a table that stops is refused", "[sim]") {
+  const auto naive = schedules::naive(sc::make_table<sc::one_f_one_b<microbatches<2>>>(2));
+  CHECK_NOTHROW(sim::simulate(naive));
+  CHECK_THROWS_WITH(sim::simulate(naive, sim::stage_times{}, sim::link_time{}, sc::transfers::rendezvous),
+                    "heddle: the simulated schedule stops: rank 0, position 3 (0SEND_F1) waits for ever; "
+                    "schedule::validate says for what");
+  CHECK_THROWS_AS(sim::simulate(sc::parse("0B0 0F0 | 1F0 1B0")), heddle::schedule_error);
+}
