@@ -46,6 +46,14 @@ inline constexpr T inverse_factorial(int i) {
   return static_cast<T>(1 / f);
 }
 
+/// `condition ? yes : no` in bits: compilers turn the operator into jumps here and there, and then do not vectorise.
+template <std::floating_point T>
+inline T choose(bool condition, T yes, T no) noexcept {
+  using bits = typename exp_constants<T>::bits;
+  const bits mask = static_cast<bits>(bits{0} - static_cast<bits>(condition));
+  return std::bit_cast<T>(static_cast<bits>((std::bit_cast<bits>(yes) & mask) | (std::bit_cast<bits>(no) & ~mask)));
+}
+
 /// 2^n for a whole number n in the range of normal numbers.
 template <std::floating_point T>
 inline T power_of_two(T n) noexcept {
@@ -55,13 +63,13 @@ inline T power_of_two(T n) noexcept {
 }
 
 /// The Taylor polynomial of e^r, highest power first.
-template <int I, int Degree, std::floating_point T>
+template <int Term, int Degree, std::floating_point T>
 inline T exp_polynomial(T r, T sum) noexcept {
-  if constexpr (I > Degree) {
+  if constexpr (Term > Degree) {
     return sum;
   } else {
-    constexpr T coefficient = inverse_factorial<T>(Degree - I);
-    return exp_polynomial<I + 1, Degree>(r, sum * r + coefficient);
+    constexpr T coefficient = inverse_factorial<T>(Degree - Term);
+    return exp_polynomial<Term + 1, Degree>(r, sum * r + coefficient);
   }
 }
 
@@ -72,8 +80,8 @@ template <std::floating_point T>
 inline T exp_lane(T x) noexcept {
   using c = exp_constants<T>;
   constexpr T log2_e = static_cast<T>(1.44269504088896340735992468100189214L);
-  const T below = x < c::lowest ? c::lowest : x;      // comparisons with NaN are false: NaN goes through
-  const T inside = below > c::highest ? c::highest : below;
+  const T below = choose(x < c::lowest, c::lowest, x);  // comparisons with NaN are false: NaN goes through
+  const T inside = choose(below > c::highest, c::highest, below);
   const T n = (inside * log2_e + c::round) - c::round;
   const T r = (inside - n * c::ln2_high) - n * c::ln2_low;
   const T p = exp_polynomial<1, c::degree>(r, inverse_factorial<T>(c::degree));
@@ -102,7 +110,7 @@ template <std::floating_point T>
 inline T gelu_derivative_lane(T x) noexcept {
   const T e = exp_lane(-gelu_twice_root<T> * (x + gelu_cubic<T> * x * x * x));
   const T s = T(1) / (T(1) + e);
-  const T rest = e < T(1) ? e * s : T(1) - s;  // 1 - s without cancellation, and without inf * 0
+  const T rest = choose(e < T(1), e * s, T(1) - s);  // 1 - s without cancellation, and without inf * 0
   const T slope = gelu_twice_root<T> * (T(1) + T(3) * gelu_cubic<T> * x * x);
   return s + x * s * rest * slope;
 }
