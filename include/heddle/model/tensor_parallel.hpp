@@ -114,11 +114,12 @@ template <class From, class To, class Communicator, class T>
 void settle(Communicator& tp_group, std::span<T> values) {
   if constexpr (!std::same_as<From, To>) {
     constexpr auto& steps = redistribution_plan<From, To>::steps;  // none if tp is known to have one rank
-    static_assert(
-        steps.size() == 0 ||
-            (steps.size() == 1 && steps[0].kind == step_kind::all_reduce && From::template is_partial_on<tp>),
-        "heddle: settle<From, To> combines contributions over tp; for another change of layout use redistribute");
-    if constexpr (steps.size() == 1)
+    constexpr bool is_sum_over_tp =
+        steps.size() == 1 && steps[0].kind == step_kind::all_reduce && From::template is_partial_on<tp>;
+    static_assert(steps.size() == 0 || is_sum_over_tp,
+                  "heddle: settle<From, To> combines contributions over tp, with one all_reduce; for another change of "
+                  "layout use redistribute");
+    if constexpr (is_sum_over_tp)
       if (tp_group.size() > 1 && !values.empty()) tp_group.all_reduce(values, typename From::template op_of<tp>{});
   }
 }
