@@ -67,42 +67,64 @@ std::vector<finding> on_all_ranks(const mesh& m, const std::function<std::vector
   return findings;
 }
 
+// What depends on one layout only is kept out of the code that depends on two.
+#define ONCE_PER_LAYOUT [[gnu::noinline]]
+
+/// The whole tensor of parts that hold these values, by rank.
+template <class Layout, std::int64_t... E>
+ONCE_PER_LAYOUT std::vector<double> whole_of(const Layout& l, const hd::shape<E...>& s, const std::vector<std::vector<double>>& parts) {
+  using part = hd::sharded<double, sizeof...(E), Layout>;
+  std::vector<part> held;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    hd::buffer<double> b(static_cast<std::int64_t>(parts[r].size()));
+    std::copy(parts[r].begin(), parts[r].end(), b.begin());
+    held.emplace_back(l, s, static_cast<int>(r), std::move(b));
+  }
+  const auto whole = hd::assemble(std::span<const part>(held));
+  return {whole.begin(), whole.end()};
+}
+/// What rank `r` must hold of this tensor; nothing to say where contributions are free.
+template <class Layout, std::int64_t... E>
+ONCE_PER_LAYOUT bool holds(const Layout& l, const hd::shape<E...>& s, const std::vector<double>& whole, int r, const std::vector<double>& got) {
+  if (Layout::has_partial) return static_cast<std::int64_t>(got.size()) == l.local_size(s, r);
+  return values(hd::shard_of(hd::view<const double, hd::shape<E...>>(whole.data(), s), l, r).elements()) == got;
+}
+template <class Layout, std::int64_t... E>
+ONCE_PER_LAYOUT std::vector<hd::sharded<double, sizeof...(E), Layout>> some_parts(const Layout& l, const hd::shape<E...>& s) {
+  std::vector<hd::sharded<double, sizeof...(E), Layout>> parts;
+  for (int r = 0; r < l.mesh().size(); ++r) parts.push_back(some_part(l, s, r));
+  return parts;
+}
+
 /// Redistributes on every rank of the mesh and compares with the definition: what all ranks hold is the same tensor, copies
 /// agree, and each rank sent what the plan said. Returns "" or what was wrong.
 template <class To, class From, std::int64_t... E>
 std::string wrong_move(const From& from, const hd::shape<E...>& s) {
-  constexpr std::size_t Rank = sizeof...(E);
   const auto& m = from.mesh();
   const To to{m};
   const auto plan = hd::plan_redistribution(from, to);
-  std::vector<hd::sharded<double, Rank, From>> sources;
-  for (int r = 0; r < m.size(); ++r) sources.push_back(some_part(from, s, r));
-  const auto logical = hd::assemble(std::span<const hd::sharded<double, Rank, From>>(sources));
+  auto sources = some_parts(from, s);
+  auto spare = some_parts(from, s);
+  std::vector<std::vector<double>> before, after;
+  for (const auto& part : sources) before.push_back(values(part.elements()));
+  const auto logical = whole_of(from, s, before);
 
   const auto findings = on_all_ranks(
       m, [&](world& w) { return values(hd::redistribute<To>(sources[static_cast<std::size_t>(w.rank())], w).elements()); },
-      [&](world& w) { return values(hd::redistribute<To>(some_part(from, s, w.rank()), w).elements()); });
+      [&](world& w) { return values(hd::redistribute<To>(std::move(spare[static_cast<std::size_t>(w.rank())]), w).elements()); });
 
   std::string problem;
-  std::vector<hd::sharded<double, Rank, To>> parts;
   for (int r = 0; r < m.size(); ++r) {
     const finding& f = findings[static_cast<std::size_t>(r)];
     const auto complain = [&](const char* what) { problem += std::string(what) + " on rank " + std::to_string(r) + "; "; };
-    parts.emplace_back(to, s, r);
-    if (f.result.size() == parts.back().elements().size())
-      std::copy(f.result.begin(), f.result.end(), parts.back().elements().begin());
-    else
-      complain("size");
+    if (!holds(to, s, logical, r, f.result)) complain("values");
     if (f.result != f.moved) complain("moved values");
     if (f.bytes != plan.bytes_sent(s, sizeof(double), r)) complain("bytes");
     if (!f.agreed) complain("counts");
-    if (values(some_part(from, s, r).elements()) != values(sources[static_cast<std::size_t>(r)].elements())) complain("source");
-    if constexpr (!To::has_partial)
-      if (values(hd::shard_of(hd::view<const double, hd::dynamic_shape<Rank>>(logical.data(), s), to, r).elements()) != f.result)
-        complain("values");
+    if (values(sources[static_cast<std::size_t>(r)].elements()) != before[static_cast<std::size_t>(r)]) complain("source");
+    after.push_back(f.result);
   }
-  const auto after = hd::assemble(std::span<const hd::sharded<double, Rank, To>>(parts));
-  if (!std::equal(logical.begin(), logical.end(), after.begin(), after.end())) problem += "another tensor; ";
+  if (problem.empty() && whole_of(to, s, after) != logical) problem = "another tensor";
   return problem.empty() ? problem : to_string(plan) + " of " + to_string(s) + ": " + problem;
 }
 

@@ -123,73 +123,113 @@ buffer<T> received(const packed_blocks<Rank>& cut, Receive&& receive) {
   return whole;
 }
 
+// The steps, one function per kind. They know sizes and dimensions, not layouts: however many plans a program has, they
+// are compiled once per element type, rank and communicator.
+template <std::size_t Rank>
+struct step_sizes {
+  std::array<std::int64_t, Rank> before{}, after{};
+  int parts = 1, mine = 0;  // ranks along the axis, and this one's place among them
+  int from_dim = -1, to_dim = -1;
+
+  std::int64_t size_after() const { return packed_blocks<Rank>::product(after); }
+};
+
+template <class T, std::size_t Rank>
+void slice_part(moving_part<T>& part, const step_sizes<Rank>& s) {
+  buffer<T> next(s.size_after());
+  copy_box<T, Rank>(part.source.data(), {s.before, packed_blocks<Rank>(s.before, s.to_dim, s.parts).begin(s.mine)}, next.data(),
+                    {s.after, origin<Rank>}, s.after);
+  part.replace(std::move(next));
+}
+
+template <class T, std::size_t Rank, class Group>
+void all_gather_part(moving_part<T>& part, const step_sizes<Rank>& s, Group& group) {
+  const packed_blocks<Rank> cut(s.after, s.from_dim, s.parts);
+  part.replace(received<T>(cut, [&](std::span<T> room) {
+    if (cut.even())
+      group.all_gather(part.source, room);
+    else
+      group.all_gather_v(part.source, room, std::span<const std::int64_t>(cut.counts()));
+  }));
+}
+
+template <class T, std::size_t Rank, class Group>
+void all_to_all_part(moving_part<T>& part, const step_sizes<Rank>& s, Group& group) {
+  const packed_blocks<Rank> out(s.before, s.to_dim, s.parts);
+  const packed_blocks<Rank> in(s.after, s.from_dim, s.parts);
+  buffer<T> room_to_send;
+  const std::span<const T> sent = packed_for_sending(out, part.source, room_to_send);
+  part.replace(received<T>(in, [&](std::span<T> room) {
+    if (out.even() && in.even())
+      group.all_to_all(sent, room);
+    else
+      group.all_to_all_v(sent, std::span<const std::int64_t>(out.counts()), room, std::span<const std::int64_t>(in.counts()));
+  }));
+}
+
+template <class Op, class T, std::size_t Rank, class Group>
+void reduce_scatter_part(moving_part<T>& part, const step_sizes<Rank>& s, Group& group) {
+  const packed_blocks<Rank> cut(s.before, s.to_dim, s.parts);
+  buffer<T> room_to_send;
+  const std::span<const T> sent = packed_for_sending(cut, part.source, room_to_send);
+  buffer<T> next(s.size_after());
+  if (cut.even())
+    group.reduce_scatter(sent, writable(next), Op{});
+  else
+    group.reduce_scatter_v(sent, writable(next), std::span<const std::int64_t>(cut.counts()), Op{});
+  part.replace(std::move(next));
+}
+
+template <class Op, class T, class Group>
+void all_reduce_part(moving_part<T>& part, Group& group) {
+  if (part.owned) {
+    group.all_reduce(writable(part.own), Op{});
+    return;
+  }
+  buffer<T> next(static_cast<std::int64_t>(part.source.size()));
+  group.all_reduce(part.source, writable(next), Op{});
+  part.replace(std::move(next));
+}
+
+template <class Op, class T>
+void keep_part_on_owner(moving_part<T>& part, int mine) {
+  if (mine == 0) return;
+  if (!part.owned) part.replace(buffer<T>(static_cast<std::int64_t>(part.source.size())));
+  std::fill(part.own.begin(), part.own.end(), Op::template identity<T>());
+}
+
+template <class Op, class T, std::size_t Rank>
+void pad_part(moving_part<T>& part, const step_sizes<Rank>& s) {
+  buffer<T> next(s.size_after());
+  std::fill(next.begin(), next.end(), Op::template identity<T>());
+  copy_box<T, Rank>(part.source.data(), {s.before, origin<Rank>}, next.data(),
+                    {s.after, packed_blocks<Rank>(s.after, s.from_dim, s.parts).begin(s.mine)}, s.before);
+  part.replace(std::move(next));
+}
+
 // One step of a plan on this rank; `group` is the communicator along the step's axis. A group of one has nothing to do.
 template <class Plan, std::size_t Step, std::size_t Rank, class T, class Group>
 void run_step(const Plan& plan, moving_part<T>& part, const dynamic_shape<Rank>& whole, int rank, Group& group) {
   constexpr redistribution_step step = Plan::steps[Step];
+  constexpr auto axis = static_cast<std::size_t>(step.axis);
   const auto mesh = plan.from().mesh().extents();
-  const int parts = mesh[static_cast<std::size_t>(step.axis)];
-  const int mine = mesh_coordinate(mesh, static_cast<std::size_t>(step.axis), rank);
-  if (parts == 1) return;
-  const auto before = plan.local_shape_before(Step, whole, rank).extents();
-  const auto after = plan.local_shape_before(Step + 1, whole, rank).extents();
-
-  if constexpr (step.kind == step_kind::slice) {
-    const packed_blocks<Rank> cut(before, step.to_dim, parts);
-    buffer<T> next(packed_blocks<Rank>::product(after));
-    copy_box<T, Rank>(part.source.data(), {before, cut.begin(mine)}, next.data(), {after, origin<Rank>}, after);
-    part.replace(std::move(next));
-  } else if constexpr (step.kind == step_kind::all_gather) {
-    const packed_blocks<Rank> cut(after, step.from_dim, parts);
-    part.replace(received<T>(cut, [&](std::span<T> room) {
-      if (cut.even())
-        group.all_gather(part.source, room);
-      else
-        group.all_gather_v(part.source, room, std::span<const std::int64_t>(cut.counts()));
-    }));
-  } else if constexpr (step.kind == step_kind::all_to_all) {
-    const packed_blocks<Rank> out(before, step.to_dim, parts);
-    const packed_blocks<Rank> in(after, step.from_dim, parts);
-    buffer<T> room_to_send;
-    const std::span<const T> sent = packed_for_sending(out, part.source, room_to_send);
-    part.replace(received<T>(in, [&](std::span<T> room) {
-      if (out.even() && in.even())
-        group.all_to_all(sent, room);
-      else
-        group.all_to_all_v(sent, std::span<const std::int64_t>(out.counts()), room, std::span<const std::int64_t>(in.counts()));
-    }));
-  } else {
+  if (mesh[axis] == 1) return;
+  const step_sizes<Rank> sizes{plan.local_shape_before(Step, whole, rank).extents(),
+                               plan.local_shape_before(Step + 1, whole, rank).extents(),
+                               mesh[axis],
+                               mesh_coordinate(mesh, axis, rank),
+                               step.from_dim,
+                               step.to_dim};
+  if constexpr (step.op >= 0) {
     using op = typename list_at<static_cast<std::size_t>(step.op), typename Plan::ops>::type;
-    if constexpr (step.kind == step_kind::reduce_scatter) {
-      const packed_blocks<Rank> cut(before, step.to_dim, parts);
-      buffer<T> room_to_send;
-      const std::span<const T> sent = packed_for_sending(cut, part.source, room_to_send);
-      buffer<T> next(packed_blocks<Rank>::product(after));
-      if (cut.even())
-        group.reduce_scatter(sent, writable(next), op{});
-      else
-        group.reduce_scatter_v(sent, writable(next), std::span<const std::int64_t>(cut.counts()), op{});
-      part.replace(std::move(next));
-    } else if constexpr (step.kind == step_kind::all_reduce) {
-      if (part.owned) {
-        group.all_reduce(writable(part.own), op{});
-      } else {
-        buffer<T> next(packed_blocks<Rank>::product(after));
-        group.all_reduce(part.source, writable(next), op{});
-        part.replace(std::move(next));
-      }
-    } else if constexpr (step.kind == step_kind::keep_on_owner) {
-      if (mine == 0) return;
-      if (!part.owned) part.replace(buffer<T>(packed_blocks<Rank>::product(after)));
-      std::fill(part.own.begin(), part.own.end(), op::template identity<T>());
-    } else {
-      static_assert(step.kind == step_kind::pad_with_identity);
-      const packed_blocks<Rank> cut(after, step.from_dim, parts);
-      buffer<T> next(cut.size());
-      std::fill(next.begin(), next.end(), op::template identity<T>());
-      copy_box<T, Rank>(part.source.data(), {before, origin<Rank>}, next.data(), {after, cut.begin(mine)}, before);
-      part.replace(std::move(next));
-    }
+    if constexpr (step.kind == step_kind::all_reduce) all_reduce_part<op>(part, group);
+    if constexpr (step.kind == step_kind::reduce_scatter) reduce_scatter_part<op>(part, sizes, group);
+    if constexpr (step.kind == step_kind::keep_on_owner) keep_part_on_owner<op>(part, sizes.mine);
+    if constexpr (step.kind == step_kind::pad_with_identity) pad_part<op>(part, sizes);
+  } else {
+    if constexpr (step.kind == step_kind::slice) slice_part(part, sizes);
+    if constexpr (step.kind == step_kind::all_gather) all_gather_part(part, sizes, group);
+    if constexpr (step.kind == step_kind::all_to_all) all_to_all_part(part, sizes, group);
   }
 }
 
