@@ -34,12 +34,12 @@ struct manifest {
 
   std::int64_t step = 0;
   std::uint64_t seed = 0;
-  data_position position;    ///< in the data; holds no rank count
+  data_position position = {};    ///< in the data; holds no rank count
   std::uint64_t corpus = 0;  ///< fingerprint of the data trained on
-  std::string mesh;          ///< as `to_string(mesh)` prints it
-  std::string config;        ///< model and training settings; any text
-  std::map<std::string, std::string> facts;  ///< whatever else the program wants to find again
-  std::vector<rank_file> files;              ///< one per rank, in rank order
+  std::string mesh = {};          ///< as `to_string(mesh)` prints it
+  std::string config = {};        ///< model and training settings; any text
+  std::map<std::string, std::string> facts = {};  ///< whatever else the program wants to find again
+  std::vector<rank_file> files = {};              ///< one per rank, in rank order
 
   friend bool operator==(const manifest&, const manifest&) = default;
 };

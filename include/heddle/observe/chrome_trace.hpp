@@ -24,8 +24,8 @@ namespace heddle::inline v0::observe {
 /// What a trace says besides the events.
 struct trace_metadata {
   std::string process = "heddle";
-  std::vector<std::string> rank_names;                         ///< name of each rank's track; "rank 3" where none is given
-  std::vector<std::pair<std::string, std::string>> about = {}; ///< shown by viewers as the trace's own information
+  std::vector<std::string> rank_names = {};                    ///< name of each rank's track; "rank 3" where none is given
+  std::vector<std::pair<std::string, std::string>> about = {};  ///< shown by viewers as the trace's own information
   std::optional<std::int64_t> base_ns = {};                    ///< time zero; the first begin if not given
 };
 

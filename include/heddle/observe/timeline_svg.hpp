@@ -23,22 +23,22 @@ namespace heddle::inline v0::observe {
 struct timeline_box {
   int row = 0;
   activity kind = activity::other;
-  std::string label;  ///< written inside if there is room: the microbatch, say
+  std::string label = {};  ///< written inside if there is room: the microbatch, say
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
 };
 
 /// One chart: a row per rank or stage. Measured events and simulated tables both become one.
 struct timeline_chart {
-  std::string title;                  ///< "measured"
-  std::vector<std::string> captions;  ///< "bubble 27.3 %", "peak memory 41 MiB"; shown beside the title
-  std::vector<std::string> rows;      ///< labels, top to bottom
-  std::vector<timeline_box> boxes;
+  std::string title = {};                  ///< "measured"
+  std::vector<std::string> captions = {};  ///< "bubble 27.3 %", "peak memory 41 MiB"; shown beside the title
+  std::vector<std::string> rows = {};      ///< labels, top to bottom
+  std::vector<timeline_box> boxes = {};
 };
 
 struct timeline_options {
-  std::string title;      ///< of the whole picture
-  std::string subtitle;   ///< mesh, schedule, machine
+  std::string title = {};      ///< of the whole picture
+  std::string subtitle = {};   ///< mesh, schedule, machine
   int width = 1200;       ///< pixels
   bool same_scale = true; ///< one time scale for all charts; otherwise each chart fills the width
 };
@@ -195,7 +195,7 @@ class timeline_drawing {
   double header(const timeline_options& o) {
     double y = margin;
     if (!o.title.empty()) words(margin, (y += 18.0), o.title, 20.0, "#f2f5f9", "start", true);
-    if (!o.subtitle.empty()) words(margin, (y += 22.0), o.subtitle, 13.0, "#9aa7b8");
+    if (!o.subtitle.empty()) words(margin, (y += 22.0), fitted(o.subtitle, 13.0, width_ - 2 * margin), 13.0, "#9aa7b8");
     return y + (y > margin ? 12.0 : 0.0);
   }
 
@@ -206,10 +206,19 @@ class timeline_drawing {
 
     y += 18.0;
     words(margin, y, c.title, 15.0, "#f2f5f9", "start", true);
-    std::string captions;
-    for (const std::string& s : c.captions) captions += (captions.empty() ? "" : " \u00b7 ") + s;
     const double captions_left = (std::max)(left_, margin + text_width(c.title, 15.0) + 24.0);
-    if (!captions.empty()) words(captions_left, y, captions, 13.0, "#c4cfdb");
+    std::string line;
+    for (const std::string& s : c.captions) {  // wrapped between captions, never within one
+      const std::string longer = line.empty() ? s : line + " \u00b7 " + s;
+      if (!line.empty() && captions_left + text_width(longer, 13.0) > right) {
+        words(captions_left, y, line, 13.0, "#c4cfdb");
+        y += 18.0;
+        line = s;
+      } else {
+        line = longer;
+      }
+    }
+    if (!line.empty()) words(captions_left, y, fitted(line, 13.0, right - captions_left), 13.0, "#c4cfdb");
     y += 12.0;
 
     const double top = y;

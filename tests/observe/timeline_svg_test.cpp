@@ -1,0 +1,162 @@
+// The picture is well-formed, shows every box inside its frame, and writes nothing wider than its box.
+#include "catch.hpp"
+
+#include <heddle/observe/timeline_svg.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace observe = heddle::observe;
+using heddle::activity;
+using heddle::event;
+
+namespace {
+
+std::size_t count(std::string_view text, std::string_view what) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+// Tags balance, attributes are quoted, no stray markup in text: what a strict XML parser needs of a file like ours.
+bool well_formed(std::string_view text) {
+  std::vector<std::string_view> open;
+  while (!text.empty()) {
+    const std::size_t lt = text.find('<');
+    if (text.substr(0, lt).find('>') != std::string_view::npos) return false;
+    if (lt == std::string_view::npos) break;
+    const std::size_t gt = text.find('>', lt);
+    if (gt == std::string_view::npos) return false;
+    std::string_view tag = text.substr(lt + 1, gt - lt - 1);
+    text.remove_prefix(gt + 1);
+    if (tag.find('<') != std::string_view::npos || count(tag, "\"") % 2 != 0) return false;
+    if (tag.front() == '/') {
+      if (open.empty() || open.back() != tag.substr(1)) return false;
+      open.pop_back();
+    } else if (tag.back() != '/') {
+      open.push_back(tag.substr(0, tag.find(' ')));
+    }
+  }
+  return open.empty();
+}
+
+double attribute(std::string_view tag, std::string_view name) {
+  const std::string key = " " + std::string(name) + "=\"";
+  const std::size_t at = tag.find(key);
+  return at == std::string_view::npos ? 0.0 : std::stod(std::string(tag.substr(at + key.size(), 16)));
+}
+
+observe::timeline_chart some_chart(int rows, int boxes) {
+  observe::timeline_chart c;
+  c.title = "measured";
+  c.captions = {"bubble < 12 %", "peak & more"};
+  for (int r = 0; r < rows; ++r) {
+    c.rows.push_back("rank " + std::to_string(r) + " (dp 0, pp " + std::to_string(r) + ")");
+    for (int b = 0; b < boxes; ++b)
+      c.boxes.push_back({r, b % 2 == 0 ? activity::forward : activity::backward, std::to_string(b), 1000000 * (b + r),
+                         1000000 * (b + r + 1)});
+    c.boxes.push_back({r, activity::collective, "", 100, 2000});
+  }
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("the picture is well-formed and everything lies inside", "[observe][svg]") {
+  for (const int boxes : {0, 1, 8, 64, 500}) {
+    CAPTURE(boxes);
+    const std::vector<observe::timeline_chart> charts{some_chart(4, boxes), some_chart(2, boxes / 2)};
+    const std::string svg = observe::timeline_svg(charts, {.title = "a <b> & \"c\"", .subtitle = "mesh dp=2"});
+    CHECK(well_formed(svg));
+    CHECK(count(svg, "a &lt;b&gt; &amp; &quot;c&quot;") == 1);
+    CHECK(count(svg, "bubble &lt; 12 % \u00b7 peak &amp; more") == 2);
+    CHECK(count(svg, "fill=\"#5aa9f7\"") >= static_cast<std::size_t>(boxes / 2));
+    const double width = attribute(svg, "width"), height = attribute(svg, "height");
+    CHECK(width == 1200.0);
+    bool inside = true;
+    for (std::size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1)) {
+      const std::string_view tag = std::string_view(svg).substr(at, svg.find('>', at) - at);
+      const double x = attribute(tag, "x"), y = attribute(tag, "y");
+      inside = inside && x >= 0 && y >= 0 && x + attribute(tag, "width") <= width + 0.01 &&
+               y + attribute(tag, "height") <= height + 0.01;
+    }
+    CHECK(inside);
+  }
+}
+
+TEST_CASE("numbers appear where there is room, and only there", "[observe][svg]") {
+  const auto numbers = [](int boxes) {
+    const std::vector<observe::timeline_chart> charts{some_chart(1, boxes)};
+    return count(observe::timeline_svg(charts), "fill=\"#08213b\"");  // the colour of text on forward boxes
+  };
+  CHECK(numbers(16) == 8);
+  CHECK(numbers(500) == 0);
+}
+
+TEST_CASE("boxes in rows that do not exist and empty boxes are left out", "[observe][svg]") {
+  observe::timeline_chart c;
+  c.rows = {"one"};
+  c.boxes = {{0, activity::forward, "1", 0, 10}, {1, activity::forward, "2", 0, 10}, {-1, activity::forward, "3", 0, 10},
+             {0, activity::forward, "4", 5, 5}};
+  const std::vector<observe::timeline_chart> charts{c};
+  const std::string svg = observe::timeline_svg(charts);
+  CHECK(count(svg, "fill=\"#5aa9f7\"") == 2);  // the box and its legend
+  CHECK(well_formed(observe::timeline_svg({})));
+}
+
+TEST_CASE("the chart of events shows the pipeline of a step and nothing outside", "[observe][svg]") {
+  std::vector<event> events;
+  const auto add = [&events](activity kind, int step, int rank, int microbatch, std::int64_t begin, std::int64_t end) {
+    event e;
+    e.kind = kind;
+    e.step = step;
+    e.rank = rank;
+    e.microbatch = microbatch;
+    e.begin_ns = begin;
+    e.end_ns = end;
+    events.push_back(e);
+  };
+  add(activity::forward, 1, 0, 0, 1000, 2000);
+  add(activity::backward, 1, 2, 0, 2000, 5000);
+  add(activity::recv, 1, 2, 0, 500, 2000);         // waited since before: cut at the left edge
+  add(activity::optimizer, 1, 0, -1, 5500, 9000);  // after the pipeline
+  add(activity::forward, 2, 0, 0, 10000, 11000);   // another step
+  const std::vector<std::string> names{"zero", "one"};
+  const auto chart = observe::timeline_from_events(events, 1, names);
+  CHECK(chart.rows == std::vector<std::string>{"zero", "rank 2"});
+  REQUIRE(chart.boxes.size() == 3);
+  CHECK(chart.boxes[0].label == "0");
+  CHECK(chart.boxes[0].begin_ns == 0);
+  CHECK(chart.boxes[1].row == 1);
+  CHECK(chart.boxes[1].end_ns == 4000);
+  CHECK(chart.boxes[2].begin_ns == 0);
+  CHECK(chart.boxes[2].end_ns == 1000);
+  const std::vector<int> only{2};
+  const auto one_row = observe::timeline_from_events(events, -1, names, only);
+  CHECK(one_row.rows == std::vector<std::string>{"rank 2"});
+  CHECK(one_row.boxes.size() == 1);
+  CHECK(observe::timeline_from_events({}, 0, names).boxes.empty());
+}
+
+TEST_CASE("ticks are 1, 2 or 5 times a power of ten", "[observe][svg]") {
+  CHECK(observe::detail::tick_step(84.0, 12) == Approx(10.0));
+  CHECK(observe::detail::tick_step(12.0, 12) == Approx(1.0));
+  CHECK(observe::detail::tick_step(13.0, 12) == Approx(2.0));
+  CHECK(observe::detail::tick_step(0.5, 12) == Approx(0.05));
+  CHECK(observe::detail::decimal(1.0) == "1");
+  CHECK(observe::detail::decimal(0.05) == "0.05");
+  CHECK(observe::detail::decimal(-2.5) == "-2.5");
+  CHECK(observe::detail::decimal(1234.567) == "1234.57");
+}
+
+TEST_CASE("a picture that cannot be written is an error", "[observe][svg]") {
+  const auto chart = some_chart(1, 2);
+  CHECK_THROWS_AS(observe::write_timeline_svg("/nowhere/at/all.svg", chart, chart), heddle::io_error);
+  const auto path = std::filesystem::temp_directory_path() / "heddle-timeline-test.svg";
+  observe::write_timeline_svg(path.string(), chart, chart);
+  CHECK(std::filesystem::file_size(path) > 1000);
+  std::filesystem::remove(path);
+}
