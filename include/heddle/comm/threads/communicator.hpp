@@ -222,7 +222,7 @@ class threads_communicator {
         const counted_blocks sent{slot(from).in_counts}, received{slot(to).out_counts};
         return detail::copy_elements(out<T>(to) + received.offset(from), in<T>(from) + sent.offset(to), sent.count(to));
       };
-      run(std::int64_t{size()} * size(), std::numeric_limits<std::int64_t>::max(), work, check);
+      run(std::int64_t{size()} * size(), (std::numeric_limits<std::int64_t>::max)(), work, check);
     }
   }
 
@@ -271,7 +271,7 @@ class threads_communicator {
         const int r = static_cast<int>(from);
         return detail::copy_elements(out<T>(root) + blocks.offset(r), in<T>(r), blocks.count(r));
       };
-      run(size(), std::numeric_limits<std::int64_t>::max(), work, check);
+      run(size(), (std::numeric_limits<std::int64_t>::max)(), work, check);
     }
   }
 
@@ -320,12 +320,12 @@ class threads_communicator {
         const int r = static_cast<int>(to);
         return detail::copy_elements(out<T>(r), in<T>(root) + blocks.offset(r), blocks.count(r));
       };
-      run(size(), std::numeric_limits<std::int64_t>::max(), work, check);
+      run(size(), (std::numeric_limits<std::int64_t>::max)(), work, check);
     }
   }
 
   /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
-  threads_communicator split(int color, int key) {
+  [[nodiscard]] threads_communicator split(int color, int key) {
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
     const std::int64_t mine[2] = {color, key};
     all_gather_spans<std::int64_t>(comm_operation::split, mine, all, equal_blocks{2}, 2, 0);
@@ -339,9 +339,7 @@ class threads_communicator {
     for (int& r : order) r = world_rank(r);
     const std::string label =
         name() + "/" + std::to_string(slot(rank_).number.load(std::memory_order_relaxed)) + ":" + std::to_string(color);
-    threads_communicator part(world_, world_->group(label, order, false), index);
-    part.barrier();  // nobody may finish with a part, and so end it, before all have it
-    return part;
+    return {world_, world_->group(label, order, false), index};
   }
 
  private:

@@ -26,7 +26,7 @@ using comm_clock = std::chrono::steady_clock;
 // One call as its rank made it: what checked mode compares and what reports print.
 struct call_info {
   comm_operation what = comm_operation::barrier;
-  std::int64_t count = 0;        // elements
+  std::int64_t count = 0;        // elements, -1 where every rank may have another number
   std::string_view element;      // type name, empty where a call has none
   std::string_view combine;      // operator name
   std::size_t element_size = 0;  // bytes
@@ -42,7 +42,9 @@ inline bool is_message(comm_operation what) { return what == comm_operation::sen
 // "all_reduce of 8 float with plus", "send of 4 double to rank 2 (tag 0)".
 inline std::string describe(const call_info& call, const std::vector<int>& members) {
   std::string text(to_string(call.what));
-  if (!call.element.empty()) text += " of " + std::to_string(call.count) + " " + std::string(call.element);
+  if (call.what == comm_operation::split) return text;
+  if (!call.element.empty())
+    text += " of " + (call.count < 0 ? "" : std::to_string(call.count) + " ") + std::string(call.element);
   if (!call.combine.empty()) text += " with " + std::string(call.combine);
   if (is_message(call.what))
     text += (call.what == comm_operation::send ? " to rank " : " from rank ") +

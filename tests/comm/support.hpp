@@ -1,0 +1,180 @@
+// What the tests of comm share: worlds of any size, results collected per rank, and witnesses of order.
+#pragma once
+
+#include <heddle/comm/threads.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+
+namespace comm_test {
+
+namespace hd = heddle;
+using hd::dp, hd::pp, hd::tp;
+using line = hd::mesh<hd::axis<dp>>;
+
+inline hd::launch_options options_ms(int timeout_ms, hd::checking check = hd::checking::on) {
+  hd::launch_options options;
+  options.timeout = std::chrono::milliseconds(timeout_ms);
+  options.check = check;
+  return options;
+}
+
+// Catch2's assertions are for one thread: ranks note what is wrong, the main thread reports it.
+class notes {
+ public:
+  explicit notes(int ranks) : by_rank_(static_cast<std::size_t>(ranks)) {}
+  void expect(int rank, bool ok, const std::string& what) {
+    if (!ok && by_rank_[static_cast<std::size_t>(rank)].size() < 5) by_rank_[static_cast<std::size_t>(rank)].push_back(what);
+  }
+  void report() const {
+    for (std::size_t r = 0; r < by_rank_.size(); ++r)
+      for (const auto& note : by_rank_[r]) {
+        INFO("rank " << r << ": " << note);
+        CHECK(false);
+      }
+    CHECK(true);
+  }
+
+ private:
+  std::vector<std::vector<std::string>> by_rank_;
+};
+
+// Runs the body and says how it ended on each rank: "" or the kind and text of its exception. The rank then leaves with
+// that exception, as a program would. `thrown` is what launch threw.
+struct ending {
+  std::vector<std::string> ranks;
+  std::string thrown;
+  double seconds = 0;
+};
+
+inline std::string kind_and_text(const std::exception& e) {
+  std::string kind = "other";
+  if (dynamic_cast<const hd::aborted_error*>(&e))
+    kind = "aborted";
+  else if (dynamic_cast<const hd::comm_error*>(&e))
+    kind = "comm";
+  else if (dynamic_cast<const hd::error*>(&e))
+    kind = "heddle";
+  return kind + ": " + e.what();
+}
+
+template <class Body>
+ending run_to_the_end(int ranks, const hd::launch_options& options, Body body) {
+  ending end;
+  end.ranks.resize(static_cast<std::size_t>(ranks));
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    hd::launch<hd::threads>(line{ranks}, options, [&](auto& world) {
+      try {
+        body(world);
+      } catch (const std::exception& e) {
+        end.ranks[static_cast<std::size_t>(world.rank())] = kind_and_text(e);
+        throw;
+      }
+    });
+  } catch (const std::exception& e) {
+    end.thrown = kind_and_text(e);
+  }
+  end.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return end;
+}
+
+inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// --- witnesses: operators that are associative and notice a change of order ---
+
+// A text of at most 31 characters; the operator joins.
+struct word {
+  char text[31] = {};
+  std::uint8_t length = 0;
+  friend bool operator==(const word& a, const word& b) { return a.length == b.length && std::memcmp(a.text, b.text, a.length) == 0; }
+};
+struct join {
+  template <class T>
+  static T identity() {
+    return {};
+  }
+  word operator()(const word& a, const word& b) const {
+    word c = a;
+    for (int i = 0; i < b.length && c.length < 31; ++i) c.text[c.length++] = b.text[i];
+    return c;
+  }
+};
+
+// 2x2 matrices modulo a prime.
+struct matrix2 {
+  std::int64_t a = 1, b = 0, c = 0, d = 1;
+  friend bool operator==(const matrix2&, const matrix2&) = default;
+};
+struct product2 {
+  static constexpr std::int64_t prime = 1'000'000'007;
+  template <class T>
+  static T identity() {
+    return {};
+  }
+  matrix2 operator()(const matrix2& x, const matrix2& y) const {
+    return {(x.a * y.a + x.b * y.c) % prime, (x.a * y.b + x.b * y.d) % prime, (x.c * y.a + x.d * y.c) % prime,
+            (x.c * y.b + x.d * y.d) % prime};
+  }
+};
+
+// Takes the right operand: order at its most visible, on a builtin type.
+struct right {
+  template <class T>
+  static T identity() {
+    return T{};
+  }
+  template <class T>
+  T operator()(const T&, const T& b) const {
+    return b;
+  }
+};
+
+// Element `index` of the buffer of `rank`.
+template <class T>
+T value(int rank, std::int64_t index) {
+  if constexpr (std::is_same_v<T, word>) {
+    word w;
+    w.text[0] = static_cast<char>('a' + (rank * 7 + index) % 26);
+    w.text[1] = static_cast<char>('0' + rank % 10);
+    w.length = static_cast<std::uint8_t>(1 + (rank + index) % 2);
+    return w;
+  } else if constexpr (std::is_same_v<T, matrix2>) {
+    return {rank + 2, index + 1, 3 * rank + index, 5};
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(0.1) * static_cast<T>(rank + 1) + static_cast<T>(index % 97) / static_cast<T>(3);
+  } else {
+    return static_cast<T>(rank * 31 + index * 7 + 1);
+  }
+}
+
+template <class T>
+std::vector<T> buffer(int rank, std::int64_t count) {
+  std::vector<T> x(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) x[static_cast<std::size_t>(i)] = value<T>(rank, i);
+  return x;
+}
+
+// The definition of a reduction: fold the ranks' elements at `index` from left to right.
+template <class T, class Op>
+T folded(int ranks, std::int64_t index, const Op& op) {
+  T result = value<T>(0, index);
+  for (int r = 1; r < ranks; ++r) result = op(result, value<T>(r, index));
+  return result;
+}
+
+template <class T>
+std::vector<T> part(const std::vector<T>& x, std::int64_t begin, std::int64_t count) {
+  return {x.begin() + begin, x.begin() + begin + count};
+}
+
+}  // namespace comm_test

@@ -1,0 +1,112 @@
+// Waiting: it sleeps, it wakes when it should, and it gives up in time.
+#include "support.hpp"
+
+#include <ctime>
+#include <thread>
+
+using namespace comm_test;
+
+namespace {
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+}  // namespace
+
+TEMPLATE_TEST_CASE("a word wakes its sleepers, and lets them go when time is out", "[comm][waiting]", hd::detail::wait_word,
+                   hd::detail::condition_word) {
+  TestType word;
+  const auto start = std::chrono::steady_clock::now();
+  word.wait(word.load(), std::chrono::milliseconds(30));
+  CHECK(seconds_since(start) >= 0.025);
+  CHECK(seconds_since(start) < 5.0);
+
+  word.wait(word.load() + 1, std::chrono::seconds(100));  // has changed already: returns at once
+  const auto seen = word.load();
+  word.notify();
+  CHECK(word.load() == seen + 1);
+  word.wait(seen, std::chrono::seconds(100));
+  CHECK(seconds_since(start) < 5.0);
+
+  // Two threads count to 2000 in turns: every wake-up that got lost would take 100 s.
+  std::atomic<int> count{0};
+  const auto turns = [&](int parity) {
+    for (;;) {
+      const auto before = word.load();
+      const int n = count.load(std::memory_order_acquire);
+      if (n >= 2000) break;
+      if (n % 2 == parity) {
+        count.store(n + 1, std::memory_order_release);
+        word.notify();
+      } else {
+        word.wait(before, std::chrono::seconds(100));
+      }
+    }
+  };
+  std::thread other(turns, 1);
+  turns(0);
+  other.join();
+  CHECK(count == 2000);
+}
+
+#if defined(__linux__)
+TEST_CASE("ranks that wait use no processor time", "[comm][waiting]") {
+  const auto thread_seconds = [] {
+    ::timespec t{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  std::vector<double> used(8);
+  std::vector<double> waited(8);
+  hd::launch<hd::threads>(line{8}, [&](auto& world) {
+    auto& c = world.all();
+    c.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    const double before = thread_seconds();
+    int x = 0;
+    if (c.rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      c.barrier();
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      for (int r = 1; r < 8; ++r) c.send(std::span(&x, 1), r);
+    } else {
+      c.barrier();
+      c.recv(std::span(&x, 1), 0);
+    }
+    used[static_cast<std::size_t>(c.rank())] = thread_seconds() - before;
+    waited[static_cast<std::size_t>(c.rank())] = seconds_since(start);
+  });
+  for (std::size_t r = 0; r < 8; ++r) {
+    CHECK(waited[r] > 0.29);
+    CHECK(used[r] < 0.05 * waited[r]);
+  }
+}
+#endif
+
+TEST_CASE("no wake-up is lost in many small calls among more ranks than cores", "[comm][waiting]") {
+  for (const int spin_us : {-1, 0, 50}) {
+    hd::launch_options options = options_ms(20'000);
+    options.spin = std::chrono::microseconds(spin_us);
+    std::vector<long> sums(6);
+    hd::launch<hd::threads>(line{6}, options, [&](auto& world) {
+      auto& c = world.all();
+      const int p = c.size(), r = c.rank();
+      for (int i = 0; i < 300; ++i) {
+        int x = i, y = 0;
+        c.all_reduce(std::span(&x, 1), hd::plus{});
+        auto request = c.irecv(std::span(&y, 1), (r + 1) % p);
+        c.send(std::span(&x, 1), (r + p - 1) % p);
+        request.wait();
+        sums[static_cast<std::size_t>(r)] += y;
+      }
+    });
+    CHECK(sums == std::vector<long>(6, 6L * 300 * 299 / 2));
+  }
+}
+
+TEST_CASE("a timeout of zero waits for ever", "[comm][waiting]") {
+  hd::launch<hd::threads>(line{2}, options_ms(0), [](auto& world) {
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    world.all().barrier();
+  });
+  SUCCEED();
+}
