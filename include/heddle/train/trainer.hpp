@@ -138,45 +138,53 @@ class trainer {
     const step_result result = compute_gradients(data);
     report.loss = result.loss;
     report.gradient_norm = result.gradient_norm;
-    apply_gradients(result.gradient_norm);
+    apply_gradients(result);
     report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
     return report;
   }
 
   struct step_result {
-    double loss = 0;
-    double gradient_norm = 0;
+    double loss = 0;            ///< mean over the step's targets
+    double gradient_norm = 0;   ///< of the gradient of that mean, over all axes
+    double gradient_scale = 1;  ///< what `stage().gradients()` must be multiplied by to be that gradient
   };
 
-  /// Forward and backward of step `steps_done()`: afterwards the owned part of `stage().gradients()` (all of it with
-  /// zero<0>) holds the gradient of the mean loss, summed over dp.
+  /// Forward and backward of step `steps_done()`. Afterwards the owned part of `stage().gradients()` (all of it with
+  /// zero<0>), times `gradient_scale`, is the gradient of the mean loss, summed over dp. The scale is 1 unless targets
+  /// are ignored (negative): how many count is known only when all ranks are done.
   template <sample_source Data>
   step_result compute_gradients(const Data& data) {
     load(data);
     stage_.zero_gradients();
     executor_.run(std::span<const batch_type>(batches_), static_cast<int>(step_), hooks{*this});
 
-    // Loss and squared norm in one small all-reduce; every part is counted on one rank only.
-    std::array<double, 2> sums{};
-    if (is_last_stage() && tp_.rank() == 0)
+    // Loss, targets and squared norm in one small all-reduce; every part is counted on one rank only.
+    std::array<double, 3> sums{};
+    if (is_last_stage() && tp_.rank() == 0) {
       for (const double loss : losses_) sums[0] += loss;  // in the order of the microbatches, whatever the schedule
-    sums[1] = optimizer_.counted_sum_of_squares(backend_, std::span<const scalar>(stage_.gradients()));
+      for (const batch_type& b : batches_) sums[1] += counted_targets(b.targets);
+    }
+    sums[2] = optimizer_.counted_sum_of_squares(backend_, std::span<const scalar>(stage_.gradients()));
     collective("all_reduce of loss and norm", sizeof sums,
                [&] { world_.all().all_reduce(std::span<double>(sums), plus{}); });
-    const step_result result{sums[0] / static_cast<double>(options_.batch * options_.model.context),
-                             std::sqrt(sums[1])};
+    if (sums[1] == 0)
+      throw config_error("heddle: step " + std::to_string(step_ + 1) + " has no target to learn from: all are ignored");
+    step_result result;
+    result.gradient_scale = static_cast<double>(options_.batch * options_.model.context) / sums[1];
+    result.loss = sums[0] / sums[1];
+    result.gradient_norm = std::sqrt(sums[2]) * result.gradient_scale;
     if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
       stop_nonfinite(world_.all(), stage_, backend_, step_, result.loss, result.gradient_norm);
     return result;
   }
 
   /// Clips by the global norm and takes one AdamW step; `steps_done()` then counts it.
-  void apply_gradients(double gradient_norm) {
+  void apply_gradients(const step_result& result) {
     // As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
-    const double coefficient = (std::min)(1.0, options_.clip_norm / (gradient_norm + 1e-6));
+    const double coefficient = (std::min)(1.0, options_.clip_norm / (result.gradient_norm + 1e-6));
     observed(*observer_, describe(activity::optimizer, "optimizer"), [&] {
       optimizer_.update(backend_, stage_.weights(), std::span<const scalar>(stage_.gradients()), options_.adamw,
-                        options_.learning_rate(step_), step_ + 1, coefficient);
+                        options_.learning_rate(step_), step_ + 1, coefficient * result.gradient_scale);
     });
     collective("gather weights", stage_.weights().size_bytes(), [&] { optimizer_.gather(dp_, stage_.weights()); });
     ++step_;
@@ -192,7 +200,7 @@ class trainer {
     const balanced_split cut{samples, dp_.size()};
     std::int64_t first = cut.offset(dp_.rank());
     const std::int64_t end = first + cut.size(dp_.rank());
-    double sum = 0;
+    std::array<double, 2> sums{};  // loss, targets
     for (; first < end; first += max_samples_) {
       const std::int64_t count = (std::min)(max_samples_, end - first);
       const auto n = static_cast<std::size_t>(count * options_.model.context);
@@ -203,10 +211,12 @@ class trainer {
       batch.targets = targets;
       batch.samples = static_cast<int>(count);
       const double loss = forward_through(batch);
-      if (is_last_stage() && tp_.rank() == 0) sum += loss;
+      if (!is_last_stage() || tp_.rank() != 0) continue;
+      sums[0] += loss;
+      sums[1] += counted_targets(batch.targets);
     }
-    world_.all().all_reduce(std::span<double>(&sum, 1), plus{});
-    return sum / static_cast<double>(samples * options_.model.context);
+    world_.all().all_reduce(std::span<double>(sums), plus{});
+    return sums[0] / sums[1];
   }
 
   /// One forward pass through the pipeline without saving. Returns the loss sum on the last stage, 0 elsewhere.
@@ -352,6 +362,10 @@ class trainer {
     }
     void reduce_gradient(int) { self.reduce_gradients(); }
   };
+
+  static double counted_targets(std::span<const std::int32_t> targets) {
+    return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](std::int32_t id) { return id >= 0; }));
+  }
 
   void reduce_gradients() {
     if (pp_.size() > 1) collective("reduce tied gradients", 0, [&] { stage_.reduce_tied_gradients(); });

@@ -1,0 +1,116 @@
+// tests/train/parallel_test.cpp: any mesh and schedule trains the model that one rank trains.
+#include "runs.hpp"
+
+#include "catch.hpp"
+
+#include <cmath>
+
+using namespace train_test;
+
+namespace {
+
+double largest_relative(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return 1e300;
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) worst = (std::max)(worst, std::abs(a[i] - b[i]) / std::abs(b[i]));
+  return worst;
+}
+
+// Three layers over pp=2 are uneven, 61 words over tp=3 too, 4 heads over tp=3 too, and 7 samples over dp=3.
+const std::vector<std::string> meshes{"",          "dp=2",           "tp=2", "pp=2", "dp=2,tp=2", "pp=2,tp=2",
+                                      "dp=2,pp=2", "dp=2,pp=2,tp=2", "pp=3", "tp=3", "dp=3",      "dp=3,pp=3"};
+
+}  // namespace
+
+TEST_CASE("losses and every gradient equal the one-rank run, in double", "[train][parallel]") {
+  setup s;
+  s.batch = 7;
+  s.microbatches = 3;
+  s.validate_every = 1;
+  s.microbatches = 1;
+  s.zero = 0;
+  s.schedule = "gpipe";
+  const outcome serial = train_f64(s);
+  REQUIRE(serial.losses.size() == 2);
+  REQUIRE(serial.norms[0] > s.clip);  // so that clipping is part of what is compared
+  for (const std::string& mesh : meshes)
+    for (const char* schedule : {"gpipe", "1f1b"})
+      for (const int microbatches : {1, 3}) {
+        s.mesh = mesh;
+        s.schedule = schedule;
+        s.microbatches = microbatches;
+        s.zero = microbatches == 1 ? 0 : 1;
+        const outcome parallel = train_f64(s);
+        INFO("mesh '" << mesh << "', " << schedule << ", " << microbatches << " microbatches, zero " << s.zero);
+        CHECK(largest_relative(parallel.losses, serial.losses) <= 1e-10);
+        CHECK(largest_relative(parallel.norms, serial.norms) <= 1e-10);
+        CHECK(largest_relative(parallel.validation, serial.validation) <= 1e-10);
+        CHECK(largest_error(parallel.gradients, serial.gradients) <= 1e-10);
+        CHECK(largest_error(parallel.weights, serial.weights) <= 1e-10);
+      }
+}
+
+TEST_CASE("targets that are ignored do not count, wherever they lie", "[train][parallel]") {
+  setup s;
+  s.batch = 5;
+  s.ignore_every = 3;
+  s.microbatches = 1;
+  const outcome serial = train_f64(s);
+  setup all = s;
+  all.ignore_every = 0;
+  CHECK(std::abs(train_f64(all).losses[0] - serial.losses[0]) > 1e-6);  // it makes a difference
+  for (const char* mesh : {"dp=2", "dp=3,pp=2", "dp=2,tp=2"}) {
+    s.mesh = mesh;
+    s.microbatches = 2;
+    const outcome parallel = train_f64(s);
+    INFO("mesh '" << mesh << "'");
+    CHECK(largest_relative(parallel.losses, serial.losses) <= 1e-10);
+    CHECK(largest_error(parallel.gradients, serial.gradients) <= 1e-10);
+    CHECK(largest_error(parallel.weights, serial.weights) <= 1e-10);
+  }
+}
+
+TEST_CASE("losses stay with the one-rank run over 20 steps in float", "[train][parallel]") {
+  setup s;
+  s.batch = 7;
+  s.steps = 20;
+  s.microbatches = 1;
+  const outcome serial = train_f32(s);
+  REQUIRE(serial.losses.back() < serial.losses.front());
+  s.microbatches = 2;
+  for (const std::string& mesh : meshes) {
+    s.mesh = mesh;
+    s.schedule = mesh.size() % 2 == 0 ? "gpipe" : "1f1b";
+    const outcome parallel = train_f32(s);
+    INFO("mesh '" << mesh << "', " << s.schedule);
+    CHECK(largest_relative(parallel.losses, serial.losses) <= 1e-4);
+    CHECK(largest_relative(parallel.norms, serial.norms) <= 1e-3);
+  }
+}
+
+TEST_CASE("two runs of one program give the same bits", "[train][parallel]") {
+  setup s;
+  s.mesh = "dp=2,pp=2,tp=2";
+  s.steps = 3;
+  const outcome a = train_f32(s), b = train_f32(s);
+  CHECK(a.losses == b.losses);
+  CHECK(a.norms == b.norms);
+  CHECK(a.weights == b.weights);
+}
+
+TEST_CASE("sharding the optimizer's state changes where it lies, not what is trained", "[train][zero]") {
+  setup s;
+  s.mesh = "dp=3";
+  s.zero = 0;
+  const outcome whole = train_f64(s);
+  s.zero = 1;
+  const outcome sharded = train_f64(s);
+  CHECK(largest_relative(sharded.losses, whole.losses) <= 1e-14);
+  CHECK(largest_error(sharded.weights, whole.weights) <= 1e-14);
+  std::int64_t total = 0;
+  for (const auto& r : sharded.ranks) {
+    total += r.state_bytes;
+    CHECK(r.state_bytes <= 2 * 8 * ((r.parameters + 2) / 3));
+  }
+  CHECK(total == whole.ranks[0].state_bytes);
+}

@@ -1,0 +1,87 @@
+// tests/train/pieces_test.cpp: learning rate, options, drawing tokens, progress lines.
+#include "catch.hpp"
+
+#include <heddle/core/error.hpp>
+#include <heddle/model/gpt2_config.hpp>
+#include <heddle/train/learning_rate.hpp>
+#include <heddle/train/options.hpp>
+#include <heddle/train/report.hpp>
+#include <heddle/train/sampling.hpp>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace heddle::train;
+using Catch::Matchers::Contains;
+
+TEST_CASE("the learning rate warms up in a line and then follows a cosine", "[train][learning_rate]") {
+  const warmup_cosine rate{.peak = 1.0, .minimum = 0.1, .warmup_steps = 4, .total_steps = 14};
+  for (int t = 0; t < 4; ++t) CHECK(rate(t) == Approx((t + 1) / 4.0));
+  CHECK(rate(4) == Approx(1.0));
+  CHECK(rate(9) == Approx(0.55));  // half-way down
+  CHECK(rate(14) == 0.1);
+  CHECK(rate(1000) == 0.1);
+  for (int t = 4; t < 14; ++t) CHECK(rate(t + 1) < rate(t));
+  CHECK(warmup_cosine{.peak = 2.0, .warmup_steps = 0, .total_steps = 1}(0) == 2.0);
+}
+
+TEST_CASE("settings that cannot work are refused by name", "[train][options]") {
+  using options_type = options<heddle::model::gpt2_config>;
+  const auto refused = [](auto change, const char* text) {
+    options_type o;
+    change(o);
+    CHECK_THROWS_AS(o.validate(), heddle::config_error);
+    CHECK_THROWS_WITH(o.validate(), Contains(text));
+  };
+  CHECK_NOTHROW(options_type{}.validate());
+  refused([](auto& o) { o.batch = 0; }, "batch must be at least 1, got 0");
+  refused([](auto& o) { o.microbatches = -1; }, "microbatches must be");
+  refused([](auto& o) { o.steps = -1; }, "steps must be at least 0, got -1");
+  refused([](auto& o) { o.clip_norm = 0; }, "clip_norm must be positive");
+  refused([](auto& o) { o.clip_norm = std::nan(""); }, "clip_norm must be positive");
+  refused([](auto& o) { o.adamw.beta1 = 1; }, "beta1 must be in [0, 1)");
+  refused([](auto& o) { o.adamw.beta2 = -0.1; }, "beta2 must be in [0, 1)");
+  refused([](auto& o) { o.adamw.epsilon = 0; }, "epsilon must be positive");
+  refused([](auto& o) { o.adamw.weight_decay = -1; }, "weight_decay must be at least 0");
+  refused([](auto& o) { o.threads_per_rank = -1; }, "threads_per_rank must be at least 0");
+  refused([](auto& o) { o.validate_every = -1; }, "validate_every must be at least 0");
+  refused([](auto& o) { o.learning_rate.peak = -1; }, "learning rate must be a finite number");
+  refused([](auto& o) { o.learning_rate.minimum = 1; }, "minimum learning rate must be in [0, peak");
+  refused([](auto& o) { o.learning_rate.warmup_steps = -1; }, "warm-up and total steps");
+  refused([](auto& o) { o.model.heads = 5; }, "heads");
+  options_type unlimited;
+  unlimited.clip_norm = std::numeric_limits<double>::infinity();
+  CHECK_NOTHROW(unlimited.validate());
+}
+
+TEST_CASE("tokens are drawn with the probabilities of the softmax", "[train][sampling]") {
+  const std::array<double, 4> logits{std::log(0.1), std::log(0.2), std::log(0.3), std::log(0.4)};
+  std::array<int, 4> hits{};
+  constexpr int n = 10000;
+  for (int i = 0; i < n; ++i)
+    ++hits[static_cast<std::size_t>(draw_token(std::span<const double>(logits), 1.0, (i + 0.5) / n))];
+  CHECK(hits == std::array<int, 4>{1000, 2000, 3000, 4000});
+  CHECK(draw_token(std::span<const double>(logits), 0.0, 0.0) == 3);
+  CHECK(draw_token(std::span<const double>(logits), 1e-3, 0.5) == 3);  // cold: nearly always the likeliest
+  const std::array<float, 3> huge{1e30f, -1e30f, 0.0f};
+  CHECK(draw_token(std::span<const float>(huge), 1.0, 0.999999) == 0);  // no overflow
+}
+
+TEST_CASE("a progress line says step, losses, norm, speed and time left", "[train][report]") {
+  step_report r;
+  r.step = 9;
+  r.steps = 200;
+  r.loss = 2.5;
+  r.validation_loss = 2.75;
+  r.gradient_norm = 1.25;
+  r.learning_rate = 3e-4;
+  r.tokens_per_second = 12345;
+  r.seconds_left = 3723;
+  const std::string line = to_string(r);
+  for (const char* part : {"10/200", "loss 2.5000", "val 2.7500", "1.2500", "3.00e-04", "12345 tok/s", "1:02:03"})
+    CHECK_THAT(line, Contains(part));
+  CHECK(clock_text(61.2) == "1:01");
+}

@@ -1,0 +1,64 @@
+// tests/train/runs.hpp: whole training runs behind plain functions, so that the trainer is compiled in one file only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace train_test {
+
+/// What to train and where. Data: random tokens, the same for all.
+struct setup {
+  std::string mesh = "";
+  std::string schedule = "1f1b";
+  int microbatches = 2;
+  int layers = 3, heads = 4, width = 24, context = 12, vocabulary = 61;
+  std::int64_t batch = 6, steps = 2;
+  double clip = 0.5;  // clips from the first step on
+  int zero = 1;
+  std::int64_t validate_every = 0;
+  std::string save_to = "", resume_from = "";
+  std::int64_t save_every = 0;
+  std::int64_t ignore_every = 0;  // every so many targets is ignored; 0: none
+};
+
+/// What one rank did in the last step.
+struct rank_facts {
+  int pp = 0, tp = 0;
+  std::int64_t sends = 0, bytes_sent = 0;          // of the pipeline, by the executor
+  std::int64_t comm_messages = 0, comm_bytes = 0;  // of the same step, by the communicator along pp
+  int peak_live = 0;
+  std::int64_t max_samples = 0;
+  int slots = 0;
+  std::int64_t saved_bytes = 0, state_bytes = 0, parameters = 0;
+  std::int64_t dp_reduced = 0, dp_gathered = 0;  // bytes this rank gave to reduce_scatter_v/all_reduce and all_gather_v
+};
+
+struct outcome {
+  std::vector<double> losses, norms, validation;
+  std::map<std::string, std::vector<double>> gradients;  // of the last step, whole tensors by name, before clipping
+  std::map<std::string, std::vector<double>> weights;    // after the last step
+  std::vector<rank_facts> ranks;
+  std::int64_t first_step = 0;  // 0, or where a resumed run went on
+};
+
+/// In double, and in float; portable products.
+outcome train_f64(const setup& s);
+outcome train_f32(const setup& s);
+
+/// Largest difference of any element relative to the largest element of its tensor in `reference`.
+double largest_error(const std::map<std::string, std::vector<double>>& got,
+                     const std::map<std::string, std::vector<double>>& reference);
+
+/// The steps of the PyTorch golden file through the trainer: losses, norms, gradients and weights per step.
+struct golden_outcome {
+  std::vector<double> losses, norms;
+  std::vector<std::map<std::string, std::vector<double>>> gradients, weights;
+};
+golden_outcome train_golden_f32(const std::string& mesh, const std::string& schedule);
+golden_outcome train_golden_f64(const std::string& mesh, const std::string& schedule);
+
+}  // namespace train_test

@@ -1,0 +1,253 @@
+// tests/train/runs_test.cpp: the runs of runs.hpp, and: any mesh and schedule trains the model that one rank trains.
+#include "runs.hpp"
+
+#include "catch.hpp"
+#include "model/support.hpp"
+
+#include <heddle/comm/threads.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/schedule/named.hpp>
+#include <heddle/train/save.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+using hd::dp, hd::pp, hd::tp;
+
+namespace train_test {
+namespace {
+
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+template <class T, int Zero>
+using trainer_of = hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::named, hd::zero<Zero>>>;
+using tensors = std::map<std::string, std::vector<double>>;
+
+// Random tokens below the vocabulary; every `ignore_every`-th target can be left out.
+class random_data {
+ public:
+  explicit random_data(const setup& s) : s_(s), tokens_(static_cast<std::size_t>(s.context * 40 + 1)) {
+    const hd::counter_random random(11, 3);
+    for (std::size_t i = 0; i < tokens_.size(); ++i)
+      tokens_[i] = static_cast<std::uint8_t>(random.integer(i) % static_cast<std::uint64_t>(s.vocabulary));
+    set_.emplace(std::span<const std::uint8_t>(tokens_),
+                 hd::io::dataset_options{.context = s.context, .batch = s.batch, .validation = 0.2, .seed = 5});
+  }
+  std::int64_t context() const { return s_.context; }
+  std::int64_t validation_samples() const { return set_->validation_samples(); }
+  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
+    set_->fill_train(block, tokens, targets);
+    if (s_.ignore_every == 0) return;
+    for (std::int64_t i = 0; i < block.count * s_.context; ++i)
+      if ((block.first * s_.context + i) % s_.ignore_every == 0) targets[static_cast<std::size_t>(i)] = -100;
+  }
+  void fill_validation(hd::io::sample_block block, std::span<std::int32_t> tokens,
+                       std::span<std::int32_t> targets) const {
+    set_->fill_validation(block, tokens, targets);
+  }
+
+ private:
+  setup s_;
+  std::vector<std::uint8_t> tokens_;
+  std::optional<hd::io::dataset> set_;
+};
+
+// Puts the part [begin, end) of this rank's flat buffer into the whole tensors.
+template <class Stage, class T>
+void assemble(const Stage& stage, std::span<const T> flat, std::int64_t begin, std::int64_t end, double scale,
+              tensors& whole) {
+  for (const auto& p : stage.parameters()) {
+    if (p.tied_copy) continue;
+    auto& to = whole[p.name];
+    to.resize(static_cast<std::size_t>(p.global_count()), std::nan(""));
+    hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+      for (std::int64_t k = 0; k < length; ++k)
+        if (const std::int64_t at = p.offset + local + k; at >= begin && at < end)
+          to[static_cast<std::size_t>(global + k)] = static_cast<double>(flat[static_cast<std::size_t>(at)]) * scale;
+    });
+  }
+}
+
+template <class T, int Zero>
+outcome train(const setup& s) {
+  hd::train::options<hd::model::gpt2_config> o;
+  o.model = {.layers = s.layers, .heads = s.heads, .width = s.width, .context = s.context, .vocabulary = s.vocabulary};
+  o.batch = s.batch;
+  o.microbatches = s.microbatches;
+  o.schedule = s.schedule;
+  o.steps = s.steps;
+  o.learning_rate = {.peak = 1e-3, .minimum = 1e-4, .warmup_steps = 2, .total_steps = 20};
+  o.clip_norm = s.clip;
+  o.validate_every = s.validate_every;
+  o.threads_per_rank = 1;
+  const random_data data(s);
+  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  outcome result;
+  result.ranks.resize(static_cast<std::size_t>(mesh.size()));
+  std::mutex guard;
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    trainer_of<T, Zero> trainer(world, o);
+    if (!s.resume_from.empty()) {
+      const auto resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
+      if (world.rank() == 0) result.first_step = resumed.step;
+    }
+    while (trainer.steps_done() < s.steps) {
+      const auto pipe_before = trainer.pp_group().counters();
+      const auto dp_before = trainer.dp_group().counters();
+      const auto step = trainer.compute_gradients(data);
+      const auto pipe_after = trainer.pp_group().counters();
+      const bool last = trainer.steps_done() + 1 == s.steps;
+      auto& optimizer = trainer.optimizer_state();
+      if (last) {
+        const std::lock_guard lock(guard);
+        assemble(trainer.stage(), std::span<const T>(trainer.stage().gradients()), optimizer.owned_begin(),
+                 optimizer.owned_end(), step.gradient_scale, result.gradients);
+      }
+      trainer.apply_gradients(step);
+      const auto dp_after = trainer.dp_group().counters();
+      double validation = 0;
+      const bool validates = s.validate_every > 0 && trainer.steps_done() % s.validate_every == 0;
+      if (validates) validation = trainer.validate(data);
+      if (!s.save_to.empty() && (last || (s.save_every > 0 && trainer.steps_done() % s.save_every == 0)))
+        hd::train::save(trainer, s.save_to, {.corpus = 77});
+      const std::lock_guard lock(guard);
+      if (world.rank() == 0) {
+        result.losses.push_back(step.loss);
+        result.norms.push_back(step.gradient_norm);
+        if (validates) result.validation.push_back(validation);
+      }
+      if (!last) continue;
+      rank_facts& facts = result.ranks[static_cast<std::size_t>(world.rank())];
+      facts.pp = trainer.pp_group().rank();
+      facts.tp = trainer.tp_group().rank();
+      facts.sends = trainer.counters().sends;
+      facts.bytes_sent = trainer.counters().bytes_sent;
+      facts.comm_messages = pipe_after.messages_sent() - pipe_before.messages_sent();
+      facts.comm_bytes = pipe_after.bytes_sent() - pipe_before.bytes_sent();
+      facts.peak_live = trainer.counters().peak_live;
+      facts.max_samples = trainer.max_samples();
+      facts.slots = trainer.plan().storage.slots(facts.pp);
+      facts.saved_bytes = trainer.saved_activation_bytes();
+      facts.state_bytes = optimizer.state_bytes();
+      facts.parameters = static_cast<std::int64_t>(trainer.stage().weights().size());
+      const auto bytes = [&](hd::comm_operation what) { return dp_after[what].bytes - dp_before[what].bytes; };
+      facts.dp_reduced = bytes(hd::comm_operation::reduce_scatter_v) + bytes(hd::comm_operation::all_reduce);
+      facts.dp_gathered = bytes(hd::comm_operation::all_gather_v);
+    }
+    const std::lock_guard lock(guard);
+    assemble(trainer.stage(), std::span<const T>(trainer.stage().weights()), 0,
+             static_cast<std::int64_t>(trainer.stage().weights().size()), 1.0, result.weights);
+  });
+  return result;
+}
+
+// Batches of the golden file, one per step.
+class golden_data {
+ public:
+  explicit golden_data(const model_test::golden_file& file) : file_(file), context_(file.at("step1.tokens").shape[1]) {}
+  std::int64_t context() const { return context_; }
+  std::int64_t validation_samples() const { return 0; }
+  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
+    const std::int64_t batch = file_.at("step1.tokens").shape[0];
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      const std::int64_t sample = block.first + i;
+      const std::string step = "step" + std::to_string(sample / batch + 1);
+      const auto from = file_.ids(step + ".tokens"), to = file_.ids(step + ".targets");
+      for (std::int64_t t = 0; t < context_; ++t) {
+        const auto at = static_cast<std::size_t>(sample % batch * context_ + t);
+        tokens[static_cast<std::size_t>(i * context_ + t)] = from[at];
+        targets[static_cast<std::size_t>(i * context_ + t)] = to[at];
+      }
+    }
+  }
+  void fill_validation(hd::io::sample_block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
+
+ private:
+  const model_test::golden_file& file_;
+  std::int64_t context_;
+};
+
+template <class T, int Zero>
+golden_outcome train_golden(const std::string& mesh_text, const std::string& schedule) {
+  const model_test::golden_file file(HEDDLE_SOURCE_DIR "/tests/golden/gpt2_golden.bin");
+  const auto config = file.ids("config");
+  const auto adamw = file.values("optimizer");
+  hd::train::options<hd::model::gpt2_config> o;
+  o.model = {
+      .layers = config[0], .heads = config[1], .width = config[2], .context = config[3], .vocabulary = config[4]};
+  o.batch = config[5];
+  o.microbatches = 2;
+  o.schedule = schedule;
+  o.steps = 2;
+  o.learning_rate = {.peak = adamw[0], .minimum = adamw[0], .warmup_steps = 0, .total_steps = 2};
+  o.adamw = {.beta1 = adamw[1], .beta2 = adamw[2], .epsilon = adamw[3], .weight_decay = adamw[4]};
+  o.clip_norm = adamw[5];
+  const golden_data data(file);
+  golden_outcome result;
+  result.gradients.resize(2);
+  result.weights.resize(2);
+  std::mutex guard;
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh_text), [&](auto& world) {
+    trainer_of<T, Zero> trainer(world, o);
+    for (const auto& p : trainer.stage().parameters()) {
+      const auto& whole = file.values("initial." + p.name);
+      hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+        for (std::int64_t k = 0; k < length; ++k)
+          trainer.stage().weights()[static_cast<std::size_t>(p.offset + local + k)] =
+              static_cast<T>(whole[static_cast<std::size_t>(global + k)]);
+      });
+    }
+    for (std::size_t step = 0; step < 2; ++step) {
+      const auto computed = trainer.compute_gradients(data);
+      {
+        const std::lock_guard lock(guard);
+        assemble(trainer.stage(), std::span<const T>(trainer.stage().gradients()),
+                 trainer.optimizer_state().owned_begin(), trainer.optimizer_state().owned_end(),
+                 computed.gradient_scale, result.gradients[step]);
+        if (world.rank() == 0) {
+          result.losses.push_back(computed.loss);
+          result.norms.push_back(computed.gradient_norm);
+        }
+      }
+      trainer.apply_gradients(computed);
+      const std::lock_guard lock(guard);
+      assemble(trainer.stage(), std::span<const T>(trainer.stage().weights()), 0,
+               static_cast<std::int64_t>(trainer.stage().weights().size()), 1.0, result.weights[step]);
+    }
+  });
+  return result;
+}
+
+}  // namespace
+
+outcome train_f64(const setup& s) {
+  return s.zero == 0 ? train<double, 0>(s) : train<double, 1>(s);
+}
+outcome train_f32(const setup& s) {
+  return train<float, 1>(s);
+}
+golden_outcome train_golden_f32(const std::string& mesh, const std::string& schedule) {
+  return train_golden<float, 1>(mesh, schedule);
+}
+golden_outcome train_golden_f64(const std::string& mesh, const std::string& schedule) {
+  return train_golden<double, 1>(mesh, schedule);
+}
+
+double largest_error(const tensors& got, const tensors& reference) {
+  double worst = got.size() == reference.size() ? 0 : 1e300;
+  for (const auto& [name, values] : reference) {
+    const auto found = got.find(name);
+    worst = (std::max)(worst, found == got.end() ? 1e300 : model_test::relative_error(found->second, values));
+  }
+  return worst;
+}
+
+}  // namespace train_test
