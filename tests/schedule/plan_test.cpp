@@ -42,6 +42,7 @@ TEST_CASE("a rank of 1F1B needs few boundary buffers, whatever the number of mic
       for (int r = 0; r < p; ++r) CHECK(plan.view().storage.buffers(r) <= 4);
     }
   CHECK(sc::make_plan(sc::make_table(sc::gpipe<>{8}, 1)).view().storage.buffers(0) == 0);
+  CHECK_THROWS_AS(sc::make_plan(sc::make_table(sc::gpipe<>{8}, 2), -1), heddle::schedule_error);
 }
 
 TEST_CASE("the emulator notices storage that is shared too early", "[schedule]") {
@@ -69,6 +70,12 @@ TEST_CASE("schedules are checked by the compiler", "[schedule][law]") {
   STATIC_REQUIRE(sc::deadlock_free<sc::gpipe<microbatches<1>>, hd::mesh<hd::axis<pp, 8>>>);
   STATIC_REQUIRE(sc::valid<when, hd::mesh<hd::axis<dp>, hd::axis<pp, 4>>>);  // only pp must be known
   STATIC_REQUIRE(sc::require<when, four>());
+  // Large ones stay within what compilers evaluate by default.
+  using sixteen = hd::mesh<hd::axis<pp, 16>>;
+  STATIC_REQUIRE(sc::valid<sc::one_f_one_b<microbatches<64>>, sixteen>);
+  STATIC_REQUIRE(sc::deadlock_free<sc::one_f_one_b<microbatches<64>>, sixteen>);
+  STATIC_REQUIRE(sc::deadlock_free<sc::gpipe<microbatches<64>>, sixteen>);
+  STATIC_REQUIRE(sc::deadlock_free<schedules::interleaved<2, microbatches<64>>, sixteen>);
 
   STATIC_REQUIRE_FALSE(sc::valid<sc::written<"F0 B0 | B0 F0">, two>);
   STATIC_REQUIRE_FALSE(sc::deadlock_free<sc::written<"F0 B0 | B0 F0">, two>);

@@ -16,15 +16,28 @@ inline constexpr int pipeline_ranks = [] {
     return 1;
 }();
 
+namespace detail {
+template <class When, int Ranks>
+inline constexpr report structure_report_of = [] {
+  report found{};
+  if constexpr (!fits(When{}, Ranks))
+    found.what = problem::microbatch_count;
+  else
+    found = check_structure(table_of<When, Ranks>);
+  return found;
+}();
+
+template <class When, int Ranks>
+inline constexpr report lowered_structure_report_of = check_structure(lowered_of<When, Ranks>);
+}  // namespace detail
+
 /// The first problem of a static schedule's table, computations only. A constexpr object.
 template <schedule_policy When, int Ranks>
 inline constexpr report report_of = [] {
-  report found{};
-  if constexpr (!detail::fits(When{}, Ranks))
-    found.what = problem::microbatch_count;
+  if constexpr (!detail::structure_report_of<When, Ranks>.ok())
+    return detail::structure_report_of<When, Ranks>;
   else
-    found = validate(table_of<When, Ranks>, transfers::buffered);
-  return found;
+    return detail::check_execution(table_of<When, Ranks>, transfers::buffered);
 }();
 
 /// The first problem of a static schedule's lowered table where sends and receives block. A constexpr object.
@@ -32,8 +45,10 @@ template <schedule_policy When, int Ranks>
 inline constexpr report lowered_report_of = [] {
   if constexpr (!report_of<When, Ranks>.ok())
     return report_of<When, Ranks>;
+  else if constexpr (!detail::lowered_structure_report_of<When, Ranks>.ok())
+    return detail::lowered_structure_report_of<When, Ranks>;
   else
-    return validate(lowered_of<When, Ranks>, transfers::rendezvous);
+    return detail::check_execution(lowered_of<When, Ranks>, transfers::rendezvous);
 }();
 
 namespace detail {

@@ -3,9 +3,11 @@
 
 #include <heddle/schedule/lower.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace heddle::inline v0::schedule {
@@ -76,15 +78,11 @@ namespace detail {
 // Numbers handed out and taken back; the one freed last, whose memory is warm, is handed out first. A number is handed
 // out for the first time only when all smaller ones are taken: their count is the peak.
 struct number_pool {
-  std::vector<int> free;
+  int* free = nullptr;  // a stack, large enough
+  int free_count = 0;
   int count = 0;
-  constexpr int take() {
-    if (free.empty()) return count++;
-    const int n = free.back();
-    free.pop_back();
-    return n;
-  }
-  constexpr void give(int n) { free.push_back(n); }
+  constexpr int take() noexcept { return free_count > 0 ? free[--free_count] : count++; }
+  constexpr void give(int n) noexcept { free[free_count++] = n; }
 };
 
 // Where the data of one (stage, microbatch) lie while they wait.
@@ -99,15 +97,23 @@ struct places {
 constexpr void assign_storage(const table_view& t, int in_flight, action_storage* out, int* slots, int* buffers) {
   const int m = t.microbatches();
   const scratch<places> places_memory(t.stages() * m);
-  const scratch<number_pool> saved_memory(t.stages());
+  const scratch<number_pool> saved_pools(t.stages());
+  const scratch<int> saved_stacks(t.stages() * m);
   places* const places_of = places_memory.data();
-  number_pool* const saved_pool = saved_memory.data();
+  number_pool* const saved_pool = saved_pools.data();
+  for (int s = 0; s < t.stages(); ++s) saved_pool[s].free = saved_stacks.data() + s * m;
+  int longest = 0;
+  for (int r = 0; r < t.ranks(); ++r) longest = (std::max)(longest, t.offset(r + 1) - t.offset(r));
+  const scratch<int> buffer_stack(longest);
+  const scratch<int> under_way_memory(longest);
+  int* const under_way = under_way_memory.data();  // buffers of all sends of a rank so far
   const action* const actions = t.actions().data();
 
   for (int r = 0; r < t.ranks(); ++r) {
     number_pool pool;
-    std::vector<int> under_way;
-    std::size_t completed = 0;
+    pool.free = buffer_stack.data();
+    int started = 0;
+    int completed = 0;
     for (int k = t.offset(r); k < t.offset(r + 1); ++k) {
       const action& a = actions[k];
       action_storage& place = out[k];
@@ -151,8 +157,8 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
         case action_kind::send_forward:
         case action_kind::send_backward:
           place.output = a.kind == action_kind::send_forward ? here.output : here.input_gradient;
-          under_way.push_back(place.output);
-          if (under_way.size() - completed > static_cast<std::size_t>(in_flight)) pool.give(under_way[completed++]);
+          under_way[started++] = place.output;
+          if (started - completed > in_flight) pool.give(under_way[completed++]);
           break;
         case action_kind::reduce_gradient:
         case action_kind::optimizer_step:
@@ -169,7 +175,10 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
 /// Assigns storage to the actions of a valid table: as many slots as activations are alive, as many boundary buffers as
 /// messages wait. With `sends_in_flight` = k an executor may let k sends of a rank run while it goes on, and the buffer
 /// of a send is not reused before; 0 means that a send has completed when the next action starts.
+/// Errors: `schedule_error` if that number is negative.
 constexpr storage assign_storage(table_view table, int sends_in_flight = 1) {
+  if (sends_in_flight < 0)
+    throw schedule_error("heddle: the number of sends in flight is negative: " + std::to_string(sends_in_flight));
   storage s;
   s.actions.assign(table.actions().size(), action_storage{});
   s.slots.assign(static_cast<std::size_t>(table.stages()), 0);

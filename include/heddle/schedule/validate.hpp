@@ -354,6 +354,15 @@ class execution {
   int* head_;
 };
 
+// The two halves of `validate`, for tables so large that one constant expression may not do both.
+constexpr report check_structure(const table_view& t) {
+  const report found = check_shape(t);
+  return found.ok() ? structure_check(t).run() : found;
+}
+constexpr report check_execution(const table_view& t, transfers mode) {
+  return execution(t, mode).run();
+}
+
 }  // namespace detail
 
 /// The first problem of a table, lowered or not: each stage on one rank; F, then B or I and W, once per stage and
@@ -361,10 +370,8 @@ class execution {
 /// every send with its receive, one order per pair of ranks; and the lists, run in order, finish where transfers behave
 /// as `mode` says. The strictest mode, the default, is passed only by tables that finish in the others, too.
 constexpr report validate(table_view table, transfers mode = transfers::rendezvous) {
-  report found = detail::check_shape(table);
-  if (found.ok()) found = detail::structure_check(table).run();
-  if (found.ok()) found = detail::execution(table, mode).run();
-  return found;
+  const report found = detail::check_structure(table);
+  return found.ok() ? detail::check_execution(table, mode) : found;
 }
 
 /// Refuses a table with a problem. Errors: `schedule_error` naming rank, position, action and microbatch.
