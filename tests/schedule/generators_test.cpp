@@ -1,4 +1,5 @@
 #include <heddle/schedule/formulas.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/schedule/parse.hpp>
 #include <heddle/schedule/print.hpp>
 #include <heddle/schedule/validate.hpp>
@@ -108,6 +109,18 @@ TEST_CASE("static and dynamic tables are equal, and a static one has its exact s
   CHECK_FALSE(sc::make_table(sc::one_f_one_b<>{8}, 4).view() == sc::make_table(sc::one_f_one_b<>{7}, 4).view());
   CHECK_FALSE(sc::make_table(sc::one_f_one_b<>{8}, 4).view() == sc::make_table(sc::gpipe<>{8}, 4).view());
   STATIC_REQUIRE(sc::peak_live(sc::table_of<one, 4>, 1) == 3);
+}
+
+TEST_CASE("a schedule chosen by name is the schedule it names", "[schedule]") {
+  for (const int p : {1, 2, 4})
+    for (const int m : {1, 3, 8}) {
+      CAPTURE(p, m);
+      CHECK(sc::make_table(sc::named{"gpipe", m}, p).view() == sc::make_table(sc::gpipe<>{m}, p).view());
+      CHECK(sc::make_table(sc::named{"1f1b", m}, p).view() == sc::make_table(sc::one_f_one_b<>{m}, p).view());
+    }
+  CHECK(sc::named("1f1b", 2).name() == "1f1b");
+  CHECK_THROWS_WITH((sc::named{"2f2b", 4}), "heddle: there is no schedule \"2f2b\" (known: gpipe, 1f1b)");
+  CHECK_THROWS_AS((sc::named{"gpipe", 0}), heddle::schedule_error);
 }
 
 TEST_CASE("numbers of microbatches and ranks that cannot be are refused at run time", "[schedule]") {
