@@ -113,6 +113,27 @@ TEMPLATE_TEST_CASE("beta 0 overwrites NaN, and NaN in an operand is not lost", "
   check(double{});
 }
 
+TEMPLATE_TEST_CASE("heddle's own product is right with every width of vectors", "[compute][gemm]", float, double) {
+  using T = TestType;
+  const auto check = [&]<int Bytes>(std::integral_constant<int, Bytes>) {
+    if (hc::detail::gemm_vector_bytes() < Bytes) return;
+    for (const extents e : {extents{1, 1, 1}, {6, 8, 4}, {25, 67, 300}, {401, 20, 30}, {20, 1050, 12}}) {
+      const auto a = normal<T>(e.m * e.k, 1), b = normal<T>(e.k * e.n, 2), c = normal<T>(e.m * e.n, 3);
+      auto got = c;
+      hc::detail::multiply_blocked<hc::detail::gemm_tile<T, Bytes>>(e.m, e.n, e.k, a.data(), e.k, 1, b.data(), e.n, 1,
+                                                                    T(1), got.data(), e.n);
+      CAPTURE(Bytes, e.m, e.n, e.k);
+      CHECK(distance(got, product(false, false, e.m, e.n, e.k, a, b, T(1), c)) <=
+            tolerance<T> * std::sqrt(static_cast<double>(e.k)));
+    }
+  };
+  check(std::integral_constant<int, 16>{});
+#if defined(__x86_64__)
+  check(std::integral_constant<int, 32>{});
+  check(std::integral_constant<int, 64>{});
+#endif
+}
+
 TEST_CASE("heddle's own product does not depend on the number of threads", "[compute][gemm]") {
   for (const extents e : {extents{64, 2304, 96}, {300, 200, 500}, {515, 70, 33}}) {
     const auto a = normal<float>(e.m * e.k, 1), b = normal<float>(e.k * e.n, 2), c = normal<float>(e.m * e.n, 3);

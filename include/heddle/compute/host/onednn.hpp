@@ -83,7 +83,7 @@ struct basic_onednn {
   }
 };
 
-/// oneDNN for float, heddle's own kernel for double. With a CBLAS at hand, `basic_onednn<cblas>` has a faster double.
+/// oneDNN for float, heddle's own kernel for double. `basic_onednn<cblas>` leaves double to a CBLAS instead.
 using onednn = basic_onednn<portable>;
 
 }  // namespace heddle::inline v0::compute

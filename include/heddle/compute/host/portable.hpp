@@ -16,33 +16,47 @@ namespace heddle::inline v0::compute {
 
 namespace detail {
 
-#if defined(__AVX512F__)
-inline constexpr int gemm_vector_bytes = 64;
-typedef float gemm_float_vector __attribute__((vector_size(64)));
-typedef double gemm_double_vector __attribute__((vector_size(64)));
-#elif defined(__AVX__)
-inline constexpr int gemm_vector_bytes = 32;
-typedef float gemm_float_vector __attribute__((vector_size(32)));
-typedef double gemm_double_vector __attribute__((vector_size(32)));
-#else
-inline constexpr int gemm_vector_bytes = 16;
-typedef float gemm_float_vector __attribute__((vector_size(16)));
-typedef double gemm_double_vector __attribute__((vector_size(16)));
-#endif
+// Vectors of the compiler's own kind, because a tile of them in an array of local variables stays in registers.
+template <class T, int Bytes>
+struct gemm_vector;
+#define HEDDLE_GEMM_VECTOR(T, Bytes)                          \
+  template <>                                                 \
+  struct gemm_vector<T, Bytes> {                              \
+    typedef T type __attribute__((vector_size(Bytes)));       \
+  }
+HEDDLE_GEMM_VECTOR(float, 16);
+HEDDLE_GEMM_VECTOR(float, 32);
+HEDDLE_GEMM_VECTOR(float, 64);
+HEDDLE_GEMM_VECTOR(double, 16);
+HEDDLE_GEMM_VECTOR(double, 32);
+HEDDLE_GEMM_VECTOR(double, 64);
+#undef HEDDLE_GEMM_VECTOR
 
-/// The block of c that the inner kernel keeps in registers, and the panels it is fed from. `VectorBytes` is part of the
-/// type so that code compiled for different vector widths has different names.
-template <class T, int VectorBytes = gemm_vector_bytes>
+/// The block of c that the inner kernel keeps in registers, and the panels it is fed from.
+template <class T, int VectorBytes>
 struct gemm_tile {
-  using vector = std::conditional_t<std::is_same_v<T, float>, gemm_float_vector, gemm_double_vector>;
+  using value = T;
+  using vector = typename gemm_vector<T, VectorBytes>::type;
+  static constexpr int vector_bytes = VectorBytes;
   static constexpr int lanes = VectorBytes / static_cast<int>(sizeof(T));
-  static constexpr int rows = VectorBytes == 64 ? 12 : 6;     // 24 of 32, or 12 of 16 registers
-  static constexpr int vectors = 2;
-  static constexpr int columns = vectors * lanes;
-  static constexpr std::int64_t depth = 256;                  // of a and b per pass
-  static constexpr std::int64_t row_block = rows * 16;        // of a, packed, in the second-level cache
-  static constexpr std::int64_t column_block = 1024;          // of b, packed
+  static constexpr int rows = VectorBytes == 64 ? 12 : 6;  // 24 of 32, or 12 of 16 registers
+  static constexpr int columns = 2 * lanes;
+  static constexpr std::int64_t depth = 256;               // of a and b per pass
+  static constexpr std::int64_t row_block = rows * (VectorBytes == 64 ? 16 : 32);  // of a, in the second-level cache
+  static constexpr std::int64_t column_block = 1024;       // of b
 };
+
+/// The widest vectors, in bytes, that this processor has and the inner kernel is written for.
+inline int gemm_vector_bytes() {
+#if defined(__x86_64__)
+  static const int widest = __builtin_cpu_supports("avx512f")                                    ? 64
+                            : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 32
+                                                                                              : 16;
+  return widest;
+#else
+  return 16;
+#endif
+}
 
 template <class T>
 struct gemm_panel {
@@ -82,21 +96,48 @@ void pack_panel(std::int64_t extent, std::int64_t depth, const T* from, std::int
 }
 
 /// One tile: sum over p of a[p][i] * b[p][j], kept in registers. Unrolled by index packs, which every compiler does at
-/// every level of optimisation. Writes the tile to `tile`, rows of `Tile::columns`.
+/// every level of optimisation. Writes rows of `Tile::columns`. Compiled once per width of vectors, whatever the
+/// program's -march: the processor at hand decides which one runs.
+#define HEDDLE_GEMM_TILE_BODY                                                             \
+  using vector = typename Tile::vector;                                                   \
+  vector left[] = {((void)R, vector{})...};                                               \
+  vector right[] = {((void)R, vector{})...};                                              \
+  for (std::int64_t p = 0; p < depth; ++p, a += Tile::rows, b += Tile::columns) {         \
+    vector b0, b1;                                                                        \
+    __builtin_memcpy(&b0, b, sizeof(vector));                                             \
+    __builtin_memcpy(&b1, b + Tile::lanes, sizeof(vector));                               \
+    ((left[R] += a[R] * b0, right[R] += a[R] * b1), ...);                                 \
+  }                                                                                       \
+  ((__builtin_memcpy(tile + R * Tile::columns, &left[R], sizeof(vector)),                 \
+    __builtin_memcpy(tile + R * Tile::columns + Tile::lanes, &right[R], sizeof(vector))), \
+   ...)
+
 template <class Tile, class T, int... R>
-void multiply_tile(std::int64_t depth, const T* a, const T* b, T* tile, std::integer_sequence<int, R...>) {
-  using vector = typename Tile::vector;
-  vector left[] = {((void)R, vector{})...};
-  vector right[] = {((void)R, vector{})...};
-  for (std::int64_t p = 0; p < depth; ++p, a += Tile::rows, b += Tile::columns) {
-    vector b0, b1;
-    std::memcpy(&b0, b, sizeof(vector));
-    std::memcpy(&b1, b + Tile::lanes, sizeof(vector));
-    ((left[R] += a[R] * b0, right[R] += a[R] * b1), ...);
-  }
-  ((std::memcpy(tile + R * Tile::columns, &left[R], sizeof(vector)),
-    std::memcpy(tile + R * Tile::columns + Tile::lanes, &right[R], sizeof(vector))),
-   ...);
+void multiply_tile_16(std::int64_t depth, const T* a, const T* b, T* tile, std::integer_sequence<int, R...>) {
+  HEDDLE_GEMM_TILE_BODY;
+}
+#if defined(__x86_64__)
+template <class Tile, class T, int... R>
+__attribute__((target("avx2,fma"))) void multiply_tile_32(std::int64_t depth, const T* a, const T* b, T* tile,
+                                                          std::integer_sequence<int, R...>) {
+  HEDDLE_GEMM_TILE_BODY;
+}
+template <class Tile, class T, int... R>
+__attribute__((target("avx512f"))) void multiply_tile_64(std::int64_t depth, const T* a, const T* b, T* tile,
+                                                         std::integer_sequence<int, R...>) {
+  HEDDLE_GEMM_TILE_BODY;
+}
+#endif
+#undef HEDDLE_GEMM_TILE_BODY
+
+template <class Tile, class T>
+void multiply_tile(std::int64_t depth, const T* a, const T* b, T* tile) {
+  constexpr auto rows = std::make_integer_sequence<int, Tile::rows>{};
+#if defined(__x86_64__)
+  if constexpr (Tile::vector_bytes == 64) return multiply_tile_64<Tile>(depth, a, b, tile, rows);
+  if constexpr (Tile::vector_bytes == 32) return multiply_tile_32<Tile>(depth, a, b, tile, rows);
+#endif
+  if constexpr (Tile::vector_bytes == 16) multiply_tile_16<Tile>(depth, a, b, tile, rows);
 }
 
 template <int Columns, class T>
@@ -111,10 +152,43 @@ void store_tile(std::int64_t rows, std::int64_t columns, const T* tile, T beta, 
   }
 }
 
+/// c = a b + beta c with a(i, p) = a[i*a_row + p*a_depth] and b(p, j) = b[p*b_depth + j*b_column].
+template <class Tile, class T = typename Tile::value>
+void multiply_blocked(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t a_row,
+                      std::int64_t a_depth, const T* b, std::int64_t b_depth, std::int64_t b_column, T beta, T* c,
+                      std::int64_t ldc) {
+  const auto rounded = [](std::int64_t x, std::int64_t step) { return (x + step - 1) / step * step; };
+  const std::int64_t depth_block = (std::min)(k, Tile::depth);
+  const std::int64_t row_block = (std::min)(rounded(m, Tile::rows), Tile::row_block);
+  const std::int64_t column_block = (std::min)(rounded(n, Tile::columns), Tile::column_block);
+  const gemm_panel<T> packed_a(depth_block * row_block), packed_b(depth_block * column_block);
+  alignas(64) T tile[Tile::rows * Tile::columns];
+  for (std::int64_t j0 = 0; j0 < n; j0 += column_block) {
+    const std::int64_t columns = (std::min)(column_block, n - j0);
+    for (std::int64_t p0 = 0; p0 < k; p0 += depth_block) {
+      const std::int64_t depth = (std::min)(depth_block, k - p0);
+      const T factor = p0 == 0 ? beta : T(1);
+      pack_panel<Tile::columns>(columns, depth, b + p0 * b_depth + j0 * b_column, b_column, b_depth, packed_b.data);
+      for (std::int64_t i0 = 0; i0 < m; i0 += row_block) {
+        const std::int64_t rows = (std::min)(row_block, m - i0);
+        pack_panel<Tile::rows>(rows, depth, a + i0 * a_row + p0 * a_depth, a_row, a_depth, packed_a.data);
+        for (std::int64_t j = 0; j < columns; j += Tile::columns)
+          for (std::int64_t i = 0; i < rows; i += Tile::rows) {
+            multiply_tile<Tile>(depth, packed_a.data + i * depth, packed_b.data + j * depth, tile);
+            store_tile<Tile::columns>((std::min)(std::int64_t{Tile::rows}, rows - i),
+                                      (std::min)(std::int64_t{Tile::columns}, columns - j), tile, factor,
+                                      c + (i0 + i) * ldc + j0 + j, ldc);
+          }
+      }
+    }
+  }
+}
+
 }  // namespace detail
 
-/// heddle's own product: no dependency, the machine's vectors as far as the compiler was told of them (-march), the
-/// order of additions fixed, so that results depend neither on the number of threads nor on how they cut the matrix.
+/// heddle's own product: no dependency, the widest vectors of the processor it runs on, whatever the program was
+/// compiled for. The order of additions is fixed, so that results depend neither on the number of threads nor on how
+/// they cut the matrix; processors with other vectors may round differently.
 /// Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 34(3), 2008.
 struct portable {
   static const char* name() noexcept { return "portable"; }
@@ -124,38 +198,16 @@ struct portable {
                        std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
     static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>,
                   "heddle: compute::portable multiplies float and double");
-    using tile = detail::gemm_tile<T>;
-    const auto rounded = [](std::int64_t x, std::int64_t step) { return (x + step - 1) / step * step; };
-    const std::int64_t depth_block = (std::min)(k, tile::depth);
-    const std::int64_t row_block = (std::min)(rounded(m, tile::rows), tile::row_block);
-    const std::int64_t column_block = (std::min)(rounded(n, tile::columns), tile::column_block);
-    const detail::gemm_panel<T> packed_a(depth_block * row_block);
-    const detail::gemm_panel<T> packed_b(depth_block * column_block);
-    // op(a)(i, p) = a[i*a_row + p*a_depth], op(b)(p, j) = b[p*b_depth + j*b_column]
-    const std::int64_t a_row = TA == transpose::no ? lda : 1, a_depth = TA == transpose::no ? 1 : lda;
-    const std::int64_t b_column = TB == transpose::no ? 1 : ldb, b_depth = TB == transpose::no ? ldb : 1;
-    alignas(64) T block[tile::rows * tile::columns];
-    for (std::int64_t j0 = 0; j0 < n; j0 += column_block) {
-      const std::int64_t columns = (std::min)(column_block, n - j0);
-      for (std::int64_t p0 = 0; p0 < k; p0 += depth_block) {
-        const std::int64_t depth = (std::min)(depth_block, k - p0);
-        const T factor = p0 == 0 ? beta : T(1);
-        detail::pack_panel<tile::columns>(columns, depth, b + p0 * b_depth + j0 * b_column, b_column, b_depth,
-                                          packed_b.data);
-        for (std::int64_t i0 = 0; i0 < m; i0 += row_block) {
-          const std::int64_t rows = (std::min)(row_block, m - i0);
-          detail::pack_panel<tile::rows>(rows, depth, a + i0 * a_row + p0 * a_depth, a_row, a_depth, packed_a.data);
-          for (std::int64_t j = 0; j < columns; j += tile::columns)
-            for (std::int64_t i = 0; i < rows; i += tile::rows) {
-              detail::multiply_tile<tile>(depth, packed_a.data + i * depth, packed_b.data + j * depth, block,
-                                          std::make_integer_sequence<int, tile::rows>{});
-              detail::store_tile<tile::columns>((std::min)(std::int64_t{tile::rows}, rows - i),
-                                                (std::min)(std::int64_t{tile::columns}, columns - j), block, factor,
-                                                c + (i0 + i) * ldc + j0 + j, ldc);
-            }
-        }
-      }
-    }
+    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+    const std::int64_t a_row = ta ? 1 : lda, a_depth = ta ? lda : 1, b_depth = tb ? 1 : ldb, b_column = tb ? ldb : 1;
+    const auto with = [&]<class Tile>(Tile) {
+      detail::multiply_blocked<Tile>(m, n, k, a, a_row, a_depth, b, b_depth, b_column, beta, c, ldc);
+    };
+#if defined(__x86_64__)
+    if (detail::gemm_vector_bytes() == 64) return with(detail::gemm_tile<T, 64>{});
+    if (detail::gemm_vector_bytes() == 32) return with(detail::gemm_tile<T, 32>{});
+#endif
+    with(detail::gemm_tile<T, 16>{});
   }
 };
 
