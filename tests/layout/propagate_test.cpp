@@ -159,7 +159,7 @@ std::map<char, range> box(const table& t, const std::string& letters, const assi
   const auto cuts = hd::detail::cuts_of(t);
   std::array<std::int64_t, 3> full{1, 1, 1};
   for (std::size_t d = 0; d < letters.size(); ++d) full[d] = sizes.at(letters[d]);
-  const auto b = hd::detail::local_box(cuts, extents, full, rank);
+  const auto b = hd::detail::local_box(cuts, hd::detail::numbers_of(extents), full, rank);
   for (std::size_t d = 0; d < letters.size(); ++d) out[letters[d]] = {b.offset[d], b.offset[d] + b.extent[d]};
   return out;
 }

@@ -16,6 +16,13 @@ namespace heddle::inline v0 {
 /// Marks an extent that is known only at run time, as `std::dynamic_extent` does.
 inline constexpr int dynamic = -1;
 
+namespace detail {
+// Out of line, so that making a shape stays small enough to be inlined.
+[[noreturn]] inline void throw_negative_extent(std::int64_t extent) {
+  throw layout_error("heddle: a shape got the negative extent " + std::to_string(extent));
+}
+}  // namespace detail
+
 /// The extents of a row-major tensor, major dimension first. `shape<8, 64>` is an empty object,
 /// `shape{8, 64}` deduces `shape<dynamic, dynamic>`, and `shape<dynamic, 64>{8}` stores one number.
 /// Units: elements. Errors: `layout_error` if an extent is negative.
@@ -37,7 +44,7 @@ class shape {
   constexpr shape(N... n) {
     const std::array<std::int64_t, sizeof...(N)> given{static_cast<std::int64_t>(n)...};
     for (const std::int64_t extent : given)
-      if (extent < 0) throw layout_error("heddle: a shape got the negative extent " + std::to_string(extent));
+      if (extent < 0) detail::throw_negative_extent(extent);
     if constexpr (sizeof...(N) == dynamic_count) {
       for (std::size_t i = 0; i < dynamic_count; ++i) sizes_[i] = given[i];
     } else {

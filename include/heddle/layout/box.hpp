@@ -57,41 +57,59 @@ struct tensor_box {
   }
 };
 
-template <std::size_t Rank, std::size_t Axes, std::size_t Cuts>
-constexpr tensor_box<Rank> local_box(const cut_list<Cuts>& cuts, const std::array<int, Axes>& mesh,
-                                     const std::array<std::int64_t, Rank>& extents, int rank) {
-  tensor_box<Rank> box;
-  box.extent = extents;
-  for (const cut& c : cuts) {
-    const auto dim = static_cast<std::size_t>(c.dim);
-    const balanced_split split{box.extent[dim], mesh[c.axis]};
-    const int part = mesh_coordinate(mesh, c.axis, rank);
-    box.offset[dim] += split.offset(part);
-    box.extent[dim] = split.size(part);
+// A mesh as plain numbers: of a static mesh they are constants.
+template <std::size_t Axes>
+struct mesh_numbers {
+  std::array<int, Axes> extents{};
+  std::array<int, Axes> strides{};
+  int size = 1;
+
+  constexpr int coordinate(std::size_t axis, int rank) const noexcept { return rank / strides[axis] % extents[axis]; }
+};
+template <std::size_t Axes>
+constexpr mesh_numbers<Axes> numbers_of(const std::array<int, Axes>& extents) noexcept {
+  mesh_numbers<Axes> m{extents, {}, 1};
+  for (std::size_t a = Axes; a-- > 0;) {
+    m.strides[a] = m.size;
+    m.size *= extents[a];
   }
+  return m;
+}
+
+// The formula: one cut keeps, of what is left of its dimension, the part that the rank's coordinate along the axis names.
+template <std::size_t Rank, std::size_t Axes>
+constexpr void apply_cut(tensor_box<Rank>& box, const cut& c, const mesh_numbers<Axes>& mesh, int rank) noexcept {
+  const auto dim = static_cast<std::size_t>(c.dim);
+  const balanced_split split{box.extent[dim], mesh.extents[c.axis]};
+  const int part = mesh.coordinate(c.axis, rank);
+  box.offset[dim] += split.offset(part);
+  box.extent[dim] = split.size(part);
+}
+
+template <std::size_t Rank, std::size_t Axes, std::size_t Cuts>
+constexpr tensor_box<Rank> local_box(const cut_list<Cuts>& cuts, const mesh_numbers<Axes>& mesh,
+                                     const std::array<std::int64_t, Rank>& extents, int rank) noexcept {
+  tensor_box<Rank> box{{}, extents};
+  for (const cut& c : cuts) apply_cut(box, c, mesh, rank);
   return box;
 }
 
-// The lowest rank that holds the element: coordinate 0 along every axis that does not split.
-template <std::size_t Rank, std::size_t Axes, std::size_t Cuts>
-constexpr int owner_of(const cut_list<Cuts>& cuts, const std::array<int, Axes>& mesh, std::array<std::int64_t, Rank> extents,
-                       std::array<std::int64_t, Rank> index) {
-  int rank = 0;
-  for (const cut& c : cuts) {
-    const auto dim = static_cast<std::size_t>(c.dim);
-    const balanced_split split{extents[dim], mesh[c.axis]};
-    const std::int64_t part = split.owner(index[dim]);
-    rank += static_cast<int>(part) * mesh_stride(mesh, c.axis);
-    index[dim] -= split.offset(part);
-    extents[dim] = split.size(part);
-  }
-  return rank;
+// Adds to `rank` the coordinate of the part that holds the element, and goes on inside that part.
+template <std::size_t Rank, std::size_t Axes>
+constexpr void find_part(int& rank, std::array<std::int64_t, Rank>& index, std::array<std::int64_t, Rank>& extents, const cut& c,
+                         const mesh_numbers<Axes>& mesh) noexcept {
+  const auto dim = static_cast<std::size_t>(c.dim);
+  const balanced_split split{extents[dim], mesh.extents[c.axis]};
+  const std::int64_t part = split.owner(index[dim]);
+  rank += static_cast<int>(part) * mesh.strides[c.axis];
+  index[dim] -= split.offset(part);
+  extents[dim] = split.size(part);
 }
 
 template <std::size_t Axes>
-constexpr bool is_first_copy(const axis_table<Axes>& table, const std::array<int, Axes>& mesh, int rank) {
+constexpr bool is_first_copy(const axis_table<Axes>& table, const mesh_numbers<Axes>& mesh, int rank) noexcept {
   for (std::size_t a = 0; a < Axes; ++a)
-    if (table.use[a].role == axis_role::replicated && mesh_coordinate(mesh, a, rank) != 0) return false;
+    if (table.use[a].role == axis_role::replicated && mesh.coordinate(a, rank) != 0) return false;
   return true;
 }
 
@@ -109,19 +127,24 @@ std::string index_text(const std::array<std::int64_t, Rank>& index) {
   return text + "]";
 }
 
+// Checks stay small enough to be inlined, so that they vanish where the numbers are known.
+template <std::size_t Rank>
+[[noreturn]] void throw_index(const std::array<std::int64_t, Rank>& extents, const std::array<std::int64_t, Rank>& index,
+                              const char* what) {
+  throw layout_error("heddle: index " + index_text(index) + " is outside " + what + " of extents " + index_text(extents));
+}
 template <std::size_t Rank>
 constexpr void check_index(const std::array<std::int64_t, Rank>& extents, const std::array<std::int64_t, Rank>& index,
                            const char* what) {
   for (std::size_t d = 0; d < Rank; ++d)
-    if (index[d] < 0 || index[d] >= extents[d])
-      throw layout_error("heddle: index " + index_text(index) + " is outside " + what + " of extents " + index_text(extents));
+    if (index[d] < 0 || index[d] >= extents[d]) throw_index(extents, index, what);
 }
 
-template <std::size_t Axes>
-constexpr void check_rank(const std::array<int, Axes>& mesh, int rank) {
-  if (rank < 0 || rank >= mesh_size(mesh))
-    throw layout_error("heddle: rank " + std::to_string(rank) + " is outside the layout's mesh of " +
-                       std::to_string(mesh_size(mesh)) + " ranks");
+[[noreturn]] inline void throw_rank(int size, int rank) {
+  throw layout_error("heddle: rank " + std::to_string(rank) + " is outside the layout's mesh of " + std::to_string(size) + " ranks");
+}
+constexpr void check_rank(int size, int rank) {
+  if (rank < 0 || rank >= size) throw_rank(size, rank);
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0 {
 namespace detail {
@@ -72,30 +73,50 @@ struct layout_facts : layout_tag {
                   "number in shard<dim, ...> or give the tensor more dimensions");
     return min_tensor_rank <= static_cast<int>(sizeof...(E));
   }
-  template <std::int64_t... E>
-  static constexpr tensor_box<sizeof...(E)> box(const std::array<int, Mesh::rank>& mesh, const shape<E...>& s, int rank) {
-    check_rank(mesh, rank);
-    if constexpr (fits<E...>())
-      return local_box(cuts, mesh, s.extents(), rank);
-    else
-      return {};
+  using numbers = mesh_numbers<Mesh::rank>;
+  using each_cut = std::make_index_sequence<cuts.count>;
+
+  // Cuts are unrolled: dimensions and axes are known even where extents are not.
+  template <std::size_t Rank, std::size_t... Cs>
+  static constexpr void cut_all([[maybe_unused]] tensor_box<Rank>& b, [[maybe_unused]] const numbers& mesh,
+                                [[maybe_unused]] int rank, std::index_sequence<Cs...>) noexcept {
+    (apply_cut(b, cuts.cuts[Cs], mesh, rank), ...);
   }
   template <std::int64_t... E>
-  static constexpr int owner_in(const std::array<int, Mesh::rank>& mesh, const shape<E...>& s,
-                                const std::array<std::int64_t, sizeof...(E)>& index) {
+  static constexpr tensor_box<sizeof...(E)> box(const numbers& mesh, const shape<E...>& s, int rank) {
+    check_rank(mesh.size, rank);
+    tensor_box<sizeof...(E)> b{{}, s.extents()};
+    if constexpr (fits<E...>()) cut_all(b, mesh, rank, each_cut{});
+    return b;
+  }
+  template <std::size_t Rank, std::size_t... Cs>
+  static constexpr int find_all([[maybe_unused]] std::array<std::int64_t, Rank> index,
+                                [[maybe_unused]] std::array<std::int64_t, Rank> extents,
+                                [[maybe_unused]] const numbers& mesh, std::index_sequence<Cs...>) noexcept {
+    int rank = 0;
+    (find_part(rank, index, extents, cuts.cuts[Cs], mesh), ...);
+    return rank;
+  }
+  // The lowest rank that holds the element: coordinate 0 along every axis that does not split.
+  // Inlined by order: clang finds it too large, and would divide at run time what is known.
+  template <std::int64_t... E>
+  [[gnu::always_inline]] static constexpr int owner_in(const numbers& mesh, const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) {
     check_index(s.extents(), index, "a tensor");
     if constexpr (fits<E...>())
-      return owner_of(cuts, mesh, s.extents(), index);
+      return find_all(index, s.extents(), mesh, each_cut{});
     else
       return 0;
+  }
+  template <std::size_t Rank>
+  [[noreturn]] static void throw_elsewhere(const tensor_box<Rank>& b, int rank, const std::array<std::int64_t, Rank>& index) {
+    throw layout_error("heddle: rank " + std::to_string(rank) + " does not hold element " + index_text(index) + "; it holds " +
+                       index_text(b.extent) + " elements from " + index_text(b.offset));
   }
   template <std::int64_t... E>
   static constexpr std::array<std::int64_t, sizeof...(E)> into_local(const tensor_box<sizeof...(E)>& b, const shape<E...>& s,
                                                                      int rank, std::array<std::int64_t, sizeof...(E)> index) {
     check_index(s.extents(), index, "a tensor");
-    if (!inside(b, index))
-      throw layout_error("heddle: rank " + std::to_string(rank) + " does not hold element " + index_text(index) +
-                         "; it holds " + index_text(b.extent) + " elements from " + index_text(b.offset));
+    if (!inside(b, index)) throw_elsewhere(b, rank, index);
     for (std::size_t d = 0; d < sizeof...(E); ++d) index[d] -= b.offset[d];
     return index;
   }
@@ -111,43 +132,44 @@ struct layout_facts : layout_tag {
 template <class Mesh, class... Ps>
 class static_layout : public layout_facts<Mesh, Ps...> {
   using facts = layout_facts<Mesh, Ps...>;
+  static constexpr auto mesh_now = numbers_of(Mesh::extents());
 
  public:
   static constexpr Mesh mesh() noexcept { return {}; }
 
   template <std::int64_t... E>
   static constexpr dynamic_shape<sizeof...(E)> local_shape(const shape<E...>& s, int rank) {
-    return make_shape(facts::box(Mesh::extents(), s, rank).extent);
+    return make_shape(facts::box(mesh_now, s, rank).extent);
   }
   template <std::int64_t... E>
   static constexpr std::array<std::int64_t, sizeof...(E)> local_offset(const shape<E...>& s, int rank) {
-    return facts::box(Mesh::extents(), s, rank).offset;
+    return facts::box(mesh_now, s, rank).offset;
   }
   template <std::int64_t... E>
   static constexpr std::int64_t local_size(const shape<E...>& s, int rank) {
-    return facts::box(Mesh::extents(), s, rank).size();
+    return facts::box(mesh_now, s, rank).size();
   }
   template <std::int64_t... E>
-  static constexpr int owner(const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) {
-    return facts::owner_in(Mesh::extents(), s, index);
+  [[gnu::always_inline]] static constexpr int owner(const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) {
+    return facts::owner_in(mesh_now, s, index);
   }
   template <std::int64_t... E>
   static constexpr bool owns(const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) {
-    return inside(facts::box(Mesh::extents(), s, rank), index);
+    return inside(facts::box(mesh_now, s, rank), index);
   }
   static constexpr bool is_primary(int rank) {
-    check_rank(Mesh::extents(), rank);
-    return is_first_copy(facts::table, Mesh::extents(), rank);
+    check_rank(mesh_now.size, rank);
+    return is_first_copy(facts::table, mesh_now, rank);
   }
   template <std::int64_t... E>
   static constexpr std::array<std::int64_t, sizeof...(E)> to_local(const shape<E...>& s, int rank,
                                                                    const std::array<std::int64_t, sizeof...(E)>& index) {
-    return facts::into_local(facts::box(Mesh::extents(), s, rank), s, rank, index);
+    return facts::into_local(facts::box(mesh_now, s, rank), s, rank, index);
   }
   template <std::int64_t... E>
   static constexpr std::array<std::int64_t, sizeof...(E)> to_global(const shape<E...>& s, int rank,
                                                                     const std::array<std::int64_t, sizeof...(E)>& index) {
-    return facts::into_global(facts::box(Mesh::extents(), s, rank), index);
+    return facts::into_global(facts::box(mesh_now, s, rank), index);
   }
   template <std::int64_t... E>
   static constexpr std::int64_t bytes_held(const shape<E...>& s, std::size_t element_size, int rank) {
@@ -172,37 +194,38 @@ class dynamic_layout : public layout_facts<Mesh, Ps...> {
 
   template <std::int64_t... E>
   constexpr dynamic_shape<sizeof...(E)> local_shape(const shape<E...>& s, int rank) const {
-    return make_shape(facts::box(mesh_.extents(), s, rank).extent);
+    return make_shape(facts::box(numbers_of(mesh_.extents()), s, rank).extent);
   }
   template <std::int64_t... E>
   constexpr std::array<std::int64_t, sizeof...(E)> local_offset(const shape<E...>& s, int rank) const {
-    return facts::box(mesh_.extents(), s, rank).offset;
+    return facts::box(numbers_of(mesh_.extents()), s, rank).offset;
   }
   template <std::int64_t... E>
   constexpr std::int64_t local_size(const shape<E...>& s, int rank) const {
-    return facts::box(mesh_.extents(), s, rank).size();
+    return facts::box(numbers_of(mesh_.extents()), s, rank).size();
   }
   template <std::int64_t... E>
   constexpr int owner(const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) const {
-    return facts::owner_in(mesh_.extents(), s, index);
+    return facts::owner_in(numbers_of(mesh_.extents()), s, index);
   }
   template <std::int64_t... E>
   constexpr bool owns(const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) const {
-    return inside(facts::box(mesh_.extents(), s, rank), index);
+    return inside(facts::box(numbers_of(mesh_.extents()), s, rank), index);
   }
   constexpr bool is_primary(int rank) const {
-    check_rank(mesh_.extents(), rank);
-    return is_first_copy(facts::table, mesh_.extents(), rank);
+    const auto mesh = numbers_of(mesh_.extents());
+    check_rank(mesh.size, rank);
+    return is_first_copy(facts::table, mesh, rank);
   }
   template <std::int64_t... E>
   constexpr std::array<std::int64_t, sizeof...(E)> to_local(const shape<E...>& s, int rank,
                                                             const std::array<std::int64_t, sizeof...(E)>& index) const {
-    return facts::into_local(facts::box(mesh_.extents(), s, rank), s, rank, index);
+    return facts::into_local(facts::box(numbers_of(mesh_.extents()), s, rank), s, rank, index);
   }
   template <std::int64_t... E>
   constexpr std::array<std::int64_t, sizeof...(E)> to_global(const shape<E...>& s, int rank,
                                                              const std::array<std::int64_t, sizeof...(E)>& index) const {
-    return facts::into_global(facts::box(mesh_.extents(), s, rank), index);
+    return facts::into_global(facts::box(numbers_of(mesh_.extents()), s, rank), index);
   }
   template <std::int64_t... E>
   constexpr std::int64_t bytes_held(const shape<E...>& s, std::size_t element_size, int rank) const {

@@ -141,10 +141,10 @@ constexpr step_list<Axes> find_steps(axis_table<Axes> now, const axis_table<Axes
 // Elements that one rank sends in one step; `box` is what it holds before.
 template <std::size_t Rank, std::size_t Axes>
 constexpr std::int64_t elements_sent(const redistribution_step& step, const tensor_box<Rank>& box,
-                                     const std::array<int, Axes>& mesh, int rank) {
+                                     const mesh_numbers<Axes>& mesh, int rank) {
   const auto axis = static_cast<std::size_t>(step.axis);
-  const std::int64_t parts = mesh[axis];
-  const int part = mesh_coordinate(mesh, axis, rank);
+  const std::int64_t parts = mesh.extents[axis];
+  const int part = mesh.coordinate(axis, rank);
   const std::int64_t all = box.size();
   switch (step.kind) {
     case step_kind::all_gather:

@@ -93,8 +93,8 @@ class redistribution_plan {
   /// The shape of what `rank` holds before step number `step`; with `steps.size()`, after the last one.
   template <std::int64_t... E>
   constexpr dynamic_shape<sizeof...(E)> local_shape_before(std::size_t step, const shape<E...>& s, int rank) const {
-    const auto mesh = from_.mesh().extents();
-    detail::check_rank(mesh, rank);
+    const auto mesh = detail::numbers_of(from_.mesh().extents());
+    detail::check_rank(mesh.size, rank);
     if constexpr (fits<sizeof...(E)>())
       return make_shape(detail::local_box(cuts[step], mesh, s.extents(), rank).extent);
     else
@@ -105,8 +105,8 @@ class redistribution_plan {
   /// that need it, or in a ring with the same total.
   template <std::int64_t... E>
   constexpr std::int64_t bytes_sent(const shape<E...>& s, std::size_t element_size, int rank) const {
-    const auto mesh = from_.mesh().extents();
-    detail::check_rank(mesh, rank);
+    const auto mesh = detail::numbers_of(from_.mesh().extents());
+    detail::check_rank(mesh.size, rank);
     std::int64_t elements = 0;
     if constexpr (fits<sizeof...(E)>())
       for (std::size_t i = 0; i != steps.size(); ++i)

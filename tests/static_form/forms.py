@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Checks that static layout arithmetic leaves nothing to compute.
+
+    forms.py <source> <compiler> [flags...]
+
+Compiles the source to assembly with -O2. A function `constant_x` whose line ends in a comment `// 4` must be one move of that
+number into the result register and a return; `undivided_x` must not divide.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def functions(assembly):
+    """The instructions of each function, without directives, labels and comments."""
+    found, name = {}, None
+    for line in assembly.splitlines():
+        label = re.match(r"^(\w+):", line)
+        if label:
+            name = label.group(1)
+            found[name] = []
+        elif line.startswith("\t.section") or line.startswith("\t.size"):
+            name = None
+        elif name and re.match(r"^\t[a-z]", line):
+            found[name].append(line.split("#")[0].strip())
+    return found
+
+
+def constant(instructions):
+    """The number that these instructions return, or None if they do more than that."""
+    rest = [i for i in instructions if i not in ("endbr64",)]
+    if len(rest) != 2 or not re.match(r"^retq?$", rest[1]):
+        return None
+    if re.match(r"^xorl?\s+%eax,\s*%eax$", rest[0]):
+        return 0
+    move = re.match(r"^mov(?:l|q|b|absq)?\s+\$(-?\d+),\s*%(?:eax|rax|al)$", rest[0])
+    return int(move.group(1)) if move else None
+
+
+def main(source, compiler, *flags):
+    text = Path(source).read_text()
+    result = subprocess.run([compiler, "-std=c++20", "-O2", *flags, "-S", "-o", "-", source], capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(result.stderr)
+    code = functions(result.stdout)
+    expected = re.findall(r"(constant_\w+)\(\)[^/]*// (-?\d+)", text)
+    undivided = re.findall(r"(undivided_\w+)\(", text)
+    if not expected or not undivided:
+        sys.exit(f"{source} promises nothing")
+    problems = []
+    for name, value in expected:
+        if constant(code[name]) != int(value):
+            problems.append(f"{name} is not the constant {value}:\n  " + "\n  ".join(code[name]))
+    for name in undivided:
+        if any(re.match(r"^i?div", i) for i in code[name]):
+            problems.append(f"{name} divides:\n  " + "\n  ".join(code[name]))
+    if problems:
+        sys.exit("\n".join(problems))
+    print(f"{len(expected)} functions are constants, {len(undivided)} do not divide")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
