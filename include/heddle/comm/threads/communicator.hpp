@@ -55,11 +55,11 @@ class threads_communicator {
   }
   /// Starts a message. The buffer must stay alive and (send) unchanged until the request has been waited for.
   template <detail::spannable In>
-  [[nodiscard]] request isend(In&& in, int to, int tag = 0) {
+  [[nodiscard("heddle: a message that was started must be waited for")]] request isend(In&& in, int to, int tag = 0) {
     if constexpr (detail::can_travel<detail::comm_element<In>>()) return start(send_of(in, to, tag));
   }
   template <detail::spannable Out>
-  [[nodiscard]] request irecv(Out&& out, int from, int tag = 0) {
+  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from, int tag = 0) {
     if constexpr (detail::can_receive<Out>()) return start(recv_of(out, from, tag));
   }
 
@@ -325,7 +325,7 @@ class threads_communicator {
   }
 
   /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
-  [[nodiscard]] threads_communicator split(int color, int key) {
+  [[nodiscard("heddle: split makes a communicator")]] threads_communicator split(int color, int key) {
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
     const std::int64_t mine[2] = {color, key};
     all_gather_spans<std::int64_t>(comm_operation::split, mine, all, equal_blocks{2}, 2, 0);

@@ -1,0 +1,9 @@
+// refuse: heddle: world.along<Tags...> names one axis twice
+#include <heddle/comm/threads.hpp>
+
+namespace hd = heddle;
+using mesh = hd::mesh<hd::axis<hd::dp, 2>, hd::axis<hd::tp, 2>>;
+
+int program() {
+  return hd::launch<hd::threads, mesh>([](auto& world) { world.template along<hd::tp, hd::tp>().barrier(); });
+}
