@@ -31,8 +31,12 @@ constexpr int64_t layers = 12, width = 768, heads = 12, vocabulary = 50257, batc
 constexpr int64_t rows = batch * sequence, wide = 4 * width;
 constexpr int threads = 2;
 
-hd::matrix_view<float> matrix(float* data, int64_t m, int64_t n) { return {data, hd::dynamic_shape<2>(m, n)}; }
-std::span<float> vec(float* data, int64_t n) { return {data, static_cast<std::size_t>(n)}; }
+hd::matrix_view<float> matrix(float* data, int64_t m, int64_t n) {
+  return {data, hd::dynamic_shape<2>(m, n)};
+}
+std::span<float> vec(float* data, int64_t n) {
+  return {data, static_cast<std::size_t>(n)};
+}
 
 void spread(hd::buffer<float>& x, float size) {
   std::uint32_t state = 12345;
@@ -42,9 +46,21 @@ void spread(hd::buffer<float>& x, float size) {
   }
 }
 
-enum kind { products, head_products, attention, norms, gelu, biases_and_sums, cross_entropy, embeddings, optimizer, kinds };
-constexpr std::array<const char*, kinds> kind_names{"gemm_ms", "head_gemm_ms", "attention_ms", "layer_norm_ms", "gelu_ms",
-                                                    "bias_add_ms", "cross_entropy_ms", "embedding_ms", "adamw_ms"};
+enum kind {
+  products,
+  head_products,
+  attention,
+  norms,
+  gelu,
+  biases_and_sums,
+  cross_entropy,
+  embeddings,
+  optimizer,
+  kinds
+};
+constexpr std::array<const char*, kinds> kind_names{"gemm_ms",          "head_gemm_ms", "attention_ms",
+                                                    "layer_norm_ms",    "gelu_ms",      "bias_add_ms",
+                                                    "cross_entropy_ms", "embedding_ms", "adamw_ms"};
 
 /// One layer's parameters, in the order they lie in the flat buffer.
 struct layer_weights {
@@ -65,7 +81,8 @@ struct layer_saved {
   float* carve(float* at) {
     const auto take = [&at](int64_t n) { return std::exchange(at, at + n); };
     x = take(rows * width), normed1 = take(rows * width), qkv = take(rows * 3 * width), mixed = take(rows * width);
-    middle = take(rows * width), normed2 = take(rows * width), hidden = take(rows * wide), activated = take(rows * wide);
+    middle = take(rows * width), normed2 = take(rows * width), hidden = take(rows * wide),
+    activated = take(rows * wide);
     mean1 = take(rows), rstd1 = take(rows), mean2 = take(rows), rstd2 = take(rows), lse = take(rows * heads);
     return at;
   }
@@ -146,14 +163,14 @@ class step {
     });
   }
   void sum(float* a, float* b, float* c) {
-    time<biases_and_sums>(
-        [&] { be.add(vec(a, rows * width), vec(b, rows * width), vec(c, rows * width)); });
+    time<biases_and_sums>([&] { be.add(vec(a, rows * width), vec(b, rows * width), vec(c, rows * width)); });
   }
 
   void forward() {
     time<embeddings>([&] {
       be.embedding(ids, matrix(weights.data(), vocabulary, width), 0, matrix(saved[0].x, rows, width));
-      be.add_positions(matrix(saved[0].x, rows, width), matrix(weights.data() + vocabulary * width, 1024, width), sequence);
+      be.add_positions(matrix(saved[0].x, rows, width), matrix(weights.data() + vocabulary * width, 1024, width),
+                       sequence);
     });
     for (int l = 0; l < layers; ++l) {
       const layer_weights& w = weight[l];
@@ -268,8 +285,8 @@ void product(benchmark::State& state, int64_t m, int64_t n, int64_t k, float bet
     backend.template matmul<TA, TB>(TA == transpose::no ? matrix(a.data(), m, k) : matrix(a.data(), k, m),
                                     TB == transpose::no ? matrix(b.data(), k, n) : matrix(b.data(), n, k),
                                     matrix(c.data(), m, n), beta);
-  state.counters["FLOP/s"] = benchmark::Counter(2.0 * static_cast<double>(m * n * k),
-                                                benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["FLOP/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
 }
 constexpr auto no = transpose::no, yes = transpose::yes;
 const int registered = [] {
@@ -277,7 +294,9 @@ const int registered = [] {
     const char* name;
     int64_t in, out;
   };
-  for (const linear l : {linear{"c_attn", width, 3 * width}, {"attn.c_proj", width, width}, {"c_fc", width, wide},
+  for (const linear l : {linear{"c_attn", width, 3 * width},
+                         {"attn.c_proj", width, width},
+                         {"c_fc", width, wide},
                          {"mlp.c_proj", wide, width}}) {
     const std::string name = std::string("gemm/") + l.name;
     benchmark::RegisterBenchmark((name + "/forward").c_str(), product<no, no>, rows, l.out, l.in, 0.0f)->UseRealTime();

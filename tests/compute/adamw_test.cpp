@@ -31,8 +31,8 @@ TEMPLATE_TEST_CASE("AdamW equals its definition for any length and number of thr
     std::vector<long double> want(p.size());
     for (std::size_t i = 0; i < p.size(); ++i) {
       const long double d = g[i] * 0.5L, first = 0.9L * m0[i] + 0.1L * d, second = 0.95L * v0[i] + 0.05L * d * d;
-      want[i] = start[i] * (1 - 3e-2L * 0.1L) -
-                3e-2L / (1 - std::pow(0.9L, 7)) * first / (std::sqrt(second) / std::sqrt(1 - std::pow(0.95L, 7)) + 1e-8L);
+      want[i] = start[i] * (1 - 3e-2L * 0.1L) - 3e-2L / (1 - std::pow(0.9L, 7)) * first /
+                                                    (std::sqrt(second) / std::sqrt(1 - std::pow(0.95L, 7)) + 1e-8L);
     }
     hc::host<> one(1);
     one.adamw(vec(p), vec(g), vec(m), vec(v), step);

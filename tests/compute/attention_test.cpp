@@ -43,11 +43,18 @@ void define(const std::vector<T>& qkv, const hc::attention_shape& s, std::vector
 TEMPLATE_TEST_CASE("attention equals its definition", "[compute][attention]", HEDDLE_TEST_GEMMS) {
   const auto check = [&]<class T>(T) {
     for (const int threads : {1, 3})
-      for (const hc::attention_shape s : {hc::attention_shape{1, 1, 1, 1}, {2, 5, 3, 4}, {1, 64, 2, 16}, {2, 65, 1, 8},
-                                          {1, 130, 2, 5}, {0, 4, 2, 2}, {2, 0, 2, 2}, {2, 3, 0, 4}}) {
+      for (const hc::attention_shape s : {hc::attention_shape{1, 1, 1, 1},
+                                          {2, 5, 3, 4},
+                                          {1, 64, 2, 16},
+                                          {2, 65, 1, 8},
+                                          {1, 130, 2, 5},
+                                          {0, 4, 2, 2},
+                                          {2, 0, 2, 2},
+                                          {2, 3, 0, 4}}) {
         hc::host<TestType> backend(threads);
         const auto qkv = normal<T>(s.rows() * 3 * s.width(), 1);
-        std::vector<T> out(static_cast<std::size_t>(s.rows() * s.width())), lse(static_cast<std::size_t>(s.rows() * s.heads));
+        std::vector<T> out(static_cast<std::size_t>(s.rows() * s.width())),
+            lse(static_cast<std::size_t>(s.rows() * s.heads));
         std::vector<long double> want, want_lse;
         backend.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), vec(lse));
         define(qkv, s, want, want_lse);
@@ -68,7 +75,8 @@ TEMPLATE_TEST_CASE("attention's backward equals finite differences and overwrite
     const auto dout = normal<double>(s.rows() * s.width(), 2);
     std::vector<double> out(dout.size()), lse(static_cast<std::size_t>(s.rows() * s.heads));
     const auto value = [&] {
-      backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), vec(lse));
+      backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()),
+                        vec(lse));
       return dot(out, dout);
     };
     value();
@@ -85,11 +93,14 @@ TEST_CASE("a token does not see the ones after it", "[compute][attention]") {
   const hc::attention_shape s{1, 70, 2, 8};
   hc::host<> backend;
   auto qkv = normal<float>(s.rows() * 3 * s.width(), 1);
-  std::vector<float> before(static_cast<std::size_t>(s.rows() * s.width())), lse(static_cast<std::size_t>(s.rows() * s.heads));
+  std::vector<float> before(static_cast<std::size_t>(s.rows() * s.width())),
+      lse(static_cast<std::size_t>(s.rows() * s.heads));
   auto after = before;
-  backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(before, s.rows(), s.width()), vec(lse));
+  backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(before, s.rows(), s.width()),
+                    vec(lse));
   for (int64_t j = 0; j < 3 * s.width(); ++j) qkv[static_cast<std::size_t>(40 * 3 * s.width() + j)] += 3.0f;
-  backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(after, s.rows(), s.width()), vec(lse));
+  backend.attention(matrix(std::as_const(qkv), s.rows(), 3 * s.width()), s, matrix(after, s.rows(), s.width()),
+                    vec(lse));
   const auto split = static_cast<std::ptrdiff_t>(40 * s.width());
   CHECK(std::equal(before.begin(), before.begin() + split, after.begin()));
   CHECK(std::mismatch(before.begin() + split, before.end(), after.begin() + split).first == before.begin() + split);

@@ -35,11 +35,11 @@ struct sliced {
       backend.pick_target(matrix(x, rows, cut.size(p)), targets, cut.offset(p), vec(part));
       backend.add(vec(std::as_const(picked)), vec(std::as_const(part)), vec(picked));
     }
-    for (std::size_t i = 0; i < n; ++i)
-      losses[i] = targets[i] < 0 ? T(0) : top[i] + std::log(total[i]) - picked[i];
+    for (std::size_t i = 0; i < n; ++i) losses[i] = targets[i] < 0 ? T(0) : top[i] + std::log(total[i]) - picked[i];
     for (int64_t p = 0; p < parts; ++p) {
       auto x = slice(p);
-      backend.cross_entropy_backward(matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(std::as_const(total)), targets, cut.offset(p), scale);
+      backend.cross_entropy_backward(matrix(x, rows, cut.size(p)), vec(std::as_const(top)), vec(std::as_const(total)),
+                                     targets, cut.offset(p), scale);
       for (int64_t i = 0; i < rows; ++i)
         std::copy_n(x.begin() + i * cut.size(p), cut.size(p), dlogits.begin() + i * vocabulary + cut.offset(p));
     }
@@ -47,8 +47,8 @@ struct sliced {
 };
 }  // namespace
 
-TEMPLATE_TEST_CASE("cross-entropy equals its definition, whole or sliced over the vocabulary", "[compute][cross_entropy]",
-                   float, double) {
+TEMPLATE_TEST_CASE("cross-entropy equals its definition, whole or sliced over the vocabulary",
+                   "[compute][cross_entropy]", float, double) {
   using T = TestType;
   for (const int64_t vocabulary : {1, 7, 64, 257, 1000}) {
     hc::host<> backend(2);

@@ -15,7 +15,8 @@ TEMPLATE_TEST_CASE("GELU: golden value, definition, every length", "[compute][el
     backend.gelu(vec(x), vec(y));
     for (std::size_t i = 0; i < x.size(); ++i) {
       const long double v = x[i];
-      want[i] = static_cast<T>(0.5L * v * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0L)) * (v + 0.044715L * v * v * v))));
+      want[i] =
+          static_cast<T>(0.5L * v * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0L)) * (v + 0.044715L * v * v * v))));
     }
     CHECK(distance(y, want) <= tolerance<T>);
   }
@@ -60,7 +61,8 @@ TEMPLATE_TEST_CASE("bias: added to every row; its gradient is the sum of columns
                    double) {
   using T = TestType;
   for (const int threads : {1, 3})
-    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{0, 4}, {4, 0}, {1, 1}, {7, 13}, {33, 130}, {257, 515}}) {
+    for (const auto& [rows, columns] :
+         {std::pair<int64_t, int64_t>{0, 4}, {4, 0}, {1, 1}, {7, 13}, {33, 130}, {257, 515}}) {
       hc::host<> backend(threads);
       const auto x = normal<T>(rows * columns, 1), b = normal<T>(columns, 2), start = normal<T>(columns, 3);
       auto y = x, db = start, want_y = x;

@@ -13,7 +13,8 @@ TEST_CASE("embedding: rows held here, zeros elsewhere, and shards add up", "[com
   std::vector<double> whole(50 * 37), sum(whole.size()), part(whole.size());
   backend.embedding(ids, matrix(table, vocabulary, width), 0, matrix(whole, 50, width));
   for (std::size_t i = 0; i < 50; ++i)
-    CHECK(std::equal(whole.begin() + static_cast<std::ptrdiff_t>(i * 37), whole.begin() + static_cast<std::ptrdiff_t>(i * 37 + 37),
+    CHECK(std::equal(whole.begin() + static_cast<std::ptrdiff_t>(i * 37),
+                     whole.begin() + static_cast<std::ptrdiff_t>(i * 37 + 37),
                      table.begin() + static_cast<std::ptrdiff_t>(ids[i]) * 37));
   for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 4}, {4, 4}, {8, 3}, {11, 0}}) {
     const std::vector<double> shard(table.begin() + first * width, table.begin() + (first + rows) * width);

@@ -22,7 +22,8 @@ std::vector<T> product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const 
         sum += static_cast<long double>(a[static_cast<std::size_t>(ta ? p * m + i : i * k + p)]) *
                static_cast<long double>(b[static_cast<std::size_t>(tb ? j * k + p : p * n + j)]);
       const auto at = static_cast<std::size_t>(i * n + j);
-      out[at] = static_cast<T>(sum + (beta == T(0) ? 0 : static_cast<long double>(beta) * static_cast<long double>(c[at])));
+      out[at] =
+          static_cast<T>(sum + (beta == T(0) ? 0 : static_cast<long double>(beta) * static_cast<long double>(c[at])));
     }
   return out;
 }
@@ -65,8 +66,15 @@ TEMPLATE_TEST_CASE("products equal the definition for every library, transpose a
                    HEDDLE_TEST_GEMMS) {
   for (const int threads : {1, 2, 3}) {
     hc::host<TestType> backend(threads);
-    for (const extents e : {extents{1, 1, 1}, {3, 5, 7}, {13, 33, 2}, {1, 130, 65}, {129, 1, 64}, {64, 64, 64},
-                            {61, 97, 131}, {37, 70, 300}, {12, 32, 257}}) {
+    for (const extents e : {extents{1, 1, 1},
+                            {3, 5, 7},
+                            {13, 33, 2},
+                            {1, 130, 65},
+                            {129, 1, 64},
+                            {64, 64, 64},
+                            {61, 97, 131},
+                            {37, 70, 300},
+                            {12, 32, 257}}) {
       check_all_transposes<float>(backend, e.m, e.n, e.k);
       check_all_transposes<double>(backend, e.m, e.n, e.k);
     }

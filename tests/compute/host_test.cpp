@@ -10,7 +10,8 @@ using namespace compute_test;
 
 namespace {
 template <class... G>
-constexpr bool all_complete = (hc::kernel_set<hc::host<G>, float> && ...) && (hc::kernel_set<hc::host<G>, double> && ...);
+constexpr bool all_complete =
+    (hc::kernel_set<hc::host<G>, float> && ...) && (hc::kernel_set<hc::host<G>, double> && ...);
 
 struct without_attention {
   template <class T>
@@ -43,10 +44,11 @@ TEMPLATE_TEST_CASE("no kernel's result depends on the number of threads", "[comp
     results.push_back(y);
     backend.gelu_backward(vec(x), vec(dy), vec(y));
     results.push_back(y);
-    backend.layer_norm(matrix(x, rows, columns), vec(w), vec(w), T(1e-5), matrix(y, rows, columns), vec(mean), vec(rstd));
+    backend.layer_norm(matrix(x, rows, columns), vec(w), vec(w), T(1e-5), matrix(y, rows, columns), vec(mean),
+                       vec(rstd));
     results.push_back(y);
-    backend.layer_norm_backward_input(matrix(dy, rows, columns), matrix(x, rows, columns), vec(w), vec(std::as_const(mean)),
-                                      vec(std::as_const(rstd)), matrix(dx, rows, columns));
+    backend.layer_norm_backward_input(matrix(dy, rows, columns), matrix(x, rows, columns), vec(w),
+                                      vec(std::as_const(mean)), vec(std::as_const(rstd)), matrix(dx, rows, columns));
     results.push_back(dx);
     backend.layer_norm_backward_weight(matrix(dy, rows, columns), matrix(x, rows, columns), vec(std::as_const(mean)),
                                        vec(std::as_const(rstd)), vec(dw), vec(db));
@@ -63,7 +65,8 @@ TEMPLATE_TEST_CASE("no kernel's result depends on the number of threads", "[comp
     y = x;
     backend.row_max(matrix(x, rows, columns), vec(mean));
     backend.row_sum_exp(matrix(x, rows, columns), vec(std::as_const(mean)), vec(sum));
-    backend.cross_entropy_backward(matrix(y, rows, columns), vec(std::as_const(mean)), vec(std::as_const(sum)), targets, 0, T(1));
+    backend.cross_entropy_backward(matrix(y, rows, columns), vec(std::as_const(mean)), vec(std::as_const(sum)), targets,
+                                   0, T(1));
     results.push_back(mean);
     results.push_back(sum);
     results.push_back(y);
@@ -105,7 +108,8 @@ TEST_CASE("float results agree with double ones", "[compute][host]") {
   const auto wide = normal<double>(s.rows() * 3 * s.width(), 1);
   const std::vector<float> narrow(wide.begin(), wide.end());
   const auto run = [&]<class T>(const std::vector<T>& qkv) {
-    std::vector<T> out(static_cast<std::size_t>(s.rows() * s.width())), lse(static_cast<std::size_t>(s.rows() * s.heads)), dqkv(qkv.size());
+    std::vector<T> out(static_cast<std::size_t>(s.rows() * s.width())),
+        lse(static_cast<std::size_t>(s.rows() * s.heads)), dqkv(qkv.size());
     backend.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), vec(lse));
     backend.attention_backward(matrix(std::as_const(out), s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
                                matrix(std::as_const(out), s.rows(), s.width()), vec(std::as_const(lse)), s,

@@ -43,15 +43,16 @@ TEST_CASE("layer norm's backward equals finite differences and adds", "[compute]
     const auto dy = normal<double>(s.rows * s.columns, 4);
     std::vector<double> y(x.size()), mean(static_cast<std::size_t>(s.rows)), rstd(mean.size());
     const auto value = [&] {
-      backend.layer_norm(matrix(std::as_const(x), s.rows, s.columns), vec(std::as_const(w)), vec(std::as_const(b)), 1e-5,
-                         matrix(y, s.rows, s.columns), vec(mean), vec(rstd));
+      backend.layer_norm(matrix(std::as_const(x), s.rows, s.columns), vec(std::as_const(w)), vec(std::as_const(b)),
+                         1e-5, matrix(y, s.rows, s.columns), vec(mean), vec(rstd));
       return dot(y, dy);
     };
     value();
     const auto keep_mean = mean, keep_rstd = rstd;
     std::vector<double> dx(x.size(), 2.0), dw(w.size(), 3.0), db(b.size(), 4.0);
     backend.layer_norm_backward_input(matrix(dy, s.rows, s.columns), matrix(std::as_const(x), s.rows, s.columns),
-                                      vec(std::as_const(w)), vec(keep_mean), vec(keep_rstd), matrix(dx, s.rows, s.columns));
+                                      vec(std::as_const(w)), vec(keep_mean), vec(keep_rstd),
+                                      matrix(dx, s.rows, s.columns));
     backend.layer_norm_backward_weight(matrix(dy, s.rows, s.columns), matrix(std::as_const(x), s.rows, s.columns),
                                        vec(keep_mean), vec(keep_rstd), vec(dw), vec(db));
     for (double& v : dx) v -= 2.0;

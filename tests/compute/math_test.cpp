@@ -29,7 +29,8 @@ std::vector<T> ladder(double from, double to, int n) {
 TEMPLATE_TEST_CASE("exp is right to two units in the last place over its whole range", "[compute][math]", float,
                    double) {
   using T = TestType;
-  constexpr double lowest = std::is_same_v<T, float> ? -87.3 : -708.3, highest = std::is_same_v<T, float> ? 88.7 : 709.7;
+  constexpr double lowest = std::is_same_v<T, float> ? -87.3 : -708.3,
+                   highest = std::is_same_v<T, float> ? 88.7 : 709.7;
   double most = 0;
   for (const auto& x : {ladder<T>(lowest, highest, 200001), ladder<T>(-1, 1, 50001), ladder<T>(-1e-6, 1e-6, 1001)}) {
     const auto y = mapped(x, [](T v) { return kernels::exp_lane(v); });

@@ -143,11 +143,11 @@ concept optimizer_kernels = requires(B& backend, detail::kernel_arguments<T> x, 
 /// Everything training a transformer needs from a backend, for elements of type T. Empty matrices and vectors are
 /// legal everywhere. A backend object serves one rank: it is called from one thread at a time.
 template <class B, class T = float>
-concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && norm_kernels<B, T> &&
-                     attention_kernels<B, T> && embedding_kernels<B, T> && cross_entropy_kernels<B, T> &&
-                     optimizer_kernels<B, T> && requires(const B& backend) {
-                       { backend.threads() } -> std::same_as<int>;
-                       { backend.gemm_name() } -> std::convertible_to<const char*>;
-                     };
+concept kernel_set =
+    product_kernels<B, T> && elementwise_kernels<B, T> && norm_kernels<B, T> && attention_kernels<B, T> &&
+    embedding_kernels<B, T> && cross_entropy_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
+      { backend.threads() } -> std::same_as<int>;
+      { backend.gemm_name() } -> std::convertible_to<const char*>;
+    };
 
 }  // namespace heddle::inline v0::compute

@@ -12,7 +12,9 @@ namespace heddle::inline v0::compute::detail {
 
 /// Query rows handled together: their scores against all keys stay in the second-level cache.
 inline std::int64_t query_block(std::int64_t sequence) {
-  return (std::min)(sequence, (std::max)(std::int64_t{8}, (std::min)(std::int64_t{64}, 65536 / (std::max)(sequence, std::int64_t{1}) / 8 * 8)));
+  return (std::min)(
+      sequence,
+      (std::max)(std::int64_t{8}, (std::min)(std::int64_t{64}, 65536 / (std::max)(sequence, std::int64_t{1}) / 8 * 8)));
 }
 
 /// Source: Dao et al., arXiv:2205.14135, for what is kept (the log-sum-exp) and what is computed again (P).
@@ -56,8 +58,8 @@ void attention(team& workers, const attention_shape& s, const T* qkv, T* out, T*
 /// dV = P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)); dQ = dS K / sqrt(d); dK = dS^T Q / sqrt(d).
 /// Blocks of queries from the last, which sees all keys and so sets dK and dV, to the first; the others add.
 template <class G, class T>
-void attention_backward(team& workers, const attention_shape& s, const T* dout, const T* qkv, const T* out, const T* lse,
-                        T* dqkv) {
+void attention_backward(team& workers, const attention_shape& s, const T* dout, const T* qkv, const T* out,
+                        const T* lse, T* dqkv) {
   const std::int64_t width = s.width(), stride = 3 * width, d = s.head_dim, n = s.sequence;
   if (n == 0 || d == 0) return;
   const T scale = T(1) / std::sqrt(static_cast<T>(d));
@@ -85,8 +87,9 @@ void attention_backward(team& workers, const attention_shape& s, const T* dout, 
           const T total = lse[task * n + row];
           const T delta = sum_lanes<T>(d, [](T x, T y) { return x * y; }, grad + row * width, o + row * width);
           map_lanes(seen, p_row, [=](T x) { return exp_lane(x * scale - total); }, static_cast<const T*>(p_row));
-          map_lanes(seen, ds_row, [=](T x, T dx) { return x * (dx - delta) * scale; }, static_cast<const T*>(p_row),
-                    static_cast<const T*>(ds_row));
+          map_lanes(
+              seen, ds_row, [=](T x, T dx) { return x * (dx - delta) * scale; }, static_cast<const T*>(p_row),
+              static_cast<const T*>(ds_row));
           std::fill(p_row + seen, p_row + keys, T(0));
           std::fill(ds_row + seen, ds_row + keys, T(0));
         }

@@ -2,7 +2,8 @@
 #pragma once
 
 #if !__has_include(<cblas.h>)
-#error "heddle/compute/host/cblas.hpp needs a CBLAS: install libopenblas-dev and link it, or use heddle/compute/host/portable.hpp"
+#error \
+    "heddle/compute/host/cblas.hpp needs a CBLAS: install libopenblas-dev and link it, or use heddle/compute/host/portable.hpp"
 #endif
 
 #include <heddle/compute/host/gemm.hpp>

@@ -31,8 +31,9 @@ void embedding_backward(team& workers, token_ids ids, std::int64_t vocabulary, s
       const std::int64_t row = ids[static_cast<std::size_t>(i)] - first_id;
       if (row < 0 || row >= vocabulary) continue;
       T* to = dtable + row * width;
-      map_lanes(end - begin, to + begin, [](T old, T d) { return old + d; }, static_cast<const T*>(to) + begin,
-                dout + i * width + begin);
+      map_lanes(
+          end - begin, to + begin, [](T old, T d) { return old + d; }, static_cast<const T*>(to) + begin,
+          dout + i * width + begin);
     }
   });
 }
@@ -41,8 +42,9 @@ template <class T>
 void add_positions(team& workers, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x, const T* wpe) {
   workers.split(rows, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      map_lanes(width, x + i * width, [](T v, T p) { return v + p; }, static_cast<const T*>(x) + i * width,
-                wpe + i % sequence * width);
+      map_lanes(
+          width, x + i * width, [](T v, T p) { return v + p; }, static_cast<const T*>(x) + i * width,
+          wpe + i % sequence * width);
   });
 }
 
@@ -52,8 +54,9 @@ void add_positions_backward(team& workers, std::int64_t rows, std::int64_t width
   workers.split(sequence, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s)
       for (std::int64_t i = s; i < rows; i += sequence)
-        map_lanes(width, dwpe + s * width, [](T old, T d) { return old + d; }, static_cast<const T*>(dwpe) + s * width,
-                  dx + i * width);
+        map_lanes(
+            width, dwpe + s * width, [](T old, T d) { return old + d; }, static_cast<const T*>(dwpe) + s * width,
+            dx + i * width);
   });
 }
 

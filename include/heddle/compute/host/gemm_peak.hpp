@@ -21,7 +21,8 @@ double measure_gemm_peak(Backend& backend, std::int64_t extent = 1024, double se
     b[i] = static_cast<T>(i % 5) / T(5);
   }
   const dynamic_shape<2> square(extent, extent);
-  const double operations = 2.0 * static_cast<double>(extent) * static_cast<double>(extent) * static_cast<double>(extent);
+  const double operations =
+      2.0 * static_cast<double>(extent) * static_cast<double>(extent) * static_cast<double>(extent);
   using clock = std::chrono::steady_clock;
   const auto begin = clock::now();
   double best = 0;

@@ -17,11 +17,11 @@ template <>
 struct exp_constants<float> {
   using bits = std::uint32_t;
   static constexpr int mantissa_bits = 23;
-  static constexpr float round = 0x1.8p23f;            // added and taken away again: rounds to an integer
-  static constexpr float bias = 0x1.8p23f + 127.0f;    // leaves n + 127 in the low bits
-  static constexpr float ln2_high = 0x1.62e4p-1f;      // 14 bits: exact when multiplied by n
-  static constexpr float ln2_low = 0x1.7f7d1cp-20f;    // ln 2 - ln2_high
-  static constexpr float highest = 89.0f;              // beyond these the result is infinite, or 0
+  static constexpr float round = 0x1.8p23f;          // added and taken away again: rounds to an integer
+  static constexpr float bias = 0x1.8p23f + 127.0f;  // leaves n + 127 in the low bits
+  static constexpr float ln2_high = 0x1.62e4p-1f;    // 14 bits: exact when multiplied by n
+  static constexpr float ln2_low = 0x1.7f7d1cp-20f;  // ln 2 - ln2_high
+  static constexpr float highest = 89.0f;            // beyond these the result is infinite, or 0
   static constexpr float lowest = -104.0f;
   static constexpr int degree = 7;
 };
@@ -121,7 +121,8 @@ template <int Count, class T>
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((noinline, optimize("no-math-errno", "tree-vectorize")))
 #endif
-inline void square_roots(const T* x, T* root) noexcept {
+inline void
+square_roots(const T* x, T* root) noexcept {
   for (int i = 0; i < Count; ++i) {
 #if defined(__clang__) && defined(__has_builtin)
 #if __has_builtin(__builtin_elementwise_sqrt)

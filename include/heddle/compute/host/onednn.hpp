@@ -2,7 +2,8 @@
 #pragma once
 
 #if !__has_include(<dnnl.h>)
-#error "heddle/compute/host/onednn.hpp needs oneDNN: install libdnnl-dev and link dnnl, or use heddle/compute/host/cblas.hpp or portable.hpp"
+#error \
+    "heddle/compute/host/onednn.hpp needs oneDNN: install libdnnl-dev and link dnnl, or use heddle/compute/host/cblas.hpp or portable.hpp"
 #endif
 
 #include <heddle/compute/host/gemm.hpp>

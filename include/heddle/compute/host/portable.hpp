@@ -19,10 +19,10 @@ namespace detail {
 // Vectors of the compiler's own kind, because a tile of them in an array of local variables stays in registers.
 template <class T, int Bytes>
 struct gemm_vector;
-#define HEDDLE_GEMM_VECTOR(T, Bytes)                          \
-  template <>                                                 \
-  struct gemm_vector<T, Bytes> {                              \
-    typedef T type __attribute__((vector_size(Bytes)));       \
+#define HEDDLE_GEMM_VECTOR(T, Bytes)                    \
+  template <>                                           \
+  struct gemm_vector<T, Bytes> {                        \
+    typedef T type __attribute__((vector_size(Bytes))); \
   }
 HEDDLE_GEMM_VECTOR(float, 16);
 HEDDLE_GEMM_VECTOR(float, 32);
@@ -41,15 +41,15 @@ struct gemm_tile {
   static constexpr int lanes = VectorBytes / static_cast<int>(sizeof(T));
   static constexpr int rows = VectorBytes == 64 ? 12 : 6;  // 24 of 32, or 12 of 16 registers
   static constexpr int columns = 2 * lanes;
-  static constexpr std::int64_t depth = 256;               // of a and b per pass
+  static constexpr std::int64_t depth = 256;                                       // of a and b per pass
   static constexpr std::int64_t row_block = rows * (VectorBytes == 64 ? 16 : 32);  // of a, in the second-level cache
-  static constexpr std::int64_t column_block = 1024;       // of b
+  static constexpr std::int64_t column_block = 1024;                               // of b
 };
 
 /// The widest vectors, in bytes, that this processor has and the inner kernel is written for.
 inline int gemm_vector_bytes() {
 #if defined(__x86_64__)
-  static const int widest = __builtin_cpu_supports("avx512f")                                    ? 64
+  static const int widest = __builtin_cpu_supports("avx512f")                                 ? 64
                             : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 32
                                                                                               : 16;
   return widest;

@@ -71,7 +71,8 @@ class team {
   void split(std::int64_t n, std::int64_t grain, std::int64_t step, Body&& body) {
     if (n <= 0) return;
     const std::int64_t steps = (n + step - 1) / step;
-    const std::int64_t wanted = (std::min)({static_cast<std::int64_t>(size()), steps, n / (std::max)(grain, std::int64_t{1})});
+    const std::int64_t wanted =
+        (std::min)({static_cast<std::int64_t>(size()), steps, n / (std::max)(grain, std::int64_t{1})});
     if (wanted <= 1) {
       body(std::int64_t{0}, n);
       return;
