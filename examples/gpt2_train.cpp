@@ -41,7 +41,10 @@ static hd::io::corpus read_corpus(const settings& s) {
 template <class T>
 static hd::train::options<hd::model::gpt2_config> options_of(const settings& s) {
   hd::train::options<hd::model::gpt2_config> o;
-  o.model = {.layers = s.layers, .heads = s.heads, .width = s.width, .context = s.context,
+  o.model = {.layers = s.layers,
+             .heads = s.heads,
+             .width = s.width,
+             .context = s.context,
              .vocabulary = hd::io::corpus::vocabulary()};
   o.batch = s.batch;
   o.microbatches = s.microbatches;
@@ -68,9 +71,11 @@ static void train(const settings& s) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   backend whole_machine(cores);
   const double peak = hd::compute::measure_gemm_peak<T>(whole_machine);
-  const std::string about = hd::to_string(mesh) + ", " + s.schedule + ", " + std::to_string(s.microbatches) + " microbatches";
+  const std::string about =
+      hd::to_string(mesh) + ", " + s.schedule + ", " + std::to_string(s.microbatches) + " microbatches";
   std::printf("mesh         %s: %d ranks as threads on %d cores\n", hd::to_string(mesh).c_str(), mesh.size(), cores);
-  std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g\n", s.schedule.c_str(), s.microbatches, s.clip);
+  std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g\n", s.schedule.c_str(), s.microbatches,
+              s.clip);
   std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
               static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
   std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", whole_machine.gemm_name(), peak * 1e-9, cores);
@@ -87,7 +92,9 @@ static void train(const settings& s) {
     if (s.resume) {
       const auto resumed = hd::train::resume(trainer, s.save, facts);
       for (const std::string& why : resumed.skipped) std::printf("passed over  %s\n", why.c_str());
-      if (speaks) std::printf("resume       %s\n", resumed.resumed ? ("after step " + std::to_string(resumed.step)).c_str() : "nothing saved yet");
+      if (speaks)
+        std::printf("resume       %s\n",
+                    resumed.resumed ? ("after step " + std::to_string(resumed.step)).c_str() : "nothing saved yet");
     }
     double rate = 0;
     trainer.run(
@@ -112,7 +119,8 @@ static void train(const settings& s) {
     if (speaks) results::report(mesh, trainer.plan().table, recorder, about, saved_bytes, s.trace, s.timeline);
     if (s.sample > 0 && !s.prompt.empty()) {
       const std::vector<std::int32_t> prompt(s.prompt.begin(), s.prompt.end());
-      const auto text = hd::train::sample(trainer, prompt, {.tokens = s.sample, .temperature = s.temperature, .seed = s.seed});
+      const auto text =
+          hd::train::sample(trainer, prompt, {.tokens = s.sample, .temperature = s.temperature, .seed = s.seed});
       if (speaks) std::printf("sample       %s\n", std::string(text.begin(), text.end()).c_str());
     }
   });

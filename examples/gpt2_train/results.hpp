@@ -40,8 +40,8 @@ class measured_times {
 
 /// The simulated pipeline, drawn once per rank of the mesh.
 template <class Mesh>
-hd::observe::timeline_chart predicted_chart(const Mesh& mesh, hd::schedule::table_view table, const hd::sim::timeline& line,
-                                            const std::vector<std::string>& names) {
+hd::observe::timeline_chart predicted_chart(const Mesh& mesh, hd::schedule::table_view table,
+                                            const hd::sim::timeline& line, const std::vector<std::string>& names) {
   hd::observe::timeline_chart chart;
   chart.title = "predicted";
   chart.rows = names;
@@ -50,9 +50,10 @@ hd::observe::timeline_chart predicted_chart(const Mesh& mesh, hd::schedule::tabl
     for (int k = table.offset(stage_rank); k < table.offset(stage_rank + 1); ++k) {
       const hd::schedule::action& a = table.actions()[static_cast<std::size_t>(k)];
       if (!hd::schedule::is_compute(a.kind)) continue;
-      chart.boxes.push_back({rank, a.kind == hd::schedule::action_kind::forward ? hd::activity::forward : hd::activity::backward,
-                             std::to_string(a.microbatch), static_cast<std::int64_t>(line.start[static_cast<std::size_t>(k)]),
-                             static_cast<std::int64_t>(line.end[static_cast<std::size_t>(k)])});
+      chart.boxes.push_back(
+          {rank, a.kind == hd::schedule::action_kind::forward ? hd::activity::forward : hd::activity::backward,
+           std::to_string(a.microbatch), static_cast<std::int64_t>(line.start[static_cast<std::size_t>(k)]),
+           static_cast<std::int64_t>(line.end[static_cast<std::size_t>(k)])});
     }
   }
   return chart;
@@ -104,8 +105,8 @@ void report(const Mesh& mesh, hd::schedule::table_view table, const hd::observe:
   if (!timeline.empty()) {
     const auto& last = bubbles.back();
     auto above = hd::observe::timeline_from_events(events, last.step, names);
-    above.captions = {"bubble " + percent(last.bubble()), "saved activations at most " +
-                                                              std::to_string((saved_bytes + 512) / 1024) + " KiB per rank"};
+    above.captions = {"bubble " + percent(last.bubble()),
+                      "saved activations at most " + std::to_string((saved_bytes + 512) / 1024) + " KiB per rank"};
     auto below = predicted_chart(mesh, table, fitted, names);
     below.captions = {"bubble " + percent(fitted.bubble_ratio())};
     hd::observe::timeline_options options;
@@ -114,7 +115,8 @@ void report(const Mesh& mesh, hd::schedule::table_view table, const hd::observe:
     hd::observe::write_timeline_svg(timeline, above, below, options);
     std::printf("timeline     %s\n", timeline.c_str());
   }
-  if (recorder.dropped() > 0) std::printf("note         %lld events did not fit the recorder\n", static_cast<long long>(recorder.dropped()));
+  if (recorder.dropped() > 0)
+    std::printf("note         %lld events did not fit the recorder\n", static_cast<long long>(recorder.dropped()));
 }
 
 }  // namespace results

@@ -51,12 +51,15 @@ inline void declare(CLI::App& app, settings& s) {
   app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")->capture_default_str();
   app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
   app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")->capture_default_str();
-  app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads")->capture_default_str();
-  app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; empty: none")->capture_default_str();
+  app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads")
+      ->capture_default_str();
+  app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; empty: none")
+      ->capture_default_str();
   app.add_option("--timeline", s.timeline, "picture of the last step's pipeline; empty: none")->capture_default_str();
   app.add_option("--prompt", s.prompt, "start of the sampled text")->capture_default_str();
   app.add_option("--sample", s.sample, "bytes of text to sample at the end")->capture_default_str();
-  app.add_option("--temperature", s.temperature, "of the sampled text; 0: always the likeliest byte")->capture_default_str();
+  app.add_option("--temperature", s.temperature, "of the sampled text; 0: always the likeliest byte")
+      ->capture_default_str();
   app.add_option("--timeout", s.timeout, "seconds after which a rank that does not arrive is reported; 0: never")
       ->capture_default_str();
 }

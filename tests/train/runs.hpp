@@ -22,6 +22,8 @@ struct setup {
   std::int64_t validate_every = 0;
   std::string save_to = "", resume_from = "";
   std::int64_t save_every = 0;
+  std::string poison = "";  // a parameter whose every weight gets this value first
+  double poison_value = 0;
   std::int64_t ignore_every = 0;  // every so many targets is ignored; 0: none
 };
 

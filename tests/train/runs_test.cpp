@@ -95,6 +95,10 @@ outcome train(const setup& s) {
   std::mutex guard;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     trainer_of<T, Zero> trainer(world, o);
+    for (const auto& p : trainer.stage().parameters())
+      if (p.name == s.poison)
+        for (std::int64_t i = 0; i < p.count; ++i)
+          trainer.stage().weights()[static_cast<std::size_t>(p.offset + i)] = static_cast<T>(s.poison_value);
     if (!s.resume_from.empty()) {
       const auto resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
       if (world.rank() == 0) result.first_step = resumed.step;

@@ -62,30 +62,23 @@ constexpr bool mesh_checked() {
   return has_mesh<Ps...>;
 }
 
-struct refused_strategy {};
-
 template <class... Ps>
 struct selected_strategy {
-  using mesh = v0::select_policy<mesh_kind, void, Ps...>;
+  using mesh = v0::select_policy<mesh_kind, heddle::mesh<>, Ps...>;
   using schedule = v0::select_policy<schedule_kind, heddle::schedule::one_f_one_b<microbatches<>>, Ps...>;
   using zero = v0::select_policy<zero_kind, heddle::zero<0>, Ps...>;
   using backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
   using observer = v0::select_policy<observer_kind, null_observer, Ps...>;
 };
 
+// A refused strategy still names something for every kind, so that its uses add no errors of their own.
 template <class... Ps>
 constexpr auto select_strategy() {
-  if constexpr (strangers_checked<Ps...>()) {
-    if constexpr (duplicates_checked<Ps...>()) {
-      if constexpr (mesh_checked<Ps...>())
-        return std::type_identity<selected_strategy<Ps...>>{};
-      else
-        return std::type_identity<refused_strategy>{};
-    } else {
-      return std::type_identity<refused_strategy>{};
-    }
+  if constexpr (!strangers_checked<Ps...>()) {
+    return std::type_identity<selected_strategy<>>{};
   } else {
-    return std::type_identity<refused_strategy>{};
+    if constexpr (duplicates_checked<Ps...>()) static_cast<void>(mesh_checked<Ps...>());
+    return std::type_identity<selected_strategy<Ps...>>{};
   }
 }
 

@@ -1,0 +1,164 @@
+// tests/examples/gpt2_train_test.cpp: the training program as its user meets it: files, errors, kill and resume.
+#include "catch.hpp"
+
+#include <heddle/core/random.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct folder {
+  fs::path path = fs::temp_directory_path() / ("heddle-demo-" + std::to_string(::getpid()));
+  folder() {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~folder() { fs::remove_all(path); }
+};
+
+std::string read(const fs::path& p) {
+  std::ifstream in(p);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Starts the program in `where`; its output goes to out.txt there.
+pid_t start(const fs::path& where, const std::vector<std::string>& arguments) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  if (::chdir(where.c_str()) != 0) ::_exit(126);
+  const int out = ::open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  ::dup2(out, 1);
+  ::dup2(out, 2);
+  std::vector<char*> argv{const_cast<char*>("gpt2_train")};
+  for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+  argv.push_back(nullptr);
+  ::execv(HEDDLE_EXAMPLES_DIR "/gpt2_train", argv.data());
+  ::_exit(127);
+}
+
+struct finished {
+  int status;
+  std::string output;
+};
+finished run(const fs::path& where, const std::vector<std::string>& arguments) {
+  int status = 0;
+  ::waitpid(start(where, arguments), &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(where / "out.txt")};
+}
+
+std::vector<std::string> small(std::vector<std::string> more) {
+  std::vector<std::string> all{"--layers",       "2",  "--width",  "32", "--heads", "2",
+                               "--context",      "32", "--batch",  "8",  "--data",  HEDDLE_SOURCE_DIR "/include",
+                               "--microbatches", "2",  "--sample", "20", "--trace", "",
+                               "--timeline",     ""};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// The part of a progress line that does not depend on time.
+std::string line_of_step(const std::string& output, int step, int steps) {
+  const std::string mark = std::to_string(step) + "/" + std::to_string(steps) + " ";
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind("step", 0) == 0 && line.find(" " + mark) != std::string::npos)
+      return line.substr(0, line.find("tok/s") - 9);
+  return "no line of step " + mark;
+}
+
+}  // namespace
+
+TEST_CASE("the program prints what it trains and writes a trace and a picture", "[examples][gpt2_train]") {
+  const folder f;
+  const auto r =
+      run(f.path, small({"--steps", "6", "--validate-every", "3", "--trace", "t.json", "--timeline", "t.svg"}));
+  INFO(r.output);
+  REQUIRE(r.status == 0);
+  for (const char* part :
+       {"mesh         dp=2 x pp=2 x tp=2", "strategy     1f1b", "gemm         ", "GFLOP/s", "step     1/6", "val ",
+        "MFU          ", "bubble       predicted 33.3 % for equal stages", "sample       namespace heddle"})
+    CHECK_THAT(r.output, Contains(part));
+  const auto trace = nlohmann::json::parse(read(f.path / "t.json"));
+  std::set<int> tracks;
+  int starts = 0, ends = 0;
+  for (const auto& e : trace.at("traceEvents")) {
+    if (e.at("ph") == "X") tracks.insert(e.at("tid").get<int>());
+    starts += e.at("ph") == "s";
+    ends += e.at("ph") == "f";
+  }
+  CHECK(tracks.size() == 8);
+  CHECK(starts == ends);
+  CHECK(starts == 4 * 4 * 2 * 2);  // steps, pipelines, microbatches, directions
+  const std::string picture = read(f.path / "t.svg");
+  CHECK_THAT(picture, Contains("<svg") && Contains("measured") && Contains("predicted") && Contains("</svg>"));
+}
+
+TEST_CASE("mistakes on the command line end with a sentence that names them", "[examples][gpt2_train]") {
+  const folder f;
+  const auto refused = [&](std::vector<std::string> arguments, const char* text) {
+    const auto r = run(f.path, small(std::move(arguments)));
+    CHECK(r.status != 0);
+    CHECK(r.status != -1);
+    CHECK_THAT(r.output, Contains(text));
+  };
+  refused({"--mesh", "dp=2,qq=2"}, "names no axis of this program (known: dp, pp, tp)");
+  refused({"--mesh", "dp=0"}, "needs a positive whole number after dp=");
+  refused({"--schedule", "zigzag"}, "there is no schedule \"zigzag\" (known: gpipe, 1f1b)");
+  refused({"--data", "/nowhere/at/all"}, "no such file or folder: '/nowhere/at/all'");
+  refused({"--heads", "5"}, "not a multiple of heads = 5");
+  refused({"--batch", "0"}, "batch must be at least 1, got 0");
+  refused({"--dtype", "f16"}, "f16");
+  refused({"--lr", "-1"}, "learning rate");
+  refused({"--microbatches", "-2"}, "microbatches");
+  refused({"--resume"}, "--resume needs --save");
+  refused({"--wdith", "3"}, "--wdith");
+  CHECK_THAT(run(f.path, {"--help"}).output, Contains("--microbatches") && Contains("--timeline"));
+}
+
+TEST_CASE("killed at any moment, the program goes on where its last complete save was", "[examples][gpt2_train]") {
+  const folder f;
+  const auto whole = run(f.path, small({"--steps", "12", "--validate-every", "0"}));
+  REQUIRE(whole.status == 0);
+  const std::uint64_t seed = std::random_device{}();
+  CAPTURE(seed);
+  const heddle::counter_random random(seed, 0);
+  const auto arguments =
+      small({"--steps", "12", "--validate-every", "0", "--save", "saves", "--save-every", "1", "--resume"});
+  int kills = 0;
+  for (std::uint64_t attempt = 0; attempt < 8; ++attempt) {
+    const pid_t child = start(f.path, arguments);
+    // Somewhere between start-up and the end; a save is always either under way or just made.
+    std::this_thread::sleep_for(std::chrono::milliseconds(350 + random.integer(attempt) % 700));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    kills += WIFSIGNALED(status);
+  }
+  CAPTURE(kills);
+  const auto last = run(f.path, arguments);
+  INFO(last.output);
+  REQUIRE(last.status == 0);
+  // Whatever was trained last, the last step and the text are those of the run that was never killed.
+  const std::string end = last.output.substr(last.output.find("sample "));
+  CHECK(end == whole.output.substr(whole.output.find("sample ")));
+  if (last.output.find("12/12") != std::string::npos)
+    CHECK(line_of_step(last.output, 12, 12) == line_of_step(whole.output, 12, 12));
+}

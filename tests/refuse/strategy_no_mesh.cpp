@@ -1,0 +1,6 @@
+// refuse: heddle: strategy<...> needs a mesh: strategy<mesh<axis<dp, 2>>, ...>
+#include <heddle/heddle.hpp>
+
+namespace hd = heddle;
+using nowhere = hd::strategy<hd::zero<1>>;
+nowhere n;

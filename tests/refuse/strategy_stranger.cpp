@@ -1,0 +1,7 @@
+// refuse: heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute backend and an observer
+#include <heddle/heddle.hpp>
+
+namespace hd = heddle;
+struct fast {};
+using odd = hd::strategy<hd::mesh<hd::axis<hd::dp, 2>>, fast>;
+odd o;
