@@ -127,6 +127,8 @@ TEST_CASE("numbers of microbatches and ranks that cannot be are refused at run t
   CHECK_THROWS_WITH(sc::gpipe<>{0}, "heddle: a step needs at least one microbatch, got 0");
   CHECK_THROWS_AS(microbatches<>{-1}, heddle::schedule_error);
   CHECK_THROWS_WITH(sc::make_table(sc::gpipe<>{4}, 0), "heddle: a schedule needs at least one pipeline rank, got 0");
+  CHECK_THROWS_WITH(sc::make_table(sc::gpipe<>{2000000000}, 4),
+                    "heddle: a schedule of 4 stages and 2000000000 microbatches is too large");
   CHECK_THROWS_WITH((sc::make_table(schedules::interleaved<2, microbatches<>>{6}, 4)),
                     "heddle: the schedule cannot run 6 microbatches on 4 pipeline ranks; change one of the numbers");
 }

@@ -6,7 +6,12 @@
 #include "schedules.hpp"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <string>
+#include <type_traits>
 
 namespace hd = heddle;
 namespace sc = heddle::schedule;
@@ -16,6 +21,22 @@ namespace {
 using when = sc::one_f_one_b<microbatches<8>>;
 using four = hd::mesh<hd::axis<dp, 2>, hd::axis<pp, 4>>;
 using two = hd::mesh<hd::axis<pp, 2>>;
+
+#if defined(__linux__)
+// Whether this address lies in memory that the program cannot write.
+bool is_read_only(const void* address) {
+  std::ifstream maps("/proc/self/maps");
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, rights) == 3 && begin <= wanted &&
+        wanted < end)
+      return rights[1] != 'w';
+  }
+  return false;
+}
+#endif
 }  // namespace
 
 TEST_CASE("storage keeps apart what is alive, and is as small as the peak", "[schedule][law]") {
@@ -109,9 +130,14 @@ TEST_CASE("a plan is constants where all is static, and the same at run time", "
       CHECK(view.storage.slots(r) == 4 - r);
     }
   }
+#if defined(__linux__)
+  CHECK(is_read_only(fixed.view().table.actions().data()));
+  CHECK(is_read_only(fixed.view().storage.actions().data()));
+  CHECK_FALSE(is_read_only(at_run_time.table.actions.data()));
+#endif
   CHECK_THROWS_AS(sc::make_plan(sc::parse("0F0 0B0 0F1 0B1 | 1F0 1F1 1B0 1B1")), heddle::schedule_error);
   // A table that comes with its transfers is run as it is, if it can be.
   const auto lowered = sc::lower(sc::make_table<when>(4));
   CHECK(sc::make_plan(lowered).table.view() == lowered.view());
-  CHECK_THROWS_WITH(sc::make_plan(schedules::naive(sc::make_table<when>(4))), Catch::Contains("deadlock"));
+  CHECK_THROWS_WITH(sc::make_plan(schedules::naive(sc::make_table<when>(4))), Catch::Matchers::Contains("deadlock"));
 }

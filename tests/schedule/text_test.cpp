@@ -49,14 +49,16 @@ TEST_CASE("text is read with blanks, commas, blank lines, bars, and without stag
 
 TEST_CASE("text that is not a table is refused with the piece that is wrong", "[schedule]") {
   CHECK_THROWS_AS(sc::parse("F0 B0 | X1"), heddle::schedule_error);
-  CHECK_THROWS_WITH(sc::parse("0F0 0X1 0B0"), Catch::Contains("unknown action") && Catch::Contains("\"0X1\""));
-  CHECK_THROWS_WITH(sc::parse("0F0 0F"), Catch::Contains("the number of the microbatch is missing: \"0F\""));
-  CHECK_THROWS_WITH(sc::parse("0F0 0OPTIM1"), Catch::Contains("this action has no microbatch: \"0OPTIM1\""));
-  CHECK_THROWS_WITH(sc::parse("0F0;0B0"), Catch::Contains("expected a blank"));
-  CHECK_THROWS_WITH(sc::parse("0F0 7"), Catch::Contains("unknown action"));
-  CHECK_THROWS_WITH(sc::parse("0F99999999999999999999"), Catch::Contains("too large"));
-  CHECK_THROWS_WITH(sc::parse("99999999999F0"), Catch::Contains("too large"));
-  CHECK_THROWS_WITH(sc::parse("0F0 2F0"), Catch::Contains("a stage with a smaller number than another has no action"));
-  CHECK_THROWS_WITH(sc::parse(" \n"), Catch::Contains("there is no action"));
-  CHECK_THROWS_WITH(sc::parse("0OPTIM"), Catch::Contains("there is no microbatch"));
+  CHECK_THROWS_WITH(sc::parse("0F0 0X1 0B0"),
+                    Catch::Matchers::Contains("unknown action") && Catch::Matchers::Contains("\"0X1\""));
+  CHECK_THROWS_WITH(sc::parse("0F0 0F"), Catch::Matchers::Contains("the number of the microbatch is missing: \"0F\""));
+  CHECK_THROWS_WITH(sc::parse("0F0 0OPTIM1"), Catch::Matchers::Contains("this action has no microbatch: \"0OPTIM1\""));
+  CHECK_THROWS_WITH(sc::parse("0F0;0B0"), Catch::Matchers::Contains("expected a blank"));
+  CHECK_THROWS_WITH(sc::parse("0F0 7"), Catch::Matchers::Contains("unknown action"));
+  CHECK_THROWS_WITH(sc::parse("0F99999999999999999999"), Catch::Matchers::Contains("too large"));
+  CHECK_THROWS_WITH(sc::parse("99999999999F0"), Catch::Matchers::Contains("too large"));
+  CHECK_THROWS_WITH(sc::parse("0F0 2F0"),
+                    Catch::Matchers::Contains("a stage with a smaller number than another has no action"));
+  CHECK_THROWS_WITH(sc::parse(" \n"), Catch::Matchers::Contains("there is no action"));
+  CHECK_THROWS_WITH(sc::parse("0OPTIM"), Catch::Matchers::Contains("there is no microbatch"));
 }

@@ -70,6 +70,9 @@ TEST_CASE("a report names rank, position, action and microbatch", "[schedule]") 
 TEST_CASE("tables that make no sense are refused before they are read", "[schedule]") {
   auto t = sc::make_table<sc::gpipe<microbatches<2>>>(2);
   CHECK(sc::validate(sc::table_view{}).what == problem::malformed);
+  t.microbatches = 2000000000;
+  CHECK(sc::validate(t).what == problem::too_large);
+  t = sc::make_table<sc::gpipe<microbatches<2>>>(2);
   t.rank_of_stage[1] = 5;
   CHECK(sc::to_string(sc::validate(t)) == "heddle: stage 1 lives on a rank that does not exist");
   t = sc::make_table<sc::gpipe<microbatches<2>>>(2);

@@ -13,6 +13,7 @@ enum class problem : std::uint8_t {
   none,
   microbatch_count,    ///< the schedule does not fit this number of microbatches and ranks
   malformed,           ///< no ranks, no stages, no microbatches, or a stage on a rank that does not exist
+  too_large,           ///< more stages times microbatches than a table may have
   unknown_stage,       ///< an action of a stage that does not exist
   unknown_microbatch,  ///< an action of a microbatch that does not exist
   wrong_rank,          ///< an action of a stage that lives on another rank
@@ -58,6 +59,9 @@ inline std::string to_string(const report& r) {
     case problem::malformed:
       text += r.where.stage >= 0 ? "stage " + std::to_string(r.where.stage) + " lives on a rank that does not exist"
                                  : std::string("the table has no ranks, no stages or no microbatches");
+      break;
+    case problem::too_large:
+      text += "the table has too many stages and microbatches";
       break;
     case problem::unknown_stage:
       text += "there is no stage " + std::to_string(r.where.stage);

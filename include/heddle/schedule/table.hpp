@@ -115,6 +115,9 @@ struct action_table {
 
 namespace detail {
 
+// Pairs of a stage and a microbatch beyond which a table is refused: long before numbers of actions leave int.
+inline constexpr std::int64_t most_cells = std::int64_t{1} << 24;
+
 // Generators write into a sink, so that counting, filling an array and growing a vector are one piece of code.
 struct counting_sink {
   std::size_t count = 0;
@@ -207,7 +210,8 @@ constexpr auto static_table() {
 }  // namespace detail
 
 /// The table of a schedule on `ranks` pipeline ranks, computations only (see `lower` for the transfers).
-/// Errors: `schedule_error` if there is no rank, or the schedule does not fit this number of ranks.
+/// Errors: `schedule_error` if there is no rank, the schedule does not fit this number of ranks, or the table would be
+/// absurdly large.
 template <schedule_policy When>
 constexpr action_table make_table(const When& when, int ranks) {
   if (ranks < 1)
@@ -215,6 +219,9 @@ constexpr action_table make_table(const When& when, int ranks) {
   if (!detail::fits(when, ranks))
     throw schedule_error("heddle: the schedule cannot run " + std::to_string(when.microbatch_count()) +
                          " microbatches on " + std::to_string(ranks) + " pipeline ranks; change one of the numbers");
+  if (std::int64_t{when.stages(ranks)} * when.microbatch_count() > detail::most_cells)
+    throw schedule_error("heddle: a schedule of " + std::to_string(when.stages(ranks)) + " stages and " +
+                         std::to_string(when.microbatch_count()) + " microbatches is too large");
   action_table table;
   table.actions.assign(detail::count_actions(when, ranks), action{});
   table.offsets.assign(static_cast<std::size_t>(ranks) + 1, 0);

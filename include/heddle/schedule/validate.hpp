@@ -180,32 +180,34 @@ class structure_check {
   // computations need their receives, and those are all there.
   constexpr void channels() {
     const int p = t_.ranks();
-    const scratch<int> sent_memory(p * p);
-    const scratch<int> received_memory(p * p);
+    const scratch<int> counts_memory(p);
     const scratch<int> place_memory(2 * t_.stages() * m_);
-    int* const sent = sent_memory.data();
-    int* const received = received_memory.data();
-    int* const place = place_memory.data();
+    int* const counts = counts_memory.data();  // messages so far between this rank and each other
+    int* const place = place_memory.data();    // which message of its channel an input is
     const action* const actions = t_.actions().data();
-    for (int r = 0; r < p; ++r)
+    for (int r = 0; r < p; ++r) {
+      for (int other = 0; other < p; ++other) counts[other] = 0;
       for (int k = t_.offset(r); k < t_.offset(r + 1); ++k) {
         const action& a = actions[k];
         if (!is_send(a.kind)) continue;
         const int direction = a.kind == action_kind::send_forward ? 0 : 1;
-        place[2 * (other_stage(a, t_) * m_ + a.microbatch) + direction] = sent[r * p + a.peer]++;
+        place[2 * (other_stage(a, t_) * m_ + a.microbatch) + direction] = counts[a.peer]++;
       }
-    for (int r = 0; r < p; ++r)
+    }
+    for (int r = 0; r < p; ++r) {
+      for (int other = 0; other < p; ++other) counts[other] = 0;
       for (int k = t_.offset(r); k < t_.offset(r + 1); ++k) {
         const action& a = actions[k];
         if (!is_recv(a.kind)) continue;
         const int direction = a.kind == action_kind::recv_forward ? 0 : 1;
-        const int expected = received[a.peer * p + r]++;
+        const int expected = counts[a.peer]++;
         if (place[2 * (a.stage * m_ + a.microbatch) + direction] == expected) continue;
         rank_ = r;
         position_ = k - t_.offset(r);
         fail(problem::transfer_order, a, nth_send(a.peer, r, expected), a.peer);
         return;
       }
+    }
   }
   constexpr action nth_send(int from, int to, int n) const {
     for (const action& a : t_.list(from))
@@ -230,6 +232,7 @@ class structure_check {
 constexpr report check_shape(const table_view& t) {
   report found{};
   if (t.ranks() < 1 || t.stages() < 1 || t.microbatches() < 1) found.what = problem::malformed;
+  if (std::int64_t{t.stages()} * t.microbatches() > most_cells) found.what = problem::too_large;
   for (int s = 0; s < t.stages() && found.ok(); ++s)
     if (t.rank_of(s) < 0 || t.rank_of(s) >= t.ranks()) {
       found.what = problem::malformed;
