@@ -66,6 +66,7 @@ TEST_CASE("a static mesh makes a sharded tensor no larger than its parts", "[ten
   CHECK(x.local_shape() == hd::shape{4, 2});
   CHECK(x.elements().size() == 8);
   CHECK(x.elements()[7] == 0.0f);
+  CHECK(part({}, hd::shape<4, 5>{}, 2).local_shape() == hd::shape{4, 3});
   hd::buffer<float> memory = std::move(x).release();
   const float* where = memory.data();
   part y({}, hd::shape{4, 5}, 3, std::move(memory));

@@ -23,7 +23,8 @@ enum class layout_problem : unsigned char {
   dim_twice,
   unknown_axis,
   axis_twice,
-  two_operators
+  two_operators,
+  order_matters
 };
 
 // A spelled layout as a value, or the first mistake in it: which placement, and which of its axes.
@@ -81,6 +82,8 @@ struct placement_reader<type_list<Tags...>, Ops, type_list<Axes...>> {
       use.role = axis_role::partial;
       use.op = static_cast<int>(list_index<typename P::op, Ops>);
     }
+    if constexpr (is_partial<P>)
+      if (!is_commutative<typename P::op>) s.refuse(layout_problem::order_matters, at);
     if constexpr (is_partial<P>)
       for (const axis_use& other : s.table.use)
         if (other.role == axis_role::partial && other.op != use.op) s.refuse(layout_problem::two_operators, at);
@@ -247,6 +250,9 @@ struct canonical_layout {
   static_assert(layout_placement_is_valid<problem != layout_problem::two_operators, culprit>::value,
                 "heddle: a layout holds partial values under two operators, whose order would change the result; use one operator, "
                 "or reduce one of them first");
+  static_assert(layout_placement_is_valid<problem != layout_problem::order_matters, culprit>::value,
+                "heddle: partial<op, axes...>: the operator must be commutative, because axes are combined in any order; if it is, "
+                "declare static constexpr bool commutative = true in it");
   static_assert(mesh_has_axis<problem != layout_problem::unknown_axis, Mesh, culprit_axis>::value,
                 "heddle: a layout names an axis that its mesh does not have; name one of the mesh's axes, or add the axis to "
                 "the mesh");

@@ -29,11 +29,15 @@ class sharded {
   static constexpr std::size_t dimensions = Rank;
 
   /// A part of zeros.
-  sharded(const Layout& layout, const dynamic_shape<Rank>& whole, int rank)
-      : layout_(layout), whole_(whole), rank_(rank), local_(layout.local_size(whole, rank)) {}
+  template <std::int64_t... E>
+    requires(sizeof...(E) == Rank)
+  sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank)
+      : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank), local_(layout.local_size(whole, rank)) {}
   /// A part that is already there. Shapes: as many elements as the layout gives the rank, row-major.
-  sharded(const Layout& layout, const dynamic_shape<Rank>& whole, int rank, buffer<T> local)
-      : layout_(layout), whole_(whole), rank_(rank), local_(std::move(local)) {
+  template <std::int64_t... E>
+    requires(sizeof...(E) == Rank)
+  sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, buffer<T> local)
+      : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank), local_(std::move(local)) {
     const std::int64_t wanted = layout.local_size(whole, rank);
     if (static_cast<std::int64_t>(local_.size()) != wanted)
       throw layout_error("heddle: rank " + std::to_string(rank) + " holds " + std::to_string(wanted) + " elements of a tensor of " +
