@@ -1,0 +1,11 @@
+# cmake -DPAGE=README.md -DEXAMPLE=example.cpp -P same.cmake: the first program of the page is the example, from its first
+cmake_minimum_required(VERSION 3.25)
+# #include on.
+include("${CMAKE_CURRENT_LIST_DIR}/blocks.cmake")
+heddle_blocks("${PAGE}" block)
+file(READ "${EXAMPLE}" example)
+string(FIND "${example}" "#include" at)
+string(SUBSTRING "${example}" ${at} -1 example)
+if(NOT block_0 STREQUAL example)
+  message(FATAL_ERROR "${PAGE} shows another program than ${EXAMPLE}")
+endif()
