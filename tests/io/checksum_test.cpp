@@ -14,14 +14,17 @@
 namespace io = heddle::io;
 
 namespace {
-std::uint64_t of(std::string_view text) { return io::checksum(std::as_bytes(std::span<const char>(text))); }
+std::uint64_t of(std::string_view text) {
+  return io::checksum(std::as_bytes(std::span<const char>(text)));
+}
 }  // namespace
 
 TEST_CASE("XXH64 of known texts", "[io][checksum]") {
   CHECK(io::to_hex(of("")) == "ef46db3751d8e999");
   CHECK(io::to_hex(of("a")) == "d24ec4f1a98c6e5b");
   CHECK(io::to_hex(of("abc")) == "44bc2cf5ad770999");
-  CHECK(io::to_hex(of("Nobody inspects the spammish repetition")) == "fbcea83c8a378bf1");  // 39 bytes: more than a stripe
+  CHECK(io::to_hex(of("Nobody inspects the spammish repetition")) ==
+        "fbcea83c8a378bf1");  // 39 bytes: more than a stripe
   CHECK(io::to_hex(0x1u) == "0000000000000001");
 }
 

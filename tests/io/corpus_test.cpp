@@ -17,7 +17,9 @@ namespace fs = std::filesystem;
 namespace io = heddle::io;
 
 namespace {
-std::string text_of(const io::corpus& c) { return {c.tokens().begin(), c.tokens().end()}; }
+std::string text_of(const io::corpus& c) {
+  return {c.tokens().begin(), c.tokens().end()};
+}
 }  // namespace
 
 TEST_CASE("a file is its bytes", "[io][corpus]") {
@@ -42,18 +44,18 @@ TEST_CASE("a folder is its text files by path, with a separator between", "[io][
   put(folder / "b.txt", "B");
   put(folder / "a/z.txt", "Z");
   put(folder / "a/deep/er/y.txt", "Y");
-  put(folder / "C.txt", "C");                                        // capitals sort first, in bytes
-  put(folder / "empty.txt", "");                                     // adds nothing, not even a separator
-  put(folder / "binary", std::string("x\0y", 3));                    // a zero byte near the start
-  put(folder / "late.txt", std::string(4096, 'l') + '\0');           // a zero byte later on is kept
+  put(folder / "C.txt", "C");                               // capitals sort first, in bytes
+  put(folder / "empty.txt", "");                            // adds nothing, not even a separator
+  put(folder / "binary", std::string("x\0y", 3));           // a zero byte near the start
+  put(folder / "late.txt", std::string(4096, 'l') + '\0');  // a zero byte later on is kept
   put(folder / ".git/config", "hidden");
   put(folder / ".hidden", "hidden");
   put(folder / "build/out.txt", "built");
   put(folder / "build-debug/out.txt", "built");
   put(folder / "a/build_2/out.txt", "built");
-  put(folder / "builder.txt", "kept");                               // a file, not a folder
-  fs::create_directory_symlink(folder.path, folder / "a/loop");      // not followed
-  fs::create_symlink("no such file", folder / "dangling");           // not a regular file
+  put(folder / "builder.txt", "kept");                           // a file, not a folder
+  fs::create_directory_symlink(folder.path, folder / "a/loop");  // not followed
+  fs::create_symlink("no such file", folder / "dangling");       // not a regular file
   const io::corpus c(folder.path);
   CHECK(text_of(c) == "C\nY\nZ\nB\nkept\n" + std::string(4096, 'l') + '\0');
   CHECK(c.files() == 6);
@@ -86,7 +88,7 @@ TEST_CASE("what cannot be read is named", "[io][corpus]") {
         "heddle: " + name(folder / "short") + " is too small: it has 10 tokens, at least 11 are needed");
   CHECK(message(folder / "short", {.minimum = 10}).empty());
   CHECK(message(folder / "short/er").find("short/er'") != std::string::npos);  // below a file
-  if (::geteuid() != 0) {  // root reads everything
+  if (::geteuid() != 0) {                                                      // root reads everything
     fs::permissions(folder / "short", fs::perms::none);
     CHECK(message(folder / "short").find("cannot read " + name(folder / "short") + ": Permission denied") !=
           std::string::npos);

@@ -46,7 +46,8 @@ TEST_CASE("validation holds out the last chunks", "[io][dataset]") {
     CHECK(data.train_samples() + data.validation_samples() == data.chunks());
     CHECK(data.chunks() == 100);
     for (std::int64_t k = 0; k < 250; ++k) CHECK(data.train_chunk(k) < data.train_samples());
-    for (std::int64_t k = 0; k < data.validation_samples(); ++k) CHECK(data.validation_chunk(k) >= data.train_samples());
+    for (std::int64_t k = 0; k < data.validation_samples(); ++k)
+      CHECK(data.validation_chunk(k) >= data.train_samples());
     return data.validation_samples();
   };
   CHECK(held_out(0.0) == 0);
@@ -144,7 +145,8 @@ TEST_CASE("a block is written as inputs and, one later, targets", "[io][dataset]
     }
   data.fill_validation<std::int32_t>({data.validation_samples() - 1, 1}, inputs, targets);
   CHECK(targets[5] == bytes[static_cast<std::size_t>(data.chunks() * 6)]);
-  CHECK_THROWS_AS(data.fill_validation<std::int32_t>({data.validation_samples(), 1}, inputs, targets), heddle::config_error);
+  CHECK_THROWS_AS(data.fill_validation<std::int32_t>({data.validation_samples(), 1}, inputs, targets),
+                  heddle::config_error);
   CHECK(message_of<heddle::config_error>([&] { data.fill_train<std::int32_t>({0, 3}, inputs, targets); }) ==
         "heddle: 3 samples of 6 tokens need 18 elements, got room for 12 inputs and 12 targets");
 }
@@ -156,7 +158,8 @@ TEST_CASE("a dataset that cannot work says what it needs", "[io][dataset]") {
   };
   CHECK(message({.context = 20}) ==
         "heddle: the data has 20 tokens; a context of 20 with a validation part needs at least 41");
-  CHECK(message({.context = 20, .validation = 0.0}) == "heddle: the data has 20 tokens; a context of 20 needs at least 21");
+  CHECK(message({.context = 20, .validation = 0.0}) ==
+        "heddle: the data has 20 tokens; a context of 20 needs at least 21");
   CHECK(message({.context = 19, .validation = 0.0}).empty());
   CHECK(message({.context = 0}) == "heddle: the context must be at least 1 token, got 0");
   CHECK(message({.context = 4, .batch = 0}) == "heddle: the batch must be at least 1 sample, got 0");

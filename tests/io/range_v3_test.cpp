@@ -90,7 +90,8 @@ TEST_CASE("the views compose with those of range-v3", "[io][range-v3]") {
   const std::span<const std::uint8_t> tokens(bytes);
   // Only chunks that begin with an even byte, then shuffled: a user's own filter in the middle.
   const auto even = tokens | io::views::chunks(4) |
-                    ranges::views::filter([](auto&& chunk) { return *ranges::begin(chunk) % 2 == 0; }) | ranges::to_vector;
+                    ranges::views::filter([](auto&& chunk) { return *ranges::begin(chunk) % 2 == 0; }) |
+                    ranges::to_vector;
   int seen = 0;
   for (auto&& chunk : even | io::views::shuffled(1) | ranges::views::take(even.size())) {
     CHECK(*ranges::begin(chunk) % 2 == 0);

@@ -15,8 +15,8 @@ struct scratch_folder {
 
   explicit scratch_folder(std::string_view name) {
     static int count = 0;
-    path = std::filesystem::temp_directory_path() / ("heddle-test-" + std::string(name) + "-" + std::to_string(::getpid()) +
-                                                     "-" + std::to_string(count++));
+    path = std::filesystem::temp_directory_path() /
+           ("heddle-test-" + std::string(name) + "-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
     std::filesystem::remove_all(path);
     std::filesystem::create_directories(path);
   }

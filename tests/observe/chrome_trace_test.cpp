@@ -37,7 +37,9 @@ event make(activity kind, int rank, std::int64_t begin, std::int64_t end, const 
   return e;
 }
 
-std::int64_t nanoseconds(const json& microseconds) { return std::llround(microseconds.get<double>() * 1000.0); }
+std::int64_t nanoseconds(const json& microseconds) {
+  return std::llround(microseconds.get<double>() * 1000.0);
+}
 
 struct slice {
   std::int64_t begin, end;
@@ -122,8 +124,8 @@ TEST_CASE("a small trace says what happened", "[observe][trace]") {
   r.peer = 0;
   r.flow = s.flow;
   events.push_back(r);
-  const json trace = json::parse(observe::chrome_trace(
-      events, {.rank_names = {"rank 0 (\"a\")", "rank 1 \\ b\n"}, .about = {{"mesh", "pp=2"}, {"say", "\"x\"\t\x01"}}}));
+  const json trace = json::parse(observe::chrome_trace(events, {.rank_names = {"rank 0 (\"a\")", "rank 1 \\ b\n"},
+                                                                .about = {{"mesh", "pp=2"}, {"say", "\"x\"\t\x01"}}}));
   const auto tracks = check_structure(trace);
   CHECK(trace["otherData"]["mesh"] == "pp=2");
   CHECK(trace["otherData"]["say"] == "\"x\"\t\x01");
@@ -236,10 +238,28 @@ TEST_CASE("computation and communication have names of different colours", "[obs
     CAPTURE(name);
     CHECK(observe::detail::is_compute_hue(hue_of(activity::forward, name)));
   }
-  for (const char* name :
-       {"send", "recv", "collective", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier",
-        "tp all_reduce", "dp reduce_scatter", "dp all_gather", "reduce gradients", "send forward", "recv forward",
-        "send backward", "recv backward", "send activations", "recv gradients", "tied gradient", "gradient norm", "loss"}) {
+  for (const char* name : {"send",
+                           "recv",
+                           "collective",
+                           "all_reduce",
+                           "all_gather",
+                           "reduce_scatter",
+                           "broadcast",
+                           "all_to_all",
+                           "barrier",
+                           "tp all_reduce",
+                           "dp reduce_scatter",
+                           "dp all_gather",
+                           "reduce gradients",
+                           "send forward",
+                           "recv forward",
+                           "send backward",
+                           "recv backward",
+                           "send activations",
+                           "recv gradients",
+                           "tied gradient",
+                           "gradient norm",
+                           "loss"}) {
     CAPTURE(name);
     CHECK(observe::detail::is_communication_hue(hue_of(activity::collective, name)));
   }

@@ -75,7 +75,8 @@ TEST_CASE("busy and idle add up to the makespan on every rank", "[observe][bubbl
       idle += static_cast<double>(report.idle_ns(i));
     }
     CHECK(report.bubble() ==
-          Approx(idle / (static_cast<double>(report.ranks.size()) * static_cast<double>(report.makespan_ns))).margin(1e-12));
+          Approx(idle / (static_cast<double>(report.ranks.size()) * static_cast<double>(report.makespan_ns)))
+              .margin(1e-12));
   }
 }
 

@@ -99,7 +99,9 @@ TEST_CASE("numbers appear where there is room, and only there", "[observe][svg]"
 TEST_CASE("boxes in rows that do not exist and empty boxes are left out", "[observe][svg]") {
   observe::timeline_chart c;
   c.rows = {"one"};
-  c.boxes = {{0, activity::forward, "1", 0, 10}, {1, activity::forward, "2", 0, 10}, {-1, activity::forward, "3", 0, 10},
+  c.boxes = {{0, activity::forward, "1", 0, 10},
+             {1, activity::forward, "2", 0, 10},
+             {-1, activity::forward, "3", 0, 10},
              {0, activity::forward, "4", 5, 5}};
   const std::vector<observe::timeline_chart> charts{c};
   const std::string svg = observe::timeline_svg(charts);

@@ -4,9 +4,9 @@
 //   DIR/step-00000100/rank-00001.tensors   ...
 //   DIR/step-00000100/manifest             what the save is, with size and checksum of every rank file
 //
-// A save is written under the name step-00000100.partial. Every rank writes its file (`checkpoint_writer`); when all are
-// done (the caller's barrier) and their `rank_file` records have been gathered, one rank calls `commit`: manifest last,
-// everything on the disk, then the folder gets its name. A reader sees a complete save or none.
+// A save is written under the name step-00000100.partial. Every rank writes its file (`checkpoint_writer`); when all
+// are done (the caller's barrier) and their `rank_file` records have been gathered, one rank calls `commit`: manifest
+// last, everything on the disk, then the folder gets its name. A reader sees a complete save or none.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,11 +40,15 @@ inline std::string padded_number(std::int64_t n, std::size_t width) {
 inline std::filesystem::path save_path(const std::filesystem::path& folder, std::int64_t step) {
   return folder / ("step-" + padded_number(step, 8));
 }
-inline std::filesystem::path with_suffix(std::filesystem::path path, const char* suffix) { return path += suffix; }
+inline std::filesystem::path with_suffix(std::filesystem::path path, const char* suffix) {
+  return path += suffix;
+}
 inline std::filesystem::path partial_path(const std::filesystem::path& folder, std::int64_t step) {
   return with_suffix(save_path(folder, step), ".partial");
 }
-inline std::string rank_file_name(std::int64_t rank) { return "rank-" + padded_number(rank, 5) + ".tensors"; }
+inline std::string rank_file_name(std::int64_t rank) {
+  return "rank-" + padded_number(rank, 5) + ".tensors";
+}
 
 inline void make_folder(const std::filesystem::path& folder) {
   std::error_code ec;
@@ -134,10 +139,12 @@ inline manifest check_save(const std::filesystem::path& path, verify how = verif
 class checkpoint_writer {
  public:
   checkpoint_writer(const std::filesystem::path& folder, std::int64_t step, int rank)
-      : rank_(rank), file_((detail::make_folder(detail::partial_path(folder, step)),
-                            detail::partial_path(folder, step) / detail::rank_file_name(rank))) {}
+      : rank_(rank),
+        file_((detail::make_folder(detail::partial_path(folder, step)),
+               detail::partial_path(folder, step) / detail::rank_file_name(rank))) {}
 
-  /// Adds the part of tensor `name` that this rank holds. Shapes: `values` has `region.count()` elements, row-major.
+  /// Adds a part of tensor `name` that this rank holds; there may be several. Shapes: `values` has `region.count()`
+  /// elements, row-major.
   template <class T>
   void add(std::string_view name, std::span<const T> values, const tensor_region& region) {
     file_.add(name, values, region);
@@ -178,8 +185,8 @@ inline std::filesystem::path commit(const std::filesystem::path& folder, manifes
   for (std::size_t i = 0; i < m.files.size(); ++i) {
     const rank_file& f = m.files[i];
     if (i > 0 && f.rank == m.files[i - 1].rank)
-      throw io_error("heddle: the manifest of step " + std::to_string(m.step) + " lists rank " + std::to_string(f.rank) +
-                     " twice");
+      throw io_error("heddle: the manifest of step " + std::to_string(m.step) + " lists rank " +
+                     std::to_string(f.rank) + " twice");
     const fs::path path = partial / detail::rank_file_name(f.rank);
     const auto there = fs::file_size(path, ec);
     if (ec) throw io_error("heddle: '" + path.string() + "' is missing: " + ec.message());
@@ -256,8 +263,9 @@ struct search_result {
   std::vector<std::string> skipped;  ///< why newer ones were passed over, newest first
 };
 
-/// The newest complete save in a folder; incomplete and damaged ones are passed over, and why is said. Nothing found, or
-/// no such folder: no save. For one rank to call, and tell the others; with `verify::contents` it reads the whole save.
+/// The newest complete save in a folder; incomplete and damaged ones are passed over, and why is said. Nothing found,
+/// or no such folder: no save. For one rank to call, and tell the others; with `verify::contents` it reads the whole
+/// save.
 /// Errors: `io_error` if the folder is there but cannot be read.
 inline search_result latest(const std::filesystem::path& folder, verify how = verify::contents) {
   search_result result;
@@ -272,28 +280,26 @@ inline search_result latest(const std::filesystem::path& folder, verify how = ve
   return result;
 }
 
-/// Reads tensors from a complete save, by name, on any mesh: a region may be put together from what several ranks saved.
-/// Construction checks the manifest and reads the index of every rank file; each tensor's checksum is checked when it is
-/// read. Several readers may read one save at once.
+/// Reads tensors from a complete save, by name, on any mesh: a region may be put together from what several ranks
+/// saved. Construction checks the manifest and reads the index of every rank file; each tensor's checksum is checked
+/// when it is read. Several readers may read one save at once.
 /// Errors: `io_error` that names file and tensor, what was expected and what is there.
 class checkpoint_reader {
  public:
   explicit checkpoint_reader(std::filesystem::path save) : path_(std::move(save)) {
     manifest_ = check_save(path_, verify::sizes);
     for (const rank_file& f : manifest_.files)
-      for (tensor_entry& e : read_tensor_index(path_ / detail::rank_file_name(f.rank)))
+      for (tensor_entry& e : read_tensor_index(path_ / detail::rank_file_name(f.rank))) {
+        by_name_[e.name].push_back(entries_.size());
         entries_.push_back({f.rank, std::move(e)});
+      }
   }
 
   const io::manifest& manifest() const noexcept { return manifest_; }
   const std::filesystem::path& path() const noexcept { return path_; }
 
   /// Whether any rank saved a tensor of this name.
-  bool contains(std::string_view name) const noexcept {
-    for (const held& h : entries_)
-      if (h.entry.name == name) return true;
-    return false;
-  }
+  bool contains(std::string_view name) const noexcept { return by_name_.find(name) != by_name_.end(); }
 
   /// What rank `rank` saved, in the order it was added.
   std::vector<tensor_entry> tensors(std::int64_t rank) const {
@@ -303,17 +309,23 @@ class checkpoint_reader {
     return list;
   }
 
-  /// Reads exactly what rank `rank` saved under `name`. Shapes: `region` must be the one saved; `out` has its elements.
+  /// Reads exactly a part of `name` that rank `rank` saved. Shapes: `region` must be one saved; `out` has its elements.
   template <class T>
   void read(std::int64_t rank, std::string_view name, std::span<T> out, const tensor_region& region) const {
-    for (const held& h : entries_) {
-      if (h.rank != rank || h.entry.name != name) continue;
+    const held* other = nullptr;
+    for (const std::size_t i : parts_of(name)) {
+      const held& h = entries_[i];
+      if (h.rank != rank) continue;
       check_dtype<T>(h);
-      if (h.entry.region != region)
-        throw io_error(where(h) + "expected " + describe(region) + ", the file has " + describe(h.entry.region));
-      copy_box<T>(h, region, out);
-      return;
+      if (h.entry.region == region) {
+        copy_box<T>(h, region, out);
+        return;
+      }
+      if (other == nullptr) other = &h;
     }
+    if (other != nullptr)
+      throw io_error(where(*other) + "expected " + describe(region) + ", the file has " +
+                     describe(other->entry.region));
     throw io_error("heddle: '" + (path_ / detail::rank_file_name(rank)).string() + "' has no tensor '" +
                    std::string(name) + "'");
   }
@@ -330,21 +342,19 @@ class checkpoint_reader {
     if (const std::string fault = detail::region_fault(region); !fault.empty()) throw io_error(what + fault);
     std::vector<const held*> used;
     std::int64_t found = 0;
-    bool known = false;
-    for (const held& h : entries_) {
-      if (h.entry.name != name) continue;
-      known = true;
+    for (const std::size_t i : parts_of(name)) {
+      const held& h = entries_[i];
       check_dtype<T>(h);
       if (h.entry.region.global != region.global)
         throw io_error(where(h) + "expected global shape [" + detail::join(region.global) + "], the file has [" +
                        detail::join(h.entry.region.global) + "]");
-      const bool replica = std::any_of(used.begin(), used.end(),
-                                       [&](const held* u) { return u->entry.region == h.entry.region; });
+      const bool replica =
+          std::any_of(used.begin(), used.end(), [&](const held* u) { return u->entry.region == h.entry.region; });
       if (replica) continue;
       used.push_back(&h);
       found += copy_box<T>(h, region, out);
     }
-    if (!known) throw io_error(what + "no rank saved it");
+    if (!contains(name)) throw io_error(what + "no rank saved it");
     if (found != region.count())
       throw io_error(what + "the ranks saved " + std::to_string(found) + " of the " + std::to_string(region.count()) +
                      " elements of " + describe(region));
@@ -356,6 +366,10 @@ class checkpoint_reader {
     tensor_entry entry;
   };
 
+  std::span<const std::size_t> parts_of(std::string_view name) const noexcept {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? std::span<const std::size_t>{} : std::span<const std::size_t>(at->second);
+  }
   std::string where(const held& h) const {
     return "heddle: '" + (path_ / detail::rank_file_name(h.rank)).string() + "', tensor '" + h.entry.name + "': ";
   }
@@ -407,6 +421,7 @@ class checkpoint_reader {
   std::filesystem::path path_;
   io::manifest manifest_;
   std::vector<held> entries_;
+  std::map<std::string, std::vector<std::size_t>, std::less<>> by_name_;
 };
 
 }  // namespace heddle::inline v0::io

@@ -84,7 +84,9 @@ class checksum64 {
 };
 
 /// The checksum of some bytes.
-inline std::uint64_t checksum(std::span<const std::byte> bytes) noexcept { return checksum64{}.update(bytes).value(); }
+inline std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
+  return checksum64{}.update(bytes).value();
+}
 
 /// Sixteen hexadecimal digits, as `xxhsum` prints.
 inline std::string to_hex(std::uint64_t value) {

@@ -28,7 +28,9 @@ struct corpus_options {
 
 namespace detail {
 
-inline std::string quoted(const std::filesystem::path& p) { return "'" + p.string() + "'"; }
+inline std::string quoted(const std::filesystem::path& p) {
+  return "'" + p.string() + "'";
+}
 
 // All of a regular file, appended. With `only_text`, a file with a zero byte in its first 4 KiB is left out (false).
 inline bool append_file(const std::filesystem::path& path, bool only_text, std::vector<std::uint8_t>& to) {
@@ -53,7 +55,9 @@ inline bool append_file(const std::filesystem::path& path, bool only_text, std::
   }
 }
 
-inline bool is_build_output(std::string_view name) { return name.substr(0, 5) == "build"; }
+inline bool is_build_output(std::string_view name) {
+  return name.substr(0, 5) == "build";
+}
 
 // Regular files below a folder. Links to folders are not followed, so there is no loop to fall into.
 inline void list_files(const std::filesystem::path& folder, std::vector<std::filesystem::path>& to) {
@@ -82,8 +86,8 @@ class corpus {
   /// stream, a separator between files. In a folder these are left out: names that start with a dot, folders that start
   /// with `build`, links to folders, and binary files (a zero byte in the first 4 KiB). A file named directly is always
   /// taken as it is.
-  /// Errors: `io_error` that names the path if it is missing, unreadable, empty, neither file nor folder, or holds fewer
-  /// than `options.minimum` tokens.
+  /// Errors: `io_error` that names the path if it is missing, unreadable, empty, neither file nor folder, or holds
+  /// fewer than `options.minimum` tokens.
   explicit corpus(const std::filesystem::path& path, corpus_options options = {}) : name_(path.string()) {
     namespace fs = std::filesystem;
     std::error_code ec;
@@ -96,7 +100,8 @@ class corpus {
     if (fs::is_directory(status)) {
       std::vector<fs::path> files;
       detail::list_files(path, files);
-      std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+      std::sort(files.begin(), files.end(),
+                [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
       for (const fs::path& f : files) {
         const std::size_t before = bytes_.size();
         if (files_ > 0) bytes_.push_back(options.separator);

@@ -17,7 +17,8 @@ inline constexpr bool has_dtype =
 /// The name of an element type in a file: f32 f64, i8 to i64, u8 to u64.
 template <class T>
 constexpr std::string_view dtype_name() noexcept {
-  static_assert(detail::has_dtype<T>, "heddle: files hold float, double and the integers of 8 to 64 bits; convert first");
+  static_assert(detail::has_dtype<T>,
+                "heddle: files hold float, double and the integers of 8 to 64 bits; convert first");
   if constexpr (std::is_floating_point_v<T>) {
     return sizeof(T) == 4 ? "f32" : "f64";
   } else if constexpr (std::is_signed_v<T>) {

@@ -18,7 +18,8 @@
 
 namespace heddle::inline v0::io {
 
-/// What a rank says about the file it wrote. Trivially copyable: gather it over a communicator to the rank that commits.
+/// What a rank says about the file it wrote. Trivially copyable: gather it over a communicator to the rank that
+/// commits.
 struct rank_file {
   std::int64_t rank = 0;
   std::int64_t bytes = 0;
@@ -34,10 +35,10 @@ struct manifest {
 
   std::int64_t step = 0;
   std::uint64_t seed = 0;
-  data_position position = {};    ///< in the data; holds no rank count
-  std::uint64_t corpus = 0;  ///< fingerprint of the data trained on
-  std::string mesh = {};          ///< as `to_string(mesh)` prints it
-  std::string config = {};        ///< model and training settings; any text
+  data_position position = {};                    ///< in the data; holds no rank count
+  std::uint64_t corpus = 0;                       ///< fingerprint of the data trained on
+  std::string mesh = {};                          ///< as `to_string(mesh)` prints it
+  std::string config = {};                        ///< model and training settings; any text
   std::map<std::string, std::string> facts = {};  ///< whatever else the program wants to find again
   std::vector<rank_file> files = {};              ///< one per rank, in rank order
 

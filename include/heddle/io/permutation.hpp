@@ -12,8 +12,8 @@ namespace heddle::inline v0::io {
 
 /// A pseudo-random bijection of [0, size), a pure function of (seed, epoch): every rank computes any element of the
 /// shuffled order on its own, without tables and without talking to others.
-/// An alternating Feistel network of eight rounds over Philox on the smallest power of two that holds the range; results
-/// outside the range are fed back (cycle walking), fewer than two passes on average.
+/// An alternating Feistel network of eight rounds over Philox on the smallest power of two that holds the range;
+/// results outside the range are fed back (cycle walking), fewer than two passes on average.
 /// Errors: `config_error` for a negative size.
 /// Source: Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, sections 3 and 4.
 class permutation {

@@ -4,8 +4,8 @@
 //              | io::views::from(position) | io::views::batches(batch) | io::views::share(dp_rank, dp_size)
 //              | io::views::microbatches(count);
 //
-// The same samples in the same order as `io::dataset`; nothing is computed before it is looked at. Host only: nvcc cannot
-// compile range-v3, so no `.cu` file may include this header, and <heddle/heddle.hpp> does not.
+// The same samples in the same order as `io::dataset`; nothing is computed before it is looked at. Host only: nvcc
+// cannot compile range-v3, so no `.cu` file may include this header, and <heddle/heddle.hpp> does not.
 #pragma once
 
 #if !__has_include(<range/v3/view/sliding.hpp>)
@@ -103,7 +103,9 @@ inline auto shuffled(std::uint64_t seed) {
 }
 
 /// Leaves out what was trained on before.
-inline auto from(data_position position) { return ranges::views::drop(position.consumed); }
+inline auto from(data_position position) {
+  return ranges::views::drop(position.consumed);
+}
 
 /// Samples to batches of `size`.
 inline auto batches(std::int64_t size) {

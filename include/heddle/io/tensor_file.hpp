@@ -88,10 +88,11 @@ class tensor_file_writer {
     file_.write(detail::tensor_file_head);
   }
 
-  /// Shapes: `values` has `region.count()` elements, row-major.
+  /// Adds a part of a tensor. Shapes: `values` has `region.count()` elements, row-major.
   template <class T>
   void add(std::string_view name, std::span<const T> values, const tensor_region& region) {
-    static_assert(std::endian::native == std::endian::little, "heddle: checkpoints are written on little-endian machines");
+    static_assert(std::endian::native == std::endian::little,
+                  "heddle: checkpoints are written on little-endian machines");
     const std::string where = "heddle: '" + file_.path().string() + "', tensor '" + std::string(name) + "': ";
     if (name.empty() || name.find_first_of("\t\n") != std::string_view::npos)
       throw io_error(where + "a name needs at least one character, and no tab or line break");
@@ -127,7 +128,7 @@ class tensor_file_writer {
  private:
   durable_file file_;
   std::string index_;
-  std::set<std::string, std::less<>> names_;
+  std::set<std::string> names_;  // with offsets: a tensor may come in several parts
 };
 
 /// The index of a tensor file. Errors: `io_error` if the file is no tensor file, cut off or damaged.
@@ -169,8 +170,8 @@ inline std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& 
     if (!fault.empty()) throw io_error(what + ": " + fault);
     if (dtype_bytes(e.dtype) == 0 || e.bytes != e.region.count() * dtype_bytes(e.dtype) || e.position < head_bytes ||
         e.position + e.bytes > begin)
-      throw io_error(what + ": " + std::to_string(e.bytes) + " bytes at " + std::to_string(e.position) + " do not fit " +
-                     e.dtype + " [" + detail::join(e.region.local) + "]");
+      throw io_error(what + ": " + std::to_string(e.bytes) + " bytes at " + std::to_string(e.position) +
+                     " do not fit " + e.dtype + " [" + detail::join(e.region.local) + "]");
     entries.push_back(std::move(e));
   }
   return entries;
@@ -180,8 +181,8 @@ inline std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& 
 inline std::vector<std::byte> read_tensor_bytes(const std::filesystem::path& path, const tensor_entry& e) {
   auto bytes = read_bytes(path, e.position, e.bytes);
   if (const std::uint64_t sum = checksum(bytes); sum != e.checksum)
-    throw io_error("heddle: '" + path.string() + "', tensor '" + e.name + "': is damaged: its checksum is " + to_hex(sum) +
-                   ", " + to_hex(e.checksum) + " was written");
+    throw io_error("heddle: '" + path.string() + "', tensor '" + e.name + "': is damaged: its checksum is " +
+                   to_hex(sum) + ", " + to_hex(e.checksum) + " was written");
   return bytes;
 }
 

@@ -8,17 +8,28 @@ namespace heddle::inline v0::observe {
 /// The plain name of an activity.
 constexpr const char* activity_name(activity kind) noexcept {
   switch (kind) {
-    case activity::forward: return "forward";
-    case activity::backward: return "backward";
-    case activity::backward_input: return "backward input";
-    case activity::backward_weight: return "backward weight";
-    case activity::send: return "send";
-    case activity::recv: return "recv";
-    case activity::collective: return "collective";
-    case activity::optimizer: return "optimizer";
-    case activity::data: return "data";
-    case activity::checkpoint: return "checkpoint";
-    case activity::other: break;
+    case activity::forward:
+      return "forward";
+    case activity::backward:
+      return "backward";
+    case activity::backward_input:
+      return "backward input";
+    case activity::backward_weight:
+      return "backward weight";
+    case activity::send:
+      return "send";
+    case activity::recv:
+      return "recv";
+    case activity::collective:
+      return "collective";
+    case activity::optimizer:
+      return "optimizer";
+    case activity::data:
+      return "data";
+    case activity::checkpoint:
+      return "checkpoint";
+    case activity::other:
+      break;
   }
   return "other";
 }
@@ -28,7 +39,9 @@ constexpr bool is_stage_work(activity kind) noexcept {
   return kind == activity::forward || kind == activity::backward || kind == activity::backward_input ||
          kind == activity::backward_weight;
 }
-constexpr bool is_compute(activity kind) noexcept { return is_stage_work(kind) || kind == activity::optimizer; }
+constexpr bool is_compute(activity kind) noexcept {
+  return is_stage_work(kind) || kind == activity::optimizer;
+}
 constexpr bool is_communication(activity kind) noexcept {
   return kind == activity::send || kind == activity::recv || kind == activity::collective;
 }

@@ -24,9 +24,9 @@ namespace heddle::inline v0::observe {
 /// What a trace says besides the events.
 struct trace_metadata {
   std::string process = "heddle";
-  std::vector<std::string> rank_names = {};                    ///< name of each rank's track; "rank 3" where none is given
+  std::vector<std::string> rank_names = {};  ///< name of each rank's track; "rank 3" where none is given
   std::vector<std::pair<std::string, std::string>> about = {};  ///< shown by viewers as the trace's own information
-  std::optional<std::int64_t> base_ns = {};                    ///< time zero; the first begin if not given
+  std::optional<std::int64_t> base_ns = {};                     ///< time zero; the first begin if not given
 };
 
 namespace detail {
@@ -63,8 +63,8 @@ struct slice_mark {
   std::u16string_view utf16;
   std::string_view utf8;
 };
-// Computation goes by its plain name if its hash is a green or blue, else behind a triangle; communication always behind
-// arrows, whichever make it a purple, red or orange.
+// Computation goes by its plain name if its hash is a green or blue, else behind a triangle; communication always
+// behind arrows, whichever make it a purple, red or orange.
 inline constexpr std::array<slice_mark, 7> compute_marks{{{u"", ""},
                                                           {u"\u25b8 ", "\u25b8 "},
                                                           {u"\u25b9 ", "\u25b9 "},
@@ -82,8 +82,12 @@ inline constexpr std::array<slice_mark, 10> communication_marks{{{u"\u21c4 ", "\
                                                                  {u"\u27fa ", "\u27fa "},
                                                                  {u"\u21ff ", "\u21ff "},
                                                                  {u"\u21f9 ", "\u21f9 "}}};
-inline bool is_compute_hue(int hue) { return hue >= 100 && hue <= 255; }
-inline bool is_communication_hue(int hue) { return hue >= 285 || hue <= 55; }
+inline bool is_compute_hue(int hue) {
+  return hue >= 100 && hue <= 255;
+}
+inline bool is_communication_hue(int hue) {
+  return hue >= 285 || hue <= 55;
+}
 
 // What a slice is called, so that computation and communication differ in colour.
 inline std::string slice_name(activity kind, std::string_view name) {
@@ -104,12 +108,17 @@ constexpr const char* slice_category(activity kind) noexcept {
 constexpr const char* slice_colour(activity kind) noexcept {
   if (is_communication(kind)) return "thread_state_iowait";
   switch (kind) {
-    case activity::forward: return "thread_state_running";
+    case activity::forward:
+      return "thread_state_running";
     case activity::backward:
-    case activity::backward_input: return "thread_state_runnable";
-    case activity::backward_weight: return "rail_load";
-    case activity::optimizer: return "rail_response";
-    default: return "generic_work";
+    case activity::backward_input:
+      return "thread_state_runnable";
+    case activity::backward_weight:
+      return "rail_load";
+    case activity::optimizer:
+      return "rail_response";
+    default:
+      return "generic_work";
   }
 }
 
@@ -135,9 +144,9 @@ class track_assigner {
 
 }  // namespace detail
 
-/// The trace as text (JSON object form). One track per rank, complete events with `step`, `stage`, `microbatch`, `bytes`
-/// and `peer` where they apply, and an arrow from each send to the receive with the same `flow`, when both are there. If a
-/// flow number is used again, its sends and receives are joined in order of time.
+/// The trace as text (JSON object form). One track per rank, complete events with `step`, `stage`, `microbatch`,
+/// `bytes` and `peer` where they apply, and an arrow from each send to the receive with the same `flow`, when both are
+/// there. If a flow number is used again, its sends and receives are joined in order of time.
 /// Units: microseconds with three decimals, from the first event or `metadata.base_ns`.
 inline std::string chrome_trace(std::span<const event> events, const trace_metadata& metadata = {}) {
   std::vector<event> sorted(events.begin(), events.end());
@@ -173,11 +182,13 @@ inline std::string chrome_trace(std::span<const event> events, const trace_metad
   const auto name_track = [&](int rank, int track) {
     if (!named.emplace(rank, track).second) return;
     const auto r = static_cast<std::size_t>(rank);
-    std::string name = rank >= 0 && r < metadata.rank_names.size() ? metadata.rank_names[r] : "rank " + std::to_string(rank);
+    std::string name =
+        rank >= 0 && r < metadata.rank_names.size() ? metadata.rank_names[r] : "rank " + std::to_string(rank);
     if (track > 0) name += ", overlapping " + std::to_string(track);
     const std::string head = ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" + std::to_string(rank + 1 + track * spread);
     out += head + ",\"name\":\"thread_name\",\"args\":{\"name\":\"" + json_escape(name) + "\"}}";
-    out += head + ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" + std::to_string(rank * 64 + track) + "}}";
+    out +=
+        head + ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" + std::to_string(rank * 64 + track) + "}}";
   };
   for (std::size_t r = 0; r < metadata.rank_names.size(); ++r) name_track(static_cast<int>(r), 0);
 

@@ -32,9 +32,9 @@ struct bubble_report {
   }
 };
 
-/// Bubble of every step that has stage work, in step order: `1 - busy / (ranks * makespan)`. Collectives inside a forward
-/// or backward count as busy; waiting for the neighbour, outside of them, as idle.
-/// `ranks` chooses one pipeline (the ranks of one group along the pipeline axis); empty takes every rank with stage work.
+/// Bubble of every step that has stage work, in step order: `1 - busy / (ranks * makespan)`. Collectives inside a
+/// forward or backward count as busy; waiting for the neighbour, outside of them, as idle. `ranks` chooses one pipeline
+/// (the ranks of one group along the pipeline axis); empty takes every rank with stage work.
 /// Units: nanoseconds.
 /// Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2 (bubble time fraction).
 inline std::vector<bubble_report> pipeline_bubbles(std::span<const event> events, std::span<const int> ranks = {}) {

@@ -21,9 +21,9 @@ using null = null_observer;
 
 /// What a recorder keeps.
 struct recorder_options {
-  std::int64_t events_per_rank = 1 << 18;                 ///< further events of a rank are dropped, and counted
-  int first_step = (std::numeric_limits<int>::min)();       ///< events of earlier steps are passed over
-  int last_step = (std::numeric_limits<int>::max)();        ///< events of later steps are passed over
+  std::int64_t events_per_rank = 1 << 18;              ///< further events of a rank are dropped, and counted
+  int first_step = (std::numeric_limits<int>::min)();  ///< events of earlier steps are passed over
+  int last_step = (std::numeric_limits<int>::max)();   ///< events of later steps are passed over
 };
 
 /// Orders events for reading: by begin, an enclosing event before what it encloses, then by rank.

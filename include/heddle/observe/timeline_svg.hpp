@@ -37,17 +37,17 @@ struct timeline_chart {
 };
 
 struct timeline_options {
-  std::string title = {};      ///< of the whole picture
-  std::string subtitle = {};   ///< mesh, schedule, machine
-  int width = 1200;       ///< pixels
-  bool same_scale = true; ///< one time scale for all charts; otherwise each chart fills the width
+  std::string title = {};     ///< of the whole picture
+  std::string subtitle = {};  ///< mesh, schedule, machine
+  int width = 1200;           ///< pixels
+  bool same_scale = true;     ///< one time scale for all charts; otherwise each chart fills the width
 };
 
 /// A chart of what ranks did: one row per rank, in the order of `ranks` (all that occur, ascending, if empty), boxes
 /// labelled with their microbatch. Shows the pipeline of `step` (or of all steps, if negative): the span from the first
 /// to the last stage work of these ranks, and nothing outside of it.
-inline timeline_chart timeline_from_events(std::span<const event> events, int step, std::span<const std::string> rank_names,
-                                           std::span<const int> ranks = {}) {
+inline timeline_chart timeline_from_events(std::span<const event> events, int step,
+                                           std::span<const std::string> rank_names, std::span<const int> ranks = {}) {
   std::vector<int> order(ranks.begin(), ranks.end());
   if (order.empty()) {
     for (const event& e : events)
@@ -113,8 +113,9 @@ inline std::string decimal(double value) {
   const long long hundredths = std::llround(value * 100.0);
   const long long n = hundredths < 0 ? -hundredths : hundredths;
   std::string text = (hundredths < 0 ? "-" : "") + std::to_string(n / 100);
-  if (n % 100 != 0) text += n % 10 == 0 ? "." + std::to_string(n % 100 / 10)
-                                        : "." + std::string(n % 100 < 10 ? "0" : "") + std::to_string(n % 100);
+  if (n % 100 != 0)
+    text += n % 10 == 0 ? "." + std::to_string(n % 100 / 10)
+                        : "." + std::string(n % 100 < 10 ? "0" : "") + std::to_string(n % 100);
   return text;
 }
 
@@ -149,7 +150,8 @@ class timeline_drawing {
     std::int64_t longest = 1;
     for (const timeline_chart& c : charts) longest = (std::max)(longest, span_of(c));
     double y = header(options);
-    for (const timeline_chart& c : charts_) y = chart(c, y, options.same_scale ? longest : (std::max)(span_of(c), std::int64_t{1}));
+    for (const timeline_chart& c : charts_)
+      y = chart(c, y, options.same_scale ? longest : (std::max)(span_of(c), std::int64_t{1}));
     y = legend(y);
     height_ = y;
   }
@@ -157,12 +159,14 @@ class timeline_drawing {
   std::string text() const {
     const std::string w = std::to_string(width_);
     const std::string h = decimal(std::ceil(height_));
-    return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + w + "\" height=\"" + h + "\" viewBox=\"0 0 " + w + " " + h +
+    return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + w + "\" height=\"" + h + "\" viewBox=\"0 0 " + w +
+           " " + h +
            "\" font-family=\"Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\">\n"
            "<defs><pattern id=\"idle\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
            "patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#1b222c\"/>"
            "<rect width=\"2\" height=\"6\" fill=\"#2a3441\"/></pattern></defs>\n"
-           "<rect width=\"" + w + "\" height=\"" + h + "\" rx=\"8\" fill=\"#0f141b\"/>\n" + out_ + "</svg>\n";
+           "<rect width=\"" +
+           w + "\" height=\"" + h + "\" rx=\"8\" fill=\"#0f141b\"/>\n" + out_ + "</svg>\n";
   }
 
  private:
@@ -177,14 +181,15 @@ class timeline_drawing {
     return end;
   }
 
-  void rect(double x, double y, double w, double h, std::string_view fill, double radius = 0.0, std::string_view more = {}) {
-    out_ += "<rect x=\"" + decimal(x) + "\" y=\"" + decimal(y) + "\" width=\"" + decimal(w) + "\" height=\"" + decimal(h) +
-            "\" fill=\"" + std::string(fill) + "\"";
+  void rect(double x, double y, double w, double h, std::string_view fill, double radius = 0.0,
+            std::string_view more = {}) {
+    out_ += "<rect x=\"" + decimal(x) + "\" y=\"" + decimal(y) + "\" width=\"" + decimal(w) + "\" height=\"" +
+            decimal(h) + "\" fill=\"" + std::string(fill) + "\"";
     if (radius > 0.0) out_ += " rx=\"" + decimal(radius) + "\"";
     out_ += std::string(more) + "/>\n";
   }
-  void words(double x, double y, std::string_view text, double size, std::string_view fill, std::string_view anchor = "start",
-             bool bold = false) {
+  void words(double x, double y, std::string_view text, double size, std::string_view fill,
+             std::string_view anchor = "start", bool bold = false) {
     out_ += "<text x=\"" + decimal(x) + "\" y=\"" + decimal(y) + "\" font-size=\"" + decimal(size) + "\" fill=\"" +
             std::string(fill) + "\"";
     if (anchor != "start") out_ += " text-anchor=\"" + std::string(anchor) + "\"";
@@ -230,7 +235,8 @@ class timeline_drawing {
       rect(x - 0.5, top, 1.0, bottom - top + 4.0, "#232c38");
       const std::string label = decimal_ms(i * tick_ms, tick_ms);
       const bool over_edge = x + text_width(label, 11.0) / 2 > width_ - 4.0;
-      words(over_edge ? right : x, bottom + 18.0, i == 0 ? "0 ms" : label, 11.0, "#8593a5", over_edge ? "end" : "middle");
+      words(over_edge ? right : x, bottom + 18.0, i == 0 ? "0 ms" : label, 11.0, "#8593a5",
+            over_edge ? "end" : "middle");
     }
     const double span_width = scale * static_cast<double>(span_of(c));
     for (std::size_t r = 0; r < c.rows.size(); ++r) {

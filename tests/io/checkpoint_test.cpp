@@ -1,0 +1,402 @@
+// Saves come back as they were; damage of any kind is found, named, and passed over for an older save.
+#include "catch.hpp"
+
+#include <heddle/core/random.hpp>
+#include <heddle/io/checkpoint.hpp>
+
+#include <array>
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <iterator>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <sys/resource.h>
+
+#include "scratch.hpp"
+
+namespace fs = std::filesystem;
+namespace io = heddle::io;
+
+namespace {
+
+// A save of `ranks` ranks whose contents follow from the step.
+fs::path save(const fs::path& folder, std::int64_t step, int ranks = 2, io::commit_options options = {}) {
+  io::manifest m;
+  m.step = step;
+  m.seed = 17;
+  m.position = {step * 8};
+  m.corpus = 0xfeedu;
+  m.mesh = "dp=" + std::to_string(ranks);
+  m.config = "layers=2\nwidth=8\npath=C:\\data\n";
+  m.facts["dtype"] = "f32";
+  for (int r = 0; r < ranks; ++r) {
+    io::checkpoint_writer writer(folder, step, r);
+    std::vector<float> rows(6);
+    for (std::size_t i = 0; i < 6; ++i) rows[i] = static_cast<float>(step * 100 + r * 6) + static_cast<float>(i);
+    const std::vector<double> moments{1.0 / static_cast<double>(step), std::numeric_limits<double>::quiet_NaN(), -0.0};
+    const std::array<std::int64_t, 1> counter{step};
+    writer.add<float>("h.0.weight", rows, {{ranks * 2, 3}, {r * 2, 0}, {2, 3}});
+    writer.add<double>("moments of " + std::to_string(r), moments);
+    writer.add<std::int64_t>("counter", counter, io::tensor_region::whole({}));
+    writer.add<float>("nothing", std::span<const float>{}, {{0, 4}, {0, 0}, {0, 4}});
+    m.files.insert(m.files.begin(), writer.finish());  // any order will do
+  }
+  return io::commit(folder, m, options);
+}
+
+void check_contents(const fs::path& path, std::int64_t step, int ranks = 2) {
+  const io::checkpoint_reader reader(path);
+  CHECK(reader.manifest().step == step);
+  for (int r = 0; r < ranks; ++r) {
+    std::vector<float> rows(6);
+    reader.read<float>(r, "h.0.weight", rows, {{ranks * 2, 3}, {r * 2, 0}, {2, 3}});
+    for (std::size_t i = 0; i < 6; ++i)
+      CHECK(rows[i] == static_cast<float>(step * 100 + r * 6) + static_cast<float>(i));
+    std::vector<double> moments(3);
+    reader.read<double>(r, "moments of " + std::to_string(r), moments);
+    CHECK(moments[0] == 1.0 / static_cast<double>(step));
+    CHECK(moments[1] != moments[1]);
+    CHECK(std::signbit(moments[2]));
+  }
+}
+
+std::string message(const fs::path& path) {
+  return message_of<heddle::io_error>([&] { io::check_save(path); });
+}
+
+}  // namespace
+
+TEST_CASE("a save comes back as it was", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  CHECK_FALSE(io::latest(folder / "not yet").save);
+  CHECK_FALSE(io::latest(folder.path).save);
+  const auto path = save(folder / "runs/a", 100);
+  CHECK(path == folder / "runs/a/step-00000100");
+  const auto found = io::latest(folder / "runs/a");
+  REQUIRE(found.save);
+  CHECK(found.skipped.empty());
+  CHECK(found.save->path == path);
+  const auto& m = found.save->manifest;
+  CHECK(m.step == 100);
+  CHECK(m.seed == 17);
+  CHECK(m.position.consumed == 800);
+  CHECK(m.corpus == 0xfeedu);
+  CHECK(m.mesh == "dp=2");
+  CHECK(m.config == "layers=2\nwidth=8\npath=C:\\data\n");
+  CHECK(m.facts.at("dtype") == "f32");
+  REQUIRE(m.files.size() == 2);
+  CHECK(m.files[0].rank == 0);
+  check_contents(path, 100);
+
+  const io::checkpoint_reader reader(path);
+  CHECK(reader.contains("counter"));
+  CHECK_FALSE(reader.contains("h.1.weight"));
+  REQUIRE(reader.tensors(1).size() == 4);
+  CHECK(reader.tensors(1)[0].name == "h.0.weight");
+  CHECK(reader.tensors(1)[0].dtype == "f32");
+  CHECK(reader.tensors(1)[0].region.offset == std::vector<std::int64_t>{2, 0});
+  CHECK(reader.tensors(1)[0].position % 64 == 0);
+  std::int64_t counter = 0;
+  reader.read<std::int64_t>("counter", std::span<std::int64_t>(&counter, 1), io::tensor_region::whole({}));
+  CHECK(counter == 100);
+}
+
+TEST_CASE("a region is put together from what any mesh saved", "[io][checkpoint][law]") {
+  // A 5 x 7 x 3 tensor in boxes, one per rank, some of them held twice; read back in random boxes.
+  const scratch_folder folder("checkpoint");
+  const std::vector<std::int64_t> shape{5, 7, 3};
+  const auto value = [](std::int64_t i, std::int64_t j, std::int64_t k) {
+    return static_cast<std::int32_t>(i * 100 + j * 10 + k);
+  };
+  const auto fill = [&](const io::tensor_region& r) {
+    std::vector<std::int32_t> v;
+    for (std::int64_t i = 0; i < r.local[0]; ++i)
+      for (std::int64_t j = 0; j < r.local[1]; ++j)
+        for (std::int64_t k = 0; k < r.local[2]; ++k)
+          v.push_back(value(r.offset[0] + i, r.offset[1] + j, r.offset[2] + k));
+    return v;
+  };
+  io::manifest m;
+  m.step = 1;
+  int rank = 0;
+  for (const std::int64_t i : {0, 3})
+    for (const std::int64_t j : {0, 4})
+      for (int copy = 0; copy < 2; ++copy) {
+        const io::tensor_region box{shape, {i, j, 0}, {i == 0 ? 3 : 2, j == 0 ? 4 : 3, 3}};
+        io::checkpoint_writer writer(folder.path, 1, rank++);
+        writer.add<std::int32_t>("t", fill(box), box);
+        m.files.push_back(writer.finish());
+      }
+  const io::checkpoint_reader reader(io::commit(folder.path, m));
+  const heddle::counter_random random(7, 7);
+  INFO("seed 7");
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    io::tensor_region box{shape, {0, 0, 0}, {0, 0, 0}};
+    for (std::size_t d = 0; d < 3; ++d) {
+      const auto bits = random.bits(round * 3 + d);
+      box.offset[d] = static_cast<std::int64_t>(bits[0] % static_cast<std::uint32_t>(shape[d] + 1));
+      box.local[d] = static_cast<std::int64_t>(bits[1] % static_cast<std::uint32_t>(shape[d] - box.offset[d] + 1));
+    }
+    std::vector<std::int32_t> out(static_cast<std::size_t>(box.count()), -1);
+    reader.read<std::int32_t>("t", out, box);
+    REQUIRE(out == fill(box));
+  }
+}
+
+TEST_CASE("a rank may save a tensor in several parts", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  io::checkpoint_writer writer(folder.path, 1, 0);
+  const std::vector<float> values{0, 1, 2, 3, 4};
+  const std::span<const float> all(values);
+  writer.add<float>("x", all.subspan(3), {{5}, {3}, {2}});
+  writer.add<float>("x", all.first(3), {{5}, {0}, {3}});
+  io::manifest m;
+  m.step = 1;
+  m.files = {writer.finish()};
+  const io::checkpoint_reader reader(io::commit(folder.path, m));
+  std::vector<float> out(5), part(3);
+  reader.read<float>("x", out, io::tensor_region::whole({5}));
+  CHECK(out == values);
+  reader.read<float>(0, "x", part, {{5}, {0}, {3}});
+  CHECK(part == std::vector<float>{0, 1, 2});
+  CHECK_THROWS_AS(reader.read<float>(0, "x", out), heddle::io_error);
+}
+
+TEST_CASE("a region that no rank saved is an error", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  io::checkpoint_writer writer(folder.path, 1, 0);
+  const std::vector<float> half{1, 2};
+  writer.add<float>("x", half, {{4}, {0}, {2}});
+  io::manifest m;
+  m.step = 1;
+  m.files = {writer.finish()};
+  const io::checkpoint_reader reader(io::commit(folder.path, m));
+  std::vector<float> out(4);
+  CHECK(message_of<heddle::io_error>([&] { reader.read<float>("x", out, io::tensor_region::whole({4})); }) ==
+        "heddle: '" + reader.path().string() +
+            "', tensor 'x': the ranks saved 2 of the 4 elements of [4] at [0] of [4]");
+}
+
+TEST_CASE("what is asked must be what was saved", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  const io::checkpoint_reader reader(save(folder.path, 1));
+  const std::string file = "heddle: '" + (reader.path() / "rank-00000.tensors").string() + "'";
+  std::vector<float> six(6);
+  std::vector<double> wide(6);
+  const io::tensor_region right{{4, 3}, {0, 0}, {2, 3}};
+  CHECK(message_of<heddle::io_error>([&] { reader.read<double>(0, "h.0.weight", wide, right); }) ==
+        file + ", tensor 'h.0.weight': expected dtype f64, the file has f32");
+  CHECK(message_of<heddle::io_error>([&] { reader.read<float>(0, "h.0.weight", six, {{4, 3}, {2, 0}, {2, 3}}); }) ==
+        file + ", tensor 'h.0.weight': expected [2,3] at [2,0] of [4,3], the file has [2,3] at [0,0] of [4,3]");
+  CHECK(message_of<heddle::io_error>([&] { reader.read<float>(0, "h.0.bias", six, right); }) ==
+        file + " has no tensor 'h.0.bias'");
+  CHECK(message_of<heddle::io_error>([&] { reader.read<float>("h.0.weight", six, {{6, 3}, {0, 0}, {2, 3}}); }) ==
+        file + ", tensor 'h.0.weight': expected global shape [6,3], the file has [4,3]");
+  CHECK(message_of<heddle::io_error>([&] {
+          reader.read<float>(0, "h.0.weight", std::span<float>(six).first(5), right);
+        }) == file + ", tensor 'h.0.weight': expected room for 6 elements, got 5");
+  CHECK(message_of<heddle::io_error>([&] { reader.read<float>("none", six, right); }).find("no rank saved it") !=
+        std::string::npos);
+  io::checkpoint_writer writer(folder.path, 2, 0);
+  const auto add = [&](const char* name, const io::tensor_region& r) {
+    return message_of<heddle::io_error>([&] { writer.add<float>(name, six, r); });
+  };
+  CHECK(add("w", right).empty());
+  const std::string again = add("w", right);
+  CAPTURE(again);
+  CHECK(again.find("tensor 'w': the part at [0,0] was added before") != std::string::npos);
+  CHECK(add("w", {{4, 3}, {2, 0}, {2, 3}}).empty());  // another part of the same tensor
+  CHECK(add("v", {{4, 3}, {0, 0}, {2, 2}}).find("the local shape [2,2] has 4 elements, got 6") != std::string::npos);
+  CHECK(add("v", {{4, 3}, {3, 0}, {2, 3}}).find("dimension 0 of extent 4 has no elements 3 to 5") != std::string::npos);
+  CHECK(add("v", {{4, 3}, {0}, {2, 3}}).find("have 2, 1 and 2 dimensions") != std::string::npos);
+  CHECK(add("a\tb", right).find("no tab") != std::string::npos);
+}
+
+TEST_CASE("the newest complete save is found, and why others were not", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  for (const std::int64_t step : {10, 20, 30, 40}) save(folder.path, step, 2, {.keep = 0});
+  const auto damage = [&](const char* what) {
+    const auto found = io::latest(folder.path);
+    REQUIRE(found.save);
+    CHECK(found.save->manifest.step == 30);
+    check_contents(found.save->path, 30);
+    REQUIRE(found.skipped.size() == 1);
+    CAPTURE(found.skipped[0]);
+    CHECK(found.skipped[0].find(what) != std::string::npos);
+    CHECK(found.skipped[0].find("step-00000040") != std::string::npos);
+  };
+  const fs::path last = folder / "step-00000040";
+  const std::string manifest = get(last / "manifest"), rank1 = get(last / "rank-00001.tensors");
+
+  fs::remove(last / "manifest");
+  damage("has no manifest: the save was not finished");
+  put(last / "manifest", manifest.substr(0, manifest.size() - 5));
+  damage("is cut off");
+  put(last / "manifest", "");
+  damage("is not a heddle checkpoint manifest");
+  std::string other = manifest;
+  other.replace(other.find("format=1"), 8, "format=9");
+  put(last / "manifest", other);
+  damage("format version 9; this program reads version 1");
+  other = manifest;
+  other.replace(other.find("seed=17"), 7, "seed=18");
+  put(last / "manifest", other);
+  damage("is damaged: its checksum is");
+  put(last / "manifest", manifest);
+
+  put(last / "rank-00001.tensors", rank1.substr(0, rank1.size() - 1));
+  damage("bytes, ");
+  fs::remove(last / "rank-00001.tensors");
+  damage("rank-00001.tensors' is missing");
+  std::string flipped = rank1;
+  flipped[70] = static_cast<char>(flipped[70] ^ 4);
+  put(last / "rank-00001.tensors", flipped);
+  damage("is damaged: its checksum is");
+  CHECK(io::latest(folder.path, io::verify::sizes).save->manifest.step == 40);  // sizes alone do not see it
+  put(last / "rank-00001.tensors", rank1);
+  CHECK(io::latest(folder.path).save->manifest.step == 40);
+
+  // What is not a save is no candidate.
+  fs::create_directories(folder / "step-00000050.partial");
+  fs::create_directories(folder / "step-x");
+  put(folder / "notes.txt", "mine");
+  CHECK(io::latest(folder.path).skipped.empty());
+}
+
+TEST_CASE("any flipped bit and any truncation is found", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  const fs::path path = save(folder.path, 5, 1);
+  CHECK(message(path).empty());
+  for (const char* name : {"manifest", "rank-00000.tensors"}) {
+    const std::string good = get(path / name);
+    // Every byte of the manifest; of the tensors a byte in seven, in every bit position.
+    const bool text = std::string(name) == "manifest";
+    for (std::size_t at = 0; at < good.size(); at += text ? 1 : 7) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));
+      put(path / name, bad);
+      if (message(path).empty()) FAIL_CHECK(name << ": flipped bit in byte " << at << " was not found");
+    }
+    for (std::size_t n = 0; n < good.size(); n += 11) {
+      put(path / name, good.substr(0, n));
+      if (message(path).empty()) FAIL_CHECK(name << ": cut to " << n << " bytes was not found");
+      if (!text) CHECK_THROWS_AS(io::read_tensor_index(path / name), heddle::io_error);
+    }
+    put(path / name, good);
+  }
+  CHECK(message(path).empty());
+}
+
+TEST_CASE("a tensor damaged after the save was found is noticed when it is read", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  const fs::path path = save(folder.path, 5, 1);
+  const io::checkpoint_reader reader(path);
+  std::string bytes = get(path / "rank-00000.tensors");
+  const auto at = static_cast<std::size_t>(reader.tensors(0)[0].position);
+  bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  put(path / "rank-00000.tensors", bytes);
+  std::vector<float> out(6);
+  const std::string what =
+      message_of<heddle::io_error>([&] { reader.read<float>("h.0.weight", out, io::tensor_region::whole({2, 3})); });
+  CHECK(what.find("rank-00000.tensors', tensor 'h.0.weight': is damaged") != std::string::npos);
+}
+
+TEST_CASE("the last saves are kept, older ones go after the new one is complete", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  const auto steps = [&] {
+    std::set<std::string> names;
+    for (const auto& e : fs::directory_iterator(folder.path)) names.insert(e.path().filename().string());
+    return names;
+  };
+  for (const std::int64_t step : {1, 2, 3, 4, 5}) save(folder.path, step, 1, {.keep = 3});
+  CHECK(steps() == std::set<std::string>{"step-00000003", "step-00000004", "step-00000005"});
+  // A damaged save does not count as kept.
+  fs::remove(folder / "step-00000005/manifest");
+  save(folder.path, 6, 1, {.keep = 2});
+  CHECK(steps() == std::set<std::string>{"step-00000004", "step-00000005", "step-00000006"});
+  save(folder.path, 7, 1, {.keep = 2});
+  CHECK(steps() == std::set<std::string>{"step-00000006", "step-00000007"});
+  // Going back: saves of later steps stay, so does the one just made.
+  save(folder.path, 2, 1, {.keep = 1});
+  CHECK(steps() == std::set<std::string>{"step-00000002", "step-00000006", "step-00000007"});
+  // Attempts that were killed are cleared away by the next save.
+  io::checkpoint_writer unfinished(folder.path, 8, 0);
+  save(folder.path, 9, 1, {.keep = 1});
+  CHECK(steps() == std::set<std::string>{"step-00000009"});
+}
+
+TEST_CASE("a save of a step that is there replaces it", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  save(folder.path, 3, 4);
+  const fs::path path = save(folder.path, 3, 2);
+  check_contents(path, 3, 2);
+  CHECK(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator{}) == 1);
+  CHECK_FALSE(fs::exists(path / "rank-00002.tensors"));
+  // Killed between setting the old one aside and naming the new one: the old one is still found.
+  fs::rename(path, folder / "step-00000003.replaced");
+  CHECK(io::latest(folder.path).save->path == folder / "step-00000003.replaced");
+  check_contents(save(folder.path, 3, 1), 3, 1);
+  CHECK(std::distance(fs::directory_iterator(folder.path), fs::directory_iterator{}) == 1);
+  // Files of ranks that an earlier, killed attempt on a larger mesh left behind do not get into the save.
+  io::checkpoint_writer(folder.path, 4, 5).finish();
+  CHECK_FALSE(fs::exists(save(folder.path, 4, 1) / "rank-00005.tensors"));
+}
+
+TEST_CASE("commit refuses what is not all there", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  save(folder.path, 1);
+  io::checkpoint_writer writer(folder.path, 2, 0);
+  io::manifest m;
+  m.step = 2;
+  m.files = {writer.finish(), {1, 100, 0}};
+  CHECK(message_of<heddle::io_error>([&] { io::commit(folder.path, m); }).find("rank-00001.tensors' is missing") !=
+        std::string::npos);
+  m.files[1] = m.files[0];
+  CHECK(message_of<heddle::io_error>([&] { io::commit(folder.path, m); }).find("lists rank 0 twice") !=
+        std::string::npos);
+  m.files.resize(1);
+  m.files[0].bytes += 1;
+  CHECK(message_of<heddle::io_error>([&] { io::commit(folder.path, m); }).find("bytes, rank 0 says") !=
+        std::string::npos);
+  m.files[0].bytes -= 1;
+  m.facts["a=b"] = "";
+  CHECK_THROWS_AS(io::commit(folder.path, m), heddle::io_error);
+  CHECK(io::latest(folder.path).save->manifest.step == 1);
+}
+
+TEST_CASE("a full disk is an error and leaves the save before it", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  save(folder.path, 1);
+  // A limit on the size of files stands in for a full disk: writing fails the same way, after some bytes.
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  std::string what;
+  for (const rlim_t bytes : {0, 10, 100, 700}) {
+    small.rlim_cur = bytes;
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+    what = message_of<heddle::io_error>([&] { save(folder.path, 2); });
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CAPTURE(bytes, what);
+    if (bytes < 700) CHECK(what.find("heddle: cannot write '" + folder.path.string()) == 0);
+    const auto found = io::latest(folder.path);
+    REQUIRE(found.save);
+    CHECK(found.save->manifest.step == (what.empty() ? 2 : 1));
+    check_contents(found.save->path, found.save->manifest.step);
+    fs::remove_all(folder / "step-00000002");
+    if (!fs::exists(folder / "step-00000001")) save(folder.path, 1);
+  }
+  std::signal(SIGXFSZ, old_handler);
+  check_contents(save(folder.path, 2), 2);  // and with room again it works
+  // A folder that cannot be made is named.
+  put(folder / "file", "x");
+  CHECK(message_of<heddle::io_error>([&] { save(folder / "file/runs", 1); }).find("cannot create the folder") !=
+        std::string::npos);
+  CHECK_THROWS_AS(io::latest(folder / "file"), heddle::io_error);
+}
