@@ -378,7 +378,7 @@ TEST_CASE("a full disk is an error and leaves the save before it", "[io][checkpo
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit small = before;
   std::string what;
-  for (const rlim_t bytes : {0, 10, 100, 700}) {
+  for (const rlim_t bytes : {rlim_t{0}, rlim_t{10}, rlim_t{100}, rlim_t{700}}) {
     small.rlim_cur = bytes;
     REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
     what = message_of<heddle::io_error>([&] { save(folder.path, 2); });
