@@ -107,6 +107,7 @@
 #include <heddle/train/executor.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/nonfinite.hpp>
+#include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/report.hpp>

@@ -18,8 +18,8 @@ struct step_report {
   double learning_rate = 0;
   std::int64_t tokens = 0;       ///< trained on in this step, over all ranks
   double seconds = 0;            ///< of this step, on this rank
-  double tokens_per_second = 0;  ///< average since the run was started or resumed
-  double seconds_left = 0;       ///< at that average
+  double tokens_per_second = 0;  ///< average over training steps since the run was started or resumed
+  double seconds_left = 0;       ///< at the average pace so far, validation and saves included
 };
 
 /// `"1:02:03"`, `"2:03"`.

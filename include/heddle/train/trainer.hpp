@@ -10,6 +10,7 @@
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/nonfinite.hpp>
+#include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/report.hpp>
@@ -59,7 +60,9 @@ class trainer {
   using backend_type = typename Strategy::backend;
   using observer_type = typename Strategy::observer;
   using schedule_type = typename Strategy::schedule;
-  using stage_type = typename Model::template stage<World, backend_type>;
+  /// The world the stage is given: with an observer that is on, one that reports collectives.
+  using stage_world = std::conditional_t<observer_type::enabled, observed_world<World, observer_type>, World>;
+  using stage_type = typename Model::template stage<stage_world, backend_type>;
   static constexpr int zero_stage = Strategy::zero::stage;
   using batch_type = typename Model::batch;
   using options_type = train::options<typename Model::config>;
@@ -113,13 +116,15 @@ class trainer {
   void run(const Data& data, Listener&& listener, AfterStep&& after_step) {
     const std::int64_t first = step_;
     const std::int64_t start = now_ns();
+    double training = 0;
     while (step_ < options_.steps) {
       step_report report = step(data);
+      training += report.seconds;
       if (options_.validate_every > 0 && (step_ % options_.validate_every == 0 || step_ == options_.steps))
         report.validation_loss = validate(data);
       const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
       const auto done = static_cast<double>(step_ - first);
-      report.tokens_per_second = static_cast<double>(report.tokens) * done / seconds;
+      report.tokens_per_second = static_cast<double>(report.tokens) * done / training;
       report.seconds_left = seconds / done * static_cast<double>(options_.steps - step_);
       listener(static_cast<const step_report&>(report));
       after_step(*this);
@@ -154,6 +159,7 @@ class trainer {
   /// are ignored (negative): how many count is known only when all ranks are done.
   template <sample_source Data>
   step_result compute_gradients(const Data& data) {
+    now_.step = static_cast<int>(step_);
     load(data);
     stage_.zero_gradients();
     executor_.run(std::span<const batch_type>(batches_), static_cast<int>(step_), hooks{*this});
@@ -253,11 +259,13 @@ class trainer {
         max_samples_(balanced_split{balanced_split{options_.batch, dp_.size()}.largest(), microbatches_}.largest()),
         backend_(threads_for(options_, world.size())),
         plan_(schedule::plan_for(make_schedule(options_), world.mesh())),
-        stage_(options_.model, world, backend_, Model::layers_of(options_.model, pp_.rank(), pp_.size()),
+        watched_(watch()),
+        stage_(options_.model, stage_ranks(), backend_, Model::layers_of(options_.model, pp_.rank(), pp_.size()),
                plan_.view().storage.slots(pp_.rank()), max_samples_, deferred()),
         optimizer_(stage_.parameters(), static_cast<std::int64_t>(stage_.weights().size()), dp_.rank(), dp_.size()),
         executor_(plan_, stages(), pp_, max_samples_, *observer_, pipeline_world_ranks()) {
     const auto tokens = static_cast<std::size_t>(max_samples_ * microbatches_ * options_.model.context);
+    now_ = describe(activity::collective, "");
     tokens_.resize(tokens);
     targets_.resize(tokens);
     batches_.resize(static_cast<std::size_t>(microbatches_));
@@ -267,6 +275,18 @@ class trainer {
     stage_.initialize(options_.seed);
   }
 
+  auto watch() noexcept {
+    if constexpr (observer_type::enabled)
+      return stage_world(world_, *observer_, now_);
+    else
+      return std::monostate{};
+  }
+  stage_world& stage_ranks() noexcept {
+    if constexpr (observer_type::enabled)
+      return watched_;
+    else
+      return world_;
+  }
   observer_type* own_or(observer_type* given) noexcept {
     if constexpr (observer_type::enabled)
       return given;
@@ -401,6 +421,8 @@ class trainer {
   std::int64_t max_samples_;
   backend_type backend_;
   [[no_unique_address]] plan_type plan_;
+  event now_{};  // rank and step, for collectives that the stage reports
+  [[no_unique_address]] std::conditional_t<observer_type::enabled, stage_world, std::monostate> watched_;
   stage_type stage_;
   optimizer<scalar, typename Strategy::zero> optimizer_;
   executor<stage_type, communicator_type, observer_type> executor_;

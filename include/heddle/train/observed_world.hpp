@@ -1,0 +1,94 @@
+// heddle/train/observed_world.hpp: a world whose communicators report the collectives that layers call.
+#pragma once
+
+#include <heddle/comm/communicator.hpp>
+#include <heddle/core/observer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace heddle::inline v0::train {
+
+/// Passes calls on to a communicator and reports the collectives to an observer: all that a layer or a stage uses.
+/// `now` gives rank and step.
+template <class Communicator, observer Observer>
+class observed_communicator {
+ public:
+  using request = typename Communicator::request;
+
+  observed_communicator(Communicator& to, Observer& observer, const event& now) noexcept
+      : to_(to), observer_(observer), now_(now) {}
+
+  int rank() const noexcept { return to_.rank(); }
+  int size() const noexcept { return to_.size(); }
+
+  template <class... Arguments>
+  void all_reduce(Arguments&&... arguments) {
+    report("all_reduce", first_bytes(arguments...), [&] { to_.all_reduce(std::forward<Arguments>(arguments)...); });
+  }
+  template <class... Arguments>
+  void all_gather_v(Arguments&&... arguments) {
+    report("all_gather_v", first_bytes(arguments...), [&] { to_.all_gather_v(std::forward<Arguments>(arguments)...); });
+  }
+  template <class... Arguments>
+  auto isend(Arguments&&... arguments) {
+    return to_.isend(std::forward<Arguments>(arguments)...);
+  }
+  template <class... Arguments>
+  void recv(Arguments&&... arguments) {
+    to_.recv(std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  template <class First, class... Rest>
+  static std::size_t first_bytes(const First& first, const Rest&...) noexcept {
+    return std::span(first).size_bytes();
+  }
+  template <class Work>
+  void report(const char* name, std::size_t bytes, Work&& work) {
+    event e = now_;
+    e.kind = activity::collective;
+    e.name = name;
+    e.bytes = static_cast<std::int64_t>(bytes);
+    observed(observer_, e, std::forward<Work>(work));
+  }
+
+  Communicator& to_;
+  Observer& observer_;
+  const event& now_;
+};
+
+/// The world a stage is given when somebody observes: the same ranks and mesh, communicators that report.
+template <class World, observer Observer>
+class observed_world {
+ public:
+  /// `now` is read at every report: its owner keeps rank and step up to date.
+  observed_world(World& to, Observer& observer, const event& now) noexcept : to_(to), observer_(observer), now_(now) {}
+
+  int rank() const noexcept { return to_.rank(); }
+  int size() const noexcept { return to_.size(); }
+  decltype(auto) mesh() const noexcept { return std::as_const(to_).mesh(); }
+
+  template <class... Tags>
+  auto along() {
+    return wrap(to_.template along<Tags...>());
+  }
+  template <class... Tags>
+  auto along_if() {
+    return wrap(to_.template along_if<Tags...>());
+  }
+
+ private:
+  template <class Communicator>
+  observed_communicator<Communicator, Observer> wrap(Communicator& group) noexcept {
+    return {group, observer_, now_};
+  }
+
+  World& to_;
+  Observer& observer_;
+  const event& now_;
+};
+
+}  // namespace heddle::inline v0::train
