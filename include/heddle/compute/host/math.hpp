@@ -1,6 +1,8 @@
 // heddle/compute/host/math.hpp: exp and its relatives in forms that loops over them can be vectorised.
 #pragma once
 
+#include <heddle/compute/host/native_vector.hpp>
+
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -115,25 +117,42 @@ inline T gelu_derivative_lane(T x) noexcept {
   return s + x * s * rest * slope;
 }
 
-/// Square roots of `Count` values that are not negative. A plain loop over std::sqrt is not vectorised, because sqrt
-/// must set errno; this one has leave not to.
-template <int Count, class T>
-#if defined(__GNUC__) && !defined(__clang__)
-__attribute__((noinline, optimize("no-math-errno", "tree-vectorize")))
-#endif
-inline void
-square_roots(const T* x, T* root) noexcept {
-  for (int i = 0; i < Count; ++i) {
-#if defined(__clang__) && defined(__has_builtin)
-#if __has_builtin(__builtin_elementwise_sqrt)
-    root[i] = __builtin_elementwise_sqrt(x[i]);
+/// Square roots of `Count` values, a multiple of 8. g++ does not vectorise a loop over std::sqrt, because sqrt must set
+/// errno for negative values (and does not let a single function off that duty), so it is told the instruction.
+template <int Count, std::floating_point T>
+inline void square_roots(const T* x, T* root) noexcept {
+#if defined(__clang__)
+  for (int i = 0; i < Count; ++i) root[i] = __builtin_elementwise_sqrt(x[i]);
+#elif defined(__GNUC__) && defined(__SSE2__)
+#if defined(__AVX__)
+  constexpr int lanes = 32 / static_cast<int>(sizeof(T));
+  using vector = typename native_vector<T, 32>::type;
+  const auto of = [](vector v) {
+    if constexpr (std::is_same_v<T, float>)
+      return __builtin_ia32_sqrtps256(v);
+    else
+      return __builtin_ia32_sqrtpd256(v);
+  };
 #else
-    root[i] = std::sqrt(x[i]);
+  constexpr int lanes = 16 / static_cast<int>(sizeof(T));
+  using vector = typename native_vector<T, 16>::type;
+  const auto of = [](vector v) {
+    if constexpr (std::is_same_v<T, float>)
+      return __builtin_ia32_sqrtps(v);
+    else
+      return __builtin_ia32_sqrtpd(v);
+  };
 #endif
-#else
-    root[i] = std::sqrt(x[i]);
-#endif
+  static_assert(Count % lanes == 0);
+  for (int i = 0; i < Count; i += lanes) {
+    vector v;
+    __builtin_memcpy(&v, x + i, sizeof v);
+    v = of(v);
+    __builtin_memcpy(root + i, &v, sizeof v);
   }
+#else
+  for (int i = 0; i < Count; ++i) root[i] = std::sqrt(x[i]);
+#endif
 }
 
 }  // namespace heddle::inline v0::compute::detail

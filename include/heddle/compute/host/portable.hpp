@@ -1,6 +1,7 @@
 // heddle/compute/host/portable.hpp: matrix products without any library: packed, blocked, in vector registers.
 #pragma once
 
+#include <heddle/compute/host/native_vector.hpp>
 #include <heddle/compute/kernels.hpp>
 
 #include <algorithm>
@@ -16,27 +17,11 @@ namespace heddle::inline v0::compute {
 
 namespace detail {
 
-// Vectors of the compiler's own kind, because a tile of them in an array of local variables stays in registers.
-template <class T, int Bytes>
-struct gemm_vector;
-#define HEDDLE_GEMM_VECTOR(T, Bytes)                    \
-  template <>                                           \
-  struct gemm_vector<T, Bytes> {                        \
-    typedef T type __attribute__((vector_size(Bytes))); \
-  }
-HEDDLE_GEMM_VECTOR(float, 16);
-HEDDLE_GEMM_VECTOR(float, 32);
-HEDDLE_GEMM_VECTOR(float, 64);
-HEDDLE_GEMM_VECTOR(double, 16);
-HEDDLE_GEMM_VECTOR(double, 32);
-HEDDLE_GEMM_VECTOR(double, 64);
-#undef HEDDLE_GEMM_VECTOR
-
 /// The block of c that the inner kernel keeps in registers, and the panels it is fed from.
 template <class T, int VectorBytes>
 struct gemm_tile {
   using value = T;
-  using vector = typename gemm_vector<T, VectorBytes>::type;
+  using vector = typename native_vector<T, VectorBytes>::type;
   static constexpr int vector_bytes = VectorBytes;
   static constexpr int lanes = VectorBytes / static_cast<int>(sizeof(T));
   static constexpr int rows = VectorBytes == 64 ? 12 : 6;  // 24 of 32, or 12 of 16 registers
