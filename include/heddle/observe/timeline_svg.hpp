@@ -100,7 +100,7 @@ inline constexpr std::array<timeline_style, 11> timeline_styles{{
     {activity::other, "#8b98a9", "#10151c", false},
     {activity::send, "#ffb224", "#000000", true},
     {activity::recv, "#a3660c", "#000000", true},
-    {activity::collective, "#ff6b9a", "#000000", true},
+    {activity::collective, "#d95c8c", "#000000", true},
 }};
 inline const timeline_style& timeline_style_of(activity kind) {
   for (const timeline_style& s : timeline_styles)
@@ -173,7 +173,6 @@ class timeline_drawing {
   static constexpr double margin = 24.0;
   static constexpr double box_height = 22.0;
   static constexpr double strip_height = 5.0;
-  static constexpr double row_height = 34.0;
 
   static std::int64_t span_of(const timeline_chart& c) {
     std::int64_t end = 0;
@@ -226,6 +225,9 @@ class timeline_drawing {
     if (!line.empty()) words(captions_left, y, fitted(line, 13.0, right - captions_left), 13.0, "#c4cfdb");
     y += 12.0;
 
+    const bool strips = std::any_of(c.boxes.begin(), c.boxes.end(),
+                                    [](const timeline_box& b) { return timeline_style_of(b.kind).thin; });
+    const double row_height = box_height + (strips ? strip_height + 7.0 : 6.0);
     const double top = y;
     const double bottom = top + row_height * static_cast<double>(c.rows.size());
     const double range_ms = static_cast<double>(range_ns) * 1e-6;
@@ -283,7 +285,7 @@ class timeline_drawing {
     for (std::size_t i = 0; i < timeline_styles.size(); ++i) {
       if (!used_[i]) continue;
       const timeline_style& s = timeline_styles[i];
-      const std::string name = s.kind == activity::recv ? "recv (waiting included)" : activity_name(s.kind);
+      const std::string name = std::string(activity_name(s.kind)) + (s.thin ? " (with waiting)" : "");
       const auto same = std::find_if(entries.begin(), entries.end(),
                                      [&s](const entry& e) { return std::string_view(e.style->fill) == s.fill; });
       if (same == entries.end())
