@@ -50,7 +50,7 @@ void wait_for_all(world& w) {
   w.along<dp>().all_reduce(std::span<int>{}, hd::plus{});
   w.along<tp>().all_reduce(std::span<int>{}, hd::plus{});
 }
-std::vector<double> values(std::span<const double> x) { return {x.begin(), x.end()}; }
+[[gnu::noinline]] std::vector<double> values(std::span<const double> x) { return {x.begin(), x.end()}; }
 
 std::vector<finding> on_all_ranks(const mesh& m, const std::function<std::vector<double>(world&)>& from_source,
                                   const std::function<std::vector<double>(world&)>& from_moved) {

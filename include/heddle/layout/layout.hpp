@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -289,23 +290,31 @@ template <class L>
 concept layout_like = std::derived_from<L, detail::layout_tag>;
 
 namespace detail {
+// Text is put together by functions that are compiled once; templates only look up names.
+inline void append_placement(std::string& text, const std::string& what, const std::string_view* axes, std::size_t count) {
+  text += (text.empty() ? "" : ", ") + what;
+  for (std::size_t i = 0; i != count; ++i) {
+    text += ", ";
+    text += axes[i];
+  }
+  text += ">";
+}
 template <class... Axes>
-std::string axis_text(type_list<Axes...>) {
-  std::string text;
-  ((text += (text.empty() ? "" : ", ") + std::string(short_type_name<Axes>())), ...);
-  return text;
+constexpr std::array<std::string_view, sizeof...(Axes) + 1> short_names(type_list<Axes...>) {
+  return {short_type_name<Axes>()..., std::string_view{}};
 }
 template <class P>
-std::string placement_text() {
+void append_placement_of(std::string& text) {
+  constexpr auto names = short_names(typename P::axes{});
   if constexpr (is_shard<P>)
-    return "shard<" + std::to_string(P::dim) + ", " + axis_text(typename P::axes{}) + ">";
+    append_placement(text, "shard<" + std::to_string(P::dim), names.data(), names.size() - 1);
   else
-    return "partial<" + std::string(short_type_name<typename P::op>()) + ", " + axis_text(typename P::axes{}) + ">";
+    append_placement(text, "partial<" + std::string(short_type_name<typename P::op>()), names.data(), names.size() - 1);
 }
 template <class Mesh, class... Ps>
 std::string placements_text(const basic_layout<Mesh, Ps...>*) {
   std::string text;
-  ((text += (text.empty() ? "" : ", ") + placement_text<Ps>()), ...);
+  (append_placement_of<Ps>(text), ...);
   return text.empty() ? "replicated" : text;
 }
 }  // namespace detail

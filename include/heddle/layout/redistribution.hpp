@@ -23,9 +23,10 @@ template <class Mesh, class... Tags>
 constexpr std::array<int, sizeof...(Tags)> fixed_extents(type_list<Tags...>) {
   return {Mesh::template axis_of<Tags>::fixed_size...};
 }
-template <class... Ts>
-constexpr std::array<std::string_view, sizeof...(Ts) + 1> short_names(type_list<Ts...>) {
-  return {short_type_name<Ts>()..., std::string_view{}};
+
+template <class Mesh>
+[[noreturn]] void throw_two_meshes(const Mesh& from, const Mesh& to) {
+  throw layout_error("heddle: a redistribution needs one mesh, got " + to_string(from) + " and " + to_string(to));
 }
 
 template <class From, class To>
@@ -83,8 +84,7 @@ class redistribution_plan {
   /// Errors: `layout_error` if the two meshes have the same axes but other extents.
   constexpr redistribution_plan(const From& from, const To& to) : from_(from), to_(to) {
     found::check();
-    if (!(from.mesh() == to.mesh()))
-      throw layout_error("heddle: a redistribution needs one mesh, got " + to_string(from.mesh()) + " and " + to_string(to.mesh()));
+    if (!(from.mesh() == to.mesh())) detail::throw_two_meshes(from.mesh(), to.mesh());
   }
 
   constexpr const From& from() const noexcept { return from_; }
@@ -183,16 +183,20 @@ inline std::string to_string(const redistribution_step& step) {
   return text + " over " + std::string(step.axis_name);
 }
 
+namespace detail {
+inline std::string plan_text(const std::string& from, const std::string& to, const redistribution_step* steps, std::size_t count) {
+  std::string text = from + " -> " + to + ": ";
+  if (count == 0) text += "nothing to do";
+  for (std::size_t i = 0; i != count; ++i) text += (i == 0 ? "" : "; ") + to_string(steps[i]);
+  return text;
+}
+}  // namespace detail
+
 /// `"shard<0, dp>, partial<plus, tp> -> shard<0, dp> on dp=2 x tp=2: all_reduce(plus) over tp"`.
 template <layout_like From, layout_like To>
 std::string to_string(const redistribution_plan<From, To>& plan) {
-  std::string text = detail::placements_text(static_cast<const From*>(nullptr)) + " -> " + to_string(plan.to()) + ": ";
-  bool first = true;
-  for (const redistribution_step& step : plan.steps) {
-    text += (first ? "" : "; ") + to_string(step);
-    first = false;
-  }
-  return first ? text + "nothing to do" : text;
+  return detail::plan_text(detail::placements_text(static_cast<const From*>(nullptr)), to_string(plan.to()), plan.steps.begin(),
+                           plan.steps.size());
 }
 
 }  // namespace heddle::inline v0

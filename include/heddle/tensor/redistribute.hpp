@@ -233,15 +233,19 @@ void run_step(const Plan& plan, moving_part<T>& part, const dynamic_shape<Rank>&
   }
 }
 
+template <class Mesh>
+[[noreturn]] void throw_wrong_part(const Mesh& mine, int rank, const Mesh& other, int other_rank) {
+  throw layout_error("heddle: redistribute: rank " + std::to_string(rank) + "'s part of a tensor on " + to_string(mine) +
+                     " came to rank " + std::to_string(other_rank) + " of a world on " + to_string(other));
+}
+
 template <class To, class T, std::size_t Rank, class From, class World>
 sharded<T, Rank, To> moved(moving_part<T> part, const sharded<T, Rank, From>& x, World& world) {
   using mesh_type = typename From::mesh_type;
   const To to{x.layout().mesh()};
   const auto plan = plan_redistribution(x.layout(), to);
   if (!(world.mesh() == x.layout().mesh()) || world.rank() != x.rank())
-    throw layout_error("heddle: redistribute: rank " + std::to_string(x.rank()) + "'s part of a tensor on " +
-                       to_string(x.layout().mesh()) + " came to rank " + std::to_string(world.rank()) + " of a world on " +
-                       to_string(world.mesh()));
+    throw_wrong_part(x.layout().mesh(), x.rank(), world.mesh(), world.rank());
   using plan_type = std::remove_const_t<decltype(plan)>;
   [&]<std::size_t... Steps>(std::index_sequence<Steps...>) {
     (run_step<plan_type, Steps, Rank>(

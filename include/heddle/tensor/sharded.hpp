@@ -39,9 +39,7 @@ class sharded {
   sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, buffer<T> local)
       : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank), local_(std::move(local)) {
     const std::int64_t wanted = layout.local_size(whole, rank);
-    if (static_cast<std::int64_t>(local_.size()) != wanted)
-      throw layout_error("heddle: rank " + std::to_string(rank) + " holds " + std::to_string(wanted) + " elements of a tensor of " +
-                         to_string(whole) + " under " + to_string(layout) + ", got " + std::to_string(local_.size()));
+    if (static_cast<std::int64_t>(local_.size()) != wanted) throw_size(wanted);
   }
 
   const Layout& layout() const noexcept { return layout_; }
@@ -59,6 +57,11 @@ class sharded {
   buffer<T> release() && noexcept { return std::move(local_); }
 
  private:
+  [[noreturn]] void throw_size(std::int64_t wanted) const {
+    throw layout_error("heddle: rank " + std::to_string(rank_) + " holds " + std::to_string(wanted) + " elements of a tensor of " +
+                       to_string(whole_) + " under " + to_string(layout_) + ", got " + std::to_string(local_.size()));
+  }
+
   [[no_unique_address]] Layout layout_;
   dynamic_shape<Rank> whole_;
   int rank_ = 0;
