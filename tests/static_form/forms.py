@@ -4,7 +4,8 @@
     forms.py <source> <compiler> [flags...]
 
 Compiles the source to assembly with -O2. A function `constant_x` whose line ends in a comment `// 4` must be one move of that
-number into the result register and a return; `undivided_x` must not divide.
+number into the result register and a return; `undivided_x` must not divide; all functions `same_x_*` of one x must be the
+same instructions.
 """
 import re
 import subprocess
@@ -46,7 +47,10 @@ def main(source, compiler, *flags):
     code = functions(result.stdout)
     expected = re.findall(r"(constant_\w+)\(\)[^/]*// (-?\d+)", text)
     undivided = re.findall(r"(undivided_\w+)\(", text)
-    if not expected or not undivided:
+    same = {}
+    for name, group in re.findall(r"(same_([a-z]+)_\w+)\(", text):
+        same.setdefault(group, []).append(name)
+    if not expected and not undivided and not same:
         sys.exit(f"{source} promises nothing")
     problems = []
     for name, value in expected:
@@ -55,9 +59,15 @@ def main(source, compiler, *flags):
     for name in undivided:
         if any(re.match(r"^i?div", i) for i in code[name]):
             problems.append(f"{name} divides:\n  " + "\n  ".join(code[name]))
+    for names in same.values():
+        if len(names) < 2:
+            problems.append(f"{names[0]} has nothing to be the same as")
+        for name in names[1:]:
+            if code[name] != code[names[0]]:
+                problems.append(f"{name} is not {names[0]}:\n  " + "\n  ".join(code[name]))
     if problems:
         sys.exit("\n".join(problems))
-    print(f"{len(expected)} functions are constants, {len(undivided)} do not divide")
+    print(f"{len(expected)} functions are constants, {len(undivided)} do not divide, {len(same)} groups are the same code")
 
 
 if __name__ == "__main__":
