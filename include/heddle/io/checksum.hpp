@@ -66,11 +66,15 @@ class checksum64 {
   static std::uint64_t step(std::uint64_t lane, std::uint64_t word) noexcept {
     return std::rotl(lane + word * p2, 31) * p1;
   }
-  // Little-endian whatever the machine; compilers make this one load.
+  // Little-endian whatever the machine.
   template <std::size_t Bytes>
   static std::uint64_t load(const std::byte* from) noexcept {
     std::uint64_t word = 0;
-    for (std::size_t i = 0; i < Bytes; ++i) word |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+    if constexpr (std::endian::native == std::endian::little) {
+      std::memcpy(&word, from, Bytes);
+    } else {
+      for (std::size_t i = 0; i < Bytes; ++i) word |= static_cast<std::uint64_t>(from[i]) << (8 * i);
+    }
     return word;
   }
   void consume(const std::byte* from) noexcept {
