@@ -72,6 +72,7 @@
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/math.hpp>
+#include <heddle/compute/host/native_vector.hpp>
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
