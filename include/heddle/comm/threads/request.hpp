@@ -34,7 +34,7 @@ struct message_plan {
 /// Destroying a request that has not been waited for waits for it, so that no buffer is used after its end; an error
 /// met there is thrown by the rank's next call or at the end of its body. While an exception unwinds the stack the
 /// message is taken back instead.
-class [[nodiscard]] threads_request {
+class [[nodiscard("heddle: a message that was started must be waited for")]] threads_request {
  public:
   threads_request() = default;
   threads_request(threads_request&& other) noexcept
