@@ -54,7 +54,6 @@
 #include <heddle/schedule/storage.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/schedule/validate.hpp>
-#include <heddle/sim/action_table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/runs.hpp>
@@ -90,6 +89,7 @@
 #include <heddle/model/mlp.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/tensor_parallel.hpp>
+#include <heddle/sim/action_table.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
 #include <heddle/observe/pipeline_bubble.hpp>
