@@ -3,9 +3,9 @@
 //   all_reduce_bench [repetitions = 5] [largest bytes = 67108864]
 //
 // MPI is measured by all_reduce_mpi_bench, which is looked for beside this program and run by mpirun; without it the
-// column stays empty. Algorithm bandwidth is bytes per rank / time. Memory bandwidth is that of a copy by as many threads
-// as there are cores, counting bytes read and written. An all_reduce in place among p ranks reads and writes p * bytes;
-// "of bound" is the time that takes at memory bandwidth, over the time measured. Times are medians.
+// column stays empty. Algorithm bandwidth is bytes per rank / time. Memory bandwidth is that of a copy by as many
+// threads as there are cores, counting bytes read and written. An all_reduce in place among p ranks reads and writes p
+// * bytes; "of bound" is the time that takes at memory bandwidth, over the time measured. Times are medians.
 #include <heddle/comm/threads.hpp>
 
 #include <algorithm>
@@ -26,7 +26,9 @@ namespace hd = heddle;
 
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 struct timing {
   double median = 0, least = 0, most = 0;
@@ -37,7 +39,9 @@ timing summary(std::vector<double> seconds) {
   return {seconds[seconds.size() / 2], seconds.front(), seconds.back()};
 }
 
-int times_for(double seconds) { return static_cast<int>(std::clamp(0.03 / seconds, 1.0, 2000.0)); }
+int times_for(double seconds) {
+  return static_cast<int>(std::clamp(0.03 / seconds, 1.0, 2000.0));
+}
 
 timing with_heddle(int ranks, std::size_t bytes, int repetitions) {
   std::vector<double> seconds;
@@ -62,7 +66,8 @@ timing with_heddle(int ranks, std::size_t bytes, int repetitions) {
   return summary(seconds);
 }
 
-// What one writes without a library: a barrier, every thread sums its slice block by block and writes it to all, a barrier.
+// What one writes without a library: a barrier, every thread sums its slice block by block and writes it to all, a
+// barrier.
 timing by_hand(int ranks, std::size_t bytes, int repetitions) {
   std::vector<double> seconds;
   const auto p = static_cast<std::size_t>(ranks);
@@ -162,10 +167,14 @@ int main(int argc, char** argv) {
   const double memory = memory_bandwidth();
   std::printf("%u cores, memory bandwidth (copy) %.1f GB/s, medians of %d\n\n", std::thread::hardware_concurrency(),
               memory * 1e-9, repetitions);
-  std::printf("| ranks |    bytes | heddle us |  (min..max)       | by hand us |    MPI us | heddle GB/s | MPI GB/s | hand/heddle | "
-              "MPI/heddle | of bound |\n");
-  std::printf("|------:|---------:|----------:|------------------:|-----------:|----------:|------------:|---------:|------------:|"
-              "-----------:|---------:|\n");
+  std::printf(
+      "| ranks |    bytes | heddle us |  (min..max)       | by hand us |    MPI us | heddle GB/s | MPI GB/s | "
+      "hand/heddle | "
+      "MPI/heddle | of bound |\n");
+  std::printf(
+      "|------:|---------:|----------:|------------------:|-----------:|----------:|------------:|---------:|----------"
+      "--:|"
+      "-----------:|---------:|\n");
   for (const int ranks : {2, 4, 8}) {
     const auto mpi = with_mpi(folder, ranks, sizes, repetitions);
     for (const std::size_t bytes : sizes) {
@@ -175,9 +184,11 @@ int main(int argc, char** argv) {
       const double other = found == mpi.end() ? 0 : found->second;
       const double size = static_cast<double>(bytes);
       const double bound = 2.0 * ranks * size / memory;
-      std::printf("| %5d | %8zu | %9.1f | %8.1f..%-8.1f| %10.1f | %9.1f | %11.3f | %8.3f | %11.2f | %10.2f | %7.0f%% |\n", ranks, bytes,
-                  h.median * 1e6, h.least * 1e6, h.most * 1e6, hand.median * 1e6, other * 1e6, size / h.median * 1e-9,
-                  other > 0 ? size / other * 1e-9 : 0.0, hand.median / h.median, other / h.median, 100 * bound / h.median);
+      std::printf(
+          "| %5d | %8zu | %9.1f | %8.1f..%-8.1f| %10.1f | %9.1f | %11.3f | %8.3f | %11.2f | %10.2f | %7.0f%% |\n",
+          ranks, bytes, h.median * 1e6, h.least * 1e6, h.most * 1e6, hand.median * 1e6, other * 1e6,
+          size / h.median * 1e-9, other > 0 ? size / other * 1e-9 : 0.0, hand.median / h.median, other / h.median,
+          100 * bound / h.median);
       std::fflush(stdout);
     }
   }

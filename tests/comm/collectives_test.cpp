@@ -33,7 +33,8 @@ void reductions(auto& c, std::int64_t n, const Op& op, notes& notes) {
   std::vector<T> w(static_cast<std::size_t>(n));
   c.reduce_scatter(x, w, op);
   notes.expect(r, w == part(expected, r * n, n), "reduce_scatter " + at);
-  c.reduce_scatter(std::span<const T>(x), std::span(x).subspan(static_cast<std::size_t>(r * n), static_cast<std::size_t>(n)), op);
+  c.reduce_scatter(std::span<const T>(x),
+                   std::span(x).subspan(static_cast<std::size_t>(r * n), static_cast<std::size_t>(n)), op);
   notes.expect(r, part(x, r * n, n) == part(expected, r * n, n), "reduce_scatter in place " + at);
 
   // Uneven: rank q gets n + q - 1 elements, none if that is negative.
@@ -142,8 +143,8 @@ void everything(auto& c, std::int64_t n, const Op& op, notes& notes) {
 }  // namespace
 
 TEMPLATE_TEST_CASE("collectives give what their definitions say", "[comm][law]", (std::pair<int, heddle::plus>),
-                   (std::pair<float, heddle::plus>), (std::pair<double, heddle::maximum>), (std::pair<std::uint8_t, right>),
-                   (std::pair<word, join>), (std::pair<matrix2, product2>)) {
+                   (std::pair<float, heddle::plus>), (std::pair<double, heddle::maximum>),
+                   (std::pair<std::uint8_t, right>), (std::pair<word, join>), (std::pair<matrix2, product2>)) {
   using T = typename TestType::first_type;
   using Op = typename TestType::second_type;
   for (int p = 1; p <= 9; ++p) {

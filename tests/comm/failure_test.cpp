@@ -97,7 +97,8 @@ TEST_CASE("after a failure the next call fails as well", "[comm][failure]") {
     world.all().all_reduce(std::span(&x, 1), hd::plus{});
   });
   CHECK(end.thrown == "heddle: rank 0: no such thing");
-  CHECK_THAT(end.ranks[1], Catch::StartsWith("aborted: heddle: rank 0 failed while rank 1 was in all_reduce of 1 int with plus"));
+  CHECK_THAT(end.ranks[1],
+             Catch::StartsWith("aborted: heddle: rank 0 failed while rank 1 was in all_reduce of 1 int with plus"));
 }
 
 TEST_CASE("launch keeps the family of the error and nests the original", "[comm][failure]") {
@@ -140,8 +141,8 @@ TEST_CASE("ranks that disagree about a collective are all told who entered what"
        "all_reduce of 8 float with plus", "all_reduce of 8 float with maximum"},
       {[=](comm& c) { c.all_reduce(vec(8), hd::plus{}); }, [=](comm& c) { c.all_reduce(dvec(8), hd::plus{}); },
        "all_reduce of 8 float with plus", "all_reduce of 8 double with plus"},
-      {[=](comm& c) { c.broadcast(vec(2), 0); }, [=](comm& c) { c.broadcast(vec(2), 1); }, "broadcast of 2 float with root 0",
-       "broadcast of 2 float with root 1"},
+      {[=](comm& c) { c.broadcast(vec(2), 0); }, [=](comm& c) { c.broadcast(vec(2), 1); },
+       "broadcast of 2 float with root 0", "broadcast of 2 float with root 1"},
       {[=](comm& c) { c.barrier(); }, [=](comm& c) { c.reduce(vec(3), vec(3), hd::plus{}, 1); }, "barrier",
        "reduce of 3 float with plus with root 1"},
       {[=](comm& c) { c.scatter(vec(6), vec(2), 0); }, [=](comm& c) { c.gather(vec(2), vec(6), 0); },
@@ -151,9 +152,8 @@ TEST_CASE("ranks that disagree about a collective are all told who entered what"
   };
   for (const auto& pair : pairs) {
     INFO(pair.of_first << " / " << pair.of_second);
-    const auto end = run_to_the_end(3, options_ms(20'000), [&](auto& world) {
-      (world.rank() == 1 ? pair.second : pair.first)(world.all());
-    });
+    const auto end = run_to_the_end(3, options_ms(20'000),
+                                    [&](auto& world) { (world.rank() == 1 ? pair.second : pair.first)(world.all()); });
     for (const auto& text : end.ranks) {
       CHECK_THAT(text, Catch::StartsWith("comm: heddle: ranks disagree about call 1 on communicator (dp): "));
       CHECK_THAT(text, Catch::Contains("rank 1 entered " + pair.of_second + "; rank 0 entered " + pair.of_first));
@@ -202,7 +202,8 @@ TEST_CASE("arguments that do not fit are refused where they are given", "[comm][
     auto& c = world.all();
     std::vector<int> x(4), y(5);
     const std::vector<std::int64_t> none, negative{-1};
-    CHECK_THROWS_WITH(c.all_reduce(x, y, hd::plus{}), Catch::Contains("rank 0 on communicator (dp): all_reduce: out has 5"));
+    CHECK_THROWS_WITH(c.all_reduce(x, y, hd::plus{}),
+                      Catch::Contains("rank 0 on communicator (dp): all_reduce: out has 5"));
     CHECK_THROWS_WITH(c.all_gather(x, y), Catch::Contains("all_gather: out has 5 elements, expected 4"));
     CHECK_THROWS_WITH(c.reduce_scatter(x, y, hd::plus{}), Catch::Contains("in has 4 elements, expected 5"));
     CHECK_THROWS_WITH(c.all_gather_v(x, x, none), Catch::Contains("0 counts for 1 ranks"));
@@ -219,7 +220,9 @@ TEST_CASE("a mistake of arguments on one rank ends the others", "[comm][failure]
     std::vector<int> x(2), y(world.rank() == 0 ? 4u : 3u);
     world.all().all_gather(x, y);
   });
-  CHECK_THAT(end.thrown, Catch::Contains("rank 1: heddle: rank 1 on communicator (dp): all_gather: out has 3 elements, expected 4"));
+  CHECK_THAT(
+      end.thrown,
+      Catch::Contains("rank 1: heddle: rank 1 on communicator (dp): all_gather: out has 3 elements, expected 4"));
   CHECK_THAT(end.ranks[0], Catch::StartsWith("aborted: "));
 }
 
@@ -262,10 +265,12 @@ TEST_CASE("a rank that does not come is reported after the timeout, with who wai
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   CHECK(seconds < 1.3);
   CHECK_THAT(text, Catch::Contains("has waited 200 ms in "));
-  CHECK_THAT(text, Catch::Contains("\n  rank 0: in all_reduce of 8 float with plus, call 2 on communicator (dp,tp), for 0."));
+  CHECK_THAT(text,
+             Catch::Contains("\n  rank 0: in all_reduce of 8 float with plus, call 2 on communicator (dp,tp), for 0."));
   CHECK_THAT(text, Catch::Contains("\n  rank 1: is not waiting for anyone"));
   CHECK_THAT(text, Catch::Contains("\n  rank 2: in recv of 4 float from rank 3 (tag 6) on communicator (tp), for 0."));
-  CHECK_THAT(text, Catch::Contains("\n  rank 3: in broadcast of 8 float with root 1, call 1 on communicator (dp), for 0."));
+  CHECK_THAT(text,
+             Catch::Contains("\n  rank 3: in broadcast of 8 float with root 1, call 1 on communicator (dp), for 0."));
 }
 
 TEST_CASE("a timeout names who has not come", "[comm][failure]") {
@@ -273,7 +278,8 @@ TEST_CASE("a timeout names who has not come", "[comm][failure]") {
     if (world.rank() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(250));
     world.all().barrier();
   });
-  CHECK_THAT(end.thrown, Catch::Contains("has waited 100 ms in barrier, call 1 on communicator (dp) for rank 1, rank 3\n"));
+  CHECK_THAT(end.thrown,
+             Catch::Contains("has waited 100 ms in barrier, call 1 on communicator (dp) for rank 1, rank 3\n"));
 }
 
 TEST_CASE("a rank that returns while others wait for it is reported at once", "[comm][failure]") {
@@ -288,7 +294,8 @@ TEST_CASE("a rank that returns while others wait for it is reported at once", "[
       call.call(world.all());
     });
     CHECK(end.seconds < 1.0);
-    CHECK_THAT(end.thrown, Catch::StartsWith("comm: rank ") && Catch::Contains(" for rank 2, whose body has returned") &&
+    CHECK_THAT(end.thrown, Catch::StartsWith("comm: rank ") &&
+                               Catch::Contains(" for rank 2, whose body has returned") &&
                                Catch::Contains("\n  rank 2: its body has returned"));
   }
 }
@@ -351,9 +358,15 @@ TEST_CASE("failures at random moments never hang and never touch dead buffers", 
         if (mine.uniform(step) < 0.05) throw std::runtime_error("random failure");
         auto x = std::make_unique<std::vector<float>>(n, 1.0f);  // dies at once when this rank unwinds
         switch (shared.integer(2 * step + 1) % 5) {
-          case 0: c.all_reduce(*x, hd::plus{}); break;
-          case 1: c.broadcast(*x, static_cast<int>(step) % p); break;
-          case 2: c.barrier(); break;
+          case 0:
+            c.all_reduce(*x, hd::plus{});
+            break;
+          case 1:
+            c.broadcast(*x, static_cast<int>(step) % p);
+            break;
+          case 2:
+            c.barrier();
+            break;
           case 3: {
             std::vector<float> all(n * static_cast<std::size_t>(p));
             c.all_gather(*x, all);

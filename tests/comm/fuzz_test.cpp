@@ -13,7 +13,9 @@ namespace {
 class draws {
  public:
   draws(std::uint64_t seed, std::uint64_t stream) : random_(seed, stream) {}
-  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_.integer(next_++) % static_cast<std::uint64_t>(n)); }
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(random_.integer(next_++) % static_cast<std::uint64_t>(n));
+  }
 
  private:
   hd::counter_random random_;
@@ -56,7 +58,9 @@ struct ignores {
 void step(auto& c, const std::vector<int>& members, draws& draw, std::vector<matrix2>& mine, state& all) {
   const auto p = static_cast<std::int64_t>(members.size());
   const auto before = all;
-  const auto of = [&](std::int64_t m) -> std::vector<matrix2>& { return all[static_cast<std::size_t>(members[static_cast<std::size_t>(m)])]; };
+  const auto of = [&](std::int64_t m) -> std::vector<matrix2>& {
+    return all[static_cast<std::size_t>(members[static_cast<std::size_t>(m)])];
+  };
   const auto was = [&](std::int64_t m) -> const std::vector<matrix2>& {
     return before[static_cast<std::size_t>(members[static_cast<std::size_t>(m)])];
   };
@@ -131,7 +135,8 @@ void step(auto& c, const std::vector<int>& members, draws& draw, std::vector<mat
         for (std::size_t i = 0; i < block; ++i) of(m)[i] = was((m + p - root) % p)[i];
       break;
     }
-    default: c.barrier();
+    default:
+      c.barrier();
   }
 }
 
@@ -179,9 +184,15 @@ TEST_CASE("random programs on random meshes mean what the oracle says", "[comm][
           all = std::move(next);
         };
         switch (where) {
-          case 0: on(world.template along<dp>(), [&](int q) { return hd::group<dp>(mesh, q); }); break;
-          case 1: on(world.template along<tp>(), [&](int q) { return hd::group<tp>(mesh, q); }); break;
-          case 2: on(world.template along<tp, dp>(), [&](int q) { return hd::group<tp, dp>(mesh, q); }); break;
+          case 0:
+            on(world.template along<dp>(), [&](int q) { return hd::group<dp>(mesh, q); });
+            break;
+          case 1:
+            on(world.template along<tp>(), [&](int q) { return hd::group<tp>(mesh, q); });
+            break;
+          case 2:
+            on(world.template along<tp, dp>(), [&](int q) { return hd::group<tp, dp>(mesh, q); });
+            break;
           case 3: {
             auto part = world.all().split(r % 2, -r);
             on(part, [&](int q) {
@@ -192,9 +203,11 @@ TEST_CASE("random programs on random meshes mean what the oracle says", "[comm][
             });
             break;
           }
-          default: on(world.all(), [&](int q) { return hd::group<dp, tp>(mesh, q); });
+          default:
+            on(world.all(), [&](int q) { return hd::group<dp, tp>(mesh, q); });
         }
-        notes.expect(r, mine == all[static_cast<std::size_t>(r)], "round " + std::to_string(round) + " step " + std::to_string(s));
+        notes.expect(r, mine == all[static_cast<std::size_t>(r)],
+                     "round " + std::to_string(round) + " step " + std::to_string(s));
         if (!(mine == all[static_cast<std::size_t>(r)])) throw std::runtime_error("the oracle disagrees");
       }
     });

@@ -81,7 +81,8 @@ TEST_CASE("a rank sends to itself when one side is posted first", "[comm][messag
     c.recv(std::span(got).last(1), 0, 4);
     CHECK(s.test());
     CHECK(s.test());  // an empty request is done
-    CHECK_THROWS_WITH(c.send(std::span(&x, 1), 0), Catch::Contains("a rank cannot wait for itself") && Catch::Contains("irecv"));
+    CHECK_THROWS_WITH(c.send(std::span(&x, 1), 0),
+                      Catch::Contains("a rank cannot wait for itself") && Catch::Contains("irecv"));
     CHECK_THROWS_AS(c.recv(std::span(got), 0), hd::comm_error);
   });
   CHECK(got == std::vector<double>{1.5, 2.5});
@@ -137,7 +138,9 @@ TEST_CASE("a request that is not waited for is waited for by its destructor", "[
     auto& c = world.all();
     if (c.rank() == 0) {
       const auto x = std::make_unique<int>(7);
-      { const auto r = c.isend(std::span(x.get(), 1), 1); }  // x may be freed after this
+      {
+        const auto r = c.isend(std::span(x.get(), 1), 1);
+      }  // x may be freed after this
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
       c.recv(std::span(&got, 1), 0);
@@ -152,7 +155,9 @@ TEST_CASE("an error met by a destructor is thrown by the next call", "[comm][mes
     auto& c = world.all();
     if (c.rank() == 0) {
       const int x = 7;
-      { const auto r = c.isend(std::span(&x, 1), 1, 3); }  // nobody receives it: times out
+      {
+        const auto r = c.isend(std::span(&x, 1), 1, 3);
+      }  // nobody receives it: times out
       try {
         c.send(std::span(&x, 1), 1, 4);
       } catch (const hd::comm_error& e) {
@@ -245,7 +250,8 @@ TEST_CASE("sides that disagree about a message are both told", "[comm][messages]
 TEST_CASE("peers outside the group are refused", "[comm][messages]") {
   hd::launch<hd::threads>(line{1}, [](auto& world) {
     int x = 0;
-    CHECK_THROWS_WITH(world.all().send(std::span(&x, 1), 1), Catch::Contains("send to rank 1, which is not one of 1 ranks"));
+    CHECK_THROWS_WITH(world.all().send(std::span(&x, 1), 1),
+                      Catch::Contains("send to rank 1, which is not one of 1 ranks"));
     CHECK_THROWS_AS(world.all().recv(std::span(&x, 1), -1), hd::comm_error);
     CHECK_THROWS_WITH(world.all().broadcast(std::span(&x, 1), 3), Catch::Contains("root 3 is not one of 1 ranks"));
   });

@@ -33,7 +33,8 @@ class notes {
  public:
   explicit notes(int ranks) : by_rank_(static_cast<std::size_t>(ranks)) {}
   void expect(int rank, bool ok, const std::string& what) {
-    if (!ok && by_rank_[static_cast<std::size_t>(rank)].size() < 5) by_rank_[static_cast<std::size_t>(rank)].push_back(what);
+    if (!ok && by_rank_[static_cast<std::size_t>(rank)].size() < 5)
+      by_rank_[static_cast<std::size_t>(rank)].push_back(what);
   }
   void report() const {
     for (std::size_t r = 0; r < by_rank_.size(); ++r)
@@ -88,7 +89,9 @@ ending run_to_the_end(int ranks, const hd::launch_options& options, Body body) {
   return end;
 }
 
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 // --- witnesses: operators that are associative and notice a change of order ---
 
@@ -96,7 +99,9 @@ inline bool contains(const std::string& text, const std::string& part) { return 
 struct word {
   char text[31] = {};
   std::uint8_t length = 0;
-  friend bool operator==(const word& a, const word& b) { return a.length == b.length && std::memcmp(a.text, b.text, a.length) == 0; }
+  friend bool operator==(const word& a, const word& b) {
+    return a.length == b.length && std::memcmp(a.text, b.text, a.length) == 0;
+  }
 };
 struct join {
   template <class T>

@@ -12,8 +12,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 }  // namespace
 
-TEMPLATE_TEST_CASE("a word wakes its sleepers, and lets them go when time is out", "[comm][waiting]", hd::detail::wait_word,
-                   hd::detail::condition_word) {
+TEMPLATE_TEST_CASE("a word wakes its sleepers, and lets them go when time is out", "[comm][waiting]",
+                   hd::detail::wait_word, hd::detail::condition_word) {
   TestType word;
   const auto start = std::chrono::steady_clock::now();
   word.wait(word.load(), std::chrono::milliseconds(30));

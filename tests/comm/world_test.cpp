@@ -177,8 +177,8 @@ TEST_CASE("launch takes the mesh as type or value, arguments and options", "[com
 
 TEST_CASE("rank 0 runs on the calling thread", "[comm][world]") {
   std::vector<std::thread::id> ids(2);
-  hd::launch<hd::threads>(line{2},
-                          [&](auto& world) { ids[static_cast<std::size_t>(world.rank())] = std::this_thread::get_id(); });
+  hd::launch<hd::threads>(
+      line{2}, [&](auto& world) { ids[static_cast<std::size_t>(world.rank())] = std::this_thread::get_id(); });
   CHECK(ids[0] == std::this_thread::get_id());
   CHECK(ids[1] != ids[0]);
 }

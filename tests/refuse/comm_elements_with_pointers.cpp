@@ -4,4 +4,6 @@
 #include <string>
 #include <vector>
 
-void program(heddle::threads_communicator& c, std::vector<std::string>& x) { c.broadcast(x, 0); }
+void program(heddle::threads_communicator& c, std::vector<std::string>& x) {
+  c.broadcast(x, 0);
+}

@@ -11,4 +11,6 @@ struct average {
   }
 };
 
-void program(heddle::threads_communicator& c, std::vector<float>& x) { c.all_reduce(x, average{}); }
+void program(heddle::threads_communicator& c, std::vector<float>& x) {
+  c.all_reduce(x, average{});
+}

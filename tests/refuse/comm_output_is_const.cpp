@@ -3,4 +3,6 @@
 
 #include <vector>
 
-void program(heddle::threads_communicator& c, const std::vector<int>& x) { c.recv(x, 0); }
+void program(heddle::threads_communicator& c, const std::vector<int>& x) {
+  c.recv(x, 0);
+}

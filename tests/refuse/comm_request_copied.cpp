@@ -1,4 +1,6 @@
 // refuse: deleted
 #include <heddle/comm/threads.hpp>
 
-void program(heddle::threads_request& request) { heddle::threads_request copy = request; }
+void program(heddle::threads_request& request) {
+  heddle::threads_request copy = request;
+}

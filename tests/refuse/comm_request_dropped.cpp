@@ -5,4 +5,6 @@
 
 #pragma GCC diagnostic error "-Wunused-result"
 
-void program(heddle::threads_communicator& c, std::vector<int>& x) { c.isend(x, 1); }
+void program(heddle::threads_communicator& c, std::vector<int>& x) {
+  c.isend(x, 1);
+}

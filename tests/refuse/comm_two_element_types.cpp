@@ -3,4 +3,6 @@
 
 #include <vector>
 
-void program(heddle::threads_communicator& c, std::vector<int>& in, std::vector<long>& out) { c.all_gather(in, out); }
+void program(heddle::threads_communicator& c, std::vector<int>& in, std::vector<long>& out) {
+  c.all_gather(in, out);
+}

@@ -41,9 +41,9 @@ inline constexpr std::size_t comm_operations = 17;
 /// `"all_reduce"` for `comm_operation::all_reduce`.
 constexpr std::string_view to_string(comm_operation what) noexcept {
   constexpr std::array<std::string_view, comm_operations> names{
-      "barrier",    "broadcast",    "all_reduce", "reduce",   "reduce_scatter", "reduce_scatter_v", "all_gather", "all_gather_v",
-      "all_to_all", "all_to_all_v", "gather",     "gather_v", "scatter",        "scatter_v",        "split",      "send",
-      "recv"};
+      "barrier",      "broadcast",  "all_reduce",   "reduce", "reduce_scatter", "reduce_scatter_v", "all_gather",
+      "all_gather_v", "all_to_all", "all_to_all_v", "gather", "gather_v",       "scatter",          "scatter_v",
+      "split",        "send",       "recv"};
   return names[static_cast<std::size_t>(what)];
 }
 
@@ -59,7 +59,9 @@ struct comm_counters {
   constexpr const per_operation& operator[](comm_operation what) const noexcept {
     return by_operation[static_cast<std::size_t>(what)];
   }
-  constexpr per_operation& operator[](comm_operation what) noexcept { return by_operation[static_cast<std::size_t>(what)]; }
+  constexpr per_operation& operator[](comm_operation what) noexcept {
+    return by_operation[static_cast<std::size_t>(what)];
+  }
   constexpr std::int64_t messages_sent() const noexcept { return (*this)[comm_operation::send].calls; }
   constexpr std::int64_t bytes_sent() const noexcept { return (*this)[comm_operation::send].bytes; }
   constexpr std::int64_t messages_received() const noexcept { return (*this)[comm_operation::recv].calls; }
@@ -98,14 +100,16 @@ using comm_element = std::remove_cv_t<span_element<R>>;
 // The compile-time refusals of every transport. Each stops at its first sentence.
 template <class T>
 consteval bool can_travel() {
-  static_assert(transferable<T>,
-                "heddle: only trivially copyable elements can travel between ranks; send the bytes of a flat struct instead");
+  static_assert(
+      transferable<T>,
+      "heddle: only trivially copyable elements can travel between ranks; send the bytes of a flat struct instead");
   return transferable<T>;
 }
 
 template <class Out>
 consteval bool can_receive() {
-  static_assert(!std::is_const_v<span_element<Out>>, "heddle: a call writes its result here; pass a span of non-const elements");
+  static_assert(!std::is_const_v<span_element<Out>>,
+                "heddle: a call writes its result here; pass a span of non-const elements");
   if constexpr (std::is_const_v<span_element<Out>>)
     return false;
   else
@@ -136,11 +140,11 @@ consteval bool can_reduce() {
 ///
 /// Every rank of the group calls the same collectives in the same order. Spans of elements say how much: `count` on
 /// every rank where both sides are equal; `size() * count` where one side holds a block per rank, in rank order; the
-/// `_v` forms take a count per rank. Elements are any trivially copyable type. Reductions fold in rank order,
-/// `((x0 op x1) op x2) ...`, for any associative operator with an identity (`monoid`), commutative or not, and give the
-/// same bits on every rank. In place: the input of `all_reduce` and of `reduce` at the root may be the output; the input of `all_gather`
-/// and `gather` may be the own block of the output; the output of `reduce_scatter` and `scatter` may be the own block of
-/// the input. No other overlap.
+/// `_v` forms take a count per rank. Elements are any trivially copyable type. Reductions fold in rank order, `((x0 op
+/// x1) op x2) ...`, for any associative operator with an identity (`monoid`), commutative or not, and give the same
+/// bits on every rank. In place: the input of `all_reduce` and of `reduce` at the root may be the output; the input of
+/// `all_gather` and `gather` may be the own block of the output; the output of `reduce_scatter` and `scatter` may be
+/// the own block of the input. No other overlap.
 ///
 ///     send(in, to, tag = 0)  recv(out, from, tag = 0)  isend, irecv -> request        messages of one tag keep their order
 ///     barrier()  broadcast(inout, root)
@@ -151,37 +155,36 @@ consteval bool can_reduce() {
 ///     gather(in, out, root)  gather_v(in, out, counts, root)  scatter(in, out, root)  scatter_v(in, counts, out, root)
 ///     split(color, key) -> communicator over the ranks of one color, ordered by key, then rank
 ///
-/// Errors: `comm_error` when ranks disagree, a rank does not arrive or arguments do not fit; `aborted_error` when another
-/// rank failed.
+/// Errors: `comm_error` when ranks disagree, a rank does not arrive or arguments do not fit; `aborted_error` when
+/// another rank failed.
 template <class C>
-concept communicator =
-    std::movable<C> &&
-    requires(C c, const C k, std::span<const int> in, std::span<int> out, std::span<const std::int64_t> counts, plus op) {
-      typename C::request;
-      requires comm_request<typename C::request>;
-      { k.rank() } -> std::same_as<int>;
-      { k.size() } -> std::same_as<int>;
-      c.send(in, 0, 0);
-      c.recv(out, 0, 0);
-      { c.isend(in, 0, 0) } -> std::same_as<typename C::request>;
-      { c.irecv(out, 0, 0) } -> std::same_as<typename C::request>;
-      c.barrier();
-      c.broadcast(out, 0);
-      c.all_reduce(out, op);
-      c.all_reduce(in, out, op);
-      c.reduce(in, out, op, 0);
-      c.reduce_scatter(in, out, op);
-      c.reduce_scatter_v(in, out, counts, op);
-      c.all_gather(in, out);
-      c.all_gather_v(in, out, counts);
-      c.all_to_all(in, out);
-      c.all_to_all_v(in, counts, out, counts);
-      c.gather(in, out, 0);
-      c.gather_v(in, out, counts, 0);
-      c.scatter(in, out, 0);
-      c.scatter_v(in, counts, out, 0);
-      { c.split(0, 0) } -> std::same_as<C>;
-      { k.counters() } -> std::convertible_to<comm_counters>;
-    };
+concept communicator = std::movable<C> && requires(C c, const C k, std::span<const int> in, std::span<int> out,
+                                                   std::span<const std::int64_t> counts, plus op) {
+  typename C::request;
+  requires comm_request<typename C::request>;
+  { k.rank() } -> std::same_as<int>;
+  { k.size() } -> std::same_as<int>;
+  c.send(in, 0, 0);
+  c.recv(out, 0, 0);
+  { c.isend(in, 0, 0) } -> std::same_as<typename C::request>;
+  { c.irecv(out, 0, 0) } -> std::same_as<typename C::request>;
+  c.barrier();
+  c.broadcast(out, 0);
+  c.all_reduce(out, op);
+  c.all_reduce(in, out, op);
+  c.reduce(in, out, op, 0);
+  c.reduce_scatter(in, out, op);
+  c.reduce_scatter_v(in, out, counts, op);
+  c.all_gather(in, out);
+  c.all_gather_v(in, out, counts);
+  c.all_to_all(in, out);
+  c.all_to_all_v(in, counts, out, counts);
+  c.gather(in, out, 0);
+  c.gather_v(in, out, counts, 0);
+  c.scatter(in, out, 0);
+  c.scatter_v(in, counts, out, 0);
+  { c.split(0, 0) } -> std::same_as<C>;
+  { k.counters() } -> std::convertible_to<comm_counters>;
+};
 
 }  // namespace heddle::inline v0

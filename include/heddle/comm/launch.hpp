@@ -16,18 +16,19 @@ namespace heddle::inline v0 {
 /// A way to run ranks: `threads`, and others with the same members. `run` starts the ranks and calls the body on each;
 /// `context` is one rank's way to make communicators.
 template <class T>
-concept transport = communicator<typename T::communicator> &&
-                    requires(const typename T::context& context, const std::string& name, const std::vector<int>& members) {
-                      { context.rank() } -> std::same_as<int>;
-                      { context.group(name, members, 0) } -> std::same_as<typename T::communicator>;
-                    };
+concept transport =
+    communicator<typename T::communicator> &&
+    requires(const typename T::context& context, const std::string& name, const std::vector<int>& members) {
+      { context.rank() } -> std::same_as<int>;
+      { context.group(name, members, 0) } -> std::same_as<typename T::communicator>;
+    };
 
 /// Runs `body(world)` once per rank of the mesh, all at the same time, and returns 0 when all have returned.
 /// The mesh is a type (all extents static) or a value; the body takes `auto& world`, a `world<Transport, Mesh>`.
 /// `argc` and `argv` are for transports whose launcher passes arguments; `threads` ignores them.
-/// Errors: `mesh_error` if `options.ranks` is given and the mesh has another number of ranks. If a rank throws, all ranks
-/// are ended and the first error is thrown here: the same type where that is one of heddle's, `heddle::error` otherwise,
-/// its text preceded by "rank R: ", the original nested in it (`std::rethrow_if_nested`).
+/// Errors: `mesh_error` if `options.ranks` is given and the mesh has another number of ranks. If a rank throws, all
+/// ranks are ended and the first error is thrown here: the same type where that is one of heddle's, `heddle::error`
+/// otherwise, its text preceded by "rank R: ", the original nested in it (`std::rethrow_if_nested`).
 template <class Transport, mesh_like Mesh, class Body>
   requires transport<Transport>
 int launch(int argc, char** argv, const Mesh& mesh, const launch_options& options, Body&& body) {
@@ -49,7 +50,8 @@ int launch(const Mesh& mesh, Body&& body) {
 
 template <class Transport, mesh_like Mesh, class Body>
 int launch(int argc, char** argv, const launch_options& options, Body&& body) {
-  static_assert(Mesh::is_static, "heddle: launch<Transport, Mesh>: Mesh leaves extents to start-up; pass the mesh as a value");
+  static_assert(Mesh::is_static,
+                "heddle: launch<Transport, Mesh>: Mesh leaves extents to start-up; pass the mesh as a value");
   if constexpr (Mesh::is_static)
     return launch<Transport>(argc, argv, Mesh{}, options, body);
   else

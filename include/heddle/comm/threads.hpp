@@ -45,8 +45,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Ranks as threads of this process, started by `launch`; rank 0 runs on the calling thread. There may be more ranks than
-/// cores: waiting ranks sleep. Several worlds may run at once, also one inside another.
+/// Ranks as threads of this process, started by `launch`; rank 0 runs on the calling thread. There may be more ranks
+/// than cores: waiting ranks sleep. Several worlds may run at once, also one inside another.
 ///
 /// A rank whose body throws ends the world: every other rank gets an `aborted_error` out of what it waits for or calls
 /// next, all threads are joined, and `launch` throws the first error. A rank that computes and never communicates

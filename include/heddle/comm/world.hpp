@@ -23,8 +23,8 @@ std::string joined_names(type_list<Tags...> tags) {
 }  // namespace detail
 
 /// One rank's view of the ranks of a mesh. `launch` makes one per rank and passes it to the body; it is used by that
-/// rank's thread only. Communicators are made when first asked for, without communication, and stay valid as long as the
-/// world does.
+/// rank's thread only. Communicators are made when first asked for, without communication, and stay valid as long as
+/// the world does.
 template <class Transport, mesh_like Mesh>
 class world {
  public:
@@ -61,8 +61,9 @@ class world {
   communicator& along() {
     constexpr bool known = (Mesh::template has<Tags> && ...);
     constexpr bool distinct = all_distinct<Tags...>;
-    static_assert(known, "heddle: world.along<Tags...>: the mesh has no axis with one of these tags; "
-                         "name the mesh's own axes, or use along_if");
+    static_assert(known,
+                  "heddle: world.along<Tags...>: the mesh has no axis with one of these tags; "
+                  "name the mesh's own axes, or use along_if");
     static_assert(distinct, "heddle: world.along<Tags...> names one axis twice");
     if constexpr (known && distinct)
       return group_along<Tags...>();

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,9 +21,9 @@ namespace heddle::inline v0 {
 
 /// A group of threads of one world. Models `communicator`, which says what the calls mean.
 ///
-/// A handle: cheap to move, tied to its rank. One thread of a rank at a time may use it. Collectives neither copy through
-/// staging buffers nor allocate: the last rank to arrive does a small call for all, large ones are shared, chunk by chunk,
-/// among the ranks that are awake. In a message the second side to arrive copies from buffer to buffer.
+/// A handle: cheap to move, tied to its rank. One thread of a rank at a time may use it. Collectives neither copy
+/// through staging buffers nor allocate: the last rank to arrive does a small call for all, large ones are shared,
+/// chunk by chunk, among the ranks that are awake. In a message the second side to arrive copies from buffer to buffer.
 /// Waiting polls briefly, then sleeps (`launch_options::spin`).
 class threads_communicator {
  public:
@@ -59,7 +58,8 @@ class threads_communicator {
     if constexpr (detail::can_travel<detail::comm_element<In>>()) return start(send_of(in, to, tag));
   }
   template <detail::spannable Out>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from, int tag = 0) {
+  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from,
+                                                                                       int tag = 0) {
     if constexpr (detail::can_receive<Out>()) return start(recv_of(out, from, tag));
   }
 
@@ -79,7 +79,7 @@ class threads_communicator {
       const auto work = [this, root](std::int64_t first, std::int64_t last) {
         return copy_to_all(in<T>(root) + first, first, last - first);
       };
-      by_range<T>(length(x), size(), work);
+      by_range<T>(length(x), work);
     }
   }
 
@@ -119,7 +119,7 @@ class threads_communicator {
           });
           return bytes;
         };
-        by_range<T>(length(x), size(), work);
+        by_range<T>(length(x), work);
       }
     }
   }
@@ -193,7 +193,7 @@ class threads_communicator {
         const int to = static_cast<int>(pair / size()), from = static_cast<int>(pair % size());
         return detail::copy_elements(out<T>(to) + from * block, in<T>(from) + to * block, block);
       };
-      run(std::int64_t{size()} * size(), length(x) * size() * bytes_of<T>, work);
+      run(std::int64_t{size()} * size(), work);
     }
   }
   /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
@@ -213,8 +213,9 @@ class threads_communicator {
         for (int from = 0; from < size(); ++from)
           for (int to = 0; to < size(); ++to)
             if (const auto sent = slot(from).in_counts[to], expected = slot(to).out_counts[from]; sent != expected)
-              return "rank " + std::to_string(world_rank(from)) + " sends " + std::to_string(sent) + " elements to rank " +
-                     std::to_string(world_rank(to)) + ", which expects " + std::to_string(expected);
+              return "rank " + std::to_string(world_rank(from)) + " sends " + std::to_string(sent) +
+                     " elements to rank " + std::to_string(world_rank(to)) + ", which expects " +
+                     std::to_string(expected);
         return {};
       };
       const auto work = [this](std::int64_t pair) {
@@ -222,7 +223,7 @@ class threads_communicator {
         const counted_blocks sent{slot(from).in_counts}, received{slot(to).out_counts};
         return detail::copy_elements(out<T>(to) + received.offset(from), in<T>(from) + sent.offset(to), sent.count(to));
       };
-      run(std::int64_t{size()} * size(), (std::numeric_limits<std::int64_t>::max)(), work, check);
+      run(std::int64_t{size()} * size(), work, check);
     }
   }
 
@@ -241,7 +242,7 @@ class threads_communicator {
       const auto work = [this, root, n = length(x)](std::int64_t from) {
         return detail::copy_elements(out<T>(root) + from * n, in<T>(static_cast<int>(from)), n);
       };
-      run(size(), length(x) * size() * bytes_of<T>, work);
+      run(size(), work);
     }
   }
   /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
@@ -262,8 +263,8 @@ class threads_communicator {
       const auto check = [this, root]() -> std::string {
         for (int r = 0; r < size(); ++r)
           if (const auto given = slot(r).in_count, expected = slot(root).out_counts[r]; given != expected)
-            return "rank " + std::to_string(world_rank(r)) + " gives " + std::to_string(given) + " elements, the root expects " +
-                   std::to_string(expected);
+            return "rank " + std::to_string(world_rank(r)) + " gives " + std::to_string(given) +
+                   " elements, the root expects " + std::to_string(expected);
         return {};
       };
       const auto work = [this, root](std::int64_t from) {
@@ -271,7 +272,7 @@ class threads_communicator {
         const int r = static_cast<int>(from);
         return detail::copy_elements(out<T>(root) + blocks.offset(r), in<T>(r), blocks.count(r));
       };
-      run(size(), (std::numeric_limits<std::int64_t>::max)(), work, check);
+      run(size(), work, check);
     }
   }
 
@@ -290,7 +291,7 @@ class threads_communicator {
       const auto work = [this, root, n = length(y)](std::int64_t to) {
         return detail::copy_elements(out<T>(static_cast<int>(to)), in<T>(root) + to * n, n);
       };
-      run(size(), length(y) * size() * bytes_of<T>, work);
+      run(size(), work);
     }
   }
   /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
@@ -320,7 +321,7 @@ class threads_communicator {
         const int r = static_cast<int>(to);
         return detail::copy_elements(out<T>(r), in<T>(root) + blocks.offset(r), blocks.count(r));
       };
-      run(size(), (std::numeric_limits<std::int64_t>::max)(), work, check);
+      run(size(), work, check);
     }
   }
 
@@ -345,8 +346,6 @@ class threads_communicator {
  private:
   template <class T>
   static constexpr std::int64_t bytes_of = static_cast<std::int64_t>(sizeof(T));
-  // Work below this is done by one rank: waking another takes about as long.
-  static constexpr std::int64_t share_bytes = 1 << 17;
   static constexpr std::int64_t chunk_bytes = 1 << 18;
 
   using equal_blocks = detail::equal_blocks;
@@ -378,7 +377,8 @@ class threads_communicator {
   }
 
   template <class T>
-  void begin(comm_operation what, std::int64_t count, int root = -1, std::string_view combine = {}, std::uint64_t hash = 0) {
+  void begin(comm_operation what, std::int64_t count, int root = -1, std::string_view combine = {},
+             std::uint64_t hash = 0) {
     detail::call_info call{what, count, {}, combine, 0, root, 0, hash};
     if constexpr (!std::is_void_v<T>) {
       call.element = short_type_name<T>();
@@ -400,31 +400,34 @@ class threads_communicator {
     mine.out_counts = out_counts;
   }
 
-  // Runs a collective of `chunks` pieces that write `bytes` in all.
+  // Runs a collective of `chunks` independent pieces; `check` says what is wrong with counts that only all ranks know.
   template <class Work>
-  void run(std::int64_t chunks, std::int64_t bytes, const Work& work) {
-    group_->collective(rank_, {chunks, bytes >= share_bytes, &work,
+  void run(std::int64_t chunks, const Work& work) {
+    group_->collective(rank_, {chunks, &work,
                                [](const void* context, std::int64_t chunk) -> std::int64_t {
                                  return (*static_cast<const Work*>(context))(chunk);
                                },
                                nullptr});
   }
   template <class Work, class Check>
-  void run(std::int64_t chunks, std::int64_t bytes, const Work& work, const Check& check) {
+  void run(std::int64_t chunks, const Work& work, const Check& check) {
     const std::pair<const Work*, const Check*> both(&work, &check);
     using pair = std::pair<const Work*, const Check*>;
-    group_->collective(
-        rank_, {chunks, bytes >= share_bytes, &both,
-                [](const void* c, std::int64_t chunk) -> std::int64_t { return (*static_cast<const pair*>(c)->first)(chunk); },
-                [](const void* c) -> std::string { return (*static_cast<const pair*>(c)->second)(); }});
+    group_->collective(rank_, {chunks, &both,
+                               [](const void* c, std::int64_t chunk) -> std::int64_t {
+                                 return (*static_cast<const pair*>(c)->first)(chunk);
+                               },
+                               [](const void* c) -> std::string { return (*static_cast<const pair*>(c)->second)(); }});
   }
-  // Runs work(first, last) over [0, count) in chunks of whole cache lines; every element is touched on `ranks` ranks.
+  // Runs work(first, last) over [0, count) in chunks of whole cache lines.
   template <class T, class Work>
-  void by_range(std::int64_t count, int ranks, const Work& work) {
+  void by_range(std::int64_t count, const Work& work) {
     const std::int64_t line = (std::max)(std::int64_t{1}, 64 / bytes_of<T>);
-    const std::int64_t each = (std::max)(line, chunk_bytes / ranks / bytes_of<T> / line * line);
-    const auto chunk = [&work, each, count](std::int64_t c) { return work(c * each, (std::min)(count, (c + 1) * each)); };
-    run((count + each - 1) / each, count * ranks * bytes_of<T>, chunk);
+    const std::int64_t each = (std::max)(line, chunk_bytes / size() / bytes_of<T> / line * line);
+    const auto chunk = [&work, each, count](std::int64_t c) {
+      return work(c * each, (std::min)(count, (c + 1) * each));
+    };
+    run((count + each - 1) / each, chunk);
   }
 
   template <class T, class Op>
@@ -440,7 +443,7 @@ class threads_communicator {
                         [&](std::int64_t at, const T* values, std::int64_t n) { bytes += copy_to_all(values, at, n); });
         return bytes;
       };
-      by_range<T>(length(x), size(), work);
+      by_range<T>(length(x), work);
     }
   }
 
@@ -462,7 +465,7 @@ class threads_communicator {
         }
         return bytes;
       };
-      by_range<T>(length(x), size(), work);
+      by_range<T>(length(x), work);
     }
   }
 
@@ -481,7 +484,7 @@ class threads_communicator {
       }
       return bytes;
     };
-    by_range<T>(length(y), size(), work);
+    by_range<T>(length(y), work);
   }
 
   // --- messages ---
@@ -522,7 +525,8 @@ class threads_communicator {
 
   // --- argument checks; the caller's mistakes, known before anyone is asked ---
   [[noreturn]] void fail(const std::string& text) const {
-    throw comm_error("heddle: rank " + std::to_string(world_rank(rank_)) + " on communicator (" + name() + "): " + text);
+    throw comm_error("heddle: rank " + std::to_string(world_rank(rank_)) + " on communicator (" + name() +
+                     "): " + text);
   }
   void check_root(int root) const {
     if (root < 0 || root >= size())
@@ -530,23 +534,26 @@ class threads_communicator {
   }
   void check_peer(const char* what, const char* side, int peer) const {
     if (peer < 0 || peer >= size())
-      fail(std::string(what) + " " + side + " rank " + std::to_string(peer) + ", which is not one of " + std::to_string(size()) +
-           " ranks");
+      fail(std::string(what) + " " + side + " rank " + std::to_string(peer) + ", which is not one of " +
+           std::to_string(size()) + " ranks");
   }
   void check_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
     if (got != expected)
-      fail(std::string(what) + ": " + side + " has " + std::to_string(got) + " elements, expected " + std::to_string(expected));
+      fail(std::string(what) + ": " + side + " has " + std::to_string(got) + " elements, expected " +
+           std::to_string(expected));
   }
   counted_blocks check_counts(const char* what, std::span<const std::int64_t> counts) const {
     if (static_cast<int>(counts.size()) != size())
-      fail(std::string(what) + ": " + std::to_string(counts.size()) + " counts for " + std::to_string(size()) + " ranks");
+      fail(std::string(what) + ": " + std::to_string(counts.size()) + " counts for " + std::to_string(size()) +
+           " ranks");
     for (const std::int64_t c : counts)
       if (c < 0) fail(std::string(what) + ": a count of " + std::to_string(c));
     return {counts.data()};
   }
   // x[x_at...] and y[y_at...] may be the same memory; any other overlap is a mistake.
   template <class T>
-  void check_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at, std::int64_t y_at) const {
+  void check_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at,
+                     std::int64_t y_at) const {
     if (x.empty() || y.empty()) return;
     if (x.data() + x_at == y.data() + y_at) return;
     if (apart<T>(x, y)) return;

@@ -1,4 +1,4 @@
-// heddle/comm/threads/group_state.hpp: how the threads of one group meet: collectives and messages, without element types.
+// heddle/comm/threads/group_state.hpp: how the threads of a group meet: collectives and messages, without types.
 #pragma once
 
 #include <heddle/comm/threads/shared_state.hpp>
@@ -17,8 +17,8 @@
 
 namespace heddle::inline v0::detail {
 
-// What one rank brings to a collective: its call and its buffers. Written by its rank before it arrives, read by whoever
-// works on the call, which ends before the rank leaves.
+// What one rank brings to a collective: its call and its buffers. Written by its rank before it arrives, read by
+// whoever works on the call, which ends before the rank leaves.
 struct alignas(64) member_slot {
   call_info call;
   const void* in = nullptr;
@@ -34,7 +34,6 @@ struct alignas(64) member_slot {
 // The part of a collective that can be done by any rank: `chunks` independent pieces.
 struct collective_work {
   std::int64_t chunks = 0;
-  bool share = false;  // worth waking others for
   const void* context = nullptr;
   std::int64_t (*run)(const void* context, std::int64_t chunk) = nullptr;  // returns bytes written
   std::string (*check)(const void* context) = nullptr;                     // what is wrong, or nothing
@@ -58,7 +57,11 @@ struct message {
 class group_state {
  public:
   group_state(world_state& world, std::string label, std::vector<int> members)
-      : world_(world), label_(std::move(label)), members_(std::move(members)), slots_(members_.size()), boxes_(members_.size()) {}
+      : world_(world),
+        label_(std::move(label)),
+        members_(std::move(members)),
+        slots_(members_.size()),
+        boxes_(members_.size()) {}
   group_state(const group_state&) = delete;
   group_state& operator=(const group_state&) = delete;
 
@@ -71,9 +74,10 @@ class group_state {
   void alarm() noexcept { bell_.notify(); }
 
   // A collective. Every rank publishes its slot and arrives; the last to arrive compares the calls and starts the work,
-  // alone if it is small, else with the ranks that wake up first, chunk by chunk. Nothing waits for a sleeper: the call is
-  // complete when all chunks are, and then everyone may leave. So there is one round of wake-ups per call, and a rank
-  // can withdraw (failure, timeout) until the last has arrived and not after: buffers stay valid while they are used.
+  // alone if it is small, else with the ranks that wake up first, chunk by chunk. Nothing waits for a sleeper: the call
+  // is complete when all chunks are, and then everyone may leave. So there is one round of wake-ups per call, and a
+  // rank can withdraw (failure, timeout) until the last has arrived and not after: buffers stay valid while they are
+  // used.
   void collective(int me, const collective_work& work) {
     member_slot& mine = slot(me);
     enter(me, mine.call);
@@ -101,7 +105,8 @@ class group_state {
       const std::lock_guard lock(box.mutex);
       std::vector<message*>& theirs = sends ? box.recvs : box.sends;
       for (std::size_t i = 0; i < theirs.size() && other == nullptr; ++i)
-        if (theirs[i]->call.tag == m.call.tag && (sends ? theirs[i]->call.root : theirs[i]->owner) == (sends ? me : peer)) {
+        if (theirs[i]->call.tag == m.call.tag &&
+            (sends ? theirs[i]->call.root : theirs[i]->owner) == (sends ? me : peer)) {
           other = theirs[i];
           theirs.erase(theirs.begin() + static_cast<std::ptrdiff_t>(i));
         }
@@ -109,8 +114,9 @@ class group_state {
     }
     if (other == nullptr) return;
 
-    const bool agree = other->bytes == m.bytes && (world_.options().check == checking::off ||
-                                                   (other->call.count == m.call.count && other->call.element == m.call.element));
+    const bool agree =
+        other->bytes == m.bytes && (world_.options().check == checking::off ||
+                                    (other->call.count == m.call.count && other->call.element == m.call.element));
     m.other = other->call;
     if (agree) {
       if (m.bytes != 0) std::memcpy(sends ? other->to : m.to, sends ? m.from : other->from, m.bytes);
@@ -125,8 +131,8 @@ class group_state {
     if (!agree) throw_mismatch(m);
   }
 
-  // Errors: `comm_error` on a mismatch, a timeout or a peer that is gone; `aborted_error`. The message is not in a mailbox
-  // afterwards, whatever happens.
+  // Errors: `comm_error` on a mismatch, a timeout or a peer that is gone; `aborted_error`. The message is not in a
+  // mailbox afterwards, whatever happens.
   void wait(message& m) {
     const int my_rank = world_rank(m.owner);
     wait_until(world_, my_rank, world_.rank(my_rank).bell, blocked(m.call, 0), message_waiter{*this, m});
@@ -146,7 +152,8 @@ class group_state {
 
   void cancel_or_finish(message& m) {
     if (m.state.load(std::memory_order_acquire) != message::posted || cancel(m)) return;
-    while (m.state.load(std::memory_order_acquire) == message::posted) std::this_thread::yield();  // a copy is under way
+    while (m.state.load(std::memory_order_acquire) == message::posted)
+      std::this_thread::yield();  // a copy is under way
   }
 
   void throw_if_aborted(const message& m) {
@@ -154,7 +161,11 @@ class group_state {
   }
 
  private:
-  static constexpr std::uint64_t arrived_mask = 0xffff;  // arrivals_: number of the collective << 16 | ranks that are there
+  static constexpr std::uint64_t arrived_mask =
+      0xffff;  // arrivals_: number of the collective << 16 | ranks that are there
+
+  // Work on less than this is done by one rank: waking another takes about as long.
+  static constexpr std::int64_t share_bytes = 1 << 17;
 
   struct alignas(64) mailbox {
     std::mutex mutex;
@@ -180,9 +191,9 @@ class group_state {
 
   [[noreturn]] void throw_mismatch(const message& m) const {
     throw comm_error("heddle: rank " + std::to_string(world_rank(m.owner)) + " and rank " +
-                     std::to_string(world_rank(m.call.root)) + " disagree about a message" + on_communicator() + ": rank " +
-                     std::to_string(world_rank(m.owner)) + " entered " + describe(m.call, members_) + "; rank " +
-                     std::to_string(world_rank(m.call.root)) + " entered " + describe(m.other, members_));
+                     std::to_string(world_rank(m.call.root)) + " disagree about a message" + on_communicator() +
+                     ": rank " + std::to_string(world_rank(m.owner)) + " entered " + describe(m.call, members_) +
+                     "; rank " + std::to_string(world_rank(m.call.root)) + " entered " + describe(m.other, members_));
   }
 
   // The first rank whose call differs from that of the group's first rank.
@@ -190,8 +201,8 @@ class group_state {
     for (int r = 1; r < size(); ++r)
       if (const call_info &a = slot(0).call, &b = slot(r).call; !(a == b))
         return "heddle: ranks disagree about call " + std::to_string(number) + on_communicator() + ": rank " +
-               std::to_string(world_rank(r)) + " entered " + describe(b, members_) + "; rank " + std::to_string(world_rank(0)) +
-               " entered " + describe(a, members_) +
+               std::to_string(world_rank(r)) + " entered " + describe(b, members_) + "; rank " +
+               std::to_string(world_rank(0)) + " entered " + describe(a, members_) +
                (describe(a, members_) == describe(b, members_) ? " with other counts per rank" : "");
     return {};
   }
@@ -213,7 +224,7 @@ class group_state {
       fail(me, problem);
     }
     const int helpers = (std::min)(size(), world_.cores()) - 1;
-    if (failed_ || work.chunks <= 1 || !work.share || helpers == 0) {
+    if (failed_ || work.chunks <= 1 || helpers == 0 || bytes() < share_bytes) {
       for (std::int64_t c = 0; c < work.chunks && !failed_; ++c) run_chunk(me, c, work, problem);
       complete(number);
       return;
@@ -223,6 +234,14 @@ class group_state {
     open_.store(number, std::memory_order_release);
     bell_.notify(helpers);
     help(me, number, work, problem);
+  }
+
+  // Of all buffers of the current call, roughly: what decides whether the work is worth sharing.
+  std::int64_t bytes() {
+    std::int64_t sum = 0;
+    for (const member_slot& s : slots_)
+      sum += (std::max)(s.in_count, s.out_count) * static_cast<std::int64_t>(s.call.element_size);
+    return sum;
   }
 
   void help(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
@@ -270,7 +289,8 @@ class group_state {
     bool withdraw() const {
       std::uint64_t seen = group.arrivals_.load(std::memory_order_acquire);
       do {
-        if (static_cast<std::int64_t>(seen >> 16) != number || static_cast<int>(seen & arrived_mask) == group.size()) return false;
+        if (static_cast<std::int64_t>(seen >> 16) != number || static_cast<int>(seen & arrived_mask) == group.size())
+          return false;
       } while (!group.arrivals_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel));
       group.slot(me).number.store(number - 1, std::memory_order_release);
       return true;
@@ -292,7 +312,8 @@ class group_state {
   };
 
   void follow(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
-    wait_until(world_, world_rank(me), bell_, blocked(slot(me).call, number), collective_waiter{*this, me, number, work, problem});
+    wait_until(world_, world_rank(me), bell_, blocked(slot(me).call, number),
+               collective_waiter{*this, me, number, work, problem});
   }
 
   struct message_waiter {
@@ -314,8 +335,8 @@ class group_state {
   std::vector<int> members_;
   std::vector<member_slot> slots_;
   std::vector<mailbox> boxes_;
-  bool failed_ = false;        // of the last collective; written before it completes, read before the next is led
-  std::string failure_text_;   // likewise
+  bool failed_ = false;       // of the last collective; written before it completes, read before the next is led
+  std::string failure_text_;  // likewise
   std::mutex failure_mutex_;
   alignas(64) std::atomic<std::uint64_t> arrivals_{std::uint64_t{1} << 16};
   alignas(64) std::atomic<std::int64_t> completed_{0};
@@ -325,7 +346,8 @@ class group_state {
   alignas(64) wait_word bell_;
 };
 
-inline std::shared_ptr<group_state> world_state::group(const std::string& label, const std::vector<int>& members, bool keep) {
+inline std::shared_ptr<group_state> world_state::group(const std::string& label, const std::vector<int>& members,
+                                                       bool keep) {
   const std::lock_guard lock(groups_mutex_);
   std::pair<std::string, std::vector<int>> key(label, members);
   const auto found = groups_.find(key);

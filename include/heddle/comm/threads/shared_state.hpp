@@ -37,7 +37,9 @@ struct call_info {
   friend bool operator==(const call_info&, const call_info&) = default;
 };
 
-inline bool is_message(comm_operation what) { return what == comm_operation::send || what == comm_operation::recv; }
+inline bool is_message(comm_operation what) {
+  return what == comm_operation::send || what == comm_operation::recv;
+}
 
 // "all_reduce of 8 float with plus", "send of 4 double to rank 2 (tag 0)".
 inline std::string describe(const call_info& call, const std::vector<int>& members) {
@@ -87,7 +89,9 @@ class group_state;
 class world_state {
  public:
   world_state(int size, const launch_options& options)
-      : options_(options), ranks_(static_cast<std::size_t>(size)), cores_(static_cast<int>(std::thread::hardware_concurrency())) {
+      : options_(options),
+        ranks_(static_cast<std::size_t>(size)),
+        cores_(static_cast<int>(std::thread::hardware_concurrency())) {
     if (cores_ < 1) cores_ = 1;
     spin_ = options.spin.count() >= 0 ? std::chrono::nanoseconds(options.spin)
                                       : std::chrono::nanoseconds(size <= cores_ ? 20'000 : 1'000);
@@ -124,8 +128,8 @@ class world_state {
 
   // Requires aborted(); the failure does not change after that.
   [[noreturn]] void throw_aborted(int r, const std::string& where) const {
-    throw aborted_error("heddle: rank " + std::to_string(failed_rank_) + " failed while rank " + std::to_string(r) + " was in " +
-                        where + ": " + failure_text_);
+    throw aborted_error("heddle: rank " + std::to_string(failed_rank_) + " failed while rank " + std::to_string(r) +
+                        " was in " + where + ": " + failure_text_);
   }
   int failed_rank() const noexcept { return failed_rank_; }
   const std::exception_ptr& failure() const noexcept { return failure_; }
@@ -167,8 +171,8 @@ class world_state {
           char seconds[32];
           std::snprintf(seconds, sizeof seconds, "%.3f", std::chrono::duration<double>(now - wait.since).count());
           text += (i != 0 ? "; " : "") + ("in " + describe(wait.call, *wait.members)) +
-                  (wait.number > 0 ? ", call " + std::to_string(wait.number) : "") + " on communicator (" + *wait.group +
-                  "), for " + seconds + " s";
+                  (wait.number > 0 ? ", call " + std::to_string(wait.number) : "") + " on communicator (" +
+                  *wait.group + "), for " + seconds + " s";
         }
       }
     }
@@ -227,7 +231,8 @@ class blocked_scope {
 //   w.withdraw()  undoes the call unless another rank is already at work on it; then it is about to complete
 //   w.gone()      the world rank of someone who must still come but whose body has returned, or -1
 //   w.absent()    " for rank 1, rank 2": who has not come, as text
-// While asleep it looks out for trouble: the world has failed, someone is gone, time is out. Then it withdraws and throws.
+// While asleep it looks out for trouble: the world has failed, someone is gone, time is out. Then it withdraws and
+// throws.
 template <class Waiter>
 void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call, Waiter w) {
   if (w.ready()) return;
@@ -265,7 +270,8 @@ void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::b
       }
     }
     std::chrono::nanoseconds rest = std::chrono::hours(1);
-    if (timeout.count() > 0) rest = std::chrono::duration_cast<std::chrono::nanoseconds>(start + timeout - comm_clock::now());
+    if (timeout.count() > 0)
+      rest = std::chrono::duration_cast<std::chrono::nanoseconds>(start + timeout - comm_clock::now());
     if (rest.count() <= 0) {
       const std::string report = w.absent() + world.who_waits_where();
       if (w.withdraw())

@@ -22,9 +22,9 @@ namespace heddle::inline v0::detail {
 
 // Tells the processor that this thread polls.
 inline void poll_pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
   __builtin_ia32_pause();
-#elif defined(__aarch64__) && !defined(__CUDACC__)
+#elif defined(__GNUC__) && defined(__aarch64__) && !defined(__CUDACC__)
   asm volatile("yield");
 #endif
 }
@@ -73,7 +73,9 @@ class condition_word {
   void notify(int waiters = (std::numeric_limits<int>::max)()) noexcept {
     value_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-    { const std::lock_guard lock(mutex_); }
+    {
+      const std::lock_guard lock(mutex_);
+    }
     if (waiters == 1)
       changed_.notify_one();
     else
