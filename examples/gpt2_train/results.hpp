@@ -85,15 +85,25 @@ template <class Mesh>
 void report(const Mesh& mesh, hd::schedule::table_view table, const hd::observe::recorder& recorder,
             const std::string& about, std::int64_t saved_bytes, const std::string& trace, const std::string& timeline) {
   const auto events = recorder.events();
-  const auto bubbles = hd::observe::pipeline_bubbles(events);
-  if (bubbles.empty()) return;
-  double measured = 0;
-  for (const auto& b : bubbles) measured += b.bubble() / static_cast<double>(bubbles.size());
+  // Each pipeline by itself: that several do not start together is nobody's bubble.
+  double measured = 0, of_last_step = 0;
+  std::size_t steps = 0;
+  int last_step = -1;
+  const double pipelines = static_cast<double>(mesh.size()) / mesh.template extent<hd::pp>();
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    if (mesh.template coordinate<hd::pp>(rank) != 0) continue;
+    const auto bubbles = hd::observe::pipeline_bubbles(events, hd::group<hd::pp>(mesh, rank));
+    if (bubbles.empty()) return;
+    steps = bubbles.size();
+    last_step = bubbles.back().step;
+    of_last_step += bubbles.back().bubble() / pipelines;
+    for (const auto& b : bubbles) measured += b.bubble() / (static_cast<double>(steps) * pipelines);
+  }
   const hd::sim::timeline equal = hd::sim::simulate(table, hd::sim::stage_times{1, 1, 1});
   const hd::sim::timeline fitted = hd::sim::simulate(table, measured_times(events));
   std::printf("bubble       predicted %s for equal stages, %s for the measured stage times; measured %s (%zu steps)\n",
               percent(equal.bubble_ratio()).c_str(), percent(fitted.bubble_ratio()).c_str(), percent(measured).c_str(),
-              bubbles.size());
+              steps);
   const auto names = rank_names(mesh);
   if (!trace.empty()) {
     hd::observe::trace_metadata metadata;
@@ -103,9 +113,8 @@ void report(const Mesh& mesh, hd::schedule::table_view table, const hd::observe:
     std::printf("trace        %s (open it in ui.perfetto.dev)\n", trace.c_str());
   }
   if (!timeline.empty()) {
-    const auto& last = bubbles.back();
-    auto above = hd::observe::timeline_from_events(events, last.step, names);
-    above.captions = {"bubble " + percent(last.bubble()),
+    auto above = hd::observe::timeline_from_events(events, last_step, names);
+    above.captions = {"bubble " + percent(of_last_step),
                       "saved activations at most " + std::to_string((saved_bytes + 512) / 1024) + " KiB per rank"};
     auto below = predicted_chart(mesh, table, fitted, names);
     below.captions = {"bubble " + percent(fitted.bubble_ratio())};
