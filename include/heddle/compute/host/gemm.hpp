@@ -32,10 +32,10 @@ struct gemm_grid {
 
 /// The grid with the least operand traffic: every block reads its rows of a and its columns of b once.
 inline gemm_grid choose_gemm_grid(int threads, std::int64_t m, std::int64_t n, std::int64_t k) {
-  // Below about a million multiplications per thread, waking the others costs more than they help.
+  // Below about a million multiplications per thread (8 microseconds), waking the others costs more than they help.
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   int parts = threads;
-  if (work < 5e5 * static_cast<double>(threads)) parts = static_cast<int>(work / 5e5);
+  if (work < 1e6 * static_cast<double>(threads)) parts = static_cast<int>(work / 1e6);
   gemm_grid best;
   for (; parts > 1; --parts) {
     double least = -1;

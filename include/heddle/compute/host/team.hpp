@@ -100,10 +100,11 @@ class team {
 #endif
   }
 
-  /// Waits until `done(value)`: spins for about 20 microseconds, then sleeps on the value.
+  /// Waits until `done(value)`: spins for about 100 microseconds, which is what waking a sleeper can cost on a virtual
+  /// machine, then sleeps on the value.
   template <class Value, class Done>
   static Value await(std::atomic<Value>& value, Done done) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(20);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
     do {
       for (int i = 0; i < 32; ++i) {
         const Value now = value.load(std::memory_order_acquire);
