@@ -24,18 +24,24 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 
 // All of the named files and folders, one after the other; heddle's own text if none is named.
-static hd::io::corpus read_corpus(const settings& s) {
+struct text {
+  hd::io::corpus corpus;
+  int files = 0;
+};
+static text read_text(const settings& s) {
   std::vector<std::string> paths = s.data;
-  if (paths.empty()) paths = {HEDDLE_SOURCE_DIR "/include", HEDDLE_SOURCE_DIR "/docs"};
+  if (paths.empty()) paths = {HEDDLE_SOURCE_DIR "/docs", HEDDLE_SOURCE_DIR "/include"};
   std::vector<std::uint8_t> bytes;
   std::string name;
+  int files = 0;
   for (const std::string& path : paths) {
     const hd::io::corpus part(path);
     bytes.insert(bytes.end(), part.tokens().begin(), part.tokens().end());
     bytes.push_back('\n');
+    files += part.files();
     name += (name.empty() ? "" : ", ") + path;
   }
-  return {name, std::move(bytes)};
+  return {hd::io::corpus(name, std::move(bytes)), files};
 }
 
 template <class T>
@@ -64,7 +70,7 @@ static void train(const settings& s) {
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const auto options = options_of<T>(s);
   options.validate();
-  const hd::io::corpus corpus = read_corpus(s);
+  const auto [corpus, files] = read_text(s);
   const hd::io::dataset data(corpus.tokens(), {.context = s.context, .batch = s.batch, .seed = s.seed});
   const hd::train::save_facts facts{.corpus = corpus.fingerprint()};
 
@@ -80,7 +86,7 @@ static void train(const settings& s) {
               static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
   std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", whole_machine.gemm_name(), peak * 1e-9, cores);
   std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
-              static_cast<long long>(corpus.size()), corpus.files(), static_cast<long long>(data.train_samples()));
+              static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
 
   const int last = static_cast<int>(s.steps) - 1;
   hd::observe::recorder recorder(mesh.size(), {.first_step = last - 3});
