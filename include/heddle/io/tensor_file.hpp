@@ -52,7 +52,10 @@ namespace detail {
 
 inline std::string join(const std::vector<std::int64_t>& numbers) {
   std::string text;
-  for (const std::int64_t n : numbers) text += (text.empty() ? "" : ",") + std::to_string(n);
+  for (const std::int64_t n : numbers) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(n);
+  }
   return text;
 }
 inline std::vector<std::int64_t> split_numbers(std::string_view text, const std::string& what) {
