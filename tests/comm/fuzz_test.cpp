@@ -152,7 +152,7 @@ TEST_CASE("random programs on random meshes mean what the oracle says", "[comm][
     CAPTURE(round);
     draws shape(seed, 2 * round);
     const grid mesh(1 + static_cast<int>(shape.below(3)), 1 + static_cast<int>(shape.below(4)));
-    const std::int64_t size = shape.below(4) == 0 ? 30'000 : 1 + shape.below(60);
+    const std::int64_t size = shape.below(4) == 0 ? 6'000 : 1 + shape.below(60);
     const int steps = size > 1000 ? 8 : 40;
     notes notes(mesh.size());
     hd::launch<hd::threads>(mesh, options_ms(60'000), [&](auto& world) {

@@ -146,7 +146,7 @@ consteval bool can_reduce() {
 /// `all_gather` and `gather` may be the own block of the output; the output of `reduce_scatter` and `scatter` may be
 /// the own block of the input. No other overlap.
 ///
-///     send(in, to, tag = 0)  recv(out, from, tag = 0)  isend, irecv -> request        messages of one tag keep their order
+///     send(in, to, tag = 0)  recv(out, from, tag = 0)  isend, irecv -> request   messages of one tag keep their order
 ///     barrier()  broadcast(inout, root)
 ///     all_reduce(inout, op)  all_reduce(in, out, op)  reduce(in, out, op, root)       out counts at the root only
 ///     reduce_scatter(in, out, op)  reduce_scatter_v(in, out, counts, op)

@@ -5,6 +5,7 @@
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -79,7 +80,8 @@ struct alignas(64) rank_record {
   wait_word bell;  // rung when one of this rank's messages has been taken care of
   std::atomic<bool> finished{false};
   std::atomic<bool> has_late_error{false};
-  std::mutex mutex;  // guards the rest
+  std::atomic<std::int64_t> spin_ns{0};  // how long this rank polls at present, at most launch_options::spin
+  std::mutex mutex;                      // guards the rest
   std::vector<blocked> waits;
   std::exception_ptr late_error;  // what a destructor could not throw; the next call does
 };
@@ -95,6 +97,7 @@ class world_state {
     if (cores_ < 1) cores_ = 1;
     spin_ = options.spin.count() >= 0 ? std::chrono::nanoseconds(options.spin)
                                       : std::chrono::nanoseconds(size <= cores_ ? 20'000 : 1'000);
+    for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
   }
 
   int size() const noexcept { return static_cast<int>(ranks_.size()); }
@@ -236,16 +239,25 @@ class blocked_scope {
 template <class Waiter>
 void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call, Waiter w) {
   if (w.ready()) return;
+  // Polling that is rewarded is doubled next time, polling in vain is halved: two ranks that happen to share a core, or
+  // one that waits for long work, would only burn time.
   const auto start = comm_clock::now();
-  const auto spin_end = start + world.spin();
+  std::atomic<std::int64_t>& spin_ns = world.rank(my_rank).spin_ns;
+  const std::int64_t spin = spin_ns.load(std::memory_order_relaxed);
+  const auto spin_end = start + std::chrono::nanoseconds(spin);
+  const auto rewarded = [&] {
+    spin_ns.store((std::min)(static_cast<std::int64_t>(world.spin().count()), 2 * spin + 250),
+                  std::memory_order_relaxed);
+  };
   do {
     for (int i = 0; i < 16; ++i) {
       poll_pause();
-      if (w.ready()) return;
+      if (w.ready()) return rewarded();
     }
     w.help();
-    if (w.ready()) return;
+    if (w.ready()) return rewarded();
   } while (comm_clock::now() < spin_end);
+  spin_ns.store(spin / 2, std::memory_order_relaxed);
 
   call.since = start;
   const blocked_scope scope(world.rank(my_rank), call);
