@@ -47,7 +47,9 @@ TEST_CASE("a folder is its text files by path, with a separator between", "[io][
   put(folder / "C.txt", "C");                               // capitals sort first, in bytes
   put(folder / "empty.txt", "");                            // adds nothing, not even a separator
   put(folder / "binary", std::string("x\0y", 3));           // a zero byte near the start
-  put(folder / "late.txt", std::string(4096, 'l') + '\0');  // a zero byte later on is kept
+  std::string late(4097, 'l');
+  late.back() = '\0';
+  put(folder / "late.txt", late);  // a zero byte later on is kept
   put(folder / ".git/config", "hidden");
   put(folder / ".hidden", "hidden");
   put(folder / "build/out.txt", "built");
