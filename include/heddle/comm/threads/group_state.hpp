@@ -27,8 +27,9 @@ struct alignas(64) member_slot {
   std::int64_t out_count = 0;
   const std::int64_t* in_counts = nullptr;
   const std::int64_t* out_counts = nullptr;
-  std::atomic<std::int64_t> number{0};  // collectives this rank has entered
-  comm_counters counters;               // touched by the rank alone
+  std::atomic<std::int64_t> number{0};   // collectives this rank has entered and not withdrawn from
+  std::atomic<std::int64_t> entered{0};  // the last one it entered, even if it gave up waiting
+  comm_counters counters;                // touched by the rank alone
 };
 
 // The part of a collective that can be done by any rank: `chunks` independent pieces.
@@ -84,6 +85,7 @@ class group_state {
     count(mine.counters, mine.call.what, static_cast<std::int64_t>(mine.call.element_size) * mine.in_count);
     const std::int64_t number = mine.number.load(std::memory_order_relaxed) + 1;
     mine.number.store(number, std::memory_order_release);
+    mine.entered.store(number, std::memory_order_relaxed);
     std::exception_ptr problem;
     const std::uint64_t before = arrivals_.fetch_add(1, std::memory_order_acq_rel);
     if (static_cast<int>(before & arrived_mask) + 1 == size()) lead(me, number, work, problem);
@@ -305,7 +307,7 @@ class group_state {
     std::string absent() const {
       std::string text;
       for (int r = 0; r < group.size(); ++r)
-        if (group.slot(r).number.load(std::memory_order_acquire) < number)
+        if (group.slot(r).entered.load(std::memory_order_relaxed) < number)
           text += (text.empty() ? " for rank " : ", rank ") + std::to_string(group.world_rank(r));
       return text;
     }

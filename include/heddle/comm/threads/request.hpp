@@ -117,11 +117,19 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
   int unwinding_ = 0;  // exceptions under way when it was made
 };
 
-/// Waits for all, in order. Every request is done or taken back afterwards, also if one throws.
+/// Waits for all, in order. Every request is done or taken back afterwards, also if one throws; the first error is thrown.
 template <class Range>
   requires requires(Range& range) { range.begin()->wait(); }
 void wait_all(Range&& requests) {
-  for (auto& request : requests) request.wait();
+  std::exception_ptr problem;
+  for (auto& request : requests) {
+    try {
+      request.wait();
+    } catch (...) {
+      if (problem == nullptr) problem = std::current_exception();
+    }
+  }
+  if (problem != nullptr) std::rethrow_exception(problem);
 }
 
 }  // namespace heddle::inline v0

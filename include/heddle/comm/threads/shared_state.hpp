@@ -83,8 +83,17 @@ struct alignas(64) rank_record {
   std::atomic<std::int64_t> spin_ns{0};  // how long this rank polls at present, at most launch_options::spin
   std::mutex mutex;                      // guards the rest
   std::vector<blocked> waits;
+  std::string given_up;           // the last wait that ended in an error, until the next wait
   std::exception_ptr late_error;  // what a destructor could not throw; the next call does
 };
+
+// "in barrier, call 3 on communicator (dp), for 0.250 s"
+inline std::string describe(const rank_record::blocked& wait, comm_clock::time_point now) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.3f", std::chrono::duration<double>(now - wait.since).count());
+  return "in " + describe(wait.call, *wait.members) + (wait.number > 0 ? ", call " + std::to_string(wait.number) : "") +
+         " on communicator (" + *wait.group + "), for " + seconds + " s";
+}
 
 class group_state;
 
@@ -166,17 +175,11 @@ class world_state {
       text += "\n  rank " + std::to_string(r) + ": ";
       if (finished(r)) {
         text += "its body has returned";
-      } else if (record.waits.empty()) {
-        text += "is not waiting for anyone";
+      } else if (!record.waits.empty()) {
+        for (std::size_t i = 0; i < record.waits.size(); ++i)
+          text += (i != 0 ? "; " : "") + describe(record.waits[i], now);
       } else {
-        for (std::size_t i = 0; i < record.waits.size(); ++i) {
-          const auto& wait = record.waits[i];
-          char seconds[32];
-          std::snprintf(seconds, sizeof seconds, "%.3f", std::chrono::duration<double>(now - wait.since).count());
-          text += (i != 0 ? "; " : "") + ("in " + describe(wait.call, *wait.members)) +
-                  (wait.number > 0 ? ", call " + std::to_string(wait.number) : "") + " on communicator (" +
-                  *wait.group + "), for " + seconds + " s";
-        }
+        text += record.given_up.empty() ? "is not waiting for anyone" : record.given_up;
       }
     }
     return text;
@@ -210,7 +213,14 @@ class blocked_scope {
   blocked_scope(rank_record& record, const rank_record::blocked& wait) : record_(record) {
     const std::lock_guard lock(record_.mutex);
     record_.waits.push_back(wait);
+    record_.given_up.clear();
     since_ = wait.since;
+  }
+  // Keeps the wait visible after its end, for the reports of ranks whose time runs out a moment later.
+  void give_up() {
+    const std::lock_guard lock(record_.mutex);
+    for (const auto& wait : record_.waits)
+      if (wait.since == since_) record_.given_up = describe(wait, comm_clock::now()) + ", given up";
   }
   ~blocked_scope() {
     const std::lock_guard lock(record_.mutex);
@@ -260,7 +270,7 @@ void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::b
   spin_ns.store(spin / 2, std::memory_order_relaxed);
 
   call.since = start;
-  const blocked_scope scope(world.rank(my_rank), call);
+  blocked_scope scope(world.rank(my_rank), call);
   const auto where = [&] {
     return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
            " on communicator (" + *call.group + ")";
@@ -276,9 +286,11 @@ void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::b
       const int missing = w.gone();
       if (missing >= 0) {
         const std::string report = world.who_waits_where();  // made while this rank still counts as waiting
-        if (w.withdraw())
+        if (w.withdraw()) {
+          scope.give_up();
           throw comm_error("heddle: rank " + std::to_string(my_rank) + " waits in " + where() + " for rank " +
                            std::to_string(missing) + ", whose body has returned" + report);
+        }
       }
     }
     std::chrono::nanoseconds rest = std::chrono::hours(1);
@@ -286,9 +298,11 @@ void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::b
       rest = std::chrono::duration_cast<std::chrono::nanoseconds>(start + timeout - comm_clock::now());
     if (rest.count() <= 0) {
       const std::string report = w.absent() + world.who_waits_where();
-      if (w.withdraw())
+      if (w.withdraw()) {
+        scope.give_up();
         throw comm_error("heddle: rank " + std::to_string(my_rank) + " has waited " + std::to_string(timeout.count()) +
                          " ms in " + where() + report);
+      }
       rest = std::chrono::milliseconds(10);  // another rank is at work on this call
     }
     bell.wait(seen, rest);
