@@ -9,6 +9,7 @@
 #include "gpt2_train/results.hpp"
 #include "gpt2_train/settings.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -72,9 +73,18 @@ static void train(const settings& s) {
   options.validate();
   const auto [corpus, files] = read_text(s);
   const hd::io::dataset data(corpus.tokens(), {.context = s.context, .batch = s.batch, .seed = s.seed});
-  const hd::train::save_facts facts{.corpus = corpus.fingerprint()};
+  const hd::train::save_facts facts{
+      .corpus = corpus.fingerprint(),
+      .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(s.context)};
+  if (!s.save.empty() && !s.resume)
+    if (const auto found = hd::io::latest(s.save, hd::io::verify::sizes); found.save)
+      throw hd::config_error("heddle: '" + s.save + "' holds a save of step " +
+                             std::to_string(found.save->manifest.step) +
+                             "; give --resume to go on from it, or another folder");
+  for (const std::string& path : {s.trace, s.timeline})
+    if (!path.empty()) hd::observe::write_text_file(path, "");  // a path that cannot be written is found now
 
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   backend whole_machine(cores);
   const double peak = hd::compute::measure_gemm_peak<T>(whole_machine);
   const std::string about =
@@ -89,7 +99,7 @@ static void train(const settings& s) {
               static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
 
   const int last = static_cast<int>(s.steps) - 1;
-  hd::observe::recorder recorder(mesh.size(), {.first_step = last - 3});
+  hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});
   hd::launch_options launch;
   launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(s.timeout * 1000));
   hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
@@ -123,8 +133,10 @@ static void train(const settings& s) {
     }
     world.all().barrier();  // recording is over
     if (speaks) results::report(mesh, trainer.plan().table, recorder, about, saved_bytes, s.trace, s.timeline);
+    world.all().barrier();  // and read
     if (s.sample > 0 && !s.prompt.empty()) {
-      const std::vector<std::int32_t> prompt(s.prompt.begin(), s.prompt.end());
+      std::vector<std::int32_t> prompt;
+      for (const char c : s.prompt) prompt.push_back(static_cast<unsigned char>(c));
       const auto text =
           hd::train::sample(trainer, prompt, {.tokens = s.sample, .temperature = s.temperature, .seed = s.seed});
       if (speaks) std::printf("sample       %s\n", std::string(text.begin(), text.end()).c_str());

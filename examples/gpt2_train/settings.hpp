@@ -33,9 +33,12 @@ struct settings {
 
 /// Fills `s`; throws `CLI::ParseError` (help included), which `CLI::App::exit` turns into text and an exit status.
 inline void declare(CLI::App& app, settings& s) {
+  app.option_defaults()->take_last();  // given twice, an option has its last value
   app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one")->capture_default_str();
   app.add_option("--schedule", s.schedule, "pipeline schedule: gpipe or 1f1b")->capture_default_str();
-  app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")->capture_default_str();
+  app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--layers", s.layers, "transformer blocks")->capture_default_str();
   app.add_option("--heads", s.heads, "attention heads per block")->capture_default_str();
   app.add_option("--width", s.width, "elements of the residual stream")->capture_default_str();
@@ -46,12 +49,13 @@ inline void declare(CLI::App& app, settings& s) {
   app.add_option("--clip", s.clip, "global gradient norm above which gradients are scaled down")->capture_default_str();
   app.add_option("--seed", s.seed, "of weights, data order and sampling")->capture_default_str();
   app.add_option("--dtype", s.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->capture_default_str();
-  app.add_option("--data", s.data, "files or folders to train on (default: heddle's own headers and docs)");
+  app.add_option("--data", s.data, "files or folders to train on (default: heddle's own headers and docs)")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--save", s.save, "folder for saves (default: none are made)");
   app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")->capture_default_str();
   app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
   app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")->capture_default_str();
-  app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads")
+  app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads; 0: all")
       ->capture_default_str();
   app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; empty: none")
       ->capture_default_str();

@@ -77,7 +77,8 @@ double difference_error(std::span<double> x, std::span<const double> gradient, F
     x[i] = kept - step;
     const double below = f();
     x[i] = kept;
-    worst = (std::max)(worst, std::abs((above - below) / (2 * step) - gradient[i]));
+    const double error = std::abs((above - below) / (2 * step) - gradient[i]);
+    if (std::isnan(error) || error > worst) worst = error;  // a NaN stays
   }
   return worst / greatest;
 }
@@ -115,7 +116,7 @@ double relative_error(const A& a, const B& b) {
   double worst = 0, greatest = 1e-300;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(difference <= worst)) worst = difference;  // a NaN stays
+    if (std::isnan(difference) || difference > worst) worst = difference;  // a NaN stays
     greatest = (std::max)(greatest, std::abs(static_cast<double>(b[i])));
   }
   return worst / greatest;

@@ -36,6 +36,59 @@ TEST_CASE("a layer whose output overflows is named", "[train][nonfinite]") {
   }
 }
 
+TEST_CASE("the layer is found when the last microbatch is empty, and over pp", "[train][nonfinite]") {
+  setup s;
+  s.layers = 4;
+  s.batch = 2;
+  s.microbatches = 4;
+  s.poison = "h.2.ln_1.weight";
+  s.poison_value = 1e30;
+  for (const char* mesh : {"", "pp=2"}) {
+    INFO("mesh '" << mesh << "'");
+    s.mesh = mesh;
+    CHECK_THROWS_WITH(train_f32(s), Contains("first in the activations of h.2"));
+  }
+}
+
+TEST_CASE("where only gradients overflow, the last layer that does is named, on every mesh", "[train][nonfinite]") {
+  setup s;
+  s.layers = 4;
+  // Activations after the head are finite; their product with these weights on the way back is not.
+  s.poison = "ln_f.weight";
+  s.poison_value = 1e38;
+  std::string first;
+  for (const char* mesh : {"", "pp=2", "pp=4,tp=2"}) {
+    INFO("mesh '" << mesh << "'");
+    s.mesh = mesh;
+    std::string text;
+    try {
+      train_f32(s);
+    } catch (const heddle::numeric_error& e) {
+      text = e.what();
+    }
+    CHECK_THAT(text, Contains("step 1 stopped") && Contains("first in the "));
+    const std::string cause = text.substr(text.find("first in the"), text.rfind(", rank") - text.find("first in the"));
+    if (first.empty()) first = cause;
+    CHECK(cause == first);
+  }
+}
+
+TEST_CASE("validation without held-out samples is refused", "[train]") {
+  setup s;
+  s.validate_every = 1;
+  s.held_out = 0;
+  CHECK_THROWS_WITH(train_f64(s), Contains("validation needs held-out samples"));
+}
+
+TEST_CASE("a rank that was given other options than the rest ends the run with both", "[train]") {
+  setup s;
+  s.mesh = "dp=2,pp=2";
+  s.odd_rank = 2;
+  CHECK_THROWS_AS(train_f64(s), heddle::config_error);
+  CHECK_THROWS_WITH(train_f64(s),
+                    Contains("rank 2 has other options than rank 0") && Contains("seed=99") && Contains("seed=1"));
+}
+
 TEST_CASE("a step without any target is refused", "[train][nonfinite]") {
   setup s;
   s.ignore_every = 1;

@@ -24,6 +24,8 @@ struct setup {
   std::int64_t save_every = 0;
   std::string poison = "";  // a parameter whose every weight gets this value first
   double poison_value = 0;
+  std::int64_t held_out = -1;     // not negative: validation samples that the data says it has
+  int odd_rank = -1;              // this rank gets another seed
   std::int64_t ignore_every = 0;  // every so many targets is ignored; 0: none
 };
 
@@ -32,6 +34,7 @@ struct rank_facts {
   int pp = 0, tp = 0;
   std::int64_t sends = 0, bytes_sent = 0;          // of the pipeline, by the executor
   std::int64_t comm_messages = 0, comm_bytes = 0;  // of the same step, by the communicator along pp
+  std::int64_t tied_messages = 0, tied_bytes = 0;  // by the world's communicator along pp
   int peak_live = 0;
   std::int64_t max_samples = 0;
   int slots = 0;

@@ -129,7 +129,8 @@ class corpus {
   }
 
   static constexpr int vocabulary() noexcept { return 256; }
-  std::span<const std::uint8_t> tokens() const noexcept { return bytes_; }
+  std::span<const std::uint8_t> tokens() const& noexcept { return bytes_; }
+  std::span<const std::uint8_t> tokens() const&& = delete;  // they would be gone at the end of the line
   std::int64_t size() const noexcept { return static_cast<std::int64_t>(bytes_.size()); }
   /// Files that contributed.
   int files() const noexcept { return files_; }

@@ -24,7 +24,7 @@ struct block_extents {
 /// Shapes: x, mid, y [rows, width].
 template <class T, class Plan>
 struct block {
-  /// Kept from forward to backward: about (8 + 4 h/H + 8 f/F) width elements per token, with this rank's heads h of H
+  /// Kept from forward to backward: about (4 + 4 h/H + 8 f/F) width elements per token, with this rank's heads h of H
   /// and hidden units f of F.
   struct saved {
     extent_of_batch extent{};

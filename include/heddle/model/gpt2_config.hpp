@@ -73,7 +73,7 @@ struct gpt2_config {
 inline std::string to_string(const gpt2_config& c) {
   return "gpt2 layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
          " width=" + std::to_string(c.width) + " context=" + std::to_string(c.context) +
-         " vocabulary=" + std::to_string(c.vocabulary);
+         " vocabulary=" + std::to_string(c.vocabulary) + (c.epsilon == gpt2_config{}.epsilon ? "" : " epsilon=" + std::to_string(c.epsilon));
 }
 
 /// The four published sizes.

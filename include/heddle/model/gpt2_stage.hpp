@@ -254,19 +254,19 @@ class gpt2_stage {
   };
   /// The first layer whose output, as far as the slots still hold it, is not finite.
   place_in_model first_nonfinite_activation() const {
-    const auto bad = [&](std::span<const T> x, const slot_state& s) {
-      return !x.empty() && !backend_->all_finite(x.first(static_cast<std::size_t>(s.extent.rows() * config_.width)));
+    const auto bad = [&](std::span<const T> x) {
+      return !x.empty() && !backend_->all_finite(x);  // all of it: the last microbatch may have been a small one
     };
     for (int l = 0; l <= part_.count; ++l)
       for (const slot_state& s : slots_) {
         const bool after_blocks = l == part_.count;
-        if (!bad(after_blocks ? s.x : s.blocks[static_cast<std::size_t>(l)].x, s)) continue;
+        if (!bad(after_blocks ? s.x : s.blocks[static_cast<std::size_t>(l)].x)) continue;
         // What enters a block left the one before it.
         const int index = part_.first + l;
         return {index, index == 0 ? "the embedding" : "h." + std::to_string(index - 1)};
       }
     for (const slot_state& s : slots_)
-      if (bad(s.normed, s)) return {config_.layers + 1, "ln_f"};
+      if (bad(s.normed)) return {config_.layers + 1, "ln_f"};
     return {};
   }
 

@@ -16,7 +16,7 @@ struct warmup_cosine {
   double peak = 1e-3;
   double minimum = 0.0;
   std::int64_t warmup_steps = 0;
-  std::int64_t total_steps = 1;
+  std::int64_t total_steps = 0;  ///< where the cosine ends; a trainer reads 0 as its own number of steps
 
   /// Errors: `config_error` naming the setting that cannot work.
   void validate() const {

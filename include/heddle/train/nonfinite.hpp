@@ -52,9 +52,11 @@ nonfinite_finding find_nonfinite(Stage& stage, Backend& backend) {
     return found;
   }
   // Gradients flow from the last layer to the first: the last one that is bad is where it began.
-  for (const auto& p : stage.parameters())
-    if (!backend.all_finite(part(stage.gradients(), p)))
-      found.set(nonfinite_finding::gradient, -static_cast<std::int32_t>(p.id), p.name);
+  for (const auto& p : stage.parameters()) {
+    const auto order = -static_cast<std::int32_t>(p.id);
+    const bool later = found.cause == nonfinite_finding::nothing || order < found.order;
+    if (later && !backend.all_finite(part(stage.gradients(), p))) found.set(nonfinite_finding::gradient, order, p.name);
+  }
   return found;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 namespace heddle::inline v0::train {
@@ -24,18 +25,15 @@ struct options {
   Config model{};
   std::int64_t batch = 8;         ///< samples per step, over all dp ranks
   int microbatches = 0;           ///< per dp rank; 0: the schedule's own number, or 1 if that is left to run time
-  std::string schedule = "1f1b";  ///< read by the policy `schedule::named` only
+  std::string schedule{};         ///< for the policy `schedule::named` only: "gpipe" or "1f1b" (if empty)
   std::int64_t steps = 100;       ///< steps in the whole run, a resumed part included
-  warmup_cosine learning_rate{};
+  warmup_cosine learning_rate{};  ///< `total_steps` 0: `steps`
   adamw_options adamw{};
-  double clip_norm = 1.0;           ///< global gradient norm above which gradients are scaled down; infinity: never
-  std::uint64_t seed = 1;           ///< of the initial weights
-  int threads_per_rank = 0;         ///< 0: this machine's cores shared out evenly, at least one each
-  std::int64_t validate_every = 0;  ///< steps between validations; 0: never
-  std::int64_t validation_samples = 0;
-  std::string save_to{};        ///< folder of saves; empty: none
-  std::int64_t save_every = 0;  ///< steps between saves; 0: only at the end
-  int keep_saves = 2;
+  double clip_norm = 1.0;               ///< global gradient norm above which gradients are scaled down; infinity: never
+  std::uint64_t seed = 1;               ///< of the initial weights
+  int threads_per_rank = 0;             ///< 0: this machine's cores shared out evenly, at least one each
+  std::int64_t validate_every = 0;      ///< steps between validations; 0: never
+  std::int64_t validation_samples = 0;  ///< at most so many held-out samples; 0: all there are
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
@@ -56,9 +54,41 @@ struct options {
     if (threads_per_rank < 0) refuse("threads_per_rank", std::to_string(threads_per_rank), "at least 0");
     if (validate_every < 0) refuse("validate_every", std::to_string(validate_every), "at least 0");
     if (validation_samples < 0) refuse("validation_samples", std::to_string(validation_samples), "at least 0");
-    if (save_every < 0) refuse("save_every", std::to_string(save_every), "at least 0");
-    if (keep_saves < 1) refuse("keep_saves", std::to_string(keep_saves), "at least 1");
   }
 };
+
+/// All settings, in words: what ranks compare before they start.
+template <class Config>
+std::string to_string(const options<Config>& o) {
+  const auto number = [](double v) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%.17g", v);
+    return std::string(text);
+  };
+  std::string text = to_string(o.model);
+  const auto add = [&](const char* name, const std::string& value) {
+    text += ' ';
+    text += name;
+    text += '=';
+    text += value;
+  };
+  add("batch", std::to_string(o.batch));
+  add("microbatches", std::to_string(o.microbatches));
+  add("schedule", o.schedule);
+  add("steps", std::to_string(o.steps));
+  add("lr", number(o.learning_rate.peak));
+  add("minimum_lr", number(o.learning_rate.minimum));
+  add("warmup_steps", std::to_string(o.learning_rate.warmup_steps));
+  add("total_steps", std::to_string(o.learning_rate.total_steps));
+  add("beta1", number(o.adamw.beta1));
+  add("beta2", number(o.adamw.beta2));
+  add("epsilon", number(o.adamw.epsilon));
+  add("weight_decay", number(o.adamw.weight_decay));
+  add("clip_norm", number(o.clip_norm));
+  add("seed", std::to_string(o.seed));
+  add("validate_every", std::to_string(o.validate_every));
+  add("validation_samples", std::to_string(o.validation_samples));
+  return text;
+}
 
 }  // namespace heddle::inline v0::train

@@ -82,6 +82,7 @@ void for_owned_part(const Parameter& p, const Optimizer& optimizer, F&& f) {
 /// What a save is told beside the trainer's own state.
 struct save_facts {
   std::uint64_t corpus = 0;  ///< fingerprint of the data; a resume with other data is refused
+  std::string order{};       ///< how samples are drawn (seed, context, held-out part); a resume with another is refused
   int keep = 2;              ///< complete saves that stay
 };
 
@@ -129,6 +130,7 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
     manifest.position.consumed = trainer.samples_consumed();
     manifest.corpus = facts.corpus;
     manifest.mesh = to_string(world.mesh());
+    if (!facts.order.empty()) manifest.facts["order"] = facts.order;
     manifest.config = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>());
     manifest.files = std::move(files);
     io::commit(folder, std::move(manifest), {.keep = facts.keep});
@@ -175,6 +177,11 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
   if (facts.corpus != 0 && manifest.corpus != 0 && manifest.corpus != facts.corpus)
     throw config_error("heddle: '" + path + "' was trained on other data (fingerprint " + io::to_hex(manifest.corpus) +
                        ", this data has " + io::to_hex(facts.corpus) + "); give the same data, or start anew");
+
+  if (const auto order = manifest.facts.find("order");
+      !facts.order.empty() && order != manifest.facts.end() && order->second != facts.order)
+    throw config_error("heddle: '" + path + "' drew its samples by " + order->second +
+                       "; this run would draw them by " + facts.order + ", and repeat some and lose others");
 
   auto& optimizer = trainer.optimizer_state();
   const auto weights = trainer.stage().weights();

@@ -6,7 +6,9 @@
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/core/type_list.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/nonfinite.hpp>
@@ -41,6 +43,18 @@ concept sample_source = requires(const D& data, std::span<std::int32_t> ids) {
   data.fill_validation({std::int64_t{}, std::int64_t{}}, ids, ids);
 };
 
+namespace detail {
+// Losses and norms are summed over the world: ranks along any other axis would count the same samples again.
+template <class Mesh>
+struct trains_along_dp_pp_tp {
+  template <class... Tags>
+  static constexpr bool known(type_list<Tags...>) {
+    return ((std::is_same_v<Tags, dp> || std::is_same_v<Tags, pp> || std::is_same_v<Tags, tp>) && ...);
+  }
+  static constexpr bool value = known(typename Mesh::tags{});
+};
+}  // namespace detail
+
 /// Trains `Model` as `Strategy` says. One object per rank, all made and called together.
 ///
 /// A step: the rank's samples are cut into microbatches; the schedule's table runs over the stages; gradients of the
@@ -55,6 +69,9 @@ concept sample_source = requires(const D& data, std::span<std::int32_t> ids) {
 template <class Model, class Strategy, class World = world<threads, typename Strategy::mesh>>
 class trainer {
  public:
+  static_assert(
+      detail::trains_along_dp_pp_tp<typename Strategy::mesh>::value,
+      "heddle: a trainer knows the axes dp, pp and tp; give it the world.sub<dp, pp, tp>() of a mesh with more");
   using scalar = typename Model::scalar;
   using mesh_type = typename Strategy::mesh;
   using backend_type = typename Strategy::backend;
@@ -100,7 +117,7 @@ class trainer {
     step_ = steps_done;
     consumed_ = samples_consumed;
   }
-  /// Bytes this rank holds: weights and gradients, optimizer state, saved activations, boundary buffers.
+  /// Bytes of saved activations on this rank: slots of its stage times bytes of one.
   std::int64_t saved_activation_bytes() const {
     return plan_.view().storage.slots(pp_.rank()) * stage_.saved_bytes_per_slot();
   }
@@ -159,7 +176,7 @@ class trainer {
   /// are ignored (negative): how many count is known only when all ranks are done.
   template <sample_source Data>
   step_result compute_gradients(const Data& data) {
-    now_.step = static_cast<int>(step_);
+    now_.step = static_cast<int>(step_);  // what is not part of a step (validation, sampling) has none
     load(data);
     stage_.zero_gradients();
     executor_.run(std::span<const batch_type>(batches_), static_cast<int>(step_), hooks{*this});
@@ -193,16 +210,20 @@ class trainer {
                         options_.learning_rate(step_), step_ + 1, coefficient * result.gradient_scale);
     });
     collective("gather weights", stage_.weights().size_bytes(), [&] { optimizer_.gather(dp_, stage_.weights()); });
+    now_.step = -1;
     ++step_;
     consumed_ += options_.batch;
   }
 
   /// Mean loss over the held-out samples (at most `validation_samples`), split over dp, without touching gradients.
+  /// Errors: `config_error` if the data holds none out, or all their targets are ignored.
   template <sample_source Data>
   double validate(const Data& data) {
     const std::int64_t samples = options_.validation_samples > 0
                                      ? (std::min)(options_.validation_samples, std::int64_t{data.validation_samples()})
                                      : std::int64_t{data.validation_samples()};
+    check_context(data);
+    if (samples < 1) throw config_error("heddle: validation needs held-out samples; the data has none");
     const balanced_split cut{samples, dp_.size()};
     std::int64_t first = cut.offset(dp_.rank());
     const std::int64_t end = first + cut.size(dp_.rank());
@@ -222,6 +243,7 @@ class trainer {
       sums[1] += counted_targets(batch.targets);
     }
     world_.all().all_reduce(std::span<double>(sums), plus{});
+    if (sums[1] == 0) throw config_error("heddle: every target of the held-out samples is ignored");
     return sums[0] / sums[1];
   }
 
@@ -253,7 +275,8 @@ class trainer {
         options_(checked(std::move(options))),
         observer_(own_or(observer)),
         dp_(world.template along_if<dp>()),
-        pp_(world.template along_if<pp>()),
+        // Messages of its own: whatever the caller sends along pp cannot meet the pipeline's.
+        pp_(world.template along_if<pp>().split(0, world.template along_if<pp>().rank())),
         tp_(world.template along_if<tp>()),
         microbatches_(microbatch_count(options_)),
         max_samples_(balanced_split{balanced_split{options_.batch, dp_.size()}.largest(), microbatches_}.largest()),
@@ -266,6 +289,8 @@ class trainer {
         executor_(plan_, stages(), pp_, max_samples_, *observer_, pipeline_world_ranks()) {
     const auto tokens = static_cast<std::size_t>(max_samples_ * microbatches_ * options_.model.context);
     now_ = describe(activity::collective, "");
+    now_.step = -1;
+    compare_options();
     tokens_.resize(tokens);
     targets_.resize(tokens);
     batches_.resize(static_cast<std::size_t>(microbatches_));
@@ -295,6 +320,13 @@ class trainer {
   }
   static options_type checked(options_type o) {
     o.validate();
+    if (o.learning_rate.total_steps == 0) o.learning_rate.total_steps = o.steps;
+    if constexpr (!std::is_same_v<schedule_type, schedule::named>) {
+      if (!o.schedule.empty())
+        throw config_error(
+            "heddle: options.schedule is \"" + o.schedule +
+            "\", but this strategy has a schedule of its own; use schedule::named to choose at start-up");
+    }
     if constexpr (schedule_type::is_static) {
       const int fixed = schedule_type{}.microbatch_count();
       if (o.microbatches != 0 && o.microbatches != fixed)
@@ -317,10 +349,25 @@ class trainer {
   static schedule_type make_schedule(const options_type& o) {
     if constexpr (schedule_type::is_static)
       return schedule_type{};
-    else if constexpr (requires { schedule_type{std::string_view{}, 1}; })
-      return schedule_type{std::string_view(o.schedule), microbatch_count(o)};
+    else if constexpr (std::is_same_v<schedule_type, schedule::named>)
+      return schedule_type{o.schedule.empty() ? std::string_view("1f1b") : std::string_view(o.schedule),
+                           microbatch_count(o)};
     else
       return schedule_type{microbatch_count(o)};
+  }
+
+  // A world in which one rank was told something else would train nonsense, or wait for ever.
+  void compare_options() {
+    const std::string mine = to_string(options_);
+    std::string first = mine;
+    auto length = static_cast<std::int64_t>(first.size());
+    auto& all = world_.all();
+    all.broadcast(std::span<std::int64_t>(&length, 1), 0);
+    first.resize(static_cast<std::size_t>(length));
+    all.broadcast(std::span<char>(first), 0);
+    if (first != mine)
+      throw config_error("heddle: rank " + std::to_string(world_.rank()) + " has other options than rank 0: " + mine +
+                         "; rank 0: " + first);
   }
 
   // Microbatches that wait between I and W: none where the table only has B.
@@ -340,13 +387,19 @@ class trainer {
   }
   std::int64_t boundary_elements() const { return stage_.boundary_elements(static_cast<int>(max_samples_)); }
 
-  // The step's samples of this rank, microbatch by microbatch. Only the ends of the pipeline read them.
   template <class Data>
-  void load(const Data& data) {
+  void check_context(const Data& data) const {
     const std::int64_t context = options_.model.context;
     if (data.context() != context)
       throw config_error("heddle: the data has samples of " + std::to_string(data.context()) +
                          " tokens, the model a context of " + std::to_string(context));
+  }
+
+  // The step's samples of this rank, microbatch by microbatch. Only the ends of the pipeline read them.
+  template <class Data>
+  void load(const Data& data) {
+    check_context(data);
+    const std::int64_t context = options_.model.context;
     const balanced_split over_dp{options_.batch, dp_.size()};
     const balanced_split over_microbatches{over_dp.size(dp_.rank()), microbatches_};
     const std::int64_t first = consumed_ + over_dp.offset(dp_.rank());
@@ -415,7 +468,7 @@ class trainer {
   [[no_unique_address]] std::conditional_t<observer_type::enabled, std::monostate, observer_type> off_;
   observer_type* observer_;
   communicator_type& dp_;
-  communicator_type& pp_;
+  communicator_type pp_;
   communicator_type& tp_;
   int microbatches_;
   std::int64_t max_samples_;
