@@ -22,6 +22,14 @@ std::string text_of(const io::corpus& c) {
 }
 }  // namespace
 
+template <class C>
+concept tokens_of = requires(C&& c) { static_cast<C&&>(c).tokens(); };
+TEST_CASE("the tokens of a corpus that ends with the line cannot be taken", "[io][law]") {
+  STATIC_REQUIRE(tokens_of<heddle::io::corpus&>);
+  STATIC_REQUIRE(tokens_of<const heddle::io::corpus&>);
+  STATIC_REQUIRE_FALSE(tokens_of<heddle::io::corpus>);
+}
+
 TEST_CASE("a file is its bytes", "[io][corpus]") {
   const scratch_folder folder("corpus");
   const std::string bytes("ab\0\xff\n", 5);

@@ -116,6 +116,20 @@ consteval bool can_receive() {
     return can_travel<comm_element<Out>>();
 }
 
+template <class R>
+inline constexpr bool is_span = false;
+template <class T, std::size_t N>
+inline constexpr bool is_span<std::span<T, N>> = true;
+
+// A message that is started outlives the call, and so must its buffer: no vector that ends with the line.
+template <class Buffer>
+consteval bool outlives_the_call() {
+  constexpr bool ok = std::is_lvalue_reference_v<Buffer> || is_span<std::remove_cvref_t<Buffer>>;
+  static_assert(ok,
+                "heddle: the buffer of a started message must live until it is waited for; pass a named one or a span");
+  return ok;
+}
+
 template <class In, class Out>
 consteval bool same_elements() {
   constexpr bool same = std::is_same_v<comm_element<In>, comm_element<Out>>;

@@ -55,12 +55,18 @@ class threads_communicator {
   /// Starts a message. The buffer must stay alive and (send) unchanged until the request has been waited for.
   template <detail::spannable In>
   [[nodiscard("heddle: a message that was started must be waited for")]] request isend(In&& in, int to, int tag = 0) {
-    if constexpr (detail::can_travel<detail::comm_element<In>>()) return start(send_of(in, to, tag));
+    if constexpr (!detail::outlives_the_call<In>())
+      return {};
+    else if constexpr (detail::can_travel<detail::comm_element<In>>())
+      return start(send_of(in, to, tag));
   }
   template <detail::spannable Out>
   [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from,
                                                                                        int tag = 0) {
-    if constexpr (detail::can_receive<Out>()) return start(recv_of(out, from, tag));
+    if constexpr (!detail::outlives_the_call<Out>())
+      return {};
+    else if constexpr (detail::can_receive<Out>())
+      return start(recv_of(out, from, tag));
   }
 
   void barrier() {

@@ -1,0 +1,7 @@
+// refuse: heddle: the buffer of a started message must live until it is waited for; pass a named one or a span
+#include <heddle/comm/threads.hpp>
+
+#include <vector>
+
+namespace hd = heddle;
+void send(hd::threads_communicator& all) { all.isend(std::vector<int>{1, 2}, 1).wait(); }
