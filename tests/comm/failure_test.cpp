@@ -80,8 +80,8 @@ TEST_CASE("a rank that throws ends every other rank out of whatever it waits for
     CHECK(end.seconds < 1.0);
     CHECK(end.thrown == "heddle: rank 2: heddle: the ship sinks");
     for (const std::size_t r : {0u, 1u}) {
-      CHECK_THAT(end.ranks[r], Catch::StartsWith("aborted: heddle: rank 2 failed while rank " + std::to_string(r)));
-      CHECK_THAT(end.ranks[r], Catch::Contains("the ship sinks"));
+      CHECK_THAT(end.ranks[r], Catch::Matchers::StartsWith("aborted: heddle: rank 2 failed while rank " + std::to_string(r)));
+      CHECK_THAT(end.ranks[r], Catch::Matchers::Contains("the ship sinks"));
     }
   }
 }
@@ -98,7 +98,7 @@ TEST_CASE("after a failure the next call fails as well", "[comm][failure]") {
   });
   CHECK(end.thrown == "heddle: rank 0: no such thing");
   CHECK_THAT(end.ranks[1],
-             Catch::StartsWith("aborted: heddle: rank 0 failed while rank 1 was in all_reduce of 1 int with plus"));
+             Catch::Matchers::StartsWith("aborted: heddle: rank 0 failed while rank 1 was in all_reduce of 1 int with plus"));
 }
 
 TEST_CASE("launch keeps the family of the error and nests the original", "[comm][failure]") {
@@ -155,11 +155,11 @@ TEST_CASE("ranks that disagree about a collective are all told who entered what"
     const auto end = run_to_the_end(3, options_ms(20'000),
                                     [&](auto& world) { (world.rank() == 1 ? pair.second : pair.first)(world.all()); });
     for (const auto& text : end.ranks) {
-      CHECK_THAT(text, Catch::StartsWith("comm: heddle: ranks disagree about call 1 on communicator (dp): "));
-      CHECK_THAT(text, Catch::Contains("rank 1 entered " + pair.of_second + "; rank 0 entered " + pair.of_first));
+      CHECK_THAT(text, Catch::Matchers::StartsWith("comm: heddle: ranks disagree about call 1 on communicator (dp): "));
+      CHECK_THAT(text, Catch::Matchers::Contains("rank 1 entered " + pair.of_second + "; rank 0 entered " + pair.of_first));
     }
     CHECK(end.seconds < 1.0);
-    CHECK_THAT(end.thrown, Catch::Contains("comm: rank ") && Catch::Contains("ranks disagree"));
+    CHECK_THAT(end.thrown, Catch::Matchers::Contains("comm: rank ") && Catch::Matchers::Contains("ranks disagree"));
   }
 }
 
@@ -168,8 +168,8 @@ TEST_CASE("uneven counts that do not match are named", "[comm][failure]") {
   const auto check = [](auto call, const std::string& expected) {
     const auto end = run_to_the_end(3, options_ms(20'000), [&](auto& world) { call(world.all()); });
     for (const auto& text : end.ranks) {
-      CHECK_THAT(text, Catch::StartsWith("comm: heddle: "));
-      CHECK_THAT(text, Catch::Contains(expected));
+      CHECK_THAT(text, Catch::Matchers::StartsWith("comm: heddle: "));
+      CHECK_THAT(text, Catch::Matchers::Contains(expected));
     }
   };
   const auto ints = [](std::size_t n) { return std::vector<int>(n); };
@@ -203,14 +203,14 @@ TEST_CASE("arguments that do not fit are refused where they are given", "[comm][
     std::vector<int> x(4), y(5);
     const std::vector<std::int64_t> none, negative{-1};
     CHECK_THROWS_WITH(c.all_reduce(x, y, hd::plus{}),
-                      Catch::Contains("rank 0 on communicator (dp): all_reduce: out has 5"));
-    CHECK_THROWS_WITH(c.all_gather(x, y), Catch::Contains("all_gather: out has 5 elements, expected 4"));
-    CHECK_THROWS_WITH(c.reduce_scatter(x, y, hd::plus{}), Catch::Contains("in has 4 elements, expected 5"));
-    CHECK_THROWS_WITH(c.all_gather_v(x, x, none), Catch::Contains("0 counts for 1 ranks"));
-    CHECK_THROWS_WITH(c.all_gather_v(x, x, negative), Catch::Contains("a count of -1"));
-    CHECK_THROWS_WITH(c.all_to_all(x, x), Catch::Contains("in and out overlap"));
+                      Catch::Matchers::Contains("rank 0 on communicator (dp): all_reduce: out has 5"));
+    CHECK_THROWS_WITH(c.all_gather(x, y), Catch::Matchers::Contains("all_gather: out has 5 elements, expected 4"));
+    CHECK_THROWS_WITH(c.reduce_scatter(x, y, hd::plus{}), Catch::Matchers::Contains("in has 4 elements, expected 5"));
+    CHECK_THROWS_WITH(c.all_gather_v(x, x, none), Catch::Matchers::Contains("0 counts for 1 ranks"));
+    CHECK_THROWS_WITH(c.all_gather_v(x, x, negative), Catch::Matchers::Contains("a count of -1"));
+    CHECK_THROWS_WITH(c.all_to_all(x, x), Catch::Matchers::Contains("in and out overlap"));
     CHECK_THROWS_WITH(c.all_reduce(std::span<const int>(y).first(4), std::span(y).last(4), hd::plus{}),
-                      Catch::Contains("in and out overlap other than in place"));
+                      Catch::Matchers::Contains("in and out overlap other than in place"));
     c.barrier();
   });
 }
@@ -222,8 +222,8 @@ TEST_CASE("a mistake of arguments on one rank ends the others", "[comm][failure]
   });
   CHECK_THAT(
       end.thrown,
-      Catch::Contains("rank 1: heddle: rank 1 on communicator (dp): all_gather: out has 3 elements, expected 4"));
-  CHECK_THAT(end.ranks[0], Catch::StartsWith("aborted: "));
+      Catch::Matchers::Contains("rank 1: heddle: rank 1 on communicator (dp): all_gather: out has 3 elements, expected 4"));
+  CHECK_THAT(end.ranks[0], Catch::Matchers::StartsWith("aborted: "));
 }
 
 TEST_CASE("ranks agree again after a disagreement that all of them caught", "[comm][failure]") {
@@ -264,13 +264,13 @@ TEST_CASE("a rank that does not come is reported after the timeout, with who wai
   INFO(text);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   CHECK(seconds < 2.0);
-  CHECK_THAT(text, Catch::Contains("has waited 400 ms in "));
+  CHECK_THAT(text, Catch::Matchers::Contains("has waited 400 ms in "));
   CHECK_THAT(text,
-             Catch::Contains("\n  rank 0: in all_reduce of 8 float with plus, call 2 on communicator (dp,tp), for 0."));
-  CHECK_THAT(text, Catch::Contains("\n  rank 1: is not waiting for anyone"));
-  CHECK_THAT(text, Catch::Contains("\n  rank 2: in recv of 4 float from rank 3 (tag 6) on communicator (tp), for 0."));
+             Catch::Matchers::Contains("\n  rank 0: in all_reduce of 8 float with plus, call 2 on communicator (dp,tp), for 0."));
+  CHECK_THAT(text, Catch::Matchers::Contains("\n  rank 1: is not waiting for anyone"));
+  CHECK_THAT(text, Catch::Matchers::Contains("\n  rank 2: in recv of 4 float from rank 3 (tag 6) on communicator (tp), for 0."));
   CHECK_THAT(text,
-             Catch::Contains("\n  rank 3: in broadcast of 8 float with root 1, call 1 on communicator (dp), for 0."));
+             Catch::Matchers::Contains("\n  rank 3: in broadcast of 8 float with root 1, call 1 on communicator (dp), for 0."));
 }
 
 TEST_CASE("a timeout names who has not come", "[comm][failure]") {
@@ -279,7 +279,7 @@ TEST_CASE("a timeout names who has not come", "[comm][failure]") {
     world.all().barrier();
   });
   CHECK_THAT(end.thrown,
-             Catch::Contains("has waited 300 ms in barrier, call 1 on communicator (dp) for rank 1, rank 3\n"));
+             Catch::Matchers::Contains("has waited 300 ms in barrier, call 1 on communicator (dp) for rank 1, rank 3\n"));
 }
 
 TEST_CASE("a rank that returns while others wait for it is reported at once", "[comm][failure]") {
@@ -294,9 +294,9 @@ TEST_CASE("a rank that returns while others wait for it is reported at once", "[
       call.call(world.all());
     });
     CHECK(end.seconds < 1.0);
-    CHECK_THAT(end.thrown, Catch::StartsWith("comm: rank ") &&
-                               Catch::Contains(" for rank 2, whose body has returned") &&
-                               Catch::Contains("\n  rank 2: its body has returned"));
+    CHECK_THAT(end.thrown, Catch::Matchers::StartsWith("comm: rank ") &&
+                               Catch::Matchers::Contains(" for rank 2, whose body has returned") &&
+                               Catch::Matchers::Contains("\n  rank 2: its body has returned"));
   }
 }
 
@@ -341,7 +341,7 @@ TEST_CASE("an operator that throws fails the call on every rank", "[comm][failur
     }
     CHECK(originals >= 1);
     CHECK(originals + told == 4);
-    CHECK_THAT(end.thrown, Catch::Contains("seven"));
+    CHECK_THAT(end.thrown, Catch::Matchers::Contains("seven"));
   }
 }
 
@@ -383,7 +383,7 @@ TEST_CASE("failures at random moments never hang and never touch dead buffers", 
       }
     });
     CHECK(end.seconds < 2.0);
-    CHECK_THAT(end.thrown, Catch::Contains("random failure"));
+    CHECK_THAT(end.thrown, Catch::Matchers::Contains("random failure"));
     for (const auto& text : end.ranks) CHECK((contains(text, "aborted: ") || contains(text, "other: random failure")));
   }
 }

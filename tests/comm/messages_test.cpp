@@ -82,7 +82,7 @@ TEST_CASE("a rank sends to itself when one side is posted first", "[comm][messag
     CHECK(s.test());
     CHECK(s.test());  // an empty request is done
     CHECK_THROWS_WITH(c.send(std::span(&x, 1), 0),
-                      Catch::Contains("a rank cannot wait for itself") && Catch::Contains("irecv"));
+                      Catch::Matchers::Contains("a rank cannot wait for itself") && Catch::Matchers::Contains("irecv"));
     CHECK_THROWS_AS(c.recv(std::span(got), 0), hd::comm_error);
   });
   CHECK(got == std::vector<double>{1.5, 2.5});
@@ -170,7 +170,7 @@ TEST_CASE("an error met by a destructor is thrown by the next call", "[comm][mes
       c.recv(std::span(&got, 1), 0, 5);
     }
   });
-  CHECK_THAT(texts[0], Catch::Contains("rank 0 has waited 400 ms in send of 1 int to rank 1 (tag 3)"));
+  CHECK_THAT(texts[0], Catch::Matchers::Contains("rank 0 has waited 400 ms in send of 1 int to rank 1 (tag 3)"));
 
   // ... or at the end of the body.
   const auto end = run_to_the_end(2, options_ms(100), [&](auto& world) {
@@ -180,7 +180,7 @@ TEST_CASE("an error met by a destructor is thrown by the next call", "[comm][mes
     else
       std::this_thread::sleep_for(std::chrono::milliseconds(250));
   });
-  CHECK_THAT(end.thrown, Catch::Contains("comm: rank 0: heddle: rank 0 has waited 100 ms"));
+  CHECK_THAT(end.thrown, Catch::Matchers::Contains("comm: rank 0: heddle: rank 0 has waited 100 ms"));
 }
 
 TEST_CASE("while an exception unwinds, messages are taken back", "[comm][messages]") {
@@ -230,11 +230,11 @@ TEST_CASE("sides that disagree about a message are both told", "[comm][messages]
         c.recv(y, 0, 3);
     });
     for (const auto& text : end.ranks) {
-      CHECK_THAT(text, Catch::StartsWith("comm: heddle: "));
-      CHECK_THAT(text, Catch::Contains("rank 0 entered send of 8 float to rank 1 (tag 3)"));
-      CHECK_THAT(text, Catch::Contains("rank 1 entered recv of 4 double from rank 0 (tag 3)"));
+      CHECK_THAT(text, Catch::Matchers::StartsWith("comm: heddle: "));
+      CHECK_THAT(text, Catch::Matchers::Contains("rank 0 entered send of 8 float to rank 1 (tag 3)"));
+      CHECK_THAT(text, Catch::Matchers::Contains("rank 1 entered recv of 4 double from rank 0 (tag 3)"));
     }
-    CHECK_THAT(end.thrown, Catch::StartsWith("comm: rank "));
+    CHECK_THAT(end.thrown, Catch::Matchers::StartsWith("comm: rank "));
   }
   // Unchecked, a wrong size is still an error: nothing is written past an end.
   const auto end = run_to_the_end(2, options_ms(5000, hd::checking::off), [&](auto& world) {
@@ -244,15 +244,15 @@ TEST_CASE("sides that disagree about a message are both told", "[comm][messages]
     else
       world.all().recv(y, 0);
   });
-  for (const auto& text : end.ranks) CHECK_THAT(text, Catch::Contains("entered recv of 7 float from rank 0 (tag 0)"));
+  for (const auto& text : end.ranks) CHECK_THAT(text, Catch::Matchers::Contains("entered recv of 7 float from rank 0 (tag 0)"));
 }
 
 TEST_CASE("peers outside the group are refused", "[comm][messages]") {
   hd::launch<hd::threads>(line{1}, [](auto& world) {
     int x = 0;
     CHECK_THROWS_WITH(world.all().send(std::span(&x, 1), 1),
-                      Catch::Contains("send to rank 1, which is not one of 1 ranks"));
+                      Catch::Matchers::Contains("send to rank 1, which is not one of 1 ranks"));
     CHECK_THROWS_AS(world.all().recv(std::span(&x, 1), -1), hd::comm_error);
-    CHECK_THROWS_WITH(world.all().broadcast(std::span(&x, 1), 3), Catch::Contains("root 3 is not one of 1 ranks"));
+    CHECK_THROWS_WITH(world.all().broadcast(std::span(&x, 1), 3), Catch::Matchers::Contains("root 3 is not one of 1 ranks"));
   });
 }

@@ -170,7 +170,7 @@ TEST_CASE("launch takes the mesh as type or value, arguments and options", "[com
   options.ranks = 3;
   CHECK_THROWS_AS(hd::launch<hd::threads>(line{2}, options, body), hd::mesh_error);
   CHECK_THROWS_WITH(hd::launch<hd::threads>(line{2}, options, body),
-                    Catch::Contains("has 2 ranks, but the world has 3"));
+                    Catch::Matchers::Contains("has 2 ranks, but the world has 3"));
   options.ranks = 2;
   CHECK(hd::launch<hd::threads>(line{2}, options, body) == 0);
 }
