@@ -65,7 +65,8 @@ struct trains_along_dp_pp_tp {
 /// `World` is what `launch` passes to its body; name it for another transport than threads.
 ///
 /// Errors: `config_error` for settings that cannot work; `numeric_error` naming step and layer as soon as loss or
-/// gradients are not finite, with the weights still those of the step before.
+/// gradients are not finite, with the weights still those of the step before. After any error that a step throws the
+/// trainer's messages and slots may be half-way through: end the world, or make another trainer.
 template <class Model, class Strategy, class World = world<threads, typename Strategy::mesh>>
 class trainer {
  public:
