@@ -41,7 +41,8 @@ function(heddle_find_component name out_found out_reason)
     set(targets Kokkos::kokkos)
   elseif(name STREQUAL "onednn")
     # Header and library first: the package file of Debian's oneDNN insists on OpenCL's headers, which nothing here uses.
-    find_path(DNNL_INCLUDE_DIR dnnl.hpp PATH_SUFFIXES oneapi/dnnl)
+    # dnnl.h includes "oneapi/dnnl/...": the directory above is the right one.
+    find_path(DNNL_INCLUDE_DIR dnnl.h)
     find_library(DNNL_LIBRARY dnnl)
     mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY)
     if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
@@ -90,11 +91,10 @@ function(heddle_find_component name out_found out_reason)
         endif()
       endforeach()
     elseif(name STREQUAL "onednn")
-      # oneDNN's usual build runs on OpenMP; a rank sets its share of the threads through omp.h.
-      find_package(OpenMP QUIET COMPONENTS CXX)
-      if(TARGET OpenMP::OpenMP_CXX)
-        target_link_libraries(heddle::onednn INTERFACE OpenMP::OpenMP_CXX)
-      endif()
+      # oneDNN's usual build runs on OpenMP; onednn.hpp looks that runtime up with dlsym, so nothing else is linked.
+      target_link_libraries(heddle::onednn INTERFACE ${CMAKE_DL_LIBS})
+    elseif(name STREQUAL "cblas")
+      target_link_libraries(heddle::cblas INTERFACE ${CMAKE_DL_LIBS})
     elseif(name MATCHES "^(cuda|nccl)$" AND CMAKE_CUDA_COMPILER)
       # cxx_std_20 says nothing to CUDA, and CMake 3.25 does not know that nvcc 13 has C++20.
       if("cuda_std_20" IN_LIST CMAKE_CUDA_COMPILE_FEATURES)

@@ -19,6 +19,14 @@ TEMPLATE_TEST_CASE("AdamW gives PyTorch's numbers", "[compute][adamw]", float, d
   }
 }
 
+TEST_CASE("AdamW refuses a step before the first", "[compute][adamw]") {
+  hc::host<> backend;
+  std::vector<float> p{1}, m{0}, v{0};
+  const std::vector<float> g{1};
+  CHECK_THROWS_AS(backend.adamw(vec(p), vec(g), vec(m), vec(v), {1e-3, 0.9, 0.999, 1e-8, 0.01, 0, 1.0}),
+                  heddle::config_error);
+}
+
 TEMPLATE_TEST_CASE("AdamW equals its definition for any length and number of threads", "[compute][adamw]", float,
                    double) {
   using T = TestType;

@@ -36,6 +36,21 @@ TEMPLATE_TEST_CASE("layer norm equals its definition", "[compute][layer_norm]", 
     }
 }
 
+TEMPLATE_TEST_CASE("a row of equal numbers is normalised to zero, however large they are", "[compute][layer_norm]",
+                   float, double) {
+  using T = TestType;
+  for (const T c : {T(0), T(10.1), T(1000.1), T(-12345.6)})
+    for (const int64_t columns : {1, 7, 100, 768}) {
+      hc::host<> backend;
+      const std::vector<T> x(static_cast<std::size_t>(columns), c), w(x.size(), T(1)), b(x.size(), T(0));
+      std::vector<T> y(x.size()), mean(1), rstd(1);
+      backend.layer_norm(matrix(x, 1, columns), vec(w), vec(b), T(1e-5), matrix(y, 1, columns), vec(mean), vec(rstd));
+      INFO(c << " in " << columns << " columns");
+      for (const T v : y) CHECK(std::abs(v) <= T(1e-3));
+      CHECK(rstd[0] == Approx(316.227766).epsilon(1e-4));
+    }
+}
+
 TEST_CASE("layer norm's backward equals finite differences and adds", "[compute][layer_norm]") {
   for (const problem s : {problem{3, 5}, {2, 33}, {7, 4}}) {
     hc::host<> backend(2);

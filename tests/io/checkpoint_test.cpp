@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <set>
@@ -70,6 +71,39 @@ std::string message(const fs::path& path) {
 }
 
 }  // namespace
+
+TEST_CASE("two runs that write into one folder do not cost the saves that were good", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  save(folder.path, 1);
+  save(folder.path, 2);
+  // This run's rank file is done; before it commits, another run writes a file of the same size over it.
+  io::manifest m;
+  m.step = 3;
+  const std::vector<float> mine(8, 1.0f), theirs(8, 2.0f);
+  io::checkpoint_writer first(folder.path, 3, 0);
+  first.add<float>("w", mine);
+  m.files.push_back(first.finish());
+  io::checkpoint_writer second(folder.path, 3, 0);
+  second.add<float>("w", theirs);
+  second.finish();
+  CHECK_THROWS_AS(io::commit(folder.path, m, {.keep = 1}), heddle::io_error);
+  const auto found = io::latest(folder.path);
+  REQUIRE(found.save);
+  CHECK(found.save->manifest.step == 2);
+  CHECK(found.skipped.size() == 1);
+  check_contents(found.save->path, 2);
+}
+
+TEST_CASE("what cannot be removed does not stop a save", "[io][checkpoint]") {
+  const scratch_folder folder("checkpoint");
+  save(folder.path, 2);
+  std::ofstream(folder / "step-00000001") << "not a save";  // a file with the name of one
+  CHECK_NOTHROW(save(folder.path, 3, 2, {.keep = 1}));
+  const auto found = io::latest(folder.path);
+  REQUIRE(found.save);
+  CHECK(found.save->manifest.step == 3);
+  CHECK(fs::exists(folder / "step-00000001"));
+}
 
 TEST_CASE("a save comes back as it was", "[io][checkpoint]") {
   const scratch_folder folder("checkpoint");

@@ -179,6 +179,9 @@ TEST_CASE("a mesh prints its axes", "[mesh]") {
 TEST_CASE("a mesh refuses what does not fit, with the numbers", "[mesh][error]") {
   using Catch::Matchers::Contains;
   CHECK_THROWS_AS((open{2, 0, 2}), heddle::mesh_error);
+  CHECK_THROWS_AS((open{65536, 65536, 2}), heddle::mesh_error);
+  CHECK_THROWS_AS((open{4294967297LL, 1, 1}), heddle::mesh_error);
+  CHECK_THROWS_AS(open::from_extents({65536, 65536, 2}), heddle::mesh_error);
   CHECK_THROWS_WITH((open{2, 0, 2}), Contains("axis number 1") && Contains("got 0"));
   CHECK_THROWS_WITH(mixed::from_extents({2, 4, 2}), Contains("fixed at 3") && Contains("got 4"));
   CHECK_THROWS_AS(fixed::rank_of({2, 0, 0}), heddle::mesh_error);

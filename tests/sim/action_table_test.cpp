@@ -45,6 +45,15 @@ TEST_CASE("GPipe and 1F1B take as long as their formulas say", "[sim][law]") {
     }
 }
 
+TEST_CASE("lowering makes no schedule slower, split backwards too", "[sim][law]") {
+  for (const int p : {2, 4, 8})
+    for (const auto& [name, table] : schedules::all_tables(p, 2 * p))
+      for (const auto& t : {times(1, 1, 1), times(2, 3, 1.5)}) {
+        INFO(name << ", p = " << p);
+        CHECK(sim::simulate(sc::lower(table), t).makespan == Approx(sim::simulate(table, t).makespan).epsilon(1e-12));
+      }
+}
+
 TEST_CASE("published times, p=4, m=8", "[sim]") {
   const auto time = [](const auto& when, sim::stage_times t) {
     return sim::simulate(sc::make_table(when, 4), t).makespan;

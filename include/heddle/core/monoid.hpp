@@ -59,6 +59,8 @@ struct maximum {
   static constexpr bool commutative = true;
   template <class T>
   static constexpr T identity() {
+    static_assert(std::numeric_limits<T>::is_specialized,
+                  "heddle: maximum needs std::numeric_limits of the element type for its identity");
     if constexpr (std::numeric_limits<T>::has_infinity)
       return -std::numeric_limits<T>::infinity();
     else
@@ -75,6 +77,8 @@ struct minimum {
   static constexpr bool commutative = true;
   template <class T>
   static constexpr T identity() {
+    static_assert(std::numeric_limits<T>::is_specialized,
+                  "heddle: minimum needs std::numeric_limits of the element type for its identity");
     if constexpr (std::numeric_limits<T>::has_infinity)
       return std::numeric_limits<T>::infinity();
     else

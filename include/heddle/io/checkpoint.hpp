@@ -90,7 +90,8 @@ inline std::vector<listed_save> list_saves(const std::filesystem::path& folder) 
     if (code != std::errc{} || s.step < 0) continue;
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
     s.replaced = rest == ".replaced";
-    if (rest.empty() || s.replaced) saves.push_back(std::move(s));
+    std::error_code unknown;
+    if ((rest.empty() || s.replaced) && entries->is_directory(unknown)) saves.push_back(std::move(s));
   }
   if (ec && ec != std::errc::no_such_file_or_directory)
     throw io_error("heddle: cannot read the folder '" + folder.string() + "': " + ec.message());
@@ -173,8 +174,8 @@ struct commit_options {
 /// Completes the save of step `m.step`: for one rank to call, after every rank's `finish`. `m.files` holds every rank's
 /// record. A save of the same step that is there already is replaced; older saves are removed, beyond `keep`, only when
 /// the new one is complete. Returns the folder of the save.
-/// Errors: `io_error` if a rank file is missing or of another size, or the disk refuses; the saves that were complete
-/// before stay as they were.
+/// Errors: `io_error` if a rank file is missing or of another size, the save cannot be read back as it was written (two runs
+/// in one folder, say), or the disk refuses; the saves that were complete before stay as they were.
 inline std::filesystem::path commit(const std::filesystem::path& folder, manifest m, commit_options options = {}) {
   namespace fs = std::filesystem;
   const fs::path partial = detail::partial_path(folder, m.step);
@@ -226,13 +227,22 @@ inline std::filesystem::path commit(const std::filesystem::path& folder, manifes
   detail::rename_path(partial, final_path);
   sync_folder(folder);
 
-  // Only now may anything older go.
-  if (fs::exists(aside, ec)) detail::remove_save(aside);
+  // Only now may anything older go, and only if what was written can be read: another run that writes into the same folder
+  // would be noticed here, while the older saves are still there.
+  check_save(final_path, verify::contents);
+  // What cannot be removed (somebody reads it, or owns it) stays: the new save is complete all the same.
+  const auto remove_if_possible = [](const fs::path& save) {
+    try {
+      detail::remove_save(save);
+    } catch (const io_error&) {
+    }
+  };
+  if (fs::exists(aside, ec)) remove_if_possible(aside);
   int kept = 1;
   for (const detail::listed_save& s : detail::list_saves(folder)) {
     if (options.keep <= 0 || s.step >= m.step) continue;
     if (kept >= options.keep) {
-      detail::remove_save(s.path);
+      remove_if_possible(s.path);
     } else {
       try {
         check_save(s.path, verify::sizes);

@@ -58,7 +58,8 @@ struct found_steps {
                   "heddle: a redistribution needs source and target on one mesh; give both layouts the same mesh type");
     static_assert(redistribution_exists<list.complete, stuck_axis, From, To>::value,
                   "heddle: this redistribution goes via two steps, because it takes away or reorders an axis that is not the last "
-                  "cut of its dimension; redistribute first to a layout without the axes behind it, then to the target");
+                  "cut of its dimension; redistribute first to a layout without the axes behind it, then to the target "
+                  "(where two axes change places, gather one of them first)");
   }
 };
 

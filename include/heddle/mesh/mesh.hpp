@@ -7,6 +7,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -205,16 +206,18 @@ class dynamic_mesh : public mesh_names<Axes...> {
   template <std::integral... N>
     requires(sizeof...(N) == dynamic_count)
   constexpr explicit dynamic_mesh(N... n) {
-    const std::array<int, dynamic_count> given{static_cast<int>(n)...};
+    const std::array<long long, dynamic_count> given{static_cast<long long>(n)...};
     set_static();
     std::size_t next = 0;
     for (std::size_t i = 0; i < sizeof...(Axes); ++i) {
       if (fixed[i] != dynamic) continue;
-      extents_[i] = given[next++];
-      if (extents_[i] <= 0)
+      const long long extent = given[next++];
+      if (extent <= 0 || extent > (std::numeric_limits<int>::max)())
         throw mesh_error("heddle: axis number " + std::to_string(i) + " of a mesh needs at least one rank, got " +
-                         std::to_string(extents_[i]));
+                         std::to_string(extent));
+      extents_[i] = static_cast<int>(extent);
     }
+    check_size(extents_);
   }
 
   constexpr const std::array<int, sizeof...(Axes)>& extents() const noexcept { return extents_; }
@@ -281,6 +284,7 @@ class dynamic_mesh : public mesh_names<Axes...> {
                          ", got " + std::to_string(extents[i]));
       static_cast<dynamic_mesh&>(m).extents_[i] = extents[i];
     }
+    check_size(extents);
     return m;
   }
 
@@ -288,6 +292,17 @@ class dynamic_mesh : public mesh_names<Axes...> {
 
  private:
   static constexpr std::array<int, sizeof...(Axes)> fixed{Axes::fixed_size...};
+
+  // Ranks are numbered by int.
+  static constexpr void check_size(const std::array<int, sizeof...(Axes)>& extents) {
+    long long ranks = 1;
+    for (const int e : extents) {
+      ranks *= e;
+      if (ranks > (std::numeric_limits<int>::max)())
+        throw mesh_error("heddle: the extents of a mesh multiply to " + std::to_string(ranks) +
+                         " ranks and more, which is too many to number");
+    }
+  }
 
   constexpr void set_static() noexcept {
     for (std::size_t i = 0; i < sizeof...(Axes); ++i)

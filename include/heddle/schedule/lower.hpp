@@ -11,7 +11,8 @@ namespace heddle::inline v0::schedule {
 
 /// Which lowering passes run.
 struct lowering {
-  bool merge_backward = true;    ///< I directly followed by W of the same stage and microbatch becomes B
+  bool merge_backward = true;    ///< I directly followed by W of the same stage and microbatch becomes B,
+                                 ///< unless the input gradient goes to another rank, which need not wait for W
   bool place_transfers = true;   ///< sends and receives between stages on different ranks
   bool reduce_gradients = true;  ///< REDUCE_GRAD after the last B or W of each stage
 };
@@ -24,16 +25,6 @@ struct next_action {
   int entries = 1;
 };
 
-constexpr next_action next_of(const action* at, const action* end, const lowering& passes) noexcept {
-  next_action n{*at, 1};
-  if (passes.merge_backward && at->kind == action_kind::backward_input && at + 1 != end &&
-      at[1].kind == action_kind::backward_weight && at[1].stage == at->stage && at[1].microbatch == at->microbatch) {
-    n.what.kind = action_kind::backward;
-    n.entries = 2;
-  }
-  return n;
-}
-
 // The send that follows a computation, if its consumer lives on another rank; stage -1 if not.
 constexpr action send_after(const action& a, const table_view& t) noexcept {
   const bool up = a.kind == action_kind::forward;
@@ -41,6 +32,19 @@ constexpr action send_after(const action& a, const table_view& t) noexcept {
   const int other = up ? t.next(a.stage) : t.previous(a.stage);
   if (other < 0 || t.rank_of(other) == t.rank_of(a.stage)) return {};
   return {up ? action_kind::send_forward : action_kind::send_backward, a.stage, a.microbatch, t.rank_of(other)};
+}
+
+// I and W stay apart where the input gradient is sent on: the next rank need not wait for W.
+constexpr next_action next_of(const action* at, const action* end, const lowering& passes,
+                              const table_view& t) noexcept {
+  next_action n{*at, 1};
+  if (passes.merge_backward && at->kind == action_kind::backward_input && at + 1 != end &&
+      at[1].kind == action_kind::backward_weight && at[1].stage == at->stage && at[1].microbatch == at->microbatch &&
+      !(passes.place_transfers && send_after(*at, t).stage >= 0)) {
+    n.what.kind = action_kind::backward;
+    n.entries = 2;
+  }
+  return n;
 }
 
 // First pass: offsets of the lowered lists.
@@ -51,7 +55,7 @@ constexpr void lowered_offsets(const table_view& t, const lowering& passes, int*
     const action* at = t.actions().data() + t.offset(r);
     const action* const end = t.actions().data() + t.offset(r + 1);
     while (at != end) {
-      const next_action n = next_of(at, end, passes);
+      const next_action n = next_of(at, end, passes, t);
       ++offsets[r + 1];
       if (passes.place_transfers) {
         const action send = send_after(n.what, t);
@@ -92,7 +96,7 @@ constexpr bool lower_into(const table_view& t, const lowering& passes, const int
     for (int r = 0; r < t.ranks(); ++r) {
       const int end = t.offset(r + 1);
       if (head[r] == end) continue;
-      const next_action n = next_of(in + head[r], in + end, passes);
+      const next_action n = next_of(in + head[r], in + end, passes, t);
       const action& a = n.what;
       const int here = a.stage * m + a.microbatch;
       if (a.kind == action_kind::forward) {

@@ -371,7 +371,9 @@ constexpr report check_execution(const table_view& t, transfers mode) {
 /// The first problem of a table, lowered or not: each stage on one rank; F, then B or I and W, once per stage and
 /// microbatch; REDUCE_GRAD after the last of them; with transfers placed: received before used, sent after computed,
 /// every send with its receive, one order per pair of ranks; and the lists, run in order, finish where transfers behave
-/// as `mode` says. The strictest mode, the default, is passed only by tables that finish in the others, too.
+/// as `mode` says; `asynchronous` is checked like `buffered`, a receive waiting where it stands, so that a table may be
+/// refused that only early receives would save. The strictest mode, the default, is passed only by tables that finish in
+/// the others, too.
 constexpr report validate(table_view table, transfers mode = transfers::rendezvous) {
   const report found = detail::check_structure(table);
   return found.ok() ? detail::check_execution(table, mode) : found;

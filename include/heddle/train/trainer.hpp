@@ -182,6 +182,10 @@ class trainer {
     stage_.zero_gradients();
     executor_.run(std::span<const batch_type>(batches_), static_cast<int>(step_), hooks{*this});
 
+    // One stage per rank: its gradients are complete when the list is, wherever the table has REDUCE_GRAD. Before the last
+    // SEND_B the reduction, which meets the other end of the pipeline, could wait for a rank that waits for that send.
+    reduce_gradients();
+
     // Loss, targets and squared norm in one small all-reduce; every part is counted on one rank only.
     std::array<double, 3> sums{};
     if (is_last_stage() && tp_.rank() == 0) {
@@ -434,7 +438,7 @@ class trainer {
     void forward_done(int, int microbatch, int slot) {
       if (self.is_last_stage()) self.losses_[static_cast<std::size_t>(microbatch)] = self.stage_.loss_sum(slot);
     }
-    void reduce_gradient(int) { self.reduce_gradients(); }
+    void reduce_gradient(int) {}  // see compute_gradients
   };
 
   static double counted_targets(std::span<const std::int32_t> targets) {

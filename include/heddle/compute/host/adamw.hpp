@@ -3,8 +3,10 @@
 
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/error.hpp>
 
 #include <cmath>
+#include <string>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -12,6 +14,7 @@ namespace heddle::inline v0::compute::detail {
 /// The scalars are computed in double and rounded once.
 template <class T>
 void adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+  if (step.step < 1) throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
   const auto t = static_cast<double>(step.step);
   const double correction2 = std::sqrt(1.0 - std::pow(step.beta2, t));
   const T decay = static_cast<T>(1.0 - step.lr * step.weight_decay);

@@ -19,7 +19,9 @@ void layer_norm(team& workers, std::int64_t rows, std::int64_t columns, const T*
   workers.split(rows, row_grain(columns), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const T* in = x + i * columns;
-      const T mu = sum_lanes<T>(columns, [](T v) { return v; }, in) * inverse;
+      const T rough = sum_lanes<T>(columns, [](T v) { return v; }, in) * inverse;
+      // What rounding left of the mean would be multiplied by 1 / deviation: take it off, for rows far from zero.
+      const T mu = rough + sum_lanes<T>(columns, [rough](T v) { return v - rough; }, in) * inverse;
       const T variance = sum_lanes<T>(columns, [mu](T v) { return (v - mu) * (v - mu); }, in) * inverse;
       const T s = T(1) / std::sqrt(variance + eps);
       map_lanes(columns, y + i * columns, [mu, s](T v, T g, T c) { return (v - mu) * s * g + c; }, in, w, b);

@@ -1,6 +1,12 @@
 // heddle/compute/host/math.hpp: exp and its relatives in forms that loops over them can be vectorised.
 #pragma once
 
+// Rounding a float by adding and subtracting a large one, and looking for NaN, mean something else under these flags.
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__)
+#error \
+    "heddle: the host kernels need IEEE arithmetic: compile this file without -ffast-math, -Ofast and -fassociative-math"
+#endif
+
 #include <heddle/compute/host/native_vector.hpp>
 
 #include <bit>
@@ -122,7 +128,11 @@ inline T gelu_derivative_lane(T x) noexcept {
 template <int Count, std::floating_point T>
 inline void square_roots(const T* x, T* root) noexcept {
 #if defined(__clang__)
+#if __has_builtin(__builtin_elementwise_sqrt)
   for (int i = 0; i < Count; ++i) root[i] = __builtin_elementwise_sqrt(x[i]);
+#else
+  for (int i = 0; i < Count; ++i) root[i] = std::sqrt(x[i]);
+#endif
 #elif defined(__GNUC__) && defined(__SSE2__)
 #if defined(__AVX__)
   constexpr int lanes = 32 / static_cast<int>(sizeof(T));
