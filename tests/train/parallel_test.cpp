@@ -41,7 +41,6 @@ TEST_CASE("the comparisons below see a NaN, a wrong value and a missing tensor",
 TEST_CASE("losses and every gradient equal the one-rank run, in double", "[train][parallel]") {
   setup s;
   s.batch = 7;
-  s.microbatches = 3;
   s.validate_every = 1;
   s.microbatches = 1;
   s.zero = 0;
