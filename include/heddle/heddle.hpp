@@ -21,6 +21,7 @@
 #include <heddle/layout/canonical.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/layout.hpp>
+#include <heddle/layout/part.hpp>
 #include <heddle/layout/placement.hpp>
 #include <heddle/layout/plan.hpp>
 #include <heddle/layout/propagate.hpp>

@@ -1,4 +1,4 @@
-// refuse: heddle: a shard or partial placement names no mesh axis; name at least one, or leave the placement out
+// refuse: heddle: a placement names no mesh axis; name at least one, or leave the placement out
 #include <heddle/layout/layout.hpp>
 
 namespace hd = heddle;

@@ -1,4 +1,4 @@
-// refuse: heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, partial<op, axes...> or replicate<axes...>
+// refuse: heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, partial<op, axes...>, replicate<axes...>, identical<axes...> or varying<axes...>
 #include <heddle/layout/layout.hpp>
 
 namespace hd = heddle;

@@ -17,6 +17,7 @@ namespace detail {
 struct cut {
   int dim = 0;
   std::size_t axis = 0;
+  const split_functions* how = &functions_of<split::balanced>;
 };
 template <std::size_t Axes>
 struct cut_list {
@@ -39,12 +40,24 @@ constexpr cut_list<Axes> cuts_of(const axis_table<Axes>& table) {
       if (before.dim < u.dim || (before.dim == u.dim && table.use[before.axis].level < u.level)) break;
       out.cuts[at] = before;
     }
-    out.cuts[at] = {u.dim, a};
+    out.cuts[at] = {u.dim, a, u.how};
   }
   return out;
 }
 
-// The part of a tensor that one rank holds: a box at `offset` with `extent` elements per dimension.
+[[noreturn]] inline void throw_unfit(const split_functions& how, int dim, std::int64_t n, std::int64_t p) {
+  std::string text = "heddle: split policy ";
+  text += how.name;
+  text += " cannot cut the " + std::to_string(n) + " elements of dimension " + std::to_string(dim) + " into " +
+          std::to_string(p) + " parts; its sizes must be as many as the ranks along the axis and add up to the extent";
+  throw layout_error(text);
+}
+constexpr void check_fit(const split_functions& how, int dim, std::int64_t n, std::int64_t p) {
+  if (!how.fits(n, p)) throw_unfit(how, dim, n, p);
+}
+
+// The part of a tensor that one rank holds: a box at `offset` with `extent` elements per dimension. Where a dimension is
+// cut into parts that are not intervals, `extent` counts elements and `offset` means nothing (see part.hpp).
 template <std::size_t Rank>
 struct tensor_box {
   std::array<std::int64_t, Rank> offset{};
@@ -76,19 +89,26 @@ constexpr mesh_numbers<Axes> numbers_of(const std::array<int, Axes>& extents) no
   return m;
 }
 
+// Inlined by order, as `owner`: what is known of the mesh and the shape must reach the division.
 // The formula: one cut keeps, of what is left of its dimension, the part that the rank's coordinate along the axis names.
 template <std::size_t Rank, std::size_t Axes>
-constexpr void apply_cut(tensor_box<Rank>& box, const cut& c, const mesh_numbers<Axes>& mesh, int rank) noexcept {
+[[gnu::always_inline]] constexpr void apply_cut(tensor_box<Rank>& box, const cut& c, const mesh_numbers<Axes>& mesh, int rank) {
   const auto dim = static_cast<std::size_t>(c.dim);
-  const balanced_split split{box.extent[dim], mesh.extents[c.axis]};
+  const std::int64_t n = box.extent[dim], p = mesh.extents[c.axis];
   const int part = mesh.coordinate(c.axis, rank);
-  box.offset[dim] += split.offset(part);
-  box.extent[dim] = split.size(part);
+  if (c.how == &functions_of<split::balanced>) {  // by name, so that it is inlined
+    box.offset[dim] += balanced_split{n, p}.offset(part);
+    box.extent[dim] = balanced_split{n, p}.size(part);
+    return;
+  }
+  check_fit(*c.how, c.dim, n, p);
+  box.offset[dim] += c.how->contiguous ? c.how->to_global(n, p, part, 0) : 0;
+  box.extent[dim] = c.how->size(n, p, part);
 }
 
 template <std::size_t Rank, std::size_t Axes, std::size_t Cuts>
 constexpr tensor_box<Rank> local_box(const cut_list<Cuts>& cuts, const mesh_numbers<Axes>& mesh,
-                                     const std::array<std::int64_t, Rank>& extents, int rank) noexcept {
+                                     const std::array<std::int64_t, Rank>& extents, int rank) {
   tensor_box<Rank> box{{}, extents};
   for (const cut& c : cuts) apply_cut(box, c, mesh, rank);
   return box;
@@ -96,20 +116,31 @@ constexpr tensor_box<Rank> local_box(const cut_list<Cuts>& cuts, const mesh_numb
 
 // Adds to `rank` the coordinate of the part that holds the element, and goes on inside that part.
 template <std::size_t Rank, std::size_t Axes>
-constexpr void find_part(int& rank, std::array<std::int64_t, Rank>& index, std::array<std::int64_t, Rank>& extents, const cut& c,
-                         const mesh_numbers<Axes>& mesh) noexcept {
+[[gnu::always_inline]] constexpr void find_part(int& rank, std::array<std::int64_t, Rank>& index, std::array<std::int64_t, Rank>& extents,
+                         const cut& c, const mesh_numbers<Axes>& mesh) {
   const auto dim = static_cast<std::size_t>(c.dim);
-  const balanced_split split{extents[dim], mesh.extents[c.axis]};
-  const std::int64_t part = split.owner(index[dim]);
+  const std::int64_t n = extents[dim], p = mesh.extents[c.axis];
+  std::int64_t part = 0;
+  if (c.how == &functions_of<split::balanced>) {
+    const balanced_split split{n, p};
+    part = split.owner(index[dim]);
+    index[dim] -= split.offset(part);
+    extents[dim] = split.size(part);
+  } else {
+    check_fit(*c.how, c.dim, n, p);
+    part = c.how->owner(n, p, index[dim]);
+    index[dim] = c.how->to_local(n, p, index[dim]);
+    extents[dim] = c.how->size(n, p, part);
+  }
   rank += static_cast<int>(part) * mesh.strides[c.axis];
-  index[dim] -= split.offset(part);
-  extents[dim] = split.size(part);
 }
 
 template <std::size_t Axes>
 constexpr bool is_first_copy(const axis_table<Axes>& table, const mesh_numbers<Axes>& mesh, int rank) noexcept {
   for (std::size_t a = 0; a < Axes; ++a)
-    if (table.use[a].role == axis_role::replicated && mesh.coordinate(a, rank) != 0) return false;
+    if ((table.use[a].role == axis_role::replicated || table.use[a].role == axis_role::identical) &&
+        mesh.coordinate(a, rank) != 0)
+      return false;
   return true;
 }
 
@@ -129,9 +160,10 @@ std::string index_text(const std::array<std::int64_t, Rank>& index) {
 
 // Checks stay small enough to be inlined, so that they vanish where the numbers are known.
 template <std::size_t Rank>
-[[noreturn]] void throw_index(const std::array<std::int64_t, Rank>& extents, const std::array<std::int64_t, Rank>& index,
-                              const char* what) {
-  throw layout_error("heddle: index " + index_text(index) + " is outside " + what + " of extents " + index_text(extents));
+[[noreturn]] void throw_index(const std::array<std::int64_t, Rank>& extents,
+                              const std::array<std::int64_t, Rank>& index, const char* what) {
+  throw layout_error("heddle: index " + index_text(index) + " is outside " + what + " of extents " +
+                     index_text(extents));
 }
 template <std::size_t Rank>
 constexpr void check_index(const std::array<std::int64_t, Rank>& extents, const std::array<std::int64_t, Rank>& index,
@@ -141,7 +173,8 @@ constexpr void check_index(const std::array<std::int64_t, Rank>& extents, const 
 }
 
 [[noreturn]] inline void throw_rank(int size, int rank) {
-  throw layout_error("heddle: rank " + std::to_string(rank) + " is outside the layout's mesh of " + std::to_string(size) + " ranks");
+  throw layout_error("heddle: rank " + std::to_string(rank) + " is outside the layout's mesh of " +
+                     std::to_string(size) + " ranks");
 }
 constexpr void check_rank(int size, int rank) {
   if (rank < 0 || rank >= size) throw_rank(size, rank);

@@ -24,8 +24,35 @@ enum class layout_problem : unsigned char {
   unknown_axis,
   axis_twice,
   two_operators,
-  order_matters
+  order_matters,
+  policy_after_axes
 };
+
+// A split policy: its place in the layout's list of them, and its functions.
+struct policy_use {
+  int split = 0;
+  const split_functions* how = &functions_of<split::balanced>;
+};
+template <class P, class Splits>
+struct policies_in {
+  static constexpr policy_use value[1]{};
+};
+template <int Dim, class... Items, class Splits>
+struct policies_in<shard<Dim, Items...>, Splits> {
+  template <class... Ps>
+  struct of;
+  template <class... Ps>
+  struct of<type_list<Ps...>> {
+    static constexpr policy_use value[]{policy_use{static_cast<int>(list_index<Ps, Splits>), &functions_of<Ps>}...,
+                                        policy_use{}};
+  };
+  static constexpr auto& value = of<typename shard<Dim, Items...>::policies>::value;
+};
+template <class P>
+inline constexpr bool ends_with_policy = false;
+template <int Dim, class First, class... Rest>
+inline constexpr bool ends_with_policy<shard<Dim, First, Rest...>> =
+    is_split_policy<type_at<sizeof...(Rest), First, Rest...>>;
 
 // A spelled layout as a value, or the first mistake in it: which placement, and which of its axes.
 template <std::size_t Axes>
@@ -43,10 +70,10 @@ struct spelled_layout {
     axis = at_axis;
   }
 
-  // `positions` are places in the mesh, `Axes` for an axis the mesh lacks.
+  // `positions` are places in the mesh, `Axes` for an axis the mesh lacks; `policies` say how each one cuts.
   template <std::size_t Count>
-  constexpr void name(const std::size_t (&positions)[Count], std::size_t count, axis_use use, std::size_t at,
-                      bool skip_unknown) {
+  constexpr void name(const std::size_t (&positions)[Count], const policy_use (&policies)[Count], std::size_t count,
+                      axis_use use, std::size_t at, bool skip_unknown) {
     int level = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t a = positions[i];
@@ -60,15 +87,18 @@ struct spelled_layout {
       }
       named[a] = true;
       table.use[a] = use;
-      if (use.role == axis_role::sharded) table.use[a].level = level++;
+      if (use.role != axis_role::sharded) continue;
+      table.use[a].level = level++;
+      table.use[a].split = policies[i].split;
+      table.use[a].how = policies[i].how;
     }
   }
 };
 
-template <class Mesh, class Ops, class List>
+template <class Mesh, class Ops, class Splits, class List>
 struct placement_reader;
-template <class... Tags, class Ops, class... Axes>
-struct placement_reader<type_list<Tags...>, Ops, type_list<Axes...>> {
+template <class... Tags, class Ops, class Splits, class... Axes>
+struct placement_reader<type_list<Tags...>, Ops, Splits, type_list<Axes...>> {
   template <class P>
   static constexpr void read(spelled_layout<sizeof...(Tags)>& s, std::size_t at, bool skip_unknown) {
     constexpr std::size_t positions[sizeof...(Axes) + 1]{index_of<Axes, Tags...>..., 0};
@@ -78,6 +108,9 @@ struct placement_reader<type_list<Tags...>, Ops, type_list<Axes...>> {
       use.dim = P::dim;
       if (P::dim < 0) s.refuse(layout_problem::negative_dim, at);
     }
+    if constexpr (is_identical<P>) use.role = axis_role::identical;
+    if constexpr (is_varying<P>) use.role = axis_role::varying;
+    if (ends_with_policy<P>) s.refuse(layout_problem::policy_after_axes, at);
     if constexpr (is_partial<P>) {
       use.role = axis_role::partial;
       use.op = static_cast<int>(list_index<typename P::op, Ops>);
@@ -91,17 +124,23 @@ struct placement_reader<type_list<Tags...>, Ops, type_list<Axes...>> {
     if constexpr (is_shard<P>)
       for (const axis_use& other : s.table.use)
         if (other.role == axis_role::sharded && other.dim == P::dim) s.refuse(layout_problem::dim_twice, at);
-    s.name(positions, sizeof...(Axes), use, at, skip_unknown);
+    if constexpr (is_shard<P>) {
+      constexpr auto& policies = policies_in<P, Splits>::value;
+      s.name(positions, policies, sizeof...(Axes), use, at, skip_unknown);
+    } else {
+      constexpr policy_use none[sizeof...(Axes) + 1]{};
+      s.name(positions, none, sizeof...(Axes), use, at, skip_unknown);
+    }
   }
 };
 
-template <class Mesh, class Ops, class... Ps>
+template <class Mesh, class Ops, class Splits, class... Ps>
 constexpr auto read_placements(bool skip_unknown) {
   spelled_layout<Mesh::rank> s;
   [[maybe_unused]] std::size_t at = 0;
   [[maybe_unused]] const auto one = [&]<class P>(std::type_identity<P>) {
     if constexpr (is_placement<P>)
-      placement_reader<typename Mesh::tags, Ops, typename P::axes>::template read<P>(s, at, skip_unknown);
+      placement_reader<typename Mesh::tags, Ops, Splits, typename P::axes>::template read<P>(s, at, skip_unknown);
     else
       s.refuse(layout_problem::not_a_placement, at);
     ++at;
@@ -110,12 +149,15 @@ constexpr auto read_placements(bool skip_unknown) {
   return s;
 }
 
-// The canonical order of placements: split dimensions ascending, then one `partial` with its axes in mesh order.
+// The canonical order of placements: split dimensions ascending, then `partial`, `identical` and `varying`, each with its
+// axes in mesh order.
 template <std::size_t Axes>
 struct placement_group {
   axis_use use{};
   std::size_t count = 0;
   std::size_t axes[Axes == 0 ? 1 : Axes]{};
+  int splits[Axes == 0 ? 1 : Axes]{};
+  bool only_balanced = true;
 };
 template <std::size_t Axes>
 struct placement_groups {
@@ -144,50 +186,80 @@ constexpr placement_groups<Axes> canonical_groups(const axis_table<Axes>& table)
         const axis_use& u = table.use[a];
         if (u.role != axis_role::sharded || u.dim != best || u.level != level) continue;
         if (level == 0) g.use = u;
+        g.splits[g.count] = u.split;
         g.axes[g.count++] = a;
+        g.only_balanced = g.only_balanced && u.split == 0;
         found = true;
         ++taken;
       }
       if (!found) break;
     }
   }
-  for (std::size_t a = 0; a < Axes; ++a) {
-    const axis_use& u = table.use[a];
-    if (u.role != axis_role::partial) continue;
-    std::size_t g = 0;
-    while (g < out.count && !(out.group[g].use.role == axis_role::partial && out.group[g].use.op == u.op)) ++g;
-    if (g == out.count) out.group[out.count++].use = u;
-    out.group[g].axes[out.group[g].count++] = a;
+  for (const axis_role role : {axis_role::partial, axis_role::identical, axis_role::varying}) {
+    const std::size_t first = out.count;
+    for (std::size_t a = 0; a < Axes; ++a) {
+      const axis_use& u = table.use[a];
+      if (u.role != role) continue;
+      std::size_t g = first;
+      while (g < out.count && out.group[g].use.op != u.op) ++g;
+      if (g == out.count) out.group[out.count++].use = u;
+      out.group[g].axes[out.group[g].count++] = a;
+    }
   }
   return out;
 }
 
-// `Holder` has `mesh_type`, `ops` and a static `table`; `type` is the canonical layout for them.
+// Axes and the policies between them, as a canonical `shard` spells them: a policy only where it changes.
+template <int Dim, class... Lists>
+struct shard_of_lists {
+  template <class... Items>
+  static shard<Dim, Items...> spell(type_list<Items...>);
+  using type = decltype(spell(joined<Lists...>{}));
+};
+template <class Holder, std::size_t G, std::size_t I>
+constexpr auto items_for() {
+  constexpr auto g = Holder::groups.group[G];
+  using axis_tag = typename list_at<g.axes[I], typename Holder::mesh_type::tags>::type;
+  if constexpr (g.splits[I] == (I == 0 ? 0 : g.splits[I == 0 ? 0 : I - 1]))
+    return type_list<axis_tag>{};
+  else
+    return type_list<typename list_at<static_cast<std::size_t>(g.splits[I]), typename Holder::splits>::type,
+                     axis_tag>{};
+}
+
+// `Holder` has `mesh_type`, `ops`, `splits` and a static `table`; `type` is the canonical layout for them.
 template <class Holder, std::size_t G, std::size_t... Is>
 constexpr auto placement_for(std::index_sequence<Is...>) {
   constexpr auto g = Holder::groups.group[G];
   using tags = typename Holder::mesh_type::tags;
-  if constexpr (g.use.role == axis_role::sharded)
+  if constexpr (g.use.role == axis_role::sharded && g.only_balanced)
     return std::type_identity<shard<g.use.dim, typename list_at<g.axes[Is], tags>::type...>>{};
+  else if constexpr (g.use.role == axis_role::sharded)
+    return std::type_identity<typename shard_of_lists<g.use.dim, decltype(items_for<Holder, G, Is>())...>::type>{};
+  else if constexpr (g.use.role == axis_role::identical)
+    return std::type_identity<identical<typename list_at<g.axes[Is], tags>::type...>>{};
+  else if constexpr (g.use.role == axis_role::varying)
+    return std::type_identity<varying<typename list_at<g.axes[Is], tags>::type...>>{};
   else
     return std::type_identity<partial<typename list_at<static_cast<std::size_t>(g.use.op), typename Holder::ops>::type,
                                       typename list_at<g.axes[Is], tags>::type...>>{};
 }
 template <class Holder, std::size_t... G>
 constexpr auto layout_for(std::index_sequence<G...>) {
-  return std::type_identity<basic_layout<
-      typename Holder::mesh_type,
-      typename decltype(placement_for<Holder, G>(std::make_index_sequence<Holder::groups.group[G].count>{}))::type...>>{};
+  return std::type_identity<basic_layout<typename Holder::mesh_type,
+                                         typename decltype(placement_for<Holder, G>(
+                                             std::make_index_sequence<Holder::groups.group[G].count>{}))::type...>>{};
 }
 template <class Holder>
 using layout_from = typename decltype(layout_for<Holder>(std::make_index_sequence<Holder::groups.count>{}))::type;
 
-// The table of a canonical layout with its operators numbered as in `Ops`, so that tables of several layouts compare.
-template <class Ops, class Layout>
+// The table of a canonical layout with its operators numbered as in `Ops` and its split policies as in `Splits`, so that
+// tables of several layouts compare.
+template <class Ops, class Splits, class Layout>
 struct joint_table;
-template <class Ops, class Mesh, class... Ps>
-struct joint_table<Ops, basic_layout<Mesh, Ps...>> {
-  static constexpr axis_table<Mesh::rank> value = read_placements<Mesh, Ops, Ps...>(false).table;
+template <class Ops, class Splits, class Mesh, class... Ps>
+struct joint_table<Ops, Splits, basic_layout<Mesh, Ps...>> {
+  static constexpr axis_table<Mesh::rank> value = read_placements<Mesh, Ops, Splits, Ps...>(false).table;
 };
 
 // These carry the names of what is wrong into the compiler's message; the text of the assertion says what to change.
@@ -230,36 +302,50 @@ struct canonical_layout {
   static_assert(mesh_like<Mesh>, "heddle: layout<Mesh, ...>: the first argument must be a mesh<...> type");
   using mesh_type = Mesh;
   using ops = joined<typename op_of_placement<Ps>::type...>;
-  static constexpr auto spelled = read_placements<Mesh, ops, Ps...>(SkipUnknown);
+  using splits = joined<type_list<split::balanced>, typename splits_of_placement<Ps>::type...>;
+  static constexpr auto spelled = read_placements<Mesh, ops, splits, Ps...>(SkipUnknown);
   static constexpr layout_problem problem = spelled.problem;
 
   using culprit = typename decltype(name_at<problem != layout_problem::none, spelled.placement, Ps...>())::type;
-  using culprit_axis = typename decltype(axis_at<problem == layout_problem::axis_twice || problem == layout_problem::unknown_axis,
-                                                 spelled.axis>(typename axes_in<culprit>::type{}))::type;
+  using culprit_axis =
+      typename decltype(axis_at < problem == layout_problem::axis_twice || problem == layout_problem::unknown_axis,
+                        spelled.axis > (typename axes_in<culprit>::type{}))::type;
 
-  static_assert(layout_placement_is_valid<problem != layout_problem::not_a_placement, culprit>::value,
-                "heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, partial<op, axes...> or "
-                "replicate<axes...>");
-  static_assert(layout_placement_is_valid<problem != layout_problem::negative_dim, culprit>::value,
-                "heddle: shard<dim, axes...>: the dimension must not be negative; dimensions count from 0, the major one");
+  static_assert(
+      layout_placement_is_valid<problem != layout_problem::not_a_placement, culprit>::value,
+      "heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, partial<op, axes...>, "
+      "replicate<axes...>, identical<axes...> or varying<axes...>");
+  static_assert(
+      layout_placement_is_valid<problem != layout_problem::negative_dim, culprit>::value,
+      "heddle: shard<dim, axes...>: the dimension must not be negative; dimensions count from 0, the major one");
   static_assert(layout_placement_is_valid<problem != layout_problem::no_axis, culprit>::value,
-                "heddle: a shard or partial placement names no mesh axis; name at least one, or leave the placement out");
-  static_assert(layout_placement_is_valid<problem != layout_problem::dim_twice, culprit>::value,
-                "heddle: a layout splits one dimension in two shard<> placements; write one shard<dim, major, minor>, because "
-                "the order of the axes matters");
+                "heddle: a placement names no mesh axis; name at least one, or leave the placement out");
+  static_assert(
+      layout_placement_is_valid<problem != layout_problem::dim_twice, culprit>::value,
+      "heddle: a layout splits one dimension in two shard<> placements; write one shard<dim, major, minor>, because "
+      "the order of the axes matters");
   static_assert(layout_placement_is_valid<problem != layout_problem::two_operators, culprit>::value,
-                "heddle: a layout holds partial values under two operators, whose order would change the result; use one operator, "
+                "heddle: a layout holds partial values under two operators, whose order would change the result; use "
+                "one operator, "
                 "or reduce one of them first");
   static_assert(layout_placement_is_valid<problem != layout_problem::order_matters, culprit>::value,
-                "heddle: partial<op, axes...>: the operator must be commutative, because axes are combined in any order; if it is, "
+                "heddle: partial<op, axes...>: the operator must be commutative, because axes are combined in any "
+                "order; if it is, "
                 "declare static constexpr bool commutative = true in it");
-  static_assert(mesh_has_axis<problem != layout_problem::unknown_axis, Mesh, culprit_axis>::value,
-                "heddle: a layout names an axis that its mesh does not have; name one of the mesh's axes, or add the axis to "
-                "the mesh");
-  static_assert(layout_names_each_axis_once<problem != layout_problem::axis_twice, culprit_axis>::value,
-                "heddle: a layout uses one mesh axis twice; an axis can do one thing to a tensor, so remove one of its uses");
+  static_assert(layout_placement_is_valid<problem != layout_problem::policy_after_axes, culprit>::value,
+                "heddle: shard<dim, ...>: a split policy comes last, where it does nothing; a policy holds for the "
+                "axes after it, "
+                "so write it before them: shard<1, split::zigzag, cp>");
+  static_assert(
+      mesh_has_axis<problem != layout_problem::unknown_axis, Mesh, culprit_axis>::value,
+      "heddle: a layout names an axis that its mesh does not have; name one of the mesh's axes, or add the axis to "
+      "the mesh");
+  static_assert(
+      layout_names_each_axis_once<problem != layout_problem::axis_twice, culprit_axis>::value,
+      "heddle: a layout uses one mesh axis twice; an axis can do one thing to a tensor, so remove one of its uses");
 
-  static constexpr axis_table<Mesh::rank> table = problem == layout_problem::none ? spelled.table : axis_table<Mesh::rank>{};
+  static constexpr axis_table<Mesh::rank> table =
+      problem == layout_problem::none ? spelled.table : axis_table<Mesh::rank>{};
   static constexpr auto groups = canonical_groups(table);
   using type = layout_from<canonical_layout>;
 };

@@ -4,6 +4,7 @@
 #include <heddle/core/shape.hpp>
 #include <heddle/layout/box.hpp>
 #include <heddle/layout/canonical.hpp>
+#include <heddle/layout/part.hpp>
 
 #include <array>
 #include <concepts>
@@ -31,13 +32,29 @@ struct layout_facts : layout_tag {
   using placements = type_list<Ps...>;
   /// The operators of its partial axes.
   using ops = joined<typename op_of_placement<Ps>::type...>;
-  static constexpr axis_table<Mesh::rank> table = read_placements<Mesh, ops, Ps...>(false).table;
+  /// The split policies of its cuts; the first is `split::balanced`, used or not.
+  using splits = joined<type_list<split::balanced>, typename splits_of_placement<Ps>::type...>;
+  static constexpr axis_table<Mesh::rank> table = read_placements<Mesh, ops, splits, Ps...>(false).table;
   static constexpr auto cuts = cuts_of(table);
 
   /// The least number of dimensions a tensor needs for this layout: one more than the highest one it splits.
   static constexpr int min_tensor_rank = cuts.count == 0 ? 0 : cuts.cuts[cuts.count - 1].dim + 1;
   /// Whether some axis holds partial values.
   static constexpr bool has_partial = (false || ... || is_partial<Ps>);
+  /// Whether the values along some axis have no meaning as one tensor.
+  static constexpr bool has_varying = (false || ... || is_varying<Ps>);
+  /// Whether what a rank holds is one box of the tensor. Some policies deal out several intervals of a dimension.
+  static constexpr bool is_contiguous = [] {
+    for (const cut& c : cuts)
+      if (!c.how->contiguous) return false;
+    return true;
+  }();
+  /// Whether parts can take more memory than they have elements.
+  static constexpr bool is_padded = [] {
+    for (const cut& c : cuts)
+      if (c.how->pads) return true;
+    return false;
+  }();
 
  private:
   template <class Axis>
@@ -55,9 +72,15 @@ struct layout_facts : layout_tag {
   /// Whether the ranks along the axis hold contributions that are still to be combined.
   template <class Axis>
   static constexpr bool is_partial_on = use_of<Axis>.role == axis_role::partial;
-  /// Whether the ranks along the axis hold the same values.
+  /// Whether the ranks along the axis hold the same values, each for its own use.
   template <class Axis>
   static constexpr bool is_replicated_on = use_of<Axis>.role == axis_role::replicated;
+  /// Whether they hold the same values because they do the same computation.
+  template <class Axis>
+  static constexpr bool is_identical_on = use_of<Axis>.role == axis_role::identical;
+  /// Whether they hold values that do not make one tensor.
+  template <class Axis>
+  static constexpr bool is_varying_on = use_of<Axis>.role == axis_role::varying;
   /// The dimension the axis splits, or -1.
   template <class Axis>
   static constexpr int dim_of = use_of<Axis>.dim;
@@ -66,12 +89,23 @@ struct layout_facts : layout_tag {
     requires is_partial_on<Axis>
   using op_of = typename list_at<static_cast<std::size_t>(use_of<Axis>.op), ops>::type;
 
+  /// The policy by which the axis cuts its dimension; the axis must split one.
+  template <class Axis>
+    requires is_sharded_on<Axis>
+  using split_of = typename list_at<static_cast<std::size_t>(use_of<Axis>.split), splits>::type;
+
  protected:
+  static constexpr bool only_balanced = [] {
+    for (const cut& c : cuts)
+      if (c.how != &functions_of<split::balanced>) return false;
+    return true;
+  }();
   template <std::int64_t... E>
   static constexpr bool fits() {
-    static_assert(tensor_has_dimension<min_tensor_rank - 1, sizeof...(E)>::value,
-                  "heddle: a layout splits a dimension that the tensor does not have; dimensions count from 0, so lower the "
-                  "number in shard<dim, ...> or give the tensor more dimensions");
+    static_assert(
+        tensor_has_dimension<min_tensor_rank - 1, sizeof...(E)>::value,
+        "heddle: a layout splits a dimension that the tensor does not have; dimensions count from 0, so lower the "
+        "number in shard<dim, ...> or give the tensor more dimensions");
     return min_tensor_rank <= static_cast<int>(sizeof...(E));
   }
   using numbers = mesh_numbers<Mesh::rank>;
@@ -80,7 +114,7 @@ struct layout_facts : layout_tag {
   // Cuts are unrolled: dimensions and axes are known even where extents are not.
   template <std::size_t Rank, std::size_t... Cs>
   static constexpr void cut_all([[maybe_unused]] tensor_box<Rank>& b, [[maybe_unused]] const numbers& mesh,
-                                [[maybe_unused]] int rank, std::index_sequence<Cs...>) noexcept {
+                                [[maybe_unused]] int rank, std::index_sequence<Cs...>) {
     (apply_cut(b, cuts.cuts[Cs], mesh, rank), ...);
   }
   template <std::int64_t... E>
@@ -93,7 +127,7 @@ struct layout_facts : layout_tag {
   template <std::size_t Rank, std::size_t... Cs>
   static constexpr int find_all([[maybe_unused]] std::array<std::int64_t, Rank> index,
                                 [[maybe_unused]] std::array<std::int64_t, Rank> extents,
-                                [[maybe_unused]] const numbers& mesh, std::index_sequence<Cs...>) noexcept {
+                                [[maybe_unused]] const numbers& mesh, std::index_sequence<Cs...>) {
     int rank = 0;
     (find_part(rank, index, extents, cuts.cuts[Cs], mesh), ...);
     return rank;
@@ -101,31 +135,104 @@ struct layout_facts : layout_tag {
   // The lowest rank that holds the element: coordinate 0 along every axis that does not split.
   // Inlined by order: clang finds it too large, and would divide at run time what is known.
   template <std::int64_t... E>
-  [[gnu::always_inline]] static constexpr int owner_in(const numbers& mesh, const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) {
+  [[gnu::always_inline]] static constexpr int owner_in(const numbers& mesh, const shape<E...>& s,
+                                                       const std::array<std::int64_t, sizeof...(E)>& index) {
     check_index(s.extents(), index, "a tensor");
     if constexpr (fits<E...>())
       return find_all(index, s.extents(), mesh, each_cut{});
     else
       return 0;
   }
-  template <std::size_t Rank>
-  [[noreturn]] static void throw_elsewhere(const tensor_box<Rank>& b, int rank, const std::array<std::int64_t, Rank>& index) {
-    throw layout_error("heddle: rank " + std::to_string(rank) + " does not hold element " + index_text(index) + "; it holds " +
-                       index_text(b.extent) + " elements from " + index_text(b.offset));
+  template <std::int64_t... E>
+  static constexpr tensor_part<sizeof...(E), Mesh::rank> part_in(const numbers& mesh, const shape<E...>& s, int rank) {
+    check_rank(mesh.size, rank);
+    if constexpr (fits<E...>())
+      return part_of(cuts, mesh, s.extents(), rank);
+    else
+      return {};
+  }
+  // Elements held, and the memory they take.
+  template <std::int64_t... E>
+  static constexpr std::array<std::int64_t, sizeof...(E)> held(const numbers& mesh, const shape<E...>& s, int rank) {
+    return box(mesh, s, rank).extent;
   }
   template <std::int64_t... E>
-  static constexpr std::array<std::int64_t, sizeof...(E)> into_local(const tensor_box<sizeof...(E)>& b, const shape<E...>& s,
-                                                                     int rank, std::array<std::int64_t, sizeof...(E)> index) {
-    check_index(s.extents(), index, "a tensor");
-    if (!inside(b, index)) throw_elsewhere(b, rank, index);
-    for (std::size_t d = 0; d < sizeof...(E); ++d) index[d] -= b.offset[d];
-    return index;
+  static constexpr std::array<std::int64_t, sizeof...(E)> stored(const numbers& mesh, const shape<E...>& s, int rank) {
+    if constexpr (is_padded)
+      return part_in(mesh, s, rank).stored();
+    else
+      return held(mesh, s, rank);
+  }
+  template <std::int64_t... E>
+  static constexpr std::int64_t stored_size(const numbers& mesh, const shape<E...>& s, int rank) {
+    std::int64_t n = 1;
+    for (const std::int64_t e : stored(mesh, s, rank)) n *= e;
+    return n;
+  }
+  // Balanced parts: the first rank has the most. Of others it depends.
+  template <std::int64_t... E>
+  static constexpr std::int64_t largest_size(const numbers& mesh, const shape<E...>& s) {
+    std::int64_t most = stored_size(mesh, s, 0);
+    if constexpr (!only_balanced)
+      for (int rank = 1; rank < mesh.size; ++rank) {
+        const std::int64_t n = stored_size(mesh, s, rank);
+        if (n > most) most = n;
+      }
+    return most;
+  }
+  template <std::int64_t... E>
+  static constexpr std::array<std::int64_t, sizeof...(E)> offset_in(const numbers& mesh, const shape<E...>& s,
+                                                                    int rank) {
+    static_assert(
+        is_contiguous,
+        "heddle: local_offset: this layout deals out several intervals of a dimension, so there is no one offset; use "
+        "to_global, or part(shape, rank)");
+    return box(mesh, s, rank).offset;
+  }
+  template <std::int64_t... E>
+  static constexpr bool holds(const numbers& mesh, const shape<E...>& s, int rank,
+                              const std::array<std::int64_t, sizeof...(E)>& index) {
+    if constexpr (is_contiguous) {
+      return inside(box(mesh, s, rank), index);
+    } else {
+      for (std::size_t d = 0; d < sizeof...(E); ++d)
+        if (index[d] < 0 || index[d] >= s.extent(d)) return false;
+      return part_in(mesh, s, rank).holds(index);
+    }
   }
   template <std::size_t Rank>
-  static constexpr std::array<std::int64_t, Rank> into_global(const tensor_box<Rank>& b, std::array<std::int64_t, Rank> index) {
+  [[noreturn]] static void throw_elsewhere(const tensor_box<Rank>& b, int rank,
+                                           const std::array<std::int64_t, Rank>& index) {
+    throw layout_error("heddle: rank " + std::to_string(rank) + " does not hold element " + index_text(index) +
+                       "; it holds " + index_text(b.extent) + " elements" +
+                       (is_contiguous ? " from " + index_text(b.offset) : std::string()));
+  }
+  template <std::int64_t... E>
+  static constexpr std::array<std::int64_t, sizeof...(E)> into_local(const numbers& mesh, const shape<E...>& s,
+                                                                     int rank,
+                                                                     std::array<std::int64_t, sizeof...(E)> index) {
+    check_index(s.extents(), index, "a tensor");
+    if (!holds(mesh, s, rank, index)) throw_elsewhere(box(mesh, s, rank), rank, index);
+    if constexpr (is_contiguous) {
+      const auto b = box(mesh, s, rank);
+      for (std::size_t d = 0; d < sizeof...(E); ++d) index[d] -= b.offset[d];
+      return index;
+    } else {
+      return part_in(mesh, s, rank).to_local(index);
+    }
+  }
+  template <std::int64_t... E>
+  static constexpr std::array<std::int64_t, sizeof...(E)> into_global(const numbers& mesh, const shape<E...>& s,
+                                                                      int rank,
+                                                                      std::array<std::int64_t, sizeof...(E)> index) {
+    const auto b = box(mesh, s, rank);
     check_index(b.extent, index, "a shard");
-    for (std::size_t d = 0; d < Rank; ++d) index[d] += b.offset[d];
-    return index;
+    if constexpr (is_contiguous) {
+      for (std::size_t d = 0; d < sizeof...(E); ++d) index[d] += b.offset[d];
+      return index;
+    } else {
+      return part_in(mesh, s, rank).to_global(index);
+    }
   }
 };
 
@@ -140,37 +247,47 @@ class static_layout : public layout_facts<Mesh, Ps...> {
 
   template <std::int64_t... E>
   static constexpr dynamic_shape<sizeof...(E)> local_shape(const shape<E...>& s, int rank) {
-    return make_shape(facts::box(mesh_now, s, rank).extent);
+    return make_shape(facts::stored(mesh_now, s, rank));
+  }
+  template <std::int64_t... E>
+  static constexpr dynamic_shape<sizeof...(E)> valid_shape(const shape<E...>& s, int rank) {
+    return make_shape(facts::held(mesh_now, s, rank));
+  }
+  template <std::int64_t... E>
+  static constexpr tensor_part<sizeof...(E), Mesh::rank> part(const shape<E...>& s, int rank) {
+    return facts::part_in(mesh_now, s, rank);
   }
   template <std::int64_t... E>
   static constexpr std::array<std::int64_t, sizeof...(E)> local_offset(const shape<E...>& s, int rank) {
-    return facts::box(mesh_now, s, rank).offset;
+    return facts::offset_in(mesh_now, s, rank);
   }
   template <std::int64_t... E>
   static constexpr std::int64_t local_size(const shape<E...>& s, int rank) {
-    return facts::box(mesh_now, s, rank).size();
+    return facts::stored_size(mesh_now, s, rank);
   }
   template <std::int64_t... E>
-  [[gnu::always_inline]] static constexpr int owner(const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) {
+  [[gnu::always_inline]] static constexpr int owner(const shape<E...>& s,
+                                                    const std::array<std::int64_t, sizeof...(E)>& index) {
     return facts::owner_in(mesh_now, s, index);
   }
   template <std::int64_t... E>
   static constexpr bool owns(const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) {
-    return inside(facts::box(mesh_now, s, rank), index);
+    check_rank(mesh_now.size, rank);
+    return facts::holds(mesh_now, s, rank, index);
   }
   static constexpr bool is_primary(int rank) {
     check_rank(mesh_now.size, rank);
     return is_first_copy(facts::table, mesh_now, rank);
   }
   template <std::int64_t... E>
-  static constexpr std::array<std::int64_t, sizeof...(E)> to_local(const shape<E...>& s, int rank,
-                                                                   const std::array<std::int64_t, sizeof...(E)>& index) {
-    return facts::into_local(facts::box(mesh_now, s, rank), s, rank, index);
+  static constexpr std::array<std::int64_t, sizeof...(E)> to_local(
+      const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) {
+    return facts::into_local(mesh_now, s, rank, index);
   }
   template <std::int64_t... E>
-  static constexpr std::array<std::int64_t, sizeof...(E)> to_global(const shape<E...>& s, int rank,
-                                                                    const std::array<std::int64_t, sizeof...(E)>& index) {
-    return facts::into_global(facts::box(mesh_now, s, rank), index);
+  static constexpr std::array<std::int64_t, sizeof...(E)> to_global(
+      const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) {
+    return facts::into_global(mesh_now, s, rank, index);
   }
   template <std::int64_t... E>
   static constexpr std::int64_t bytes_held(const shape<E...>& s, std::size_t element_size, int rank) {
@@ -178,7 +295,7 @@ class static_layout : public layout_facts<Mesh, Ps...> {
   }
   template <std::int64_t... E>
   static constexpr std::int64_t bytes_per_rank(const shape<E...>& s, std::size_t element_size) {
-    return bytes_held(s, element_size, 0);
+    return facts::largest_size(mesh_now, s) * static_cast<std::int64_t>(element_size);
   }
 };
 
@@ -195,15 +312,23 @@ class dynamic_layout : public layout_facts<Mesh, Ps...> {
 
   template <std::int64_t... E>
   constexpr dynamic_shape<sizeof...(E)> local_shape(const shape<E...>& s, int rank) const {
-    return make_shape(facts::box(numbers_of(mesh_.extents()), s, rank).extent);
+    return make_shape(facts::stored(numbers_of(mesh_.extents()), s, rank));
+  }
+  template <std::int64_t... E>
+  constexpr dynamic_shape<sizeof...(E)> valid_shape(const shape<E...>& s, int rank) const {
+    return make_shape(facts::held(numbers_of(mesh_.extents()), s, rank));
+  }
+  template <std::int64_t... E>
+  constexpr tensor_part<sizeof...(E), Mesh::rank> part(const shape<E...>& s, int rank) const {
+    return facts::part_in(numbers_of(mesh_.extents()), s, rank);
   }
   template <std::int64_t... E>
   constexpr std::array<std::int64_t, sizeof...(E)> local_offset(const shape<E...>& s, int rank) const {
-    return facts::box(numbers_of(mesh_.extents()), s, rank).offset;
+    return facts::offset_in(numbers_of(mesh_.extents()), s, rank);
   }
   template <std::int64_t... E>
   constexpr std::int64_t local_size(const shape<E...>& s, int rank) const {
-    return facts::box(numbers_of(mesh_.extents()), s, rank).size();
+    return facts::stored_size(numbers_of(mesh_.extents()), s, rank);
   }
   template <std::int64_t... E>
   constexpr int owner(const shape<E...>& s, const std::array<std::int64_t, sizeof...(E)>& index) const {
@@ -211,7 +336,8 @@ class dynamic_layout : public layout_facts<Mesh, Ps...> {
   }
   template <std::int64_t... E>
   constexpr bool owns(const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) const {
-    return inside(facts::box(numbers_of(mesh_.extents()), s, rank), index);
+    check_rank(numbers_of(mesh_.extents()).size, rank);
+    return facts::holds(numbers_of(mesh_.extents()), s, rank, index);
   }
   constexpr bool is_primary(int rank) const {
     const auto mesh = numbers_of(mesh_.extents());
@@ -221,12 +347,12 @@ class dynamic_layout : public layout_facts<Mesh, Ps...> {
   template <std::int64_t... E>
   constexpr std::array<std::int64_t, sizeof...(E)> to_local(const shape<E...>& s, int rank,
                                                             const std::array<std::int64_t, sizeof...(E)>& index) const {
-    return facts::into_local(facts::box(numbers_of(mesh_.extents()), s, rank), s, rank, index);
+    return facts::into_local(numbers_of(mesh_.extents()), s, rank, index);
   }
   template <std::int64_t... E>
-  constexpr std::array<std::int64_t, sizeof...(E)> to_global(const shape<E...>& s, int rank,
-                                                             const std::array<std::int64_t, sizeof...(E)>& index) const {
-    return facts::into_global(facts::box(numbers_of(mesh_.extents()), s, rank), index);
+  constexpr std::array<std::int64_t, sizeof...(E)> to_global(
+      const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) const {
+    return facts::into_global(numbers_of(mesh_.extents()), s, rank, index);
   }
   template <std::int64_t... E>
   constexpr std::int64_t bytes_held(const shape<E...>& s, std::size_t element_size, int rank) const {
@@ -234,7 +360,7 @@ class dynamic_layout : public layout_facts<Mesh, Ps...> {
   }
   template <std::int64_t... E>
   constexpr std::int64_t bytes_per_rank(const shape<E...>& s, std::size_t element_size) const {
-    return bytes_held(s, element_size, 0);
+    return facts::largest_size(numbers_of(mesh_.extents()), s) * static_cast<std::int64_t>(element_size);
   }
 
  private:
@@ -250,14 +376,18 @@ using layout_base = std::conditional_t<Mesh::is_static, static_layout<Mesh, Ps..
 /// With a static mesh it is an empty object and all functions are static; otherwise it stores the mesh, `L{mesh}`.
 ///
 /// Functions (`s` is the shape of the whole tensor, `rank` a rank of the mesh, an index one number per dimension):
-///   local_shape(s, rank), local_offset(s, rank), local_size(s, rank)   the box of the tensor that the rank holds
+///   local_shape(s, rank), local_size(s, rank)   the memory of what the rank holds
+///   valid_shape(s, rank)        the elements among it: the same, except where parts are padded
+///   local_offset(s, rank)       where the rank's box begins; a compile error where a policy deals out several intervals
+///   part(s, rank)               maps between local and global places of each dimension, for any policy
 ///   owner(s, index)             the lowest rank that holds the element
 ///   owns(s, rank, index)        whether the rank holds it (a contribution to it, along partial axes)
 ///   is_primary(rank)            true on exactly one of the ranks that hold the same copy
 ///   to_local(s, rank, index), to_global(s, rank, index)                 inverse of each other inside the box
 ///   bytes_held(s, element_size, rank), bytes_per_rank(s, element_size)  exactly, and the most any rank holds
 /// Units: elements, unless the name says bytes.
-/// Errors: `layout_error` for a rank, an index or an extent out of range; a compile error if the layout splits a
+/// Errors: `layout_error` for a rank, an index or an extent out of range, or sizes of a ragged split that do not add up; a
+/// compile error if the layout splits a
 /// dimension that the shape does not have.
 /// Source: Yuan et al. 2021 (OneFlow), arXiv:2110.15032; nested cuts as in GSPMD, arXiv:2105.04663.
 template <class Mesh, class... Placements>
@@ -291,10 +421,19 @@ concept layout_like = std::derived_from<L, detail::layout_tag>;
 
 namespace detail {
 // Text is put together by functions that are compiled once; templates only look up names.
-inline void append_placement(std::string& text, const std::string& what, const std::string_view* axes, std::size_t count) {
+inline void append_placement(std::string& text, const std::string& what, const std::string_view* axes,
+                             std::size_t count) {
   text += (text.empty() ? "" : ", ") + what;
   for (std::size_t i = 0; i != count; ++i) {
     text += ", ";
+    text += axes[i];
+  }
+  text += ">";
+}
+inline void append_names(std::string& text, const std::string& what, const std::string_view* axes, std::size_t count) {
+  text += (text.empty() ? "" : ", ") + what;
+  for (std::size_t i = 0; i != count; ++i) {
+    text += i == 0 ? "" : ", ";
     text += axes[i];
   }
   text += ">";
@@ -305,10 +444,15 @@ constexpr std::array<std::string_view, sizeof...(Axes) + 1> short_names(type_lis
 }
 template <class P>
 void append_placement_of(std::string& text) {
+  if constexpr (is_shard<P>) {
+    constexpr auto items = short_names(typename P::items{});
+    append_placement(text, "shard<" + std::to_string(P::dim), items.data(), items.size() - 1);
+    return;
+  }
   constexpr auto names = short_names(typename P::axes{});
-  if constexpr (is_shard<P>)
-    append_placement(text, "shard<" + std::to_string(P::dim), names.data(), names.size() - 1);
-  else
+  if constexpr (is_identical<P> || is_varying<P>)
+    append_names(text, is_identical<P> ? "identical<" : "varying<", names.data(), names.size() - 1);
+  else if constexpr (is_partial<P>)
     append_placement(text, "partial<" + std::string(short_type_name<typename P::op>()), names.data(), names.size() - 1);
 }
 template <class Mesh, class... Ps>

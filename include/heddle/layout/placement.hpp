@@ -2,22 +2,50 @@
 #pragma once
 
 #include <heddle/core/monoid.hpp>
+#include <heddle/core/split.hpp>
 #include <heddle/core/type_list.hpp>
+#include <heddle/core/type_name.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 
 namespace heddle::inline v0 {
 
 struct placement_kind {};
 
-/// Dimension `Dim` is split over `Axes`, major to minor: the first axis cuts the dimension, the next one cuts each
-/// piece. The order is part of the type; `shard<0, dp, tp>` and `shard<0, tp, dp>` are different layouts.
-/// Pieces are balanced (`balanced_split`): sizes differ by at most one per cut and may be zero.
-template <int Dim, class... Axes>
+namespace detail {
+template <class T>
+inline constexpr bool is_split_policy = false;
+template <split_policy P>
+inline constexpr bool is_split_policy<P> = true;
+
+// The axes among the items of a `shard`, and for each the policy named last before it.
+template <class Policy, class Axes, class Policies, class... Items>
+struct read_items {
+  using axes = Axes;
+  using policies = Policies;
+};
+template <class Policy, class... Axes, class... Policies, class Item, class... Rest>
+struct read_items<Policy, type_list<Axes...>, type_list<Policies...>, Item, Rest...>
+    : read_items<Policy, type_list<Axes..., Item>, type_list<Policies..., Policy>, Rest...> {};
+template <class Policy, class... Axes, class... Policies, split_policy Item, class... Rest>
+struct read_items<Policy, type_list<Axes...>, type_list<Policies...>, Item, Rest...>
+    : read_items<Item, type_list<Axes...>, type_list<Policies...>, Rest...> {};
+}  // namespace detail
+
+/// Dimension `Dim` is split over the axes among `Items`, major to minor: the first axis cuts the dimension, the next one
+/// cuts each piece. The order is part of the type; `shard<0, dp, tp>` and `shard<0, tp, dp>` are different layouts.
+/// A split policy among the items holds for the axes after it; before the first one it is `split::balanced`:
+/// `shard<1, split::zigzag, cp, split::balanced, tp>`. Parts may be empty.
+template <int Dim, class... Items>
 struct shard {
   using kind = placement_kind;
   static constexpr int dim = Dim;
-  using axes = type_list<Axes...>;
+  using items = type_list<Items...>;
+  using axes = typename detail::read_items<split::balanced, type_list<>, type_list<>, Items...>::axes;
+  /// One policy per axis.
+  using policies = typename detail::read_items<split::balanced, type_list<>, type_list<>, Items...>::policies;
 };
 
 /// Each rank along `Axes` holds a full-sized contribution; the logical value is their combination under `Op`.
@@ -38,16 +66,71 @@ struct replicate {
   using axes = type_list<Axes...>;
 };
 
+/// The ranks along `Axes` hold the same value because they do the same computation: one logical value, as a parameter
+/// kept equal on every rank or a loss. Where replicated values may be used differently by each rank, so that their
+/// gradients must be summed, the gradient of an identical value is identical again.
+/// Source: "invariant" values of spmd types and JAX; Megatron-LM's f and g operators, arXiv:1909.08053, section 3.
+template <class... Axes>
+struct identical {
+  using kind = placement_kind;
+  using axes = type_list<Axes...>;
+};
+
+/// Each rank along `Axes` holds values of its own that do not add up to one tensor: scratch, statistics, ragged batches.
+/// Nothing converts them; only code that knows their meaning can (`assume`).
+template <class... Axes>
+struct varying {
+  using kind = placement_kind;
+  using axes = type_list<Axes...>;
+};
+
 namespace detail {
 
-enum class axis_role : unsigned char { replicated, sharded, partial };
+// A split policy as a value: the same arithmetic for types and for tables of layouts made at run time.
+struct split_functions {
+  using count = std::int64_t;
+  count (*size)(count n, count p, count r) noexcept;
+  count (*owner)(count n, count p, count global) noexcept;
+  count (*to_local)(count n, count p, count global) noexcept;
+  count (*to_global)(count n, count p, count r, count local) noexcept;
+  count (*run)(count n, count p, count r, count local) noexcept;
+  count (*stored)(count n, count p, count r) noexcept;
+  bool (*fits)(count n, count p) noexcept;
+  bool contiguous;
+  bool pads;
+  std::string_view name;
+};
+template <class P>
+constexpr bool policy_pads() {
+  if constexpr (requires { P::pads; })
+    return P::pads;
+  else
+    return false;
+}
+// Through lambdas, because a user's functions need not be noexcept, and nvcc's are host and device.
+template <split_policy P>
+inline constexpr split_functions functions_of{
+    [](std::int64_t n, std::int64_t p, std::int64_t r) noexcept { return P::size(n, p, r); },
+    [](std::int64_t n, std::int64_t p, std::int64_t g) noexcept { return P::owner(n, p, g); },
+    [](std::int64_t n, std::int64_t p, std::int64_t g) noexcept { return P::to_local(n, p, g); },
+    [](std::int64_t n, std::int64_t p, std::int64_t r, std::int64_t l) noexcept { return P::to_global(n, p, r, l); },
+    [](std::int64_t n, std::int64_t p, std::int64_t r, std::int64_t l) noexcept { return P::run(n, p, r, l); },
+    [](std::int64_t n, std::int64_t p, std::int64_t r) noexcept { return P::stored(n, p, r); },
+    [](std::int64_t n, std::int64_t p) noexcept { return P::fits(n, p); },
+    P::contiguous,
+    policy_pads<P>(),
+    short_type_name<P>()};
+
+enum class axis_role : unsigned char { replicated, sharded, partial, identical, varying };
 
 // What one mesh axis does in a layout. `level` counts the axes that split the same dimension before this one.
 struct axis_use {
   axis_role role = axis_role::replicated;
   int dim = -1;
   int level = -1;
-  int op = -1;  // position in the layout's list of operators
+  int op = -1;    // position in the layout's list of operators
+  int split = 0;  // position in the layout's list of split policies, of which the first is `balanced`
+  const split_functions* how = &functions_of<split::balanced>;
 
   friend constexpr bool operator==(const axis_use&, const axis_use&) = default;
 };
@@ -62,8 +145,8 @@ struct axis_table {
 
 template <class P>
 inline constexpr bool is_shard = false;
-template <int Dim, class... Axes>
-inline constexpr bool is_shard<shard<Dim, Axes...>> = true;
+template <int Dim, class... Items>
+inline constexpr bool is_shard<shard<Dim, Items...>> = true;
 template <class P>
 inline constexpr bool is_partial = false;
 template <class Op, class... Axes>
@@ -74,7 +157,17 @@ template <class... Axes>
 inline constexpr bool is_replicate<replicate<Axes...>> = true;
 
 template <class P>
-inline constexpr bool is_placement = is_shard<P> || is_partial<P> || is_replicate<P>;
+inline constexpr bool is_identical = false;
+template <class... Axes>
+inline constexpr bool is_identical<identical<Axes...>> = true;
+template <class P>
+inline constexpr bool is_varying = false;
+template <class... Axes>
+inline constexpr bool is_varying<varying<Axes...>> = true;
+
+template <class P>
+inline constexpr bool is_placement =
+    is_shard<P> || is_partial<P> || is_replicate<P> || is_identical<P> || is_varying<P>;
 
 template <std::size_t At, class List>
 struct list_at;
@@ -97,6 +190,15 @@ template <class Op, class... Axes>
 struct op_of_placement<partial<Op, Axes...>> {
   using type = type_list<Op>;
 };
+// Their split policies, in order.
+template <class P>
+struct splits_of_placement {
+  using type = type_list<>;
+};
+template <int Dim, class... Items>
+struct splits_of_placement<shard<Dim, Items...>> {
+  using type = typename shard<Dim, Items...>::policies;
+};
 template <class... Ts, class... Us>
 type_list<Ts..., Us...> operator+(type_list<Ts...>, type_list<Us...>);
 template <class... Lists>
@@ -108,7 +210,7 @@ using joined = typename join_lists<Lists...>::type;
 
 }  // namespace detail
 
-/// `shard<...>`, `partial<...>` or `replicate<...>`.
+/// `shard<...>`, `partial<...>`, `replicate<...>`, `identical<...>` or `varying<...>`.
 template <class P>
 concept placement = detail::is_placement<P>;
 

@@ -86,7 +86,7 @@ constexpr einsum_outcome<Axes> propagate_tables(const formula<N>& f, const axis_
       axis_use& u = out.table.use[a];
       u = tables[split].use[a];
       u.dim = f.output.find(letter);
-      if (u.dim < 0) u = {axis_role::partial, -1, -1, 0};
+      if (u.dim < 0) u = {axis_role::partial, -1, -1, 0, 0};
       for (int o = split + 1; o < operands; ++o)
         if (tables[o].use[a].role == axis_role::sharded && tables[o].use[a].level != tables[split].use[a].level)
           out.refuse(einsum_problem::other_order, split, o, a, letter);
@@ -110,12 +110,15 @@ struct propagation_is_legal {
 template <fixed_string Text, bool Sound, class First, class... Rest>
 struct propagated_table {
   using ops = joined<type_list<plus>, typename First::ops, typename Rest::ops...>;
-  static constexpr axis_table<First::mesh_type::rank> tables[]{joint_table<ops, First>::value, joint_table<ops, Rest>::value...};
+  using splits = joined<type_list<split::balanced>, typename First::splits, typename Rest::splits...>;
+  static constexpr axis_table<First::mesh_type::rank> tables[]{joint_table<ops, splits, First>::value,
+                                                               joint_table<ops, splits, Rest>::value...};
   static constexpr auto outcome = propagate_tables(checked_formula<Text>::value, tables);
 };
 template <fixed_string Text, class First, class... Rest>
 struct propagated_table<Text, false, First, Rest...> {
   using ops = type_list<plus>;
+  using splits = type_list<split::balanced>;
   static constexpr einsum_outcome<First::mesh_type::rank> outcome{};
 };
 
@@ -134,6 +137,7 @@ struct propagation {
 
   using result = propagated_table<Text, formula_ok && given == wanted && one_mesh, First, Rest...>;
   using ops = typename result::ops;
+  using splits = typename result::splits;
   static constexpr auto outcome = result::outcome;
   static constexpr einsum_problem problem = outcome.problem;
 

@@ -33,14 +33,15 @@ template <class From, class To>
 struct found_steps {
   using mesh_type = typename From::mesh_type;
   using ops = joined<typename From::ops, typename To::ops>;
+  using splits = joined<typename From::splits, typename To::splits>;
   static constexpr bool one_mesh = std::is_same_v<mesh_type, typename To::mesh_type>;
   static constexpr auto list = [] {
     if constexpr (one_mesh) {
       constexpr auto extents = fixed_extents<mesh_type>(typename mesh_type::tags{});
       constexpr auto axes = short_names(typename mesh_type::tags{});
       constexpr auto operators = short_names(ops{});
-      auto found = find_steps(without_unit_axes(joint_table<ops, From>::value, extents),
-                              without_unit_axes(joint_table<ops, To>::value, extents));
+      auto found = find_steps(without_unit_axes(joint_table<ops, splits, From>::value, extents),
+                              without_unit_axes(joint_table<ops, splits, To>::value, extents));
       for (redistribution_step& s : found.steps) {
         s.axis_name = axes[static_cast<std::size_t>(s.axis)];
         if (s.op >= 0) s.op_name = operators[static_cast<std::size_t>(s.op)];
@@ -57,7 +58,8 @@ struct found_steps {
     static_assert(redistribution_exists<one_mesh, mesh_type, typename To::mesh_type>::value,
                   "heddle: a redistribution needs source and target on one mesh; give both layouts the same mesh type");
     static_assert(redistribution_exists<list.complete, stuck_axis, From, To>::value,
-                  "heddle: this redistribution goes via two steps, because it takes away or reorders an axis that is not the last "
+                  "heddle: this redistribution goes via two steps, because it takes away or reorders an axis that is "
+                  "not the last "
                   "cut of its dimension; redistribute first to a layout without the axes behind it, then to the target "
                   "(where two axes change places, gather one of them first)");
   }
@@ -133,12 +135,14 @@ class redistribution_plan {
   }
 
  private:
-  static constexpr int min_rank = From::min_tensor_rank > To::min_tensor_rank ? From::min_tensor_rank : To::min_tensor_rank;
+  static constexpr int min_rank =
+      From::min_tensor_rank > To::min_tensor_rank ? From::min_tensor_rank : To::min_tensor_rank;
   template <std::size_t Rank>
   static constexpr bool fits() {
-    static_assert(detail::tensor_has_dimension<min_rank - 1, Rank>::value,
-                  "heddle: a redistribution splits a dimension that the tensor does not have; dimensions count from 0, so lower "
-                  "the number in shard<dim, ...> or give the tensor more dimensions");
+    static_assert(
+        detail::tensor_has_dimension<min_rank - 1, Rank>::value,
+        "heddle: a redistribution splits a dimension that the tensor does not have; dimensions count from 0, so lower "
+        "the number in shard<dim, ...> or give the tensor more dimensions");
     return min_rank <= static_cast<int>(Rank);
   }
   // What is cut before each step, and after the last.
@@ -185,7 +189,8 @@ inline std::string to_string(const redistribution_step& step) {
 }
 
 namespace detail {
-inline std::string plan_text(const std::string& from, const std::string& to, const redistribution_step* steps, std::size_t count) {
+inline std::string plan_text(const std::string& from, const std::string& to, const redistribution_step* steps,
+                             std::size_t count) {
   std::string text = from + " -> " + to + ": ";
   if (count == 0) text += "nothing to do";
   for (std::size_t i = 0; i != count; ++i) text += (i == 0 ? "" : "; ") + to_string(steps[i]);
@@ -196,8 +201,8 @@ inline std::string plan_text(const std::string& from, const std::string& to, con
 /// `"shard<0, dp>, partial<plus, tp> -> shard<0, dp> on dp=2 x tp=2: all_reduce(plus) over tp"`.
 template <layout_like From, layout_like To>
 std::string to_string(const redistribution_plan<From, To>& plan) {
-  return detail::plan_text(detail::placements_text(static_cast<const From*>(nullptr)), to_string(plan.to()), plan.steps.begin(),
-                           plan.steps.size());
+  return detail::plan_text(detail::placements_text(static_cast<const From*>(nullptr)), to_string(plan.to()),
+                           plan.steps.begin(), plan.steps.size());
 }
 
 }  // namespace heddle::inline v0

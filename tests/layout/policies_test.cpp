@@ -1,0 +1,120 @@
+#include <heddle/layout/layout.hpp>
+
+#include "catch.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <vector>
+
+namespace {
+using namespace heddle;
+using M = mesh<axis<dp, 2>, axis<cp, 3>, axis<tp, 2>>;
+
+// Over every element of the tensor: who holds it, and that the maps are inverse of each other.
+template <class L, std::int64_t... E>
+void check_maps(const L& l, const shape<E...>& s) {
+  for (std::int64_t i = 0; i < s.extent(0); ++i)
+    for (std::int64_t j = 0; j < s.extent(1); ++j) {
+      const std::array<std::int64_t, 2> index{i, j};
+      int lowest = -1;
+      for (int rank = 0; rank < l.mesh().size(); ++rank) {
+        const bool held = l.owns(s, rank, index);
+        CHECK(held == l.part(s, rank).holds(index));
+        if (!held) continue;
+        if (lowest < 0) lowest = rank;
+        const auto local = l.to_local(s, rank, index);
+        for (std::size_t d = 0; d < 2; ++d) CHECK((local[d] >= 0 && local[d] < l.valid_shape(s, rank).extent(d)));
+        CHECK(l.to_global(s, rank, local) == index);
+      }
+      CHECK(lowest == l.owner(s, index));
+    }
+  std::int64_t elements = 0;
+  std::int64_t most = 0;
+  for (int rank = 0; rank < l.mesh().size(); ++rank) {
+    if (l.is_primary(rank)) elements += l.valid_shape(s, rank).size();
+    most = (std::max)(most, l.bytes_held(s, 4, rank));
+    CHECK(l.local_size(s, rank) == l.local_shape(s, rank).size());
+  }
+  CHECK(elements == s.size());
+  CHECK(most == l.bytes_per_rank(s, 4));
+}
+template <class L>
+void check_sizes() {
+  for (const std::int64_t n : {0, 1, 5, 12, 13})
+    for (const std::int64_t m : {1, 7, 24}) {
+      CAPTURE(to_string(L{}), n, m);
+      check_maps(L{}, shape{n, m});
+    }
+}
+}  // namespace
+
+TEST_CASE("layouts of every split policy hold each element once", "[layout][split]") {
+  check_sizes<layout<M, shard<0, split::ceil, cp, dp>, shard<1, tp>>>();
+  check_sizes<layout<M, shard<0, split::zigzag, cp, split::balanced, tp>, shard<1, split::ceil, dp>>>();
+  check_sizes<layout<M, shard<1, dp, split::block_cyclic<2>, cp>, identical<tp>>>();
+  check_sizes<layout<M, shard<1, split::padded<>, cp, dp>, shard<0, split::padded<split::balanced>, tp>>>();
+  check_sizes<layout<M, shard<0, split::block_cyclic<1>, dp, split::zigzag, tp, cp>>>();
+  check_maps(layout<M, shard<0, split::ragged<4, 0, 9>, cp>>{}, shape{13, 2});
+}
+
+TEST_CASE("dynamic meshes give the same parts", "[layout][split]") {
+  using D = mesh<axis<dp>, axis<cp>, axis<tp>>;
+  using S = layout<M, shard<0, split::zigzag, cp, split::ceil, tp>>;
+  const layout<D, shard<0, split::zigzag, cp, split::ceil, tp>> d{D::from_extents({2, 3, 2})};
+  check_maps(d, shape{13, 3});
+  for (int rank = 0; rank < 12; ++rank) CHECK(d.local_shape(shape{13, 3}, rank) == S::local_shape(shape{13, 3}, rank));
+}
+
+TEST_CASE("spellings of policies and roles are canonical", "[layout]") {
+  STATIC_REQUIRE(std::same_as<layout<M, shard<0, split::balanced, dp, tp>>, layout<M, shard<0, dp, tp>>>);
+  STATIC_REQUIRE(std::same_as<layout<M, shard<0, split::ceil, dp, split::ceil, tp>>, layout<M, shard<0, split::ceil, dp, tp>>>);
+  STATIC_REQUIRE_FALSE(std::same_as<layout<M, shard<0, split::ceil, dp>>, layout<M, shard<0, dp>>>);
+  STATIC_REQUIRE(std::same_as<layout<M, varying<tp>, identical<cp, dp>>, layout<M, identical<dp>, varying<tp>, identical<cp>>>);
+  STATIC_REQUIRE_FALSE(std::same_as<layout<M, identical<tp>>, layout<M>>);
+  using L = layout<M, shard<1, split::zigzag, cp, split::balanced, tp>, identical<dp>>;
+  STATIC_REQUIRE(std::same_as<L::split_of<cp>, split::zigzag>);
+  STATIC_REQUIRE(std::same_as<L::split_of<tp>, split::balanced>);
+  STATIC_REQUIRE((L::is_identical_on<dp> && !L::is_replicated_on<dp> && !L::is_contiguous && !L::has_varying));
+  STATIC_REQUIRE((layout<M, varying<tp>>::has_varying && layout<M, varying<tp>>::is_varying_on<tp>));
+  CHECK(to_string(L{}) == "shard<1, zigzag, cp, balanced, tp>, identical<dp> on dp=2 x cp=3 x tp=2");
+  CHECK(to_string(layout<M, varying<tp>, partial<plus, dp>>{}) == "partial<plus, dp>, varying<tp> on dp=2 x cp=3 x tp=2");
+}
+
+TEST_CASE("padded parts take the same memory on every rank", "[layout][split]") {
+  using L = layout<M, shard<0, split::padded<>, cp, tp>>;
+  for (const std::int64_t n : {1, 7, 11, 12}) {
+    std::int64_t valid = 0;
+    for (int rank = 0; rank < 6; ++rank) {
+      CHECK(L::local_size(shape{n}, rank) == ((n + 2) / 3 + 1) / 2);
+      valid += L::valid_shape(shape{n}, rank).size();
+    }
+    CHECK(valid == n);
+  }
+}
+
+TEST_CASE("ragged sizes that do not add up are refused", "[layout][split]") {
+  using L = layout<M, shard<0, split::ragged<4, 0, 9>, cp>>;
+  CHECK_THROWS_WITH(L::local_shape(shape{12}, 0), Catch::Matchers::Contains("ragged<4") && Catch::Matchers::Contains("12 elements of dimension 0 into 3 parts"));
+  using TwoParts = layout<M, shard<0, split::ragged<4, 0, 9>, tp>>;
+  CHECK_THROWS_AS(TwoParts::owner(shape{13}, {2}), layout_error);
+}
+
+TEST_CASE("nested balanced cuts equal one flat cut as the law says", "[layout][law]") {
+  // n mod (a b) in {0, 1, a b - 1}; and the order of the axes is not a stride.
+  for (int a = 1; a <= 4; ++a)
+    for (int b = 1; b <= 4; ++b) {
+      const auto nested = mesh<axis<dp>, axis<tp>>::from_extents({a, b});
+      const auto flat = mesh<axis<dp>>::from_extents({a * b});
+      for (std::int64_t n = 0; n <= 64; ++n) {
+        bool equal = true;
+        for (int r = 0; r < a * b; ++r)
+          equal = equal && layout<mesh<axis<dp>, axis<tp>>, shard<0, dp, tp>>{nested}.local_shape(shape{n}, r) ==
+                               layout<mesh<axis<dp>>, shard<0, dp>>{flat}.local_shape(shape{n}, r);
+        const auto rest = n % (a * b);
+        const bool law = rest == 0 || rest == 1 || rest == a * b - 1;
+        CAPTURE(a, b, n);
+        if (law) CHECK(equal);
+        if (!law && a > 1 && b > 1) CHECK_FALSE(equal);
+      }
+    }
+}
