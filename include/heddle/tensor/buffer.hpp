@@ -16,13 +16,13 @@
 namespace heddle::inline v0 {
 
 /// Owns `size` values of a trivially copyable type in host memory, aligned to 64 bytes (a cache line, and the widest
-/// vector register) and zero-initialised. Moves, does not copy: a copy of a tensor is spelled out where it is made.
+/// vector register), or more where the type asks for more, and zero-initialised. Moves, does not copy: a copy of a tensor is spelled out where it is made.
 /// Errors: `layout_error` for a negative size or one whose bytes overflow; `std::bad_alloc` when memory is exhausted.
 template <class T>
   requires std::is_trivially_copyable_v<T>
 class buffer {
  public:
-  static constexpr std::size_t alignment = 64;
+  static constexpr std::size_t alignment = alignof(T) > 64 ? alignof(T) : 64;
 
   buffer() = default;
   explicit buffer(std::int64_t size) : size_(checked(size)) {

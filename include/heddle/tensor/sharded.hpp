@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/layout/layout.hpp>
+#include <heddle/layout/part.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/view.hpp>
@@ -47,19 +48,24 @@ class sharded {
   dynamic_shape<Rank> shape() const noexcept { return whole_; }
   int rank() const noexcept { return rank_; }
 
+  /// The shape of the memory. Where a split policy pads, the elements are the first `valid_shape()` of it.
   dynamic_shape<Rank> local_shape() const { return layout_.local_shape(whole_, rank_); }
+  dynamic_shape<Rank> valid_shape() const { return layout_.valid_shape(whole_, rank_); }
+  /// Where the part begins in the whole; a compile error where parts are not intervals (see `layout().part`).
   std::array<std::int64_t, Rank> local_offset() const { return layout_.local_offset(whole_, rank_); }
-  view<T, dynamic_shape<Rank>> local() { return {local_.data(), local_shape()}; }
-  view<const T, dynamic_shape<Rank>> local() const { return {local_.data(), local_shape()}; }
+  /// Errors: `layout_error` if the memory was released.
+  view<T, dynamic_shape<Rank>> local() { return {elements(), local_shape()}; }
+  view<const T, dynamic_shape<Rank>> local() const { return {elements(), local_shape()}; }
   std::span<T> elements() noexcept { return {local_.data(), local_.size()}; }
   std::span<const T> elements() const noexcept { return {local_.data(), local_.size()}; }
-  /// Gives the memory away; the tensor is empty afterwards.
+  /// Gives the memory away; afterwards there are no elements, and `local` refuses.
   buffer<T> release() && noexcept { return std::move(local_); }
 
  private:
   [[noreturn]] void throw_size(std::int64_t wanted) const {
-    throw layout_error("heddle: rank " + std::to_string(rank_) + " holds " + std::to_string(wanted) + " elements of a tensor of " +
-                       to_string(whole_) + " under " + to_string(layout_) + ", got " + std::to_string(local_.size()));
+    throw layout_error("heddle: rank " + std::to_string(rank_) + " holds " + std::to_string(wanted) +
+                       " elements of a tensor of " + to_string(whole_) + " under " + to_string(layout_) + ", got " +
+                       std::to_string(local_.size()));
   }
 
   [[no_unique_address]] Layout layout_;
@@ -76,6 +82,45 @@ struct partial_op {
 template <std::size_t Rank>
 constexpr std::array<std::int64_t, Rank> origin{};
 
+// A tensor that is not split.
+template <std::size_t Axes, std::size_t Rank>
+tensor_part<Rank, Axes> whole_part(const std::array<std::int64_t, Rank>& extents) {
+  tensor_part<Rank, Axes> part;
+  for (std::size_t d = 0; d < Rank; ++d) part.dims[d] = dimension_part<Axes>(extents[d]);
+  return part;
+}
+
+// What two parts have in common; name the sender first.
+template <std::size_t Rank, std::size_t Axes>
+memory_overlap<Rank> overlap_of(const tensor_part<Rank, Axes>& from, const tensor_part<Rank, Axes>& to) {
+  memory_overlap<Rank> o;
+  for (std::size_t d = 0; d < Rank; ++d) o.along[d] = common_stretches(from.dims[d], to.dims[d]);
+  return o;
+}
+
+// The first axis with this role; carries its name into the message of an assertion.
+template <layout_like L>
+constexpr std::size_t first_axis_of(axis_role role) {
+  constexpr std::size_t axes = L::mesh_type::rank;
+  for (std::size_t a = 0; a < axes; ++a)
+    if (L::table.use[a].role == role) return a;
+  return axes;
+}
+template <bool Ok, class... Names>
+struct values_make_one_tensor {
+  static constexpr bool value = Ok;
+};
+template <layout_like L>
+consteval bool has_a_whole() {
+  constexpr std::size_t at = first_axis_of<L>(axis_role::varying);
+  constexpr bool ok = at == L::mesh_type::rank;
+  using culprit = typename decltype(axis_at<!ok, at>(typename L::mesh_type::tags{}))::type;
+  static_assert(values_make_one_tensor<ok, culprit>::value,
+                "heddle: assemble: the values vary along an axis, so they are no parts of one tensor; "
+                "say with assume<To> what they mean");
+  return ok;
+}
+
 // Whether the rank's contribution carries the values when one rank of each partial group does: coordinate 0 on those axes.
 template <layout_like L>
 bool carries_value(const L& layout, int rank) {
@@ -87,9 +132,10 @@ bool carries_value(const L& layout, int rank) {
 }  // namespace detail
 
 /// The part of a whole tensor that `rank` holds: what a scatter gives it. Along partial axes the first rank keeps the
-/// values and the others hold the operator's identity. No communication: every rank has the whole.
+/// values and the others hold the operator's identity; along varying axes each rank gets the same values. No communication: every rank has the whole.
 template <class T, std::int64_t... E, layout_like Layout>
-sharded<std::remove_const_t<T>, sizeof...(E), Layout> shard_of(view<T, shape<E...>> whole, const Layout& layout, int rank) {
+sharded<std::remove_const_t<T>, sizeof...(E), Layout> shard_of(view<T, shape<E...>> whole, const Layout& layout,
+                                                               int rank) {
   using value = std::remove_const_t<T>;
   constexpr std::size_t dims = sizeof...(E);
   sharded<value, dims, Layout> part(layout, make_shape(whole.shape().extents()), rank);
@@ -100,43 +146,107 @@ sharded<std::remove_const_t<T>, sizeof...(E), Layout> shard_of(view<T, shape<E..
       return part;
     }
   }
-  const auto extents = part.local_shape().extents();
-  detail::copy_box<value, dims>(whole.data(), {whole.shape().extents(), part.local_offset()}, part.elements().data(),
-                                {extents, detail::origin<dims>}, extents);
+  const auto extents = whole.shape().extents();
+  const auto held = layout.part(whole.shape(), rank);
+  detail::copy_overlap(detail::overlap_of(detail::whole_part<Layout::mesh_type::rank>(extents), held), whole.data(),
+                       extents, part.elements().data(), held.stored());
   return part;
 }
 
 /// The whole tensor, row-major, from the parts of all ranks, in rank order: what a gather gives. Partial contributions
 /// are combined in rank order; of several copies the primary one is read. No communication: meant for tests and tools.
-/// Errors: `layout_error` unless there is one part per rank, of one shape.
+/// Errors: `layout_error` unless there is one part per rank, of one shape, on one mesh; a compile error for varying values.
 template <class T, std::size_t Rank, layout_like Layout>
 buffer<T> assemble(std::span<const sharded<T, Rank, Layout>> parts) {
-  if (parts.empty() || static_cast<int>(parts.size()) != parts[0].layout().mesh().size())
-    throw layout_error("heddle: assemble needs one part per rank of the mesh, got " + std::to_string(parts.size()));
-  const auto extents = parts[0].shape().extents();
-  buffer<T> whole(parts[0].shape().size());
-  if constexpr (Layout::has_partial)
-    std::fill(whole.begin(), whole.end(), detail::partial_op<Layout>::type::template identity<T>());
-  for (std::size_t r = 0; r < parts.size(); ++r) {
-    const auto& part = parts[r];
-    if (part.rank() != static_cast<int>(r) || !(part.shape() == parts[0].shape()))
-      throw layout_error("heddle: assemble needs the parts of one tensor in rank order; part " + std::to_string(r) +
-                         " is rank " + std::to_string(part.rank()) + "'s of a tensor of " + to_string(part.shape()));
-    if (!part.layout().is_primary(part.rank())) continue;
-    const auto local = part.local_shape().extents();
-    const T* source = part.elements().data();
-    detail::for_each_run<Rank>({local, detail::origin<Rank>}, {extents, part.local_offset()}, local,
-                               [&](std::int64_t from, std::int64_t to, std::int64_t count) {
-                                 if constexpr (Layout::has_partial) {
-                                   const typename detail::partial_op<Layout>::type op{};
-                                   for (std::int64_t i = 0; i < count; ++i)
-                                     whole.data()[to + i] = op(whole.data()[to + i], source[from + i]);
-                                 } else {
-                                   std::copy_n(source + from, count, whole.data() + to);
-                                 }
-                               });
+  if constexpr (!detail::has_a_whole<Layout>()) {
+    return {};
+  } else {
+    if (parts.empty() || static_cast<int>(parts.size()) != parts[0].layout().mesh().size())
+      throw layout_error("heddle: assemble needs one part per rank of the mesh, got " + std::to_string(parts.size()));
+    const auto extents = parts[0].shape().extents();
+    buffer<T> whole(parts[0].shape().size());
+    if constexpr (Layout::has_partial)
+      std::fill(whole.begin(), whole.end(), detail::partial_op<Layout>::type::template identity<T>());
+    for (std::size_t r = 0; r < parts.size(); ++r) {
+      const auto& part = parts[r];
+      if (part.rank() != static_cast<int>(r) || !(part.shape() == parts[0].shape()))
+        throw layout_error("heddle: assemble needs the parts of one tensor in rank order; part " + std::to_string(r) +
+                           " is rank " + std::to_string(part.rank()) + "'s of a tensor of " + to_string(part.shape()));
+      if (!(part.layout() == parts[0].layout()))
+        throw layout_error("heddle: assemble needs parts on one mesh; part 0 is on " +
+                           to_string(parts[0].layout().mesh()) + ", part " + std::to_string(r) + " on " +
+                           to_string(part.layout().mesh()));
+      if (!part.layout().is_primary(part.rank())) continue;
+      const T* source = part.elements().data();
+      const auto held = part.layout().part(part.shape(), part.rank());
+      if (static_cast<std::int64_t>(part.elements().size()) != part.local_shape().size())
+        throw layout_error("heddle: assemble: part " + std::to_string(r) + " was released");
+      detail::for_each_run(detail::overlap_of(held, detail::whole_part<Layout::mesh_type::rank>(extents)),
+                           held.stored(), extents, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+                             if constexpr (Layout::has_partial) {
+                               const typename detail::partial_op<Layout>::type op{};
+                               for (std::int64_t i = 0; i < count; ++i)
+                                 whole.data()[to + i] = op(whole.data()[to + i], source[from + i]);
+                             } else {
+                               std::copy_n(source + from, count, whole.data() + to);
+                             }
+                           });
+    }
+    return whole;
   }
-  return whole;
+}
+
+namespace detail {
+// The first axis that changes its meaning although neither side calls it varying.
+template <layout_like To, layout_like From>
+constexpr std::size_t not_assumable() {
+  using ops = joined<typename From::ops, typename To::ops>;
+  using splits = joined<typename From::splits, typename To::splits>;
+  constexpr auto from = joint_table<ops, splits, From>::value, to = joint_table<ops, splits, To>::value;
+  constexpr std::size_t axes = From::mesh_type::rank;
+  for (std::size_t a = 0; a < axes; ++a)
+    if (from.use[a].role != axis_role::varying && to.use[a].role != axis_role::varying && !(from.use[a] == to.use[a]))
+      return a;
+  return axes;
+}
+template <bool Ok, class... Names>
+struct only_varying_axes_change {
+  static constexpr bool value = Ok;
+};
+template <layout_like To, layout_like From>
+consteval bool can_be_assumed() {
+  constexpr bool one_mesh = std::is_same_v<typename To::mesh_type, typename From::mesh_type>;
+  static_assert(one_mesh, "heddle: assume<To>: the layout is on another mesh than the tensor");
+  if constexpr (one_mesh) {
+    constexpr std::size_t at = not_assumable<To, From>();
+    constexpr bool ok = at == From::mesh_type::rank;
+    using culprit = typename decltype(axis_at<!ok, at>(typename From::mesh_type::tags{}))::type;
+    static_assert(only_varying_axes_change<ok, culprit>::value,
+                  "heddle: assume<To> gives a meaning to varying axes only, and this one has a meaning already; "
+                  "use redistribute");
+    return ok;
+  } else {
+    return false;
+  }
+}
+}  // namespace detail
+
+/// Says what varying values mean, or that values need mean nothing: the same memory under layout `To`, as parts of a tensor
+/// of shape `whole`. Nothing is moved and nothing can be checked but the sizes.
+/// Errors: `layout_error` if `To` gives the rank another number of elements; a compile error if an axis changes that is
+/// varying on neither side.
+template <layout_like To, class T, std::size_t Rank, layout_like From, std::int64_t... E>
+  requires(sizeof...(E) == Rank)
+sharded<T, Rank, To> assume(sharded<T, Rank, From>&& x, const shape<E...>& whole) {
+  if constexpr (detail::can_be_assumed<To, From>())
+    return sharded<T, Rank, To>(To{x.layout().mesh()}, make_shape(whole.extents()), x.rank(), std::move(x).release());
+  else
+    throw layout_error("heddle: assume: not possible");  // already refused
+}
+template <layout_like To, class T, std::size_t Rank, layout_like From>
+sharded<T, Rank, To> assume(sharded<T, Rank, From>&& x) {
+  const dynamic_shape<Rank> whole = x.shape();
+  return assume<To>(std::move(x), whole);
 }
 
 }  // namespace heddle::inline v0
