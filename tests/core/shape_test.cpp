@@ -8,6 +8,7 @@
 
 using heddle::dynamic;
 using heddle::shape;
+using Catch::Matchers::Contains;
 
 TEST_CASE("a shape is the same in all three regimes", "[core][law]") {
   constexpr shape<8, 64> fixed;
@@ -46,6 +47,15 @@ TEST_CASE("scalars and empty tensors are shapes too", "[core][law]") {
   STATIC_REQUIRE(heddle::make_shape(std::array<std::int64_t, 0>{}) == shape<>{});
   CHECK(to_string(shape<>{}) == "scalar");
   CHECK(to_string(shape<dynamic, 64>{8}) == "8 x 64");
+}
+
+TEST_CASE("a shape with too many elements says so instead of counting wrong", "[core]") {
+  constexpr std::int64_t big = std::int64_t{1} << 31;
+  STATIC_REQUIRE(shape{big + 1, std::int64_t{1}}.size() == big + 1);
+  STATIC_REQUIRE(shape{big, big}.size() == std::int64_t{1} << 62);
+  STATIC_REQUIRE(shape{big, big, std::int64_t{4}, std::int64_t{0}}.size() == 0);
+  STATIC_REQUIRE(shape{std::int64_t{0}, big, big, std::int64_t{4}}.size() == 0);
+  CHECK_THROWS_WITH((shape{big, big, 2}.size()), Contains("2147483648 x 2147483648 x 2") && Contains("more elements"));
 }
 
 TEST_CASE("every mixture of static and dynamic extents finds its own numbers", "[core][law]") {

@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -20,6 +21,11 @@ namespace detail {
 // Out of line, so that making a shape stays small enough to be inlined.
 [[noreturn]] inline void throw_negative_extent(std::int64_t extent) {
   throw layout_error("heddle: a shape got the negative extent " + std::to_string(extent));
+}
+[[noreturn]] inline void throw_too_many_elements(const std::int64_t* extents, std::size_t rank) {
+  std::string text = "heddle: a shape of";
+  for (std::size_t i = 0; i < rank; ++i) text += (i == 0 ? " " : " x ") + std::to_string(extents[i]);
+  throw layout_error(text + " has more elements than a 64-bit number counts");
 }
 }  // namespace detail
 
@@ -72,9 +78,17 @@ class shape {
   constexpr std::int64_t operator[](std::size_t i) const noexcept { return extent(i); }
 
   /// Number of elements: the product of the extents, 1 for rank 0.
-  constexpr std::int64_t size() const noexcept {
+  /// Errors: `layout_error` if it exceeds what std::int64_t holds.
+  constexpr std::int64_t size() const {
     std::int64_t n = 1;
-    for (std::size_t i = 0; i < rank(); ++i) n *= extent(i);
+    bool empty = false, too_many = false;
+    for (std::size_t i = 0; i < rank(); ++i) {
+      const std::int64_t e = extent(i);
+      empty = empty || e == 0;
+      too_many = too_many || (e != 0 && n > (std::numeric_limits<std::int64_t>::max)() / e);
+      n = too_many || e == 0 ? 0 : n * e;
+    }
+    if (too_many && !empty) detail::throw_too_many_elements(extents().data(), rank());
     return n;
   }
 

@@ -129,7 +129,10 @@ struct mesh_names : mesh_tag {
   using tags = type_list<typename Axes::tag...>;
 
   template <class... Tags>
-  static constexpr std::array<std::size_t, sizeof...(Tags)> positions{position<Tags>...};
+  static constexpr std::array<std::size_t, sizeof...(Tags)> positions = [] {
+    static_assert(all_distinct<Tags...>, "heddle: a group of ranks is asked for along one axis twice; name each axis once");
+    return std::array<std::size_t, sizeof...(Tags)>{position<Tags>...};
+  }();
 };
 
 template <class Mesh, class... Axes>
