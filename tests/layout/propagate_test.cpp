@@ -30,11 +30,15 @@ constexpr bool signatures() {
   return std::same_as<hidden, hd::layout<M, hd::shard<0, dp>, hd::shard<1, tp>>> &&
          std::same_as<out, hd::layout<M, hd::shard<0, dp>, hd::partial<hd::plus, tp>>> &&
          // OneFlow's signatures of a product: (S0,R), (R,S1), (S1,S0), (P,R), (R,P), (R,R)
-         std::same_as<hd::propagate<"mk,kn->mn", row, whole>, row> && std::same_as<hd::propagate<"mk,kn->mn", whole, column>, column> &&
-         std::same_as<hd::propagate<"mk,kn->mn", column, row>, sum> && std::same_as<hd::propagate<"mk,kn->mn", sum, whole>, sum> &&
-         std::same_as<hd::propagate<"mk,kn->mn", whole, sum>, sum> && std::same_as<hd::propagate<"mk,kn->mn", whole, whole>, whole> &&
+         std::same_as<hd::propagate<"mk,kn->mn", row, whole>, row> &&
+         std::same_as<hd::propagate<"mk,kn->mn", whole, column>, column> &&
+         std::same_as<hd::propagate<"mk,kn->mn", column, row>, sum> &&
+         std::same_as<hd::propagate<"mk,kn->mn", sum, whole>, sum> &&
+         std::same_as<hd::propagate<"mk,kn->mn", whole, sum>, sum> &&
+         std::same_as<hd::propagate<"mk,kn->mn", whole, whole>, whole> &&
          // batched product, gradient of a weight, outer product, several summed letters
-         std::same_as<hd::propagate<"bmk,bkn->bmn", row, row>, row> && std::same_as<hd::propagate<"bi,bo->io", row, row>, sum> &&
+         std::same_as<hd::propagate<"bmk,bkn->bmn", row, row>, row> &&
+         std::same_as<hd::propagate<"bi,bo->io", row, row>, sum> &&
          std::same_as<hd::propagate<"i,j->ij", whole, row>, column> &&
          std::same_as<hd::propagate<"bsi,bso->io", hd::layout<M, hd::shard<0, dp>, hd::shard<1, tp>>,
                                     hd::layout<M, hd::shard<0, dp>, hd::shard<1, tp>>>,
@@ -45,7 +49,8 @@ constexpr bool signatures() {
          std::same_as<hd::propagate<"ij->j", hd::layout<M, hd::shard<0, tp>, hd::shard<1, dp>>>,
                       hd::layout<M, hd::shard<0, dp>, hd::partial<hd::plus, tp>>> &&
          std::same_as<hd::propagate<"ij->", row>, sum> && std::same_as<hd::propagate<"ij -> ij", sum>, sum> &&
-         std::same_as<hd::propagate<"ij->ji", hd::layout<M, hd::partial<hd::maximum, tp>>>, hd::layout<M, hd::partial<hd::maximum, tp>>> &&
+         std::same_as<hd::propagate<"ij->ji", hd::layout<M, hd::partial<hd::maximum, tp>>>,
+                      hd::layout<M, hd::partial<hd::maximum, tp>>> &&
          std::same_as<hd::propagate<"bi,io,o->bo", input, column, row>, hidden>;
 }
 }  // namespace
@@ -69,8 +74,9 @@ TEST_CASE("shapes of an einsum must agree letter by letter", "[layout][propagate
   STATIC_REQUIRE(hd::propagate_shape<"bi,io->bo">(hd::shape<8, 4>{}, hd::shape{4, 2}) == hd::shape{8, 2});
   STATIC_REQUIRE(hd::propagate_shape<"bhsd -> bshd">(hd::shape{1, 2, 3, 4}) == hd::shape{1, 3, 2, 4});
   STATIC_REQUIRE(hd::propagate_shape<"ij->">(hd::shape{3, 4}).rank() == 0);
-  CHECK_THROWS_WITH((hd::propagate_shape<"bi,io->bo">(hd::shape{8, 4}, hd::shape{5, 2})),
-                    "heddle: in \"bi,io->bo\" the letter i is 4 in dimension 1 of operand 0 and 5 in dimension 0 of operand 1");
+  CHECK_THROWS_WITH(
+      (hd::propagate_shape<"bi,io->bo">(hd::shape{8, 4}, hd::shape{5, 2})),
+      "heddle: in \"bi,io->bo\" the letter i is 4 in dimension 1 of operand 0 and 5 in dimension 0 of operand 1");
 }
 
 // ---- every combination of placements on two axes, against brute force ----------------------------------------------------
@@ -85,8 +91,8 @@ std::vector<table> all_tables(int dims) {
   const int choices = dims + 2;  // replicated, partial, split along one of the dimensions
   const auto use_of = [&](int c) {
     axis_use u;
-    if (c == 1) u = {axis_role::partial, -1, -1, 0};
-    if (c >= 2) u = {axis_role::sharded, c - 2, 0, -1};
+    if (c == 1) u = {axis_role::partial, -1, -1, 0, 0};
+    if (c >= 2) u = {axis_role::sharded, c - 2, 0, -1, 0};
     return u;
   };
   for (int a = 0; a < choices; ++a)
@@ -165,8 +171,8 @@ std::map<char, range> box(const table& t, const std::string& letters, const assi
 }
 
 // Local compute on every rank, then the sum of what the ranks hold, must be the global product. False if parts do not match.
-bool computes_the_product(const std::vector<std::string>& in_letters, const std::string& out_letters, const assignment& sizes,
-                          const std::vector<table>& in, const table& out) {
+bool computes_the_product(const std::vector<std::string>& in_letters, const std::string& out_letters,
+                          const assignment& sizes, const std::vector<table>& in, const table& out) {
   std::mt19937_64 random{7};
   // contributions[o][position along the partial axes] sum to the operand
   std::vector<std::vector<tensor>> contributions;
@@ -194,7 +200,8 @@ bool computes_the_product(const std::vector<std::string>& in_letters, const std:
   for (int r = 0; r < world; ++r) {
     bool primary = true;
     for (std::size_t a = 0; a < 2; ++a)
-      primary = primary && (out.use[a].role != axis_role::replicated || hd::detail::mesh_coordinate(extents, a, r) == 0);
+      primary =
+          primary && (out.use[a].role != axis_role::replicated || hd::detail::mesh_coordinate(extents, a, r) == 0);
     std::map<char, range> ranges;
     std::vector<const tensor*> mine;
     for (std::size_t o = 0; o < in.size(); ++o) {
@@ -224,8 +231,14 @@ bool computes_the_product(const std::vector<std::string>& in_letters, const std:
 }
 
 template <hd::fixed_string Text>
+hd::detail::rule_outcome<2> outcome_of(const std::vector<table>& in) {
+  static constexpr auto rule = hd::detail::einsum_rule(hd::detail::checked_formula<Text>::value);
+  constexpr hd::detail::operator_facts sums[]{{true, false, true}};
+  return hd::detail::propagate_strictly(rule, in.data(), sums);
+}
+
+template <hd::fixed_string Text>
 void check_formula(const std::vector<std::string>& in_letters, const std::string& out_letters, int expected_legal) {
-  constexpr auto f = hd::detail::checked_formula<Text>::value;
   const assignment all{{'b', 5}, {'i', 4}, {'j', 7}};
   assignment sizes;
   for (const auto& letters : in_letters)
@@ -238,10 +251,10 @@ void check_formula(const std::vector<std::string>& in_letters, const std::string
     for (const table& b : choices[1]) {
       const table operands[]{a, b};
       const std::vector<table> in(operands, operands + in_letters.size());
-      const auto outcome = hd::detail::propagate_tables(f, operands);
-      if (outcome.problem == hd::detail::einsum_problem::none) {
+      const auto outcome = outcome_of<Text>(in);
+      if (outcome.legal()) {
         ++legal;
-        wrong += computes_the_product(in_letters, out_letters, sizes, in, outcome.table) ? 0 : 1;
+        wrong += computes_the_product(in_letters, out_letters, sizes, in, outcome.results[0]) ? 0 : 1;
       } else {
         for (const table& out : all_tables(static_cast<int>(out_letters.size())))
           refused_but_fine += computes_the_product(in_letters, out_letters, sizes, in, out) ? 1 : 0;
