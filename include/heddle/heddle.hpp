@@ -12,6 +12,7 @@
 #include <heddle/core/shape.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/core/static_vector.hpp>
+#include <heddle/core/svg.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/type_name.hpp>
 #include <heddle/mesh/axis.hpp>
@@ -19,13 +20,20 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/layout/box.hpp>
 #include <heddle/layout/canonical.hpp>
+#include <heddle/layout/describe.hpp>
+#include <heddle/layout/describe_svg.hpp>
+#include <heddle/layout/factor_rule.hpp>
 #include <heddle/layout/formula.hpp>
+#include <heddle/layout/holdings.hpp>
 #include <heddle/layout/layout.hpp>
+#include <heddle/layout/name_rules.hpp>
+#include <heddle/layout/named_layouts.hpp>
 #include <heddle/layout/part.hpp>
 #include <heddle/layout/placement.hpp>
 #include <heddle/layout/plan.hpp>
 #include <heddle/layout/propagate.hpp>
 #include <heddle/layout/redistribution.hpp>
+#include <heddle/layout/repair.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/options.hpp>
@@ -56,6 +64,7 @@
 #include <heddle/schedule/table.hpp>
 #include <heddle/schedule/validate.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>

@@ -1,0 +1,183 @@
+// heddle/layout/holdings.hpp: what every rank holds of a tensor, as plain data that a printer or a drawing reads.
+#pragma once
+
+#include <heddle/layout/layout.hpp>
+#include <heddle/layout/part.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+namespace detail {
+
+// Elements `begin` to `end` (not included) of one dimension.
+struct index_range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// What one rank holds along one dimension: ranges of the whole in ascending order, and the memory they lie in.
+struct held_dimension {
+  std::vector<index_range> ranges = {};
+  std::int64_t size = 0;    // elements
+  std::int64_t stored = 0;  // elements of memory; more than `size` if the part is padded
+  bool complete = true;     // false if there are more ranges than these
+};
+
+struct held_part {
+  std::vector<held_dimension> dims = {};
+  std::vector<int> coordinates = {};  // along each axis
+
+  bool empty() const {
+    return std::any_of(dims.begin(), dims.end(), [](const held_dimension& d) { return d.size == 0; });
+  }
+};
+
+// One axis of the mesh, and what it does to the tensor.
+struct held_axis {
+  std::string name = {};
+  int extent = 1;
+  axis_use use = {};
+  std::string op = {};     // of a partial axis
+  std::string split = {};  // policy of a sharded axis; empty if balanced
+};
+
+struct tensor_holdings {
+  std::string layout = {};
+  std::vector<std::int64_t> extents = {};
+  std::vector<held_axis> axes = {};
+  std::vector<held_part> ranks = {};
+  // Each dimension cut wherever some rank's range begins or ends: what lies between two cuts has the same holders.
+  std::vector<std::vector<index_range>> blocks = {};
+  std::vector<bool> more_blocks = {};  // the blocks of this dimension stop before its end
+
+  bool holds(int rank, const std::vector<std::size_t>& block) const {
+    const held_part& part = ranks[static_cast<std::size_t>(rank)];
+    for (std::size_t d = 0; d < block.size(); ++d) {
+      const index_range& b = blocks[d][block[d]];
+      const auto& ranges = part.dims[d].ranges;
+      const auto at = std::upper_bound(ranges.begin(), ranges.end(), b.begin,
+                                       [](std::int64_t i, const index_range& r) { return i < r.end; });
+      if (at == ranges.end() || at->begin > b.begin) return false;
+    }
+    return true;
+  }
+  std::vector<int> holders(const std::vector<std::size_t>& block) const {
+    std::vector<int> out;
+    for (int r = 0; r < static_cast<int>(ranks.size()); ++r)
+      if (holds(r, block)) out.push_back(r);
+    return out;
+  }
+  bool has(axis_role role) const {
+    return std::any_of(axes.begin(), axes.end(),
+                       [role](const held_axis& a) { return a.use.role == role && a.extent > 1; });
+  }
+};
+
+// More ranges than this are not looked at: nobody reads them.
+inline constexpr std::size_t most_ranges = 256;
+
+inline void cut_into_blocks(tensor_holdings& h) {
+  for (std::size_t d = 0; d < h.extents.size(); ++d) {
+    std::int64_t end = h.extents[d];
+    for (const held_part& p : h.ranks)
+      if (!p.dims[d].complete) end = (std::min)(end, p.dims[d].ranges.back().end);
+    std::vector<std::int64_t> cuts{0, end};
+    for (const held_part& p : h.ranks)
+      for (const index_range& r : p.dims[d].ranges) {
+        if (r.begin < end) cuts.push_back(r.begin);
+        if (r.end < end) cuts.push_back(r.end);
+      }
+    std::sort(cuts.begin(), cuts.end());
+    cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+    std::vector<index_range> blocks;
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) blocks.push_back({cuts[i], cuts[i + 1]});
+    h.blocks.push_back(std::move(blocks));
+    h.more_blocks.push_back(end < h.extents[d]);
+  }
+}
+
+[[noreturn]] inline void throw_not_drawable(std::size_t rank) {
+  throw layout_error("heddle: describe draws tensors of 1 to 3 dimensions, got " + std::to_string(rank));
+}
+[[noreturn]] inline void throw_too_few_dimensions(std::size_t rank, int needed) {
+  throw layout_error("heddle: describe got a tensor of " + std::to_string(rank) +
+                     " dimensions for a layout that splits dimension " + std::to_string(needed - 1));
+}
+inline void check_drawable(std::size_t rank, int needed) {
+  if (rank < 1 || rank > 3) throw_not_drawable(rank);
+  if (static_cast<int>(rank) < needed) throw_too_few_dimensions(rank, needed);
+}
+
+// The ranges of one dimension, ascending; neighbours become one.
+template <std::size_t Axes>
+held_dimension held_dimension_of(const dimension_part<Axes>& part) {
+  held_dimension out{{}, part.size(), part.stored(), true};
+  for (std::int64_t local = 0; local < part.size();) {
+    const std::int64_t begin = part.to_global(local), run = part.run(local);
+    if (!out.ranges.empty() && out.ranges.back().end == begin) {
+      out.ranges.back().end += run;
+    } else if (out.ranges.size() == most_ranges) {
+      out.complete = false;
+      break;
+    } else {
+      out.ranges.push_back({begin, begin + run});
+    }
+    local += run;
+  }
+  std::sort(out.ranges.begin(), out.ranges.end(),
+            [](const index_range& a, const index_range& b) { return a.begin < b.begin; });
+  return out;
+}
+
+template <std::size_t Axes>
+std::vector<held_axis> held_axes(const std::string_view* names, const std::string_view* ops,
+                                 const axis_table<Axes>& table, const std::array<int, Axes>& extents) {
+  std::vector<held_axis> out;
+  for (std::size_t a = 0; a < Axes; ++a) {
+    held_axis axis{std::string(names[a]), extents[a], table.use[a], {}, {}};
+    if (axis.use.role == axis_role::partial) axis.op = ops[static_cast<std::size_t>(axis.use.op)];
+    if (axis.use.role == axis_role::sharded && axis.use.how->name != "balanced") axis.split = axis.use.how->name;
+    out.push_back(std::move(axis));
+  }
+  return out;
+}
+
+// What the ranks hold of a tensor under a table, as it is between the steps of a plan. `layout` is the title.
+template <std::size_t Rank, std::size_t Axes>
+tensor_holdings holdings_in(std::string layout, const std::string_view* names, const std::string_view* ops,
+                            const axis_table<Axes>& table, const mesh_numbers<Axes>& mesh,
+                            const std::array<std::int64_t, Rank>& extents) {
+  tensor_holdings h;
+  h.layout = std::move(layout);
+  h.extents.assign(extents.begin(), extents.end());
+  h.axes = held_axes(names, ops, table, mesh.extents);
+  const auto cuts = cuts_of(table);
+  for (int rank = 0; rank < mesh.size; ++rank) {
+    const auto part = part_of(cuts, mesh, extents, rank);
+    held_part& held = h.ranks.emplace_back();
+    for (const auto& d : part.dims) held.dims.push_back(held_dimension_of(d));
+    for (std::size_t a = 0; a < Axes; ++a) held.coordinates.push_back(mesh.coordinate(a, rank));
+  }
+  cut_into_blocks(h);
+  return h;
+}
+
+// Errors: `layout_error` unless the tensor has 1 to 3 dimensions, and those that the layout splits.
+template <class Layout, std::int64_t... E>
+tensor_holdings holdings_of(const Layout& layout, const shape<E...>& s) {
+  check_drawable(sizeof...(E), Layout::min_tensor_rank);
+  constexpr auto names = short_names(typename Layout::mesh_type::tags{});
+  constexpr auto ops = short_names(typename Layout::ops{});
+  return holdings_in(to_string(layout), names.data(), ops.data(), Layout::table, numbers_of(layout.mesh().extents()),
+                     s.extents());
+}
+
+}  // namespace detail
+}  // namespace heddle::inline v0

@@ -1,0 +1,121 @@
+// tests/layout/describe_svg_test.cpp: the pictures are well-formed, show every rank, and write nothing wider than its room.
+#include "catch.hpp"
+
+#include <heddle/layout/describe_svg.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace heddle;
+using Catch::Matchers::Contains;
+
+namespace {
+
+using square = mesh<axis<dp, 2>, axis<tp, 2>>;
+using line = mesh<axis<tp, 3>>;
+
+std::size_t count(std::string_view text, std::string_view what) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+// Tags balance, attributes are quoted, no stray markup in text: what a strict XML parser needs of a file like ours.
+bool well_formed(std::string_view text) {
+  std::vector<std::string_view> open;
+  while (!text.empty()) {
+    const std::size_t lt = text.find('<');
+    if (text.substr(0, lt).find('>') != std::string_view::npos) return false;
+    if (lt == std::string_view::npos) break;
+    const std::size_t gt = text.find('>', lt);
+    if (gt == std::string_view::npos) return false;
+    const std::string_view tag = text.substr(lt + 1, gt - lt - 1);
+    text.remove_prefix(gt + 1);
+    if (tag.find('<') != std::string_view::npos || count(tag, "\"") % 2 != 0) return false;
+    if (tag.front() == '/') {
+      if (open.empty() || open.back() != tag.substr(1)) return false;
+      open.pop_back();
+    } else if (tag.back() != '/') {
+      open.push_back(tag.substr(0, tag.find(' ')));
+    }
+  }
+  return open.empty();
+}
+
+double attribute(std::string_view tag, std::string_view name) {
+  const std::string key = " " + std::string(name) + "=\"";
+  const std::size_t at = tag.find(key);
+  return at == std::string_view::npos ? 0.0 : std::stod(std::string(tag.substr(at + key.size(), 16)));
+}
+
+bool inside(const std::string& svg) {
+  const double width = attribute(svg, "width"), height = attribute(svg, "height");
+  bool ok = true;
+  for (std::size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1)) {
+    if (svg.compare(at - 1, 1, ">") == 0) continue;  // of a pattern
+    const std::string_view tag = std::string_view(svg).substr(at, svg.find('>', at) - at);
+    const double x = attribute(tag, "x"), y = attribute(tag, "y");
+    ok = ok && x >= 0 && y >= 0 && x + attribute(tag, "width") <= width && y + attribute(tag, "height") <= height;
+  }
+  return ok;
+}
+
+template <class L, std::int64_t... E>
+std::string good(const L& layout, const shape<E...>& s) {
+  const std::string svg = describe_svg(layout, s);
+  CHECK(well_formed(svg));
+  CHECK(inside(svg));
+  CHECK(svg.size() < 400000);
+  return svg;
+}
+
+}  // namespace
+
+TEST_CASE("pictures of layouts are well-formed and everything lies inside", "[layout][describe][svg]") {
+  const std::string svg = good(layout<square, shard<0, dp>, partial<plus, tp>>{}, shape{9, 64});
+  CHECK_THAT(svg, Contains(">shard&lt;0, dp&gt;, partial&lt;plus, tp&gt; on dp=2 x tp=2</text>") &&
+                      Contains(">0+1</text>") && Contains(">rank 3</text>") && Contains("url(#partial)") &&
+                      Contains(">5..8</text>"));
+  for (const std::int64_t n : {0, 1, 3, 7, 1000}) {
+    good(layout<square, shard<0, dp, tp>>{}, shape{n});
+    good(layout<line, shard<0, split::zigzag, tp>>{}, shape{n, n});
+    good(layout<line, shard<1, split::block_cyclic<2>, tp>>{}, shape{2, n, n});
+    good(layout<mesh<axis<dp, 3>, axis<tp, 64>>, shard<2, split::padded<>, tp>, varying<dp>>{}, shape{n, 5, n});
+  }
+  good(layout<line, shard<1, split::block_cyclic<1>, tp>>{}, shape{2, 1000000000000});
+}
+
+TEST_CASE("a picture shows as many sheets as there are copies, up to four", "[layout][describe][svg]") {
+  const auto sheets = [](const std::string& svg) {  // blocks as high as the tensor
+    return count(svg, " height=\"190\" ");
+  };
+  CHECK(sheets(good(layout<mesh<axis<dp, 1>>>{}, shape{4, 4})) == 1);
+  CHECK(sheets(good(layout<square>{}, shape{4, 4})) == 4);
+  CHECK(sheets(good(layout<mesh<axis<dp, 9>>>{}, shape{4, 4})) == 4);
+  CHECK(sheets(good(layout<square, shard<1, dp>>{}, shape{4, 4})) == 4);  // two sheets of two blocks
+}
+
+TEST_CASE("ranks without elements and padding are named in the picture", "[layout][describe][svg]") {
+  CHECK_THAT(good(layout<line, shard<0, split::ceil, tp>>{}, shape{4}), Contains(">0: nothing</text>"));
+  CHECK_THAT(good(layout<line, shard<0, split::padded<>, tp>>{}, shape{5}), Contains(">in 2</text>"));
+  CHECK_THAT(good(layout<line, shard<0, tp>>{}, shape{0, 2}), Contains(">no elements</text>"));
+  CHECK_THAT(good(layout<square, identical<dp>, varying<tp>>{}, shape{2}),
+             Contains(">(0=2)|(1=3)</text>") && Contains("url(#varying)"));
+}
+
+TEST_CASE("describe_svg refuses what describe refuses", "[layout][describe][svg]") {
+  CHECK_THROWS_AS(describe_svg(layout<square>{}, shape{1, 2, 3, 4}), layout_error);
+  CHECK_THROWS_AS(describe_svg(layout<square, shard<1, tp>>{}, shape{4}), layout_error);
+  CHECK_THAT(describe_svg(layout<square, shard<1, tp>>{}), Contains("tensor 4 x 4;"));
+}
+
+TEST_CASE("numbers and texts of a drawing", "[core][svg]") {
+  CHECK(detail::svg_number(1.0) == "1");
+  CHECK(detail::svg_number(0.05) == "0.05");
+  CHECK(detail::svg_number(-2.5) == "-2.5");
+  CHECK(detail::svg_escaped("a<b> & \"c\"\n") == "a&lt;b&gt; &amp; &quot;c&quot; ");
+  CHECK(detail::svg_fitted("short", 10.0, 100.0) == "short");
+  CHECK(detail::svg_text_width(detail::svg_fitted(std::string(100, 'x'), 10.0, 100.0), 10.0) <= 100.0);
+}
