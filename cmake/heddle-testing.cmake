@@ -1,0 +1,73 @@
+# What the projects of heddle's users test with: programs that must not compile.
+#
+#   heddle_add_refusal_test(<name> <source>
+#     [MESSAGE <text>]         the text that the compiler's output must hold; without it the file's first line has to read
+#                              "// refuse: <text>"
+#     [LIBRARIES <target>...]  whose include directories and definitions the program is compiled with; heddle::heddle always is
+#     [COMPILERS <path>...]    one test each; without it, the list HEDDLE_REFUSAL_COMPILERS, or this project's compiler
+#     [FLAGS <flag>...]        added to -std=c++20
+#     [LABELS <label>...] [TIMEOUT <seconds>])
+#
+# The test passes if the program does not compile, the text appears and there is one error, not a page of consequences.
+# It is named <name>, or "<name> (<compiler>)" where COMPILERS or HEDDLE_REFUSAL_COMPILERS lists any. A second line
+# "// needs: <component>" in the file skips it where the target heddle::<component> does not exist.
+# `find_package(heddle)`, `add_subdirectory` and FetchContent all define the function.
+set(HEDDLE_REFUSAL_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/heddle-refusal.cmake" CACHE INTERNAL "What a refusal test runs")
+
+function(heddle_add_refusal_test name source)
+  cmake_parse_arguments(PARSE_ARGV 2 REFUSAL "" "MESSAGE;TIMEOUT" "LIBRARIES;COMPILERS;FLAGS;LABELS")
+  if(REFUSAL_UNPARSED_ARGUMENTS OR REFUSAL_KEYWORDS_MISSING_VALUES)
+    message(FATAL_ERROR "heddle_add_refusal_test(${name}): what is '${REFUSAL_UNPARSED_ARGUMENTS}${REFUSAL_KEYWORDS_MISSING_VALUES}'? "
+      "Known: MESSAGE, LIBRARIES, COMPILERS, FLAGS, LABELS, TIMEOUT, each with a value")
+  endif()
+  cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+  if(NOT EXISTS "${source}")
+    message(FATAL_ERROR "heddle_add_refusal_test(${name}): there is no file ${source}")
+  endif()
+  set(compilers ${REFUSAL_COMPILERS})
+  if(NOT compilers)
+    set(compilers ${HEDDLE_REFUSAL_COMPILERS})
+  endif()
+  set(named ${compilers})
+  if(NOT compilers)
+    set(compilers "${CMAKE_CXX_COMPILER}")
+  endif()
+  set(flags -std=c++20 ${REFUSAL_FLAGS})
+  list(JOIN flags " " flags)
+  set(includes "")
+  set(definitions "")
+  set(libraries heddle::heddle ${REFUSAL_LIBRARIES})
+  list(REMOVE_DUPLICATES libraries)
+  foreach(library IN LISTS libraries)
+    list(APPEND includes "$<JOIN:$<TARGET_PROPERTY:${library},INTERFACE_INCLUDE_DIRECTORIES>,|>")
+    list(APPEND definitions "$<JOIN:$<TARGET_PROPERTY:${library},INTERFACE_COMPILE_DEFINITIONS>,|>")
+  endforeach()
+  list(JOIN includes "|" includes)
+  list(JOIN definitions "|" definitions)
+  set(have "")
+  foreach(component IN LISTS HEDDLE_KNOWN_COMPONENTS)
+    if(TARGET heddle::${component})
+      list(APPEND have ${component})
+    endif()
+  endforeach()
+  set(promise "")
+  if(DEFINED REFUSAL_MESSAGE)
+    string(REPLACE ";" "\\;" promise "-DMESSAGE=${REFUSAL_MESSAGE}")
+  endif()
+  foreach(compiler IN LISTS compilers)
+    set(test "${name}")
+    if(named)
+      get_filename_component(compiler_name "${compiler}" NAME)
+      set(test "${name} (${compiler_name})")
+    endif()
+    add_test(NAME "${test}" COMMAND "${CMAKE_COMMAND}" "-DCXX=${compiler}" "-DSRC=${source}" "-DFLAGS=${flags}"
+      "-DINCLUDES=${includes}" "-DDEFINITIONS=${definitions}" "-DHAVE=${have}" ${promise} -P "${HEDDLE_REFUSAL_SCRIPT}")
+    set_tests_properties("${test}" PROPERTIES SKIP_REGULAR_EXPRESSION "^refusal skipped: ")
+    if(REFUSAL_LABELS)
+      set_tests_properties("${test}" PROPERTIES LABELS "${REFUSAL_LABELS}")
+    endif()
+    if(REFUSAL_TIMEOUT)
+      set_tests_properties("${test}" PROPERTIES TIMEOUT ${REFUSAL_TIMEOUT})
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,162 @@
+// heddle/testing/layout_laws.hpp: the laws of a layout that need no data: who holds what, and where.
+#pragma once
+
+#include <heddle/layout/layout.hpp>
+#include <heddle/testing/report.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0 {
+namespace testing {
+namespace detail {
+
+namespace hd = ::heddle::v0::detail;
+
+template <std::size_t Rank>
+constexpr std::array<std::int64_t, Rank> index_at(std::int64_t flat, const std::array<std::int64_t, Rank>& extents) {
+  std::array<std::int64_t, Rank> index{};
+  for (std::size_t d = Rank; d-- > 0;) {
+    index[d] = flat % extents[d];
+    flat /= extents[d];
+  }
+  return index;
+}
+template <std::size_t Rank>
+constexpr std::int64_t flat_at(const std::array<std::int64_t, Rank>& index,
+                               const std::array<std::int64_t, Rank>& extents) {
+  std::int64_t flat = 0;
+  for (std::size_t d = 0; d < Rank; ++d) flat = flat * extents[d] + index[d];
+  return flat;
+}
+template <std::size_t Rank>
+constexpr std::int64_t product(const std::array<std::int64_t, Rank>& extents) {
+  std::int64_t n = 1;
+  for (const std::int64_t e : extents) n *= e;
+  return n;
+}
+
+// The elements that a rank holds, without padding.
+template <class L, std::int64_t... E>
+constexpr std::array<std::int64_t, sizeof...(E)> valid_extents(const L& layout, const shape<E...>& s, int rank) {
+  if constexpr (requires { layout.valid_shape(s, rank); })
+    return layout.valid_shape(s, rank).extents();
+  else
+    return layout.local_shape(s, rank).extents();
+}
+
+// The ranks that hold each element, and how many of them hold something of their own.
+struct holder_counts {
+  std::int64_t all = 1;
+  std::int64_t primary = 1;
+  bool only_copies = true;  // false where ranks hold values without a common meaning
+};
+template <class L>
+constexpr holder_counts holders_of(const L& layout) {
+  holder_counts n;
+  const auto extents = layout.mesh().extents();
+  for (std::size_t a = 0; a < extents.size(); ++a) {
+    const auto role = L::table.use[a].role;
+    if (role == hd::axis_role::sharded) continue;
+    n.all *= extents[a];
+    if (role == hd::axis_role::partial) n.primary *= extents[a];
+    n.only_copies = n.only_copies && role != hd::axis_role::varying;
+  }
+  return n;
+}
+
+}  // namespace detail
+
+/// Law 1, partition, for one layout and shape: every element has as many holders as there are ranks along the axes that do
+/// not split, one primary per contribution, the owner is the lowest holder; owner, to_local and to_global are inverse; each
+/// rank holds what its local shape says.
+template <layout_like L, std::int64_t... E>
+constexpr finding partition(const L& layout, const shape<E...>& s) {
+  const auto extents = s.extents();
+  const std::int64_t size = s.size();
+  const int ranks = layout.mesh().size();
+  const auto want = detail::holders_of(layout);
+  finding f;
+  const auto wrong = [&](problem what, std::int64_t rank, std::int64_t at, std::int64_t expected, std::int64_t got) {
+    return finding{what, size, ranks, rank, at, expected, got, f.cases};
+  };
+  for (int r = 0; r < ranks; ++r) {
+    const auto local = detail::valid_extents(layout, s, r);
+    if (layout.local_size(s, r) < detail::product(local))
+      return wrong(problem::stored_less_than_size, r, -1, detail::product(local), layout.local_size(s, r));
+    std::int64_t held = 0;
+    for (std::int64_t at = 0; at < size; ++at) held += layout.owns(s, r, detail::index_at(at, extents)) ? 1 : 0;
+    if (held != detail::product(local))
+      return wrong(problem::another_number_of_elements, r, -1, detail::product(local), held);
+  }
+  for (std::int64_t at = 0; at < size; ++at) {
+    const auto index = detail::index_at(at, extents);
+    std::int64_t holders = 0, primaries = 0;
+    int lowest = -1;
+    for (int r = 0; r < ranks; ++r) {
+      if (!layout.owns(s, r, index)) continue;
+      if (lowest < 0) lowest = r;
+      ++holders;
+      primaries += layout.is_primary(r) ? 1 : 0;
+      const auto place = layout.to_local(s, r, index);
+      const auto local = detail::valid_extents(layout, s, r);
+      for (std::size_t d = 0; d < sizeof...(E); ++d)
+        if (place[d] < 0 || place[d] >= local[d])
+          return wrong(problem::local_out_of_range, r, at, local[d] - 1, place[d]);
+      const std::int64_t back = detail::flat_at(layout.to_global(s, r, place), extents);
+      if (back != at) return wrong(problem::to_global_does_not_undo_to_local, r, at, at, back);
+      ++f.cases;
+    }
+    if (holders != want.all) return wrong(problem::another_number_of_holders, -1, at, want.all, holders);
+    if (want.only_copies && primaries != want.primary)
+      return wrong(problem::another_number_of_primaries, -1, at, want.primary, primaries);
+    if (layout.owner(s, index) != lowest)
+      return wrong(problem::owner_is_not_the_lowest_holder, -1, at, lowest, layout.owner(s, index));
+  }
+  ++f.cases;
+  return f;
+}
+
+/// `partition` as a report that names the layout, its mesh and the shape.
+template <layout_like L, std::int64_t... E>
+report check_partition(const L& layout, const shape<E...>& s) {
+  const finding f = partition(layout, s);
+  if (f.ok()) return {true, {}, f.cases};
+  std::string where = to_string(layout);
+  where += ", shape ";
+  where += to_string(s);
+  return report_of(f, where);
+}
+
+/// Whether two layouts give every rank the same part, though they are different types: axes of one rank, merged axes, an
+/// order that does not matter. `rank` of the finding is the first that differs, `got` what the second gives it.
+template <layout_like A, layout_like B, std::int64_t... E>
+constexpr finding same_parts(const A& a, const B& b, const shape<E...>& s) {
+  const int ranks = a.mesh().size();
+  finding f{problem::none, s.size(), ranks};
+  if (b.mesh().size() != ranks)
+    return {problem::another_number_of_holders, s.size(), ranks, -1, -1, ranks, b.mesh().size()};
+  for (int r = 0; r < ranks; ++r)
+    for (std::int64_t at = 0; at < s.size(); ++at, ++f.cases) {
+      const auto index = detail::index_at(at, s.extents());
+      const bool here = a.owns(s, r, index), there = b.owns(s, r, index);
+      if (here != there)
+        return {problem::owner_does_not_hold, s.size(), ranks, r, at, here ? 1 : 0, there ? 1 : 0, f.cases};
+      if (here && a.to_local(s, r, index) != b.to_local(s, r, index))
+        return {problem::local_out_of_range,
+                s.size(),
+                ranks,
+                r,
+                at,
+                detail::flat_at(a.to_local(s, r, index), s.extents()),
+                detail::flat_at(b.to_local(s, r, index), s.extents()),
+                f.cases};
+    }
+  ++f.cases;
+  return f;
+}
+
+}  // namespace testing
+}  // namespace heddle::inline v0
