@@ -24,6 +24,7 @@
 #include <heddle/layout/describe_svg.hpp>
 #include <heddle/layout/factor_rule.hpp>
 #include <heddle/layout/formula.hpp>
+#include <heddle/layout/gradient.hpp>
 #include <heddle/layout/holdings.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/name_rules.hpp>
@@ -47,6 +48,9 @@
 #include <heddle/comm/threads/wait_word.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/schedule/action.hpp>
+#include <heddle/schedule/actor_graph.hpp>
+#include <heddle/schedule/actor_queue.hpp>
+#include <heddle/schedule/actor_threads.hpp>
 #include <heddle/schedule/check.hpp>
 #include <heddle/schedule/formulas.hpp>
 #include <heddle/schedule/gpipe.hpp>
@@ -65,6 +69,9 @@
 #include <heddle/schedule/validate.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/exchange_step.hpp>
+#include <heddle/tensor/global_runs.hpp>
+#include <heddle/tensor/ordered_sum.hpp>
+#include <heddle/tensor/random.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
@@ -100,6 +107,7 @@
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/sim/action_table.hpp>
+#include <heddle/sim/actor_graph.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
 #include <heddle/observe/pipeline_bubble.hpp>
