@@ -1,0 +1,224 @@
+// heddle/tensor/gradient.hpp: reductions of gradients that the layouts ask for, and no others.
+#pragma once
+
+#include <heddle/layout/gradient.hpp>
+#include <heddle/tensor/global_runs.hpp>
+#include <heddle/tensor/redistribute.hpp>
+#include <heddle/tensor/sharded.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0 {
+namespace detail {
+
+template <bool Ok, class... Names>
+struct gradient_is_reduced_once {
+  static constexpr bool value = Ok;
+};
+
+// The layout with some partial axes replicated.
+template <class Layout, class... Axes>
+struct reduced_layout {
+  using mesh_type = typename Layout::mesh_type;
+  using ops = typename Layout::ops;
+  using splits = typename Layout::splits;
+  static constexpr auto table = [] {
+    auto t = Layout::table;
+    ((t.use[mesh_type::template position<Axes>] = {}), ...);
+    return t;
+  }();
+  static constexpr auto groups = canonical_groups(table);
+  using type = layout_from<reduced_layout>;
+};
+
+// One mistake, one sentence: the axis is in the type that the compiler prints.
+template <class Layout, class Axis>
+constexpr bool is_summed_over() {
+  using names = over_axis<Axis>;
+  constexpr bool known = Layout::mesh_type::template has<Axis>;
+  constexpr bool split = known && Layout::template is_sharded_on<Axis>;
+  constexpr bool copies = known && (Layout::template is_replicated_on<Axis> || Layout::template is_identical_on<Axis>);
+  constexpr bool varies = known && Layout::template is_varying_on<Axis>;
+  static_assert(gradient_is_reduced_once<known, names, Layout>::value,
+                "heddle: reduce<axes...>: the tensor's mesh has no axis with this tag; name one of the mesh's axes");
+  static_assert(gradient_is_reduced_once<!split, names, Layout>::value,
+                "heddle: reduce<axes...>: the axis splits this tensor, so its ranks hold different elements and adding "
+                "them up would mix "
+                "them; reduce over the axes along which it is partial");
+  static_assert(gradient_is_reduced_once<!copies, names, Layout>::value,
+                "heddle: reduce<axes...>: the ranks along this axis already hold the whole value, so a reduction would "
+                "count it once per "
+                "copy; reduce over the axes along which it is partial");
+  static_assert(gradient_is_reduced_once<!varies, names, Layout>::value,
+                "heddle: reduce<axes...>: the values along this axis vary, so their combination has no meaning; reduce "
+                "over the axes "
+                "along which the tensor is partial");
+  return known && !split && !copies && !varies;
+}
+
+// Where a gradient differs from the dual of its parameter: the first such axis, and how.
+enum class gradient_problem : unsigned char { none, not_reduced, reduced_before, other };
+template <class Gradient, class Parameter>
+struct gradient_check {
+  struct result {
+    gradient_problem problem = gradient_problem::none;
+    std::size_t axis = 0;
+  };
+  static constexpr result found = [] {
+    using expected = dual<Parameter>;
+    if (!std::is_same_v<typename Gradient::mesh_type, typename Parameter::mesh_type>)
+      return result{gradient_problem::other, 0};
+    if (std::is_same_v<Gradient, expected>) return result{};
+    for (std::size_t a = 0; a < Gradient::mesh_type::rank && a < Parameter::mesh_type::rank; ++a) {
+      const axis_role has = Gradient::table.use[a].role, wants = expected::table.use[a].role;
+      if (has == wants && has != axis_role::sharded) continue;
+      if (has == axis_role::partial) return result{gradient_problem::not_reduced, a};
+      if (wants == axis_role::partial && has != axis_role::sharded) return result{gradient_problem::reduced_before, a};
+      if (has != wants) return result{gradient_problem::other, a};
+    }
+    return result{gradient_problem::other, 0};
+  }();
+  using names =
+      axis_of_layout<found.problem != gradient_problem::none && (Gradient::mesh_type::rank > 0), found.axis, Gradient>;
+  template <gradient_problem P>
+  using without = gradient_is_reduced_once<found.problem != P, names, Gradient, Parameter>;
+
+  static constexpr bool ok() {
+    static_assert(without<gradient_problem::not_reduced>::value,
+                  "heddle: settle_gradient<parameter>: the gradient is a sum over an axis along which the parameter is "
+                  "not replicated, "
+                  "so a reduction was forgotten; reduce<axis> it first, or lay the parameter out as it is used");
+    static_assert(without<gradient_problem::reduced_before>::value,
+                  "heddle: settle_gradient<parameter>: the gradient is already whole along an axis over which the "
+                  "parameter's gradient is "
+                  "summed, so it would be reduced twice; use it as it is, or pass the gradient before its reduction");
+    static_assert(without<gradient_problem::other>::value,
+                  "heddle: settle_gradient<parameter>: the gradient's layout is not the dual of the parameter's; "
+                  "redistribute it to "
+                  "dual<parameter>, or lay the parameter out as it is used");
+    return found.problem == gradient_problem::none;
+  }
+};
+
+template <class Layout>
+struct squares_layout {
+  using mesh_type = typename Layout::mesh_type;
+  using ops = type_list<plus>;
+  using splits = type_list<split::balanced>;
+  static constexpr auto table = [] {
+    auto t = Layout::table;
+    for (axis_use& u : t.use) {
+      if (u.role == axis_role::sharded || u.role == axis_role::partial) {
+        u = {};
+        u.role = axis_role::partial;
+        u.op = 0;
+      }
+    }
+    return t;
+  }();
+  static constexpr auto groups = canonical_groups(table);
+  using type = layout_from<squares_layout>;
+};
+
+template <class Layout>
+constexpr bool can_square() {
+  static_assert(gradient_is_reduced_once<!Layout::has_partial, Layout>::value,
+                "heddle: a norm squares its elements, and the square of a sum is not the sum of the squares; reduce "
+                "the partial axes "
+                "of the tensor first (settle_gradient, reduce<axes...>)");
+  static_assert(gradient_is_reduced_once<!Layout::has_varying, Layout>::value,
+                "heddle: a norm counts every element of a tensor once, but values that vary along an axis do not make "
+                "one tensor");
+  return !Layout::has_partial && !Layout::has_varying;
+}
+
+// Of what this rank holds, without padding.
+template <class T, std::size_t Rank, class Layout>
+double local_sum_of_squares(const sharded<T, Rank, Layout>& x) {
+  double sum = 0;
+  const T* const at = x.elements().data();
+  for_each_global_run(x.shape().extents(), x.layout().part(x.shape(), x.rank()),
+                      [&](std::int64_t, std::int64_t local, std::int64_t count) {
+                        for (std::int64_t i = 0; i < count; ++i)
+                          sum += static_cast<double>(at[local + i]) * static_cast<double>(at[local + i]);
+                      });
+  return sum;
+}
+template <class T, std::size_t Rank, class Layout>
+double counted_sum_of_squares(const sharded<T, Rank, Layout>& x) {
+  if constexpr (can_square<Layout>())
+    return x.layout().is_primary(x.rank()) ? local_sum_of_squares(x) : 0;
+  else
+    return 0;
+}
+
+}  // namespace detail
+
+/// The layout of `L` after its contributions along these axes have been combined.
+template <layout_like L, class... Axes>
+using reduced = typename detail::reduced_layout<L, Axes...>::type;
+
+/// Combines contributions over these axes, along which the tensor must be partial; afterwards it is replicated there. In
+/// place, one all_reduce per axis. All ranks of the world call it.
+/// Errors (at compile time, naming the axis): an axis that splits the tensor (experts' gradients over the expert axis), one
+/// along which it is whole already (a second reduction), one along which it varies. Otherwise as `redistribute`.
+template <class... Axes, class T, std::size_t Rank, layout_like L, class World>
+auto reduce(sharded<T, Rank, L>&& x, World& world) {
+  if constexpr ((detail::is_summed_over<L, Axes>() && ...))
+    return redistribute<reduced<L, Axes...>>(std::move(x), world);
+  else
+    return std::move(x);
+}
+
+/// Brings the gradient of a parameter of layout `Parameter` to the layout the optimizer wants, by default the parameter's own:
+/// where the parameter is replicated, its uses are added up (all_reduce, or reduce_scatter when `To` is split there);
+/// elsewhere nothing happens. Takes only a gradient of layout `dual<Parameter>`, so that a reduction cannot be forgotten, done
+/// twice, or done over another axis.
+/// `settle_gradient<weight>(std::move(gradient), world)`
+/// Errors (at compile time, naming the axis): a gradient that is still a sum, already whole, or laid out otherwise.
+template <layout_like Parameter, layout_like To = Parameter, class T, std::size_t Rank, layout_like Gradient,
+          class World>
+auto settle_gradient(sharded<T, Rank, Gradient>&& gradient, World& world) {
+  if constexpr (detail::gradient_check<Gradient, Parameter>::ok())
+    return redistribute<To>(std::move(gradient), world);
+  else
+    return std::move(gradient);
+}
+
+/// The 1 that backward starts from, for a loss that this rank holds its part of.
+/// Errors: at compile time as `seed_gradient`.
+template <class T, layout_like L>
+auto gradient_seed(const sharded<T, 0, L>& loss) {
+  sharded<T, 0, seed_gradient<L>> one(seed_gradient<L>{loss.layout().mesh()}, dynamic_shape<0>{}, loss.rank());
+  one.elements()[0] = T(1);
+  return one;
+}
+
+/// The sum of the squares of a tensor's elements: partial over the axes that split it, whole along the others. What must be
+/// reduced follows from the type, so that copies are counted once.
+/// `reduce<tp>(sum_of_squares(weight), world)` compiles if tp splits the weight, not if tp replicates it.
+/// Errors (at compile time): a partial or varying tensor.
+template <class T, std::size_t Rank, layout_like L>
+auto sum_of_squares(const sharded<T, Rank, L>& x) {
+  using result = typename detail::squares_layout<L>::type;
+  sharded<double, 0, result> sum(result{x.layout().mesh()}, dynamic_shape<0>{}, x.rank());
+  if constexpr (detail::can_square<L>()) sum.elements()[0] = detail::local_sum_of_squares(x);
+  return sum;
+}
+
+/// The squared Euclidean norm of several tensors together, each element of each counted once however many ranks hold a copy.
+/// One all_reduce of one number over the world; the same bits on every rank of it.
+/// Errors (at compile time): a partial or varying tensor.
+template <class World, class... T, std::size_t... Rank, class... L>
+double squared_norm(World& world, const sharded<T, Rank, L>&... tensors) {
+  double sum = (0.0 + ... + detail::counted_sum_of_squares(tensors));
+  world.all().all_reduce(std::span<double>(&sum, 1), plus{});
+  return sum;
+}
+
+}  // namespace heddle::inline v0
