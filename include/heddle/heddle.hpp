@@ -22,6 +22,7 @@
 #include <heddle/layout/canonical.hpp>
 #include <heddle/layout/describe.hpp>
 #include <heddle/layout/describe_svg.hpp>
+#include <heddle/layout/exchange.hpp>
 #include <heddle/layout/factor_rule.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
@@ -29,12 +30,14 @@
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/name_rules.hpp>
 #include <heddle/layout/named_layouts.hpp>
+#include <heddle/layout/objective.hpp>
 #include <heddle/layout/part.hpp>
 #include <heddle/layout/placement.hpp>
 #include <heddle/layout/plan.hpp>
 #include <heddle/layout/propagate.hpp>
 #include <heddle/layout/redistribution.hpp>
 #include <heddle/layout/repair.hpp>
+#include <heddle/layout/search.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/options.hpp>

@@ -29,63 +29,149 @@ template <class Mesh>
   throw layout_error("heddle: a redistribution needs one mesh, got " + to_string(from) + " and " + to_string(to));
 }
 
-template <class From, class To>
+// The plan of two layout types. Its steps are constants if the mesh is static, or if only one axis changes: then the steps do not
+// depend on extents.
+template <class From, class To, class Objective = objective::bytes>
 struct found_steps {
   using mesh_type = typename From::mesh_type;
+  using tags = typename mesh_type::tags;
   using ops = joined<typename From::ops, typename To::ops>;
   using splits = joined<typename From::splits, typename To::splits>;
+  static constexpr std::size_t axes = mesh_type::rank;
   static constexpr bool one_mesh = std::is_same_v<mesh_type, typename To::mesh_type>;
-  static constexpr auto list = [] {
-    if constexpr (one_mesh) {
-      constexpr auto extents = fixed_extents<mesh_type>(typename mesh_type::tags{});
-      constexpr auto axes = short_names(typename mesh_type::tags{});
-      constexpr auto operators = short_names(ops{});
-      auto found = find_steps(without_unit_axes(joint_table<ops, splits, From>::value, extents),
-                              without_unit_axes(joint_table<ops, splits, To>::value, extents));
-      for (redistribution_step& s : found.steps) {
-        s.axis_name = axes[static_cast<std::size_t>(s.axis)];
-        if (s.op >= 0) s.op_name = operators[static_cast<std::size_t>(s.op)];
-      }
-      return found;
-    } else {
-      return step_list<1>{};
-    }
+  static constexpr auto fixed = fixed_extents<mesh_type>(tags{});
+  static constexpr auto objective = Objective::numbers(tags{});
+  static constexpr axis_table<axes> from_table = without_unit_axes(joint_table<ops, splits, From>::value, fixed);
+  static constexpr axis_table<axes> to_table = [] {
+    if constexpr (one_mesh)
+      return without_unit_axes(joint_table<ops, splits, To>::value, fixed);
+    else
+      return from_table;
   }();
-  using stuck_axis = typename decltype(axis_at<!list.complete, list.stuck>(typename mesh_type::tags{}))::type;
+  static constexpr auto changed = changes_between(from_table, to_table, objective.idle_axes);
+  static constexpr bool meaningful = !one_mesh || changed.varying == axes;
+  static constexpr bool possible = one_mesh && changed.varying == axes;
+  using varying_axis = typename decltype(axis_at < changed.varying != axes, changed.varying > (tags{}))::type;
+  static constexpr bool is_static = true;
+
+  template <class List>
+  static constexpr void name_steps(List& list) {
+    constexpr auto operators = short_names(ops{});
+    for (redistribution_step& s : list.steps)
+      if (s.op >= 0) s.op_name = operators[static_cast<std::size_t>(s.op)];
+  }
+  static constexpr std::array<int, axes> nominal = [] {
+    std::array<int, axes> e = fixed;
+    for (int& n : e) n = n > 0 ? n : 2;
+    return e;
+  }();
+  static constexpr auto constant_steps() {
+    if constexpr (possible) {
+      constexpr plan_names names = problem_between(from_table, to_table, nominal, objective);
+      constexpr const planned_path& path = solved_path<names.problem>;
+      auto list = steps_of<axes, path.steps.size()>(names, path, from_table, to_table, short_names(tags{}));
+      name_steps(list);
+      return list;
+    } else {
+      return step_list<axes, 0>{};
+    }
+  }
+  struct found_list {
+    bool complete;
+  };
+  static constexpr found_list list = [] {
+    found_list l{possible};
+    constexpr auto found = constant_steps();
+    for (const redistribution_step& s : found.steps)
+      if (s.kind == step_kind::exchange || (s.axes & (s.axes - 1)) != 0) l.complete = false;
+    return l;
+  }();
+  // The same search where extents are known only now.
+  static constexpr step_list<axes> steps_on(const std::array<int, axes>& extents) {
+    const axis_table<axes> from = without_unit_axes(from_table, extents), to = without_unit_axes(to_table, extents);
+    const plan_names names = problem_between(from, to, extents, objective);
+    auto list = steps_of<axes, 3 * axes + 2>(names, cheapest_path(names.problem), from, to, short_names(tags{}));
+    name_steps(list);
+    return list;
+  }
 
   // Called where a plan is made: an assertion in the class itself would make clang report every later use as well.
   static constexpr void check() {
-    static_assert(redistribution_exists<one_mesh, mesh_type, typename To::mesh_type>::value,
-                  "heddle: a redistribution needs source and target on one mesh; give both layouts the same mesh type");
-    static_assert(redistribution_exists<list.complete, stuck_axis, From, To>::value,
-                  "heddle: this redistribution goes via two steps, because it takes away or reorders an axis that is "
-                  "not the last "
-                  "cut of its dimension; redistribute first to a layout without the axes behind it, then to the target "
-                  "(where two axes change places, gather one of them first)");
+    static_assert(
+        redistribution_exists<one_mesh, mesh_type, typename To::mesh_type>::value,
+        "heddle: a redistribution needs source and target on one mesh; give both layouts the same mesh type, or use "
+        "plan_transfer");
+    static_assert(
+        redistribution_exists<meaningful, varying_axis, From, To>::value,
+        "heddle: a redistribution cannot make or use up values that vary over an axis, because they have no meaning "
+        "for the whole tensor; say what they mean with assume<To>, or keep the axis varying");
+  }
+};
+
+template <class From, class To, class Objective, bool IsStatic = found_steps<From, To, Objective>::is_static>
+class plan_steps {
+  static constexpr auto list = found_steps<From, To, Objective>::constant_steps();
+
+ public:
+  static constexpr bool has_static_steps = true;
+  static constexpr auto steps = list.steps;
+  static constexpr auto tables = list.tables;
+
+  constexpr plan_steps() = default;
+  constexpr plan_steps(const From&, const To&) {}
+};
+template <class From, class To, class Objective>
+class plan_steps<From, To, Objective, false> {
+  using list_type = step_list<From::mesh_type::rank>;
+
+ public:
+  static constexpr bool has_static_steps = false;
+  decltype(list_type::steps) steps{};
+  decltype(list_type::tables) tables{};
+
+  constexpr plan_steps(const From& from, const To& to) {
+    if constexpr (found_steps<From, To, Objective>::possible) {
+      if (!(from.mesh() == to.mesh())) throw_two_meshes(from.mesh(), to.mesh());
+      const auto list = found_steps<From, To, Objective>::steps_on(from.mesh().extents());
+      steps = list.steps;
+      tables = list.tables;
+    }
   }
 };
 
 }  // namespace detail
 
-/// The plan that brings a tensor from layout `From` to layout `To` on one mesh: at most one step per axis that changes
-/// (two from one operator's partial values to another's). The steps are constexpr data; sizes enter only where bytes
-/// are asked for. Make one with `redistribution<From, To>` or `plan_redistribution(from, to)`.
-/// Errors (at compile time): two meshes; a change that needs an axis to pass others in the order of its dimension.
-/// Source: OneFlow's transfer table, Yuan et al. 2021, arXiv:2110.15032, table 2.
-template <layout_like From, layout_like To>
-class redistribution_plan {
-  using found = detail::found_steps<From, To>;
+/// The plan that brings a tensor from layout `From` to layout `To` on one mesh: of all ways, the cheapest for even sizes
+/// (`Objective` says of what; see objective.hpp). Between any two layouts there is one. Sizes enter only where bytes are asked
+/// for. Make one with `redistribution<From, To>` or `plan_redistribution(from, to)`.
+///   steps      the steps, in order
+///   tables     what the axes do before each step, and after the last
+///   has_static_steps   whether both are constants of the type (always on a static mesh) or members, found when extents are known
+/// Ranks that a change does not concern take no part: only axes that change talk (unless the objective says otherwise).
+/// Errors (at compile time): two meshes; values that vary over an axis, before or after but not both.
+/// Source: OneFlow's transfer table, Yuan et al. 2021, arXiv:2110.15032, table 2; moves on the last cut of a dimension as in
+/// PyTorch's DTensor.
+template <layout_like From, layout_like To, plan_objective Objective = objective::bytes>
+class redistribution_plan : public detail::plan_steps<From, To, Objective> {
+  using found = detail::found_steps<From, To, Objective>;
+  using base = detail::plan_steps<From, To, Objective>;
 
  public:
   using from_layout = From;
   using to_layout = To;
+  using objective_type = Objective;
   /// The operators that `redistribution_step::op` counts.
   using ops = typename found::ops;
-  static constexpr auto steps = found::list.steps;
+  using base::steps;
+  using base::tables;
 
-  constexpr redistribution_plan() { found::check(); }
+  constexpr redistribution_plan()
+    requires(base::has_static_steps)
+  {
+    found::check();
+  }
   /// Errors: `layout_error` if the two meshes have the same axes but other extents.
-  constexpr redistribution_plan(const From& from, const To& to) : from_(from), to_(to) {
+  constexpr redistribution_plan(const From& from, const To& to) : base(from, to), from_(from), to_(to) {
     found::check();
     if (!(from.mesh() == to.mesh())) detail::throw_two_meshes(from.mesh(), to.mesh());
   }
@@ -93,13 +179,13 @@ class redistribution_plan {
   constexpr const From& from() const noexcept { return from_; }
   constexpr const To& to() const noexcept { return to_; }
 
-  /// The shape of what `rank` holds before step number `step`; with `steps.size()`, after the last one.
+  /// The shape of the memory of what `rank` holds before step number `step`; with `steps.size()`, after the last one.
   template <std::int64_t... E>
   constexpr dynamic_shape<sizeof...(E)> local_shape_before(std::size_t step, const shape<E...>& s, int rank) const {
     const auto mesh = detail::numbers_of(from_.mesh().extents());
     detail::check_rank(mesh.size, rank);
     if constexpr (fits<sizeof...(E)>())
-      return make_shape(detail::local_box(cuts[step], mesh, s.extents(), rank).extent);
+      return make_shape(detail::part_of(cuts_before(step), mesh, s.extents(), rank).stored());
     else
       return {};
   }
@@ -113,7 +199,7 @@ class redistribution_plan {
     std::int64_t elements = 0;
     if constexpr (fits<sizeof...(E)>())
       for (std::size_t i = 0; i != steps.size(); ++i)
-        elements += detail::elements_sent(steps[i], detail::local_box(cuts[i], mesh, s.extents(), rank), mesh, rank);
+        elements += detail::elements_sent(steps[i], cuts_before(i), cuts_before(i + 1), mesh, s.extents(), rank);
     return elements * static_cast<std::int64_t>(element_size);
   }
   /// The most bytes that any rank sends. When all parts are even this is the ring formula and the same for every rank.
@@ -134,6 +220,35 @@ class redistribution_plan {
     return total;
   }
 
+  /// The most memory that any rank needs for its part: before and after a step together, whatever the transport needs aside.
+  template <std::int64_t... E>
+  constexpr std::int64_t peak_bytes(const shape<E...>& s, std::size_t element_size) const {
+    const auto mesh = detail::numbers_of(from_.mesh().extents());
+    std::int64_t most = 0;
+    if constexpr (fits<sizeof...(E)>())
+      for (int rank = 0; rank < mesh.size; ++rank) {
+        std::int64_t before = 0;
+        for (std::size_t i = 0; i <= steps.size(); ++i) {
+          std::int64_t held = 1;
+          for (const std::int64_t e : detail::part_of(cuts_before(i), mesh, s.extents(), rank).stored()) held *= e;
+          if (before + held > most) most = before + held;
+          before = held;
+        }
+      }
+    return most * static_cast<std::int64_t>(element_size);
+  }
+
+  // What each axis does before step number `step`; with `steps.size()`, after the last one.
+  constexpr const detail::axis_table<found::axes>& table_before(std::size_t step) const { return tables[step]; }
+  // What is cut before step number `step`; with `steps.size()`, after the last one.
+  constexpr detail::cut_list<found::axes> cuts_before(std::size_t step) const { return detail::cuts_of(tables[step]); }
+  // What `rank` holds then.
+  template <std::int64_t... E>
+  constexpr detail::tensor_part<sizeof...(E), found::axes> part_before(std::size_t step, const shape<E...>& s,
+                                                                       int rank) const {
+    return detail::part_of(cuts_before(step), detail::numbers_of(from_.mesh().extents()), s.extents(), rank);
+  }
+
  private:
   static constexpr int min_rank =
       From::min_tensor_rank > To::min_tensor_rank ? From::min_tensor_rank : To::min_tensor_rank;
@@ -145,64 +260,92 @@ class redistribution_plan {
         "the number in shard<dim, ...> or give the tensor more dimensions");
     return min_rank <= static_cast<int>(Rank);
   }
-  // What is cut before each step, and after the last.
-  static constexpr auto cuts = [] {
-    std::array<decltype(detail::cuts_of(found::list.tables[0])), steps.size() + 1> all{};
-    for (std::size_t i = 0; i != all.size(); ++i) all[i] = detail::cuts_of(found::list.tables[i]);
-    return all;
-  }();
 
   [[no_unique_address]] From from_{};
   [[no_unique_address]] To to_{};
 };
 
 namespace detail {
-template <class From, class To>
-constexpr redistribution_plan<From, To> static_plan() {
+template <class From, class To, class Objective>
+constexpr redistribution_plan<From, To, Objective> static_plan() {
   static_assert(From::mesh_type::is_static,
                 "heddle: redistribution<From, To> needs a mesh whose extents are all static; for others, call "
                 "plan_redistribution(from, to) with layout objects");
-  return {};
+  if constexpr (From::mesh_type::is_static)
+    return {};
+  else
+    return {From{}, To{}};
 }
 }  // namespace detail
 
 /// The plan between two layouts of a static mesh, a constant. `redistribution<out, input>.steps`.
-template <layout_like From, layout_like To>
-inline constexpr redistribution_plan<From, To> redistribution = detail::static_plan<From, To>();
+template <layout_like From, layout_like To, plan_objective Objective = objective::bytes>
+inline constexpr redistribution_plan<From, To, Objective> redistribution = detail::static_plan<From, To, Objective>();
 
 /// The plan between two layout objects, whatever is known of their mesh.
 /// Errors: `layout_error` if their meshes differ in an extent; compile errors as `redistribution_plan`.
-template <layout_like From, layout_like To>
-constexpr redistribution_plan<From, To> plan_redistribution(const From& from, const To& to) {
-  return redistribution_plan<From, To>(from, to);
-}
-
-/// `"all_reduce(plus) over tp"`, `"all_to_all from dimension 0 to 1 over tp"`.
-inline std::string to_string(const redistribution_step& step) {
-  std::string text(to_string(step.kind));
-  if (step.op >= 0) text += "(" + std::string(step.op_name) + ")";
-  if (step.from_dim >= 0 && step.to_dim >= 0)
-    text += " from dimension " + std::to_string(step.from_dim) + " to " + std::to_string(step.to_dim);
-  else if (step.from_dim >= 0 || step.to_dim >= 0)
-    text += " of dimension " + std::to_string(step.from_dim >= 0 ? step.from_dim : step.to_dim);
-  return text + " over " + std::string(step.axis_name);
+template <layout_like From, layout_like To, plan_objective Objective = objective::bytes>
+constexpr redistribution_plan<From, To, Objective> plan_redistribution(const From& from, const To& to, Objective = {}) {
+  return redistribution_plan<From, To, Objective>(from, to);
 }
 
 namespace detail {
-inline std::string plan_text(const std::string& from, const std::string& to, const redistribution_step* steps,
-                             std::size_t count) {
-  std::string text = from + " -> " + to + ": ";
-  if (count == 0) text += "nothing to do";
-  for (std::size_t i = 0; i != count; ++i) text += (i == 0 ? "" : "; ") + to_string(steps[i]);
+inline std::string step_text(const redistribution_step& step, const std::string_view* axes, std::size_t count) {
+  std::string text(to_string(step.kind));
+  if (step.op >= 0) {
+    text += "(";
+    text += step.op_name;
+    text += ")";
+  }
+  const int dim = step.from_dim >= 0 ? step.from_dim : step.to_dim;
+  if (step.from_dim >= 0 && step.to_dim >= 0) {
+    text += " from dimension ";
+    text += std::to_string(step.from_dim);
+    text += " to ";
+    text += std::to_string(step.to_dim);
+  } else if (dim >= 0) {
+    text += " of dimension ";
+    text += std::to_string(dim);
+  }
+  text += " over ";
+  if ((step.axes & (step.axes - 1)) == 0 || count == 0) {
+    text += step.axis_name;
+    return text;
+  }
+  bool first = true;
+  for (std::size_t a = 0; a < count; ++a)
+    if (step.axes >> a & 1u) {
+      text += first ? "" : ", ";
+      text += axes[a];
+      first = false;
+    }
+  return text;
+}
+inline std::string plan_text(std::string text, const std::string& to, const redistribution_step* steps,
+                             std::size_t count, const std::string_view* axes, std::size_t axis_count) {
+  text += " -> ";
+  text += to;
+  text += count == 0 ? ": nothing to do" : ": ";
+  for (std::size_t i = 0; i != count; ++i) {
+    text += i == 0 ? "" : "; ";
+    text += step_text(steps[i], axes, axis_count);
+  }
   return text;
 }
 }  // namespace detail
 
+/// `"all_reduce(plus) over tp"`, `"all_to_all from dimension 0 to 1 over tp"`. Of several axes it names the first: a plan's own
+/// text names all.
+inline std::string to_string(const redistribution_step& step) {
+  return detail::step_text(step, nullptr, 0);
+}
+
 /// `"shard<0, dp>, partial<plus, tp> -> shard<0, dp> on dp=2 x tp=2: all_reduce(plus) over tp"`.
-template <layout_like From, layout_like To>
-std::string to_string(const redistribution_plan<From, To>& plan) {
+template <layout_like From, layout_like To, plan_objective Objective>
+std::string to_string(const redistribution_plan<From, To, Objective>& plan) {
+  constexpr auto axes = detail::short_names(typename From::mesh_type::tags{});
   return detail::plan_text(detail::placements_text(static_cast<const From*>(nullptr)), to_string(plan.to()),
-                           plan.steps.begin(), plan.steps.size());
+                           plan.steps.begin(), plan.steps.size(), axes.data(), axes.size() - 1);
 }
 
 }  // namespace heddle::inline v0
