@@ -80,49 +80,71 @@ struct step_place {
   tensor_part<Rank, Axes> after(int r) const { return part_of(cuts_after, mesh, whole, r); }
 };
 
-// The ranks of a step along one axis.
+// The ranks that take part in a step with this one: those that differ from it along some axes only, the first axis major.
+// `axes` has a bit per axis of the mesh.
 template <std::size_t Rank, std::size_t Axes>
-struct axis_step {
+struct step_group {
   const step_place<Rank, Axes>& at;
-  std::size_t axis;
+  unsigned axes = 0;
+  // An exchange: who holds an element may be several ranks, and one of them sends it.
+  bool choose = false;
 
-  int parts() const { return at.mesh.extents[axis]; }
-  int mine() const { return at.mesh.coordinate(axis, at.rank); }
-  int rank_of(int peer) const { return at.rank + (peer - mine()) * at.mesh.strides[axis]; }
-  memory_overlap<Rank> to(int peer) const { return overlap_of(at.before(at.rank), at.after(rank_of(peer))); }
-  memory_overlap<Rank> from(int peer) const { return overlap_of(at.before(rank_of(peer)), at.after(at.rank)); }
+  bool has(std::size_t a) const { return (axes >> a & 1u) != 0; }
+  int parts() const {
+    int n = 1;
+    for (std::size_t a = 0; a < Axes; ++a) n *= has(a) ? at.mesh.extents[a] : 1;
+    return n;
+  }
+  int mine() const {
+    int index = 0;
+    for (std::size_t a = 0; a < Axes; ++a)
+      if (has(a)) index = index * at.mesh.extents[a] + at.mesh.coordinate(a, at.rank);
+    return index;
+  }
+  int rank_of(int peer) const {
+    int rank = at.rank;
+    for (std::size_t a = Axes; a-- > 0;) {
+      if (!has(a)) continue;
+      rank += (peer % at.mesh.extents[a] - at.mesh.coordinate(a, at.rank)) * at.mesh.strides[a];
+      peer /= at.mesh.extents[a];
+    }
+    return rank;
+  }
+  // In an exchange a rank sends to those that agree with it on every axis that does not split what it holds, so that each
+  // element has one sender: the receiver itself, where it holds the element already.
+  bool talks_to(int rank) const {
+    if (!choose) return true;
+    for (std::size_t a = 0; a < Axes; ++a) {
+      bool split = false;
+      for (const cut& c : at.cuts_before) split = split || c.axis == a;
+      if (!split && at.mesh.coordinate(a, rank) != at.mesh.coordinate(a, at.rank)) return false;
+    }
+    return true;
+  }
+  memory_overlap<Rank> to(int peer) const {
+    const int rank = rank_of(peer);
+    return talks_to(rank) ? overlap_of(at.before(at.rank), at.after(rank)) : nothing();
+  }
+  memory_overlap<Rank> from(int peer) const {
+    const int rank = rank_of(peer);
+    return talks_to(rank) ? overlap_of(at.before(rank), at.after(at.rank)) : nothing();
+  }
   // Whether all blocks are of one size, on all ranks: then the calls without counts do.
   bool even() const {
+    if (choose) return false;
     const auto first_before = at.before(rank_of(0)).extents(), first_after = at.after(rank_of(0)).extents();
     for (int peer = 1; peer < parts(); ++peer)
       if (at.before(rank_of(peer)).extents() != first_before || at.after(rank_of(peer)).extents() != first_after)
         return false;
     return true;
   }
-};
 
-// The ranks of an exchange: all of the mesh. A rank sends to those that agree with it on every axis that does not split what
-// it holds, so that each element has one sender: the receiver itself, where it holds the element already.
-template <std::size_t Rank, std::size_t Axes>
-struct mesh_step {
-  const step_place<Rank, Axes>& at;
-
-  int parts() const { return at.mesh.size; }
-  bool talks_to(int peer) const {
-    for (std::size_t a = 0; a < Axes; ++a) {
-      bool split = false;
-      for (const cut& c : at.cuts_before) split = split || c.axis == a;
-      if (!split && at.mesh.coordinate(a, peer) != at.mesh.coordinate(a, at.rank)) return false;
-    }
-    return true;
+ private:
+  static memory_overlap<Rank> nothing() {
+    memory_overlap<Rank> none;
+    none.empty = true;
+    return none;
   }
-  memory_overlap<Rank> to(int peer) const {
-    return talks_to(peer) ? overlap_of(at.before(at.rank), at.after(peer)) : memory_overlap<Rank>{};
-  }
-  memory_overlap<Rank> from(int peer) const {
-    return talks_to(peer) ? overlap_of(at.before(peer), at.after(at.rank)) : memory_overlap<Rank>{};
-  }
-  bool even() const { return false; }
 };
 
 // What goes to each rank of the group, one block after another: the tensor itself where the blocks lie in it so already,
@@ -214,7 +236,7 @@ void keep_on_owner_step(moving_part<T>& part, int mine) {
 }
 
 template <class T, std::size_t Rank, std::size_t Axes, class Comm>
-void all_gather_step(moving_part<T>& part, const axis_step<Rank, Axes>& group, Comm& comm) {
+void all_gather_step(moving_part<T>& part, const step_group<Rank, Axes>& group, Comm& comm) {
   buffer<T> room;
   const std::span<const T> sent = without_padding(part.source, group.at.before(group.at.rank), room);
   part.replace(
@@ -242,7 +264,7 @@ void all_to_all_step(moving_part<T>& part, const Group& group, Comm& comm) {
 }
 
 template <class Op, class T, std::size_t Rank, std::size_t Axes, class Comm>
-void reduce_scatter_step(moving_part<T>& part, const axis_step<Rank, Axes>& group, Comm& comm) {
+void reduce_scatter_step(moving_part<T>& part, const step_group<Rank, Axes>& group, Comm& comm) {
   buffer<T> room;
   rank_counts counts(group.parts());
   const auto after = group.at.after(group.at.rank);
@@ -254,7 +276,7 @@ void reduce_scatter_step(moving_part<T>& part, const axis_step<Rank, Axes>& grou
     else
       comm.reduce_scatter_v(sent, out, counts.span(), Op{});
   };
-  const auto own = overlap_of(after, after);
+  const auto own = group.from(group.mine());
   buffer<T> next(elements_of(after.stored()));
   if (lies_packed<&stretch::to>(own, after.stored(), 0)) {
     reduce(writable(next).first(static_cast<std::size_t>(after.size())));

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <heddle/layout/redistribution.hpp>
+#include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/sharded.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,286 +12,204 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace heddle::inline v0 {
 namespace detail {
 
-// The local part while it moves: the caller's memory, read-only, until a step makes memory of its own.
-template <class T>
-struct moving_part {
-  std::span<const T> source{};
-  buffer<T> own{};
-  bool owned = false;
+// One step of a plan on this rank, over the axes of `axes` (a bit per axis); `comm` is the communicator along them.
+template <step_kind Kind, class Op, class T, std::size_t Rank, std::size_t Axes, class Comm>
+void run_step(moving_part<T>& part, const step_place<Rank, Axes>& at, unsigned axes, Comm& comm) {
+  [[maybe_unused]] const step_group<Rank, Axes> group{at, axes, Kind == step_kind::exchange};
+  if constexpr (Kind == step_kind::slice) slice_step(part, at);
+  if constexpr (Kind == step_kind::all_gather) all_gather_step(part, group, comm);
+  if constexpr (Kind == step_kind::all_to_all || Kind == step_kind::exchange) all_to_all_step(part, group, comm);
+  if constexpr (Kind == step_kind::all_reduce) all_reduce_step<Op>(part, at, comm);
+  if constexpr (Kind == step_kind::reduce_scatter) reduce_scatter_step<Op>(part, group, comm);
+  if constexpr (Kind == step_kind::keep_on_owner) keep_on_owner_step<Op>(part, group.mine());
+  if constexpr (Kind == step_kind::pad_with_identity) pad_step<Op>(part, at);
+}
 
-  void replace(buffer<T> next) {
-    own = std::move(next);
-    source = {own.data(), own.size()};
-    owned = true;
-  }
+constexpr bool step_reduces(step_kind kind) {
+  return kind == step_kind::all_reduce || kind == step_kind::reduce_scatter || kind == step_kind::keep_on_owner ||
+         kind == step_kind::pad_with_identity;
+}
+template <bool Reduces, int At, class Ops>
+struct step_operator {
+  using type = void;
 };
-
-// A dimension cut among the ranks of a group: block `s` of a packed buffer is the part of rank s, blocks one after another.
-template <std::size_t Rank>
-struct packed_blocks {
-  std::array<std::int64_t, Rank> extents{};  // of the uncut tensor
-  std::size_t dim = 0;
-  balanced_split split{};
-
-  packed_blocks(const std::array<std::int64_t, Rank>& e, int d, int parts)
-      : extents(e), dim(static_cast<std::size_t>(d)), split{e[dim], parts} {}
-
-  bool even() const { return split.extent % split.parts == 0; }
-  // A cut of the outermost dimension (that has more than one element) leaves the blocks where they are.
-  bool in_place() const {
-    for (std::size_t d = 0; d < dim; ++d)
-      if (extents[d] != 1) return false;
-    return true;
-  }
-  std::int64_t size() const {
-    std::int64_t n = 1;
-    for (const std::int64_t e : extents) n *= e;
-    return n;
-  }
-  std::array<std::int64_t, Rank> block(std::int64_t part) const {
-    auto e = extents;
-    e[dim] = split.size(part);
-    return e;
-  }
-  std::array<std::int64_t, Rank> begin(std::int64_t part) const {
-    std::array<std::int64_t, Rank> o{};
-    o[dim] = split.offset(part);
-    return o;
-  }
-  std::vector<std::int64_t> counts() const {
-    std::vector<std::int64_t> n(static_cast<std::size_t>(split.parts), 1);
-    for (std::size_t s = 0; s < n.size(); ++s)
-      for (const std::int64_t e : block(static_cast<std::int64_t>(s))) n[s] *= e;
-    return n;
-  }
-  template <class T>
-  void pack(const T* whole, T* packed) const {
-    for (std::int64_t s = 0; s < split.parts; ++s) {
-      const auto e = block(s);
-      copy_box<T, Rank>(whole, {extents, begin(s)}, packed, {e, origin<Rank>}, e);
-      packed += product(e);
-    }
-  }
-  template <class T>
-  void unpack(const T* packed, T* whole) const {
-    for (std::int64_t s = 0; s < split.parts; ++s) {
-      const auto e = block(s);
-      copy_box<T, Rank>(packed, {e, origin<Rank>}, whole, {extents, begin(s)}, e);
-      packed += product(e);
-    }
-  }
-  static std::int64_t product(const std::array<std::int64_t, Rank>& e) {
-    std::int64_t n = 1;
-    for (const std::int64_t x : e) n *= x;
-    return n;
-  }
+template <int At, class Ops>
+struct step_operator<true, At, Ops> {
+  using type = typename list_at<static_cast<std::size_t>(At), Ops>::type;
 };
-
-template <class T>
-std::span<const std::type_identity_t<T>> read_only(const buffer<T>& b) {
-  return {b.data(), b.size()};
-}
-template <class T>
-std::span<T> writable(buffer<T>& b) {
-  return {b.data(), b.size()};
+// A group of one has nothing to do; an exchange may still bring the elements into another order.
+template <std::size_t Axes>
+constexpr bool step_is_idle(const redistribution_step& step, const mesh_numbers<Axes>& mesh) {
+  for (std::size_t a = 0; a < Axes; ++a)
+    if ((step.axes >> a & 1u) != 0 && mesh.extents[a] != 1) return false;
+  return step.kind != step_kind::exchange;
 }
 
-// What the blocks of `cut` look like in memory one after another: the tensor itself where it lies so already.
-template <class T, std::size_t Rank>
-std::span<const T> packed_for_sending(const packed_blocks<Rank>& cut, std::span<const T> whole, buffer<T>& room) {
-  if (cut.in_place()) return whole;
-  room = buffer<T>(cut.size());
-  cut.pack(whole.data(), room.data());
-  return read_only(room);
-}
-// Receives blocks of `cut`, by calling `receive` with the memory for them, and puts them in their places.
-template <class T, std::size_t Rank, class Receive>
-buffer<T> received(const packed_blocks<Rank>& cut, Receive&& receive) {
-  buffer<T> whole(cut.size());
-  if (cut.in_place()) {
-    receive(writable(whole));
-    return whole;
-  }
-  buffer<T> packed(cut.size());
-  receive(writable(packed));
-  cut.unpack(packed.data(), whole.data());
-  return whole;
-}
-
-// The steps, one function per kind. They know sizes and dimensions, not layouts: however many plans a program has, they
-// are compiled once per element type, rank and communicator.
-template <std::size_t Rank>
-struct step_sizes {
-  std::array<std::int64_t, Rank> before{}, after{};
-  int parts = 1, mine = 0;  // ranks along the axis, and this one's place among them
-  int from_dim = -1, to_dim = -1;
-
-  std::int64_t size_after() const { return packed_blocks<Rank>::product(after); }
-};
-
-template <class T, std::size_t Rank>
-void slice_part(moving_part<T>& part, const step_sizes<Rank>& s) {
-  buffer<T> next(s.size_after());
-  copy_box<T, Rank>(part.source.data(), {s.before, packed_blocks<Rank>(s.before, s.to_dim, s.parts).begin(s.mine)}, next.data(),
-                    {s.after, origin<Rank>}, s.after);
-  part.replace(std::move(next));
-}
-
-template <class T, std::size_t Rank, class Group>
-void all_gather_part(moving_part<T>& part, const step_sizes<Rank>& s, Group& group) {
-  const packed_blocks<Rank> cut(s.after, s.from_dim, s.parts);
-  part.replace(received<T>(cut, [&](std::span<T> room) {
-    if (cut.even())
-      group.all_gather(part.source, room);
-    else
-      group.all_gather_v(part.source, room, std::span<const std::int64_t>(cut.counts()));
-  }));
-}
-
-template <class T, std::size_t Rank, class Group>
-void all_to_all_part(moving_part<T>& part, const step_sizes<Rank>& s, Group& group) {
-  const packed_blocks<Rank> out(s.before, s.to_dim, s.parts);
-  const packed_blocks<Rank> in(s.after, s.from_dim, s.parts);
-  buffer<T> room_to_send;
-  const std::span<const T> sent = packed_for_sending(out, part.source, room_to_send);
-  part.replace(received<T>(in, [&](std::span<T> room) {
-    if (out.even() && in.even())
-      group.all_to_all(sent, room);
-    else
-      group.all_to_all_v(sent, std::span<const std::int64_t>(out.counts()), room, std::span<const std::int64_t>(in.counts()));
-  }));
-}
-
-template <class Op, class T, std::size_t Rank, class Group>
-void reduce_scatter_part(moving_part<T>& part, const step_sizes<Rank>& s, Group& group) {
-  const packed_blocks<Rank> cut(s.before, s.to_dim, s.parts);
-  buffer<T> room_to_send;
-  const std::span<const T> sent = packed_for_sending(cut, part.source, room_to_send);
-  buffer<T> next(s.size_after());
-  if (cut.even())
-    group.reduce_scatter(sent, writable(next), Op{});
+// The communicator along the axes of `Mask`, known when the program is compiled.
+template <unsigned Mask, class World, class... Picked>
+auto& communicator_along(World& world, type_list<>, type_list<Picked...>) {
+  if constexpr (sizeof...(Picked) == 0)
+    return world.all();
   else
-    group.reduce_scatter_v(sent, writable(next), std::span<const std::int64_t>(cut.counts()), Op{});
-  part.replace(std::move(next));
+    return world.template along<Picked...>();
+}
+template <unsigned Mask, class World, class Tag, class... Rest, class... Picked>
+auto& communicator_along(World& world, type_list<Tag, Rest...>, type_list<Picked...>) {
+  if constexpr ((Mask & 1u) != 0)
+    return communicator_along<(Mask >> 1)>(world, type_list<Rest...>{}, type_list<Picked..., Tag>{});
+  else
+    return communicator_along<(Mask >> 1)>(world, type_list<Rest...>{}, type_list<Picked...>{});
 }
 
-template <class Op, class T, class Group>
-void all_reduce_part(moving_part<T>& part, Group& group) {
-  if (part.owned) {
-    group.all_reduce(writable(part.own), Op{});
-    return;
-  }
-  buffer<T> next(static_cast<std::int64_t>(part.source.size()));
-  group.all_reduce(part.source, writable(next), Op{});
-  part.replace(std::move(next));
-}
-
-template <class Op, class T>
-void keep_part_on_owner(moving_part<T>& part, int mine) {
-  if (mine == 0) return;
-  if (!part.owned) part.replace(buffer<T>(static_cast<std::int64_t>(part.source.size())));
-  std::fill(part.own.begin(), part.own.end(), Op::template identity<T>());
-}
-
-template <class Op, class T, std::size_t Rank>
-void pad_part(moving_part<T>& part, const step_sizes<Rank>& s) {
-  buffer<T> next(s.size_after());
-  std::fill(next.begin(), next.end(), Op::template identity<T>());
-  copy_box<T, Rank>(part.source.data(), {s.before, origin<Rank>}, next.data(),
-                    {s.after, packed_blocks<Rank>(s.after, s.from_dim, s.parts).begin(s.mine)}, s.before);
-  part.replace(std::move(next));
-}
-
-// One step of a plan on this rank; `group` is the communicator along the step's axis. A group of one has nothing to do.
-template <class Plan, std::size_t Step, std::size_t Rank, class T, class Group>
-void run_step(const Plan& plan, moving_part<T>& part, const dynamic_shape<Rank>& whole, int rank, Group& group) {
+// A step that is known when the program is compiled: `Plan` has `steps` and `ops`.
+template <class Plan, std::size_t Step, class T, std::size_t Rank, class World>
+void run_static_step(const Plan& plan, moving_part<T>& part, const std::array<std::int64_t, Rank>& whole,
+                     World& world) {
+  using mesh_type = typename Plan::from_layout::mesh_type;
   constexpr redistribution_step step = Plan::steps[Step];
-  constexpr auto axis = static_cast<std::size_t>(step.axis);
-  const auto mesh = plan.from().mesh().extents();
-  if (mesh[axis] == 1) return;
-  const step_sizes<Rank> sizes{plan.local_shape_before(Step, whole, rank).extents(),
-                               plan.local_shape_before(Step + 1, whole, rank).extents(),
-                               mesh[axis],
-                               mesh_coordinate(mesh, axis, rank),
-                               step.from_dim,
-                               step.to_dim};
-  if constexpr (step.op >= 0) {
-    using op = typename list_at<static_cast<std::size_t>(step.op), typename Plan::ops>::type;
-    if constexpr (step.kind == step_kind::all_reduce) all_reduce_part<op>(part, group);
-    if constexpr (step.kind == step_kind::reduce_scatter) reduce_scatter_part<op>(part, sizes, group);
-    if constexpr (step.kind == step_kind::keep_on_owner) keep_part_on_owner<op>(part, sizes.mine);
-    if constexpr (step.kind == step_kind::pad_with_identity) pad_part<op>(part, sizes);
-  } else {
-    if constexpr (step.kind == step_kind::slice) slice_part(part, sizes);
-    if constexpr (step.kind == step_kind::all_gather) all_gather_part(part, sizes, group);
-    if constexpr (step.kind == step_kind::all_to_all) all_to_all_part(part, sizes, group);
+  const auto mesh = numbers_of(plan.from().mesh().extents());
+  if (step_is_idle(step, mesh)) return;
+  static constexpr auto before = cuts_of(Plan::tables[Step]), after = cuts_of(Plan::tables[Step + 1]);
+  const step_place<Rank, mesh_type::rank> at{mesh, whole, before, after, world.rank()};
+  using op = typename step_operator<step_reduces(step.kind), step.op, typename Plan::ops>::type;
+  run_step<step.kind, op>(part, at, step.axes,
+                          communicator_along<step.axes>(world, typename mesh_type::tags{}, type_list<>{}));
+}
+
+// --- plans that are values: the same steps, the axes and the operator found in the mesh's and the plan's lists ---
+
+template <class World, class... Picked>
+auto& communicator_along(World& world, unsigned, type_list<>, type_list<Picked...>) {
+  if constexpr (sizeof...(Picked) == 0)
+    return world.all();
+  else
+    return world.template along<Picked...>();
+}
+template <class World, class Tag, class... Rest, class... Picked>
+auto& communicator_along(World& world, unsigned mask, type_list<Tag, Rest...>, type_list<Picked...>) {
+  if ((mask & 1u) != 0) return communicator_along(world, mask >> 1, type_list<Rest...>{}, type_list<Picked..., Tag>{});
+  return communicator_along(world, mask >> 1, type_list<Rest...>{}, type_list<Picked...>{});
+}
+
+template <step_kind Kind, class... Ops, class T, std::size_t Rank, std::size_t Axes, class Comm>
+void run_step_with(type_list<Ops...>, const redistribution_step& step, moving_part<T>& part,
+                   const step_place<Rank, Axes>& at, Comm& comm) {
+  int i = 0;
+  ((i++ == step.op ? run_step<Kind, Ops>(part, at, step.axes, comm) : void()), ...);
+}
+
+template <class Ops, class T, std::size_t Rank, std::size_t Axes, class Comm>
+void run_dynamic_step(const redistribution_step& step, moving_part<T>& part, const step_place<Rank, Axes>& at,
+                      Comm& comm) {
+  switch (step.kind) {
+    case step_kind::none:
+      return;
+    case step_kind::slice:
+      return run_step<step_kind::slice, void>(part, at, step.axes, comm);
+    case step_kind::all_gather:
+      return run_step<step_kind::all_gather, void>(part, at, step.axes, comm);
+    case step_kind::all_to_all:
+      return run_step<step_kind::all_to_all, void>(part, at, step.axes, comm);
+    case step_kind::exchange:
+      return run_step<step_kind::exchange, void>(part, at, step.axes, comm);
+    case step_kind::all_reduce:
+      return run_step_with<step_kind::all_reduce>(Ops{}, step, part, at, comm);
+    case step_kind::reduce_scatter:
+      return run_step_with<step_kind::reduce_scatter>(Ops{}, step, part, at, comm);
+    case step_kind::keep_on_owner:
+      return run_step_with<step_kind::keep_on_owner>(Ops{}, step, part, at, comm);
+    case step_kind::pad_with_identity:
+      return run_step_with<step_kind::pad_with_identity>(Ops{}, step, part, at, comm);
   }
+}
+
+/// Executes steps that are values: `list.steps[i]` leads from `list.tables[i]` to `list.tables[i + 1]`; `step.op` counts
+/// `Ops`. Every rank of the world calls it with its part of a tensor of these extents.
+template <class Ops, class T, std::size_t Rank, class List, class World>
+buffer<T> redistribute_by_plan(moving_part<T> part, const List& list, const std::array<std::int64_t, Rank>& whole,
+                               World& world) {
+  using mesh_type = std::remove_cvref_t<decltype(world.mesh())>;
+  const auto mesh = numbers_of(world.mesh().extents());
+  for (std::size_t i = 0; i < list.steps.size(); ++i) {
+    const redistribution_step& step = list.steps[i];
+    if (step_is_idle(step, mesh)) continue;
+    const step_place<Rank, mesh_type::rank> at{mesh, whole, cuts_of(list.tables[i]), cuts_of(list.tables[i + 1]),
+                                               world.rank()};
+    run_dynamic_step<Ops>(step, part, at,
+                          communicator_along(world, step.axes, typename mesh_type::tags{}, type_list<>{}));
+  }
+  return std::move(part).release();
+}
+template <class Ops, class T, std::size_t Rank, class List, class World>
+buffer<T> redistribute_by_plan(std::span<const T> part, const List& list, const std::array<std::int64_t, Rank>& whole,
+                               World& world) {
+  return redistribute_by_plan<Ops>(moving_part<T>{part, {}, false}, list, whole, world);
 }
 
 template <class Mesh>
 [[noreturn]] void throw_wrong_part(const Mesh& mine, int rank, const Mesh& other, int other_rank) {
-  throw layout_error("heddle: redistribute: rank " + std::to_string(rank) + "'s part of a tensor on " + to_string(mine) +
-                     " came to rank " + std::to_string(other_rank) + " of a world on " + to_string(other));
+  throw layout_error("heddle: redistribute: rank " + std::to_string(rank) + "'s part of a tensor on " +
+                     to_string(mine) + " came to rank " + std::to_string(other_rank) + " of a world on " +
+                     to_string(other));
 }
 
-template <class To, class T, std::size_t Rank, class From, class World>
+template <class To, class Objective, class T, std::size_t Rank, class From, class World>
 sharded<T, Rank, To> moved(moving_part<T> part, const sharded<T, Rank, From>& x, World& world) {
-  using mesh_type = typename From::mesh_type;
   const To to{x.layout().mesh()};
-  const auto plan = plan_redistribution(x.layout(), to);
+  const auto plan = plan_redistribution(x.layout(), to, Objective{});
   if (!(world.mesh() == x.layout().mesh()) || world.rank() != x.rank())
     throw_wrong_part(x.layout().mesh(), x.rank(), world.mesh(), world.rank());
   using plan_type = std::remove_const_t<decltype(plan)>;
-  [&]<std::size_t... Steps>(std::index_sequence<Steps...>) {
-    (run_step<plan_type, Steps, Rank>(
-         plan, part, x.shape(), x.rank(),
-         world.template along<typename list_at<static_cast<std::size_t>(plan_type::steps[Steps].axis),
-                                               typename mesh_type::tags>::type>()),
-     ...);
-  }(std::make_index_sequence<plan_type::steps.size()>{});
-  if (!part.owned) {
-    buffer<T> copy(static_cast<std::int64_t>(part.source.size()));
-    std::copy(part.source.begin(), part.source.end(), copy.begin());
-    part.replace(std::move(copy));
+  const auto whole = x.shape().extents();
+  if constexpr (plan_type::has_static_steps) {
+    [&]<std::size_t... Steps>(std::index_sequence<Steps...>) {
+      (run_static_step<plan_type, Steps>(plan, part, whole, world), ...);
+    }(std::make_index_sequence<plan_type::steps.size()>{});
+    return sharded<T, Rank, To>(to, x.shape(), x.rank(), std::move(part).release());
+  } else {
+    return sharded<T, Rank, To>(to, x.shape(), x.rank(),
+                                redistribute_by_plan<typename plan_type::ops>(std::move(part), plan, whole, world));
   }
-  return sharded<T, Rank, To>(to, x.shape(), x.rank(), std::move(part.own));
 }
 
 template <class Mesh, class World>
 constexpr bool on_mesh_of() {
   constexpr bool same = std::is_same_v<std::remove_cvref_t<decltype(std::declval<World&>().mesh())>, Mesh>;
   static_assert(same,
-                "heddle: redistribute: the tensor's layout is on another mesh than the world; make the layout on the world's mesh, "
+                "heddle: redistribute: the tensor's layout is on another mesh than the world; make the layout on the "
+                "world's mesh, "
                 "or pass the sub-world of the layout's axes");
   return same;
 }
 
 }  // namespace detail
 
-/// The same tensor in layout `To`: executes `redistribution_plan<From, To>`, step by step. All ranks of the world must call
-/// it with their parts of one tensor. The source is left as it is; its memory is read without a copy.
+/// The same tensor in layout `To`: executes `redistribution_plan<From, To, Objective>`, step by step. All ranks of the world
+/// must call it with their parts of one tensor. The source is left as it is; its memory is read without a copy. Blocks are
+/// packed straight from it, and not at all where they lie in memory as they are sent or received.
 /// Errors: `layout_error` if the part belongs to another rank or mesh; what the communicator throws; compile errors as
 /// `redistribution`.
-template <layout_like To, class T, std::size_t Rank, layout_like From, class World>
+template <layout_like To, plan_objective Objective = objective::bytes, class T, std::size_t Rank, layout_like From,
+          class World>
 sharded<T, Rank, To> redistribute(const sharded<T, Rank, From>& x, World& world) {
   if constexpr (detail::on_mesh_of<typename From::mesh_type, World>())
-    return detail::moved<To>(detail::moving_part<T>{x.elements(), {}, false}, x, world);
+    return detail::moved<To, Objective>(detail::moving_part<T>{x.elements(), {}, false}, x, world);
   else
     throw layout_error("heddle: redistribute: another mesh");  // already refused
 }
 
 /// As above, and takes the source's memory: an all_reduce then happens in place, and a plan without steps moves nothing.
-template <layout_like To, class T, std::size_t Rank, layout_like From, class World>
+template <layout_like To, plan_objective Objective = objective::bytes, class T, std::size_t Rank, layout_like From,
+          class World>
 sharded<T, Rank, To> redistribute(sharded<T, Rank, From>&& x, World& world) {
   if constexpr (detail::on_mesh_of<typename From::mesh_type, World>()) {
     detail::moving_part<T> part;
     part.replace(std::move(x).release());
-    return detail::moved<To>(std::move(part), x, world);
+    return detail::moved<To, Objective>(std::move(part), x, world);
   } else {
     throw layout_error("heddle: redistribute: another mesh");  // already refused
   }

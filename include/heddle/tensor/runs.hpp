@@ -103,9 +103,10 @@ stretch_list common_stretches(const A& a, const B& b) {
 template <std::size_t Rank>
 struct memory_overlap {
   std::array<stretch_list, Rank> along{};
+  bool empty = false;  // says so where no dimension can
 
   std::int64_t size() const {
-    std::int64_t n = 1;
+    std::int64_t n = empty ? 0 : 1;
     for (const stretch_list& s : along) n *= s.total();
     return n;
   }
@@ -122,6 +123,7 @@ template <std::int64_t stretch::* Side, std::size_t Rank>
 memory_overlap<Rank> with_packed(const memory_overlap<Rank>& o) {
   constexpr auto other = Side == &stretch::from ? &stretch::to : &stretch::from;
   memory_overlap<Rank> out;
+  out.empty = o.empty;
   for (std::size_t d = 0; d < Rank; ++d) {
     std::int64_t at = 0;
     for (stretch s : o.along[d]) {
@@ -138,6 +140,7 @@ memory_overlap<Rank> with_packed(const memory_overlap<Rank>& o) {
 template <std::size_t Rank, class Run>
 void for_each_run(const memory_overlap<Rank>& o, [[maybe_unused]] const std::array<std::int64_t, Rank>& from,
                   [[maybe_unused]] const std::array<std::int64_t, Rank>& to, Run&& run) {
+  if (o.empty) return;
   if constexpr (Rank == 0) {
     run(std::int64_t{0}, std::int64_t{0}, std::int64_t{1});
   } else {
@@ -213,53 +216,6 @@ template <class T, std::size_t Rank>
 void unpack_overlap(const memory_overlap<Rank>& o, const T* packed, T* target,
                     const std::array<std::int64_t, Rank>& to) {
   copy_overlap(with_packed<&stretch::to>(o), packed, o.extents(), target, to);
-}
-
-/// A box inside a row-major tensor: the tensor's extents, and where the box begins.
-template <std::size_t Rank>
-struct box_place {
-  std::array<std::int64_t, Rank> extents{};
-  std::array<std::int64_t, Rank> offset{};
-};
-
-/// Calls `run(from_index, to_index, count)` for each run of elements that is contiguous on both sides, in memory order.
-/// Dimensions that the box fills on both sides are merged, so that a whole tensor is one run. An empty box has none.
-template <std::size_t Rank, class Run>
-void for_each_run(const box_place<Rank>& from, const box_place<Rank>& to, const std::array<std::int64_t, Rank>& box,
-                  Run&& run) {
-  std::int64_t count = 1;
-  for (const std::int64_t e : box) {
-    if (e == 0) return;
-  }
-  std::size_t outer = Rank;  // dimensions [outer, Rank) make one run
-  while (outer > 0) {
-    --outer;
-    count *= box[outer];
-    if (box[outer] != from.extents[outer] || box[outer] != to.extents[outer]) break;
-  }
-  std::array<std::int64_t, Rank> at{};
-  for (;;) {
-    std::int64_t source = 0, target = 0;
-    for (std::size_t d = 0; d < Rank; ++d) {
-      source = source * from.extents[d] + from.offset[d] + at[d];
-      target = target * to.extents[d] + to.offset[d] + at[d];
-    }
-    run(source, target, count);
-    std::size_t d = outer;
-    for (;;) {
-      if (d == 0) return;
-      --d;
-      if (++at[d] < box[d]) break;
-      at[d] = 0;
-    }
-  }
-}
-
-template <class T, std::size_t Rank>
-void copy_box(const T* source, const box_place<Rank>& from, T* target, const box_place<Rank>& to,
-              const std::array<std::int64_t, Rank>& box) {
-  for_each_run(from, to, box,
-               [&](std::int64_t s, std::int64_t t, std::int64_t n) { std::copy_n(source + s, n, target + t); });
 }
 
 }  // namespace detail

@@ -79,9 +79,6 @@ template <layout_like L>
 struct partial_op {
   using type = typename list_at<0, typename L::ops>::type;
 };
-template <std::size_t Rank>
-constexpr std::array<std::int64_t, Rank> origin{};
-
 // A tensor that is not split.
 template <std::size_t Axes, std::size_t Rank>
 tensor_part<Rank, Axes> whole_part(const std::array<std::int64_t, Rank>& extents) {

@@ -1,0 +1,134 @@
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+
+#include "catch.hpp"
+#include "tensor/value_level.hpp"
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+using hd::dp, hd::tp, hd::cp;
+using namespace value_level;
+
+namespace {
+using mesh2 = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
+using mesh3 = hd::mesh<hd::axis<dp>, hd::axis<cp>, hd::axis<tp>>;
+
+// A policy of a user's own whose parts hold their elements backwards.
+struct backwards {
+  using kind = hd::split_kind;
+  using even = hd::split::balanced;
+  static constexpr bool contiguous = false;
+  static constexpr bool fits(std::int64_t, std::int64_t) { return true; }
+  static constexpr std::int64_t size(std::int64_t n, std::int64_t p, std::int64_t r) { return even::size(n, p, r); }
+  static constexpr std::int64_t stored(std::int64_t n, std::int64_t p, std::int64_t r) { return size(n, p, r); }
+  static constexpr std::int64_t owner(std::int64_t n, std::int64_t p, std::int64_t g) { return even::owner(n, p, g); }
+  static constexpr std::int64_t to_local(std::int64_t n, std::int64_t p, std::int64_t g) {
+    return size(n, p, owner(n, p, g)) - 1 - even::to_local(n, p, g);
+  }
+  static constexpr std::int64_t to_global(std::int64_t n, std::int64_t p, std::int64_t r, std::int64_t l) {
+    return even::to_global(n, p, r, size(n, p, r) - 1 - l);
+  }
+  static constexpr std::int64_t run(std::int64_t, std::int64_t, std::int64_t, std::int64_t) { return 1; }
+};
+static_assert(hd::split_policy<backwards>);
+
+// One redistribution: where it starts, where it ends, and how.
+template <std::size_t Axes>
+struct job {
+  hd::detail::axis_table<Axes> from{}, to{};
+  plan<Axes> how{};
+};
+
+// Runs all jobs on one world and returns what was wrong with the first bad one.
+template <class Mesh, std::size_t Rank>
+std::string first_wrong(const Mesh& m, const std::array<std::int64_t, Rank>& extents,
+                        const std::vector<job<Mesh::rank>>& jobs) {
+  const problem<Mesh::rank, Rank> p{hd::detail::numbers_of(m.extents()), extents};
+  std::vector<std::vector<hd::buffer<double>>> results(jobs.size());
+  for (auto& r : results) r.resize(static_cast<std::size_t>(m.size()));
+  hd::launch<hd::threads>(m, [&](auto& world) {
+    const auto me = static_cast<std::size_t>(world.rank());
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      const auto source = p.some_part(jobs[j].from, world.rank());
+      if (j % 2 == 0) {
+        results[j][me] = hd::detail::redistribute_by_plan<operators>(
+            std::span<const double>(source.data(), source.size()), jobs[j].how, extents, world);
+      } else {
+        hd::detail::moving_part<double> part;
+        part.replace(p.some_part(jobs[j].from, world.rank()));
+        results[j][me] = hd::detail::redistribute_by_plan<operators>(std::move(part), jobs[j].how, extents, world);
+      }
+    }
+  });
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    std::string text;
+    std::vector<hd::buffer<double>> sources;
+    for (int r = 0; r < m.size(); ++r) sources.push_back(p.some_part(jobs[j].from, r));
+    const auto before = p.whole_of(jobs[j].from, sources, text);
+    if (p.whole_of(jobs[j].to, results[j], text) != before && text.empty()) text = "another tensor";
+    if (!text.empty()) {
+      std::string where = text_of(jobs[j].from) + " -> " + text_of(jobs[j].to) + " on " + to_string(m) + " of [";
+      for (const std::int64_t e : extents) where += " " + std::to_string(e);
+      return where + " ]: " + text;
+    }
+  }
+  return {};
+}
+
+// The plan that the search finds.
+template <std::size_t Axes>
+plan<Axes> found(hd::detail::axis_table<Axes> from, hd::detail::axis_table<Axes> to,
+                 const std::array<int, Axes>& extents) {
+  const auto list = hd::detail::find_steps(hd::detail::without_unit_axes(from, extents),
+                                           hd::detail::without_unit_axes(to, extents), extents);
+  return {{list.steps.begin(), list.steps.end()}, {list.tables.begin(), list.tables.end()}};
+}
+
+template <class Mesh>
+std::vector<job<Mesh::rank>> all_pairs(const Mesh& m, const std::vector<hd::detail::axis_table<Mesh::rank>>& tables) {
+  std::vector<job<Mesh::rank>> jobs;
+  for (const auto& from : tables)
+    for (const auto& to : tables) {
+      jobs.push_back({from, to, by_hand(from, to)});
+      jobs.push_back({from, to, found(from, to, m.extents())});
+    }
+  return jobs;
+}
+const std::vector<axis_use> plain{used(axis_role::replicated),
+                                  used(axis_role::identical),
+                                  split_dim(0),
+                                  split_dim(1),
+                                  contributions(0),
+                                  contributions(1)};
+const std::vector<axis_use> policies{used(axis_role::replicated),
+                                     split_dim(0),
+                                     split_dim<hd::split::ceil>(0, 1),
+                                     split_dim<hd::split::block_cyclic<2>>(0, 2),
+                                     split_dim<hd::split::zigzag>(0, 3),
+                                     split_dim<hd::split::padded<>>(0, 4),
+                                     split_dim<backwards>(0, 5),
+                                     split_dim<hd::split::block_cyclic<1>>(1, 6),
+                                     split_dim<hd::split::zigzag>(1, 3),
+                                     split_dim<hd::split::padded<hd::split::balanced>>(1, 7),
+                                     contributions(0)};
+}  // namespace
+
+TEST_CASE("every pair of layouts of two axes and two dimensions keeps the tensor", "[tensor][redistribute][law]") {
+  const auto tables = all_tables<2>(plain);
+  CHECK(tables.size() == 36);
+  for (const mesh2& m : {mesh2{2, 2}, mesh2{2, 3}, mesh2{1, 4}}) {
+    const auto jobs = all_pairs(m, tables);
+    for (const auto& e : {std::array<std::int64_t, 2>{6, 12}, {5, 7}, {1, 2}, {0, 3}})
+      CHECK(first_wrong(m, e, jobs) == "");
+  }
+}
+
+TEST_CASE("every pair of split policies keeps the tensor", "[tensor][redistribute][law]") {
+  const mesh2 m{2, 2};
+  CHECK(first_wrong(m, std::array<std::int64_t, 2>{7, 5}, all_pairs(m, all_tables<2>(policies))) == "");
+}
