@@ -121,7 +121,7 @@ constexpr finding partition(const L& layout, const shape<E...>& s) {
 
 /// `partition` as a report that names the layout, its mesh and the shape.
 template <layout_like L, std::int64_t... E>
-report check_partition(const L& layout, const shape<E...>& s) {
+[[nodiscard]] report check_partition(const L& layout, const shape<E...>& s) {
   const finding f = partition(layout, s);
   if (f.ok()) return {true, {}, f.cases};
   std::string where = to_string(layout);

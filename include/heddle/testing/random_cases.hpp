@@ -86,7 +86,7 @@ drawn_case<Mesh::rank, Rank> draw(const case_options& options, std::int64_t numb
 /// of `Rank` dimensions. In the first case that fails, ranks and extents are made smaller as long as it still does; the
 /// report names the seed, the smallest mesh and shape, and what was wrong. A law that throws fails.
 template <mesh_like Mesh, std::size_t Rank, class Law>
-report for_random_cases(const case_options& options, Law&& law) {
+[[nodiscard]] report for_random_cases(const case_options& options, Law&& law) {
   using drawn = detail::drawn_case<Mesh::rank, Rank>;
   report all;
   const auto holds = [&](const drawn& c, std::int64_t number) -> report {

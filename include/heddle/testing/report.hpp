@@ -14,7 +14,7 @@ namespace testing {
 /// The answer of a law: whether it held, in how many cases, and if not, the first case in which it did not: seed, mesh, layout,
 /// shape, index, expected and got. `text` is empty when the law held.
 /// `assert(r)`, `REQUIRE(r.ok)`, `EXPECT_TRUE(r.ok) << r.text`, or `if (!r) std::puts(r.text.c_str())`.
-struct [[nodiscard]] report {
+struct report {
   bool ok = true;
   std::string text{};
   std::int64_t cases = 0;

@@ -76,7 +76,7 @@ constexpr finding split_policy(std::int64_t most_elements, std::int64_t most_par
 /// The laws of a split policy, one of heddle's or a user's own, for all sizes from 0 to 64 and 1 to 8 parts, or as told.
 /// Errors: none is thrown; a policy that fits no size in range is reported.
 template <class P>
-report check_split_policy(std::int64_t most_elements = 64, std::int64_t most_parts = 8) {
+[[nodiscard]] report check_split_policy(std::int64_t most_elements = 64, std::int64_t most_parts = 8) {
   std::string where = "split policy ";
   where += short_type_name<P>();
   return report_of(split_policy<P>(most_elements, most_parts), where);

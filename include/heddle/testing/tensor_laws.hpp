@@ -188,7 +188,7 @@ sharded<double, sizeof...(E), L> some_part(const L& layout, const shape<E...>& s
 /// Law 2, round trip: what is scattered and gathered again is the same tensor, and each rank holds the elements that the
 /// layout's index maps name.
 template <layout_like L, std::int64_t... E>
-report check_round_trip(const L& layout, const shape<E...>& s, std::uint64_t seed = 1) {
+[[nodiscard]] report check_round_trip(const L& layout, const shape<E...>& s, std::uint64_t seed = 1) {
   std::vector<double> whole;
   for (std::int64_t i = 0; i < s.size(); ++i) whole.push_back(detail::number_at(seed, i, 0));
   const auto wrong = [&](const std::string& what) {
@@ -212,7 +212,7 @@ report check_round_trip(const L& layout, const shape<E...>& s, std::uint64_t see
 /// leaves the source alone, gives the same from a source that is moved in, and each rank sends exactly the bytes that the plan
 /// promises, counted by a world that shares nothing with the transports.
 template <layout_like To, layout_like From, std::int64_t... E>
-report check_redistribution(const From& from, const shape<E...>& s, std::uint64_t seed = 1) {
+[[nodiscard]] report check_redistribution(const From& from, const shape<E...>& s, std::uint64_t seed = 1) {
   using mesh_type = typename From::mesh_type;
   using world_type = counting::world<mesh_type>;
   const mesh_type& mesh = from.mesh();
@@ -269,8 +269,8 @@ report check_redistribution(const From& from, const shape<E...>& s, std::uint64_
 
 /// The same from every layout of one list to every layout of another.
 template <layout_like... Froms, layout_like... Tos, mesh_like Mesh, std::int64_t... E>
-report check_redistributions(type_list<Froms...>, type_list<Tos...>, const Mesh& mesh, const shape<E...>& s,
-                             std::uint64_t seed = 1) {
+[[nodiscard]] report check_redistributions(type_list<Froms...>, type_list<Tos...>, const Mesh& mesh,
+                                           const shape<E...>& s, std::uint64_t seed = 1) {
   report found;
   const auto from = [&]<class From>(std::type_identity<From>) {
     ((found.ok ? void(found += check_redistribution<Tos>(From{mesh}, s, seed)) : void()), ...);
@@ -280,7 +280,8 @@ report check_redistributions(type_list<Froms...>, type_list<Tos...>, const Mesh&
 }
 /// The same for every pair of these layouts: `check_redistributions(type_list<A, B, C>{}, mesh, shape)`.
 template <layout_like... Ls, mesh_like Mesh, std::int64_t... E>
-report check_redistributions(type_list<Ls...> all, const Mesh& mesh, const shape<E...>& s, std::uint64_t seed = 1) {
+[[nodiscard]] report check_redistributions(type_list<Ls...> all, const Mesh& mesh, const shape<E...>& s,
+                                           std::uint64_t seed = 1) {
   return check_redistributions(all, all, mesh, s, seed);
 }
 
@@ -288,7 +289,7 @@ report check_redistributions(type_list<Ls...> all, const Mesh& mesh, const shape
 /// that the straight way from A to D gives, bit by bit. Where D is partial, contributions are free and the tensors are compared.
 template <layout_like From, layout_like... Steps, mesh_like Mesh, std::int64_t... E>
   requires(sizeof...(Steps) > 0)
-report check_path(const Mesh& mesh, const shape<E...>& s, std::uint64_t seed = 1) {
+[[nodiscard]] report check_path(const Mesh& mesh, const shape<E...>& s, std::uint64_t seed = 1) {
   using world_type = counting::world<Mesh>;
   using To = type_at<sizeof...(Steps) - 1, Steps...>;
   const From from{mesh};
@@ -333,7 +334,7 @@ report check_path(const Mesh& mesh, const shape<E...>& s, std::uint64_t seed = 1
 /// Law 3, composition: of all these layouts, no detour over a third sends fewer bytes than the plan, and a plan from a layout
 /// to itself sends none. A plan is chosen for even parts: give a shape that all cuts divide.
 template <layout_like... Ls, mesh_like Mesh, std::int64_t... E>
-report check_costs(type_list<Ls...>, const Mesh& mesh, const shape<E...>& s) {
+[[nodiscard]] report check_costs(type_list<Ls...>, const Mesh& mesh, const shape<E...>& s) {
   constexpr std::size_t count = sizeof...(Ls);
   std::vector<std::int64_t> cost;
   const auto row = [&]<class From>(std::type_identity<From>) {

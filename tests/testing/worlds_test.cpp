@@ -1,0 +1,124 @@
+#include <heddle/testing/counting_world.hpp>
+#include <heddle/testing/on_ranks.hpp>
+#include <heddle/testing/random_cases.hpp>
+
+#include "catch.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+namespace ht = hd::testing;
+using hd::dp, hd::tp;
+
+namespace {
+using mesh = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
+}
+
+TEST_CASE("on_ranks collects what each rank returns", "[testing]") {
+  const auto sums = ht::on_ranks(mesh{2, 3}, [](auto& world) {
+    int x = world.rank();
+    world.template along<tp>().all_reduce(std::span<int>(&x, 1), hd::plus{});
+    return x;
+  });
+  REQUIRE(sums);
+  CHECK(sums.by_rank.size() == 6);
+  CHECK(sums[0] == 3);
+  CHECK(sums[5] == 12);
+  CHECK_FALSE(sums.all_are(3));
+  CHECK(ht::on_ranks(mesh{1, 4}, [](auto& world) { return world.size() == 4; }).all_are(true));
+  CHECK(ht::on_ranks(mesh{2, 1}, [](auto&) {}).all_are(ht::nothing{}));
+}
+
+TEST_CASE("on_ranks gives the first error and ends the other ranks", "[testing]") {
+  const auto failed = ht::on_ranks(mesh{1, 3}, [](auto& world) {
+    if (world.rank() == 1) throw std::runtime_error("no more");
+    world.all().barrier();
+    return 1;
+  });
+  CHECK_FALSE(failed);
+  CHECK(failed.error == "rank 1: no more");
+  CHECK_FALSE(failed.by_rank[1].has_value());
+  CHECK_THROWS_AS(failed[1], hd::error);
+
+  const auto reports = ht::on_ranks(
+      mesh{1, 3}, [](auto& world) { return world.rank() < 2 ? ht::report{true, "", 2} : ht::failure("a wrong sum"); });
+  const ht::report all = ht::joined(reports);
+  CHECK(all.text == "rank 2: a wrong sum");
+  CHECK(all.cases == 5);
+}
+
+TEST_CASE("the counting world counts what others read", "[testing]") {
+  const mesh m{2, 2};
+  std::vector<std::int64_t> sent(4);
+  std::vector<char> right(4, 0);
+  ht::counting::run(m, [&](auto& world) {
+    const auto me = static_cast<std::size_t>(world.rank());
+    std::vector<int> x{world.rank(), 1}, all(4);
+    world.template along<tp>().all_gather(x, all);  // 8 bytes to one neighbour
+    world.all().all_reduce(x, hd::plus{});          // 2 elements over 4 ranks: 2 (p - 1) T in total
+    const int to = (world.rank() + 1) % 4, from = (world.rank() + 3) % 4;
+    int got = -1;
+    auto arrives = world.all().irecv(std::span<int>(&got, 1), from, 7);
+    auto leaves = world.all().isend(std::span<const int>(&x[0], 1), to, 7);  // 4 bytes
+    leaves.wait();
+    arrives.wait();
+    world.all().barrier();
+    sent[me] = world.bytes_sent();
+    right[me] = x == std::vector<int>{6, 4} && all[1] == 1 &&
+                all[2] == world.rank() - world.template coordinate<tp>() + 1 && got == 6 && !world.mismatch();
+  });
+  CHECK(right == std::vector<char>(4, 1));
+  CHECK(sent[0] + sent[1] + sent[2] + sent[3] == 4 * 8 + 2 * 3 * 8 + 4 * 4);
+}
+
+TEST_CASE("the counting world notices counts that disagree, and ends when a rank throws", "[testing]") {
+  bool noticed = false;
+  ht::counting::run(mesh{1, 2}, [&](auto& world) {
+    std::vector<int> in(2), out(2);
+    const std::vector<std::int64_t> give{1, 1},
+        take = world.rank() == 0 ? std::vector<std::int64_t>{2, 0} : std::vector<std::int64_t>{1, 1};
+    world.all().all_to_all_v(in, give, out, take);
+    if (world.rank() == 0) noticed = world.mismatch();
+  });
+  CHECK(noticed);
+  CHECK_THROWS_WITH(ht::counting::run(mesh{1, 3},
+                                      [](auto& world) {
+                                        if (world.rank() == 2) throw std::runtime_error("rank 2 is ill");
+                                        world.all().barrier();
+                                      }),
+                    "rank 2 is ill");
+}
+
+TEST_CASE("random cases repeat with their seed, and failures are made small", "[testing]") {
+  std::vector<std::string> first, second;
+  for (auto* texts : {&first, &second}) {
+    ht::case_options o;
+    o.seed = 7;
+    o.cases = 20;
+    const auto r = ht::for_random_cases<mesh, 2>(o, [&](const mesh& m, const auto& s, std::uint64_t) {
+      texts->push_back(to_string(m) + ", " + to_string(s));
+      return m.size() <= 16 && s.size() <= 4096 ? ht::report{true, "", 1} : ht::failure("too large");
+    });
+    CHECK(r.text == "");
+    CHECK(r.cases == 20);
+  }
+  CHECK(first == second);
+  CHECK(first[0] != first[1]);
+
+  const auto small = ht::for_random_cases<mesh, 2>({}, [](const mesh& m, const auto& s, std::uint64_t) {
+    return m.size() >= 3 && s[1] >= 5 ? ht::failure("bad") : ht::report{};
+  });
+  CHECK_THAT(small.text, Catch::Matchers::Contains("shape 0 x 5: bad") && Catch::Matchers::Contains("seed 1, case "));
+  CHECK((small.text.find("dp=3 x tp=1") != std::string::npos || small.text.find("dp=1 x tp=3") != std::string::npos ||
+         small.text.find("dp=2 x tp=2") != std::string::npos));
+  const auto thrown = ht::for_random_cases<mesh, 1>(
+      {}, [](const mesh&, const auto&, std::uint64_t) -> ht::report { throw std::runtime_error("oh"); });
+  CHECK_THAT(thrown.text, Catch::Matchers::Contains("mesh dp=1 x tp=1, shape 0: threw: oh"));
+  ht::case_options none;
+  none.cases = 0;
+  CHECK_FALSE(
+      (ht::for_random_cases<mesh, 1>(none, [](const mesh&, const auto&, std::uint64_t) { return ht::report{}; }).ok));
+}
