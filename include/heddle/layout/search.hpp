@@ -94,8 +94,6 @@ class plan_search {
     whole_ = world_ * world_ * world_;  // so that nearly all shares of it are whole numbers
     for (unsigned a = 0; a < p.axes; ++a)
       if (p.bytes_per_second[a] > fastest_) fastest_ = p.bytes_per_second[a];
-    const double from = local(p.from), to = local(p.to);
-    most_ = from > to ? from : to;
   }
 
   constexpr planned_path run() {
@@ -289,7 +287,6 @@ class plan_search {
   constexpr int relax(int from, const move& m, const planned_state& next) {
     if (++work_ > max_work) return -1;
     const double before = local(nodes_[from].state), after = local(next);
-    if (less(most_, after)) return -1;
     double together = 1;
     for (unsigned a = 0; a < p_.axes; ++a)
       if (m.axes >> a & 1u) together *= extent(a);
@@ -388,20 +385,24 @@ class plan_search {
       if (is_partial(s, b) && s.role(b) != p_.to.role(a)) return false;
     return true;
   }
-  // Where an exchange leads: the target, but axes that are still to become partial stay as the last cuts, or replicated.
-  constexpr planned_state exchanged(const planned_state& s, const lists& ls) const {
+  // Where an exchange leads: the target, but axes that are still to become partial are the last cuts: each of the dimension
+  // it cuts now (`cut` is the number of dimensions), or all of dimension `cut`; those that cut nothing stay replicated then.
+  constexpr planned_state exchanged(const planned_state& s, const lists& ls, unsigned cut) const {
     planned_state t = p_.to;
     lists lt = lists_of(p_.to);
     for (unsigned a = 0; a < p_.axes; ++a)
       if (to_spread(s, a)) t.set(a, {});
     for (unsigned d = 0; d < p_.dims; ++d)
       for (unsigned i = 0; i < ls.length[d]; ++i) {
-        const unsigned a = ls.axis[d][i];
-        if (to_spread(s, a)) t.set(a, {planned_sharded, d, lt.length[d]++, 0});
+        const unsigned a = ls.axis[d][i], to = cut < p_.dims ? cut : d;
+        if (to_spread(s, a)) t.set(a, {planned_sharded, to, lt.length[to]++, 0});
       }
+    if (cut < p_.dims)
+      for (unsigned a = 0; a < p_.axes; ++a)
+        if (to_spread(s, a) && s.role(a) == planned_replicated) t.set(a, {planned_sharded, cut, lt.length[cut]++, 0});
     return t;
   }
-  constexpr int exchange_from(int at) {
+  constexpr int exchange_from(int at, unsigned cut) {
     const planned_state s = nodes_[at].state;
     const lists ls = lists_of(s);
     unsigned axes = 0;
@@ -409,7 +410,7 @@ class plan_search {
       if (to_reduce(s, a)) return -1;
       if (s.role(a) == planned_sharded) axes |= 1u << a;
     }
-    const planned_state t = exchanged(s, ls);
+    const planned_state t = exchanged(s, ls, cut);
     if (s == t) return at;
     const lists lt = lists_of(t);
     for (unsigned d = 0; d < p_.dims; ++d)  // nobody gets anything over cuts that stay
@@ -474,13 +475,15 @@ class plan_search {
     }
     for (unsigned a = 0; a < p_.axes; ++a)
       if (s.role(a) == planned_sharded) spread_from(at, a, l);
-    exchange_from(at);
+    bool may_cut = false;
+    for (unsigned a = 0; a < p_.axes; ++a) may_cut = may_cut || to_spread(s, a);
+    for (unsigned d = may_cut ? 0 : p_.dims; d <= p_.dims; ++d) exchange_from(at, d);
   }
 
   // A first way, so that there always is one: reduce everything, exchange, spread.
   constexpr void dive() {
     int at = reduce_from(0);
-    if (at >= 0) at = exchange_from(at);
+    if (at >= 0) at = exchange_from(at, p_.dims);
     for (bool moved = true; moved && at >= 0 && !(nodes_[at].state == p_.to);) {
       moved = false;
       const lists l = lists_of(nodes_[at].state);
@@ -541,7 +544,7 @@ class plan_search {
 
   static constexpr int max_work = 1500;  // keeps the compilers' limits of constant evaluation far away
   plan_problem p_;
-  double world_ = 1, whole_ = 1, most_ = 0, fastest_ = 1, limit_ = 0;
+  double world_ = 1, whole_ = 1, fastest_ = 1, limit_ = 0;
   node nodes_[planned_nodes];
   int count_ = 0, work_ = 0, goal_ = -1;
 };

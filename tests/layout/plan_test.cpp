@@ -1,0 +1,246 @@
+// The planner against brute force: every way of up to three steps, and every way at all, between all layouts of two axes and two
+// dimensions, each step counted element by element.
+#include <heddle/layout/plan.hpp>
+
+#include "catch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+using hd::step_kind, hd::detail::axis_role, hd::detail::axis_use;
+
+namespace {
+using table = hd::detail::axis_table<2>;
+constexpr double never = std::numeric_limits<double>::infinity();
+
+axis_use copy() {
+  return {};
+}
+axis_use part(int op) {
+  return {axis_role::partial, -1, -1, op};
+}
+axis_use cut(int dim, int level = 0) {
+  return {axis_role::sharded, dim, level, -1};
+}
+bool split(const axis_use& u) {
+  return u.role == axis_role::sharded;
+}
+bool sum(const axis_use& u) {
+  return u.role == axis_role::partial;
+}
+
+std::vector<table> all_tables(int ops) {
+  std::vector<axis_use> uses{copy(), cut(0), cut(1)};
+  for (int op = 0; op < ops; ++op) uses.push_back(part(op));
+  std::vector<table> out;
+  for (const auto& a : uses)
+    for (const auto& b : uses) {
+      if (sum(a) && sum(b) && a.op != b.op) continue;
+      table t;
+      t.use[0] = a;
+      t.use[1] = b;
+      if (split(a) && a == b) {
+        t.use[1].level = 1;
+        out.push_back(t);
+        t.use[0].level = 1;
+        t.use[1].level = 0;
+      }
+      out.push_back(t);
+    }
+  return out;
+}
+
+// What a rank holds, element by element, of a tensor of n x n.
+struct holdings {
+  int p = 1, q = 1, n = 1;
+
+  std::vector<char> of(const table& t, int rank) const {
+    const std::array<int, 2> extent{p, q}, at{rank / q, rank % q};
+    std::vector<char> held(static_cast<std::size_t>(n * n), 0);
+    std::array<std::array<int, 2>, 2> range{{{0, n}, {0, n}}};
+    for (int level = 0; level < 2; ++level)
+      for (std::size_t a = 0; a < 2; ++a)
+        if (split(t.use[a]) && t.use[a].level == level) {
+          auto& r = range[static_cast<std::size_t>(t.use[a].dim)];
+          const int size = (r[1] - r[0]) / extent[a];
+          r = {r[0] + at[a] * size, r[0] + (at[a] + 1) * size};
+        }
+    for (int i = range[0][0]; i < range[0][1]; ++i)
+      for (int j = range[1][0]; j < range[1][1]; ++j) held[static_cast<std::size_t>(i * n + j)] = 1;
+    return held;
+  }
+  int size(const table& t) const {
+    const auto held = of(t, 0);
+    return static_cast<int>(std::count(held.begin(), held.end(), 1));
+  }
+  // What all ranks lack together of what they are to hold.
+  double lacking(const table& from, const table& to) const {
+    int sent = 0;
+    for (int r = 0; r < p * q; ++r) {
+      const auto had = of(from, r), gets = of(to, r);
+      for (std::size_t i = 0; i < had.size(); ++i) sent += gets[i] && !had[i] ? 1 : 0;
+    }
+    return sent;
+  }
+};
+
+// Elements that one step from one layout to another sends in all, or never.
+double one_step(const holdings& h, const table& from, const table& to) {
+  if (from == to) return 0;
+  const std::array<int, 2> extent{h.p, h.q};
+  const double world = h.p * h.q, size = h.size(from);
+  double best = never;
+  if (sum(from.use[0]) && sum(from.use[1]) && to == table{}) best = 2 * (world - 1) * size;  // both at once
+  bool same_sums = true;
+  for (std::size_t a = 0; a < 2; ++a)
+    same_sums = same_sums && (sum(from.use[a]) || sum(to.use[a]) ? from.use[a] == to.use[a] : true);
+  if (same_sums) best = std::min(best, h.lacking(from, to));
+  for (std::size_t a = 0; a < 2; ++a) {
+    const axis_use &u = from.use[a], &t = to.use[a], &other = from.use[1 - a];
+    if (!(other == to.use[1 - a])) continue;
+    if (split(u) && split(other) && u.dim == other.dim && u.level < other.level) continue;
+    if (split(t) && split(other) && t.dim == other.dim && t.level < other.level) continue;
+    if (split(u) && split(t) && u.dim == t.dim) continue;
+    const double others = world / extent[a];
+    const double p = extent[a];
+    if (sum(u) && sum(t)) continue;
+    if (sum(u))
+      best = std::min(best, (split(t) ? 1 : 2) * others * (p - 1) * size);
+    else if (sum(t))
+      best = std::min(best, 0.0);
+    else
+      best = std::min(best, h.lacking(from, to));
+  }
+  return best;
+}
+
+using matrix = std::vector<std::vector<double>>;
+bool uses_dim(const table& t, int dim) {
+  return t.use[0].dim == dim || t.use[1].dim == dim;
+}
+// Layouts that a way between two others may pass: no dimension that neither has, and what does not change stays.
+bool may_pass(const table& from, const table& to, const table& middle, bool idle_axes) {
+  for (int dim : {0, 1})
+    if (uses_dim(middle, dim) && !uses_dim(from, dim) && !uses_dim(to, dim)) return false;
+  const auto changed = hd::detail::changes_between(from, to, idle_axes);
+  for (std::size_t a = 0; a < 2; ++a) {
+    if (!changed.changes[a] && !(middle.use[a] == from.use[a])) return false;
+    // An axis becomes partial only where the target is.
+    if (sum(middle.use[a]) && !(middle.use[a] == from.use[a]) && !(middle.use[a] == to.use[a])) return false;
+  }
+  return true;
+}
+
+double planned(const holdings& h, const table& from, const table& to, bool idle_axes, std::size_t* steps = nullptr) {
+  hd::detail::objective_numbers<2> objective;
+  objective.idle_axes = idle_axes;
+  const auto names = hd::detail::problem_between(from, to, std::array<int, 2>{h.p, h.q}, objective);
+  const auto path = hd::detail::cheapest_path(names.problem);
+  if (steps) *steps = path.steps.size();
+  double outside = 1;  // axes that the plan does not touch: that many times the same
+  for (std::size_t a = 0; a < 2; ++a) {
+    const bool changes = hd::detail::changes_between(from, to, idle_axes).changes[a];
+    if (!changes && !split(from.use[a])) outside *= a == 0 ? h.p : h.q;
+  }
+  CHECK(path.proven);
+  return path.bytes * outside * h.n * h.n;
+}
+
+std::string text(const table& t) {
+  std::string out;
+  for (const auto& u : t.use)
+    out += split(u) ? "S" + std::to_string(u.dim) + "." + std::to_string(u.level)
+           : sum(u) ? "P" + std::to_string(u.op)
+                    : "R ";
+  return out;
+}
+}  // namespace
+
+TEST_CASE("no way between two layouts is cheaper than the plan", "[layout][plan][law]") {
+  const auto tables = all_tables(2);
+  REQUIRE(tables.size() == 25);
+  for (const auto& e : {std::array<int, 2>{2, 2}, {2, 3}, {3, 2}, {4, 2}}) {
+    const holdings h{e[0], e[1], e[0] * e[1]};
+    matrix direct(tables.size(), std::vector<double>(tables.size()));
+    for (std::size_t i = 0; i < tables.size(); ++i)
+      for (std::size_t j = 0; j < tables.size(); ++j) direct[i][j] = one_step(h, tables[i], tables[j]);
+    for (const bool idle_axes : {false, true})
+      for (std::size_t i = 0; i < tables.size(); ++i)
+        for (std::size_t j = 0; j < tables.size(); ++j) {
+          std::vector<char> through(tables.size());
+          for (std::size_t k = 0; k < tables.size(); ++k)
+            through[k] = may_pass(tables[i], tables[j], tables[k], idle_axes);
+          // One row is enough: the ways from layout i.
+          std::vector<double> row = direct[i], three;
+          row[i] = 0;
+          for (int steps = 2; steps <= 8; ++steps) {
+            auto next = row;
+            for (std::size_t k = 0; k < tables.size(); ++k)
+              if (through[k] && row[k] < never)
+                for (std::size_t t = 0; t < tables.size(); ++t) next[t] = std::min(next[t], row[k] + direct[k][t]);
+            row = next;
+            if (steps == 3) three = row;
+          }
+          std::size_t steps = 0;
+          const double cost = planned(h, tables[i], tables[j], idle_axes, &steps);
+          INFO(h.p << "x" << h.q << " " << text(tables[i]) << " -> " << text(tables[j])
+                   << (idle_axes ? ", idle axes too" : ""));
+          CHECK(cost == Approx(row[j]).margin(1e-6));
+          if (steps <= 3) CHECK(cost == Approx(three[j]).margin(1e-6));
+        }
+  }
+}
+
+TEST_CASE("a plan's tables and steps say the same as its cost", "[layout][plan][law]") {
+  const auto tables = all_tables(2);
+  for (const auto& e : {std::array<int, 2>{2, 2}, {2, 3}, {3, 2}}) {
+    const holdings h{e[0], e[1], e[0] * e[1]};
+    const auto mesh = hd::detail::numbers_of(e);
+    const std::array<std::int64_t, 2> extents{h.n, h.n};
+    for (const auto& from : tables)
+      for (const auto& to : tables) {
+        const auto list = hd::detail::find_steps(from, to, e);
+        INFO(h.p << "x" << h.q << " " << text(from) << " -> " << text(to));
+        REQUIRE(list.tables.size() == list.steps.size() + 1);
+        CHECK(list.tables[0] == (list.steps.empty() ? to : from));
+        CHECK(list.tables[list.steps.size()] == to);
+        std::int64_t sent = 0;
+        for (std::size_t i = 0; i < list.steps.size(); ++i) {
+          const auto before = hd::detail::cuts_of(list.tables[i]), after = hd::detail::cuts_of(list.tables[i + 1]);
+          for (int r = 0; r < mesh.size; ++r)
+            sent += hd::detail::elements_sent(list.steps[i], before, after, mesh, extents, r);
+          CHECK(one_step(h, list.tables[i], list.tables[i + 1]) < never);
+        }
+        CHECK(static_cast<double>(sent) == Approx(planned(h, from, to, false)).margin(1e-6));
+      }
+  }
+}
+
+TEST_CASE("a detour over any layout sends no less", "[layout][plan][law]") {
+  const auto tables = all_tables(1);
+  for (const auto& e : {std::array<int, 2>{2, 2}, {2, 3}, {3, 2}, {2, 8}}) {
+    const holdings h{e[0], e[1], e[0] * e[1]};
+    for (const bool idle_axes : {false, true}) {
+      matrix cost(tables.size(), std::vector<double>(tables.size()));
+      for (std::size_t i = 0; i < tables.size(); ++i)
+        for (std::size_t j = 0; j < tables.size(); ++j) cost[i][j] = planned(h, tables[i], tables[j], idle_axes);
+      int wrong = 0;
+      for (std::size_t i = 0; i < tables.size(); ++i) {
+        CHECK(cost[i][i] == 0);
+        for (std::size_t j = 0; j < tables.size(); ++j)
+          for (std::size_t k = 0; k < tables.size(); ++k) {
+            if (!may_pass(tables[i], tables[k], tables[j], idle_axes)) continue;
+            if (cost[i][k] > cost[i][j] + cost[j][k] + 1e-6) ++wrong;
+          }
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
