@@ -21,6 +21,7 @@
 #include <heddle/layout/box.hpp>
 #include <heddle/layout/canonical.hpp>
 #include <heddle/layout/describe.hpp>
+#include <heddle/layout/describe_plan.hpp>
 #include <heddle/layout/describe_svg.hpp>
 #include <heddle/layout/exchange.hpp>
 #include <heddle/layout/factor_rule.hpp>
@@ -34,6 +35,7 @@
 #include <heddle/layout/part.hpp>
 #include <heddle/layout/placement.hpp>
 #include <heddle/layout/plan.hpp>
+#include <heddle/layout/plan_svg.hpp>
 #include <heddle/layout/propagate.hpp>
 #include <heddle/layout/redistribution.hpp>
 #include <heddle/layout/repair.hpp>

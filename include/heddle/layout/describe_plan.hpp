@@ -1,0 +1,183 @@
+// heddle/layout/describe_plan.hpp: a redistribution plan as a table: what each step sends, and what the ranks hold between.
+#pragma once
+
+#include <heddle/layout/describe.hpp>
+#include <heddle/layout/redistribution.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+namespace detail {
+
+struct described_step {
+  std::string what = {};       // "all_reduce(plus) over tp"
+  std::int64_t most_sent = 0;  // bytes, by one rank
+  std::int64_t all_sent = 0;   // bytes, by all ranks
+  std::int64_t peak = 0;       // bytes that one rank holds, before and after together
+};
+
+struct described_plan {
+  std::string title = {};
+  std::vector<std::int64_t> extents = {};
+  std::size_t element_size = 0;
+  std::vector<described_step> steps = {};
+  std::vector<tensor_holdings> states = {};  // before each step, and after the last
+  std::int64_t most_sent = 0, all_sent = 0, peak = 0;
+};
+
+// The placements of a table, spelled as a layout is.
+inline std::string placements_text(const std::vector<held_axis>& axes) {
+  std::string text;
+  const auto open = [&text](const std::string& what) {
+    if (!text.empty()) text += ", ";
+    text += what;
+  };
+  int dims = 0;
+  for (const held_axis& a : axes) dims = (std::max)(dims, a.use.dim + 1);
+  for (int d = 0; d < dims; ++d) {
+    std::vector<const held_axis*> cuts;
+    for (const held_axis& a : axes)
+      if (a.use.role == axis_role::sharded && a.use.dim == d) cuts.push_back(&a);
+    std::sort(cuts.begin(), cuts.end(), [](const auto* a, const auto* b) { return a->use.level < b->use.level; });
+    if (cuts.empty()) continue;
+    open("shard<" + std::to_string(d));
+    std::string split;
+    for (const held_axis* a : cuts) {
+      if (a->split != split) {
+        text += ", ";
+        text += a->split.empty() ? "balanced" : a->split;
+        split = a->split;
+      }
+      text += ", ";
+      text += a->name;
+    }
+    text += ">";
+  }
+  for (const axis_role role : {axis_role::partial, axis_role::identical, axis_role::varying}) {
+    std::string names;
+    for (const held_axis& a : axes) {
+      if (a.use.role != role) continue;
+      if (names.empty() && role == axis_role::partial) names = a.op;
+      if (!names.empty()) names += ", ";
+      names += a.name;
+    }
+    if (names.empty()) continue;
+    open(role == axis_role::partial ? "partial<" : role == axis_role::identical ? "identical<" : "varying<");
+    text += names;
+    text += ">";
+  }
+  return text.empty() ? "replicated" : text;
+}
+
+// Memory of what one rank holds, in elements.
+inline std::int64_t stored_size(const held_part& p) {
+  std::int64_t n = 1;
+  for (const held_dimension& d : p.dims) n *= d.stored;
+  return n;
+}
+// The extents of the largest part that any rank holds.
+inline std::string largest_part_text(const tensor_holdings& h) {
+  const auto largest = std::max_element(h.ranks.begin(), h.ranks.end(), [](const held_part& a, const held_part& b) {
+    return stored_size(a) < stored_size(b);
+  });
+  std::vector<std::int64_t> extents;
+  for (const held_dimension& d : largest->dims) extents.push_back(d.stored);
+  return extents_text(extents);
+}
+
+template <class From, class To, class Objective, std::int64_t... E>
+described_plan described(const redistribution_plan<From, To, Objective>& plan, const shape<E...>& s,
+                         std::size_t element_size) {
+  constexpr int needed = (std::max)(From::min_tensor_rank, To::min_tensor_rank);
+  check_drawable(sizeof...(E), needed);
+  described_plan out;
+  if constexpr (static_cast<int>(sizeof...(E)) >= needed) {
+    constexpr auto names = short_names(typename From::mesh_type::tags{});
+    constexpr auto ops = short_names(typename redistribution_plan<From, To, Objective>::ops{});
+    const auto mesh = numbers_of(plan.from().mesh().extents());
+    const auto es = static_cast<std::int64_t>(element_size);
+    out.title = to_string(plan.from());
+    out.title += " -> ";
+    out.title += placements_text(static_cast<const To*>(nullptr));
+    for (std::size_t d = 0; d < sizeof...(E); ++d) out.extents.push_back(s[d]);
+    out.element_size = element_size;
+    for (std::size_t i = 0; i <= plan.steps.size(); ++i) {
+      out.states.push_back(holdings_in({}, names.data(), ops.data(), plan.tables[i], mesh, s.extents()));
+      out.states.back().layout = placements_text(out.states.back().axes);
+    }
+    out.states.front().layout = placements_text(static_cast<const From*>(nullptr));
+    out.states.back().layout = placements_text(static_cast<const To*>(nullptr));
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+      described_step step;
+      step.what = step_text(plan.steps[i], names.data(), names.size() - 1);
+      for (int rank = 0; rank < mesh.size; ++rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        const std::int64_t sent =
+            es * elements_sent(plan.steps[i], plan.cuts_before(i), plan.cuts_before(i + 1), mesh, s.extents(), rank);
+        step.most_sent = (std::max)(step.most_sent, sent);
+        step.all_sent += sent;
+        step.peak =
+            (std::max)(step.peak, es * (stored_size(out.states[i].ranks[r]) + stored_size(out.states[i + 1].ranks[r])));
+      }
+      out.steps.push_back(std::move(step));
+    }
+    out.most_sent = plan.bytes_sent_per_rank(s, element_size);
+    out.all_sent = plan.bytes_sent_in_total(s, element_size);
+    out.peak = plan.peak_bytes(s, element_size);
+  }
+  return out;
+}
+
+inline std::string described_text(const described_plan& p) {
+  std::vector<std::vector<std::string>> rows{
+      {"step", "most bytes a rank sends", "all ranks send", "peak bytes of a rank", "largest part", "layout"}};
+  rows.push_back({"start", "", "", "", largest_part_text(p.states.front()), p.states.front().layout});
+  for (std::size_t i = 0; i < p.steps.size(); ++i) {
+    const described_step& s = p.steps[i];
+    rows.push_back({std::to_string(i + 1) + " " + s.what, std::to_string(s.most_sent), std::to_string(s.all_sent),
+                    std::to_string(s.peak), largest_part_text(p.states[i + 1]), p.states[i + 1].layout});
+  }
+  rows.push_back({"together", std::to_string(p.most_sent), std::to_string(p.all_sent), std::to_string(p.peak), "", ""});
+  std::vector<std::size_t> widths(rows[0].size());
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = (std::max)(widths[c], row[c].size());
+  std::string text = p.title;
+  text += "\ntensor ";
+  text += extents_text(p.extents);
+  text += ", ";
+  text += std::to_string(p.element_size);
+  text += " bytes per element\n";
+  if (p.steps.empty()) text += "nothing to do\n";
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      line += "  ";
+      const std::string space(widths[c] - row[c].size(), ' ');
+      line += c >= 1 && c <= 3 ? space + row[c] : row[c] + space;  // numbers to the right
+    }
+    line.resize(line.find_last_not_of(' ') + 1);
+    text += line;
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace detail
+
+/// A plan as a table: for each step the most bytes that a rank sends and those that all ranks send, the most memory that a
+/// rank needs for its parts before and after it, and what the largest part and the layout are then.
+/// Shapes: 1 to 3 dimensions. Units: bytes; parts in elements of memory.
+/// Errors: `layout_error` for another number of dimensions, or one that lacks a dimension the plan splits.
+template <layout_like From, layout_like To, plan_objective Objective, std::int64_t... E>
+std::string describe(const redistribution_plan<From, To, Objective>& plan, const shape<E...>& s,
+                     std::size_t element_size = sizeof(float)) {
+  return detail::described_text(detail::described(plan, s, element_size));
+}
+
+}  // namespace heddle::inline v0
