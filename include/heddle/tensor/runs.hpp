@@ -179,23 +179,26 @@ void for_each_run(const memory_overlap<Rank>& o, [[maybe_unused]] const std::arr
   }
 }
 
-/// Whether the elements already lie in the memory as they would when packed, from index `start` on.
+/// Where the elements begin, if they already lie in the memory as they would when packed; -1 if they do not.
 template <std::int64_t stretch::* Side, std::size_t Rank>
-bool lies_packed(const memory_overlap<Rank>& o, const std::array<std::int64_t, Rank>& memory, std::int64_t start) {
-  std::int64_t index = 0;
-  bool whole = true;   // so far, from the last dimension on, the elements fill the memory
-  bool single = true;  // further dimensions may have one place only
-  if (o.size() == 0) return true;
+std::int64_t packed_start(const memory_overlap<Rank>& o, const std::array<std::int64_t, Rank>& memory) {
+  bool whole = true;  // so far, from the last dimension on, the elements fill the memory
+  if (o.size() == 0) return -1;
   for (std::size_t d = Rank; d-- > 0;) {
     const stretch_list& s = o.along[d];
     for (std::size_t i = 1; i < s.size(); ++i)
-      if (s[i].*Side != s[i - 1].*Side + s[i - 1].count) return false;
-    if (!whole && s.total() != 1) single = false;
+      if (s[i].*Side != s[i - 1].*Side + s[i - 1].count) return -1;
+    if (!whole && s.total() != 1) return -1;  // further dimensions may have one place only
     if (s.total() != memory[d]) whole = false;
   }
-  if (!single) return false;
+  std::int64_t index = 0;
   for (std::size_t d = 0; d < Rank; ++d) index = index * memory[d] + o.along[d][0].*Side;
-  return index == start;
+  return index;
+}
+/// Whether they lie so from index `start` on.
+template <std::int64_t stretch::* Side, std::size_t Rank>
+bool lies_packed(const memory_overlap<Rank>& o, const std::array<std::int64_t, Rank>& memory, std::int64_t start) {
+  return o.size() == 0 || packed_start<Side>(o, memory) == start;
 }
 
 /// Copies an overlap from one memory to another.
