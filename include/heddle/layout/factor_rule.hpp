@@ -1,4 +1,4 @@
-// heddle/layout/factor_rule.hpp: what an operator does to layouts, as data: named factors, and the engine that applies them.
+// heddle/layout/factor_rule.hpp: what an operator does to layouts, as data, and the engine that applies it.
 #pragma once
 
 #include <heddle/layout/formula.hpp>
@@ -27,8 +27,8 @@ enum partial_rule : unsigned char {
 };
 
 /// The dimensions of one operand or result, one factor each, and what partial values it may hold.
-/// Operands with the same positive `slot` hold them together (the terms of a sum), of different slots one at a time (the
-/// factors of a product).
+/// Operands with the same positive `slot` hold them together (the terms of a sum), of different slots one at a time
+/// (the factors of a product).
 template <std::size_t Capacity>
 struct rule_term : detail::formula_term<Capacity> {
   int slot = 0;
@@ -262,8 +262,8 @@ constexpr void forget_axis(axis_table<Axes>& table, std::size_t axis) {
     if (u.role == axis_role::sharded && u.dim == gone.dim && u.level > gone.level) --u.level;
 }
 
-// An axis of one rank does nothing, so nothing that a layout says about it is a mistake: where the rule refuses, such axes
-// are taken out. Where it does not, the result names them as on a larger mesh.
+// An axis of one rank does nothing, so nothing that a layout says about it is a mistake: where the rule refuses, such
+// axes are taken out. Where it does not, the result names them as on a larger mesh.
 template <class Evaluate, std::size_t Axes, std::size_t Count>
 constexpr auto without_inert_mistakes(const Evaluate& evaluate, std::array<axis_table<Axes>, Count> tables,
                                       const std::array<int, Axes>& extents) {

@@ -375,7 +375,8 @@ struct propagation_choice<Op, auto_redistribute, Ls...> : repaired_facts<Op, is_
 /// The layout of an operator's result when every rank computes with the parts it holds and nothing is sent: of
 /// `op::softmax<1>`, `op::einsum<"bi,io->bo">`, ... A `type_list` where there are several results.
 /// With `auto_redistribute` before the layouts, what it is after the cheapest redistribution of the operands.
-/// Errors (at compile time): an operand, an axis, why the operator cannot compute so, and the redistribution that repairs it.
+/// Errors (at compile time): an operand, an axis, why the operator cannot compute so, and the redistribution that
+/// repairs it.
 /// Source: factor rules of OpenXLA Shardy; signatures of Yuan et al. 2021 (OneFlow), arXiv:2110.15032, table 1.
 template <operation Op, class... Operands>
 using propagate_through = typename detail::propagation_choice<Op, Operands...>::type;
@@ -384,10 +385,11 @@ using propagate_through = typename detail::propagation_choice<Op, Operands...>::
 template <operation Op, layout_like... Operands>
 inline constexpr bool can_propagate_through = detail::propagation<Op, Operands...>::legal;
 
-/// How `auto_redistribute` makes an operator legal: `operands`, a `type_list` with the layout each operand is redistributed to
-/// first (its own where it stays), and `result`, as of `propagate_through`. Among the repairs that change each refused axis
-/// at a time it takes the one with the fewest bytes, operands taken as equally large, then the one that changes the
-/// fewest operands. Errors (at compile time): as `propagate_through`, where nothing helps (varying values).
+/// How `auto_redistribute` makes an operator legal: `operands`, a `type_list` with the layout each operand is
+/// redistributed to first (its own where it stays), and `result`, as of `propagate_through`. Among the repairs that
+/// change each refused axis at a time it takes the one with the fewest bytes, operands taken as equally large, then the
+/// one that changes the fewest operands. Errors (at compile time): as `propagate_through`, where nothing helps (varying
+/// values).
 template <operation Op, layout_like... Operands>
 using repaired = detail::repaired_facts<Op, detail::is_repairable<Op, Operands...>(), Operands...>;
 
@@ -397,8 +399,8 @@ using repaired = detail::repaired_facts<Op, detail::is_repairable<Op, Operands..
 /// For each mesh axis: a letter that all its operands split alike stays split in the result, or becomes
 /// `partial<plus>` when it is summed; one operand that is `partial<plus>` while the others replicate passes it on;
 /// replicated everywhere stays replicated, identical everywhere identical; varying against replicated varies.
-/// Errors (at compile time, naming operands, axis and letter): two partial operands, a partial one against a split one, one
-/// axis on two letters, operands that split a letter differently, operators that a product does not commute with.
+/// Errors (at compile time, naming operands, axis and letter): two partial operands, a partial one against a split one,
+/// one axis on two letters, operands that split a letter differently, operators that a product does not commute with.
 template <fixed_string Formula, class... Operands>
 using propagate = propagate_through<op::einsum<Formula>, Operands...>;
 

@@ -1,4 +1,4 @@
-// heddle/layout/repair.hpp: the cheapest redistribution of operands that makes a refused operator legal, as a search on tables.
+// heddle/layout/repair.hpp: the cheapest redistribution of operands that makes a refused operator legal.
 #pragma once
 
 #include <heddle/layout/factor_rule.hpp>
@@ -8,8 +8,8 @@
 
 namespace heddle::inline v0 {
 
-/// Asks an operator to redistribute its operands where their layouts do not fit: `repaired<Op, layouts...>` says how, and
-/// `propagate_through<Op, auto_redistribute, layouts...>` what comes out. Without it a misfit does not compile.
+/// Asks an operator to redistribute its operands where their layouts do not fit: `repaired<Op, layouts...>` says how,
+/// and `propagate_through<Op, auto_redistribute, layouts...>` what comes out. Without it a misfit does not compile.
 struct auto_redistribute {};
 
 /// In error messages: what would repair the call. "Redistribute operand `Number` to `Layout` first."
@@ -18,8 +18,8 @@ struct redistribute_operand;
 
 namespace detail {
 
-// What changing one axis of one operand makes a rank send, in units of the operand's bytes; `others` are the parts that the
-// other axes cut it into. Of axes known only at start-up two ranks are assumed.
+// What changing one axis of one operand makes a rank send, in units of the operand's bytes; `others` are the parts that
+// the other axes cut it into. Of axes known only at start-up two ranks are assumed.
 constexpr double repair_cost(const axis_use& from, const axis_use& to, int extent, double others) {
   if (from == to || extent == 1) return 0;
   const double p = extent > 0 ? extent : 2;
@@ -135,7 +135,8 @@ struct axis_repair {
   }
 };
 
-// Repairs one axis after the other: each with the fewest bytes, operands taken as equally large, then the fewest operands.
+// Repairs one axis after the other: each with the fewest bytes, operands taken as equally large, then the fewest
+// operands.
 template <class Evaluate, std::size_t Axes, std::size_t Count>
 constexpr repair_result<Axes, Count> find_repair(const Evaluate& evaluate, std::array<axis_table<Axes>, Count> tables,
                                                  const std::array<int, Axes>& extents,
