@@ -307,6 +307,10 @@ struct chain {
   std::vector<std::string_view> patterns{};
   std::vector<chain_role> roles{};
 
+  constexpr chain(std::span<const named_shape> all, std::span<const linear_link> between, int ranks)
+      : parameters(all), links(between), m(ranks) {}
+  constexpr ~chain() {}  // written out for nvcc, which takes the type for no literal one otherwise
+
   constexpr std::size_t place(std::string_view pattern) {
     for (std::size_t i = 0; i < patterns.size(); ++i)
       if (patterns[i] == pattern) return i;
@@ -389,7 +393,7 @@ constexpr std::vector<parameter_rule> name_rules(std::span<const named_shape> pa
 constexpr std::vector<parameter_rule> dataflow_rules(std::span<const named_shape> parameters, int m,
                                                      const name_rules_options& options) {
   std::vector<parameter_rule> rules = name_rules(parameters, m, options);
-  detail::chain chain{parameters, options.links, m};
+  detail::chain chain(parameters, options.links, m);
   for (const linear_link& link : options.links) {
     chain.role_of(chain.place(link.from));
     chain.role_of(chain.place(link.to));

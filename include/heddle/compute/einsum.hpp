@@ -1,0 +1,370 @@
+// heddle/compute/einsum.hpp: products of sharded tensors, computed by each rank from the parts it holds.
+#pragma once
+
+#include <heddle/compute/kernels.hpp>
+#include <heddle/layout/formula.hpp>
+#include <heddle/layout/gradient.hpp>
+#include <heddle/layout/propagate.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/redistribute.hpp>
+#include <heddle/tensor/sharded.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::compute {
+namespace detail {
+
+// Letters in an order.
+struct letter_list {
+  std::array<char, 16> letters{};
+  int count = 0;
+
+  constexpr void add(char c) { letters[static_cast<std::size_t>(count++)] = c; }
+  constexpr void add(const letter_list& more) {
+    for (int i = 0; i < more.count; ++i) add(more[i]);
+  }
+  constexpr char operator[](int i) const { return letters[static_cast<std::size_t>(i)]; }
+  constexpr int find(char c) const {
+    for (int i = 0; i < count; ++i)
+      if ((*this)[i] == c) return i;
+    return -1;
+  }
+  constexpr bool has(char c) const { return find(c) >= 0; }
+  friend constexpr bool operator==(const letter_list& a, const letter_list& b) {
+    if (a.count != b.count) return false;
+    for (int i = 0; i < a.count; ++i)
+      if (a[i] != b[i]) return false;
+    return true;
+  }
+};
+template <class Term>
+constexpr letter_list letters_of(const Term& term) {
+  letter_list list;
+  for (int i = 0; i < term.count; ++i) list.add(term.letters[i]);
+  return list;
+}
+constexpr letter_list joined_letters(letter_list a, const letter_list& b, const letter_list& c) {
+  a.add(b);
+  a.add(c);
+  return a;
+}
+
+// How a product of two operands becomes a batch of matrix products: the left operand arranged as [batch, rows, inner]
+// or, `left_turned`, [batch, inner, rows]; the right one as [batch, inner, columns] or, `right_turned`, [batch, columns,
+// inner]; the result comes out as [batch, rows, columns]. An operand that lies so already is not copied.
+struct product_form {
+  bool swapped = false;  // the left operand is the second one
+  letter_list batch{}, rows{}, columns{}, inner{};
+  letter_list left{}, right{}, result{};
+  bool left_turned = false, right_turned = false;
+};
+
+constexpr product_form form_of(const letter_list& left, const letter_list& right, const letter_list& output,
+                               bool swapped) {
+  product_form f;
+  f.swapped = swapped;
+  for (int i = 0; i < output.count; ++i) {
+    const char c = output[i];
+    const bool in_left = left.has(c), in_right = right.has(c);
+    (in_left && in_right ? f.batch : in_left ? f.rows : f.columns).add(c);
+  }
+  // The order of what is summed is free: the left operand's own.
+  for (int i = 0; i < left.count; ++i)
+    if (right.has(left[i]) && !output.has(left[i])) f.inner.add(left[i]);
+  f.result = joined_letters(f.batch, f.rows, f.columns);
+  f.left = joined_letters(f.batch, f.rows, f.inner);
+  f.right = joined_letters(f.batch, f.inner, f.columns);
+  if (const auto turned = joined_letters(f.batch, f.inner, f.rows); left == turned && !(left == f.left)) {
+    f.left = turned;
+    f.left_turned = true;
+  }
+  if (const auto turned = joined_letters(f.batch, f.columns, f.inner); right == turned && !(right == f.right)) {
+    f.right = turned;
+    f.right_turned = true;
+  }
+  return f;
+}
+constexpr int copies_of(const product_form& f, const letter_list& left, const letter_list& right,
+                        const letter_list& out) {
+  return (left == f.left ? 0 : 1) + (right == f.right ? 0 : 1) + (out == f.result ? 0 : 1);
+}
+constexpr product_form best_form(const letter_list& a, const letter_list& b, const letter_list& output) {
+  const product_form as_given = form_of(a, b, output, false), swapped = form_of(b, a, output, true);
+  return copies_of(swapped, b, a, output) < copies_of(as_given, a, b, output) ? swapped : as_given;
+}
+
+template <fixed_string Formula>
+struct einsum_form {
+  static constexpr const auto& text = heddle::v0::detail::checked_formula<Formula>::value;
+  static constexpr letter_list output = letters_of(text.output);
+  // An operand without the letters that only it has, which are summed before all else.
+  static constexpr letter_list needed(int operand) {
+    const letter_list all = letters_of(text.operands[operand]);
+    letter_list list;
+    for (int i = 0; i < all.count; ++i) {
+      bool wanted = output.has(all[i]);
+      for (int o = 0; o < text.operand_count; ++o) wanted = wanted || (o != operand && text.operands[o].has(all[i]));
+      if (wanted) list.add(all[i]);
+    }
+    return list;
+  }
+  static constexpr product_form product = best_form(needed(0), needed(text.operand_count > 1 ? 1 : 0), output);
+};
+
+// The extent of each letter on this rank, by letter.
+struct letter_sizes {
+  std::array<std::int64_t, 128> extent{};
+  template <class Term, class Shape>
+  void read(const Term& term, const Shape& local) {
+    for (std::size_t d = 0; d < Shape::rank(); ++d) extent[static_cast<std::size_t>(term.letters[d])] = local.extent(d);
+  }
+  std::int64_t of(char c) const { return extent[static_cast<std::size_t>(c)]; }
+  std::int64_t of(const letter_list& list) const {
+    std::int64_t n = 1;
+    for (int i = 0; i < list.count; ++i) n *= of(list[i]);
+    return n;
+  }
+};
+
+// out[letters of `to`] = sum over the letters that `to` lacks of in[letters of `from`], both row-major.
+template <class T>
+void arrange(const T* in, const letter_list& from, T* out, const letter_list& to, const letter_sizes& sizes) {
+  std::array<std::int64_t, 16> stride{}, extent{}, index{};
+  for (int d = 0; d < from.count; ++d) {
+    extent[static_cast<std::size_t>(d)] = sizes.of(from[d]);
+    const int at = to.find(from[d]);
+    if (at < 0) continue;
+    std::int64_t s = 1;
+    for (int e = at + 1; e < to.count; ++e) s *= sizes.of(to[e]);
+    stride[static_cast<std::size_t>(d)] = s;
+  }
+  const std::int64_t all = sizes.of(from);
+  if (from.count == 0) {
+    out[0] = in[0];
+    return;
+  }
+  const auto last = static_cast<std::size_t>(from.count - 1);
+  std::int64_t place = 0;
+  for (std::int64_t at = 0; at < all; at += extent[last]) {
+    for (std::int64_t i = 0; i < extent[last]; ++i) out[place + i * stride[last]] += in[at + i];
+    for (std::size_t d = last; d-- > 0;) {
+      place += stride[d];
+      if (++index[d] < extent[d]) break;
+      place -= stride[d] * extent[d];
+      index[d] = 0;
+    }
+  }
+}
+
+// An operand in the order the product wants: its own memory, or an arranged copy.
+template <class T>
+struct arranged {
+  buffer<T> copy{};
+  const T* data;
+
+  arranged(std::span<const T> in, const letter_list& from, const letter_list& to, const letter_sizes& sizes)
+      : data(in.data()) {
+    if (from == to) return;
+    copy = buffer<T>(sizes.of(to));
+    if (!in.empty()) arrange(in.data(), from, copy.data(), to, sizes);
+    data = copy.data();
+  }
+};
+
+template <bool LeftTurned, bool RightTurned, class Backend, class T>
+void multiply_batches(Backend& backend, const T* left, const T* right, T* result, std::int64_t batches,
+                      std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+  constexpr auto tl = LeftTurned ? transpose::yes : transpose::no;
+  constexpr auto tr = RightTurned ? transpose::yes : transpose::no;
+  for (std::int64_t b = 0; b < batches; ++b)
+    backend.template matmul<tl, tr>(
+        matrix_view<const T>(left + b * rows * inner, {LeftTurned ? inner : rows, LeftTurned ? rows : inner}),
+        matrix_view<const T>(right + b * inner * columns,
+                             {RightTurned ? columns : inner, RightTurned ? inner : columns}),
+        matrix_view<T>(result + b * rows * columns, {rows, columns}), T(0));
+}
+
+template <fixed_string Formula, class Backend, class T>
+void multiply_parts(Backend& backend, std::span<const T> first, std::span<const T> second, std::span<T> out,
+                    const letter_sizes& sizes) {
+  using form = einsum_form<Formula>;
+  constexpr product_form f = form::product;
+  const int at = f.swapped ? 1 : 0;
+  const arranged<T> left(f.swapped ? second : first, letters_of(form::text.operands[at]), f.left, sizes);
+  const arranged<T> right(f.swapped ? first : second, letters_of(form::text.operands[1 - at]), f.right, sizes);
+  const std::int64_t batches = sizes.of(f.batch), rows = sizes.of(f.rows), columns = sizes.of(f.columns);
+  buffer<T> room;
+  T* result = out.data();
+  if constexpr (!(f.result == form::output)) {
+    room = buffer<T>(sizes.of(f.result));
+    result = room.data();
+  }
+  if constexpr (f.rows.count == 0 && f.columns.count == 0 && f.inner.count == 0) {
+    for (std::int64_t i = 0; i < batches; ++i) result[i] = left.data[i] * right.data[i];
+  } else {
+    multiply_batches<f.left_turned, f.right_turned>(backend, left.data, right.data, result, batches, rows,
+                                                    sizes.of(f.inner), columns);
+  }
+  if constexpr (!(f.result == form::output)) arrange(room.data(), f.result, out.data(), form::output, sizes);
+}
+
+template <std::size_t Operands>
+struct einsum_takes {
+  static constexpr bool value = Operands == 1 || Operands == 2;
+};
+
+// "bi,io->bo" and operand 0 become "bo,io->bi": the operand trades places with the result.
+template <fixed_string Formula, int Which>
+constexpr auto turned_formula() {
+  constexpr auto f = heddle::v0::detail::checked_formula<Formula>::value;
+  auto text = Formula;
+  std::size_t at = 0;
+  const auto put = [&](char c) { text.text[at++] = c; };
+  for (int o = 0; o < f.operand_count; ++o) {
+    if (o > 0) put(',');
+    const auto& term = o == Which ? f.output : f.operands[o];
+    for (int i = 0; i < term.count; ++i) put(term.letters[i]);
+  }
+  put('-');
+  put('>');
+  for (int i = 0; i < f.operands[Which].count; ++i) put(f.operands[Which].letters[i]);
+  while (at < text.size()) put(' ');
+  return text;
+}
+// Carries both layouts into the compiler's message.
+template <bool Ok, class Given, class Wanted>
+struct gradient_fits {
+  static constexpr bool value = Ok;
+};
+template <fixed_string Formula, int Which>
+struct gradient_has_all_letters {
+  static constexpr bool value = [] {
+    constexpr auto f = heddle::v0::detail::checked_formula<Formula>::value;
+    for (int i = 0; i < f.operands[Which].count; ++i) {
+      bool found = f.output.has(f.operands[Which].letters[i]);
+      for (int o = 0; o < f.operand_count; ++o)
+        found = found || (o != Which && f.operands[o].has(f.operands[Which].letters[i]));
+      if (!found) return false;
+    }
+    return true;
+  }();
+};
+
+}  // namespace detail
+
+/// The product of sharded tensors: each rank computes with the parts it holds and sends nothing; the result's layout is
+/// `propagate<Formula, ...>`. One or two operands; the products go through the backend's `matmul`, operands are copied
+/// only where their dimensions have to change order.
+/// `auto h = compute::einsum<"bi,io->bo">(backend, world, x, w);`
+/// Shapes: one dimension per letter; a letter has one size. Along padded dimensions the padding takes part: keep it zero.
+/// Errors: `layout_error` if a letter has two sizes, or parts are of different ranks or meshes; compile errors as
+/// `propagate`, whose text names the redistribution that repairs a combination that would have to send something.
+template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts>
+auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts>&... operands) {
+  static_assert(
+      detail::einsum_takes<sizeof...(Layouts)>::value,
+      "heddle: einsum multiplies two tensors, or sums and permutes one; write a longer product as several, in the "
+      "order that is cheapest");
+  using result_layout = propagate<Formula, Layouts...>;
+  const auto whole = propagate_shape<Formula>(operands.shape()...);
+  const auto check = [&](const auto& x) {
+    if (!(x.layout().mesh() == world.mesh()) || x.rank() != world.rank()) {
+      std::string text = "heddle: einsum: an operand is rank ";
+      text += std::to_string(x.rank());
+      text += "'s part of a tensor on ";
+      text += to_string(x.layout().mesh());
+      text += ", but this is rank ";
+      text += std::to_string(world.rank());
+      text += " on ";
+      text += to_string(world.mesh());
+      throw layout_error(text);
+    }
+  };
+  (check(operands), ...);
+
+  using form = detail::einsum_form<Formula>;
+  detail::letter_sizes sizes;
+  int at = 0;
+  ((sizes.read(form::text.operands[at], operands.local_shape()), ++at), ...);
+  sharded<T, decltype(whole)::rank(), result_layout> result(result_layout{world.mesh()}, whole, world.rank());
+  if constexpr (sizeof...(Layouts) == 1) {
+    const auto sum = [&](const auto& x) {
+      if (!x.elements().empty())
+        detail::arrange(x.elements().data(), detail::letters_of(form::text.operands[0]), result.elements().data(),
+                        form::output, sizes);
+    };
+    (sum(operands), ...);
+  } else {
+    const std::span<const T> parts[]{operands.elements()...};
+    if (!result.elements().empty())
+      detail::multiply_parts<Formula>(backend, parts[0], parts[1], result.elements(), sizes);
+  }
+  return result;
+}
+
+namespace detail {
+// The operand as it is, or redistributed.
+template <layout_like To, class T, std::size_t Rank, layout_like From, class World>
+decltype(auto) in_layout(const sharded<T, Rank, From>& x, World& world) {
+  if constexpr (std::is_same_v<To, From>)
+    return (x);
+  else
+    return redistribute<To>(x, world);
+}
+template <fixed_string Formula, class... To, class Backend, class World, class... Operands>
+auto einsum_in(type_list<To...>, Backend& backend, World& world, const Operands&... operands) {
+  // Braces keep the order of the operands, which is the order of the communication.
+  const std::tuple<decltype(in_layout<To>(operands, world))...> ready{in_layout<To>(operands, world)...};
+  return std::apply([&](const auto&... x) { return einsum<Formula>(backend, world, x...); }, ready);
+}
+}  // namespace detail
+
+/// The same for operands whose layouts do not fit: redistributes them first, by the cheapest repair there is, as
+/// `repaired<op::einsum<Formula>, ...>` says at compile time. Without a misfit nothing is sent.
+/// `auto y = compute::einsum<"bi,io->bo">(backend, world, auto_redistribute{}, x, w);`
+template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts>
+auto einsum(Backend& backend, World& world, auto_redistribute, const sharded<T, Ranks, Layouts>&... operands) {
+  using how = repaired<op::einsum<Formula>, Layouts...>;
+  return detail::einsum_in<Formula>(typename how::operands{}, backend, world, operands...);
+}
+
+/// The gradient of operand `Which` of `einsum<Formula>(first, second)`, from the result's gradient `dy`: again an einsum,
+/// in which the operand and the result trade places, and again without communication. With the result's gradient in
+/// the dual of the result's layout, it comes out in the dual of the operand's: what is missing (a sum over the axes
+/// along which the operand is a copy, say) is in its type.
+/// Errors: as `einsum`; compile errors for a gradient `dy` in another layout than the dual of the result's, and for an
+/// operand with a letter that only it has.
+template <fixed_string Formula, int Which, class Backend, class World, class T, std::size_t RankY, layout_like LayoutY,
+          std::size_t Rank0, layout_like Layout0, std::size_t Rank1, layout_like Layout1>
+auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, LayoutY>& dy,
+                     const sharded<T, Rank0, Layout0>& first, const sharded<T, Rank1, Layout1>& second) {
+  static_assert(Which == 0 || Which == 1,
+                "heddle: einsum_gradient<formula, which>: which is 0 or 1, an operand's place");
+  static_assert(
+      detail::gradient_has_all_letters<Formula, Which>::value,
+      "heddle: einsum_gradient: the operand has a letter that neither the result nor the other operand has, so its "
+      "gradient would have to be repeated along it; sum the operand over that letter before the product");
+  using wanted = dual<propagate<Formula, Layout0, Layout1>>;
+  static_assert(
+      detail::gradient_fits<std::is_same_v<LayoutY, wanted>, LayoutY, wanted>::value,
+      "heddle: einsum_gradient: the gradient of a result has the dual of the result's layout, and this one has "
+      "another; redistribute it to dual<propagate<formula, layouts...>> first");
+  constexpr auto turned = detail::turned_formula<Formula, Which>();
+  if constexpr (!std::is_same_v<LayoutY, wanted> || !detail::gradient_has_all_letters<Formula, Which>::value)
+    return;
+  else if constexpr (Which == 0)
+    return einsum<turned>(backend, world, dy, second);
+  else
+    return einsum<turned>(backend, world, first, dy);
+}
+
+}  // namespace heddle::inline v0::compute

@@ -1,0 +1,202 @@
+// Three functions on every mesh: loss and gradients of a plan made from names equal the serial model's.
+#include "catch.hpp"
+
+#include "toy_transformer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+namespace tr = heddle::train;
+using Catch::Matchers::Contains;
+using hd::dp, hd::tp;
+
+namespace {
+
+template <int D, int M>
+using grid = hd::mesh<hd::axis<dp, D>, hd::axis<tp, M>>;
+
+struct outcome {
+  double loss = 0;
+  std::int64_t tokens = 0;
+  std::map<std::string, std::vector<double>> gradients;
+  std::vector<double> losses, norms;
+  std::vector<std::int32_t> predictions;
+  std::int64_t bytes = 0;  // given to collectives along tp, all ranks together
+};
+
+template <class Mesh, class Rules = hd::redco_rules>
+outcome train(int examples = 16, std::int64_t epochs = 3) {
+  outcome o;
+  toy::collected gradients;
+  std::mutex lock;
+  const auto data = toy::examples(examples);
+  tr::three_functions_options options;
+  options.batch = 8;
+  options.per_rank = 2;
+  options.epochs = epochs;
+  options.learning_rate = {.peak = 1e-2};
+  options.clip_norm = 0.5;
+  hd::launch<hd::threads, Mesh>([&](auto& world) {
+    auto p = tr::three_functions<toy::model, double, Rules>(world, toy::collate, toy::loss_function{},
+                                                            toy::predict_function{}, options);
+    const auto first = p.loss_and_gradients(data, {0, 1, 2, 3, 4, 5, 6, 7});
+    p.all().for_each(
+        [&](auto& parameter, const hd::named_shape& d) { gradients.add(std::string(d.path), parameter.gradient); });
+    std::int64_t bytes = 0;
+    const auto counters = world.template along_if<tp>().counters();
+    for (const auto& c : counters.by_operation) bytes += c.bytes;
+    std::vector<double> losses, norms;
+    p.run(data, [&](const tr::three_functions_step& s) {
+      losses.push_back(s.loss);
+      norms.push_back(s.gradient_norm);
+    });
+    const auto predictions = p.predict(std::vector<toy::example>(data.begin(), data.begin() + 7));
+    const std::lock_guard hold(lock);
+    o.bytes += bytes;
+    if (world.rank() != 0) return;
+    o.loss = first.loss;
+    o.tokens = first.tokens;
+    o.losses = losses;
+    o.norms = norms;
+    o.predictions = predictions;
+  });
+  o.gradients = std::move(gradients.values);
+  return o;
+}
+
+const outcome& serial() {
+  static const outcome one = train<grid<1, 1>>();
+  return one;
+}
+
+// The largest difference of any gradient, relative to the largest element of that parameter's gradient.
+double distance(const outcome& a, const outcome& b) {
+  double worst = a.gradients.size() == b.gradients.size() ? 0 : 1e300;
+  for (const auto& [path, values] : a.gradients) {
+    const auto& other = b.gradients.at(path);
+    double most = 1e-300;
+    for (const double v : values) most = (std::max)(most, std::abs(v));
+    for (std::size_t i = 0; i < values.size(); ++i) worst = (std::max)(worst, std::abs(values[i] - other[i]) / most);
+  }
+  return worst;
+}
+
+template <class Mesh, class Rules = hd::redco_rules>
+outcome same_as_serial() {
+  const outcome o = train<Mesh, Rules>();
+  INFO(hd::to_string(Mesh{}));
+  CHECK(o.tokens == serial().tokens);
+  CHECK(o.loss == Approx(serial().loss).epsilon(1e-12));
+  CHECK(distance(serial(), o) < 1e-12);
+  REQUIRE(o.losses.size() == serial().losses.size());
+  for (std::size_t i = 0; i < o.losses.size(); ++i) {
+    CHECK(o.losses[i] == Approx(serial().losses[i]).epsilon(1e-10));
+    CHECK(o.norms[i] == Approx(serial().norms[i]).epsilon(1e-10));
+  }
+  CHECK(o.predictions == serial().predictions);
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("the serial gradients are those of finite differences", "[train][three_functions]") {
+  const auto data = toy::examples(8);
+  tr::three_functions_options options;
+  options.per_rank = 8;
+  double worst = 0;
+  hd::launch<hd::threads, grid<1, 1>>([&](auto& world) {
+    auto p = tr::three_functions<toy::model, double>(world, toy::collate, toy::loss_function{}, toy::predict_function{},
+                                                     options);
+    const std::vector<std::int64_t> all{0, 1, 2, 3, 4, 5, 6, 7};
+    const auto at = p.loss_and_gradients(data, all);
+    const auto tokens = static_cast<double>(at.tokens);
+    p.all().for_each([&](auto& parameter, const hd::named_shape&) {
+      for (const std::size_t i : {std::size_t{1}, parameter.weight.elements().size() - 2}) {
+        p.loss_and_gradients(data, all);
+        const double gradient = parameter.gradient.elements()[i] / tokens;
+        double& w = parameter.weight.elements()[i];
+        const double kept = w, h = 1e-5;
+        w = kept + h;
+        const double above = p.loss_and_gradients(data, all).loss;
+        w = kept - h;
+        const double below = p.loss_and_gradients(data, all).loss;
+        w = kept;
+        worst = (std::max)(worst, std::abs((above - below) / (2 * h) - gradient));
+      }
+    });
+  });
+  CHECK(worst < 1e-8);
+}
+
+TEST_CASE("the same three functions give the same numbers on every mesh", "[train][three_functions]") {
+  CHECK(serial().losses.back() < serial().losses.front());
+  CHECK(*std::max_element(serial().norms.begin(), serial().norms.end()) > 0.5);  // clipping happened
+  same_as_serial<grid<2, 1>>();
+  same_as_serial<grid<1, 2>>();
+  same_as_serial<grid<2, 2>>();
+  same_as_serial<hd::mesh<hd::axis<tp, 4>>>();  // no dp axis at all
+  same_as_serial<grid<2, 4>>();
+}
+
+TEST_CASE("both layers of a pair by columns: equal numbers, more bytes", "[train][three_functions]") {
+  const outcome wrong = same_as_serial<grid<1, 2>, toy::both_by_columns>();
+  CHECK(wrong.bytes > train<grid<1, 2>>().bytes);
+}
+
+TEST_CASE("a pair of columns and rows sends one all_reduce forward and one backward", "[train][three_functions]") {
+  std::mutex lock;
+  std::vector<std::int64_t> forward, backward, others;
+  hd::launch<hd::threads, grid<2, 2>>([&](auto& world) {
+    using world_type = std::remove_reference_t<decltype(world)>;
+    hd::compute::host<> backend;
+    tr::named_parameters<double, toy::model, grid<2, 2>> all(world.mesh(), world.rank());
+    all.initialize(3);
+    tr::named_context<double, toy::model, world_type, hd::redco_rules, hd::compute::host<>> c(backend, world, all);
+    const auto counted = [&] { return world.template along<tp>().counters(); };
+    const auto start = counted();
+    auto [y, s] = toy::mlp<0>(c, c.make_activations(4, toy::width));
+    const auto middle = counted();
+    toy::mlp_backward<0>(c, s, std::move(y));
+    const auto end = counted();
+    const std::lock_guard hold(lock);
+    using op = hd::comm_operation;
+    forward.push_back(middle[op::all_reduce].calls - start[op::all_reduce].calls);
+    backward.push_back(end[op::all_reduce].calls - middle[op::all_reduce].calls);
+    // The bias is one value on all ranks, so that its gradient is gathered; nothing else moves.
+    others.push_back(end.collectives() - start.collectives() -
+                     (end[op::all_reduce].calls - start[op::all_reduce].calls));
+  });
+  CHECK(forward == std::vector<std::int64_t>(4, 1));
+  CHECK(backward == std::vector<std::int64_t>(4, 1));
+  CHECK(others == std::vector<std::int64_t>(4, 1));
+}
+
+TEST_CASE("layouts of optimizer state are those of the parameters", "[train][three_functions]") {
+  using all = tr::named_parameters<double, toy::model, grid<2, 2>>;
+  using column = hd::layout<grid<2, 2>, hd::shard<1, tp>>;
+  using fc1 = std::remove_reference_t<decltype(std::declval<all&>().of<"block/0/mlp/fc1/kernel">())>;
+  STATIC_REQUIRE(std::same_as<fc1::layout_type, column>);
+  STATIC_REQUIRE(std::same_as<decltype(fc1::first_moment), decltype(fc1::weight)>);
+  STATIC_REQUIRE(std::same_as<decltype(fc1::second_moment), decltype(fc1::weight)>);
+  STATIC_REQUIRE(
+      std::same_as<fc1::gradient_layout, hd::layout<grid<2, 2>, hd::shard<1, tp>, hd::partial<hd::plus, dp>>>);
+  using scale = std::remove_reference_t<decltype(std::declval<all&>().of<"block/0/norm/scale">())>;
+  STATIC_REQUIRE(std::same_as<scale::layout_type, hd::layout<grid<2, 2>, hd::identical<tp>>>);
+}
+
+TEST_CASE("a batch that is no whole number of micro-batches is refused", "[train][three_functions]") {
+  tr::three_functions_options options;
+  options.batch = 6;
+  options.per_rank = 2;
+  CHECK_THROWS_WITH((hd::launch<hd::threads, grid<2, 1>>([&](auto& world) {
+                      tr::three_functions<toy::model, double>(world, toy::collate, toy::loss_function{},
+                                                              toy::predict_function{}, options);
+                    })),
+                    Contains("a batch of 6 examples") && Contains("a multiple of 4"));
+}
