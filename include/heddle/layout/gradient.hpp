@@ -67,6 +67,21 @@ struct dual_layout {
   using type = layout_from<dual_layout>;
 };
 
+// The layout with some partial axes replicated.
+template <class Layout, class... Axes>
+struct reduced_layout {
+  using mesh_type = typename Layout::mesh_type;
+  using ops = typename Layout::ops;
+  using splits = typename Layout::splits;
+  static constexpr auto table = [] {
+    auto t = Layout::table;
+    ((t.use[mesh_type::template position<Axes>] = {}), ...);
+    return t;
+  }();
+  static constexpr auto groups = canonical_groups(table);
+  using type = layout_from<reduced_layout>;
+};
+
 enum class loss_problem : unsigned char { none, split, copies, varies, not_a_sum };
 
 // The first axis along which a layout cannot be a loss's. Axes of one rank do nothing.
@@ -169,6 +184,10 @@ concept loss_layout = layout_like<L> && detail::loss_check<L>::ok;
 /// another operator than plus.
 template <layout_like L>
 using seed_gradient = typename detail::seed_of_loss<L>::type;
+
+/// The layout of `L` after its contributions along these axes have been combined.
+template <layout_like L, class... Axes>
+using reduced = typename detail::reduced_layout<L, Axes...>::type;
 
 /// The gradient's layout as an object, for meshes whose extents are known at run time.
 template <layout_like L>

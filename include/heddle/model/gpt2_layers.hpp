@@ -151,7 +151,8 @@ struct gpt2_layers {
     p.initial_mean = mean;
     p.initial_deviation = deviation;
     p.tied_copy = tied_copy_;
-    p.counted = !tied_copy_ && (!Layout::template is_replicated_on<tp> || first_of_copies_);
+    p.counted =
+        trained_parameter<Layout>::value && !tied_copy_ && (Layout::template is_sharded_on<tp> || first_of_copies_);
     return parameters.add(std::move(p), logical, Layout{mesh_}, rank_);
   }
   matrix_view<const T> weights(std::size_t i, std::int64_t rows, std::int64_t columns) {

@@ -40,6 +40,11 @@ class gpt2_stage {
   using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
   using plan = tensor_parallel<layer_mesh<whole_mesh>>;
   using batch_type = batch<T>;
+  /// The flat buffer of weights as one tensor over dp and tp: copies along dp, parts of other tensors on each rank along tp.
+  /// The gradients' layout is its dual.
+  using flat_weights = layout<layer_mesh<whole_mesh>, varying<tp>>;
+  /// The loss over dp and tp.
+  using loss = typename plan::loss;
 
   gpt2_stage(const gpt2_config& config, World& world, Backend& backend, stage_layers part, int slots,
              std::int64_t max_samples, int deferred = 1)

@@ -73,7 +73,7 @@ struct tied_head {
   void backward_input(Context& c, const saved& s, compute::token_ids targets, T scale, matrix_view<T> dh) const {
     c.compute.cross_entropy_backward(s.logits, s.greatest, s.sum, targets, first_id, scale);
     c.compute.template matmul<transpose::no, transpose::no>(s.logits, wte, dh, T(0));
-    settle<typename Plan::logits_input_gradient, typename Plan::rows>(c.tp_group, dh.elements());
+    settle<typename Plan::logits_input_gradient, dual<typename Plan::rows>>(c.tp_group, dh.elements());
   }
   template <class Context>
   void backward_weight(Context& c, const saved& s) const {

@@ -7,7 +7,8 @@
 
 namespace heddle::inline v0::model {
 
-/// y = (x - mean) rstd w + b. Weights and gradients are replicated over tp; nothing is sent.
+/// y = (x - mean) rstd w + b. Over tp all ranks do the same with the same weights (`identical`), so the
+/// gradients are whole on each; nothing is sent.
 /// Shapes: x, y [rows, width]; w, b [width].
 template <class T>
 struct layer_norm {

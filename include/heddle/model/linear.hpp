@@ -8,8 +8,8 @@
 
 namespace heddle::inline v0::model {
 
-/// y = x W + b with this rank's columns of W [in, out] and of b. x is the same on all ranks along tp, y is split by
-/// columns. Forward sends nothing; the input gradient is a sum over tp.
+/// y = x W + b with this rank's columns of W [in, out] and of b. x is the same on all ranks along tp, and each uses a
+/// copy of it; y is split by columns. Forward sends nothing; the input gradient is a sum over tp.
 /// Shapes: x [rows, in], y and dy [rows, local out]. `InputGradient` is what the layout algebra says dx is.
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3, figure 3.
 template <class T, class Plan, class InputGradient = typename Plan::column_input_gradient>
@@ -29,7 +29,7 @@ struct column_linear {
   template <class Context>
   void backward_input(Context& c, matrix_view<const T> dy, matrix_view<T> dx) const {
     c.compute.template matmul<transpose::no, transpose::yes>(dy, at.weight, dx, T(0));
-    settle<InputGradient, typename Plan::rows>(c.tp_group, dx.elements());
+    settle<InputGradient, dual<typename Plan::rows>>(c.tp_group, dx.elements());
   }
   template <class Context>
   void backward_weight(Context& c, const saved& s, matrix_view<const T> dy) const {

@@ -21,21 +21,6 @@ struct gradient_is_reduced_once {
   static constexpr bool value = Ok;
 };
 
-// The layout with some partial axes replicated.
-template <class Layout, class... Axes>
-struct reduced_layout {
-  using mesh_type = typename Layout::mesh_type;
-  using ops = typename Layout::ops;
-  using splits = typename Layout::splits;
-  static constexpr auto table = [] {
-    auto t = Layout::table;
-    ((t.use[mesh_type::template position<Axes>] = {}), ...);
-    return t;
-  }();
-  static constexpr auto groups = canonical_groups(table);
-  using type = layout_from<reduced_layout>;
-};
-
 // One mistake, one sentence: the axis is in the type that the compiler prints.
 template <class Layout, class Axis>
 constexpr bool is_summed_over() {
@@ -158,10 +143,6 @@ double counted_sum_of_squares(const sharded<T, Rank, Layout>& x) {
 }
 
 }  // namespace detail
-
-/// The layout of `L` after its contributions along these axes have been combined.
-template <layout_like L, class... Axes>
-using reduced = typename detail::reduced_layout<L, Axes...>::type;
 
 /// Combines contributions over these axes, along which the tensor must be partial; afterwards it is replicated there. In
 /// place, one all_reduce per axis. All ranks of the world call it.

@@ -7,6 +7,7 @@
 #include <heddle/core/observer.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/core/type_list.hpp>
+#include <heddle/layout/gradient.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/plan.hpp>
@@ -53,6 +54,20 @@ struct trains_along_dp_pp_tp {
   }
   static constexpr bool value = known(typename Mesh::tags{});
 };
+
+// What a stage says of its flat buffers and its loss must be what a step does: one reduction of all gradients over dp, and a
+// loss that is added up over dp and counted once along tp.
+template <class Stage>
+struct learns_from_sums_over_dp {
+  using weights = typename Stage::flat_weights;
+  static constexpr bool gradients = [] {
+    if constexpr (dual<weights>::template is_partial_on<dp>)
+      return std::is_same_v<reduced<dual<weights>, dp>, weights>;
+    else
+      return false;
+  }();
+  static constexpr bool loss = loss_layout<typename Stage::loss> && !Stage::loss::template is_identical_on<dp>;
+};
 }  // namespace detail
 
 /// Trains `Model` as `Strategy` says. One object per rank, all made and called together.
@@ -81,6 +96,12 @@ class trainer {
   /// The world the stage is given: with an observer that is on, one that reports collectives.
   using stage_world = std::conditional_t<observer_type::enabled, observed_world<World, observer_type>, World>;
   using stage_type = typename Model::template stage<stage_world, backend_type>;
+  static_assert(detail::learns_from_sums_over_dp<stage_type>::gradients,
+                "heddle: a trainer sums gradients over dp, once; the stage's flat_weights must be replicated over dp and, where tp does "
+                "not split them, identical or varying over tp");
+  static_assert(detail::learns_from_sums_over_dp<stage_type>::loss,
+                "heddle: a trainer's loss must be a sum over dp (partial<plus>), and along tp a sum or one computation (identical): "
+                "copies would be counted once each, in the loss and in every gradient");
   static constexpr int zero_stage = Strategy::zero::stage;
   using batch_type = typename Model::batch;
   using options_type = train::options<typename Model::config>;
@@ -188,8 +209,9 @@ class trainer {
 
     // Loss, targets and squared norm in one small all-reduce; every part is counted on one rank only.
     std::array<double, 3> sums{};
-    if (is_last_stage() && tp_.rank() == 0) {
+    if (counts_loss())
       for (const double loss : losses_) sums[0] += loss;  // in the order of the microbatches, whatever the schedule
+    if (is_last_stage() && tp_.rank() == 0) {
       for (const batch_type& b : batches_) sums[1] += counted_targets(b.targets);
     }
     sums[2] = optimizer_.counted_sum_of_squares(backend_, std::span<const scalar>(stage_.gradients()));
@@ -243,9 +265,8 @@ class trainer {
       batch.targets = targets;
       batch.samples = static_cast<int>(count);
       const double loss = forward_through(batch);
-      if (!is_last_stage() || tp_.rank() != 0) continue;
-      sums[0] += loss;
-      sums[1] += counted_targets(batch.targets);
+      if (counts_loss()) sums[0] += loss;
+      if (is_last_stage() && tp_.rank() == 0) sums[1] += counted_targets(batch.targets);
     }
     world_.all().all_reduce(std::span<double>(sums), plus{});
     if (sums[1] == 0) throw config_error("heddle: every target of the held-out samples is ignored");
@@ -266,6 +287,10 @@ class trainer {
         batch, [&](std::span<const scalar> in, std::span<scalar> out) { stage_.last_logits(batch, in, out, logits); });
   }
 
+  /// Whether this rank's loss goes into the sum over all ranks: one that is identical along tp counts once.
+  bool counts_loss() const noexcept {
+    return is_last_stage() && (!stage_type::loss::template is_identical_on<tp> || tp_.rank() == 0);
+  }
   bool is_first_stage() const noexcept { return pp_.rank() == 0; }
   bool is_last_stage() const noexcept { return pp_.rank() == pp_.size() - 1; }
   communicator_type& dp_group() noexcept { return dp_; }
