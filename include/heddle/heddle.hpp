@@ -29,9 +29,11 @@
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/holdings.hpp>
 #include <heddle/layout/layout.hpp>
+#include <heddle/layout/merge.hpp>
 #include <heddle/layout/name_rules.hpp>
 #include <heddle/layout/named_layouts.hpp>
 #include <heddle/layout/objective.hpp>
+#include <heddle/layout/operations.hpp>
 #include <heddle/layout/part.hpp>
 #include <heddle/layout/placement.hpp>
 #include <heddle/layout/plan.hpp>
@@ -39,6 +41,7 @@
 #include <heddle/layout/propagate.hpp>
 #include <heddle/layout/redistribution.hpp>
 #include <heddle/layout/repair.hpp>
+#include <heddle/layout/reshape.hpp>
 #include <heddle/layout/search.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/launch.hpp>
@@ -79,9 +82,11 @@
 #include <heddle/tensor/ordered_sum.hpp>
 #include <heddle/tensor/random.hpp>
 #include <heddle/tensor/redistribute.hpp>
+#include <heddle/tensor/redistribute_async.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/compute/einsum.hpp>
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/attention.hpp>
 #include <heddle/compute/host/check.hpp>
@@ -131,6 +136,7 @@
 #include <heddle/io/tensor_file.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/learning_rate.hpp>
+#include <heddle/train/named_parameters.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
@@ -139,5 +145,6 @@
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/strategy.hpp>
+#include <heddle/train/three_functions.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/zero.hpp>
