@@ -42,6 +42,7 @@
 #include <heddle/layout/redistribution.hpp>
 #include <heddle/layout/repair.hpp>
 #include <heddle/layout/reshape.hpp>
+#include <heddle/layout/sbp.hpp>
 #include <heddle/layout/search.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/launch.hpp>
