@@ -53,3 +53,13 @@ TEST_CASE("a buffer refuses sizes that cannot be", "[tensor][error]") {
   CHECK_THROWS_WITH(heddle::buffer<float>(-1), Contains("heddle: ") && Contains("-1 elements of 4 bytes"));
   CHECK_THROWS_AS(heddle::buffer<double>((std::numeric_limits<std::int64_t>::max)()), heddle::layout_error);
 }
+
+TEST_CASE("a type that asks for more alignment gets it", "[tensor]") {
+  struct alignas(256) wide {
+    float x[64];
+  };
+  for (int i = 0; i < 4; ++i) {
+    const heddle::buffer<wide> b(3 + i);
+    CHECK(reinterpret_cast<std::uintptr_t>(b.data()) % 256 == 0);
+  }
+}

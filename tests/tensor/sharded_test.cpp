@@ -1,4 +1,5 @@
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/testing/tensor_laws.hpp>
 
 #include "catch.hpp"
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 namespace hd = heddle;
+namespace ht = hd::testing;
 using hd::cp, hd::dp, hd::tp;
 
 namespace {
@@ -15,24 +17,9 @@ using mesh = hd::mesh<hd::axis<dp>, hd::axis<cp>, hd::axis<tp>>;
 
 template <class Layout, std::int64_t... E>
 bool round_trip(const Layout& l, const hd::shape<E...>& s) {
-  constexpr std::size_t Rank = sizeof...(E);
-  std::vector<std::int32_t> whole(static_cast<std::size_t>(s.size()));
-  std::iota(whole.begin(), whole.end(), 3);
-  const hd::view<const std::int32_t, hd::dynamic_shape<Rank>> v(whole.data(), s);
-  std::vector<hd::sharded<std::int32_t, Rank, Layout>> parts;
-  for (int r = 0; r < l.mesh().size(); ++r) parts.push_back(hd::shard_of(v, l, r));
-  bool ok = true;
-  for (const auto& part : parts) {  // element by element against the index maps
-    const auto local = part.local();
-    const auto offset = part.local_offset();
-    ok = ok && local.shape() == l.local_shape(s, part.rank());
-    if constexpr (Rank == 2 && !Layout::has_partial)
-      for (std::int64_t i = 0; i < local.extent(0); ++i)
-        for (std::int64_t j = 0; j < local.extent(1); ++j)
-          ok = ok && local(i, j) == whole[static_cast<std::size_t>((offset[0] + i) * s[1] + offset[1] + j)];
-  }
-  const auto back = hd::assemble(std::span<const hd::sharded<std::int32_t, Rank, Layout>>(parts));
-  return ok && std::equal(whole.begin(), whole.end(), back.begin(), back.end());
+  const ht::report r = ht::check_round_trip(l, s);
+  UNSCOPED_INFO(r.text);
+  return r.ok;
 }
 }  // namespace
 
@@ -82,4 +69,53 @@ TEST_CASE("a sharded tensor refuses a local part of another size", "[tensor]") {
   std::vector<part> some;
   some.emplace_back(hd::layout<mesh, hd::shard<0, tp>>{w}, hd::shape{8}, 0);
   CHECK_THROWS_AS(hd::assemble(std::span<const part>(some)), hd::layout_error);
+}
+
+TEST_CASE("parts of any policy come together again", "[tensor][law]") {
+  namespace split = hd::split;
+  for (std::int64_t n : {0, 1, 6, 13}) {
+    CAPTURE(n);
+    const mesh w{2, 1, 3};
+    const hd::dynamic_shape<1> s{n};
+    const auto round = [&]<class L>(const L& l) {
+      std::vector<double> whole(static_cast<std::size_t>(n));
+      std::iota(whole.begin(), whole.end(), 1.0);
+      std::vector<hd::sharded<double, 1, L>> parts;
+      for (int r = 0; r < l.mesh().size(); ++r)
+        parts.push_back(hd::shard_of(hd::view<const double, hd::dynamic_shape<1>>(whole.data(), s), l, r));
+      const auto back = hd::assemble(std::span<const hd::sharded<double, 1, L>>(parts));
+      return std::equal(whole.begin(), whole.end(), back.begin(), back.end());
+    };
+    CHECK(round(hd::layout<mesh, hd::shard<0, split::zigzag, dp, split::block_cyclic<2>, tp>>{w}));
+    CHECK(round(hd::layout<mesh, hd::shard<0, split::padded<>, tp>, hd::partial<hd::plus, dp>>{w}));
+    CHECK(round(hd::layout<mesh, hd::shard<0, split::ceil, tp, dp>>{w}));
+    CHECK(round(hd::layout<mesh, hd::identical<tp>>{w}));
+  }
+}
+
+TEST_CASE("varying values get a meaning when somebody says it", "[tensor]") {
+  using fixed = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  using own = hd::layout<fixed, hd::varying<dp>>;
+  using rows = hd::layout<fixed, hd::shard<0, dp>>;
+  hd::sharded<float, 2, own> x(own{}, hd::shape{3, 2}, 2);
+  const float* where = x.elements().data();
+  auto y = hd::assume<rows>(std::move(x), hd::shape{6, 2});
+  CHECK(y.elements().data() == where);
+  CHECK(y.local_offset() == std::array<std::int64_t, 2>{3, 0});
+  CHECK_THROWS_AS(hd::assume<rows>(hd::assume<own>(std::move(y), hd::shape{3, 2})), hd::layout_error);
+}
+
+TEST_CASE("parts of two meshes are not put together, and released ones are not read", "[tensor]") {
+  using L = hd::layout<mesh, hd::shard<0, tp>>;
+  std::vector<hd::sharded<float, 1, L>> parts;
+  parts.emplace_back(L{mesh{1, 1, 2}}, hd::shape{4}, 0);
+  parts.emplace_back(L{mesh{1, 2, 1}}, hd::shape{4}, 1);
+  CHECK_THROWS_WITH(
+      hd::assemble(std::span<const hd::sharded<float, 1, L>>(parts)),
+      "heddle: assemble needs parts on one mesh; part 0 is on dp=1 x cp=1 x tp=2, part 1 on dp=1 x cp=2 x tp=1");
+  parts.pop_back();
+  parts.emplace_back(L{mesh{1, 1, 2}}, hd::shape{4}, 1);
+  static_cast<void>(std::move(parts[1]).release());
+  CHECK_THROWS_AS(parts[1].local(), hd::layout_error);
+  CHECK_THROWS_AS(hd::assemble(std::span<const hd::sharded<float, 1, L>>(parts)), hd::layout_error);
 }
