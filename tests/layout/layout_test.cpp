@@ -1,12 +1,15 @@
 #include <heddle/layout/layout.hpp>
+#include <heddle/testing/layout_laws.hpp>
 
 #include "catch.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
 
 namespace hd = heddle;
+namespace ht = hd::testing;
 using hd::cp, hd::dp, hd::tp;
 
 namespace {
@@ -20,8 +23,11 @@ std::vector<std::int64_t> piece(std::vector<std::int64_t> all, int parts, int pa
   std::size_t begin = 0;
   for (int p = 0; p <= part; ++p) {
     const std::size_t larger = all.size() % static_cast<std::size_t>(parts);
-    const std::size_t size = all.size() / static_cast<std::size_t>(parts) + (static_cast<std::size_t>(p) < larger ? 1 : 0);
-    if (p == part) return {all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(begin + size)};
+    const std::size_t size =
+        all.size() / static_cast<std::size_t>(parts) + (static_cast<std::size_t>(p) < larger ? 1 : 0);
+    if (p == part)
+      return {all.begin() + static_cast<std::ptrdiff_t>(begin),
+              all.begin() + static_cast<std::ptrdiff_t>(begin + size)};
     begin += size;
   }
   return {};
@@ -35,28 +41,17 @@ std::vector<std::int64_t> indices(std::int64_t n) {
 // Laws of any layout of a 2-D tensor: `copies` ranks hold each element, one of them primary.
 template <class Layout>
 void check_laws(const Layout& l, const hd::dynamic_shape<2>& s, int copies) {
-  const int ranks = l.mesh().size();
-  std::vector<int> holders(static_cast<std::size_t>(s.size())), primaries(holders);
-  bool ok = true;
-  std::int64_t most = 0;
-  for (int r = 0; r < ranks; ++r) {
-    const auto local = l.local_shape(s, r);
-    const auto offset = l.local_offset(s, r);
-    ok = ok && local.size() == l.local_size(s, r) && l.bytes_held(s, 8, r) == local.size() * 8;
-    most = (std::max)(most, l.bytes_held(s, 8, r));
-    for (std::int64_t i = 0; i < local[0]; ++i)
-      for (std::int64_t j = 0; j < local[1]; ++j) {
-        const index2 at = l.to_global(s, r, {i, j});
-        ok = ok && at == index2{offset[0] + i, offset[1] + j} && l.owns(s, r, at) && l.to_local(s, r, at) == index2{i, j};
-        const auto flat = static_cast<std::size_t>(at[0] * s[1] + at[1]);
-        if (holders[flat] == 0) ok = ok && l.owner(s, at) == r;  // ranks ascend: the first holder is the owner
-        ++holders[flat];
-        primaries[flat] += l.is_primary(r) ? 1 : 0;
-      }
+  const ht::report r = ht::check_partition(l, s);
+  UNSCOPED_INFO(r.text);
+  REQUIRE(r.ok);
+  std::int64_t held = 0, most = 0;
+  for (int rank = 0; rank < l.mesh().size(); ++rank) {
+    held += l.local_size(s, rank);
+    REQUIRE(l.local_size(s, rank) == l.local_shape(s, rank).size());
+    most = (std::max)(most, l.bytes_held(s, 8, rank));
   }
-  ok = ok && most == l.bytes_per_rank(s, 8);
-  for (const int h : holders) ok = ok && h == copies;
-  REQUIRE(ok);
+  REQUIRE(held == copies * s.size());
+  REQUIRE(most == l.bytes_per_rank(s, 8));
 }
 }  // namespace
 
@@ -111,7 +106,8 @@ TEST_CASE("nested cuts are cuts of cuts, for every size and order", "[layout][la
           ok = ok && inner_first.local_shape(hd::shape{n}, r)[0] == static_cast<std::int64_t>(other.size());
           if (!want.empty()) ok = ok && outer_first.local_offset(hd::shape{n}, r)[0] == want[0];
           if (!other.empty()) ok = ok && inner_first.local_offset(hd::shape{n}, r)[0] == other[0];
-          same_as_flat = same_as_flat && flat.local_shape(hd::shape{n}, r) == outer_first.local_shape(hd::shape{n}, r) &&
+          same_as_flat = same_as_flat &&
+                         flat.local_shape(hd::shape{n}, r) == outer_first.local_shape(hd::shape{n}, r) &&
                          flat.local_offset(hd::shape{n}, r) == outer_first.local_offset(hd::shape{n}, r);
         }
         REQUIRE(ok);
@@ -172,5 +168,6 @@ TEST_CASE("layouts refuse ranks and indices that are not there", "[layout]") {
   CHECK_THROWS_AS(l.is_primary(6), hd::layout_error);
   CHECK_THROWS_AS(l.owner(hd::shape{8, 4}, {8, 0}), hd::layout_error);
   CHECK_THROWS_AS(l.to_global(hd::shape{8, 4}, 0, {3, 0}), hd::layout_error);
-  CHECK_THROWS_WITH(l.to_local(hd::shape{8, 4}, 1, {0, 0}), "heddle: rank 1 does not hold element [0, 0]; it holds [3, 4] elements from [3, 0]");
+  CHECK_THROWS_WITH(l.to_local(hd::shape{8, 4}, 1, {0, 0}),
+                    "heddle: rank 1 does not hold element [0, 0]; it holds [3, 4] elements from [3, 0]");
 }

@@ -1,4 +1,5 @@
 #include <heddle/layout/layout.hpp>
+#include <heddle/testing/layout_laws.hpp>
 
 #include "catch.hpp"
 
@@ -13,20 +14,13 @@ using M = mesh<axis<dp, 2>, axis<cp, 3>, axis<tp, 2>>;
 // Over every element of the tensor: who holds it, and that the maps are inverse of each other.
 template <class L, std::int64_t... E>
 void check_maps(const L& l, const shape<E...>& s) {
-  for (std::int64_t i = 0; i < s.extent(0); ++i)
-    for (std::int64_t j = 0; j < s.extent(1); ++j) {
-      const std::array<std::int64_t, 2> index{i, j};
-      int lowest = -1;
-      for (int rank = 0; rank < l.mesh().size(); ++rank) {
-        const bool held = l.owns(s, rank, index);
-        CHECK(held == l.part(s, rank).holds(index));
-        if (!held) continue;
-        if (lowest < 0) lowest = rank;
-        const auto local = l.to_local(s, rank, index);
-        for (std::size_t d = 0; d < 2; ++d) CHECK((local[d] >= 0 && local[d] < l.valid_shape(s, rank).extent(d)));
-        CHECK(l.to_global(s, rank, local) == index);
-      }
-      CHECK(lowest == l.owner(s, index));
+  const testing::report r = testing::check_partition(l, s);
+  UNSCOPED_INFO(r.text);
+  CHECK(r.ok);
+  for (std::int64_t at = 0; at < s.size(); ++at)
+    for (int rank = 0; rank < l.mesh().size(); ++rank) {
+      const std::array<std::int64_t, 2> index{at / s.extent(1), at % s.extent(1)};
+      CHECK(l.owns(s, rank, index) == l.part(s, rank).holds(index));
     }
   std::int64_t elements = 0;
   std::int64_t most = 0;
@@ -67,9 +61,11 @@ TEST_CASE("dynamic meshes give the same parts", "[layout][split]") {
 
 TEST_CASE("spellings of policies and roles are canonical", "[layout]") {
   STATIC_REQUIRE(std::same_as<layout<M, shard<0, split::balanced, dp, tp>>, layout<M, shard<0, dp, tp>>>);
-  STATIC_REQUIRE(std::same_as<layout<M, shard<0, split::ceil, dp, split::ceil, tp>>, layout<M, shard<0, split::ceil, dp, tp>>>);
+  STATIC_REQUIRE(
+      std::same_as<layout<M, shard<0, split::ceil, dp, split::ceil, tp>>, layout<M, shard<0, split::ceil, dp, tp>>>);
   STATIC_REQUIRE_FALSE(std::same_as<layout<M, shard<0, split::ceil, dp>>, layout<M, shard<0, dp>>>);
-  STATIC_REQUIRE(std::same_as<layout<M, varying<tp>, identical<cp, dp>>, layout<M, identical<dp>, varying<tp>, identical<cp>>>);
+  STATIC_REQUIRE(
+      std::same_as<layout<M, varying<tp>, identical<cp, dp>>, layout<M, identical<dp>, varying<tp>, identical<cp>>>);
   STATIC_REQUIRE_FALSE(std::same_as<layout<M, identical<tp>>, layout<M>>);
   using L = layout<M, shard<1, split::zigzag, cp, split::balanced, tp>, identical<dp>>;
   STATIC_REQUIRE(std::same_as<L::split_of<cp>, split::zigzag>);
@@ -77,7 +73,8 @@ TEST_CASE("spellings of policies and roles are canonical", "[layout]") {
   STATIC_REQUIRE((L::is_identical_on<dp> && !L::is_replicated_on<dp> && !L::is_contiguous && !L::has_varying));
   STATIC_REQUIRE((layout<M, varying<tp>>::has_varying && layout<M, varying<tp>>::is_varying_on<tp>));
   CHECK(to_string(L{}) == "shard<1, zigzag, cp, balanced, tp>, identical<dp> on dp=2 x cp=3 x tp=2");
-  CHECK(to_string(layout<M, varying<tp>, partial<plus, dp>>{}) == "partial<plus, dp>, varying<tp> on dp=2 x cp=3 x tp=2");
+  CHECK(to_string(layout<M, varying<tp>, partial<plus, dp>>{}) ==
+        "partial<plus, dp>, varying<tp> on dp=2 x cp=3 x tp=2");
 }
 
 TEST_CASE("padded parts take the same memory on every rank", "[layout][split]") {
@@ -94,7 +91,9 @@ TEST_CASE("padded parts take the same memory on every rank", "[layout][split]") 
 
 TEST_CASE("ragged sizes that do not add up are refused", "[layout][split]") {
   using L = layout<M, shard<0, split::ragged<4, 0, 9>, cp>>;
-  CHECK_THROWS_WITH(L::local_shape(shape{12}, 0), Catch::Matchers::Contains("ragged<4") && Catch::Matchers::Contains("12 elements of dimension 0 into 3 parts"));
+  CHECK_THROWS_WITH(
+      L::local_shape(shape{12}, 0),
+      Catch::Matchers::Contains("ragged<4") && Catch::Matchers::Contains("12 elements of dimension 0 into 3 parts"));
   using TwoParts = layout<M, shard<0, split::ragged<4, 0, 9>, tp>>;
   CHECK_THROWS_AS(TwoParts::owner(shape{13}, {2}), layout_error);
 }

@@ -1,146 +1,28 @@
 #include <heddle/tensor/redistribute.hpp>
+#include <heddle/testing/tensor_laws.hpp>
 
 #include "catch.hpp"
-#include "tensor/counting_world.hpp"
-#include "tensor/value_level.hpp"
 
-#include <array>
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <string>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
+namespace ht = hd::testing;
+namespace counting = ht::counting;
 using hd::dp, hd::tp;
 
 namespace {
 using mesh = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
 
-template <class Layout>
-constexpr auto table_of = hd::detail::joint_table<value_level::operators, typename Layout::splits, Layout>::value;
-
-// One rank's part of some tensor, its padding marked.
-template <class Layout, std::int64_t... E>
-hd::sharded<double, sizeof...(E), Layout> some_part(const Layout& l, const hd::shape<E...>& s, int rank) {
-  const value_level::problem<Layout::mesh_type::rank, sizeof...(E)> p{hd::detail::numbers_of(l.mesh().extents()),
-                                                                      s.extents()};
-  return {l, s, rank, p.some_part(table_of<Layout>, rank)};
-}
-
-// What one rank found. Everything below that does not depend on the layouts is outside of their templates: there are many pairs.
-struct finding {
-  std::vector<double> result, moved;
-  std::int64_t bytes = 0;
-  bool agreed = true;
-};
-using world = counting::world<mesh>;
-
-void wait_for_all(world& w) {
-  w.along<dp>().all_reduce(std::span<int>{}, hd::plus{});
-  w.along<tp>().all_reduce(std::span<int>{}, hd::plus{});
-}
-[[gnu::noinline]] std::vector<double> values(std::span<const double> x) {
-  return {x.begin(), x.end()};
-}
-
-std::vector<finding> on_all_ranks(const mesh& m, const std::function<std::vector<double>(world&)>& from_source,
-                                  const std::function<std::vector<double>(world&)>& from_moved) {
-  std::vector<finding> findings(static_cast<std::size_t>(m.size()));
-  counting::run<mesh>(m, [&](world& w) {
-    finding& f = findings[static_cast<std::size_t>(w.rank())];
-    f.result = from_source(w);
-    wait_for_all(w);  // nobody moves on before all have counted
-    f.bytes = w.bytes_sent();
-    wait_for_all(w);
-    f.moved = from_moved(w);
-    f.agreed = !w.mismatch();
-  });
-  return findings;
-}
-
-// What depends on one layout only is kept out of the code that depends on two.
-#define ONCE_PER_LAYOUT [[gnu::noinline]]
-
-/// The whole tensor of parts that hold these values, by rank.
-template <class Layout, std::int64_t... E>
-ONCE_PER_LAYOUT std::vector<double> whole_of(const Layout& l, const hd::shape<E...>& s,
-                                             const std::vector<std::vector<double>>& parts) {
-  const value_level::problem<Layout::mesh_type::rank, sizeof...(E)> p{hd::detail::numbers_of(l.mesh().extents()),
-                                                                      s.extents()};
-  std::vector<hd::buffer<double>> held;
-  for (const auto& part : parts) {
-    held.emplace_back(static_cast<std::int64_t>(part.size()));
-    std::copy(part.begin(), part.end(), held.back().begin());
-  }
-  std::string text;
-  auto whole = p.whole_of(table_of<Layout>, held, text);
-  if (!text.empty()) whole.clear();
-  return whole;
-}
-template <class Layout, std::int64_t... E>
-ONCE_PER_LAYOUT std::vector<hd::sharded<double, sizeof...(E), Layout>> some_parts(const Layout& l,
-                                                                                  const hd::shape<E...>& s) {
-  std::vector<hd::sharded<double, sizeof...(E), Layout>> parts;
-  for (int r = 0; r < l.mesh().size(); ++r) parts.push_back(some_part(l, s, r));
-  return parts;
-}
-
-/// Redistributes on every rank of the mesh and compares with the definition: what all ranks hold is the same tensor, copies
-/// agree, and each rank sent what the plan said. Returns "" or what was wrong.
-template <class To, class From, std::int64_t... E>
-std::string wrong_move(const From& from, const hd::shape<E...>& s) {
-  const auto& m = from.mesh();
-  const To to{m};
-  const auto plan = hd::plan_redistribution(from, to);
-  auto sources = some_parts(from, s);
-  auto spare = some_parts(from, s);
-  std::vector<std::vector<double>> before, after;
-  for (const auto& part : sources) before.push_back(values(part.elements()));
-  const auto logical = whole_of(from, s, before);
-
-  const auto findings = on_all_ranks(
-      m,
-      [&](world& w) { return values(hd::redistribute<To>(sources[static_cast<std::size_t>(w.rank())], w).elements()); },
-      [&](world& w) {
-        return values(hd::redistribute<To>(std::move(spare[static_cast<std::size_t>(w.rank())]), w).elements());
-      });
-
-  std::string problem;
-  for (int r = 0; r < m.size(); ++r) {
-    const finding& f = findings[static_cast<std::size_t>(r)];
-    const auto complain = [&](const char* what) {
-      problem += std::string(what) + " on rank " + std::to_string(r) + "; ";
-    };
-    if (f.result != f.moved) complain("moved values");
-    if (f.bytes != plan.bytes_sent(s, sizeof(double), r)) complain("bytes");
-    if (!f.agreed) complain("counts");
-    if (values(sources[static_cast<std::size_t>(r)].elements()) != before[static_cast<std::size_t>(r)])
-      complain("source");
-    after.push_back(f.result);
-  }
-  if (problem.empty() && whole_of(to, s, after) != logical) problem = "another tensor";
-  return problem.empty() ? problem : to_string(plan) + " of " + to_string(s) + ": " + problem;
-}
-
 template <class... Ls>
-struct list {};
+using list = hd::type_list<Ls...>;
 
-template <class From, class... To, class Shape>
-std::string wrong_moves_from(list<To...>, const mesh& m, const Shape& s) {
-  std::string problem;
-  const auto one = [&]<class T>(std::type_identity<T>) {
-    if (problem.empty()) problem = wrong_move<T>(From{m}, s);
-  };
-  (one(std::type_identity<To>{}), ...);
-  return problem;
-}
-template <class... From, class Targets, class Shape>
-std::string wrong_moves(list<From...>, Targets to, const mesh& m, const Shape& s) {
-  std::string problem;
-  ((problem.empty() ? void(problem = wrong_moves_from<From>(to, m, s)) : void()), ...);
-  return problem;
+/// Redistributes every pair on a world that counts, and compares values, copies, sources and bytes. Returns "" or what was wrong.
+template <class From, class To, std::int64_t... E>
+std::string wrong_moves(From from, To to, const mesh& m, const hd::shape<E...>& s) {
+  return ht::check_redistributions(from, to, m, s).text;
 }
 
 using one_axis = list<hd::layout<mesh>, hd::layout<mesh, hd::shard<0, tp>>, hd::layout<mesh, hd::shard<1, tp>>,
@@ -198,38 +80,15 @@ TEST_CASE("a static mesh plans nothing while it runs", "[tensor][redistribute]")
   using fixed = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
   using from = hd::layout<fixed, hd::shard<0, dp, tp>>;
   using to = hd::layout<fixed, hd::shard<0, hd::split::zigzag, tp, dp>>;
-  const hd::shape s{9, 3};
-  std::vector<hd::sharded<double, 2, to>> parts;
-  for (int r = 0; r < 4; ++r) parts.emplace_back(to{}, s, r);
-  counting::run<fixed>(fixed{}, [&](auto& world) {
-    parts[static_cast<std::size_t>(world.rank())] = hd::redistribute<to>(some_part(from{}, s, world.rank()), world);
-  });
-  std::vector<std::vector<double>> before, after;
-  for (int r = 0; r < 4; ++r) {
-    before.push_back(values(some_part(from{}, s, r).elements()));
-    after.push_back(values(parts[static_cast<std::size_t>(r)].elements()));
-  }
-  CHECK(whole_of(to{}, s, after) == whole_of(from{}, s, before));
-  const auto whole = hd::assemble(std::span<const hd::sharded<double, 2, to>>(parts));
-  CHECK(values({whole.data(), whole.size()}) == whole_of(from{}, s, before));
+  CHECK(ht::check_redistribution<to>(from{}, hd::shape{9, 3}).text == "");
 }
 
 TEST_CASE("any way round gives the same tensor", "[tensor][redistribute][law]") {
   // Path independence: A -> B -> C equals A -> C for exact values.
-  const mesh m{1, 3};
   using A = hd::layout<mesh, hd::partial<hd::plus, tp>>;
   using B = hd::layout<mesh, hd::shard<1, tp>>;
   using C = hd::layout<mesh, hd::shard<0, tp>>;
-  std::vector<char> same(3, 0);
-  counting::run<mesh>(m, [&](auto& world) {
-    const auto x = some_part(A{m}, hd::dynamic_shape<2>{7, 5}, world.rank());
-    const auto straight = hd::redistribute<C>(x, world);
-    const auto around =
-        hd::redistribute<C>(hd::redistribute<hd::layout<mesh>>(hd::redistribute<B>(x, world), world), world);
-    same[static_cast<std::size_t>(world.rank())] = std::equal(straight.elements().begin(), straight.elements().end(),
-                                                              around.elements().begin(), around.elements().end());
-  });
-  CHECK(same == std::vector<char>{1, 1, 1});
+  CHECK(ht::check_path<A, B, hd::layout<mesh>, C>(mesh{1, 3}, hd::shape{7, 5}).text == "");
 }
 
 TEST_CASE("a moved tensor is reduced in its own memory", "[tensor][redistribute]") {
