@@ -427,12 +427,12 @@ class redistribution_queue {
       detail::throw_wrong_part(x.layout().mesh(), x.rank(), world_->mesh(), world_->rank());
     const auto mesh = detail::numbers_of(x.layout().mesh().extents());
     std::vector<typename job_type::stage> stages;
-    const auto add = [&](const redistribution_step& step, std::size_t i, comm_type& comm) {
-      const auto op = step.op < 0 ? plan_ops<T, To, From>.size() - 1 : static_cast<std::size_t>(step.op);
-      stages.push_back({step, detail::cuts_of(plan.tables[i]), detail::cuts_of(plan.tables[i + 1]), &comm,
-                        plan_ops<T, To, From>[op]});
-    };
     using plan_type = std::remove_const_t<decltype(plan)>;
+    const auto& ops = detail::reductions<T, typename plan_type::ops>::of;
+    const auto add = [&](const redistribution_step& step, std::size_t i, comm_type& comm) {
+      stages.push_back({step, detail::cuts_of(plan.tables[i]), detail::cuts_of(plan.tables[i + 1]), &comm,
+                        ops[step.op < 0 ? ops.size() - 1 : static_cast<std::size_t>(step.op)]});
+    };
     if constexpr (plan_type::has_static_steps) {
       [&]<std::size_t... Steps>(std::index_sequence<Steps...>) {
         ((detail::step_is_idle(plan_type::steps[Steps], mesh)
@@ -454,9 +454,6 @@ class redistribution_queue {
     return {jobs_, std::move(job), [](detail::async_job& j) { return static_cast<job_type&&>(j).result(); },
             to,    x.shape(),      x.rank()};
   }
-  template <class T, class To, class From>
-  static constexpr auto& plan_ops = detail::reductions<T, typename redistribution_plan<From, To>::ops>::of;
-
   World* world_;
   int tag_;
   int unwinding_;
