@@ -26,12 +26,12 @@ struct outcome {
   std::int64_t tokens = 0;
   std::map<std::string, std::vector<double>> gradients;
   std::vector<double> losses, norms;
-  std::vector<std::int32_t> predictions;
+  std::vector<std::int32_t> predictions, of_reversed;
   std::int64_t bytes = 0;  // given to collectives along tp, all ranks together
 };
 
 template <class Mesh, class Rules = hd::redco_rules>
-outcome train(int examples = 16, std::int64_t epochs = 3) {
+outcome train(int examples = 16, std::int64_t epochs = 6) {
   outcome o;
   toy::collected gradients;
   std::mutex lock;
@@ -57,6 +57,9 @@ outcome train(int examples = 16, std::int64_t epochs = 3) {
       norms.push_back(s.gradient_norm);
     });
     const auto predictions = p.predict(std::vector<toy::example>(data.begin(), data.begin() + 7));
+    std::vector<toy::example> backward(data.begin(), data.begin() + 7);
+    std::reverse(backward.begin(), backward.end());
+    const auto of_reversed = p.predict(backward);
     const std::lock_guard hold(lock);
     o.bytes += bytes;
     if (world.rank() != 0) return;
@@ -65,6 +68,7 @@ outcome train(int examples = 16, std::int64_t epochs = 3) {
     o.losses = losses;
     o.norms = norms;
     o.predictions = predictions;
+    o.of_reversed = of_reversed;
   });
   o.gradients = std::move(gradients.values);
   return o;
@@ -100,6 +104,8 @@ outcome same_as_serial() {
     CHECK(o.norms[i] == Approx(serial().norms[i]).epsilon(1e-10));
   }
   CHECK(o.predictions == serial().predictions);
+  CHECK(o.predictions.size() == 7);  // no multiple of the two or four examples at a time
+  CHECK(std::vector<std::int32_t>(o.of_reversed.rbegin(), o.of_reversed.rend()) == o.predictions);
   return o;
 }
 

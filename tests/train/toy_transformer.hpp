@@ -120,10 +120,9 @@ auto mlp(Context& c, hidden<Context>&& x) {
   auto [y, s1] = paths<Block>::first::forward(c, std::move(x));
   using layout = typename std::remove_cvref_t<decltype(y)>::layout_type;
   static_assert(!layout::has_partial, "the first layer of a pair is split by columns or a copy here");
-  const auto b =
-      c.template convert<bias_layout<Context, layout>>(tr::detail::copy_of(c.template weight<paths<Block>::bias>()));
+  const auto b = c.template convert<bias_layout<Context, layout>>(tr::copy_of(c.template weight<paths<Block>::bias>()));
   c.compute().template add_bias<T>(y.local(), b.elements());
-  auto a = tr::detail::copy_of(y);
+  auto a = tr::copy_of(y);
   c.compute().gelu(y.elements(), a.elements());
   auto [z, s2] = paths<Block>::second::forward(c, std::move(a));
   auto out = c.template convert<activations<Context>>(std::move(z));
@@ -158,7 +157,7 @@ template <class Context>
 std::pair<hidden<Context>, norm_saved<Context>> norm(Context& c, const hidden<Context>& x) {
   using T = value_of<Context>;
   hidden<Context> y(x.layout(), x.shape(), x.rank());
-  norm_saved<Context> s{tr::detail::copy_of(x), {}, {}};
+  norm_saved<Context> s{tr::copy_of(x), {}, {}};
   s.mean.resize(static_cast<std::size_t>(x.local_shape().extent(0)));
   s.rstd.resize(s.mean.size());
   c.compute().template layer_norm<T>(x.local(), c.template weight<"block/0/norm/scale">().elements(),
@@ -187,8 +186,8 @@ hidden<Context> norm_backward(Context& c, const norm_saved<Context>& s, const hi
 template <class Context>
 auto attention(Context& c, hidden<Context>&& x) {
   using T = value_of<Context>;
-  auto [q, sq] = tr::named_linear<"block/0/attn/q/kernel">::forward(c, tr::detail::copy_of(x));
-  auto [k, sk] = tr::named_linear<"block/0/attn/k/kernel">::forward(c, tr::detail::copy_of(x));
+  auto [q, sq] = tr::named_linear<"block/0/attn/q/kernel">::forward(c, tr::copy_of(x));
+  auto [k, sk] = tr::named_linear<"block/0/attn/k/kernel">::forward(c, tr::copy_of(x));
   auto [v, sv] = tr::named_linear<"block/0/attn/v/kernel">::forward(c, std::move(x));
   const std::int64_t rows = q.local_shape().extent(0), columns = q.local_shape().extent(1);
   const hd::compute::attention_shape shape{rows / length, length, columns / head_dim, head_dim};
@@ -200,10 +199,10 @@ auto attention(Context& c, hidden<Context>&& x) {
       row[columns + i] = k.local()(r, i);
       row[2 * columns + i] = v.local()(r, i);
     }
-  auto out = tr::detail::copy_of(q);
+  auto out = tr::copy_of(q);
   c.compute().template attention<T>(hd::matrix_view<const T>(qkv.data(), {rows, 3 * columns}), shape, out.local(),
                                     std::span<T>(lse.data(), lse.size()));
-  auto kept = tr::detail::copy_of(out);
+  auto kept = tr::copy_of(out);
   auto [y, so] = tr::named_linear<"block/0/attn/o/kernel">::forward(c, std::move(out));
   struct saved {
     decltype(sq) q;
@@ -310,18 +309,18 @@ struct loss_function {
     auto [n, sn] = norm(c, x0);
     auto [a, sa] = attention(c, std::move(n));
     const auto x1 = sum(c, x0, a);
-    auto [m0, s0] = mlp<0>(c, tr::detail::copy_of(x1));
+    auto [m0, s0] = mlp<0>(c, tr::copy_of(x1));
     const auto x2 = sum(c, x1, m0);
-    auto [m1, s1] = mlp<1>(c, tr::detail::copy_of(x2));
+    auto [m1, s1] = mlp<1>(c, tr::copy_of(x2));
     auto x3 = sum(c, x2, m1);
     auto [l, sl] = tr::named_linear<"lm_head/kernel">::forward(c, std::move(x3));
     auto logits = c.template convert<activations<Context>>(std::move(l));
     const auto loss = cross_entropy<Context>(b, logits);
     auto d3 = c.template convert<activations<Context>>(
         tr::named_linear<"lm_head/kernel">::backward(c, sl, std::move(logits)));
-    const auto d2 = sum(c, d3, mlp_backward<1>(c, s1, tr::detail::copy_of(d3)));
-    const auto d1 = sum(c, d2, mlp_backward<0>(c, s0, tr::detail::copy_of(d2)));
-    const auto dn = attention_backward(c, sa, tr::detail::copy_of(d1));
+    const auto d2 = sum(c, d3, mlp_backward<1>(c, s1, tr::copy_of(d3)));
+    const auto d1 = sum(c, d2, mlp_backward<0>(c, s0, tr::copy_of(d2)));
+    const auto dn = attention_backward(c, sa, tr::copy_of(d1));
     embed_backward(c, b, sum(c, d1, norm_backward(c, sn, dn)));
     return loss;
   }
@@ -332,7 +331,7 @@ struct predict_function {
   std::vector<std::int32_t> operator()(Context& c, const batch& b) const {
     // The most likely token after the first of each sequence, without attention to others: enough to tell examples apart.
     auto x = embed(c, b);
-    auto [m0, s0] = mlp<0>(c, tr::detail::copy_of(x));
+    auto [m0, s0] = mlp<0>(c, tr::copy_of(x));
     auto y = sum(c, x, m0);
     auto [l, sl] = tr::named_linear<"lm_head/kernel">::forward(c, std::move(y));
     const auto logits = c.template convert<activations<Context>>(std::move(l));

@@ -21,14 +21,16 @@
 #include <utility>
 
 namespace heddle::inline v0::train {
-namespace detail {
 
+/// A second tensor with the same elements: layers take their input by value and keep what backward needs.
 template <class T, std::size_t Rank, layout_like L>
 sharded<T, Rank, L> copy_of(const sharded<T, Rank, L>& x) {
   sharded<T, Rank, L> copy(x.layout(), x.shape(), x.rank());
   std::copy(x.elements().begin(), x.elements().end(), copy.elements().begin());
   return copy;
 }
+
+namespace detail {
 
 template <class Mesh, class Axis, int Dim>
 struct weight_layout {
