@@ -193,11 +193,14 @@ constexpr axis_finding propagate_axis(const factor_rule<N>& rule, const axis_use
   } else if (split >= 0) {
     const axis_use& first = uses[split];
     letter = rule.operands[split].letters[first.dim];
+    for (int o = split; o < count; ++o)
+      if (uses[o].role == axis_role::sharded &&
+          rule.kind_of(rule.operands[o].letters[uses[o].dim]) == factor_kind::whole)
+        found.refuse(rule_problem::needs_whole, o, o, uses[o].dim, rule.operands[o].letters[uses[o].dim]);
     for (int o = split + 1; o < count; ++o)
       if (uses[o].role == axis_role::sharded && rule.operands[o].letters[uses[o].dim] != letter)
         found.refuse(rule_problem::two_letters, split, o, uses[o].dim, rule.operands[o].letters[uses[o].dim]);
     const factor_kind kind = rule.kind_of(letter);
-    if (kind == factor_kind::whole) found.refuse(rule_problem::needs_whole, split, split, first.dim, letter);
     for (int o = 0; o < count; ++o)
       if (rule.operands[o].has(letter) && uses[o].role != axis_role::sharded)
         found.refuse(rule_problem::one_side_split, split, o, rule.operands[o].find(letter), letter);

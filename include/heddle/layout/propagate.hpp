@@ -322,7 +322,9 @@ struct checked_propagation {
   static_assert(
       without<rule_problem::varying_mixed>::value,
       "heddle: propagate: an operand varies over an axis and another is split, partial or identical over it; values "
-      "without a common meaning combine only with replicated ones, so assume<layout> what they mean first");
+      "without "
+      "a common meaning combine only with replicated ones, so redistribute the other operand to replicated first, or "
+      "assume<layout> what the values mean");
   static_assert(
       without<rule_problem::not_interval>::value,
       "heddle: propagate: a reshape keeps a split only where each part is one interval, which the split policy of this "
@@ -411,7 +413,7 @@ inline constexpr bool can_propagate = can_propagate_through<op::einsum<Formula>,
 /// The propagated layout as an object, for meshes whose extents are known at run time. Of operators with one result.
 /// Errors: `layout_error` if the operands' meshes differ; compile errors as `propagate_through`.
 template <operation Op, layout_like First, layout_like... Rest>
-constexpr propagate_through<Op, First, Rest...> propagated_through(const First& first, const Rest&... rest) {
+constexpr auto propagated_through(const First& first, const Rest&... rest) {
   if constexpr ((std::is_same_v<typename First::mesh_type, typename Rest::mesh_type> && ...)) {
     const auto same = [&](const auto& other) {
       if (!(first.mesh() == other.mesh()))
@@ -424,7 +426,7 @@ constexpr propagate_through<Op, First, Rest...> propagated_through(const First& 
 }
 /// The same of an einsum.
 template <fixed_string Formula, layout_like First, layout_like... Rest>
-constexpr propagate<Formula, First, Rest...> propagated(const First& first, const Rest&... rest) {
+constexpr auto propagated(const First& first, const Rest&... rest) {
   return propagated_through<op::einsum<Formula>>(first, rest...);
 }
 

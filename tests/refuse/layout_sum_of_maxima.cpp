@@ -1,0 +1,8 @@
+// refuse: heddle: propagate: products and sums do not commute with the operator of a partial operand
+#include <heddle/layout/operations.hpp>
+
+namespace hd = heddle;
+using hd::dp, hd::tp;
+using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+using largest = hd::layout<mesh, hd::partial<hd::maximum, tp>>;
+using l = hd::propagate_through<hd::op::reduce<hd::plus, 0>, largest>;
