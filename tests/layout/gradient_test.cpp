@@ -1,5 +1,6 @@
 // Gradient layouts: the table of duals, that dual is its own inverse, and what may be a loss.
 #include <heddle/layout/gradient.hpp>
+#include <heddle/layout/operations.hpp>
 #include <heddle/layout/propagate.hpp>
 
 #include "catch.hpp"
@@ -115,4 +116,20 @@ TEST_CASE("gradients of a product have the duals of its operands' layouts", "[la
   STATIC_REQUIRE(std::same_as<hd::dual<y3>, x2>);
   STATIC_REQUIRE(std::same_as<hd::propagate<"bo,io->bi", hd::dual<y3>, w3>, hd::dual<y2>>);
   STATIC_REQUIRE(std::same_as<hd::propagate<"bi,bo->io", y2, hd::dual<y3>>, hd::dual<w3>>);
+}
+
+TEST_CASE("the refused losses compile when they are made right", "[layout][gradient]") {
+  // tests/refuse/gradient_loss_*.cpp: logits reduced over tp, or split by classes, and a loss that is identical along tp.
+  using plane = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  using labels = hd::layout<plane, hd::shard<0, dp>>;
+  using stream = hd::layout<plane, hd::shard<0, dp>, hd::identical<tp>>;
+  using by_class = hd::layout<plane, hd::shard<0, dp>, hd::shard<1, tp>>;
+  using entropy = hd::op::cross_entropy<1>;
+  using parallel = hd::propagate<"b->", hd::propagate_through<entropy, by_class, labels>>;
+  using repeated = hd::propagate<"b->", hd::propagate_through<entropy, stream, stream>>;
+  STATIC_REQUIRE(hd::loss_layout<parallel>);
+  STATIC_REQUIRE(hd::loss_layout<repeated>);
+  STATIC_REQUIRE(std::same_as<hd::seed_gradient<parallel>, hd::layout<plane, hd::identical<tp>>>);
+  // Copies of the logits give copies of the loss: every rank would differentiate its own.
+  STATIC_REQUIRE(!hd::loss_layout<hd::propagate<"b->", hd::propagate_through<entropy, labels, labels>>>);
 }
