@@ -52,7 +52,8 @@ struct found_steps {
   static constexpr bool meaningful = !one_mesh || changed.varying == axes;
   static constexpr bool possible = one_mesh && changed.varying == axes;
   using varying_axis = typename decltype(axis_at < changed.varying != axes, changed.varying > (tags{}))::type;
-  static constexpr bool is_static = true;
+  static constexpr bool is_static =
+      mesh_type::is_static || (changed.count <= 1 && objective.mode != objective_mode::seconds);
 
   template <class List>
   static constexpr void name_steps(List& list) {
@@ -76,16 +77,6 @@ struct found_steps {
       return step_list<axes, 0>{};
     }
   }
-  struct found_list {
-    bool complete;
-  };
-  static constexpr found_list list = [] {
-    found_list l{possible};
-    constexpr auto found = constant_steps();
-    for (const redistribution_step& s : found.steps)
-      if (s.kind == step_kind::exchange || (s.axes & (s.axes - 1)) != 0) l.complete = false;
-    return l;
-  }();
   // The same search where extents are known only now.
   static constexpr step_list<axes> steps_on(const std::array<int, axes>& extents) {
     const axis_table<axes> from = without_unit_axes(from_table, extents), to = without_unit_axes(to_table, extents);

@@ -111,8 +111,8 @@ class plan_search {
     planned_state state;
     double cost[3];
     double bytes, seconds, peak;
-    double left;  // a lower bound of what is still to come
-    int parent;
+    double left;       // a lower bound of what is still to come
+    int parent, next;  // the node before it on the way, and the next one of its bucket
     step_kind kind;
     unsigned axes;
     int from_dim, to_dim;
@@ -251,10 +251,20 @@ class plan_search {
     return left > whole_ * 1e-9 ? left : 0;
   }
 
+  static constexpr unsigned bucket_of(const planned_state& s) {
+    const std::uint64_t mixed = (s.word[0] ^ s.word[1] * 31) * 0x9e3779b97f4a7c15u;
+    return static_cast<unsigned>(mixed >> 58);
+  }
   constexpr int find(const planned_state& s) const {
-    for (int i = 0; i < count_; ++i)
-      if (nodes_[i].state == s) return i;
-    return -1;
+    int i = buckets_[bucket_of(s)];
+    while (i >= 0 && !(nodes_[i].state == s)) i = nodes_[i].next;
+    return i;
+  }
+  constexpr int add(node n) {
+    int& first = buckets_[bucket_of(n.state)];
+    n.next = first;
+    nodes_[first = count_] = n;
+    return count_++;
   }
   constexpr double estimate(const node& n) const {
     if (p_.mode == objective_mode::bytes) return n.cost[0] + n.left;
@@ -344,15 +354,22 @@ class plan_search {
     if (old >= 0) {
       if (!cheaper(n, nodes_[old])) return old;
       n.left = nodes_[old].left;
+      n.next = nodes_[old].next;
       nodes_[old] = n;
       return old;
     }
     if (count_ == static_cast<int>(planned_nodes)) return -1;
     n.left = bytes_left(next);
-    if (goal_ >= 0 && less(nodes_[goal_].cost[0], estimate(n))) return -1;
-    nodes_[count_] = n;
+    if (is_hopeless(n)) return -1;
     if (next == p_.to) goal_ = count_;
-    return count_++;
+    return add(n);
+  }
+  // Whether no way over the node can be better than the one that is known.
+  constexpr bool is_hopeless(const node& n) const {
+    if (goal_ < 0) return false;
+    const node& goal = nodes_[goal_];
+    const double least = estimate(n);
+    return less(goal.cost[0], least) || (!less(least, goal.cost[0]) && !less(n.cost[1], goal.cost[1]));
   }
   constexpr bool cheaper(const node& a, const node& b) const {
     for (int i = 0; i < 3; ++i) {
@@ -480,10 +497,10 @@ class plan_search {
     for (unsigned d = may_cut ? 0 : p_.dims; d <= p_.dims; ++d) exchange_from(at, d);
   }
 
-  // A first way, so that there always is one: reduce everything, exchange, spread.
-  constexpr void dive() {
-    int at = reduce_from(0);
-    if (at >= 0) at = exchange_from(at, p_.dims);
+  // First ways, so that there always is one: reduce everything, exchange, spread; and the same after all the slices that
+  // can be, with sums split as soon as they are made.
+  constexpr void finish(int at) {
+    at = at < 0 ? at : exchange_from(at, p_.dims);
     for (bool moved = true; moved && at >= 0 && !(nodes_[at].state == p_.to);) {
       moved = false;
       const lists l = lists_of(nodes_[at].state);
@@ -494,12 +511,35 @@ class plan_search {
         }
     }
   }
+  constexpr void dive() {
+    finish(reduce_from(0));
+    if (p_.dims == 0) return;
+    int at = 0;
+    for (const bool sums : {false, true})
+      for (unsigned level = 0; level <= p_.axes && at >= 0;
+           ++level)  // in the target's order, then what it does not split
+        for (unsigned a = 0; a < p_.axes && at >= 0; ++a) {
+          const planned_state s = nodes_[at].state;
+          const bool split = p_.to.role(a) == planned_sharded;
+          if (sums ? !to_reduce(s, a) : s.role(a) != planned_replicated || !(split || to_spread(s, a))) continue;
+          if (split ? p_.to.level(a) != level : level != p_.axes) continue;
+          const unsigned d = split ? p_.to.dim(a) : 0;
+          at = relax(at, {sums ? step_kind::reduce_scatter : step_kind::slice, 1u << a, -1, static_cast<int>(d)},
+                     pushed(s, a, d, lists_of(s).length[d]));
+        }
+    finish(at);
+  }
 
   constexpr int solve() {
     count_ = 0;
     work_ = 0;
     goal_ = -1;
-    nodes_[count_++] = node{p_.from, {0, 0, 0}, 0, 0, 0, bytes_left(p_.from), -1, step_kind::none, 0, -1, -1, false};
+    for (int& first : buckets_) first = -1;
+    node start{};
+    start.state = p_.from;
+    start.left = bytes_left(p_.from);
+    start.parent = -1;
+    add(start);
     if (p_.from == p_.to) return goal_ = 0;
     dive();
     for (;;) {
@@ -514,7 +554,7 @@ class plan_search {
         if (less(a, b) || (!less(b, a) && less(nodes_[i].cost[1], nodes_[best].cost[1]))) best = i;
       }
       if (best < 0 || work_ > max_work) return goal_;
-      if (goal_ >= 0 && less(nodes_[goal_].cost[0], estimate(nodes_[best]))) return goal_;
+      if (is_hopeless(nodes_[best])) return goal_;
       nodes_[best].done = true;
       expand(best);
     }
@@ -542,10 +582,11 @@ class plan_search {
     return out;
   }
 
-  static constexpr int max_work = 1500;  // keeps the compilers' limits of constant evaluation far away
+  static constexpr int max_work = 600;  // keeps the compilers' limits of constant evaluation far away
   plan_problem p_;
   double world_ = 1, whole_ = 1, fastest_ = 1, limit_ = 0;
   node nodes_[planned_nodes];
+  int buckets_[64]{};
   int count_ = 0, work_ = 0, goal_ = -1;
 };
 
