@@ -264,7 +264,7 @@ bool holds(const law_case& c, const std::vector<table>& in, const table* results
 }
 
 template <class Op, std::size_t K>
-tally check_law(const law_case& c, int repair_every = 7) {
+tally check_law(const law_case& c, int repair_every = K > 2 ? 199 : 7) {
   std::array<int, K> ranks{};
   for (std::size_t o = 0; o < K; ++o) ranks[o] = static_cast<int>(c.shapes[o].size());
   const auto facts_of = [](merge_rule m, bool is_own) {
