@@ -11,8 +11,8 @@ namespace heddle::inline v0 {
 namespace detail {
 
 // Elements of one dimension that two parts of it have in common.
-template <std::size_t Axes>
-constexpr std::int64_t common_size(const dimension_part<Axes>& a, const dimension_part<Axes>& b) {
+template <std::size_t Axes, std::size_t Others>
+constexpr std::int64_t common_size(const dimension_part<Axes>& a, const dimension_part<Others>& b) {
   std::int64_t at_a = 0, at_b = 0, sum = 0, seen_a = -1, seen_b = -1;
   while (at_a < a.size() && at_b < b.size()) {  // policies keep the order of the elements: walk both together
     const std::int64_t first_a = a.to_global(at_a), first_b = b.to_global(at_b);

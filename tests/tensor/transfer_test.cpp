@@ -1,0 +1,69 @@
+#include <heddle/tensor/transfer.hpp>
+
+#include "catch.hpp"
+#include "tensor/counting_world.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace hd = heddle;
+using hd::dp, hd::tp;
+
+namespace {
+using all_ranks = hd::mesh<hd::axis<dp>>;
+using one = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
+using other = hd::mesh<hd::axis<tp>>;
+
+// Whether the tensor arrives, each rank sending what the plan says.
+template <class From, class To>
+bool arrives(const From& from, hd::rank_range source, const To& to, hd::rank_range target, int ranks) {
+  const hd::dynamic_shape<2> s{7, 5};
+  std::vector<double> whole(static_cast<std::size_t>(s.size()));
+  for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<double>(i * 37 % 101) + 1;
+  const hd::view<const double, hd::dynamic_shape<2>> v(whole.data(), s);
+  const auto plan = hd::plan_transfer(from, source, to, target);
+  std::vector<std::optional<hd::sharded<double, 2, To>>> got(static_cast<std::size_t>(ranks));
+  std::vector<char> counted(static_cast<std::size_t>(ranks), 0);
+  hd::testing::counting::run<all_ranks>(all_ranks{ranks}, [&](auto& world) {
+    const auto me = static_cast<std::size_t>(world.rank());
+    const int place = plan.source_of(world.rank());
+    std::optional<hd::sharded<double, 2, From>> x;
+    if (place >= 0) x.emplace(hd::shard_of(v, from, place));
+    got[me] = hd::transfer(plan, s, x ? &*x : nullptr, world);
+    world.all().barrier();
+    counted[me] = world.bytes_sent() == plan.bytes_sent(s, sizeof(double), world.rank());
+  });
+  std::vector<hd::sharded<double, 2, To>> parts;
+  for (const int r : plan.to_ranks()) parts.push_back(std::move(*got[static_cast<std::size_t>(r)]));
+  const auto back = hd::assemble(std::span<const hd::sharded<double, 2, To>>(parts));
+  bool ok = std::equal(whole.begin(), whole.end(), back.begin(), back.end());
+  for (const char c : counted) ok = ok && c != 0;
+  return ok;
+}
+}  // namespace
+
+TEST_CASE("a tensor goes from some ranks to others", "[tensor][transfer]") {
+  namespace split = hd::split;
+  const hd::layout<one, hd::shard<0, dp>, hd::shard<1, split::zigzag, tp>> a{one{2, 2}};
+  const hd::layout<one, hd::shard<0, dp>, hd::partial<hd::plus, tp>> p{one{2, 2}};
+  const hd::layout<one> r{one{2, 2}};
+  const hd::layout<other, hd::shard<0, split::block_cyclic<2>, tp>> b{other{3}};
+  const hd::layout<other, hd::shard<1, split::padded<>, tp>> c{other{3}};
+  const hd::layout<other, hd::partial<hd::maximum, tp>> q{other{3}};
+  for (const int first : {4, 2, 0}) {  // apart, overlapping, inside
+    CAPTURE(first);
+    const hd::rank_range from{0, 4}, to{first, 3};
+    CHECK(arrives(a, from, b, to, 8));
+    CHECK(arrives(a, from, c, to, 8));
+    CHECK(arrives(a, from, q, to, 8));
+    CHECK(arrives(p, from, b, to, 8));
+    CHECK(arrives(p, from, c, to, 8));
+    CHECK(arrives(r, from, c, to, 8));
+    CHECK(arrives(r, from, q, to, 8));
+    CHECK(arrives(b, to, a, from, 8));
+    CHECK(arrives(c, to, r, from, 8));
+    CHECK(arrives(q, to, p, from, 8));
+  }
+}
