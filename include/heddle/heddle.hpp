@@ -44,6 +44,7 @@
 #include <heddle/layout/reshape.hpp>
 #include <heddle/layout/sbp.hpp>
 #include <heddle/layout/search.hpp>
+#include <heddle/layout/step_kind.hpp>
 #include <heddle/layout/transfer.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/launch.hpp>

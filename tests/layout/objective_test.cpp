@@ -54,3 +54,13 @@ TEST_CASE("a plan that counts seconds spares messages where they are slow", "[la
   CHECK(found.steps.size() >= 1);
   CHECK(found.tables[found.steps.size()] == hd::layout<some, hd::shard<0, tp, dp>>::table);
 }
+
+TEST_CASE("gradients go back from the dual of the target to the dual of the source", "[layout][plan]") {
+  using split = on<hd::shard<0, dp>, hd::identical<tp>>;
+  using sums = on<hd::partial<hd::plus, dp>, hd::identical<tp>>;
+  using gather = hd::redistribution_plan<split, on<hd::identical<tp>>>;
+  STATIC_REQUIRE(gather::steps[0].kind == step_kind::all_gather);
+  STATIC_REQUIRE(hd::backward_plan<gather>::steps[0].kind == step_kind::reduce_scatter);
+  using reduce = hd::redistribution_plan<sums, on<hd::identical<tp>>>;
+  STATIC_REQUIRE(hd::backward_plan<reduce>::steps[0].kind == step_kind::all_reduce);
+}

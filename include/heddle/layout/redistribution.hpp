@@ -1,6 +1,7 @@
 // heddle/layout/redistribution.hpp: how a tensor gets from one layout to another, and what it costs, before anything runs.
 #pragma once
 
+#include <heddle/layout/gradient.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/plan.hpp>
 
@@ -279,6 +280,11 @@ template <layout_like From, layout_like To, plan_objective Objective = objective
 constexpr redistribution_plan<From, To, Objective> plan_redistribution(const From& from, const To& to, Objective = {}) {
   return redistribution_plan<From, To, Objective>(from, to);
 }
+
+/// How gradients go back where a plan brought values: from the target's gradient layout to the source's.
+template <class Plan>
+using backward_plan = redistribution_plan<dual<typename Plan::to_layout>, dual<typename Plan::from_layout>,
+                                          typename Plan::objective_type>;
 
 namespace detail {
 inline std::string step_text(const redistribution_step& step, const std::string_view* axes, std::size_t count) {
