@@ -88,6 +88,7 @@
 #include <heddle/tensor/redistribute_async.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/tensor/transfer.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/host/adamw.hpp>
