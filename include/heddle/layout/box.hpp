@@ -34,13 +34,11 @@ constexpr cut_list<Axes> cuts_of(const axis_table<Axes>& table) {
   for (std::size_t a = 0; a < Axes; ++a) {
     const axis_use& u = table.use[a];
     if (u.role != axis_role::sharded) continue;
-    std::size_t at = out.count++;
-    for (; Axes > 1 && at > 0; --at) {  // the first half quietens g++ 12
-      const cut& before = out.cuts[at - 1];
-      if (before.dim < u.dim || (before.dim == u.dim && table.use[before.axis].level < u.level)) break;
-      out.cuts[at] = before;
-    }
-    out.cuts[at] = {u.dim, a, u.how};
+    std::size_t before = 0;  // how many cuts come before this one
+    for (const axis_use& other : table.use)
+      if (other.role == axis_role::sharded && (other.dim < u.dim || (other.dim == u.dim && other.level < u.level))) ++before;
+    out.cuts[before] = {u.dim, a, u.how};
+    ++out.count;
   }
   return out;
 }
