@@ -274,10 +274,12 @@ constexpr void add_notes(parameter_rule& rule, const named_shape& p, int m, std:
     rule.notes.splits_heads = p.extents[static_cast<std::size_t>(rule.dim)] / m % head_dim != 0;
 }
 
-constexpr const name_rule* given_rule(const named_shape& p, std::span<const name_rule> given) {
-  for (const name_rule& rule : given)
-    if (path_ends_with(p.path, rule.pattern)) return &rule;
-  return nullptr;
+// The place of the first rule that matches, or their number. Not a pointer: g++ 12 with -fsanitize=undefined takes a
+// comparison with null for no constant.
+constexpr std::size_t given_rule(const named_shape& p, std::span<const name_rule> given) {
+  std::size_t i = 0;
+  while (i < given.size() && !path_ends_with(p.path, given[i].pattern)) ++i;
+  return i;
 }
 constexpr parameter_rule applied(const named_shape& p, const name_rule& rule) {
   if (rule.dim < -1 || rule.dim >= p.rank) {
@@ -372,8 +374,8 @@ constexpr std::vector<parameter_rule> name_rules(std::span<const named_shape> pa
   rules.reserve(parameters.size());
   for (const named_shape& p : parameters) {
     parameter_rule rule;
-    if (const name_rule* given = detail::given_rule(p, options.given)) {
-      rule = detail::applied(p, *given);
+    if (const std::size_t at = detail::given_rule(p, options.given); at < options.given.size()) {
+      rule = detail::applied(p, options.given[at]);
     } else {
       const detail::rule_key mine = detail::key_of(p, m);
       for (const detail::rule_key& key : keys)
@@ -420,14 +422,14 @@ constexpr std::vector<parameter_rule> explicit_rules(std::span<const named_shape
                                                      std::span<const name_rule> rules) {
   std::vector<parameter_rule> result;
   for (const named_shape& p : parameters) {
-    const name_rule* rule = detail::given_rule(p, rules);
-    if (rule == nullptr) {
+    const std::size_t at = detail::given_rule(p, rules);
+    if (at == rules.size()) {
       std::string text = "heddle: explicit_rules: no rule matches ";
       text += p.path;
       text += "; end the list with {\"*\", -1} to copy all others";
       throw layout_error(text);
     }
-    result.push_back(detail::applied(p, *rule));
+    result.push_back(detail::applied(p, rules[at]));
   }
   return result;
 }
