@@ -258,7 +258,8 @@ template <layout_like To, layout_like From, std::int64_t... E>
     if (f.bytes != planned)
       return wrong(r, detail::joined_text(
                           {"planned to send ", std::to_string(planned), " bytes, sent ", std::to_string(f.bytes)}));
-    if (detail::values(sources[static_cast<std::size_t>(r)].elements()) != before[static_cast<std::size_t>(r)])
+    const auto left = sources[static_cast<std::size_t>(r)].elements();
+    if (!std::equal(left.begin(), left.end(), before[static_cast<std::size_t>(r)].begin()))
       return wrong(r, "the source was changed");
     after.push_back(f.copied);
   }
