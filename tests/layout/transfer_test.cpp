@@ -40,7 +40,41 @@ TEST_CASE("disjoint ranks send what OneFlow's table says", "[layout][transfer][l
       all_from(std::type_identity<P>{}, p1);
       CHECK(bytes(std::type_identity<S0>{}, std::type_identity<R>{}) == p2 * T);
       CHECK(bytes(std::type_identity<R>{}, std::type_identity<R>{}) == p2 * T);
+      CHECK(bytes(std::type_identity<P>{}, std::type_identity<R>{}) == (p1 + p2 - 1) * T);
     }
+}
+
+TEST_CASE("contributions reach copies by way of parts, whatever the sizes", "[layout][transfer][law]") {
+  for (const std::int64_t n : {0, 1, 2, 5})
+    for (const std::int64_t m : {1, 3, 7})
+      for (int p1 = 1; p1 <= 5; ++p1)
+        for (int p2 = 1; p2 <= 5; ++p2)
+          for (int shift = 0; shift <= p1; ++shift) {
+            CAPTURE(n, m, p1, p2, shift);
+            const hd::shape s{n, m};
+            const std::int64_t T = n * m;
+            const auto plan =
+                hd::plan_transfer(P{one{p1}}, hd::rank_range{0, p1}, R{one{p2}}, hd::rank_range{shift, p2});
+            std::int64_t own = 0, sent = 0;
+            bool whole = true;
+            for (int t = 0; t < p2; ++t) {
+              std::int64_t landed = 0, gathered = 0;
+              for (int r = 0; r < p1; ++r) landed += plan.elements(s, r, t);
+              for (int u = 0; u < p2; ++u) gathered += plan.gathered_elements(s, u, t);
+              whole = whole && landed == p1 * plan.landing_part(s, t).size() &&
+                      (plan.gathers(2) ? gathered : landed / p1) == T;
+              if (plan.source_of(shift + t) >= 0) own += plan.landing_part(s, t).size();
+            }
+            for (int r = 0; r < shift + p2 + p1; ++r) sent += plan.bytes_sent(s, 1, r);
+            CHECK(whole);
+            CHECK(sent == plan.bytes_sent_in_total(s, 1));
+            if (p1 == 1) continue;  // no sum: straight to every rank
+            CHECK(sent == (p1 + p2 - 1) * T - own);
+            CHECK(sent <= p1 * p2 * T - T * (p1 - shift < p2 ? p1 - shift : p2));  // never more than one exchange
+          }
+  // No dimension to split: every rank gets every contribution.
+  CHECK(hd::plan_transfer(P{one{2}}, hd::rank_range{0, 2}, R{one{3}}, hd::rank_range{2, 3})
+            .bytes_sent_in_total(hd::shape<>{}, 1) == 6);
 }
 
 TEST_CASE("every element reaches every rank that holds it, from one rank", "[layout][transfer][law]") {

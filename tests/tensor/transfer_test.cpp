@@ -18,8 +18,8 @@ using other = hd::mesh<hd::axis<tp>>;
 
 // Whether the tensor arrives, each rank sending what the plan says.
 template <class From, class To>
-bool arrives(const From& from, hd::rank_range source, const To& to, hd::rank_range target, int ranks) {
-  const hd::dynamic_shape<2> s{7, 5};
+bool arrives(const From& from, hd::rank_range source, const To& to, hd::rank_range target, int ranks,
+             const hd::dynamic_shape<2>& s = {7, 5}) {
   std::vector<double> whole(static_cast<std::size_t>(s.size()));
   for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<double>(i * 37 % 101) + 1;
   const hd::view<const double, hd::dynamic_shape<2>> v(whole.data(), s);
@@ -66,4 +66,23 @@ TEST_CASE("a tensor goes from some ranks to others", "[tensor][transfer]") {
     CHECK(arrives(c, to, r, from, 8));
     CHECK(arrives(q, to, p, from, 8));
   }
+}
+
+TEST_CASE("contributions come to equal copies elsewhere by way of parts", "[tensor][transfer]") {
+  const hd::layout<one, hd::shard<0, dp>, hd::partial<hd::plus, tp>> p{one{2, 3}};
+  const hd::layout<one, hd::partial<hd::plus, dp, tp>> sums{one{2, 3}};
+  const hd::layout<one> r{one{2, 2}};
+  const hd::layout<one, hd::shard<0, hd::split::zigzag, dp>> rows{one{2, 2}};
+  const hd::layout<one, hd::shard<1, hd::split::padded<>, tp>> columns{one{2, 2}};
+  const hd::layout<one, hd::partial<hd::maximum, tp>> other{one{2, 2}};
+  for (const auto& s : {hd::dynamic_shape<2>{7, 5}, {1, 3}, {2, 1}, {8, 8}})
+    for (const int first : {6, 4, 0}) {  // apart, overlapping, inside
+      CAPTURE(first, s[0], s[1]);
+      const hd::rank_range from{0, 6}, to{first, 4};
+      CHECK(arrives(p, from, r, to, 10, s));
+      CHECK(arrives(sums, from, r, to, 10, s));
+      CHECK(arrives(sums, from, rows, to, 10, s));
+      CHECK(arrives(p, from, columns, to, 10, s));
+      CHECK(arrives(sums, from, other, to, 10, s));
+    }
 }

@@ -19,10 +19,12 @@ struct rank_range {
 
 /// The plan that brings a tensor from a layout on some ranks to a layout on others: the same, disjoint or overlapping.
 /// In one exchange each receiver gets, straight from a rank that holds it, what it does not hold itself; contributions along partial
-/// axes of the source are sent by each of the ranks that hold one, and combined by the receiver. Where the target is partial, its
-/// first ranks get the values and the others hold the identity. A rank of both sides keeps what it has for nothing.
-/// Units: bytes are exact. On disjoint ranks, p1 -> p2, with T the bytes of the tensor: T, p2 T to replicated, p1 T from partial,
-/// p1 p2 T from partial to replicated: there, transfer to a split layout and redistribute it to replicated, (p1 + p2 - 1) T.
+/// axes of the source are sent by each of the ranks that hold one, and combined by the receiver. From partial to replicated there
+/// are two: the receivers that are to be equal get the contributions to a part each, then gather the parts among themselves.
+/// Where the target is partial, its first ranks get the values and the others hold the identity. A rank of both sides keeps what
+/// it has for nothing.
+/// Units: bytes are exact. On disjoint ranks, p1 -> p2, with T the bytes of the tensor, for any sizes:
+/// T + [to replicated] (p2 - 1) T + [from partial] (p1 - 1) T. Only a tensor without dimensions has no parts: p1 p2 T there.
 /// Errors: `layout_error` if a list does not have one rank per rank of its mesh, or has one twice.
 /// Source: Yuan et al. 2021 (OneFlow), arXiv:2110.15032, table 2.
 template <layout_like From, layout_like To>
@@ -69,15 +71,52 @@ class transfer_plan {
     return true;
   }
 
-  /// Elements that rank `source` of the source's mesh sends to rank `target` of the target's; also when they are one.
+  /// Whether there are two exchanges: to parts on the target's ranks, and from there to what they hold in the end.
+  bool gathers(std::size_t tensor_rank) const {
+    std::int64_t contributions = 1, copies = 1;
+    for (std::size_t a = 0; a < From::mesh_type::rank; ++a)
+      if (From::table.use[a].role == detail::axis_role::partial) contributions *= from_.mesh().extents()[a];
+    for (std::size_t a = 0; a < To::mesh_type::rank; ++a)
+      if (detail::is_copy(To::table.use[a].role)) copies *= to_.mesh().extents()[a];
+    return tensor_rank > 0 && contributions > 1 && copies > 1;
+  }
+  /// What rank `target` of the target's mesh has after the first exchange: where there is a second one, those that are to be equal
+  /// split the dimension of which they have most.
+  template <std::int64_t... E>
+  detail::tensor_part<sizeof...(E), To::mesh_type::rank> landing_part(const shape<E...>& s, int target) const {
+    auto part = to_.part(s, target);
+    if (!gathers(sizeof...(E))) return part;
+    const auto mesh = detail::numbers_of(to_.mesh().extents());
+    const auto first = to_.part(s, 0);  // the same choice on all ranks
+    std::size_t dim = 0;
+    for (std::size_t d = 1; d < sizeof...(E); ++d)
+      if (first.dims[d].size() > first.dims[dim].size()) dim = d;
+    for (std::size_t a = 0; a < To::mesh_type::rank; ++a)
+      if (detail::is_copy(To::table.use[a].role))
+        part.dims[dim].cut(detail::functions_of<split::balanced>, static_cast<int>(dim), mesh.extents[a],
+                           mesh.coordinate(a, target));
+    return part;
+  }
+
+  /// Elements that rank `source` of the source's mesh sends to rank `target` of the target's in the first exchange; also when they
+  /// are one.
   template <std::int64_t... E>
   std::int64_t elements(const shape<E...>& s, int source, int target) const {
     if (!sends(source, target)) return 0;
     const auto held = from_.part(s, source);
-    const auto wanted = to_.part(s, target);
+    const auto wanted = landing_part(s, target);
     std::int64_t n = 1;
     for (std::size_t d = 0; d < sizeof...(E); ++d) n *= detail::common_size(held.dims[d], wanted.dims[d]);
     return n;
+  }
+  /// Elements that rank `target` of the target's mesh sends to rank `other` of it in the second; also when they are one.
+  template <std::int64_t... E>
+  std::int64_t gathered_elements(const shape<E...>& s, int target, int other) const {
+    if (!gathers(sizeof...(E)) || !receives(target)) return 0;
+    const auto mesh = detail::numbers_of(to_.mesh().extents());
+    for (std::size_t a = 0; a < To::mesh_type::rank; ++a)
+      if (!detail::is_copy(To::table.use[a].role) && mesh.coordinate(a, target) != mesh.coordinate(a, other)) return 0;
+    return landing_part(s, target).size();
   }
   /// Bytes that one rank of the shared numbering sends to others.
   template <std::int64_t... E>
@@ -87,6 +126,10 @@ class transfer_plan {
     if (source >= 0)
       for (int target = 0; target < to_.mesh().size(); ++target)
         if (to_ranks_[static_cast<std::size_t>(target)] != rank) n += elements(s, source, target);
+    const int own = target_of(rank);
+    if (own >= 0)
+      for (int other = 0; other < to_.mesh().size(); ++other)
+        if (other != own) n += gathered_elements(s, own, other);
     return n * static_cast<std::int64_t>(element_size);
   }
   /// Bytes that all ranks send together.
@@ -94,6 +137,8 @@ class transfer_plan {
   std::int64_t bytes_sent_in_total(const shape<E...>& s, std::size_t element_size) const {
     std::int64_t total = 0;
     for (const int rank : from_ranks_) total += bytes_sent(s, element_size, rank);
+    for (const int rank : to_ranks_)
+      if (source_of(rank) < 0) total += bytes_sent(s, element_size, rank);
     return total;
   }
 
