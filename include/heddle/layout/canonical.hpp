@@ -216,14 +216,14 @@ struct shard_of_lists {
   static shard<Dim, Items...> spell(type_list<Items...>);
   using type = decltype(spell(joined<Lists...>{}));
 };
-template <class Holder, std::size_t G, std::size_t I>
+template <class Holder, std::size_t G, std::size_t At>
 constexpr auto items_for() {
   constexpr auto g = Holder::groups.group[G];
-  using axis_tag = typename list_at<g.axes[I], typename Holder::mesh_type::tags>::type;
-  if constexpr (g.splits[I] == (I == 0 ? 0 : g.splits[I == 0 ? 0 : I - 1]))
+  using axis_tag = typename list_at<g.axes[At], typename Holder::mesh_type::tags>::type;
+  if constexpr (g.splits[At] == (At == 0 ? 0 : g.splits[At == 0 ? 0 : At - 1]))
     return type_list<axis_tag>{};
   else
-    return type_list<typename list_at<static_cast<std::size_t>(g.splits[I]), typename Holder::splits>::type,
+    return type_list<typename list_at<static_cast<std::size_t>(g.splits[At]), typename Holder::splits>::type,
                      axis_tag>{};
 }
 

@@ -80,7 +80,7 @@ struct split_along<Mesh, Axis, -1> {
 };
 }  // namespace detail
 
-/// The plan of a model as types: the layout of parameter `I` is `at<I>`, that of a path `of<"fc1/kernel">`: split over
+/// The plan of a model as types: the layout of parameter `At` is `at<At>`, that of a path `of<"fc1/kernel">`: split over
 /// `Axis` along the dimension the rules chose, copied along every other axis of the mesh. The rules run in the compiler.
 /// Errors (at compile time): the size of `Axis` is left to start-up; a path that the model does not list; a fused q|k|v
 /// matrix that would be cut into equal chunks, unless an explicit rule says so.
@@ -133,8 +133,8 @@ struct named_layouts {
   /// The place of a path in the model's list.
   template <fixed_string Path>
   static constexpr std::size_t index_of = checked_place<Path>();
-  template <std::size_t I>
-  using at = typename detail::split_along<Mesh, Axis, rules[I].dim>::type;
+  template <std::size_t At>
+  using at = typename detail::split_along<Mesh, Axis, rules[At].dim>::type;
   template <fixed_string Path>
   using of = at<index_of<Path>>;
 };

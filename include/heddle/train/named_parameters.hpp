@@ -63,7 +63,7 @@ struct named_parameter {
         second_moment(Layout{mesh}, whole, rank) {}
 };
 
-/// All parameters of a model. `at<I>()` and `of<"path">()` are `named_parameter`s.
+/// All parameters of a model. `at<At>()` and `of<"path">()` are `named_parameter`s.
 template <class T, named_model Model, mesh_like Mesh, class Rules = redco_rules, class Axis = tp>
 class named_parameters {
  public:
@@ -72,13 +72,13 @@ class named_parameters {
   static constexpr const named_shape& description(std::size_t i) { return Model::parameters[i]; }
 
  private:
-  template <std::size_t I>
-  using parameter = named_parameter<T, static_cast<std::size_t>(Model::parameters[I].rank),
-                                    typename detail::weight_layout<Mesh, Axis, plan::rules[I].dim>::type>;
-  template <std::size_t I>
+  template <std::size_t At>
+  using parameter = named_parameter<T, static_cast<std::size_t>(Model::parameters[At].rank),
+                                    typename detail::weight_layout<Mesh, Axis, plan::rules[At].dim>::type>;
+  template <std::size_t At>
   static auto shape_of() {
-    std::array<std::int64_t, static_cast<std::size_t>(Model::parameters[I].rank)> extents{};
-    for (std::size_t d = 0; d < extents.size(); ++d) extents[d] = Model::parameters[I].extents[d];
+    std::array<std::int64_t, static_cast<std::size_t>(Model::parameters[At].rank)> extents{};
+    for (std::size_t d = 0; d < extents.size(); ++d) extents[d] = Model::parameters[At].extents[d];
     return make_shape(extents);
   }
   template <std::size_t... Is>
@@ -89,9 +89,9 @@ class named_parameters {
  public:
   named_parameters(const Mesh& mesh, int rank) : all_(make(mesh, rank, std::make_index_sequence<size>{})) {}
 
-  template <std::size_t I>
+  template <std::size_t At>
   auto& at() {
-    return std::get<I>(all_);
+    return std::get<At>(all_);
   }
   template <fixed_string Path>
   auto& of() {
