@@ -3,7 +3,7 @@
 #   heddle_find_component(<name> <found> <reason>)
 #
 # defines heddle::<name> (heddle plus that package) where the package is found, else explains in <reason> what is missing.
-set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3)
+set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
 
 # An imported target for a package that ships none: a header's directory and libraries.
 function(heddle_imported_library name include_dir)

@@ -1,35 +1,43 @@
 # Compiles one file that must be refused: it has to fail, with a promised sentence, and with one error.
 # `heddle_add_refusal_test` (heddle-testing.cmake) makes tests that run this; it also works alone:
 #
-#   cmake -DCXX=g++ -DSRC=file.cpp "-DFLAGS=-std=c++20 -I..." ["-DMESSAGE=<text that must appear>"] ["-DINCLUDES=dir|dir"]
-#         ["-DDEFINITIONS=A=1|B"] ["-DHAVE=range_v3;mpi"] -P heddle-refusal.cmake
+#   cmake -DCXX=g++ -DSRC=file.cpp "-DFLAGS=-std=c++20 -I..." ["-DMESSAGE=<text that must appear>"] ["-DINCLUDES=dir<1F>dir"]
+#         ["-DDEFINITIONS=A=1<1F>B"] ["-DHAVE=range_v3;mpi"] ["-DKNOWN=range_v3;mpi;cuda"] -P heddle-refusal.cmake
 #
-# Without MESSAGE the file begins with "// refuse: <text that must appear>"; an optional second line "// needs: <component>"
-# skips it where that component is not in HAVE.
+# <1F> is the character 31. Without MESSAGE the file begins with "// refuse: <text that must appear>"; an optional second line
+# "// needs: <component>" skips it where that component is not in HAVE, and fails where it is not in KNOWN.
 cmake_minimum_required(VERSION 3.25)
 
-file(STRINGS "${SRC}" lines LIMIT_COUNT 2)
+# The first two lines; as text, for in a list of CMake's a bracket or a semicolon would join or cut them.
+file(READ "${SRC}" text)
+string(FIND "${text}" "\n" end)
+string(SUBSTRING "${text}" 0 ${end} first)
+string(REGEX REPLACE "\r$" "" first "${first}")
 if(DEFINED MESSAGE)
   set(want "${MESSAGE}")
 else()
-  list(GET lines 0 first)
   if(NOT first MATCHES "^// refuse: (.+)$")
     message(FATAL_ERROR "no promise: the first line of ${SRC} must read \"// refuse: <text that must appear>\"")
   endif()
-  string(REPLACE "\\;" ";" want "${CMAKE_MATCH_1}")  # file(STRINGS) escapes semicolons
+  set(want "${CMAKE_MATCH_1}")
 endif()
-list(LENGTH lines count)
-if(count GREATER 1)
-  list(GET lines 1 second)
-  if(second MATCHES "^// needs: ([a-z0-9_]+)$" AND NOT CMAKE_MATCH_1 IN_LIST HAVE)
-    message("refusal skipped: needs ${CMAKE_MATCH_1}")
+if(text MATCHES "^[^\n]*\n// needs: ([^\r\n]+)")
+  set(needs "${CMAKE_MATCH_1}")
+  if(DEFINED KNOWN AND NOT needs IN_LIST KNOWN)
+    list(JOIN KNOWN " " known)
+    message(FATAL_ERROR "unknown component: ${SRC} needs '${needs}', but heddle has only ${known}")
+  endif()
+  if(NOT needs IN_LIST HAVE)
+    message("refusal skipped: needs ${needs}")
     return()
   endif()
 endif()
 
 separate_arguments(flags NATIVE_COMMAND "${FLAGS}")
-foreach(list INCLUDES DEFINITIONS)  # joined by | on the way here
-  string(REPLACE "|" ";" ${list} "${${list}}")
+string(ASCII 31 separator)
+foreach(list INCLUDES DEFINITIONS)
+  string(REPLACE "${separator}" ";" ${list} "${${list}}")
+  list(REMOVE_ITEM ${list} "")  # of targets that have none
 endforeach()
 list(REMOVE_DUPLICATES INCLUDES)
 foreach(dir IN LISTS INCLUDES)
@@ -48,7 +56,8 @@ string(FIND "${output}" "${want}" at)
 if(at EQUAL -1)
   message(FATAL_ERROR "failed with another message than \"${want}\":\n${output}")
 endif()
-string(REGEX MATCHALL "(^|\n)[^\n]*: (fatal )?error: " errors "${output}")
+string(REGEX REPLACE "[][;]" "." plain "${output}")  # see above: nothing that joins or cuts a list
+string(REGEX MATCHALL "(^|\n)[^\n]*: (fatal )?error: " errors "${plain}")
 list(LENGTH errors count)
 if(count GREATER 1)
   message(FATAL_ERROR "${count} errors for one mistake:\n${output}")

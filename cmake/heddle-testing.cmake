@@ -3,9 +3,10 @@
 #   heddle_add_refusal_test(<name> <source>
 #     [MESSAGE <text>]         the text that the compiler's output must hold; without it the file's first line has to read
 #                              "// refuse: <text>"
-#     [LIBRARIES <target>...]  whose include directories and definitions the program is compiled with; heddle::heddle always is
+#     [LIBRARIES <target>...]  whose include directories and definitions the program is compiled with; heddle::heddle always is.
+#                              Their compile options and language level are not passed on: say them with FLAGS
 #     [COMPILERS <path>...]    one test each; without it, the list HEDDLE_REFUSAL_COMPILERS, or this project's compiler
-#     [FLAGS <flag>...]        added to -std=c++20
+#     [FLAGS <flag>...]        added to -std=c++20; a later -std= counts
 #     [LABELS <label>...] [TIMEOUT <seconds>])
 #
 # The test passes if the program does not compile, the text appears and there is one error, not a page of consequences.
@@ -34,25 +35,26 @@ function(heddle_add_refusal_test name source)
   endif()
   set(flags -std=c++20 ${REFUSAL_FLAGS})
   list(JOIN flags " " flags)
+  string(ASCII 31 separator)  # in no path and no definition
   set(includes "")
   set(definitions "")
   set(libraries heddle::heddle ${REFUSAL_LIBRARIES})
   list(REMOVE_DUPLICATES libraries)
   foreach(library IN LISTS libraries)
-    list(APPEND includes "$<JOIN:$<TARGET_PROPERTY:${library},INTERFACE_INCLUDE_DIRECTORIES>,|>")
-    list(APPEND definitions "$<JOIN:$<TARGET_PROPERTY:${library},INTERFACE_COMPILE_DEFINITIONS>,|>")
+    list(APPEND includes "$<JOIN:$<TARGET_PROPERTY:${library},INTERFACE_INCLUDE_DIRECTORIES>,${separator}>")
+    list(APPEND definitions "$<JOIN:$<TARGET_PROPERTY:${library},INTERFACE_COMPILE_DEFINITIONS>,${separator}>")
   endforeach()
-  list(JOIN includes "|" includes)
-  list(JOIN definitions "|" definitions)
+  list(JOIN includes "${separator}" includes)
+  list(JOIN definitions "${separator}" definitions)
   set(have "")
   foreach(component IN LISTS HEDDLE_KNOWN_COMPONENTS)
     if(TARGET heddle::${component})
       list(APPEND have ${component})
     endif()
   endforeach()
-  set(promise "")
+  set(promise "-DPROMISE=in the first line")
   if(DEFINED REFUSAL_MESSAGE)
-    string(REPLACE ";" "\\;" promise "-DMESSAGE=${REFUSAL_MESSAGE}")
+    string(REPLACE "$<" "$<1:$><" promise "-DMESSAGE=${REFUSAL_MESSAGE}")  # no generator expression
   endif()
   foreach(compiler IN LISTS compilers)
     set(test "${name}")
@@ -61,7 +63,8 @@ function(heddle_add_refusal_test name source)
       set(test "${name} (${compiler_name})")
     endif()
     add_test(NAME "${test}" COMMAND "${CMAKE_COMMAND}" "-DCXX=${compiler}" "-DSRC=${source}" "-DFLAGS=${flags}"
-      "-DINCLUDES=${includes}" "-DDEFINITIONS=${definitions}" "-DHAVE=${have}" ${promise} -P "${HEDDLE_REFUSAL_SCRIPT}")
+      "-DINCLUDES=${includes}" "-DDEFINITIONS=${definitions}" "-DHAVE=${have}" "-DKNOWN=${HEDDLE_KNOWN_COMPONENTS}"
+      "${promise}" -P "${HEDDLE_REFUSAL_SCRIPT}")
     set_tests_properties("${test}" PROPERTIES SKIP_REGULAR_EXPRESSION "^refusal skipped: ")
     if(REFUSAL_LABELS)
       set_tests_properties("${test}" PROPERTIES LABELS "${REFUSAL_LABELS}")
