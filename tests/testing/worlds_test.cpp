@@ -4,7 +4,9 @@
 
 #include "catch.hpp"
 
+#include <chrono>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -90,6 +92,38 @@ TEST_CASE("the counting world notices counts that disagree, and ends when a rank
                                         world.all().barrier();
                                       }),
                     "rank 2 is ill");
+}
+
+TEST_CASE("the counting world ends where ranks wait for one that left, or for each other", "[testing]") {
+  const auto text = [](auto body) {
+    try {
+      ht::counting::run(mesh{1, 3}, body, std::chrono::milliseconds(200));
+    } catch (const hd::aborted_error& e) {
+      return std::string(e.what());
+    }
+    return std::string("ended well");
+  };
+  const std::string left = text([](auto& world) {
+    if (world.rank() != 1) world.all().barrier();
+  });
+  INFO(left);
+  CHECK(left.find("waits in a collective or barrier of ranks 0 1 2") != std::string::npos);
+  CHECK(left.find("rank 1 has returned") != std::string::npos);
+  const std::string apart = text([](auto& world) {
+    int x = 0;
+    if (world.rank() == 0)
+      world.all().recv(std::span<int>(&x, 1), 2);
+    else
+      world.all().barrier();
+  });
+  INFO(apart);
+  CHECK(apart.find("heddle: counting world: nothing came for 200 ms; rank 0 waits in a receive from rank 2") == 0);
+  CHECK(apart.find("rank 2 waits in a collective or barrier of ranks 0 1 2") != std::string::npos);
+  CHECK(text([](auto& world) {
+          int x = world.rank();
+          if (x == 0) world.all().send(std::span<int>(&x, 1), 1);
+          if (x == 1) world.all().recv(std::span<int>(&x, 1), 0);  // from one that may have left
+        }) == "ended well");
 }
 
 TEST_CASE("random cases repeat with their seed, and failures are made small", "[testing]") {

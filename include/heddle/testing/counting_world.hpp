@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -38,22 +39,64 @@ struct shared_state {
   bool ended = false;
   std::exception_ptr first;
   int failed_rank = -1;
+  int stuck_rank = -1;
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<struct group_state>> groups;
-  std::vector<std::int64_t> sent;  // bytes that others got from each rank of the world
+  std::vector<std::int64_t> sent;    // bytes that others got from each rank of the world
+  std::vector<std::string> waiting;  // what each rank of the world waits for; "" if it runs
+  std::vector<char> returned;        // ranks whose body is over
+  std::chrono::milliseconds timeout{10'000};
 
   void end(int rank, std::exception_ptr why) {
     const std::lock_guard hold(lock);
-    if (!first) {
+    if (!first || rank == stuck_rank) {  // what it waits for says more than that others were ended
       first = std::move(why);
       failed_rank = rank;
     }
     ended = true;
     changed.notify_all();
   }
+  // A rank's body is over: who waits for it will not wait for ever.
+  void leave(int rank) {
+    const std::lock_guard hold(lock);
+    returned[static_cast<std::size_t>(rank)] = 1;
+    changed.notify_all();
+  }
+  // Waits as rank `rank` of the world, for ranks `on`: until `ready`, or until they have all left, or too much time passed.
   template <class Ready>
-  void wait(std::unique_lock<std::mutex>& hold, Ready ready) {
-    changed.wait(hold, [&] { return ended || ready(); });
-    if (!ready()) throw aborted_error("heddle: a counting world was ended by the failure of another rank");
+  void wait(std::unique_lock<std::mutex>& hold, int rank, const std::string& what, std::span<const int> on,
+            Ready ready) {
+    std::string& mine = waiting[static_cast<std::size_t>(rank)];
+    mine = what;
+    const auto limit = std::chrono::steady_clock::now() + timeout;
+    const auto left = [&] {
+      return std::any_of(on.begin(), on.end(), [&](int r) { return returned[static_cast<std::size_t>(r)] != 0; });
+    };
+    const bool in_time = changed.wait_until(hold, limit, [&] { return ended || ready() || left(); });
+    if (!ready()) {
+      if (ended) throw aborted_error("heddle: a counting world was ended by the failure of another rank");
+      stuck_rank = rank;
+      ended = true;  // before this rank's memory goes: nobody may get through and read it
+      changed.notify_all();
+      throw aborted_error(stuck(in_time));
+    }
+    mine.clear();
+  }
+  // Under the lock.
+  std::string stuck(bool in_time) const {
+    std::string text = "heddle: counting world: ";
+    if (!in_time) {
+      text += "nothing came for ";
+      text += std::to_string(timeout.count());
+      text += " ms; ";
+    }
+    for (std::size_t r = 0; r < waiting.size(); ++r) {
+      if (r > 0) text += ", ";
+      text += "rank ";
+      text += std::to_string(r);
+      text += returned[r] != 0 ? " has returned" : waiting[r].empty() ? " runs" : " waits in ";
+      if (returned[r] == 0) text += waiting[r];
+    }
+    return text;
   }
 };
 
@@ -101,13 +144,14 @@ class communicator {
 
   void barrier() {
     std::unique_lock hold(all_->lock);
+    if (all_->ended) throw aborted_error("heddle: a counting world was ended by the failure of another rank");
     const std::uint64_t now = group_->generation;
     if (++group_->arrived == members_.size()) {
       group_->arrived = 0;
       ++group_->generation;
       all_->changed.notify_all();
     } else {
-      all_->wait(hold, [&] { return group_->generation != now; });
+      all_->wait(hold, members_[index(rank_)], ranks_text(), members_, [&] { return group_->generation != now; });
     }
   }
 
@@ -238,6 +282,14 @@ class communicator {
   static std::size_t index(N i) {
     return static_cast<std::size_t>(i);
   }
+  std::string ranks_text() const {
+    std::string text = "a collective or barrier of ranks";
+    for (const int r : members_) {
+      text += ' ';
+      text += std::to_string(r);
+    }
+    return text;
+  }
   void check(bool agreed) { mismatch_ = mismatch_ || !agreed; }
   void publish(const void* p) {
     group_->pointers[index(rank_)] = p;
@@ -260,7 +312,12 @@ class communicator {
   bool fetch(std::span<std::byte> out, int from, int tag, bool block) {
     std::unique_lock hold(all_->lock);
     auto& box = group_->mail[{from, rank_, tag}];
-    if (block) all_->wait(hold, [&] { return !box.empty(); });
+    const int source = members_[index(from)];
+    if (block) {
+      std::string what = "a receive from rank ";
+      what += std::to_string(source);
+      all_->wait(hold, members_[index(rank_)], what, {&source, 1}, [&] { return !box.empty(); });
+    }
     if (box.empty()) return false;
     check(box.front().size() == out.size());
     std::copy_n(box.front().begin(), (std::min)(out.size(), box.front().size()), out.begin());
@@ -330,17 +387,23 @@ class world {
 };
 
 /// Runs `body(world)` on each rank of the mesh, each in a thread.
-/// Errors: what the first failing rank threw; the others are ended.
+/// Errors: what the first failing rank threw; the others are ended. `aborted_error` that says what every rank waits for if
+/// one waits for a rank that has returned, or for longer than `timeout`.
 template <class Mesh, class Body>
-void run(const Mesh& mesh, Body&& body) {
+void run(const Mesh& mesh, Body&& body, std::chrono::milliseconds timeout = std::chrono::milliseconds(10'000)) {
   const auto all = std::make_shared<shared_state>();
-  all->sent.resize(static_cast<std::size_t>(mesh.size()));
+  const auto ranks = static_cast<std::size_t>(mesh.size());
+  all->sent.resize(ranks);
+  all->waiting.resize(ranks);
+  all->returned.resize(ranks);
+  all->timeout = timeout;
   std::vector<std::thread> threads;
   for (int r = 0; r < mesh.size(); ++r)
     threads.emplace_back([&, r] {
       try {
         world<Mesh> w(mesh, r, all);
         body(w);
+        all->leave(r);
       } catch (...) {
         all->end(r, std::current_exception());
       }
