@@ -37,6 +37,8 @@
 #include <heddle/layout/part.hpp>
 #include <heddle/layout/placement.hpp>
 #include <heddle/layout/plan.hpp>
+#include <heddle/layout/plan_problem.hpp>
+#include <heddle/layout/plan_sizes.hpp>
 #include <heddle/layout/plan_svg.hpp>
 #include <heddle/layout/propagate.hpp>
 #include <heddle/layout/redistribution.hpp>

@@ -73,6 +73,7 @@ TEST_CASE("a tensor-parallel layer ends with one all_reduce of known bytes", "[l
   constexpr auto plan = hd::redistribution<out, input>;
   STATIC_REQUIRE(plan.steps.size() == 1);
   STATIC_REQUIRE(plan.steps[0].kind == step_kind::all_reduce);
+  STATIC_REQUIRE(plan.proven);
   STATIC_REQUIRE(plan.bytes_sent_per_rank(hd::shape{8, 64}, sizeof(float)) == 1024);
   STATIC_REQUIRE(plan.bytes_sent_in_total(hd::shape{8, 64}, sizeof(float)) == 8 * 1024);
   STATIC_REQUIRE(plan.local_shape_before(0, hd::shape{8, 64}, 7) == hd::shape{4, 64});
@@ -214,6 +215,7 @@ TEST_CASE("a plan refuses meshes of other extents and ranks that are not there",
   using to = hd::layout<some>;
   CHECK_THROWS_WITH(hd::plan_redistribution(from{some{2, 3}}, to{some{3, 2}}),
                     "heddle: a redistribution needs one mesh, got dp=2 x tp=3 and dp=3 x tp=2");
+  CHECK(hd::plan_redistribution(from{some{2, 3}}, to{some{2, 3}}).proven);
   CHECK_THROWS_AS(hd::plan_redistribution(from{some{2, 3}}, to{some{2, 3}}).bytes_sent(hd::shape{4}, 4, 6),
                   hd::layout_error);
 }

@@ -1,11 +1,8 @@
 // heddle/layout/search.hpp: the search for the cheapest steps between two layouts, on small numbers.
 #pragma once
 
-#include <heddle/core/static_vector.hpp>
-#include <heddle/layout/objective.hpp>
-#include <heddle/layout/step_kind.hpp>
+#include <heddle/layout/plan_sizes.hpp>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,71 +10,18 @@ namespace heddle::inline v0 {
 
 namespace detail {
 
-inline constexpr std::size_t planned_axes = 8;  // axes that may change in one redistribution
-inline constexpr std::size_t planned_dims = 16;
 inline constexpr std::size_t planned_nodes = 512;
-inline constexpr std::size_t planned_steps = 3 * planned_axes + 2;
 
-// What the axes do, 16 bits each: role, dimension, level, split policy. Only axes that change, numbered 0..; dimensions
-// are numbered in order; levels count from those that change.
-enum : unsigned { planned_replicated = 0, planned_sharded = 1, planned_partial = 2, planned_other_partial = 3 };
-struct planned_use {
-  unsigned role = planned_replicated, dim = 0, level = 0, split = 0;
-};
-struct planned_state {
-  std::uint64_t word[2]{0, 0};
-
-  constexpr unsigned code(unsigned a) const { return static_cast<unsigned>(word[a / 4] >> (16 * (a % 4))) & 0xffffu; }
-  constexpr unsigned role(unsigned a) const { return code(a) & 3u; }
-  constexpr unsigned dim(unsigned a) const { return code(a) >> 2 & 15u; }
-  constexpr unsigned level(unsigned a) const { return code(a) >> 6 & 15u; }
-  constexpr unsigned split(unsigned a) const { return code(a) >> 10; }
-  constexpr void set(unsigned a, const planned_use& u) {
-    const std::uint64_t bits = u.role | u.dim << 2 | u.level << 6 | u.split << 10;
-    word[a / 4] = (word[a / 4] & ~(std::uint64_t{0xffff} << (16 * (a % 4)))) | bits << (16 * (a % 4));
-  }
-  friend constexpr bool operator==(const planned_state& a, const planned_state& b) {
-    return a.word[0] == b.word[0] && a.word[1] == b.word[1];
-  }
-};
-
-struct plan_problem {
-  unsigned axes = 0, dims = 0;
-  int extents[planned_axes]{};
-  planned_state from{}, to{};
-  std::uint64_t intervals = ~std::uint64_t{0};  // bit s: split policy s gives intervals
-  objective_mode mode = objective_mode::bytes;
-  double tensor_bytes = 0;
-  double seconds_per_message[planned_axes]{};
-  double bytes_per_second[planned_axes]{};
-};
-
-struct planned_step {
-  step_kind kind = step_kind::none;
-  unsigned axes = 0;  // a bit per axis
-  int from_dim = -1, to_dim = -1;
-  bool other_op = false;
-  planned_state after{};
-};
-struct planned_path {
-  static_vector<planned_step, planned_steps> steps{};
-  double bytes = 0;    // sent by all ranks together, in tensors
-  double seconds = 0;  // alpha_beta only
-  double peak = 0;     // most that one rank holds before and after a step together, in tensors
-  bool proven = true;  // whether the search came to its end within its bounds
-};
-
-class plan_search {
+class plan_search : plan_sizes {
  public:
-  constexpr explicit plan_search(const plan_problem& p) : p_(p) {
-    for (unsigned a = 0; a < p.axes; ++a) world_ *= p.extents[a];
-    whole_ = world_ * world_ * world_;  // so that nearly all shares of it are whole numbers
+  constexpr explicit plan_search(const plan_problem& p) : plan_sizes(p) {
     for (unsigned a = 0; a < p.axes; ++a)
       if (p.bytes_per_second[a] > fastest_) fastest_ = p.bytes_per_second[a];
   }
 
   constexpr planned_path run() {
     if (p_.mode == objective_mode::peak) {
+      max_work_ /= 2;
       const int goal = solve();
       if (goal < 0) return path(goal);
       limit_ = nodes_[goal].cost[0];
@@ -90,40 +34,23 @@ class plan_search {
   struct node {
     planned_state state;
     double cost[3];
-    double bytes, seconds, peak;
-    double left;       // a lower bound of what is still to come
+    double held, bytes, seconds, peak;
+    double left;  // lower bounds of the bytes and of the steps still to come, and both with what was
+    double steps_left;
+    double least[2];
     int parent, next;  // the node before it on the way, and the next one of its bucket
     step_kind kind;
     unsigned axes;
     int from_dim, to_dim;
     bool done;
   };
-  struct lists {
-    unsigned length[planned_dims]{};
-    unsigned axis[planned_dims][planned_axes]{};
-  };
   struct move {
     step_kind kind = step_kind::none;
     unsigned axes = 0;
     int from_dim = -1, to_dim = -1;
+    unsigned first = 0;  // the axis, if it is one
   };
 
-  constexpr double extent(unsigned a) const { return p_.extents[a]; }
-  constexpr double local(const planned_state& s) const {
-    double l = whole_;
-    for (unsigned a = 0; a < p_.axes; ++a)
-      if (s.role(a) == planned_sharded) l /= extent(a);
-    return l;
-  }
-  constexpr lists lists_of(const planned_state& s) const {
-    lists l;
-    for (unsigned a = 0; a < p_.axes; ++a) {
-      if (s.role(a) != planned_sharded) continue;
-      l.axis[s.dim(a)][s.level(a)] = a;
-      ++l.length[s.dim(a)];
-    }
-    return l;
-  }
   constexpr bool is_partial(const planned_state& s, unsigned a) const { return s.role(a) >= planned_partial; }
   // Contributions that are still to be combined, and axes that are still to become partial.
   constexpr bool to_reduce(const planned_state& s, unsigned a) const {
@@ -132,103 +59,48 @@ class plan_search {
   constexpr bool to_spread(const planned_state& s, unsigned a) const {
     return is_partial(p_.to, a) && p_.to.role(a) != s.role(a);
   }
-  constexpr bool less(double a, double b) const {
-    const double tolerance = (a > 0 ? a : -a) * 1e-9;
-    return a < b - tolerance;
-  }
-
-  // What a rank holds of `s` and of `t` both, on average over the ranks.
-  constexpr double kept(const planned_state& s, const planned_state& t) const {
-    const lists ls = lists_of(s), lt = lists_of(t);
-    double share = whole_;
-    unsigned joint = 0, dims[planned_dims]{}, first[planned_dims]{}, count = 0;
-    double cells_s[planned_dims]{}, cells_t[planned_dims]{};
-    for (unsigned d = 0; d < p_.dims; ++d) {
-      unsigned i = 0;
-      for (; i < ls.length[d] && i < lt.length[d]; ++i) {
-        const unsigned a = ls.axis[d][i];
-        if (a != lt.axis[d][i] || s.split(a) != t.split(a)) break;
-        share /= extent(a);
-      }
-      double rest_s = 1, rest_t = 1;
-      bool intervals = true;
-      unsigned axes = 0;
-      for (unsigned k = i; k < ls.length[d]; ++k) {
-        const unsigned a = ls.axis[d][k];
-        rest_s *= extent(a);
-        axes |= 1u << a;
-        intervals = intervals && (p_.intervals >> s.split(a) & 1u) != 0;
-      }
-      for (unsigned k = i; k < lt.length[d]; ++k) {
-        const unsigned a = lt.axis[d][k];
-        rest_t *= extent(a);
-        axes |= 1u << a;
-        intervals = intervals && (p_.intervals >> t.split(a) & 1u) != 0;
-      }
-      if (i == ls.length[d] || i == lt.length[d] || !intervals) {
-        share /= rest_s * rest_t;
-        continue;
-      }
-      joint |= axes;
-      dims[count] = d;
-      first[count] = i;
-      cells_s[count] = rest_s;
-      cells_t[count] = rest_t;
-      ++count;
-    }
-    if (count == 0) return share;
-    double places = 1;
-    for (unsigned a = 0; a < p_.axes; ++a)
-      if (joint >> a & 1u) places *= extent(a);
-    for (unsigned c = 0; c < count; ++c) share /= cells_s[c] * cells_t[c];
-    if (places > 256) return share;  // as if the cuts had nothing to do with each other
-    int at[planned_axes]{};
-    double sum = 0;
-    for (;;) {
-      double overlap = 1;
-      for (unsigned c = 0; c < count && overlap > 0; ++c) {
-        const unsigned d = dims[c];
-        double i = 0, j = 0;
-        for (unsigned k = first[c]; k < ls.length[d]; ++k) i = i * extent(ls.axis[d][k]) + at[ls.axis[d][k]];
-        for (unsigned k = first[c]; k < lt.length[d]; ++k) j = j * extent(lt.axis[d][k]) + at[lt.axis[d][k]];
-        const double begin_s = i * cells_t[c], begin_t = j * cells_s[c];
-        const double end_s = begin_s + cells_t[c], end_t = begin_t + cells_s[c];
-        const double begin = begin_s > begin_t ? begin_s : begin_t, end = end_s < end_t ? end_s : end_t;
-        overlap *= end > begin ? end - begin : 0;
-      }
-      sum += overlap;
-      unsigned a = 0;
-      for (; a < p_.axes; ++a) {
-        if ((joint >> a & 1u) == 0) continue;
-        if (++at[a] < p_.extents[a]) break;
-        at[a] = 0;
-      }
-      if (a == p_.axes) break;
-    }
-    return share * sum / places;
-  }
-
-  // A lower bound of the bytes that are still to be sent, per rank on average. Nothing partial: each rank must get what it
-  // lacks. Contributions of u ranks: each element needs u - 1 messages to become one, and one more per further holder.
-  constexpr double bytes_left(const planned_state& s) const {
-    double contributions = 1, spread = 1, spread_and_split = 1;
-    bool stays_partial = false;
+  // A lower bound of the bytes that are still to be sent, per rank on average. Nothing to combine: each rank must get what it
+  // lacks. Contributions of u ranks: each element needs u - 1 messages to become one, and one more per further holder; along
+  // axes that stay partial each group does so for itself, or several together, which may spare bytes even where nothing else is
+  // to be combined.
+  constexpr double bytes_left(const planned_state& s) {
+    double contributions = 1, spread = 1, spread_and_split = 1, groups = 1, smallest = world_;
     for (unsigned a = 0; a < p_.axes; ++a) {
-      if (to_reduce(s, a)) contributions *= extent(a);
+      if (is_partial(s, a)) {
+        const bool stays = s.role(a) == p_.to.role(a);
+        (stays ? groups : contributions) *= extent(a);
+        if (stays && extent(a) < smallest) smallest = extent(a);
+      }
       if (to_spread(s, a)) {
         spread *= extent(a);
         if (s.role(a) == planned_sharded) spread_and_split *= extent(a);
       }
-      stays_partial = stays_partial || (is_partial(s, a) && s.role(a) == p_.to.role(a));
     }
-    const double target = local(p_.to);
-    double left = 0;
-    if (contributions > 1) {
-      if (!stays_partial) left = (contributions - 2) * whole_ / world_ + target / spread;
-    } else {
-      left = (target - kept(s, p_.to) * spread_and_split) / spread;
+    const double target = local(p_.to), message = whole_ / world_;
+    const double further = target / (spread * groups) - 2 * message;
+    const double combined = contributions * groups * message + further * (further >= 0        ? 1
+                                                                          : contributions > 1 ? groups
+                                                                                              : groups / smallest);
+    double left = combined;
+    if (contributions == 1) {
+      left = (target - kept(s, p_.to, true) * spread_and_split) / spread;
+      if (groups > 1 && combined < left) left = combined;
     }
     return left > whole_ * 1e-9 ? left : 0;
+  }
+  // And of the steps: an axis needs one of its own, except that one sum makes several axes replicated. (Or there is an
+  // exchange, which counts for more than one step per axis.)
+  constexpr double steps_left(const planned_state& s) const {
+    double left = 0;
+    bool sums = false;
+    for (unsigned a = 0; a < p_.axes; ++a) {
+      if (s.code(a) == p_.to.code(a)) continue;
+      if (is_partial(s, a) && p_.to.role(a) == planned_replicated)
+        sums = true;
+      else
+        left += 1;
+    }
+    return left + (sums ? 1 : 0);
   }
 
   static constexpr unsigned bucket_of(const planned_state& s) {
@@ -244,12 +116,14 @@ class plan_search {
     int& first = buckets_[bucket_of(n.state)];
     n.next = first;
     nodes_[first = count_] = n;
+    open_[open_count_++] = count_;
     return count_++;
   }
-  constexpr double estimate(const node& n) const {
-    if (p_.mode == objective_mode::bytes) return n.cost[0] + n.left;
-    if (p_.mode == objective_mode::seconds) return n.cost[0] + n.left / whole_ * p_.tensor_bytes / fastest_;
-    return n.cost[0];
+  constexpr void estimate(node& n) const {
+    n.least[0] = n.cost[0];
+    if (p_.mode == objective_mode::bytes) n.least[0] += n.left;
+    if (p_.mode == objective_mode::seconds) n.least[0] += n.left / whole_ * p_.tensor_bytes / fastest_;
+    n.least[1] = n.cost[1] + (p_.mode == objective_mode::bytes ? n.steps_left : n.left);
   }
 
   // Bytes a rank sends along several axes in one all_reduce: reduce-scatter over the first, the rest on what is left, all-gather.
@@ -274,18 +148,31 @@ class plan_search {
     return (peers - 1) * latency + bytes / slowest;
   }
 
-  constexpr int relax(int from, const move& m, const planned_state& next) {
-    if (++work_ > max_work) return -1;
-    const double before = local(nodes_[from].state), after = local(next);
-    double together = 1;
-    for (unsigned a = 0; a < p_.axes; ++a)
-      if (m.axes >> a & 1u) together *= extent(a);
-    double bytes = 0;
+  constexpr int relax(int from, const move& m, const planned_state& next, bool combines = true) {
+    work_ += 120 + 20 * static_cast<int>(p_.axes);
+    if (work_ > max_work_) return lost(from);
+    const double before = nodes_[from].held;
+    double together = 1, after = before, bytes = 0;
+    if (m.kind != step_kind::all_reduce)
+      together = extent(m.first);
+    else
+      for (unsigned a = 0; a < p_.axes; ++a)
+        if (m.axes >> a & 1u) together *= extent(a);
     switch (m.kind) {
+      case step_kind::slice:
+        after = before / together;
+        break;
+      case step_kind::pad_with_identity:
+        after = before * together;
+        break;
       case step_kind::all_gather:
-        bytes = (together - 1) * before;
+        after = before * together;
+        bytes = after - before;
         break;
       case step_kind::reduce_scatter:
+        after = before / together;
+        bytes = before - after;
+        break;
       case step_kind::all_to_all:
         bytes = before - before / together;
         break;
@@ -293,16 +180,21 @@ class plan_search {
         bytes = 2 * (before - before / together);
         break;
       case step_kind::exchange:
-        bytes = after - kept(nodes_[from].state, next);
+        after = local(next);
+        bytes =
+            next == p_.to && exact_ && !combines ? nodes_[from].left : after - kept(nodes_[from].state, next, false);
         break;
       default:
         break;
     }
+    if (goal_ >= 0 && p_.mode == objective_mode::bytes && less(nodes_[goal_].bytes, nodes_[from].bytes + bytes))
+      return -1;
     const double peak = before + after;
     if (limit_ > 0 && less(limit_, peak)) return -1;
     const double weight = m.kind == step_kind::exchange ? 32 : 1;
     node n{};
     n.state = next;
+    n.held = after;
     n.bytes = nodes_[from].bytes + bytes;
     n.peak = peak > nodes_[from].peak ? peak : nodes_[from].peak;
     n.parent = from;
@@ -334,22 +226,32 @@ class plan_search {
     if (old >= 0) {
       if (!cheaper(n, nodes_[old])) return old;
       n.left = nodes_[old].left;
+      n.steps_left = nodes_[old].steps_left;
+      estimate(n);
       n.next = nodes_[old].next;
+      if (nodes_[old].done) open_[open_count_++] = old;
       nodes_[old] = n;
       return old;
     }
-    if (count_ == static_cast<int>(planned_nodes)) return -1;
+    if (count_ == static_cast<int>(planned_nodes)) return lost(from);
+    work_ += 40 + 40 * static_cast<int>(p_.axes);
     n.left = bytes_left(next);
+    n.steps_left = steps_left(next);
+    estimate(n);
     if (is_hopeless(n)) return -1;
     if (next == p_.to) goal_ = count_;
     return add(n);
+  }
+  // Not all ways over the node were followed.
+  constexpr int lost(int from) {
+    if (nodes_[from].least[0] < lost_) lost_ = nodes_[from].least[0];
+    return -1;
   }
   // Whether no way over the node can be better than the one that is known.
   constexpr bool is_hopeless(const node& n) const {
     if (goal_ < 0) return false;
     const node& goal = nodes_[goal_];
-    const double least = estimate(n);
-    return less(goal.cost[0], least) || (!less(least, goal.cost[0]) && !less(n.cost[1], goal.cost[1]));
+    return less(goal.cost[0], n.least[0]) || (!less(n.least[0], goal.cost[0]) && !less(n.least[1], goal.cost[1]));
   }
   constexpr bool cheaper(const node& a, const node& b) const {
     for (int i = 0; i < 3; ++i) {
@@ -400,11 +302,14 @@ class plan_search {
     return t;
   }
   constexpr int exchange_from(int at, unsigned cut) {
+    work_ += 20 * static_cast<int>(p_.axes + p_.dims);
     const planned_state s = nodes_[at].state;
     const lists ls = lists_of(s);
     unsigned axes = 0;
+    bool combines = false;
     for (unsigned a = 0; a < p_.axes; ++a) {
       if (to_reduce(s, a)) return -1;
+      combines = combines || is_partial(s, a);
       if (s.role(a) == planned_sharded) axes |= 1u << a;
     }
     const planned_state t = exchanged(s, ls, cut);
@@ -416,7 +321,7 @@ class plan_search {
         if (a != lt.axis[d][i] || s.code(a) != t.code(a)) break;
         axes &= ~(1u << a);
       }
-    return relax(at, {step_kind::exchange, axes, -1, -1}, t);
+    return relax(at, {step_kind::exchange, axes, -1, -1, 0}, t, combines);
   }
   constexpr int reduce_from(int at) {
     planned_state s = nodes_[at].state;
@@ -427,7 +332,7 @@ class plan_search {
         s.set(a, {});
       }
     if (axes == 0) return at;
-    return relax(at, {step_kind::all_reduce, axes, -1, -1}, s);
+    return relax(at, {step_kind::all_reduce, axes, -1, -1, 0}, s);
   }
   constexpr int spread_from(int at, unsigned a, const lists& l) {
     planned_state s = nodes_[at].state;
@@ -438,11 +343,12 @@ class plan_search {
     s.set(a, {p_.to.role(a), 0, 0, 0});
     return relax(at,
                  {split ? step_kind::pad_with_identity : step_kind::keep_on_owner, 1u << a,
-                  split ? static_cast<int>(d) : -1, -1},
+                  split ? static_cast<int>(d) : -1, -1, a},
                  s);
   }
 
   constexpr void expand(int at) {
+    work_ += 40 * static_cast<int>(p_.axes);
     const planned_state s = nodes_[at].state;
     const lists l = lists_of(s);
     for (const step_kind kind : {step_kind::slice, step_kind::reduce_scatter, step_kind::all_to_all})
@@ -457,7 +363,7 @@ class plan_search {
         if (split && l.axis[from][l.length[from] - 1] != a) continue;
         for (unsigned d = 0; d < p_.dims; ++d)
           if (!split || d != from)
-            relax(at, {kind, 1u << a, split ? static_cast<int>(from) : -1, static_cast<int>(d)},
+            relax(at, {kind, 1u << a, split ? static_cast<int>(from) : -1, static_cast<int>(d), a},
                   pushed(s, a, d, l.length[d]));
       }
     reduce_from(at);
@@ -468,7 +374,7 @@ class plan_search {
       const unsigned a = l.axis[d][l.length[d] - 1];
       planned_state next = s;
       next.set(a, {});
-      relax(at, {step_kind::all_gather, 1u << a, static_cast<int>(d), -1}, next);
+      relax(at, {step_kind::all_gather, 1u << a, static_cast<int>(d), -1, a}, next);
     }
     for (unsigned a = 0; a < p_.axes; ++a)
       if (s.role(a) == planned_sharded) spread_from(at, a, l);
@@ -504,7 +410,7 @@ class plan_search {
           if (sums ? !to_reduce(s, a) : s.role(a) != planned_replicated || !(split || to_spread(s, a))) continue;
           if (split ? p_.to.level(a) != level : level != p_.axes) continue;
           const unsigned d = split ? p_.to.dim(a) : 0;
-          at = relax(at, {sums ? step_kind::reduce_scatter : step_kind::slice, 1u << a, -1, static_cast<int>(d)},
+          at = relax(at, {sums ? step_kind::reduce_scatter : step_kind::slice, 1u << a, -1, static_cast<int>(d), a},
                      pushed(s, a, d, lists_of(s).length[d]));
         }
     finish(at);
@@ -514,35 +420,41 @@ class plan_search {
     count_ = 0;
     work_ = 0;
     goal_ = -1;
+    open_count_ = 0;
+    lost_ = 1e300;
     for (int& first : buckets_) first = -1;
     node start{};
     start.state = p_.from;
+    start.held = local(p_.from);
     start.left = bytes_left(p_.from);
+    start.steps_left = steps_left(p_.from);
+    estimate(start);
     start.parent = -1;
     add(start);
     if (p_.from == p_.to) return goal_ = 0;
     dive();
-    for (;;) {
-      int best = -1;
-      for (int i = 0; i < count_; ++i) {
-        if (nodes_[i].done || i == goal_) continue;
-        if (best < 0) {
-          best = i;
-          continue;
-        }
-        const double a = estimate(nodes_[i]), b = estimate(nodes_[best]);
-        if (less(a, b) || (!less(b, a) && less(nodes_[i].cost[1], nodes_[best].cost[1]))) best = i;
+    while (open_count_ > 0 && work_ <= max_work_) {
+      work_ += 5 * open_count_;
+      int best = 0;  // the place in the list of the open node from which the least may be had
+      for (int i = 1; i < open_count_; ++i) {
+        const node &a = nodes_[open_[i]], &b = nodes_[open_[best]];
+        if (a.least[0] <= b.least[0] && (a.least[0] < b.least[0] || a.least[1] < b.least[1])) best = i;
       }
-      if (best < 0 || work_ > max_work) return goal_;
-      if (is_hopeless(nodes_[best])) return goal_;
-      nodes_[best].done = true;
-      expand(best);
+      const int at = open_[best];
+      if (at != goal_ && is_hopeless(nodes_[at])) break;
+      open_[best] = open_[--open_count_];
+      nodes_[at].done = true;
+      if (at != goal_) expand(at);
     }
+    if (work_ > max_work_)
+      for (int i = 0; i < open_count_; ++i) lost(open_[i]);
+    proven_ = proven_ && goal_ >= 0 && !less(lost_, nodes_[goal_].cost[0]);
+    return goal_;
   }
 
   constexpr planned_path path(int goal) const {
     planned_path out;
-    out.proven = goal >= 0 && work_ <= max_work && count_ < static_cast<int>(planned_nodes);
+    out.proven = goal >= 0 && proven_;
     if (goal < 0) return out;
     out.bytes = nodes_[goal].bytes / whole_ * world_;
     out.seconds = nodes_[goal].seconds;
@@ -562,12 +474,16 @@ class plan_search {
     return out;
   }
 
-  static constexpr int max_work = 600;  // keeps the compilers' limits of constant evaluation far away
-  plan_problem p_;
-  double world_ = 1, whole_ = 1, fastest_ = 1, limit_ = 0;
+  // Work is counted in steps of clang's constant evaluation, roughly: a compiler allows 1048576 for one constant.
+  int max_work_ = 800000;
+  double fastest_ = 1, limit_ = 0;
   node nodes_[planned_nodes];
+  double lost_ = 0;          // the least that a way may cost which was not followed
+  bool proven_ = true;       // whether none of them can be cheaper than what was found
+  int open_[planned_nodes];  // the nodes that are not done
+  int open_count_ = 0;
   int buckets_[64]{};
-  int count_ = 0, work_ = 0, goal_ = -1;
+  int count_ = 0, goal_ = -1;
 };
 
 constexpr planned_path cheapest_path(const plan_problem& p) {
