@@ -219,3 +219,24 @@ TEST_CASE("a plan refuses meshes of other extents and ranks that are not there",
   CHECK_THROWS_AS(hd::plan_redistribution(from{some{2, 3}}, to{some{2, 3}}).bytes_sent(hd::shape{4}, 4, 6),
                   hd::layout_error);
 }
+
+TEST_CASE("what is said of the rank that sends the most is the most of all ranks", "[layout][redistribution][law]") {
+  using sums = hd::layout<mesh, hd::shard<1, dp>, hd::partial<hd::plus, pp, tp>>;
+  constexpr auto gather =
+      hd::redistribution<hd::layout<mesh, hd::shard<0, dp, tp>, hd::shard<1, pp>>, hd::layout<mesh>>;
+  constexpr auto reduce = hd::redistribution<sums, hd::layout<mesh, hd::shard<1, dp>>>;
+  constexpr auto exchange =
+      hd::redistribution<hd::layout<mesh, hd::shard<0, dp, tp>>, hd::layout<mesh, hd::shard<1, tp>>>;
+  for (std::int64_t n = 0; n <= 17; ++n)
+    for (std::int64_t m = 0; m <= 5; ++m) {
+      const auto agrees = [&](const auto& plan) {
+        std::int64_t most = 0;
+        for (int r = 0; r < 16; ++r) most = (std::max)(most, plan.bytes_sent(hd::shape{n, m}, 4, r));
+        return plan.bytes_sent_per_rank(hd::shape{n, m}, 4) == most;
+      };
+      CAPTURE(n, m);
+      CHECK(agrees(gather));
+      CHECK(agrees(reduce));
+      CHECK(agrees(exchange));
+    }
+}

@@ -143,7 +143,7 @@ class plan_steps<From, To, Objective, false> {
 ///   tables     what the axes do before each step, and after the last
 ///   proven     whether the search showed that no other plan is cheaper, by the objective and for even sizes. If not, it came to
 ///              the end of what compilers calculate in one constant: the plan is right, and the cheapest of those it saw. Of
-///              random pairs that change four axes this is about one in 700; more axes make it likelier. A plan in two parts, over
+///              random pairs that change four axes this is about one in 300; more axes make it likelier. A plan in two parts, over
 ///              a layout in between that the author names, is then the way to a better one.
 ///   has_static_steps   whether both are constants of the type (always on a static mesh) or members, found when extents are known
 /// Ranks that a change does not concern take no part: only axes that change talk (unless the objective says otherwise).
@@ -205,12 +205,19 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   /// The most bytes that any rank sends. When all parts are even this is the ring formula and the same for every rank.
   template <std::int64_t... E>
   constexpr std::int64_t bytes_sent_per_rank(const shape<E...>& s, std::size_t element_size) const {
-    std::int64_t most = 0;
-    for (int rank = 0; rank < from_.mesh().size(); ++rank) {
-      const std::int64_t bytes = bytes_sent(s, element_size, rank);
-      if (bytes > most) most = bytes;
+    if constexpr (first_sends_most() && fits<sizeof...(E)>()) {
+      const auto mesh = detail::numbers_of(from_.mesh().extents());
+      return [&]<std::size_t... Steps>(std::index_sequence<Steps...>) {
+        return (first_sends<Steps>(mesh, s.extents()) + ... + 0) * static_cast<std::int64_t>(element_size);
+      }(std::make_index_sequence<steps.size()>{});
+    } else {
+      std::int64_t most = 0;
+      for (int rank = 0; rank < from_.mesh().size(); ++rank) {
+        const std::int64_t bytes = bytes_sent(s, element_size, rank);
+        if (bytes > most) most = bytes;
+      }
+      return most;
     }
-    return most;
   }
   /// Bytes that all ranks send together.
   template <std::int64_t... E>
@@ -259,6 +266,45 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
         "heddle: a redistribution splits a dimension that the tensor does not have; dimensions count from 0, so lower "
         "the number in shard<dim, ...> or give the tensor more dimensions");
     return min_rank <= static_cast<int>(Rank);
+  }
+
+  // Whether no rank sends more than rank 0, whatever the sizes: balanced parts are largest there, and these steps send all of one.
+  static constexpr bool first_sends_most() {
+    if constexpr (base::has_static_steps) {
+      for (const redistribution_step& step : steps)
+        if (step.kind == step_kind::all_to_all || step.kind == step_kind::reduce_scatter ||
+            step.kind == step_kind::exchange)
+          return false;
+      for (const auto& table : tables)
+        for (const detail::axis_use& u : table.use)
+          if (u.role == detail::axis_role::sharded && u.how != &detail::functions_of<split::balanced>) return false;
+      return true;
+    } else {
+      return false;
+    }
+  }
+  template <std::size_t Step>
+  static constexpr auto cuts_of_step = detail::cuts_of(base::tables[Step]);
+  // Elements that rank 0 sends in one step; unrolled, so that it is a constant where the sizes are.
+  template <std::size_t Step, std::size_t Rank>
+  [[gnu::always_inline]] static constexpr std::int64_t first_sends(const detail::mesh_numbers<found::axes>& mesh,
+                                                                   const std::array<std::int64_t, Rank>& extents) {
+    constexpr redistribution_step step = base::steps[Step];
+    if constexpr (step.kind != step_kind::all_gather && step.kind != step_kind::all_reduce) {
+      return 0;
+    } else {
+      std::int64_t parts = 1;
+      for (std::size_t a = 0; a < found::axes; ++a)
+        if (step.axes >> a & 1u) parts *= mesh.extents[a];
+      detail::tensor_box<Rank> box{{}, extents};
+      [&]<std::size_t... Cuts>(std::index_sequence<Cuts...>) {
+        (detail::apply_cut(box, cuts_of_step<Step>.cuts[Cuts], mesh, 0), ...);
+      }(std::make_index_sequence<cuts_of_step<Step>.count>{});
+      const std::int64_t all = box.size();
+      if constexpr (step.kind == step_kind::all_gather) return (parts - 1) * all;
+      const std::int64_t own = balanced_split{all, parts}.size(0);
+      return all - own + (parts - 1) * own;
+    }
   }
 
   [[no_unique_address]] From from_{};
