@@ -192,6 +192,21 @@ TEST_CASE("one oddly shaped layer decides for all that share its key", "[layout]
   CHECK(rules[1].why == rule_reason::indivisible);
 }
 
+TEST_CASE("a key is in attention only if all that share it are", "[layout][name_rules]") {
+  const std::vector<named_shape> rwkv{{"b/0/attention/key/kernel", {64, 64}},
+                                      {"b/0/attention/value/kernel", {64, 64}},
+                                      {"b/0/feed_forward/key/kernel", {64, 256}},
+                                      {"b/0/feed_forward/value/kernel", {256, 64}}};
+  std::vector<int> dims;
+  for (const auto& rule : name_rules(rwkv, 2)) {
+    CHECK(rule.why == rule_reason::alternation);
+    dims.push_back(rule.dim);
+  }
+  CHECK(dims == std::vector<int>{1, 0, 1, 0});
+  const auto in_attention = name_rules(std::span(rwkv).first(2), 2);
+  CHECK(in_attention[1] == hd::parameter_rule{1, rule_reason::attention_in, {}});
+}
+
 TEST_CASE("a fused matrix and few key-value heads are reported", "[layout][name_rules]") {
   const auto gpt2 = read_lists("gpt2").at(0);
   auto rules = name_rules(gpt2.parameters, 4);

@@ -224,7 +224,7 @@ constexpr std::vector<rule_key> generated_keys(std::span<const named_shape> para
       continue;
     }
     rule_key& key = keys[at];
-    key.in_attention = key.in_attention || mine.in_attention;
+    key.in_attention = key.in_attention && mine.in_attention;
     if (key.rank != mine.rank) key.rank = -1;
     for (std::size_t d = 0; d < 4; ++d) key.valid[d] = key.rank >= 0 && key.valid[d] && mine.valid[d];
   }

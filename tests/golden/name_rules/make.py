@@ -121,7 +121,7 @@ def plan(parameters, m):
         elif valid[key] is not None:
             same_rank = len(valid[key]) == len(fits)
             valid[key] = [a and b for a, b in zip(valid[key], fits)] if same_rank else None
-        attention[key] = attention.get(key, False) or re.search("attention|attn", path.lower()) is not None
+        attention[key] = attention.get(key, True) and re.search("attention|attn", path.lower()) is not None
     chosen, last = {}, None
     for key in sorted(valid):
         dims = [d for d, ok in enumerate(valid[key] or []) if ok][::-1]
