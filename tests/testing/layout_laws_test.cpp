@@ -121,7 +121,11 @@ TEST_CASE("a failing law names layout, mesh, shape and numbers", "[testing]") {
   const ht::report r = ht::report_of(ht::same_parts(a, b, hd::shape{4}), "dp and tp");
   CHECK_FALSE(r.ok);
   CHECK(r.text ==
-        "dp and tp: extent 4, parts 4, rank 1, index 0: the owner of to_global(local) is another part: expected 1, got "
-        "0");
+        "dp and tp: extent 4, parts 4, rank 1, index 0: a rank holds an element in one of two layouts only: expected "
+        "1, got 0");
+  const ht::finding below{ht::problem::local_out_of_range, 5, 2, -1, 0, 3, -1};
+  CHECK(to_string(below) ==
+        "extent 5, parts 2, index 0: to_local is outside of the owner's part: expected at least 0 and less than 3, got "
+        "-1");
   CHECK(to_string(ht::report{true, "", 3}) == "holds in 3 cases");
 }

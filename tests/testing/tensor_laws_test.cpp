@@ -3,7 +3,10 @@
 
 #include "catch.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace hd = heddle;
@@ -121,8 +124,66 @@ TEST_CASE("a wrong plan or a wrong move would be found", "[testing]") {
   const hd::layout<one, shard<0, tp>> l{one{2}};
   const hd::shape s{3};
   CHECK(ht::detail::wrong_part(l, s, {1, 2, 3}, 0, {1, 2}) == "");
-  CHECK(ht::detail::wrong_part(l, s, {1, 2, 3}, 0, {1, 3}) == "element 1: expected 2.000000, got 3.000000");
+  CHECK(ht::detail::wrong_part(l, s, {1, 2, 3}, 0, {1, 3}) == "element 1: expected 2, got 3");
   CHECK(ht::detail::wrong_part(l, s, {1, 2, 3}, 1, {1, 2}) == "a part of the wrong size");
   CHECK(ht::detail::difference({1, 2}, {1}) == "1 elements instead of 2");
   CHECK(ht::some_part(l, s, 1, 5).elements()[0] == ht::some_part(hd::layout<one>{one{2}}, s, 0, 5).elements()[2]);
+  // A rank of a partial layout that lost its contribution, where another rank has a copy of it.
+  const hd::layout<two, partial<plus, dp>> sums{two{2, 2}};
+  CHECK(ht::detail::lowest_copy(sums, 1) == 0);
+  CHECK(ht::detail::lowest_copy(sums, 2) == 2);
+  CHECK(ht::detail::lowest_copy(sums, 3) == 2);
+  CHECK(ht::detail::wrong_copy(sums, s, 3, {4, 5, 6}, {4, 5, 6}) == "");
+  CHECK(ht::detail::wrong_copy(sums, s, 2, {0, 0, 0}, {4, 5, 6}) == "");
+  CHECK(ht::detail::wrong_copy(sums, s, 3, {4, 5, 6}, {4, 0, 6}) ==
+        "not the copy that rank 2 holds: element 1: expected 5, got 0");
+  CHECK(ht::detail::difference({0.1}, {0.1 + 0.2}) ==
+        "element 0: expected 0.10000000000000001, got 0.30000000000000004");
+}
+
+namespace {
+// log(exp(a) + exp(b)): rounds.
+struct log_sum {
+  static constexpr bool commutative = true;
+  template <class T>
+  static constexpr T identity() {
+    return -std::numeric_limits<T>::infinity();
+  }
+  template <class T>
+  T operator()(const T& a, const T& b) const {
+    const T high = (std::max)(a, b), low = (std::min)(a, b);
+    return low == identity<T>() ? high : high + std::log1p(std::exp(low - high));
+  }
+};
+struct nearly {
+  bool operator()(double a, double b) const { return a == b || std::abs(a - b) < 1e-12; }
+};
+}  // namespace
+
+TEST_CASE("laws of products are exact, and of operators that round hold with a tolerance", "[testing][law]") {
+  using R = hd::layout<two>;
+  using both = hd::layout<two, partial<hd::multiplies, dp, tp>>;
+  using left = hd::layout<two, partial<hd::multiplies, dp>>;
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    CHECK(ht::check_path<both, left, R>(two{4, 4}, hd::shape{8, 8}, seed).text == "");
+    CHECK(ht::check_redistribution<R>(both{two{4, 4}}, hd::shape{8, 8}, seed).text == "");
+    CHECK(ht::check_redistribution<left>(both{two{4, 4}}, hd::shape{8, 8}, seed).text == "");
+  }
+  using soft = hd::layout<two, partial<log_sum, dp, tp>>;
+  using soft_left = hd::layout<two, partial<log_sum, dp>>;
+  const two m{2, 3};
+  CHECK(ht::check_redistribution<R>(soft{m}, hd::shape{4, 3}, 1, nearly{}).text == "");
+  CHECK(ht::check_path<soft, soft_left, R>(m, hd::shape{4, 3}, 1, nearly{}).text == "");
+  CHECK(ht::check_round_trip(soft_left{m}, hd::shape{4, 3}, 1, nearly{}).text == "");
+}
+
+TEST_CASE("a law that looks at nothing fails, and so does one that throws whatever it likes", "[testing]") {
+  const auto none = ht::for_random_cases<two, 1>(cases(1, 5, 10),
+                                                 [](const two&, const auto&, std::uint64_t) { return ht::report{}; });
+  CHECK_FALSE(none.ok);
+  CHECK(none.text == "no case was checked: the law left every drawn one out");
+  const auto thrown = ht::for_random_cases<two, 1>(
+      cases(1, 5, 10), [](const two&, const auto&, std::uint64_t) -> ht::report { throw 3; });
+  CHECK(thrown.text.find("threw: an exception that is not a std::exception") != std::string::npos);
+  CHECK_FALSE(ht::check_redistributions(hd::type_list<>{}, two{1, 1}, hd::shape{2}).ok);
 }

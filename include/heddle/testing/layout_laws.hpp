@@ -103,8 +103,7 @@ constexpr finding partition(const L& layout, const shape<E...>& s) {
       const auto place = layout.to_local(s, r, index);
       const auto local = detail::valid_extents(layout, s, r);
       for (std::size_t d = 0; d < sizeof...(E); ++d)
-        if (place[d] < 0 || place[d] >= local[d])
-          return wrong(problem::local_out_of_range, r, at, local[d] - 1, place[d]);
+        if (place[d] < 0 || place[d] >= local[d]) return wrong(problem::local_out_of_range, r, at, local[d], place[d]);
       const std::int64_t back = detail::flat_at(layout.to_global(s, r, place), extents);
       if (back != at) return wrong(problem::to_global_does_not_undo_to_local, r, at, at, back);
       ++f.cases;
@@ -143,9 +142,9 @@ constexpr finding same_parts(const A& a, const B& b, const shape<E...>& s) {
       const auto index = detail::index_at(at, s.extents());
       const bool here = a.owns(s, r, index), there = b.owns(s, r, index);
       if (here != there)
-        return {problem::owner_does_not_hold, s.size(), ranks, r, at, here ? 1 : 0, there ? 1 : 0, f.cases};
+        return {problem::held_in_one_layout_only, s.size(), ranks, r, at, here ? 1 : 0, there ? 1 : 0, f.cases};
       if (here && a.to_local(s, r, index) != b.to_local(s, r, index))
-        return {problem::local_out_of_range,
+        return {problem::in_another_place,
                 s.size(),
                 ranks,
                 r,

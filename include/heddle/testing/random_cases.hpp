@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <string>
 #include <utility>
 
@@ -84,7 +83,8 @@ drawn_case<Mesh::rank, Rank> draw(const case_options& options, std::int64_t numb
 
 /// Checks `law(mesh, shape, seed) -> report` in random cases: meshes of type `Mesh` (its dynamic axes are drawn) and shapes
 /// of `Rank` dimensions. In the first case that fails, ranks and extents are made smaller as long as it still does; the
-/// report names the seed, the smallest mesh and shape, and what was wrong. A law that throws fails.
+/// report names the seed, the smallest mesh and shape, and what was wrong. A law that throws
+/// fails, and so does one that looked at no case at all.
 template <mesh_like Mesh, std::size_t Rank, class Law>
 [[nodiscard]] report for_random_cases(const case_options& options, Law&& law) {
   using drawn = detail::drawn_case<Mesh::rank, Rank>;
@@ -93,8 +93,8 @@ template <mesh_like Mesh, std::size_t Rank, class Law>
     try {
       return law(detail::mesh_of<Mesh>(c.ranks), make_shape(c.extents),
                  options.seed + static_cast<std::uint64_t>(number));
-    } catch (const std::exception& e) {
-      return failure(std::string("threw: ") + e.what());
+    } catch (...) {
+      return failure(detail::thrown_text());
     }
   };
   for (std::int64_t number = 0; number < options.cases; ++number) {
@@ -138,6 +138,7 @@ template <mesh_like Mesh, std::size_t Rank, class Law>
     return failure(std::move(text), all.cases);
   }
   if (options.cases <= 0) return failure("no case was asked for", 0);
+  if (all.cases == 0) return failure("no case was checked: the law left every drawn one out", 0);
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <heddle/core/config.hpp>
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +37,21 @@ inline report failure(std::string text, std::int64_t cases = 1) {
   return {false, std::move(text), cases};
 }
 
+namespace detail {
+/// What is being thrown, for a report; to be called in a handler.
+inline std::string thrown_text() {
+  std::string text = "threw: ";
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    text += e.what();
+  } catch (...) {
+    text += "an exception that is not a std::exception";
+  }
+  return text;
+}
+}  // namespace detail
+
 /// `"holds in 1234 cases"`, or what went wrong.
 inline std::string to_string(const report& r) {
   if (!r.ok) return r.text;
@@ -63,6 +79,8 @@ enum class problem : unsigned char {
   another_number_of_primaries,
   owner_is_not_the_lowest_holder,
   another_number_of_elements,
+  held_in_one_layout_only,
+  in_another_place,
   left_identity,
   right_identity,
   associativity,
@@ -88,6 +106,8 @@ constexpr std::string_view to_string(problem p) noexcept {
       "an element has another number of primary holders than one per contribution",
       "owner is not the lowest rank that holds the element",
       "a rank holds another number of elements than its local shape has",
+      "a rank holds an element in one of two layouts only",
+      "a rank holds an element in another place than in the other layout",
       "identity on the left changes a value",
       "identity on the right changes a value",
       "op(a, op(b, c)) is not op(op(a, b), c)",
@@ -97,7 +117,7 @@ constexpr std::string_view to_string(problem p) noexcept {
 }
 
 /// The first mistake in numbers, or none; a constexpr value, which a compiler prints where a static law fails (`law_holds`).
-/// What a number does not apply to is -1. Units: elements and ranks.
+/// A place that does not apply is -1. Where something is out of range, `expected` is the end of the range. Units: elements and ranks.
 struct finding {
   problem what = problem::none;
   std::int64_t extent = -1;  ///< elements of the whole (or of the dimension)
@@ -126,8 +146,11 @@ inline std::string to_string(const finding& f) {
   add("index ", f.at);
   if (!text.empty()) text += ": ";
   text += to_string(f.what);
-  if (f.expected >= 0 || f.got >= 0) {
-    text += ": expected ";
+  const bool out_of_range = f.what == problem::owner_out_of_range || f.what == problem::local_out_of_range ||
+                            f.what == problem::global_out_of_range;
+  // Of an operator's values there are only the places.
+  if (f.what != problem::none && f.what != problem::no_case && f.what < problem::left_identity) {
+    text += out_of_range ? ": expected at least 0 and less than " : ": expected ";
     text += std::to_string(f.expected);
     text += ", got ";
     text += std::to_string(f.got);

@@ -31,7 +31,7 @@ constexpr finding split(std::int64_t n, std::int64_t p) {
       const std::int64_t first = P::to_global(n, p, r, local);
       for (std::int64_t i = 0; i < run; ++i, ++local, ++f.cases) {
         const std::int64_t global = P::to_global(n, p, r, local);
-        if (global < 0 || global >= n) return wrong(problem::global_out_of_range, r, local, -1, global);
+        if (global < 0 || global >= n) return wrong(problem::global_out_of_range, r, local, n, global);
         if (global != first + i) return wrong(problem::run_is_not_consecutive, r, local, first + i, global);
         if (P::contiguous && global != sum + local)
           return wrong(problem::not_contiguous, r, local, sum + local, global);
@@ -44,9 +44,10 @@ constexpr finding split(std::int64_t n, std::int64_t p) {
   if (sum != n) return wrong(problem::sizes_do_not_sum, -1, -1, n, sum);
   for (std::int64_t global = 0; global < n; ++global) {
     const std::int64_t r = P::owner(n, p, global);
-    if (r < 0 || r >= p) return wrong(problem::owner_out_of_range, r, global, -1, r);
+    if (r < 0 || r >= p) return wrong(problem::owner_out_of_range, -1, global, p, r);
     const std::int64_t local = P::to_local(n, p, global);
-    if (local < 0 || local >= P::size(n, p, r)) return wrong(problem::local_out_of_range, r, global, -1, local);
+    if (local < 0 || local >= P::size(n, p, r))
+      return wrong(problem::local_out_of_range, r, global, P::size(n, p, r), local);
     const std::int64_t back = P::to_global(n, p, r, local);
     if (back != global) return wrong(problem::to_global_does_not_undo_to_local, r, global, global, back);
   }
