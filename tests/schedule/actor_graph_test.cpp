@@ -294,6 +294,55 @@ TEST_CASE("random graphs on threads: every kernel runs in every round on what wa
   }
 }
 
+TEST_CASE("a second run goes on where the first one ended", "[schedule][actor]") {
+  using two = sc::actor_graph<sc::actor<multiply, sc::in<product, go>, sc::out<product, 3, 2>>,
+                              sc::actor<print, sc::in<product>, sc::out<go, 2, 1>>>;
+  const auto all = [](const std::vector<int>& runs) {
+    sc::actor_threads<two> actors;
+    long first = 1;
+    actors.each_slot<product>([&](long& x) { x = first++; });
+    std::vector<long> seen;
+    for (const int rounds : runs)
+      actors.run(
+          rounds, [](const long& before, const sc::signal&, long& now) { now = before * 3 + 1; },
+          [&](const long& x, sc::signal&) { seen.push_back(x); });
+    return seen;
+  };
+  const std::vector<long> once = all({4});
+  CHECK(once == std::vector<long>{1, 2, 4, 7});
+  CHECK(all({3, 1}) == once);
+  CHECK(all({1, 1, 2}) == once);
+  CHECK(all({2, 0, 2}) == once);
+  // Values that cannot be moved would be read in the wrong order.
+  struct fixed;
+  struct still {
+    using value_type = std::atomic<long>;
+  };
+  using one = sc::actor_graph<sc::actor<fixed, sc::in<still>, sc::out<still, 2, 1>>>;
+  sc::actor_threads<one> unmoved;
+  const auto next = [](const std::atomic<long>& before, std::atomic<long>& now) { now = before + 1; };
+  CHECK_NOTHROW(unmoved.run(2, next));
+  CHECK_NOTHROW(unmoved.run(3, next));
+  CHECK_THROWS_AS(unmoved.run(1, next), heddle::schedule_error);
+}
+
+namespace {
+template <int>
+struct place;
+template <int>
+struct hop;
+template <int... I>
+auto long_chain(std::integer_sequence<int, I...>)
+    -> sc::actor_graph<sc::actor<place<-1>, sc::out<hop<-1>>>,
+                       sc::actor<place<I>, sc::in<hop<I - 1>>, sc::out<hop<I>>>...>;
+}  // namespace
+
+TEST_CASE("a long static graph is checked within the compilers' limits", "[schedule][actor]") {
+  using chain = decltype(long_chain(std::make_integer_sequence<int, 150>{}));
+  STATIC_REQUIRE(chain::view().actors() == 151);
+  STATIC_REQUIRE(sc::check_actors(chain::view()).ok());
+}
+
 TEST_CASE("a register may carry only its turn", "[schedule][actor]") {
   using two = sc::actor_graph<sc::actor<load, sc::out<go, 1>>, sc::actor<print, sc::in<go>>>;
   sc::actor_threads<two> actors;

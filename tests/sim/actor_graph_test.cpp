@@ -2,6 +2,7 @@
 
 #include "catch.hpp"
 
+#include <limits>
 #include <algorithm>
 #include <random>
 #include <string>
@@ -95,6 +96,17 @@ TEST_CASE("actors of one queue take turns", "[sim]") {
   const auto line = sim::simulate(g.view(), 6);
   CHECK(line.makespan == 12);
   CHECK(line.idle(0) == 0);
+}
+
+TEST_CASE("a duration that no clock can show is refused", "[sim]") {
+  sc::task_graph g;
+  const int r = g.add_register("r", 1);
+  g.add_actor("a", "q", {}, {r});
+  g.add_actor("b", "p", {r}, {});
+  for (const double wrong : {-1.0, std::numeric_limits<double>::quiet_NaN()})
+    CHECK_THROWS_WITH(sim::simulate(g.view(), 3, [&](int a, int round) { return a == 1 && round == 2 ? wrong : 1.0; }),
+                      "heddle: simulate: the duration of actor 'b' in round 2 is negative or not a number");
+  CHECK(sim::simulate(g.view(), 3, [](int, int) { return 0.0; }).makespan == 0);
 }
 
 TEST_CASE("a feedback register begins with its initial value", "[sim]") {

@@ -122,20 +122,38 @@ constexpr actor_report circular_wait(const actor_graph_view& g) {
       if (g.reg(r).initial == 0) edges.push_back({g.reg(r).producer, reader, r});
       if (g.reg(r).initial == g.reg(r).slots) edges.push_back({reader, g.reg(r).producer, r});
     }
+  // Kahn: an actor starts when no edge to it comes from one that has not. Edges by the actor they leave, to look at each once.
+  const int count = static_cast<int>(edges.size());
   const scratch<bool> started(g.actors());
+  const scratch<int> missing(g.actors());
+  const scratch<int> first(g.actors() + 1);
+  const scratch<int> leaving(count);
+  for (const empty_edge& e : edges) {
+    ++missing[e.to];
+    ++first[e.from + 1];
+  }
+  for (int a = 0; a < g.actors(); ++a) first[a + 1] += first[a];
+  const scratch<int> filled_up_to(g.actors());
+  for (int e = 0; e < count; ++e) {
+    const int from = edges[static_cast<std::size_t>(e)].from;
+    leaving[first[from] + filled_up_to[from]++] = e;
+  }
+  const scratch<int> line(g.actors());
+  int in_line = 0;
+  for (int a = 0; a < g.actors(); ++a)
+    if (missing[a] == 0) line[in_line++] = a;
+  for (int next = 0; next < in_line; ++next) {
+    const int a = line[next];
+    started[a] = true;
+    for (int i = first[a]; i < first[a + 1]; ++i)
+      if (const int to = edges[static_cast<std::size_t>(leaving[i])].to; --missing[to] == 0) line[in_line++] = to;
+  }
+  if (in_line == g.actors()) return {};
   const auto waits_for = [&](int a) {
     for (std::size_t e = 0; e < edges.size(); ++e)
       if (edges[e].to == a && !started[edges[e].from]) return static_cast<int>(e);
     return -1;
   };
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int a = 0; a < g.actors(); ++a)
-      if (!started[a] && waits_for(a) < 0) {
-        started[a] = true;
-        moved = true;
-      }
-  }
   for (int a = 0; a < g.actors(); ++a) {
     if (started[a]) continue;
     int on_circle = a;  // walking backwards long enough ends on the circle itself
@@ -149,28 +167,40 @@ constexpr actor_report circular_wait(const actor_graph_view& g) {
 // `first_reader` on. Unknown registers are left to the check.
 constexpr void link_actors(std::span<const actor_entry> actors, std::span<register_entry> registers,
                            std::span<int> links, int first_reader) {
-  int next = first_reader;
-  for (std::size_t r = 0; r < registers.size(); ++r) {
-    registers[r].readers = next;
-    for (std::size_t a = 0; a < actors.size(); ++a) {
-      for (int l = actors[a].inputs; l < actors[a].outputs; ++l)
-        if (links[static_cast<std::size_t>(l)] == static_cast<int>(r))
-          links[static_cast<std::size_t>(next++)] = static_cast<int>(a);
-      for (int l = actors[a].outputs; l < actors[a].end; ++l)
-        if (links[static_cast<std::size_t>(l)] == static_cast<int>(r) && registers[r].producer < 0)
-          registers[r].producer = static_cast<int>(a);
-    }
-    registers[r].end = next;
+  const int count = static_cast<int>(registers.size());
+  const auto known = [&](int l) {
+    return links[static_cast<std::size_t>(l)] >= 0 && links[static_cast<std::size_t>(l)] < count;
+  };
+  const auto reg = [&](int l) -> register_entry& {
+    return registers[static_cast<std::size_t>(links[static_cast<std::size_t>(l)])];
+  };
+  for (register_entry& r : registers) r.end = 0;  // the number of readers, at first
+  for (std::size_t a = 0; a < actors.size(); ++a) {
+    for (int l = actors[a].inputs; l < actors[a].outputs; ++l)
+      if (known(l)) ++reg(l).end;
+    for (int l = actors[a].outputs; l < actors[a].end; ++l)
+      if (known(l) && reg(l).producer < 0) reg(l).producer = static_cast<int>(a);
   }
+  int next = first_reader;
+  for (register_entry& r : registers) {
+    const int readers = r.end;
+    r.readers = r.end = next;
+    next += readers;
+  }
+  for (std::size_t a = 0; a < actors.size(); ++a)
+    for (int l = actors[a].inputs; l < actors[a].outputs; ++l)
+      if (known(l)) links[static_cast<std::size_t>(reg(l).end++)] = static_cast<int>(a);
 }
 
 }  // namespace detail
 
 /// The first problem of a graph: whether every register has one producer, and every circle of actors a slot to go on with.
 constexpr actor_report check_actors(const actor_graph_view& g) {
+  const detail::scratch<std::uint32_t> sums(g.actors());  // of names, to compare few of them letter by letter
   for (int a = 0; a < g.actors(); ++a) {
+    for (const char c : g.actor(a).name) sums[a] = sums[a] * 31u + static_cast<unsigned char>(c);
     for (int b = 0; b < a; ++b)
-      if (g.actor(a).name == g.actor(b).name) return {actor_problem::actor_twice, a, -1, -1};
+      if (sums[a] == sums[b] && g.actor(a).name == g.actor(b).name) return {actor_problem::actor_twice, a, -1, -1};
     for (int l = 0; l < g.actor(a).end - g.actor(a).inputs; ++l) {
       const int inputs = static_cast<int>(g.inputs(a).size());
       const int r =
@@ -178,13 +208,15 @@ constexpr actor_report check_actors(const actor_graph_view& g) {
       if (r < 0 || r >= g.registers()) return {actor_problem::unknown_register, a, r, g.actor(a).inputs + l};
     }
   }
+  const detail::scratch<int> written(g.registers());
+  const detail::scratch<int> second(g.registers());  // who wrote it as the second
+  for (int a = 0; a < g.actors(); ++a)
+    for (const int out : g.outputs(a))
+      if (++written[out] == 2) second[out] = a;
   for (int r = 0; r < g.registers(); ++r) {
     const register_entry& e = g.reg(r);
     if (e.producer < 0) return {actor_problem::no_producer, e.readers < e.end ? g.readers(r)[0] : -1, r, -1};
-    int written = 0;
-    for (int a = 0; a < g.actors(); ++a)
-      for (const int out : g.outputs(a))
-        if (out == r && ++written == 2) return {actor_problem::two_producers, a, r, -1};
+    if (written[r] > 1) return {actor_problem::two_producers, second[r], r, -1};
     for (int i = e.readers + 1; i < e.end; ++i)
       if (g.readers(r)[static_cast<std::size_t>(i - e.readers)] ==
           g.readers(r)[static_cast<std::size_t>(i - e.readers - 1)])

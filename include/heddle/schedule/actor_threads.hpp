@@ -3,7 +3,9 @@
 
 #include <heddle/schedule/actor_queue.hpp>
 
+#include <algorithm>
 #include <array>
+#include <concepts>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
@@ -205,13 +207,19 @@ class actor_threads {
   }
   /// Runs all actors for `rounds` rounds. A kernel is called with the round (if it takes one), its inputs as const
   /// references, then its outputs as references, in the order in which the actor names them; never twice at once.
-  /// Errors: as `run_actors`.
+  /// A second run goes on where the first one ended: what feedback registers still hold comes first among their slots.
+  /// Errors: as `run_actors`; after one, what feedback registers hold is open. `schedule_error` for another run where a
+  /// feedback register's slots cannot be moved.
   template <class... Kernels>
   void run(int rounds, Kernels&&... kernels) {
     static_assert(sizeof...(Kernels) == Graph::actors::size,
                   "heddle: actor_threads::run: give one kernel per actor, in the order of the graph");
     auto all = std::forward_as_tuple(kernels...);
+    if (out_of_turn_)
+      throw schedule_error(
+          "heddle: actor_threads::run: a feedback register's values cannot be moved to its first slots");
     run_actors(Graph::view(), rounds, [&](const actor_call& call) { dispatch(call, all, typename Graph::actors{}); });
+    turn(rounds, typename Graph::outs{});
   }
 
  private:
@@ -221,6 +229,23 @@ class actor_threads {
     static_assert(detail::kernel_is_callable<(number < static_cast<int>(Graph::registers::size)), Register>::value,
                   "heddle: actor_threads: the graph has no such register");
     return number;
+  }
+  // Slots are written in turn, so `rounds` later the values that are left begin that many slots on.
+  template <class... Outs>
+  void turn(int rounds, type_list<Outs...>) {
+    (turn_one<Outs>(rounds), ...);
+  }
+  template <class Out>
+  void turn_one(int rounds) {
+    if constexpr (Out::initial > 0 && Out::slots > 1) {
+      const auto by = rounds % Out::slots;
+      auto& all = slots<typename Out::tag>();
+      if (by == 0) return;
+      if constexpr (std::movable<typename detail::payload_of<typename Out::tag>::type>)
+        std::rotate(all.begin(), all.begin() + by, all.end());
+      else
+        out_of_turn_ = true;
+    }
   }
   template <class List>
   struct storage;
@@ -261,6 +286,7 @@ class actor_threads {
   static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
 
   using slots_type = typename storage<typename Graph::outs>::type;
+  bool out_of_turn_ = false;
   std::unique_ptr<slots_type> slots_ = std::make_unique<slots_type>();
 };
 

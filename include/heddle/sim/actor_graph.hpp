@@ -97,6 +97,15 @@ class actor_simulation {
     throw schedule_error(text);
   }
 
+  [[noreturn]] void wrong_duration(int a, int round) const {
+    std::string text = "heddle: simulate: the duration of actor '";
+    text += g_.actor(a).name;
+    text += "' in round ";
+    text += std::to_string(round);
+    text += " is negative or not a number";
+    throw schedule_error(text);
+  }
+
   template <class Post>
   constexpr void deliver(const Post& post) {
     while (!mail_.empty()) {
@@ -117,6 +126,7 @@ class actor_simulation {
       if (a < 0) continue;
       const int i = queues_[at(q)].round();
       const double d = duration_(a, i);
+      if (!(d >= 0)) wrong_duration(a, i);
       ends_[at(q)] = now + d;
       line_.busy[at(q)] += d;
       line_.start[at(a) * at(line_.rounds) + at(i)] = now;
@@ -146,7 +156,7 @@ class actor_simulation {
 /// each output are there. `duration(actor, round)` gives times; messages take none. Of the actors of a queue the one that
 /// has been ready the longest goes first.
 /// A chain of k >= 2 actors of unit time takes k + 2(n - 1) for n rounds with one slot per register, n + k - 1 with two.
-/// Errors: `schedule_error` if the graph is wrong or `rounds` negative.
+/// Errors: `schedule_error` if the graph is wrong, `rounds` negative, or a duration negative or not a number.
 /// Source: Yuan et al. 2021, arXiv:2110.15032, section 5.
 template <class Duration = actor_time>
   requires std::convertible_to<std::invoke_result_t<const Duration&, int, int>, double>
