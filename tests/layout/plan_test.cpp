@@ -297,6 +297,18 @@ TEST_CASE("nearly all plans that change four axes are shown to be the cheapest",
     const auto path = hd::detail::cheapest_path(four_axes(meshes[static_cast<std::size_t>(i) % 3], sides[0], sides[1]));
     CHECK(path.steps.size() <= 12);
     unproven += !path.proven;
+    // Proven or not, every objective's plan leads to the target.
+    for (const auto mode : {hd::detail::objective_mode::peak, hd::detail::objective_mode::seconds}) {
+      auto other = four_axes(meshes[static_cast<std::size_t>(i) % 3], sides[0], sides[1]);
+      other.mode = mode;
+      other.tensor_bytes = 1e6;
+      for (unsigned a = 0; a < 4; ++a) {
+        other.seconds_per_message[a] = 1e-6;
+        other.bytes_per_second[a] = 1e9 * (a + 1);
+      }
+      const auto found = hd::detail::cheapest_path(other);
+      CHECK((found.steps.empty() ? other.from : found.steps.back().after) == other.to);
+    }
   }
   CHECK(unproven <= 5);
 }

@@ -24,13 +24,22 @@ class plan_search : plan_sizes {
       max_work_ /= 2;
       const int goal = solve();
       if (goal < 0) return path(goal);
+      const planned_path smallest = path(goal);
       limit_ = nodes_[goal].cost[0];
       p_.mode = objective_mode::bytes;
+      const int cheapest = solve();
+      return cheapest < 0 && !(p_.from == p_.to) ? smallest_unproven(smallest) : path(cheapest);
     }
     return path(solve());
   }
 
  private:
+  // The search for fewer bytes within the smallest peak came to its end without any way.
+  static constexpr planned_path smallest_unproven(planned_path found) {
+    found.proven = false;
+    return found;
+  }
+
   struct node {
     planned_state state;
     double cost[3];
