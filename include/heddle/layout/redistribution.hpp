@@ -143,8 +143,8 @@ class plan_steps<From, To, Objective, false> {
 ///   tables     what the axes do before each step, and after the last
 ///   proven     whether the search showed that no other plan is cheaper, by the objective and for even sizes. If not, it came to
 ///              the end of what compilers calculate in one constant: the plan is right, and the cheapest of those it saw. Of
-///              random pairs that change four axes this is about one in 300 for `bytes`; more axes and the other objectives make it likelier. A plan in two parts, over
-///              a layout in between that the author names, is then the way to a better one.
+///              random pairs that change four axes this is about one in 300 for `bytes`; more axes and the other objectives
+///              make it likelier. A plan in two parts, over a layout in between that the author names, may then be better.
 ///   has_static_steps   whether both are constants of the type (always on a static mesh) or members, found when extents are known
 /// Ranks that a change does not concern take no part: only axes that change talk (unless the objective says otherwise).
 /// Errors (at compile time): two meshes; values that vary over an axis, before or after but not both.
