@@ -231,6 +231,32 @@ TEST_CASE("a fused matrix and few key-value heads are reported", "[layout][name_
   CHECK_THAT(hd::to_string(rules[1]), Contains("fewer key-value heads than ranks"));
 }
 
+TEST_CASE("q, k and v apart, and heads in a dimension of their own", "[layout][name_rules]") {
+  const auto one = [](const named_shape& p, int m, std::int64_t head_dim = 0, std::span<const name_rule> given = {}) {
+    const std::vector<named_shape> list{p};
+    return name_rules(list, m, {.given = given, .head_dim = head_dim}).at(0);
+  };
+  CHECK_FALSE(one({"attn/qkv/kernel", {768, 3, 768}}, 4).notes.mixes_fused);
+  CHECK_FALSE(one({"attn/qkv/kernel", {768, 3, 12, 64}}, 4).notes.mixes_fused);
+  CHECK(one({"attn/qkv/kernel", {768, 2304}}, 4).notes.mixes_fused);
+  CHECK(one({"attn/qkv/kernel", {64, 8, 48}}, 4).notes.mixes_fused);
+  CHECK(one({"attn/qkv/kernel", {64, 8, 3}}, 3).notes.mixes_fused);
+  // o by its heads is sound; by the elements of a head it is not, nor are q's.
+  CHECK(one({"attn/o/kernel", {12, 64, 768}}, 4, 64) == hd::parameter_rule{0, rule_reason::attention_out, {}});
+  CHECK(one({"attn/q/kernel", {768, 12, 64}}, 4, 64).notes.splits_heads);
+  const std::vector<name_rule> by_heads{{"q/kernel", 1}}, by_elements{{"o/kernel", 1}}, outputs{{"k_proj/kernel", 1}};
+  CHECK_FALSE(one({"attn/q/kernel", {768, 12, 64}}, 4, 64, by_heads).notes.splits_heads);
+  CHECK(one({"attn/o/kernel", {12, 64, 768}}, 4, 64, by_elements).notes.splits_heads);
+  CHECK(one({"attn/k_proj/kernel", {16, 8}}, 2, 8, outputs).notes.splits_heads);
+  CHECK_FALSE(one({"attn/k_proj/kernel", {16, 16}}, 2, 8, outputs).notes.splits_heads);
+  // The preferred dimension of a name that says nothing: outputs, or the other one than before.
+  CHECK_FALSE(one({"fc1/kernel", {7, 8}}, 2).notes.fallback);
+  CHECK(one({"fc1/kernel", {8, 7}}, 2).notes.fallback);
+  const std::vector<named_shape> pair{{"fc1/kernel", {8, 8}}, {"fc2/kernel", {7, 8}}};
+  CHECK_FALSE(name_rules(pair, 2)[0].notes.fallback);
+  CHECK(name_rules(pair, 2)[1].notes.fallback);
+}
+
 TEST_CASE("explicit rules go first and the first match wins", "[layout][name_rules]") {
   const std::vector<name_rule> given{{"attn/*_proj/kernel", 0}, {"*_proj/kernel", -1}, {"nowhere", 3}};
   const std::vector<named_shape> list{
@@ -281,4 +307,25 @@ TEST_CASE("along real chains columns and rows alternate whatever the names", "[l
   CHECK(cut[3].dim == 1);
   const std::vector<hd::linear_link> circle{{"a", "b"}, {"b", "a"}};
   CHECK_THROWS_WITH(hd::dataflow_rules(list, 2, {.links = circle}), Contains("come back to"));
+}
+
+TEST_CASE("linked layers have roles of their own and follow explicit rules", "[layout][name_rules]") {
+  const auto dims = [](const std::vector<named_shape>& list, const std::vector<hd::linear_link>& links,
+                       const std::vector<name_rule>& given = {}) {
+    std::vector<int> result;
+    for (const auto& rule : hd::dataflow_rules(list, 2, {.given = given, .links = links})) result.push_back(rule.dim);
+    return result;
+  };
+  using numbers = std::vector<int>;
+  const std::vector<named_shape> three{{"h/fc1/kernel", {8, 8}}, {"h/fc2/kernel", {8, 8}}, {"h/fc3/kernel", {8, 8}}};
+  CHECK(dims(three, {{"fc1", "fc2"}, {"fc2", "fc3"}}) == numbers{1, 0, 1});
+  CHECK(dims(three, {{"fc1", "h/fc2"}, {"fc2", "fc3"}}) == numbers{1, 0, 1});  // one layer, named in two ways
+  CHECK(dims(three, {{"fc1", "fc2"}, {"fc2", "fc3"}}, {{"fc1/kernel", -1}}) == numbers{-1, 1, 0});
+  CHECK(dims(three, {{"fc1", "fc2"}, {"fc2", "fc3"}}, {{"fc1/kernel", 0}}) == numbers{0, 1, 0});
+  CHECK_THROWS_WITH(dims(three, {{"fc1", "fc4"}}), Contains("no kernel is named by fc4"));
+  CHECK_THROWS_WITH(dims(three, {{"fcl", "fc2"}}), Contains("no kernel is named by fcl"));
+  // Blocks of different shapes: the second cannot be cut by the outputs of its first layer.
+  const std::vector<named_shape> blocks{
+      {"0/fc1/kernel", {8, 8}}, {"0/fc2/kernel", {8, 8}}, {"1/fc1/kernel", {8, 7}}, {"1/fc2/kernel", {7, 8}}};
+  CHECK(dims(blocks, {{"fc1", "fc2"}}) == numbers{1, 0, -1, 1});
 }

@@ -66,9 +66,10 @@ enum class rule_reason : unsigned char {
 
 /// What a person should know about a split; several may hold.
 struct rule_notes {
-  bool fallback = false;      ///< the dimension the rule prefers does not divide
-  bool mixes_fused = false;   ///< q|k|v lie side by side in the dimension split: equal chunks mix q with k and v
-  bool splits_heads = false;  ///< the parts are no whole numbers of heads (fewer key-value heads than ranks, say)
+  bool fallback = false;     ///< the dimension the rule prefers does not divide
+  bool mixes_fused = false;  ///< q|k|v lie side by side in the dimension split: equal chunks mix q with k and v
+  bool splits_heads =
+      false;  ///< in attention: the parts are no whole numbers of heads (fewer key-value heads than ranks, say)
   friend constexpr bool operator==(const rule_notes&, const rule_notes&) = default;
 };
 
@@ -99,11 +100,6 @@ constexpr std::string_view path_part(std::string_view path, std::size_t from_end
     path = path.substr(0, at);
   }
 }
-constexpr std::size_t path_parts(std::string_view path) {
-  std::size_t n = 1;
-  for (const char c : path) n += c == '/' ? 1u : 0u;
-  return n;
-}
 constexpr std::string_view without_leaf(std::string_view path) {
   const std::size_t at = path.rfind('/');
   return at == std::string_view::npos ? std::string_view{} : path.substr(0, at);
@@ -130,11 +126,16 @@ constexpr bool part_matches(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 constexpr bool path_ends_with(std::string_view path, std::string_view pattern) {
-  const std::size_t wanted = path_parts(pattern);
-  if (wanted > path_parts(path)) return false;
-  for (std::size_t i = 0; i < wanted; ++i)
-    if (!part_matches(path_part(pattern, i), path_part(path, i))) return false;
-  return true;
+  for (;;) {
+    const std::size_t p = pattern.rfind('/'), t = path.rfind('/');
+    const bool first_of_pattern = p == std::string_view::npos, first_of_path = t == std::string_view::npos;
+    if (!part_matches(first_of_pattern ? pattern : pattern.substr(p + 1), first_of_path ? path : path.substr(t + 1)))
+      return false;
+    if (first_of_pattern) return true;
+    if (first_of_path) return false;
+    pattern = pattern.substr(0, p);
+    path = path.substr(0, t);
+  }
 }
 
 constexpr char lower(char c) {
@@ -147,6 +148,21 @@ constexpr bool has_ignoring_case(std::string_view text, std::string_view word) {
     if (j == word.size()) return true;
   }
   return false;
+}
+// Whether the path goes through attention: "attention" or "attn" in it, in any case of letters. One pass: compilers count
+// the steps of constant expressions, and a model has hundreds of paths.
+constexpr bool goes_through_attention(std::string_view path) {
+  for (std::size_t i = 0; i + 4 <= path.size(); ++i)
+    if (lower(path[i]) == 'a' && lower(path[i + 1]) == 't' && lower(path[i + 2]) == 't' &&
+        (lower(path[i + 3]) == 'n' || has_ignoring_case(path.substr(i + 3, 6), "ention")))
+      return true;
+  return false;
+}
+constexpr bool same_text(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (a[i] != b[i]) return false;
+  return true;
 }
 constexpr bool has_token(std::string_view name, std::string_view token) {
   std::size_t begin = 0;
@@ -165,33 +181,42 @@ constexpr bool begins_or_ends_with_one_of(std::string_view name, std::string_vie
 // Parameters that share a rule: the last two parts of a kernel's path, the last of any other.
 struct rule_key {
   std::string_view name{};  // first part of the key
-  std::string_view leaf{};  // second part, or empty
+  std::string_view leaf{};  // second part: "kernel", or empty
   int rank = 0;             // -1: of different ranks, or never split
   std::array<bool, 4> valid{};
   bool in_attention = false;
   parameter_rule rule{};
 
-  constexpr bool same(const rule_key& other) const { return name == other.name && leaf == other.leaf; }
+  constexpr bool same(const rule_key& other) const {
+    return same_text(name, other.name) && leaf.empty() == other.leaf.empty();
+  }
+  constexpr void merge(const rule_key& other) {
+    in_attention = in_attention && other.in_attention;
+    if (rank != other.rank) rank = -1;
+    for (std::size_t d = 0; d < 4; ++d) valid[d] = rank >= 0 && valid[d] && other.valid[d];
+  }
   constexpr bool before(const rule_key& other) const {
     return name != other.name ? name < other.name : leaf < other.leaf;
   }
 };
 constexpr bool splittable_leaf(std::string_view leaf) {
-  return leaf == "kernel" || leaf == "embedding";
+  return same_text(leaf, "kernel") || same_text(leaf, "embedding");
 }
 
 constexpr rule_key key_of(const named_shape& p, int m) {
-  const std::string_view leaf = path_part(p.path, 0);
+  const std::size_t slash = p.path.rfind('/');
+  const bool nested = slash != std::string_view::npos;
+  const std::string_view leaf = nested ? p.path.substr(slash + 1) : p.path;
   rule_key key;
   key.name = leaf;
-  if (leaf == "kernel" && path_parts(p.path) > 1) {
-    key.name = path_part(p.path, 1);
+  if (nested && same_text(leaf, "kernel")) {
+    key.name = path_part(p.path.substr(0, slash), 0);
     key.leaf = leaf;
+    key.in_attention = goes_through_attention(p.path);
   }
   key.rank = splittable_leaf(leaf) ? p.rank : -1;
   for (int d = 0; d < p.rank; ++d)
     key.valid[static_cast<std::size_t>(d)] = key.rank >= 0 && p.extents[static_cast<std::size_t>(d)] % m == 0;
-  key.in_attention = has_ignoring_case(p.path, "attention") || has_ignoring_case(p.path, "attn");
   return key;
 }
 
@@ -212,24 +237,46 @@ constexpr rule_choice choice_for(const rule_key& key) {
   return {rule_reason::alternation, false};
 }
 
-constexpr std::vector<rule_key> generated_keys(std::span<const named_shape> parameters, int m) {
-  std::vector<rule_key> keys;
-  for (const named_shape& p : parameters) {
-    const rule_key mine = key_of(p, m);
-    std::size_t at = 0;
-    while (at < keys.size() && keys[at].before(mine)) ++at;
-    if (at == keys.size() || !keys[at].same(mine)) {
-      keys.push_back(mine);  // inserted by hand: a list of keys is short
-      for (std::size_t i = keys.size() - 1; i > at; --i) std::swap(keys[i], keys[i - 1]);
-      continue;
+// The keys of a list, and for each parameter the place of its own.
+struct generated_rules {
+  std::vector<rule_key> keys{};
+  std::vector<std::size_t> of{};
+  constexpr generated_rules() {}
+  constexpr ~generated_rules() {}  // written out for nvcc, which takes the type for no literal one otherwise
+
+  // A table of places, at most half full: as many comparisons as parameters, whatever the number of keys.
+  constexpr void collect(std::span<const named_shape> parameters, int m) {
+    std::size_t slots = 2;
+    while (slots < 2 * parameters.size()) slots *= 2;
+    std::vector<std::size_t> table(slots, parameters.size());
+    of.reserve(parameters.size());
+    for (const named_shape& p : parameters) {
+      const rule_key mine = key_of(p, m);
+      std::uint32_t hash = 0;
+      for (const char c : mine.name) hash = hash * 31u + static_cast<unsigned char>(c);
+      std::size_t slot = (hash ^ (hash >> 15)) & (slots - 1);
+      while (table[slot] != parameters.size() && !keys[table[slot]].same(mine)) slot = (slot + 1) & (slots - 1);
+      if (table[slot] == parameters.size()) {
+        table[slot] = keys.size();
+        keys.push_back(mine);
+      } else {
+        keys[table[slot]].merge(mine);
+      }
+      of.push_back(table[slot]);
     }
-    rule_key& key = keys[at];
-    key.in_attention = key.in_attention && mine.in_attention;
-    if (key.rank != mine.rank) key.rank = -1;
-    for (std::size_t d = 0; d < 4; ++d) key.valid[d] = key.rank >= 0 && key.valid[d] && mine.valid[d];
   }
+};
+
+constexpr generated_rules generate_rules(std::span<const named_shape> parameters, int m) {
+  generated_rules result;
+  result.collect(parameters, m);
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < result.keys.size(); ++i) order.push_back(i);
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return result.keys[a].before(result.keys[b]); });
   int last = -1;
-  for (rule_key& key : keys) {
+  for (const std::size_t at : order) {
+    rule_key& key = result.keys[at];
     std::array<int, 4> dims{};
     int count = 0;
     for (int d = key.rank; d-- > 0;)
@@ -243,7 +290,7 @@ constexpr std::vector<rule_key> generated_keys(std::span<const named_shape> para
     int d = choice.ascending ? dims[static_cast<std::size_t>(count - 1)] : dims[0];
     if (choice.why == rule_reason::alternation) {
       if (d == last && count > 1) d = dims[1];
-      key.rule.notes.fallback = count < key.rank;
+      key.rule.notes.fallback = d != (key.rank > 1 && last == key.rank - 1 ? key.rank - 2 : key.rank - 1);
       last = d;
     } else {
       key.rule.notes.fallback = d != (choice.ascending ? 0 : key.rank - 1);
@@ -251,27 +298,57 @@ constexpr std::vector<rule_key> generated_keys(std::span<const named_shape> para
     key.rule.dim = d;
     key.rule.why = choice.why;
   }
-  return keys;
+  return result;
 }
 
-// Queries, keys and values in one matrix: said by the name, or three times as many outputs as inputs in attention.
-constexpr bool holds_fused_qkv(const named_shape& p, std::string_view name) {
-  if (p.rank < 2 || path_part(p.path, 0) != "kernel") return false;
-  const bool in_attention = has_ignoring_case(p.path, "attention") || has_ignoring_case(p.path, "attn");
-  return has_ignoring_case(name, "qkv") || name == "c_attn" || name == "query_key_value" ||
-         (in_attention && p.rank == 2 && p.extents[1] == 3 * p.extents[0]);
+constexpr bool names_fused_qkv(std::string_view name) {
+  return has_ignoring_case(name, "qkv") || name == "c_attn" || name == "query_key_value";
+}
+// Queries, keys and values side by side in dimension `dim`, the last one: said by the name, or three times as many
+// outputs as inputs in attention. With a dimension of three of their own, [in, 3, heads, head_dim], they are apart.
+constexpr bool holds_fused_qkv(const named_shape& p, std::string_view name, bool in_attention, int dim) {
+  if (p.rank < 2 || dim != p.rank - 1) return false;
+  for (int d = 1; d < dim; ++d)
+    if (p.extents[static_cast<std::size_t>(d)] == 3) return false;
+  return names_fused_qkv(name) || (in_attention && p.rank == 2 && p.extents[1] == 3 * p.extents[0]);
+}
+// Whether parts of the split dimension hold broken heads. Heads are outputs of q, k, v and inputs of o, in one dimension
+// or in two, [in, heads, head_dim] and [heads, head_dim, out].
+constexpr bool breaks_heads(const parameter_rule& rule, const named_shape& p, std::string_view name, int m,
+                            std::int64_t head_dim) {
+  if (p.rank < 2) return false;
+  bool outputs = begins_or_ends_with_one_of(name, "qkv") || names_fused_qkv(name);
+  bool inputs = !outputs && (begins_or_ends_with_one_of(name, "o") || has_token(name, "out"));
+  if (rule.why == rule_reason::column || rule.why == rule_reason::row) {
+    outputs = rule.why == rule_reason::column;
+    inputs = !outputs;
+  }
+  if (!outputs && !inputs) return false;
+  // The dimension of one head's elements, if it is apart.
+  const int inner = outputs ? p.rank - 1 : 1;
+  const bool apart = p.rank > 2 && p.extents[static_cast<std::size_t>(inner)] == head_dim;
+  if (apart) return rule.dim == inner;
+  return rule.dim == (outputs ? p.rank - 1 : 0) && p.extents[static_cast<std::size_t>(rule.dim)] / m % head_dim != 0;
 }
 constexpr void add_notes(parameter_rule& rule, const named_shape& p, int m, std::int64_t head_dim) {
-  if (rule.dim < 0 || m == 1 || path_part(p.path, 0) != "kernel") return;
+  if (rule.dim < 0 || m == 1 || !same_text(path_part(p.path, 0), "kernel")) return;
   const std::string_view name = path_part(p.path, 1);
-  if (rule.why != rule_reason::given) rule.notes.mixes_fused = rule.dim == p.rank - 1 && holds_fused_qkv(p, name);
-  const bool in_attention = has_ignoring_case(p.path, "attention") || has_ignoring_case(p.path, "attn");
-  const bool heads_there = rule.why == rule_reason::attention_in || rule.why == rule_reason::column
-                               ? rule.dim == p.rank - 1
-                           : rule.why == rule_reason::attention_out || rule.why == rule_reason::row ? rule.dim == 0
-                                                                                                    : false;
-  if (head_dim > 0 && in_attention && heads_there)
-    rule.notes.splits_heads = p.extents[static_cast<std::size_t>(rule.dim)] / m % head_dim != 0;
+  const bool in_attention = goes_through_attention(p.path);
+  if (rule.why != rule_reason::given) rule.notes.mixes_fused = holds_fused_qkv(p, name, in_attention, rule.dim);
+  if (head_dim > 0 && in_attention) rule.notes.splits_heads = breaks_heads(rule, p, name, m, head_dim);
+}
+
+// How many numbers a kernel adds up for one output. q, k, v may have their outputs in several dimensions; every other
+// kernel has its inputs in all dimensions but the last ([heads, head_dim, out], or a window before [in, out]).
+constexpr std::int64_t inputs_of(const named_shape& p) {
+  if (p.rank < 1) return 1;
+  const std::string_view name = path_part(p.path, 1);
+  if (p.rank < 3 ||
+      (goes_through_attention(p.path) && (begins_or_ends_with_one_of(name, "qkv") || names_fused_qkv(name))))
+    return p.extents[0];
+  std::int64_t n = 1;
+  for (int d = 0; d + 1 < p.rank; ++d) n *= p.extents[static_cast<std::size_t>(d)];
+  return n;
 }
 
 // The place of the first rule that matches, or their number. Not a pointer: g++ 12 with -fsanitize=undefined takes a
@@ -299,58 +376,93 @@ constexpr void check_rule_input(std::span<const named_shape> parameters, int m) 
     if (p.path.empty()) throw layout_error("heddle: name_rules: a parameter has no name");
 }
 
-// The role of a layer of a linear chain, found once for all parameters that a pattern names.
-enum class chain_role : unsigned char { unknown, busy, column, row, whole };
+// What a layer of a linear chain does to an activation: columns leave it split, all others leave it whole.
+enum class chain_role : unsigned char { unlinked, unknown, busy, column, row, whole };
 
+// The layers that links name, each with a role of its own. A pattern may name one layer in every block; such layers are
+// linked within the deepest folder they share.
 struct chain {
   std::span<const named_shape> parameters;
-  std::span<const linear_link> links;
   int m;
-  std::vector<std::string_view> patterns{};
   std::vector<chain_role> roles{};
+  struct edge {
+    std::size_t from, to;
+  };
+  std::vector<edge> edges{};
 
-  constexpr chain(std::span<const named_shape> all, std::span<const linear_link> between, int ranks)
-      : parameters(all), links(between), m(ranks) {}
+  constexpr chain(std::span<const named_shape> all, int ranks) : parameters(all), m(ranks) {
+    roles.resize(all.size(), chain_role::unlinked);
+  }
   constexpr ~chain() {}  // written out for nvcc, which takes the type for no literal one otherwise
 
-  constexpr std::size_t place(std::string_view pattern) {
-    for (std::size_t i = 0; i < patterns.size(); ++i)
-      if (patterns[i] == pattern) return i;
-    patterns.push_back(pattern);
-    roles.push_back(chain_role::unknown);
-    return patterns.size() - 1;
-  }
-  // Whether all kernels the pattern names can be cut along their inputs (first dimension) or outputs (last).
-  constexpr bool divides(std::string_view pattern, bool outputs) const {
-    bool any = false;
-    for (const named_shape& p : parameters) {
-      if (path_part(p.path, 0) != "kernel" || !path_ends_with(without_leaf(p.path), pattern)) continue;
-      if (p.rank < 2 || p.extents[outputs ? static_cast<std::size_t>(p.rank - 1) : 0] % m != 0) return false;
-      any = true;
+  constexpr std::vector<std::size_t> named_by(std::string_view pattern) {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!same_text(path_part(parameters[i].path, 0), "kernel") ||
+          !path_ends_with(without_leaf(parameters[i].path), pattern))
+        continue;
+      found.push_back(i);
+      if (roles[i] == chain_role::unlinked) roles[i] = chain_role::unknown;
     }
-    return any;
+    if (found.empty()) {
+      std::string text = "heddle: dataflow_rules: no kernel is named by ";
+      text += pattern;
+      text += "; a link gives the ends of paths without their last part";
+      throw layout_error(text);
+    }
+    return found;
+  }
+  // Compared from the end, where paths of blocks differ.
+  static constexpr bool lies_in(std::string_view path, std::string_view folder) {
+    if (folder.empty()) return true;
+    if (path.size() <= folder.size() || path[folder.size()] != '/') return false;
+    for (std::size_t i = folder.size(); i-- > 0;)
+      if (path[i] != folder[i]) return false;
+    return true;
+  }
+  constexpr void add(const linear_link& link) {
+    const std::vector<std::size_t> from = named_by(link.from), to = named_by(link.to);
+    for (const std::size_t t : to) {
+      std::string_view folder = without_leaf(parameters[t].path);
+      for (bool found = false; !found;) {
+        folder = without_leaf(folder);
+        for (const std::size_t f : from)
+          if (lies_in(parameters[f].path, folder)) {
+            found = true;
+            edges.push_back({f, t});
+          }
+      }
+    }
+  }
+  // An explicit rule decides first, and those it feeds follow it.
+  constexpr void give(std::size_t at, int dim) {
+    const int last = parameters[at].rank - 1;
+    roles[at] = dim == last && last > 0 ? chain_role::column : dim == 0 ? chain_role::row : chain_role::whole;
+  }
+  constexpr bool divides(std::size_t at, bool outputs) const {
+    const named_shape& p = parameters[at];
+    return p.rank >= 2 && p.extents[outputs ? static_cast<std::size_t>(p.rank - 1) : 0] % m == 0;
   }
   constexpr chain_role role_of(std::size_t at) {
     if (roles[at] == chain_role::busy) {
       std::string text = "heddle: dataflow_rules: the linear links come back to ";
-      text += patterns[at];
+      text += parameters[at].path;
       text += "; a chain has a first layer";
       throw layout_error(text);
     }
     if (roles[at] != chain_role::unknown) return roles[at];
     roles[at] = chain_role::busy;
-    const std::string_view pattern = patterns[at];
     bool fed = false, all_split = true;
-    for (const linear_link& link : links)
-      if (link.to == pattern) {
+    for (const edge& e : edges)
+      if (e.to == at) {
         fed = true;
-        const bool split = role_of(place(link.from)) == chain_role::column;
+        const bool split = role_of(e.from) == chain_role::column;
         all_split = all_split && split;
       }
     chain_role role = chain_role::whole;
-    if (fed && all_split && divides(pattern, false))
+    if (fed && all_split && divides(at, false))
       role = chain_role::row;
-    else if (divides(pattern, true))
+    else if (divides(at, true))
       role = chain_role::column;
     return roles[at] = role;
   }
@@ -369,18 +481,14 @@ struct chain {
 constexpr std::vector<parameter_rule> name_rules(std::span<const named_shape> parameters, int m,
                                                  const name_rules_options& options = {}) {
   detail::check_rule_input(parameters, m);
-  const std::vector<detail::rule_key> keys = detail::generated_keys(parameters, m);
+  const detail::generated_rules generated = detail::generate_rules(parameters, m);
   std::vector<parameter_rule> rules;
   rules.reserve(parameters.size());
-  for (const named_shape& p : parameters) {
-    parameter_rule rule;
-    if (const std::size_t at = detail::given_rule(p, options.given); at < options.given.size()) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const named_shape& p = parameters[i];
+    parameter_rule rule = generated.keys[generated.of[i]].rule;
+    if (const std::size_t at = detail::given_rule(p, options.given); at < options.given.size())
       rule = detail::applied(p, options.given[at]);
-    } else {
-      const detail::rule_key mine = detail::key_of(p, m);
-      for (const detail::rule_key& key : keys)
-        if (key.same(mine)) rule = key.rule;
-    }
     detail::add_notes(rule, p, m, options.head_dim);
     rules.push_back(rule);
   }
@@ -389,29 +497,26 @@ constexpr std::vector<parameter_rule> name_rules(std::span<const named_shape> pa
 
 /// As `name_rules`, but layers named in `options.links` are split by what feeds them: by outputs if the activation is
 /// whole, by inputs if the layer before it split it; so every pair needs one reduction, whatever the names. A dimension
-/// that does not divide starts the chain anew. Layers outside the links follow their names.
-/// Errors: as `name_rules`; `layout_error` if the links form a circle.
+/// that does not divide starts the chain anew, and an explicit rule for a layer decides for those it feeds. Each layer
+/// has a role of its own: a link between patterns that name layers of many blocks holds within each block (the deepest
+/// folder that two layers share). Layers outside the links follow their names.
+/// Errors: as `name_rules`; `layout_error` if the links form a circle, or a link names no kernel.
 /// Source: the alternation of Tan et al., arXiv:2310.16355, section 3.1, along data flow.
 constexpr std::vector<parameter_rule> dataflow_rules(std::span<const named_shape> parameters, int m,
                                                      const name_rules_options& options) {
   std::vector<parameter_rule> rules = name_rules(parameters, m, options);
-  detail::chain chain(parameters, options.links, m);
-  for (const linear_link& link : options.links) {
-    chain.role_of(chain.place(link.from));
-    chain.role_of(chain.place(link.to));
-  }
+  detail::chain chain(parameters, m);
+  for (const linear_link& link : options.links) chain.add(link);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (rules[i].why == rule_reason::given) chain.give(i, rules[i].dim);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (rules[i].why == rule_reason::given || chain.roles[i] == detail::chain_role::unlinked) continue;
     const named_shape& p = parameters[i];
-    if (rules[i].why == rule_reason::given || detail::path_part(p.path, 0) != "kernel") continue;
-    for (std::size_t c = 0; c < chain.patterns.size(); ++c) {
-      if (!detail::path_ends_with(detail::without_leaf(p.path), chain.patterns[c])) continue;
-      const detail::chain_role role = chain.roles[c];
-      rules[i] = {-1, rule_reason::indivisible, {}};
-      if (role == detail::chain_role::column) rules[i] = {p.rank - 1, rule_reason::column, {}};
-      if (role == detail::chain_role::row) rules[i] = {0, rule_reason::row, {}};
-      detail::add_notes(rules[i], p, m, options.head_dim);
-      break;
-    }
+    const detail::chain_role role = chain.role_of(i);
+    rules[i] = {-1, rule_reason::indivisible, {}};
+    if (role == detail::chain_role::column) rules[i] = {p.rank - 1, rule_reason::column, {}};
+    if (role == detail::chain_role::row) rules[i] = {0, rule_reason::row, {}};
+    detail::add_notes(rules[i], p, m, options.head_dim);
   }
   return rules;
 }

@@ -16,7 +16,8 @@
 
 namespace heddle::inline v0 {
 
-/// A type that lists parameters: `static constexpr std::array parameters{named_shape{"fc1/kernel", {8, 32}}, ...};`
+/// A type that lists parameters: `static constexpr named_shape parameters[]{{"fc1/kernel", {8, 32}}, ...};` (or a
+/// `std::array<named_shape, n>`; clang's limit on folds keeps `std::array` without arguments to 256 parameters).
 template <class M>
 concept named_model = requires {
   { std::span<const named_shape>(M::parameters) };
@@ -116,7 +117,7 @@ struct named_layouts {
   static constexpr std::size_t place(std::string_view path) {
     const std::span<const named_shape> all(Model::parameters);
     std::size_t i = 0;
-    while (i < size && all[i].path != path) ++i;
+    while (i < size && !detail::same_text(all[i].path, path)) ++i;
     return i;
   }
 

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -40,6 +39,17 @@ template <class Mesh, class Axis>
 struct weight_layout<Mesh, Axis, -1> {
   using type = layout_if<Mesh, identical<Axis>>;
 };
+
+// A parameter at its place in the model. All of them are bases of one class: neither compiler limits their number as it
+// limits the depth of a tuple or the length of a fold.
+template <std::size_t At, class Parameter>
+struct parameter_slot {
+  Parameter value;
+};
+template <std::size_t At, class Parameter>
+Parameter& slot_value(parameter_slot<At, Parameter>& slot) {
+  return slot.value;
+}
 
 }  // namespace detail
 
@@ -81,29 +91,42 @@ class named_parameters {
     for (std::size_t d = 0; d < extents.size(); ++d) extents[d] = Model::parameters[At].extents[d];
     return make_shape(extents);
   }
+  template <class Places>
+  struct slots;
   template <std::size_t... Is>
-  static auto make(const Mesh& mesh, int rank, std::index_sequence<Is...>) {
-    return std::tuple<parameter<Is>...>(parameter<Is>(shape_of<Is>(), mesh, rank)...);
+  struct slots<std::index_sequence<Is...>> : detail::parameter_slot<Is, parameter<Is>>... {
+    slots(const Mesh& mesh, int rank)
+        : detail::parameter_slot<Is, parameter<Is>>{parameter<Is>(shape_of<Is>(), mesh, rank)}... {}
+  };
+  static constexpr std::size_t at_once = 64;  // a fold of a few hundred is too long for clang
+  template <std::size_t First, std::size_t Count, class F>
+  void visit(F& f) {
+    if constexpr (Count > at_once) {
+      visit<First, Count / 2>(f);
+      visit<First + Count / 2, Count - Count / 2>(f);
+    } else {
+      [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+        (f(at<First + Is>(), Model::parameters[First + Is]), ...);
+      }(std::make_index_sequence<Count>{});
+    }
   }
 
  public:
-  named_parameters(const Mesh& mesh, int rank) : all_(make(mesh, rank, std::make_index_sequence<size>{})) {}
+  named_parameters(const Mesh& mesh, int rank) : all_(mesh, rank) {}
 
   template <std::size_t At>
   auto& at() {
-    return std::get<At>(all_);
+    return detail::slot_value<At>(all_);
   }
   template <fixed_string Path>
   auto& of() {
-    return std::get<plan::template index_of<Path>>(all_);
+    return at<plan::template index_of<Path>>();
   }
 
   /// Calls `f(parameter, description)` for each parameter, in the model's order.
   template <class F>
   void for_each(F&& f) {
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (f(std::get<Is>(all_), Model::parameters[Is]), ...);
-    }(std::make_index_sequence<size>{});
+    visit<0, size>(f);
   }
 
   /// Draws the weights from random numbers addressed by parameter and index, so that every mesh starts from the same
@@ -124,7 +147,8 @@ class named_parameters {
   static void fill(sharded<T, Rank, Layout>& w, const named_shape& d, const counter_random& random) {
     const std::string_view leaf = heddle::v0::detail::path_part(d.path, 0);
     double mean = leaf == "scale" || leaf == "weight" ? 1.0 : 0.0, deviation = 0;
-    if (leaf == "kernel") deviation = 1.0 / std::sqrt(static_cast<double>((std::max)(d.extents[0], std::int64_t{1})));
+    if (leaf == "kernel")
+      deviation = 1.0 / std::sqrt(static_cast<double>((std::max)(heddle::v0::detail::inputs_of(d), std::int64_t{1})));
     if (leaf == "embedding" && d.rank > 0)
       deviation =
           1.0 /
@@ -144,7 +168,7 @@ class named_parameters {
     }
   }
 
-  decltype(make(std::declval<const Mesh&>(), 0, std::make_index_sequence<size>{})) all_;
+  slots<std::make_index_sequence<size>> all_;
 };
 
 }  // namespace heddle::inline v0::train
