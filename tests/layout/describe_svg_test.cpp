@@ -105,6 +105,19 @@ TEST_CASE("ranks without elements and padding are named in the picture", "[layou
              Contains(">(0=2)|(1=3)</text>") && Contains("url(#varying)"));
 }
 
+TEST_CASE("slices that are left out are in the colour of a rank that holds some of them", "[layout][describe][svg]") {
+  const auto paler = [](const std::string& svg) {
+    std::size_t n = 0;
+    for (std::size_t at = svg.find("fill-opacity=\"0.45\""); at != std::string::npos;
+         at = svg.find("fill-opacity=\"0.45\"", at + 1))
+      ++n;
+    return n;
+  };
+  using long_line = heddle::mesh<heddle::axis<tp, 16>>;
+  CHECK(paler(describe_svg(layout<long_line, shard<0, tp>>{}, shape{16, 2, 2})) > 0);
+  CHECK(paler(describe_svg(layout<long_line, shard<1, tp>>{}, shape{2, 16, 2})) == 0);
+}
+
 TEST_CASE("describe_svg refuses what describe refuses", "[layout][describe][svg]") {
   CHECK_THROWS_AS(describe_svg(layout<square>{}, shape{1, 2, 3, 4}), layout_error);
   CHECK_THROWS_AS(describe_svg(layout<square, shard<1, tp>>{}, shape{4}), layout_error);

@@ -144,6 +144,41 @@ TEST_CASE("the blocks of describe are the layout's, for every policy", "[layout]
   }
 }
 
+namespace {
+// The last element comes first in memory, and the ranks take turns.
+struct from_the_end {
+  using kind = split_kind;
+  using i64 = std::int64_t;
+  static constexpr bool contiguous = false;
+  static constexpr bool fits(i64, i64) { return true; }
+  static constexpr i64 size(i64 n, i64 p, i64 r) { return (n - r + p - 1) / p; }
+  static constexpr i64 stored(i64 n, i64 p, i64 r) { return size(n, p, r); }
+  static constexpr i64 owner(i64 n, i64 p, i64 g) { return (n - 1 - g) % p; }
+  static constexpr i64 to_local(i64 n, i64 p, i64 g) { return (n - 1 - g) / p; }
+  static constexpr i64 to_global(i64 n, i64 p, i64 r, i64 l) { return n - 1 - (l * p + r); }
+  static constexpr i64 run(i64, i64, i64, i64) { return 1; }
+};
+}  // namespace
+
+TEST_CASE("a policy whose memory is in another order is drawn where its elements are", "[layout][describe]") {
+  using turns = layout<cube, shard<0, from_the_end, tp>>;
+  CHECK(agrees(turns{}, shape{7}));
+  CHECK(agrees(turns{}, shape{300}));
+  // Where there are more ranges than anybody reads, the blocks are the first ones.
+  for (const std::int64_t n : {1000, 100000}) {
+    CAPTURE(n);
+    const auto h = heddle::detail::holdings_of(turns{}, shape{n});
+    bool right = h.blocks[0].size() > 200;
+    for (std::size_t b = 0; b < h.blocks[0].size(); ++b) {
+      std::vector<int> owners;
+      for (int r = 0; r < cube::size(); ++r)
+        if (turns{}.owns(shape{n}, r, {h.blocks[0][b].begin})) owners.push_back(r);
+      right = right && h.holders({b}) == owners;
+    }
+    CHECK(right);
+  }
+}
+
 TEST_CASE("without a shape, every rank of the picture holds something", "[layout][describe]") {
   const auto nobody_empty = [](const std::string& text) { return text.find("nothing") == std::string::npos; };
   CHECK(nobody_empty(describe(layout<cube, shard<0, dp, pp, tp>>{})));

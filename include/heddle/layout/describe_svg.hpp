@@ -251,13 +251,21 @@ class holdings_drawing {
     const double each = w / static_cast<double>((std::max)(slices.size(), std::size_t{1}));
     for (std::size_t k = 0; k < slices.size(); ++k) {
       const double at = x + each * static_cast<double>(k);
+      const auto held = [&](std::size_t slice) {
+        const std::int64_t i = h_.blocks[0][slice].begin;
+        return std::any_of(p.dims[0].ranges.begin(), p.dims[0].ranges.end(),
+                           [i](const index_range& r) { return r.begin <= i && i < r.end; });
+      };
       if (slices[k] == left_out) {
-        to_.words(at + each / 2, y + h / 2, "\u2026", 12.0, picture::dim, "middle");
+        const std::size_t end = k + 1 < slices.size() ? slices[k + 1] : h_.blocks[0].size();
+        bool any = h_.more_blocks[0] && k + 1 == slices.size() && !p.dims[0].complete;
+        for (std::size_t slice = k == 0 ? 0 : slices[k - 1] + 1; slice < end && !any; ++slice) any = held(slice);
+        any = any && !p.empty();
+        if (any) to_.rect(at, y, each - 4.0, h, rank_colour(rank), 0.0, " fill-opacity=\"0.45\"");
+        to_.words(at + each / 2, y + h / 2, "\u2026", 12.0, any ? picture::bright : picture::dim, "middle");
         continue;
       }
-      const std::int64_t i = h_.blocks[0][slices[k]].begin;
-      const bool has = std::any_of(p.dims[0].ranges.begin(), p.dims[0].ranges.end(),
-                                   [i](const index_range& r) { return r.begin <= i && i < r.end; });
+      const bool has = held(slices[k]);
       if (has)
         plane(p, rank, 1, at, y, each - 4.0, h);
       else

@@ -28,6 +28,7 @@ struct held_dimension {
   std::int64_t size = 0;    // elements
   std::int64_t stored = 0;  // elements of memory; more than `size` if the part is padded
   bool complete = true;     // false if there are more ranges than these
+  std::int64_t known = 0;   // of the elements before this one, all that are held are in `ranges`
 };
 
 struct held_part {
@@ -87,7 +88,7 @@ inline void cut_into_blocks(tensor_holdings& h) {
   for (std::size_t d = 0; d < h.extents.size(); ++d) {
     std::int64_t end = h.extents[d];
     for (const held_part& p : h.ranks)
-      if (!p.dims[d].complete) end = (std::min)(end, p.dims[d].ranges.back().end);
+      if (!p.dims[d].complete) end = (std::min)(end, p.dims[d].known);
     std::vector<std::int64_t> cuts{0, end};
     for (const held_part& p : h.ranks)
       for (const index_range& r : p.dims[d].ranges) {
@@ -115,22 +116,60 @@ inline void check_drawable(std::size_t rank, int needed) {
   if (static_cast<int>(rank) < needed) throw_too_few_dimensions(rank, needed);
 }
 
+inline void add_range(held_dimension& d, std::int64_t begin, std::int64_t end) {
+  if (!d.ranges.empty() && d.ranges.back().end == begin)
+    d.ranges.back().end = end;
+  else
+    d.ranges.push_back({begin, end});
+}
+
+// Whether memory holds an element before `end` from `local` on; looks at as many places as somebody waits for.
+template <std::size_t Axes>
+bool comes_back(const dimension_part<Axes>& part, std::int64_t local, std::int64_t end) {
+  const std::int64_t step = 1 + (part.size() - local) / 4096;
+  for (; local < part.size(); local += step)
+    if (part.to_global(local) < end) return true;
+  return false;
+}
+
+// The first ranges found by asking for every element of the whole, for a policy whose memory is in another order.
+template <std::size_t Axes>
+void walk_whole(const dimension_part<Axes>& part, std::int64_t extent, held_dimension& d) {
+  d.ranges.clear();
+  for (int step = 0; step < 65536 && d.known < extent; ++step) {
+    if (!part.holds(d.known)) {
+      ++d.known;
+      continue;
+    }
+    const bool joins = !d.ranges.empty() && d.ranges.back().end == d.known;
+    if (!joins && d.ranges.size() == most_ranges) return;
+    const std::int64_t end = d.known + part.run(part.to_local(d.known));
+    add_range(d, d.known, end);
+    d.known = end;
+  }
+}
+
 // The ranges of one dimension, ascending; neighbours become one.
 template <std::size_t Axes>
-held_dimension held_dimension_of(const dimension_part<Axes>& part) {
-  held_dimension out{{}, part.size(), part.stored(), true};
+held_dimension held_dimension_of(const dimension_part<Axes>& part, std::int64_t extent) {
+  held_dimension out{{}, part.size(), part.stored(), true, 0};
+  bool ascending = true;
   for (std::int64_t local = 0; local < part.size();) {
     const std::int64_t begin = part.to_global(local), run = part.run(local);
-    if (!out.ranges.empty() && out.ranges.back().end == begin) {
-      out.ranges.back().end += run;
-    } else if (out.ranges.size() == most_ranges) {
-      out.complete = false;
-      break;
-    } else {
-      out.ranges.push_back({begin, begin + run});
+    const bool joins = !out.ranges.empty() && out.ranges.back().end == begin;
+    ascending = ascending && (out.ranges.empty() || out.ranges.back().end <= begin);
+    if (!joins && out.ranges.size() == most_ranges) {
+      if (ascending && !comes_back(part, local, out.ranges.back().end))
+        out.known = out.ranges.back().end;
+      else
+        walk_whole(part, extent, out);
+      out.complete = out.known == extent;
+      return out;
     }
+    add_range(out, begin, begin + run);
     local += run;
   }
+  out.known = extent;
   std::sort(out.ranges.begin(), out.ranges.end(),
             [](const index_range& a, const index_range& b) { return a.begin < b.begin; });
   return out;
@@ -162,7 +201,7 @@ tensor_holdings holdings_in(std::string layout, const std::string_view* names, c
   for (int rank = 0; rank < mesh.size; ++rank) {
     const auto part = part_of(cuts, mesh, extents, rank);
     held_part& held = h.ranks.emplace_back();
-    for (const auto& d : part.dims) held.dims.push_back(held_dimension_of(d));
+    for (std::size_t d = 0; d < Rank; ++d) held.dims.push_back(held_dimension_of(part.dims[d], extents[d]));
     for (std::size_t a = 0; a < Axes; ++a) held.coordinates.push_back(mesh.coordinate(a, rank));
   }
   cut_into_blocks(h);

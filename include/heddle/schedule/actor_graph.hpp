@@ -124,38 +124,31 @@ constexpr actor_report circular_wait(const actor_graph_view& g) {
     }
   // Kahn: an actor starts when no edge to it comes from one that has not. Edges by the actor they leave, to look at each once.
   const int count = static_cast<int>(edges.size());
-  const scratch<bool> started(g.actors());
   const scratch<int> missing(g.actors());
   const scratch<int> first(g.actors() + 1);
   const scratch<int> leaving(count);
   for (const empty_edge& e : edges) {
     ++missing[e.to];
-    ++first[e.from + 1];
+    ++first[e.from];
   }
   for (int a = 0; a < g.actors(); ++a) first[a + 1] += first[a];
-  const scratch<int> filled_up_to(g.actors());
-  for (int e = 0; e < count; ++e) {
-    const int from = edges[static_cast<std::size_t>(e)].from;
-    leaving[first[from] + filled_up_to[from]++] = e;
-  }
+  for (int e = 0; e < count; ++e) leaving[--first[edges[static_cast<std::size_t>(e)].from]] = e;
   const scratch<int> line(g.actors());
   int in_line = 0;
   for (int a = 0; a < g.actors(); ++a)
     if (missing[a] == 0) line[in_line++] = a;
   for (int next = 0; next < in_line; ++next) {
-    const int a = line[next];
-    started[a] = true;
-    for (int i = first[a]; i < first[a + 1]; ++i)
+    for (int i = first[line[next]]; i < first[line[next] + 1]; ++i)
       if (const int to = edges[static_cast<std::size_t>(leaving[i])].to; --missing[to] == 0) line[in_line++] = to;
   }
   if (in_line == g.actors()) return {};
   const auto waits_for = [&](int a) {
     for (std::size_t e = 0; e < edges.size(); ++e)
-      if (edges[e].to == a && !started[edges[e].from]) return static_cast<int>(e);
+      if (edges[e].to == a && missing[edges[e].from] > 0) return static_cast<int>(e);
     return -1;
   };
   for (int a = 0; a < g.actors(); ++a) {
-    if (started[a]) continue;
+    if (missing[a] == 0) continue;
     int on_circle = a;  // walking backwards long enough ends on the circle itself
     for (int i = 0; i < g.actors(); ++i) on_circle = edges[static_cast<std::size_t>(waits_for(on_circle))].from;
     return {actor_problem::circular_wait, on_circle, edges[static_cast<std::size_t>(waits_for(on_circle))].reg, -1};
@@ -168,18 +161,16 @@ constexpr actor_report circular_wait(const actor_graph_view& g) {
 constexpr void link_actors(std::span<const actor_entry> actors, std::span<register_entry> registers,
                            std::span<int> links, int first_reader) {
   const int count = static_cast<int>(registers.size());
-  const auto known = [&](int l) {
-    return links[static_cast<std::size_t>(l)] >= 0 && links[static_cast<std::size_t>(l)] < count;
-  };
-  const auto reg = [&](int l) -> register_entry& {
-    return registers[static_cast<std::size_t>(links[static_cast<std::size_t>(l)])];
+  const auto reg = [&](int l) -> register_entry* {
+    const int r = links[static_cast<std::size_t>(l)];
+    return r >= 0 && r < count ? &registers[static_cast<std::size_t>(r)] : nullptr;
   };
   for (register_entry& r : registers) r.end = 0;  // the number of readers, at first
   for (std::size_t a = 0; a < actors.size(); ++a) {
     for (int l = actors[a].inputs; l < actors[a].outputs; ++l)
-      if (known(l)) ++reg(l).end;
+      if (register_entry* r = reg(l)) ++r->end;
     for (int l = actors[a].outputs; l < actors[a].end; ++l)
-      if (known(l) && reg(l).producer < 0) reg(l).producer = static_cast<int>(a);
+      if (register_entry* r = reg(l); r != nullptr && r->producer < 0) r->producer = static_cast<int>(a);
   }
   int next = first_reader;
   for (register_entry& r : registers) {
@@ -189,7 +180,7 @@ constexpr void link_actors(std::span<const actor_entry> actors, std::span<regist
   }
   for (std::size_t a = 0; a < actors.size(); ++a)
     for (int l = actors[a].inputs; l < actors[a].outputs; ++l)
-      if (known(l)) links[static_cast<std::size_t>(reg(l).end++)] = static_cast<int>(a);
+      if (register_entry* r = reg(l)) links[static_cast<std::size_t>(r->end++)] = static_cast<int>(a);
 }
 
 }  // namespace detail
