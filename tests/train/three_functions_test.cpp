@@ -206,3 +206,90 @@ TEST_CASE("a batch that is no whole number of micro-batches is refused", "[train
                     })),
                     Contains("a batch of 6 examples") && Contains("a multiple of 4"));
 }
+
+namespace {
+// A pipeline of the toy model on one rank, or on two dp ranks.
+template <class Mesh, class F>
+void with_pipeline(F&& f, const tr::three_functions_options& options = {.batch = 8, .per_rank = 2}) {
+  hd::launch<hd::threads, Mesh>([&](auto& world) {
+    auto p = tr::three_functions<toy::model, double>(world, toy::collate, toy::loss_function{}, toy::predict_function{},
+                                                     options);
+    f(world, p);
+  });
+}
+}  // namespace
+
+TEST_CASE("a contribution to a gradient has the shape of its parameter", "[train][three_functions]") {
+  with_pipeline<grid<1, 1>>([](auto& world, auto& p) {
+    using pipeline = std::remove_reference_t<decltype(p)>;
+    using whole = hd::layout<grid<1, 1>, hd::identical<tp>>;
+    hd::compute::host<> backend;
+    typename pipeline::context c(backend, world, p.all());
+    CHECK_THROWS_WITH(c.template add_gradient<"block/0/mlp/fc1/kernel">(
+                          hd::sharded<double, 2, whole>({}, hd::shape{toy::inner, toy::width}, 0)),
+                      Contains("block/0/mlp/fc1/kernel is of shape"));
+  });
+}
+
+TEST_CASE("a second run goes on where the first ended", "[train][three_functions]") {
+  const auto data = toy::examples(16);
+  std::vector<std::int64_t> steps;
+  std::vector<double> rates, losses;
+  with_pipeline<grid<1, 1>>([&](auto&, auto& p) {
+    for (int run = 0; run < 2; ++run)
+      p.run(data, [&](const tr::three_functions_step& s) {
+        steps.push_back(s.step);
+        rates.push_back(s.learning_rate);
+        losses.push_back(s.loss);
+      });
+  });
+  CHECK(steps == std::vector<std::int64_t>{0, 1, 2, 3});
+  for (const double rate : rates) CHECK(rate > 0);
+  // Two epochs at once: the same examples in the same order, so that the first step of the second epoch differs by the
+  // learning rate alone.
+  with_pipeline<grid<1, 1>>(
+      [&](auto&, auto& p) {
+        std::vector<double> at_once;
+        p.run(data, [&](const tr::three_functions_step& s) { at_once.push_back(s.loss); });
+        CHECK(at_once[0] == losses[0]);
+        CHECK(at_once[1] == losses[1]);
+      },
+      {.batch = 8, .per_rank = 2, .epochs = 2});
+}
+
+TEST_CASE("a loss or a gradient that is not finite leaves the weights alone", "[train][three_functions]") {
+  const auto data = toy::examples(8);
+  const std::vector<std::int64_t> all{0, 1, 2, 3, 4, 5, 6, 7};
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    with_pipeline<grid<1, 1>>([&](auto&, auto& p) {
+      const auto step = p.loss_and_gradients(data, all);
+      auto& kernel = p.all().template of<"block/0/mlp/fc1/kernel">();
+      const double before = kernel.weight.elements()[3];
+      kernel.gradient.elements()[0] = bad;
+      CHECK_THROWS_AS(p.update(step, 1e-2), hd::numeric_error);
+      CHECK(kernel.weight.elements()[3] == before);
+      kernel.weight.elements()[0] = bad;
+      CHECK_THROWS_AS(p.loss_and_gradients(data, all), hd::numeric_error);
+    });
+  }
+}
+
+TEST_CASE("wrong settings and lists of examples are refused", "[train][three_functions]") {
+  const auto refused = [](auto&& change) {
+    tr::three_functions_options options;
+    change(options);
+    with_pipeline<grid<1, 1>>([](auto&, auto&) {}, options);
+  };
+  CHECK_THROWS_WITH(refused([](auto& o) { o.clip_norm = 0; }), Contains("clip_norm must be positive"));
+  CHECK_THROWS_WITH(refused([](auto& o) { o.epochs = -1; }), Contains("epochs must be at least 0"));
+  CHECK_THROWS_WITH(refused([](auto& o) { o.adamw.beta1 = 1; }), Contains("beta1 must be in [0, 1)"));
+  CHECK_THROWS_WITH(refused([](auto& o) { o.adamw.epsilon = 0; }), Contains("epsilon must be positive"));
+  CHECK_THROWS_AS(refused([](auto& o) { o.learning_rate.peak = -1; }), hd::config_error);
+  const auto data = toy::examples(4);
+  with_pipeline<grid<1, 1>>([&](auto&, auto& p) {
+    CHECK_THROWS_WITH(p.loss_and_gradients(data, {0, 1, 2}), Contains("3 chosen examples are no whole number"));
+    CHECK_THROWS_WITH(p.loss_and_gradients(data, {}), Contains("0 chosen examples"));
+    CHECK_THROWS_WITH(p.loss_and_gradients(data, {0, 4}), Contains("example 4 was chosen of 4"));
+    CHECK_THROWS_AS(p.loss_and_gradients(data, {-1, 0}), hd::config_error);
+  });
+}

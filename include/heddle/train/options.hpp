@@ -11,12 +11,35 @@
 
 namespace heddle::inline v0::train {
 
+namespace detail {
+[[noreturn]] inline void refuse_setting(const char* name, const std::string& got, const char* accepted) {
+  std::string text = "heddle: ";
+  text += name;
+  text += " must be ";
+  text += accepted;
+  text += ", got ";
+  text += got;
+  throw config_error(text);
+}
+inline void check_clip_norm(double norm) {
+  if (!(norm > 0)) refuse_setting("clip_norm", std::to_string(norm), "positive (infinity: never clip)");
+}
+}  // namespace detail
+
 /// AdamW's constants. Source: Loshchilov and Hutter, arXiv:1711.05101; epsilon as in PyTorch, outside the root.
 struct adamw_options {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< on tensors of two and more dimensions only
+
+  /// Errors: `config_error` naming the setting, its value and what would be accepted.
+  void validate() const {
+    if (!(beta1 >= 0 && beta1 < 1)) detail::refuse_setting("beta1", std::to_string(beta1), "in [0, 1)");
+    if (!(beta2 >= 0 && beta2 < 1)) detail::refuse_setting("beta2", std::to_string(beta2), "in [0, 1)");
+    if (!(epsilon > 0)) detail::refuse_setting("epsilon", std::to_string(epsilon), "positive");
+    if (!(weight_decay >= 0)) detail::refuse_setting("weight_decay", std::to_string(weight_decay), "at least 0");
+  }
 };
 
 /// Settings of a training run. `Config` is the model's own configuration.
@@ -39,21 +62,16 @@ struct options {
   void validate() const {
     model.validate();
     learning_rate.validate();
-    const auto refuse = [](const char* name, const std::string& got, const char* accepted) {
-      throw config_error(std::string("heddle: ") + name + " must be " + accepted + ", got " + got);
-    };
-    if (batch < 1) refuse("batch", std::to_string(batch), "at least 1");
+    using detail::refuse_setting;
+    if (batch < 1) refuse_setting("batch", std::to_string(batch), "at least 1");
     if (microbatches < 0)
-      refuse("microbatches", std::to_string(microbatches), "at least 1, or 0 for the schedule's own number");
-    if (steps < 0) refuse("steps", std::to_string(steps), "at least 0");
-    if (!(clip_norm > 0)) refuse("clip_norm", std::to_string(clip_norm), "positive (infinity: never clip)");
-    if (!(adamw.beta1 >= 0 && adamw.beta1 < 1)) refuse("beta1", std::to_string(adamw.beta1), "in [0, 1)");
-    if (!(adamw.beta2 >= 0 && adamw.beta2 < 1)) refuse("beta2", std::to_string(adamw.beta2), "in [0, 1)");
-    if (!(adamw.epsilon > 0)) refuse("epsilon", std::to_string(adamw.epsilon), "positive");
-    if (!(adamw.weight_decay >= 0)) refuse("weight_decay", std::to_string(adamw.weight_decay), "at least 0");
-    if (threads_per_rank < 0) refuse("threads_per_rank", std::to_string(threads_per_rank), "at least 0");
-    if (validate_every < 0) refuse("validate_every", std::to_string(validate_every), "at least 0");
-    if (validation_samples < 0) refuse("validation_samples", std::to_string(validation_samples), "at least 0");
+      refuse_setting("microbatches", std::to_string(microbatches), "at least 1, or 0 for the schedule's own number");
+    if (steps < 0) refuse_setting("steps", std::to_string(steps), "at least 0");
+    detail::check_clip_norm(clip_norm);
+    adamw.validate();
+    if (threads_per_rank < 0) refuse_setting("threads_per_rank", std::to_string(threads_per_rank), "at least 0");
+    if (validate_every < 0) refuse_setting("validate_every", std::to_string(validate_every), "at least 0");
+    if (validation_samples < 0) refuse_setting("validation_samples", std::to_string(validation_samples), "at least 0");
   }
 };
 

@@ -39,7 +39,15 @@ struct three_functions_options {
   warmup_cosine learning_rate{};  ///< `total_steps` 0: the steps of all epochs
   adamw_options adamw{};          ///< weight decay on parameters of two and more dimensions only
   double clip_norm = 1.0;         ///< infinity: never
-  std::uint64_t seed = 1;         ///< of the initial weights and of the order of examples
+  std::uint64_t seed = 1;         ///< of the initial weights, of the order of examples and of `context.random()`
+
+  /// Errors: `config_error` naming the setting, its value and what would be accepted.
+  void validate() const {
+    learning_rate.validate();
+    if (epochs < 0) detail::refuse_setting("epochs", std::to_string(epochs), "at least 0");
+    detail::check_clip_norm(clip_norm);
+    adamw.validate();
+  }
 };
 
 /// One step, the same on every rank.
@@ -50,6 +58,14 @@ struct three_functions_step {
   double gradient_norm = 0;  ///< before clipping; each logical element once
   double learning_rate = 0;
 };
+
+namespace detail {
+// Carries the parameter's name and both numbers of dimensions into the compiler's message.
+template <class Parameter, std::size_t Given, std::size_t Wanted>
+struct gradient_has_the_rank_of {
+  static constexpr bool value = Given == Wanted;
+};
+}  // namespace detail
 
 /// What loss and predict compute with: the parameters, a backend and the world. `training()` tells the two uses apart.
 template <class T, named_model Model, class World, class Rules, class Backend>
@@ -75,13 +91,31 @@ class named_context {
 
   /// Adds to a parameter's gradient, whatever layout the contribution has: a missing sum or gather along an axis is in
   /// the types and is done here. Sums over dp stay open until the step.
+  /// Errors: `layout_error` naming the parameter if the contribution has another shape; a compile error for another
+  /// number of dimensions.
   template <fixed_string Path, std::size_t Rank, layout_like L>
   void add_gradient(sharded<T, Rank, L>&& g) {
     auto& target = all_.template of<Path>().gradient;
-    const auto settled =
-        redistribute<typename std::remove_cvref_t<decltype(target)>::layout_type>(std::move(g), world_);
-    const std::span<T> sum = target.elements();
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += settled.elements()[i];
+    using target_type = std::remove_cvref_t<decltype(target)>;
+    constexpr bool fits = Rank == target_type::dimensions;
+    static_assert(detail::gradient_has_the_rank_of<heddle::v0::detail::parameter_named<Path>, Rank,
+                                                   target_type::dimensions>::value,
+                  "heddle: add_gradient: the contribution has another number of dimensions than the parameter; a "
+                  "gradient has the shape of its parameter");
+    if constexpr (fits) {
+      if (!(g.shape() == target.shape())) {
+        std::string text = "heddle: add_gradient: the parameter ";
+        text += Path.view();
+        text += " is of shape ";
+        text += to_string(target.shape());
+        text += ", its gradient was given as ";
+        text += to_string(g.shape());
+        throw layout_error(text);
+      }
+      const auto settled = redistribute<typename target_type::layout_type>(std::move(g), world_);
+      const std::span<T> sum = target.elements();
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += settled.elements()[i];
+    }
   }
 
   /// This rank's rows of an activation: `local` rows of `width` values, all dp ranks together `local * dp` rows.
@@ -158,7 +192,8 @@ class three_function_pipeline {
   using context = named_context<T, Model, World, Rules, Backend>;
   using parameters = typename context::parameters;
 
-  /// Errors: `config_error` if the batch is no whole number of micro-batches, naming the numbers.
+  /// Errors: `config_error` if the batch is no whole number of micro-batches, naming the numbers, and as
+  /// `three_functions_options::validate`.
   three_function_pipeline(World& world, Collate collate, Loss loss, Predict predict,
                           const three_functions_options& options)
       : world_(world),
@@ -180,7 +215,7 @@ class three_function_pipeline {
       text += std::to_string(micro);
       throw config_error(text);
     }
-    options.learning_rate.validate();
+    options.validate();
     all_.initialize(options.seed);
   }
   three_function_pipeline(const three_function_pipeline&) = delete;
@@ -192,13 +227,14 @@ class three_function_pipeline {
 
   /// Trains for all epochs, calling `report(three_functions_step)` after each step. Every rank passes the same list; its
   /// order is drawn anew each epoch, the same on all ranks; what does not fill a batch is left out of that epoch.
+  /// A second run goes on: epochs and steps are counted through, and a learning rate with `total_steps` 0 ends with it.
   template <class Example, class Report>
   void run(const std::vector<Example>& examples, Report&& report) {
     const std::int64_t count = static_cast<std::int64_t>(examples.size()), steps = count / options_.batch;
     warmup_cosine rate = options_.learning_rate;
-    if (rate.total_steps == 0) rate.total_steps = steps * options_.epochs;
+    if (rate.total_steps == 0) rate.total_steps = step_ + steps * options_.epochs;
     for (std::int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-      const io::permutation order(count, options_.seed, static_cast<std::uint64_t>(epoch));
+      const io::permutation order(count, options_.seed, static_cast<std::uint64_t>(epoch_++));
       for (std::int64_t s = 0; s < steps; ++s) {
         std::vector<std::int64_t> chosen;
         for (std::int64_t i = 0; i < options_.batch; ++i) chosen.push_back(order(s * options_.batch + i));
@@ -210,13 +246,15 @@ class three_function_pipeline {
 
   /// Loss and gradients of some examples, in whole micro-batches: afterwards each parameter's `gradient` holds this
   /// rank's contribution to the gradient of the summed loss. The result's `loss` is the mean over tokens.
-  /// Errors: `numeric_error` if no token counts.
+  /// Errors: `config_error` if `chosen` is no whole number of micro-batches or names no example; `numeric_error` if no
+  /// token counts, or the loss is not finite.
   template <class Example>
   three_functions_step loss_and_gradients(const std::vector<Example>& examples,
                                           const std::vector<std::int64_t>& chosen) {
+    const std::int64_t micro = options_.per_rank * replicas();
+    check_chosen(chosen, static_cast<std::int64_t>(examples.size()), micro);
     all_.zero_gradients();
     context_.set_training(true);
-    const std::int64_t micro = options_.per_rank * replicas();
     std::array<double, 2> sums{};
     for (std::int64_t at = 0; at + micro <= static_cast<std::int64_t>(chosen.size()); at += micro) {
       const auto batch = collate_(mine(examples, chosen, at));
@@ -226,10 +264,12 @@ class three_function_pipeline {
     }
     world_.template along_if<dp>().all_reduce(std::span<double>(sums), plus{});
     if (!(sums[1] > 0)) throw numeric_error("heddle: three_functions: no token of the batch counts towards the loss");
+    require_finite("loss", sums[0]);
     return {step_, sums[0] / sums[1], static_cast<std::int64_t>(sums[1]), 0, 0};
   }
 
   /// One AdamW step with the gradients of `loss_and_gradients`.
+  /// Errors: `numeric_error`, the same on every rank, if the gradients' norm is not finite; the weights stay as they were.
   three_functions_step update(three_functions_step now, double rate) {
     double squares = 0;
     all_.for_each([&](auto& p, const named_shape&) {
@@ -245,6 +285,7 @@ class three_function_pipeline {
     world_.all().all_reduce(std::span<double>(total), plus{});
     const double per_token = 1.0 / static_cast<double>(now.tokens);
     now.gradient_norm = std::sqrt(total[0]) * per_token;
+    require_finite("gradients' norm", now.gradient_norm);
     now.learning_rate = rate;
     compute::adamw_step hyper{};
     hyper.lr = rate;
@@ -295,6 +336,37 @@ class three_function_pipeline {
  private:
   std::int64_t replicas() const { return world_.mesh().template extent_or_one<dp>(); }
 
+  // Every rank holds the same value, so that all of them throw.
+  void require_finite(const char* what, double value) const {
+    if (std::isfinite(value)) return;
+    std::string text = "heddle: three_functions: the ";
+    text += what;
+    text += " of step ";
+    text += std::to_string(step_);
+    text += " is ";
+    text += std::to_string(value);
+    text += "; the weights were not changed by it";
+    throw numeric_error(text);
+  }
+  static void check_chosen(const std::vector<std::int64_t>& chosen, std::int64_t examples, std::int64_t micro) {
+    const auto given = static_cast<std::int64_t>(chosen.size());
+    if (given < 1 || given % micro != 0) {
+      std::string text = "heddle: three_functions: ";
+      text += std::to_string(given);
+      text += " chosen examples are no whole number of micro-batches of ";
+      text += std::to_string(micro);
+      throw config_error(text);
+    }
+    for (const std::int64_t i : chosen)
+      if (i < 0 || i >= examples) {
+        std::string text = "heddle: three_functions: example ";
+        text += std::to_string(i);
+        text += " was chosen of ";
+        text += std::to_string(examples);
+        throw config_error(text);
+      }
+  }
+
   // This dp rank's examples of the micro-batch that begins at `at`.
   template <class Example>
   std::vector<Example> mine(const std::vector<Example>& examples, const std::vector<std::int64_t>& chosen,
@@ -316,7 +388,7 @@ class three_function_pipeline {
   Backend backend_{};
   parameters all_;
   context context_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, epoch_ = 0;
 };
 
 /// A pipeline from three functions; layouts of the parameters follow from their names and shapes.
