@@ -1,4 +1,4 @@
-// refuse: heddle: propagate: products and sums do not commute with the operator of a partial operand (only plus does)
+// refuse: heddle: propagate: the operator does not commute with the operator of a partial operand (products and sums do only with plus
 #include <heddle/layout/propagate.hpp>
 
 namespace hd = heddle;

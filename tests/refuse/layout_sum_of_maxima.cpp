@@ -1,4 +1,4 @@
-// refuse: heddle: propagate: products and sums do not commute with the operator of a partial operand
+// refuse: heddle: propagate: the operator does not commute with the operator of a partial operand
 #include <heddle/layout/operations.hpp>
 
 namespace hd = heddle;

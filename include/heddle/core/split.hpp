@@ -46,6 +46,7 @@ struct split_kind {};
 ///   stored(n, p, r)            elements of memory the part takes: its size, or more when parts are padded
 ///   contiguous                 whether each part is one interval, in the order of the parts
 ///   pads                       (may be left out: false) whether `stored` can be more than `size`
+///   parts                      (may be left out: 0) the number of parts it always makes, 0 for any
 ///   fits(n, p)                 whether the rule can cut n elements into p parts at all
 template <class P>
 concept split_policy = std::same_as<typename P::kind, split_kind> && requires(std::int64_t n) {
@@ -201,6 +202,7 @@ struct ragged {
                 "heddle: split::ragged<sizes...>: give one size per rank along the axis, none of them negative");
   using kind = split_kind;
   static constexpr bool contiguous = true;
+  static constexpr std::int64_t parts = static_cast<std::int64_t>(sizeof...(Sizes));
   static constexpr bool fits(std::int64_t n, std::int64_t p) noexcept {
     return p == static_cast<std::int64_t>(sizeof...(Sizes)) && n == (std::int64_t{0} + ... + Sizes);
   }
@@ -239,6 +241,12 @@ struct padded {
   using kind = split_kind;
   static constexpr bool contiguous = Inner::contiguous;
   static constexpr bool pads = true;
+  static constexpr std::int64_t parts = [] {
+    if constexpr (requires { Inner::parts; })
+      return std::int64_t{Inner::parts};
+    else
+      return std::int64_t{0};
+  }();
   static constexpr bool fits(std::int64_t n, std::int64_t p) noexcept { return Inner::fits(n, p); }
   static constexpr std::int64_t size(std::int64_t n, std::int64_t p, std::int64_t r) noexcept {
     return Inner::size(n, p, r);

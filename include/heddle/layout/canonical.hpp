@@ -4,6 +4,7 @@
 #include <heddle/layout/placement.hpp>
 #include <heddle/mesh/mesh.hpp>
 
+#include <array>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -25,8 +26,15 @@ enum class layout_problem : unsigned char {
   axis_twice,
   two_operators,
   order_matters,
-  policy_after_axes
+  policy_after_axes,
+  other_parts
 };
+
+// The extents of a mesh's axes, 0 where they are known only at start-up.
+template <class Mesh, class... Tags>
+constexpr std::array<int, sizeof...(Tags)> extents_or_unknown(type_list<Tags...>) {
+  return {Mesh::template axis_of<Tags>::fixed_size...};
+}
 
 // A split policy: its place in the layout's list of them, and its functions.
 struct policy_use {
@@ -95,13 +103,16 @@ struct spelled_layout {
   }
 };
 
-template <class Mesh, class Ops, class Splits, class List>
+template <class Mesh, class Tags, class Ops, class Splits, class List>
 struct placement_reader;
-template <class... Tags, class Ops, class Splits, class... Axes>
-struct placement_reader<type_list<Tags...>, Ops, Splits, type_list<Axes...>> {
+template <class Mesh, class... Tags, class Ops, class Splits, class... Axes>
+struct placement_reader<Mesh, type_list<Tags...>, Ops, Splits, type_list<Axes...>> {
   template <class P>
   static constexpr void read(spelled_layout<sizeof...(Tags)>& s, std::size_t at, bool skip_unknown) {
     constexpr std::size_t positions[sizeof...(Axes) + 1]{index_of<Axes, Tags...>..., 0};
+    // With axes that the mesh lacks, other placements are not compared to one of which nothing is left.
+    bool here = !skip_unknown;
+    for (std::size_t i = 0; i < sizeof...(Axes); ++i) here = here || positions[i] < sizeof...(Tags);
     axis_use use;
     if constexpr (is_shard<P>) {
       use.role = axis_role::sharded;
@@ -119,13 +130,19 @@ struct placement_reader<type_list<Tags...>, Ops, Splits, type_list<Axes...>> {
       if (!is_commutative<typename P::op>) s.refuse(layout_problem::order_matters, at);
     if constexpr (is_partial<P>)
       for (const axis_use& other : s.table.use)
-        if (other.role == axis_role::partial && other.op != use.op) s.refuse(layout_problem::two_operators, at);
+        if (here && other.role == axis_role::partial && other.op != use.op) s.refuse(layout_problem::two_operators, at);
     if (!is_replicate<P> && sizeof...(Axes) == 0 && !skip_unknown) s.refuse(layout_problem::no_axis, at);
     if constexpr (is_shard<P>)
       for (const axis_use& other : s.table.use)
-        if (other.role == axis_role::sharded && other.dim == P::dim) s.refuse(layout_problem::dim_twice, at);
+        if (here && other.role == axis_role::sharded && other.dim == P::dim) s.refuse(layout_problem::dim_twice, at);
     if constexpr (is_shard<P>) {
       constexpr auto& policies = policies_in<P, Splits>::value;
+      constexpr auto extents = extents_or_unknown<Mesh>(typename Mesh::tags{});
+      for (std::size_t i = 0; i < sizeof...(Axes); ++i) {
+        const int parts = positions[i] < sizeof...(Tags) ? extents[positions[i]] : 0;
+        if (parts > 0 && policies[i].how->parts > 0 && policies[i].how->parts != parts)
+          s.refuse(layout_problem::other_parts, at, i);
+      }
       s.name(positions, policies, sizeof...(Axes), use, at, skip_unknown);
     } else {
       constexpr policy_use none[sizeof...(Axes) + 1]{};
@@ -140,7 +157,7 @@ constexpr auto read_placements(bool skip_unknown) {
   [[maybe_unused]] std::size_t at = 0;
   [[maybe_unused]] const auto one = [&]<class P>(std::type_identity<P>) {
     if constexpr (is_placement<P>)
-      placement_reader<typename Mesh::tags, Ops, Splits, typename P::axes>::template read<P>(s, at, skip_unknown);
+      placement_reader<Mesh, typename Mesh::tags, Ops, Splits, typename P::axes>::template read<P>(s, at, skip_unknown);
     else
       s.refuse(layout_problem::not_a_placement, at);
     ++at;
@@ -308,40 +325,45 @@ struct canonical_layout {
 
   using culprit = typename decltype(name_at<problem != layout_problem::none, spelled.placement, Ps...>())::type;
   using culprit_axis =
-      typename decltype(axis_at < problem == layout_problem::axis_twice || problem == layout_problem::unknown_axis,
+      typename decltype(axis_at < problem == layout_problem::axis_twice || problem == layout_problem::unknown_axis ||
+                            problem == layout_problem::other_parts,
                         spelled.axis > (typename axes_in<culprit>::type{}))::type;
 
   static_assert(
-      layout_placement_is_valid<problem != layout_problem::not_a_placement, culprit>::value,
+      layout_placement_is_valid < problem != layout_problem::not_a_placement, culprit > ::value,
       "heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, partial<op, axes...>, "
       "replicate<axes...>, identical<axes...> or varying<axes...>");
   static_assert(
-      layout_placement_is_valid<problem != layout_problem::negative_dim, culprit>::value,
+      layout_placement_is_valid < problem != layout_problem::negative_dim, culprit > ::value,
       "heddle: shard<dim, axes...>: the dimension must not be negative; dimensions count from 0, the major one");
-  static_assert(layout_placement_is_valid<problem != layout_problem::no_axis, culprit>::value,
+  static_assert(layout_placement_is_valid < problem != layout_problem::no_axis, culprit > ::value,
                 "heddle: a placement names no mesh axis; name at least one, or leave the placement out");
   static_assert(
-      layout_placement_is_valid<problem != layout_problem::dim_twice, culprit>::value,
+      layout_placement_is_valid < problem != layout_problem::dim_twice, culprit > ::value,
       "heddle: a layout splits one dimension in two shard<> placements; write one shard<dim, major, minor>, because "
       "the order of the axes matters");
-  static_assert(layout_placement_is_valid<problem != layout_problem::two_operators, culprit>::value,
+  static_assert(layout_placement_is_valid < problem != layout_problem::two_operators, culprit > ::value,
                 "heddle: a layout holds partial values under two operators, whose order would change the result; use "
                 "one operator, "
                 "or reduce one of them first");
-  static_assert(layout_placement_is_valid<problem != layout_problem::order_matters, culprit>::value,
+  static_assert(layout_placement_is_valid < problem != layout_problem::order_matters, culprit > ::value,
                 "heddle: partial<op, axes...>: the operator must be commutative, because axes are combined in any "
                 "order; if it is, "
                 "declare static constexpr bool commutative = true in it");
-  static_assert(layout_placement_is_valid<problem != layout_problem::policy_after_axes, culprit>::value,
+  static_assert(layout_placement_is_valid < problem != layout_problem::policy_after_axes, culprit > ::value,
                 "heddle: shard<dim, ...>: a split policy comes last, where it does nothing; a policy holds for the "
                 "axes after it, "
                 "so write it before them: shard<1, split::zigzag, cp>");
   static_assert(
-      mesh_has_axis<problem != layout_problem::unknown_axis, Mesh, culprit_axis>::value,
+      layout_placement_is_valid < problem != layout_problem::other_parts, culprit_axis, culprit, Mesh > ::value,
+      "heddle: shard<dim, policy, axes...>: the policy gives another number of parts than the axis has ranks; "
+      "give one size per rank");
+  static_assert(
+      mesh_has_axis < problem != layout_problem::unknown_axis, Mesh, culprit_axis > ::value,
       "heddle: a layout names an axis that its mesh does not have; name one of the mesh's axes, or add the axis to "
       "the mesh");
   static_assert(
-      layout_names_each_axis_once<problem != layout_problem::axis_twice, culprit_axis>::value,
+      layout_names_each_axis_once < problem != layout_problem::axis_twice, culprit_axis > ::value,
       "heddle: a layout uses one mesh axis twice; an axis can do one thing to a tensor, so remove one of its uses");
 
   static constexpr axis_table<Mesh::rank> table =

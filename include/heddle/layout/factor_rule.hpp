@@ -174,7 +174,9 @@ constexpr axis_finding propagate_axis(const factor_rule<N>& rule, const axis_use
     const int slot = rule.operands[part].slot;
     for (int o = 0; o < count; ++o)
       if (o != part && uses[o].role == axis_role::partial && (slot == 0 || rule.operands[o].slot != slot))
-        found.refuse(slot == 0 ? rule_problem::partial_refused : rule_problem::two_partials, part, o);
+        found.refuse(
+            slot == 0 || rule.operands[o].slot == 0 ? rule_problem::partial_refused : rule_problem::two_partials,
+            slot != 0 && rule.operands[o].slot == 0 ? o : part, o);
     if (split >= 0)
       found.refuse(rule_problem::partial_and_split, part, split, uses[split].dim,
                    rule.operands[split].letters[uses[split].dim]);

@@ -33,17 +33,20 @@ struct dual_layout {
   using ops = type_list<plus>;
   using splits = typename Layout::splits;
   static constexpr std::size_t axes = mesh_type::rank;
+  static constexpr auto extents = extents_or_unknown<mesh_type>(typename mesh_type::tags{});
+  // The first axis of more than one rank over which values are partial; `axes` if there is none.
+  static constexpr std::size_t first_partial = [] {
+    std::size_t a = 0;
+    while (a < axes && (extents[a] == 1 || Layout::table.use[a].role != axis_role::partial)) ++a;
+    return a;
+  }();
   static constexpr bool sums = [] {
-    if constexpr (Layout::has_partial)
+    if constexpr (first_partial < axes)
       return std::is_same_v<typename list_at<0, typename Layout::ops>::type, plus>;
     else
       return true;
   }();
-  static constexpr std::size_t partial_axis = [] {
-    std::size_t a = 0;
-    while (a + 1 < axes && Layout::table.use[a].role != axis_role::partial) ++a;
-    return a;
-  }();
+  static constexpr std::size_t partial_axis = first_partial < axes ? first_partial : 0;
   static_assert(
       gradient_is_defined<sums, axis_of_layout<!sums, partial_axis, Layout>, Layout>::value,
       "heddle: dual<layout>: partial values under another operator than plus have a gradient only through replicated; "
@@ -67,15 +70,27 @@ struct dual_layout {
   using type = layout_from<dual_layout>;
 };
 
+template <bool Ok, class... Names>
+struct reduction_is_due {
+  static constexpr bool value = Ok;
+};
+
 // The layout with some partial axes replicated.
 template <class Layout, class... Axes>
 struct reduced_layout {
   using mesh_type = typename Layout::mesh_type;
   using ops = typename Layout::ops;
   using splits = typename Layout::splits;
+  static constexpr bool ok = (Layout::template is_partial_on<Axes> && ...);
+  template <class Axis>
+  using refused = std::conditional_t<Layout::template is_partial_on<Axis>, type_list<>, type_list<over_axis<Axis>>>;
+  static_assert(
+      reduction_is_due<ok, joined<refused<Axes>...>, Layout>::value,
+      "heddle: reduced<layout, axes...>: the layout is not partial over an axis, so there is nothing to combine; "
+      "name only axes of the mesh over which it is partial");
   static constexpr auto table = [] {
     auto t = Layout::table;
-    ((t.use[mesh_type::template position<Axes>] = {}), ...);
+    if constexpr (ok) ((t.use[mesh_type::template position<Axes>] = {}), ...);
     return t;
   }();
   static constexpr auto groups = canonical_groups(table);
@@ -167,6 +182,9 @@ struct seed_of_loss {
 ///     identical             identical: the copies are one value, used once
 ///     varying               varying
 ///
+/// An axis of one rank is never a mistake. A product of a varying activation varies, and so does what it makes of the
+/// gradient of a replicated weight, which should be `partial<plus>`: whether the ranks' losses are terms of one sum only
+/// the program knows. If they are, `assume<dual<weight>>` says so.
 /// `dual<dual<L>>` is `L`. A redistribution from `A` to `B` runs backward as one from `dual<B>` to `dual<A>`.
 /// Errors (at compile time): values that are partial under another operator than plus.
 /// Source: spmd types (invariant, replicated, varying, partial) and JAX's unreduced types; the f and g operators of Shoeybi et

@@ -48,8 +48,8 @@ struct indexed_value {
   friend constexpr bool operator==(const indexed_value&, const indexed_value&) = default;
 };
 
-/// The larger of two elements, of equal ones the first in the whole tensor. Identity: the lowest value, after all
-/// others.
+/// The larger of two elements, of equal ones the first in the whole tensor. A NaN is larger than any number and equal to
+/// another NaN. Identity: the lowest value, after all others.
 struct take_larger {
   static constexpr bool commutative = true;
   template <class Indexed>
@@ -58,6 +58,8 @@ struct take_larger {
   }
   template <class T>
   constexpr indexed_value<T> operator()(const indexed_value<T>& a, const indexed_value<T>& b) const {
+    const bool a_is_number = a.value == a.value, b_is_number = b.value == b.value;
+    if (a_is_number != b_is_number) return a_is_number ? b : a;
     if (a.value < b.value) return b;
     if (b.value < a.value) return a;
     return a.index < b.index ? a : b;

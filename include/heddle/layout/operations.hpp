@@ -55,15 +55,46 @@ inline constexpr bool dims_sound = [] {
   return ok;
 }();
 
+template <bool Ok, int... Dims>
+struct operator_dimensions_are_valid {
+  static constexpr bool value = Ok;
+};
+// The base of operators that name dimensions.
+template <int... Dims>
+struct checked_dims {
+  static constexpr bool ok = dims_sound<Dims...>;
+  static_assert(
+      operator_dimensions_are_valid<ok, Dims...>::value,
+      "heddle: an operator names a dimension that is negative, beyond 11 or named twice; dimensions count from 0");
+};
+template <class Op, int... Dims>
+struct checked_reduction {
+  static constexpr bool ok = checked_dims<Dims...>::ok && is_commutative<Op>;
+};
+template <class Checked, int Least, int Most = Least, class Monoid = plus>
+struct checked_operation : operation_base<Least, Most, Monoid> {
+  using checked = Checked;
+};
+
+template <int IdsRank>
+struct checked_ids_rank {
+  static constexpr bool ok = IdsRank >= 0 && IdsRank < most_dims;
+  static_assert(operator_dimensions_are_valid<ok, IdsRank>::value,
+                "heddle: op::embedding<dimensions of the ids>: ids have 0 to 11 dimensions, the result one more");
+};
+template <int... Perm>
+struct checked_perm {
+  static constexpr bool ok = dims_sound<Perm...> && dims_reach<Perm...> == static_cast<int>(sizeof...(Perm));
+  static_assert(operator_dimensions_are_valid<ok, Perm...>::value,
+                "heddle: op::transpose<perm...>: name each dimension from 0 up once");
+};
+
 // One operand, one factor per dimension, those of `Dims` of another kind; the result has all of them, or not those, or
 // others in their place.
 enum class listed : unsigned char { kept, dropped, replaced };
 template <int... Dims>
 constexpr factor_rule<> unary_rule(int rank, factor_kind kind, listed in_result, unsigned char partials,
                                    int results = 1) {
-  static_assert(
-      dims_sound<Dims...>,
-      "heddle: an operator names a dimension that is negative, beyond 11 or named twice; dimensions count from 0");
   factor_rule<> rule;
   auto& x = rule.operand(partials == no_partials ? 0 : 1, partials);
   for (int d = 0; d < rank; ++d) append(x, rule.factor(is_listed<Dims...>(d) ? kind : factor_kind::pass));
@@ -94,6 +125,29 @@ constexpr factor_rule<> aligned_rule(const std::array<int, K>& ranks, unsigned c
   for (int d = 0; d < rank; ++d) append(y, rule.factors[d].letter);
   return rule;
 }
+
+template <bool Ok, class From, class To>
+struct reshape_is_valid {
+  static constexpr bool value = Ok;
+};
+template <class From, class To>
+struct checked_reshape;
+template <std::int64_t... F, std::int64_t... T>
+struct checked_reshape<shape<F...>, shape<T...>> {
+  static constexpr bool fixed = ((F >= 0) && ...) && ((T >= 0) && ...);
+  static constexpr bool same = [] {
+    if constexpr (fixed)
+      return (std::int64_t{1} * ... * F) == (std::int64_t{1} * ... * T);
+    else
+      return true;
+  }();
+  static constexpr bool ok = fixed && same;
+  static_assert(
+      reshape_is_valid<fixed, shape<F...>, shape<T...>>::value,
+      "heddle: op::reshape<from, to>: all extents must be static, because what a split becomes depends on them");
+  static_assert(reshape_is_valid<same, shape<F...>, shape<T...>>::value,
+                "heddle: op::reshape<from, to>: both shapes must have the same number of elements");
+};
 
 // A formula that only broadcasts: its result has every letter.
 template <fixed_string Text>
@@ -220,7 +274,7 @@ struct select : detail::operation_base<3> {
 
 /// Combines the elements along `Dims` under a commutative operator: `reduce<maximum, 1>`. The dimensions are dropped.
 template <class Op, int... Dims>
-struct reduce : detail::operation_base<1, 1, Op> {
+struct reduce : detail::checked_operation<detail::checked_reduction<Op, Dims...>, 1, 1, Op> {
   static_assert(
       is_commutative<Op>,
       "heddle: op::reduce<Op, dims...>: the operator must be commutative, because parts are combined in any order");
@@ -237,7 +291,7 @@ struct mean : reduce<plus, Dims...> {};
 /// The sum of squares along `Dims`, or of any other function of elements: the part of a norm over a split dimension
 /// that each rank can do. Reduce it, then finish with `elementwise_of`.
 template <int... Dims>
-struct sum_of_squares : detail::operation_base<1> {
+struct sum_of_squares : detail::checked_operation<detail::checked_dims<Dims...>, 1> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::reduction,
@@ -247,7 +301,7 @@ struct sum_of_squares : detail::operation_base<1> {
 
 /// Softmax or log-softmax along one dimension. In parts: `reduce<maximum, Dim>`, exponentials, `reduce<plus, Dim>`.
 template <int Dim>
-struct softmax : detail::operation_base<1> {
+struct softmax : detail::checked_operation<detail::checked_dims<Dim>, 1> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole, detail::listed::kept,
@@ -257,7 +311,7 @@ struct softmax : detail::operation_base<1> {
 /// Layer normalisation of x over `Dims`; weight and bias, if given, have these dimensions. In parts: `reduce<plus,
 /// ...>`, `sum_of_squares`.
 template <int... Dims>
-struct layer_norm : detail::operation_base<1, 3> {
+struct layer_norm : detail::checked_operation<detail::checked_dims<Dims...>, 1, 3> {
   static_assert(sizeof...(Dims) > 0, "heddle: op::layer_norm<dims...>: name the dimensions to normalise");
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
@@ -280,7 +334,7 @@ struct rms_norm : layer_norm<Dims...> {
 /// Rows of a table `[vocabulary, features]` by ids of `IdsRank` dimensions. Where the rows are split, a rank gives
 /// zeros for the rows of others, and the result is a sum; where the features are split, the result's last dimension is.
 template <int IdsRank = 1>
-struct embedding : detail::operation_base<2> {
+struct embedding : detail::checked_operation<detail::checked_ids_rank<IdsRank>, 2> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>&) {
     factor_rule<> made;
@@ -300,7 +354,7 @@ struct embedding : detail::operation_base<2> {
 /// split (loss-parallel), the operator itself combines the ranks' maxima, sums and target logits, and the losses are
 /// identical over the axis; their sum over split tokens is `partial<plus>`. That is how a loss is typed.
 template <int Dim>
-struct cross_entropy : detail::operation_base<2> {
+struct cross_entropy : detail::checked_operation<detail::checked_dims<Dim>, 2> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     int rank = detail::rank_of_all(std::array{ranks[0]}, Dim + 1);
@@ -315,9 +369,7 @@ struct cross_entropy : detail::operation_base<2> {
 
 /// Dimension d of the result is dimension `Perm[d]` of the operand: `transpose<1, 0>`.
 template <int... Perm>
-struct transpose : detail::operation_base<1> {
-  static_assert(detail::dims_sound<Perm...> && detail::dims_reach<Perm...> == static_cast<int>(sizeof...(Perm)),
-                "heddle: op::transpose<perm...>: name each dimension from 0 up once");
+struct transpose : detail::checked_operation<detail::checked_perm<Perm...>, 1> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>&) {
     factor_rule<> made;
@@ -334,12 +386,8 @@ struct transpose : detail::operation_base<1> {
 template <class From, class To>
 struct reshape;
 template <std::int64_t... F, std::int64_t... T>
-struct reshape<shape<F...>, shape<T...>> : detail::operation_base<1> {
-  static_assert(
-      ((F >= 0) && ...) && ((T >= 0) && ...),
-      "heddle: op::reshape<from, to>: all extents must be static, because what a split becomes depends on them");
-  static_assert((std::int64_t{1} * ... * F) == (std::int64_t{1} * ... * T),
-                "heddle: op::reshape<from, to>: both shapes must have the same number of elements");
+struct reshape<shape<F...>, shape<T...>>
+    : detail::checked_operation<detail::checked_reshape<shape<F...>, shape<T...>>, 1> {
   static constexpr bool has_own_evaluation = true;
   static constexpr int rank = static_cast<int>(sizeof...(F));
   template <std::size_t Axes>
@@ -350,7 +398,7 @@ struct reshape<shape<F...>, shape<T...>> : detail::operation_base<1> {
 };
 /// Operands one after the other along `Dim`.
 template <int Dim>
-struct concat : detail::operation_base<1, 8> {
+struct concat : detail::checked_operation<detail::checked_dims<Dim>, 1, 8> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     auto made = detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole,
@@ -365,7 +413,7 @@ struct concat : detail::operation_base<1, 8> {
 };
 /// A range of elements, perhaps with a step, along `Dims`.
 template <int... Dims>
-struct slice : detail::operation_base<1> {
+struct slice : detail::checked_operation<detail::checked_dims<Dims...>, 1> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::whole,
@@ -375,7 +423,7 @@ struct slice : detail::operation_base<1> {
 /// `data` at the places along `Dim` that an index of one dimension names. Where `Dim` is split, a rank gives zeros for
 /// the places of others, and the result is a sum.
 template <int Dim>
-struct gather : detail::operation_base<2> {
+struct gather : detail::checked_operation<detail::checked_dims<Dim>, 2> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     factor_rule<> made;
@@ -393,7 +441,7 @@ struct gather : detail::operation_base<2> {
 /// `base` with `updates` written at the places along `Dim` that an index of one dimension names: (base, index,
 /// updates). Where `Dim` is split, each rank writes what is its own. The index must not be split: later writes win.
 template <int Dim>
-struct scatter : detail::operation_base<3> {
+struct scatter : detail::checked_operation<detail::checked_dims<Dim>, 3> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     const int rank = detail::rank_of_all(std::array{ranks[0], ranks[2]}, Dim + 1);
@@ -408,7 +456,7 @@ struct scatter : detail::operation_base<3> {
 /// Sums `updates` into a tensor of zeros at the places along `Dim` that an index of one dimension names: (updates,
 /// index). Updates that are split with their index give a sum. The backward of `gather` and `embedding`.
 template <int Dim>
-struct scatter_add : detail::operation_base<2> {
+struct scatter_add : detail::checked_operation<detail::checked_dims<Dim>, 2> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     auto made = detail::unary_rule<Dim>(detail::rank_of_all(std::array{ranks[0]}, Dim + 1), factor_kind::reduction,
@@ -422,7 +470,7 @@ struct scatter_add : detail::operation_base<2> {
 /// All prefixes along `Dim` combined under an operator, of which partial values pass. In parts: the exclusive scan over
 /// the ranks of what `reduce` gives.
 template <class Op, int Dim>
-struct scan : detail::operation_base<1, 1, Op> {
+struct scan : detail::checked_operation<detail::checked_dims<Dim>, 1, 1, Op> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole, detail::listed::kept, own);
@@ -432,7 +480,7 @@ template <int Dim>
 struct cumsum : scan<plus, Dim> {};
 /// Sorted along `Dim`: values and their places.
 template <int Dim>
-struct sort : detail::operation_base<1> {
+struct sort : detail::checked_operation<detail::checked_dims<Dim>, 1> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole, detail::listed::replaced,
@@ -445,7 +493,7 @@ template <int Dim>
 struct top_k : sort<Dim> {};
 /// The place of the largest element along `Dim`, which is dropped. In parts: `largest_with_index`.
 template <int Dim>
-struct argmax : detail::operation_base<1> {
+struct argmax : detail::checked_operation<detail::checked_dims<Dim>, 1> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::whole, detail::listed::dropped,
@@ -455,7 +503,7 @@ struct argmax : detail::operation_base<1> {
 /// The largest element along `Dim` with its place, an `indexed_value`; `Dim` may be split, under the monoid
 /// `take_larger`.
 template <int Dim>
-struct largest_with_index : detail::operation_base<1, 1, take_larger> {
+struct largest_with_index : detail::checked_operation<detail::checked_dims<Dim>, 1, 1, take_larger> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
     return detail::unary_rule<Dim>(detail::rank_of_all(ranks, Dim + 1), factor_kind::reduction, detail::listed::dropped,

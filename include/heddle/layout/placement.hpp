@@ -98,6 +98,8 @@ struct split_functions {
   bool (*fits)(count n, count p) noexcept;
   bool contiguous;
   bool pads;
+  std::int64_t parts;  // how many it makes, 0: as many as the axis has ranks
+  bool any_extent;     // whether it cuts any number of elements: given sizes fit one only
   std::string_view name;
 };
 template <class P>
@@ -106,6 +108,17 @@ constexpr bool policy_pads() {
     return P::pads;
   else
     return false;
+}
+template <class P>
+constexpr std::int64_t policy_parts() {
+  if constexpr (requires { P::parts; })
+    return P::parts;
+  else
+    return 0;
+}
+template <class P>
+constexpr bool policy_fits_any_extent() {
+  return policy_parts<P>() == 0 && P::fits(0, 2) && P::fits(1, 2) && P::fits(7, 3);
 }
 // Through lambdas, because a user's functions need not be noexcept, and nvcc's are host and device.
 template <split_policy P>
@@ -119,6 +132,8 @@ inline constexpr split_functions functions_of{
     [](std::int64_t n, std::int64_t p) noexcept { return P::fits(n, p); },
     P::contiguous,
     policy_pads<P>(),
+    policy_parts<P>(),
+    policy_fits_any_extent<P>(),
     short_type_name<P>()};
 
 enum class axis_role : unsigned char { replicated, sharded, partial, identical, varying };

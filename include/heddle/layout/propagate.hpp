@@ -93,6 +93,25 @@ struct rule_evaluator {
     else
       return static_cast<std::size_t>(rule.result_count);
   }
+  constexpr char letter(std::size_t o, int d) const {
+    if constexpr (has_own_evaluation<Op>)
+      return static_cast<char>('a' + d);
+    else
+      return rule.operands[o].letters[d];
+  }
+  constexpr int slot(std::size_t o) const {
+    if constexpr (has_own_evaluation<Op>)
+      return 1;
+    else
+      return rule.operands[o].slot;
+  }
+  // Whether parts are combined along some dimension.
+  constexpr bool combines() const {
+    if constexpr (!has_own_evaluation<Op>)
+      for (int f = 0; f < rule.factor_count; ++f)
+        if (rule.factors[f].kind == factor_kind::reduction) return true;
+    return false;
+  }
   // How many dimensions of each operand are known to be there.
   constexpr std::array<int, Count> dims() const {
     std::array<int, Count> out{};
@@ -114,11 +133,6 @@ struct operator_table<Own, type_list<Os...>> {
       operator_facts{std::is_same_v<Os, plus>, std::is_same_v<Os, maximum> || std::is_same_v<Os, minimum>,
                      std::is_same_v<Os, Own>}...};
 };
-
-template <class Mesh, class... Tags>
-constexpr std::array<int, sizeof...(Tags)> extents_or_unknown(type_list<Tags...>) {
-  return {Mesh::template axis_of<Tags>::fixed_size...};
-}
 
 // These carry operands, axis, letter and repair into the compiler's message; the assertion's text says what to do.
 template <int Number, class Layout>
@@ -154,6 +168,7 @@ struct propagation_facts {
       made_rule<Op>(std::array<int, count>{First::min_tensor_rank, Rest::min_tensor_rank...})};
   static constexpr rule_outcome<axes> outcome = evaluate(tables);
   static constexpr std::size_t results = evaluate.results();
+  static constexpr bool ordered = !is_commutative<typename Op::monoid> && evaluate.combines();
 };
 template <class Op, class First, class... Rest>
 struct propagation_facts<Op, false, First, Rest...> {
@@ -163,6 +178,7 @@ struct propagation_facts<Op, false, First, Rest...> {
   using splits = type_list<split::balanced>;
   static constexpr rule_outcome<mesh_type::rank> outcome{};
   static constexpr std::size_t results = 1;
+  static constexpr bool ordered = false;
 };
 
 // The search for a repair, made only where one is asked for.
@@ -235,7 +251,7 @@ struct propagation {
       given >= static_cast<std::size_t>(Op::least) && given <= static_cast<std::size_t>(Op::most);
   static constexpr bool one_mesh = (std::is_same_v<mesh_type, typename Rest::mesh_type> && ...);
   using facts = propagation_facts<Op, ok && counted && one_mesh, First, Rest...>;
-  static constexpr bool legal = ok && counted && one_mesh && facts::outcome.legal();
+  static constexpr bool legal = ok && counted && one_mesh && !facts::ordered && facts::outcome.legal();
 };
 
 template <class Op, class First, class... Rest>
@@ -252,6 +268,11 @@ struct checked_propagation {
                 "layouts on one mesh");
 
   using facts = typename base::facts;
+  static_assert(
+      propagation_is_legal<!facts::ordered, through_operator<Op>, typename Op::monoid>::value,
+      "heddle: propagate: the rule of an operator reduces a dimension under a monoid that is not commutative, "
+      "but parts are combined in any order; declare static constexpr bool commutative = true in the monoid if it "
+      "is, or make the factor whole");
   static constexpr auto finding = facts::outcome.finding;
   static constexpr rule_problem problem = finding.problem;
 
@@ -269,7 +290,7 @@ struct checked_propagation {
   static_assert(
       without<rule_problem::dim_without_letter>::value,
       "heddle: propagate: a layout splits a dimension for which its operand has no letter; dimensions count from 0, so "
-      "lower the number in shard<dim, ...> or add letters to the operand");
+      "lower the number in shard<dim, ...> or add letters to the operand (operators take at most 12 dimensions)");
   static_assert(
       without<rule_problem::two_partials>::value,
       "heddle: propagate: two operands hold partial values over one axis, and a product of sums is not the sum of the "
@@ -287,10 +308,11 @@ struct checked_propagation {
       without<rule_problem::partial_refused>::value,
       "heddle: propagate: an operator that is not linear in an operand would compute with partial values; redistribute "
       "the operand to replicated (all_reduce) or to a split (reduce_scatter) over this axis first");
-  static_assert(without<rule_problem::wrong_operator>::value,
-                "heddle: propagate: products and sums do not commute with the operator of a partial operand (only plus "
-                "does), nor "
-                "does this operator; redistribute the operand to replicated over this axis (all_reduce) first");
+  static_assert(
+      without<rule_problem::wrong_operator>::value,
+      "heddle: propagate: the operator does not commute with the operator of a partial operand (products and sums "
+      "do only with plus, monotone functions only with maximum and minimum); redistribute the operand to "
+      "replicated over this axis (all_reduce) first");
   static_assert(
       without<rule_problem::two_operators>::value,
       "heddle: propagate: two operands hold partial values over one axis under different operators; redistribute both "
@@ -341,9 +363,6 @@ struct checked_propagation {
   using type = decltype(one_or_list<result_layout, facts>(std::make_index_sequence<facts::results>{}));
 };
 
-template <class Op, class... Ls>
-struct propagation_choice : checked_propagation<Op, Ls...> {};
-
 template <class Op, bool Found, class First, class... Rest>
 struct repaired_facts {
   using facts = typename propagation<Op, First, Rest...>::facts;
@@ -367,9 +386,42 @@ constexpr bool is_repairable() {
   else
     return propagation_repair<typename base::facts>::result.found;
 }
+
 template <class Op, class... Ls>
-struct propagation_choice<Op, auto_redistribute, Ls...> : repaired_facts<Op, is_repairable<Op, Ls...>(), Ls...> {
+struct propagation_arguments {
+  static constexpr bool any = sizeof...(Ls) > 0;
+  static constexpr bool layouts = (layout_like<Ls> && ...);
+  static_assert(propagation_is_legal<any, through_operator<Op>>::value,
+                "heddle: propagate<formula, layouts...>: no layouts are given; give one layout for each operand");
+  static_assert(propagation_is_legal<layouts, through_operator<Op>, Ls...>::value,
+                "heddle: propagate<formula, layouts...>: every argument after the formula or operator must be a layout "
+                "(auto_redistribute may stand before them); give one layout for each operand");
+};
+template <bool Sound, class Op, class... Ls>
+struct propagation_of {
+  using type = void;  // refused already
+};
+template <class Op, class... Ls>
+struct propagation_of<true, Op, Ls...> : checked_propagation<Op, Ls...> {};
+template <bool Sound, class Op, class... Ls>
+struct repaired_propagation_of {
+  using type = void;
+};
+template <class Op, class... Ls>
+struct repaired_propagation_of<true, Op, Ls...> {
   using type = typename repaired_facts<Op, is_repairable<Op, Ls...>(), Ls...>::result;
+};
+template <class Op, class... Ls>
+struct propagation_choice
+    : propagation_of<propagation_arguments<Op, Ls...>::any && propagation_arguments<Op, Ls...>::layouts, Op, Ls...> {};
+template <class Op, class... Ls>
+struct propagation_choice<Op, auto_redistribute, Ls...>
+    : repaired_propagation_of<propagation_arguments<Op, Ls...>::any && propagation_arguments<Op, Ls...>::layouts, Op,
+                              Ls...> {};
+
+template <class Op, bool One>
+struct propagated_layout_is_one {
+  static constexpr bool value = One;
 };
 
 }  // namespace detail
@@ -388,10 +440,12 @@ template <operation Op, layout_like... Operands>
 inline constexpr bool can_propagate_through = detail::propagation<Op, Operands...>::legal;
 
 /// How `auto_redistribute` makes an operator legal: `operands`, a `type_list` with the layout each operand is
-/// redistributed to first (its own where it stays), and `result`, as of `propagate_through`. Among the repairs that
-/// change each refused axis at a time it takes the one with the fewest bytes, operands taken as equally large, then the
-/// one that changes the fewest operands. Errors (at compile time): as `propagate_through`, where nothing helps (varying
-/// values).
+/// redistributed to first (its own where it stays), and `result`, as of `propagate_through`. One refused axis after the
+/// other gets what sends the fewest bytes for that axis (operands taken as equally large, axes known only at start-up as
+/// two ranks), of equal ones what changes the fewest operands; all axes together may have a cheaper repair. Where every
+/// repair of an axis would break another axis, the axis is replicated. A split policy stays with its dimension; new splits
+/// are balanced. Operands become partial only beside one that is. Varying values stay, everything against them is
+/// replicated. So there always is a repair.
 template <operation Op, layout_like... Operands>
 using repaired = detail::repaired_facts<Op, detail::is_repairable<Op, Operands...>(), Operands...>;
 
@@ -422,7 +476,14 @@ constexpr auto propagated_through(const First& first, const Rest&... rest) {
     };
     (same(rest), ...);
   }
-  return propagate_through<Op, First, Rest...>{first.mesh()};
+  if constexpr (detail::propagation<Op, First, Rest...>::facts::results > 1) {
+    static_assert(detail::propagated_layout_is_one < Op, false && sizeof(First) == 0 > ::value,
+                  "heddle: propagated_through: the operator has several results; make each layout of "
+                  "propagate_through<op, layouts...>, which is a type_list, from the operands' mesh");
+    return first;
+  } else {
+    return propagate_through<Op, First, Rest...>{first.mesh()};
+  }
 }
 /// The same of an einsum.
 template <fixed_string Formula, layout_like First, layout_like... Rest>
