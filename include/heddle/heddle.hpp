@@ -80,6 +80,7 @@
 #include <heddle/schedule/storage.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/schedule/validate.hpp>
+#include <heddle/tensor/async_jobs.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/global_runs.hpp>

@@ -158,3 +158,27 @@ TEST_CASE("backward starts from one, where the loss says", "[tensor][gradient]")
   STATIC_REQUIRE(std::same_as<std::remove_cvref_t<decltype(seed.layout())>, on<hd::identical<tp>>>);
   CHECK(seed.elements()[0] == 1);
 }
+
+TEST_CASE("a norm refuses a part of another rank or of another world", "[tensor][gradient]") {
+  using mesh = hd::mesh<hd::axis<tp>>;
+  using weight = hd::layout<mesh, hd::shard<0, tp>>;
+  std::vector<char> ok(2, 0);
+  hd::launch<hd::threads>(mesh{2}, [&](auto& world) {
+    const auto refuses = [&](const hd::sharded<double, 1, weight>& x) {
+      try {
+        return hd::squared_norm(world, x) < 0;
+      } catch (const hd::layout_error&) {
+        return true;
+      }
+    };
+    hd::sharded<double, 1, weight> x(weight{mesh{2}}, hd::shape{4}, world.rank());
+    for (double& e : x.elements()) e = 1;
+    bool right = hd::squared_norm(world, x) == 4;
+    right = right && refuses({weight{mesh{4}}, hd::shape{4}, world.rank()});
+    right = right && refuses({weight{mesh{2}}, hd::shape{4}, 1 - world.rank()});
+    [[maybe_unused]] const auto gone = std::move(x).release();
+    right = right && refuses(x);
+    ok[static_cast<std::size_t>(world.rank())] = right;
+  });
+  CHECK(ok == std::vector<char>(2, 1));
+}

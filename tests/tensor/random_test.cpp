@@ -131,3 +131,13 @@ TEST_CASE("dropout of a partial sum is the sum dropped", "[tensor][random]") {
   const auto whole = hd::assemble(std::span<const hd::sharded<double, 1, layout>>(parts));
   for (std::size_t i = 0; i < 64; ++i) CHECK(whole[i] == (random.uniform(i) < 0.5 ? 0.0 : 2 * sum[i]));
 }
+
+TEST_CASE("uniform numbers stay below their bound in every type", "[tensor][random]") {
+  const hd::counter_random random(1, 0);
+  std::vector<float> drawn(std::size_t{1} << 16);
+  float high = 0;
+  // Close to the bound a float has fewer numbers than the draw: 1 / 16 of these would round up to it.
+  hd::detail::draw_uniform(drawn.data(), static_cast<std::int64_t>(drawn.size()), 0, random, 1 - 0x1p-21, 1.0);
+  for (const float x : drawn) high = x > high ? x : high;
+  CHECK(high == 1 - 0x1p-24f);
+}

@@ -6,8 +6,12 @@
 #include "tensor/counting_world.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace hd = heddle;
@@ -130,4 +134,162 @@ TEST_CASE("a started redistribution sends the bytes of its plan", "[tensor][redi
     said[static_cast<std::size_t>(world.rank())] = plan.bytes_sent(s, sizeof(double), world.rank());
   });
   CHECK(sent == said);
+}
+
+namespace {
+using four = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+using pair = hd::mesh<hd::axis<tp, 2>>;
+using sum = hd::layout<pair, hd::partial<hd::plus, tp>>;
+using rows = hd::layout<pair, hd::shard<0, tp>>;
+using copies = hd::layout<pair>;
+
+template <class L, class World>
+hd::sharded<double, 1, L> filled(World& world, double value, std::int64_t n = 4) {
+  hd::sharded<double, 1, L> x(L{}, hd::dynamic_shape<1>{n}, world.rank());
+  for (double& e : x.elements()) e = value;
+  return x;
+}
+template <class X>
+bool all_are(const X& x, double value) {
+  for (const double e : x.elements())
+    if (e != value) return false;
+  return true;
+}
+bool both(std::vector<char> ok) {
+  return ok == std::vector<char>(ok.size(), 1);
+}
+using namespace std::chrono_literals;
+}  // namespace
+
+// Each rank needs, for what it waits for, what another waits to go on with: whoever waits must let all go on, for as long as
+// the launch allows.
+TEST_CASE("ranks that are late do not block those that wait in another order", "[tensor][redistribute][async]") {
+  using A = hd::layout<four, hd::shard<0, dp>, hd::partial<hd::plus, tp>>;
+  using B = hd::layout<four, hd::shard<0, dp, tp>>;
+  using R = hd::layout<four>;
+  std::vector<char> ok(4, 0);
+  hd::launch_options options;
+  options.timeout = 20s;
+  hd::launch<hd::threads, four>(options, [&](auto& world) {
+    const int r = world.rank();
+    const auto a = filled<A>(world, 1, 16);
+    const auto b = filled<B>(world, 3, 16);
+    hd::redistribution_queue queue(world);
+    std::this_thread::sleep_for(r == 3 ? 0ms : r == 0 ? 20ms : r == 2 ? 40ms : 60ms);
+    auto a_later = queue.template start<R>(a);
+    if (r == 1) std::this_thread::sleep_for(200ms);
+    auto b_later = queue.template start<R>(b);
+    if (r == 3) std::this_thread::sleep_for(200ms);
+    bool right = true;
+    if (r == 2) right = all_are(std::move(b_later).wait(), 3);
+    right = right && all_are(std::move(a_later).wait(), 2);
+    if (r != 2) right = right && all_are(std::move(b_later).wait(), 3);
+    ok[static_cast<std::size_t>(r)] = right;
+  });
+  CHECK(both(ok));
+}
+
+TEST_CASE("several queues on one world and its sub-worlds keep their messages apart", "[tensor][redistribute][async]") {
+  std::vector<char> ok(2, 0);
+  hd::launch<hd::threads, pair>([&](auto& world) {
+    auto sub = world.template sub<tp>();
+    const auto a = filled<sum>(world, 1), b = filled<sum>(world, 100), c = filled<sum>(world, 10000);
+    hd::redistribution_queue first(world), second(world), third(sub);
+    auto a_later = first.template start<copies>(a);
+    if (world.rank() == 0) {  // its second round goes out before the other sum is started
+      std::this_thread::sleep_for(20ms);
+      first.progress();
+      std::this_thread::sleep_for(20ms);
+    } else {
+      std::this_thread::sleep_for(10ms);
+    }
+    auto b_later = second.template start<copies>(b);
+    auto c_later = third.template start<copies>(c);
+    bool right = true;  // waited for in opposite orders
+    if (world.rank() == 0) right = all_are(std::move(c_later).wait(), 20000) && all_are(std::move(b_later).wait(), 200);
+    right = right && all_are(std::move(a_later).wait(), 2);
+    if (world.rank() != 0)
+      right = right && all_are(std::move(b_later).wait(), 200) && all_are(std::move(c_later).wait(), 20000);
+    ok[static_cast<std::size_t>(world.rank())] = right;
+  });
+  CHECK(both(ok));
+}
+
+TEST_CASE("a wait that failed fails again", "[tensor][redistribute][async]") {
+  int failures = 0;
+  bool ready = false;
+  hd::launch_options options;
+  options.timeout = 100ms;
+  CHECK_THROWS_AS((hd::launch<hd::threads, pair>(options,
+                                                 [&](auto& world) {
+                                                   if (world.rank() == 1) {
+                                                     std::this_thread::sleep_for(400ms);
+                                                     return;
+                                                   }
+                                                   const auto a = filled<rows>(world, 5);
+                                                   hd::redistribution_queue queue(world);
+                                                   auto later = queue.template start<copies>(a);
+                                                   for (int i = 0; i < 3; ++i) {
+                                                     try {
+                                                       auto y = std::move(later).wait();
+                                                     } catch (const hd::comm_error&) {
+                                                       ++failures;
+                                                     }
+                                                   }
+                                                   ready = later.ready();
+                                                   auto y = std::move(later).wait();
+                                                 })),
+                  hd::comm_error);
+  CHECK(failures == 3);
+  CHECK(ready);
+}
+
+TEST_CASE("a result is taken once", "[tensor][redistribute][async]") {
+  std::vector<char> ok(2, 0);
+  hd::launch<hd::threads, pair>([&](auto& world) {
+    hd::redistribution_queue queue(world);
+    auto later = queue.template start<copies>(filled<rows>(world, 5));
+    bool right = all_are(std::move(later).wait(), 5);
+    try {
+      auto again = std::move(later).wait();
+      right = false;
+    } catch (const hd::layout_error&) {
+    }
+    ok[static_cast<std::size_t>(world.rank())] = right;
+  });
+  CHECK(both(ok));
+}
+
+// The source ends before the queue does; others still read what was started from it.
+TEST_CASE("what was started is given up while an exception unwinds the stack", "[tensor][redistribute][async]") {
+  struct slow_end {
+    ~slow_end() { std::this_thread::sleep_for(60ms); }
+  };
+  std::string text;
+  try {
+    hd::launch<hd::threads, pair>([&](auto& world) {
+      hd::redistribution_queue queue(world);
+      const slow_end end;
+      const auto a = filled<rows>(world, 5, 1000);
+      if (world.rank() == 1) std::this_thread::sleep_for(30ms);
+      auto later = queue.template start<copies>(a);
+      if (world.rank() == 0) throw std::runtime_error("on purpose");
+      auto y = std::move(later).wait();
+    });
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
+  CHECK(text.find("on purpose") != std::string::npos);
+}
+
+TEST_CASE("what is dropped is finished before its source ends", "[tensor][redistribute][async]") {
+  hd::launch<hd::threads, pair>([&](auto& world) {
+    hd::redistribution_queue queue(world);
+    {
+      const auto a = filled<sum>(world, 5, 1000);
+      if (world.rank() == 1) std::this_thread::sleep_for(10ms);
+      [[maybe_unused]] auto dropped = queue.template start<copies>(a);
+    }
+    if (queue.unfinished() != 0) throw hd::comm_error("heddle: test: still under way");
+  });
 }

@@ -1,4 +1,11 @@
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/tensor/gradient.hpp>
+#include <heddle/tensor/ordered_sum.hpp>
+#include <heddle/tensor/random.hpp>
 #include <heddle/tensor/redistribute.hpp>
+#include <heddle/tensor/redistribute_async.hpp>
+#include <heddle/tensor/transfer.hpp>
 #include <heddle/testing/tensor_laws.hpp>
 
 #include "catch.hpp"
@@ -124,4 +131,41 @@ TEST_CASE("a part that came to the wrong rank is refused", "[tensor][redistribut
   });
   CHECK(message ==
         "heddle: redistribute: rank 1's part of a tensor on dp=1 x tp=2 came to rank 0 of a world on dp=1 x tp=1");
+}
+
+TEST_CASE("a part that was moved from is refused, and one that is refused is not taken", "[tensor][redistribute]") {
+  using one = hd::mesh<hd::axis<hd::tp>>;
+  using split = hd::layout<one, hd::shard<0, hd::tp>>;
+  using whole = hd::layout<one>;
+  const one mesh{2};
+  std::vector<std::string> problems(2);
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    std::string& text = problems[static_cast<std::size_t>(world.rank())];
+    const auto refused = [&](const char* what, auto&& call) {
+      try {
+        call();
+        text += what;
+      } catch (const hd::layout_error&) {
+      }
+    };
+    hd::sharded<double, 1, split> x(split{mesh}, hd::dynamic_shape<1>{8}, world.rank());
+    hd::sharded<double, 1, split> other(split{mesh}, hd::dynamic_shape<1>{8}, 1 - world.rank());
+    hd::redistribution_queue queue(world);
+    refused(" other", [&] { static_cast<void>(hd::redistribute<whole>(std::move(other), world)); });
+    refused(" other started", [&] { static_cast<void>(queue.template start<whole>(std::move(other))); });
+    if (other.elements().size() != 4) text += " taken";
+    const auto y = hd::redistribute<whole>(std::move(x), world);
+    const hd::counter_random random(1, 0);
+    refused(" redistribute", [&] { static_cast<void>(hd::redistribute<whole>(x, world)); });
+    refused(" start", [&] { static_cast<void>(queue.template start<whole>(x)); });
+    refused(" ordered_total", [&] { static_cast<void>(hd::ordered_total(x, world)); });
+    refused(" sum_of_squares", [&] { static_cast<void>(hd::sum_of_squares(x)); });
+    refused(" dropout", [&] { hd::dropout(x, 0.5, random); });
+    refused(" fill_uniform", [&] { hd::fill_uniform(x, random); });
+    refused(" fill_normal", [&] { hd::fill_normal(x, random); });
+    refused(" fill_by_index", [&] { hd::fill_by_index(x, [](std::int64_t) { return 0.0; }); });
+    const auto plan = hd::plan_transfer(split{mesh}, hd::rank_range{0, 2}, whole{mesh}, hd::rank_range{0, 2});
+    refused(" transfer", [&] { static_cast<void>(hd::transfer(plan, x.shape(), &x, world)); });
+  });
+  CHECK(problems == std::vector<std::string>(2));
 }

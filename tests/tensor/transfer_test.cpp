@@ -1,3 +1,5 @@
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/tensor/transfer.hpp>
 
 #include "catch.hpp"
@@ -85,4 +87,25 @@ TEST_CASE("contributions come to equal copies elsewhere by way of parts", "[tens
       CHECK(arrives(p, from, columns, to, 10, s));
       CHECK(arrives(sums, from, other, to, 10, s));
     }
+}
+
+TEST_CASE("a transfer refuses ranks that do not exist", "[tensor][transfer]") {
+  const hd::layout<other, hd::shard<0, tp>> x{other{2}};
+  CHECK_THROWS_AS(hd::plan_transfer(x, std::vector<int>{0, -1}, x, std::vector<int>{0, 1}), hd::layout_error);
+  CHECK_THROWS_AS(hd::plan_transfer(x, hd::rank_range{0, 2}, x, hd::rank_range{-2, 2}), hd::layout_error);
+  const auto from_nowhere = hd::plan_transfer(x, std::vector<int>{0, 7}, x, std::vector<int>{1, 0});
+  const auto to_nowhere = hd::plan_transfer(x, std::vector<int>{0, 1}, x, std::vector<int>{1, 2});
+  std::vector<int> refused(2, 0);
+  hd::launch<hd::threads>(other{2}, [&](auto& world) {
+    const hd::dynamic_shape<1> s{4};
+    const hd::sharded<double, 1, hd::layout<other, hd::shard<0, tp>>> part(x, s, world.rank());
+    for (const auto* plan : {&from_nowhere, &to_nowhere}) {
+      try {
+        static_cast<void>(hd::transfer(*plan, s, plan->source_of(world.rank()) >= 0 ? &part : nullptr, world));
+      } catch (const hd::layout_error&) {
+        ++refused[static_cast<std::size_t>(world.rank())];
+      }
+    }
+  });
+  CHECK(refused == std::vector<int>(2, 2));
 }

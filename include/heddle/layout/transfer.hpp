@@ -25,7 +25,7 @@ struct rank_range {
 /// it has for nothing.
 /// Units: bytes are exact. On disjoint ranks, p1 -> p2, with T the bytes of the tensor, for any sizes:
 /// T + [to replicated] (p2 - 1) T + [from partial] (p1 - 1) T. Only a tensor without dimensions has no parts: p1 p2 T there.
-/// Errors: `layout_error` if a list does not have one rank per rank of its mesh, or has one twice.
+/// Errors: `layout_error` if a list does not have one rank per rank of its mesh, has one twice, or a negative one.
 /// Source: Yuan et al. 2021 (OneFlow), arXiv:2110.15032, table 2.
 template <layout_like From, layout_like To>
 class transfer_plan {
@@ -151,6 +151,14 @@ class transfer_plan {
   static void check(const std::vector<int>& ranks, int size, const char* side) {
     bool distinct = true;
     for (std::size_t i = 0; i < ranks.size(); ++i) distinct = distinct && place(ranks, ranks[i]) == static_cast<int>(i);
+    for (const int r : ranks) {
+      if (r >= 0) continue;
+      std::string text = "heddle: plan_transfer: ranks count from 0; the ";
+      text += side;
+      text += "'s list names rank ";
+      text += std::to_string(r);
+      throw layout_error(text);
+    }
     if (distinct && ranks.size() == static_cast<std::size_t>(size)) return;
     std::string text = "heddle: plan_transfer: the ";
     text += side;

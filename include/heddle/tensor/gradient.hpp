@@ -134,12 +134,40 @@ double local_sum_of_squares(const sharded<T, Rank, Layout>& x) {
                       });
   return sum;
 }
-template <class T, std::size_t Rank, class Layout>
-double counted_sum_of_squares(const sharded<T, Rank, Layout>& x) {
-  if constexpr (can_square<Layout>())
-    return x.layout().is_primary(x.rank()) ? local_sum_of_squares(x) : 0;
+// Over another mesh the copies would be counted that this one does not know of.
+template <class Layout, class World>
+constexpr bool can_count() {
+  constexpr bool here =
+      std::is_same_v<std::remove_cvref_t<decltype(std::declval<World&>().mesh())>, typename Layout::mesh_type>;
+  static_assert(
+      gradient_is_reduced_once<here, Layout>::value,
+      "heddle: squared_norm: the tensor's layout is on another mesh than the world, whose ranks would count a "
+      "copy each; pass the sub-world of the layout's axes, or lay the tensor out on the world's mesh");
+  if constexpr (here)
+    return can_square<Layout>();
   else
+    return false;
+}
+template <class T, std::size_t Rank, class Layout, class World>
+double counted_sum_of_squares(const sharded<T, Rank, Layout>& x, const World& world) {
+  if constexpr (can_count<Layout, World>()) {
+    check_part(x, world);
+    return x.layout().is_primary(x.rank()) ? local_sum_of_squares(x) : 0;
+  } else {
     return 0;
+  }
+}
+
+// A parameter's gradient is the sum of all its uses: what it is brought to must not leave a sum to be made.
+template <class To>
+constexpr bool settles() {
+  constexpr std::size_t at = first_axis_of<To>(axis_role::partial);
+  constexpr bool ok = at == To::mesh_type::rank;
+  static_assert(
+      gradient_is_reduced_once<ok, axis_of_layout<!ok, at, To>, To>::value,
+      "heddle: settle_gradient<parameter, to>: `to` leaves the gradient partial over an axis, so it would still "
+      "be a sum that nobody makes; name a layout that splits or replicates over that axis");
+  return ok;
 }
 
 }  // namespace detail
@@ -161,11 +189,14 @@ auto reduce(sharded<T, Rank, L>&& x, World& world) {
 /// elsewhere nothing happens. Takes only a gradient of layout `dual<Parameter>`, so that a reduction cannot be forgotten, done
 /// twice, or done over another axis.
 /// `settle_gradient<weight>(std::move(gradient), world)`
-/// Errors (at compile time, naming the axis): a gradient that is still a sum, already whole, or laid out otherwise.
+/// Errors (at compile time, naming the axis): a gradient that is still a sum, already whole, or laid out otherwise; a `To`
+/// that is partial.
 template <layout_like Parameter, layout_like To = Parameter, class T, std::size_t Rank, layout_like Gradient,
           class World>
 auto settle_gradient(sharded<T, Rank, Gradient>&& gradient, World& world) {
-  if constexpr (detail::gradient_check<Gradient, Parameter>::ok())
+  if constexpr (!detail::gradient_check<Gradient, Parameter>::ok())
+    return std::move(gradient);
+  else if constexpr (detail::settles<To>())
     return redistribute<To>(std::move(gradient), world);
   else
     return std::move(gradient);
@@ -188,16 +219,18 @@ template <class T, std::size_t Rank, layout_like L>
 auto sum_of_squares(const sharded<T, Rank, L>& x) {
   using result = typename detail::squares_layout<L>::type;
   sharded<double, 0, result> sum(result{x.layout().mesh()}, dynamic_shape<0>{}, x.rank());
+  detail::check_held(x);
   if constexpr (detail::can_square<L>()) sum.elements()[0] = detail::local_sum_of_squares(x);
   return sum;
 }
 
 /// The squared Euclidean norm of several tensors together, each element of each counted once however many ranks hold a copy.
 /// One all_reduce of one number over the world; the same bits on every rank of it.
-/// Errors (at compile time): a partial or varying tensor.
+/// Errors (at compile time): a partial or varying tensor, one on another mesh than the world's; `layout_error` if a part
+/// belongs to another rank or mesh, or was released or moved from.
 template <class World, class... T, std::size_t... Rank, class... L>
 double squared_norm(World& world, const sharded<T, Rank, L>&... tensors) {
-  double sum = (0.0 + ... + detail::counted_sum_of_squares(tensors));
+  double sum = (0.0 + ... + detail::counted_sum_of_squares(tensors, world));
   world.all().all_reduce(std::span<double>(&sum, 1), plus{});
   return sum;
 }

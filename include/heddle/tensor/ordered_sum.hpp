@@ -278,7 +278,7 @@ using without_dimensions = typename detail::without_dimensions<Layout, Dims...>:
 /// Each rank folds the tree's nodes that lie in its intervals, at most 2 log2(n) for an interval; their values travel to the
 /// ranks along the axes that split the dimension, and everyone folds the rest.
 /// Shapes: the result has the other dimensions, in order. Of no elements it is the operator's identity.
-/// Errors: `layout_error` if the part belongs to another rank or mesh; at compile time a partial or varying operand,
+/// Errors: `layout_error` if the part belongs to another rank or mesh, or was released; at compile time a partial or varying operand,
 /// a dimension that does not exist or is named twice, another mesh.
 /// Source: dyadic trees as in Ong and Velickovic 2022, arXiv:2212.08541; the nodes of a range are those of a segment tree.
 template <class Op, int... Dims, class T, std::size_t Rank, layout_like Layout, class World>
@@ -291,6 +291,7 @@ sharded<T, Rank - sizeof...(Dims), without_dimensions<Layout, Dims...>> ordered_
       throw layout_error("heddle: ordered_reduce: rank " + std::to_string(x.rank()) + "'s part of a tensor on " +
                          to_string(x.layout().mesh()) + " came to rank " + std::to_string(world.rank()) +
                          " of a world on " + to_string(world.mesh()));
+    detail::check_held(x);
     std::array<std::int64_t, Rank> stored = x.local_shape().extents();
     std::array<std::int64_t, Rank - sizeof...(Dims)> kept{};
     for (std::size_t d = 0, k = 0; d < Rank; ++d)

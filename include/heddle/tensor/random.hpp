@@ -7,6 +7,7 @@
 #include <heddle/tensor/sharded.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +49,13 @@ template <class T>
                                     double low, double high) {
   for (std::int64_t i = 0; i < count; ++i)
     out[i] = static_cast<T>(low + (high - low) * random.uniform(static_cast<std::uint64_t>(global + i)));
+  // The bound can come of rounding, the more often the fewer digits T has; the number below it is drawn instead.
+  if constexpr (std::is_floating_point_v<T>) {
+    const T end = static_cast<T>(high);
+    if (low < high)
+      for (std::int64_t i = 0; i < count; ++i)
+        if (out[i] >= end) out[i] = std::nextafter(end, static_cast<T>(low));
+  }
 }
 template <class T>
 [[gnu::noinline]] void draw_normal(T* out, std::int64_t count, std::int64_t global, const counter_random& random,
@@ -66,6 +74,7 @@ template <class T>
 // the operator's identity, so that the combination is what one rank alone would draw.
 template <class T, std::size_t Rank, layout_like Layout, class Draw>
 void draw_part(sharded<T, Rank, Layout>& x, Draw&& draw) {
+  check_held(x);
   if constexpr (Layout::has_partial) {
     if (!carries_value(x.layout(), x.rank())) {
       using op = typename partial_op<Layout>::type;
@@ -124,6 +133,7 @@ void dropout(sharded<T, Rank, Layout>& x, double rate, const counter_random& ran
   if (!(rate >= 0 && rate < 1))
     throw config_error("heddle: dropout needs a rate in [0, 1), got " + std::to_string(rate));
   if constexpr (detail::has_global_index<Layout>() && detail::scales<Layout>()) {
+    detail::check_held(x);
     const T scale = static_cast<T>(1 / (1 - rate));
     T* const out = x.elements().data();
     detail::for_each_global_run(x.shape().extents(), x.layout().part(x.shape(), x.rank()),

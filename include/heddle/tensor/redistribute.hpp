@@ -157,12 +157,20 @@ template <class Mesh>
                      to_string(other));
 }
 
-template <class To, class Objective, class T, std::size_t Rank, class From, class World>
-sharded<T, Rank, To> moved(moving_part<T> part, const sharded<T, Rank, From>& x, World& world) {
-  const To to{x.layout().mesh()};
-  const auto plan = plan_redistribution(x.layout(), to, Objective{});
+// What all calls ask of a part before they take it.
+template <class T, std::size_t Rank, class L, class World>
+void check_part(const sharded<T, Rank, L>& x, const World& world) {
   if (!(world.mesh() == x.layout().mesh()) || world.rank() != x.rank())
     throw_wrong_part(x.layout().mesh(), x.rank(), world.mesh(), world.rank());
+  check_held(x);
+}
+// `take()` gives the part's memory, once nothing can be wrong with it any more.
+template <class To, class Objective, class T, std::size_t Rank, class From, class World, class Take>
+sharded<T, Rank, To> moved(const Take& take, const sharded<T, Rank, From>& x, World& world) {
+  const To to{x.layout().mesh()};
+  const auto plan = plan_redistribution(x.layout(), to, Objective{});
+  check_part(x, world);
+  moving_part<T> part = take();
   using plan_type = std::remove_const_t<decltype(plan)>;
   const auto whole = x.shape().extents();
   if constexpr (plan_type::has_static_steps) {
@@ -191,13 +199,13 @@ constexpr bool on_mesh_of() {
 /// The same tensor in layout `To`: executes `redistribution_plan<From, To, Objective>`, step by step. All ranks of the world
 /// must call it with their parts of one tensor. The source is left as it is; its memory is read without a copy. Blocks are
 /// packed straight from it, and not at all where they lie in memory as they are sent or received.
-/// Errors: `layout_error` if the part belongs to another rank or mesh; what the communicator throws; compile errors as
-/// `redistribution`.
+/// Errors: `layout_error` if the part belongs to another rank or mesh, or was released or moved from; what the communicator
+/// throws; compile errors as `redistribution`.
 template <layout_like To, plan_objective Objective = objective::bytes, class T, std::size_t Rank, layout_like From,
           class World>
 sharded<T, Rank, To> redistribute(const sharded<T, Rank, From>& x, World& world) {
   if constexpr (detail::on_mesh_of<typename From::mesh_type, World>())
-    return detail::moved<To, Objective>(detail::moving_part<T>{x.elements(), {}, false}, x, world);
+    return detail::moved<To, Objective>([&] { return detail::moving_part<T>{x.elements(), {}, false}; }, x, world);
   else
     throw layout_error("heddle: redistribute: another mesh");  // already refused
 }
@@ -207,9 +215,13 @@ template <layout_like To, plan_objective Objective = objective::bytes, class T, 
           class World>
 sharded<T, Rank, To> redistribute(sharded<T, Rank, From>&& x, World& world) {
   if constexpr (detail::on_mesh_of<typename From::mesh_type, World>()) {
-    detail::moving_part<T> part;
-    part.replace(std::move(x).release());
-    return detail::moved<To, Objective>(std::move(part), x, world);
+    return detail::moved<To, Objective>(
+        [&] {
+          detail::moving_part<T> part;
+          part.replace(std::move(x).release());
+          return part;
+        },
+        x, world);
   } else {
     throw layout_error("heddle: redistribute: another mesh");  // already refused
   }

@@ -1,17 +1,16 @@
 // heddle/tensor/redistribute_async.hpp: redistributions that are started, proceed side by side, and are waited for.
 #pragma once
 
+#include <heddle/tensor/async_jobs.hpp>
 #include <heddle/tensor/redistribute.hpp>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <span>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -19,81 +18,71 @@
 namespace heddle::inline v0 {
 namespace detail {
 
-// A started redistribution, whatever its layouts are.
-class async_job {
- public:
-  async_job() = default;
-  async_job(const async_job&) = delete;
-  async_job& operator=(const async_job&) = delete;
-  virtual ~async_job() = default;
-  /// Goes on as far as it can without waiting; whether it got anywhere.
-  virtual bool advance() = 0;
-  /// Waits for the messages that are under way.
-  virtual void block() = 0;
-  bool done() const noexcept { return done_; }
-
- protected:
-  bool done_ = false;
-};
-
 // An operator as functions, so that one state machine serves all.
 template <class T>
 struct reduction {
   void (*combine)(T* into, const T* other, std::int64_t count) = nullptr;
   void (*fill)(T* with_identity, std::int64_t count) = nullptr;
 };
-template <class T, class List>
+// `Fills`: whether a step needs the identity; otherwise the operator need not have one.
+template <class T, bool Fills, class List>
 struct reductions;
-template <class T, class... Ops>
-struct reductions<T, type_list<Ops...>> {
+template <class T, bool Fills, class... Ops>
+struct reductions<T, Fills, type_list<Ops...>> {
+  template <class Op>
+  static constexpr auto fill() -> void (*)(T*, std::int64_t) {
+    if constexpr (Fills)
+      return [](T* out, std::int64_t n) { std::fill_n(out, n, Op::template identity<T>()); };
+    else
+      return nullptr;
+  }
   static constexpr std::array<reduction<T>, sizeof...(Ops) + 1> of{
       reduction<T>{[](T* into, const T* other, std::int64_t n) {
                      for (std::int64_t i = 0; i < n; ++i) into[i] = Ops{}(into[i], other[i]);
                    },
-                   [](T* out, std::int64_t n) { std::fill_n(out, n, Ops::template identity<T>()); }}...,
+                   fill<Ops>()}...,
       reduction<T>{}};
 };
 
 // The steps of one tensor by messages: each step sends its blocks straight to the ranks that need them, and folds in rank
 // order what must be combined. An all_reduce is two rounds: combine a share each, then give it to all.
 template <class T, std::size_t Rank, std::size_t Axes, class Comm>
-class async_redistribution final : public async_job {
+class async_redistribution final : public messaging_job<Comm> {
  public:
   struct stage {
     redistribution_step step{};
     cut_list<Axes> before{}, after{};
     Comm* comm = nullptr;
     reduction<T> op{};
+    int tag = 0;
   };
 
   async_redistribution(moving_part<T> part, std::vector<stage> stages, const mesh_numbers<Axes>& mesh,
-                       const std::array<std::int64_t, Rank>& whole, int rank, int tag)
-      : part_(std::move(part)), stages_(std::move(stages)), mesh_(mesh), whole_(whole), rank_(rank), tag_(tag) {}
+                       const std::array<std::int64_t, Rank>& whole, int rank)
+      : part_(std::move(part)), stages_(std::move(stages)), mesh_(mesh), whole_(whole), rank_(rank) {}
 
-  bool advance() override {
+  buffer<T> result() && { return std::move(part_).release(); }
+
+ private:
+  bool go_on() override {
     bool moved = false;
-    while (!done_) {
+    while (!this->done_) {
       if (under_way_) {
-        for (auto& r : requests_)
-          if (!r.test()) return moved;
-        requests_.clear();
+        if (std::erase_if(requests_, [](auto& r) { return r.test(); }) != 0) moved = true;
+        if (!requests_.empty()) return moved;
         under_way_ = false;
         moved = true;
         finish();
       } else if (at_ == stages_.size()) {
-        done_ = moved = true;
+        this->done_ = moved = true;
       } else {
         begin();
       }
     }
     return moved;
   }
-  void block() override {
-    for (auto& r : requests_) r.wait();
-  }
-  buffer<T> result() && { return std::move(part_).release(); }
+  std::vector<typename Comm::request>& messages() override { return requests_; }
 
- private:
   using place = step_place<Rank, Axes>;
   using group_type = step_group<Rank, Axes>;
 
@@ -270,18 +259,19 @@ class async_redistribution final : public async_job {
   void send(const T* data, std::int64_t count, int peer) {
     if (count != 0)
       requests_.push_back(
-          stages_[at_].comm->isend(std::span<const T>(data, static_cast<std::size_t>(count)), peer, tag_));
+          stages_[at_].comm->isend(std::span<const T>(data, static_cast<std::size_t>(count)), peer, stages_[at_].tag));
   }
   void receive(T* data, std::int64_t count, int peer) {
     if (count != 0)
-      requests_.push_back(stages_[at_].comm->irecv(std::span<T>(data, static_cast<std::size_t>(count)), peer, tag_));
+      requests_.push_back(
+          stages_[at_].comm->irecv(std::span<T>(data, static_cast<std::size_t>(count)), peer, stages_[at_].tag));
   }
 
   moving_part<T> part_;
   std::vector<stage> stages_;
   mesh_numbers<Axes> mesh_;
   std::array<std::int64_t, Rank> whole_;
-  int rank_, tag_;
+  int rank_;
   std::size_t at_ = 0;
   bool under_way_ = false, shared_ = false;
   std::int64_t count_ = 0;
@@ -289,64 +279,40 @@ class async_redistribution final : public async_job {
   std::vector<typename Comm::request> requests_;  // last: they end before the buffers do
 };
 
-// Jobs of one rank that proceed side by side.
-class async_jobs {
- public:
-  void add(std::shared_ptr<async_job> job) {
-    job->advance();
-    if (!job->done()) jobs_.push_back(std::move(job));
-  }
-  bool progress() {
-    bool moved = false;
-    for (auto& job : jobs_) moved = job->advance() || moved;
-    std::erase_if(jobs_, [](const auto& job) { return job->done(); });
-    return moved;
-  }
-  // Others may need what another job here has still to send, so all go on while one is waited for.
-  void finish(async_job& job) {
-    auto since = std::chrono::steady_clock::now();
-    for (int idle = 0; !job.done();) {
-      if (progress()) {
-        idle = 0;
-        since = std::chrono::steady_clock::now();
-      } else if (jobs_.size() == 1 && idle >= 16) {
-        job.block();  // nobody else waits for this rank
-      } else if (++idle < 64) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-        if (std::chrono::steady_clock::now() - since > patience) job.block();  // the communicator says what is missing
-      }
-    }
-  }
-  void finish_all() {
-    while (!jobs_.empty()) {
-      const std::shared_ptr<async_job> first = jobs_.front();
-      finish(*first);
-    }
-  }
-  std::size_t size() const noexcept { return jobs_.size(); }
-
- private:
-  static constexpr std::chrono::seconds patience{5};
-  std::vector<std::shared_ptr<async_job>> jobs_;
-};
-
 }  // namespace detail
 
-/// A redistribution that was started. `wait` gives the tensor; all others of its queue go on meanwhile.
+/// A redistribution that was started. `wait` gives the tensor; all others of its rank go on meanwhile. The end of one that was
+/// not waited for waits for it; while an exception unwinds the stack it is given up instead, and its messages are taken back.
 template <class T, std::size_t Rank, layout_like To>
 class [[nodiscard("heddle: a redistribution that was started must be waited for")]] pending_redistribution {
  public:
-  /// Whether the tensor is there; never waits.
+  pending_redistribution(pending_redistribution&&) = default;
+  pending_redistribution& operator=(pending_redistribution&& other) noexcept {
+    if (this == &other) return *this;
+    end();
+    jobs_ = std::move(other.jobs_);
+    job_ = std::move(other.job_);
+    result_ = other.result_;
+    to_ = other.to_;
+    whole_ = other.whole_;
+    rank_ = other.rank_;
+    unwinding_ = other.unwinding_;
+    return *this;
+  }
+  ~pending_redistribution() { end(); }
+
+  /// Whether `wait` would return, or throw, at once; never waits.
   bool ready() {
+    if (job_ == nullptr) return true;
     if (!job_->done()) jobs_->progress();
     return job_->done();
   }
-  /// Errors: what the communicator throws.
+  /// Errors: what the communicator throws, again from every later call; `layout_error` if the tensor was taken already.
   sharded<T, Rank, To> wait() && {
+    if (job_ == nullptr) throw layout_error("heddle: the result of a started redistribution was taken already");
     jobs_->finish(*job_);
-    return sharded<T, Rank, To>(to_, whole_, rank_, result_(*job_));
+    const std::shared_ptr<detail::async_job> job = std::move(job_);
+    return sharded<T, Rank, To>(to_, whole_, rank_, result_(*job));
   }
 
  private:
@@ -358,18 +324,29 @@ class [[nodiscard("heddle: a redistribution that was started must be waited for"
                          const To& to, const dynamic_shape<Rank>& whole, int rank)
       : jobs_(std::move(jobs)), job_(std::move(job)), result_(result), to_(to), whole_(whole), rank_(rank) {}
 
+  void end() noexcept {
+    if (job_ == nullptr || job_->done()) return;
+    if (std::uncaught_exceptions() > unwinding_) return job_->give_up();
+    try {
+      jobs_->finish(*job_);
+    } catch (...) {  // the world has failed, which its next call says
+    }
+  }
+
   std::shared_ptr<detail::async_jobs> jobs_;
   std::shared_ptr<detail::async_job> job_;
   give result_;
   [[no_unique_address]] To to_;
   dynamic_shape<Rank> whole_;
   int rank_;
+  int unwinding_ = std::uncaught_exceptions();
 };
 
 /// Redistributions that overlap: the steps of one tensor proceed while those of another wait for their messages. All ranks of
 /// the world start the same redistributions in the same order; they may be waited for in any order, by any rank in its own.
-/// Steps are messages of the communicators along their axes, with tags from `first_tag` on, one per redistribution; leave
-/// these tags to the queue. Bytes sent are those of the plan. Reductions fold in rank order, as `redistribute` does.
+/// There may be several queues, on one world or on it and its sub-worlds; what was started by all of them goes on together.
+/// Steps are messages of the communicators along their axes, with tags from `1 << 20` on, one per step; leave these tags to
+/// queues. A world whose communicators do not count them (`ticket`) has one queue at a time. Bytes sent are those of the plan. Reductions fold in rank order, as `redistribute` does.
 /// Nothing proceeds while the rank is in another call: do not start a collective that waits for ranks that wait here.
 ///
 ///     hd::redistribution_queue queue(world);
@@ -377,18 +354,21 @@ class [[nodiscard("heddle: a redistribution that was started must be waited for"
 ///     auto q = queue.template start<Other>(std::move(y));
 ///     auto there = std::move(p).wait();
 ///
-/// Its end waits for what was not waited for, except while an exception unwinds the stack.
+/// Its end waits for what was not waited for; while an exception unwinds the stack that is given up instead.
 template <class World>
 class redistribution_queue {
  public:
-  explicit redistribution_queue(World& world, int first_tag = 1 << 20)
-      : world_(&world), tag_(first_tag), unwinding_(std::uncaught_exceptions()) {}
+  explicit redistribution_queue(World& world)
+      : world_(&world), unwinding_(std::uncaught_exceptions()), jobs_(detail::jobs_of(world.all())) {}
   redistribution_queue(const redistribution_queue&) = delete;
   redistribution_queue& operator=(const redistribution_queue&) = delete;
   ~redistribution_queue() {
-    if (std::uncaught_exceptions() > unwinding_) return;
+    if (std::uncaught_exceptions() > unwinding_) {
+      for (const auto& job : own_) job->give_up();
+      return;
+    }
     try {
-      jobs_->finish_all();
+      finish();
     } catch (...) {  // the world has failed, which its next call says
     }
   }
@@ -397,41 +377,58 @@ class redistribution_queue {
   /// Errors: as `redistribute`.
   template <layout_like To, plan_objective Objective = objective::bytes, class T, std::size_t Rank, layout_like From>
   pending_redistribution<T, Rank, To> start(const sharded<T, Rank, From>& x) {
-    return begin<To, Objective>(detail::moving_part<T>{x.elements(), {}, false}, x);
+    return begin<To, Objective>([&] { return detail::moving_part<T>{x.elements(), {}, false}; }, x);
   }
   /// As above, and takes the source's memory.
   template <layout_like To, plan_objective Objective = objective::bytes, class T, std::size_t Rank, layout_like From>
   pending_redistribution<T, Rank, To> start(sharded<T, Rank, From>&& x) {
-    detail::moving_part<T> part;
-    part.replace(std::move(x).release());
-    return begin<To, Objective>(std::move(part), x);
+    return begin<To, Objective>(
+        [&] {
+          detail::moving_part<T> part;
+          part.replace(std::move(x).release());
+          return part;
+        },
+        x);
   }
 
   /// Lets all that was started go on as far as it can without waiting; call it between pieces of other work.
   void progress() { jobs_->progress(); }
-  /// Waits for all that was started. Errors: what the communicator throws.
-  void finish() { jobs_->finish_all(); }
-  /// How many are not done yet.
-  std::size_t unfinished() const noexcept { return jobs_->size(); }
+  /// Waits for all that this queue started. Errors: the first that one of them met.
+  void finish() {
+    std::exception_ptr problem;
+    for (const auto& job : std::exchange(own_, {})) {
+      try {
+        jobs_->finish(*job);
+      } catch (...) {
+        if (problem == nullptr) problem = std::current_exception();
+      }
+    }
+    if (problem != nullptr) std::rethrow_exception(problem);
+  }
+  /// How many of them are not done yet.
+  std::size_t unfinished() const noexcept {
+    std::size_t count = 0;
+    for (const auto& job : own_) count += job->done() ? 0 : 1;
+    return count;
+  }
 
  private:
-  template <class To, class Objective, class T, std::size_t Rank, class From>
-  pending_redistribution<T, Rank, To> begin(detail::moving_part<T> part, const sharded<T, Rank, From>& x) {
+  template <class To, class Objective, class T, std::size_t Rank, class From, class Take>
+  pending_redistribution<T, Rank, To> begin(const Take& take, const sharded<T, Rank, From>& x) {
     using mesh_type = typename From::mesh_type;
     using comm_type = std::remove_reference_t<decltype(world_->all())>;
     using job_type = detail::async_redistribution<T, Rank, mesh_type::rank, comm_type>;
     static_cast<void>(detail::on_mesh_of<mesh_type, World>());
     const To to{x.layout().mesh()};
     const auto plan = plan_redistribution(x.layout(), to, Objective{});
-    if (!(world_->mesh() == x.layout().mesh()) || world_->rank() != x.rank())
-      detail::throw_wrong_part(x.layout().mesh(), x.rank(), world_->mesh(), world_->rank());
+    detail::check_part(x, *world_);
     const auto mesh = detail::numbers_of(x.layout().mesh().extents());
     std::vector<typename job_type::stage> stages;
     using plan_type = std::remove_const_t<decltype(plan)>;
-    const auto& ops = detail::reductions<T, typename plan_type::ops>::of;
+    const auto& ops = detail::reductions<T, fills<plan_type>(), typename plan_type::ops>::of;
     const auto add = [&](const redistribution_step& step, std::size_t i, comm_type& comm) {
       stages.push_back({step, detail::cuts_of(plan.tables[i]), detail::cuts_of(plan.tables[i + 1]), &comm,
-                        ops[step.op < 0 ? ops.size() - 1 : static_cast<std::size_t>(step.op)]});
+                        ops[step.op < 0 ? ops.size() - 1 : static_cast<std::size_t>(step.op)], next_tag(comm)});
     };
     if constexpr (plan_type::has_static_steps) {
       [&]<std::size_t... Steps>(std::index_sequence<Steps...>) {
@@ -448,16 +445,39 @@ class redistribution_queue {
           add(plan.steps[i], i,
               detail::communicator_along(*world_, plan.steps[i].axes, typename mesh_type::tags{}, type_list<>{}));
     }
-    auto job =
-        std::make_shared<job_type>(std::move(part), std::move(stages), mesh, x.shape().extents(), x.rank(), tag_++);
+    auto job = std::make_shared<job_type>(take(), std::move(stages), mesh, x.shape().extents(), x.rank());
     jobs_->add(job);
+    std::erase_if(own_, [](const auto& j) { return j->done() && !j->failed(); });
+    own_.push_back(job);
     return {jobs_, std::move(job), [](detail::async_job& j) { return static_cast<job_type&&>(j).result(); },
             to,    x.shape(),      x.rank()};
   }
+
+  // Whether a step may need an operator's identity.
+  template <class Plan>
+  static consteval bool fills() {
+    if constexpr (Plan::has_static_steps) {
+      for (const redistribution_step& step : Plan::steps)
+        if (step.kind == step_kind::pad_with_identity || step.kind == step_kind::keep_on_owner) return true;
+      return false;
+    } else {
+      return true;
+    }
+  }
+  template <class Comm>
+  int next_tag(Comm& comm) {
+    constexpr std::int64_t first = 1 << 20, many = 1 << 30;
+    if constexpr (requires { comm.ticket(); })
+      return static_cast<int>(first + comm.ticket() % many);
+    else
+      return static_cast<int>(first + tickets_++ % many);
+  }
+
   World* world_;
-  int tag_;
+  std::int64_t tickets_ = 0;
   int unwinding_;
-  std::shared_ptr<detail::async_jobs> jobs_ = std::make_shared<detail::async_jobs>();
+  std::shared_ptr<detail::async_jobs> jobs_;
+  std::vector<std::shared_ptr<detail::async_job>> own_;
 };
 
 }  // namespace heddle::inline v0

@@ -75,6 +75,14 @@ class sharded {
 };
 
 namespace detail {
+// Errors: `layout_error` if the memory was released or moved away.
+template <class T, std::size_t Rank, class L>
+void check_held(const sharded<T, Rank, L>& x) {
+  if (!x.elements().empty() || x.layout().local_size(x.shape(), x.rank()) == 0) return;
+  throw layout_error("heddle: rank " + std::to_string(x.rank()) + "'s part of a tensor of " + to_string(x.shape()) +
+                     " under " + to_string(x.layout()) + " was released or moved from, and holds nothing any more");
+}
+
 template <layout_like L>
 struct partial_op {
   using type = typename list_at<0, typename L::ops>::type;

@@ -75,18 +75,23 @@ struct transfer_blocks {
 /// `world.all()` does, and every rank of that world calls this: those of the source with their part, others with a null
 /// pointer. One exchange, or two where the plan gathers, with the bytes that the plan says; contributions are combined in the order of the source's ranks.
 /// Shapes: `whole` is the tensor's, the same on every rank.
-/// Errors: `layout_error` if a rank of the source comes without its part or with another's; what the communicator throws.
+/// Errors: `layout_error` if a rank of the source comes without its part, with another's or with one that was released, or if
+/// the plan names a rank that the world does not have; what the communicator throws.
 template <class T, std::size_t Rank, layout_like From, layout_like To, class World>
 std::optional<sharded<T, Rank, To>> transfer(const transfer_plan<From, To>& plan, const dynamic_shape<Rank>& whole,
                                              const sharded<T, Rank, From>* x, World& world) {
   auto& comm = world.all();
   const int size = comm.size(), me = comm.rank();
+  for (const auto* ranks : {&plan.from_ranks(), &plan.to_ranks()})
+    for (const int r : *ranks)
+      if (r >= size) detail::throw_transfer(r, " is named by the plan, but the world has no such rank");
   const int source = plan.source_of(me), target = plan.target_of(me);
   if ((source >= 0) != (x != nullptr))
     detail::throw_transfer(
         me, source >= 0 ? " is of the source, and came without a part" : " is not of the source, and came with a part");
   if (x != nullptr && (x->rank() != source || !(x->layout() == plan.from()) || !(x->shape() == whole)))
     detail::throw_transfer(me, " came with a part that is not the one the plan expects of it");
+  if (x != nullptr) detail::check_held(*x);
 
   const auto held = source >= 0 ? plan.from().part(whole, source) : detail::tensor_part<Rank, From::mesh_type::rank>{};
   const auto landing =

@@ -41,6 +41,11 @@ class threads_communicator {
   /// The world rank of a member.
   int world_rank(int rank) const { return group_->world_rank(rank); }
   comm_counters counters() const { return group_->slot(rank_).counters; }
+  /// 0, 1, 2, ... on each rank, counted by all communicators over the same axes of the same ranks together: a number that
+  /// the ranks agree on for what all of them start in the same order.
+  std::int64_t ticket() noexcept { return group_->slot(rank_).tickets++; }
+  /// One place per rank, for what goes on side by side on all of its communicators.
+  std::weak_ptr<void>& work_under_way() noexcept { return world_->rank(group_->world_rank(rank_)).work_under_way; }
 
   /// Returns when `to` has the elements. Errors: `comm_error` if the other side expects another count or type, or if a
   /// rank sends to itself without having posted the receive.

@@ -30,6 +30,7 @@ struct alignas(64) member_slot {
   std::atomic<std::int64_t> number{0};   // collectives this rank has entered and not withdrawn from
   std::atomic<std::int64_t> entered{0};  // the last one it entered, even if it gave up waiting
   comm_counters counters;                // touched by the rank alone
+  std::int64_t tickets = 0;              // likewise
 };
 
 // The part of a collective that can be done by any rank: `chunks` independent pieces.

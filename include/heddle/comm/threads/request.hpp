@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <span>
+#include <string>
 #include <utility>
 
 namespace heddle::inline v0 {
@@ -74,8 +76,56 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
     return true;
   }
 
+  /// Takes the message back; where the other side is at work on it already, returns when that is done.
+  void cancel() noexcept {
+    if (message_ == nullptr) return;
+    group_->cancel_or_finish(*message_);
+    message_.reset();
+  }
+
+  /// Returns when one of these messages of one rank is done, as its `test` then says; at once if there is none.
+  /// Errors: as `wait`; all of them stay started then.
+  static void wait_any(std::span<threads_request* const> requests) {
+    if (requests.empty() || requests[0]->message_ == nullptr) return;
+    const threads_request& first = *requests[0];
+    const int rank = first.group_->world_rank(first.message_->owner);
+    detail::wait_until(*first.world_, rank, first.world_->rank(rank).bell,
+                       {first.message_->call, 0, &first.group_->members(), &first.group_->label(), {}},
+                       any_waiter{requests});
+  }
+
  private:
   friend class threads_communicator;
+
+  struct any_waiter {
+    std::span<threads_request* const> requests;
+
+    static bool posted(const threads_request& r) {
+      return r.message_ != nullptr && r.message_->state.load(std::memory_order_acquire) == detail::message::posted;
+    }
+    bool ready() const {
+      for (const threads_request* r : requests)
+        if (!posted(*r)) return true;
+      return false;
+    }
+    void help() const {}
+    bool withdraw() const { return !ready(); }
+    // Who has finished is read first, so that a rank that did its side and then finished is not blamed.
+    int gone() const {
+      for (const threads_request* r : requests) {
+        const int peer = r->group_->world_rank(r->message_->call.root);
+        if (r->world_->finished(peer) && posted(*r)) return peer;
+      }
+      return -1;
+    }
+    std::string absent() const {
+      if (requests.size() == 1) return {};
+      std::string text = " and for ";
+      text += std::to_string(requests.size() - 1);
+      text += " more messages";
+      return text;
+    }
+  };
 
   threads_request(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group,
                   const detail::message_plan& plan)

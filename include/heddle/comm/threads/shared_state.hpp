@@ -80,6 +80,8 @@ struct alignas(64) rank_record {
   wait_word bell;  // rung when one of this rank's messages has been taken care of
   std::atomic<bool> finished{false};
   std::atomic<bool> has_late_error{false};
+  std::weak_ptr<void>
+      work_under_way;  // what all worlds of the rank share of a higher room's; touched by the rank alone
   std::atomic<std::int64_t> spin_ns{0};  // how long this rank polls at present, at most launch_options::spin
   std::mutex mutex;                      // guards the rest
   std::vector<blocked> waits;
