@@ -236,6 +236,44 @@ TEST_CASE("an einsum of parts that do not fit says so", "[compute][einsum]") {
   });
 }
 
+TEST_CASE("what is in padding takes no part in a product", "[compute][einsum]") {
+  using one = hd::mesh<hd::axis<tp, 2>>;
+  using hd::split::padded;
+  using columns = hd::layout<one, hd::shard<1, padded<>, tp>>;
+  using padded_rows = hd::layout<one, hd::shard<0, padded<>, tp>>;
+  std::mutex lock;
+  std::vector<double> sums, products, turned, padding, alone;
+  hd::launch<hd::threads, one>([&](auto& world) {
+    hd::compute::host<> backend;
+    const auto ones = [&]<class L>(L, std::int64_t r, std::int64_t c) {
+      hd::sharded<double, 2, L> x(L{}, hd::shape{r, c}, world.rank());
+      for (double& e : x.elements()) e = 1;  // the padding of the second rank too
+      return x;
+    };
+    const auto everywhere = [&](auto&& y) { return hd::redistribute<hd::layout<one>>(std::move(y), world); };
+    const auto inner =
+        everywhere(hd::compute::einsum<"bi,io->bo">(backend, world, ones(columns{}, 2, 5), ones(padded_rows{}, 5, 3)));
+    auto outer_part =
+        hd::compute::einsum<"bi,io->bo">(backend, world, ones(padded_rows{}, 5, 2), ones(hd::layout<one>{}, 2, 3));
+    const double pad = world.rank() == 1 ? outer_part.elements()[6] : 0;
+    const auto outer = everywhere(std::move(outer_part));
+    const auto other = everywhere(
+        hd::compute::einsum<"bi,io->ob">(backend, world, ones(padded_rows{}, 5, 2), ones(hd::layout<one>{}, 2, 3)));
+    const auto sum = everywhere(hd::compute::einsum<"bi->b">(backend, world, ones(columns{}, 2, 5)));
+    const std::lock_guard hold(lock);
+    const auto keep = [](std::vector<double>& all, const auto& x) {
+      all.insert(all.end(), x.elements().begin(), x.elements().end());
+    };
+    keep(sums, inner), keep(products, outer), keep(turned, other), keep(alone, sum);
+    padding.push_back(pad);
+  });
+  CHECK(sums == std::vector<double>(2 * 2 * 3, 5));
+  CHECK(products == std::vector<double>(2 * 5 * 3, 2));
+  CHECK(turned == std::vector<double>(2 * 5 * 3, 2));
+  CHECK(alone == std::vector<double>(2 * 2, 5));
+  CHECK(padding == std::vector<double>(2, 0));
+}
+
 TEST_CASE("a gradient of another shape and operands moved away are refused", "[compute][einsum]") {
   using one = hd::mesh<hd::axis<tp, 1>>;
   using whole = hd::layout<one, hd::identical<tp>>;

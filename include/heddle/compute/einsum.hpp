@@ -120,12 +120,12 @@ struct einsum_form {
   static constexpr product_form product = best_form(needed(0), needed(text.operand_count > 1 ? 1 : 0), output);
 };
 
-// The extent of each letter on this rank, by letter.
+// How many elements of each letter this rank has, by letter.
 struct letter_sizes {
   std::array<std::int64_t, 128> extent{};
   template <class Term, class Shape>
-  void read(const Term& term, const Shape& local) {
-    for (std::size_t d = 0; d < Shape::rank(); ++d) extent[static_cast<std::size_t>(term.letters[d])] = local.extent(d);
+  void read(const Term& term, const Shape& valid) {
+    for (std::size_t d = 0; d < Shape::rank(); ++d) extent[static_cast<std::size_t>(term.letters[d])] = valid.extent(d);
   }
   std::int64_t of(char c) const { return extent[static_cast<std::size_t>(c)]; }
   std::int64_t of(const letter_list& list) const {
@@ -135,31 +135,64 @@ struct letter_sizes {
   }
 };
 
-// out[letters of `to`] = sum over the letters that `to` lacks of in[letters of `from`], both row-major.
-template <class T>
-void arrange(const T* in, const letter_list& from, T* out, const letter_list& to, const letter_sizes& sizes) {
-  std::array<std::int64_t, 16> stride{}, extent{}, index{};
-  for (int d = 0; d < from.count; ++d) {
-    extent[static_cast<std::size_t>(d)] = sizes.of(from[d]);
-    const int at = to.find(from[d]);
-    if (at < 0) continue;
-    std::int64_t s = 1;
-    for (int e = at + 1; e < to.count; ++e) s *= sizes.of(to[e]);
-    stride[static_cast<std::size_t>(d)] = s;
+// Letters as dimensions of row-major memory; where it is padded, the extents of the memory are larger than the letters'.
+struct letter_places {
+  letter_list letters{};
+  std::array<std::int64_t, 16> extent{};
+
+  letter_places(const letter_list& list, const letter_sizes& sizes) : letters(list) {
+    for (int d = 0; d < list.count; ++d) extent[static_cast<std::size_t>(d)] = sizes.of(list[d]);
   }
-  const std::int64_t all = sizes.of(from);
-  if (from.count == 0) {
-    out[0] = in[0];
+  template <std::int64_t... E>
+  letter_places(const letter_list& list, const shape<E...>& memory) : letters(list) {
+    for (std::size_t d = 0; d < sizeof...(E); ++d) extent[d] = memory.extent(d);
+  }
+  // Of a letter that has no dimension here: 0.
+  std::int64_t stride(char c) const {
+    const int at = letters.find(c);
+    std::int64_t s = at < 0 ? 0 : 1;
+    for (int e = at + 1; e < letters.count; ++e) s *= extent[static_cast<std::size_t>(e)];
+    return s;
+  }
+  // Whether the memory holds the letters' elements and nothing else.
+  bool is_dense(const letter_sizes& sizes) const {
+    for (int d = 0; d < letters.count; ++d)
+      if (extent[static_cast<std::size_t>(d)] != sizes.of(letters[d])) return false;
+    return true;
+  }
+};
+
+// out[letters of `to`] += sum over the letters that `to` lacks of in[letters of `from`]. Padding is neither read nor
+// written.
+template <class T>
+void arrange(const T* in, const letter_places& from, T* out, const letter_places& to, const letter_sizes& sizes) {
+  const int count = from.letters.count;
+  if (count == 0) {
+    out[0] += in[0];
     return;
   }
-  const auto last = static_cast<std::size_t>(from.count - 1);
-  std::int64_t place = 0;
-  for (std::int64_t at = 0; at < all; at += extent[last]) {
-    for (std::int64_t i = 0; i < extent[last]; ++i) out[place + i * stride[last]] += in[at + i];
+  if (sizes.of(from.letters) == 0) return;
+  std::array<std::int64_t, 16> out_stride{}, in_stride{}, extent{}, index{};
+  for (int d = 0; d < count; ++d) {
+    const auto i = static_cast<std::size_t>(d);
+    extent[i] = sizes.of(from.letters[d]);
+    in_stride[i] = from.stride(from.letters[d]);
+    out_stride[i] = to.stride(from.letters[d]);
+  }
+  const auto last = static_cast<std::size_t>(count - 1);
+  std::int64_t source = 0, target = 0;
+  for (bool more = true; more;) {
+    for (std::int64_t i = 0; i < extent[last]; ++i) out[target + i * out_stride[last]] += in[source + i];
+    more = false;
     for (std::size_t d = last; d-- > 0;) {
-      place += stride[d];
-      if (++index[d] < extent[d]) break;
-      place -= stride[d] * extent[d];
+      source += in_stride[d];
+      target += out_stride[d];
+      if (++index[d] < extent[d]) {
+        more = true;
+        break;
+      }
+      source -= in_stride[d] * extent[d];
+      target -= out_stride[d] * extent[d];
       index[d] = 0;
     }
   }
@@ -171,11 +204,10 @@ struct arranged {
   buffer<T> copy{};
   const T* data;
 
-  arranged(std::span<const T> in, const letter_list& from, const letter_list& to, const letter_sizes& sizes)
-      : data(in.data()) {
-    if (from == to) return;
+  arranged(const T* in, const letter_places& from, const letter_list& to, const letter_sizes& sizes) : data(in) {
+    if (from.letters == to && from.is_dense(sizes)) return;
     copy = buffer<T>(sizes.of(to));
-    if (!in.empty()) arrange(in.data(), from, copy.data(), to, sizes);
+    arrange(in, from, copy.data(), letter_places(to, sizes), sizes);
     data = copy.data();
   }
 };
@@ -193,28 +225,33 @@ void multiply_batches(Backend& backend, const T* left, const T* right, T* result
         matrix_view<T>(result + b * rows * columns, {rows, columns}), T(0));
 }
 
+// An operand's or the result's memory.
+template <class T>
+struct placed {
+  T* data;
+  letter_places places;
+};
+
 template <fixed_string Formula, class Backend, class T>
-void multiply_parts(Backend& backend, std::span<const T> first, std::span<const T> second, std::span<T> out,
+void multiply_parts(Backend& backend, const placed<const T>& first, const placed<const T>& second, const placed<T>& out,
                     const letter_sizes& sizes) {
   using form = einsum_form<Formula>;
   constexpr product_form f = form::product;
-  const int at = f.swapped ? 1 : 0;
-  const arranged<T> left(f.swapped ? second : first, letters_of(form::text.operands[at]), f.left, sizes);
-  const arranged<T> right(f.swapped ? first : second, letters_of(form::text.operands[1 - at]), f.right, sizes);
+  const placed<const T>& one = f.swapped ? second : first;
+  const placed<const T>& other = f.swapped ? first : second;
+  const arranged<T> left(one.data, one.places, f.left, sizes), right(other.data, other.places, f.right, sizes);
   const std::int64_t batches = sizes.of(f.batch), rows = sizes.of(f.rows), columns = sizes.of(f.columns);
+  const bool in_place = f.result == form::output && out.places.is_dense(sizes);
   buffer<T> room;
-  T* result = out.data();
-  if constexpr (!(f.result == form::output)) {
-    room = buffer<T>(sizes.of(f.result));
-    result = room.data();
-  }
+  if (!in_place) room = buffer<T>(sizes.of(f.result));
+  T* const result = in_place ? out.data : room.data();
   if constexpr (f.rows.count == 0 && f.columns.count == 0 && f.inner.count == 0) {
     for (std::int64_t i = 0; i < batches; ++i) result[i] = left.data[i] * right.data[i];
   } else {
     multiply_batches<f.left_turned, f.right_turned>(backend, left.data, right.data, result, batches, rows,
                                                     sizes.of(f.inner), columns);
   }
-  if constexpr (!(f.result == form::output)) arrange(room.data(), f.result, out.data(), form::output, sizes);
+  if (!in_place) arrange<T>(result, letter_places(f.result, sizes), out.data, out.places, sizes);
 }
 
 template <std::size_t Operands>
@@ -285,9 +322,10 @@ void check_operand(const sharded<T, Rank, L>& x, World& world) {
 
 /// The product of sharded tensors: each rank computes with the parts it holds and sends nothing; the result's layout is
 /// `propagate<Formula, ...>`. One or two operands; the products go through the backend's `matmul`, operands are copied
-/// only where their dimensions have to change order.
+/// only where their dimensions have to change order, or where their memory is padded.
 /// `auto h = compute::einsum<"bi,io->bo">(backend, world, x, w);`
-/// Shapes: one dimension per letter; a letter has one size. Along padded dimensions the padding takes part: keep it zero.
+/// Shapes: one dimension per letter; a letter has one size. What is in the padding of an operand does not matter; that of
+/// the result is zero.
 /// Errors: `layout_error` if a letter has two sizes, parts are of different ranks or meshes, or were moved away; compile errors as
 /// `propagate`, whose text names the redistribution that repairs a combination that would have to send something.
 template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts>
@@ -303,20 +341,20 @@ auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts>&...
   using form = detail::einsum_form<Formula>;
   detail::letter_sizes sizes;
   int at = 0;
-  ((sizes.read(form::text.operands[at], operands.local_shape()), ++at), ...);
+  ((sizes.read(form::text.operands[at], operands.valid_shape()), ++at), ...);
   sharded<T, decltype(whole)::rank(), result_layout> result(result_layout{world.mesh()}, whole, world.rank());
-  if constexpr (sizeof...(Layouts) == 1) {
-    const auto sum = [&](const auto& x) {
-      if (!x.elements().empty())
-        detail::arrange(x.elements().data(), detail::letters_of(form::text.operands[0]), result.elements().data(),
-                        form::output, sizes);
-    };
-    (sum(operands), ...);
-  } else {
-    const std::span<const T> parts[]{operands.elements()...};
-    if (!result.elements().empty())
-      detail::multiply_parts<Formula>(backend, parts[0], parts[1], result.elements(), sizes);
-  }
+  at = 0;
+  const auto place = [&](const auto& x) {
+    return detail::placed<const T>{
+        x.elements().data(), detail::letter_places(detail::letters_of(form::text.operands[at++]), x.local_shape())};
+  };
+  // Braces keep the order of the operands.
+  const detail::placed<const T> parts[]{place(operands)...};
+  const detail::placed<T> out{result.elements().data(), detail::letter_places(form::output, result.local_shape())};
+  if constexpr (sizeof...(Layouts) == 1)
+    detail::arrange<T>(parts[0].data, parts[0].places, out.data, out.places, sizes);
+  else if (sizes.of(form::output) > 0)
+    detail::multiply_parts<Formula>(backend, parts[0], parts[1], out, sizes);
   return result;
 }
 
