@@ -293,3 +293,43 @@ TEST_CASE("wrong settings and lists of examples are refused", "[train][three_fun
     CHECK_THROWS_AS(p.loss_and_gradients(data, {-1, 0}), hd::config_error);
   });
 }
+
+namespace {
+// Multiplies the loss of each example by a random number, as a dropout would, and keeps what was drawn.
+template <class Mesh>
+std::map<std::pair<std::int64_t, std::int64_t>, double> drawn_numbers() {
+  std::map<std::pair<std::int64_t, std::int64_t>, double> drawn;
+  std::mutex lock;
+  const auto data = toy::examples(16);
+  hd::launch<hd::threads, Mesh>([&](auto& world) {
+    std::int64_t step = 0;
+    const auto loss = [&](auto& c, const auto& batch) {
+      const auto result = toy::loss_function{}(c, batch);
+      const std::lock_guard hold(lock);
+      for (std::int64_t i = 0; i < batch.rows() / toy::length; ++i) {
+        const std::int64_t place = c.first_example() + i;
+        const double value = c.random(5).uniform(static_cast<std::uint64_t>(place));
+        const auto [at, is_new] = drawn.emplace(std::pair(step, place), value);
+        if (!is_new && at->second != value) at->second = -1;  // another rank drew another number
+      }
+      return result;
+    };
+    auto p = tr::three_functions<toy::model, double>(world, toy::collate, loss, toy::predict_function{},
+                                                     {.batch = 8, .per_rank = 2});
+    p.run(data, [&](const tr::three_functions_step&) { ++step; });
+  });
+  return drawn;
+}
+}  // namespace
+
+TEST_CASE("a loss draws the same numbers on every mesh", "[train][three_functions]") {
+  const auto serial_numbers = drawn_numbers<grid<1, 1>>();
+  CHECK(serial_numbers.size() == 16);  // two steps of eight examples
+  std::map<double, int> distinct;
+  for (const auto& [place, value] : serial_numbers) {
+    CHECK(value >= 0);
+    ++distinct[value];
+  }
+  CHECK(distinct.size() == 16);
+  CHECK(drawn_numbers<grid<2, 2>>() == serial_numbers);
+}

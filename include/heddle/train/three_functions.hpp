@@ -5,6 +5,7 @@
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/random.hpp>
 #include <heddle/io/permutation.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/train/learning_rate.hpp>
@@ -84,6 +85,19 @@ class named_context {
   bool training() const noexcept { return training_; }
   void set_training(bool on) noexcept { training_ = on; }
 
+  /// Random numbers of this step, a pure function of (seed, step, use), the same on every rank. Give each use (each
+  /// dropout) a number of its own, below 2^20, and address elements by their place in the batch, which no mesh changes:
+  /// this rank's examples of the micro-batch are `first_example()`, `first_example() + 1`, ... of it.
+  counter_random random(std::uint64_t use = 0) const noexcept {
+    return {seed_, std::uint64_t{1} << 63 | static_cast<std::uint64_t>(step_) << 20 | use};
+  }
+  std::int64_t first_example() const noexcept { return first_example_; }
+  void set_place(std::uint64_t seed, std::int64_t step, std::int64_t first_example) noexcept {
+    seed_ = seed;
+    step_ = step;
+    first_example_ = first_example;
+  }
+
   template <fixed_string Path>
   const auto& weight() {
     return all_.template of<Path>().weight;
@@ -134,6 +148,8 @@ class named_context {
   World& world_;
   parameters& all_;
   bool training_ = true;
+  std::uint64_t seed_ = 0;
+  std::int64_t step_ = 0, first_example_ = 0;
 };
 
 namespace detail {
@@ -258,6 +274,7 @@ class three_function_pipeline {
     std::array<double, 2> sums{};
     for (std::int64_t at = 0; at + micro <= static_cast<std::int64_t>(chosen.size()); at += micro) {
       const auto batch = collate_(mine(examples, chosen, at));
+      context_.set_place(options_.seed, step_, at + part() * options_.per_rank);
       const token_loss l = loss_(context_, batch);
       sums[0] += l.sum;
       sums[1] += static_cast<double>(l.tokens);
@@ -316,6 +333,7 @@ class three_function_pipeline {
     for (std::int64_t at = 0; at < count; at += micro) {
       std::vector<std::int64_t> chosen;
       for (std::int64_t i = at; i < at + micro; ++i) chosen.push_back((std::min)(i, count - 1));
+      context_.set_place(options_.seed, step_, at + part() * options_.per_rank);
       const outputs own = predict_(context_, collate_(mine(examples, chosen, 0)));
       if (static_cast<std::int64_t>(own.size()) != options_.per_rank) {
         std::string text = "heddle: three_functions: predict got ";
@@ -335,6 +353,11 @@ class three_function_pipeline {
 
  private:
   std::int64_t replicas() const { return world_.mesh().template extent_or_one<dp>(); }
+
+  std::int64_t part() const {
+    if constexpr (World::mesh_type::template has<dp>) return world_.template coordinate<dp>();
+    return 0;
+  }
 
   // Every rank holds the same value, so that all of them throw.
   void require_finite(const char* what, double value) const {
@@ -371,12 +394,10 @@ class three_function_pipeline {
   template <class Example>
   std::vector<Example> mine(const std::vector<Example>& examples, const std::vector<std::int64_t>& chosen,
                             std::int64_t at) const {
-    std::int64_t part = 0;
-    if constexpr (World::mesh_type::template has<dp>) part = world_.template coordinate<dp>();
+    const std::int64_t first = at + part() * options_.per_rank;
     std::vector<Example> result;
     for (std::int64_t i = 0; i < options_.per_rank; ++i)
-      result.push_back(
-          examples[static_cast<std::size_t>(chosen[static_cast<std::size_t>(at + part * options_.per_rank + i)])]);
+      result.push_back(examples[static_cast<std::size_t>(chosen[static_cast<std::size_t>(first + i)])]);
     return result;
   }
 
