@@ -240,3 +240,19 @@ TEST_CASE("what is said of the rank that sends the most is the most of all ranks
       CHECK(agrees(exchange));
     }
 }
+
+namespace {
+template <int>
+struct numbered {};
+using many_axes =
+    hd::mesh<hd::axis<numbered<0>, 2>, hd::axis<numbered<1>, 2>, hd::axis<numbered<2>, 2>, hd::axis<numbered<3>, 2>,
+             hd::axis<numbered<4>, 2>, hd::axis<numbered<5>, 2>, hd::axis<numbered<6>, 2>, hd::axis<numbered<7>, 2>>;
+}  // namespace
+
+TEST_CASE("a policy that many axes use counts once", "[layout][redistribution]") {
+  using a = hd::layout<many_axes, hd::shard<0, numbered<0>, numbered<1>, numbered<2>, numbered<3>, numbered<4>,
+                                            numbered<5>, numbered<6>, numbered<7>>>;
+  using b = hd::layout<many_axes, hd::shard<0, numbered<0>, numbered<1>, numbered<2>, numbered<3>, numbered<4>,
+                                            numbered<5>, numbered<6>, hd::split::zigzag, numbered<7>>>;
+  STATIC_REQUIRE(hd::redistribution<a, b>.steps.size() == 1);
+}

@@ -30,6 +30,18 @@ template <class Mesh>
   throw layout_error("heddle: a redistribution needs one mesh, got " + to_string(from) + " and " + to_string(to));
 }
 
+// The types of a list, each where it is first.
+template <class Seen, class List>
+struct distinct_types {
+  using type = Seen;
+};
+template <class... Seen, class T, class... Rest>
+struct distinct_types<type_list<Seen...>, type_list<T, Rest...>>
+    : std::conditional_t<(std::is_same_v<Seen, T> || ...), distinct_types<type_list<Seen...>, type_list<Rest...>>,
+                         distinct_types<type_list<Seen..., T>, type_list<Rest...>>> {};
+template <class List>
+using distinct = typename distinct_types<type_list<>, List>::type;
+
 // The plan of two layout types. Its steps are constants if the mesh is static, or if only one axis changes: then the steps do not
 // depend on extents.
 template <class From, class To, class Objective = objective::bytes>
@@ -37,7 +49,7 @@ struct found_steps {
   using mesh_type = typename From::mesh_type;
   using tags = typename mesh_type::tags;
   using ops = joined<typename From::ops, typename To::ops>;
-  using splits = joined<typename From::splits, typename To::splits>;
+  using splits = distinct<joined<typename From::splits, typename To::splits>>;  // they often repeat one
   static constexpr std::size_t axes = mesh_type::rank;
   static constexpr bool one_mesh = std::is_same_v<mesh_type, typename To::mesh_type>;
   static constexpr auto fixed = fixed_extents<mesh_type>(tags{});
