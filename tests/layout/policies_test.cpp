@@ -94,8 +94,9 @@ TEST_CASE("ragged sizes that do not add up are refused", "[layout][split]") {
   CHECK_THROWS_WITH(
       L::local_shape(shape{12}, 0),
       Catch::Matchers::Contains("ragged<4") && Catch::Matchers::Contains("12 elements of dimension 0 into 3 parts"));
-  using TwoParts = layout<M, shard<0, split::ragged<4, 0, 9>, tp>>;
-  CHECK_THROWS_AS(TwoParts::owner(shape{13}, {2}), layout_error);
+  using D = mesh<axis<tp>>;  // how many ranks is known only now
+  const layout<D, shard<0, split::ragged<4, 0, 9>, tp>> two_parts{D::from_extents({2})};
+  CHECK_THROWS_AS(two_parts.owner(shape{13}, {2}), layout_error);
 }
 
 TEST_CASE("nested balanced cuts equal one flat cut as the law says", "[layout][law]") {
