@@ -48,9 +48,11 @@
 #include <heddle/layout/search.hpp>
 #include <heddle/layout/step_kind.hpp>
 #include <heddle/layout/transfer.hpp>
+#include <heddle/comm/algorithm/ring.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/options.hpp>
+#include <heddle/comm/rounds.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/threads/blocks.hpp>
 #include <heddle/comm/threads/communicator.hpp>

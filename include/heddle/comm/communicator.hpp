@@ -31,19 +31,22 @@ enum class comm_operation : std::uint8_t {
   gather_v,
   scatter,
   scatter_v,
+  scan,
+  exclusive_scan,
   split,
   send,
   recv
 };
 
-inline constexpr std::size_t comm_operations = 17;
+inline constexpr std::size_t comm_operations = 19;
 
 /// `"all_reduce"` for `comm_operation::all_reduce`.
 constexpr std::string_view to_string(comm_operation what) noexcept {
   constexpr std::array<std::string_view, comm_operations> names{
-      "barrier",      "broadcast",  "all_reduce",   "reduce", "reduce_scatter", "reduce_scatter_v", "all_gather",
-      "all_gather_v", "all_to_all", "all_to_all_v", "gather", "gather_v",       "scatter",          "scatter_v",
-      "split",        "send",       "recv"};
+      "barrier",          "broadcast",  "all_reduce",   "reduce",     "reduce_scatter",
+      "reduce_scatter_v", "all_gather", "all_gather_v", "all_to_all", "all_to_all_v",
+      "gather",           "gather_v",   "scatter",      "scatter_v",  "scan",
+      "exclusive_scan",   "split",      "send",         "recv"};
   return names[static_cast<std::size_t>(what)];
 }
 
