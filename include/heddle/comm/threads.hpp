@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/launch.hpp>
+#include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/threads/communicator.hpp>
 #include <heddle/comm/world.hpp>
 
@@ -13,37 +14,6 @@
 #include <vector>
 
 namespace heddle::inline v0 {
-
-namespace detail {
-
-[[noreturn]] inline void rethrow_of_rank(int rank, const std::exception_ptr& problem) {
-  const std::string prefix = "rank " + std::to_string(rank) + ": ";
-  try {
-    std::rethrow_exception(problem);
-  } catch (const aborted_error& e) {
-    std::throw_with_nested(aborted_error(prefix + e.what()));
-  } catch (const comm_error& e) {
-    std::throw_with_nested(comm_error(prefix + e.what()));
-  } catch (const mesh_error& e) {
-    std::throw_with_nested(mesh_error(prefix + e.what()));
-  } catch (const layout_error& e) {
-    std::throw_with_nested(layout_error(prefix + e.what()));
-  } catch (const schedule_error& e) {
-    std::throw_with_nested(schedule_error(prefix + e.what()));
-  } catch (const config_error& e) {
-    std::throw_with_nested(config_error(prefix + e.what()));
-  } catch (const numeric_error& e) {
-    std::throw_with_nested(numeric_error(prefix + e.what()));
-  } catch (const io_error& e) {
-    std::throw_with_nested(io_error(prefix + e.what()));
-  } catch (const std::exception& e) {
-    std::throw_with_nested(error(prefix + e.what()));
-  } catch (...) {
-    std::throw_with_nested(error(prefix + "an exception that is not a std::exception"));
-  }
-}
-
-}  // namespace detail
 
 /// Ranks as threads of this process, started by `launch`; rank 0 runs on the calling thread. There may be more ranks
 /// than cores: waiting ranks sleep. Several worlds may run at once, also one inside another.

@@ -1,8 +1,8 @@
 // heddle/comm/threads/communicator.hpp: ranks that are threads; calls work on the other ranks' buffers in place.
 #pragma once
 
+#include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/communicator.hpp>
-#include <heddle/comm/threads/blocks.hpp>
 #include <heddle/comm/threads/fold.hpp>
 #include <heddle/comm/threads/group_state.hpp>
 #include <heddle/comm/threads/request.hpp>
@@ -25,7 +25,7 @@ namespace heddle::inline v0 {
 /// through staging buffers nor allocate: the last rank to arrive does a small call for all, large ones are shared,
 /// chunk by chunk, among the ranks that are awake. In a message the second side to arrive copies from buffer to buffer.
 /// Waiting polls briefly, then sleeps (`launch_options::spin`).
-class threads_communicator {
+class threads_communicator : private detail::argument_checks<threads_communicator> {
  public:
   using request = threads_request;
 
@@ -359,6 +359,7 @@ class threads_communicator {
   static constexpr std::int64_t bytes_of = static_cast<std::int64_t>(sizeof(T));
   static constexpr std::int64_t chunk_bytes = 1 << 18;
 
+  friend detail::argument_checks<threads_communicator>;
   using equal_blocks = detail::equal_blocks;
   using counted_blocks = detail::counted_blocks;
 
@@ -375,11 +376,6 @@ class threads_communicator {
   auto inputs() const {
     return [this](int r) { return in<T>(r); };
   }
-  template <class T>
-  static std::int64_t length(std::span<T> x) {
-    return static_cast<std::int64_t>(x.size());
-  }
-
   template <class T>
   std::int64_t copy_to_all(const T* from, std::int64_t at, std::int64_t count) const {
     std::int64_t bytes = 0;
@@ -532,52 +528,6 @@ class threads_communicator {
     request r(world_, group_, plan);
     r.post(rank_);
     return r;
-  }
-
-  // --- argument checks; the caller's mistakes, known before anyone is asked ---
-  [[noreturn]] void fail(const std::string& text) const {
-    throw comm_error("heddle: rank " + std::to_string(world_rank(rank_)) + " on communicator (" + name() +
-                     "): " + text);
-  }
-  void check_root(int root) const {
-    if (root < 0 || root >= size())
-      fail("root " + std::to_string(root) + " is not one of " + std::to_string(size()) + " ranks");
-  }
-  void check_peer(const char* what, const char* side, int peer) const {
-    if (peer < 0 || peer >= size())
-      fail(std::string(what) + " " + side + " rank " + std::to_string(peer) + ", which is not one of " +
-           std::to_string(size()) + " ranks");
-  }
-  void check_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
-    if (got != expected)
-      fail(std::string(what) + ": " + side + " has " + std::to_string(got) + " elements, expected " +
-           std::to_string(expected));
-  }
-  counted_blocks check_counts(const char* what, std::span<const std::int64_t> counts) const {
-    if (static_cast<int>(counts.size()) != size())
-      fail(std::string(what) + ": " + std::to_string(counts.size()) + " counts for " + std::to_string(size()) +
-           " ranks");
-    for (const std::int64_t c : counts)
-      if (c < 0) fail(std::string(what) + ": a count of " + std::to_string(c));
-    return {counts.data()};
-  }
-  // x[x_at...] and y[y_at...] may be the same memory; any other overlap is a mistake.
-  template <class T>
-  void check_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at,
-                     std::int64_t y_at) const {
-    if (x.empty() || y.empty()) return;
-    if (x.data() + x_at == y.data() + y_at) return;
-    if (apart<T>(x, y)) return;
-    fail(std::string(what) + ": in and out overlap other than in place");
-  }
-  template <class T>
-  void check_apart(std::string_view what, std::span<const T> x, std::span<T> y) const {
-    if (!x.empty() && !apart<T>(x, y)) fail(std::string(what) + ": in and out overlap");
-  }
-  template <class T>
-  static bool apart(std::span<const T> x, std::span<T> y) {
-    const auto at = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
-    return at(x.data() + x.size()) <= at(y.data()) || at(y.data() + y.size()) <= at(x.data());
   }
 
   std::shared_ptr<detail::world_state> world_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/threads/group_state.hpp>
+#include <heddle/comm/wait_all.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -166,20 +167,5 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
   std::unique_ptr<detail::message> message_;
   int unwinding_ = 0;  // exceptions under way when it was made
 };
-
-/// Waits for all, in order. Every request is done or taken back afterwards, also if one throws; the first error is thrown.
-template <class Range>
-  requires requires(Range& range) { range.begin()->wait(); }
-void wait_all(Range&& requests) {
-  std::exception_ptr problem;
-  for (auto& request : requests) {
-    try {
-      request.wait();
-    } catch (...) {
-      if (problem == nullptr) problem = std::current_exception();
-    }
-  }
-  if (problem != nullptr) std::rethrow_exception(problem);
-}
 
 }  // namespace heddle::inline v0

@@ -1,6 +1,7 @@
 // heddle/comm/threads/shared_state.hpp: what the threads of one world share: failure, who waits where, and the groups.
 #pragma once
 
+#include <heddle/comm/call_info.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
@@ -15,7 +16,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,49 +23,6 @@
 namespace heddle::inline v0::detail {
 
 using comm_clock = std::chrono::steady_clock;
-
-// One call as its rank made it: what checked mode compares and what reports print.
-struct call_info {
-  comm_operation what = comm_operation::barrier;
-  std::int64_t count = 0;        // elements, -1 where every rank may have another number
-  std::string_view element;      // type name, empty where a call has none
-  std::string_view combine;      // operator name
-  std::size_t element_size = 0;  // bytes
-  int root = -1;                 // rank in the group, of the root or of the other side
-  int tag = 0;
-  std::uint64_t counts_hash = 0;  // of the counts that must be equal on all ranks
-
-  friend bool operator==(const call_info&, const call_info&) = default;
-};
-
-inline bool is_message(comm_operation what) {
-  return what == comm_operation::send || what == comm_operation::recv;
-}
-
-// "all_reduce of 8 float with plus", "send of 4 double to rank 2 (tag 0)".
-inline std::string describe(const call_info& call, const std::vector<int>& members) {
-  std::string text(to_string(call.what));
-  if (call.what == comm_operation::split) return text;
-  if (!call.element.empty())
-    text += " of " + (call.count < 0 ? "" : std::to_string(call.count) + " ") + std::string(call.element);
-  if (!call.combine.empty()) text += " with " + std::string(call.combine);
-  if (is_message(call.what))
-    text += (call.what == comm_operation::send ? " to rank " : " from rank ") +
-            std::to_string(members[static_cast<std::size_t>(call.root)]) + " (tag " + std::to_string(call.tag) + ")";
-  else if (call.root >= 0)
-    text += " with root " + std::to_string(call.root);
-  return text;
-}
-
-inline std::string what_of(const std::exception_ptr& problem) {
-  try {
-    std::rethrow_exception(problem);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that is not a std::exception";
-  }
-}
 
 struct alignas(64) rank_record {
   // A wait that has gone to sleep. `members` and `group` belong to a group that the waiting rank keeps alive.

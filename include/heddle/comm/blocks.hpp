@@ -1,4 +1,4 @@
-// heddle/comm/threads/blocks.hpp: where each rank's block begins in a buffer that holds one per rank.
+// heddle/comm/blocks.hpp: where each rank's block begins in a buffer that holds one per rank.
 #pragma once
 
 #include <heddle/core/config.hpp>

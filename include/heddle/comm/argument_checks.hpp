@@ -1,0 +1,95 @@
+// heddle/comm/argument_checks.hpp: what the arguments of a call must be, whatever the transport; known before anyone is asked.
+#pragma once
+
+#include <heddle/comm/blocks.hpp>
+#include <heddle/core/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace heddle::inline v0::detail {
+
+// Base of a communicator. Comparisons are inline, what happens when they fail is not.
+template <class Comm>
+class argument_checks {
+ protected:
+  template <class T>
+  static std::int64_t length(std::span<T> x) {
+    return static_cast<std::int64_t>(x.size());
+  }
+
+  [[noreturn]] void fail(const std::string& text) const {
+    std::string all = "heddle: rank ";
+    all += std::to_string(self().world_rank(self().rank()));
+    all += " on communicator (";
+    all += self().name();
+    all += "): ";
+    all += text;
+    throw comm_error(all);
+  }
+  void check_root(int root) const {
+    if (root < 0 || root >= self().size()) fail_root(root);
+  }
+  void check_peer(const char* what, const char* side, int peer) const {
+    if (peer < 0 || peer >= self().size()) fail_peer(what, side, peer);
+  }
+  void check_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
+    if (got != expected) fail_length(what, side, got, expected);
+  }
+  counted_blocks check_counts(const char* what, std::span<const std::int64_t> counts) const {
+    if (static_cast<int>(counts.size()) != self().size()) fail_count_of_counts(what, counts.size());
+    std::int64_t signs = 0;
+    for (const std::int64_t c : counts) signs |= c;
+    if (signs < 0) fail_counts(what, counts);
+    return {counts.data()};
+  }
+  // x[x_at...] and y[y_at...] may be the same memory; any other overlap is a mistake.
+  template <class T>
+  void check_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at,
+                     std::int64_t y_at) const {
+    if (x.empty() || y.empty()) return;
+    if (x.data() + x_at == y.data() + y_at) return;
+    if (apart<T>(x, y)) return;
+    fail_overlap(what, "in and out overlap other than in place");
+  }
+  template <class T>
+  void check_apart(std::string_view what, std::span<const T> x, std::span<T> y) const {
+    if (!x.empty() && !apart<T>(x, y)) fail_overlap(what, "in and out overlap");
+  }
+
+ private:
+  const Comm& self() const { return static_cast<const Comm&>(*this); }
+
+  template <class T>
+  static bool apart(std::span<const T> x, std::span<T> y) {
+    const auto at = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    return at(x.data() + x.size()) <= at(y.data()) || at(y.data() + y.size()) <= at(x.data());
+  }
+
+  [[noreturn]] void fail_root(int root) const {
+    fail("root " + std::to_string(root) + " is not one of " + std::to_string(self().size()) + " ranks");
+  }
+  [[noreturn]] void fail_peer(const char* what, const char* side, int peer) const {
+    fail(std::string(what) + " " + side + " rank " + std::to_string(peer) + ", which is not one of " +
+         std::to_string(self().size()) + " ranks");
+  }
+  [[noreturn]] void fail_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
+    fail(std::string(what) + ": " + side + " has " + std::to_string(got) + " elements, expected " +
+         std::to_string(expected));
+  }
+  [[noreturn]] void fail_count_of_counts(const char* what, std::size_t got) const {
+    fail(std::string(what) + ": " + std::to_string(got) + " counts for " + std::to_string(self().size()) + " ranks");
+  }
+  [[noreturn]] void fail_counts(const char* what, std::span<const std::int64_t> counts) const {
+    std::int64_t negative = 0;
+    for (const std::int64_t c : counts)
+      if (c < 0 && negative == 0) negative = c;
+    fail(std::string(what) + ": a count of " + std::to_string(negative));
+  }
+  [[noreturn]] void fail_overlap(std::string_view what, const char* how) const { fail(std::string(what) + ": " + how); }
+};
+
+}  // namespace heddle::inline v0::detail
