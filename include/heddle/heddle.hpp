@@ -3,6 +3,7 @@
 
 #include <heddle/version.hpp>
 #include <heddle/core/config.hpp>
+#include <heddle/core/dyadic.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/fixed_string.hpp>
 #include <heddle/core/monoid.hpp>

@@ -1,6 +1,7 @@
 // heddle/tensor/ordered_sum.hpp: sums whose order of additions is fixed, so that every mesh gets the same bits.
 #pragma once
 
+#include <heddle/core/dyadic.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -20,21 +21,7 @@
 namespace heddle::inline v0 {
 namespace detail {
 
-// The fixed tree over [0, n): a range of more than one element is split at the largest power of two below its length. Every
-// node is an aligned block [k 2^l, (k + 1) 2^l), cut off at n, so whoever holds the block can compute it alone.
-constexpr std::int64_t tree_split(std::int64_t length) noexcept {
-  std::int64_t half = 1;
-  while (half < length - half) half *= 2;
-  return half;
-}
-// The end of the largest node that begins at `begin` and does not pass `end`.
-constexpr std::int64_t node_end(std::int64_t begin, std::int64_t end, std::int64_t n) noexcept {
-  std::int64_t block = 1;
-  while (begin % (2 * block) == 0 && begin + block < n && (begin + 2 * block < n ? begin + 2 * block : n) <= end)
-    block *= 2;
-  return begin + block < n ? begin + block : n;
-}
-
+// A node of the dyadic tree over the dimension, and where its value is.
 struct tree_node {
   std::int64_t begin = 0, end = 0;  // in the whole dimension
   std::int64_t at = 0;              // of the first element in the part, or of the node among all values
@@ -47,7 +34,7 @@ std::vector<tree_node> nodes_of(const DimensionPart& part, std::int64_t n) {
   for (std::int64_t l = 0; l < part.size();) {
     const std::int64_t first = part.to_global(l), together = (std::min)(part.run(l), part.size() - l);
     for (std::int64_t g = first; g < first + together;) {
-      const std::int64_t end = node_end(g, first + together, n);
+      const std::int64_t end = dyadic_node_end(g, first + together, n);
       nodes.push_back({g, end, l + g - first});
       g = end;
     }
@@ -67,7 +54,7 @@ void fold_rows(const T* rows, std::int64_t count, std::int64_t width, T* out, T*
       for (std::int64_t i = 0; i < width; ++i) out[i] = op(rows[i], rows[width + i]);
     return;
   }
-  const std::int64_t half = tree_split(count);
+  const std::int64_t half = dyadic_split(count);
   fold_rows<Op>(rows, half, width, out, room);
   fold_rows<Op>(rows + half * width, count - half, width, room, room + width);
   for (std::int64_t i = 0; i < width; ++i) out[i] = op(out[i], room[i]);
@@ -77,13 +64,8 @@ T fold_scalars(const T* x, std::int64_t count) {
   const Op op{};
   if (count == 1) return x[0];
   if (count == 8) return op(op(op(x[0], x[1]), op(x[2], x[3])), op(op(x[4], x[5]), op(x[6], x[7])));
-  const std::int64_t half = tree_split(count);
+  const std::int64_t half = dyadic_split(count);
   return op(fold_scalars<Op>(x, half), fold_scalars<Op>(x + half, count - half));
-}
-constexpr std::int64_t tree_depth(std::int64_t count) noexcept {
-  std::int64_t depth = 0;
-  for (std::int64_t reach = 1; reach < count; reach *= 2) ++depth;
-  return depth;
 }
 
 // Combines the values of all nodes, sorted and covering [begin, end), into the first of them; `next` runs over the nodes.
@@ -91,7 +73,7 @@ template <class Op, class T>
 T* fold_nodes(const std::vector<tree_node>& nodes, std::size_t& next, std::int64_t begin, std::int64_t end,
               std::int64_t width, T* values) {
   if (nodes[next].end == end) return values + width * nodes[next++].at;
-  const std::int64_t middle = begin + tree_split(end - begin);
+  const std::int64_t middle = begin + dyadic_split(end - begin);
   T* const left = fold_nodes<Op>(nodes, next, begin, middle, width, values);
   const T* const right = fold_nodes<Op>(nodes, next, middle, end, width, values);
   const Op op{};
@@ -110,7 +92,7 @@ template <class Op, class T>
 buffer<T> node_values(const std::vector<tree_node>& nodes, const T* source, const around_dimension& a) {
   const auto count = static_cast<std::int64_t>(nodes.size());
   buffer<T> values(count * a.width());
-  buffer<T> room(a.inner == 1 ? 0 : a.inner * tree_depth(a.stored));
+  buffer<T> room(a.inner == 1 ? 0 : a.inner * dyadic_depth(a.stored));
   for (std::int64_t k = 0; k < count; ++k) {
     const tree_node& node = nodes[static_cast<std::size_t>(k)];
     for (std::int64_t o = 0; o < a.outer; ++o) {
