@@ -19,6 +19,8 @@
 #include <heddle/mesh/axis.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/mesh/topologies.hpp>
+#include <heddle/mesh/topology.hpp>
 #include <heddle/layout/box.hpp>
 #include <heddle/layout/canonical.hpp>
 #include <heddle/layout/describe.hpp>
