@@ -144,7 +144,7 @@ class plan_sizes {
   plan_problem p_;
   double world_ = 1, whole_ = 1;
   bool exact_ = false;  // whether `kept` knows
-  int work_ = 0;        // done so far, roughly in steps of clang's constant evaluation
+  std::int64_t work_ = 0;  // done so far, roughly in steps of clang's constant evaluation
 };
 
 }  // namespace detail

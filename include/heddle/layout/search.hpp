@@ -5,16 +5,29 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <type_traits>
 
 namespace heddle::inline v0 {
 
 namespace detail {
 
-inline constexpr std::size_t planned_nodes = 512;
+// The limits of a search: how many layouts it looks at, and its work, counted in steps of clang's constant evaluation,
+// roughly. clang allows 1048576 of them for one constant, g++ some six million; a running program has time.
+inline constexpr std::size_t planned_nodes = 512, planned_nodes_at_run_time = 16384;
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__EDG__)
+inline constexpr std::int64_t planned_work = 3'000'000;
+#else
+inline constexpr std::int64_t planned_work = 800'000;
+#endif
+inline constexpr std::int64_t planned_work_at_run_time = std::int64_t{1} << 31;
 
+template <std::size_t Nodes>
 class plan_search : plan_sizes {
  public:
-  constexpr explicit plan_search(const plan_problem& p) : plan_sizes(p) {
+  // Without bounds it is Dijkstra's search: slower, and the same plans; tests compare.
+  constexpr plan_search(const plan_problem& p, std::int64_t most_work, bool with_bounds = true)
+      : plan_sizes(p), max_work_(most_work), with_bounds_(with_bounds) {
     for (unsigned a = 0; a < p.axes; ++a)
       if (p.bytes_per_second[a] > fastest_) fastest_ = p.bytes_per_second[a];
   }
@@ -44,8 +57,8 @@ class plan_search : plan_sizes {
     planned_state state;
     double cost[3];
     double held, bytes, seconds, peak;
-    double left;  // lower bounds of the bytes and of the steps still to come, and both with what was
-    double steps_left;
+    double left;  // lower bounds of the bytes, of the steps and of the latency still to come, and both with what was
+    double steps_left, latency_left;
     double least[2];
     int parent, next;  // the node before it on the way, and the next one of its bucket
     step_kind kind;
@@ -112,6 +125,22 @@ class plan_search : plan_sizes {
     return left + (sums ? 1 : 0);
   }
 
+  // And of the latency, in seconds. Along an axis whose cut goes or changes some rank needs what only ranks elsewhere on the
+  // axis hold, and a sum needs all of them: (extent - 1) messages, whichever step brings them; a sum that all get, twice.
+  constexpr double latency_left(const planned_state& s) const {
+    double left = 0;
+    if (p_.mode != objective_mode::seconds) return left;
+    for (unsigned a = 0; a < p_.axes; ++a) {
+      if (s.code(a) == p_.to.code(a)) continue;
+      const double once = (extent(a) - 1) * p_.seconds_per_message[a];
+      if (is_partial(s, a))
+        left += p_.to.role(a) == planned_replicated ? 2 * once : once;
+      else if (s.role(a) == planned_sharded && !to_spread(s, a))
+        left += once;
+    }
+    return left;
+  }
+
   static constexpr unsigned bucket_of(const planned_state& s) {
     const std::uint64_t mixed = (s.word[0] ^ s.word[1] * 31) * 0x9e3779b97f4a7c15u;
     return static_cast<unsigned>(mixed >> 58);
@@ -130,8 +159,11 @@ class plan_search : plan_sizes {
   }
   constexpr void estimate(node& n) const {
     n.least[0] = n.cost[0];
+    n.least[1] = n.cost[1];
+    if (!with_bounds_) return;
     if (p_.mode == objective_mode::bytes) n.least[0] += n.left;
-    if (p_.mode == objective_mode::seconds) n.least[0] += n.left / whole_ * p_.tensor_bytes / fastest_;
+    if (p_.mode == objective_mode::seconds)
+      n.least[0] += n.latency_left + n.left / whole_ * p_.tensor_bytes / fastest_;
     n.least[1] = n.cost[1] + (p_.mode == objective_mode::bytes ? n.steps_left : n.left);
   }
 
@@ -236,16 +268,18 @@ class plan_search : plan_sizes {
       if (!cheaper(n, nodes_[old])) return old;
       n.left = nodes_[old].left;
       n.steps_left = nodes_[old].steps_left;
+      n.latency_left = nodes_[old].latency_left;
       estimate(n);
       n.next = nodes_[old].next;
       if (nodes_[old].done) open_[open_count_++] = old;
       nodes_[old] = n;
       return old;
     }
-    if (count_ == static_cast<int>(planned_nodes)) return lost(from);
+    if (count_ == static_cast<int>(Nodes)) return lost(from);
     work_ += 40 + 40 * static_cast<int>(p_.axes);
     n.left = bytes_left(next);
     n.steps_left = steps_left(next);
+    n.latency_left = latency_left(next);
     estimate(n);
     if (is_hopeless(n)) return -1;
     if (next == p_.to) goal_ = count_;
@@ -437,6 +471,7 @@ class plan_search : plan_sizes {
     start.held = local(p_.from);
     start.left = bytes_left(p_.from);
     start.steps_left = steps_left(p_.from);
+    start.latency_left = latency_left(p_.from);
     estimate(start);
     start.parent = -1;
     add(start);
@@ -468,7 +503,7 @@ class plan_search : plan_sizes {
     out.bytes = nodes_[goal].bytes / whole_ * world_;
     out.seconds = nodes_[goal].seconds;
     out.peak = nodes_[goal].peak / whole_;
-    int chain[planned_nodes]{};
+    int chain[planned_steps]{};
     int length = 0;
     for (int i = goal; i > 0; i = nodes_[i].parent) chain[length++] = i;
     while (length > 0) {
@@ -483,21 +518,30 @@ class plan_search : plan_sizes {
     return out;
   }
 
-  // Work is counted in steps of clang's constant evaluation, roughly: a compiler allows 1048576 for one constant.
-  int max_work_ = 800000;
+  std::int64_t max_work_;
+  bool with_bounds_;
   double fastest_ = 1, limit_ = 0;
-  node nodes_[planned_nodes];
+  node nodes_[Nodes];
   double lost_ = 0;          // the least that a way may cost which was not followed
   bool proven_ = true;       // whether none of them can be cheaper than what was found
-  int open_[planned_nodes];  // the nodes that are not done
+  int open_[Nodes];  // the nodes that are not done
   int open_count_ = 0;
   int buckets_[64]{};
   int count_ = 0, goal_ = -1;
 };
 
+// For problems too hard for a compiler's limits.
+inline planned_path path_at_run_time(const plan_problem& p) {
+  return std::make_unique<plan_search<planned_nodes_at_run_time>>(p, planned_work_at_run_time)->run();
+}
+
 constexpr planned_path cheapest_path(const plan_problem& p) {
-  plan_search search(p);
-  return search.run();
+  {
+    plan_search<planned_nodes> search(p, planned_work);
+    const planned_path found = search.run();
+    if (found.proven || std::is_constant_evaluated()) return found;
+  }
+  return path_at_run_time(p);
 }
 
 // One search per problem, however many pairs of layouts come down to it.
