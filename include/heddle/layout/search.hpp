@@ -13,10 +13,10 @@ namespace heddle::inline v0 {
 namespace detail {
 
 // The limits of a search: how many layouts it looks at, and its work, counted in steps of clang's constant evaluation,
-// roughly. clang allows 1048576 of them for one constant, g++ some six million; a running program has time.
+// roughly. clang allows 1048576 of them for one constant, g++ some three million; a running program has time.
 inline constexpr std::size_t planned_nodes = 512, planned_nodes_at_run_time = 16384;
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__EDG__)
-inline constexpr std::int64_t planned_work = 3'000'000;
+inline constexpr std::int64_t planned_work = 2'000'000;
 #else
 inline constexpr std::int64_t planned_work = 800'000;
 #endif
