@@ -59,7 +59,10 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/rethrow.hpp>
+#include <heddle/comm/round_cost.hpp>
 #include <heddle/comm/rounds.hpp>
+#include <heddle/comm/rounds_check.hpp>
+#include <heddle/comm/rounds_text.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/threads/communicator.hpp>
 #include <heddle/comm/threads/fold.hpp>
