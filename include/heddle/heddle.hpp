@@ -60,6 +60,7 @@
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/round_cost.hpp>
+#include <heddle/comm/round_load.hpp>
 #include <heddle/comm/rounds.hpp>
 #include <heddle/comm/rounds_check.hpp>
 #include <heddle/comm/rounds_text.hpp>
@@ -136,8 +137,11 @@
 #include <heddle/model/mlp.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/tensor_parallel.hpp>
+#include <heddle/plan/reconfigure.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/actor_graph.hpp>
+#include <heddle/sim/nccl_model.hpp>
+#include <heddle/sim/network.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
 #include <heddle/observe/pipeline_bubble.hpp>
