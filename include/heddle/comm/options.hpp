@@ -16,8 +16,8 @@ struct launch_options {
   std::chrono::milliseconds timeout{300'000};
   /// With `checking::off` ranks that disagree about a call may read or write past each other's buffers.
   checking check = checking::on;
-  /// How long a rank polls at most before it sleeps; less while polling has been in vain. Negative: 20 microseconds
-  /// where every rank can have a core, 1 otherwise.
+  /// How long a rank polls at most before it sleeps, letting others have the core in between; less while polling has been
+  /// in vain. Negative: 50 microseconds, about what it takes to wake a sleeper.
   std::chrono::microseconds spin{-1};
   /// The number of ranks that must be there, as an outside source knows it; 0 for as many as the mesh has.
   int ranks = 0;

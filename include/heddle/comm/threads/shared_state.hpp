@@ -63,13 +63,13 @@ class world_state {
         ranks_(static_cast<std::size_t>(size)),
         cores_(static_cast<int>(std::thread::hardware_concurrency())) {
     if (cores_ < 1) cores_ = 1;
-    spin_ = options.spin.count() >= 0 ? std::chrono::nanoseconds(options.spin)
-                                      : std::chrono::nanoseconds(size <= cores_ ? 20'000 : 1'000);
+    spin_ = std::chrono::nanoseconds(options.spin.count() >= 0 ? options.spin : std::chrono::microseconds(50));
     for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
   }
 
   int size() const noexcept { return static_cast<int>(ranks_.size()); }
   int cores() const noexcept { return cores_; }
+  bool crowded() const noexcept { return size() > cores_; }  // more ranks than cores
   const launch_options& options() const noexcept { return options_; }
   std::chrono::nanoseconds spin() const noexcept { return spin_; }
   rank_record& rank(int r) noexcept { return ranks_[static_cast<std::size_t>(r)]; }
@@ -208,8 +208,10 @@ class blocked_scope {
 template <class Waiter>
 void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call, Waiter w) {
   if (w.ready()) return;
-  // Polling that is rewarded is doubled next time, polling in vain is halved: two ranks that happen to share a core, or
-  // one that waits for long work, would only burn time.
+  // Polling that is rewarded is doubled next time, polling in vain is halved: one that waits for long work would only
+  // burn time. Never to less than a wake-up takes, though: a rank that comes late because it was woken finds the others
+  // asleep, and so on for ever, each call at the price of a wake-up. Ranks that share a core poll in turns: all of them
+  // where there are more ranks than cores, and now and then two that the system put together.
   const auto start = comm_clock::now();
   std::atomic<std::int64_t>& spin_ns = world.rank(my_rank).spin_ns;
   const std::int64_t spin = spin_ns.load(std::memory_order_relaxed);
@@ -218,15 +220,17 @@ void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::b
     spin_ns.store((std::min)(static_cast<std::int64_t>(world.spin().count()), 2 * spin + 250),
                   std::memory_order_relaxed);
   };
+  const int polls = world.crowded() ? 2 : 64;
   do {
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < polls; ++i) {
       poll_pause();
       if (w.ready()) return rewarded();
     }
     w.help();
     if (w.ready()) return rewarded();
+    std::this_thread::yield();
   } while (comm_clock::now() < spin_end);
-  spin_ns.store(spin / 2, std::memory_order_relaxed);
+  spin_ns.store((std::max)(spin / 2, world.spin().count() / (world.crowded() ? 8 : 2)), std::memory_order_relaxed);
 
   call.since = start;
   blocked_scope scope(world.rank(my_rank), call);
