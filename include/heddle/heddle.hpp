@@ -69,6 +69,13 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/options.hpp>
+#include <heddle/comm/rendezvous.hpp>
+#include <heddle/comm/rendezvous/communicator.hpp>
+#include <heddle/comm/rendezvous/file.hpp>
+#include <heddle/comm/rendezvous/memory.hpp>
+#include <heddle/comm/rendezvous/tcp.hpp>
+#include <heddle/comm/rendezvous/tcp_socket.hpp>
+#include <heddle/comm/rendezvous/tcp_table.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/round_cost.hpp>
 #include <heddle/comm/round_load.hpp>
