@@ -8,18 +8,22 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
+#include "transport.hpp"
 
 namespace comm_test {
 
 namespace hd = heddle;
 using hd::dp, hd::pp, hd::tp;
 using line = hd::mesh<hd::axis<dp>>;
+using transport_test::launch, transport_test::share, transport_test::rank_counts, transport_test::on_threads;
+using transport_test::most_ranks, transport_test::world_request;
 
 inline hd::launch_options options_ms(int timeout_ms, hd::checking check = hd::checking::on) {
   hd::launch_options options;
@@ -36,7 +40,8 @@ class notes {
     if (!ok && by_rank_[static_cast<std::size_t>(rank)].size() < 5)
       by_rank_[static_cast<std::size_t>(rank)].push_back(what);
   }
-  void report() const {
+  void report() {
+    share(by_rank_);
     for (std::size_t r = 0; r < by_rank_.size(); ++r)
       for (const auto& note : by_rank_[r]) {
         INFO("rank " << r << ": " << note);
@@ -175,6 +180,17 @@ T folded(int ranks, std::int64_t index, const Op& op) {
   T result = value<T>(0, index);
   for (int r = 1; r < ranks; ++r) result = op(result, value<T>(r, index));
   return result;
+}
+
+// Threads fold in rank order; MPI groups the operands as it likes, and so rounds as it likes.
+template <class T>
+bool same(const std::vector<T>& x, const std::vector<T>& expected) {
+  if constexpr (std::is_floating_point_v<T> && !on_threads)
+    return std::equal(x.begin(), x.end(), expected.begin(), expected.end(), [](T a, T b) {
+      return (a < b ? b - a : a - b) <= 32 * std::numeric_limits<T>::epsilon() * (b < T(0) ? -b : b);
+    });
+  else
+    return x == expected;
 }
 
 template <class T>

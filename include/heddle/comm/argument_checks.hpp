@@ -39,6 +39,9 @@ class argument_checks {
   void check_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
     if (got != expected) fail_length(what, side, got, expected);
   }
+  void check_divides(const char* what, std::int64_t count) const {
+    if (count % self().size() != 0) fail_divides(what, count);
+  }
   counted_blocks check_counts(const char* what, std::span<const std::int64_t> counts) const {
     if (static_cast<int>(counts.size()) != self().size()) fail_count_of_counts(what, counts.size());
     std::int64_t signs = 0;
@@ -79,6 +82,10 @@ class argument_checks {
   [[noreturn]] void fail_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
     fail(std::string(what) + ": " + side + " has " + std::to_string(got) + " elements, expected " +
          std::to_string(expected));
+  }
+  [[noreturn]] void fail_divides(const char* what, std::int64_t count) const {
+    fail(std::string(what) + ": in has " + std::to_string(count) + " elements, which " + std::to_string(self().size()) +
+         " ranks do not divide; use " + what + "_v");
   }
   [[noreturn]] void fail_count_of_counts(const char* what, std::size_t got) const {
     fail(std::string(what) + ": " + std::to_string(got) + " counts for " + std::to_string(self().size()) + " ranks");

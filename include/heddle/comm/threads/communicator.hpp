@@ -193,9 +193,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
       check_length("all_to_all", "out", length(y), length(x));
-      if (length(x) % size() != 0)
-        fail("all_to_all: in has " + std::to_string(length(x)) + " elements, which " + std::to_string(size()) +
-             " ranks do not divide; use all_to_all_v");
+      check_divides("all_to_all", length(x));
       check_apart<T>("all_to_all", x, y);
       const std::int64_t block = length(x) / size();
       begin<T>(comm_operation::all_to_all, block);
@@ -445,6 +443,10 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       begin<T>(comm_operation::all_reduce, length(x), -1, short_type_name<Op>());
       buffers(x, y);
       const auto work = [this, &op](std::int64_t first, std::int64_t last) {
+        if constexpr (std::is_arithmetic_v<T>)
+          if (size() == 2)
+            return detail::fold_pair(in<T>(0) + first, in<T>(1) + first, out<T>(0) + first, out<T>(1) + first,
+                                     last - first, op);
         std::int64_t bytes = 0;
         detail::fold<T>(size(), inputs<T>(), first, last, op,
                         [&](std::int64_t at, const T* values, std::int64_t n) { bytes += copy_to_all(values, at, n); });

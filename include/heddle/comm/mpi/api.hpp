@@ -1,0 +1,46 @@
+// heddle/comm/mpi/api.hpp: mpi.h, and errors of MPI as exceptions.
+#pragma once
+
+#if !__has_include(<mpi.h>)
+#error "heddle/comm/mpi.hpp needs MPI: install Open MPI or MPICH and link heddle::mpi (CMake), or compile with mpicxx"
+#endif
+
+#include <heddle/core/error.hpp>
+
+// The C++ bindings that MPI-3 removed are 35 000 lines.
+#if !defined(OMPI_SKIP_MPICXX)
+#define OMPI_SKIP_MPICXX 1
+#endif
+#if !defined(MPICH_SKIP_MPICXX)
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <mpi.h>
+
+#include <string>
+
+namespace heddle::inline v0::detail {
+
+[[noreturn]] inline void throw_mpi_error(int code, const char* call) {
+  char text[MPI_MAX_ERROR_STRING + 1] = {};
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
+  std::string all = "heddle: ";
+  all += call;
+  all += " failed: ";
+  all += length > 0 ? std::string(text, static_cast<std::size_t>(length)) : "error " + std::to_string(code);
+  throw comm_error(all);
+}
+
+// Every call of MPI goes through this.
+inline void mpi_check(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw_mpi_error(code, call);
+}
+
+inline bool mpi_usable() {
+  int yes = 0, no = 0;
+  MPI_Initialized(&yes);
+  MPI_Finalized(&no);
+  return yes != 0 && no == 0;
+}
+
+}  // namespace heddle::inline v0::detail

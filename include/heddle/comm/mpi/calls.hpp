@@ -1,0 +1,175 @@
+// heddle/comm/mpi/calls.hpp: what the calls of an MPI communicator are made of.
+#pragma once
+
+#include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/mpi/group.hpp>
+#include <heddle/comm/mpi/request.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::detail {
+
+// Base of mpi_communicator.
+class mpi_calls : protected argument_checks<mpi_calls> {
+ public:
+  explicit mpi_calls(std::shared_ptr<mpi_group> group) : group_(std::move(group)) {}
+
+  int rank() const noexcept { return group_->rank(); }
+  int size() const noexcept { return group_->size(); }
+  const std::string& name() const noexcept { return group_->name(); }
+  int world_rank(int rank) const { return group_->world_rank(rank); }
+  MPI_Comm native() const noexcept { return group_->comm(); }
+
+ protected:
+  friend argument_checks<mpi_calls>;
+
+  // Counts and offsets as MPI takes them.
+  struct wire_blocks {
+    int* counts = nullptr;
+    int* offsets = nullptr;
+  };
+
+  template <class N>
+  static std::size_t index(N n) noexcept {
+    return static_cast<std::size_t>(n);
+  }
+  template <class T>
+  static std::int64_t bytes(std::span<T> x) noexcept {
+    return static_cast<std::int64_t>(x.size_bytes());
+  }
+  int limit() const noexcept { return group_->state().count_limit(); }
+  mpi_operators& operators() const noexcept { return group_->state().operators(); }
+
+  void begin(comm_operation what, std::int64_t bytes) {
+    group_->state().throw_late_error();
+    group_->count(what, bytes);
+  }
+
+  template <class T, class Use>
+  decltype(auto) with_amount(std::int64_t n, Use&& use) const {
+    return detail::with_amount<T>(n, limit(), use);
+  }
+  template <class T>
+  static int wire_count(std::int64_t n) noexcept {
+    return static_cast<int>(n * wire_units<T>);
+  }
+  template <class T>
+  wire_blocks wire(std::span<const std::int64_t> counts, int which) const noexcept {
+    const int n = size();
+    int* const to = group_->int_scratch() + 2 * which * n;
+    int offset = 0;
+    for (int r = 0; r < n; ++r) {
+      to[r] = wire_count<T>(counts[index(r)]);
+      to[n + r] = offset;
+      offset += to[r];
+    }
+    return {to, to + n};
+  }
+
+  template <class T>
+  mpi_request start_send(std::span<const T> x, int to, int tag) {
+    MPI_Request r = MPI_REQUEST_NULL;
+    with_amount<T>(length(x), [&](mpi_amount n) {
+      mpi_check(MPI_Isend(x.data(), n.count, n.type, to, tag, native(), &r), "MPI_Isend");
+    });
+    return {group_, r, {to, tag, x.size_bytes(), false}};
+  }
+  template <class T>
+  mpi_request start_recv(std::span<T> x, int from, int tag) {
+    MPI_Request r = MPI_REQUEST_NULL;
+    with_amount<T>(length(x), [&](mpi_amount n) {
+      mpi_check(MPI_Irecv(x.data(), n.count, n.type, from, tag, native(), &r), "MPI_Irecv");
+    });
+    return {group_, r, {from, tag, x.size_bytes(), true}};
+  }
+
+  template <class T>
+  void broadcast_span(std::span<T> x, int root) {
+    with_amount<T>(length(x),
+                   [&](mpi_amount n) { mpi_check(MPI_Bcast(x.data(), n.count, n.type, root, native()), "MPI_Bcast"); });
+  }
+
+  template <class T, class Op>
+  void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
+    if constexpr (can_reduce<T, Op>()) {
+      check_length("all_reduce", "out", length(y), length(x));
+      check_overlap<T>("all_reduce", x, y, 0, 0);
+      begin(comm_operation::all_reduce, bytes(x));
+      mpi_reduction<T, Op> f(operators(), op);
+      const bool in_place = x.data() == y.data();
+      std::int64_t at = 0;
+      do {  // one call, or as many as a count too large for one needs
+        const std::int64_t n = (std::min)(length(x) - at, static_cast<std::int64_t>(limit()));
+        mpi_check(MPI_Allreduce(in_place ? MPI_IN_PLACE : x.data() + at, y.data() + at, static_cast<int>(n), f.type(),
+                                f.op(), native()),
+                  "MPI_Allreduce");
+        at += n;
+      } while (at < length(x));
+      f.done();
+    }
+  }
+
+  // To the root's y; y is not used elsewhere.
+  template <class T, class Reduction>
+  void reduce_spans(const T* x, T* y, std::int64_t count, Reduction& f, int root) {
+    const bool in_place = rank() == root && x == y;
+    std::int64_t at = 0;
+    do {
+      const std::int64_t n = (std::min)(count - at, static_cast<std::int64_t>(limit()));
+      T* const to = rank() == root ? y + at : nullptr;
+      mpi_check(MPI_Reduce(in_place ? MPI_IN_PLACE : x + at, to, static_cast<int>(n), f.type(), f.op(), root, native()),
+                "MPI_Reduce");
+      at += n;
+    } while (at < count);
+  }
+
+  // MPI wants a result that is no part of the input: an output that is goes through a buffer.
+  template <class T, class Call>
+  void apart_from_input(std::span<const T> x, std::span<T> y, Call&& call) {
+    const auto at = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    const bool inside = !y.empty() && at(x.data()) <= at(y.data()) && at(y.data()) < at(x.data() + x.size());
+    if (!inside) [[likely]] {
+      call(y.data());
+    } else {
+      const auto result = std::make_unique_for_overwrite<T[]>(y.size());
+      call(result.get());
+      std::memcpy(y.data(), result.get(), y.size_bytes());
+    }
+  }
+
+  // Whether counts are too large for MPI's calls with counts per rank.
+  template <class T>
+  bool needs_messages(const char* what, std::int64_t total) {
+    if (total * wire_units<T> <= limit()) [[likely]]
+      return false;
+    fail(std::string(what) + ": " + std::to_string(total) + " elements are more than MPI counts");
+  }
+
+  // Everyone's part(r) to rank r, as messages; empty ones are not sent.
+  template <class T, class Part, class Place>
+  void exchange_messages(Part&& part, Place&& place) {
+    std::vector<mpi_request> started;
+    for (int r = 0; r < size(); ++r)
+      if (const std::span<T> to = place(r); r != rank() && !to.empty())
+        started.push_back(start_recv<T>(to, r, group_->own_tag()));
+    for (int r = 0; r < size(); ++r)
+      if (const std::span<const T> from = part(r); r != rank() && !from.empty())
+        started.push_back(start_send<T>(from, r, group_->own_tag()));
+    const std::span<const T> mine = part(rank());
+    const std::span<T> here = place(rank());
+    if (!mine.empty() && mine.data() != here.data()) std::memcpy(here.data(), mine.data(), mine.size_bytes());
+    wait_all(started);
+  }
+
+  std::shared_ptr<mpi_group> group_;
+};
+
+}  // namespace heddle::inline v0::detail

@@ -1,0 +1,480 @@
+// heddle/comm/mpi/communicator.hpp: ranks that are MPI processes; calls are MPI's own.
+#pragma once
+
+#include <heddle/comm/communicator.hpp>
+#include <heddle/comm/mpi/calls.hpp>
+#include <heddle/comm/mpi/group.hpp>
+#include <heddle/comm/mpi/request.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+/// A group of MPI processes. Models `communicator`, which says what the calls mean: each is one call of MPI's, and
+/// arithmetic elements travel as MPI's own types, all others as bytes. Counts may exceed what an `int` holds.
+///
+/// Reductions: heddle's operators are MPI's own where both mean the same (sums and products of arithmetic types, maximum
+/// and minimum of integers), all others are user-defined operators of MPI's; an operator that does not declare
+/// `commutative` keeps the order of ranks. Unlike on `threads`, MPI chooses how operands are grouped: floating-point sums
+/// may differ in their last bits from one number of ranks to another, and from `threads`.
+///
+/// A handle: cheap to move, tied to its process. One thread at a time may use it, and the thread that initialised MPI
+/// unless MPI was asked for more (`mpi_session`).
+class mpi_communicator : private detail::mpi_calls {
+ public:
+  using request = mpi_request;
+
+  /// Around a communicator of the caller's, which must outlive this one and keeps its error handler. No communication.
+  static mpi_communicator borrow(MPI_Comm comm, std::string name = "borrowed") {
+    return around(comm, false, std::move(name));
+  }
+  /// Takes the communicator over: it is freed with this one, and its errors become exceptions. No communication.
+  static mpi_communicator adopt(MPI_Comm comm, std::string name = "adopted") {
+    return around(comm, true, std::move(name));
+  }
+  /// Around a duplicate: what is sent here and there never meets. A collective over the communicator.
+  static mpi_communicator duplicate(MPI_Comm comm, std::string name = "duplicate") {
+    MPI_Comm copy = MPI_COMM_NULL;
+    detail::mpi_check(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
+    return around(copy, true, std::move(name));
+  }
+  explicit mpi_communicator(std::shared_ptr<detail::mpi_group> group) : mpi_calls(std::move(group)) {}
+  mpi_communicator(mpi_communicator&&) = default;
+  mpi_communicator& operator=(mpi_communicator&&) = default;
+
+  using detail::mpi_calls::rank;
+  using detail::mpi_calls::size;
+  /// The axes it runs along, as messages name it: `"dp,tp"`.
+  using detail::mpi_calls::name;
+  /// The world rank of a member.
+  using detail::mpi_calls::world_rank;
+  /// `bytes_moved` stays 0: MPI does not tell.
+  comm_counters counters() const { return group_->counters(); }
+  /// 0, 1, 2, ... on each rank, counted by all communicators over the same axes of the same ranks together: a number that
+  /// the ranks agree on for what all of them start in the same order.
+  std::int64_t ticket() noexcept { return group_->next_ticket(); }
+  /// One place per rank, for what goes on side by side on all of its communicators.
+  std::weak_ptr<void>& work_under_way() noexcept { return group_->state().work_under_way(); }
+  /// MPI's communicator, for calls that heddle does not have. It belongs to this one.
+  using detail::mpi_calls::native;
+
+  /// Returns when the buffer may be used again. Errors: `comm_error` of MPI's.
+  template <detail::spannable In>
+  void send(In&& in, int to, int tag = 0) {
+    if constexpr (detail::can_travel<detail::comm_element<In>>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(in);
+      check_peer("send", "to", to);
+      begin(comm_operation::send, bytes(x));
+      with_amount<T>(length(x), [&](detail::mpi_amount n) {
+        detail::mpi_check(MPI_Send(x.data(), n.count, n.type, to, tag, native()), "MPI_Send");
+      });
+    }
+  }
+  /// Errors: `comm_error` if the message has another number of bytes.
+  template <detail::spannable Out>
+  void recv(Out&& out, int from, int tag = 0) {
+    if constexpr (detail::can_receive<Out>()) {
+      using T = detail::comm_element<Out>;
+      const std::span<T> x = std::span(out);
+      check_peer("recv", "from", from);
+      begin(comm_operation::recv, bytes(x));
+      with_amount<T>(length(x), [&](detail::mpi_amount n) {
+        MPI_Status status;
+        const int code = MPI_Recv(x.data(), n.count, n.type, from, tag, native(), &status);
+        detail::check_received(*group_, code, status, from, tag, x.size_bytes());
+      });
+    }
+  }
+  /// Starts a message. The buffer must stay alive and (send) unchanged until the request has been waited for.
+  template <detail::spannable In>
+  [[nodiscard("heddle: a message that was started must be waited for")]] request isend(In&& in, int to, int tag = 0) {
+    if constexpr (!detail::outlives_the_call<In>()) {
+      return {};
+    } else if constexpr (detail::can_travel<detail::comm_element<In>>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(in);
+      check_peer("send", "to", to);
+      begin(comm_operation::send, bytes(x));
+      return start_send<T>(x, to, tag);
+    }
+  }
+  template <detail::spannable Out>
+  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from,
+                                                                                       int tag = 0) {
+    if constexpr (!detail::outlives_the_call<Out>()) {
+      return {};
+    } else if constexpr (detail::can_receive<Out>()) {
+      using T = detail::comm_element<Out>;
+      const std::span<T> x = std::span(out);
+      check_peer("recv", "from", from);
+      begin(comm_operation::recv, bytes(x));
+      return start_recv<T>(x, from, tag);
+    }
+  }
+
+  void barrier() {
+    begin(comm_operation::barrier, 0);
+    detail::mpi_check(MPI_Barrier(native()), "MPI_Barrier");
+  }
+
+  template <detail::spannable InOut>
+  void broadcast(InOut&& inout, int root) {
+    if constexpr (detail::can_receive<InOut>()) {
+      using T = detail::comm_element<InOut>;
+      const std::span<T> x = std::span(inout);
+      check_root(root);
+      begin(comm_operation::broadcast, bytes(x));
+      broadcast_span<T>(x, root);
+    }
+  }
+
+  template <detail::spannable InOut, class Op>
+  void all_reduce(InOut&& inout, Op op) {
+    if constexpr (detail::can_receive<InOut>()) {
+      using T = detail::comm_element<InOut>;
+      const std::span<T> x = std::span(inout);
+      all_reduce_spans<T>(std::span<const T>(x), x, op);
+    }
+  }
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void all_reduce(In&& in, Out&& out, Op op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      all_reduce_spans<T>(std::span<const T>(std::span(in)), std::span<T>(std::span(out)), op);
+    }
+  }
+
+  /// `out` is used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce(In&& input, Out&& output, Op op, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      if constexpr (detail::can_reduce<T, Op>()) {
+        const std::span<const T> x = std::span(input);
+        const std::span<T> y = std::span(output);
+        check_root(root);
+        if (rank() == root) {
+          check_length("reduce", "out", length(y), length(x));
+          check_overlap<T>("reduce", x, y, 0, 0);
+        }
+        begin(comm_operation::reduce, bytes(x));
+        detail::mpi_reduction<T, Op> f(operators(), op);
+        reduce_spans<T>(x.data(), y.data(), length(x), f, root);
+        f.done();
+      }
+    }
+  }
+
+  /// `in` holds a block per rank; `out` gets the fold of the own blocks.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce_scatter(In&& input, Out&& output, Op op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      if constexpr (detail::can_reduce<T, Op>()) {
+        const std::span<const T> x = std::span(input);
+        const std::span<T> y = std::span(output);
+        const std::int64_t n = length(y);
+        check_length("reduce_scatter", "in", length(x), size() * n);
+        check_overlap<T>("reduce_scatter", x, y, rank() * n, 0);
+        begin(comm_operation::reduce_scatter, bytes(x));
+        detail::mpi_reduction<T, Op> f(operators(), op);
+        if (n <= limit()) [[likely]] {
+          apart_from_input<T>(x, y, [&](T* result) {
+            detail::mpi_check(
+                MPI_Reduce_scatter_block(x.data(), result, static_cast<int>(n), f.type(), f.op(), native()),
+                "MPI_Reduce_scatter_block");
+          });
+        } else {
+          apart_from_input<T>(x, y, [&](T* result) {
+            for (int r = 0; r < size(); ++r) reduce_spans<T>(x.data() + r * n, result, n, f, r);
+          });
+        }
+        f.done();
+      }
+    }
+  }
+  /// `counts[r]` elements for rank r, the same on every rank.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce_scatter_v(In&& input, Out&& output, std::span<const std::int64_t> counts, Op op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      if constexpr (detail::can_reduce<T, Op>()) {
+        const std::span<const T> x = std::span(input);
+        const std::span<T> y = std::span(output);
+        const detail::counted_blocks blocks = check_counts("reduce_scatter_v", counts);
+        const std::int64_t total = blocks.offset(size());
+        check_length("reduce_scatter_v", "in", length(x), total);
+        check_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
+        check_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
+        begin(comm_operation::reduce_scatter_v, bytes(x));
+        detail::mpi_reduction<T, Op> f(operators(), op);
+        if (total <= limit()) [[likely]] {
+          int* n = group_->int_scratch();
+          for (int r = 0; r < size(); ++r) n[r] = static_cast<int>(blocks.count(r));
+          apart_from_input<T>(x, y, [&](T* result) {
+            detail::mpi_check(MPI_Reduce_scatter(x.data(), result, n, f.type(), f.op(), native()),
+                              "MPI_Reduce_scatter");
+          });
+        } else {
+          apart_from_input<T>(x, y, [&](T* result) {
+            for (int r = 0; r < size(); ++r)
+              reduce_spans<T>(x.data() + blocks.offset(r), result, blocks.count(r), f, r);
+          });
+        }
+        f.done();
+      }
+    }
+  }
+
+  /// `out` gets a block per rank.
+  template <detail::spannable In, detail::spannable Out>
+  void all_gather(In&& input, Out&& output) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      const std::int64_t n = length(x);
+      check_length("all_gather", "out", length(y), size() * n);
+      check_overlap<T>("all_gather", x, y, 0, rank() * n);
+      begin(comm_operation::all_gather, bytes(x));
+      with_amount<T>(n, [&](detail::mpi_amount each) {
+        const bool in_place = x.data() == y.data() + rank() * n;
+        detail::mpi_check(MPI_Allgather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
+                                        each.type, native()),
+                          "MPI_Allgather");
+      });
+    }
+  }
+  /// `counts[r]` elements of rank r, the same on every rank.
+  template <detail::spannable In, detail::spannable Out>
+  void all_gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      const detail::counted_blocks blocks = check_counts("all_gather_v", counts);
+      const std::int64_t total = blocks.offset(size());
+      check_length("all_gather_v", "in", length(x), blocks.count(rank()));
+      check_length("all_gather_v", "out", length(y), total);
+      check_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
+      begin(comm_operation::all_gather_v, bytes(x));
+      T* const own = y.data() + blocks.offset(rank());
+      if (total * detail::wire_units<T> <= limit()) [[likely]] {
+        const wire_blocks to = wire<T>(counts, 0);
+        detail::mpi_check(
+            MPI_Allgatherv(x.data() == own ? MPI_IN_PLACE : x.data(), to.counts[rank()], detail::wire_datatype<T>(),
+                           y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), native()),
+            "MPI_Allgatherv");
+      } else {
+        if (!x.empty() && x.data() != own) std::memcpy(own, x.data(), x.size_bytes());
+        for (int r = 0; r < size(); ++r)
+          broadcast_span<T>(y.subspan(index(blocks.offset(r)), index(blocks.count(r))), r);
+      }
+    }
+  }
+
+  /// Block s of `out` is block `rank()` of rank s's `in`.
+  template <detail::spannable In, detail::spannable Out>
+  void all_to_all(In&& input, Out&& output) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_length("all_to_all", "out", length(y), length(x));
+      check_divides("all_to_all", length(x));
+      check_apart<T>("all_to_all", x, y);
+      begin(comm_operation::all_to_all, bytes(x));
+      with_amount<T>(length(x) / size(), [&](detail::mpi_amount each) {
+        detail::mpi_check(MPI_Alltoall(x.data(), each.count, each.type, y.data(), each.count, each.type, native()),
+                          "MPI_Alltoall");
+      });
+    }
+  }
+  /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
+  template <detail::spannable In, detail::spannable Out>
+  void all_to_all_v(In&& input, std::span<const std::int64_t> send_counts, Out&& output,
+                    std::span<const std::int64_t> recv_counts) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      const detail::counted_blocks sent = check_counts("all_to_all_v", send_counts);
+      const detail::counted_blocks received = check_counts("all_to_all_v", recv_counts);
+      check_length("all_to_all_v", "in", length(x), sent.offset(size()));
+      check_length("all_to_all_v", "out", length(y), received.offset(size()));
+      check_apart<T>("all_to_all_v", x, y);
+      const bool large = needs_messages<T>("all_to_all_v", (std::max)(length(x), length(y)));
+      begin(comm_operation::all_to_all_v, bytes(x));
+      if (!large) [[likely]] {
+        const wire_blocks from = wire<T>(send_counts, 0), to = wire<T>(recv_counts, 1);
+        detail::mpi_check(MPI_Alltoallv(x.data(), from.counts, from.offsets, detail::wire_datatype<T>(), y.data(),
+                                        to.counts, to.offsets, detail::wire_datatype<T>(), native()),
+                          "MPI_Alltoallv");
+      } else {
+        exchange_messages<T>([&](int r) { return x.subspan(index(sent.offset(r)), index(sent.count(r))); },
+                             [&](int r) { return y.subspan(index(received.offset(r)), index(received.count(r))); });
+      }
+    }
+  }
+
+  /// The root's `out` gets a block per rank; elsewhere it is not used and may be empty.
+  template <detail::spannable In, detail::spannable Out>
+  void gather(In&& input, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank() == root) {
+        check_length("gather", "out", length(y), size() * length(x));
+        check_overlap<T>("gather", x, y, 0, rank() * length(x));
+      }
+      begin(comm_operation::gather, bytes(x));
+      with_amount<T>(length(x), [&](detail::mpi_amount each) {
+        const bool in_place = rank() == root && x.data() == y.data() + rank() * length(x);
+        detail::mpi_check(MPI_Gather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
+                                     each.type, root, native()),
+                          "MPI_Gather");
+      });
+    }
+  }
+  /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out>
+  void gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      const bool here = rank() == root;
+      detail::counted_blocks blocks{counts.data()};
+      if (here) {
+        blocks = check_counts("gather_v", counts);
+        check_length("gather_v", "out", length(y), blocks.offset(size()));
+        check_length("gather_v", "in", length(x), blocks.count(rank()));
+        check_overlap<T>("gather_v", x, y, 0, blocks.offset(rank()));
+      }
+      const bool large = needs_messages<T>("gather_v", here ? length(y) : length(x));
+      begin(comm_operation::gather_v, bytes(x));
+      if (!large) [[likely]] {
+        const wire_blocks to = here ? wire<T>(counts, 0) : wire_blocks{};
+        const bool in_place = here && x.data() == y.data() + blocks.offset(rank());
+        detail::mpi_check(
+            MPI_Gatherv(in_place ? MPI_IN_PLACE : x.data(), wire_count<T>(length(x)), detail::wire_datatype<T>(),
+                        y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), root, native()),
+            "MPI_Gatherv");
+      } else {
+        exchange_messages<T>(
+            [&](int r) { return r == root ? x : x.first(0); },
+            [&](int r) { return here ? y.subspan(index(blocks.offset(r)), index(blocks.count(r))) : y.first(0); });
+      }
+    }
+  }
+
+  /// Rank r's `out` gets block r of the root's `in`, which elsewhere is not used and may be empty.
+  template <detail::spannable In, detail::spannable Out>
+  void scatter(In&& input, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank() == root) {
+        check_length("scatter", "in", length(x), size() * length(y));
+        check_overlap<T>("scatter", x, y, rank() * length(y), 0);
+      }
+      begin(comm_operation::scatter, bytes(x));
+      with_amount<T>(length(y), [&](detail::mpi_amount each) {
+        const bool in_place = rank() == root && x.data() + rank() * length(y) == y.data();
+        detail::mpi_check(MPI_Scatter(x.data(), each.count, each.type, in_place ? MPI_IN_PLACE : y.data(), each.count,
+                                      each.type, root, native()),
+                          "MPI_Scatter");
+      });
+    }
+  }
+  /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out>
+  void scatter_v(In&& input, std::span<const std::int64_t> counts, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      const bool here = rank() == root;
+      detail::counted_blocks blocks{counts.data()};
+      if (here) {
+        blocks = check_counts("scatter_v", counts);
+        check_length("scatter_v", "in", length(x), blocks.offset(size()));
+        check_length("scatter_v", "out", length(y), blocks.count(rank()));
+        check_overlap<T>("scatter_v", x, y, blocks.offset(rank()), 0);
+      }
+      const bool large = needs_messages<T>("scatter_v", here ? length(x) : length(y));
+      begin(comm_operation::scatter_v, bytes(x));
+      if (!large) [[likely]] {
+        const wire_blocks from = here ? wire<T>(counts, 0) : wire_blocks{};
+        const bool in_place = here && x.data() + blocks.offset(rank()) == y.data();
+        detail::mpi_check(MPI_Scatterv(x.data(), from.counts, from.offsets, detail::wire_datatype<T>(),
+                                       in_place ? MPI_IN_PLACE : y.data(), wire_count<T>(length(y)),
+                                       detail::wire_datatype<T>(), root, native()),
+                          "MPI_Scatterv");
+      } else {
+        exchange_messages<T>(
+            [&](int r) { return here ? x.subspan(index(blocks.offset(r)), index(blocks.count(r))) : x.first(0); },
+            [&](int r) { return r == root ? y : y.first(0); });
+      }
+    }
+  }
+
+  /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
+  [[nodiscard("heddle: split makes a communicator")]] mpi_communicator split(int color, int key) {
+    begin(comm_operation::split, 2 * static_cast<std::int64_t>(sizeof(std::int64_t)));
+    // MPI's own split takes no negative colors: the colors in order of their first rank.
+    std::vector<int> all(2 * index(size()));
+    const int mine[2] = {color, key};
+    detail::mpi_check(MPI_Allgather(mine, 2, MPI_INT, all.data(), 2, MPI_INT, native()), "MPI_Allgather");
+    int first = 0;
+    while (all[2 * index(first)] != color) ++first;
+    MPI_Comm part = MPI_COMM_NULL;
+    detail::mpi_check(MPI_Comm_split(native(), first, key, &part), "MPI_Comm_split");
+    std::vector<int> members;
+    for (int r = 0; r < size(); ++r)
+      if (all[2 * index(r)] == color) members.push_back(r);
+    std::sort(members.begin(), members.end(),
+              [&](int a, int b) { return std::pair(all[2 * index(a) + 1], a) < std::pair(all[2 * index(b) + 1], b); });
+    for (int& r : members) r = world_rank(r);
+    std::string label = name();
+    label += "/" + std::to_string(group_->next_split());
+    label += ":" + std::to_string(color);
+    return mpi_communicator(
+        std::make_shared<detail::mpi_group>(group_->shared_state(), part, true, std::move(label), std::move(members)));
+  }
+
+  /// The largest count that is given to MPI at once, for tests of what happens beyond it.
+  void count_limit_for_tests(int most) { group_->state().count_limit(most); }
+
+ private:
+  static mpi_communicator around(MPI_Comm comm, bool owned, std::string name) {
+    int size = 0;
+    detail::mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    std::vector<int> members(index(size));
+    std::iota(members.begin(), members.end(), 0);
+    launch_options options;
+    options.check = checking::off;
+    return mpi_communicator(std::make_shared<detail::mpi_group>(std::make_shared<detail::mpi_rank_state>(options), comm,
+                                                                owned, std::move(name), std::move(members)));
+  }
+};
+
+static_assert(communicator<mpi_communicator>);
+
+}  // namespace heddle::inline v0

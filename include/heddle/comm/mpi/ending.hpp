@@ -1,0 +1,168 @@
+// heddle/comm/mpi/ending.hpp: the communicators of a launch, and how its ranks end together.
+#pragma once
+
+#include <heddle/comm/mpi/group.hpp>
+#include <heddle/comm/mpi/session.hpp>
+#include <heddle/comm/rethrow.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::detail {
+
+// Initialised by the first launch, if nobody has before; ended with the process.
+inline mpi_session& mpi_of_this_process(int argc, char** argv) {
+  static mpi_session session(argc, argv);
+  return session;
+}
+
+// The families of errors, as numbers that travel.
+enum class error_family : int { aborted, comm, mesh, layout, schedule, config, numeric, io, other };
+
+inline error_family family_of(const std::exception_ptr& problem) {
+  try {
+    std::rethrow_exception(problem);
+  } catch (const aborted_error&) {
+    return error_family::aborted;
+  } catch (const comm_error&) {
+    return error_family::comm;
+  } catch (const mesh_error&) {
+    return error_family::mesh;
+  } catch (const layout_error&) {
+    return error_family::layout;
+  } catch (const schedule_error&) {
+    return error_family::schedule;
+  } catch (const config_error&) {
+    return error_family::config;
+  } catch (const numeric_error&) {
+    return error_family::numeric;
+  } catch (const io_error&) {
+    return error_family::io;
+  } catch (...) {
+    return error_family::other;
+  }
+}
+
+[[noreturn]] inline void throw_of_family(error_family family, const std::string& text) {
+  switch (family) {
+    case error_family::aborted:
+      throw aborted_error(text);
+    case error_family::comm:
+      throw comm_error(text);
+    case error_family::mesh:
+      throw mesh_error(text);
+    case error_family::layout:
+      throw layout_error(text);
+    case error_family::schedule:
+      throw schedule_error(text);
+    case error_family::config:
+      throw config_error(text);
+    case error_family::numeric:
+      throw numeric_error(text);
+    case error_family::io:
+      throw io_error(text);
+    case error_family::other:
+      break;
+  }
+  throw error(text);
+}
+
+// One launch, as one of its ranks sees it.
+class mpi_world {
+ public:
+  mpi_world(MPI_Comm comm, const launch_options& options) : state_(std::make_shared<mpi_rank_state>(options)) {
+    mpi_check(MPI_Comm_dup(comm, &all_), "MPI_Comm_dup");
+    mpi_check(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    mpi_check(MPI_Comm_rank(all_, &rank_), "MPI_Comm_rank");
+    mpi_check(MPI_Comm_size(all_, &size_), "MPI_Comm_size");
+  }
+  mpi_world(const mpi_world&) = delete;
+  mpi_world& operator=(const mpi_world&) = delete;
+  ~mpi_world() {
+    groups_.clear();
+    if (!state_->failed() && mpi_usable()) MPI_Comm_free(&all_);
+  }
+
+  int rank() const noexcept { return rank_; }
+  mpi_rank_state& state() noexcept { return *state_; }
+
+  std::shared_ptr<mpi_group> group(const std::string& name, const std::vector<int>& members) {
+    auto& place = groups_[{name, members}];
+    if (place == nullptr) place = std::make_shared<mpi_group>(state_, make(name, members), true, name, members);
+    return place;
+  }
+
+  // Every rank comes here when its body has ended, with its error if there is one. Throws the same on all of them.
+  void finish(const std::exception_ptr& problem) {
+    if (problem != nullptr) state_->fail();
+    MPI_Request arrived = MPI_REQUEST_NULL;
+    mpi_check(MPI_Ibarrier(all_, &arrived), "MPI_Ibarrier");
+    const auto start = std::chrono::steady_clock::now();
+    std::chrono::microseconds nap{1};
+    for (int done = 0;;) {
+      mpi_check(MPI_Test(&arrived, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done != 0) break;
+      if (problem != nullptr && std::chrono::steady_clock::now() - start > grace) {
+        std::fprintf(stderr, "heddle: rank %d: %s\nheddle: other ranks did not end within %d s: the job is ended\n",
+                     rank_, what_of(problem).c_str(), static_cast<int>(grace.count()));
+        std::fflush(stderr);
+        MPI_Abort(all_, 1);
+      }
+      std::this_thread::sleep_for(nap);
+      nap = (std::min)(2 * nap, std::chrono::microseconds(1000));
+    }
+    // The first failure by rank; one that only followed from another's counts less.
+    int mine = 2 * size_, first = 0;
+    if (problem != nullptr) mine = rank_ + (family_of(problem) == error_family::aborted ? size_ : 0);
+    mpi_check(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, all_), "MPI_Allreduce");
+    if (first == 2 * size_) return;
+    state_->fail();
+    const int failed = first % size_;
+    std::string text = failed == rank_ ? what_of(problem) : std::string{};
+    int about[2] = {static_cast<int>(text.size()), failed == rank_ ? static_cast<int>(family_of(problem)) : 0};
+    mpi_check(MPI_Bcast(about, 2, MPI_INT, failed, all_), "MPI_Bcast");
+    text.resize(static_cast<std::size_t>(about[0]));
+    mpi_check(MPI_Bcast(text.data(), about[0], MPI_CHAR, failed, all_), "MPI_Bcast");
+    if (failed == rank_) rethrow_of_rank(rank_, problem);
+    std::string all = "rank ";
+    all += std::to_string(failed);
+    all += ": ";
+    all += text;
+    throw_of_family(static_cast<error_family>(about[1]), all);
+  }
+
+ private:
+  static constexpr std::chrono::seconds grace{3};
+
+  MPI_Comm make(const std::string& name, const std::vector<int>& members) const {
+    MPI_Comm made = MPI_COMM_NULL;
+    MPI_Group everyone = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+    mpi_check(MPI_Comm_group(all_, &everyone), "MPI_Comm_group");
+    mpi_check(MPI_Group_incl(everyone, static_cast<int>(members.size()), members.data(), &some), "MPI_Group_incl");
+    // The tag keeps creations apart that go on side by side: the same for the same axes.
+    unsigned tag = 2166136261u;
+    for (const char c : name) tag = (tag ^ static_cast<unsigned char>(c)) * 16777619u;
+    const int code = MPI_Comm_create_group(all_, some, static_cast<int>(tag & 0x7fffu), &made);
+    MPI_Group_free(&some);
+    MPI_Group_free(&everyone);
+    mpi_check(code, "MPI_Comm_create_group");
+    return made;
+  }
+
+  std::shared_ptr<mpi_rank_state> state_;
+  MPI_Comm all_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<mpi_group>> groups_;
+};
+
+}  // namespace heddle::inline v0::detail

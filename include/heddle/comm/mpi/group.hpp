@@ -1,0 +1,112 @@
+// heddle/comm/mpi/group.hpp: what the communicators of one rank share, and what one of them is made of.
+#pragma once
+
+#include <heddle/comm/call_info.hpp>
+#include <heddle/comm/communicator.hpp>
+#include <heddle/comm/mpi/api.hpp>
+#include <heddle/comm/mpi/operator.hpp>
+#include <heddle/comm/options.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::detail {
+
+// Of one rank and one launch (or one communicator that was not launched, and all that was split from it).
+class mpi_rank_state {
+ public:
+  explicit mpi_rank_state(const launch_options& options) : options_(options) {}
+
+  const launch_options& options() const noexcept { return options_; }
+  mpi_operators& operators() noexcept { return operators_; }
+  std::weak_ptr<void>& work_under_way() noexcept { return work_under_way_; }
+  // The largest count given to MPI at once. Tests set it low, to see what happens beyond.
+  int count_limit() const noexcept { return count_limit_; }
+  void count_limit(int most) noexcept { count_limit_ = most; }
+
+  // Errors of destructors: stored here, thrown by the next call.
+  void store_late_error(std::exception_ptr problem) noexcept {
+    if (late_error_ == nullptr) late_error_ = std::move(problem);
+  }
+  void throw_late_error() {
+    if (late_error_ != nullptr) [[unlikely]]
+      std::rethrow_exception(std::exchange(late_error_, nullptr));
+  }
+  // After a failure messages may be under way for ever: nothing of MPI's is freed any more.
+  bool failed() const noexcept { return failed_; }
+  void fail() noexcept { failed_ = true; }
+
+ private:
+  launch_options options_;
+  int count_limit_ = (std::numeric_limits<int>::max)();
+  bool failed_ = false;
+  std::exception_ptr late_error_;
+  std::weak_ptr<void> work_under_way_;  // what all communicators of the rank share of a higher room's
+  mpi_operators operators_;
+};
+
+// One communicator of MPI's, and what heddle keeps beside it.
+class mpi_group {
+ public:
+  mpi_group(std::shared_ptr<mpi_rank_state> state, MPI_Comm comm, bool owned, std::string name,
+            std::vector<int> members)
+      : state_(std::move(state)), comm_(comm), owned_(owned), name_(std::move(name)), members_(std::move(members)) {
+    mpi_check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    mpi_check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    if (owned_) mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    void* value = nullptr;
+    int found = 0;
+    mpi_check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, static_cast<void*>(&value), &found), "MPI_Comm_get_attr");
+    own_tag_ = found != 0 ? *static_cast<int*>(value) : 32767;
+    int_scratch_.resize(4 * static_cast<std::size_t>(size_));
+  }
+  mpi_group(const mpi_group&) = delete;
+  mpi_group& operator=(const mpi_group&) = delete;
+  ~mpi_group() {
+    if (owned_ && !state_->failed() && mpi_usable()) MPI_Comm_free(&comm_);
+  }
+
+  mpi_rank_state& state() noexcept { return *state_; }
+  const std::shared_ptr<mpi_rank_state>& shared_state() const noexcept { return state_; }
+  MPI_Comm comm() const noexcept { return comm_; }
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  const std::string& name() const noexcept { return name_; }
+  const std::vector<int>& members() const noexcept { return members_; }
+  int world_rank(int r) const { return members_[static_cast<std::size_t>(r)]; }
+  comm_counters& counters() noexcept { return counters_; }
+  std::int64_t next_ticket() noexcept { return tickets_++; }
+  std::int64_t next_split() noexcept { return splits_++; }
+  // A tag that no message of the user's has: of the messages that a collective is made of where MPI has none for it.
+  int own_tag() const noexcept { return own_tag_; }
+  // Room for counts and offsets, 4 per rank.
+  int* int_scratch() noexcept { return int_scratch_.data(); }
+
+  void count(comm_operation what, std::int64_t bytes) noexcept {
+    comm_counters::per_operation& c = counters_[what];
+    c.calls += 1;
+    c.bytes += bytes;
+  }
+
+ private:
+  std::shared_ptr<mpi_rank_state> state_;
+  MPI_Comm comm_;
+  bool owned_;
+  int rank_ = 0;
+  int size_ = 1;
+  int own_tag_ = 0;
+  std::string name_;
+  std::vector<int> members_;
+  comm_counters counters_;
+  std::int64_t tickets_ = 0;
+  std::int64_t splits_ = 0;
+  std::vector<int> int_scratch_;
+};
+
+}  // namespace heddle::inline v0::detail

@@ -1,0 +1,58 @@
+// heddle/comm/mpi/session.hpp: who starts and ends MPI.
+#pragma once
+
+#include <heddle/comm/mpi/api.hpp>
+
+#include <string>
+
+namespace heddle::inline v0 {
+
+/// While it lives MPI can be used: it initialises MPI, and ends it again, unless somebody else has done so already.
+/// `launch<hd::mpi>` needs none: without one, its first call initialises MPI and the end of the process ends it.
+///
+/// MPI is asked for `MPI_THREAD_FUNNELED`: only the thread that initialised it calls it. Whoever needs more initialises
+/// MPI before; communicators may then be used by as many threads as that level allows, each by one at a time.
+/// Errors: `comm_error` if MPI has been ended before (it cannot be started again), or offers less than that level.
+class mpi_session {
+ public:
+  mpi_session() : mpi_session(0, nullptr) {}
+  mpi_session(int argc, char** argv) {
+    int started = 0, ended = 0;
+    detail::mpi_check(MPI_Initialized(&started), "MPI_Initialized");
+    detail::mpi_check(MPI_Finalized(&ended), "MPI_Finalized");
+    if (ended != 0) throw comm_error("heddle: MPI has been finalised, and cannot be started twice in a process");
+    if (started == 0) {
+      int level = MPI_THREAD_SINGLE;
+      detail::mpi_check(argc > 0 ? MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level)
+                                 : MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level),
+                        "MPI_Init_thread");
+      mine_ = true;
+    }
+  }
+  mpi_session(const mpi_session&) = delete;
+  mpi_session& operator=(const mpi_session&) = delete;
+  ~mpi_session() {
+    if (mine_ && detail::mpi_usable()) MPI_Finalize();
+  }
+
+  /// Whether this object initialised MPI.
+  bool started_mpi() const noexcept { return mine_; }
+  /// MPI's thread level: `MPI_THREAD_SINGLE`, `FUNNELED`, `SERIALIZED` or `MULTIPLE`.
+  static int thread_level() {
+    int level = MPI_THREAD_SINGLE;
+    detail::mpi_check(MPI_Query_thread(&level), "MPI_Query_thread");
+    return level;
+  }
+  /// "Open MPI v4.1.4, ...": what MPI says of itself.
+  static std::string library_version() {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING + 1] = {};
+    int length = 0;
+    detail::mpi_check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+    return std::string(text, static_cast<std::size_t>(length));
+  }
+
+ private:
+  bool mine_ = false;
+};
+
+}  // namespace heddle::inline v0

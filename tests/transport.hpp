@@ -1,0 +1,135 @@
+// The transport that a test program is for: threads, or with HEDDLE_TEST_MPI the processes that mpirun started. The same
+// tests are compiled for both: every process runs all assertions, on results that all of them have been told.
+#pragma once
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#if defined(HEDDLE_TEST_MPI)
+#include <heddle/comm/mpi.hpp>
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace transport_test {
+
+namespace hd = heddle;
+
+// Results as bytes: flat types, texts, and vectors of those.
+template <class T>
+void pack(const T& x, std::string& to) {
+  if constexpr (std::is_trivially_copyable_v<T>) {
+    to.append(reinterpret_cast<const char*>(&x), sizeof x);
+  } else {
+    const std::size_t n = x.size();
+    pack(n, to);
+    for (const auto& e : x) pack(e, to);
+  }
+}
+template <class T>
+void unpack(T& x, const char*& from) {
+  if constexpr (std::is_trivially_copyable_v<T>) {
+    std::memcpy(&x, from, sizeof x);
+    from += sizeof x;
+  } else {
+    std::size_t n = 0;
+    unpack(n, from);
+    x.resize(n);
+    for (auto& e : x) unpack(e, from);
+  }
+}
+
+#if defined(HEDDLE_TEST_MPI)
+
+using transport = hd::mpi;
+inline constexpr bool on_threads = false;
+
+// How many ranks a launch can have here.
+inline int most_ranks() {
+  hd::detail::mpi_of_this_process(0, nullptr);
+  int n = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &n);
+  return n;
+}
+inline int process() {
+  most_ranks();
+  int r = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &r);
+  return r;
+}
+
+// On the first processes, as many as the mesh has ranks; the others pass by. Throws on the former only.
+template <class Mesh, class Body>
+void launch(const Mesh& mesh, const hd::launch_options& options, Body&& body) {
+  const int n = mesh.size();
+  if (n > most_ranks()) throw hd::config_error("this test needs more processes");
+  if (n == most_ranks()) return (void)hd::launch<transport>(mesh, options, body);
+  MPI_Comm some = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, process() < n ? 0 : MPI_UNDEFINED, 0, &some);
+  if (some == MPI_COMM_NULL) return;
+  struct freed {
+    MPI_Comm& comm;
+    ~freed() { MPI_Comm_free(&comm); }
+  } guard{some};
+  hd::mpi::run_on(some, mesh, options, body);
+}
+
+// Element r of the vector, which rank r has written, becomes known to everyone.
+template <class T>
+void share(std::vector<T>& by_rank) {
+  for (std::size_t r = 0; r < by_rank.size() && static_cast<int>(r) < most_ranks(); ++r) {
+    const bool here = process() == static_cast<int>(r);
+    std::string bytes;
+    if (here) pack(static_cast<const T&>(by_rank[r]), bytes);
+    std::size_t n = bytes.size();
+    MPI_Bcast(&n, sizeof n, MPI_BYTE, static_cast<int>(r), MPI_COMM_WORLD);
+    bytes.resize(n);
+    MPI_Bcast(bytes.data(), static_cast<int>(n), MPI_BYTE, static_cast<int>(r), MPI_COMM_WORLD);
+    const char* from = bytes.data();
+    if (!here) unpack(by_rank[r], from);
+  }
+}
+
+#else
+
+using transport = hd::threads;
+inline constexpr bool on_threads = true;
+inline int most_ranks() {
+  return 16;
+}
+inline int process() {
+  return 0;
+}
+template <class Mesh, class Body>
+void launch(const Mesh& mesh, const hd::launch_options& options, Body&& body) {
+  hd::launch<transport>(mesh, options, body);
+}
+template <class T>
+void share(std::vector<T>&) {}
+
+#endif
+
+template <class Mesh, class Body>
+  requires(!std::is_same_v<std::remove_cvref_t<Body>, hd::launch_options>)
+void launch(const Mesh& mesh, Body&& body) {
+  launch(mesh, hd::launch_options{}, body);
+}
+
+using world_request = transport::communicator::request;
+
+// The numbers of ranks in [1, most] that there can be here, or those of a list.
+inline std::vector<int> rank_counts(int most) {
+  std::vector<int> all;
+  for (int p = 1; p <= (std::min)(most, most_ranks()); ++p) all.push_back(p);
+  return all;
+}
+inline std::vector<int> rank_counts(std::vector<int> wanted) {
+  std::erase_if(wanted, [](int p) { return p > most_ranks(); });
+  return wanted;
+}
+
+}  // namespace transport_test
