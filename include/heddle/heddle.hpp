@@ -52,7 +52,9 @@
 #include <heddle/layout/step_kind.hpp>
 #include <heddle/layout/transfer.hpp>
 #include <heddle/comm/algorithm/append.hpp>
+#include <heddle/comm/algorithm/bidirectional_ring.hpp>
 #include <heddle/comm/algorithm/binomial.hpp>
+#include <heddle/comm/algorithm/bruck.hpp>
 #include <heddle/comm/algorithm/direct.hpp>
 #include <heddle/comm/algorithm/dissemination.hpp>
 #include <heddle/comm/algorithm/double_tree.hpp>
@@ -60,6 +62,11 @@
 #include <heddle/comm/algorithm/grid_all_to_all.hpp>
 #include <heddle/comm/algorithm/name.hpp>
 #include <heddle/comm/algorithm/pairwise.hpp>
+#include <heddle/comm/algorithm/pat.hpp>
+#include <heddle/comm/algorithm/power_of_two.hpp>
+#include <heddle/comm/algorithm/rabenseifner.hpp>
+#include <heddle/comm/algorithm/recursive_doubling.hpp>
+#include <heddle/comm/algorithm/recursive_halving.hpp>
 #include <heddle/comm/algorithm/reduce_scatter_gather.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
 #include <heddle/comm/algorithm/scatter_all_gather.hpp>
@@ -81,6 +88,7 @@
 #include <heddle/comm/round_load.hpp>
 #include <heddle/comm/rounds.hpp>
 #include <heddle/comm/rounds_check.hpp>
+#include <heddle/comm/rounds_reverse.hpp>
 #include <heddle/comm/rounds_text.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/threads/communicator.hpp>
