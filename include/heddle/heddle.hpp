@@ -8,6 +8,7 @@
 #include <heddle/core/fixed_string.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/core/op_traits.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>
@@ -70,10 +71,14 @@
 #include <heddle/comm/algorithm/reduce_scatter_gather.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
 #include <heddle/comm/algorithm/scatter_all_gather.hpp>
+#include <heddle/comm/algorithms.hpp>
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/blocks.hpp>
 #include <heddle/comm/call_info.hpp>
+#include <heddle/comm/collective_plans.hpp>
+#include <heddle/comm/collectives.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/execute_rounds.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/rendezvous.hpp>
@@ -86,6 +91,7 @@
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/round_cost.hpp>
 #include <heddle/comm/round_load.hpp>
+#include <heddle/comm/round_program.hpp>
 #include <heddle/comm/rounds.hpp>
 #include <heddle/comm/rounds_check.hpp>
 #include <heddle/comm/rounds_reverse.hpp>

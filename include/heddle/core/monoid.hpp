@@ -57,6 +57,7 @@ struct multiplies {
 /// so that a reduction never hides one.
 struct maximum {
   static constexpr bool commutative = true;
+  static constexpr bool idempotent = true;
   template <class T>
   static constexpr T identity() {
     static_assert(std::numeric_limits<T>::is_specialized,
@@ -75,6 +76,7 @@ struct maximum {
 /// Minimum. Identity: infinity, or the largest value of types without one. A NaN on either side is kept.
 struct minimum {
   static constexpr bool commutative = true;
+  static constexpr bool idempotent = true;
   template <class T>
   static constexpr T identity() {
     static_assert(std::numeric_limits<T>::is_specialized,

@@ -1,0 +1,55 @@
+// heddle/comm/algorithms.hpp: every collective algorithm of heddle, in one list.
+#pragma once
+
+#include <heddle/comm/algorithm/binomial.hpp>
+#include <heddle/comm/algorithm/direct.hpp>
+#include <heddle/comm/algorithm/dissemination.hpp>
+#include <heddle/comm/algorithm/double_tree.hpp>
+#include <heddle/comm/algorithm/dyadic.hpp>
+#include <heddle/comm/algorithm/grid_all_to_all.hpp>
+#include <heddle/comm/algorithm/pairwise.hpp>
+#include <heddle/comm/algorithm/reduce_scatter_gather.hpp>
+#include <heddle/comm/algorithm/ring.hpp>
+#include <heddle/comm/algorithm/scatter_all_gather.hpp>
+#include <heddle/comm/rounds.hpp>
+#include <heddle/core/type_list.hpp>
+
+#include <string>
+#include <string_view>
+
+namespace heddle::inline v0 {
+
+/// The algorithms that come with heddle; those with parameters, with usual ones.
+using known_algorithms =
+    type_list<algo::ring, algo::binomial, algo::double_tree<1>, algo::double_tree<4>, algo::scatter_all_gather<>,
+              algo::reduce_scatter_gather<>, algo::dyadic, algo::dissemination, algo::direct, algo::scattered<>,
+              algo::pairwise, algo::hierarchical_all_to_all<2>, algo::grid_all_to_all>;
+
+namespace detail {
+
+template <class A, comm_operation What>
+consteval bool offers_anywhere() {
+  for (int p = 1; p <= 64; ++p)
+    if (A::template offers<What>(p)) return true;
+  return false;
+}
+
+// "algo::ring, algo::bruck": those with rounds for so many ranks that keep the order where it matters.
+template <comm_operation What, class... As>
+std::string names_of_algorithms(type_list<As...>, int ranks, bool commutative) {
+  std::string text;
+  const auto add = [&]<class A>(type_list<A>) {
+    if constexpr (offers_anywhere<A, What>()) {
+      if (!A::template offers<What>(ranks)) return;
+      if (!commutative && A::template order<What> == fold_order::any) return;
+      text += text.empty() ? "algo::" : ", algo::";
+      text += std::string_view(A::name);
+    }
+  };
+  (add(type_list<As>{}), ...);
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace detail
+
+}  // namespace heddle::inline v0

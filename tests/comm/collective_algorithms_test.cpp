@@ -1,0 +1,282 @@
+// Collectives with an algorithm as template argument: their calls, operators with state, plans, errors, and what they cost
+// beside a loop written by hand.
+#include <heddle/comm/collectives.hpp>
+
+#include <cstdlib>
+#include <new>
+
+#include "support.hpp"
+
+using namespace comm_test;
+using hd::comm_operation;
+using hd::algo::ring;
+
+// Counts what each thread allocates.
+namespace {
+thread_local std::int64_t allocations = 0;
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* p = std::malloc(bytes != 0 ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t a) {
+  ++allocations;
+  const auto alignment = static_cast<std::size_t>(a);
+  if (void* p = std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+  std::free(p);
+}
+
+namespace {
+
+// A communicator of threads that counts the calls of each kind.
+class counted : public hd::threads_communicator {
+ public:
+  using base = hd::threads_communicator;
+  explicit counted(base&& c) : base(std::move(c)) {}
+  std::int64_t started = 0, blocking = 0;
+
+  template <class In>
+  request isend(In&& in, int to, int tag = 0) {
+    ++started;
+    return base::isend(in, to, tag);
+  }
+  template <class Out>
+  request irecv(Out&& out, int from, int tag = 0) {
+    ++started;
+    return base::irecv(out, from, tag);
+  }
+  template <class In>
+  void send(In&& in, int to, int tag = 0) {
+    ++blocking;
+    base::send(in, to, tag);
+  }
+  template <class Out>
+  void recv(Out&& out, int from, int tag = 0) {
+    ++blocking;
+    base::recv(out, from, tag);
+  }
+  counted split(int color, int key) { return counted(base::split(color, key)); }
+};
+static_assert(hd::communicator<counted>);
+
+// A communicator that keeps plans.
+class planning : public hd::threads_communicator {
+ public:
+  explicit planning(hd::threads_communicator&& c) : hd::threads_communicator(std::move(c)) {}
+  hd::collective_plans& plans() { return plans_; }
+  planning split(int color, int key) { return planning(hd::threads_communicator::split(color, key)); }
+
+ private:
+  hd::collective_plans plans_;
+};
+
+// Sums modulo a number that is known at run time.
+struct modular {
+  static constexpr bool commutative = true;
+  int modulus;
+  int operator()(int a, int b) const { return (a + b) % modulus; }
+};
+
+// One rank in three sends; for errors.
+struct only_four {
+  static constexpr std::string_view name = "only_four";
+  template <comm_operation What>
+  static constexpr hd::fold_order order = ring::order<What>;
+  template <comm_operation What>
+  static constexpr bool offers(int ranks) {
+    return ranks == 4 && ring::offers<What>(ranks);
+  }
+  template <comm_operation What>
+  static constexpr hd::round_table rounds(int ranks, int root) {
+    return ring::rounds<What>(ranks, root);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("calls with an algorithm give what the communicator's own give", "[comm][rounds]") {
+  for (int p = 1; p <= 6; ++p) {
+    notes found(p);
+    hd::launch<hd::threads>(line{p}, options_ms(20'000), [&](auto& world) {
+      auto& c = world.all();
+      const int r = c.rank();
+      const auto ranks = static_cast<std::size_t>(p), mine = static_cast<std::size_t>(r);
+      const auto x = buffer<int>(r, 6 * p);
+      std::vector<int> y(x.size()), z(x.size());
+
+      c.all_reduce(x, y, hd::plus{});
+      hd::all_reduce<ring>(c, x, z, hd::plus{});
+      found.expect(r, y == z, "all_reduce");
+      z = x;
+      hd::all_reduce<ring>(c, z, hd::plus{});
+      found.expect(r, y == z, "all_reduce in place");
+      z = x;
+      hd::all_reduce(c, z, hd::plus{});
+      found.expect(r, y == z, "all_reduce without an algorithm");
+
+      std::vector<int> u(6), v(6);
+      c.reduce_scatter(x, u, hd::maximum{});
+      hd::reduce_scatter<ring>(c, x, v, hd::maximum{});
+      found.expect(r, u == v, "reduce_scatter");
+
+      std::vector<std::int64_t> counts(ranks);
+      for (std::size_t q = 0; q < ranks; ++q) counts[q] = static_cast<std::int64_t>(q * 2 % 5);
+      const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+      const auto head = part(x, 0, total);
+      u.resize(static_cast<std::size_t>(counts[mine]));
+      v.resize(u.size());
+      c.reduce_scatter_v(head, u, counts, hd::plus{});
+      hd::reduce_scatter_v<ring>(c, head, v, counts, hd::plus{});
+      found.expect(r, u == v, "reduce_scatter_v");
+      auto w = head;
+      std::int64_t own = 0;
+      for (int q = 0; q < r; ++q) own += counts[static_cast<std::size_t>(q)];
+      hd::reduce_scatter_v<ring>(c, std::span<const int>(w),
+                                 std::span(w).subspan(static_cast<std::size_t>(own), u.size()), counts, hd::plus{});
+      found.expect(r, part(w, own, counts[mine]) == u, "reduce_scatter_v in place");
+
+      y.resize(static_cast<std::size_t>(total));
+      z.assign(y.size(), -1);
+      c.all_gather_v(u, y, counts);
+      hd::all_gather_v<ring>(c, u, z, counts);
+      found.expect(r, y == z, "all_gather_v");
+      y.resize(ranks);
+      z.assign(ranks, -1);
+      c.all_gather(std::span(&r, 1), y);
+      hd::all_gather<ring>(c, std::span(&r, 1), z);
+      found.expect(r, y == z, "all_gather");
+    });
+    found.report();
+  }
+}
+
+TEST_CASE("operators may hold state, and lambdas are operators", "[comm][rounds]") {
+  notes found(3);
+  hd::launch<hd::threads>(line{3}, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    std::vector<int> x(7, 5 + c.rank());
+    hd::all_reduce<ring>(c, x, modular{10});
+    found.expect(c.rank(), x == std::vector<int>(7, 8), "modular sum");
+  });
+  found.report();
+}
+
+TEST_CASE("a number of ranks without rounds is an error that names the algorithms with them", "[comm][rounds]") {
+  const ending end = run_to_the_end(3, options_ms(5'000), [](auto& world) {
+    std::vector<int> x(4);
+    hd::all_reduce<only_four>(world.all(), x, hd::plus{});
+  });
+  for (const std::string& rank : end.ranks) {
+    CHECK(contains(rank,
+                   "comm: heddle: all_reduce on 3 ranks: algo::only_four has no rounds for this number of ranks; "
+                   "these have: "));
+    CHECK(contains(rank, "algo::ring"));
+  }
+}
+
+TEST_CASE("arguments that do not fit are errors", "[comm][rounds]") {
+  hd::launch<hd::threads>(line{1}, options_ms(5'000), [](auto& world) {
+    auto& c = world.all();
+    std::vector<int> x(4), y(3);
+    const std::vector<std::int64_t> two{1, 2};
+    CHECK_THROWS_AS(hd::all_reduce<ring>(c, x, y, hd::plus{}), hd::comm_error);
+    CHECK_THROWS_AS(hd::all_gather<ring>(c, x, y), hd::comm_error);
+    CHECK_THROWS_AS(hd::all_gather_v<ring>(c, x, y, two), hd::comm_error);
+    CHECK_THROWS_AS(hd::reduce_scatter<ring>(c, x, y, hd::plus{}), hd::comm_error);
+    CHECK_THROWS_AS(hd::all_reduce<ring>(c, std::span(x).first(3), std::span(x).last(3), hd::plus{}), hd::comm_error);
+    CHECK_THROWS_WITH(hd::all_reduce<ring>(c, x, y, hd::plus{}), Catch::Contains("out has 3 elements, expected 4"));
+  });
+}
+
+TEST_CASE("a round table that sends what a rank does not hold is an error", "[comm][rounds]") {
+  hd::round_builder rounds(comm_operation::broadcast, 2, 0, 1, 1);
+  rounds.send(0, 1, 0).block(0);
+  const hd::round_table table = rounds.take();
+  CHECK_THROWS_WITH(hd::round_program(table, 1, false),
+                    Catch::Contains("sends item 0 from rank 1, which does not hold it in round 0"));
+}
+
+TEST_CASE("plans are made once, kept by the caller or by the communicator", "[comm][rounds]") {
+  notes found(4);
+  hd::launch<hd::threads>(line{4}, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    const int r = c.rank();
+    hd::collective_plans plans;
+    std::vector<int> x(10, r), y(10);
+    for (int i = 0; i < 3; ++i) hd::all_reduce<ring>(c, x, y, hd::plus{}, plans);
+    found.expect(r, plans.programs() == 1 && y == std::vector<int>(10, 6), "one program");
+    for (std::size_t n = 0; n < 10; ++n) hd::all_reduce<ring>(c, std::span(x).first(n), hd::plus{}, plans);
+    found.expect(r, plans.programs() == 2, "one more in place, for all sizes");
+    plans.clear();
+    found.expect(r, plans.programs() == 0, "cleared");
+
+    planning keeps(c.split(0, 0));
+    x.assign(10, r);
+    hd::all_reduce<ring>(keeps, x, y, hd::plus{});
+    hd::all_reduce<ring>(keeps, x, y, hd::plus{});
+    found.expect(r, keeps.plans().programs() == 1 && y == std::vector<int>(10, 6), "kept by the communicator");
+    hd::all_reduce<hd::algo::for_ranks<ring, 4>>(c, x, y, hd::plus{});
+    found.expect(r, y == std::vector<int>(10, 6), "rounds in read-only data");
+  });
+  found.report();
+}
+
+TEST_CASE("a ring from its table calls and allocates what a loop written by hand does", "[comm][rounds]") {
+  for (int p : {2, 3, 5}) {
+    notes found(p);
+    hd::launch<hd::threads>(line{p}, options_ms(20'000), [&](auto& world) {
+      counted c(world.all().split(0, 0));
+      const int r = c.rank(), next = (r + 1) % p, previous = (r + p - 1) % p;
+      const std::size_t n = 240, each = n / static_cast<std::size_t>(p);  // p divides 240
+      std::vector<float> x(n, 1.0f), y(n, 1.0f), scratch(each);
+      const auto chunk = [&](int k) {
+        return std::span(y).subspan(static_cast<std::size_t>((k + 2 * p) % p) * each, each);
+      };
+      const auto by_hand = [&] {
+        for (int k = 0; k < p - 1; ++k) {
+          auto in = c.irecv(std::span(scratch), previous, 1);
+          auto out = c.isend(chunk(r - k - 1), next, 1);
+          in.wait();
+          const auto own = chunk(r - k - 2);
+          for (std::size_t i = 0; i < each; ++i) own[i] = scratch[i] + own[i];
+          out.wait();
+        }
+        for (int k = 0; k < p - 1; ++k) {
+          auto in = c.irecv(chunk(r - k - 1), previous, 1);
+          c.send(chunk(r - k), next, 1);
+          in.wait();
+        }
+      };
+      hd::collective_plans plans;
+      const auto by_table = [&] { hd::all_reduce<ring>(c, x, hd::plus{}, plans); };
+      const auto cost = [&](const auto& work) {
+        work();  // makes plans
+        c.barrier();
+        const std::int64_t before[] = {c.started, c.blocking, allocations};
+        work();
+        return std::array<std::int64_t, 3>{c.started - before[0], c.blocking - before[1], allocations - before[2]};
+      };
+      const auto hand = cost(by_hand), table = cost(by_table);
+      found.expect(r, x == y, "the values");
+      found.expect(r, hand[0] == table[0] && hand[1] == table[1],
+                   "calls: " + std::to_string(table[0]) + "+" + std::to_string(table[1]) + " by table, " +
+                       std::to_string(hand[0]) + "+" + std::to_string(hand[1]) + " by hand");
+      found.expect(r, table[2] <= hand[2],
+                   "allocations: " + std::to_string(table[2]) + " by table, " + std::to_string(hand[2]) + " by hand");
+    });
+    found.report();
+  }
+}
