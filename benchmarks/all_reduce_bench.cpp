@@ -1,9 +1,10 @@
-// all_reduce of floats among threads, in place: heddle, a loop written by hand over shared memory, and MPI, in one run.
+// all_reduce of floats among threads, in place: heddle, a loop written by hand over shared memory, MPI and Gloo, in one run.
 //
 //   all_reduce_bench [repetitions = 5] [largest bytes = 67108864]
 //
-// MPI is measured by all_reduce_mpi_bench, which is looked for beside this program and run by mpirun; without it the
-// column stays empty. Algorithm bandwidth is bytes per rank / time; times are medians. Memory bandwidths are the best of
+// MPI is measured by all_reduce_mpi_bench, which is looked for beside this program and run by mpirun, Gloo by
+// benchmarks/all_reduce_gloo.py, whose path HEDDLE_GLOO_BENCH gives (by default this program's source folder); without
+// them a column stays empty. Algorithm bandwidth is bytes per rank / time; times are medians. Memory bandwidths are the best of
 // several, on as many threads as there are cores, counting bytes read and written. An all_reduce in place among p ranks
 // must read and write p * bytes; "of bound" is the time that takes at the bandwidth of scaling in place, over the time
 // measured. It passes 100 % where the buffers fit into a cache.
@@ -117,10 +118,8 @@ timing by_hand(int ranks, std::size_t bytes, int repetitions) {
   return summary(seconds);
 }
 
-std::map<std::size_t, double> with_mpi(const std::string& folder, int ranks, const std::vector<std::size_t>& sizes,
-                                       int repetitions) {
-  std::string command = "mpirun --allow-run-as-root --oversubscribe -n " + std::to_string(ranks) + " '" + folder +
-                        "/all_reduce_mpi_bench' " + std::to_string(repetitions);
+// What another program prints: a line "<bytes> <seconds>" per size.
+std::map<std::size_t, double> printed_by(std::string command, const std::vector<std::size_t>& sizes) {
   for (const std::size_t bytes : sizes) command += " " + std::to_string(bytes);
   command += " 2>/dev/null";
   std::map<std::size_t, double> seconds;
@@ -131,6 +130,22 @@ std::map<std::size_t, double> with_mpi(const std::string& folder, int ranks, con
     ::pclose(out);
   }
   return seconds;
+}
+
+std::map<std::size_t, double> with_mpi(const std::string& folder, int ranks, const std::vector<std::size_t>& sizes,
+                                       int repetitions) {
+  return printed_by("timeout 300 mpirun --allow-run-as-root --oversubscribe -n " + std::to_string(ranks) + " '" +
+                        folder + "/all_reduce_mpi_bench' " + std::to_string(repetitions),
+                    sizes);
+}
+
+std::map<std::size_t, double> with_gloo(int ranks, const std::vector<std::size_t>& sizes, int repetitions) {
+  const char* given = std::getenv("HEDDLE_GLOO_BENCH");
+  std::string script = given != nullptr ? given : __FILE__;
+  if (given == nullptr) script = script.substr(0, script.rfind('/') + 1) + "all_reduce_gloo.py";
+  return printed_by(
+      "timeout 300 /usr/bin/python3 '" + script + "' " + std::to_string(ranks) + " " + std::to_string(repetitions),
+      sizes);
 }
 
 struct bandwidth {
@@ -181,27 +196,26 @@ int main(int argc, char** argv) {
   std::printf("%u cores, memory: copy %.1f GB/s, scaling in place %.1f GB/s; medians of %d\n\n",
               std::thread::hardware_concurrency(), memory.copy * 1e-9, memory.in_place * 1e-9, repetitions);
   std::printf(
-      "| ranks |    bytes | heddle us |  (min..max)       | by hand us |    MPI us | heddle GB/s | MPI GB/s | "
-      "hand/heddle | "
-      "MPI/heddle | of bound |\n");
-  std::printf(
-      "|------:|---------:|----------:|------------------:|-----------:|----------:|------------:|---------:|----------"
-      "--:|"
-      "-----------:|---------:|\n");
+      "| ranks | bytes | heddle us | least to most | by hand us | MPI us | Gloo us | heddle GB/s | MPI GB/s | by hand / "
+      "heddle | MPI / heddle | Gloo / heddle | of bound |\n"
+      "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
   for (const int ranks : {2, 4, 8}) {
     const auto mpi = with_mpi(folder, ranks, sizes, repetitions);
+    const auto gloo = with_gloo(ranks, sizes, repetitions);
     for (const std::size_t bytes : sizes) {
       const timing h = with_heddle(ranks, bytes, repetitions);
       const timing hand = by_hand(ranks, bytes, repetitions);
-      const auto found = mpi.find(bytes);
-      const double other = found == mpi.end() ? 0 : found->second;
+      const auto of = [&](const std::map<std::size_t, double>& other) {
+        const auto found = other.find(bytes);
+        return found == other.end() ? 0 : found->second;
+      };
       const double size = static_cast<double>(bytes);
       const double bound = 2.0 * ranks * size / memory.in_place;
       std::printf(
-          "| %5d | %8zu | %9.1f | %8.1f..%-8.1f| %10.1f | %9.1f | %11.3f | %8.3f | %11.2f | %10.2f | %7.0f%% |\n",
-          ranks, bytes, h.median * 1e6, h.least * 1e6, h.most * 1e6, hand.median * 1e6, other * 1e6,
-          size / h.median * 1e-9, other > 0 ? size / other * 1e-9 : 0.0, hand.median / h.median, other / h.median,
-          100 * bound / h.median);
+          "| %d | %zu | %.1f | %.1f to %.1f | %.1f | %.1f | %.1f | %.3f | %.3f | %.2f | %.2f | %.1f | %.0f %% |\n",
+          ranks, bytes, h.median * 1e6, h.least * 1e6, h.most * 1e6, hand.median * 1e6, of(mpi) * 1e6, of(gloo) * 1e6,
+          size / h.median * 1e-9, of(mpi) > 0 ? size / of(mpi) * 1e-9 : 0.0, hand.median / h.median,
+          of(mpi) / h.median, of(gloo) / h.median, 100 * bound / h.median);
       std::fflush(stdout);
     }
   }
