@@ -20,8 +20,10 @@
 #include <heddle/mesh/axis.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/mesh/simgrid.hpp>
 #include <heddle/mesh/topologies.hpp>
 #include <heddle/mesh/topology.hpp>
+#include <heddle/mesh/topology_file.hpp>
 #include <heddle/layout/box.hpp>
 #include <heddle/layout/canonical.hpp>
 #include <heddle/layout/describe.hpp>

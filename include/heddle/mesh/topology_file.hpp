@@ -1,0 +1,243 @@
+// heddle/mesh/topology_file.hpp: a topology as text that people and programs read and write.
+#pragma once
+
+#include <heddle/mesh/topology.hpp>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+namespace detail {
+inline void append_number(std::string& text, double x) {
+  char digits[32];
+  const auto written = std::to_chars(digits, digits + sizeof digits, x);  // as short as reads back exactly
+  text.append(digits, written.ptr);
+}
+
+// Reads the directives of a topology's text, line by line.
+class topology_reader {
+ public:
+  topology_reader(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
+
+  topology read() {
+    bool began = false;
+    while (next_line()) {
+      if (words_.empty()) continue;
+      if (!began && (words_.size() != 3 || words_[0] != "heddle" || words_[1] != "topology" || words_[2] != "1"))
+        fail("the first line of a topology is \"heddle topology 1\"");
+      if (began) checked_directive();
+      began = true;
+    }
+    if (!began) fail("the text is empty; the first line of a topology is \"heddle topology 1\"");
+    return std::move(result_);
+  }
+
+ private:
+  void checked_directive() {
+    try {
+      directive();
+    } catch (const mesh_error& refused) {
+      if (failed_) throw;
+      std::string_view why = refused.what();  // what the topology itself says
+      why.remove_prefix(std::string_view("heddle: ").size());
+      fail(why);
+    }
+  }
+
+  void directive() {
+    const std::string_view what = words_[0];
+    if (what == "ranks") {
+      expect(2, "ranks <number>");
+      if (counted_) fail("the number of ranks is given twice");
+      result_ = topology(integer(1));
+      counted_ = true;
+    } else if (what == "forward") {
+      expect(3, "forward ranks yes|no");
+      if (words_[1] != "ranks" || (words_[2] != "yes" && words_[2] != "no")) fail("expected forward ranks yes|no");
+      result_.ranks_forward(words_[2] == "yes");
+    } else if (what == "place") {
+      expect(12, "place <rank> gpu <n> node <n> rail <n> pod <n> nic <kind>");
+      constexpr std::string_view names[] = {"gpu", "node", "rail", "pod", "nic"};
+      for (std::size_t i = 0; i < 5; ++i)
+        if (words_[2 + 2 * i] != names[i]) fail("expected place <rank> gpu <n> node <n> rail <n> pod <n> nic <kind>");
+      result_.place(integer(1), {integer(3), integer(5), integer(7), integer(9), link_kind_of(11)});
+    } else if (what == "vertex") {
+      expect(3, "vertex <number> nic|switch|cpu");
+      if (integer(1) != result_.vertices()) {
+        std::string text = "the next vertex is number ";
+        text += std::to_string(result_.vertices());
+        fail(text);
+      }
+      result_.add_vertex(static_cast<vertex_kind>(position(2, vertex_kind_names, "kind of vertex")));
+    } else if (what == "link" || what == "both") {
+      expect(8, "link|both <from> <to> seconds <latency> bytes_per_second <bandwidth> <kind>");
+      if (words_[3] != "seconds" || words_[5] != "bytes_per_second")
+        fail("expected link|both <from> <to> seconds <latency> bytes_per_second <bandwidth> <kind>");
+      const link l{integer(1), integer(2), number(4), number(6), link_kind_of(7)};
+      if (what == "both")
+        result_.add_both(l);
+      else
+        result_.add_link(l);
+    } else {
+      std::string text = "\"";
+      text += what;
+      text += "\" is none of ranks, forward, place, vertex, link, both";
+      fail(text);
+    }
+  }
+
+  bool next_line() {
+    if (rest_.empty()) return false;
+    ++line_;
+    const std::size_t end = rest_.find('\n');
+    std::string_view text = rest_.substr(0, end);
+    rest_ = end == std::string_view::npos ? std::string_view{} : rest_.substr(end + 1);
+    text = text.substr(0, text.find('#'));
+    words_.clear();
+    while (true) {
+      const std::size_t begin = text.find_first_not_of(" \t\r");
+      if (begin == std::string_view::npos) return true;
+      text.remove_prefix(begin);
+      const std::size_t length = text.find_first_of(" \t\r");
+      words_.push_back(text.substr(0, length));
+      text = length == std::string_view::npos ? std::string_view{} : text.substr(length);
+    }
+  }
+
+  void expect(std::size_t words, std::string_view form) {
+    if (words_.size() == words) return;
+    std::string text = "expected ";
+    text += form;
+    fail(text);
+  }
+  template <class T>
+  T parsed(std::size_t word, const char* what) {
+    T value{};
+    const char* end = words_[word].data() + words_[word].size();
+    const auto [stopped, problem] = std::from_chars(words_[word].data(), end, value);
+    if (problem == std::errc{} && stopped == end) return value;
+    std::string text = "\"";
+    text += words_[word];
+    text += "\" is no ";
+    text += what;
+    fail(text);
+  }
+  int integer(std::size_t word) { return parsed<int>(word, "whole number"); }
+  double number(std::size_t word) { return parsed<double>(word, "number"); }
+  template <class Names>
+  std::size_t position(std::size_t word, const Names& names, const char* what) {
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (names[i] == words_[word]) return i;
+    std::string text = "\"";
+    text += words_[word];
+    text += "\" is no ";
+    text += what;
+    text += "; known are";
+    for (const std::string_view name : names) text.append(" ").append(name);
+    fail(text);
+  }
+  link_kind link_kind_of(std::size_t word) {
+    return static_cast<link_kind>(position(word, link_kind_names, "kind of link"));
+  }
+
+  [[noreturn]] void fail(std::string_view why) {
+    failed_ = true;
+    std::string text = "heddle: ";
+    text += source_;
+    text += ", line ";
+    text += std::to_string(line_);
+    text += ": ";
+    text += why;
+    throw mesh_error(text);
+  }
+
+  std::string_view rest_;
+  std::string_view source_;
+  std::vector<std::string_view> words_;
+  int line_ = 0;
+  bool counted_ = false;
+  bool failed_ = false;
+  topology result_;
+};
+}  // namespace detail
+
+/// The topology as text, one line for each rank's place, vertex and link; `both` for two links that differ in their
+/// direction only. `parse_topology` reads it back to the same value, bit by bit.
+///
+///     heddle topology 1
+///     ranks 2
+///     forward ranks yes
+///     place 0 gpu 0 node 0 rail 0 pod 0 nic infiniband
+///     place 1 gpu 1 node 1 rail 0 pod 0 nic infiniband
+///     vertex 2 switch
+///     both 0 2 seconds 1e-06 bytes_per_second 2.5e+10 infiniband    # a comment
+///     link 2 1 seconds 1e-06 bytes_per_second 2.5e+10 infiniband
+inline std::string to_string(const topology& t) {
+  std::string text = "heddle topology 1\nranks ";
+  text += std::to_string(t.ranks());
+  text += t.ranks_forward() ? "\nforward ranks yes\n" : "\nforward ranks no\n";
+  for (int r = 0; r < t.ranks(); ++r) {
+    const rank_place& p = t.place(r);
+    text.append("place ").append(std::to_string(r));
+    text.append(" gpu ").append(std::to_string(p.gpu)).append(" node ").append(std::to_string(p.node));
+    text.append(" rail ").append(std::to_string(p.rail)).append(" pod ").append(std::to_string(p.pod));
+    text.append(" nic ").append(to_string(p.nic)).append("\n");
+  }
+  for (int v = t.ranks(); v < t.vertices(); ++v)
+    text.append("vertex ").append(std::to_string(v)).append(" ").append(to_string(t.kind(v))).append("\n");
+  for (std::size_t i = 0; i < t.links().size(); ++i) {
+    const link& l = t.links()[i];
+    const bool both =
+        i + 1 < t.links().size() && t.links()[i + 1] == link{l.to, l.from, l.seconds, l.bytes_per_second, l.kind};
+    text.append(both ? "both " : "link ").append(std::to_string(l.from)).append(" ").append(std::to_string(l.to));
+    text.append(" seconds ");
+    detail::append_number(text, l.seconds);
+    text.append(" bytes_per_second ");
+    detail::append_number(text, l.bytes_per_second);
+    text.append(" ").append(to_string(l.kind)).append("\n");
+    if (both) ++i;
+  }
+  return text;
+}
+
+/// Reads what `to_string` writes. `ranks` comes first; ranks without `place` keep the place of a new topology.
+/// Errors: `mesh_error` naming `source`, the line and what was expected there.
+inline topology parse_topology(std::string_view text, std::string_view source = "the topology's text") {
+  return detail::topology_reader(text, source).read();
+}
+
+/// Errors: `io_error` if the file cannot be written.
+inline void save_topology(const topology& t, const std::string& path) {
+  const std::string text = to_string(t);
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  bool good = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr) good = std::fclose(file) == 0 && good;
+  if (!good) throw io_error("heddle: cannot write the topology to " + path);
+}
+
+/// Errors: `io_error` if the file cannot be read; `mesh_error` naming file and line if it holds no topology.
+inline topology load_topology(const std::string& path) {
+  struct close {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+  const std::unique_ptr<std::FILE, close> file(std::fopen(path.c_str(), "rb"));
+  std::string text;
+  char part[4096];
+  while (file) {
+    const std::size_t got = std::fread(part, 1, sizeof part, file.get());
+    text.append(part, got);
+    if (got < sizeof part) break;
+  }
+  if (!file || std::ferror(file.get()) != 0) throw io_error("heddle: cannot read a topology from " + path);
+  return parse_topology(text, path);
+}
+
+}  // namespace heddle::inline v0

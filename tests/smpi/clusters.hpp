@@ -1,0 +1,21 @@
+// tests/smpi/clusters.hpp: the clusters of the tests under smpirun, by name.
+#pragma once
+
+#include <heddle/mesh/topologies.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace hd = heddle;
+
+inline hd::topology named(const std::string& name) {
+  const hd::link_class nvlink{1e-6, 4e11, hd::link_kind::nvlink}, ib{5e-6, 5e10, hd::link_kind::infiniband};
+  const hd::link_class core{2e-5, 2e11, hd::link_kind::ethernet}, optical{1e-6, 1e10, hd::link_kind::optical};
+  if (name == "ring") return hd::topologies::ring(64, optical);
+  if (name == "torus") return hd::topologies::torus({4, 4, 8}, optical);
+  if (name == "nodes") return hd::topologies::nodes(16, 8, nvlink, ib, 4);
+  if (name == "fat_tree") return hd::topologies::fat_tree(2, 4, 8, nvlink, ib, core, 8);
+  std::fprintf(stderr, "no topology is called %s\n", name.c_str());
+  std::exit(2);
+}
