@@ -80,6 +80,8 @@
 #include <heddle/comm/collective_plans.hpp>
 #include <heddle/comm/collectives.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/dyadic_fold.hpp>
+#include <heddle/comm/dyadic_plan.hpp>
 #include <heddle/comm/execute_rounds.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/options.hpp>
@@ -157,6 +159,7 @@
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/model/associativity.hpp>
 #include <heddle/model/attention.hpp>
 #include <heddle/model/block.hpp>
 #include <heddle/model/embedding.hpp>
@@ -164,9 +167,11 @@
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/gpt2_layers.hpp>
 #include <heddle/model/gpt2_stage.hpp>
+#include <heddle/model/gru_operator.hpp>
 #include <heddle/model/head.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layer_norm.hpp>
+#include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/linear.hpp>
 #include <heddle/model/mlp.hpp>
 #include <heddle/model/parameters.hpp>
