@@ -176,6 +176,7 @@
 #include <heddle/model/mlp.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/tensor_parallel.hpp>
+#include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/reconfigure.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/actor_graph.hpp>

@@ -1,0 +1,67 @@
+#include <heddle/mesh/topologies.hpp>
+#include <heddle/plan/gain_map.hpp>
+
+#include "catch.hpp"
+#include "comm/plain_rounds.hpp"
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+namespace plan = heddle::plan;
+
+namespace {
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("a map of gains has the best plan and the best fixed time of all algorithms", "[plan][pccl]") {
+  const std::array tables{plain_rounds::halving_doubling(16), plain_rounds::ring(16, true), plain_rounds::doubling(16)};
+  const std::vector<hd::round_view> algorithms(tables.begin(), tables.end());
+  const plan::circuit_switch fabric{3e-6, 100e9, 2, 0};
+  const hd::topology start = hd::topologies::ring(16, fabric.port());
+  const std::vector<double> delays{0, 1e-6, 1e-5, 1e-4, 1e-3, 1};
+  const std::vector<std::int64_t> bytes{16, 1600, 160000, 16000000};
+  const plan::gain_map map = plan::gains_of_switching(algorithms, start, fabric, delays, bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    double fixed = 1e9;
+    for (const hd::round_view& a : algorithms) fixed = std::min(fixed, hd::load_map(a, start, bytes[i], 1).seconds());
+    CHECK(map.fixed[i] == Approx(fixed).epsilon(1e-14));
+    for (std::size_t k = 0; k < delays.size(); ++k) {
+      double best = 1e9;
+      for (const hd::round_view& a : algorithms) {
+        plan::circuit_switch slow = fabric;
+        slow.reconfiguration_seconds = delays[k];
+        best = std::min(best, plan::reconfigure(plan::fabric_states(a, start, slow), bytes[i], 1).seconds);
+      }
+      CHECK(map.plans[map.at(i, k)].seconds == best);
+      CHECK(map.gain(i, k) >= 1);
+      if (k > 0) CHECK(map.gain(i, k) <= map.gain(i, k - 1));
+    }
+    CHECK(map.gain(i, delays.size() - 1) == 1);
+    CHECK(map.plans[map.at(i, delays.size() - 1)].switches == 0);
+  }
+}
+
+TEST_CASE("the picture of a map has a cell for each plan, and names powers of ten", "[plan][pccl]") {
+  const std::array tables{plain_rounds::halving_doubling(16)};
+  const std::vector<hd::round_view> algorithms(tables.begin(), tables.end());
+  const plan::circuit_switch fabric{3e-6, 100e9, 2, 0};
+  const std::vector<double> delays = plan::logarithmic(1e-6, 1e-3, 2);
+  CHECK(delays.size() == 7);
+  CHECK(delays.back() == Approx(1e-3));
+  const auto map = plan::gains_of_switching(algorithms, hd::topologies::ring(16, fabric.port()), fabric, delays,
+                                            {1000, 3000, 1000000});
+  const std::string svg = plan::gain_map_svg(map, "a < b");
+  CHECK(count(svg, "width=\"17\" height=\"17\"") == 21);
+  CHECK(count(svg, "<rect") == 21 + 5 + 1);  // cells, legend, background
+  for (const char* text : {">a &lt; b<", ">1 \u00b5s<", ">100 \u00b5s<", ">1 ms<", ">1 kB<", ">1 MB<", ">3 and more<"})
+    CHECK(count(svg, text) == 1);
+  CHECK(count(svg, ">3 kB<") == 0);
+}
