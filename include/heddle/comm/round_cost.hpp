@@ -31,7 +31,7 @@ constexpr item_extent extent_of(round_view view, int item, std::int64_t elements
 }
 
 /// The elements a message carries.
-constexpr std::int64_t elements_of(round_view view, const transfer& t, std::int64_t elements) noexcept {
+constexpr std::int64_t elements_of(round_view view, const round_transfer& t, std::int64_t elements) noexcept {
   std::int64_t n = 0;
   for (const int item : view.items_of(t)) n += extent_of(view, item, elements).size;
   return n;
@@ -40,14 +40,14 @@ constexpr std::int64_t elements_of(round_view view, const transfer& t, std::int6
 /// The messages a rank sends, in all rounds.
 constexpr int messages_sent(round_view view, int rank) noexcept {
   int n = 0;
-  for (const transfer& t : view.transfers()) n += t.from == rank;
+  for (const round_transfer& t : view.transfers()) n += t.from == rank;
   return n;
 }
 
 /// The items a rank sends, in all rounds.
 constexpr int items_sent(round_view view, int rank) noexcept {
   int n = 0;
-  for (const transfer& t : view.transfers())
+  for (const round_transfer& t : view.transfers())
     if (t.from == rank) n += t.items;
   return n;
 }
@@ -56,7 +56,7 @@ constexpr int items_sent(round_view view, int rank) noexcept {
 constexpr std::int64_t bytes_sent(round_view view, int rank, std::int64_t elements,
                                   std::int64_t element_bytes) noexcept {
   std::int64_t n = 0;
-  for (const transfer& t : view.transfers())
+  for (const round_transfer& t : view.transfers())
     if (t.from == rank) n += elements_of(view, t, elements);
   return n * element_bytes;
 }
@@ -64,7 +64,7 @@ constexpr std::int64_t bytes_sent(round_view view, int rank, std::int64_t elemen
 /// The bytes all ranks send together.
 constexpr std::int64_t total_bytes(round_view view, std::int64_t elements, std::int64_t element_bytes) noexcept {
   std::int64_t n = 0;
-  for (const transfer& t : view.transfers()) n += elements_of(view, t, elements);
+  for (const round_transfer& t : view.transfers()) n += elements_of(view, t, elements);
   return n * element_bytes;
 }
 
@@ -80,7 +80,7 @@ struct round_maxima {
 constexpr round_maxima busiest_sender(round_view view, int round, std::int64_t elements, std::int64_t element_bytes) {
   std::vector<round_maxima> by_rank(static_cast<std::size_t>(view.ranks()));
   round_maxima most;
-  for (const transfer& t : view.round(round)) {
+  for (const round_transfer& t : view.round(round)) {
     round_maxima& own = by_rank[static_cast<std::size_t>(t.from)];
     const std::int64_t bytes = elements_of(view, t, elements) * element_bytes;
     own.messages += 1;
@@ -122,7 +122,7 @@ constexpr double seconds(round_view view, const hockney& net, std::int64_t eleme
   const auto transfers = view.transfers();
   for (std::size_t i = 0; i < transfers.size();) {
     for (const int round = transfers[i].round; i < transfers.size() && transfers[i].round == round; ++i) {
-      const transfer& t = transfers[i];
+      const round_transfer& t = transfers[i];
       const auto from = static_cast<std::size_t>(t.from), to = static_cast<std::size_t>(t.to);
       rank_state &sender = state[from], &receiver = state[to];
       const double bytes = static_cast<double>(elements_of(view, t, elements) * element_bytes);

@@ -50,7 +50,7 @@ class round_routes {
     const auto p = static_cast<std::size_t>(rounds.ranks());
     std::vector<std::vector<char>> reached(p);
     std::vector<int> known(p * p, -1);
-    for (const transfer& t : rounds.transfers()) {
+    for (const round_transfer& t : rounds.transfers()) {
       const auto from = static_cast<std::size_t>(t.from), to = static_cast<std::size_t>(t.to);
       if (reached[from].empty()) reached[from] = detail::reached_from(network, t.from);
       int& way = known[from * p + to];
@@ -105,9 +105,9 @@ class load_map {
       : links_(ways.links().size()), rounds_(static_cast<std::size_t>(ways.rounds().rounds())) {
     bytes_.assign(links_ * rounds_.size(), 0);
     messages_.assign(links_ * rounds_.size(), 0);
-    const std::span<const transfer> transfers = ways.rounds().transfers();
+    const std::span<const round_transfer> transfers = ways.rounds().transfers();
     for (std::size_t i = 0; i < transfers.size(); ++i) {
-      const transfer& t = transfers[i];
+      const round_transfer& t = transfers[i];
       const route_table& way = ways.way(static_cast<int>(i));
       const std::int64_t size = elements_of(ways.rounds(), t, elements) * element_bytes;
       const std::size_t row = static_cast<std::size_t>(t.round) * links_;

@@ -190,7 +190,7 @@ class round_program {
     std::vector<int> sent, received;  // the last round (+ 1) in which this rank sends the item; how often it arrives
     std::vector<int> arrivals_in;     // the round (+ 1) that `received` is about
     std::vector<int> live, free_slots, slot_items;
-    std::vector<const transfer*> in, out;
+    std::vector<const round_transfer*> in, out;
   };
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
@@ -250,7 +250,7 @@ class round_program {
     s.received.assign(index(items), 0);
     s.arrivals_in.assign(index(items), 0);
     if (pairwise())
-      for (const transfer& t : view.transfers())
+      for (const round_transfer& t : view.transfers())
         for (const int i : view.items_of(t))
           relays_ = relays_ || t.from != block_of(i) / ranks_ || t.to != block_of(i) % ranks_;
     const int begin = in_place_ || what_ == comm_operation::broadcast ? place::out : place::in;
@@ -265,7 +265,7 @@ class round_program {
       for (int i = 0; i < items; ++i)
         if (has(i)) s.at[index(i)] = {place::in, i};
 
-    const std::span<const transfer> all = view.transfers();
+    const std::span<const round_transfer> all = view.transfers();
     for (std::size_t t = 0; t < all.size();) {
       const int k = all[t].round;
       s.in.clear();
@@ -289,9 +289,9 @@ class round_program {
   }
 
   void compile_round(round_view view, state& s, int k) {
-    for (const transfer* t : s.out)
+    for (const round_transfer* t : s.out)
       for (const int i : view.items_of(*t)) s.sent[index(i)] = k + 1;
-    for (const transfer* t : s.in)
+    for (const round_transfer* t : s.in)
       for (const int i : view.items_of(*t)) {
         int& n = s.received[index(i)];
         n = s.arrivals_in[index(i)] == k + 1 ? n + 1 : 1;
@@ -307,7 +307,7 @@ class round_program {
     };
     std::vector<arriving> targets;
     bool sends_first = false, works = false;
-    for (const transfer* t : s.in) {
+    for (const round_transfer* t : s.in) {
       const std::span<const int> list = view.items_of(*t);
       bool direct = t->how == arrival::store;
       for (std::size_t j = 0; direct && j < list.size(); ++j)
@@ -325,7 +325,7 @@ class round_program {
       targets.push_back({to, direct});
       steps_.push_back({.what = round_action::receive, .peer = t->from, .to = to, .first = first, .count = count});
     }
-    for (const transfer* t : s.out) {
+    for (const round_transfer* t : s.out) {
       const std::span<const int> list = view.items_of(*t);
       const int first = pooled(list), count = t->items;
       for (const int i : list)
@@ -358,7 +358,7 @@ class round_program {
     if (sends_first && started > 0) steps_.push_back({.what = round_action::wait_sends});
 
     for (std::size_t m = 0; m < s.in.size(); ++m) {
-      const transfer& t = *s.in[m];
+      const round_transfer& t = *s.in[m];
       if (!lone) steps_.push_back({.what = round_action::wait_receive, .peer = static_cast<int>(m)});
       const std::span<const int> list = view.items_of(t);
       for (int j = 0; j < t.items; ++j) {

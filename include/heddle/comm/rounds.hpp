@@ -37,6 +37,8 @@ struct transfer {
   int items = 0;
   friend constexpr bool operator==(const transfer&, const transfer&) = default;
 };
+/// The same under a name that the function `transfer` (between meshes) does not hide.
+using round_transfer = struct transfer;
 
 /// The rounds of one collective on a number of ranks, not owned: what the checker, the executor, the printer, the cost
 /// model and the simulator take.
@@ -54,7 +56,7 @@ class round_view {
  public:
   constexpr round_view() = default;
   constexpr round_view(comm_operation what, int ranks, int root, int blocks, int parts,
-                       std::span<const transfer> transfers, std::span<const int> items) noexcept
+                       std::span<const round_transfer> transfers, std::span<const int> items) noexcept
       : what_(what),
         ranks_(ranks),
         root_(root),
@@ -74,16 +76,16 @@ class round_view {
   constexpr int items() const noexcept { return blocks_ * parts_; }
   constexpr int rounds() const noexcept { return transfer_count_ == 0 ? 0 : transfers_[transfer_count_ - 1].round + 1; }
   /// All messages, round after round.
-  constexpr std::span<const transfer> transfers() const noexcept {
+  constexpr std::span<const round_transfer> transfers() const noexcept {
     return {transfers_, static_cast<std::size_t>(transfer_count_)};
   }
   /// The messages of one round.
-  constexpr std::span<const transfer> round(int k) const noexcept {
+  constexpr std::span<const round_transfer> round(int k) const noexcept {
     const int begin = first_of(k), end = first_of(k + 1);
     return {transfers_ + begin, static_cast<std::size_t>(end - begin)};
   }
   /// What a message carries, in the order in which it lies in the message.
-  constexpr std::span<const int> items_of(const transfer& t) const noexcept {
+  constexpr std::span<const int> items_of(const round_transfer& t) const noexcept {
     return {items_ + t.first, static_cast<std::size_t>(t.items)};
   }
   constexpr std::span<const int> item_list() const noexcept { return {items_, static_cast<std::size_t>(item_count_)}; }
@@ -106,7 +108,7 @@ class round_view {
   int root_ = 0;
   int blocks_ = 1;
   int parts_ = 1;
-  const transfer* transfers_ = nullptr;
+  const round_transfer* transfers_ = nullptr;
   const int* items_ = nullptr;
   int transfer_count_ = 0;
   int item_count_ = 0;
@@ -119,7 +121,7 @@ struct round_table {
   int root = 0;
   int blocks = 1;
   int parts = 1;
-  std::vector<transfer> transfers;
+  std::vector<round_transfer> transfers;
   std::vector<int> items;
 
   constexpr round_view view() const noexcept { return {what, ranks, root, blocks, parts, transfers, items}; }
@@ -171,14 +173,14 @@ class round_builder {
     close();
     // Stable, by counting: within a round messages keep the order in which they were given.
     int rounds = 0;
-    for (const transfer& t : table_.transfers) rounds = t.round + 1 > rounds ? t.round + 1 : rounds;
+    for (const round_transfer& t : table_.transfers) rounds = t.round + 1 > rounds ? t.round + 1 : rounds;
     std::vector<int> place(static_cast<std::size_t>(rounds) + 1, 0);
-    for (const transfer& t : table_.transfers) ++place[static_cast<std::size_t>(t.round) + 1];
+    for (const round_transfer& t : table_.transfers) ++place[static_cast<std::size_t>(t.round) + 1];
     for (std::size_t k = 1; k < place.size(); ++k) place[k] += place[k - 1];
-    std::vector<transfer> sorted(table_.transfers.size());
-    for (const transfer& t : table_.transfers)
+    std::vector<round_transfer> sorted(table_.transfers.size());
+    for (const round_transfer& t : table_.transfers)
       sorted[static_cast<std::size_t>(place[static_cast<std::size_t>(t.round)]++)] = t;
-    table_.transfers = static_cast<std::vector<transfer>&&>(sorted);
+    table_.transfers = static_cast<std::vector<round_transfer>&&>(sorted);
     return static_cast<round_table&&>(table_);
   }
 
@@ -189,7 +191,7 @@ class round_builder {
   }
 
   round_table table_;
-  transfer open_;
+  round_transfer open_;
 };
 
 /// A collective algorithm: a type that writes the rounds of the collectives it offers.
@@ -215,7 +217,7 @@ class static_rounds {
 
   struct storage {
     int blocks = 1, parts = 1;
-    std::array<transfer, transfer_count()> transfers{};
+    std::array<round_transfer, transfer_count()> transfers{};
     std::array<int, item_count()> items{};
   };
   static constexpr storage made = [] {

@@ -253,7 +253,7 @@ class round_checker {
     f.ranks = view_.ranks();
     return f;
   }
-  constexpr round_fault fault(round_problem what, const transfer& t, int item = -1) const {
+  constexpr round_fault fault(round_problem what, const round_transfer& t, int item = -1) const {
     round_fault f = fault(what);
     f.round = t.round;
     f.from = t.from;
@@ -305,7 +305,7 @@ class round_checker {
       sent.clear();
       std::size_t end = i;
       for (; end < transfers.size() && transfers[end].round == round; ++end) {
-        const transfer& t = transfers[end];
+        const round_transfer& t = transfers[end];
         if (t.round < 0 || (i > 0 && round < transfers[i - 1].round)) return fault(round_problem::unsorted, t);
         if (t.from < 0 || t.from >= view_.ranks() || t.to < 0 || t.to >= view_.ranks() || t.from == t.to)
           return fault(round_problem::bad_rank, t);
@@ -325,7 +325,7 @@ class round_checker {
       }
       std::size_t next = 0;
       for (; i < end; ++i) {
-        const transfer& t = transfers[i];
+        const round_transfer& t = transfers[i];
         for (const int item : view_.items_of(t)) {
           const int arrived = sent[next++];
           int& own = held(t.to, item);

@@ -49,7 +49,7 @@ constexpr round_table reversed_rounds(round_view view) {
   const auto transfers = view.transfers();
   const int last = view.rounds() - 1;
   for (std::size_t i = transfers.size(); i-- > 0;) {
-    const transfer& t = transfers[i];
+    const round_transfer& t = transfers[i];
     rounds.send(last - t.round, t.to, t.from,
                 !folds          ? arrival::store
                 : t.to < t.from ? arrival::fold_before
@@ -69,7 +69,7 @@ constexpr round_table all_reduce_of(const round_table& scatter, const round_tabl
   round_table whole = scatter;
   whole.what = comm_operation::all_reduce;
   const int rounds = scatter.view().rounds(), items = static_cast<int>(scatter.items.size());
-  for (transfer t : gather.transfers) {
+  for (round_transfer t : gather.transfers) {
     t.round += rounds;
     t.first += items;
     whole.transfers.push_back(t);

@@ -71,7 +71,7 @@ inline std::string to_string(round_view view) {
   text += ", " + counted(view.rounds(), " round", " rounds");
   text += ", " + counted(static_cast<int>(view.transfers().size()), " message", " messages") + "\n";
   int round = -1;
-  for (const transfer& t : view.transfers()) {
+  for (const round_transfer& t : view.transfers()) {
     if (t.round != round) {
       round = t.round;
       text += "round " + std::to_string(round) + "\n";

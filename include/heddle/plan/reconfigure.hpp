@@ -37,7 +37,7 @@ struct round_pairs {
 constexpr round_pairs pairs_of(const round_view& rounds, int round) {
   const auto p = static_cast<std::size_t>(rounds.ranks());
   round_pairs result{{}, std::vector<int>(p, 0), std::vector<int>(p, 0)};
-  for (const transfer& t : rounds.round(round)) result.pairs.emplace_back(t.from, t.to);
+  for (const round_transfer& t : rounds.round(round)) result.pairs.emplace_back(t.from, t.to);
   std::sort(result.pairs.begin(), result.pairs.end());
   result.pairs.erase(std::unique(result.pairs.begin(), result.pairs.end()), result.pairs.end());
   for (const auto& [from, to] : result.pairs) {

@@ -101,7 +101,7 @@ class network_run {
     ranks_.resize(p);
     flows_.resize(transfers_.size());
     for (std::size_t i = 0; i < transfers_.size(); ++i) {
-      const transfer& t = transfers_[i];
+      const round_transfer& t = transfers_[i];
       of_rank_[at(t.from)].push_back(static_cast<int>(i));
       of_rank_[at(t.to)].push_back(static_cast<int>(i));
       flow& f = flows_[i];
@@ -163,7 +163,7 @@ class network_run {
     double free = r.now;  // the sender works on one message after the other
     for (std::size_t k = r.next; k < r.stop; ++k) {
       flow& f = flows_[at(mine[k])];
-      const transfer& t = transfers_[at(mine[k])];
+      const round_transfer& t = transfers_[at(mine[k])];
       if (t.from == rank) {
         free += costs_.send_seconds;
         f.sender_ready = free;
@@ -178,7 +178,7 @@ class network_run {
     }
     // A sender that does not wait is done with a message when it has handed it over.
     for (std::size_t k = r.next; k < r.stop; ++k) {
-      const transfer& t = transfers_[at(mine[k])];
+      const round_transfer& t = transfers_[at(mine[k])];
       if (t.from == rank && flows_[at(mine[k])].bytes < costs_.eager_bytes)
         leave(rank, flows_[at(mine[k])].sender_ready, 0);
     }
@@ -197,7 +197,7 @@ class network_run {
   constexpr void finish(int number, double when) {
     flow& f = flows_[at(number)];
     f.end = when;
-    const transfer& t = transfers_[at(number)];
+    const round_transfer& t = transfers_[at(number)];
     double receiving = costs_.receive_seconds;
     if (t.how != arrival::store) receiving += costs_.fold_seconds_per_byte * f.bytes;
     leave(t.to, when, receiving);
@@ -254,7 +254,7 @@ class network_run {
 
   const round_routes& ways_;
   round_view rounds_;
-  std::span<const transfer> transfers_;
+  std::span<const round_transfer> transfers_;
   message_costs costs_;
   std::vector<std::vector<int>> of_rank_;
   std::vector<rank_state> ranks_;
