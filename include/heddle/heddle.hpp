@@ -71,6 +71,7 @@
 #include <heddle/comm/algorithm/recursive_doubling.hpp>
 #include <heddle/comm/algorithm/recursive_halving.hpp>
 #include <heddle/comm/algorithm/reduce_scatter_gather.hpp>
+#include <heddle/comm/algorithm/reduce_then_scatter.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
 #include <heddle/comm/algorithm/scatter_all_gather.hpp>
 #include <heddle/comm/algorithms.hpp>
@@ -80,10 +81,13 @@
 #include <heddle/comm/collective_plans.hpp>
 #include <heddle/comm/collectives.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/decision.hpp>
+#include <heddle/comm/decision_algorithms.hpp>
 #include <heddle/comm/dyadic_fold.hpp>
 #include <heddle/comm/dyadic_plan.hpp>
 #include <heddle/comm/execute_rounds.hpp>
 #include <heddle/comm/launch.hpp>
+#include <heddle/comm/measured_decisions.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/rendezvous.hpp>
 #include <heddle/comm/rendezvous/communicator.hpp>

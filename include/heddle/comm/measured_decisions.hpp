@@ -1,0 +1,180 @@
+// heddle/comm/measured_decisions.hpp: decisions between algorithms by what they cost on one network.
+#pragma once
+
+#include <heddle/comm/decision.hpp>
+#include <heddle/comm/round_cost.hpp>
+#include <heddle/comm/rounds.hpp>
+#include <heddle/core/type_list.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+/// From so many bytes on (up to the next decision of the same kind) this algorithm is best.
+struct size_decision {
+  comm_operation what = comm_operation::all_reduce;
+  int ranks = 1;
+  bool commutative = true;  ///< of operators for which that holds; without one: true
+  std::int64_t from_bytes = 0;
+  algorithm_name best = algorithm_name::built_in;
+  friend constexpr bool operator==(const size_decision&, const size_decision&) = default;
+};
+
+/// Which algorithm is best from which size on, measured or computed for a network. What it does not know is decided by
+/// thresholds.
+class measured_decisions {
+ public:
+  measured_decisions() = default;
+  constexpr explicit measured_decisions(const decision_table& otherwise) : otherwise_(otherwise) {}
+
+  /// In any order.
+  constexpr void add(const size_decision& d) {
+    auto at = decisions_.begin();
+    while (at != decisions_.end() && (kind(*at) != kind(d) || at->from_bytes < d.from_bytes)) ++at;
+    decisions_.insert(at, d);
+  }
+  constexpr std::size_t size() const noexcept { return decisions_.size(); }
+  constexpr const std::vector<size_decision>& all() const noexcept { return decisions_; }
+  constexpr const decision_table& otherwise() const noexcept { return otherwise_; }
+
+  /// The algorithm for a collective; for operators that are not associative or not elementwise, and for kinds and sizes
+  /// nothing is known of, the thresholds' one.
+  constexpr algorithm_name choose(const collective_question& q) const {
+    const size_decision* found = nullptr;
+    if (q.associative && q.elementwise) {
+      const bool folds = q.what == comm_operation::all_reduce || q.what == comm_operation::reduce ||
+                         q.what == comm_operation::reduce_scatter;
+      const size_decision asked{q.what, q.ranks, q.commutative || !folds, q.bytes, {}};
+      for (const size_decision& d : decisions_)
+        if (kind(d) == kind(asked) && d.from_bytes <= q.bytes) found = &d;
+    }
+    return found != nullptr ? found->best : heddle::choose(q, otherwise_);
+  }
+
+ private:
+  static constexpr std::int64_t kind(const size_decision& d) {
+    return (std::int64_t{d.ranks} * 64 + static_cast<int>(d.what)) * 2 + (d.commutative ? 1 : 0);
+  }
+
+  std::vector<size_decision> decisions_;  // of each kind in ascending order of sizes
+  decision_table otherwise_;
+};
+
+/// An algorithm and its rounds.
+struct algorithm_rounds {
+  algorithm_name name = algorithm_name::built_in;
+  round_table rounds;
+};
+
+namespace detail {
+
+template <class A, comm_operation What>
+void add_candidate(std::vector<algorithm_rounds>& found, const collective_question& q) {
+  constexpr algorithm_name name = algorithm_named(A::name);
+  static_assert(name != algorithm_name::built_in, "heddle: decisions do not know this algorithm; add its name to them");
+  if (!A::template offers<What>(q.ranks)) return;
+  constexpr fold_order order = A::template order<What>;
+  if (!q.associative && order != fold_order::none && order != fold_order::dyadic) return;
+  if (!q.commutative && order == fold_order::any) return;
+  round_table rounds = A::template rounds<What>(q.ranks, 0);
+  if (!q.elementwise && order != fold_order::none && rounds.view().items() > 1) return;
+  found.push_back({name, static_cast<round_table&&>(rounds)});
+}
+
+template <class A, comm_operation... Whats>
+void add_candidates(std::vector<algorithm_rounds>& found, const collective_question& q) {
+  const auto add = [&]<comm_operation What>() {
+    constexpr bool ever = [] {  // few algorithms offer many collectives: the others' rounds are not even compiled
+      for (int p = 1; p <= 64; ++p)
+        if (A::template offers<What>(p)) return true;
+      return false;
+    }();
+    if constexpr (ever)
+      if (q.what == What) add_candidate<A, What>(found, q);
+  };
+  (add.template operator()<Whats>(), ...);
+}
+
+}  // namespace detail
+
+/// The rounds of all algorithms among `As` that could carry out the collective.
+///
+///     const auto ways = hd::algorithms_for(hd::decision_algorithms{}, question);
+template <class... As>
+std::vector<algorithm_rounds> algorithms_for(type_list<As...>, const collective_question& q) {
+  using enum comm_operation;
+  std::vector<algorithm_rounds> found;
+  (detail::add_candidates<As, broadcast, all_reduce, reduce, reduce_scatter, all_gather, all_to_all, gather, scatter,
+                          scan, exclusive_scan>(found, q),
+   ...);
+  return found;
+}
+
+/// An algorithm and the seconds it takes by a model.
+struct algorithm_cost {
+  algorithm_name name = algorithm_name::built_in;
+  double seconds = 0;
+};
+
+/// The one of these that takes the least seconds by Hockney's model; of equals the first. `built_in` if there are none.
+inline algorithm_cost cheapest(const std::vector<algorithm_rounds>& ways, const hockney& net, std::int64_t bytes) {
+  algorithm_cost best;
+  for (const algorithm_rounds& way : ways) {
+    const double takes = seconds(way.rounds, net, bytes, 1);
+    if (best.name == algorithm_name::built_in || takes < best.seconds * (1 - 1e-9)) best = {way.name, takes};
+  }
+  return best;
+}
+
+template <class List>
+algorithm_cost cheapest(List algorithms, const collective_question& q, const hockney& net) {
+  return cheapest(algorithms_for(algorithms, q), net, q.bytes);
+}
+
+namespace detail {
+
+// Of the sizes above `low` and up to `high`, from which on another algorithm than at `low` is cheapest, within 3 %.
+template <class Decide>
+void find_changes(const std::vector<algorithm_rounds>& ways, const hockney& net, std::int64_t low,
+                  algorithm_name at_low, std::int64_t high, algorithm_name at_high, const Decide& decide) {
+  if (at_low == at_high) return;
+  if (high - low <= 1 + low / 32) return decide(high, at_high);
+  const std::int64_t middle = low + (high - low) / 2;
+  const algorithm_name between = cheapest(ways, net, middle).name;
+  find_changes(ways, net, low, at_low, middle, between, decide);
+  find_changes(ways, net, middle, between, high, at_high, decide);
+}
+
+}  // namespace detail
+
+/// Adds decisions for so many ranks on a network of Hockney's model: of every collective between whose algorithms there
+/// is a choice, the cheapest at each power of two of up to `most_bytes` bytes, and between these.
+template <class List>
+void add_decisions(measured_decisions& to, List algorithms, int ranks, const hockney& net,
+                   std::int64_t most_bytes = std::int64_t{1} << 28) {
+  using enum comm_operation;
+  for (const comm_operation what : {broadcast, all_reduce, reduce, reduce_scatter, all_gather, all_to_all})
+    for (const bool commutative : {true, false}) {
+      const bool folds = what == all_reduce || what == reduce || what == reduce_scatter;
+      if (!folds && !commutative) continue;  // there is no operator
+      const auto ways = algorithms_for(algorithms, {what, ranks, 0, commutative, true, true, {}});
+      if (ways.empty()) continue;
+      const auto decide = [&](std::int64_t from, algorithm_name best) {
+        to.add({what, ranks, commutative, from, best});
+      };
+      std::int64_t low = 0;
+      algorithm_name at_low = cheapest(ways, net, 0).name;
+      decide(0, at_low);
+      for (std::int64_t high = 1; high <= most_bytes; high *= 2) {
+        const algorithm_name at_high = cheapest(ways, net, high).name;
+        detail::find_changes(ways, net, low, at_low, high, at_high, decide);
+        low = high;
+        at_low = at_high;
+      }
+    }
+}
+
+}  // namespace heddle::inline v0
