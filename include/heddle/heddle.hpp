@@ -163,6 +163,7 @@
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/overlapped_matmul.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/attention.hpp>
 #include <heddle/model/block.hpp>

@@ -1,0 +1,209 @@
+// heddle/compute/overlapped_matmul.hpp: matrix products that run while the rows they need, or make, travel between ranks.
+#pragma once
+
+#include <heddle/comm/communicator.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/split.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace heddle::inline v0::compute {
+
+/// How finely a product is cut: each rank's block of rows travels and is multiplied in so many pieces. More pieces hide
+/// more of the transfer and cost more messages; a piece should take about ten times as long to send as its latency.
+struct overlap_options {
+  int pieces = 1;
+  /// Of the messages; several products at once on one communicator need different ones.
+  int tag = 0;
+};
+
+namespace detail {
+
+// A block of rows per rank, each cut into pieces.
+class row_blocks {
+ public:
+  row_blocks(const char* what, std::span<const std::int64_t> rows, int ranks, int pieces) : pieces_(pieces) {
+    const std::string name = std::string("heddle: ") + what;
+    if (static_cast<int>(rows.size()) != ranks)
+      throw layout_error(name + " needs the rows of each of " + std::to_string(ranks) + " ranks, got " +
+                         std::to_string(rows.size()) + " numbers");
+    if (pieces < 1) throw config_error(name + ": pieces must be at least 1, got " + std::to_string(pieces));
+    begin_.push_back(0);
+    for (const std::int64_t r : rows) {
+      if (r < 0) throw layout_error(name + ": a rank has " + std::to_string(r) + " rows");
+      begin_.push_back(begin_.back() + r);
+      largest_ = (std::max)(largest_, r);
+    }
+  }
+  int ranks() const { return static_cast<int>(begin_.size()) - 1; }
+  int pieces() const { return pieces_; }
+  std::int64_t begin(int block) const { return begin_[static_cast<std::size_t>(block)]; }
+  std::int64_t rows(int block) const { return begin(block + 1) - begin(block); }
+  std::int64_t all() const { return begin_.back(); }
+  std::int64_t largest() const { return largest_; }
+  /// Where a piece begins in its block, and its rows.
+  std::int64_t piece_begin(int block, int piece) const {
+    return split::balanced::to_global(rows(block), pieces_, piece, 0);
+  }
+  std::int64_t piece_rows(int block, int piece) const { return split::balanced::size(rows(block), pieces_, piece); }
+
+ private:
+  std::vector<std::int64_t> begin_;
+  std::int64_t largest_ = 0;
+  int pieces_;
+};
+
+inline void expect_extent(const char* what, const char* of, std::int64_t expected, std::int64_t got) {
+  if (expected != got)
+    throw layout_error(std::string("heddle: ") + what + ": " + of + ": expected " + std::to_string(expected) +
+                       ", got " + std::to_string(got));
+}
+
+template <class T>
+matrix_view<T> rows_of(matrix_view<T> m, std::int64_t first, std::int64_t count) {
+  return {m.data() + first * m.extent(1), {count, m.extent(1)}};
+}
+
+// Messages on the way; whatever is still there is waited for at the end.
+template <class Request>
+class messages_under_way {
+ public:
+  void add(Request r) { all_.push_back(std::move(r)); }
+  // Lets transports without a thread of their own go on.
+  void progress() {
+    for (Request& r : all_) (void)r.test();
+  }
+  void wait() {
+    for (Request& r : all_) r.wait();
+    all_.clear();
+  }
+
+ private:
+  std::vector<Request> all_;
+};
+
+}  // namespace detail
+
+/// The product of rows that are spread over ranks with a weight each rank holds: `y = gathered op(w)` where `gathered` is
+/// the ranks' `x`, one below the other. Blocks go round a ring and each is multiplied while the next one is under way, so the
+/// time is about that of the slower of transfer and product; each row of `y` is the product of one row, as without overlap.
+/// Sends (p - 1) blocks in `pieces` messages each, as a ring all_gather does. It is the input side of a column-parallel
+/// layer whose activations are split along the sequence; with `TW = transpose::yes` also its input gradient's.
+///
+/// Shapes: x [rows[rank], k] (may be the rank's rows of `gathered`), gathered [sum of rows, k], op(w) [k, n],
+/// y [sum of rows, n]. `rows` says how many rows each rank has, the same on every rank; 0 is fine.
+/// Errors: `layout_error` where shapes do not fit, `config_error` for `pieces < 1`, and what the communicator throws.
+/// Source: Wang et al., ASPLOS 2023 (collective matmul); MegaScale, arXiv:2402.15627, section 3.2.
+template <transpose TW = transpose::no, class Backend, communicator Comm, class T>
+void all_gather_matmul(Backend& backend, Comm& comm, input_matrix<T> x, std::span<const std::int64_t> rows,
+                       input_matrix<T> w, matrix_view<T> gathered, matrix_view<T> y, overlap_options options = {}) {
+  constexpr const char* name = "all_gather_matmul";
+  constexpr bool turned = TW == transpose::yes;
+  const int p = comm.size(), me = comm.rank();
+  const detail::row_blocks blocks(name, rows, p, options.pieces);
+  const std::int64_t k = x.extent(1);
+  detail::expect_extent(name, "rows of x", blocks.rows(me), x.extent(0));
+  detail::expect_extent(name, "rows of gathered", blocks.all(), gathered.extent(0));
+  detail::expect_extent(name, "columns of gathered", k, gathered.extent(1));
+  detail::expect_extent(name, "rows of op(w)", k, w.extent(turned ? 1 : 0));
+  detail::expect_extent(name, "rows of y", blocks.all(), y.extent(0));
+  detail::expect_extent(name, "columns of y", w.extent(turned ? 0 : 1), y.extent(1));
+
+  const auto own = detail::rows_of(gathered, blocks.begin(me), blocks.rows(me));
+  if (x.data() != own.data()) std::copy_n(x.data(), x.size(), own.data());
+  const int next = (me + 1) % p, previous = (me + p - 1) % p;
+  const auto block_at = [&](int step) { return (me + p - step) % p; };
+  const auto piece = [&](auto matrix, int block, int i) {
+    return detail::rows_of(matrix, blocks.begin(block) + blocks.piece_begin(block, i), blocks.piece_rows(block, i));
+  };
+
+  // Every block has a place of its own: all receives can be there before the first message is.
+  std::vector<typename Comm::request> arriving;
+  arriving.reserve(static_cast<std::size_t>(p) * static_cast<std::size_t>(options.pieces));
+  for (int step = 1; step < p; ++step)
+    for (int i = 0; i < options.pieces; ++i)
+      if (const auto part = piece(gathered, block_at(step), i); part.size() > 0)
+        arriving.push_back(comm.irecv(part.elements(), previous, options.tag));
+  detail::messages_under_way<typename Comm::request> sending;
+  std::size_t arrived = 0;
+  for (int step = 0; step < p; ++step)
+    for (int i = 0; i < options.pieces; ++i) {
+      const int block = block_at(step);
+      const auto part = piece(gathered, block, i);
+      if (step > 0 && part.size() > 0) arriving[arrived++].wait();
+      if (step < p - 1 && part.size() > 0) sending.add(comm.isend(part.elements(), next, options.tag));
+      if (part.extent(0) > 0) backend.template matmul<transpose::no, TW>(part, w, piece(y, block, i), T(0));
+      sending.progress();
+    }
+  sending.wait();
+}
+
+/// The product of split inputs, summed and spread over the ranks: rank r gets its rows of the sum over all ranks of
+/// `x op(w)`. A block's sum goes round a ring; each rank multiplies its share of a block while the sum of the ranks before it is
+/// under way. Sends (p - 1) blocks in `pieces` messages each, as a ring reduce_scatter does. It is the output side of a
+/// row-parallel layer whose activations are split along the sequence.
+/// The sum for rank r is folded in the order r + 1, r + 2, ..., r: equal to the unsplit product up to rounding, and the same
+/// bits for the same mesh.
+///
+/// Shapes: x [sum of rows, k], op(w) [k, n], y [rows[rank], n]; `rows` and errors as in `all_gather_matmul`.
+template <transpose TW = transpose::no, class Backend, communicator Comm, class T>
+void matmul_reduce_scatter(Backend& backend, Comm& comm, input_matrix<T> x, std::span<const std::int64_t> rows,
+                           input_matrix<T> w, matrix_view<T> y, overlap_options options = {}) {
+  constexpr const char* name = "matmul_reduce_scatter";
+  constexpr bool turned = TW == transpose::yes;
+  const int p = comm.size(), me = comm.rank();
+  const detail::row_blocks blocks(name, rows, p, options.pieces);
+  const std::int64_t n = w.extent(turned ? 0 : 1);
+  detail::expect_extent(name, "rows of x", blocks.all(), x.extent(0));
+  detail::expect_extent(name, "rows of op(w)", x.extent(1), w.extent(turned ? 1 : 0));
+  detail::expect_extent(name, "rows of y", blocks.rows(me), y.extent(0));
+  detail::expect_extent(name, "columns of y", n, y.extent(1));
+
+  const int next = (me + 1) % p, previous = (me + p - 1) % p;
+  const auto block_at = [&](int step) { return (me + 2 * p - 1 - step) % p; };
+  // Two of each: one arrives or leaves while the other is worked on.
+  const std::int64_t room = p > 1 ? blocks.largest() * n : 0;
+  buffer<T> incoming[2]{buffer<T>(room), buffer<T>(room)}, outgoing[2]{buffer<T>(room), buffer<T>(room)};
+  const auto piece = [&](T* block_data, int block, int i) {
+    return matrix_view<T>(block_data + blocks.piece_begin(block, i) * n, {blocks.piece_rows(block, i), n});
+  };
+  using request = typename Comm::request;
+  std::vector<request> arriving[2];
+  detail::messages_under_way<request> leaving[2];
+  for (int step = 0; step < p; ++step) {
+    const int block = block_at(step), here = step % 2, there = 1 - here;
+    arriving[there].clear();
+    if (step + 1 < p)
+      for (int i = 0; i < options.pieces; ++i)
+        if (const auto part = piece(incoming[there].data(), block_at(step + 1), i); part.size() > 0)
+          arriving[there].push_back(comm.irecv(part.elements(), previous, options.tag));
+    leaving[here].wait();  // the sums of two steps ago lie where this step's go
+    T* const result = step == p - 1 ? y.data() : outgoing[here].data();
+    std::size_t arrived = 0;
+    for (int i = 0; i < options.pieces; ++i) {
+      const auto part = piece(result, block, i);
+      if (part.size() == 0) continue;
+      const auto share =
+          detail::rows_of(x, blocks.begin(block) + blocks.piece_begin(block, i), blocks.piece_rows(block, i));
+      backend.template matmul<transpose::no, TW>(share, w, part, T(0));
+      if (step > 0) {
+        arriving[here][arrived++].wait();
+        backend.add(piece(incoming[here].data(), block, i).elements(), part.elements(), part.elements());
+      }
+      if (step < p - 1) leaving[here].add(comm.isend(part.elements(), next, options.tag));
+      leaving[there].progress();
+    }
+  }
+  for (auto& messages : leaving) messages.wait();
+}
+
+}  // namespace heddle::inline v0::compute
