@@ -18,8 +18,10 @@
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/type_name.hpp>
 #include <heddle/mesh/axis.hpp>
+#include <heddle/mesh/axis_network.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/mesh/rank_order.hpp>
 #include <heddle/mesh/simgrid.hpp>
 #include <heddle/mesh/topologies.hpp>
 #include <heddle/mesh/topology.hpp>

@@ -3,10 +3,12 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/mesh/rank_order.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,6 +83,19 @@ class world {
   template <class... Tags>
   world<Transport, sub_mesh<Mesh, Tags...>> sub() const {
     return {mesh_.template sub<Tags...>(), mesh_.template group_index<Tags...>(rank_), context_, members<Tags...>()};
+  }
+
+  /// The world of the same ranks on the same mesh in another order: mesh rank r of the result is rank `order[r]` of this
+  /// world. All ranks give the same order, such as `sorted_ranks(topology)`.
+  /// Errors: `mesh_error` if the order does not name every rank once.
+  world renumbered(std::span<const int> order) const {
+    if (order.size() != members_.size())
+      throw mesh_error("heddle: an order of " + std::to_string(order.size()) + " ranks for a world of " +
+                       std::to_string(size()) + "; name each rank once");
+    const std::vector<int> inverse = inverse_order(order);
+    std::vector<int> members(order.size());
+    for (std::size_t r = 0; r < order.size(); ++r) members[r] = members_[static_cast<std::size_t>(order[r])];
+    return {mesh_, inverse[static_cast<std::size_t>(rank_)], context_, std::move(members)};
   }
 
  private:
