@@ -195,7 +195,7 @@ TEST_CASE("more ragged trees than leaves, and random ones", "[comm][dyadic]") {
 TEST_CASE("a dyadic fold of the aligned case sends log2 p messages of one element from each rank", "[comm][dyadic]") {
   for (const int p : {1, 2, 4, 8, 16})
     for (const std::int64_t each : {1, 4}) {
-      const std::int64_t n = p * each, width = 6;
+      const std::int64_t n = p * each, width = 6, log = hd::dyadic_depth(p);
       std::vector<std::int64_t> bounds;
       for (int r = 0; r <= p; ++r) bounds.push_back(r * each);
       const auto all = elements<double>(n, width, 300);
@@ -218,8 +218,7 @@ TEST_CASE("a dyadic fold of the aligned case sends log2 p messages of one elemen
         const hd::comm_counters after = world.all().counters();
         if (after.messages_sent() != c.messages_sent()) by_rank[static_cast<std::size_t>(world.rank())].messages = -1;
       });
-      std::int64_t first = 0, log = 0;
-      while ((1 << log) < p) ++log;
+      std::int64_t first = 0;
       for (const counted& c : by_rank) {
         CHECK(c.messages == log);
         CHECK(c.bytes == log * width * 8);
