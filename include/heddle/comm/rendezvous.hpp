@@ -72,7 +72,7 @@ inline void check_rank_of(const char* what, int rank, int size) {
   throw comm_error(text);
 }
 
-inline std::string rank_list(const std::vector<int>& ranks) {
+inline std::string absent_ranks(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";

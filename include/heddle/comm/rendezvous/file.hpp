@@ -285,7 +285,7 @@ class file_rendezvous final : public detail::keyed_rendezvous {
         text += " at the rendezvous ";
         text += place();
         text += " for ";
-        text += detail::rank_list(missing);
+        text += detail::absent_ranks(missing);
         text += " of ";
         text += std::to_string(size_);
         text += " ranks";

@@ -67,7 +67,7 @@ class tcp_table {
         text += " at the rendezvous ";
         text += place_;
         text += " for ";
-        text += rank_list(missing.empty() ? left : missing);
+        text += absent_ranks(missing.empty() ? left : missing);
         text += " of ";
         text += std::to_string(size_);
         text += " ranks";
