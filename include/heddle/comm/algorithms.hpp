@@ -1,14 +1,21 @@
 // heddle/comm/algorithms.hpp: every collective algorithm of heddle, in one list.
 #pragma once
 
+#include <heddle/comm/algorithm/bidirectional_ring.hpp>
 #include <heddle/comm/algorithm/binomial.hpp>
+#include <heddle/comm/algorithm/bruck.hpp>
 #include <heddle/comm/algorithm/direct.hpp>
 #include <heddle/comm/algorithm/dissemination.hpp>
 #include <heddle/comm/algorithm/double_tree.hpp>
 #include <heddle/comm/algorithm/dyadic.hpp>
 #include <heddle/comm/algorithm/grid_all_to_all.hpp>
 #include <heddle/comm/algorithm/pairwise.hpp>
+#include <heddle/comm/algorithm/pat.hpp>
+#include <heddle/comm/algorithm/rabenseifner.hpp>
+#include <heddle/comm/algorithm/recursive_doubling.hpp>
+#include <heddle/comm/algorithm/recursive_halving.hpp>
 #include <heddle/comm/algorithm/reduce_scatter_gather.hpp>
+#include <heddle/comm/algorithm/reduce_then_scatter.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
 #include <heddle/comm/algorithm/scatter_all_gather.hpp>
 #include <heddle/comm/rounds.hpp>
@@ -21,9 +28,13 @@ namespace heddle::inline v0 {
 
 /// The algorithms that come with heddle; those with parameters, with usual ones.
 using known_algorithms =
-    type_list<algo::ring, algo::binomial, algo::double_tree<1>, algo::double_tree<4>, algo::scatter_all_gather<>,
-              algo::reduce_scatter_gather<>, algo::dyadic, algo::dissemination, algo::direct, algo::scattered<>,
-              algo::pairwise, algo::hierarchical_all_to_all<2>, algo::grid_all_to_all>;
+    type_list<algo::ring, algo::bidirectional_ring, algo::recursive_doubling, algo::recursive_halving,
+              algo::rabenseifner, algo::bruck, algo::pat, algo::double_tree<1>, algo::double_tree<8>, algo::dyadic,
+              algo::binomial, algo::scatter_all_gather<algo::ring>, algo::scatter_all_gather<algo::recursive_doubling>,
+              algo::scatter_all_gather<algo::bruck>, algo::reduce_scatter_gather<algo::ring>,
+              algo::reduce_scatter_gather<algo::recursive_halving>, algo::reduce_then_scatter, algo::direct,
+              algo::scattered<32>, algo::pairwise, algo::grid_all_to_all, algo::hierarchical_all_to_all<2>,
+              algo::hierarchical_all_to_all<4>, algo::hierarchical_all_to_all<8>, algo::dissemination>;
 
 namespace detail {
 

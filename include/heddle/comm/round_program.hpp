@@ -185,12 +185,19 @@ class round_program {
   }
 
   // --- compilation ---
+  struct outgoing {
+    const round_transfer* message = nullptr;
+    int region = -1;  // where it is being gathered, if that has begun
+  };
   struct state {
     std::vector<place> at;            // of each item's value
     std::vector<int> sent, received;  // the last round (+ 1) in which this rank sends the item; how often it arrives
     std::vector<int> arrivals_in;     // the round (+ 1) that `received` is about
+    std::vector<int> last;            // the last round in which the item leaves or arrives
     std::vector<int> live, free_slots, slot_items;
     std::vector<const round_transfer*> in, out;
+    std::vector<outgoing> messages;  // all that this rank sends
+    std::size_t gone = 0;            // of them
   };
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
@@ -230,12 +237,33 @@ class round_program {
   void free_dead(state& s) {
     std::size_t kept = 0;
     for (const int r : s.live) {
-      if (regions_[index(r)].values > 0)
+      if (regions_[index(r)].values > 0 || regions_[index(r)].held)
         s.live[kept++] = r;
       else
         s.free_slots.push_back(regions_[index(r)].slot);
     }
     s.live.resize(kept);
+  }
+
+  // Items that only pass through this rank: if the next message they leave in carries more than these, they are received
+  // where they lie in it. The first of their places, or none.
+  place on_the_way(round_view view, state& s, std::span<const int> list) {
+    for (std::size_t m = s.gone; m < s.messages.size(); ++m) {
+      const std::span<const int> whole = view.items_of(*s.messages[m].message);
+      for (std::size_t at = 0; at < whole.size(); ++at) {
+        if (whole[at] != list[0]) continue;
+        if (whole.size() <= list.size() || whole.size() - at < list.size() ||
+            !std::equal(list.begin(), list.end(), whole.begin() + static_cast<std::ptrdiff_t>(at)))
+          return {};
+        int& region = s.messages[m].region;
+        if (region < 0) {
+          region = new_region(s, pooled(whole), static_cast<int>(whole.size()));
+          regions_[index(region)].held = true;
+        }
+        return {place::first_region + region, static_cast<int>(at)};
+      }
+    }
+    return {};
   }
 
   void copy(int item, place from, place to) {
@@ -266,6 +294,12 @@ class round_program {
         if (has(i)) s.at[index(i)] = {place::in, i};
 
     const std::span<const round_transfer> all = view.transfers();
+    s.last.assign(index(items), -1);
+    for (const round_transfer& t : all) {
+      if (t.from == rank_) s.messages.push_back({&t, -1});
+      if (t.from == rank_ || t.to == rank_)
+        for (const int i : view.items_of(t)) s.last[index(i)] = t.round;
+    }
     for (std::size_t t = 0; t < all.size();) {
       const int k = all[t].round;
       s.in.clear();
@@ -307,6 +341,8 @@ class round_program {
     };
     std::vector<arriving> targets;
     bool sends_first = false, works = false;
+    const std::size_t leaving_now = s.gone;
+    s.gone += s.out.size();  // what arrives now can leave in a later round only
     for (const round_transfer* t : s.in) {
       const std::span<const int> list = view.items_of(*t);
       bool direct = t->how == arrival::store;
@@ -321,11 +357,17 @@ class round_program {
       works = works || t->how != arrival::store;
       const int first = pooled(list), count = t->items;
       place to{place::out, list[0]};
-      if (!direct) to = {place::first_region + new_region(s, first, count), 0};
+      if (!direct) {
+        const bool passes =
+            t->how == arrival::store && std::none_of(list.begin(), list.end(), [&](int i) { return gets(i); });
+        to = passes ? on_the_way(view, s, list) : place{};
+        if (to.buffer == place::none) to = {place::first_region + new_region(s, first, count), 0};
+      }
       targets.push_back({to, direct});
       steps_.push_back({.what = round_action::receive, .peer = t->from, .to = to, .first = first, .count = count});
     }
-    for (const round_transfer* t : s.out) {
+    for (std::size_t m = 0; m < s.out.size(); ++m) {
+      const round_transfer* t = s.out[m];
       const std::span<const int> list = view.items_of(*t);
       const int first = pooled(list), count = t->items;
       for (const int i : list)
@@ -342,9 +384,14 @@ class round_program {
       bool together = true;
       for (std::size_t j = 1; j < list.size(); ++j)
         together = together && follows(s.at[index(list[j - 1])], s.at[index(list[j])]);
+      int gathered = s.messages[leaving_now + m].region;
+      if (gathered >= 0) regions_[index(gathered)].held = false;
       if (!together) {
-        from = {place::first_region + new_region(s, first, count), 0};
-        for (int j = 0; j < count; ++j) copy(list[index(j)], s.at[index(list[index(j)])], {from.buffer, j});
+        if (gathered < 0) gathered = new_region(s, first, count);
+        from = {place::first_region + gathered, 0};
+        for (int j = 0; j < count; ++j)
+          if (const place now = s.at[index(list[index(j)])], there{from.buffer, j}; !(now == there))
+            copy(list[index(j)], now, there);
       }
       steps_.push_back({.what = round_action::send, .peer = t->to, .a = from, .first = first, .count = count});
     }
@@ -364,7 +411,7 @@ class round_program {
       for (int j = 0; j < t.items; ++j) {
         const int i = list[index(j)];
         const place home{place::out, i}, own = s.at[index(i)];
-        const place came = targets[m].direct ? home : place{targets[m].at.buffer, j};
+        const place came = targets[m].direct ? home : place{targets[m].at.buffer, targets[m].at.at + j};
         place now = came;
         if (t.how != arrival::store && own.buffer != place::none) {
           now = gets(i) ? home : came;
@@ -379,6 +426,13 @@ class round_program {
       }
     }
     if (!sends_first && started > 0) steps_.push_back({.what = round_action::wait_sends});
+    const auto forget = [&](const std::vector<const round_transfer*>& messages) {  // what nobody will ask for again
+      for (const round_transfer* t : messages)
+        for (const int i : view.items_of(*t))
+          if (s.last[index(i)] == k && !gets(i)) move_to(s, i, {});
+    };
+    forget(s.out);
+    forget(s.in);
     free_dead(s);
   }
 
