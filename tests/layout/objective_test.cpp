@@ -13,7 +13,7 @@ using on = hd::layout<mesh, Ps...>;
 struct slow_messages {
   static constexpr double tensor_bytes = 1e3;
   template <class Axis>
-  static constexpr hd::link along{1e-3, 1e9};
+  static constexpr hd::link_cost along{1e-3, 1e9};
 };
 }  // namespace
 

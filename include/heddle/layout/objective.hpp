@@ -13,7 +13,7 @@ namespace heddle::inline v0 {
 struct objective_kind {};
 
 /// One axis of the mesh as a link: what a message costs before its first byte, and how fast the bytes follow.
-struct link {
+struct link_cost {
   double seconds_per_message = 0;
   double bytes_per_second = 1;
 };
@@ -28,11 +28,11 @@ struct objective_numbers {
   objective_mode mode = objective_mode::bytes;
   bool idle_axes = false;
   double tensor_bytes = 0;
-  std::array<link, Axes> links{};
+  std::array<link_cost, Axes> links{};
 };
 
 template <class Links, class... Tags>
-constexpr std::array<link, sizeof...(Tags)> links_of(type_list<Tags...>) {
+constexpr std::array<link_cost, sizeof...(Tags)> links_of(type_list<Tags...>) {
   return {Links::template along<Tags>...};
 }
 
@@ -63,7 +63,7 @@ struct bytes_on_all_axes {
 };
 
 /// The shortest time on links with latency and bandwidth. `Links` says what they are:
-/// `struct links { static constexpr double tensor_bytes = 1e6; template <class Axis> static constexpr link along{5e-6, 4e11}; };`
+/// `struct links { static constexpr double tensor_bytes = 1e6; template <class Axis> static constexpr link_cost along{5e-6, 4e11}; };`
 /// Units: seconds, bytes per second that one rank sends, bytes of the whole tensor.
 template <class Links>
 struct alpha_beta {
