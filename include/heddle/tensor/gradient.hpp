@@ -175,10 +175,15 @@ constexpr bool settles() {
 /// Combines contributions over these axes, along which the tensor must be partial; afterwards it is replicated there. In
 /// place, one all_reduce per axis. All ranks of the world call it.
 /// Errors (at compile time, naming the axis): an axis that splits the tensor (experts' gradients over the expert axis), one
-/// along which it is whole already (a second reduction), one along which it varies. Otherwise as `redistribute`.
+/// along which it is whole already (a second reduction), one along which it varies; an axis named twice. Otherwise as
+/// `redistribute`.
 template <class... Axes, class T, std::size_t Rank, layout_like L, class World>
 auto reduce(sharded<T, Rank, L>&& x, World& world) {
-  if constexpr ((detail::is_summed_over<L, Axes>() && ...))
+  constexpr bool distinct = all_distinct<Axes...>;
+  static_assert(distinct, "heddle: reduce<axes...> names one axis twice; a second reduction would count copies");
+  if constexpr (!distinct)
+    return std::move(x);
+  else if constexpr ((detail::is_summed_over<L, Axes>() && ...))
     return redistribute<reduced<L, Axes...>>(std::move(x), world);
   else
     return std::move(x);

@@ -7,6 +7,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/permutation.hpp>
+#include <heddle/tensor/gradient.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/named_parameters.hpp>
@@ -292,7 +293,7 @@ class three_function_pipeline {
     all_.for_each([&](auto& p, const named_shape&) {
       using layout_type = typename std::remove_cvref_t<decltype(p)>::layout_type;
       using gradient_type = std::remove_cvref_t<decltype(p.gradient)>;
-      auto whole = context_.template convert<layout_type>(std::move(p.gradient));  // the sum over dp
+      auto whole = settle_gradient<layout_type>(std::move(p.gradient), world_);  // the sum over dp
       if (whole.layout().is_primary(world_.rank()))
         squares += backend_.sum_of_squares(std::span<const T>(whole.elements()));
       // Kept where it was, so that the step needs no second set of buffers.
