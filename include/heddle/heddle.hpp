@@ -60,11 +60,13 @@
 #include <heddle/comm/algorithm/bidirectional_ring.hpp>
 #include <heddle/comm/algorithm/binomial.hpp>
 #include <heddle/comm/algorithm/bruck.hpp>
+#include <heddle/comm/algorithm/dimensions.hpp>
 #include <heddle/comm/algorithm/direct.hpp>
 #include <heddle/comm/algorithm/dissemination.hpp>
 #include <heddle/comm/algorithm/double_tree.hpp>
 #include <heddle/comm/algorithm/dyadic.hpp>
 #include <heddle/comm/algorithm/grid_all_to_all.hpp>
+#include <heddle/comm/algorithm/hierarchical.hpp>
 #include <heddle/comm/algorithm/name.hpp>
 #include <heddle/comm/algorithm/pairwise.hpp>
 #include <heddle/comm/algorithm/pat.hpp>
@@ -76,6 +78,8 @@
 #include <heddle/comm/algorithm/reduce_then_scatter.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
 #include <heddle/comm/algorithm/scatter_all_gather.hpp>
+#include <heddle/comm/algorithm/swing.hpp>
+#include <heddle/comm/algorithm/torus.hpp>
 #include <heddle/comm/algorithms.hpp>
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/blocks.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/rounds_check.hpp: whether rounds of messages do what the collective promises, by carrying them out on symbols.
+// heddle/comm/rounds_check.hpp: whether rounds do what the collective promises, by following them on symbols.
 #pragma once
 
 #include <heddle/comm/rounds.hpp>
@@ -30,8 +30,8 @@ enum class round_problem : std::uint8_t {
   differs,       ///< ranks of an all_reduce end with results that are folded differently: their bits may differ
 };
 
-/// The first fault of a round table; `ok` if there is none. The message it happens in is `round`, `from`, `to` (-1 where
-/// it is no message's); `item` is the item, `rank` the one that ends with it, `contribution` the rank whose
+/// The first fault of a round table; `ok` if there is none. The message it happens in is `round`, `from`, `to` (-1
+/// where it is no message's); `item` is the item, `rank` the one that ends with it, `contribution` the rank whose
 /// contribution is missing or in it twice.
 struct round_fault {
   bool ok = true;
@@ -396,8 +396,8 @@ class round_checker {
     }
     // A gap between the two can never be filled later, so that only neighbours keep the order.
     if (v.order_broken < 0 && a.high != b.low) v.order_broken = by;
-    // In the aligned tree the left part is a whole subtree: 2^k contributions, begun at a multiple of twice as many; the
-    // right part may be cut off at the last rank.
+    // In the aligned tree the left part is a whole subtree: 2^k contributions, begun at a multiple of twice as many;
+    // the right part may be cut off at the last rank.
     const int size = a.high - a.low;
     const bool aligned = size > 0 && (size & (size - 1)) == 0 && a.low % (2 * size) == 0 && b.high - b.low <= size;
     if (v.tree_broken < 0 && (v.order_broken >= 0 || !aligned)) v.tree_broken = by;

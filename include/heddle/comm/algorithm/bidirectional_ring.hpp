@@ -10,9 +10,9 @@ namespace algo {
 
 /// The ring, with both neighbours: every block goes half way round clockwise and half way counter-clockwise. Half the
 /// rounds of the ring, ceil((p - 1) / 2) for all_gather and as many for reduce_scatter, and half of its bytes per
-/// direction: (p - 1) / 2 blocks each way. Where p is even, the rank opposite gets one half of the block from each side.
-/// all_reduce is one after the other. For long vectors where links work both ways at once and each neighbour has its own
-/// (torus, NVLink pairs); with one port it is no faster than the ring. Needs a commutative operator.
+/// direction: (p - 1) / 2 blocks each way. Where p is even, the rank opposite gets one half of the block from each
+/// side. all_reduce is one after the other. For long vectors where links work both ways at once and each neighbour
+/// has its own (torus, NVLink pairs); with one port it is no faster than the ring. Needs a commutative operator.
 struct bidirectional_ring {
   static constexpr std::string_view name = "bidirectional_ring";
 

@@ -1,4 +1,4 @@
-// heddle/comm/algorithm/pat.hpp: parallel aggregated trees: ceil(log2 p) rounds, the farthest peer gets the fewest blocks.
+// heddle/comm/algorithm/pat.hpp: parallel aggregated trees: few rounds, and the farthest peer gets the fewest blocks.
 #pragma once
 
 #include <heddle/comm/algorithm/power_of_two.hpp>
@@ -10,11 +10,12 @@ namespace heddle::inline v0 {
 namespace algo {
 
 /// Parallel aggregated trees. Every block is spread over a binomial tree that begins at its owner: at distance s from
-/// the owner it comes from the rank at distance s without its lowest bit. The trees of all blocks are the same, shifted,
-/// so that in a round all ranks send 2^k ranks ahead, k = L - 1, ..., 0, and aggregate the blocks of all trees in one
-/// message: 1, 2, 4, ... blocks, p - 1 in all (p = 13: 1, 2, 3, 6). Bruck's algorithm sends the longest messages to the
-/// farthest ranks, this one the shortest. Any number of ranks; for medium blocks on networks that taper.
-/// all_gather; reduce_scatter is the same backwards, all_reduce one after the other; these need a commutative operator.
+/// the owner it comes from the rank at distance s without its lowest bit. The trees of all blocks are the same,
+/// shifted, so that in a round all ranks send 2^k ranks ahead, k = L - 1, ..., 0, and aggregate the blocks of all
+/// trees in one message: 1, 2, 4, ... blocks, p - 1 in all (p = 13: 1, 2, 3, 6). Bruck's algorithm sends the longest
+/// messages to the farthest ranks, this one the shortest. Any number of ranks; for medium blocks on networks that
+/// taper. That is all_gather; reduce_scatter is the same backwards, all_reduce one after the other, and these need a
+/// commutative operator.
 /// Source: NCCL 2.23, Jeaugey 2025, arXiv:2506.20252 (the fully aggregated form).
 struct pat {
   static constexpr std::string_view name = "pat";

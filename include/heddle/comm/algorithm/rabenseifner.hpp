@@ -8,10 +8,10 @@
 namespace heddle::inline v0 {
 namespace algo {
 
-/// Rabenseifner's all_reduce: reduce_scatter by recursive halving, all_gather by recursive doubling: 2 log2 p messages
-/// and 2 (p - 1) / p of the vector, as few bytes as the ring. For medium and long vectors where p is a power of two and
-/// the network has no bottlenecks. For other p some ranks first give their vector to a neighbour and get the result from
-/// it at the end (2 rounds and 2 vectors more). Needs a commutative operator.
+/// Rabenseifner's all_reduce: reduce_scatter by recursive halving, all_gather by recursive doubling: 2 log2 p
+/// messages and 2 (p - 1) / p of the vector, as few bytes as the ring. For medium and long vectors where p is a power
+/// of two and the network has no bottlenecks. For other p some ranks first give their vector to a neighbour and get
+/// the result from it at the end (2 rounds and 2 vectors more). Needs a commutative operator.
 /// Source: Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005, section 4.5.
 struct rabenseifner {
   static constexpr std::string_view name = "rabenseifner";

@@ -13,8 +13,8 @@ namespace algo {
 ///
 /// - all_reduce: they exchange the whole vector, log2 p times. Any number of ranks: where p is no power of two, some
 ///   ranks first give their vector to a neighbour, and get the result from it at the end (2 rounds more).
-/// - reduce_scatter, p = 2^k: each sends what the other one and those it has yet to meet need, p/2, p/4, ... blocks that
-///   do not lie together. (MPICH permutes the vector instead.)
+/// - reduce_scatter, p = 2^k: each sends what the other one and those it has yet to meet need, p/2, p/4, ... blocks
+///   that do not lie together. (MPICH permutes the vector instead.)
 /// - all_gather, p = 2^k: they exchange all they have, 1, 2, 4, ... blocks: (p - 1) / p of the result.
 ///
 /// The lower rank's value is the left operand: folds in rank order, so that any associative operator will do; for

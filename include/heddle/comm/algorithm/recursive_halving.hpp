@@ -1,4 +1,4 @@
-// heddle/comm/algorithm/recursive_halving.hpp: a reduce_scatter that halves the ranks, and what is sent, in every round.
+// heddle/comm/algorithm/recursive_halving.hpp: a reduce_scatter that halves what it sends in every round.
 #pragma once
 
 #include <heddle/comm/algorithm/power_of_two.hpp>

@@ -1,0 +1,8 @@
+// refuse: heddle: this algorithm has no rounds for this collective on this number of ranks; name another one
+#include <heddle/comm/algorithm/swing.hpp>
+
+namespace hd = heddle;
+
+int program() {
+  return hd::static_rounds<hd::algo::swing, hd::comm_operation::all_reduce, 6>::view().rounds();
+}
