@@ -1,4 +1,5 @@
 // The learned monoid: golden cell, the same bits on any number of ranks, gradients against differences and one rank's.
+#include <heddle/comm/collectives.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
@@ -337,6 +338,26 @@ TEST_CASE("gradients of a plain cell and of the associativity loss are those of 
   check(monoid.op(compute));
   check(monoid.op<md::one_order>(compute));
   CHECK_THROWS_AS(md::associativity_defect(monoid.op(compute), 3, sa, sb, sc.first(9)), hd::layout_error);
+}
+
+TEST_CASE("an all_reduce with the learned operator keeps the tree over the ranks", "[model][monoid]") {
+  host compute;
+  md::learned_monoid<float> monoid({.width = 6});
+  set_random(monoid, 90);
+  for (int p = 1; p <= 8; ++p) {
+    const auto x = random_leaves<float>(p * 12, static_cast<std::uint64_t>(90 + p));  // two elements on each rank
+    const auto want = tree(rows_of(x, 12), monoid.op(compute));
+    std::vector<int> right(static_cast<std::size_t>(p), 0);
+    hd::launch<hd::threads>(line{p}, [&](auto& world) {
+      host mine;
+      const auto r = static_cast<std::size_t>(world.rank());
+      std::vector<float> y(x.begin() + world.rank() * 12, x.begin() + (world.rank() + 1) * 12);
+      hd::all_reduce<hd::algo::dyadic>(world.all(), y, monoid.op(mine));
+      right[r] = y == want ? 1 : 0;
+    });
+    INFO("ranks " << p);
+    CHECK(std::ranges::count(right, 1) == p);
+  }
 }
 
 TEST_CASE("a learned monoid that does not fit says so", "[model][monoid]") {
