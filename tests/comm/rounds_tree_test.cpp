@@ -227,6 +227,34 @@ TEST_CASE("double trees: shape, depth, bytes and rounds", "[comm][rounds]") {
   CHECK(algo::double_tree<8>::rounds<what::broadcast>(13, 5).view().rounds() == 4 + 7);
 }
 
+namespace {
+// All messages of a piece of a half are as long, so that the time is a number of messages one after the other.
+template <int Chunks>
+void check_double_tree_time(int p) {
+  INFO("p = " << p << ", " << Chunks << " chunks");
+  const std::int64_t n = 2 * Chunks * 100;
+  const double one = alpha + 100 * beta;
+  const int depth = log2_up(p);
+  const double both =
+      hd::seconds(algo::double_tree<Chunks>::template rounds<what::all_reduce>(p, 0), {alpha, beta, 0}, n, 1);
+  const double down =
+      hd::seconds(algo::double_tree<Chunks>::template rounds<what::broadcast>(p, p / 3), {alpha, beta, 0}, n, 1);
+  CHECK(both <= (4 * depth - 1 + 4 * (Chunks - 1)) * one * (1 + 1e-9));
+  CHECK(both >= (2 * depth + 4 * (Chunks - 1)) * one * (1 - 1e-9));
+  CHECK(down <= 2 * (depth + Chunks - 1) * one * (1 + 1e-9));
+  CHECK(down >= (depth + 2 * (Chunks - 1)) * one * (1 - 1e-9));
+}
+}  // namespace
+
+TEST_CASE("double trees: twice the vector's time and a message per level, where a rank sends one at a time",
+          "[comm][rounds]") {
+  for (int p = 4; p <= 66; ++p) {
+    check_double_tree_time<1>(p);
+    check_double_tree_time<8>(p);
+    check_double_tree_time<64>(p);
+  }
+}
+
 TEST_CASE("long vectors: scatter and all_gather, reduce_scatter and gather", "[comm][rounds]") {
   for (int p = 1; p <= 33; ++p) {
     INFO("p = " << p);
