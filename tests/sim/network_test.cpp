@@ -61,7 +61,6 @@ TEST_CASE("messages share links fairly, by hand", "[sim][network]") {
   const hd::route_table a = line.route(0, 2), b = line.route(0, 1), c = line.route(1, 2);
   const std::vector<const hd::route_table*> ways{&a, &b, &c};
   CHECK(sim::fair_rates(line.links(), ways) == std::vector<double>{2, 8, 2});
-  CHECK(sim::fair_rates(line.links(), ways, 0.5) == std::vector<double>{1, 4, 1});
 
   hd::round_builder builder(hd::comm_operation::broadcast, 3, 0, 3, 1);
   builder.send(0, 0, 2).block(0);
@@ -201,9 +200,8 @@ TEST_CASE("overheads at the ends of messages", "[sim][network]") {
   costs.eager_bytes = 21;
   CHECK(run(costs).finished[1] == Approx(0.5));
   costs = {};
-  costs.latency_factor = 2;
   costs.extra_seconds = 0.5;
-  costs.bandwidth_factor = 0.5;
+  costs.sizes = {{0, 1, 1}, {10, 2, 0.5}, {21, 3, 0.1}};
   CHECK(run(costs).seconds == Approx(2 + 0.5 + 4));
   CHECK(run(costs).start[0] == 0);
   CHECK(sim::simulate(one, two, 0, 1).seconds == Approx(1));

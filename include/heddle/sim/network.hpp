@@ -13,15 +13,37 @@
 
 namespace heddle::inline v0::sim {
 
-/// What goes on at both ends of a message. Units: seconds, bytes.
+/// What a transport makes of messages of at least so many bytes: it multiplies the latency of their ways, and of
+/// the bandwidth that they get it uses that share.
+struct size_class {
+  double from_bytes = 0;
+  double latency_factor = 1;
+  double bandwidth_factor = 1;
+};
+
+/// The size classes that SimGrid's SMPI measured for TCP on the Stampede cluster and takes by default.
+inline std::vector<size_class> stampede_sizes() {
+  return {{0, 2.01467, 0.812084},    {257, 1.95341, 0.338112},   {732, 1.9503, 0.341987},
+          {1426, 1.61075, 0.608902}, {3484, 1.88101, 0.77493},   {5776, 2.18796, 1.08739},
+          {9376, 2.59299, 0.58729},  {15424, 3.48845, 0.697866}, {65472, 11.6436, 0.940694}};
+}
+
+/// What goes on at both ends of a message, and on its way. Units: seconds, bytes.
 struct message_costs {
   double send_seconds = 0;           ///< the sender is busy so long with each message, one after the other
   double receive_seconds = 0;        ///< the receiver with each message that has come
   double fold_seconds_per_byte = 0;  ///< with folding what has come
   double eager_bytes = 0;            ///< a sender of fewer bytes does not wait until they are there
   double extra_seconds = 0;          ///< added to the latency of every way
-  double latency_factor = 1;         ///< multiplies the latency of every way
-  double bandwidth_factor = 1;       ///< share of a link's bandwidth that messages get
+  std::vector<size_class> sizes{};   ///< shortest first; none: ways are what their links say
+
+  /// The class of a message.
+  constexpr size_class size_of(double bytes) const {
+    size_class found;
+    for (const size_class& c : sizes)
+      if (c.from_bytes <= bytes) found = c;
+    return found;
+  }
 };
 
 /// What a simulation found. Units: seconds from the begin, in the order of the table's transfers.
@@ -43,8 +65,7 @@ struct network_timeline {
 /// (max-min fair): all rates grow together until a link is full, which fixes those that cross it, and so on.
 /// `ways[i]` are the links that message i crosses, with shares; a message without links gets an infinite rate.
 /// Units: bytes per second. Source: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2.
-constexpr std::vector<double> fair_rates(std::span<const link> links, std::span<const route_table* const> ways,
-                                         double bandwidth_factor = 1) {
+constexpr std::vector<double> fair_rates(std::span<const link> links, std::span<const route_table* const> ways) {
   std::vector<double> rate(ways.size(), std::numeric_limits<double>::infinity());
   std::vector<double> free(links.size(), 0), wanted(links.size(), 0);
   std::vector<std::vector<int>> users(links.size());
@@ -55,13 +76,21 @@ constexpr std::vector<double> fair_rates(std::span<const link> links, std::span<
       const auto l = static_cast<std::size_t>(step.link);
       if (users[l].empty()) {
         used.push_back(step.link);
-        free[l] = links[l].bytes_per_second * bandwidth_factor;
+        free[l] = links[l].bytes_per_second;
       }
       users[l].push_back(static_cast<int>(i));
       wanted[l] += step.share;
     }
-  constexpr double nothing =
-      1e-9;  // shares are sums of fractions: what is left over after the last message is rounding
+  constexpr double nothing = 1e-9;  // shares are sums of fractions: less is left over by rounding
+  const auto fix = [&](std::size_t m, double level) {
+    fixed[m] = 1;
+    rate[m] = level;
+    for (const route_step& step : ways[m]->steps) {
+      const auto k = static_cast<std::size_t>(step.link);
+      free[k] = (std::max)(0.0, free[k] - level * step.share);
+      wanted[k] -= step.share;
+    }
+  };
   for (;;) {
     double level = std::numeric_limits<double>::infinity();
     for (const int l : used)
@@ -74,17 +103,8 @@ constexpr std::vector<double> fair_rates(std::span<const link> links, std::span<
       if (const auto k = static_cast<std::size_t>(l); wanted[k] > nothing && free[k] / wanted[k] <= level * (1 + 1e-12))
         full.push_back(l);
     for (const int l : full)
-      for (const int i : users[static_cast<std::size_t>(l)]) {
-        const auto m = static_cast<std::size_t>(i);
-        if (fixed[m] != 0) continue;
-        fixed[m] = 1;
-        rate[m] = level;
-        for (const route_step& step : ways[m]->steps) {
-          const auto k = static_cast<std::size_t>(step.link);
-          free[k] = (std::max)(0.0, free[k] - level * step.share);
-          wanted[k] -= step.share;
-        }
-      }
+      for (const int i : users[static_cast<std::size_t>(l)])
+        if (fixed[static_cast<std::size_t>(i)] == 0) fix(static_cast<std::size_t>(i), level);
     for (const int l : full) wanted[static_cast<std::size_t>(l)] = 0;
   }
 }
@@ -106,7 +126,9 @@ class network_run {
       of_rank_[at(t.to)].push_back(static_cast<int>(i));
       flow& f = flows_[i];
       f.bytes = static_cast<double>(elements_of(rounds_, t, elements) * element_bytes);
-      f.left = f.bytes;
+      const size_class size = costs_.size_of(f.bytes);
+      f.left = f.bytes / size.bandwidth_factor;
+      f.latency = ways_.way(static_cast<int>(i)).seconds * size.latency_factor + costs_.extra_seconds;
     }
   }
 
@@ -134,7 +156,8 @@ class network_run {
 
   struct flow {
     double bytes = 0;
-    double left = 0;
+    double left = 0;  // of the bytes that have to be carried, more than its own where it uses its share badly
+    double latency = 0;
     double sender_ready = never, receiver_ready = never;
     double start = 0;
     double flows_from = never;  // when its first byte arrives
@@ -172,7 +195,7 @@ class network_run {
       }
       if (f.sender_ready < never && f.receiver_ready < never) {
         f.start = (std::max)(f.sender_ready, f.receiver_ready);
-        f.flows_from = f.start + ways_.way(mine[k]).seconds * costs_.latency_factor + costs_.extra_seconds;
+        f.flows_from = f.start + f.latency;
         waiting_.push_back(mine[k]);
       }
     }
@@ -248,7 +271,7 @@ class network_run {
   constexpr void share() {
     std::vector<const route_table*> ways;
     for (const int n : active_) ways.push_back(&ways_.way(n));
-    const std::vector<double> rates = fair_rates(ways_.links(), ways, costs_.bandwidth_factor);
+    const std::vector<double> rates = fair_rates(ways_.links(), ways);
     for (std::size_t i = 0; i < active_.size(); ++i) flows_[at(active_[i])].rate = rates[i];
   }
 
