@@ -110,20 +110,26 @@ double worst_ratio(const std::vector<int>& ranks, int sizes, const hd::hockney& 
 
 TEST_CASE("what the thresholds choose has rounds for so many ranks and keeps what the operator needs",
           "[comm][decision]") {
+  const hd::network_hint hints[] = {{1, false}, {2, false}, {3, false}, {4, false}, {8, false}, {1, true}, {4, true}};
   for (const auto what :
        {broadcast, all_reduce, reduce, reduce_scatter, all_gather, all_to_all, gather, scatter, scan, exclusive_scan})
     for (int p = 1; p <= 18; ++p)
       for (int needs = 0; needs < 8; ++needs) {
         collective_question q{what, p, 0, (needs & 1) == 0, (needs & 2) == 0, (needs & 4) == 0, {}};
         const auto ways = hd::algorithms_for(algorithms{}, q);
-        for (q.bytes = 0; q.bytes < 100 * mi; q.bytes = 4 * q.bytes + 1) {
-          const auto chosen = choose(q);
-          INFO(to_string(what) << " p=" << p << " bytes=" << q.bytes << " needs=" << needs << " " << to_string(chosen));
-          const bool found = std::any_of(ways.begin(), ways.end(), [&](const auto& w) { return w.name == chosen; });
-          // Nothing keeps whole vectors of a reduce_scatter, or the grouping of a scan.
-          const bool none = chosen == algorithm_name::built_in;
-          if (found == none) CHECK(found != none);
-          if (none) CHECK(((what == reduce_scatter && !q.elementwise) || !q.associative));
+        for (const auto& hint : hints) {
+          q.network = hint;
+          for (q.bytes = 0; q.bytes < 100 * mi; q.bytes = 4 * q.bytes + 1) {
+            const auto chosen = choose(q);
+            const bool found = std::any_of(ways.begin(), ways.end(), [&](const auto& w) { return w.name == chosen; });
+            // Nothing keeps whole vectors of a reduce_scatter, or the grouping of a scan.
+            const bool none = (what == reduce_scatter && !q.elementwise) ||
+                              ((what == scan || what == exclusive_scan) && !q.associative);
+            if (none ? chosen == algorithm_name::built_in : found) continue;
+            FAIL_CHECK(to_string(what) << " on " << p << " ranks, " << q.bytes << " bytes, needs " << needs << ", "
+                                       << hint.ranks_per_node << " per node, torus " << hint.torus << ": "
+                                       << to_string(chosen));
+          }
         }
       }
 }
@@ -139,6 +145,7 @@ TEST_CASE("names of algorithms and types agree", "[comm][decision]") {
     found += is_one;
   }
   CHECK(found == static_cast<int>(algorithms::size));
+  CHECK(found == static_cast<int>(hd::algorithm_names) - 1);  // all but the communicator's own
 }
 
 TEST_CASE("reduce_then_scatter keeps its promise", "[comm][rounds]") {
