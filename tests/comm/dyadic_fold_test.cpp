@@ -1,7 +1,5 @@
 // Folds and scans in the dyadic tree: the bits of one rank on any number of ranks, counted messages, gradients.
 #include <heddle/comm/dyadic_fold.hpp>
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 
 #include "comm/support.hpp"
@@ -135,7 +133,7 @@ void check_forest(const std::vector<std::int64_t>& trees, int p, std::int64_t wi
     std::copy(before.begin(), before.end(), prefixes.begin() + trees[t]);
   }
   comm_test::notes notes(p);
-  hd::launch<hd::threads>(line{p}, comm_test::options_ms(20000), [&](auto& world) {
+  transport_test::launch(line{p}, comm_test::options_ms(20000), [&](auto& world) {
     const int r = world.rank();
     hd::dyadic_fold<T> fold(hd::dyadic_plan(trees, bounds, r), width);
     const auto& plan = fold.plan();
@@ -155,7 +153,7 @@ void check_forest(const std::vector<std::int64_t>& trees, int p, std::int64_t wi
 
 void check_ranks(const std::vector<int>& ranks, std::int64_t step) {
   std::uint64_t stream = 0;
-  for (const int p : ranks)
+  for (const int p : transport_test::rank_counts(ranks))
     for (std::int64_t n = 0; n <= 64; n += n < 9 ? 1 : step) {
       check_forest<float>({0, n}, p, 1, hd::plus{}, ++stream);
       check_forest<double>({0, n}, p, 3, swirl{3}, ++stream);
@@ -175,7 +173,7 @@ TEST_CASE("a dyadic fold and its scan give one rank's bits, all sizes to 64", "[
 TEST_CASE("ragged trees fold independently of each other and of the cut", "[comm][dyadic]") {
   const std::vector<std::int64_t> trees{0, 0, 3, 4, 4, 17, 18, 31, 31};
   std::uint64_t stream = 100;
-  for (const int p : {1, 2, 3, 4, 6, 7, 8})
+  for (const int p : transport_test::rank_counts({1, 2, 3, 4, 6, 7, 8}))
     for (int repeat = 0; repeat < 3; ++repeat) {
       check_forest<double>(trees, p, 4, swirl{2}, ++stream);  // two rows to an element
       check_forest<float>(trees, p, 2, hd::plus{}, ++stream);
@@ -188,12 +186,13 @@ TEST_CASE("more ragged trees than leaves, and random ones", "[comm][dyadic]") {
     std::vector<std::int64_t> trees{0};
     for (std::uint64_t t = 0; t < 20; ++t)
       trees.push_back(trees.back() + static_cast<std::int64_t>(random.integer(t) % 7) % 5);
-    check_forest<double>(trees, 1 + static_cast<int>(random.integer(99) % 9), 1, swirl{1}, stream);
+    check_forest<double>(trees, (std::min)(1 + static_cast<int>(random.integer(99) % 9), transport_test::most_ranks()),
+                         1, swirl{1}, stream);
   }
 }
 
 TEST_CASE("a dyadic fold of the aligned case sends log2 p messages of one element from each rank", "[comm][dyadic]") {
-  for (const int p : {1, 2, 4, 8, 16})
+  for (const int p : transport_test::rank_counts({1, 2, 4, 8, 16}))
     for (const std::int64_t each : {1, 4}) {
       const std::int64_t n = p * each, width = 6, log = hd::dyadic_depth(p);
       std::vector<std::int64_t> bounds;
@@ -203,7 +202,7 @@ TEST_CASE("a dyadic fold of the aligned case sends log2 p messages of one elemen
         std::int64_t messages, bytes, calls, rows, first;
       };
       std::vector<counted> by_rank(static_cast<std::size_t>(p));
-      hd::launch<hd::threads>(line{p}, comm_test::options_ms(20000), [&](auto& world) {
+      transport_test::launch(line{p}, comm_test::options_ms(20000), [&](auto& world) {
         hd::dyadic_fold<double> fold(hd::dyadic_plan(bounds, world.rank()), width);
         const auto own = flat(all, fold.plan().begin(), fold.plan().end());
         std::int64_t calls = 0, rows = 0;
@@ -218,6 +217,7 @@ TEST_CASE("a dyadic fold of the aligned case sends log2 p messages of one elemen
         const hd::comm_counters after = world.all().counters();
         if (after.messages_sent() != c.messages_sent()) by_rank[static_cast<std::size_t>(world.rank())].messages = -1;
       });
+      transport_test::share(by_rank);
       std::int64_t first = 0;
       for (const counted& c : by_rank) {
         CHECK(c.messages == log);
@@ -257,11 +257,12 @@ TEST_CASE("a dyadic plan computes each node first on one rank, in the fewest rou
 
 TEST_CASE("a dyadic reduction of elements nobody counted, and of none", "[comm][dyadic]") {
   constexpr int p = 5;
+  if (transport_test::most_ranks() < p) return;
   comm_test::notes notes(p);
   std::vector<std::int64_t> bounds{0, 2, 2, 5, 6, 9};
   const auto all = elements<float>(9, 2, 400);
   const auto want = tree(all, swirl{2});
-  hd::launch<hd::threads>(line{p}, comm_test::options_ms(20000), [&](auto& world) {
+  transport_test::launch(line{p}, comm_test::options_ms(20000), [&](auto& world) {
     const auto r = static_cast<std::size_t>(world.rank());
     const auto own = flat(all, bounds[r], bounds[r + 1]);
     const auto got = hd::dyadic_reduce(world.all(), std::span<const float>(own), 2, swirl{2});
@@ -272,7 +273,7 @@ TEST_CASE("a dyadic reduction of elements nobody counted, and of none", "[comm][
   notes.report();
 }
 
-TEST_CASE("a dyadic plan or fold that does not fit says so", "[comm][dyadic]") {
+TEST_CASE("a dyadic plan or fold that does not fit says so", "[comm][dyadic][threads]") {
   using bounds = std::vector<std::int64_t>;
   CHECK_THROWS_AS(hd::dyadic_plan(bounds{}, 0), hd::comm_error);
   CHECK_THROWS_AS(hd::dyadic_plan(bounds{0, 3, 2}, 0), hd::comm_error);
