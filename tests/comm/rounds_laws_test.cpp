@@ -134,6 +134,7 @@ TEST_CASE("reduce_scatter is the adjoint of all_gather, and all_reduce is both",
     gather_and_scatter<algo::recursive_doubling>(p);
     gather_and_scatter<algo::bruck>(p);
     gather_and_scatter<algo::pat>(p);
+    gather_and_scatter<algo::bounded_pat<2>>(p);
     gather_and_scatter<algo::swing>(p);
     gather_and_scatter<algo::hierarchical<2>>(p);
     gather_and_scatter<algo::hierarchical<3, algo::pat, algo::bruck>>(p);

@@ -10,7 +10,9 @@
 #include <heddle/comm/rounds_check.hpp>
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -57,6 +59,7 @@ static_assert(proved_up_to<algo::bruck, all_to_all>(8));
 static_assert(proved_up_to<algo::pat, all_reduce>(8));
 static_assert(proved_up_to<algo::pat, reduce_scatter>(8));
 static_assert(proved_up_to<algo::pat, all_gather>(8));
+static_assert(proved_up_to<algo::bounded_pat<2>, all_reduce>(8));
 
 template <class A, comm_operation What>
 hd::round_table table(int p) {
@@ -135,6 +138,9 @@ TEST_CASE("every algorithm ends with what its collective promises", "[comm][roun
   keeps_its_promises<algo::pat, all_reduce>();
   keeps_its_promises<algo::pat, reduce_scatter>();
   keeps_its_promises<algo::pat, all_gather>();
+  keeps_its_promises<algo::bounded_pat<1>, all_reduce>();
+  keeps_its_promises<algo::bounded_pat<4>, reduce_scatter>();
+  keeps_its_promises<algo::bounded_pat<4>, all_gather>();
 }
 
 TEST_CASE("the ring: 2 (p - 1) messages of one block", "[comm][rounds][formula]") {
@@ -309,4 +315,54 @@ TEST_CASE("PAT: ceil(log2 p) messages, the shortest to the farthest", "[comm][ro
   }
   CHECK(steps(table<algo::pat, all_gather>(13), 5) == std::vector<step>{{1, 1}, {1, 2}, {1, 3}, {1, 6}});
   CHECK(steps(table<algo::bruck, all_gather>(13), 5) == std::vector<step>{{1, 1}, {1, 2}, {1, 4}, {1, 5}});
+}
+
+namespace {
+// The most blocks of a reduce_scatter that one rank has begun to sum up for others and has not sent yet.
+int sums_under_way(hd::round_view view) {
+  std::set<std::pair<int, int>> begun;
+  std::vector<int> count(static_cast<std::size_t>(view.ranks()), 0);
+  int most = 0;
+  for (int k = 0; k < view.rounds(); ++k) {
+    for (const auto& t : view.round(k))
+      for (const int i : view.items_of(t)) count[static_cast<std::size_t>(t.from)] -= begun.erase({t.from, i}) == 1;
+    for (const auto& t : view.round(k))
+      for (const int i : view.items_of(t))
+        if (t.to != i) count[static_cast<std::size_t>(t.to)] += begun.insert({t.to, i}).second;
+    most = (std::max)(most, *std::max_element(count.begin(), count.end()));
+  }
+  return most;
+}
+
+template <int Most>
+void bounded() {
+  for (const int p : {1, 2, 3, 5, 8, 13, 16, 31, 33, 64, 100, 128}) {
+    INFO("p = " << p << ", Most = " << Most);
+    const auto gather = table<algo::bounded_pat<Most>, all_gather>(p);
+    const auto scatter = table<algo::bounded_pat<Most>, reduce_scatter>(p);
+    const int leaves = 1 << log2_up(p), reached = (std::min)(Most, leaves), below = leaves / reached;
+    CHECK(gather.view().rounds() == log2_up(reached) + (std::min)(below, p) - 1);
+    for (const auto& t : gather.transfers) CHECK(t.items <= Most);
+    for (int r = 0; r < p; ++r) {
+      CHECK(hd::items_sent(gather, r) == p - 1);
+      CHECK(hd::messages_sent(gather, r) == gather.view().rounds());
+    }
+    CHECK(sums_under_way(scatter) <= reached * (1 + log2_up(below)));
+    if (Most >= p) {
+      CHECK(gather.transfers == table<algo::pat, all_gather>(p).transfers);
+      CHECK(gather.items == table<algo::pat, all_gather>(p).items);
+    }
+  }
+}
+}  // namespace
+
+TEST_CASE("bounded PAT: short messages, few sums under way", "[comm][rounds][formula]") {
+  bounded<1>();
+  bounded<2>();
+  bounded<4>();
+  bounded<8>();
+  bounded<128>();
+  CHECK(sums_under_way(table<algo::pat, reduce_scatter>(128)) == 63);
+  CHECK(sums_under_way(table<algo::bounded_pat<1>, reduce_scatter>(128)) == 3);
+  CHECK(std::string_view(algo::bounded_pat<4>::name) == "bounded_pat<4>");
 }

@@ -4,5 +4,5 @@
 namespace hd = heddle;
 
 int program() {
-  return hd::static_rounds<hd::algo::swing, hd::comm_operation::all_reduce, 6>::view().rounds();
+  return hd::static_rounds<hd::algo::swing, hd::comm_operation::all_reduce, 5>::view().rounds();
 }

@@ -5,7 +5,6 @@
 #include <heddle/comm/algorithm/power_of_two.hpp>
 #include <heddle/comm/rounds_reverse.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string_view>
@@ -45,32 +44,44 @@ constexpr std::vector<std::vector<int>> swing_partners(int first, bool mirrored)
   return partners;
 }
 
-/// Adds the messages of an all_gather of part `part` in which r meets partners[s][r], the last step first. Before
-/// step s of the reduce_scatter, which is the reverse, rank r has the blocks of all it will reach in the steps from s
-/// on.
+/// Adds the messages of an all_gather of part `part` in which r meets partners[s][r], the last step first, and gives
+/// what the partner lacks. Before step s of the reduce_scatter, which is the reverse, rank r has the blocks of all it
+/// will reach in the steps from s on.
 constexpr void gather_by_partners(round_builder& rounds, const std::vector<std::vector<int>>& partners, int part) {
   const auto ranks = static_cast<std::size_t>(rounds.ranks());
-  std::vector<std::vector<int>> reach(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) reach[r].push_back(static_cast<int>(r));
+  std::vector<std::vector<int>> has(ranks);  // ascending
+  for (std::size_t r = 0; r < ranks; ++r) has[r].push_back(static_cast<int>(r));
   for (std::size_t s = partners.size(), round = 0; s-- > 0; ++round) {
-    std::vector<std::vector<int>> wider = reach;
+    std::vector<std::vector<int>> will_have(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
       const int partner = partners[s][r];
+      const auto& there = has[static_cast<std::size_t>(partner)];
+      auto& all = will_have[static_cast<std::size_t>(partner)];
       rounds.send(static_cast<int>(round), static_cast<int>(r), partner);
-      for (const int block : reach[r]) rounds.item(block * rounds.parts() + part);
-      auto& more = wider[static_cast<std::size_t>(partner)];
-      more.insert(more.end(), reach[r].begin(), reach[r].end());
+      std::size_t k = 0;
+      for (const int block : has[r]) {  // merged, as both lists ascend
+        for (; k < there.size() && there[k] < block; ++k) all.push_back(there[k]);
+        if (k == there.size() || there[k] != block) {
+          rounds.item(block * rounds.parts() + part);
+          all.push_back(block);
+        }
+      }
+      for (; k < there.size(); ++k) all.push_back(there[k]);
     }
-    for (auto& blocks : wider) std::sort(blocks.begin(), blocks.end());
-    reach = static_cast<std::vector<std::vector<int>>&&>(wider);
+    has = static_cast<std::vector<std::vector<int>>&&>(will_have);
   }
+}
+
+/// Whether partners are mutual: among ranks of an even number, or alone.
+constexpr bool swings(int ranks) noexcept {
+  return ranks == 1 || (ranks >= 2 && ranks % 2 == 0);
 }
 
 // Refused here and not in the class, so that nothing else is said about a class that is wrong.
 template <int... Extents>
-consteval bool swings() {
-  constexpr bool ok = (is_power_of_two(Extents) && ...);
-  static_assert(ok, "heddle: swing needs a torus whose extents are powers of two");
+consteval bool can_swing() {
+  constexpr bool ok = (swings(Extents) && ...);
+  static_assert(ok, "heddle: swing needs a torus whose extents are even, or 1");
   return ok;
 }
 
@@ -78,17 +89,19 @@ consteval bool swings() {
 
 namespace algo {
 
-/// Swing on a ring of p = 2^k ranks: halving and doubling, but in step s rank r meets r + d(s) if r is even, r - d(s)
-/// if it is odd, d = 1, -1, 3, -5, 11, ...: shorter ways than 1, 2, 4, 8, ..., so that messages share fewer links.
-/// reduce_scatter sends p/2, p/4, ..., 1 blocks, in log2 p messages; all_gather is the same backwards, all_reduce one
-/// after the other. For medium vectors on rings and tori. Needs a commutative operator.
+/// Swing on a ring of an even number of ranks: halving and doubling, but in step s rank r meets r + d(s) if r is even,
+/// r - d(s) if it is odd, d = 1, -1, 3, -5, 11, ...: shorter ways than 1, 2, 4, 8, ..., so that messages share fewer
+/// links. reduce_scatter takes ceil(log2 p) messages and p - 1 blocks, p/2, p/4, ..., 1 for p = 2^k; all_gather is the
+/// same backwards, all_reduce one after the other. For medium vectors on rings and tori. Needs a commutative operator.
+///
+/// For other even p some ranks would be reached twice: all_gather gives a partner only the blocks it lacks.
 /// Source: De Sensi, Bonato, Saam, Hoefler 2024, arXiv:2401.09356.
 struct swing {
   static constexpr std::string_view name = "swing";
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {
-    return detail::is_power_of_two(ranks) && detail::is_gather_or_reduction<What>;
+    return detail::swings(ranks) && detail::is_gather_or_reduction<What>;
   }
   template <comm_operation What>
   static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
@@ -110,7 +123,7 @@ struct swing {
 
 /// Swing on a torus: steps take the dimensions by turns. Blocks are cut into two parts per dimension: part 2 d begins
 /// with dimension d, part 2 d + 1 as well but mirrored, so that all links of a rank carry messages at the same time.
-/// `Extents` are powers of two, the last varies fastest: rank r of `swing_torus<4, 8>` stands at (r / 8, r % 8).
+/// `Extents` are even (or 1), the last varies fastest: rank r of `swing_torus<4, 8>` stands at (r / 8, r % 8).
 /// Source: De Sensi, Bonato, Saam, Hoefler 2024, arXiv:2401.09356, the part on torus networks.
 template <int... Extents>
 struct swing_torus {
@@ -119,14 +132,14 @@ struct swing_torus {
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {
-    return detail::swings<Extents...>() && ranks == grid::ranks && detail::is_gather_or_reduction<What>;
+    return detail::can_swing<Extents...>() && ranks == grid::ranks && detail::is_gather_or_reduction<What>;
   }
   template <comm_operation What>
   static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
 
   template <comm_operation What>
   static constexpr round_table rounds(int ranks, int root) {
-    if (!detail::swings<Extents...>()) return {};
+    if (!detail::can_swing<Extents...>()) return {};
     round_builder rounds(comm_operation::all_gather, ranks, root, ranks, 2 * grid::count);
     for (int d = 0; d < grid::count; ++d)
       for (int mirrored = 0; mirrored < 2; ++mirrored)

@@ -1,0 +1,9 @@
+// refuse: heddle: bounded_pat<Most>: Most is a number of blocks, a power of two
+#include <heddle/comm/algorithm/pat.hpp>
+#include <heddle/comm/rounds_check.hpp>
+
+namespace hd = heddle;
+
+bool program() {
+  return hd::check_rounds<hd::algo::bounded_pat<3>, hd::comm_operation::all_reduce>(8).ok;
+}
