@@ -110,6 +110,7 @@
 #include <heddle/comm/rounds_check.hpp>
 #include <heddle/comm/rounds_reverse.hpp>
 #include <heddle/comm/rounds_text.hpp>
+#include <heddle/comm/run_collective.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/threads/communicator.hpp>
 #include <heddle/comm/threads/fold.hpp>

@@ -109,6 +109,39 @@ class planning : public hd::threads_communicator {
   hd::collective_plans plans_;
 };
 
+// A communicator whose own collectives have no advantage.
+class plain : public hd::threads_communicator {
+ public:
+  static constexpr bool collectives_in_place = false;
+  explicit plain(hd::threads_communicator&& c) : hd::threads_communicator(std::move(c)) {}
+  plain split(int color, int key) { return plain(hd::threads_communicator::split(color, key)); }
+};
+
+// Neither associative nor with an identity: the shape of the fold shows.
+struct nest {
+  static constexpr bool associative = false;
+  double operator()(double a, double b) const { return a + 0.5 * b; }
+};
+// The fold of [begin, begin + width) in the aligned binary tree over p ranks.
+double nested(int begin, int width, int p) {
+  if (width == 1) return begin + 1.0;
+  const int half = width / 2;
+  return begin + half < p ? nest{}(nested(begin, half, p), nested(begin + half, half, p)) : nested(begin, half, p);
+}
+
+// Folds vectors, not elements: cyclic convolution.
+struct convolution {
+  static constexpr bool commutative = true;
+  static constexpr bool elementwise = false;
+  void operator()(std::span<const int> a, std::span<const int> b, std::span<int> result) const {
+    const std::size_t n = a.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      result[i] = 0;
+      for (std::size_t j = 0; j < n; ++j) result[i] = (result[i] + a[j] * b[(i + n - j) % n]) % 10'007;
+    }
+  }
+};
+
 // Sums modulo a number that is known at run time.
 struct modular {
   static constexpr bool commutative = true;
@@ -339,5 +372,163 @@ TEST_CASE("programs copy and keep no more than they must", "[comm][rounds]") {
     CHECK(of(hd::algo::binomial::rounds<broadcast>(8, 3), r, true, hd::block_sizes::vector(800)) == totals{0, 0});
     CHECK(of(hd::algo::binomial::rounds<scatter>(8, 0), r, false, hd::block_sizes::equal(100)).copied ==
           (leaf ? 0 : 100));
+  }
+}
+
+TEST_CASE("without an algorithm one is chosen that keeps what the operator needs", "[comm][rounds]") {
+  for (int p = 1; p <= 9; ++p) {
+    notes found(p);
+    hd::launch<hd::threads>(line{p}, options_ms(20'000), [&](auto& world) {
+      auto& own = world.all();
+      plain c(own.split(0, 0));
+      const int r = c.rank();
+      hd::collective_plans plans;
+      for (const std::int64_t n : {1, 100, 60'000}) {
+        const std::string at = " n=" + std::to_string(n);
+        const auto x = buffer<int>(r, n);
+        std::vector<int> y(x.size()), z(x.size());
+        own.all_reduce(x, y, hd::plus{});
+        hd::all_reduce(c, x, z, hd::plus{}, plans);
+        found.expect(r, y == z, "sum" + at);
+        own.all_reduce(x, y, right{});
+        hd::all_reduce(c, x, z, right{}, plans);
+        found.expect(r, y == z, "the last rank's" + at);
+        z = x;
+        own.broadcast(y, p / 2);
+        hd::broadcast(c, z, p / 2, plans);
+        found.expect(r, p < 2 || z == buffer<int>(p / 2, n), "broadcast" + at);
+
+        const auto b = buffer<int>(r, n / 10 * p);
+        std::vector<int> u(static_cast<std::size_t>(n / 10)), v(u.size()), g(b.size()), h(b.size());
+        own.reduce_scatter(b, u, right{});
+        hd::reduce_scatter(c, b, v, right{}, plans);
+        found.expect(r, u == v, "reduce_scatter" + at);
+        own.all_to_all(b, g);
+        hd::all_to_all(c, b, h, plans);
+        found.expect(r, g == h, "all_to_all" + at);
+        own.all_gather(u, g);
+        hd::all_gather(c, v, h, plans);
+        found.expect(r, g == h, "all_gather" + at);
+        hd::scan(c, x, z, hd::plus{}, plans);
+        for (std::size_t i = 0; i < z.size(); i += 7) {
+          int sum = 0;
+          for (int q = 0; q <= r; ++q) sum += value<int>(q, static_cast<std::int64_t>(i));
+          if (sum != z[i]) found.expect(r, false, "scan" + at);
+        }
+      }
+      const double mine = r + 1.0;
+      double all = 0;
+      hd::all_reduce(c, std::span(&mine, 1), std::span(&all, 1), nest{}, plans);
+      int width = 1;
+      while (width < p) width *= 2;
+      found.expect(r, all == nested(0, width, p), "an operator that is not associative");
+
+      std::vector<int> x{r + 1, 2, 3, r}, expected{1, 2, 3, 0}, next(4);
+      for (int q = 1; q < p; ++q) {
+        convolution{}(expected, std::vector<int>{q + 1, 2, 3, q}, next);
+        expected = next;
+      }
+      hd::all_reduce(c, x, convolution{}, plans);
+      found.expect(r, x == expected, "an operator on vectors");
+    });
+    found.report();
+  }
+}
+
+TEST_CASE("decisions that plans hold choose, the communicator's own call too", "[comm][rounds]") {
+  notes found(4);
+  hd::launch<hd::threads>(line{4}, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    const int r = c.rank();
+    hd::collective_plans plans;
+    std::vector<int> x(10, 1);
+    hd::all_reduce(c, x, hd::plus{}, plans);
+    found.expect(r, plans.programs() == 0, "threads take their own call");
+    hd::measured_decisions decisions;
+    decisions.add({comm_operation::all_reduce, 4, true, 0, hd::algorithm_name::built_in});
+    decisions.add({comm_operation::all_reduce, 4, true, 100, hd::algorithm_name::ring});
+    plans.decide_by(decisions);
+    hd::all_reduce(c, x, hd::plus{}, plans);
+    found.expect(r, plans.programs() == 0 && x == std::vector<int>(10, 16), "the own call below 100 bytes");
+    x.assign(30, 1);
+    hd::all_reduce(c, x, hd::plus{}, plans);
+    found.expect(r, plans.programs() == 1 && x == std::vector<int>(30, 4), "the ring from there on");
+  });
+  found.report();
+}
+
+TEST_CASE("blocks of any lengths go from all to all by every algorithm", "[comm][rounds]") {
+  for (int p = 1; p <= 9; ++p) {
+    notes found(p);
+    hd::launch<hd::threads>(line{p}, options_ms(20'000), [&](auto& world) {
+      auto& c = world.all();
+      const int r = c.rank();
+      // Rank a sends (a + 2 b) % 5 elements to rank b; element k is value(a, 1000 b + k).
+      std::vector<std::int64_t> sent, received;
+      std::vector<int> in, expected;
+      for (int q = 0; q < p; ++q) {
+        sent.push_back((r + 2 * q) % 5);
+        received.push_back((q + 2 * r) % 5);
+        for (int k = 0; k < sent.back(); ++k) in.push_back(value<int>(r, 1000 * q + k));
+        for (int k = 0; k < received.back(); ++k) expected.push_back(value<int>(q, 1000 * r + k));
+      }
+      const auto check = [&]<class A>(hd::type_list<A>) {
+        if constexpr (hd::detail::offers_anywhere<A, comm_operation::all_to_all>()) {
+          if (!A::template offers<comm_operation::all_to_all>(p)) return;
+          std::vector<int> out(expected.size(), -1);
+          hd::all_to_all_v<A>(c, in, sent, out, received);
+          found.expect(r, out == expected, std::string(std::string_view(A::name)));
+        }
+      };
+      [&]<class... As>(hd::type_list<As...>) { (check(hd::type_list<As>{}), ...); }(hd::known_algorithms{});
+    });
+    found.report();
+  }
+}
+
+TEST_CASE("collectives compose: one by rounds after another by other rounds", "[comm][rounds][law]") {
+  using namespace hd::algo;
+  for (int p : {1, 2, 4, 8}) {
+    notes found(p);
+    hd::launch<hd::threads>(line{p}, options_ms(20'000), [&](auto& world) {
+      auto& c = world.all();
+      const int r = c.rank(), root = p / 2;
+      const std::int64_t n = 3;
+      const auto x = buffer<int>(r, n * p);
+      std::vector<int> block(static_cast<std::size_t>(n)), y(x.size()), z(x.size());
+
+      hd::reduce_scatter<recursive_halving>(c, x, block, hd::plus{});
+      hd::all_gather<ring>(c, block, y);
+      hd::all_reduce<recursive_doubling>(c, x, z, hd::plus{});
+      found.expect(r, y == z, "all_gather of reduce_scatter is all_reduce");
+      hd::reduce<binomial>(c, x, y, hd::plus{}, root);
+      hd::broadcast<double_tree<>>(c, y, root);
+      found.expect(r, y == z, "broadcast of reduce is all_reduce");
+
+      hd::scatter<binomial>(c, x, block, root);
+      hd::all_gather<bruck>(c, block, y);
+      z = x;
+      hd::broadcast<binomial>(c, z, root);
+      found.expect(r, y == z, "all_gather of scatter is broadcast");
+      hd::gather<binomial>(c, block, z, root);
+      found.expect(r, r != root || z == x, "gather of scatter is what the root had");
+
+      hd::all_to_all<bruck>(c, x, y);
+      hd::all_to_all<pairwise>(c, y, z);
+      found.expect(r, z == x, "all_to_all twice is nothing");
+
+      hd::scan<dissemination>(c, x, y, hd::plus{});
+      hd::exclusive_scan<dissemination>(c, x, z, hd::plus{});
+      bool same = true;
+      for (std::size_t i = 0; i < x.size(); ++i) same = same && y[i] == z[i] + x[i];
+      found.expect(r, same, "scan is exclusive_scan and one's own");
+
+      // A permutation of the ranks changes no sum.
+      auto moved = c.split(0, (r * 5 + 3) % 8);
+      hd::all_reduce<rabenseifner>(moved, x, y, hd::plus{});
+      hd::all_reduce<ring>(c, x, z, hd::plus{});
+      found.expect(r, y == z, "a sum over permuted ranks");
+    });
+    found.report();
   }
 }

@@ -9,6 +9,7 @@
 #include <heddle/comm/algorithm/double_tree.hpp>
 #include <heddle/comm/algorithm/dyadic.hpp>
 #include <heddle/comm/algorithm/grid_all_to_all.hpp>
+#include <heddle/comm/algorithm/hierarchical.hpp>
 #include <heddle/comm/algorithm/pairwise.hpp>
 #include <heddle/comm/algorithm/pat.hpp>
 #include <heddle/comm/algorithm/rabenseifner.hpp>
@@ -18,6 +19,7 @@
 #include <heddle/comm/algorithm/reduce_then_scatter.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
 #include <heddle/comm/algorithm/scatter_all_gather.hpp>
+#include <heddle/comm/algorithm/swing.hpp>
 #include <heddle/comm/rounds.hpp>
 #include <heddle/core/type_list.hpp>
 
@@ -29,8 +31,9 @@ namespace heddle::inline v0 {
 /// The algorithms that come with heddle; those with parameters, with usual ones.
 using known_algorithms =
     type_list<algo::ring, algo::bidirectional_ring, algo::recursive_doubling, algo::recursive_halving,
-              algo::rabenseifner, algo::bruck, algo::pat, algo::double_tree<1>, algo::double_tree<8>, algo::dyadic,
-              algo::binomial, algo::scatter_all_gather<algo::ring>, algo::scatter_all_gather<algo::recursive_doubling>,
+              algo::rabenseifner, algo::bruck, algo::pat, algo::swing, algo::hierarchical<2>, algo::hierarchical<4>,
+              algo::hierarchical<8>, algo::double_tree<1>, algo::double_tree<8>, algo::dyadic, algo::binomial,
+              algo::scatter_all_gather<algo::ring>, algo::scatter_all_gather<algo::recursive_doubling>,
               algo::scatter_all_gather<algo::bruck>, algo::reduce_scatter_gather<algo::ring>,
               algo::reduce_scatter_gather<algo::recursive_halving>, algo::reduce_then_scatter, algo::direct,
               algo::scattered<32>, algo::pairwise, algo::grid_all_to_all, algo::hierarchical_all_to_all<2>,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/execute_rounds.hpp>
+#include <heddle/comm/measured_decisions.hpp>
 #include <heddle/comm/round_program.hpp>
 #include <heddle/comm/rounds.hpp>
 
@@ -11,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0 {
@@ -51,8 +53,18 @@ class collective_plans {
 
   /// Programs that are kept.
   std::size_t programs() const noexcept { return kept_.size(); }
-  /// Forgets all of them.
+  /// Forgets them, and what decides.
   void clear() { *this = {}; }
+
+  /// What chooses where no algorithm is named; the same on every rank. See comm/tune.hpp for measuring it.
+  void decide_by(measured_decisions decisions) {
+    decisions_ = std::make_unique<measured_decisions>(std::move(decisions));
+  }
+  /// Null if nobody has said.
+  const measured_decisions* decisions() const noexcept { return decisions_.get(); }
+  /// What thresholds are to know of the network.
+  void network(const network_hint& hint) noexcept { network_ = hint; }
+  const network_hint& network() const noexcept { return network_; }
 
   /// One rank's program of one collective.
   class plan {
@@ -117,6 +129,8 @@ class collective_plans {
  private:
   std::vector<std::unique_ptr<plan>> kept_;  // references into it stay valid
   detail::round_memory memory_;
+  std::unique_ptr<measured_decisions> decisions_;
+  network_hint network_{};
 };
 
 }  // namespace heddle::inline v0

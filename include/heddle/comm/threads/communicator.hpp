@@ -28,6 +28,8 @@ namespace heddle::inline v0 {
 class threads_communicator : private detail::argument_checks<threads_communicator> {
  public:
   using request = threads_request;
+  /// Its own collectives beat every algorithm of messages: comm/collectives.hpp takes them where none is named.
+  static constexpr bool collectives_in_place = true;
 
   threads_communicator(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group, int rank)
       : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
