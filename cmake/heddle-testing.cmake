@@ -1,4 +1,4 @@
-# What the projects of heddle's users test with: programs that must not compile.
+# What the projects of heddle's users test with: programs that must not compile, and programs under mpirun.
 #
 #   heddle_add_refusal_test(<name> <source>
 #     [MESSAGE <text>]         the text that the compiler's output must hold; without it the file's first line has to read
@@ -72,5 +72,48 @@ function(heddle_add_refusal_test name source)
     if(REFUSAL_TIMEOUT)
       set_tests_properties("${test}" PROPERTIES TIMEOUT ${REFUSAL_TIMEOUT})
     endif()
+  endforeach()
+endfunction()
+
+# A program that several processes run together: one test per number of ranks, named "<name> (<n> ranks)".
+#
+#   heddle_add_mpi_test(<name> <target>
+#     RANKS <n>...             e.g. RANKS 2 4
+#     [ARGS <argument>...]     for the program
+#     [LAUNCHER <path>]        mpirun of the MPI that the program is linked with; MPIEXEC_EXECUTABLE without it
+#     [LABELS <label>...]      besides "mpi"
+#     [TIMEOUT <seconds>])     120 without it; no process outlives it
+#
+# There may be more ranks than cores, and the user may be root, as in containers: the tests' environment allows both.
+find_program(HEDDLE_TIMEOUT_COMMAND timeout)
+mark_as_advanced(HEDDLE_TIMEOUT_COMMAND)
+set(HEDDLE_MPI_TEST_ENVIRONMENT OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+  CACHE INTERNAL "What tests under mpirun need in containers")
+
+function(heddle_add_mpi_test name target)
+  cmake_parse_arguments(PARSE_ARGV 2 MPI_TEST "" "LAUNCHER;TIMEOUT" "RANKS;ARGS;LABELS")
+  if(MPI_TEST_UNPARSED_ARGUMENTS OR MPI_TEST_KEYWORDS_MISSING_VALUES OR NOT MPI_TEST_RANKS)
+    message(FATAL_ERROR "heddle_add_mpi_test(${name}): what is '${MPI_TEST_UNPARSED_ARGUMENTS}${MPI_TEST_KEYWORDS_MISSING_VALUES}'? "
+      "Needed: RANKS; known: ARGS, LAUNCHER, LABELS, TIMEOUT, each with a value")
+  endif()
+  set(launcher "${MPIEXEC_EXECUTABLE}")
+  if(MPI_TEST_LAUNCHER)
+    set(launcher "${MPI_TEST_LAUNCHER}")
+  endif()
+  set(limit 120)
+  if(MPI_TEST_TIMEOUT)
+    set(limit "${MPI_TEST_TIMEOUT}")
+  endif()
+  set(guard "")
+  if(HEDDLE_TIMEOUT_COMMAND)  # mpirun ends its processes when it is told to, not when it is killed
+    set(guard "${HEDDLE_TIMEOUT_COMMAND}" -k 5 ${limit})
+  endif()
+  math(EXPR hard_limit "${limit} + 15")
+  foreach(ranks IN LISTS MPI_TEST_RANKS)
+    set(test "${name} (${ranks} ranks)")
+    add_test(NAME "${test}" COMMAND ${guard} "${launcher}" -n ${ranks} "$<TARGET_FILE:${target}>" ${MPI_TEST_ARGS})
+    set_tests_properties("${test}" PROPERTIES LABELS "mpi;${MPI_TEST_LABELS}" TIMEOUT ${hard_limit} PROCESSORS ${ranks}
+      ENVIRONMENT "${HEDDLE_MPI_TEST_ENVIRONMENT}")
   endforeach()
 endfunction()

@@ -78,20 +78,25 @@ void launch(const Mesh& mesh, const hd::launch_options& options, Body&& body) {
   hd::mpi::run_on(some, mesh, options, body);
 }
 
+// Everyone is told what one rank has.
+template <class T>
+void tell(T& x, int rank) {
+  if (rank >= most_ranks()) return;
+  const bool here = process() == rank;
+  std::string bytes;
+  if (here) pack(static_cast<const T&>(x), bytes);
+  std::size_t n = bytes.size();
+  MPI_Bcast(&n, sizeof n, MPI_BYTE, rank, MPI_COMM_WORLD);
+  bytes.resize(n);
+  MPI_Bcast(bytes.data(), static_cast<int>(n), MPI_BYTE, rank, MPI_COMM_WORLD);
+  const char* from = bytes.data();
+  if (!here) unpack(x, from);
+}
+
 // Element r of the vector, which rank r has written, becomes known to everyone.
 template <class T>
 void share(std::vector<T>& by_rank) {
-  for (std::size_t r = 0; r < by_rank.size() && static_cast<int>(r) < most_ranks(); ++r) {
-    const bool here = process() == static_cast<int>(r);
-    std::string bytes;
-    if (here) pack(static_cast<const T&>(by_rank[r]), bytes);
-    std::size_t n = bytes.size();
-    MPI_Bcast(&n, sizeof n, MPI_BYTE, static_cast<int>(r), MPI_COMM_WORLD);
-    bytes.resize(n);
-    MPI_Bcast(bytes.data(), static_cast<int>(n), MPI_BYTE, static_cast<int>(r), MPI_COMM_WORLD);
-    const char* from = bytes.data();
-    if (!here) unpack(by_rank[r], from);
-  }
+  for (std::size_t r = 0; r < by_rank.size(); ++r) tell(by_rank[r], static_cast<int>(r));
 }
 
 #else
@@ -108,6 +113,8 @@ template <class Mesh, class Body>
 void launch(const Mesh& mesh, const hd::launch_options& options, Body&& body) {
   hd::launch<transport>(mesh, options, body);
 }
+template <class T>
+void tell(T&, int) {}
 template <class T>
 void share(std::vector<T>&) {}
 

@@ -22,8 +22,8 @@ namespace comm_test {
 namespace hd = heddle;
 using hd::dp, hd::pp, hd::tp;
 using line = hd::mesh<hd::axis<dp>>;
-using transport_test::launch, transport_test::share, transport_test::rank_counts, transport_test::on_threads;
-using transport_test::most_ranks, transport_test::world_request;
+using transport_test::launch, transport_test::share, transport_test::tell, transport_test::rank_counts;
+using transport_test::on_threads, transport_test::most_ranks, transport_test::world_request;
 
 inline hd::launch_options options_ms(int timeout_ms, hd::checking check = hd::checking::on) {
   hd::launch_options options;

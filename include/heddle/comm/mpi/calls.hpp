@@ -4,6 +4,8 @@
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/request.hpp>
+#include <heddle/comm/mpi/wait.hpp>
+#include <heddle/core/type_name.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -12,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -48,7 +51,26 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   int limit() const noexcept { return group_->state().count_limit(); }
   mpi_operators& operators() const noexcept { return group_->state().operators(); }
 
-  void begin(comm_operation what, std::int64_t bytes) {
+  // What every collective begins with. `count`: elements that are the same on every rank, or -1.
+  template <class T, class Op = void>
+  [[nodiscard]] mpi_entered enter(comm_operation what, std::int64_t bytes, std::int64_t count, int root = -1,
+                                  std::span<const std::int64_t> counts = {}, bool flag = false) {
+    return mpi_entered(*group_, what, bytes, root, flag, [&] {
+      call_info call;
+      call.what = what;
+      call.count = count;
+      call.root = root;
+      if (!counts.empty()) call.counts_hash = hash_of(counts);
+      if constexpr (!std::is_void_v<T>) {
+        call.element = short_type_name<T>();
+        call.element_size = sizeof(T);
+      }
+      if constexpr (!std::is_void_v<Op>) call.combine = short_type_name<Op>();
+      return call;
+    });
+  }
+  bool checked() const noexcept { return group_->state().checked(); }
+  void begin_message(comm_operation what, std::int64_t bytes) {
     group_->state().throw_late_error();
     group_->count(what, bytes);
   }
@@ -80,7 +102,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     with_amount<T>(length(x), [&](mpi_amount n) {
       mpi_check(MPI_Isend(x.data(), n.count, n.type, to, tag, native(), &r), "MPI_Isend");
     });
-    return {group_, r, {to, tag, x.size_bytes(), false}};
+    return message<T>(r, {comm_operation::send, length(x), {}, {}, sizeof(T), to, tag, 0});
   }
   template <class T>
   mpi_request start_recv(std::span<T> x, int from, int tag) {
@@ -88,7 +110,12 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     with_amount<T>(length(x), [&](mpi_amount n) {
       mpi_check(MPI_Irecv(x.data(), n.count, n.type, from, tag, native(), &r), "MPI_Irecv");
     });
-    return {group_, r, {from, tag, x.size_bytes(), true}};
+    return message<T>(r, {comm_operation::recv, length(x), {}, {}, sizeof(T), from, tag, 0});
+  }
+  template <class T>
+  mpi_request message(MPI_Request r, call_info call) {
+    if (checked()) call.element = short_type_name<T>();
+    return {group_, r, call};
   }
 
   template <class T>
@@ -102,7 +129,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     if constexpr (can_reduce<T, Op>()) {
       check_length("all_reduce", "out", length(y), length(x));
       check_overlap<T>("all_reduce", x, y, 0, 0);
-      begin(comm_operation::all_reduce, bytes(x));
+      const auto call = enter<T, Op>(comm_operation::all_reduce, bytes(x), length(x));
       mpi_reduction<T, Op> f(operators(), op);
       const bool in_place = x.data() == y.data();
       std::int64_t at = 0;
@@ -120,7 +147,17 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   // To the root's y; y is not used elsewhere.
   template <class T, class Reduction>
   void reduce_spans(const T* x, T* y, std::int64_t count, Reduction& f, int root) {
-    const bool in_place = rank() == root && x == y;
+    bool in_place = rank() == root && x == y;
+    std::unique_ptr<T[]> copy;
+#if defined(MPICH_VERSION)
+    // MPICH 4.0 crashes where a root other than rank 0 reduces some hundred elements in place.
+    if (in_place && root != 0 && count > 0) {
+      copy = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(count));
+      std::memcpy(copy.get(), x, static_cast<std::size_t>(count) * sizeof(T));
+      x = copy.get();
+      in_place = false;
+    }
+#endif
     std::int64_t at = 0;
     do {
       const std::int64_t n = (std::min)(count - at, static_cast<std::int64_t>(limit()));
@@ -147,10 +184,14 @@ class mpi_calls : protected argument_checks<mpi_calls> {
 
   // Whether counts are too large for MPI's calls with counts per rank.
   template <class T>
-  bool needs_messages(const char* what, std::int64_t total) {
-    if (total * wire_units<T> <= limit()) [[likely]]
-      return false;
-    fail(std::string(what) + ": " + std::to_string(total) + " elements are more than MPI counts");
+  bool too_many(std::int64_t total) const noexcept {
+    return total * wire_units<T> > limit();
+  }
+  // Only checked calls tell the other ranks.
+  void check_told(const char* what, std::int64_t total) const {
+    if (!checked())
+      fail(std::string(what) + ": MPI cannot count the " + std::to_string(total) +
+           " elements of one rank; with checking::on such calls become messages");
   }
 
   // Everyone's part(r) to rank r, as messages; empty ones are not sent.

@@ -5,6 +5,7 @@
 #include <heddle/comm/mpi/calls.hpp>
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/request.hpp>
+#include <heddle/core/type_name.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -74,7 +75,10 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(in);
       check_peer("send", "to", to);
-      begin(comm_operation::send, bytes(x));
+      begin_message(comm_operation::send, bytes(x));
+      if (checked()) [[unlikely]]
+        return start_send<T>(x, to, tag).wait();
+      const detail::in_message here(group_->state(), comm_operation::send, bytes(x), to);
       with_amount<T>(length(x), [&](detail::mpi_amount n) {
         detail::mpi_check(MPI_Send(x.data(), n.count, n.type, to, tag, native()), "MPI_Send");
       });
@@ -87,11 +91,15 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<Out>;
       const std::span<T> x = std::span(out);
       check_peer("recv", "from", from);
-      begin(comm_operation::recv, bytes(x));
+      begin_message(comm_operation::recv, bytes(x));
+      if (checked()) [[unlikely]]
+        return start_recv<T>(x, from, tag).wait();
+      const detail::in_message here(group_->state(), comm_operation::recv, bytes(x), from);
       with_amount<T>(length(x), [&](detail::mpi_amount n) {
         MPI_Status status;
         const int code = MPI_Recv(x.data(), n.count, n.type, from, tag, native(), &status);
-        detail::check_received(*group_, code, status, from, tag, x.size_bytes());
+        detail::check_received(*group_, code, status,
+                               {comm_operation::recv, length(x), short_type_name<T>(), {}, sizeof(T), from, tag, 0});
       });
     }
   }
@@ -104,7 +112,7 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(in);
       check_peer("send", "to", to);
-      begin(comm_operation::send, bytes(x));
+      begin_message(comm_operation::send, bytes(x));
       return start_send<T>(x, to, tag);
     }
   }
@@ -117,13 +125,14 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<Out>;
       const std::span<T> x = std::span(out);
       check_peer("recv", "from", from);
-      begin(comm_operation::recv, bytes(x));
+      begin_message(comm_operation::recv, bytes(x));
       return start_recv<T>(x, from, tag);
     }
   }
 
   void barrier() {
-    begin(comm_operation::barrier, 0);
+    const auto call = enter<void>(comm_operation::barrier, 0, 0);
+    if (checked()) return;  // all are here
     detail::mpi_check(MPI_Barrier(native()), "MPI_Barrier");
   }
 
@@ -133,7 +142,7 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<InOut>;
       const std::span<T> x = std::span(inout);
       check_root(root);
-      begin(comm_operation::broadcast, bytes(x));
+      const auto call = enter<T>(comm_operation::broadcast, bytes(x), length(x), root);
       broadcast_span<T>(x, root);
     }
   }
@@ -167,7 +176,7 @@ class mpi_communicator : private detail::mpi_calls {
           check_length("reduce", "out", length(y), length(x));
           check_overlap<T>("reduce", x, y, 0, 0);
         }
-        begin(comm_operation::reduce, bytes(x));
+        const auto call = enter<T, Op>(comm_operation::reduce, bytes(x), length(x), root);
         detail::mpi_reduction<T, Op> f(operators(), op);
         reduce_spans<T>(x.data(), y.data(), length(x), f, root);
         f.done();
@@ -186,7 +195,7 @@ class mpi_communicator : private detail::mpi_calls {
         const std::int64_t n = length(y);
         check_length("reduce_scatter", "in", length(x), size() * n);
         check_overlap<T>("reduce_scatter", x, y, rank() * n, 0);
-        begin(comm_operation::reduce_scatter, bytes(x));
+        const auto call = enter<T, Op>(comm_operation::reduce_scatter, bytes(x), length(x));
         detail::mpi_reduction<T, Op> f(operators(), op);
         if (n <= limit()) [[likely]] {
           apart_from_input<T>(x, y, [&](T* result) {
@@ -216,7 +225,7 @@ class mpi_communicator : private detail::mpi_calls {
         check_length("reduce_scatter_v", "in", length(x), total);
         check_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
         check_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
-        begin(comm_operation::reduce_scatter_v, bytes(x));
+        const auto call = enter<T, Op>(comm_operation::reduce_scatter_v, bytes(x), length(x), -1, counts);
         detail::mpi_reduction<T, Op> f(operators(), op);
         if (total <= limit()) [[likely]] {
           int* n = group_->int_scratch();
@@ -246,7 +255,7 @@ class mpi_communicator : private detail::mpi_calls {
       const std::int64_t n = length(x);
       check_length("all_gather", "out", length(y), size() * n);
       check_overlap<T>("all_gather", x, y, 0, rank() * n);
-      begin(comm_operation::all_gather, bytes(x));
+      const auto call = enter<T>(comm_operation::all_gather, bytes(x), length(x));
       with_amount<T>(n, [&](detail::mpi_amount each) {
         const bool in_place = x.data() == y.data() + rank() * n;
         detail::mpi_check(MPI_Allgather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
@@ -267,7 +276,7 @@ class mpi_communicator : private detail::mpi_calls {
       check_length("all_gather_v", "in", length(x), blocks.count(rank()));
       check_length("all_gather_v", "out", length(y), total);
       check_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
-      begin(comm_operation::all_gather_v, bytes(x));
+      const auto call = enter<T>(comm_operation::all_gather_v, bytes(x), total, -1, counts);
       T* const own = y.data() + blocks.offset(rank());
       if (total * detail::wire_units<T> <= limit()) [[likely]] {
         const wire_blocks to = wire<T>(counts, 0);
@@ -293,7 +302,7 @@ class mpi_communicator : private detail::mpi_calls {
       check_length("all_to_all", "out", length(y), length(x));
       check_divides("all_to_all", length(x));
       check_apart<T>("all_to_all", x, y);
-      begin(comm_operation::all_to_all, bytes(x));
+      const auto call = enter<T>(comm_operation::all_to_all, bytes(x), length(x));
       with_amount<T>(length(x) / size(), [&](detail::mpi_amount each) {
         detail::mpi_check(MPI_Alltoall(x.data(), each.count, each.type, y.data(), each.count, each.type, native()),
                           "MPI_Alltoall");
@@ -313,14 +322,15 @@ class mpi_communicator : private detail::mpi_calls {
       check_length("all_to_all_v", "in", length(x), sent.offset(size()));
       check_length("all_to_all_v", "out", length(y), received.offset(size()));
       check_apart<T>("all_to_all_v", x, y);
-      const bool large = needs_messages<T>("all_to_all_v", (std::max)(length(x), length(y)));
-      begin(comm_operation::all_to_all_v, bytes(x));
-      if (!large) [[likely]] {
+      const std::int64_t most = (std::max)(length(x), length(y));
+      const auto call = enter<T>(comm_operation::all_to_all_v, bytes(x), -1, -1, {}, too_many<T>(most));
+      if (!call.flag()) [[likely]] {
         const wire_blocks from = wire<T>(send_counts, 0), to = wire<T>(recv_counts, 1);
         detail::mpi_check(MPI_Alltoallv(x.data(), from.counts, from.offsets, detail::wire_datatype<T>(), y.data(),
                                         to.counts, to.offsets, detail::wire_datatype<T>(), native()),
                           "MPI_Alltoallv");
       } else {
+        check_told("all_to_all_v", most);
         exchange_messages<T>([&](int r) { return x.subspan(index(sent.offset(r)), index(sent.count(r))); },
                              [&](int r) { return y.subspan(index(received.offset(r)), index(received.count(r))); });
       }
@@ -339,7 +349,7 @@ class mpi_communicator : private detail::mpi_calls {
         check_length("gather", "out", length(y), size() * length(x));
         check_overlap<T>("gather", x, y, 0, rank() * length(x));
       }
-      begin(comm_operation::gather, bytes(x));
+      const auto call = enter<T>(comm_operation::gather, bytes(x), length(x), root);
       with_amount<T>(length(x), [&](detail::mpi_amount each) {
         const bool in_place = rank() == root && x.data() == y.data() + rank() * length(x);
         detail::mpi_check(MPI_Gather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
@@ -364,9 +374,9 @@ class mpi_communicator : private detail::mpi_calls {
         check_length("gather_v", "in", length(x), blocks.count(rank()));
         check_overlap<T>("gather_v", x, y, 0, blocks.offset(rank()));
       }
-      const bool large = needs_messages<T>("gather_v", here ? length(y) : length(x));
-      begin(comm_operation::gather_v, bytes(x));
-      if (!large) [[likely]] {
+      const std::int64_t most = here ? length(y) : length(x);
+      const auto call = enter<T>(comm_operation::gather_v, bytes(x), -1, root, {}, too_many<T>(most));
+      if (!call.flag()) [[likely]] {
         const wire_blocks to = here ? wire<T>(counts, 0) : wire_blocks{};
         const bool in_place = here && x.data() == y.data() + blocks.offset(rank());
         detail::mpi_check(
@@ -374,6 +384,7 @@ class mpi_communicator : private detail::mpi_calls {
                         y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), root, native()),
             "MPI_Gatherv");
       } else {
+        check_told("gather_v", most);
         exchange_messages<T>(
             [&](int r) { return r == root ? x : x.first(0); },
             [&](int r) { return here ? y.subspan(index(blocks.offset(r)), index(blocks.count(r))) : y.first(0); });
@@ -393,7 +404,7 @@ class mpi_communicator : private detail::mpi_calls {
         check_length("scatter", "in", length(x), size() * length(y));
         check_overlap<T>("scatter", x, y, rank() * length(y), 0);
       }
-      begin(comm_operation::scatter, bytes(x));
+      const auto call = enter<T>(comm_operation::scatter, bytes(x), length(y), root);
       with_amount<T>(length(y), [&](detail::mpi_amount each) {
         const bool in_place = rank() == root && x.data() + rank() * length(y) == y.data();
         detail::mpi_check(MPI_Scatter(x.data(), each.count, each.type, in_place ? MPI_IN_PLACE : y.data(), each.count,
@@ -418,9 +429,9 @@ class mpi_communicator : private detail::mpi_calls {
         check_length("scatter_v", "out", length(y), blocks.count(rank()));
         check_overlap<T>("scatter_v", x, y, blocks.offset(rank()), 0);
       }
-      const bool large = needs_messages<T>("scatter_v", here ? length(x) : length(y));
-      begin(comm_operation::scatter_v, bytes(x));
-      if (!large) [[likely]] {
+      const std::int64_t most = here ? length(x) : length(y);
+      const auto call = enter<T>(comm_operation::scatter_v, bytes(x), -1, root, {}, too_many<T>(most));
+      if (!call.flag()) [[likely]] {
         const wire_blocks from = here ? wire<T>(counts, 0) : wire_blocks{};
         const bool in_place = here && x.data() + blocks.offset(rank()) == y.data();
         detail::mpi_check(MPI_Scatterv(x.data(), from.counts, from.offsets, detail::wire_datatype<T>(),
@@ -428,6 +439,7 @@ class mpi_communicator : private detail::mpi_calls {
                                        detail::wire_datatype<T>(), root, native()),
                           "MPI_Scatterv");
       } else {
+        check_told("scatter_v", most);
         exchange_messages<T>(
             [&](int r) { return here ? x.subspan(index(blocks.offset(r)), index(blocks.count(r))) : x.first(0); },
             [&](int r) { return r == root ? y : y.first(0); });
@@ -437,7 +449,7 @@ class mpi_communicator : private detail::mpi_calls {
 
   /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
   [[nodiscard("heddle: split makes a communicator")]] mpi_communicator split(int color, int key) {
-    begin(comm_operation::split, 2 * static_cast<std::int64_t>(sizeof(std::int64_t)));
+    const auto call = enter<void>(comm_operation::split, 2 * static_cast<std::int64_t>(sizeof(std::int64_t)), 2);
     // MPI's own split takes no negative colors: the colors in order of their first rank.
     std::vector<int> all(2 * index(size()));
     const int mine[2] = {color, key};

@@ -1,8 +1,10 @@
 // heddle/comm/mpi/ending.hpp: the communicators of a launch, and how its ranks end together.
 #pragma once
 
+#include <heddle/comm/mpi/board.hpp>
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/session.hpp>
+#include <heddle/comm/mpi/watchdog.hpp>
 #include <heddle/comm/rethrow.hpp>
 
 #include <chrono>
@@ -84,10 +86,15 @@ class mpi_world {
     mpi_check(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     mpi_check(MPI_Comm_rank(all_, &rank_), "MPI_Comm_rank");
     mpi_check(MPI_Comm_size(all_, &size_), "MPI_Comm_size");
+    if (size_ > 1 && board_.open(all_)) {
+      state_->show_on(board_, rank_);
+      if (options.timeout.count() > 0) watchdog_ = std::make_unique<mpi_watchdog>(board_, rank_, options.timeout);
+    }
   }
   mpi_world(const mpi_world&) = delete;
   mpi_world& operator=(const mpi_world&) = delete;
   ~mpi_world() {
+    watchdog_.reset();
     groups_.clear();
     if (!state_->failed() && mpi_usable()) MPI_Comm_free(&all_);
   }
@@ -103,7 +110,11 @@ class mpi_world {
 
   // Every rank comes here when its body has ended, with its error if there is one. Throws the same on all of them.
   void finish(const std::exception_ptr& problem) {
-    if (problem != nullptr) state_->fail();
+    if (problem != nullptr) {
+      state_->fail();
+      board_.fail(rank_, what_of(problem));
+    }
+    if (board_) board_.slot(rank_).state.store(board_slot::returned, std::memory_order_release);
     MPI_Request arrived = MPI_REQUEST_NULL;
     mpi_check(MPI_Ibarrier(all_, &arrived), "MPI_Ibarrier");
     const auto start = std::chrono::steady_clock::now();
@@ -120,11 +131,15 @@ class mpi_world {
       std::this_thread::sleep_for(nap);
       nap = (std::min)(2 * nap, std::chrono::microseconds(1000));
     }
-    // The first failure by rank; one that only followed from another's counts less.
-    int mine = 2 * size_, first = 0;
-    if (problem != nullptr) mine = rank_ + (family_of(problem) == error_family::aborted ? size_ : 0);
+    if (board_) board_.slot(rank_).state.store(board_slot::left, std::memory_order_release);
+    // The host's first failure, or else the first by rank; one that only followed from another's counts less.
+    int mine = 3 * size_, first = 0;
+    if (problem != nullptr) {
+      const bool followed = family_of(problem) == error_family::aborted;
+      mine = rank_ + size_ * (board_.first_failed() == rank_ ? 0 : followed ? 2 : 1);
+    }
     mpi_check(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, all_), "MPI_Allreduce");
-    if (first == 2 * size_) return;
+    if (first == 3 * size_) return;
     state_->fail();
     const int failed = first % size_;
     std::string text = failed == rank_ ? what_of(problem) : std::string{};
@@ -160,6 +175,8 @@ class mpi_world {
 
   std::shared_ptr<mpi_rank_state> state_;
   MPI_Comm all_ = MPI_COMM_NULL;
+  mpi_board board_;
+  std::unique_ptr<mpi_watchdog> watchdog_;
   int rank_ = 0;
   int size_ = 1;
   std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<mpi_group>> groups_;

@@ -4,9 +4,11 @@
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/mpi/api.hpp>
+#include <heddle/comm/mpi/board.hpp>
 #include <heddle/comm/mpi/operator.hpp>
 #include <heddle/comm/options.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -22,6 +24,26 @@ namespace heddle::inline v0::detail {
 class mpi_rank_state {
  public:
   explicit mpi_rank_state(const launch_options& options) : options_(options) {}
+
+  bool checked() const noexcept { return options_.check == checking::on; }
+  // From now on this rank shows on the board what it does.
+  void show_on(const mpi_board& board, int rank) noexcept {
+    board_ = &board;
+    slot_ = &board.slot(rank);
+  }
+  const mpi_board* board() const noexcept { return board_; }
+  board_slot* slot() const noexcept { return slot_; }
+  void enter(comm_operation what, std::int64_t bytes, int other) noexcept {
+    if (slot_ == nullptr) return;
+    slot_->call.store(static_cast<std::uint64_t>(what) | static_cast<std::uint64_t>(other + 1) << 8,
+                      std::memory_order_relaxed);
+    slot_->bytes.store(bytes, std::memory_order_relaxed);
+    slot_->entered.store(slot_->entered.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+  void leave() noexcept {
+    if (slot_ != nullptr)
+      slot_->entered.store(slot_->entered.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
 
   const launch_options& options() const noexcept { return options_; }
   mpi_operators& operators() noexcept { return operators_; }
@@ -44,6 +66,8 @@ class mpi_rank_state {
 
  private:
   launch_options options_;
+  const mpi_board* board_ = nullptr;
+  board_slot* slot_ = nullptr;
   int count_limit_ = (std::numeric_limits<int>::max)();
   bool failed_ = false;
   std::exception_ptr late_error_;
@@ -64,23 +88,34 @@ class mpi_group {
     int found = 0;
     mpi_check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, static_cast<void*>(&value), &found), "MPI_Comm_get_attr");
     own_tag_ = found != 0 ? *static_cast<int*>(value) : 32767;
+    if (state_->checked()) {
+      mpi_check(MPI_Comm_dup(comm_, &checks_), "MPI_Comm_dup");
+      mpi_check(MPI_Comm_set_errhandler(checks_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    }
     int_scratch_.resize(4 * static_cast<std::size_t>(size_));
   }
   mpi_group(const mpi_group&) = delete;
   mpi_group& operator=(const mpi_group&) = delete;
   ~mpi_group() {
-    if (owned_ && !state_->failed() && mpi_usable()) MPI_Comm_free(&comm_);
+    if (state_->failed() || !mpi_usable()) return;
+    if (checks_ != MPI_COMM_NULL) MPI_Comm_free(&checks_);
+    if (owned_) MPI_Comm_free(&comm_);
   }
 
   mpi_rank_state& state() noexcept { return *state_; }
   const std::shared_ptr<mpi_rank_state>& shared_state() const noexcept { return state_; }
   MPI_Comm comm() const noexcept { return comm_; }
+  // The same ranks, for what ranks tell each other about their calls where those are checked.
+  MPI_Comm checks() const noexcept { return checks_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   const std::string& name() const noexcept { return name_; }
   const std::vector<int>& members() const noexcept { return members_; }
   int world_rank(int r) const { return members_[static_cast<std::size_t>(r)]; }
   comm_counters& counters() noexcept { return counters_; }
+  // Collectives entered so far, and a number made of all of them: equal on ranks that have made the same calls.
+  std::int64_t next_call() noexcept { return ++calls_; }
+  std::uint64_t& chain() noexcept { return chain_; }
   std::int64_t next_ticket() noexcept { return tickets_++; }
   std::int64_t next_split() noexcept { return splits_++; }
   // A tag that no message of the user's has: of the messages that a collective is made of where MPI has none for it.
@@ -97,6 +132,7 @@ class mpi_group {
  private:
   std::shared_ptr<mpi_rank_state> state_;
   MPI_Comm comm_;
+  MPI_Comm checks_ = MPI_COMM_NULL;
   bool owned_;
   int rank_ = 0;
   int size_ = 1;
@@ -104,6 +140,8 @@ class mpi_group {
   std::string name_;
   std::vector<int> members_;
   comm_counters counters_;
+  std::int64_t calls_ = 0;
+  std::uint64_t chain_ = 0;
   std::int64_t tickets_ = 0;
   std::int64_t splits_ = 0;
   std::vector<int> int_scratch_;

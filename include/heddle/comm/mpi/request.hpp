@@ -2,13 +2,18 @@
 #pragma once
 
 #include <heddle/comm/mpi/group.hpp>
+#include <heddle/comm/mpi/wait.hpp>
 #include <heddle/comm/wait_all.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,29 +23,63 @@ namespace detail {
 
 class mpi_calls;
 
-// A message of `bytes` bytes was received into a buffer of another size.
-[[noreturn]] inline void throw_message_size(mpi_group& group, int from, int tag, std::size_t expected,
-                                            const std::string& came) {
+// A message that does not fit the receive.
+[[noreturn]] inline void throw_message_mismatch(mpi_group& group, const call_info& call, const std::string& came) {
+  const std::string me = std::to_string(group.world_rank(group.rank()));
+  const std::string other = std::to_string(group.world_rank(call.root));
   std::string text = "heddle: rank ";
-  text += std::to_string(group.world_rank(group.rank()));
-  text += " on communicator (" + group.name() + "): recv of " + std::to_string(expected) + " bytes from rank ";
-  text += std::to_string(group.world_rank(from)) + " (tag " + std::to_string(tag) + "): the message has " + came;
+  text += me + " and rank " + other + " disagree about a message on communicator (" + group.name() + "): rank ";
+  text += me + " entered " + describe(call, group.members()) + "; rank " + other + " " + came;
   throw comm_error(text);
 }
 
 // What a receive ended with: an error where the message is longer or shorter than the buffer.
-inline void check_received(mpi_group& group, int code, MPI_Status& status, int from, int tag, std::size_t bytes) {
+inline void check_received(mpi_group& group, int code, MPI_Status& status, const call_info& call) {
   if (code != MPI_SUCCESS) [[unlikely]] {
     int kind = code;
     MPI_Error_class(code, &kind);
-    if (kind == MPI_ERR_TRUNCATE) throw_message_size(group, from, tag, bytes, "more");
+    if (kind == MPI_ERR_TRUNCATE) throw_message_mismatch(group, call, "sent more than that");
     throw_mpi_error(code, "MPI_Recv");
   }
   MPI_Count got = 0;
   MPI_Get_elements_x(&status, MPI_BYTE, &got);
-  if (got != static_cast<MPI_Count>(bytes)) [[unlikely]]
-    throw_message_size(group, from, tag, bytes, std::to_string(got));
+  if (got != static_cast<MPI_Count>(call.count) * static_cast<MPI_Count>(call.element_size)) [[unlikely]]
+    throw_message_mismatch(group, call, "sent " + std::to_string(got) + " bytes");
 }
+
+// A blocking message, shown on the board while it lasts.
+class in_message {
+ public:
+  in_message(mpi_rank_state& state, comm_operation what, std::int64_t bytes, int other) : state_(state) {
+    state_.enter(what, bytes, other);
+  }
+  in_message(const in_message&) = delete;
+  in_message& operator=(const in_message&) = delete;
+  ~in_message() { state_.leave(); }
+
+ private:
+  mpi_rank_state& state_;
+};
+
+// What goes ahead of a message where calls are checked: the sender's side of it.
+struct message_header {
+  std::int64_t count = 0;
+  std::uint64_t element_size = 0;
+  char element[48] = {};
+
+  void set(const call_info& call) {
+    count = call.count;
+    element_size = call.element_size;
+    std::memcpy(element, call.element.data(), (std::min)(call.element.size(), sizeof element - 1));
+  }
+  friend bool operator==(const message_header& a, const message_header& b) {
+    return a.count == b.count && a.element_size == b.element_size && std::strcmp(a.element, b.element) == 0;
+  }
+};
+struct checked_message {
+  message_header header{};
+  MPI_Request request = MPI_REQUEST_NULL;
+};
 
 }  // namespace detail
 
@@ -55,14 +94,16 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   mpi_request(mpi_request&& other) noexcept
       : group_(std::move(other.group_)),
         request_(std::exchange(other.request_, MPI_REQUEST_NULL)),
-        what_(other.what_),
+        check_(std::move(other.check_)),
+        call_(other.call_),
         unwinding_(other.unwinding_) {}
   mpi_request& operator=(mpi_request&& other) noexcept {
     if (this != &other) {
       end();
       group_ = std::move(other.group_);
       request_ = std::exchange(other.request_, MPI_REQUEST_NULL);
-      what_ = other.what_;
+      check_ = std::move(other.check_);
+      call_ = other.call_;
       unwinding_ = other.unwinding_;
     }
     return *this;
@@ -74,16 +115,35 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   void wait() {
     if (request_ == MPI_REQUEST_NULL) return;
     MPI_Status status;
-    finish(MPI_Wait(&request_, &status), status);
+    int code = MPI_SUCCESS;
+    const detail::in_message here(group_->state(), call_.what, call_.count * size(), call_.root);
+    if (check_ == nullptr) {
+      code = MPI_Wait(&request_, &status);
+    } else {
+      try {
+        detail::wait_in_call(*group_, call_, 0, [&] {
+          int done = 0;
+          code = MPI_Test(&request_, &done, &status);
+          return code != MPI_SUCCESS || done != 0;
+        });
+      } catch (...) {
+        cancel();
+        throw;
+      }
+    }
+    finish(code, status);
   }
 
-  /// Whether the message is done; never waits. Errors: as `wait`.
+  /// Whether the message is done; never waits. Errors: as `wait`, but knows no timeout.
   bool test() {
     if (request_ == MPI_REQUEST_NULL) return true;
     MPI_Status status;
     int done = 0;
     const int code = MPI_Test(&request_, &done, &status);
-    if (code == MPI_SUCCESS && done == 0) return false;
+    if (code == MPI_SUCCESS && done == 0) {
+      throw_if_failed();
+      return false;
+    }
     finish(code, status);
     return true;
   }
@@ -91,37 +151,77 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   /// Takes a receive back; where its message is there already, returns when that is done. A send is left to MPI.
   void cancel() noexcept {
     if (request_ == MPI_REQUEST_NULL) return;
-    if (what_.receives) {
+    if (receives()) {
       MPI_Cancel(&request_);
       MPI_Wait(&request_, MPI_STATUS_IGNORE);
+      if (check_ != nullptr && check_->request != MPI_REQUEST_NULL) {
+        MPI_Cancel(&check_->request);
+        MPI_Wait(&check_->request, MPI_STATUS_IGNORE);
+      }
     } else {
-      int done = 0;
-      if (MPI_Test(&request_, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0) MPI_Request_free(&request_);
+      let_go(request_);
+      if (check_ != nullptr && !let_go(check_->request)) (void)check_.release();  // MPI may read it as long as it lives
     }
+    check_.reset();
     request_ = MPI_REQUEST_NULL;
   }
 
   /// Returns when one of these messages of one rank is done, as its `test` then says; at once if there is none.
   static void wait_any(std::span<mpi_request* const> requests) {
-    for (mpi_request* r : requests)
-      if (r->request_ == MPI_REQUEST_NULL || r->ready()) return;
-    for (;;)
+    const auto any = [&] {
       for (mpi_request* r : requests)
-        if (r->ready()) return;
+        if (r->request_ == MPI_REQUEST_NULL || r->ready()) return true;
+      return false;
+    };
+    if (requests.empty() || any()) return;
+    const mpi_request& first = *requests[0];
+    detail::in_message here(first.group_->state(), first.call_.what, first.call_.count * first.size(),
+                            first.call_.root);
+    if (first.check_ == nullptr)
+      while (!any()) std::this_thread::yield();
+    else
+      detail::wait_in_call(*first.group_, first.call_, 0, any);
   }
 
  private:
   friend class detail::mpi_calls;
 
-  struct expected {
-    int peer = 0;
-    int tag = 0;
-    std::size_t bytes = 0;
-    bool receives = false;
-  };
+  mpi_request(std::shared_ptr<detail::mpi_group> group, MPI_Request request, const detail::call_info& call)
+      : group_(std::move(group)), request_(request), call_(call), unwinding_(std::uncaught_exceptions()) {
+    if (!group_->state().checked()) return;
+    // The header goes the message's way, with its tag, on another communicator: the k-th belongs to the k-th.
+    check_ = std::make_unique<detail::checked_message>();
+    detail::message_header& header = check_->header;
+    constexpr int bytes = static_cast<int>(sizeof header);
+    if (receives()) {
+      detail::mpi_check(MPI_Irecv(&header, bytes, MPI_BYTE, call_.root, call_.tag, group_->checks(), &check_->request),
+                        "MPI_Irecv");
+    } else {
+      header.set(call_);
+      detail::mpi_check(MPI_Isend(&header, bytes, MPI_BYTE, call_.root, call_.tag, group_->checks(), &check_->request),
+                        "MPI_Isend");
+    }
+  }
 
-  mpi_request(std::shared_ptr<detail::mpi_group> group, MPI_Request request, const expected& what)
-      : group_(std::move(group)), request_(request), what_(what), unwinding_(std::uncaught_exceptions()) {}
+  bool receives() const noexcept { return call_.what == comm_operation::recv; }
+  std::int64_t size() const noexcept { return static_cast<std::int64_t>(call_.element_size); }
+  // False if it had to be left to MPI.
+  static bool let_go(MPI_Request& r) noexcept {
+    int done = 0;
+    if (r == MPI_REQUEST_NULL || (MPI_Test(&r, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0)) return true;
+    MPI_Request_free(&r);
+    return false;
+  }
+  void throw_if_failed() {
+    const detail::mpi_board* board = group_->state().board();
+    const int failed = board == nullptr ? -1 : board->first_failed();
+    if (failed < 0) return;
+    cancel();
+    std::string text = "heddle: rank ";
+    text += std::to_string(failed) + " failed while rank " + std::to_string(group_->world_rank(group_->rank()));
+    text += " was in " + detail::where_of(*group_, call_, 0) + ": " + board->head().failure;
+    throw aborted_error(text);
+  }
 
   // Whether `test` would say true; changes nothing.
   bool ready() const {
@@ -132,13 +232,27 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
 
   void finish(int code, MPI_Status& status) {
     request_ = MPI_REQUEST_NULL;
-    if (what_.receives) {
-      int cancelled = 0;
-      MPI_Test_cancelled(&status, &cancelled);
-      if (cancelled == 0) detail::check_received(*group_, code, status, what_.peer, what_.tag, what_.bytes);
-    } else {
-      detail::mpi_check(code, "MPI_Isend");
+    if (const auto check = std::move(check_)) {  // nearly always there already
+      detail::wait_in_call(*group_, call_, 0, [&] {
+        int done = 0;
+        detail::mpi_check(MPI_Test(&check->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        return done != 0;
+      });
+      detail::message_header mine;
+      mine.set(call_);
+      if (receives() && !(mine == check->header)) {
+        detail::call_info other = call_;
+        other.what = comm_operation::send;
+        other.root = group_->rank();
+        other.count = check->header.count;
+        other.element = check->header.element;
+        detail::throw_message_mismatch(*group_, call_, "entered " + detail::describe(other, group_->members()));
+      }
     }
+    if (receives())
+      detail::check_received(*group_, code, status, call_);
+    else
+      detail::mpi_check(code, "MPI_Isend");
   }
 
   void end() noexcept {
@@ -153,7 +267,8 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
 
   std::shared_ptr<detail::mpi_group> group_;
   MPI_Request request_ = MPI_REQUEST_NULL;
-  expected what_{};
+  std::unique_ptr<detail::checked_message> check_;
+  detail::call_info call_{};
   int unwinding_ = 0;  // exceptions under way when it was made
 };
 

@@ -1,0 +1,156 @@
+// heddle/comm/mpi/board.hpp: memory that the MPI processes of one host share: who waits where, who failed, who is alive.
+#pragma once
+
+#include <heddle/comm/mpi/api.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#if defined(__linux__)
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace heddle::inline v0::detail {
+
+// What one rank shows to the others of its host. Written by that rank, read by all.
+struct alignas(64) board_slot {
+  enum : int { away, inside, returned, left };
+  std::atomic<int> state{away};  // its body runs, has ended; the launch is over
+  std::atomic<int> pid{0};
+  std::atomic<std::uint64_t> entered{0};  // calls it has entered and left: odd while it is in one
+  std::atomic<std::uint64_t> call{0};     // operation, root or other side
+  std::atomic<std::int64_t> bytes{0};
+  std::atomic<std::uint64_t> text_version{0};  // odd while `text` is written
+  char text[176] = {};                         // where it waits in words, once it has waited for a while
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+struct board_head {
+  std::atomic<int> first_failed{-1};  // the rank whose error ended the world; its text is complete when this is set
+  std::atomic<int> claimed{0};        // whether somebody writes `failure`
+  std::atomic<int> reporter{0};       // whether somebody prints why the job ends
+  char failure[1000] = {};
+};
+
+// A board over all ranks of a launch; ranks on other hosts stay `away`. Without shared memory there is none.
+class mpi_board {
+ public:
+  mpi_board() = default;
+  mpi_board(const mpi_board&) = delete;
+  mpi_board& operator=(const mpi_board&) = delete;
+  ~mpi_board() { unmap(); }
+
+  explicit operator bool() const noexcept { return head_ != nullptr; }
+  int size() const noexcept { return size_; }
+  board_head& head() const noexcept { return *head_; }
+  board_slot& slot(int rank) const noexcept { return slots_[rank]; }
+
+  // A collective over `all`. False on all ranks of a host where its memory cannot be shared.
+  bool open(MPI_Comm all) {
+#if defined(__linux__) && !defined(SMPI_H)
+    int rank = 0, ok = 1;
+    mpi_check(MPI_Comm_rank(all, &rank), "MPI_Comm_rank");
+    mpi_check(MPI_Comm_size(all, &size_), "MPI_Comm_size");
+    MPI_Comm host = MPI_COMM_NULL;
+    mpi_check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+    int place = 0;
+    mpi_check(MPI_Comm_rank(host, &place), "MPI_Comm_rank");
+    char name[64] = "/dev/shm/heddle-XXXXXX";
+    bytes_ = sizeof(board_head) + 64 + sizeof(board_slot) * static_cast<std::size_t>(size_);
+    int file = -1;
+    if (place == 0) {
+      file = ::mkstemp(name);
+      ok = file >= 0 && ::ftruncate(file, static_cast<::off_t>(bytes_)) == 0 && map(file) ? 1 : 0;
+      if (ok != 0) {
+        new (head_) board_head;
+        for (int r = 0; r < size_; ++r) new (slots_ + r) board_slot;
+      }
+    }
+    mpi_check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host), "MPI_Bcast");
+    mpi_check(MPI_Bcast(&ok, 1, MPI_INT, 0, host), "MPI_Bcast");
+    if (place != 0 && ok != 0) {
+      file = ::open(name, O_RDWR | O_CLOEXEC);
+      ok = file >= 0 && map(file) ? 1 : 0;
+    }
+    if (file >= 0) ::close(file);
+    if (ok != 0) {
+      slot(rank).pid.store(static_cast<int>(::getpid()), std::memory_order_relaxed);
+      slot(rank).state.store(board_slot::inside, std::memory_order_release);
+    }
+    int all_ok = 0;
+    mpi_check(MPI_Allreduce(&ok, &all_ok, 1, MPI_INT, MPI_MIN, host), "MPI_Allreduce");
+    if (place == 0) ::unlink(name);
+    MPI_Comm_free(&host);
+    if (all_ok == 0) unmap();
+    return all_ok != 0;
+#else
+    (void)all;
+    return false;
+#endif
+  }
+
+  // The first error of the host ends the world.
+  void fail(int rank, const std::string& text) const noexcept {
+    int nobody = 0;
+    if (head_ == nullptr || !head_->claimed.compare_exchange_strong(nobody, 1)) return;
+    std::snprintf(head_->failure, sizeof head_->failure, "%s", text.c_str());
+    head_->first_failed.store(rank, std::memory_order_release);
+  }
+  int first_failed() const noexcept {
+    return head_ == nullptr ? -1 : head_->first_failed.load(std::memory_order_acquire);
+  }
+  // Whether the caller is the one who prints why the job ends.
+  bool claim_report() const noexcept { return head_->reporter.exchange(1) == 0; }
+
+  static void write_text(board_slot& slot, const std::string& text) noexcept {
+    slot.text_version.fetch_add(1, std::memory_order_acq_rel);
+    std::snprintf(slot.text, sizeof slot.text, "%s", text.c_str());
+    slot.text_version.fetch_add(1, std::memory_order_acq_rel);
+  }
+  static std::string read_text(const board_slot& slot) {
+    char copy[sizeof slot.text];
+    for (int i = 0; i < 100; ++i) {
+      const std::uint64_t before = slot.text_version.load(std::memory_order_acquire);
+      std::memcpy(copy, slot.text, sizeof copy);
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (before % 2 == 0 && slot.text_version.load(std::memory_order_relaxed) == before) break;
+    }
+    copy[sizeof copy - 1] = 0;
+    return copy;
+  }
+
+ private:
+  bool map([[maybe_unused]] int file) {
+#if defined(__linux__)
+    void* at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (at == MAP_FAILED) return false;
+    head_ = static_cast<board_head*>(at);
+    slots_ = reinterpret_cast<board_slot*>(static_cast<char*>(at) + (sizeof(board_head) + 63) / 64 * 64);
+    return true;
+#else
+    return false;
+#endif
+  }
+  void unmap() noexcept {
+#if defined(__linux__)
+    if (head_ != nullptr) ::munmap(head_, bytes_);
+#endif
+    head_ = nullptr;
+    slots_ = nullptr;
+  }
+
+  board_head* head_ = nullptr;
+  board_slot* slots_ = nullptr;
+  std::size_t bytes_ = 0;
+  int size_ = 0;
+};
+
+}  // namespace heddle::inline v0::detail
