@@ -3,7 +3,7 @@
 #   heddle_find_component(<name> <found> <reason>)
 #
 # defines heddle::<name> (heddle plus that package) where the package is found, else explains in <reason> what is missing.
-set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
+set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 hwloc pugixml CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
 
 # An imported target for a package that ships none: a header's directory and libraries.
 function(heddle_imported_library name include_dir)
@@ -62,6 +62,17 @@ function(heddle_find_component name out_found out_reason)
   elseif(name STREQUAL "range_v3")
     find_package(range-v3 QUIET CONFIG)
     set(targets range-v3::range-v3)
+  elseif(name STREQUAL "hwloc")
+    find_path(HWLOC_INCLUDE_DIR hwloc.h)
+    find_library(HWLOC_LIBRARY hwloc)
+    mark_as_advanced(HWLOC_INCLUDE_DIR HWLOC_LIBRARY)
+    if(HWLOC_INCLUDE_DIR AND HWLOC_LIBRARY)
+      heddle_imported_library(heddle::hwloc_library "${HWLOC_INCLUDE_DIR}" "${HWLOC_LIBRARY}")
+    endif()
+    set(targets heddle::hwloc_library)
+  elseif(name STREQUAL "pugixml")
+    find_package(pugixml QUIET CONFIG)
+    set(targets pugixml::pugixml)
   else()
     list(JOIN HEDDLE_KNOWN_COMPONENTS " " known)
     set(reason "heddle has no component '${name}' (known: ${known})")

@@ -207,6 +207,7 @@
 #include <heddle/io/dtype.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
+#include <heddle/io/node_topology.hpp>
 #include <heddle/io/permutation.hpp>
 #include <heddle/io/tensor_file.hpp>
 #include <heddle/train/executor.hpp>
