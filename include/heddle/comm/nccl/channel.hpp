@@ -1,0 +1,404 @@
+// heddle/comm/nccl/channel.hpp: one NCCL communicator: connecting it, watching it, giving it up.
+#pragma once
+
+#include <heddle/comm/nccl/types.hpp>
+#include <heddle/comm/options.hpp>
+#include <heddle/comm/rendezvous.hpp>
+#include <heddle/comm/blocks.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/type_name.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+/// How calls of an `nccl_communicator` behave. A policy: its members are constants of the transport.
+struct nccl_settings {
+  /// True: a call returns when its result is there. False: when the stream has the work; what follows on the same
+  /// stream sees the result, the host does after `wait()`.
+  bool complete = false;
+  /// True: NCCL's own calls may block, which saves a little in each and has no timeout while communicators connect.
+  bool blocking = false;
+};
+
+namespace detail {
+
+inline std::string nccl_version_text(int code) {
+  const int big = code >= 10000 ? 10000 : 1000;
+  std::string text = std::to_string(code / big);
+  text += '.';
+  text += std::to_string(code % big / 100);
+  text += '.';
+  text += std::to_string(code % 100);
+  return text;
+}
+
+/// A library that is older than the header does not know all that was compiled in.
+inline void check_nccl_version(int header = NCCL_VERSION_CODE) {
+  int library = 0;
+  if (ncclGetVersion(&library) == ncclSuccess && library >= header) return;
+  std::string text = "heddle: the NCCL library is version ";
+  text += nccl_version_text(library);
+  text += ", older than the header ";
+  text += nccl_version_text(header);
+  text += " this program was compiled with";
+  throw comm_error(text);
+}
+
+class nccl_channel;
+
+/// What all communicators of a rank share.
+struct nccl_site {
+  launch_options options;
+  nccl_settings settings;
+  std::shared_ptr<rendezvous> meeting;  // none for communicators that somebody else has made
+  int rank = 0;                         // among all that were launched
+  std::vector<nccl_channel*> open;
+  std::map<std::string, int> made;
+  std::string failure;  // why every call fails from now on
+  bool reported = false;
+};
+
+/// Owns or borrows an `ncclComm_t`. Used by its rank's thread only.
+class nccl_channel {
+ public:
+  nccl_channel(std::shared_ptr<nccl_site> site, std::string label, std::vector<int> members, int index)
+      : nccl_channel(std::move(site), std::move(label), std::move(members), index, nullptr, true) {}
+  nccl_channel(std::shared_ptr<nccl_site> site, std::string label, std::vector<int> members, int index, ncclComm_t comm,
+               bool owned)
+      : site_(std::move(site)),
+        label_(std::move(label)),
+        members_(std::move(members)),
+        index_(index),
+        comm_(comm),
+        owned_(owned),
+        exceptions_(std::uncaught_exceptions()) {
+    site_->open.push_back(this);
+  }
+  nccl_channel(const nccl_channel&) = delete;
+  nccl_channel& operator=(const nccl_channel&) = delete;
+  ~nccl_channel() {
+    try {
+      close();
+    } catch (...) {  // it has been aborted
+    }
+    site_->open.erase(std::find(site_->open.begin(), site_->open.end(), this));
+    if (scratch_ != nullptr) static_cast<void>(cudaFree(scratch_));
+  }
+
+  int rank() const noexcept { return index_; }
+  int size() const noexcept { return static_cast<int>(members_.size()); }
+  int world_rank(int r) const { return members_[static_cast<std::size_t>(r)]; }
+  const std::vector<int>& members() const noexcept { return members_; }
+  const std::string& label() const noexcept { return label_; }
+  nccl_site& site() noexcept { return *site_; }
+  const std::shared_ptr<nccl_site>& shared_site() const noexcept { return site_; }
+  comm_counters& counters() noexcept { return counters_; }
+  const comm_counters& counters() const noexcept { return counters_; }
+
+  /// The communicator, made with the other members when it is first needed.
+  ncclComm_t connected() {
+    if (!site_->failure.empty()) throw aborted_error(site_->failure);
+    if (comm_ == nullptr) connect();
+    return comm_;
+  }
+
+  /// Notes a call of the whole group, for counters, messages and the comparison at the next barrier.
+  void begin(comm_operation what, std::int64_t bytes, std::uint64_t signature) {
+    call_ = what;
+    ++number_;
+    chain_ = (chain_ ^ signature ^ (static_cast<std::uint64_t>(what) << 56)) * 0x100000001b3u + 1;
+    counters_[what].calls += 1;
+    counters_[what].bytes += bytes;
+  }
+  std::int64_t number() const noexcept { return number_; }
+  std::uint64_t chain() const noexcept { return chain_; }
+
+  // --- groups of calls: while one is open nothing is waited for ---
+  bool grouped() const noexcept { return depth_ > 0; }
+  void enter() noexcept { ++depth_; }
+  void leave() noexcept { --depth_; }
+
+  /// Looks at what a call of NCCL returned, and waits until NCCL has taken it over.
+  void settle(const char* function, ncclResult_t result) {
+    if (result == ncclSuccess || (result == ncclInProgress && grouped())) return;
+    if (result != ncclInProgress) fail(function, result);
+    const patience until(*this);
+    for (;;) {
+      ncclResult_t state = ncclSuccess;
+      if (const auto asked = ncclCommGetAsyncError(comm_, &state); asked != ncclSuccess)
+        fail("ncclCommGetAsyncError", asked);
+      if (state == ncclSuccess) return;
+      if (state != ncclInProgress) fail(function, state);
+      until.pause(function);
+    }
+  }
+  void check_cuda(const char* function, cudaError_t result) {
+    if (result == cudaSuccess) return;
+    std::string text = function;
+    text += ": ";
+    text += cudaGetErrorString(result);
+    give_up(text);
+  }
+
+  /// Waits until the stream has done everything, and looks out for errors of NCCL and of other ranks meanwhile.
+  void wait(cudaStream_t stream) {
+    const patience until(*this);
+    for (;;) {
+      if (done(stream)) return;
+      until.pause("the stream");
+    }
+  }
+  /// Whether the stream has done everything.
+  bool done(cudaStream_t stream) {
+    if (!site_->failure.empty()) throw aborted_error(site_->failure);
+    ncclResult_t problem = ncclSuccess;
+    if (comm_ != nullptr && ncclCommGetAsyncError(comm_, &problem) == ncclSuccess && problem != ncclSuccess &&
+        problem != ncclInProgress)
+      fail(to_string(call_).data(), problem);
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state == cudaSuccess) return true;
+    if (state != cudaErrorNotReady) check_cuda("cudaStreamQuery", state);
+    return false;
+  }
+
+  /// A pair of numbers of each rank, through the GPU. Returns when they are there.
+  void exchange(std::span<const std::int64_t, 2> mine, std::span<std::int64_t> all, cudaStream_t stream) {
+    const ncclComm_t comm = connected();
+    if (scratch_ == nullptr) check_cuda("cudaMalloc", cudaMalloc(&scratch_, mine.size_bytes() + all.size_bytes()));
+    auto* const first = static_cast<std::byte*>(scratch_);
+    auto* const rest = first + mine.size_bytes();
+    check_cuda("cudaMemcpyAsync",
+               cudaMemcpyAsync(first, mine.data(), mine.size_bytes(), cudaMemcpyHostToDevice, stream));
+    settle("ncclAllGather", ncclAllGather(first, rest, mine.size(), ncclInt64, comm, stream));
+    wait(stream);  // first: a copy to the host would block without a look at failures
+    check_cuda("cudaMemcpyAsync", cudaMemcpyAsync(all.data(), rest, all.size_bytes(), cudaMemcpyDeviceToHost, stream));
+    wait(stream);
+  }
+
+  // --- messages: collected, and launched together ---
+  struct message {
+    bool sends;
+    const void* from;
+    void* to;
+    nccl_elements what;
+    int peer;
+    std::int64_t bytes;
+    cudaStream_t stream;
+  };
+  std::int64_t add(const message& m) {
+    waiting_.push_back(m);
+    return batch_;
+  }
+  bool launched(std::int64_t batch) const noexcept { return batch < batch_; }
+  /// Launches what was collected, as one group of calls.
+  void flush() {
+    if (waiting_.empty()) return;
+    const ncclComm_t comm = connected();
+    std::int64_t own = 0;
+    for (const message& m : waiting_)
+      if (m.peer == index_) own += m.sends ? 1 : -1;
+    if (own != 0) {
+      waiting_.clear();
+      ++batch_;
+      refuse(own > 0 ? "send: a rank cannot wait for itself; post the other side first with irecv"
+                     : "recv: a rank cannot wait for itself; post the other side first with isend");
+    }
+    const std::vector<message> now = std::exchange(waiting_, {});
+    ++batch_;
+    call_ = now.front().sends ? comm_operation::send : comm_operation::recv;
+    settle("ncclGroupStart", ncclGroupStart());
+    enter();
+    try {
+      for (const message& m : now) {
+        const comm_operation what = m.sends ? comm_operation::send : comm_operation::recv;
+        counters_[what].calls += 1;
+        counters_[what].bytes += m.bytes;
+        if (m.bytes == 0) continue;  // both sides know
+        if (m.sends)
+          settle("ncclSend", ncclSend(m.from, m.what.count, m.what.type, m.peer, comm, m.stream));
+        else
+          settle("ncclRecv", ncclRecv(m.to, m.what.count, m.what.type, m.peer, comm, m.stream));
+      }
+    } catch (...) {
+      leave();
+      static_cast<void>(ncclGroupEnd());
+      throw;
+    }
+    leave();
+    settle("ncclGroupEnd", ncclGroupEnd());
+  }
+  /// Takes started messages back, where they have not been launched.
+  void drop(std::int64_t batch) noexcept {
+    if (!launched(batch)) waiting_.clear();
+  }
+  void late(const char* what) noexcept {
+    try {
+      if (site_->failure.empty()) site_->failure = what;
+    } catch (...) {  // no memory for the text
+    }
+  }
+
+  /// The caller's mistake.
+  [[noreturn]] void refuse(const std::string& what) const {
+    std::string text = "heddle: rank ";
+    text += std::to_string(world_rank(index_));
+    text += " on communicator (";
+    text += label_;
+    text += "): ";
+    text += what;
+    throw comm_error(text);
+  }
+
+  /// Ends all communicators of this rank, so that nothing keeps a GPU busy, and tells the other ranks.
+  [[noreturn]] void give_up(const std::string& what) {
+    std::string text = "heddle: rank ";
+    text += std::to_string(world_rank(index_));
+    text += " in ";
+    text += where();
+    text += ": ";
+    text += what;
+    std::string first;
+    if (site_->meeting != nullptr) {
+      first = site_->meeting->failure();
+      if (first.empty()) site_->meeting->announce(text);
+    }
+    abort_all(*site_, text);
+    site_->reported = true;
+    if (first.empty()) throw comm_error(text);
+    throw_aborted(first);
+  }
+  static void abort_all(nccl_site& site, const std::string& why) {
+    if (site.failure.empty()) site.failure = why;
+    for (nccl_channel* channel : site.open) channel->abort();
+  }
+
+ private:
+  // Waits a little, longer and longer; gives up when time is out or another rank has failed.
+  class patience {
+   public:
+    explicit patience(nccl_channel& channel) : channel_(channel), until_(channel.site_->options.timeout) {}
+    void pause(const char* what) const {
+      if (++turns_ < 64) {
+        std::this_thread::yield();
+        return;
+      }
+      const auto nap = (std::min)(std::chrono::microseconds(1'000), std::chrono::microseconds(turns_ - 63));
+      std::this_thread::sleep_for(nap);
+      if (turns_ % 64 == 0 && channel_.site_->meeting != nullptr)
+        if (const std::string first = channel_.site_->meeting->failure(); !first.empty()) {
+          abort_all(*channel_.site_, first);
+          channel_.site_->reported = true;
+          channel_.throw_aborted(first);
+        }
+      if (!until_.passed()) return;
+      std::string text = "has waited ";
+      text += until_.text();
+      text += " for ";
+      text += what;
+      channel_.give_up(text);
+    }
+
+   private:
+    nccl_channel& channel_;
+    deadline until_;
+    mutable int turns_ = 0;
+  };
+
+  std::string where() const {
+    std::string text(number_ == 0 && counters_.messages_sent() + counters_.messages_received() == 0 ? "connect"
+                                                                                                    : to_string(call_));
+    if (number_ > 0) {
+      text += ", call ";
+      text += std::to_string(number_);
+    }
+    text += " on communicator (";
+    text += label_;
+    text += ')';
+    return text;
+  }
+  [[noreturn]] void throw_aborted(const std::string& first) const {
+    std::string text = "heddle: rank ";
+    text += std::to_string(world_rank(index_));
+    text += " stopped in ";
+    text += where();
+    text += "; another rank failed first: ";
+    text += first;
+    throw aborted_error(text);
+  }
+  [[noreturn]] void fail(const char* function, ncclResult_t result) {
+    std::string text = function;
+    text += ": ";
+    text += ncclGetErrorString(result);
+    if (const char* last = ncclGetLastError(comm_); last != nullptr && *last != '\0') {
+      text += " (";
+      text += last;
+      text += ')';
+    }
+    give_up(text);
+  }
+
+  void connect() {
+    std::string key = "nccl/";
+    key += label_;
+    std::string group = label_;
+    for (const int m : members_) {
+      group += '/';
+      group += std::to_string(m);
+    }
+    key += '#';
+    key += std::to_string(site_->made[group]++);
+    ncclUniqueId id{};
+    if (index_ == 0)
+      if (const auto result = ncclGetUniqueId(&id); result != ncclSuccess) fail("ncclGetUniqueId", result);
+    if (site_->meeting != nullptr)
+      site_->meeting->share(key, members_, std::as_writable_bytes(std::span<ncclUniqueId>(&id, 1)));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = site_->settings.blocking ? 1 : 0;
+    settle("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size(), id, index_, &config));
+  }
+  void abort() noexcept {
+    waiting_.clear();
+    if (comm_ == nullptr || !owned_) return;
+    static_cast<void>(ncclCommAbort(comm_));
+    comm_ = nullptr;
+  }
+  void close() {
+    if (comm_ == nullptr || !owned_) return;
+    if (std::uncaught_exceptions() > exceptions_ || !site_->failure.empty()) return abort();
+    settle("ncclCommFinalize", ncclCommFinalize(comm_));
+    static_cast<void>(ncclCommDestroy(comm_));
+    comm_ = nullptr;
+  }
+
+  std::shared_ptr<nccl_site> site_;
+  std::string label_;
+  std::vector<int> members_;
+  int index_;
+  ncclComm_t comm_;
+  bool owned_;
+  int exceptions_;
+  void* scratch_ = nullptr;  // kept: freeing memory waits for the whole GPU
+  int depth_ = 0;
+  std::vector<message> waiting_;
+  std::int64_t batch_ = 0;
+  std::int64_t number_ = 0;
+  std::uint64_t chain_ = 0xcbf29ce484222325u;
+  comm_operation call_ = comm_operation::barrier;
+  comm_counters counters_;
+};
+
+}  // namespace detail
+}  // namespace heddle::inline v0

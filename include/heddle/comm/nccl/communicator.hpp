@@ -1,0 +1,518 @@
+// heddle/comm/nccl/communicator.hpp: ranks that are GPUs; calls are put on a CUDA stream.
+#pragma once
+
+#include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/communicator.hpp>
+#include <heddle/comm/nccl/channel.hpp>
+#include <heddle/comm/nccl/request.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+/// A group of ranks with a GPU each. Models `communicator`, with NCCL's rules in place of some of its own:
+/// - spans are memory that the GPU can reach; calls go to `stream()` and return when the stream has them (see
+///   `nccl_settings::complete`); `wait()` waits for the stream and notices failures;
+/// - NCCL is connected by the first call that needs it, in which all members take part;
+/// - reductions take `plus`, `multiplies`, `maximum` and `minimum` and fold in NCCL's order, the same for all ranks;
+///   NCCL's maximum and minimum may lose a NaN;
+/// - messages between two ranks match in the order in which they are started, whatever their tags, and messages and
+///   collectives of a communicator are launched in one order on all its ranks;
+/// - `barrier` waits for the stream, and compares with `checking::on` which collectives the ranks have called.
+///
+/// A handle: cheap to move, used by its rank's thread only. Errors: `comm_error` with NCCL's and CUDA's own text; all
+/// communicators of the rank are aborted then, and the other ranks get an `aborted_error`.
+class nccl_communicator : private detail::argument_checks<nccl_communicator> {
+  friend class detail::argument_checks<nccl_communicator>;
+
+ public:
+  using request = nccl_request;
+
+  nccl_communicator(std::shared_ptr<detail::nccl_channel> channel, cudaStream_t stream)
+      : channel_(std::move(channel)), stream_(stream) {}
+  nccl_communicator(nccl_communicator&&) = default;
+  nccl_communicator& operator=(nccl_communicator&&) = default;
+
+  /// A communicator that somebody else has made and will destroy.
+  static nccl_communicator borrow(ncclComm_t comm, cudaStream_t stream, const launch_options& options = {},
+                                  nccl_settings settings = {}) {
+    return around(comm, stream, options, settings, false);
+  }
+  /// A communicator that somebody else has made; it is destroyed with its last handle.
+  static nccl_communicator adopt(ncclComm_t comm, cudaStream_t stream, const launch_options& options = {},
+                                 nccl_settings settings = {}) {
+    return around(comm, stream, options, settings, true);
+  }
+
+  int rank() const noexcept { return channel_->rank(); }
+  int size() const noexcept { return channel_->size(); }
+  /// The axes it runs along, as messages name it: `"dp,tp"`.
+  const std::string& name() const noexcept { return channel_->label(); }
+  /// The world rank of a member.
+  int world_rank(int rank) const { return channel_->world_rank(rank); }
+  /// `bytes_moved` is NCCL's own business and stays 0.
+  comm_counters counters() const { return std::as_const(*channel_).counters(); }
+  cudaStream_t stream() const noexcept { return stream_; }
+  /// The same communicator on another stream.
+  nccl_communicator on(cudaStream_t stream) const { return {channel_, stream}; }
+  /// NCCL's handle. Connects. Remains this object's.
+  ncclComm_t native() { return channel_->connected(); }
+  const std::shared_ptr<detail::nccl_channel>& channel() const noexcept { return channel_; }
+  /// Returns when the stream has done everything that was put on it.
+  /// Errors: `comm_error` when NCCL reports a failure or the timeout of `launch_options` has passed.
+  void wait() {
+    channel_->flush();
+    channel_->wait(stream_);
+  }
+
+  template <detail::spannable In>
+  void send(In&& in, int to, int tag = 0) {
+    if constexpr (detail::can_travel<detail::comm_element<In>>()) finish_message(send_of(in, to, tag));
+  }
+  template <detail::spannable Out>
+  void recv(Out&& out, int from, int tag = 0) {
+    if constexpr (detail::can_receive<Out>()) finish_message(recv_of(out, from, tag));
+  }
+  /// Starts a message. The buffer must stay alive and (send) unchanged until the stream has done it.
+  template <detail::spannable In>
+  [[nodiscard("heddle: a message that was started must be waited for")]] request isend(In&& in, int to, int tag = 0) {
+    if constexpr (!detail::outlives_the_call<In>())
+      return {};
+    else if constexpr (detail::can_travel<detail::comm_element<In>>())
+      return {channel_, send_of(in, to, tag), stream_};
+  }
+  template <detail::spannable Out>
+  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from,
+                                                                                       int tag = 0) {
+    if constexpr (!detail::outlives_the_call<Out>())
+      return {};
+    else if constexpr (detail::can_receive<Out>())
+      return {channel_, recv_of(out, from, tag), stream_};
+  }
+
+  /// Returns when all ranks' streams have done what was put on them before.
+  void barrier() {
+    if (channel_->grouped()) fail("barrier: a group of calls cannot wait");
+    begin<void>(comm_operation::barrier, 0, 0);
+    const std::int64_t mine[2] = {channel_->number(), static_cast<std::int64_t>(channel_->chain())};
+    std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
+    channel_->exchange(mine, all, stream_);
+    if (channel_->site().options.check == checking::off) return;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(size()); ++r)
+      if (all[2 * r] != mine[0] || all[2 * r + 1] != mine[1])
+        fail("barrier: the ranks' collectives differ: this rank has made " + std::to_string(mine[0]) + " calls, rank " +
+             std::to_string(world_rank(static_cast<int>(r))) + " " + std::to_string(all[2 * r]) +
+             (all[2 * r] == mine[0] ? ", of another kind, type or size or in another order" : ""));
+  }
+
+  template <detail::spannable InOut>
+  void broadcast(InOut&& inout, int root) {
+    if constexpr (detail::can_receive<InOut>()) {
+      using T = detail::comm_element<InOut>;
+      const std::span<T> x = std::span(inout);
+      check_root(root);
+      const ncclComm_t comm = begin<T>(comm_operation::broadcast, length(x), length(x), root);
+      const auto moved = detail::nccl_moved<T>(length(x));
+      finish("ncclBroadcast", ncclBroadcast(x.data(), x.data(), moved.count, moved.type, root, comm, stream_));
+    }
+  }
+
+  template <detail::spannable InOut, class Op>
+  void all_reduce(InOut&& inout, Op) {
+    if constexpr (detail::can_receive<InOut>()) {
+      using T = detail::comm_element<InOut>;
+      const std::span<T> x = std::span(inout);
+      all_reduce_spans<T, Op>(std::span<const T>(x), x);
+    }
+  }
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void all_reduce(In&& in, Out&& out, Op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      all_reduce_spans<T, Op>(std::span<const T>(std::span(in)), std::span<T>(std::span(out)));
+    }
+  }
+  /// `out` is used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce(In&& input, Out&& output, Op, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      if constexpr (detail::nccl_can_reduce<T, Op>()) {
+        const std::span<const T> x = std::span(input);
+        const std::span<T> y = std::span(output);
+        check_root(root);
+        if (rank() == root) check_length("reduce", "out", length(y), length(x));
+        if (rank() == root) check_overlap<T>("reduce", x, y, 0, 0);
+        const ncclComm_t comm = begin<T>(comm_operation::reduce, length(x), length(x), root, nccl_operator<Op>);
+        finish("ncclReduce", ncclReduce(x.data(), rank() == root ? y.data() : nullptr, x.size(), nccl_type<T>,
+                                        nccl_operator<Op>, root, comm, stream_));
+      }
+    }
+  }
+
+  /// `in` holds a block per rank; `out` gets the fold of the own blocks.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce_scatter(In&& input, Out&& output, Op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      if constexpr (detail::nccl_can_reduce<T, Op>()) {
+        const std::span<const T> x = std::span(input);
+        const std::span<T> y = std::span(output);
+        check_length("reduce_scatter", "in", length(x), size() * length(y));
+        check_overlap<T>("reduce_scatter", x, y, rank() * length(y), 0);
+        const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter, length(x), length(x), -1, nccl_operator<Op>);
+        finish("ncclReduceScatter",
+               ncclReduceScatter(x.data(), y.data(), y.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
+      }
+    }
+  }
+  /// `counts[r]` elements for rank r, the same on every rank. A group of reductions, one per rank.
+  template <detail::spannable In, detail::spannable Out, class Op>
+  void reduce_scatter_v(In&& input, Out&& output, std::span<const std::int64_t> counts, Op) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      if constexpr (detail::nccl_can_reduce<T, Op>()) {
+        const std::span<const T> x = std::span(input);
+        const std::span<T> y = std::span(output);
+        const counted_blocks blocks = check_counts("reduce_scatter_v", counts);
+        check_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
+        check_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
+        check_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
+        const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter_v, length(x), length(x), -1, nccl_operator<Op>,
+                                         detail::hash_of(counts));
+        in_group([&] {
+          for (int r = 0; r < size(); ++r)
+            if (blocks.count(r) > 0)
+              channel_->settle("ncclReduce", ncclReduce(x.data() + blocks.offset(r), r == rank() ? y.data() : nullptr,
+                                                        static_cast<std::size_t>(blocks.count(r)), nccl_type<T>,
+                                                        nccl_operator<Op>, r, comm, stream_));
+        });
+      }
+    }
+  }
+
+  /// `out` gets a block per rank.
+  template <detail::spannable In, detail::spannable Out>
+  void all_gather(In&& input, Out&& output) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_length("all_gather", "out", length(y), size() * length(x));
+      check_overlap<T>("all_gather", x, y, 0, rank() * length(x));
+      const ncclComm_t comm = begin<T>(comm_operation::all_gather, length(x), length(x));
+      const auto moved = detail::nccl_moved<T>(length(x));
+      finish("ncclAllGather", ncclAllGather(x.data(), y.data(), moved.count, moved.type, comm, stream_));
+    }
+  }
+  /// `counts[r]` elements of rank r, the same on every rank. A group of broadcasts, one per rank.
+  template <detail::spannable In, detail::spannable Out>
+  void all_gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      const counted_blocks blocks = check_counts("all_gather_v", counts);
+      check_length("all_gather_v", "in", length(x), blocks.count(rank()));
+      check_length("all_gather_v", "out", length(y), blocks.offset(size()));
+      check_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
+      const ncclComm_t comm =
+          begin<T>(comm_operation::all_gather_v, length(x), length(y), -1, ncclNumOps, detail::hash_of(counts));
+      in_group([&] {
+        for (int r = 0; r < size(); ++r) {
+          const auto moved = detail::nccl_moved<T>(blocks.count(r));
+          T* const block = y.data() + blocks.offset(r);
+          if (moved.count > 0)
+            channel_->settle("ncclBroadcast", ncclBroadcast(r == rank() ? x.data() : block, block, moved.count,
+                                                            moved.type, r, comm, stream_));
+        }
+      });
+    }
+  }
+
+  /// Block s of `out` is block `rank()` of rank s's `in`.
+  template <detail::spannable In, detail::spannable Out>
+  void all_to_all(In&& input, Out&& output) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_length("all_to_all", "out", length(y), length(x));
+      check_divides("all_to_all", length(x));
+      check_apart<T>("all_to_all", x, y);
+      const std::int64_t n = length(x) / size();
+      const ncclComm_t comm = begin<T>(comm_operation::all_to_all, length(x), n);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+      const auto moved = detail::nccl_moved<T>(n);
+      finish("ncclAlltoAll", ncclAlltoAll(x.data(), y.data(), moved.count, moved.type, comm, stream_));
+#else
+      in_group([&] {
+        for (int r = 0; r < size(); ++r) {
+          put<T>(x.data() + r * n, n, r, comm);
+          take<T>(y.data() + r * n, n, r, comm);
+        }
+      });
+#endif
+    }
+  }
+  /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
+  template <detail::spannable In, detail::spannable Out>
+  void all_to_all_v(In&& input, std::span<const std::int64_t> send_counts, Out&& output,
+                    std::span<const std::int64_t> recv_counts) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_length("all_to_all_v", "in", length(x), check_counts("all_to_all_v", send_counts).offset(size()));
+      check_length("all_to_all_v", "out", length(y), check_counts("all_to_all_v", recv_counts).offset(size()));
+      check_apart<T>("all_to_all_v", x, y);
+      const auto own = static_cast<std::size_t>(rank());
+      if (send_counts[own] != recv_counts[own])
+        fail("all_to_all_v: this rank sends itself " + std::to_string(send_counts[own]) + " elements and expects " +
+             std::to_string(recv_counts[own]));
+      const ncclComm_t comm = begin<T>(comm_operation::all_to_all_v, length(x), -1);
+      in_group([&] {
+        std::int64_t from = 0, to = 0;
+        for (int r = 0; r < size(); ++r) {
+          const auto at = static_cast<std::size_t>(r);
+          put<T>(x.data() + from, send_counts[at], r, comm);
+          take<T>(y.data() + to, recv_counts[at], r, comm);
+          from += send_counts[at];
+          to += recv_counts[at];
+        }
+      });
+    }
+  }
+
+  /// The root's `out` gets a block per rank; elsewhere it is not used and may be empty.
+  template <detail::spannable In, detail::spannable Out>
+  void gather(In&& input, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank() == root) check_length("gather", "out", length(y), size() * length(x));
+      gather_spans<T>(comm_operation::gather, x, y, equal_blocks{length(x)}, root, length(x));
+    }
+  }
+  /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out>
+  void gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank() == root) {
+        const counted_blocks blocks = check_counts("gather_v", counts);
+        check_length("gather_v", "out", length(y), blocks.offset(size()));
+        check_length("gather_v", "in", length(x), blocks.count(rank()));
+      }
+      gather_spans<T>(comm_operation::gather_v, x, y, counted_blocks{counts.data()}, root, -1);
+    }
+  }
+  /// The root's `in` holds a block per rank; elsewhere it is not used and may be empty.
+  template <detail::spannable In, detail::spannable Out>
+  void scatter(In&& input, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank() == root) check_length("scatter", "in", length(x), size() * length(y));
+      scatter_spans<T>(comm_operation::scatter, x, y, equal_blocks{length(y)}, root, length(y));
+    }
+  }
+  /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
+  template <detail::spannable In, detail::spannable Out>
+  void scatter_v(In&& input, std::span<const std::int64_t> counts, Out&& output, int root) {
+    if constexpr (detail::same_elements<In, Out>()) {
+      using T = detail::comm_element<In>;
+      const std::span<const T> x = std::span(input);
+      const std::span<T> y = std::span(output);
+      check_root(root);
+      if (rank() == root) {
+        const counted_blocks blocks = check_counts("scatter_v", counts);
+        check_length("scatter_v", "in", length(x), blocks.offset(size()));
+        check_length("scatter_v", "out", length(y), blocks.count(rank()));
+      }
+      scatter_spans<T>(comm_operation::scatter_v, x, y, counted_blocks{counts.data()}, root, -1);
+    }
+  }
+
+  /// The ranks that call with the same color (0 or more) become a communicator, ordered by key, then by rank here, on the
+  /// same stream. A collective, which waits for the stream.
+  [[nodiscard("heddle: split makes a communicator")]] nccl_communicator split(int color, int key) {
+    if (color < 0) fail("split: a color of " + std::to_string(color) + "; NCCL takes 0 and above");
+    if (channel_->grouped()) fail("split: a group of calls cannot wait");
+    const ncclComm_t comm = begin<void>(comm_operation::split, 0, 0);
+    const std::int64_t mine[2] = {color, key};
+    std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
+    channel_->exchange(mine, all, stream_);
+    std::vector<int> order;
+    for (int r = 0; r < size(); ++r)
+      if (all[2 * static_cast<std::size_t>(r)] == color) order.push_back(r);
+    const auto key_of = [&](int r) { return all[2 * static_cast<std::size_t>(r) + 1]; };
+    std::sort(order.begin(), order.end(),
+              [&](int a, int b) { return std::pair(key_of(a), a) < std::pair(key_of(b), b); });
+    const int index = static_cast<int>(std::find(order.begin(), order.end(), rank()) - order.begin());
+    for (int& r : order) r = world_rank(r);
+    ncclComm_t child = nullptr;
+    channel_->settle("ncclCommSplit", ncclCommSplit(comm, color, key, &child, nullptr));
+    std::string label = name();
+    label += '/';
+    label += std::to_string(channel_->number());
+    label += ':';
+    label += std::to_string(color);
+    auto part = std::make_shared<detail::nccl_channel>(channel_->shared_site(), std::move(label), std::move(order),
+                                                       index, child, true);
+    part->settle("ncclCommSplit", ncclInProgress);  // ready when all its members have it
+    return {std::move(part), stream_};
+  }
+
+ private:
+  using equal_blocks = detail::equal_blocks;
+  using counted_blocks = detail::counted_blocks;
+
+  static nccl_communicator around(ncclComm_t comm, cudaStream_t stream, const launch_options& options,
+                                  nccl_settings settings, bool owned) {
+    int rank = 0, size = 0;
+    if (ncclCommUserRank(comm, &rank) != ncclSuccess || ncclCommCount(comm, &size) != ncclSuccess)
+      throw comm_error("heddle: this is not an NCCL communicator that can be asked for its ranks");
+    auto site = std::make_shared<detail::nccl_site>();
+    site->options = options;
+    site->settings = settings;
+    site->rank = rank;
+    std::vector<int> members(static_cast<std::size_t>(size));
+    std::iota(members.begin(), members.end(), 0);
+    return {std::make_shared<detail::nccl_channel>(std::move(site), "nccl", std::move(members), rank, comm, owned),
+            stream};
+  }
+
+  // `given`: elements this rank gives; `agreed`: a number of elements that is equal on all ranks.
+  template <class T>
+  ncclComm_t begin(comm_operation what, std::int64_t given, std::int64_t agreed, int root = -1,
+                   ncclRedOp_t op = ncclNumOps, std::uint64_t hash = 0) {
+    channel_->flush();
+    const ncclComm_t comm = channel_->connected();
+    std::int64_t width = 0;
+    if constexpr (!std::is_void_v<T>) width = static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t parts[] = {agreed, width, root, static_cast<std::int64_t>(op), static_cast<std::int64_t>(hash)};
+    channel_->begin(what, given * width, detail::hash_of(parts));
+    return comm;
+  }
+  void finish(const char* function, ncclResult_t result) {
+    channel_->settle(function, result);
+    complete();
+  }
+  void complete() {
+    if (channel_->site().settings.complete && !channel_->grouped()) channel_->wait(stream_);
+  }
+  template <class Calls>
+  void in_group(const Calls& calls) {
+    channel_->settle("ncclGroupStart", ncclGroupStart());
+    channel_->enter();
+    try {
+      calls();
+    } catch (...) {
+      channel_->leave();
+      static_cast<void>(ncclGroupEnd());
+      throw;
+    }
+    channel_->leave();
+    finish("ncclGroupEnd", ncclGroupEnd());
+  }
+  template <class T>
+  void put(const T* from, std::int64_t count, int to, ncclComm_t comm) {
+    const auto moved = detail::nccl_moved<T>(count);
+    if (count > 0) channel_->settle("ncclSend", ncclSend(from, moved.count, moved.type, to, comm, stream_));
+  }
+  template <class T>
+  void take(T* to, std::int64_t count, int from, ncclComm_t comm) {
+    const auto moved = detail::nccl_moved<T>(count);
+    if (count > 0) channel_->settle("ncclRecv", ncclRecv(to, moved.count, moved.type, from, comm, stream_));
+  }
+
+  template <class T, class Op>
+  void all_reduce_spans(std::span<const T> x, std::span<T> y) {
+    if constexpr (detail::nccl_can_reduce<T, Op>()) {
+      check_length("all_reduce", "out", length(y), length(x));
+      check_overlap<T>("all_reduce", x, y, 0, 0);
+      const ncclComm_t comm = begin<T>(comm_operation::all_reduce, length(x), length(x), -1, nccl_operator<Op>);
+      finish("ncclAllReduce",
+             ncclAllReduce(x.data(), y.data(), x.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
+    }
+  }
+  template <class T, class Blocks>
+  void gather_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, int root,
+                    std::int64_t agreed) {
+    const bool here = rank() == root;
+    if (here) check_overlap<T>(to_string(what), x, y, 0, blocks.offset(rank()));
+    const ncclComm_t comm = begin<T>(what, length(x), agreed, root);
+    in_group([&] {
+      if (here)
+        for (int r = 0; r < size(); ++r)
+          if (r != rank()) take<T>(y.data() + blocks.offset(r), blocks.count(r), r, comm);
+      if (!here) put<T>(x.data(), length(x), root, comm);
+    });
+    if (here) copy_own<T>(x.data(), y.data() + blocks.offset(rank()), length(x));
+  }
+  template <class T, class Blocks>
+  void scatter_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, int root,
+                     std::int64_t agreed) {
+    const bool here = rank() == root;
+    if (here) check_overlap<T>(to_string(what), x, y, blocks.offset(rank()), 0);
+    const ncclComm_t comm = begin<T>(what, here ? length(x) : 0, agreed, root);
+    in_group([&] {
+      if (here)
+        for (int r = 0; r < size(); ++r)
+          if (r != rank()) put<T>(x.data() + blocks.offset(r), blocks.count(r), r, comm);
+      if (!here) take<T>(y.data(), length(y), root, comm);
+    });
+    if (here) copy_own<T>(x.data() + blocks.offset(rank()), y.data(), length(y));
+  }
+  template <class T>
+  void copy_own(const T* from, T* to, std::int64_t count) {
+    if (count == 0 || from == to) return;
+    channel_->check_cuda("cudaMemcpyAsync", cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(T),
+                                                            cudaMemcpyDeviceToDevice, stream_));
+    complete();
+  }
+
+  template <class In>
+  std::int64_t send_of(In& in, int to, int) {
+    using T = detail::comm_element<In>;
+    const std::span<const T> x = std::span(in);
+    check_peer("send", "to", to);
+    return channel_->add({true, x.data(), nullptr, detail::nccl_moved<T>(length(x)), to,
+                          static_cast<std::int64_t>(x.size_bytes()), stream_});
+  }
+  template <class Out>
+  std::int64_t recv_of(Out& out, int from, int) {
+    using T = detail::comm_element<Out>;
+    const std::span<T> x = std::span(out);
+    check_peer("recv", "from", from);
+    return channel_->add({false, nullptr, x.data(), detail::nccl_moved<T>(length(x)), from,
+                          static_cast<std::int64_t>(x.size_bytes()), stream_});
+  }
+  void finish_message(std::int64_t) {
+    channel_->flush();
+    complete();
+  }
+
+  std::shared_ptr<detail::nccl_channel> channel_;
+  cudaStream_t stream_;
+};
+
+static_assert(communicator<nccl_communicator>);
+
+}  // namespace heddle::inline v0

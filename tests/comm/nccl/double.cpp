@@ -1,0 +1,571 @@
+#include "double.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace {
+
+std::mutex big;  // one lock for everything that ranks share
+std::condition_variable changed;
+
+std::map<std::string, int> call_counts;
+int device_count = 8, version_code = NCCL_VERSION_CODE;
+int living = 0, resources = 0;
+std::map<int, ncclResult_t> broken;
+unsigned next_id = 1;
+thread_local int current_device = 0;
+thread_local std::map<std::string, ncclResult_t> planned_failures;
+
+void locked(const std::function<void()>& what) {
+  const std::lock_guard lock(big);
+  what();
+}
+ncclResult_t count(const char* function) {
+  const auto planned = planned_failures.find(function);
+  const ncclResult_t result = planned == planned_failures.end() ? ncclSuccess : planned->second;
+  if (planned != planned_failures.end()) planned_failures.erase(planned);
+  const std::lock_guard lock(big);
+  ++call_counts[function];
+  return result;
+}
+
+enum class kind { broadcast, all_reduce, reduce, reduce_scatter, all_gather, all_to_all, send, recv };
+
+struct clique;
+struct member {
+  std::shared_ptr<clique> group;
+  int rank = 0;
+  bool blocking = false, aborted = false;
+  int in_progress = 0;  // polls until NCCL has taken over the last call
+  ncclResult_t failure = ncclSuccess;
+  std::size_t collectives = 0, splits = 0;
+  ncclComm_t* split_to = nullptr;
+  int device = 0;
+};
+
+struct op {
+  kind what;
+  const void* from;
+  void* to;
+  std::size_t count;
+  ncclDataType_t type;
+  ncclRedOp_t fold;
+  int peer;  // or root
+  std::shared_ptr<member> who;
+  std::size_t number = 0;
+  bool done = false;
+};
+
+struct split_round {
+  std::vector<std::pair<int, int>> wanted;  // color, key
+  int arrived = 0;
+  std::map<int, std::shared_ptr<clique>> made;
+};
+
+struct clique {
+  int size = 0, joined = 0;
+  bool dead = false;
+  ncclResult_t failure = ncclSuccess;
+  std::vector<int> devices;
+  std::map<std::size_t, std::vector<op*>> meeting;  // collectives by number
+  std::map<std::pair<int, int>, std::deque<op*>> sends, recvs;
+  std::deque<split_round> splits;
+};
+
+std::map<std::string, std::shared_ptr<clique>> cliques;
+
+std::size_t width(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+    case ncclFloat8e4m3:
+    case ncclFloat8e5m2:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+template <class T, class W = T>
+void fold_as(void* left, const void* right, std::size_t n, ncclRedOp_t how) {
+  T* a = static_cast<T*>(left);
+  const T* b = static_cast<const T*>(right);
+  for (std::size_t i = 0; i < n; ++i) {
+    const W x = static_cast<W>(a[i]), y = static_cast<W>(b[i]);
+    const W z = how == ncclSum    ? static_cast<W>(x + y)
+                : how == ncclProd ? static_cast<W>(x * y)
+                : how == ncclMax  ? (std::max)(x, y)
+                                  : (std::min)(x, y);
+    a[i] = static_cast<T>(z);
+  }
+}
+void fold(void* a, const void* b, std::size_t n, ncclDataType_t type, ncclRedOp_t how) {
+  switch (type) {
+    case ncclInt8:
+      return fold_as<std::int8_t>(a, b, n, how);
+    case ncclUint8:
+      return fold_as<std::uint8_t>(a, b, n, how);
+    case ncclInt32:
+      return fold_as<std::int32_t>(a, b, n, how);
+    case ncclUint32:
+      return fold_as<std::uint32_t>(a, b, n, how);
+    case ncclInt64:
+      return fold_as<std::int64_t>(a, b, n, how);
+    case ncclUint64:
+      return fold_as<std::uint64_t>(a, b, n, how);
+    case ncclFloat32:
+      return fold_as<float>(a, b, n, how);
+    case ncclFloat64:
+      return fold_as<double>(a, b, n, how);
+    case ncclFloat16:
+      return fold_as<__half, float>(a, b, n, how);
+    case ncclBfloat16:
+      return fold_as<__nv_bfloat16, float>(a, b, n, how);
+    case ncclFloat8e4m3:
+      return fold_as<__nv_fp8_e4m3, float>(a, b, n, how);
+    default:
+      return fold_as<__nv_fp8_e5m2, float>(a, b, n, how);
+  }
+}
+
+using bytes = std::vector<char>;
+bytes content(const void* from, std::size_t n) {
+  bytes x(n);
+  if (n > 0) std::memcpy(x.data(), from, n);
+  return x;
+}
+void store(void* to, const bytes& x) {
+  if (!x.empty()) std::memcpy(to, x.data(), x.size());
+}
+
+// All members are there: moves the data. False if they disagree, which never ends.
+bool collective(const std::vector<op*>& ops) {
+  const op& first = *ops[0];
+  for (const op* o : ops)
+    if (o->what != first.what || o->count != first.count || o->type != first.type || o->fold != first.fold ||
+        o->peer != first.peer)
+      return false;
+  const std::size_t p = ops.size(), n = first.count * width(first.type);
+  const bool blocks = first.what == kind::reduce_scatter || first.what == kind::all_to_all;
+  std::vector<bytes> in;
+  for (const op* o : ops) in.push_back(content(o->from, blocks ? n * p : n));
+  if (first.what == kind::all_reduce || first.what == kind::reduce || first.what == kind::reduce_scatter) {
+    bytes sum = in[p - 1];  // from the last rank down, which is not heddle's order
+    for (std::size_t r = p - 1; r-- > 0;)
+      fold(sum.data(), in[r].data(), sum.size() / width(first.type), first.type, first.fold);
+    for (std::size_t r = 0; r < p; ++r) {
+      if (first.what == kind::reduce && static_cast<int>(r) != first.peer) continue;
+      const auto begin = sum.begin() + static_cast<std::ptrdiff_t>(blocks ? r * n : 0);
+      store(ops[r]->to, bytes(begin, begin + static_cast<std::ptrdiff_t>(n)));
+    }
+    return true;
+  }
+  for (std::size_t r = 0; r < p; ++r) {
+    bytes out;
+    for (std::size_t s = 0; s < p; ++s) {
+      if (first.what == kind::broadcast && static_cast<int>(s) != first.peer) continue;
+      const auto begin = in[s].begin() + static_cast<std::ptrdiff_t>(blocks ? r * n : 0);
+      out.insert(out.end(), begin, begin + static_cast<std::ptrdiff_t>(n));
+    }
+    store(ops[r]->to, out);
+  }
+  return true;
+}
+
+void post(op& o) {  // with `big` locked
+  clique& group = *o.who->group;
+  if (group.dead) return;
+  if (o.what == kind::send || o.what == kind::recv) {
+    const bool sends = o.what == kind::send;
+    const std::pair<int, int> way = sends ? std::pair(o.who->rank, o.peer) : std::pair(o.peer, o.who->rank);
+    auto& others = sends ? group.recvs[way] : group.sends[way];
+    if (others.empty()) {
+      (sends ? group.sends : group.recvs)[way].push_back(&o);
+      return;
+    }
+    op& other = *others.front();
+    if (other.count != o.count || other.type != o.type) return;  // never ends
+    others.pop_front();
+    store(sends ? other.to : o.to, content(sends ? o.from : other.from, o.count * width(o.type)));
+    o.done = other.done = true;
+    return;
+  }
+  auto& place = group.meeting[o.number];
+  place.resize(static_cast<std::size_t>(group.size), nullptr);
+  place[static_cast<std::size_t>(o.who->rank)] = &o;
+  if (std::find(place.begin(), place.end(), nullptr) != place.end()) return;
+  if (collective(place))
+    for (op* x : place) x->done = true;
+}
+
+}  // namespace
+
+struct CUstream_st {
+  CUstream_st() : worker([this] { work(); }) {}
+  ~CUstream_st() {
+    locked([&] { stop = true; });
+    changed.notify_all();
+    worker.join();
+  }
+  void add(std::function<void()> job) {
+    locked([&] { jobs.push_back(std::move(job)); });
+    changed.notify_all();
+  }
+  void work() {
+    std::unique_lock lock(big);
+    for (;;) {
+      changed.wait(lock, [&] { return stop || !jobs.empty(); });
+      if (jobs.empty()) return;
+      auto job = std::move(jobs.front());
+      jobs.pop_front();
+      busy = true;
+      lock.unlock();
+      job();
+      job = nullptr;
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+  std::deque<std::function<void()>> jobs;
+  bool busy = false, stop = false;
+  std::thread worker;
+};
+
+struct ncclComm {
+  std::shared_ptr<member> me;
+};
+
+namespace {
+
+struct enqueued {
+  op what;
+  cudaStream_t stream;
+};
+thread_local int depth = 0;
+thread_local std::vector<enqueued> group_ops;
+
+void launch(std::vector<enqueued> all) {
+  std::map<cudaStream_t, std::shared_ptr<std::vector<op>>> by_stream;
+  for (enqueued& e : all) {
+    if (e.what.what != kind::send && e.what.what != kind::recv) e.what.number = e.what.who->collectives++;
+    auto& ops = by_stream[e.stream];
+    if (ops == nullptr) ops = std::make_shared<std::vector<op>>();
+    ops->push_back(e.what);
+  }
+  for (auto& [stream, ops] : by_stream)
+    stream->add([ops = ops] {
+      std::unique_lock lock(big);
+      for (op& o : *ops) post(o);
+      changed.notify_all();
+      changed.wait(lock, [&] {
+        return std::all_of(ops->begin(), ops->end(), [](const op& o) { return o.done || o.who->aborted; });
+      });
+    });
+}
+
+ncclResult_t taken_over(member& who) {
+  if (who.blocking) return ncclSuccess;
+  who.in_progress = 2;
+  return ncclInProgress;
+}
+
+ncclResult_t call(const char* function, kind what, const void* from, void* to, std::size_t n, ncclDataType_t type,
+                  ncclRedOp_t fold, int peer, ncclComm_t comm, cudaStream_t stream) {
+  if (const auto planned = count(function); planned != ncclSuccess) return planned;
+  member& who = *comm->me;
+  {
+    const std::lock_guard lock(big);
+    if (who.group->joined < who.group->size || who.in_progress > 0 || stream == nullptr) return ncclInvalidUsage;
+  }
+  const bool message = what == kind::send || what == kind::recv;
+  if (n == 0 && !message) return ncclSuccess;
+  std::vector<enqueued> one{{{what, from, to, n, type, fold, peer, comm->me}, stream}};
+  if (depth > 0) {
+    group_ops.push_back(one[0]);
+    return ncclSuccess;
+  }
+  launch(std::move(one));
+  const std::lock_guard lock(big);
+  return taken_over(who);
+}
+
+ncclComm_t join(std::shared_ptr<clique> group, int rank, bool blocking) {  // with `big` locked
+  auto me = std::make_shared<member>();
+  me->group = std::move(group);
+  me->rank = rank;
+  me->blocking = blocking;
+  me->device = current_device;
+  ++living;
+  ++me->group->joined;
+  if (std::find(me->group->devices.begin(), me->group->devices.end(), current_device) != me->group->devices.end())
+    me->group->failure = ncclInvalidUsage;  // two ranks on one GPU
+  me->group->devices.push_back(current_device);
+  changed.notify_all();
+  return new ncclComm{me};
+}
+
+}  // namespace
+
+namespace nccl_double {
+std::map<std::string, int> calls() {
+  const std::lock_guard lock(big);
+  return call_counts;
+}
+int open_communicators() {
+  const std::lock_guard lock(big);
+  return living;
+}
+int open_resources() {
+  const std::lock_guard lock(big);
+  return resources;
+}
+void reset() {
+  locked([] {
+    call_counts.clear();
+    broken.clear();
+    cliques.clear();
+    device_count = 8;
+    version_code = NCCL_VERSION_CODE;
+  });
+}
+void devices(int n) {
+  locked([&] { device_count = n; });
+}
+void version(int code) {
+  locked([&] { version_code = code; });
+}
+void fail_next(const std::string& function, ncclResult_t result) {
+  planned_failures[function] = result;
+}
+void break_device(int device, ncclResult_t result) {
+  locked([&] { broken[device] = result; });
+}
+}  // namespace nccl_double
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* n) {
+  count("cudaGetDeviceCount");
+  const std::lock_guard lock(big);
+  *n = device_count;
+  return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+cudaError_t cudaSetDevice(int device) {
+  count("cudaSetDevice");
+  current_device = device;
+  return device < device_count ? cudaSuccess : cudaErrorInvalidDevice;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  locked([] { ++resources; });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  locked([] { --resources; });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  count("cudaStreamQuery");
+  const std::lock_guard lock(big);
+  return stream->jobs.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaMalloc(void** memory, std::size_t n) {
+  *memory = ::operator new(n);
+  locked([] { ++resources; });
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  ::operator delete(memory);
+  locked([] { --resources; });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind, cudaStream_t stream) {
+  count("cudaMemcpyAsync");
+  stream->add([=] { std::memcpy(to, from, n); });
+  return cudaSuccess;
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "an error of the double";
+}
+
+ncclResult_t ncclGetVersion(int* code) {
+  const std::lock_guard lock(big);
+  *code = version_code;
+  return ncclSuccess;
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (const auto planned = count("ncclGetUniqueId"); planned != ncclSuccess) return planned;
+  std::memset(id, 0, sizeof *id);
+  const std::lock_guard lock(big);
+  std::snprintf(id->internal, sizeof id->internal, "id %u", next_id++);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  if (const auto planned = count("ncclCommInitRankConfig"); planned != ncclSuccess) return planned;
+  std::unique_lock lock(big);
+  auto& group = cliques[id.internal];
+  if (group == nullptr) group = std::make_shared<clique>();
+  group->size = size;
+  const auto mine = group;
+  *comm = join(mine, rank, config->blocking != 0);
+  if (config->blocking == 0) return ncclInProgress;
+  changed.wait(lock, [&] { return mine->joined == mine->size; });
+  return mine->failure;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const std::lock_guard lock(big);
+  member& me = *comm->me;
+  clique& group = *me.group;
+  *state = ncclSuccess;
+  if (const auto found = broken.find(me.device); found != broken.end()) {
+    *state = found->second;
+  } else if (group.failure != ncclSuccess) {
+    *state = group.failure;
+  } else if (group.joined < group.size) {
+    *state = ncclInProgress;
+  } else if (me.split_to != nullptr) {
+    split_round& round = group.splits[me.splits - 1];
+    if (round.arrived < group.size) {
+      *state = ncclInProgress;
+    } else {
+      const auto [color, key] = round.wanted[static_cast<std::size_t>(me.rank)];
+      auto& child = round.made[color];
+      if (child == nullptr) child = std::make_shared<clique>();
+      int index = 0, size = 0;
+      for (int r = 0; r < group.size; ++r) {
+        const auto [c, k] = round.wanted[static_cast<std::size_t>(r)];
+        if (c != color) continue;
+        ++size;
+        index += std::pair(k, r) < std::pair(key, me.rank);
+      }
+      child->size = size;
+      *me.split_to = join(child, index, me.blocking);
+      me.split_to = nullptr;
+    }
+  } else if (me.in_progress > 0) {
+    --me.in_progress;
+    *state = ncclInProgress;
+  }
+  return ncclSuccess;
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* child, ncclConfig_t*) {
+  if (const auto planned = count("ncclCommSplit"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  member& me = *comm->me;
+  clique& group = *me.group;
+  if (group.splits.size() <= me.splits) group.splits.emplace_back();
+  split_round& round = group.splits[me.splits++];
+  round.wanted.resize(static_cast<std::size_t>(group.size));
+  round.wanted[static_cast<std::size_t>(me.rank)] = {color, key};
+  ++round.arrived;
+  me.split_to = child;
+  *child = nullptr;
+  return ncclInProgress;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (const auto planned = count("ncclCommFinalize"); planned != ncclSuccess) return planned;
+  const std::lock_guard lock(big);
+  return taken_over(*comm->me);
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  count("ncclCommDestroy");
+  locked([] { --living; });
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  count("ncclCommAbort");
+  locked([&] {
+    --living;
+    comm->me->aborted = comm->me->group->dead = true;  // the others' calls never end
+  });
+  changed.notify_all();
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* n) {
+  *n = comm->me->group->size;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  *rank = comm->me->rank;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclSystemError       ? "unhandled system error"
+         : result == ncclRemoteError     ? "remote process exited or there was a network error"
+         : result == ncclInvalidUsage    ? "invalid usage"
+         : result == ncclInvalidArgument ? "invalid argument"
+                                         : "another error";
+}
+const char* ncclGetLastError(ncclComm_t) {
+  return "what the double said last";
+}
+
+ncclResult_t ncclGroupStart() {
+  if (const auto planned = count("ncclGroupStart"); planned != ncclSuccess) return planned;
+  ++depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  const auto planned = count("ncclGroupEnd");
+  if (--depth > 0) return ncclSuccess;
+  std::vector<enqueued> ops = std::exchange(group_ops, {});
+  if (planned != ncclSuccess) return planned;
+  const std::vector<enqueued> all = ops;
+  launch(std::move(ops));
+  ncclResult_t result = ncclSuccess;
+  const std::lock_guard lock(big);
+  for (const enqueued& e : all)
+    if (taken_over(*e.what.who) == ncclInProgress) result = ncclInProgress;
+  return result;
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t n, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return call("ncclBroadcast", kind::broadcast, from, to, n, type, ncclSum, root, comm, stream);
+}
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return call("ncclAllReduce", kind::all_reduce, from, to, n, type, op, 0, comm, stream);
+}
+ncclResult_t ncclReduce(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return call("ncclReduce", kind::reduce, from, to, n, type, op, root, comm, stream);
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return call("ncclReduceScatter", kind::reduce_scatter, from, to, n, type, op, 0, comm, stream);
+}
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return call("ncclAllGather", kind::all_gather, from, to, n, type, ncclSum, 0, comm, stream);
+}
+ncclResult_t ncclAlltoAll(const void* from, void* to, std::size_t n, ncclDataType_t type, ncclComm_t comm,
+                          cudaStream_t stream) {
+  return call("ncclAlltoAll", kind::all_to_all, from, to, n, type, ncclSum, 0, comm, stream);
+}
+ncclResult_t ncclSend(const void* from, std::size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return call("ncclSend", kind::send, from, nullptr, n, type, ncclSum, peer, comm, stream);
+}
+ncclResult_t ncclRecv(void* to, std::size_t n, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  return call("ncclRecv", kind::recv, nullptr, to, n, type, ncclSum, peer, comm, stream);
+}
+
+}  // extern "C"

@@ -1,0 +1,27 @@
+// A stand-in for NCCL and the CUDA runtime: the functions heddle calls, over host memory and threads. Streams are queues
+// with a thread each, a group's calls make progress together, and what would hang on GPUs hangs here.
+#pragma once
+
+#include <nccl.h>
+
+#include <map>
+#include <string>
+
+namespace nccl_double {
+
+/// How often each function was called since `reset`, by all threads together.
+std::map<std::string, int> calls();
+/// Communicators that have been made and neither destroyed nor aborted.
+int open_communicators();
+/// Device memory and streams that have not been given back.
+int open_resources();
+
+void reset();
+void devices(int count);
+void version(int code);
+/// The next call of this function by this thread returns `result`.
+void fail_next(const std::string& function, ncclResult_t result);
+/// Communicators of this thread's device report this from now on.
+void break_device(int device, ncclResult_t result);
+
+}  // namespace nccl_double

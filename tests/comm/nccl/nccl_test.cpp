@@ -1,0 +1,664 @@
+// The nccl transport over the stand-in for NCCL and CUDA: no GPU takes part.
+#include <heddle/comm/nccl.hpp>
+#include <heddle/comm/threads.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "double.hpp"
+
+namespace {
+
+namespace hd = heddle;
+using hd::dp, hd::pp, hd::tp;
+using line = hd::mesh<hd::axis<dp>>;
+using std::int64_t;
+
+hd::launch_options options_ms(int timeout_ms) {
+  hd::launch_options options;
+  options.timeout = std::chrono::milliseconds(timeout_ms);
+  return options;
+}
+
+// Ranks note what is wrong; the main thread reports it.
+struct notes {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  void expect(int rank, bool ok, const std::string& what) {
+    const std::lock_guard lock(mutex);
+    if (!ok && texts.size() < 8) texts.push_back("rank " + std::to_string(rank) + ": " + what);
+  }
+  ~notes() {
+    for (const auto& text : texts) {
+      INFO(text);
+      CHECK(false);
+    }
+  }
+};
+
+// Everything is given back, whatever happened.
+struct clean {
+  clean() { nccl_double::reset(); }
+  ~clean() {
+    CHECK(nccl_double::open_communicators() == 0);
+    CHECK(nccl_double::open_resources() == 0);
+    nccl_double::reset();
+  }
+};
+
+// Runs the body on p ranks, gives the text of what launch threw.
+template <class Transport = hd::nccl_complete, class Body>
+std::string on_ranks(int p, const hd::launch_options& options, Body body) {
+  try {
+    hd::launch<Transport>(line{p}, options, body);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct point {
+  float x, y;
+  std::int32_t id;
+  friend bool operator==(const point&, const point&) = default;
+};
+
+// Small whole numbers: every type folds them exactly, in any order.
+template <class T>
+T value(int rank, int64_t i) {
+  if constexpr (std::is_same_v<T, point>)
+    return {static_cast<float>(rank), static_cast<float>(i), static_cast<std::int32_t>(rank * 1000 + i)};
+  else
+    return static_cast<T>(static_cast<float>((rank + static_cast<int>(i)) % 2 + (rank == i ? 1 : 0)));
+}
+template <class T>
+std::vector<T> buffer(int rank, int64_t n) {
+  std::vector<T> x(static_cast<std::size_t>(n));
+  for (int64_t i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = value<T>(rank, i);
+  return x;
+}
+template <class T>
+bool same(const std::vector<T>& x, const std::vector<T>& y) {
+  if constexpr (std::is_same_v<T, point>) {
+    return x == y;
+  } else {
+    if (x.size() != y.size()) return false;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (static_cast<float>(x[i]) != static_cast<float>(y[i])) return false;
+    return true;
+  }
+}
+template <class T, class Op>
+std::vector<T> folded(int p, int64_t n, int64_t first, Op) {
+  std::vector<T> x(static_cast<std::size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    float sum = static_cast<float>(value<T>(0, first + i));
+    for (int r = 1; r < p; ++r) sum = Op{}(sum, static_cast<float>(value<T>(r, first + i)));
+    x[static_cast<std::size_t>(i)] = static_cast<T>(sum);
+  }
+  return x;
+}
+
+template <class T, class Op>
+void reductions(auto& c, int64_t n, Op op, notes& notes) {
+  const int p = c.size(), r = c.rank();
+  const std::string at = " p=" + std::to_string(p) + " n=" + std::to_string(n) + " " + std::string(hd::type_name<T>());
+  const auto head = folded<T>(p, n, 0, op);
+  auto x = buffer<T>(r, n);
+  std::vector<T> y(x.size());
+  c.all_reduce(std::span<const T>(x), y, op);
+  c.wait();
+  notes.expect(r, same(y, head), "all_reduce" + at);
+  c.all_reduce(x, op);
+  c.wait();
+  notes.expect(r, same(x, head), "all_reduce in place" + at);
+  const int root = static_cast<int>(n) % p;
+  x = buffer<T>(r, n);
+  y.assign(r == root ? x.size() : 0, T{});
+  c.reduce(x, y, op, root);
+  c.wait();
+  if (r == root) notes.expect(r, same(y, head), "reduce" + at);
+  x = buffer<T>(r, n * p);
+  y.assign(static_cast<std::size_t>(n), T{});
+  c.reduce_scatter(x, y, op);
+  c.wait();
+  notes.expect(r, same(y, folded<T>(p, n, r * n, op)), "reduce_scatter" + at);
+  c.reduce_scatter(std::span<const T>(x),
+                   std::span(x).subspan(static_cast<std::size_t>(r * n), static_cast<std::size_t>(n)), op);
+  c.wait();
+  notes.expect(r, same({x.begin() + r * n, x.begin() + r * n + n}, y), "reduce_scatter in place" + at);
+  std::vector<int64_t> counts;
+  int64_t offset = 0, total = 0;
+  for (int q = 0; q < p; ++q) {
+    counts.push_back((std::max)(int64_t{0}, n + q - 1));
+    if (q < r) offset += counts.back();
+    total += counts.back();
+  }
+  x = buffer<T>(r, total);
+  y.assign(static_cast<std::size_t>(counts[static_cast<std::size_t>(r)]), T{});
+  c.reduce_scatter_v(x, y, counts, op);
+  c.wait();
+  notes.expect(r, same(y, folded<T>(p, static_cast<int64_t>(y.size()), offset, op)), "reduce_scatter_v" + at);
+}
+
+template <class T>
+void moves(auto& c, int64_t n, notes& notes) {
+  const int p = c.size(), r = c.rank(), root = static_cast<int>(n + 1) % p;
+  const auto own = static_cast<std::size_t>(r);
+  const std::string at = " p=" + std::to_string(p) + " n=" + std::to_string(n) + " " + std::string(hd::type_name<T>());
+  std::vector<T> all, mine = buffer<T>(r, n);
+  for (int q = 0; q < p; ++q)
+    for (int64_t i = 0; i < n; ++i) all.push_back(value<T>(q, i));
+
+  auto x = buffer<T>(r, n);
+  c.broadcast(x, root);
+  c.wait();
+  notes.expect(r, same(x, buffer<T>(root, n)), "broadcast" + at);
+  std::vector<T> y(all.size());
+  c.all_gather(mine, y);
+  c.wait();
+  notes.expect(r, same(y, all), "all_gather" + at);
+  y.assign(all.size(), T{});
+  std::copy(mine.begin(), mine.end(), y.begin() + r * n);
+  c.all_gather(std::span(y).subspan(own * static_cast<std::size_t>(n), static_cast<std::size_t>(n)), y);
+  c.wait();
+  notes.expect(r, same(y, all), "all_gather in place" + at);
+  y.assign(r == root ? all.size() : 0, T{});
+  c.gather(mine, y, root);
+  c.wait();
+  if (r == root) notes.expect(r, same(y, all), "gather" + at);
+  if (r == root) std::copy(mine.begin(), mine.end(), y.begin() + r * n);
+  if (r == root)
+    c.gather(std::span(y).subspan(own * static_cast<std::size_t>(n), static_cast<std::size_t>(n)), y, root);
+  else
+    c.gather(mine, y, root);
+  c.wait();
+  if (r == root) notes.expect(r, same(y, all), "gather in place" + at);
+  y.assign(mine.size(), T{});
+  const std::vector<T> none;  // buffers must outlive the stream's use of them
+  c.scatter(r == root ? std::span(std::as_const(all)) : std::span(none), y, root);
+  c.wait();
+  notes.expect(r, same(y, mine), "scatter" + at);
+
+  // Rank s sends rank d the elements d * n ... of its buffer.
+  x = buffer<T>(r, n * p);
+  y.assign(x.size(), T{});
+  c.all_to_all(x, y);
+  c.wait();
+  std::vector<T> expected;
+  for (int s = 0; s < p; ++s)
+    for (int64_t i = 0; i < n; ++i) expected.push_back(value<T>(s, r * n + i));
+  notes.expect(r, same(y, expected), "all_to_all" + at);
+
+  // Uneven: s sends d (s + d) % 3 + n - 1 elements, at least none.
+  const auto count = [&](int s, int d) { return (std::max)(int64_t{0}, (s + d) % 3 + n - 1); };
+  std::vector<int64_t> sends, recvs, counts;
+  int64_t sent = 0;
+  expected.clear();
+  std::vector<T> gathered;
+  for (int q = 0; q < p; ++q) {
+    sends.push_back(count(r, q));
+    recvs.push_back(count(q, r));
+    counts.push_back(count(q, q));
+    sent += sends.back();
+    int64_t before = 0;
+    for (int d = 0; d < r; ++d) before += count(q, d);
+    for (int64_t i = 0; i < recvs.back(); ++i) expected.push_back(value<T>(q, before + i));
+    for (int64_t i = 0; i < counts.back(); ++i) gathered.push_back(value<T>(q, i));
+  }
+  x = buffer<T>(r, sent);
+  y.assign(expected.size(), T{});
+  c.all_to_all_v(x, sends, y, recvs);
+  c.wait();
+  notes.expect(r, same(y, expected), "all_to_all_v" + at);
+  x = buffer<T>(r, counts[own]);
+  y.assign(gathered.size(), T{});
+  c.all_gather_v(x, y, counts);
+  c.wait();
+  notes.expect(r, same(y, gathered), "all_gather_v" + at);
+  y.assign(r == root ? gathered.size() : 0, T{});
+  c.gather_v(x, y, counts, root);
+  c.wait();
+  if (r == root) notes.expect(r, same(y, gathered), "gather_v" + at);
+  y.assign(x.size(), T{});
+  c.scatter_v(r == root ? std::span(std::as_const(gathered)) : std::span(none), counts, y, root);
+  c.wait();
+  notes.expect(r, same(y, x), "scatter_v" + at);
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("collectives over the stand-in equal their definitions", "[nccl]", hd::nccl, hd::nccl_complete) {
+  const clean clean;
+  notes notes;
+  for (int p = 1; p <= 8; ++p) {
+    const std::string error = on_ranks<TestType>(p, options_ms(60'000), [&](auto& world) {
+      auto& c = world.all();
+      for (const int64_t n : {0, 1, p, 7}) {
+        reductions<std::int32_t>(c, n, hd::plus{}, notes);
+        reductions<float>(c, n, hd::maximum{}, notes);
+        moves<double>(c, n, notes);
+        moves<point>(c, n, notes);
+      }
+      c.barrier();
+    });
+    CHECK(error == "");
+  }
+}
+
+TEST_CASE("every element type and operator that NCCL knows is folded", "[nccl]") {
+  const clean clean;
+  notes notes;
+  CHECK(on_ranks(3, options_ms(60'000), [&](auto& world) {
+          auto& c = world.all();
+          reductions<std::int8_t>(c, 5, hd::plus{}, notes);
+          reductions<std::uint8_t>(c, 5, hd::multiplies{}, notes);
+          reductions<std::uint32_t>(c, 5, hd::minimum{}, notes);
+          reductions<long>(c, 5, hd::plus{}, notes);
+          reductions<unsigned long long>(c, 5, hd::maximum{}, notes);
+          reductions<double>(c, 5, hd::multiplies{}, notes);
+          reductions<__half>(c, 5, hd::plus{}, notes);
+          reductions<__nv_bfloat16>(c, 5, hd::plus{}, notes);
+          reductions<__nv_fp8_e4m3>(c, 5, hd::maximum{}, notes);
+          reductions<__nv_fp8_e5m2>(c, 5, hd::plus{}, notes);
+          moves<__nv_bfloat16>(c, 5, notes);
+          moves<char>(c, 5, notes);
+        }) == "");
+  STATIC_REQUIRE(hd::nccl_type<__nv_bfloat16> == ncclBfloat16);
+  STATIC_REQUIRE(hd::nccl_type<__nv_fp8_e4m3> == ncclFloat8e4m3);
+  STATIC_REQUIRE(hd::nccl_type<point> == ncclNumTypes);
+  STATIC_REQUIRE(hd::nccl_type<bool> == ncclNumTypes);
+  STATIC_REQUIRE(hd::detail::nccl_moved<point>(5).count == 60);
+  STATIC_REQUIRE(hd::transport<hd::nccl>);
+}
+
+TEST_CASE("a collective is one call of NCCL, or one group", "[nccl]") {
+  const clean clean;
+  const int p = 4;
+  CHECK(on_ranks<hd::nccl>(p, options_ms(60'000), [&](auto& world) {
+          auto& c = world.all();
+          std::vector<float> x(4), y(4), z(16);
+          const std::vector<int64_t> counts(4, 1);
+          for (int i = 0; i < 3; ++i) c.all_reduce(x, hd::plus{});
+          c.all_gather(x, z);
+          c.all_to_all(x, y);
+          c.reduce_scatter(z, x, hd::plus{});
+          c.wait();
+          c.reduce_scatter_v(y, std::span(x).first(1), counts, hd::plus{});
+          c.all_gather_v(std::span(x).first(1), y, counts);
+          c.gather(x, z, 1);
+          c.wait();
+          const auto seen = c.counters();
+          if (seen[hd::comm_operation::all_reduce].calls != 3 || seen[hd::comm_operation::all_reduce].bytes != 48 ||
+              seen[hd::comm_operation::reduce_scatter].bytes != 64 || seen.collectives() != 9)
+            throw hd::error("counters");
+        }) == "");
+  auto calls = nccl_double::calls();
+  CHECK(calls["ncclCommInitRankConfig"] == p);
+  CHECK(calls["ncclAllReduce"] == 3 * p);
+  CHECK(calls["ncclAllGather"] == p);
+  CHECK(calls["ncclAlltoAll"] == p);
+  CHECK(calls["ncclReduceScatter"] == p);
+  CHECK(calls["ncclReduce"] == p * p);     // the block of each rank, in one group
+  CHECK(calls["ncclBroadcast"] == p * p);  // likewise
+  CHECK(calls["ncclSend"] == p - 1);
+  CHECK(calls["ncclRecv"] == p - 1);
+  CHECK(calls["ncclGroupStart"] == 3 * p);
+  CHECK(calls["ncclGroupEnd"] == 3 * p);
+  CHECK(calls["ncclCommFinalize"] == p);
+  CHECK(calls["ncclCommDestroy"] == p);
+  CHECK(calls["ncclCommAbort"] == 0);
+}
+
+TEST_CASE("messages that are started together are launched as one group", "[nccl]") {
+  const clean clean;
+  notes notes;
+  CHECK(on_ranks(5, options_ms(60'000), [&](auto& world) {
+          auto& c = world.all();
+          const int p = c.size(), r = c.rank();
+          // Everybody sends before it receives: ungrouped, the GPUs would wait for each other.
+          std::vector<int> out(3, r), in(3, -1), self(2, 10 + r), back(2, -1), none;
+          auto a = c.isend(out, (r + 1) % p);
+          auto b = c.irecv(in, (r + p - 1) % p);
+          auto d = c.isend(self, r, 7);
+          auto e = c.irecv(back, r, 7);
+          auto f = c.isend(none, (r + 1) % p);
+          auto g = c.irecv(none, (r + p - 1) % p);
+          a.wait();
+          b.wait();
+          while (!d.test()) std::this_thread::yield();
+          e.wait();
+          f.wait();
+          g.wait();
+          notes.expect(r, in == std::vector<int>(3, (r + p - 1) % p), "ring");
+          notes.expect(r, back == self, "self");
+          // Blocking, along a line; in order.
+          int first = 0, second = 0;
+          if (r > 0) c.recv(std::span(&first, 1), r - 1);
+          if (r > 0) c.recv(std::span(&second, 1), r - 1);
+          first += 1;
+          second += 10;
+          if (r + 1 < p) c.send(std::span(&first, 1), r + 1);
+          if (r + 1 < p) c.send(std::span(&second, 1), r + 1);
+          notes.expect(r, first == r + 1 && second == 10 * (r + 1), "line");
+          notes.expect(r, c.counters().messages_sent() == (r + 1 < p ? 5 : 3), "messages sent");
+          notes.expect(r, c.counters().bytes_received() == 4 * (5 + (r > 0 ? 2 : 0)), "bytes received");
+          // A request that is forgotten is launched all the same.
+          {
+            auto lost = c.isend(out, (r + 1) % p);
+            auto found = c.irecv(in, (r + p - 1) % p);
+          }
+          c.barrier();
+        }) == "");
+  auto calls = nccl_double::calls();
+  CHECK(calls["ncclSend"] == 5 * 2 + 4 * 2 + 5);  // empty messages are not sent
+  CHECK(calls["ncclGroupStart"] == 5 + 4 * 2 * 2 + 5);
+}
+
+TEST_CASE("a group launches calls on several communicators and streams together", "[nccl]") {
+  const clean clean;
+  notes notes;
+  using square = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  hd::launch<hd::nccl>(square{}, options_ms(60'000), [&](auto& world) {
+    auto& rows = world.template along<dp>();
+    auto& columns = world.template along<tp>();
+    int x = 1 + world.rank(), y = 10 * (1 + world.rank());
+    {
+      hd::nccl_group together(rows, columns);
+      if (world.rank() % 3 == 0) {  // in another order on half of the ranks
+        rows.all_reduce(std::span(&x, 1), hd::plus{});
+        columns.all_reduce(std::span(&y, 1), hd::plus{});
+      } else {
+        columns.all_reduce(std::span(&y, 1), hd::plus{});
+        rows.all_reduce(std::span(&x, 1), hd::plus{});
+      }
+      together.launch();
+    }
+    rows.wait();
+    columns.wait();
+    notes.expect(world.rank(), x == (world.rank() % 2 == 0 ? 4 : 6), "rows");
+    notes.expect(world.rank(), y == (world.rank() < 2 ? 30 : 70), "columns");
+    cudaStream_t other = nullptr;
+    notes.expect(world.rank(), cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess, "stream");
+    auto elsewhere = rows.on(other);
+    elsewhere.all_reduce(std::span(&x, 1), hd::plus{});
+    elsewhere.wait();
+    notes.expect(world.rank(), x == (world.rank() % 2 == 0 ? 8 : 12), "another stream");
+    notes.expect(world.rank(), cudaStreamDestroy(other) == cudaSuccess, "stream");
+    rows.barrier();
+  });
+}
+
+TEST_CASE("ranks split by color, ordered by key", "[nccl]") {
+  const clean clean;
+  notes notes;
+  CHECK(on_ranks(7, options_ms(60'000), [&](auto& world) {
+          auto& c = world.all();
+          const int r = c.rank();
+          auto part = c.split(r % 3, -r);
+          const int size = (7 - r % 3 + 2) / 3;
+          notes.expect(r, part.size() == size && part.rank() == size - 1 - r / 3, "place");
+          for (int i = 0; i < size; ++i)
+            notes.expect(r, part.world_rank(i) == r % 3 + 3 * (size - 1 - i), "world rank");
+          int sum = r;
+          part.all_reduce(std::span(&sum, 1), hd::plus{});
+          int expected = 0;
+          for (int q = r % 3; q < 7; q += 3) expected += q;
+          notes.expect(r, sum == expected, "sum");
+          auto again = part.split(0, 0);
+          again.barrier();
+        }) == "");
+  CHECK(contains(on_ranks(2, options_ms(60'000), [](auto& world) { static_cast<void>(world.all().split(-1, 0)); }),
+                 "split: a color of -1; NCCL takes 0 and above"));
+}
+
+TEST_CASE("an error of NCCL ends all ranks with NCCL's text", "[nccl][failure]") {
+  const clean clean;
+  for (const char* function :
+       {"ncclAllReduce", "ncclCommInitRankConfig", "ncclGetUniqueId", "ncclGroupStart", "ncclGroupEnd", "ncclSend"}) {
+    const std::string error = on_ranks(3, options_ms(20'000), [&](auto& world) {
+      int x = 1;
+      if (world.rank() == 0) nccl_double::fail_next(function, ncclSystemError);
+      for (int i = 0; i < 3; ++i) {
+        world.all().all_reduce(std::span(&x, 1), hd::plus{});
+        const int out = 1;
+        int in = 0;
+        auto a = world.all().isend(std::span(&out, 1), (world.rank() + 1) % 3);
+        auto b = world.all().irecv(std::span(&in, 1), (world.rank() + 2) % 3);
+        a.wait();
+        b.wait();
+      }
+    });
+    INFO(function << ": " << error);
+    CHECK(contains(error, "rank 0: heddle: rank 0 in "));
+    CHECK(contains(error, std::string(function) + ": unhandled system error (what the double said last)"));
+    CHECK(nccl_double::open_communicators() == 0);
+  }
+}
+
+TEST_CASE("an error that NCCL reports later is found while waiting", "[nccl][failure]") {
+  const clean clean;
+  std::array<std::string, 3> ends;
+  const std::string error = on_ranks(3, options_ms(20'000), [&](auto& world) {
+    int x = 1;
+    world.all().barrier();
+    if (world.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      nccl_double::break_device(1, ncclRemoteError);
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+    try {
+      world.all().all_reduce(std::span(&x, 1), hd::plus{});
+    } catch (const std::exception& e) {
+      ends[static_cast<std::size_t>(world.rank())] = e.what();
+      throw;
+    }
+  });
+  INFO(error << "\n" << ends[0] << "\n" << ends[1] << "\n" << ends[2]);
+  CHECK(contains(error, "rank 1: heddle: rank 1 in all_reduce, call 2 on communicator (dp)"));
+  CHECK(contains(error, "remote process exited or there was a network error"));
+  CHECK(contains(ends[0],
+                 "heddle: rank 0 stopped in all_reduce, call 2 on communicator (dp); another rank failed "
+                 "first: heddle: rank 1 in all_reduce"));
+  CHECK(nccl_double::calls()["ncclCommAbort"] == 3);
+}
+
+TEST_CASE("a rank that does not come is noticed when the time is over", "[nccl][failure]") {
+  const clean clean;
+  const auto start = std::chrono::steady_clock::now();
+  for (const bool connected : {true, false}) {
+    const std::string error = on_ranks(3, options_ms(300), [&](auto& world) {
+      int x = 1;
+      if (connected) world.all().barrier();
+      if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      if (world.rank() != 2) world.all().all_reduce(std::span(&x, 1), hd::plus{});
+    });
+    INFO(error);
+    CHECK(contains(error, "has waited 300 ms for"));
+    CHECK(
+        contains(error, connected ? "in all_reduce, call 2 on communicator (dp)" : "in connect on communicator (dp)"));
+  }
+  // Different counts hang on GPUs, too.
+  CHECK(contains(on_ranks(2, options_ms(300),
+                          [&](auto& world) {
+                            std::vector<int> x(static_cast<std::size_t>(3 + world.rank()));
+                            world.all().all_reduce(x, hd::plus{});
+                          }),
+                 "has waited 300 ms for the stream"));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+}
+
+TEST_CASE("an exception in a body ends the other ranks", "[nccl][failure]") {
+  const clean clean;
+  CHECK_THROWS_AS(hd::launch<hd::nccl_complete>(line{3}, options_ms(20'000),
+                                                [](auto& world) {
+                                                  world.all().barrier();
+                                                  if (world.rank() == 1) throw hd::layout_error("heddle: no");
+                                                  world.all().barrier();
+                                                }),
+                  hd::layout_error);
+  CHECK(on_ranks(3, options_ms(20'000), [](auto& world) {
+          world.all().barrier();
+          int x = 0;
+          if (world.rank() == 1) {
+            auto never = world.all().isend(std::span(&x, 1), 0);
+            throw 5;
+          }
+          world.all().recv(std::span(&x, 1), 1);
+        }) == "rank 1: an exception that is not a std::exception");
+}
+
+TEST_CASE("a barrier tells which ranks have called something else", "[nccl][failure]") {
+  const clean clean;
+  const auto differ = [](auto& world) {
+    std::vector<int> x;
+    std::vector<float> y;
+    if (world.rank() == 1)
+      world.all().all_reduce(x, hd::plus{});
+    else
+      world.all().all_reduce(y, hd::maximum{});
+    world.all().barrier();
+  };
+  CHECK(contains(on_ranks(3, options_ms(20'000), differ),
+                 "barrier: the ranks' collectives differ: this rank has made 2 calls, rank "));
+  auto options = options_ms(20'000);
+  options.check = hd::checking::off;
+  CHECK(on_ranks(3, options, differ) == "");
+}
+
+TEST_CASE("what the caller can know is refused before NCCL is asked", "[nccl]") {
+  const clean clean;
+  CHECK(on_ranks(2, options_ms(20'000), [&](auto& world) {
+          auto& c = world.all();
+          std::vector<int> x(4), y(3);
+          const std::vector<int64_t> bad{1, 2, 3}, counts{2, 2};
+          int caught = 0;
+          const auto expect = [&](auto call) {
+            try {
+              call();
+            } catch (const hd::comm_error&) {
+              ++caught;
+            }
+          };
+          expect([&] { c.all_reduce(x, y, hd::plus{}); });
+          expect([&] { c.all_reduce(std::span(x).first(3), std::span(x).last(3), hd::plus{}); });
+          expect([&] { c.broadcast(x, 2); });
+          expect([&] { c.send(x, -1); });
+          expect([&] { c.send(x, c.rank()); });
+          expect([&] { c.recv(x, c.rank()); });
+          expect([&] { c.all_to_all(y, y); });
+          expect([&] { c.all_gather_v(x, x, bad); });
+          expect([&] { c.all_gather(x, x); });
+          expect([&] { c.reduce_scatter_v(x, y, counts, hd::plus{}); });
+          expect([&] { c.gather(x, y, c.rank()); });
+          if (caught != 11) throw hd::error("caught " + std::to_string(caught));
+          c.barrier();
+        }) == "");
+}
+
+TEST_CASE("a launch needs GPUs and a library as new as its header", "[nccl]") {
+  const clean clean;
+  const auto nothing = [](auto&) {};
+  nccl_double::devices(3);
+  CHECK(on_ranks(3, options_ms(1'000), nothing) == "");
+  CHECK(contains(on_ranks(4, options_ms(1'000), nothing),
+                 "heddle: nccl: 4 GPUs are needed, this process sees 3; start a process per GPU"));
+  nccl_double::devices(0);
+  CHECK(contains(on_ranks(1, options_ms(1'000), nothing), "1 GPU is needed, this process sees 0 (no CUDA-capable"));
+  nccl_double::devices(8);
+  nccl_double::version(21805);
+  CHECK(contains(on_ranks(1, options_ms(1'000), nothing), "the NCCL library is version 2.18.5, older than the header"));
+  CHECK(hd::detail::nccl_version_text(2708) == "2.7.8");
+}
+
+TEST_CASE("the environment says which rank a process is", "[nccl]") {
+  const clean clean;
+  const auto set = [](const char* name, const char* value) {
+    if (value == nullptr)
+      ::unsetenv(name);
+    else
+      ::setenv(name, value, 1);
+  };
+  const auto read = [] { return hd::detail::place_from_environment(); };
+  CHECK(read().rank == -1);
+  set("HEDDLE_RANK", "0");
+  CHECK_THROWS_WITH(read(), Catch::Matchers::Contains("HEDDLE_RANK is set, but HEDDLE_RANKS is not"));
+  set("HEDDLE_RANKS", "1");
+  int ran = 0;
+  const auto one = [&](auto& world) {
+    int x = 3;
+    world.all().all_reduce(std::span(&x, 1), hd::plus{});
+    ran += x;
+  };
+  CHECK(on_ranks(1, options_ms(5'000), one) == "");
+  CHECK(ran == 3);
+  CHECK(contains(on_ranks(2, options_ms(5'000), one), "2"));  // the mesh has another number of ranks
+  set("HEDDLE_RANKS", "2");
+  CHECK_THROWS_WITH(read(), Catch::Matchers::Contains("set HEDDLE_RENDEZVOUS to tcp://host:port"));
+  set("HEDDLE_RENDEZVOUS", "somewhere");
+  CHECK(contains(on_ranks(2, options_ms(5'000), one), "should be tcp://host:port or file:///folder"));
+  set("HEDDLE_RANK", "zero");
+  CHECK_THROWS_WITH(read(), Catch::Matchers::Contains("HEDDLE_RANK should be a number, it is \"zero\""));
+  set("HEDDLE_RANK", nullptr);
+  set("HEDDLE_RANKS", nullptr);
+  set("SLURM_PROCID", "3");
+  set("SLURM_NTASKS", "8");
+  set("SLURM_LOCALID", "1");
+  CHECK((read().rank == 3 && read().size == 8 && read().local_rank == 1));
+  for (const char* name : {"HEDDLE_RENDEZVOUS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}) set(name, nullptr);
+}
+
+TEST_CASE("a world of another transport hands round what NCCL needs", "[nccl]") {
+  const clean clean;
+  notes notes;
+  hd::launch<hd::threads>(line{4}, options_ms(20'000), [&](auto& outer) {
+    using square = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+    hd::nccl_complete::run_over(outer.all(), square{}, options_ms(20'000), outer.rank(), [&](auto& world) {
+      int x = 1 + world.rank();
+      world.template along<tp>().all_reduce(std::span(&x, 1), hd::plus{});
+      world.template along<dp>().all_reduce(std::span(&x, 1), hd::plus{});
+      notes.expect(outer.rank(), x == 10, "sum");
+    });
+  });
+}
+
+TEST_CASE("communicators that others have made are used, and given back or not", "[nccl]") {
+  const clean clean;
+  ncclUniqueId id{};
+  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
+  notes notes;
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < 2; ++r)
+    ranks.emplace_back([&, r] {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.blocking = 1;
+      ncclComm_t comm = nullptr;
+      cudaStream_t stream = nullptr;
+      notes.expect(r, cudaSetDevice(r) == cudaSuccess, "device");
+      notes.expect(r, cudaStreamCreateWithFlags(&stream, 0) == cudaSuccess, "stream");
+      notes.expect(r, ncclCommInitRankConfig(&comm, 2, id, r, &config) == ncclSuccess, "comm");
+      int x = 5;
+      {
+        auto c = hd::nccl_communicator::borrow(comm, stream);
+        c.all_reduce(std::span(&x, 1), hd::plus{});
+        c.wait();
+        notes.expect(r, c.native() == comm && c.size() == 2 && c.rank() == r && x == 10, "borrowed");
+      }
+      {
+        auto c = hd::nccl_communicator::adopt(comm, stream);
+        c.barrier();
+      }
+      notes.expect(r, cudaStreamDestroy(stream) == cudaSuccess, "stream");
+    });
+  for (auto& rank : ranks) rank.join();
+}
