@@ -29,8 +29,9 @@ namespace heddle::inline v0 {
 ///
 /// Values lie in slots of one element each: first the own leaves, then, stage by stage, the nodes received and the
 /// nodes computed, those of one height after each other, so that one call of the operator computes them all.
-/// Messages: floor(log2 p) per rank and one more exchange between paired ranks; no message where there is no node to
-/// tell. In the aligned case (p and leaves per rank powers of two, one tree) each has one element.
+/// Messages: a rank receives floor(log2 p), and one more if it is of a pair; it sends as many, or two in a round where
+/// one rank faces a pair. There is no message where there is no node to tell. In the aligned case (p and leaves per
+/// rank powers of two, one tree) each message has one element.
 /// Errors: `comm_error` if the bounds or the trees do not cover the same leaves in order.
 /// Source: Ong and Velickovic 2022, arXiv:2212.08541 (the tree); the merging of lists is recursive doubling.
 class dyadic_plan {

@@ -56,6 +56,8 @@ T sigmoid(T x) {
 /// Shapes: operands and results [pairs, width]; weight [6 width, width]: the rows of W_ir, W_iz, W_in, W_hr, W_hz,
 /// W_hn; bias [6 width] in the same order (PyTorch's weight_ih then weight_hh, bias_ih then bias_hh). Saved: 12 width
 /// per pair.
+/// The products are the backend's; the rest is done here, so that weights and operands must lie where the host can
+/// read them.
 /// Errors: `layout_error` if the weights do not have these shapes.
 /// Source: Ong and Velickovic 2022, arXiv:2212.08541; the cell is Cho et al. 2014, arXiv:1406.1078, in PyTorch's form.
 template <class T, class Backend, class Order = both_orders, class Rows = rows_together>
