@@ -6,6 +6,8 @@
 #include <heddle/comm/algorithm/bidirectional_ring.hpp>
 #include <heddle/comm/algorithm/rabenseifner.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
+#include <heddle/comm/algorithm/swing.hpp>
+#include <heddle/comm/algorithm/torus.hpp>
 #include <heddle/mesh/topologies.hpp>
 #include <heddle/plan/gain_map.hpp>
 
@@ -18,6 +20,7 @@
 #include <vector>
 
 namespace hd = heddle;
+namespace algo = heddle::algo;
 
 namespace {
 
@@ -33,9 +36,10 @@ hd::plan::circuit_switch optics(int ports, double delay) {
   return {3e-6, 100e9, ports, delay};
 }
 
+// What switching has to beat: the best of these algorithms on the first topology.
+template <class... Algorithms>
 void draw(const std::filesystem::path& file, const char* title, const hd::topology& start, int ports) {
-  const std::array tables{all_reduce_rounds<hd::algo::rabenseifner>(), all_reduce_rounds<hd::algo::ring>(),
-                          all_reduce_rounds<hd::algo::bidirectional_ring>()};
+  const std::array tables{all_reduce_rounds<Algorithms>()...};
   const std::vector<hd::round_view> algorithms(tables.begin(), tables.end());
   std::vector<std::int64_t> bytes;
   for (const double b : hd::plan::logarithmic(1e4, 1e9, 5)) bytes.push_back(static_cast<std::int64_t>(b + 0.5));
@@ -61,7 +65,7 @@ int main(int argc, char** argv) try {
   std::filesystem::create_directories(folder);
 
   // [plan]
-  const hd::round_table rounds = all_reduce_rounds<hd::algo::rabenseifner>();
+  const hd::round_table rounds = all_reduce_rounds<algo::rabenseifner>();
   const hd::plan::circuit_switch fabric = optics(2, 10e-6);
   const hd::topology ring = hd::topologies::ring(ranks, fabric.port());
   const hd::plan::fabric_states states(rounds, ring, fabric);
@@ -71,9 +75,13 @@ int main(int argc, char** argv) try {
     std::printf("  round %2d: %s\n", part.first, states.name(part.state).c_str());
   // [plan]
 
-  draw(folder / "photonic_ring.svg", "All-reduce on 128 ranks that start as a ring", ring, 2);
-  draw(folder / "photonic_torus.svg", "All-reduce on 128 ranks that start as an 8 x 16 torus",
-       hd::topologies::torus({8, 16}, optics(4, 0).port()), 4);
+  draw<algo::rabenseifner, algo::ring, algo::bidirectional_ring, algo::swing>(
+      folder / "photonic_ring.svg", "All-reduce on 128 ranks that start as a ring", ring, 2);
+  const hd::topology torus = hd::topologies::torus({8, 16}, optics(4, 0).port());
+  draw<algo::rabenseifner, algo::ring, algo::bidirectional_ring>(
+      folder / "photonic_torus.svg", "All-reduce on 128 ranks that start as an 8 x 16 torus", torus, 4);
+  draw<algo::rabenseifner, algo::ring, algo::bidirectional_ring, algo::torus<8, 16>, algo::swing_torus<8, 16>>(
+      folder / "photonic_torus_own.svg", "The same torus, with algorithms made for it as well", torus, 4);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;

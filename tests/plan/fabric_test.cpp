@@ -65,13 +65,13 @@ void run_rounds(Comm& comm, hd::round_view rounds, int first, int end, std::vect
 
 TEST_CASE("ranks that follow a plan get the same bits, and send over each link what the plan says", "[plan][pccl]") {
   for (const int n : {8, 16})
-    for (const std::int64_t elements : {std::int64_t{1000}, std::int64_t{7}, std::int64_t{100000}}) {
+    for (const std::int64_t elements : {std::int64_t{1000}, std::int64_t{7}, std::int64_t{40000}}) {
       const hd::round_table rounds = plain_rounds::halving_doubling(n);
       const plan::circuit_switch fabric{3e-6, 1e9, 2, 1e-5};
       const plan::fabric_states states(rounds, topologies::ring(n, fabric.port()), fabric);
       const plan::reconfiguration made = plan::reconfigure(states, elements, 4);
       CAPTURE(n, elements, made.switches);
-      if (elements == 100000) CHECK(made.switches > 0);
+      if (elements == 40000) CHECK(made.switches > 0);
 
       std::vector<sent_bytes> sent(static_cast<std::size_t>(n));
       std::vector<std::vector<float>> planned(sent.size()), plain(sent.size());
