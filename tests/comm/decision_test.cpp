@@ -37,8 +37,11 @@ static_assert(choose(ask(all_reduce, 16, mi, false)) == algorithm_name::double_t
 static_assert(choose({all_reduce, 16, mi, true, false, true, {}}) == algorithm_name::dyadic);
 static_assert(choose({all_reduce, 16, mi, true, true, false, {}}) == algorithm_name::recursive_doubling);
 static_assert(choose({all_reduce, 16, mi, true, true, true, {4, false}}) == algorithm_name::hierarchical_4);
-static_assert(choose({all_reduce, 16, mi, true, true, true, {1, true}}) == algorithm_name::swing);
-static_assert(choose({all_reduce, 12, mi, true, true, true, {1, true}}) == algorithm_name::ring);
+static_assert(choose({all_reduce, 16, 512 * ki, true, true, true, {1, true}}) == algorithm_name::swing);
+static_assert(choose({all_reduce, 16, 512 * ki, true, true, true, {4, false}}) == algorithm_name::swing);
+static_assert(choose({all_reduce, 16, mi, true, true, true, {1, true}}) == algorithm_name::bidirectional_ring);
+static_assert(choose({reduce_scatter, 16, mi, true, true, true, {4, false}}) == algorithm_name::recursive_doubling);
+static_assert(choose({all_gather, 12, mi, true, true, true, {4, false}}) == algorithm_name::hierarchical_4);
 static_assert(choose(ask(reduce_scatter, 16, 512 * ki)) == algorithm_name::recursive_halving);
 static_assert(choose(ask(reduce_scatter, 16, mi)) == algorithm_name::pat);
 static_assert(choose(ask(reduce_scatter, 16, 64 * mi)) == algorithm_name::ring);
@@ -60,7 +63,7 @@ static_assert(choose(ask(broadcast, 16, 512 * ki)) == algorithm_name::scatter_do
 static_assert(choose(ask(broadcast, 7, 512 * ki)) == algorithm_name::binomial);
 static_assert(choose(ask(broadcast, 16, 64 * mi)) == algorithm_name::double_tree_8);
 static_assert(choose({broadcast, 16, 64 * mi, true, true, true, {1, true}}) == algorithm_name::scatter_ring);
-static_assert(choose(ask(reduce, 16, 2 * ki)) == algorithm_name::binomial);
+static_assert(choose(ask(reduce, 16, 16 * ki)) == algorithm_name::binomial);
 static_assert(choose(ask(reduce, 16, mi)) == algorithm_name::halving_gather);
 static_assert(choose(ask(reduce, 16, mi, false)) == algorithm_name::binomial);
 static_assert(choose(ask(exclusive_scan, 16, mi)) == algorithm_name::dissemination);

@@ -116,6 +116,7 @@ struct decision_table {
   std::int64_t all_reduce_doubling = 2 << 10;
   std::int64_t all_reduce_logarithmic_block = 512 << 10;  ///< per rank; longer ones go round the ring
   std::int64_t all_reduce_ordered_doubling = 256 << 10;
+  std::int64_t neighbours = 512 << 10;  ///< few rounds up to here where some ranks are nearer than others
   std::int64_t reduce_scatter_halving = 512 << 10;
   std::int64_t reduce_scatter_pat_block = 512 << 10;
   std::int64_t all_gather_bruck = 80 << 10;
@@ -128,8 +129,9 @@ struct decision_table {
   std::int64_t broadcast_binomial = 12 << 10;
   std::int64_t broadcast_logarithmic = 1 << 20;
   std::int64_t broadcast_logarithmic_block = 128 << 10;  ///< if either bound is kept
-  std::int64_t reduce_binomial = 2 << 10;
-  std::int64_t reduce_logarithmic_block = 512 << 10;
+  std::int64_t reduce_binomial = 16 << 10;
+  std::int64_t reduce_logarithmic = 1 << 20;
+  std::int64_t reduce_logarithmic_block = 128 << 10;  ///< if either bound is kept
   friend constexpr bool operator==(const decision_table&, const decision_table&) = default;
 };
 
@@ -144,6 +146,11 @@ constexpr algorithm_name choose(const collective_question& q, const decision_tab
   const auto by_node = [g](algorithm_name two, algorithm_name four, algorithm_name eight) {
     return g == 2 ? two : g == 4 ? four : eight;
   };
+  // Where some ranks are nearer than others: what sends little to the far ones.
+  const bool neighbours = nodes || q.network.torus;
+  const bool swings = p % 2 == 0 && q.bytes <= table.neighbours;
+  const algorithm_name neighbours_only =
+      nodes ? by_node(hierarchical_2, hierarchical_4, hierarchical_8) : bidirectional_ring;
   switch (q.what) {
     case comm_operation::all_reduce:
       if (!q.associative) return dyadic;
@@ -153,22 +160,22 @@ constexpr algorithm_name choose(const collective_question& q, const decision_tab
                                                                                        : double_tree_8;
       if (q.bytes <= (p < table.few_ranks ? table.all_reduce_doubling_few_ranks : table.all_reduce_doubling))
         return recursive_doubling;
-      if (nodes) return by_node(hierarchical_2, hierarchical_4, hierarchical_8);
-      if (q.network.torus) return power_of_two && block <= table.all_reduce_logarithmic_block ? swing : ring;
+      if (neighbours) return swings ? swing : neighbours_only;
       if (block > table.all_reduce_logarithmic_block) return ring;
       return power_of_two ? rabenseifner : pat;  // which has no ranks to add first
     case comm_operation::reduce_scatter:
     case comm_operation::reduce_scatter_v:
       if (!q.elementwise) return built_in;
       if (!q.commutative || !q.associative) return power_of_two ? recursive_doubling : reduce_then_scatter;
+      if (nodes && power_of_two) return recursive_doubling;  // which exchanges most with the nearest
+      if (neighbours) return swings ? swing : neighbours_only;
       if (power_of_two && q.bytes <= table.reduce_scatter_halving) return recursive_halving;
-      if (q.network.torus) return ring;
       return block <= table.reduce_scatter_pat_block ? pat : ring;
     case comm_operation::all_gather:
     case comm_operation::all_gather_v:
+      if (neighbours) return swings ? swing : neighbours_only;
       if (power_of_two && q.bytes <= table.all_gather_doubling) return recursive_doubling;
       if (q.bytes <= table.all_gather_bruck) return bruck;
-      if (q.network.torus) return ring;
       return block <= table.all_gather_pat_block ? pat : ring;
     case comm_operation::all_to_all:
     case comm_operation::all_to_all_v:
@@ -176,16 +183,19 @@ constexpr algorithm_name choose(const collective_question& q, const decision_tab
       if (block <= table.all_to_all_scattered_block)
         return nodes ? by_node(hierarchical_all_to_all_2, hierarchical_all_to_all_4, hierarchical_all_to_all_8)
                      : scattered;
+      if (q.network.torus) return scattered;
       return power_of_two ? pairwise : direct;
     case comm_operation::broadcast:
       if (q.bytes <= table.broadcast_binomial || p <= 2) return binomial;
       if (p <= table.broadcast_binomial_ranks && q.bytes <= table.broadcast_logarithmic) return binomial;
-      if (q.network.torus) return scatter_ring;
+      if (neighbours) return q.bytes <= table.neighbours ? binomial : scatter_ring;
       if (q.bytes > table.broadcast_logarithmic && block > table.broadcast_logarithmic_block) return double_tree_8;
       return power_of_two ? scatter_doubling : scatter_bruck;
     case comm_operation::reduce:
       if (!q.commutative || !q.associative || !q.elementwise || q.bytes <= table.reduce_binomial) return binomial;
-      return !q.network.torus && block <= table.reduce_logarithmic_block ? halving_gather : ring_gather;
+      if (neighbours) return q.bytes <= table.neighbours ? binomial : ring_gather;
+      if (q.bytes > table.reduce_logarithmic && block > table.reduce_logarithmic_block) return double_tree_8;
+      return halving_gather;
     case comm_operation::gather:
     case comm_operation::gather_v:
     case comm_operation::scatter:

@@ -6,6 +6,7 @@
 #include <heddle/comm/rounds.hpp>
 #include <heddle/core/type_list.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -119,61 +120,91 @@ struct algorithm_cost {
   double seconds = 0;
 };
 
-/// The one of these that takes the least seconds by Hockney's model; of equals the first. `built_in` if there are none.
-inline algorithm_cost cheapest(const std::vector<algorithm_rounds>& ways, const hockney& net, std::int64_t bytes) {
+/// Says how many seconds an algorithm takes for so many bytes: measured, by a model, simulated on a topology.
+template <class Cost>
+concept algorithm_cost_function = requires(const Cost& cost, const algorithm_rounds& way, std::int64_t bytes) {
+  { cost(way, bytes) } -> std::convertible_to<double>;
+};
+
+/// The one of these that takes the least seconds; of equals the first. `built_in` if there are none.
+template <algorithm_cost_function Cost>
+algorithm_cost cheapest(const std::vector<algorithm_rounds>& ways, const Cost& cost, std::int64_t bytes) {
   algorithm_cost best;
   for (const algorithm_rounds& way : ways) {
-    const double takes = seconds(way.rounds, net, bytes, 1);
+    const double takes = cost(way, bytes);
     if (best.name == algorithm_name::built_in || takes < best.seconds * (1 - 1e-9)) best = {way.name, takes};
   }
   return best;
 }
 
-template <class List>
-algorithm_cost cheapest(List algorithms, const collective_question& q, const hockney& net) {
+namespace detail {
+
+// Hockney's model as a cost function.
+struct hockney_cost {
+  hockney net;
+  double operator()(const algorithm_rounds& way, std::int64_t bytes) const {
+    return seconds(way.rounds, net, bytes, 1);
+  }
+};
+
+}  // namespace detail
+
+/// The same by Hockney's model.
+inline algorithm_cost cheapest(const std::vector<algorithm_rounds>& ways, const hockney& net, std::int64_t bytes) {
+  return cheapest(ways, detail::hockney_cost{net}, bytes);
+}
+
+/// Of all algorithms of a list that could carry out the collective.
+template <class... As, class Net>
+algorithm_cost cheapest(type_list<As...> algorithms, const collective_question& q, const Net& net) {
   return cheapest(algorithms_for(algorithms, q), net, q.bytes);
 }
 
 namespace detail {
 
 // Of the sizes above `low` and up to `high`, from which on another algorithm than at `low` is cheapest, within 3 %.
-template <class Decide>
-void find_changes(const std::vector<algorithm_rounds>& ways, const hockney& net, std::int64_t low,
-                  algorithm_name at_low, std::int64_t high, algorithm_name at_high, const Decide& decide) {
+template <class Cost, class Decide>
+void find_changes(const std::vector<algorithm_rounds>& ways, const Cost& cost, std::int64_t low, algorithm_name at_low,
+                  std::int64_t high, algorithm_name at_high, const Decide& decide) {
   if (at_low == at_high) return;
   if (high - low <= 1 + low / 32) return decide(high, at_high);
   const std::int64_t middle = low + (high - low) / 2;
-  const algorithm_name between = cheapest(ways, net, middle).name;
-  find_changes(ways, net, low, at_low, middle, between, decide);
-  find_changes(ways, net, middle, between, high, at_high, decide);
+  const algorithm_name between = cheapest(ways, cost, middle).name;
+  find_changes(ways, cost, low, at_low, middle, between, decide);
+  find_changes(ways, cost, middle, between, high, at_high, decide);
 }
 
 }  // namespace detail
 
-/// Adds decisions for so many ranks on a network of Hockney's model: of every collective between whose algorithms there
-/// is a choice, the cheapest at each power of two of up to `most_bytes` bytes, and between these.
-template <class List>
-void add_decisions(measured_decisions& to, List algorithms, int ranks, const hockney& net,
+/// Adds decisions for one collective on so many ranks: at each power of two of up to `most_bytes` bytes, and between
+/// these, the algorithm that costs least. `commutative`: of the operators they are for.
+template <class... As, algorithm_cost_function Cost>
+void add_decisions(measured_decisions& to, type_list<As...> algorithms, comm_operation what, int ranks,
+                   bool commutative, const Cost& cost, std::int64_t most_bytes = std::int64_t{1} << 28) {
+  const auto ways = algorithms_for(algorithms, {what, ranks, 0, commutative, true, true, {}});
+  if (ways.empty()) return;
+  const auto decide = [&](std::int64_t from, algorithm_name best) { to.add({what, ranks, commutative, from, best}); };
+  std::int64_t low = 0;
+  algorithm_name at_low = cheapest(ways, cost, 0).name;
+  decide(0, at_low);
+  for (std::int64_t high = 1; high <= most_bytes; high *= 2) {
+    const algorithm_name at_high = cheapest(ways, cost, high).name;
+    detail::find_changes(ways, cost, low, at_low, high, at_high, decide);
+    low = high;
+    at_low = at_high;
+  }
+}
+
+/// Adds decisions by Hockney's model for every collective between whose algorithms there is a choice.
+template <class... As>
+void add_decisions(measured_decisions& to, type_list<As...> algorithms, int ranks, const hockney& net,
                    std::int64_t most_bytes = std::int64_t{1} << 28) {
   using enum comm_operation;
   for (const comm_operation what : {broadcast, all_reduce, reduce, reduce_scatter, all_gather, all_to_all})
     for (const bool commutative : {true, false}) {
       const bool folds = what == all_reduce || what == reduce || what == reduce_scatter;
       if (!folds && !commutative) continue;  // there is no operator
-      const auto ways = algorithms_for(algorithms, {what, ranks, 0, commutative, true, true, {}});
-      if (ways.empty()) continue;
-      const auto decide = [&](std::int64_t from, algorithm_name best) {
-        to.add({what, ranks, commutative, from, best});
-      };
-      std::int64_t low = 0;
-      algorithm_name at_low = cheapest(ways, net, 0).name;
-      decide(0, at_low);
-      for (std::int64_t high = 1; high <= most_bytes; high *= 2) {
-        const algorithm_name at_high = cheapest(ways, net, high).name;
-        detail::find_changes(ways, net, low, at_low, high, at_high, decide);
-        low = high;
-        at_low = at_high;
-      }
+      add_decisions(to, algorithms, what, ranks, commutative, detail::hockney_cost{net}, most_bytes);
     }
 }
 
