@@ -118,6 +118,7 @@
 #include <heddle/comm/threads/request.hpp>
 #include <heddle/comm/threads/shared_state.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
+#include <heddle/comm/tune.hpp>
 #include <heddle/comm/wait_all.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/schedule/action.hpp>

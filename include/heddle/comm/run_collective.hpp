@@ -215,7 +215,7 @@ inline const round_source* chosen_source(std::span<const known_source> known, co
   const round_source* first = nullptr;
   for (const known_source& k : known) {
     if (!fits(k)) continue;
-    if (k.name == name) return k.source;
+    if (k.name == name && name != algorithm_name::built_in) return k.source;
     if (first == nullptr) first = k.source;
   }
   return name == algorithm_name::built_in ? nullptr : first;
