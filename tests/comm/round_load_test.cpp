@@ -1,3 +1,7 @@
+#include <heddle/comm/algorithm/recursive_doubling.hpp>
+#include <heddle/comm/algorithm/recursive_halving.hpp>
+#include <heddle/comm/algorithm/ring.hpp>
+#include <heddle/comm/algorithm/swing.hpp>
 #include <heddle/comm/round_load.hpp>
 #include <heddle/mesh/topologies.hpp>
 
@@ -109,6 +113,32 @@ TEST_CASE("a round whose messages find no way is not possible", "[comm][rounds]"
   CHECK(hd::load_map(far, line, 1, 1)[0].possible);
   line.ranks_forward(false);
   CHECK_FALSE(hd::load_map(far, line, 1, 1)[0].possible);
+}
+
+TEST_CASE("reduce-scatters on a ring of 128: hops, congestion, and bytes times congestion", "[comm][rounds][formula]") {
+  namespace algo = heddle::algo;
+  constexpr auto what = hd::comm_operation::reduce_scatter;
+  const hd::topology ring = topologies::ring(128);
+  const hd::round_table swing = algo::swing::rounds<what>(128, 0);
+  const hd::load_map load(swing, ring, 128 * 1000, 1);
+  std::vector<int> hops, congestion;
+  for (int k = 0; k < load.rounds(); ++k) {
+    hops.push_back(load[k].dilation);
+    congestion.push_back(static_cast<int>(load[k].congestion + 0.5));
+  }
+  CHECK(hops == std::vector<int>{1, 1, 3, 5, 11, 21, 43});
+  CHECK(congestion == std::vector<int>{1, 1, 2, 3, 6, 11, 22});
+  // What the busiest links carry, in vectors.
+  const auto carried = [&](const hd::round_table& rounds) {
+    const hd::load_map map(rounds, ring, 128 * 1000, 1);
+    double sum = 0;
+    for (int k = 0; k < map.rounds(); ++k) sum += map[k].bytes;
+    return sum / 128000;
+  };
+  CHECK(carried(swing) == Approx(1.71875));
+  CHECK(carried(algo::recursive_doubling::rounds<what>(128, 0)) == Approx(3.25));
+  CHECK(carried(algo::recursive_halving::rounds<what>(128, 0)) == Approx(26.67).epsilon(1e-3));
+  CHECK(carried(algo::ring::rounds<what>(128, 0)) == Approx(127.0 / 128));
 }
 
 TEST_CASE("loads are computed at compile time too", "[comm][rounds]") {

@@ -1,4 +1,11 @@
+#include <heddle/comm/algorithm/bidirectional_ring.hpp>
+#include <heddle/comm/algorithm/bruck.hpp>
+#include <heddle/comm/algorithm/pat.hpp>
+#include <heddle/comm/algorithm/recursive_doubling.hpp>
+#include <heddle/comm/algorithm/recursive_halving.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
+#include <heddle/comm/algorithm/swing.hpp>
+#include <heddle/comm/algorithm/torus.hpp>
 #include <heddle/mesh/topologies.hpp>
 #include <heddle/sim/network.hpp>
 
@@ -13,6 +20,7 @@
 namespace hd = heddle;
 namespace sim = heddle::sim;
 namespace topologies = heddle::topologies;
+namespace algo = heddle::algo;
 
 namespace {
 
@@ -42,13 +50,17 @@ hd::round_table direct_all_gather(int n) {
   return rounds.take();
 }
 
-// All-gather by recursive doubling.
-hd::round_table doubling_all_gather(int n) {
-  hd::round_builder rounds(hd::comm_operation::all_gather, n, 0, n, 1);
-  int k = 0;
-  for (int d = 1; d < n; d *= 2, ++k)
-    for (int r = 0; r < n; ++r) rounds.send(k, r, r ^ d).blocks(r & ~(d - 1), d);
-  return rounds.take();
+// The all-gathers and reduce-scatters that these algorithms have for n ranks.
+template <class... Algorithms>
+std::vector<hd::round_table> halves_of(int n) {
+  std::vector<hd::round_table> tables;
+  const auto add = [&]<class A, hd::comm_operation What>() {
+    if constexpr (requires { A::template rounds<What>(n, 0); })
+      if (A::template offers<What>(n)) tables.push_back(A::template rounds<What>(n, 0));
+  };
+  (add.template operator()<Algorithms, hd::comm_operation::all_gather>(), ...);
+  (add.template operator()<Algorithms, hd::comm_operation::reduce_scatter>(), ...);
+  return tables;
 }
 
 }  // namespace
@@ -160,13 +172,17 @@ TEST_CASE("collectives in which all ranks do the same take what their rounds tak
 TEST_CASE("no rounds beat the bottleneck cut of the topology", "[sim][network][law]") {
   const hd::link_class fast{0, 4e9, hd::link_kind::other}, slow{0, 1e9, hd::link_kind::other};
   for (const int n : {4, 8}) {
+    auto tables = halves_of<algo::ring, algo::bidirectional_ring, algo::recursive_doubling, algo::recursive_halving,
+                            algo::bruck, algo::pat, algo::swing, algo::torus<2, 4>, algo::swing_torus<2, 4>>(n);
+    CHECK(tables.size() == (n == 8 ? 17u : 13u));
+    tables.push_back(direct_all_gather(n));
     const std::vector<hd::topology> networks{
         topologies::ring(n, slow), topologies::torus({2, n / 2}, slow), topologies::hypercube(n == 4 ? 2 : 3, slow),
         topologies::full(n, slow), topologies::star(n, slow),           topologies::nodes(2, n / 2, fast, slow)};
     for (std::size_t i = 0; i < networks.size(); ++i) {
       const double bytes = 8.0 * 1000 * n;
       const double bound = cut_bound(networks[i], bytes);
-      for (const hd::round_table& rounds : {plain_rounds::ring(n, false), direct_all_gather(n), doubling_all_gather(n)})
+      for (const hd::round_table& rounds : tables)
         for (const auto how : {hd::routing::single, hd::routing::split}) {
           CAPTURE(n, i, rounds.transfers.size());
           CHECK(sim::simulate(rounds, networks[i], 1000 * n, 8, {}, how).seconds >= bound * (1 - 1e-9));
