@@ -93,6 +93,7 @@
 #include <heddle/comm/dyadic_plan.hpp>
 #include <heddle/comm/execute_rounds.hpp>
 #include <heddle/comm/launch.hpp>
+#include <heddle/comm/launch_order.hpp>
 #include <heddle/comm/measured_decisions.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/rendezvous.hpp>
