@@ -1,5 +1,5 @@
 // Which algorithm is chosen: the thresholds' one can always run, the fitted one is as good as the best.
-#include <heddle/comm/decision_algorithms.hpp>
+#include <heddle/comm/algorithms.hpp>
 #include <heddle/comm/measured_decisions.hpp>
 #include <heddle/comm/rounds_check.hpp>
 
@@ -18,7 +18,7 @@ namespace algo = heddle::algo;
 using hd::algorithm_name, hd::collective_question, hd::choose;
 using enum hd::comm_operation;
 
-using algorithms = hd::decision_algorithms;
+using algorithms = hd::known_algorithms;
 
 constexpr collective_question ask(hd::comm_operation what, int p, std::int64_t bytes, bool commutative = true) {
   return {what, p, bytes, commutative, true, true, {}};

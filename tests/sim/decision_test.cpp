@@ -1,5 +1,5 @@
 // Decisions between algorithms on described networks: fitted by simulation, and by thresholds with a hint.
-#include <heddle/comm/decision_algorithms.hpp>
+#include <heddle/comm/algorithms.hpp>
 #include <heddle/comm/measured_decisions.hpp>
 #include <heddle/comm/round_load.hpp>
 #include <heddle/mesh/topologies.hpp>
@@ -18,7 +18,7 @@ namespace hd = heddle;
 namespace sim = heddle::sim;
 namespace topologies = heddle::topologies;
 using enum hd::comm_operation;
-using algorithms = hd::decision_algorithms;
+using algorithms = hd::known_algorithms;
 
 constexpr hd::link_class inside{1e-6, 100e9, hd::link_kind::nvlink}, between{2e-6, 12.5e9, hd::link_kind::infiniband};
 

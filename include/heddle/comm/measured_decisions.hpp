@@ -103,7 +103,7 @@ void add_candidates(std::vector<algorithm_rounds>& found, const collective_quest
 
 /// The rounds of all algorithms among `As` that could carry out the collective.
 ///
-///     const auto ways = hd::algorithms_for(hd::decision_algorithms{}, question);
+///     const auto ways = hd::algorithms_for(hd::known_algorithms{}, question);
 template <class... As>
 std::vector<algorithm_rounds> algorithms_for(type_list<As...>, const collective_question& q) {
   using enum comm_operation;
