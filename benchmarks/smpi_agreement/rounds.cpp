@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   const double begin = MPI_Wtime();  // no barrier: virtual ranks begin at the same time, and would leave it one by one
   for (int k = 0; k < rounds.rounds(); ++k) {
     std::vector<MPI_Request> requests;
-    const auto start = [&](const heddle::transfer& t, bool send) {
+    const auto start = [&](const heddle::round_transfer& t, bool send) {
       const int bytes = static_cast<int>(8 * heddle::elements_of(rounds, t, elements));
       MPI_Request& request = requests.emplace_back();
       if (send)
@@ -34,9 +34,9 @@ int main(int argc, char** argv) {
       else
         MPI_Irecv(in.data(), bytes, MPI_CHAR, t.from, k, MPI_COMM_WORLD, &request);
     };
-    for (const heddle::transfer& t : rounds.round(k))
+    for (const heddle::round_transfer& t : rounds.round(k))
       if (t.to == rank) start(t, false);
-    for (const heddle::transfer& t : rounds.round(k))
+    for (const heddle::round_transfer& t : rounds.round(k))
       if (t.from == rank) start(t, true);
     MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
   }

@@ -58,7 +58,7 @@ TEST_CASE("every byte of a message crosses each link of its way once", "[comm][r
         const hd::load_map load(view, c.network, elements, 8, how);
         double crossed = 0, sent = 0;
         for (int l = 0; l < load.links(); ++l) crossed += load.bytes(l);
-        for (const hd::transfer& t : view.transfers()) {
+        for (const hd::round_transfer& t : view.transfers()) {
           std::int64_t bytes = 0;
           for (const int item : view.items_of(t)) {
             // Cut evenly, the first ones an element longer.

@@ -25,11 +25,11 @@ void run_rounds(Comm& comm, hd::round_view rounds, int first, int end, std::vect
   const auto elements = static_cast<std::int64_t>(x.size());
   for (int k = first; k < end; ++k) {
     struct message {
-      hd::transfer what;
+      hd::round_transfer what;
       std::vector<float> data;
     };
     std::vector<message> in, out;
-    for (const hd::transfer& t : rounds.round(k)) {
+    for (const hd::round_transfer& t : rounds.round(k)) {
       std::vector<float> data;
       for (const int item : rounds.items_of(t)) {
         const hd::item_extent e = hd::extent_of(rounds, item, elements);

@@ -64,6 +64,9 @@ class round_routes {
     }
   }
 
+  // Keep the topology: a temporary one would be gone.
+  round_routes(round_view rounds, const topology&& network, routing how = routing::split) = delete;
+
   constexpr const round_view& rounds() const noexcept { return rounds_; }
   constexpr std::span<const link> links() const noexcept { return links_; }
   /// Whether links lead from each sender of a round to its receiver.
