@@ -224,5 +224,7 @@ TEST_CASE("what is no topology is refused", "[mesh][topology][error]") {
   CHECK_THROWS_WITH(hd::topologies::torus({4, 0}), Contains("got 0") && Contains("rank along each dimension"));
   CHECK_THROWS_WITH(hd::topologies::nodes(2, 2, {}, {}, 3), Contains("at most one network card per rank, got 3"));
   CHECK_THROWS_AS(hd::topologies::hypercube(-1), hd::mesh_error);
+  CHECK_THROWS_WITH(hd::topologies::torus({65536, 65536}), Contains("too many ranks"));
+  CHECK_THROWS_WITH(hd::topologies::nodes(1 << 20, 1 << 12, {}, {}), Contains("too many ranks"));
   CHECK(t.route(1, 1).empty());
 }

@@ -4,6 +4,7 @@
 #include <heddle/mesh/topology.hpp>
 
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,13 @@ constexpr int positive(int number, const char* what) {
   return number;
 }
 
+// Ranks are numbered by int.
+constexpr int product(int a, int b) {
+  const long long ranks = static_cast<long long>(a) * b;
+  if (ranks > (std::numeric_limits<int>::max)()) throw mesh_error("heddle: a topology has too many ranks to number");
+  return static_cast<int>(ranks);
+}
+
 // Rank `r` moved by `step` along the dimension with this stride and extent; -1 beyond an edge that is not closed.
 constexpr int neighbour(int r, int stride, int extent, int step, bool closed) noexcept {
   const int at = r / stride % extent;
@@ -44,7 +52,7 @@ constexpr int neighbour(int r, int stride, int extent, int step, bool closed) no
 // dimensions come before higher ones.
 constexpr topology lattice(std::span<const int> extents, const link_class& c, bool closed) {
   int ranks = 1;
-  for (const int e : extents) ranks *= positive(e, "rank along each dimension");
+  for (const int e : extents) ranks = product(ranks, positive(e, "rank along each dimension"));
   topology t(ranks);
   int stride = ranks;
   for (const int extent : extents) {
@@ -164,7 +172,7 @@ constexpr topology nodes(int count, int per_node, const link_class& inside, cons
   detail::positive(count, "node");
   detail::positive(per_node, "rank per node");
   detail::check_rails(cards, per_node);
-  topology t(count * per_node);
+  topology t(detail::product(count, per_node));
   const auto plugs = detail::add_nodes(t, count, per_node, cards, inside, between.kind);
   const int network = t.add_vertex();
   for (const detail::card& c : plugs) detail::plug(t, c, network, between);
@@ -181,7 +189,7 @@ constexpr topology fat_tree(int pods, int nodes_per_pod, int per_node, const lin
   detail::positive(nodes_per_pod, "node per pod");
   detail::positive(per_node, "rank per node");
   detail::check_rails(rails, per_node);
-  topology t(pods * nodes_per_pod * per_node);
+  topology t(detail::product(detail::product(pods, nodes_per_pod), per_node));
   const auto plugs = detail::add_nodes(t, nodes_per_pod, per_node, rails, inside, between.kind);
   const int top = pods > 1 ? t.add_vertex() : -1;
   for (int p = 0; p < pods; ++p) {
