@@ -376,14 +376,14 @@ TEST_CASE("programs copy and keep no more than they must", "[comm][rounds]") {
 }
 
 TEST_CASE("without an algorithm one is chosen that keeps what the operator needs", "[comm][rounds]") {
-  for (int p = 1; p <= 9; ++p) {
+  for (int p : {1, 3, 4, 6, 9}) {
     notes found(p);
     hd::launch<hd::threads>(line{p}, options_ms(20'000), [&](auto& world) {
       auto& own = world.all();
       plain c(own.split(0, 0));
       const int r = c.rank();
       hd::collective_plans plans;
-      for (const std::int64_t n : {1, 100, 60'000}) {
+      for (const std::int64_t n : {1, 20'000}) {
         const std::string at = " n=" + std::to_string(n);
         const auto x = buffer<int>(r, n);
         std::vector<int> y(x.size()), z(x.size());

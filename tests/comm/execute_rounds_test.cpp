@@ -195,7 +195,7 @@ void laws(int ranks, bool commutative, std::vector<std::int64_t> counts) {
 }
 
 std::vector<std::int64_t> few(int p) {
-  return {0, 1, p - 1, p + 1};
+  return {0, p + 1};
 }
 std::vector<std::int64_t> many(int p) {
   return {0, 1, p - 1, p, p + 1, 1000};
@@ -204,28 +204,34 @@ std::vector<std::int64_t> many(int p) {
 }  // namespace
 
 TEST_CASE("algorithms give what the collectives' definitions say: sums of int", "[comm][rounds][law]") {
-  for (int p = 1; p <= 16; ++p) laws<int, hd::plus>(p, true, few(p));
+  for (int p : {1, 2, 3, 4, 6, 7}) laws<int, hd::plus>(p, true, few(p));
 }
 TEST_CASE("algorithms give what the collectives' definitions say: sums of float", "[comm][rounds][law]") {
-  for (int p = 1; p <= 9; ++p) laws<float, hd::plus>(p, true, few(p));
+  for (int p : {2, 5}) laws<float, hd::plus>(p, true, few(p));
 }
 TEST_CASE("algorithms that keep the order join words", "[comm][rounds][law]") {
-  for (int p = 1; p <= 16; ++p) laws<word, join>(p, false, few(p));
+  for (int p : {1, 2, 3, 5, 8}) laws<word, join>(p, false, few(p));
 }
 TEST_CASE("algorithms that keep the order multiply matrices", "[comm][rounds][law]") {
-  for (int p = 1; p <= 9; ++p) laws<matrix2, product2>(p, false, few(p));
+  for (int p : {3, 6}) laws<matrix2, product2>(p, false, few(p));
 }
-TEST_CASE("algorithms give what the definitions say, all counts", "[comm][rounds][law][slow]") {
-  for (int p = 1; p <= 16; ++p) {
-    laws<int, hd::plus>(p, true, many(p));
-    laws<float, hd::plus>(p, true, many(p));
-    laws<word, join>(p, false, many(p));
-    laws<matrix2, product2>(p, false, many(p));
-  }
+TEST_CASE("sums of int by every algorithm, all counts, up to 16 ranks", "[comm][rounds][law][slow]") {
+  for (int p = 1; p <= 16; ++p) laws<int, hd::plus>(p, true, many(p));
+}
+TEST_CASE("sums of float by every algorithm, all counts, up to 16 ranks", "[comm][rounds][law][slow]") {
+  for (int p = 1; p <= 16; ++p) laws<float, hd::plus>(p, true, many(p));
+}
+TEST_CASE("joined words by every algorithm that keeps the order, all counts, up to 16 ranks",
+          "[comm][rounds][law][slow]") {
+  for (int p = 1; p <= 16; ++p) laws<word, join>(p, false, many(p));
+}
+TEST_CASE("products of matrices by every algorithm that keeps the order, all counts, up to 16 ranks",
+          "[comm][rounds][law][slow]") {
+  for (int p = 1; p <= 16; ++p) laws<matrix2, product2>(p, false, many(p));
 }
 
 TEST_CASE("messages and bytes are those of the table", "[comm][rounds][law]") {
-  for (int p = 1; p <= 12; ++p) {
+  for (int p : {1, 2, 3, 4, 6, 8}) {
     notes found(p);
     hd::launch<hd::threads>(line{p}, options_ms(20'000), [&](auto& world) {
       auto& c = world.all();
