@@ -30,8 +30,8 @@ std::string device(int gp, const std::string& address, const std::string& type, 
          type + " [10de:2330] [10de:16c1] a1\" pci_link_speed=\"" + speed + "\">" + inside + "</object>\n";
 }
 
-// Two packages of two cores. Below the first: a bridge with two GPUs and an InfiniBand card, and a console's display. Below the
-// second: a GPU and a RoCE card on bridges of their own, and an Ethernet card.
+// Two packages of two cores. Below the first: a bridge with two GPUs and an InfiniBand card, and a console's display.
+// Below the second: a GPU and a RoCE card on bridges of their own, and an Ethernet card.
 std::string machine(bool with_devices = true) {
   const auto package = [](int i, const std::string& io) {
     const std::string sets = i == 0

@@ -17,8 +17,8 @@ using hd::vertex_kind;
 
 namespace {
 
-// Two processors, each with a bridge that has two GPUs and a card behind it; the second card has two ports. All GPUs are
-// on NVSwitches; the file lists them against their numbers.
+// Two processors, each with a bridge that has two GPUs and a card behind it; the second card has two ports. All GPUs
+// are on NVSwitches; the file lists them against their numbers.
 const std::string machine = R"(<?xml version="1.0"?>
 <system version="1">
   <cpu numaid="0" arch="x86_64" vendor="GenuineIntel">

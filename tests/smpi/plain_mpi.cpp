@@ -1,5 +1,5 @@
-// plain_mpi <cluster>, under smpirun: each message takes the time that the topology promises, and collectives give what they
-// should.
+// plain_mpi <cluster>, under smpirun: each message takes the time that the topology promises, and collectives give what
+// they should.
 #include <mpi.h>
 #include <unistd.h>
 

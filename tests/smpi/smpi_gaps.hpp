@@ -1,4 +1,4 @@
-// tests/smpi/smpi_gaps.hpp: a call that heddle's MPI transport makes and SimGrid 3.32 declares but lacks. Included first.
+// tests/smpi/smpi_gaps.hpp: a call of heddle's MPI transport that SimGrid 3.32 declares but lacks. Included first.
 #pragma once
 
 #include <mpi.h>

@@ -60,8 +60,8 @@ class hwloc_reader {
     return o->name != nullptr && std::string_view(o->name).substr(0, prefix.size()) == prefix;
   }
 
-  // Computing cards: those that a runtime for computing knows, and PCI classes 3D controller and processing accelerator.
-  // Not every display is one: servers have a small one for their console.
+  // Computing cards: those that a runtime for computing knows, and PCI classes 3D controller and processing
+  // accelerator. Not every display is one: servers have a small one for their console.
   static bool is_gpu(hwloc_obj_t o) {
     if (o->type != HWLOC_OBJ_PCI_DEVICE) return false;
     if (o->attr->pcidev.class_id == 0x0302 || o->attr->pcidev.class_id == 0x1200) return true;
@@ -114,8 +114,8 @@ class hwloc_reader {
     return c;
   }
 
-  // hwloc does not say how fast a card is outside. A card with RDMA is InfiniBand if the subnet's manager has given a port
-  // an address (LID), else RoCE.
+  // hwloc does not say how fast a card is outside. A card with RDMA is InfiniBand if the subnet's manager has given a
+  // port an address (LID), else RoCE.
   network_card card(hwloc_obj_t device, int vertex) const {
     network_card result{vertex, "", 0, link_kind::ethernet};
     bool rdma_named = false;

@@ -1,4 +1,4 @@
-// heddle/io/node_topology.hpp: one machine as its own tools describe it: its GPUs or cores as ranks, and its network cards.
+// heddle/io/node_topology.hpp: one machine as tools describe it: GPUs or cores as ranks, and network cards.
 #pragma once
 
 #include <heddle/mesh/topology.hpp>
@@ -36,8 +36,8 @@ struct node_link_classes {
 };
 
 namespace detail {
-// Gives each rank a card: one with RDMA if there is any; of these the one with the fewest links between them; of several
-// the one that the fewest ranks have.
+// Gives each rank a card: one with RDMA if there is any; of these the one with the fewest links between them; of
+// several the one that the fewest ranks have.
 inline void assign_cards(node_topology& node) {
   std::vector<int> users(node.cards.size(), 0);
   for (int r = 0; r < node.links.ranks(); ++r) {

@@ -1,4 +1,4 @@
-// heddle/mesh/axis_network.hpp: over which network the groups along an axis talk, where network cards differ between ranks.
+// heddle/mesh/axis_network.hpp: over which network the groups along an axis talk, where network cards differ.
 #pragma once
 
 #include <heddle/mesh/rank_order.hpp>
@@ -78,7 +78,8 @@ void check_one_kind(const Mesh& mesh, const topology& t, std::span<const int> or
 
 /// A cluster as a type: so many ranks with such a card, then so many with such a one, in the mesh's numbering.
 ///
-///     using machines = hd::cluster<hd::ranks_with<8, hd::link_kind::infiniband>, hd::ranks_with<8, hd::link_kind::roce>>;
+///     using hd::link_kind, hd::ranks_with;
+///     using machines = hd::cluster<ranks_with<8, link_kind::infiniband>, ranks_with<8, link_kind::roce>>;
 template <int Ranks, link_kind Nic>
 struct ranks_with {
   static_assert(Ranks > 0, "heddle: ranks_with<Ranks, Nic>: Ranks must be positive");
@@ -140,7 +141,8 @@ struct transport_of {
 };
 }  // namespace detail
 
-/// What the groups along these axes of a static mesh talk over on a static cluster: `rdma<kind>`, `rdma_by_group` or `tcp`.
+/// What the groups along these axes of a static mesh talk over on a static cluster: `rdma<kind>`, `rdma_by_group` or
+/// `tcp`.
 template <class Cluster, mesh_like Mesh, class... Tags>
 using transport_along = typename detail::transport_of<Cluster, Mesh, Tags...>::type;
 

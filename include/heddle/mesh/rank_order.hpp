@@ -1,4 +1,4 @@
-// heddle/mesh/rank_order.hpp: which physical rank plays which rank of a mesh, so that groups stay inside nodes and clusters.
+// heddle/mesh/rank_order.hpp: which physical rank plays which rank of a mesh, so that groups stay inside nodes.
 #pragma once
 
 #include <heddle/mesh/mesh.hpp>
@@ -30,8 +30,8 @@ inline std::string card_not_listed(int rank, link_kind kind) {
 }
 }  // namespace detail
 
-/// An order of ranks is a list: `order[r]` is the physical rank (of the topology, of the launch) that plays rank r of the mesh.
-/// The inverse says for each physical rank which rank of the mesh it plays.
+/// An order of ranks is a list: `order[r]` is the physical rank (of the topology, of the launch) that plays rank r of
+/// the mesh. The inverse says for each physical rank which rank of the mesh it plays.
 /// Errors: `mesh_error` if the list does not name `0 .. size - 1` once each.
 constexpr std::vector<int> inverse_order(std::span<const int> order) {
   std::vector<int> inverse(order.size(), -1);
@@ -46,11 +46,12 @@ constexpr std::vector<int> inverse_order(std::span<const int> order) {
   return inverse;
 }
 
-/// The physical ranks sorted by the kind of their network card (in the order of `kinds`; without a list, in the order of
-/// `link_kind`), then by pod, node and GPU. The mesh's last axes then stay inside nodes, the next inside pods and clusters of
-/// one kind of card, and its first axis crosses what must be crossed.
+/// The physical ranks sorted by the kind of their network card (in the order of `kinds`; without a list, in the order
+/// of `link_kind`), then by pod, node and GPU. The mesh's last axes then stay inside nodes, the next inside pods and
+/// clusters of one kind of card, and its first axis crosses what must be crossed.
 /// Errors: `mesh_error` naming a rank whose card's kind is not in the list.
-/// Source: Yang et al. 2024, arXiv:2312.03549 (Holmes): ranks sorted by the position of their device type, pipeline first.
+/// Source: Yang et al. 2024, arXiv:2312.03549 (Holmes): ranks sorted by the position of their device type, pipeline
+/// first.
 constexpr std::vector<int> sorted_ranks(const topology& t, std::span<const link_kind> kinds = {}) {
   const auto position = [&](int rank) {
     const link_kind kind = t.place(rank).nic;
@@ -143,7 +144,8 @@ std::string tag_list() {
 }
 }  // namespace detail
 
-/// How the groups along these axes lie on the cluster, when the mesh's ranks are played in this order (none: as numbered).
+/// How the groups along these axes lie on the cluster, when the mesh's ranks are played in this order (none: as
+/// numbered).
 /// Errors: `mesh_error` if mesh, topology and order do not have the same number of ranks.
 template <class... Tags, mesh_like Mesh>
 constexpr group_spread spread_along(const Mesh& mesh, const topology& t, cluster_level level,

@@ -8,8 +8,8 @@
 
 namespace heddle::inline v0 {
 
-/// The platform file (format 4.1) of a topology: one host `rank-0`, `rank-1`, ... per rank, one link `link-0`, ... per link in
-/// the topology's numbering, and for every pair of ranks the way that `routing::single` takes.
+/// The platform file (format 4.1) of a topology: one host `rank-0`, `rank-1`, ... per rank, one link `link-0`, ... per
+/// link in the topology's numbering, and for every pair of ranks the way that `routing::single` takes.
 /// Units: `flops_per_second` of one host: what the computing between calls is counted with.
 /// Errors: `mesh_error` if two ranks are not connected.
 ///
@@ -17,7 +17,8 @@ namespace heddle::inline v0 {
 /// With these options, on one line, a message that is alone takes exactly the latency and bandwidth of its way:
 ///
 ///     --cfg=network/model:CM02 --cfg=network/crosstraffic:0 --cfg=network/TCP-gamma:0 --cfg=network/weight-S:0
-///     --cfg=network/bandwidth-factor:1 --cfg=network/latency-factor:1 --cfg=smpi/simulate-computation:no --cfg=smpi/wtime:0
+///     --cfg=network/bandwidth-factor:1 --cfg=network/latency-factor:1
+///     --cfg=smpi/simulate-computation:no --cfg=smpi/wtime:0
 inline std::string simgrid_platform(const topology& t, double flops_per_second = 1e11) {
   std::string text =
       "<?xml version=\"1.0\"?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"

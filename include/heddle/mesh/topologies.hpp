@@ -10,8 +10,8 @@
 
 namespace heddle::inline v0 {
 
-/// Functions that make a `topology`. Each takes the link class of every sort of link that it has; bandwidths are those of one
-/// link in one direction. Errors: `mesh_error` for numbers that are not positive.
+/// Functions that make a `topology`. Each takes the link class of every sort of link that it has; bandwidths are those
+/// of one link in one direction. Errors: `mesh_error` for numbers that are not positive.
 namespace topologies {
 
 namespace detail {
@@ -73,8 +73,8 @@ constexpr link_class half_way(link_class c) noexcept {
 }
 }  // namespace detail
 
-/// A torus: rank numbers are row-major in the extents (the last one varies fastest), neighbours along each dimension are
-/// linked in both directions, ends are joined. Along an extent of 2 there is one neighbour and one link to it.
+/// A torus: rank numbers are row-major in the extents (the last one varies fastest), neighbours along each dimension
+/// are linked in both directions, ends are joined. Along an extent of 2 there is one neighbour and one link to it.
 constexpr topology torus(std::span<const int> extents, const link_class& c = {}) {
   return detail::lattice(extents, c, true);
 }
@@ -164,10 +164,10 @@ constexpr void check_rails(int rails, int per_node) {
 }
 }  // namespace detail
 
-/// Nodes of `per_node` ranks on a switch (two links, `inside.seconds` together). Each node has `cards` network cards; a rank
-/// uses card `i * cards / per_node`, i its number in the node. The cards of all nodes are on one switch: between nodes a
-/// message takes `between.seconds`, and a card's ranks share `between.bytes_per_second` in each direction. (A card is two
-/// vertices, one for what leaves and one for what arrives.)
+/// Nodes of `per_node` ranks on a switch (two links, `inside.seconds` together). Each node has `cards` network cards; a
+/// rank uses card `i * cards / per_node`, i its number in the node. The cards of all nodes are on one switch: between
+/// nodes a message takes `between.seconds`, and a card's ranks share `between.bytes_per_second` in each direction. (A
+/// card is two vertices, one for what leaves and one for what arrives.)
 constexpr topology nodes(int count, int per_node, const link_class& inside, const link_class& between, int cards = 1) {
   detail::positive(count, "node");
   detail::positive(per_node, "rank per node");
@@ -180,9 +180,9 @@ constexpr topology nodes(int count, int per_node, const link_class& inside, cons
 }
 
 /// Pods of nodes. Card k of every node of a pod is on the pod's switch of rail k; a pod's rail switches (if there are
-/// several) are on the pod's spine by links that carry all their cards; the pods are joined by a core switch: `core` is the
-/// link of a pod to it, so that a message between pods takes `between.seconds + core.seconds` and a pod's messages to
-/// others share `core.bytes_per_second` in each direction.
+/// several) are on the pod's spine by links that carry all their cards; the pods are joined by a core switch: `core` is
+/// the link of a pod to it, so that a message between pods takes `between.seconds + core.seconds` and a pod's messages
+/// to others share `core.bytes_per_second` in each direction.
 constexpr topology fat_tree(int pods, int nodes_per_pod, int per_node, const link_class& inside,
                             const link_class& between, const link_class& core, int rails = 1) {
   detail::positive(pods, "pod");

@@ -13,7 +13,8 @@
 
 namespace heddle::inline v0 {
 
-/// What a link is made of. `infiniband` and `roce` move data without the receiving processor (RDMA), but not to each other.
+/// What a link is made of. `infiniband` and `roce` move data without the receiving processor (RDMA), but not to each
+/// other.
 enum class link_kind : std::uint8_t { memory, nvlink, pcie, infiniband, roce, ethernet, optical, other };
 
 /// All kinds, in the order of their numbers.
@@ -99,11 +100,11 @@ struct route_table {
   constexpr const route_step* end() const noexcept { return steps.data() + steps.size(); }
 };
 
-/// Ranks and switches joined by directed links. Vertices `0 .. ranks() - 1` are the ranks; network cards, switches and the
-/// like follow. A value: copied, compared, built in constant expressions.
+/// Ranks and switches joined by directed links. Vertices `0 .. ranks() - 1` are the ranks; network cards, switches and
+/// the like follow. A value: copied, compared, built in constant expressions.
 ///
-/// A message takes a way with the fewest links; among these, one whose narrowest link is widest; `routing` chooses among
-/// those that are left. Ways lead through other ranks (as in a torus) unless `ranks_forward(false)`.
+/// A message takes a way with the fewest links; among these, one whose narrowest link is widest; `routing` chooses
+/// among those that are left. Ways lead through other ranks (as in a torus) unless `ranks_forward(false)`.
 ///
 /// Errors: `mesh_error` for vertices that are not there, a link to itself, a negative latency, a bandwidth that is not
 /// positive, and where no way leads.
@@ -254,8 +255,8 @@ class topology {
     int first = -1;
     int last = -1;
   };
-  // What a walk from the target backwards finds: links left to go, the narrowest link of the widest shortest way, and the
-  // vertices in order of their distance.
+  // What a walk from the target backwards finds: links left to go, the narrowest link of the widest shortest way, and
+  // the vertices in order of their distance.
   struct search {
     std::vector<int> distance;
     std::vector<double> width;

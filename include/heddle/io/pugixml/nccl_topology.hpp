@@ -22,8 +22,8 @@
 namespace heddle::inline v0 {
 
 namespace detail {
-// Bytes per second of a PCIe link as NCCL writes it: "16.0 GT/s PCIe", 16 lanes. Lines of 8 GT/s and more carry 128 bits in 130,
-// slower ones 8 in 10.
+// Bytes per second of a PCIe link as NCCL writes it: "16.0 GT/s PCIe", 16 lanes. Lines of 8 GT/s and more carry 128
+// bits in 130, slower ones 8 in 10.
 inline double pcie_bytes_per_second(const char* speed, int lanes) {
   const double gigatransfers = std::strtod(speed, nullptr);
   return gigatransfers * 1e9 / 8 * (gigatransfers >= 8 ? 128.0 / 130 : 0.8) * lanes;
@@ -148,9 +148,10 @@ inline node_topology nccl_topology(const pugi::xml_document& file, const pugi::x
 }
 }  // namespace detail
 
-/// The machine that NCCL's topology file describes (`NCCL_TOPO_FILE`, or what `NCCL_TOPO_DUMP_FILE` writes): ranks are the GPUs by
-/// device number; processors, PCIe bridges and an NVSwitch join them. PCIe bandwidths are those of the links' lanes. Each rank's
-/// place names the nearest card, of those with RDMA if there are any. Errors: `io_error` naming the file and what is wrong.
+/// The machine that NCCL's topology file describes (`NCCL_TOPO_FILE`, or what `NCCL_TOPO_DUMP_FILE` writes): ranks are
+/// the GPUs by device number; processors, PCIe bridges and an NVSwitch join them. PCIe bandwidths are those of the
+/// links' lanes. Each rank's place names the nearest card, of those with RDMA if there are any. Errors: `io_error`
+/// naming the file and what is wrong.
 inline node_topology load_nccl_topology(const std::string& path, const node_link_classes& classes = {}) {
   pugi::xml_document file;
   const pugi::xml_parse_result parsed = file.load_file(path.c_str());
