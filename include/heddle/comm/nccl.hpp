@@ -121,19 +121,27 @@ struct basic_nccl {
     site->settings = Settings;
     site->meeting = meeting;
     site->rank = meeting->rank();
-    try {
-      world<basic_nccl, Mesh> here(mesh, site->rank, context(site, own.stream));
-      body(here);
-      if (!site->failure.empty()) throw comm_error(site->failure);
-    } catch (const std::exception& e) {
+    const auto tell = [&](const std::exception& e) {  // before the communicators are aborted, which the others notice
       std::string text = "rank ";
       text += std::to_string(site->rank);
       text += ": ";
       text += e.what();
       if (!site->reported) meeting->announce(text);
       detail::nccl_channel::abort_all(*site, text);
-      throw;
+    };
+    {
+      world<basic_nccl, Mesh> here(mesh, site->rank, context(site, own.stream));
+      try {
+        body(here);
+      } catch (const std::exception& e) {
+        tell(e);
+        throw;
+      }
     }
+    if (site->failure.empty()) return;
+    const comm_error late(site->failure);  // of what nobody waited for
+    tell(late);
+    throw late;
   }
   template <class Mesh, class Body>
   static void run_rank(const Mesh& mesh, const launch_options& options, const std::shared_ptr<rendezvous>& meeting,
@@ -141,6 +149,10 @@ struct basic_nccl {
     try {
       work(mesh, options, meeting, device, body);
     } catch (...) {
+      std::string text = "rank ";  // what has been announced before stays
+      text += std::to_string(meeting->rank());
+      text += " has failed";
+      meeting->announce(text);
       detail::rethrow_of_rank(meeting->rank(), std::current_exception());
     }
   }

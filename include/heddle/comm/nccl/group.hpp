@@ -3,6 +3,7 @@
 
 #include <heddle/comm/nccl/communicator.hpp>
 
+#include <exception>
 #include <memory>
 #include <vector>
 
