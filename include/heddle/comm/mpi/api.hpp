@@ -16,6 +16,8 @@
 #endif
 #include <mpi.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace heddle::inline v0::detail {
@@ -34,6 +36,19 @@ namespace heddle::inline v0::detail {
 // Every call of MPI goes through this.
 inline void mpi_check(int code, const char* call) {
   if (code != MPI_SUCCESS) throw_mpi_error(code, call);
+}
+
+// How many bytes a message had. MPI_Get_elements_x says the same, for 100 instructions; these fields are part of the
+// binary interface of both libraries.
+inline std::int64_t received_bytes(const MPI_Status& status) {
+#if defined(OPEN_MPI)
+  return static_cast<std::int64_t>(status._ucount);
+#else
+  MPI_Count bytes = 0;
+  MPI_Status copy = status;
+  mpi_check(MPI_Get_elements_x(&copy, MPI_BYTE, &bytes), "MPI_Get_elements_x");
+  return static_cast<std::int64_t>(bytes);
+#endif
 }
 
 inline bool mpi_usable() {

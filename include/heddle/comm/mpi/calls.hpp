@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -97,6 +98,45 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   template <class T>
+  void plain_recv(std::span<T> x, int from, int tag) {
+    MPI_Status status;
+    const int n = wire_count<T>(length(x));
+    const int code = MPI_Recv(x.data(), n, wire_datatype<T>(), from, tag, native(), &status);
+    if (code != MPI_SUCCESS || received_bytes(status) != bytes(x)) [[unlikely]]
+      check_received(*group_, code, status,
+                     {comm_operation::recv, length(x), short_type_name<T>(), {}, sizeof(T), from, tag, 0});
+  }
+
+  // Checks and converts both kinds of counts in one pass. False where something is wrong or not plain: nothing has been
+  // done then.
+  template <class T>
+  bool plain_all_to_all_v(std::span<const T> x, std::span<const std::int64_t> send_counts, std::span<T> y,
+                          std::span<const std::int64_t> recv_counts) {
+    const std::size_t n = static_cast<std::size_t>(size());
+    if (send_counts.size() != n || recv_counts.size() != n || !group_->state().plain()) return false;
+    int* const to = group_->int_scratch();
+    std::int64_t sent = 0, received = 0, signs = 0;
+    for (std::size_t r = 0; r < n; ++r) {
+      const std::int64_t out = send_counts[r], in = recv_counts[r];
+      signs |= out | in;
+      to[r] = wire_count<T>(out);
+      to[n + r] = wire_count<T>(sent);
+      to[2 * n + r] = wire_count<T>(in);
+      to[3 * n + r] = wire_count<T>(received);
+      sent += out;
+      received += in;
+    }
+    constexpr std::int64_t most = (std::numeric_limits<int>::max)() / wire_units<T>;
+    if (signs < 0 || sent != length(x) || received != length(y) || (sent | received) > most) return false;
+    check_apart<T>("all_to_all_v", x, y);
+    group_->count(comm_operation::all_to_all_v, bytes(x));
+    mpi_check(MPI_Alltoallv(x.data(), to, to + n, wire_datatype<T>(), y.data(), to + 2 * n, to + 3 * n,
+                            wire_datatype<T>(), native()),
+              "MPI_Alltoallv");
+    return true;
+  }
+
+  template <class T>
   mpi_request start_send(std::span<const T> x, int to, int tag) {
     MPI_Request r = MPI_REQUEST_NULL;
     with_amount<T>(length(x), [&](mpi_amount n) {
@@ -129,19 +169,30 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     if constexpr (can_reduce<T, Op>()) {
       check_length("all_reduce", "out", length(y), length(x));
       check_overlap<T>("all_reduce", x, y, 0, 0);
-      const auto call = enter<T, Op>(comm_operation::all_reduce, bytes(x), length(x));
-      mpi_reduction<T, Op> f(operators(), op);
-      const bool in_place = x.data() == y.data();
-      std::int64_t at = 0;
-      do {  // one call, or as many as a count too large for one needs
-        const std::int64_t n = (std::min)(length(x) - at, static_cast<std::int64_t>(limit()));
-        mpi_check(MPI_Allreduce(in_place ? MPI_IN_PLACE : x.data() + at, y.data() + at, static_cast<int>(n), f.type(),
-                                f.op(), native()),
-                  "MPI_Allreduce");
-        at += n;
-      } while (at < length(x));
-      f.done();
+      if constexpr (has_mpi_op<T, Op>) {
+        if (group_->plain(comm_operation::all_reduce, bytes(x), length(x))) [[likely]]
+          return mpi_check(
+              MPI_Allreduce(x.data() == y.data() ? MPI_IN_PLACE : x.data(), y.data(), static_cast<int>(length(x)),
+                            mpi_datatype<T>(), predefined_mpi_op<Op>(), native()),
+              "MPI_Allreduce");
+      }
+      all_reduce_in_pieces<T>(x, y, op);
     }
+  }
+  template <class T, class Op>
+  [[gnu::noinline]] void all_reduce_in_pieces(std::span<const T> x, std::span<T> y, const Op& op) {
+    const auto call = enter<T, Op>(comm_operation::all_reduce, bytes(x), length(x));
+    mpi_reduction<T, Op> f(operators(), op);
+    const bool in_place = x.data() == y.data();
+    std::int64_t at = 0;
+    do {  // one call, or as many as a count too large for one needs
+      const std::int64_t n = (std::min)(length(x) - at, static_cast<std::int64_t>(limit()));
+      mpi_check(MPI_Allreduce(in_place ? MPI_IN_PLACE : x.data() + at, y.data() + at, static_cast<int>(n), f.type(),
+                              f.op(), native()),
+                "MPI_Allreduce");
+      at += n;
+    } while (at < length(x));
+    f.done();
   }
 
   // To the root's y; y is not used elsewhere.

@@ -75,6 +75,9 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(in);
       check_peer("send", "to", to);
+      if (group_->plain(comm_operation::send, bytes(x), length(x) * detail::wire_units<T>)) [[likely]]
+        return detail::mpi_check(
+            MPI_Send(x.data(), wire_count<T>(length(x)), detail::wire_datatype<T>(), to, tag, native()), "MPI_Send");
       begin_message(comm_operation::send, bytes(x));
       if (checked()) [[unlikely]]
         return start_send<T>(x, to, tag).wait();
@@ -91,6 +94,8 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<Out>;
       const std::span<T> x = std::span(out);
       check_peer("recv", "from", from);
+      if (group_->plain(comm_operation::recv, bytes(x), length(x) * detail::wire_units<T>)) [[likely]]
+        return plain_recv<T>(x, from, tag);
       begin_message(comm_operation::recv, bytes(x));
       if (checked()) [[unlikely]]
         return start_recv<T>(x, from, tag).wait();
@@ -254,12 +259,16 @@ class mpi_communicator : private detail::mpi_calls {
       const std::span<T> y = std::span(output);
       const std::int64_t n = length(x);
       check_length("all_gather", "out", length(y), size() * n);
-      check_overlap<T>("all_gather", x, y, 0, rank() * n);
-      const auto call = enter<T>(comm_operation::all_gather, bytes(x), length(x));
+      const T* const own = y.data() + rank() * n;
+      const void* const from = x.data() == own ? MPI_IN_PLACE : x.data();
+      if (x.data() != own) check_overlap<T>("all_gather", x, y, 0, rank() * n);
+      if (group_->plain(comm_operation::all_gather, bytes(x), n * detail::wire_units<T>)) [[likely]]
+        return detail::mpi_check(MPI_Allgather(from, wire_count<T>(n), detail::wire_datatype<T>(), y.data(),
+                                               wire_count<T>(n), detail::wire_datatype<T>(), native()),
+                                 "MPI_Allgather");
+      const auto call = enter<T>(comm_operation::all_gather, bytes(x), n);
       with_amount<T>(n, [&](detail::mpi_amount each) {
-        const bool in_place = x.data() == y.data() + rank() * n;
-        detail::mpi_check(MPI_Allgather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
-                                        each.type, native()),
+        detail::mpi_check(MPI_Allgather(from, each.count, each.type, y.data(), each.count, each.type, native()),
                           "MPI_Allgather");
       });
     }
@@ -317,6 +326,8 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
+      if (plain_all_to_all_v<T>(x, send_counts, y, recv_counts)) [[likely]]
+        return;
       const detail::counted_blocks sent = check_counts("all_to_all_v", send_counts);
       const detail::counted_blocks received = check_counts("all_to_all_v", recv_counts);
       check_length("all_to_all_v", "in", length(x), sent.offset(size()));

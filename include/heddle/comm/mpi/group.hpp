@@ -23,11 +23,14 @@ namespace heddle::inline v0::detail {
 // Of one rank and one launch (or one communicator that was not launched, and all that was split from it).
 class mpi_rank_state {
  public:
-  explicit mpi_rank_state(const launch_options& options) : options_(options) {}
+  explicit mpi_rank_state(const launch_options& options) : plain_(options.check == checking::off), options_(options) {}
 
   bool checked() const noexcept { return options_.check == checking::on; }
+  // Nothing to do around a call of MPI's but to count it: unchecked, not watched, nothing left to throw.
+  bool plain() const noexcept { return plain_; }
   // From now on this rank shows on the board what it does.
   void show_on(const mpi_board& board, int rank) noexcept {
+    plain_ = false;
     board_ = &board;
     slot_ = &board.slot(rank);
   }
@@ -50,10 +53,14 @@ class mpi_rank_state {
   std::weak_ptr<void>& work_under_way() noexcept { return work_under_way_; }
   // The largest count given to MPI at once. Tests set it low, to see what happens beyond.
   int count_limit() const noexcept { return count_limit_; }
-  void count_limit(int most) noexcept { count_limit_ = most; }
+  void count_limit(int most) noexcept {
+    plain_ = false;
+    count_limit_ = most;
+  }
 
   // Errors of destructors: stored here, thrown by the next call.
   void store_late_error(std::exception_ptr problem) noexcept {
+    plain_ = false;
     if (late_error_ == nullptr) late_error_ = std::move(problem);
   }
   void throw_late_error() {
@@ -65,6 +72,7 @@ class mpi_rank_state {
   void fail() noexcept { failed_ = true; }
 
  private:
+  bool plain_;
   launch_options options_;
   const mpi_board* board_ = nullptr;
   board_slot* slot_ = nullptr;
@@ -123,6 +131,13 @@ class mpi_group {
   // Room for counts and offsets, 4 per rank.
   int* int_scratch() noexcept { return int_scratch_.data(); }
 
+  // Whether a call of so many units is one call of MPI's and nothing else; then it has been counted.
+  bool plain(comm_operation what, std::int64_t bytes, std::int64_t units) noexcept {
+    if (!state_->plain() || units > (std::numeric_limits<int>::max)()) [[unlikely]]
+      return false;
+    count(what, bytes);
+    return true;
+  }
   void count(comm_operation what, std::int64_t bytes) noexcept {
     comm_counters::per_operation& c = counters_[what];
     c.calls += 1;

@@ -41,9 +41,8 @@ inline void check_received(mpi_group& group, int code, MPI_Status& status, const
     if (kind == MPI_ERR_TRUNCATE) throw_message_mismatch(group, call, "sent more than that");
     throw_mpi_error(code, "MPI_Recv");
   }
-  MPI_Count got = 0;
-  MPI_Get_elements_x(&status, MPI_BYTE, &got);
-  if (got != static_cast<MPI_Count>(call.count) * static_cast<MPI_Count>(call.element_size)) [[unlikely]]
+  const std::int64_t got = received_bytes(status);
+  if (got != call.count * static_cast<std::int64_t>(call.element_size)) [[unlikely]]
     throw_message_mismatch(group, call, "sent " + std::to_string(got) + " bytes");
 }
 
@@ -95,8 +94,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
       : group_(std::move(other.group_)),
         request_(std::exchange(other.request_, MPI_REQUEST_NULL)),
         check_(std::move(other.check_)),
-        call_(other.call_),
-        unwinding_(other.unwinding_) {}
+        call_(other.call_) {}
   mpi_request& operator=(mpi_request&& other) noexcept {
     if (this != &other) {
       end();
@@ -104,7 +102,6 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
       request_ = std::exchange(other.request_, MPI_REQUEST_NULL);
       check_ = std::move(other.check_);
       call_ = other.call_;
-      unwinding_ = other.unwinding_;
     }
     return *this;
   }
@@ -114,6 +111,8 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   /// Errors: as the blocking call. The request is empty afterwards in any case.
   void wait() {
     if (request_ == MPI_REQUEST_NULL) return;
+    if (group_->state().plain()) [[likely]]
+      return plain_wait();
     MPI_Status status;
     int code = MPI_SUCCESS;
     const detail::in_message here(group_->state(), call_.what, call_.count * size(), call_.root);
@@ -187,7 +186,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   friend class detail::mpi_calls;
 
   mpi_request(std::shared_ptr<detail::mpi_group> group, MPI_Request request, const detail::call_info& call)
-      : group_(std::move(group)), request_(request), call_(call), unwinding_(std::uncaught_exceptions()) {
+      : group_(std::move(group)), request_(request), call_(call) {
     if (!group_->state().checked()) return;
     // The header goes the message's way, with its tag, on another communicator: the k-th belongs to the k-th.
     check_ = std::make_unique<detail::checked_message>();
@@ -201,6 +200,16 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
       detail::mpi_check(MPI_Isend(&header, bytes, MPI_BYTE, call_.root, call_.tag, group_->checks(), &check_->request),
                         "MPI_Isend");
     }
+  }
+
+  void plain_wait() {
+    MPI_Status status;
+    const int code = MPI_Wait(&request_, &status);
+    request_ = MPI_REQUEST_NULL;
+    if (receives())
+      detail::check_received(*group_, code, status, call_);
+    else
+      detail::mpi_check(code, "MPI_Isend");
   }
 
   bool receives() const noexcept { return call_.what == comm_operation::recv; }
@@ -257,7 +266,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
 
   void end() noexcept {
     if (request_ == MPI_REQUEST_NULL) return;
-    if (std::uncaught_exceptions() > unwinding_) return cancel();
+    if (std::uncaught_exceptions() > 0) return cancel();
     try {
       wait();
     } catch (...) {
@@ -269,7 +278,6 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   MPI_Request request_ = MPI_REQUEST_NULL;
   std::unique_ptr<detail::checked_message> check_;
   detail::call_info call_{};
-  int unwinding_ = 0;  // exceptions under way when it was made
 };
 
 }  // namespace heddle::inline v0
