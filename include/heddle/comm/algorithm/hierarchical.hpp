@@ -15,7 +15,7 @@ namespace detail {
 /// adds its items to the message. Returns the next round.
 template <class RankOf, class Add>
 constexpr int embed_rounds(round_builder& rounds, round_view inner, int first_round, RankOf rank_of, Add add) {
-  for (const transfer& t : inner.transfers()) {
+  for (const round_transfer& t : inner.transfers()) {
     rounds.send(first_round + t.round, rank_of(t.from), rank_of(t.to), t.how);
     for (const int item : inner.items_of(t)) add(item);
   }
