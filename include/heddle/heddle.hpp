@@ -51,6 +51,7 @@
 #include <heddle/layout/propagate.hpp>
 #include <heddle/layout/redistribution.hpp>
 #include <heddle/layout/repair.hpp>
+#include <heddle/layout/repair_cost.hpp>
 #include <heddle/layout/reshape.hpp>
 #include <heddle/layout/sbp.hpp>
 #include <heddle/layout/search.hpp>

@@ -2,8 +2,8 @@
 #include <heddle/layout/operations.hpp>
 
 #include "catch.hpp"
+#include "layout/random_tables.hpp"
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -17,35 +17,6 @@ using hd::cp, hd::dp, hd::pp, hd::tp;
 // Law: every combination of layouts has a repair, and after it the operator is legal.
 namespace {
 using hd::detail::axis_role, hd::detail::axis_table, hd::detail::axis_use;
-
-template <std::size_t Axes>
-axis_table<Axes> random_table(int dims, bool varying, std::mt19937_64& random) {
-  using hd::detail::functions_of;
-  static constexpr const hd::detail::split_functions* policies[]{
-      &functions_of<hd::split::balanced>, &functions_of<hd::split::zigzag>, &functions_of<hd::split::ragged<2, 1>>};
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); };
-  axis_table<Axes> t;
-  std::array<std::size_t, Axes> order{};
-  for (std::size_t a = 0; a < Axes; ++a) order[a] = a;
-  std::shuffle(order.begin(), order.end(), random);
-  std::array<int, 12> levels{};
-  const int summed_by = below(2);
-  for (const std::size_t a : order) {
-    const int choice = below(7);
-    axis_use& u = t.use[a];
-    if (choice < 3 && dims > 0) {
-      const int d = below(dims), p = (std::max)(0, below(5) - 2);
-      u = {axis_role::sharded, d, levels[static_cast<std::size_t>(d)]++, -1, p, policies[p]};
-    } else if (choice == 3) {
-      u = {axis_role::partial, -1, -1, summed_by};
-    } else if (choice == 4 && below(3) == 0) {
-      u = {axis_role::identical};
-    } else if (choice == 5 && varying && below(4) == 0) {
-      u = {axis_role::varying};
-    }
-  }
-  return t;
-}
 
 struct repairs {
   int refused = 0, unrepaired = 0, moved_sizes = 0, changed_varying = 0;

@@ -372,11 +372,13 @@ struct repaired_facts {
   }
   using operands = decltype(layouts(std::make_index_sequence<facts::count>{}));
   using result = decltype(one_or_list<repaired_result_layout, facts>(std::make_index_sequence<facts::results>{}));
+  static constexpr bool proven = propagation_repair<facts>::result.proven;
 };
 template <class Op, class First, class... Rest>
 struct repaired_facts<Op, false, First, Rest...> {  // legal as it is, or beyond repair and told so
   using operands = type_list<First, Rest...>;
   using result = typename checked_propagation<Op, First, Rest...>::type;
+  static constexpr bool proven = true;
 };
 template <class Op, class... Ls>
 constexpr bool is_repairable() {
@@ -440,12 +442,14 @@ template <operation Op, layout_like... Operands>
 inline constexpr bool can_propagate_through = detail::propagation<Op, Operands...>::legal;
 
 /// How `auto_redistribute` makes an operator legal: `operands`, a `type_list` with the layout each operand is
-/// redistributed to first (its own where it stays), and `result`, as of `propagate_through`. One refused axis after the
-/// other gets what sends the fewest bytes for that axis (operands taken as equally large, axes known only at start-up as
-/// two ranks), of equal ones what changes the fewest operands; all axes together may have a cheaper repair. Where every
-/// repair of an axis would break another axis, the axis is replicated. A split policy stays with its dimension; new splits
-/// are balanced. Operands become partial only beside one that is. Varying values stay, everything against them is
-/// replicated. So there always is a repair.
+/// redistributed to first (its own where it stays), and `result`, as of `propagate_through`. Of all layouts that the
+/// operator takes and in which only the refused axes do something else, those that all operands together reach with the
+/// fewest bytes by the planner's rules (operands taken as equally large, axes known only at start-up as two ranks); of
+/// equal ones what changes the fewest operands. `proven` says that no other repair is cheaper; it is false only where a
+/// search of many operands over many axes meets the limits of compilers and gives the best that it found. Where several
+/// sums are reduced to different places, bytes may be estimated a few per cent too high. A split policy stays with its
+/// dimension; new splits are balanced. Operands become partial only beside one that is, and never identical. Varying
+/// values stay, everything against them is replicated. So there always is a repair.
 template <operation Op, layout_like... Operands>
 using repaired = detail::repaired_facts<Op, detail::is_repairable<Op, Operands...>(), Operands...>;
 
