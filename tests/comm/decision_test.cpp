@@ -167,6 +167,15 @@ TEST_CASE("decisions for a network choose within 10 % of the best, on a grid of 
   CHECK(worst_ratio(ranks, 20, {1e-6, 4e-11, 0, 4}) <= 1.1);
 }
 
+TEST_CASE("costs that are no number, or without end, are never the least", "[comm][decision]") {
+  const auto ways = hd::algorithms_for(algorithms{}, ask(all_reduce, 8, 0));
+  REQUIRE(ways.size() > 3);
+  for (const double bad : {std::nan(""), HUGE_VAL}) {
+    const auto cost = [&](const hd::algorithm_rounds& way, std::int64_t) { return way.name == ways[2].name ? 1 : bad; };
+    CHECK(hd::cheapest(ways, cost, 100).name == ways[2].name);
+  }
+}
+
 TEST_CASE("decisions are found by size, and thresholds decide the rest", "[comm][decision]") {
   hd::measured_decisions known;
   known.add({all_reduce, 8, true, 1000, algorithm_name::ring});
@@ -174,6 +183,10 @@ TEST_CASE("decisions are found by size, and thresholds decide the rest", "[comm]
   known.add({all_reduce, 8, false, 0, algorithm_name::recursive_doubling});
   known.add({broadcast, 8, true, 10, algorithm_name::double_tree});
   CHECK(known.size() == 4);
+  known.add({broadcast, 8, true, 10, algorithm_name::binomial});  // measured again: what is known last holds
+  CHECK(known.size() == 4);
+  CHECK(known.choose(ask(broadcast, 8, 10)) == algorithm_name::binomial);
+  known.add({broadcast, 8, true, 10, algorithm_name::double_tree});
   CHECK(known.choose(ask(all_reduce, 8, 999)) == algorithm_name::built_in);
   CHECK(known.choose(ask(all_reduce, 8, 1000)) == algorithm_name::ring);
   CHECK(known.choose(ask(all_reduce, 8, 1 << 30)) == algorithm_name::ring);

@@ -91,7 +91,7 @@ constexpr algorithm_name algorithm_named(std::string_view name) noexcept {
 
 /// What is known of the network when an algorithm is chosen. Ranks of a node lie side by side.
 struct network_hint {
-  int ranks_per_node = 1;
+  int ranks_per_node = 1;  ///< 2, 4 and 8, where they divide the ranks, change decisions; other numbers do not
   bool torus = false;  ///< ranks are joined to neighbours only, in rank order
 };
 

@@ -31,11 +31,14 @@ class measured_decisions {
   measured_decisions() = default;
   constexpr explicit measured_decisions(const decision_table& otherwise) : otherwise_(otherwise) {}
 
-  /// In any order.
+  /// In any order. A decision of the same kind from the same size on takes the place of the one before.
   constexpr void add(const size_decision& d) {
     auto at = decisions_.begin();
     while (at != decisions_.end() && (kind(*at) != kind(d) || at->from_bytes < d.from_bytes)) ++at;
-    decisions_.insert(at, d);
+    if (at != decisions_.end() && at->from_bytes == d.from_bytes)
+      *at = d;
+    else
+      decisions_.insert(at, d);
   }
   constexpr std::size_t size() const noexcept { return decisions_.size(); }
   constexpr const std::vector<size_decision>& all() const noexcept { return decisions_; }
@@ -126,12 +129,14 @@ concept algorithm_cost_function = requires(const Cost& cost, const algorithm_rou
   { cost(way, bytes) } -> std::convertible_to<double>;
 };
 
-/// The one of these that takes the least seconds; of equals the first. `built_in` if there are none.
+/// The one of these that takes the least seconds; of equals the first, and none whose seconds are not a number.
+/// `built_in` if there are none.
 template <algorithm_cost_function Cost>
 algorithm_cost cheapest(const std::vector<algorithm_rounds>& ways, const Cost& cost, std::int64_t bytes) {
   algorithm_cost best;
   for (const algorithm_rounds& way : ways) {
     const double takes = cost(way, bytes);
+    if (takes != takes) continue;
     if (best.name == algorithm_name::built_in || takes < best.seconds * (1 - 1e-9)) best = {way.name, takes};
   }
   return best;

@@ -3,34 +3,9 @@
 
 #include <array>
 #include <cstddef>
-#include <string_view>
 
 namespace heddle::inline v0 {
 namespace detail {
-
-/// A text put together in constant evaluation: the name of an algorithm that has parameters. Cut off where it is too
-/// long.
-struct short_text {
-  std::array<char, 160> text{};
-  std::size_t size = 0;
-
-  constexpr short_text() = default;
-  constexpr explicit short_text(std::string_view plain) { *this += plain; }
-  constexpr short_text& operator+=(std::string_view more) {
-    for (const char c : more) put(c);
-    return *this;
-  }
-  constexpr short_text& operator+=(int n) {  // not negative
-    int scale = 1;
-    while (n / scale >= 10) scale *= 10;
-    for (; scale > 0; scale /= 10) put(static_cast<char>('0' + n / scale % 10));
-    return *this;
-  }
-  constexpr void put(char c) {
-    if (size < text.size()) text[size++] = c;
-  }
-  constexpr operator std::string_view() const noexcept { return {text.data(), size}; }
-};
 
 /// A grid of ranks: the last dimension varies fastest, as in a mesh; every dimension is a ring.
 template <int... Extents>
@@ -52,17 +27,6 @@ struct dimensions {
   static constexpr int with(int rank, int d, int coordinate_there) noexcept {
     const int x = (coordinate_there % extent(d) + extent(d)) % extent(d);
     return rank + (x - coordinate(rank, d)) * stride(d);
-  }
-
-  /// "torus<4, 8>" for "torus".
-  static constexpr short_text name(std::string_view plain) {
-    short_text text(plain);
-    for (int d = 0; d < count; ++d) {
-      text += d == 0 ? "<" : ", ";
-      text += extent(d);
-    }
-    text += ">";
-    return text;
   }
 };
 

@@ -16,7 +16,7 @@ namespace algo {
 template <int Limit = 32>
 struct scattered {
   static_assert(Limit > 0, "heddle: algo::scattered<Limit>: at least one message must be under way");
-  static constexpr detail::numbered_name<Limit> stored_name{"scattered"};
+  static constexpr auto stored_name = detail::name_with("scattered", Limit);
   static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>

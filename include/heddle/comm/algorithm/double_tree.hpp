@@ -94,7 +94,7 @@ namespace algo {
 template <int Chunks = 1>
 struct double_tree {
   static_assert(Chunks > 0, "heddle: algo::double_tree<Chunks>: cut each half of the vector into at least one piece");
-  static constexpr detail::numbered_name<Chunks> stored_name{"double_tree"};
+  static constexpr auto stored_name = detail::name_with("double_tree", Chunks);
   static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>

@@ -49,7 +49,7 @@ namespace algo {
 template <int PerNode>
 struct hierarchical_all_to_all {
   static_assert(PerNode > 0, "heddle: algo::hierarchical_all_to_all<PerNode>: a node has at least one rank");
-  static constexpr detail::numbered_name<PerNode> stored_name{"hierarchical_all_to_all"};
+  static constexpr auto stored_name = detail::name_with("hierarchical_all_to_all", PerNode);
   static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>

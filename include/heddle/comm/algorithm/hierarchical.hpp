@@ -1,7 +1,7 @@
 // heddle/comm/algorithm/hierarchical.hpp: one algorithm inside the nodes, another one between them.
 #pragma once
 
-#include <heddle/comm/algorithm/dimensions.hpp>
+#include <heddle/comm/algorithm/name.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
 #include <heddle/comm/rounds.hpp>
 
@@ -42,16 +42,9 @@ namespace algo {
 /// `hierarchical<8, recursive_doubling, recursive_doubling>` does. Offers what both offer on G and N ranks.
 template <int G, class Inside = ring, class Between = ring>
 struct hierarchical {
-  static constexpr detail::short_text name = [] {
-    detail::short_text text("hierarchical<");
-    text += G;
-    text += ", ";
-    text += std::string_view(Inside::name);
-    text += ", ";
-    text += std::string_view(Between::name);
-    text += ">";
-    return text;
-  }();
+  static constexpr auto stored_name =
+      detail::name_with("hierarchical", G, std::string_view(Inside::name), std::string_view(Between::name));
+  static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {

@@ -1,4 +1,4 @@
-// heddle/comm/algorithm/name.hpp: names of algorithms that have a parameter, as they are spelled in a program.
+// heddle/comm/algorithm/name.hpp: names of algorithms that have parameters, as they are spelled in a program.
 #pragma once
 
 #include <array>
@@ -8,40 +8,38 @@
 namespace heddle::inline v0 {
 namespace detail {
 
-// "double_tree" and 4: "double_tree<4>".
-template <int Value>
-struct numbered_name {
-  std::array<char, 64> text{};
+// A text put together in constant evaluation. Cut off where it is too long.
+struct short_text {
+  std::array<char, 160> text{};
   std::size_t size = 0;
 
-  constexpr explicit numbered_name(std::string_view plain) {
-    static_assert(Value >= 0);
-    for (const char c : plain) text[size++] = c;
-    text[size++] = '<';
-    std::size_t digits = 1;
-    for (int rest = Value / 10; rest > 0; rest /= 10) ++digits;
-    int rest = Value;
-    for (std::size_t i = digits; i-- > 0; rest /= 10) text[size + i] = static_cast<char>('0' + rest % 10);
-    size += digits;
-    text[size++] = '>';
+  constexpr short_text() = default;
+  constexpr explicit short_text(std::string_view plain) { *this += plain; }
+  constexpr short_text& operator+=(std::string_view more) {
+    for (const char c : more) put(c);
+    return *this;
+  }
+  constexpr short_text& operator+=(int n) {  // not negative
+    int scale = 1;
+    while (n / scale >= 10) scale *= 10;
+    for (; scale > 0; scale /= 10) put(static_cast<char>('0' + n / scale % 10));
+    return *this;
+  }
+  constexpr void put(char c) {
+    if (size < text.size()) text[size++] = c;
   }
   constexpr operator std::string_view() const noexcept { return {text.data(), size}; }
 };
 
-// "scatter_all_gather" and an algorithm named "ring": "scatter_all_gather<ring>".
-template <class Inner>
-struct nested_name {
-  std::array<char, 128> text{};
-  std::size_t size = 0;
-
-  constexpr explicit nested_name(std::string_view plain) {
-    for (const char c : plain) text[size++] = c;
-    text[size++] = '<';
-    for (const char c : std::string_view(Inner::name)) text[size++] = c;
-    text[size++] = '>';
-  }
-  constexpr operator std::string_view() const noexcept { return {text.data(), size}; }
-};
+// "double_tree" and 4: "double_tree<4>"; "hierarchical", 8, "ring" and "pat": "hierarchical<8, ring, pat>".
+template <class... Parameters>
+constexpr short_text name_with(std::string_view plain, const Parameters&... parameters) {
+  short_text text(plain);
+  const char* before = "<";
+  ((text += before, text += parameters, before = ", "), ...);
+  text += ">";
+  return text;
+}
 
 }  // namespace detail
 }  // namespace heddle::inline v0

@@ -1,7 +1,7 @@
 // heddle/comm/algorithm/pat.hpp: parallel aggregated trees: few rounds, and the farthest peer gets the fewest blocks.
 #pragma once
 
-#include <heddle/comm/algorithm/dimensions.hpp>
+#include <heddle/comm/algorithm/name.hpp>
 #include <heddle/comm/algorithm/power_of_two.hpp>
 #include <heddle/comm/rounds_reverse.hpp>
 
@@ -73,7 +73,8 @@ struct pat {
 /// Source: Jeaugey 2025, arXiv:2506.20252.
 template <int Most>
 struct bounded_pat {
-  static constexpr detail::short_text name = detail::dimensions<Most>::name("bounded_pat");
+  static constexpr auto stored_name = detail::name_with("bounded_pat", Most);
+  static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {

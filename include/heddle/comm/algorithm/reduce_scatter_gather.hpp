@@ -16,7 +16,7 @@ namespace algo {
 /// order in which `Scatter` does. Source: Rabenseifner 2004.
 template <class Scatter = ring>
 struct reduce_scatter_gather {
-  static constexpr detail::nested_name<Scatter> stored_name{"reduce_scatter_gather"};
+  static constexpr auto stored_name = detail::name_with("reduce_scatter_gather", std::string_view(Scatter::name));
   static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>

@@ -16,7 +16,7 @@ namespace algo {
 /// log2 p times the vector. Source: Barnett et al. 1994; van de Geijn 1991.
 template <class Gather = ring>
 struct scatter_all_gather {
-  static constexpr detail::nested_name<Gather> stored_name{"scatter_all_gather"};
+  static constexpr auto stored_name = detail::name_with("scatter_all_gather", std::string_view(Gather::name));
   static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>

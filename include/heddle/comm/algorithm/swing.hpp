@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/algorithm/dimensions.hpp>
+#include <heddle/comm/algorithm/name.hpp>
 #include <heddle/comm/algorithm/power_of_two.hpp>
 #include <heddle/comm/rounds_reverse.hpp>
 
@@ -128,7 +129,8 @@ struct swing {
 template <int... Extents>
 struct swing_torus {
   using grid = detail::dimensions<Extents...>;
-  static constexpr detail::short_text name = grid::name("swing_torus");
+  static constexpr auto stored_name = detail::name_with("swing_torus", Extents...);
+  static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/algorithm/dimensions.hpp>
+#include <heddle/comm/algorithm/name.hpp>
 #include <heddle/comm/rounds_reverse.hpp>
 
 #include <cstddef>
@@ -22,7 +23,8 @@ namespace algo {
 template <int... Extents>
 struct torus {
   using grid = detail::dimensions<Extents...>;
-  static constexpr detail::short_text name = grid::name("torus");
+  static constexpr auto stored_name = detail::name_with("torus", Extents...);
+  static constexpr std::string_view name = stored_name;
 
   template <comm_operation What>
   static constexpr bool offers(int ranks) {
