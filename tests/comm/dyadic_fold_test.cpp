@@ -273,6 +273,35 @@ TEST_CASE("a dyadic reduction of elements nobody counted, and of none", "[comm][
   notes.report();
 }
 
+TEST_CASE("a dyadic fold takes no message that is for somebody else", "[comm][dyadic]") {
+  if (transport_test::most_ranks() < 2) return;
+  comm_test::notes notes(2);
+  transport_test::launch(line{2}, comm_test::options_ms(20000), [&](auto& world) {
+    auto& c = world.all();
+    const int r = c.rank(), peer = 1 - r;
+    float got = 0;
+    const float mine = r == 0 ? 100 : 200, leaf = r == 0 ? 1 : 2;
+    auto arriving = c.irecv(std::span(&got, 1), peer);  // on its way while the fold runs
+    hd::dyadic_fold<float> fold(hd::dyadic_plan(std::vector<std::int64_t>{0, 1, 2}, r), 1);
+    fold.run(c, std::span<const float>(&leaf, 1), hd::plus{});
+    c.send(std::span<const float>(&mine, 1), peer);
+    arriving.wait();
+    notes.expect(r, got == (r == 0 ? 200 : 100), "message: " + std::to_string(got));
+    notes.expect(r, (*fold.root())[0] == 3, "root: " + std::to_string((*fold.root())[0]));
+  });
+  notes.report();
+}
+
+TEST_CASE("the nodes of several trees are as many as their leaves but one each, empty trees aside", "[comm][dyadic]") {
+  const std::vector<std::int64_t> trees{0, 0, 3, 4, 4, 17, 17};  // three trees have leaves
+  for (int p = 1; p <= 6; ++p) {
+    std::int64_t first = 0;
+    const auto bounds = random_bounds(17, p, static_cast<std::uint64_t>(500 + p));
+    for (int r = 0; r < p; ++r) first += hd::dyadic_plan(trees, bounds, r).computed_first();
+    CHECK(first == 17 - 3);
+  }
+}
+
 TEST_CASE("a dyadic plan or fold that does not fit says so", "[comm][dyadic][threads]") {
   using bounds = std::vector<std::int64_t>;
   CHECK_THROWS_AS(hd::dyadic_plan(bounds{}, 0), hd::comm_error);
@@ -281,6 +310,11 @@ TEST_CASE("a dyadic plan or fold that does not fit says so", "[comm][dyadic][thr
   CHECK_THROWS_AS(hd::dyadic_plan(bounds{0, 3}, 1), hd::comm_error);
   CHECK_THROWS_WITH(hd::dyadic_plan(bounds{0, 2}, bounds{0, 3}, 0), Catch::Matchers::Contains("trees' bounds"));
   CHECK_THROWS_AS(hd::dyadic_fold<float>(hd::dyadic_plan(bounds{0, 3}, 0), 0), hd::comm_error);
+  hd::dyadic_fold<float> idle(hd::dyadic_plan(bounds{0, 3}, 0), 2);
+  CHECK_THROWS_WITH(idle.root(), Catch::Matchers::Contains("`root` needs `run` or `forward` first"));
+  CHECK_THROWS_WITH(idle.root(1), Catch::Matchers::Contains("tree: expected one of 1, got 1"));
+  CHECK_THROWS_AS(idle.exclusive_scan(hd::plus{}), hd::comm_error);
+  CHECK_THROWS_AS(idle.before(0), hd::comm_error);
   const auto end = comm_test::run_to_the_end(2, comm_test::options_ms(5000), [](auto& world) {
     hd::dyadic_fold<float> fold(hd::dyadic_plan(bounds{0, 1, 2}, world.rank()), 2);
     const std::vector<float> one(1);

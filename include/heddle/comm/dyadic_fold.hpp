@@ -20,6 +20,11 @@
 
 namespace heddle::inline v0 {
 
+namespace detail {
+// Of a fold's messages: no message of the program's own, on its way meanwhile, is taken for one of them.
+inline constexpr int dyadic_tag = 31'754;
+}  // namespace detail
+
 /// An operator whose fold can be differentiated. It works on many pairs of elements at once, each a row of scalars:
 /// `forward(a, b, result, saved)` also writes `saved_size(scalars of the result)` scalars of its own choice;
 /// `backward_input(a, b, saved, d_result, d_a, d_b)` writes both gradients and may change `saved`; `backward_weight(a,
@@ -44,10 +49,10 @@ concept differentiable_fold_operator =
 ///     fold.run(comm, leaves, op);
 ///     if (const auto sum = fold.root()) ...            // absent: there were no leaves
 ///
-/// Communication: the plan's messages; `backward` and `exclusive_scan` send nothing.
+/// Communication: the plan's messages, with a tag of their own (31'754); `backward` and `exclusive_scan` send nothing.
 /// Shapes: leaves [plan.leaves(), element], roots [plan.trees(), element].
 /// Memory: the values of the slots; with `forward` as much again, twice, and what the operator saves.
-/// Errors: `comm_error` if the plan is another rank's or the sizes do not fit.
+/// Errors: `comm_error` if the plan is another rank's, the sizes do not fit, or what is asked for was not computed.
 template <transferable T>
 class dyadic_fold {
  public:
@@ -88,8 +93,10 @@ class dyadic_fold {
     });
   }
 
-  /// The value of a tree; none for a tree without leaves.
+  /// The value of a tree after a fold; none for a tree without leaves.
   std::optional<std::span<const T>> root(std::int64_t tree = 0) const {
+    check_index("tree", tree, plan_.trees());
+    if (!folded_) throw comm_error("heddle: dyadic_fold: `root` needs `run` or `forward` first");
     return plan_.root(tree) < 0 ? std::nullopt : std::optional(slot(plan_.root(tree)));
   }
 
@@ -138,7 +145,7 @@ class dyadic_fold {
   template <class Op>
     requires fold_operator<Op, T>
   void exclusive_scan(const Op& op) {
-    if (values_.size() < scalars(plan_.slots()))
+    if (!folded_)
       throw comm_error(
           "heddle: dyadic_fold: exclusive_scan goes down the tree that `run` or `forward` went up; call one first");
     scan_.emplace(plan_);
@@ -154,6 +161,7 @@ class dyadic_fold {
   /// What `exclusive_scan` found for a leaf of this rank; none for the first leaf of a tree.
   std::optional<std::span<const T>> before(std::int64_t leaf) const {
     if (!scan_) throw comm_error("heddle: dyadic_fold: `before` needs `exclusive_scan` first");
+    check_index("leaf", leaf, plan_.leaves());
     return scan_->before(leaf) < 0 ? std::nullopt : std::optional(slot(scan_->before(leaf)));
   }
 
@@ -172,6 +180,12 @@ class dyadic_fold {
   void expect(const char* what, std::int64_t expected, std::size_t got) const {
     if (expected != static_cast<std::int64_t>(got))
       refuse(what, std::to_string(expected), static_cast<std::int64_t>(got));
+  }
+  void check_index(const char* what, std::int64_t index, std::int64_t count) const {
+    if (index >= 0 && index < count) return;
+    std::string expected = "one of ";
+    expected += std::to_string(count);
+    refuse(what, expected, index);
   }
   std::size_t scalars(std::int64_t elements) const noexcept { return static_cast<std::size_t>(elements * element_); }
   std::span<const T> slot(std::int64_t s) const { return std::span<const T>(values_).subspan(scalars(s), scalars(1)); }
@@ -220,11 +234,12 @@ class dyadic_fold {
     for (const std::int64_t from : s.send) message_.insert(message_.end(), slot(from).begin(), slot(from).end());
     const std::span<T> arriving = result_of(s.first_received, s.first_received + s.received);
     const std::span<const T> leaving(message_);
-    using request = decltype(group.isend(leaving, 0, 0));
+    using request = decltype(group.isend(leaving, 0, detail::dyadic_tag));
     std::array<std::optional<request>, 3> started;
-    if (s.received > 0) started[0].emplace(group.irecv(arriving, s.receive_from, 0));
+    if (s.received > 0) started[0].emplace(group.irecv(arriving, s.receive_from, detail::dyadic_tag));
     if (!s.send.empty())
-      for (std::size_t i = 0; i < s.send_to.size(); ++i) started[i + 1].emplace(group.isend(leaving, s.send_to[i], 0));
+      for (std::size_t i = 0; i < s.send_to.size(); ++i)
+        started[i + 1].emplace(group.isend(leaving, s.send_to[i], detail::dyadic_tag));
     for (auto& r : started)
       if (r) r->wait();
   }
@@ -234,6 +249,7 @@ class dyadic_fold {
     if (group.size() != plan_.ranks()) refuse("ranks", std::to_string(plan_.ranks()), group.size());
     if (group.rank() != plan_.rank()) refuse("rank", std::to_string(plan_.rank()), group.rank());
     expect("scalars of this rank's leaves", plan_.leaves() * element_, leaves.size());
+    folded_ = false;
     scan_.reset();
     values_.resize(scalars(plan_.slots()));
     std::copy(leaves.begin(), leaves.end(), values_.begin());
@@ -244,10 +260,12 @@ class dyadic_fold {
         compute(a_of(last - first), b_of(last - first), result_of(first, last));
       });
     }
+    folded_ = true;
   }
 
   dyadic_plan plan_;
   std::int64_t element_;
+  bool folded_ = false;
   std::optional<dyadic_scan_plan> scan_;
   std::vector<T> values_, pairs_, message_, operands_, saved_;
 };

@@ -29,9 +29,9 @@ namespace heddle::inline v0 {
 ///
 /// Values lie in slots of one element each: first the own leaves, then, stage by stage, the nodes received and the
 /// nodes computed, those of one height after each other, so that one call of the operator computes them all.
-/// Messages: a rank receives floor(log2 p), and one more if it is of a pair; it sends as many, or two in a round where
-/// one rank faces a pair. There is no message where there is no node to tell. In the aligned case (p and leaves per
-/// rank powers of two, one tree) each message has one element.
+/// Messages: a rank receives floor(log2 p), and one more if it is of a pair; it sends as many, but in a round where one
+/// rank faces a pair that one sends two, and the second of the pair none. There is no message where there is no node to
+/// tell. In the aligned case (p and leaves per rank powers of two, one tree) each message has one element.
 /// Errors: `comm_error` if the bounds or the trees do not cover the same leaves in order.
 /// Source: Ong and Velickovic 2022, arXiv:2212.08541 (the tree); the merging of lists is recursive doubling.
 class dyadic_plan {
@@ -90,7 +90,7 @@ class dyadic_plan {
   const operands& of(std::int64_t slot) const noexcept { return operands_[static_cast<std::size_t>(slot)]; }
   /// Nodes this rank computes.
   std::int64_t computed() const noexcept { return computed_; }
-  /// Nodes this rank computes and no lower rank does. The sum over the ranks is leaves minus trees.
+  /// Nodes this rank computes and no lower rank does. The sum over the ranks is all leaves minus the trees that have any.
   std::int64_t computed_first() const noexcept { return computed_first_; }
   /// Calls of the operator, each of which needs the one before. On one rank it is the height of the highest tree.
   std::int64_t depth() const noexcept { return depth_; }
