@@ -283,3 +283,9 @@ TEST_CASE("addresses that are none are refused", "[comm][rendezvous]") {
   CHECK_THROWS_AS(hd::tcp_rendezvous("127.0.0.1:0", 2, 2), hd::comm_error);
   CHECK_THROWS_AS(hd::file_rendezvous("/no/such/place", 0, 1), hd::io_error);
 }
+
+TEST_CASE("the longest timeout of a rendezvous has not passed", "[comm][rendezvous]") {
+  const hd::detail::deadline until((milliseconds::max)());
+  CHECK_FALSE(until.passed());
+  CHECK(until.rest(milliseconds(5)) == milliseconds(5));
+}

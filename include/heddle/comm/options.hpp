@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 
+#include <algorithm>
 #include <chrono>
 
 namespace heddle::inline v0 {
@@ -22,5 +23,12 @@ struct launch_options {
   /// The number of ranks that must be there, as an outside source knows it; 0 for as many as the mesh has.
   int ranks = 0;
 };
+
+namespace detail {
+// A timeout that clocks can count with: ten years for all that is longer, `milliseconds::max()` among them.
+constexpr std::chrono::milliseconds countable(std::chrono::milliseconds timeout) {
+  return (std::min)(timeout, std::chrono::milliseconds(std::chrono::hours(10 * 365 * 24)));
+}
+}  // namespace detail
 
 }  // namespace heddle::inline v0

@@ -1,6 +1,7 @@
 // heddle/comm/rendezvous.hpp: where ranks that cannot talk yet meet, and hand each other the few bytes they need to begin.
 #pragma once
 
+#include <heddle/comm/options.hpp>
 #include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 
@@ -41,7 +42,7 @@ namespace detail {
 class deadline {
  public:
   using clock = std::chrono::steady_clock;
-  explicit deadline(std::chrono::milliseconds timeout) : timeout_(timeout), end_(clock::now() + timeout) {}
+  explicit deadline(std::chrono::milliseconds timeout) : timeout_(countable(timeout)), end_(clock::now() + timeout_) {}
   bool passed() const { return timeout_.count() > 0 && clock::now() >= end_; }
   /// How long to sleep next: at most `slice`, nothing once the time is over.
   std::chrono::milliseconds rest(std::chrono::milliseconds slice) const {

@@ -23,7 +23,9 @@ namespace heddle::inline v0::detail {
 // Of one rank and one launch (or one communicator that was not launched, and all that was split from it).
 class mpi_rank_state {
  public:
-  explicit mpi_rank_state(const launch_options& options) : plain_(options.check == checking::off), options_(options) {}
+  explicit mpi_rank_state(const launch_options& options) : plain_(options.check == checking::off), options_(options) {
+    options_.timeout = countable(options.timeout);
+  }
 
   bool checked() const noexcept { return options_.check == checking::on; }
   // Nothing to do around a call of MPI's but to count it: unchecked, not watched, nothing left to throw.

@@ -63,6 +63,7 @@ class world_state {
         ranks_(static_cast<std::size_t>(size)),
         cores_(static_cast<int>(std::thread::hardware_concurrency())) {
     if (cores_ < 1) cores_ = 1;
+    options_.timeout = countable(options.timeout);
     spin_ = std::chrono::nanoseconds(options.spin.count() >= 0 ? options.spin : std::chrono::microseconds(50));
     for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
   }
