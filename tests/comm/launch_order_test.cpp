@@ -280,3 +280,37 @@ TEST_CASE("a queue says which call is missing or one too many", "[comm][launch_o
   CHECK(made == "a0 b0 b1 ");
   queue.finish();
 }
+
+TEST_CASE("a queue goes on after a call that threw", "[comm][launch_order]") {
+  hd::launch_program program(1);
+  const int a = program.group("a", {0}), b = program.group("b", {0});
+  program.call(0, a, op::barrier).call(0, b, op::barrier).call(0, b, op::barrier).call(0, a, op::barrier);
+  const auto plan = hd::plan_launch_order(program);
+  hd::launch_queue queue(program, plan, 0);
+  std::string made;
+  const auto fails = [] { throw hd::comm_error("heddle: a call that fails"); };
+  queue.submit(b, [&] { made += "b0 "; });
+  CHECK_THROWS_WITH(queue.submit(a, fails), Catch::Matchers::Contains("a call that fails"));
+  CHECK(made == "");
+  queue.submit(a, [&] { made += "a1 "; });
+  CHECK(made == "b0 ");
+  CHECK_THROWS_WITH(queue.submit(b, fails), Catch::Matchers::Contains("a call that fails"));
+  queue.finish();
+  CHECK(made == "b0 a1 ");
+}
+
+TEST_CASE("a program has no groups of ranks that there are not", "[comm][launch_order]") {
+  using Catch::Matchers::Contains;
+  hd::launch_program program(2);
+  CHECK_THROWS_WITH(program.group("x", {0, 2}), Contains("rank 2: there are 2"));
+  CHECK_THROWS_WITH(program.group("x", {0, -1}), Contains("rank -1: there are 2"));
+  CHECK_THROWS_WITH(program.group("x", {1, 0, 1}), Contains("rank 1 is twice in group 0"));
+  CHECK_THROWS_WITH(program.call(0, 0, op::barrier), Contains("group 0: there are 0"));
+  const int both = program.group("both", {0, 1});
+  CHECK_THROWS_WITH(program.call(2, both, op::barrier), Contains("rank 2: there are 2"));
+  CHECK_THROWS_WITH(program.call_all(1, op::barrier), Contains("group 1: there are 1"));
+  const auto plan = hd::plan_launch_order(program.call_all(both, op::barrier));
+  CHECK_THROWS_WITH(hd::launch_queue(program, plan, 2), Contains("rank 2: there are 2"));
+  hd::launch_queue queue(program, plan, 0);
+  CHECK_THROWS_WITH(queue.submit(1, [] {}), Contains("group 1: there are 1"));
+}

@@ -26,17 +26,38 @@ struct launch_call {
   friend constexpr bool operator==(const launch_call&, const launch_call&) = default;
 };
 
+namespace detail {
+[[noreturn]] inline void refuse_launch(const char* what, int got, const char* why, int number) {
+  std::string text = "heddle: launch_program: ";
+  text += what;
+  text += ' ';
+  text += std::to_string(got);
+  text += why;
+  text += std::to_string(number);
+  throw comm_error(text);
+}
+constexpr void expect_launch(const char* what, int got, int below) {
+  if (got < 0 || got >= below) refuse_launch(what, got, ": there are ", below);
+}
+}  // namespace detail
+
 /// Which groups there are, and which calls each rank makes on them, in the order in which it makes them.
+/// Errors: `comm_error` for ranks and groups that there are not, and for a rank that is twice in a group.
 ///
 ///     hd::launch_program program(4);
 ///     const int rows = program.group("rows", {0, 1});
 ///     program.call(0, rows, hd::comm_operation::all_reduce);
 class launch_program {
  public:
-  constexpr explicit launch_program(int ranks) : by_rank_(static_cast<std::size_t>(ranks)) {}
+  constexpr explicit launch_program(int ranks) : by_rank_(static_cast<std::size_t>(ranks < 0 ? 0 : ranks)) {}
 
   /// A group of ranks; its number. `name` is for messages and must outlive the program.
   constexpr int group(std::string_view name, std::span<const int> members) {
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      detail::expect_launch("rank", members[i], ranks());
+      for (std::size_t k = 0; k < i; ++k)
+        if (members[k] == members[i]) detail::refuse_launch("rank", members[i], " is twice in group ", groups());
+    }
     groups_.push_back({name, {members.begin(), members.end()}});
     return groups() - 1;
   }
@@ -46,6 +67,8 @@ class launch_program {
   /// The next call of a rank.
   constexpr launch_program& call(int rank, int group, comm_operation what, int priority = 0,
                                  bool after_previous = false) {
+    detail::expect_launch("rank", rank, ranks());
+    detail::expect_launch("group", group, groups());
     auto& calls = by_rank_[static_cast<std::size_t>(rank)];
     int number = 0;
     for (const launch_call& c : calls) number += c.group == group;
@@ -54,6 +77,7 @@ class launch_program {
   }
   /// The next call of every member of a group.
   constexpr launch_program& call_all(int group, comm_operation what, int priority = 0, bool after_previous = false) {
+    detail::expect_launch("group", group, groups());
     for (const int r : members(group)) call(r, group, what, priority, after_previous);
     return *this;
   }
@@ -382,15 +406,19 @@ class launch_queue {
       text += to_string(plan.fault, program);
       throw comm_error(text);
     }
+    detail::expect_launch("rank", rank, static_cast<int>(plan.by_rank.size()));
     for (const launch_call& c : plan.calls(rank)) turns_.push_back({c, nullptr});
     for (int g = 0; g < program.groups(); ++g) names_.emplace_back(program.name(g));
     submitted_.assign(names_.size(), 0);
   }
 
   /// Submits the next call of a group: `call()` is made now, with everything that waited for it, or when its turn comes.
+  /// What a call throws comes out of here; the call counts as made, and those that waited for it are made by the next submit
+  /// or by `finish`.
   template <class Call>
   void submit(int group, Call call) {
-    const int number = submitted_.at(static_cast<std::size_t>(group))++;
+    detail::expect_launch("group", group, static_cast<int>(submitted_.size()));
+    const int number = submitted_[static_cast<std::size_t>(group)]++;
     std::size_t at = next_;
     while (at < turns_.size() && (turns_[at].what.group != group || turns_[at].what.number != number)) ++at;
     if (at == turns_.size()) {
@@ -404,17 +432,13 @@ class launch_queue {
     }
     if (at > next_ || running_) {
       turns_[at].waiting = std::make_unique<stored<Call>>(std::move(call));
-      return;
-    }
-    running_ = true;  // calls that are submitted by a call wait for the end of it
-    const stop guard{*this};
-    ++next_;
-    call();
-    while (next_ < turns_.size() && turns_[next_].waiting != nullptr) {
-      const std::unique_ptr<job> now = std::move(turns_[next_].waiting);
+    } else {
+      running_ = true;  // calls that are submitted by a call wait for the end of it
+      const stop guard{*this};
       ++next_;
-      now->run();
+      call();
     }
+    make_waiting();
   }
 
   /// How many calls have been made.
@@ -427,7 +451,8 @@ class launch_queue {
   }
   bool done() const noexcept { return next_ == turns_.size(); }
   /// Checks that all calls have been made.
-  void finish() const {
+  void finish() {
+    make_waiting();
     if (done()) return;
     const launch_call& missing = turns_[next_].what;
     std::string text = "heddle: rank ";
@@ -461,6 +486,18 @@ class launch_queue {
     launch_queue& queue;
     ~stop() { queue.running_ = false; }
   };
+
+  // What was submitted and whose turn it is.
+  void make_waiting() {
+    if (running_) return;
+    running_ = true;
+    const stop guard{*this};
+    while (next_ < turns_.size() && turns_[next_].waiting != nullptr) {
+      const std::unique_ptr<job> now = std::move(turns_[next_].waiting);
+      ++next_;
+      now->run();
+    }
+  }
 
   int rank_;
   std::vector<turn> turns_;
