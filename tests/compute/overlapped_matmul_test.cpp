@@ -6,6 +6,10 @@
 #include <heddle/compute/overlapped_matmul.hpp>
 #include <heddle/testing/on_ranks.hpp>
 
+#include <chrono>
+#include <memory>
+#include <thread>
+
 using namespace compute_test;
 
 namespace {
@@ -154,6 +158,176 @@ TEST_CASE("sums are scattered while they are made", "[compute][overlap]") {
           CHECK(results[r].messages == messages);
         }
       }
+}
+
+namespace {
+
+// A communicator that keeps a list of what it has begun to receive and send, and whether that is done.
+template <class Comm>
+struct watched {
+  using inner = typename Comm::request;
+  struct message {
+    inner request;
+    bool done = false;
+    bool test() { return done = done || request.test(); }
+  };
+  struct request {
+    std::shared_ptr<message> m;
+    explicit request(std::shared_ptr<message> of) : m(std::move(of)) {}
+    request(request&&) = default;
+    request& operator=(request&&) = default;
+    void wait() {
+      if (!m->done) m->request.wait();
+      m->done = true;
+    }
+    bool test() { return m->test(); }
+  };
+
+  Comm* comm;
+  std::vector<std::shared_ptr<message>> received{}, sent{};
+
+  explicit watched(Comm& c) : comm(&c) {}
+  int rank() const { return comm->rank(); }
+  int size() const { return comm->size(); }
+  template <class T>
+  request isend(std::span<T> x, int to, int tag) {
+    sent.push_back(std::make_shared<message>(message{comm->isend(x, to, tag)}));
+    return request(sent.back());
+  }
+  template <class T>
+  request irecv(std::span<T> x, int from, int tag) {
+    received.push_back(std::make_shared<message>(message{comm->irecv(x, from, tag)}));
+    return request(received.back());
+  }
+  // The rest of the concept.
+  template <class T>
+  void send(std::span<T> x, int to, int tag) {
+    comm->send(x, to, tag);
+  }
+  template <class T>
+  void recv(std::span<T> x, int from, int tag) {
+    comm->recv(x, from, tag);
+  }
+  void barrier() { comm->barrier(); }
+  void broadcast(auto x, int root) { comm->broadcast(x, root); }
+  void all_reduce(auto x, hd::plus op) { comm->all_reduce(x, op); }
+  void all_reduce(auto x, auto y, hd::plus op) { comm->all_reduce(x, y, op); }
+  void reduce(auto x, auto y, hd::plus op, int root) { comm->reduce(x, y, op, root); }
+  void reduce_scatter(auto x, auto y, hd::plus op) { comm->reduce_scatter(x, y, op); }
+  void reduce_scatter_v(auto x, auto y, auto c, hd::plus op) { comm->reduce_scatter_v(x, y, c, op); }
+  void all_gather(auto x, auto y) { comm->all_gather(x, y); }
+  void all_gather_v(auto x, auto y, auto c) { comm->all_gather_v(x, y, c); }
+  void all_to_all(auto x, auto y) { comm->all_to_all(x, y); }
+  void all_to_all_v(auto x, auto c, auto y, auto d) { comm->all_to_all_v(x, c, y, d); }
+  void gather(auto x, auto y, int root) { comm->gather(x, y, root); }
+  void gather_v(auto x, auto y, auto c, int root) { comm->gather_v(x, y, c, root); }
+  void scatter(auto x, auto y, int root) { comm->scatter(x, y, root); }
+  void scatter_v(auto x, auto c, auto y, int root) { comm->scatter_v(x, c, y, root); }
+  watched split(int, int) { return *this; }
+  auto counters() const { return comm->counters(); }
+};
+
+// Products that last until `wanted(product)` messages have arrived: without overlap they would last for ever.
+template <class Comm, class Wanted>
+struct waiting_backend {
+  watched<Comm>& comm;
+  Wanted wanted;
+  hc::host<hc::portable> own{};
+  std::size_t products = 0, arrived_before_last = 0, sent_before_last = 0;
+  bool late = false;
+
+  template <hc::transpose TA, hc::transpose TB, class A, class B, class C>
+  void matmul(A a, B b, C c, double beta) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const std::size_t need = wanted(products++);
+    std::size_t done = 0;
+    for (;; std::this_thread::yield()) {
+      done = 0;
+      for (const auto& m : comm.received) done += m->test();
+      if (done >= need) break;
+      if (std::chrono::steady_clock::now() < end) continue;
+      late = true;
+      break;
+    }
+    arrived_before_last = done;
+    sent_before_last = comm.sent.size();
+    own.matmul<TA, TB>(a, b, c, beta);
+  }
+  void add(std::span<const double> x, std::span<const double> y, std::span<double> z) { own.add(x, y, z); }
+};
+
+struct overlap {
+  bool late = false, same = false;
+  std::size_t products = 0, arrived = 0, sent = 0;
+};
+
+}  // namespace
+
+TEST_CASE("while a product runs the messages of the next ones finish", "[compute][overlap]") {
+  constexpr int64_t k = 5, n = 3, each = 4;
+  for (const int p : {2, 3, 5, 8})
+    for (const std::size_t pieces : {1, 2}) {
+      CAPTURE(p, pieces);
+      const std::vector<int64_t> rows(static_cast<std::size_t>(p), each);
+      const int64_t all = each * p;
+      const auto x = normal<double>(all * k, 1), w = normal<double>(k * n, 2);
+      std::vector<double> whole(static_cast<std::size_t>(all * n));
+      hc::host<hc::portable>{}.matmul(look(x, all, k), look(w, k, n), fill_in(whole, all, n));
+      const auto messages = static_cast<std::size_t>(p - 1) * pieces;
+      const auto results = hd::testing::on_ranks(line{p}, [&](auto& world) {
+        watched comm(world.all());
+        // Product i waits for the message of product i + 1: it left the neighbour before the neighbour's product i.
+        const auto next = [=](std::size_t i) { return i < pieces ? i + 1 : (std::min)(messages, i + 2 - pieces); };
+        waiting_backend backend{comm, next};
+        std::vector<double> gathered(x.size()), y(whole.size());
+        const std::vector<double> own(x.begin() + comm.rank() * each * k, x.begin() + (comm.rank() + 1) * each * k);
+        hc::all_gather_matmul(backend, comm, look(own, each, k), rows, look(w, k, n), fill_in(gathered, all, k),
+                              fill_in(y, all, n), {static_cast<int>(pieces)});
+        return overlap{backend.late, y == whole, backend.products, backend.arrived_before_last,
+                       backend.sent_before_last};
+      });
+      REQUIRE(results.error == "");
+      for (int r = 0; r < p; ++r) {
+        CHECK_FALSE(results[r].late);
+        CHECK(results[r].same);  // to the bit
+        CHECK(results[r].products == messages + pieces);
+        CHECK(results[r].arrived == messages);
+        CHECK(results[r].sent == messages);
+      }
+    }
+}
+
+TEST_CASE("while a product runs the sum that is added to it arrives", "[compute][overlap]") {
+  constexpr int64_t k = 2, n = 3, each = 4;
+  for (const int p : {2, 3, 5, 8})
+    for (const std::size_t pieces : {1, 2}) {
+      CAPTURE(p, pieces);
+      const std::vector<int64_t> rows(static_cast<std::size_t>(p), each);
+      const int64_t all = each * p;
+      const auto messages = static_cast<std::size_t>(p - 1) * pieces;
+      const auto results = hd::testing::on_ranks(line{p}, [&](auto& world) {
+        watched comm(world.all());
+        // Product i of later steps waits for the sum it is added to.
+        const auto own_sum = [=](std::size_t i) { return i < pieces ? 0 : i + 1 - pieces; };
+        waiting_backend backend{comm, own_sum};
+        const std::vector<double> x(static_cast<std::size_t>(all * k), comm.rank() + 1.0),
+            w(static_cast<std::size_t>(k * n), 1.0);
+        std::vector<double> y(static_cast<std::size_t>(each * n));
+        hc::matmul_reduce_scatter(backend, comm, look(x, all, k), rows, look(w, k, n), fill_in(y, each, n),
+                                  {static_cast<int>(pieces)});
+        const double sum = static_cast<double>(k) * comm.size() * (comm.size() + 1) / 2;
+        return overlap{backend.late, std::all_of(y.begin(), y.end(), [&](double v) { return v == sum; }),
+                       backend.products, backend.arrived_before_last, backend.sent_before_last};
+      });
+      REQUIRE(results.error == "");
+      for (int r = 0; r < p; ++r) {
+        CHECK_FALSE(results[r].late);
+        CHECK(results[r].same);
+        CHECK(results[r].products == messages + pieces);
+        CHECK(results[r].arrived == messages);
+        CHECK(results[r].sent == messages);
+      }
+    }
 }
 
 TEST_CASE("overlapped products say what does not fit", "[compute][overlap]") {
