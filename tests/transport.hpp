@@ -10,20 +10,34 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace transport_test {
 
 namespace hd = heddle;
 
-// Results as bytes: flat types, texts, and vectors of those.
+// Results as bytes: flat types, texts, lists, maps, pairs, and types whose function `members` ties what they hold.
+template <class T>
+concept has_members = requires(T& x) { members(x); };
+template <class T>
+concept is_map = requires { typename T::mapped_type; };
+
 template <class T>
 void pack(const T& x, std::string& to) {
-  if constexpr (std::is_trivially_copyable_v<T>) {
+  if constexpr (has_members<T>) {
+    std::apply([&](auto&... m) { (pack(std::as_const(m), to), ...); }, members(const_cast<T&>(x)));
+  } else if constexpr (std::is_trivially_copyable_v<T>) {
     to.append(reinterpret_cast<const char*>(&x), sizeof x);
+  } else if constexpr (requires { x.second; }) {
+    pack(x.first, to);
+    pack(x.second, to);
   } else {
     const std::size_t n = x.size();
     pack(n, to);
@@ -32,13 +46,29 @@ void pack(const T& x, std::string& to) {
 }
 template <class T>
 void unpack(T& x, const char*& from) {
-  if constexpr (std::is_trivially_copyable_v<T>) {
+  if constexpr (has_members<T>) {
+    std::apply([&](auto&... m) { (unpack(m, from), ...); }, members(x));
+  } else if constexpr (std::is_trivially_copyable_v<T>) {
     std::memcpy(&x, from, sizeof x);
     from += sizeof x;
+  } else if constexpr (requires { x.second; }) {
+    unpack(x.first, from);
+    unpack(x.second, from);
+  } else if constexpr (is_map<T>) {
+    std::size_t n = 0;
+    unpack(n, from);
+    for (x.clear(); n > 0; --n) {
+      std::pair<typename T::key_type, typename T::mapped_type> e;
+      unpack(e, from);
+      x.insert(std::move(e));
+    }
   } else {
     std::size_t n = 0;
     unpack(n, from);
-    x.resize(n);
+    if constexpr (requires { x.resize(n); })
+      x.resize(n);
+    else
+      x = T(static_cast<std::int64_t>(n));
     for (auto& e : x) unpack(e, from);
   }
 }
@@ -62,11 +92,12 @@ inline int process() {
   return r;
 }
 
-// On the first processes, as many as the mesh has ranks; the others pass by. Throws on the former only.
+// On the first processes, as many as the mesh has ranks; the others pass by. Throws on the former only; nobody runs the
+// body if there are too few.
 template <class Mesh, class Body>
 void launch(const Mesh& mesh, const hd::launch_options& options, Body&& body) {
   const int n = mesh.size();
-  if (n > most_ranks()) throw hd::config_error("this test needs more processes");
+  if (n > most_ranks()) throw hd::config_error("heddle: this test needs more processes");
   if (n == most_ranks()) return (void)hd::launch<transport>(mesh, options, body);
   MPI_Comm some = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, process() < n ? 0 : MPI_UNDEFINED, 0, &some);
@@ -99,6 +130,19 @@ void share(std::vector<T>& by_rank) {
   for (std::size_t r = 0; r < by_rank.size(); ++r) tell(by_rank[r], static_cast<int>(r));
 }
 
+// What all ranks have added to one object becomes known to everyone: `join(x, y)` adds the share of the next process.
+template <class T, class Join>
+void merge(T& x, Join join) {
+  T all = x;
+  tell(all, 0);
+  for (int r = 1; r < most_ranks(); ++r) {
+    T other = x;
+    tell(other, r);
+    join(all, std::move(other));
+  }
+  x = std::move(all);
+}
+
 #else
 
 using transport = hd::threads;
@@ -117,13 +161,37 @@ template <class T>
 void tell(T&, int) {}
 template <class T>
 void share(std::vector<T>&) {}
+template <class T, class Join>
+void merge(T&, Join) {}
 
 #endif
+
+// Of texts and lists, what each process has added.
+template <class T>
+void merge(T& x) {
+  merge(x, [](T& all, T&& other) {
+    if constexpr (is_map<T>)
+      all.merge(other);
+    else
+      all.insert(all.end(), std::make_move_iterator(other.begin()), std::make_move_iterator(other.end()));
+  });
+}
+inline void merge_largest(double& x) {
+  merge(x, [](double& all, double other) { all = all < other ? other : all; });
+}
 
 template <class Mesh, class Body>
   requires(!std::is_same_v<std::remove_cvref_t<Body>, hd::launch_options>)
 void launch(const Mesh& mesh, Body&& body) {
   launch(mesh, hd::launch_options{}, body);
+}
+template <class Mesh, class Body>
+void launch(Body&& body) {
+  launch(Mesh{}, hd::launch_options{}, body);
+}
+template <class Mesh, class Body>
+void launch(const hd::launch_options& options, Body&& body) {
+  launch(Mesh{}, options, body);
 }
 
 using world_request = transport::communicator::request;

@@ -1,11 +1,10 @@
 // Gradients reduced as their layouts say: the programs of tests/refuse/gradient_*.cpp, made right, against numbers by hand;
 // and that each redistribution's backward is its adjoint.
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/tensor/gradient.hpp>
 #include <heddle/tensor/random.hpp>
 
 #include "catch.hpp"
+#include "transport.hpp"
 
 #include <cmath>
 #include <concepts>
@@ -80,7 +79,7 @@ std::string adjoint_problem(const hd::shape<hd::dynamic, hd::dynamic>& s, World&
 }
 }  // namespace
 
-TEST_CASE("each redistribution's backward is its adjoint", "[tensor][gradient][law]") {
+TEST_CASE("each redistribution's backward is its adjoint", "[tensor][gradient][law][ranks]") {
   using hd::shard, hd::identical;
   using sum_t = hd::partial<hd::plus, tp>;
   const std::uint64_t seed = 0x5eed;
@@ -88,7 +87,7 @@ TEST_CASE("each redistribution's backward is its adjoint", "[tensor][gradient][l
   std::vector<std::string> problems;
   std::mutex mutex;
   for (const auto& s : {hd::shape{6, 12}, hd::shape{5, 7}, hd::shape{1, 2}})
-    hd::launch<hd::threads, grid>([&](auto& world) {
+    transport_test::launch<grid>([&](auto& world) {
       const auto edge = [&]<class From, class To>(std::type_identity<From>, std::type_identity<To>) {
         const std::string text = adjoint_problem<From, To>(s, world, seed);
         const std::lock_guard lock(mutex);
@@ -109,14 +108,15 @@ TEST_CASE("each redistribution's backward is its adjoint", "[tensor][gradient][l
                                  on<shard<0, dp>, sum_t>>;
       [&]<class... From>(hd::type_list<From...> all) { (to_each(std::type_identity<From>{}, all), ...); }(both{});
     });
+  transport_test::merge(problems);
   for (const std::string& text : problems) FAIL_CHECK(text);
 }
 
-TEST_CASE("a gradient is settled where its parameter is replicated, and nowhere else", "[tensor][gradient]") {
+TEST_CASE("a gradient is settled where its parameter is replicated, and nowhere else", "[tensor][gradient][ranks]") {
   using weight = on<hd::shard<1, tp>>;
   using norm = on<hd::identical<tp>>;
   std::vector<char> ok(6, 0);
-  hd::launch<hd::threads, grid>([&](auto& world) {
+  transport_test::launch<grid>([&](auto& world) {
     const double mine = 1 + world.template coordinate<dp>();
     hd::sharded<double, 2, hd::dual<weight>> g(hd::dual<weight>{}, hd::shape{2, 3}, world.rank());
     for (double& e : g.elements()) e = mine;
@@ -136,18 +136,20 @@ TEST_CASE("a gradient is settled where its parameter is replicated, and nowhere 
     right = right && hd::reduce<dp>(hd::sum_of_squares(shared), world).elements()[0] == 36;
     ok[static_cast<std::size_t>(world.rank())] = right;
   });
+  transport_test::share(ok);
   CHECK(ok == std::vector<char>(6, 1));
 }
 
-TEST_CASE("experts' gradients are summed over the ranks that hold the same experts", "[tensor][gradient]") {
+TEST_CASE("experts' gradients are summed over the ranks that hold the same experts", "[tensor][gradient][ranks]") {
   using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<experts, 2>>;
   using weight = hd::layout<mesh, hd::shard<0, experts>>;
   std::vector<double> got(4, 0);
-  hd::launch<hd::threads, mesh>([&](auto& world) {
+  transport_test::launch<mesh>([&](auto& world) {
     hd::sharded<double, 2, hd::dual<weight>> g(hd::dual<weight>{}, hd::shape{2, 1}, world.rank());
     g.elements()[0] = 1 + world.rank();
     got[static_cast<std::size_t>(world.rank())] = hd::reduce<dp>(std::move(g), world).elements()[0];
   });
+  transport_test::share(got);
   CHECK(got == std::vector<double>{4, 6, 4, 6});  // 1 + 3 and 2 + 4
 }
 
@@ -159,11 +161,11 @@ TEST_CASE("backward starts from one, where the loss says", "[tensor][gradient]")
   CHECK(seed.elements()[0] == 1);
 }
 
-TEST_CASE("a norm refuses a part of another rank or of another world", "[tensor][gradient]") {
+TEST_CASE("a norm refuses a part of another rank or of another world", "[tensor][gradient][ranks]") {
   using mesh = hd::mesh<hd::axis<tp>>;
   using weight = hd::layout<mesh, hd::shard<0, tp>>;
   std::vector<char> ok(2, 0);
-  hd::launch<hd::threads>(mesh{2}, [&](auto& world) {
+  transport_test::launch(mesh{2}, [&](auto& world) {
     const auto refuses = [&](const hd::sharded<double, 1, weight>& x) {
       try {
         return hd::squared_norm(world, x) < 0;
@@ -180,5 +182,6 @@ TEST_CASE("a norm refuses a part of another rank or of another world", "[tensor]
     right = right && refuses(x);
     ok[static_cast<std::size_t>(world.rank())] = right;
   });
+  transport_test::share(ok);
   CHECK(ok == std::vector<char>(2, 1));
 }

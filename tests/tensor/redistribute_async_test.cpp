@@ -1,9 +1,8 @@
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/tensor/redistribute_async.hpp>
 
 #include "catch.hpp"
 #include "tensor/counting_world.hpp"
+#include "transport.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -86,25 +85,27 @@ bool overlaps(World& world, const hd::dynamic_shape<2>& s) {
 }
 }  // namespace
 
-TEST_CASE("started redistributions overlap and give what the blocking ones do", "[tensor][redistribute][async]") {
+TEST_CASE("started redistributions overlap and give what the blocking ones do", "[tensor][redistribute][async][ranks]") {
   for (std::int64_t n : {0, 1, 7, 12})
     for (std::int64_t m : {1, 6, 9}) {
       CAPTURE(n, m);
       const hd::dynamic_shape<2> s{n, m};
       std::vector<char> ok(6, 0);
-      hd::launch<hd::threads, fixed>(
+      transport_test::launch<fixed>(
           [&](auto& world) { ok[static_cast<std::size_t>(world.rank())] = overlaps<fixed>(world, s); });
+      transport_test::share(ok);
       CHECK(ok == std::vector<char>(6, 1));
       ok.assign(8, 0);
-      hd::launch<hd::threads>(
+      transport_test::launch(
           some{2, 4}, [&](auto& world) { ok[static_cast<std::size_t>(world.rank())] = overlaps<some>(world, s); });
+      transport_test::share(ok);
       CHECK(ok == std::vector<char>(8, 1));
     }
 }
 
-TEST_CASE("what nobody waits for ends with its queue", "[tensor][redistribute][async]") {
+TEST_CASE("what nobody waits for ends with its queue", "[tensor][redistribute][async][ranks]") {
   std::vector<std::size_t> left(4, 9);
-  hd::launch<hd::threads>(some{2, 2}, [&](auto& world) {
+  transport_test::launch(some{2, 2}, [&](auto& world) {
     using A = hd::layout<some, hd::shard<0, dp, tp>>;
     const auto a = some_part(A{world.mesh()}, {8, 3}, world.rank());
     hd::redistribution_queue queue(world);
@@ -113,6 +114,7 @@ TEST_CASE("what nobody waits for ends with its queue", "[tensor][redistribute][a
     left[static_cast<std::size_t>(world.rank())] = queue.unfinished();
     [[maybe_unused]] const auto also = queue.template start<hd::layout<some>>(a);
   });
+  transport_test::share(left);
   CHECK(left == std::vector<std::size_t>(4, 0));
 }
 
@@ -163,14 +165,14 @@ using namespace std::chrono_literals;
 
 // Each rank needs, for what it waits for, what another waits to go on with: whoever waits must let all go on, for as long as
 // the launch allows.
-TEST_CASE("ranks that are late do not block those that wait in another order", "[tensor][redistribute][async]") {
+TEST_CASE("ranks that are late do not block those that wait in another order", "[tensor][redistribute][async][ranks]") {
   using A = hd::layout<four, hd::shard<0, dp>, hd::partial<hd::plus, tp>>;
   using B = hd::layout<four, hd::shard<0, dp, tp>>;
   using R = hd::layout<four>;
   std::vector<char> ok(4, 0);
   hd::launch_options options;
   options.timeout = 20s;
-  hd::launch<hd::threads, four>(options, [&](auto& world) {
+  transport_test::launch<four>(options, [&](auto& world) {
     const int r = world.rank();
     const auto a = filled<A>(world, 1, 16);
     const auto b = filled<B>(world, 3, 16);
@@ -186,12 +188,13 @@ TEST_CASE("ranks that are late do not block those that wait in another order", "
     if (r != 2) right = right && all_are(std::move(b_later).wait(), 3);
     ok[static_cast<std::size_t>(r)] = right;
   });
+  transport_test::share(ok);
   CHECK(both(ok));
 }
 
-TEST_CASE("several queues on one world and its sub-worlds keep their messages apart", "[tensor][redistribute][async]") {
+TEST_CASE("several queues on one world and its sub-worlds keep their messages apart", "[tensor][redistribute][async][ranks]") {
   std::vector<char> ok(2, 0);
-  hd::launch<hd::threads, pair>([&](auto& world) {
+  transport_test::launch<pair>([&](auto& world) {
     auto sub = world.template sub<tp>();
     const auto a = filled<sum>(world, 1), b = filled<sum>(world, 100), c = filled<sum>(world, 10000);
     hd::redistribution_queue first(world), second(world), third(sub);
@@ -212,15 +215,16 @@ TEST_CASE("several queues on one world and its sub-worlds keep their messages ap
       right = right && all_are(std::move(b_later).wait(), 200) && all_are(std::move(c_later).wait(), 20000);
     ok[static_cast<std::size_t>(world.rank())] = right;
   });
+  transport_test::share(ok);
   CHECK(both(ok));
 }
 
-TEST_CASE("a wait that failed fails again", "[tensor][redistribute][async]") {
+TEST_CASE("a wait that failed fails again", "[tensor][redistribute][async][threads]") {
   int failures = 0;
   bool ready = false;
   hd::launch_options options;
   options.timeout = 100ms;
-  CHECK_THROWS_AS((hd::launch<hd::threads, pair>(options,
+  CHECK_THROWS_AS((transport_test::launch<pair>(options,
                                                  [&](auto& world) {
                                                    if (world.rank() == 1) {
                                                      std::this_thread::sleep_for(400ms);
@@ -244,9 +248,9 @@ TEST_CASE("a wait that failed fails again", "[tensor][redistribute][async]") {
   CHECK(ready);
 }
 
-TEST_CASE("a result is taken once", "[tensor][redistribute][async]") {
+TEST_CASE("a result is taken once", "[tensor][redistribute][async][ranks]") {
   std::vector<char> ok(2, 0);
-  hd::launch<hd::threads, pair>([&](auto& world) {
+  transport_test::launch<pair>([&](auto& world) {
     hd::redistribution_queue queue(world);
     auto later = queue.template start<copies>(filled<rows>(world, 5));
     bool right = all_are(std::move(later).wait(), 5);
@@ -257,17 +261,19 @@ TEST_CASE("a result is taken once", "[tensor][redistribute][async]") {
     }
     ok[static_cast<std::size_t>(world.rank())] = right;
   });
+  transport_test::share(ok);
   CHECK(both(ok));
 }
 
 // The source ends before the queue does; others still read what was started from it.
-TEST_CASE("what was started is given up while an exception unwinds the stack", "[tensor][redistribute][async]") {
+TEST_CASE("what was started is given up while an exception unwinds the stack",
+          "[tensor][redistribute][async][threads]") {
   struct slow_end {
     ~slow_end() { std::this_thread::sleep_for(60ms); }
   };
   std::string text;
   try {
-    hd::launch<hd::threads, pair>([&](auto& world) {
+    transport_test::launch<pair>([&](auto& world) {
       hd::redistribution_queue queue(world);
       const slow_end end;
       const auto a = filled<rows>(world, 5, 1000);
@@ -282,8 +288,8 @@ TEST_CASE("what was started is given up while an exception unwinds the stack", "
   CHECK(text.find("on purpose") != std::string::npos);
 }
 
-TEST_CASE("what is dropped is finished before its source ends", "[tensor][redistribute][async]") {
-  hd::launch<hd::threads, pair>([&](auto& world) {
+TEST_CASE("what is dropped is finished before its source ends", "[tensor][redistribute][async][ranks]") {
+  transport_test::launch<pair>([&](auto& world) {
     hd::redistribution_queue queue(world);
     {
       const auto a = filled<sum>(world, 5, 1000);

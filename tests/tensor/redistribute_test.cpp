@@ -1,5 +1,3 @@
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/tensor/gradient.hpp>
 #include <heddle/tensor/ordered_sum.hpp>
 #include <heddle/tensor/random.hpp>
@@ -9,6 +7,7 @@
 #include <heddle/testing/tensor_laws.hpp>
 
 #include "catch.hpp"
+#include "transport.hpp"
 
 #include <cstdint>
 #include <string>
@@ -133,13 +132,13 @@ TEST_CASE("a part that came to the wrong rank is refused", "[tensor][redistribut
         "heddle: redistribute: rank 1's part of a tensor on dp=1 x tp=2 came to rank 0 of a world on dp=1 x tp=1");
 }
 
-TEST_CASE("a part that was moved from is refused, and one that is refused is not taken", "[tensor][redistribute]") {
+TEST_CASE("a part that was moved from is refused, and one that is refused is not taken", "[tensor][redistribute][ranks]") {
   using one = hd::mesh<hd::axis<hd::tp>>;
   using split = hd::layout<one, hd::shard<0, hd::tp>>;
   using whole = hd::layout<one>;
   const one mesh{2};
   std::vector<std::string> problems(2);
-  hd::launch<hd::threads>(mesh, [&](auto& world) {
+  transport_test::launch(mesh, [&](auto& world) {
     std::string& text = problems[static_cast<std::size_t>(world.rank())];
     const auto refused = [&](const char* what, auto&& call) {
       try {
@@ -167,5 +166,6 @@ TEST_CASE("a part that was moved from is refused, and one that is refused is not
     const auto plan = hd::plan_transfer(split{mesh}, hd::rank_range{0, 2}, whole{mesh}, hd::rank_range{0, 2});
     refused(" transfer", [&] { static_cast<void>(hd::transfer(plan, x.shape(), &x, world)); });
   });
+  transport_test::share(problems);
   CHECK(problems == std::vector<std::string>(2));
 }

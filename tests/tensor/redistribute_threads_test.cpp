@@ -1,8 +1,7 @@
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/tensor/redistribute.hpp>
 
 #include "catch.hpp"
+#include "transport.hpp"
 
 #include <cstdint>
 #include <numeric>
@@ -37,17 +36,19 @@ bool goes_round(World& world, std::int64_t n, std::int64_t m) {
 }
 }  // namespace
 
-TEST_CASE("redistribute runs on the threads transport, even and uneven", "[tensor][redistribute][comm]") {
+TEST_CASE("redistribute runs on ranks, even and uneven", "[tensor][redistribute][comm][ranks]") {
   using fixed = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 3>>;
   using some = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
   for (std::int64_t n : {0, 1, 7, 12})
     for (std::int64_t m : {1, 6, 8}) {
       CAPTURE(n, m);
       std::vector<char> ok(6, 0);
-      hd::launch<hd::threads, fixed>([&](auto& world) { ok[static_cast<std::size_t>(world.rank())] = goes_round<fixed>(world, n, m); });
+      transport_test::launch<fixed>([&](auto& world) { ok[static_cast<std::size_t>(world.rank())] = goes_round<fixed>(world, n, m); });
+      transport_test::share(ok);
       CHECK(ok == std::vector<char>(6, 1));
       ok.assign(4, 0);
-      hd::launch<hd::threads>(some{1, 4}, [&](auto& world) { ok[static_cast<std::size_t>(world.rank())] = goes_round<some>(world, n, m); });
+      transport_test::launch(some{1, 4}, [&](auto& world) { ok[static_cast<std::size_t>(world.rank())] = goes_round<some>(world, n, m); });
+      transport_test::share(ok);
       CHECK(ok == std::vector<char>(4, 1));
     }
 }

@@ -1,9 +1,8 @@
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/tensor/transfer.hpp>
 
 #include "catch.hpp"
 #include "tensor/counting_world.hpp"
+#include "transport.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -89,14 +88,14 @@ TEST_CASE("contributions come to equal copies elsewhere by way of parts", "[tens
     }
 }
 
-TEST_CASE("a transfer refuses ranks that do not exist", "[tensor][transfer]") {
+TEST_CASE("a transfer refuses ranks that do not exist", "[tensor][transfer][ranks]") {
   const hd::layout<other, hd::shard<0, tp>> x{other{2}};
   CHECK_THROWS_AS(hd::plan_transfer(x, std::vector<int>{0, -1}, x, std::vector<int>{0, 1}), hd::layout_error);
   CHECK_THROWS_AS(hd::plan_transfer(x, hd::rank_range{0, 2}, x, hd::rank_range{-2, 2}), hd::layout_error);
   const auto from_nowhere = hd::plan_transfer(x, std::vector<int>{0, 7}, x, std::vector<int>{1, 0});
   const auto to_nowhere = hd::plan_transfer(x, std::vector<int>{0, 1}, x, std::vector<int>{1, 2});
   std::vector<int> refused(2, 0);
-  hd::launch<hd::threads>(other{2}, [&](auto& world) {
+  transport_test::launch(other{2}, [&](auto& world) {
     const hd::dynamic_shape<1> s{4};
     const hd::sharded<double, 1, hd::layout<other, hd::shard<0, tp>>> part(x, s, world.rank());
     for (const auto* plan : {&from_nowhere, &to_nowhere}) {
@@ -107,5 +106,6 @@ TEST_CASE("a transfer refuses ranks that do not exist", "[tensor][transfer]") {
       }
     }
   });
+  transport_test::share(refused);
   CHECK(refused == std::vector<int>(2, 2));
 }
