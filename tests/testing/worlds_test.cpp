@@ -1,3 +1,4 @@
+#include <heddle/tensor/redistribute_async.hpp>
 #include <heddle/testing/counting_world.hpp>
 #include <heddle/testing/on_ranks.hpp>
 #include <heddle/testing/random_cases.hpp>
@@ -155,4 +156,75 @@ TEST_CASE("random cases repeat with their seed, and failures are made small", "[
   none.cases = 0;
   CHECK_FALSE(
       (ht::for_random_cases<mesh, 1>(none, [](const mesh&, const auto&, std::uint64_t) { return ht::report{}; }).ok));
+}
+
+namespace {
+using fixed = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+using sums = hd::layout<fixed, hd::shard<0, dp>, hd::partial<hd::plus, tp>>;
+using tiles = hd::layout<fixed, hd::shard<0, dp>, hd::shard<1, tp>>;
+using columns = hd::layout<fixed, hd::shard<1, dp, tp>>;
+
+template <class L, class World>
+hd::sharded<double, 2, L> filled(World& world, double value) {
+  hd::sharded<double, 2, L> x(L{}, hd::dynamic_shape<2>{6, 5}, world.rank());
+  for (double& e : x.elements()) e = value;
+  return x;
+}
+template <class X>
+bool all_are(const X& x, double value) {
+  for (const double e : x.elements())
+    if (e != value) return false;
+  return true;
+}
+}  // namespace
+
+TEST_CASE("queues of redistributions run in the counting world side by side", "[testing]") {
+  const hd::dynamic_shape<2> shape{6, 5};
+  const auto plan = hd::plan_redistribution(sums{}, columns{});
+  const auto other = hd::plan_redistribution(tiles{}, columns{});
+  std::vector<char> right(4, 0);
+  std::vector<std::int64_t> sent(4), said(4);
+  ht::counting::run(fixed{}, [&](auto& world) {
+    const auto me = static_cast<std::size_t>(world.rank());
+    const auto a = filled<sums>(world, 1), b = filled<sums>(world, 10);
+    const auto c = filled<tiles>(world, 7);
+    {
+      hd::redistribution_queue first(world), second(world);
+      auto a_later = first.template start<columns>(a);
+      auto b_later = second.template start<columns>(b);
+      auto c_later = first.template start<columns>(c);
+      bool ok = true;
+      if (me % 2 == 0) ok = all_are(std::move(b_later).wait(), 20);
+      ok = ok && all_are(std::move(c_later).wait(), 7) && all_are(std::move(a_later).wait(), 2);
+      if (me % 2 == 1) ok = ok && all_are(std::move(b_later).wait(), 20);
+      right[me] = ok && !world.mismatch();
+    }
+    world.all().barrier();
+    sent[me] = world.bytes_sent();
+    said[me] = 2 * plan.bytes_sent(shape, sizeof(double), world.rank()) +
+               other.bytes_sent(shape, sizeof(double), world.rank());
+  });
+  CHECK(right == std::vector<char>(4, 1));
+  CHECK(sent == said);
+}
+
+TEST_CASE("a queue in the counting world ends with a rank that leaves or throws", "[testing]") {
+  const auto body = [](bool throws) {
+    return [throws](auto& world) {
+      if (world.rank() == 3) {
+        if (throws) throw std::runtime_error("no more");
+        return;
+      }
+      const auto a = filled<sums>(world, 1), b = filled<sums>(world, 1);
+      hd::redistribution_queue first(world), second(world);
+      auto a_later = first.template start<columns>(a);
+      auto b_later = second.template start<columns>(b);
+      static_cast<void>(std::move(b_later).wait());
+      static_cast<void>(std::move(a_later).wait());
+    };
+  };
+  const auto start = std::chrono::steady_clock::now();
+  CHECK_THROWS_WITH(ht::counting::run(fixed{}, body(true)), "no more");
+  CHECK_THROWS_WITH(ht::counting::run(fixed{}, body(false)), Catch::Matchers::Contains("rank 3 has returned"));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
 }

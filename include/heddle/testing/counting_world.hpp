@@ -40,10 +40,12 @@ struct shared_state {
   std::exception_ptr first;
   int failed_rank = -1;
   int stuck_rank = -1;
+  std::string stuck_text;
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<struct group_state>> groups;
-  std::vector<std::int64_t> sent;    // bytes that others got from each rank of the world
-  std::vector<std::string> waiting;  // what each rank of the world waits for; "" if it runs
-  std::vector<char> returned;        // ranks whose body is over
+  std::vector<std::int64_t> sent;                   // bytes that others got from each rank of the world
+  std::vector<std::string> waiting;                 // what each rank of the world waits for; "" if it runs
+  std::vector<char> returned;                       // ranks whose body is over
+  std::vector<std::weak_ptr<void>> work_under_way;  // what a higher room keeps for each rank; touched by the rank alone
   std::chrono::milliseconds timeout{10'000};
 
   void end(int rank, std::exception_ptr why) {
@@ -72,14 +74,18 @@ struct shared_state {
       return std::any_of(on.begin(), on.end(), [&](int r) { return returned[static_cast<std::size_t>(r)] != 0; });
     };
     const bool in_time = changed.wait_until(hold, limit, [&] { return ended || ready() || left(); });
-    if (!ready()) {
-      if (ended) throw aborted_error("heddle: a counting world was ended by the failure of another rank");
-      stuck_rank = rank;
-      ended = true;  // before this rank's memory goes: nobody may get through and read it
-      changed.notify_all();
-      throw aborted_error(stuck(in_time));
-    }
+    if (!ready()) give_up(rank, in_time);
     mine.clear();
+  }
+  // As rank `rank`, under the lock: what it needs will never come.
+  [[noreturn]] void give_up(int rank, bool in_time) {
+    if (ended && rank != stuck_rank)
+      throw aborted_error("heddle: a counting world was ended by the failure of another rank");
+    if (!ended) stuck_text = stuck(in_time);
+    stuck_rank = rank;
+    ended = true;  // before this rank's memory goes: nobody may get through and read it
+    changed.notify_all();
+    throw aborted_error(stuck_text);
   }
   // Under the lock.
   std::string stuck(bool in_time) const {
@@ -101,11 +107,12 @@ struct shared_state {
 };
 
 struct group_state {
-  explicit group_state(std::size_t n) : pointers(n) {}
+  explicit group_state(std::size_t n) : pointers(n), tickets(n) {}
   std::vector<const void*> pointers;
   std::size_t arrived = 0;
   std::uint64_t generation = 0;
   std::map<std::tuple<int, int, int>, std::deque<std::vector<std::byte>>> mail;  // from, to, tag
+  std::vector<std::int64_t> tickets;                                             // by rank, touched by it alone
 };
 
 /// A started message. A send is done at once: the bytes are kept until they are fetched.
@@ -131,7 +138,7 @@ class request {
   std::function<bool(bool)> finish_;
 };
 
-/// The calls of a communicator that redistributions use.
+/// The calls of a communicator that redistributions and queues of them use.
 class communicator {
  public:
   using request = counting::request;
@@ -141,6 +148,10 @@ class communicator {
       : all_(std::move(all)), group_(std::move(group)), members_(std::move(members)), rank_(rank) {}
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
+  /// 0, 1, 2, ... on each rank of the group, whoever asks; ranks that ask in the same order get the same numbers.
+  std::int64_t ticket() { return group_->tickets[index(rank_)]++; }
+  /// Where a higher room keeps what all communicators of the rank share.
+  std::weak_ptr<void>& work_under_way() { return all_->work_under_way[index(members_[index(rank_)])]; }
 
   void barrier() {
     std::unique_lock hold(all_->lock);
@@ -318,7 +329,15 @@ class communicator {
       what += std::to_string(source);
       all_->wait(hold, members_[index(rank_)], what, {&source, 1}, [&] { return !box.empty(); });
     }
-    if (box.empty()) return false;
+    if (box.empty()) {
+      if (all_->ended || all_->returned[index(source)] != 0) {
+        std::string& mine = all_->waiting[index(members_[index(rank_)])];
+        mine = "a receive from rank ";
+        mine += std::to_string(source);
+        all_->give_up(members_[index(rank_)], true);
+      }
+      return false;
+    }
     check(box.front().size() == out.size());
     std::copy_n(box.front().begin(), (std::min)(out.size(), box.front().size()), out.begin());
     box.pop_front();
@@ -396,6 +415,7 @@ void run(const Mesh& mesh, Body&& body, std::chrono::milliseconds timeout = std:
   all->sent.resize(ranks);
   all->waiting.resize(ranks);
   all->returned.resize(ranks);
+  all->work_under_way.resize(ranks);
   all->timeout = timeout;
   std::vector<std::thread> threads;
   for (int r = 0; r < mesh.size(); ++r)
