@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <type_traits>
+#include <vector>
 
 namespace heddle::inline v0 {
 
@@ -532,7 +532,8 @@ class plan_search : plan_sizes {
 
 // For problems too hard for a compiler's limits.
 inline planned_path path_at_run_time(const plan_problem& p) {
-  return std::make_unique<plan_search<planned_nodes_at_run_time>>(p, planned_work_at_run_time)->run();
+  std::vector<plan_search<planned_nodes_at_run_time>> search;  // too large for the stack
+  return search.emplace_back(p, planned_work_at_run_time).run();
 }
 
 constexpr planned_path cheapest_path(const plan_problem& p) {
