@@ -1,5 +1,4 @@
-// Every algorithm that heddle has, executed on threads, against the definition of each collective; messages and bytes
-// counted by the transport against the table.
+// Every algorithm that heddle has, executed by ranks, against the definition of each collective.
 #include <heddle/comm/collectives.hpp>
 
 #include "support.hpp"
@@ -179,7 +178,7 @@ void laws_of(auto& c, const known& k, const round_source& a, int root, std::int6
 template <class T, class Op>
 void laws(int ranks, bool commutative, std::vector<std::int64_t> counts) {
   notes found(ranks);
-  hd::launch<hd::threads>(line{ranks}, options_ms(20'000), [&](auto& world) {
+  launch(line{ranks}, options_ms(20'000), [&](auto& world) {
     auto& c = world.all();
     hd::collective_plans plans;
     for (const known& k : everything())
@@ -204,79 +203,28 @@ std::vector<std::int64_t> many(int p) {
 }  // namespace
 
 TEST_CASE("algorithms give what the collectives' definitions say: sums of int", "[comm][rounds][law]") {
-  for (int p : {1, 2, 3, 4, 6, 7}) laws<int, hd::plus>(p, true, few(p));
+  for (const int p : rank_counts({1, 2, 3, 4, 6, 7})) laws<int, hd::plus>(p, true, few(p));
 }
 TEST_CASE("algorithms give what the collectives' definitions say: sums of float", "[comm][rounds][law]") {
-  for (int p : {2, 5}) laws<float, hd::plus>(p, true, few(p));
+  for (const int p : rank_counts({2, 5})) laws<float, hd::plus>(p, true, few(p));
 }
 TEST_CASE("algorithms that keep the order join words", "[comm][rounds][law]") {
-  for (int p : {1, 2, 3, 5, 8}) laws<word, join>(p, false, few(p));
+  for (const int p : rank_counts({1, 2, 3, 5, 8})) laws<word, join>(p, false, few(p));
 }
 TEST_CASE("algorithms that keep the order multiply matrices", "[comm][rounds][law]") {
-  for (int p : {3, 6}) laws<matrix2, product2>(p, false, few(p));
+  for (const int p : rank_counts({3, 6})) laws<matrix2, product2>(p, false, few(p));
 }
 TEST_CASE("sums of int by every algorithm, all counts, up to 16 ranks", "[comm][rounds][law][slow]") {
-  for (int p = 1; p <= 16; ++p) laws<int, hd::plus>(p, true, many(p));
+  for (const int p : rank_counts(16)) laws<int, hd::plus>(p, true, many(p));
 }
 TEST_CASE("sums of float by every algorithm, all counts, up to 16 ranks", "[comm][rounds][law][slow]") {
-  for (int p = 1; p <= 16; ++p) laws<float, hd::plus>(p, true, many(p));
+  for (const int p : rank_counts(16)) laws<float, hd::plus>(p, true, many(p));
 }
 TEST_CASE("joined words by every algorithm that keeps the order, all counts, up to 16 ranks",
           "[comm][rounds][law][slow]") {
-  for (int p = 1; p <= 16; ++p) laws<word, join>(p, false, many(p));
+  for (const int p : rank_counts(16)) laws<word, join>(p, false, many(p));
 }
 TEST_CASE("products of matrices by every algorithm that keeps the order, all counts, up to 16 ranks",
           "[comm][rounds][law][slow]") {
-  for (int p = 1; p <= 16; ++p) laws<matrix2, product2>(p, false, many(p));
-}
-
-TEST_CASE("messages and bytes are those of the table", "[comm][rounds][law]") {
-  for (int p : {1, 2, 3, 4, 6, 8}) {
-    notes found(p);
-    hd::launch<hd::threads>(line{p}, options_ms(20'000), [&](auto& world) {
-      auto& c = world.all();
-      const int r = c.rank();
-      const auto check = [&]<comm_operation What, class A>(hd::type_list<A>, std::int64_t n,
-                                                           std::integral_constant<comm_operation, What>) {
-        if constexpr (hd::detail::offers_anywhere<A, What>()) {
-          if (!A::template offers<What>(p)) return;
-          const hd::round_table table = A::template rounds<What>(p, 0);
-          const bool cut = What == comm_operation::all_reduce;
-          // The definition: pieces of pieces, the first ones one element longer.
-          const auto size = [&](int item) {
-            const int b = item / table.parts, part = item % table.parts;
-            const std::int64_t block = cut ? n / table.blocks + (b < n % table.blocks ? 1 : 0) : n;
-            return block / table.parts + (part < block % table.parts ? 1 : 0);
-          };
-          std::int64_t messages = 0, bytes = 0;
-          for (const hd::transfer& t : table.transfers)
-            if (t.from == r) {
-              ++messages;
-              for (const int i : table.view().items_of(t)) bytes += size(i) * 4;
-            }
-          std::vector<int> x(static_cast<std::size_t>(n * p)), y(x.size());
-          const hd::comm_counters before = c.counters();
-          hd::execute_rounds<int>(c, table.view(), x.data(), y.data(),
-                                  cut ? hd::block_sizes::vector(n) : hd::block_sizes::equal(n), hd::plus{});
-          const hd::comm_counters after = c.counters();
-          std::string at(to_string(What));
-          at += " by ";
-          at += std::string_view(A::name);
-          found.expect(r, after.messages_sent() - before.messages_sent() == messages, at + ": messages");
-          found.expect(r, after.bytes_sent() - before.bytes_sent() == bytes, at + ": bytes");
-          found.expect(r, after.collectives() == before.collectives(), at + ": a collective was called");
-        }
-      };
-      [&]<class... As>(hd::type_list<As...>) {
-        for (const std::int64_t n : {0, 5, 37}) {
-          (check(hd::type_list<As>{}, n, std::integral_constant<comm_operation, comm_operation::all_reduce>{}), ...);
-          (check(hd::type_list<As>{}, n, std::integral_constant<comm_operation, comm_operation::reduce_scatter>{}),
-           ...);
-          (check(hd::type_list<As>{}, n, std::integral_constant<comm_operation, comm_operation::all_gather>{}), ...);
-          (check(hd::type_list<As>{}, n, std::integral_constant<comm_operation, comm_operation::all_to_all>{}), ...);
-        }
-      }(hd::known_algorithms{});
-    });
-    found.report();
-  }
+  for (const int p : rank_counts(16)) laws<matrix2, product2>(p, false, many(p));
 }
