@@ -5,6 +5,7 @@
 #include "comm/plain_rounds.hpp"
 
 #include <array>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -64,4 +65,19 @@ TEST_CASE("the picture of a map has a cell for each plan, and names powers of te
   for (const char* text : {">a &lt; b<", ">1 \u00b5s<", ">100 \u00b5s<", ">1 ms<", ">1 kB<", ">1 MB<", ">3 and more<"})
     CHECK(count(svg, text) == 1);
   CHECK(count(svg, ">3 kB<") == 0);
+}
+
+TEST_CASE("a map of a fabric without circuits to begin with", "[plan][pccl]") {
+  const std::array tables{plain_rounds::halving_doubling(8)};
+  const std::vector<hd::round_view> algorithms(tables.begin(), tables.end());
+  const auto dark = plan::gains_of_switching(algorithms, hd::topology(8), {3e-6, 100e9, 2, 0}, {1e-6}, {1000});
+  CHECK(dark.fixed[0] == std::numeric_limits<double>::infinity());
+  CHECK(dark.gain(0, 0) == std::numeric_limits<double>::infinity());
+  CHECK(count(plan::gain_map_svg(dark, "dark"), "fill=\"#0b3c6f\"") == 2);  // three and more: the cell and the legend
+  // Rounds that no state carries: too few ports, nothing there.
+  const std::array at_once{plain_rounds::shifts(8, true)};
+  const std::vector<hd::round_view> too_much(at_once.begin(), at_once.end());
+  CHECK(plan::gains_of_switching(too_much, hd::topology(8), {3e-6, 100e9, 2, 0}, {1e-6}, {1000}).gain(0, 0) == 1);
+  CHECK_THROWS_AS(plan::gains_of_switching({}, hd::topology(8), {3e-6, 100e9, 2, 0}, {1e-6}, {1000}),
+                  hd::config_error);
 }

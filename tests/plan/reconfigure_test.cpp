@@ -280,3 +280,27 @@ TEST_CASE("wrong switches are refused", "[plan][pccl]") {
   const hd::round_table all = plain_rounds::shifts(8, true);
   CHECK_THROWS_AS(nowhere.run(all, 64, 4), hd::config_error);
 }
+
+TEST_CASE("collectives of some ranks leave the fabric to those of all", "[plan][pccl]") {
+  const plan::circuit_switch fabric = optics(2, 1e-6);
+  const hd::topology ring = topologies::ring(16, fabric.port());
+  const hd::round_table half = plain_rounds::halving_doubling(8), all = plain_rounds::halving_doubling(16);
+  plan::fabric_session session(ring, fabric);
+  CHECK(session.run(half, 8'000'000, 4).switches == 5);
+  CHECK(session.now().ranks() == 16);
+  CHECK(session.run(all, 8'000'000, 4).switches == 7);  // each round but the turning one has circuits of its own
+  session.run(half, 8'000'000, 4, plan::afterwards::go_home);
+  CHECK(session.at_home());
+}
+
+TEST_CASE("a plan is refused a state that is none and a delay below zero", "[plan][pccl][error]") {
+  using Catch::Matchers::Contains;
+  const plan::circuit_switch fabric = optics(2, 1e-6);
+  const hd::round_table rounds = plain_rounds::halving_doubling(8);
+  const plan::fabric_states states(rounds, topologies::ring(8, fabric.port()), fabric);
+  CHECK_THROWS_WITH(plan::reconfigure(states, 8, 4, states.find(topologies::full(8))),
+                    Contains("cannot be left in state -1; it has 4 states"));
+  CHECK_THROWS_WITH(plan::reconfigure(states, 8, 4, 4), Contains("cannot be left in state 4"));
+  CHECK_THROWS_AS(plan::reconfigure(plan::state_costs(states, 8, 4), -1e-6), hd::config_error);
+  CHECK_THROWS_AS(plan::reconfigure(plan::state_costs(states, 8, 4), std::nan("")), hd::config_error);
+}

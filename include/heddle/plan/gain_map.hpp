@@ -26,9 +26,11 @@ struct gain_map {
   std::vector<int> algorithms;         ///< of which algorithm the plan is
 
   constexpr std::size_t at(std::size_t size, std::size_t delay) const noexcept { return size * delays.size() + delay; }
-  /// How many times faster the plan is than the best without switching; at least 1.
+  /// How many times faster the plan is than the best without switching; at least 1. Infinity where nothing runs without
+  /// switching; 1 where nothing runs at all, or takes no time.
   constexpr double gain(std::size_t size, std::size_t delay) const noexcept {
-    return fixed[size] / plans[at(size, delay)].seconds;
+    const reconfiguration& plan = plans[at(size, delay)];
+    return plan.possible() && plan.seconds > 0 ? fixed[size] / plan.seconds : 1;
   }
 };
 
@@ -42,10 +44,11 @@ inline std::vector<double> logarithmic(double low, double high, int per_decade) 
 
 /// Plans for all delays and sizes, each the best of several algorithms for one collective; what they are compared with
 /// is the best of the same algorithms on the first topology, so that no algorithm wins by being left on links it does
-/// not suit. Units: seconds; bytes of a vector of bytes. Errors: as `fabric_states`.
+/// not suit. Units: seconds; bytes of a vector of bytes. Errors: as `fabric_states`; `config_error` without algorithms.
 inline gain_map gains_of_switching(std::span<const round_view> algorithms, const topology& start,
                                    const circuit_switch& fabric, std::vector<double> delays,
                                    std::vector<std::int64_t> bytes) {
+  if (algorithms.empty()) throw config_error("heddle: gains_of_switching needs at least one algorithm");
   gain_map map;
   map.fixed.assign(bytes.size(), std::numeric_limits<double>::infinity());
   map.plans.resize(bytes.size() * delays.size());
@@ -104,7 +107,7 @@ inline std::string gain_map_svg(const gain_map& map, const std::string& title) {
                 "end");
     for (std::size_t k = 0; k < map.delays.size(); ++k) {
       std::size_t band = 0;
-      while (map.gain(i, k) >= limits[band]) ++band;
+      while (band + 1 < limits.size() && map.gain(i, k) >= limits[band]) ++band;
       out.rect(left + cell * static_cast<double>(k), y, cell - 1, cell - 1, colours[band]);
     }
   }

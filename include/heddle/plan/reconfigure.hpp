@@ -58,10 +58,11 @@ constexpr int ports_needed(round_view rounds, int round) {
 }
 
 /// The topology matched to a round: a circuit from each sender to its receiver and no others. Where a rank has several
-/// peers its ports are dealt out evenly; those left over stay dark. Errors: `config_error` if there are too few ports.
-constexpr topology circuits_of(round_view rounds, int round, const circuit_switch& fabric) {
+/// peers its ports are dealt out evenly; those left over stay dark. A fabric of more `ranks` than the rounds have leaves
+/// the others without circuits. Errors: `config_error` if there are too few ports.
+constexpr topology circuits_of(round_view rounds, int round, const circuit_switch& fabric, int ranks = 0) {
   const detail::round_pairs pairs = detail::pairs_of(rounds, round);
-  topology result(rounds.ranks());
+  topology result((std::max)(ranks, rounds.ranks()));
   for (const auto& [from, to] : pairs.pairs) {
     const int leaving = pairs.out[static_cast<std::size_t>(from)], ending = pairs.in[static_cast<std::size_t>(to)];
     const int peers = leaving > ending ? leaving : ending;
@@ -100,7 +101,7 @@ class fabric_states {
     given_ = static_cast<int>(states_.size());
     for (int k = 0; k < rounds.rounds(); ++k)
       if (ports_needed(rounds, k) <= fabric.ports)
-        matched_[static_cast<std::size_t>(k)] = add(circuits_of(rounds, k, fabric));
+        matched_[static_cast<std::size_t>(k)] = add(circuits_of(rounds, k, fabric, start.ranks()));
     for (const topology& t : states_) ways_.emplace_back(rounds_, t, how);
   }
   fabric_states(const fabric_states&) = delete;  // the ways refer to the states
@@ -176,7 +177,7 @@ class state_costs {
 };
 
 /// Says to `reconfigure` that the fabric may stay as the last round left it; otherwise name the state to go to.
-inline constexpr int stay = -1;
+inline constexpr int stay = -2;  // not what `fabric_states::find` gives for a topology that is none of them
 
 /// A plan: the state of the fabric in each round.
 struct reconfiguration {
@@ -213,6 +214,7 @@ struct reconfiguration {
 /// The plan that takes the least time: a shortest path through (round, state), so exact. Between equal ones it switches
 /// less often. `then` is a state in which to leave the fabric, which is paid for as well; 0 is the one it began in.
 /// Where no state carries some round, `possible()` of the result is false.
+/// Errors: `config_error` if the delay is negative or `then` is no state.
 /// Work: rounds * states. Source: Vijaya Kumar, Devraj and Singh 2025, arXiv:2509.15450 (when to switch depends on the
 /// delay alone, for any collective and any first topology); the search by dynamic programming is ours.
 constexpr reconfiguration reconfigure(const state_costs& costs, double reconfiguration_seconds, int then = stay) {
@@ -224,6 +226,16 @@ constexpr reconfiguration reconfigure(const state_costs& costs, double reconfigu
       return seconds < o.seconds || (seconds == o.seconds && switches < o.switches);
     }
   };
+  if (!(reconfiguration_seconds >= 0))
+    throw config_error("heddle: reconfigure: switching circuits takes at least 0 seconds");
+  if (then != stay && (then < 0 || then >= costs.states())) {
+    std::string text = "heddle: reconfigure: the fabric cannot be left in state ";
+    text += std::to_string(then);
+    text += "; it has ";
+    text += std::to_string(costs.states());
+    text += " states, counted from 0 (plan::stay leaves it where it is)";
+    throw config_error(text);
+  }
   const auto rounds = static_cast<std::size_t>(costs.rounds());
   const auto count = static_cast<std::size_t>(costs.states());
   const auto from = [&](const node& n, std::size_t at, bool same) {
