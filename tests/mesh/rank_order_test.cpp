@@ -22,7 +22,7 @@ namespace {
 using flexible = hd::mesh<hd::axis<pp>, hd::axis<dp>, hd::axis<tp>>;
 using replicas_first = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 
-// `ranks` ranks of which a shuffled half has InfiniBand and the others RoCE cards.
+// `ranks` ranks, a node each, of which a shuffled half has InfiniBand and the others RoCE cards.
 topology two_clusters(int ranks, std::mt19937& random) {
   topology t(ranks);
   std::vector<int> shuffled(static_cast<std::size_t>(ranks));
@@ -30,7 +30,7 @@ topology two_clusters(int ranks, std::mt19937& random) {
   std::shuffle(shuffled.begin(), shuffled.end(), random);
   for (int i = 0; i < ranks; ++i) {
     const int r = shuffled[static_cast<std::size_t>(i)];
-    t.place(r, {r, r / 2, 0, 0, i < ranks / 2 ? link_kind::roce : link_kind::infiniband});
+    t.place(r, {r, r, 0, 0, i < ranks / 2 ? link_kind::roce : link_kind::infiniband});
   }
   return t;
 }
@@ -146,4 +146,17 @@ TEST_CASE("orders that are none are refused", "[mesh][topology][error]") {
                     Contains("8 ranks") && Contains("4 ranks"));
   const std::vector<int> few{0, 1};
   CHECK_THROWS_AS(hd::spread_along<tp>(flexible(1, 1, 4), t, cluster_level::node, few), hd::mesh_error);
+  const std::vector<int> twice{0, 0, 1, 1};
+  CHECK_THROWS_WITH(hd::spread_along<tp>(flexible(1, 1, 4), t, cluster_level::node, twice), Contains("twice rank 0"));
+}
+
+TEST_CASE("different cards do not matter to a group inside one node", "[mesh][topology][holmes]") {
+  topology t(4);  // two nodes, a card of each kind in both
+  for (int r = 0; r < 4; ++r) t.place(r, {r, r / 2, r % 2, 0, r % 2 == 0 ? link_kind::roce : link_kind::infiniband});
+  const flexible mesh(1, 2, 2);
+  CHECK(hd::network_along<tp>(mesh, t) == hd::axis_network{2, 0, 2, true, link_kind::other});
+  CHECK_NOTHROW(hd::check_one_kind<tp>(mesh, t));
+  CHECK(hd::network_along<dp>(mesh, t) == hd::axis_network{2, 0, 0, false, link_kind::other});
+  CHECK(hd::network_along<dp, tp>(mesh, t) == hd::axis_network{1, 1, 0, true, link_kind::ethernet});
+  CHECK_THROWS_AS((hd::check_one_kind<dp, tp>(mesh, t)), hd::mesh_error);
 }

@@ -77,7 +77,7 @@ TEST_CASE("a text that is no topology is refused by line", "[mesh][topology][err
   CHECK_THROWS_WITH(parse(""), Contains("heddle topology 1"));
   CHECK_THROWS_WITH(parse("ranks 2"), Contains("heddle: a.txt, line 1: ") && Contains("heddle topology 1"));
   CHECK_THROWS_WITH(parse("heddle topology 2"), Contains("line 1"));
-  CHECK_THROWS_WITH(parse("heddle topology 1\nrank 2"), Contains("line 2: \"rank\" is none of"));
+  CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nrank 2"), Contains("line 3: \"rank\" is none of"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nranks 2"), Contains("line 3") && Contains("twice"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks two"), Contains("\"two\" is no whole number"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nvertex 3 switch"), Contains("the next vertex is number 2"));
@@ -88,6 +88,9 @@ TEST_CASE("a text that is no topology is refused by line", "[mesh][topology][err
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nlink 0 1 seconds 1 bytes_per_second 1 wire"),
                     Contains("known are memory"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nforward ranks maybe"), Contains("yes|no"));
+  CHECK_THROWS_WITH(parse("heddle topology 1\nforward ranks no\nranks 2"), Contains("line 2: the number of ranks"));
+  CHECK_THROWS_WITH(parse("heddle topology 1\nvertex 0 switch\nranks 2"), Contains("line 2: the number of ranks"));
+  CHECK_THROWS_WITH(parse("heddle topology 1\n# nothing"), Contains("the number of ranks is missing"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 1\nplace 0 node 0 gpu 0 rail 0 pod 0 nic pcie"),
                     Contains("gpu <n> node <n>"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\n\nlink 0 5 seconds 1 bytes_per_second 1 pcie"),

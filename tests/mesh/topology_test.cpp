@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <random>
 #include <vector>
@@ -215,6 +216,8 @@ TEST_CASE("what is no topology is refused", "[mesh][topology][error]") {
   CHECK_THROWS_WITH(t.add_link({0, 2, 0, 1, link_kind::other}), Contains("no vertex 2; it has 2"));
   CHECK_THROWS_WITH(t.add_link({1, 1, 0, 1, link_kind::other}), Contains("vertex 1 to itself"));
   CHECK_THROWS_WITH(t.add_link({0, 1, -1, 1, link_kind::other}), Contains("at least 0 seconds"));
+  CHECK_THROWS_WITH(t.add_link({0, 1, std::numeric_limits<double>::infinity(), 1, link_kind::other}),
+                    Contains("a finite latency"));
   CHECK_THROWS_WITH(t.add_link({0, 1, 0, 0, link_kind::other}), Contains("above 0 bytes per second"));
   CHECK_THROWS_WITH(t.add_link({0, 1, 0, std::nan(""), link_kind::other}), Contains("from vertex 0 to vertex 1"));
   CHECK_THROWS_WITH(t.route(0, 1), Contains("no links lead from vertex 0 to vertex 1"));

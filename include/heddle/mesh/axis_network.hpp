@@ -13,9 +13,9 @@ namespace heddle::inline v0 {
 
 /// What a group of ranks can use among themselves.
 struct group_network {
-  link_kind kind =
-      link_kind::other;  ///< their cards' kind; `ethernet` (sockets) if the cards differ, since RDMA needs one kind
-  bool mixed = false;    ///< the cards differ
+  /// Their cards' kind. If the cards differ: `ethernet` (sockets), since RDMA needs one kind; `other` inside one node.
+  link_kind kind = link_kind::other;
+  bool mixed = false;    ///< messages leave the node, and the cards differ
   bool one_node = true;  ///< no message leaves the node
   friend constexpr bool operator==(const group_network&, const group_network&) = default;
 };
@@ -29,14 +29,15 @@ constexpr group_network network_of(const topology& t, std::span<const int> ranks
     result.mixed = result.mixed || p.nic != t.place(ranks[0]).nic;
     result.one_node = result.one_node && p.node == t.place(ranks[0]).node;
   }
-  if (result.mixed) result.kind = link_kind::ethernet;
+  if (result.mixed) result.kind = result.one_node ? link_kind::other : link_kind::ethernet;
+  result.mixed = result.mixed && !result.one_node;
   return result;
 }
 
 /// The networks of all groups along an axis (or several).
 struct axis_network {
   int groups = 0;
-  int mixed = 0;                      ///< groups whose ranks have different cards: these use sockets
+  int mixed = 0;                      ///< groups over several nodes whose ranks have different cards: these use sockets
   int one_node = 0;                   ///< groups that need no network
   bool same_kind = true;              ///< all groups use the same kind
   link_kind kind = link_kind::other;  ///< that kind, or `other`
@@ -58,7 +59,8 @@ constexpr axis_network network_along(const Mesh& mesh, const topology& t, std::s
   return result;
 }
 
-/// Refuses an order of ranks that puts different network cards into one group along these axes.
+/// Refuses an order of ranks that puts different network cards into one group along these axes, unless the group is
+/// inside one node.
 /// Errors: `mesh_error` naming the axes and the physical ranks of the group.
 template <class... Tags, mesh_like Mesh>
 void check_one_kind(const Mesh& mesh, const topology& t, std::span<const int> order = {}) {
@@ -70,13 +72,13 @@ void check_one_kind(const Mesh& mesh, const topology& t, std::span<const int> or
     text += detail::tag_list<Tags...>();
     text +=
         " have different network cards and could only use sockets; sort the ranks (sorted_ranks), or name the axis "
-        "that "
-        "may cross clusters (pp) first in the mesh";
+        "that may cross clusters (pp) first in the mesh";
     throw mesh_error(text);
   });
 }
 
-/// A cluster as a type: so many ranks with such a card, then so many with such a one, in the mesh's numbering.
+/// A cluster as a type: so many ranks with such a card, then so many with such a one, in the mesh's numbering. It knows
+/// no nodes: a group of different cards counts as mixed also where it is inside one.
 ///
 ///     using hd::link_kind, hd::ranks_with;
 ///     using machines = hd::cluster<ranks_with<8, link_kind::infiniband>, ranks_with<8, link_kind::roce>>;

@@ -107,6 +107,7 @@ constexpr void each_group(const Mesh& mesh, const topology& t, std::span<const i
     text += " ranks, or the order of ranks has another length";
     throw mesh_error(text);
   }
+  inverse_order(order);  // refuses what is none
   for (int r = 0; r < mesh.size(); ++r) {
     if (mesh.template group_index<Tags...>(r) != 0) continue;
     std::vector<int> members;
@@ -146,7 +147,7 @@ std::string tag_list() {
 
 /// How the groups along these axes lie on the cluster, when the mesh's ranks are played in this order (none: as
 /// numbered).
-/// Errors: `mesh_error` if mesh, topology and order do not have the same number of ranks.
+/// Errors: `mesh_error` if mesh, topology and order do not have the same number of ranks, or the order names one twice.
 template <class... Tags, mesh_like Mesh>
 constexpr group_spread spread_along(const Mesh& mesh, const topology& t, cluster_level level,
                                     std::span<const int> order = {}) {
@@ -161,7 +162,8 @@ constexpr group_spread spread_along(const Mesh& mesh, const topology& t, cluster
 }
 
 /// Refuses an order that lets a group along these axes cross from one part of the cluster into another.
-/// Errors: `mesh_error` naming the axes, the physical ranks of the group and how many parts they lie in.
+/// Errors: `mesh_error` naming the axes, the physical ranks of the group and how many parts they lie in; as
+/// `spread_along`.
 template <class... Tags, mesh_like Mesh>
 void check_inside(const Mesh& mesh, const topology& t, cluster_level level, std::span<const int> order = {}) {
   constexpr std::string_view names[] = {"rank", "GPU", "node", "rail", "pod"};

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -106,8 +107,8 @@ struct route_table {
 /// A message takes a way with the fewest links; among these, one whose narrowest link is widest; `routing` chooses
 /// among those that are left. Ways lead through other ranks (as in a torus) unless `ranks_forward(false)`.
 ///
-/// Errors: `mesh_error` for vertices that are not there, a link to itself, a negative latency, a bandwidth that is not
-/// positive, and where no way leads.
+/// Errors: `mesh_error` for vertices that are not there, a link to itself, a negative or infinite latency, a bandwidth
+/// that is not positive, and where no way leads.
 class topology {
  public:
   topology() = default;
@@ -136,9 +137,10 @@ class topology {
   constexpr int add_link(const link& l) {
     const std::size_t from = checked(l.from), to = checked(l.to);
     if (from == to) throw mesh_error(with_number("heddle: a link leads from vertex ", l.from, " to itself"));
-    if (!(l.seconds >= 0) || !(l.bytes_per_second > 0))
-      throw mesh_error(between("heddle: the link ", l.from, l.to,
-                               " needs a latency of at least 0 seconds and a bandwidth above 0 bytes per second"));
+    if (!(l.seconds >= 0) || !(l.seconds < std::numeric_limits<double>::infinity()) || !(l.bytes_per_second > 0))
+      throw mesh_error(
+          between("heddle: the link ", l.from, l.to,
+                  " needs a finite latency of at least 0 seconds and a bandwidth above 0 bytes per second"));
     const int number = static_cast<int>(links_.size());
     links_.push_back(l);
     append(out_[from], next_out_, number);

@@ -37,6 +37,7 @@ class topology_reader {
       began = true;
     }
     if (!began) fail("the text is empty; the first line of a topology is \"heddle topology 1\"");
+    if (!counted_) fail("the number of ranks is missing: ranks <number>");
     return std::move(result_);
   }
 
@@ -59,6 +60,8 @@ class topology_reader {
       if (counted_) fail("the number of ranks is given twice");
       result_ = topology(integer(1));
       counted_ = true;
+    } else if (!counted_) {
+      fail("the number of ranks comes first: ranks <number>");
     } else if (what == "forward") {
       expect(3, "forward ranks yes|no");
       if (words_[1] != "ranks" || (words_[2] != "yes" && words_[2] != "no")) fail("expected forward ranks yes|no");
