@@ -125,7 +125,22 @@ class plan_search : plan_sizes {
     return left + (sums ? 1 : 0);
   }
 
-  // And of the latency, in seconds. Along an axis whose cut goes or changes some rank needs what only ranks elsewhere on the
+  // Whether each part of the cut over axis `a` stays where it is, as far as can be told: another policy that gives intervals
+  // too has the same ones, and an axis of one rank cuts nothing.
+  constexpr bool cut_stays(const planned_state& s, unsigned a) const {
+    if (p_.to.role(a) != planned_sharded || p_.to.dim(a) != s.dim(a)) return false;
+    if (s.split(a) != p_.to.split(a) && (p_.intervals >> s.split(a) & p_.intervals >> p_.to.split(a) & 1u) == 0)
+      return false;
+    for (unsigned b = 0; b < p_.axes; ++b) {
+      if (b == a || p_.extents[b] == 1) continue;
+      const bool here = s.role(b) == planned_sharded && s.dim(b) == s.dim(a) && s.level(b) < s.level(a);
+      const bool there =
+          p_.to.role(b) == planned_sharded && p_.to.dim(b) == s.dim(a) && p_.to.level(b) < p_.to.level(a);
+      if (here != there) return false;
+    }
+    return true;
+  }
+  // And of the latency, in seconds. Along an axis whose cut goes or moves some rank needs what only ranks elsewhere on the
   // axis hold, and a sum needs all of them: (extent - 1) messages, whichever step brings them; a sum that all get, twice.
   constexpr double latency_left(const planned_state& s) const {
     double left = 0;
@@ -135,7 +150,7 @@ class plan_search : plan_sizes {
       const double once = (extent(a) - 1) * p_.seconds_per_message[a];
       if (is_partial(s, a))
         left += p_.to.role(a) == planned_replicated ? 2 * once : once;
-      else if (s.role(a) == planned_sharded && !to_spread(s, a))
+      else if (s.role(a) == planned_sharded && !to_spread(s, a) && !cut_stays(s, a))
         left += once;
     }
     return left;
@@ -162,8 +177,7 @@ class plan_search : plan_sizes {
     n.least[1] = n.cost[1];
     if (!with_bounds_) return;
     if (p_.mode == objective_mode::bytes) n.least[0] += n.left;
-    if (p_.mode == objective_mode::seconds)
-      n.least[0] += n.latency_left + n.left / whole_ * p_.tensor_bytes / fastest_;
+    if (p_.mode == objective_mode::seconds) n.least[0] += n.latency_left + n.left / whole_ * p_.tensor_bytes / fastest_;
     n.least[1] = n.cost[1] + (p_.mode == objective_mode::bytes ? n.steps_left : n.left);
   }
 
@@ -522,9 +536,9 @@ class plan_search : plan_sizes {
   bool with_bounds_;
   double fastest_ = 1, limit_ = 0;
   node nodes_[Nodes];
-  double lost_ = 0;          // the least that a way may cost which was not followed
-  bool proven_ = true;       // whether none of them can be cheaper than what was found
-  int open_[Nodes];  // the nodes that are not done
+  double lost_ = 0;     // the least that a way may cost which was not followed
+  bool proven_ = true;  // whether none of them can be cheaper than what was found
+  int open_[Nodes];     // the nodes that are not done
   int open_count_ = 0;
   int buckets_[64]{};
   int count_ = 0, goal_ = -1;
