@@ -84,6 +84,7 @@
 #include <heddle/comm/algorithms.hpp>
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/blocks.hpp>
+#include <heddle/comm/by_network.hpp>
 #include <heddle/comm/call_info.hpp>
 #include <heddle/comm/collective_plans.hpp>
 #include <heddle/comm/collectives.hpp>

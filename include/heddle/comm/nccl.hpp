@@ -75,6 +75,12 @@ struct basic_nccl {
     count_devices(device + 1);
     run_rank(mesh, options, std::make_shared<communicator_rendezvous<Over>>(over), device, body);
   }
+  /// The same on the GPU of the local rank that the launcher gives, else rank modulo the number of GPUs.
+  template <class Over, mesh_like Mesh, class Body>
+  static void run_over(Over& over, const Mesh& mesh, const launch_options& options, Body&& body) {
+    const int local = detail::local_rank_from_environment();
+    run_over(over, mesh, options, (local >= 0 ? local : over.rank()) % count_devices(1), body);
+  }
 
  private:
   static int count_devices(int needed) {
@@ -201,5 +207,8 @@ struct basic_nccl {
 using nccl = basic_nccl<>;
 /// The transport whose calls return when their results are there: for programs that look at them on the host.
 using nccl_complete = basic_nccl<nccl_settings{.complete = true}>;
+/// NCCL over InfiniBand or RoCE, and over sockets, whatever the other would be better for: for `by_network`.
+using nccl_rdma = basic_nccl<nccl_settings{.network = nccl_network::rdma}>;
+using nccl_sockets = basic_nccl<nccl_settings{.network = nccl_network::sockets}>;
 
 }  // namespace heddle::inline v0

@@ -16,6 +16,7 @@ std::mutex big;  // one lock for everything that ranks share
 std::condition_variable changed;
 
 std::map<std::string, int> call_counts;
+std::map<std::string, int> network_counts;
 int device_count = 8, version_code = NCCL_VERSION_CODE;
 int living = 0, resources = 0;
 std::map<int, ncclResult_t> broken;
@@ -326,6 +327,10 @@ std::map<std::string, int> calls() {
   const std::lock_guard lock(big);
   return call_counts;
 }
+std::map<std::string, int> networks() {
+  const std::lock_guard lock(big);
+  return network_counts;
+}
 int open_communicators() {
   const std::lock_guard lock(big);
   return living;
@@ -337,6 +342,7 @@ int open_resources() {
 void reset() {
   locked([] {
     call_counts.clear();
+    network_counts.clear();
     broken.clear();
     cliques.clear();
     device_count = 8;
@@ -419,6 +425,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (const auto planned = count("ncclCommInitRankConfig"); planned != ncclSuccess) return planned;
   std::unique_lock lock(big);
+  ++network_counts[config->netName == nullptr ? "" : config->netName];
   auto& group = cliques[id.internal];
   if (group == nullptr) group = std::make_shared<clique>();
   group->size = size;

@@ -11,6 +11,8 @@ namespace nccl_double {
 
 /// How often each function was called since `reset`, by all threads together.
 std::map<std::string, int> calls();
+/// How many communicators were asked to use which network (`netName`, "" for none), since `reset`, by all ranks.
+std::map<std::string, int> networks();
 /// Communicators that have been made and neither destroyed nor aborted.
 int open_communicators();
 /// Device memory and streams that have not been given back.

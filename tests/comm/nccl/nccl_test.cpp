@@ -1,13 +1,16 @@
 // The nccl transport over the stand-in for NCCL and CUDA: no GPU takes part.
+#include <heddle/comm/by_network.hpp>
 #include <heddle/comm/nccl.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "catch.hpp"
@@ -661,4 +664,89 @@ TEST_CASE("communicators that others have made are used, and given back or not",
       notes.expect(r, cudaStreamDestroy(stream) == cudaSuccess, "stream");
     });
   for (auto& rank : ranks) rank.join();
+}
+
+namespace {
+// Two clusters of four ranks, whose cards share no RDMA; the pipeline crosses.
+using machines = hd::cluster<hd::ranks_with<4, hd::link_kind::infiniband>, hd::ranks_with<4, hd::link_kind::roce>>;
+using stages = hd::mesh<hd::axis<pp, 2>, hd::axis<dp, 2>, hd::axis<tp, 2>>;
+template <class Expected, class Reference>
+constexpr bool is = std::is_same_v<Expected&, Reference>;
+int sum_along(auto& group, int x) {
+  group.all_reduce(std::span(&x, 1), hd::plus{});
+  return x;
+}
+// The sum over the mesh ranks that share rank's place along the other axes.
+template <class... Tags>
+int expected(int rank) {
+  int sum = 0;
+  for (const int r : hd::group<Tags...>(stages{}, rank)) sum += r;
+  return sum;
+}
+}  // namespace
+
+TEST_CASE("each axis has the transport of its network: RDMA inside clusters, another across", "[nccl][holmes]") {
+  const clean clean;
+  notes notes;
+  using mixed = hd::by_network<machines, hd::nccl_complete, hd::threads>;
+  hd::launch<mixed, stages>(options_ms(20'000), [&](auto& world) {
+    const int r = world.rank();
+    static_assert(is<hd::nccl_communicator, decltype(world.template along<tp>())>);
+    static_assert(is<hd::nccl_communicator, decltype(world.template along<dp>())>);
+    static_assert(is<hd::nccl_communicator, decltype(world.template along<dp, tp>())>);
+    static_assert(is<hd::threads_communicator, decltype(world.template along<pp>())>);
+    static_assert(is<hd::threads_communicator, decltype(world.template along<pp, tp>())>);
+    static_assert(is<hd::threads_communicator, decltype(world.all())>);
+    notes.expect(r, sum_along(world.template along<tp>(), r) == expected<tp>(r), "tp");
+    notes.expect(r, sum_along(world.template along<dp, tp>(), r) == expected<dp, tp>(r), "dp, tp");
+    notes.expect(r, sum_along(world.template along<pp>(), r) == expected<pp>(r), "pp");
+    notes.expect(r, sum_along(world.all(), r) == 28, "all");
+    notes.expect(r, sum_along(world.template along_if<hd::cp, tp>(), r) == expected<tp>(r), "along_if");
+    notes.expect(r, world.template along_if<hd::cp>().size() == 1, "alone");
+    // A stage lies in one cluster: all of it has RDMA. A replica does not.
+    auto stage = world.template sub<dp, tp>();
+    static_assert(is<hd::nccl_communicator, decltype(stage.all())>);
+    notes.expect(r, stage.size() == 4 && sum_along(stage.all(), r) == expected<dp, tp>(r), "stage");
+    auto replica = world.template sub<pp, tp>();
+    static_assert(is<hd::threads_communicator, decltype(replica.all())>);
+    static_assert(is<hd::nccl_communicator, decltype(replica.template along<tp>())>);
+    notes.expect(r, sum_along(replica.all(), r) == expected<pp, tp>(r), "replica");
+    // Every rank at the other end: tp groups stay pairs of neighbours.
+    auto turned = world.renumbered(std::array{7, 6, 5, 4, 3, 2, 1, 0});
+    notes.expect(r, turned.rank() == 7 - r && sum_along(turned.template along<tp>(), 7 - r) == expected<tp>(7 - r),
+                 "renumbered");
+    notes.expect(r, world.template coordinate<pp>() == r / 4 && world.size() == 8, "place");
+  });
+  CHECK(nccl_double::networks()["Socket"] == 0);
+}
+
+TEST_CASE("NCCL on every axis: over the network cards where a group has one kind, over sockets else", "[nccl][holmes]") {
+  const clean clean;
+  notes notes;
+  using rdma = hd::basic_nccl<hd::nccl_settings{.complete = true, .network = hd::nccl_network::rdma}>;
+  using sockets = hd::basic_nccl<hd::nccl_settings{.complete = true, .network = hd::nccl_network::sockets}>;
+  hd::launch<hd::by_network<machines, rdma, sockets, hd::threads>, stages>(options_ms(20'000), [&](auto& world) {
+    const int r = world.rank();
+    notes.expect(r, sum_along(world.template along<tp>(), r) == expected<tp>(r), "tp");
+    notes.expect(r, sum_along(world.template along<dp>(), r) == expected<dp>(r), "dp");
+    notes.expect(r, sum_along(world.template along<pp>(), r) == expected<pp>(r), "pp");
+  });
+  CHECK(nccl_double::networks() == std::map<std::string, int>{{"IB", 16}, {"Socket", 8}});
+}
+
+TEST_CASE("a rank that fails ends a world of two transports with its error", "[nccl][holmes][error]") {
+  const clean clean;
+  std::string text;
+  try {
+    hd::launch<hd::by_network<machines, hd::nccl_complete, hd::threads>, stages>(options_ms(2'000), [](auto& world) {
+      if (world.rank() == 5) throw hd::config_error("heddle: rank five has had enough");
+      int x = 1;
+      world.template along<pp>().all_reduce(std::span(&x, 1), hd::plus{});
+      world.template along<tp>().all_reduce(std::span(&x, 1), hd::plus{});
+    });
+  } catch (const hd::config_error& e) {
+    text = e.what();
+  }
+  CHECK(contains(text, "rank five has had enough"));
+  CHECK(contains(text, "rank 5: "));
 }

@@ -24,6 +24,13 @@
 
 namespace heddle::inline v0 {
 
+/// Over which network cards NCCL talks between nodes.
+enum class nccl_network : unsigned char {
+  automatic,  ///< the best that all processes have in common, or what `NCCL_NET` says
+  rdma,       ///< InfiniBand or RoCE
+  sockets,    ///< TCP, which works between any cards
+};
+
 /// How calls of an `nccl_communicator` behave. A policy: its members are constants of the transport.
 struct nccl_settings {
   /// True: a call returns when its result is there. False: when the stream has the work; what follows on the same
@@ -31,6 +38,8 @@ struct nccl_settings {
   bool complete = false;
   /// True: NCCL's own calls may block, which saves a little in each and has no timeout while communicators connect.
   bool blocking = false;
+  /// Set for each communicator when it connects; the environment of the process is left alone.
+  nccl_network network = nccl_network::automatic;
 };
 
 namespace detail {
@@ -367,6 +376,8 @@ class nccl_channel {
       site_->meeting->share(key, members_, std::as_writable_bytes(std::span<ncclUniqueId>(&id, 1)));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = site_->settings.blocking ? 1 : 0;
+    if (site_->settings.network != nccl_network::automatic)
+      config.netName = site_->settings.network == nccl_network::rdma ? "IB" : "Socket";  // "IB" is RoCE's too
     settle("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size(), id, index_, &config));
   }
   void abort() noexcept {

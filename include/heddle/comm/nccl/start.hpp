@@ -70,6 +70,13 @@ inline process_place place_from_environment() {
   return place;
 }
 
+/// The number of this process among those of its node, as the launcher gives it; -1 if none does.
+inline int local_rank_from_environment() {
+  for (const char* name : {"HEDDLE_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
+    if (const int local = number_from(name); local >= 0) return local;
+  return -1;
+}
+
 inline std::shared_ptr<rendezvous> make_rendezvous(const process_place& place, std::chrono::milliseconds timeout) {
   const std::string& at = place.meeting;
   if (place.size == 1 && at.empty())
