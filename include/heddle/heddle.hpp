@@ -82,6 +82,7 @@
 #include <heddle/comm/algorithm/swing.hpp>
 #include <heddle/comm/algorithm/torus.hpp>
 #include <heddle/comm/algorithms.hpp>
+#include <heddle/comm/all_to_all_by_volume.hpp>
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/blocks.hpp>
 #include <heddle/comm/by_network.hpp>
@@ -113,6 +114,7 @@
 #include <heddle/comm/rounds_reverse.hpp>
 #include <heddle/comm/rounds_text.hpp>
 #include <heddle/comm/run_collective.hpp>
+#include <heddle/comm/sparse_exchange.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/threads/communicator.hpp>
 #include <heddle/comm/threads/fold.hpp>

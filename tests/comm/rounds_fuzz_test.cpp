@@ -12,7 +12,6 @@ void transfer();
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -134,8 +133,9 @@ void change(round_table& t, generator& random) {
     default:
       std::swap(m, t.transfers[static_cast<std::size_t>(below(random, static_cast<int>(t.transfers.size())))]);
   }
-  std::stable_sort(t.transfers.begin(), t.transfers.end(),
-                   [](const auto& a, const auto& b) { return a.round < b.round; });
+  for (std::size_t i = 1; i < t.transfers.size(); ++i)  // sorted by round, stably
+    for (std::size_t k = i; k > 0 && t.transfers[k].round < t.transfers[k - 1].round; --k)
+      std::swap(t.transfers[k], t.transfers[k - 1]);
 }
 
 // Whether both say the same, for every order that might be claimed. Returns how many claims held.
