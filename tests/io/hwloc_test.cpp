@@ -32,7 +32,8 @@ std::string device(int gp, const std::string& address, const std::string& type, 
 
 // Two packages of two cores. Below the first: a bridge with two GPUs and an InfiniBand card, and a console's display.
 // Below the second: a GPU and a RoCE card on bridges of their own, and an Ethernet card.
-std::string machine(bool with_devices = true) {
+// `swapped`: the devices with high PCI addresses are below the first package.
+std::string machine(bool with_devices = true, bool swapped = false) {
   const auto package = [](int i, const std::string& io) {
     const std::string sets = i == 0
                                  ? " cpuset=\"0x3\" complete_cpuset=\"0x3\" nodeset=\"0x1\" complete_nodeset=\"0x1\""
@@ -81,8 +82,8 @@ std::string machine(bool with_devices = true) {
   return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology "
          "version=\"2.0\">\n"
          "<object type=\"Machine\" os_index=\"0\"" +
-         all + " gp_index=\"1\">\n" + package(0, with_devices ? first : "") + package(1, with_devices ? second : "") +
-         "</object>\n</topology>\n";
+         all + " gp_index=\"1\">\n" + package(0, with_devices ? (swapped ? second : first) : "") +
+         package(1, with_devices ? (swapped ? first : second) : "") + "</object>\n</topology>\n";
 }
 
 }  // namespace
@@ -104,6 +105,16 @@ TEST_CASE("a machine is read from hwloc's XML, with its GPUs as ranks", "[io][to
   CHECK(t.route(2, node.cards[1].vertex).hops == 4);
   CHECK(t.route(2, node.cards[2].vertex).hops == 3);
   CHECK(t.place(2) == hd::rank_place{2, 0, 1, 0, link_kind::roce});  // not the nearer card without RDMA
+}
+
+TEST_CASE("GPUs are numbered by their PCI addresses, wherever they are plugged in", "[io][topology]") {
+  const hd::node_topology node = hd::parse_hwloc_topology(machine(true, true));
+  const hd::topology& t = node.links;
+  REQUIRE(t.ranks() == 3);
+  CHECK(t.route(0, 1).hops == 2);  // 02:00.0 and 03:00.0 have a bridge in common
+  CHECK(t.route(0, 2).hops == 5);
+  CHECK(t.place(0).nic == link_kind::infiniband);
+  CHECK(t.place(2).nic == link_kind::roce);
 }
 
 TEST_CASE("the cores of a machine are ranks where asked for or where there is no GPU", "[io][topology]") {

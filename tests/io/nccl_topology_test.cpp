@@ -130,4 +130,19 @@ TEST_CASE("what is no topology of NCCL is refused", "[io][topology][error]") {
                                             "dev=\"1\"/></pci></cpu></system>"),
                     Contains("two gpus have the busid a"));
 }
+
+TEST_CASE("PCI addresses of NCCL's file are the same in large and small letters", "[io][topology]") {
+  const hd::node_topology node = hd::parse_nccl_topology(R"(<system version="1"><cpu>
+    <pci busid="0000:AB:00.0"><gpu dev="0"><nvlink target="0000:ac:00.0" count="2" tclass="0x030200"/></gpu></pci>
+    <pci busid="0000:AC:00.0"><gpu dev="1"/></pci></cpu></system>)");
+  CHECK(node.links.route(0, 1).hops == 1);
+  CHECK(node.links.route(0, 1).bytes_per_second == 2 * hd::node_link_classes{}.nvlink.bytes_per_second);
+  CHECK(node.links.route(1, 0).hops == 2);
+}
+
+TEST_CASE("a gpu of NCCL's file that nothing leads to is refused", "[io][topology][error]") {
+  CHECK_THROWS_WITH(hd::parse_nccl_topology(R"(<system version="1"><cpu/><pci busid="0000:01:00.0"><gpu dev="0"/></pci>
+                                               </system>)"),
+                    Contains("the gpu with busid 0000:01:00.0 is below no cpu"));
+}
 #endif

@@ -9,6 +9,8 @@
 
 #include <hwloc.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -31,14 +33,16 @@ class hwloc_reader {
   hwloc_reader(hwloc_topology_t machine, hwloc_ranks ranks, const node_link_classes& classes)
       : machine_(machine), classes_(classes) {
     collect(hwloc_get_root_obj(machine_));
-    gpus_are_ranks_ = ranks == hwloc_ranks::gpus || (ranks == hwloc_ranks::gpus_or_cores && gpus_ > 0);
-    if (gpus_are_ranks_ ? gpus_ == 0 : cores_ == 0)
+    // The tree has them by the processor they are below, which is another order.
+    std::stable_sort(gpus_.begin(), gpus_.end(), [](hwloc_obj_t a, hwloc_obj_t b) { return address(a) < address(b); });
+    gpus_are_ranks_ = ranks == hwloc_ranks::gpus || (ranks == hwloc_ranks::gpus_or_cores && !gpus_.empty());
+    if (gpus_are_ranks_ ? gpus_.empty() : cores_ == 0)
       throw io_error(gpus_are_ranks_ ? "heddle: hwloc finds no GPU in this machine; use its cores (hwloc_ranks::cores)"
                                      : "heddle: hwloc finds no processor core in this machine");
   }
 
   node_topology read() {
-    node_.links = topology(gpus_are_ranks_ ? gpus_ : cores_);
+    node_.links = topology(gpus_are_ranks_ ? static_cast<int>(gpus_.size()) : cores_);
     node_.links.ranks_forward(false);
     std::vector<hwloc_obj_t> packages;
     for (hwloc_obj_t p = nullptr; (p = hwloc_get_next_obj_by_type(machine_, HWLOC_OBJ_PACKAGE, p)) != nullptr;)
@@ -81,8 +85,13 @@ class hwloc_reader {
     return false;
   }
 
+  static std::array<unsigned, 4> address(hwloc_obj_t o) {
+    const auto& pci = o->attr->pcidev;
+    return {pci.domain, pci.bus, pci.dev, pci.func};
+  }
+
   void collect(hwloc_obj_t o) {
-    gpus_ += is_gpu(o);
+    if (is_gpu(o)) gpus_.push_back(o);
     cores_ += o->type == HWLOC_OBJ_CORE;
     for (hwloc_obj_t c = o->first_child; c != nullptr; c = c->next_sibling) collect(c);
     for (hwloc_obj_t c = o->io_first_child; c != nullptr; c = c->next_sibling) collect(c);
@@ -92,13 +101,16 @@ class hwloc_reader {
   void visit(hwloc_obj_t o, int vertex) {
     for (std::size_t i = 0; i < packages_.size(); ++i)
       if (packages_[i] == o) vertex = processors_[i];
-    if (o->type == HWLOC_OBJ_CORE && !gpus_are_ranks_) node_.links.add_both(next_rank_++, vertex, classes_.processor);
+    if (o->type == HWLOC_OBJ_CORE && !gpus_are_ranks_) node_.links.add_both(next_core_++, vertex, classes_.processor);
     if (o->type == HWLOC_OBJ_BRIDGE && o->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI) {
       const int bridge = node_.links.add_vertex();
       node_.links.add_both(bridge, vertex, pcie(o->attr->bridge.upstream.pci.linkspeed));
       vertex = bridge;
     }
-    if (is_gpu(o) && gpus_are_ranks_) node_.links.add_both(next_rank_++, vertex, pcie(o->attr->pcidev.linkspeed));
+    if (is_gpu(o) && gpus_are_ranks_) {
+      const auto rank = static_cast<int>(std::find(gpus_.begin(), gpus_.end(), o) - gpus_.begin());
+      node_.links.add_both(rank, vertex, pcie(o->attr->pcidev.linkspeed));
+    }
     if (is_card(o)) {
       const int v = node_.links.add_vertex(vertex_kind::nic);
       node_.links.add_both(v, vertex, pcie(o->attr->pcidev.linkspeed));
@@ -141,9 +153,9 @@ class hwloc_reader {
   hwloc_topology_t machine_;
   node_link_classes classes_;
   bool gpus_are_ranks_ = false;
-  int gpus_ = 0;
+  std::vector<hwloc_obj_t> gpus_;
   int cores_ = 0;
-  int next_rank_ = 0;
+  int next_core_ = 0;
   std::vector<hwloc_obj_t> packages_;
   std::vector<int> processors_;
   node_topology node_;

@@ -29,6 +29,14 @@ inline double pcie_bytes_per_second(const char* speed, int lanes) {
   return gigatransfers * 1e9 / 8 * (gigatransfers >= 8 ? 128.0 / 130 : 0.8) * lanes;
 }
 
+// A PCI address, as NCCL compares it: hexadecimal digits large or small.
+inline std::string pci_address(const pugi::xml_attribute& written) {
+  std::string text = written.as_string();
+  for (char& c : text)
+    if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
+
 class nccl_topology_reader {
  public:
   nccl_topology_reader(const pugi::xml_node& system, const node_link_classes& classes, std::string source)
@@ -56,6 +64,9 @@ class nccl_topology_reader {
     int nvswitch = -1;
     for (std::size_t r = 0; r < gpus_.size(); ++r)
       for (const pugi::xml_node& l : gpus_[r].node.children("nvlink")) nvlink(static_cast<int>(r), l, nvswitch);
+    for (std::size_t r = 0; r < gpus_.size(); ++r)
+      if (node_.links.links_from(static_cast<int>(r)).empty())
+        fail("the gpu with busid " + gpus_[r].bus + " is below no cpu");
     assign_cards(node_);
     return std::move(node_);
   }
@@ -71,7 +82,7 @@ class nccl_topology_reader {
   void find_gpus(const pugi::xml_node& at) {
     for (const pugi::xml_node& child : at.children()) {
       if (const pugi::xml_node g = child.child("gpu"))
-        gpus_.push_back({g, child.attribute("busid").as_string(), g.attribute("dev").as_int(), gpus_.size()});
+        gpus_.push_back({g, pci_address(child.attribute("busid")), g.attribute("dev").as_int(), gpus_.size()});
       find_gpus(child);
     }
   }
@@ -84,7 +95,7 @@ class nccl_topology_reader {
           pcie_bytes_per_second(pci.attribute("link_speed").as_string(), pci.attribute("link_width").as_int());
       if (speed > 0) c.bytes_per_second = speed;
       if (pci.child("gpu")) {
-        node_.links.add_both(rank_of_.at(pci.attribute("busid").as_string()), vertex, c);
+        node_.links.add_both(rank_of_.at(pci_address(pci.attribute("busid"))), vertex, c);
       } else if (only_card(pci)) {
         node_.links.add_both(card(pci.child("nic").child("net")), vertex, c);
       } else if (pci.child("pci") || pci.child("nic")) {
@@ -117,7 +128,7 @@ class nccl_topology_reader {
     link_class c = classes_.nvlink;
     c.bytes_per_second *= (std::max)(l.attribute("count").as_int(1), 1);
     const std::string_view target_class = l.attribute("tclass").as_string();
-    const auto other = rank_of_.find(l.attribute("target").as_string());
+    const auto other = rank_of_.find(pci_address(l.attribute("target")));
     if (target_class == "0x068000") {  // NVSwitch: all of a machine's act as one
       if (nvswitch < 0) nvswitch = node_.links.add_vertex();
       node_.links.add_both(rank, nvswitch, c);
