@@ -22,7 +22,7 @@ struct operation_kind {};
 ///   `monoid`                 the operator of its reductions (`plus` where there are none)
 ///   `least`, `most`          how many operands it takes
 ///   `rule(ranks)`            its `factor_rule`; `ranks[o]` is the least number of dimensions that operand o has
-/// The operators of heddle are in `namespace op`; yours may be anywhere.
+/// The operators of heddle are in `namespace op`; yours may be anywhere. `testing::propagation_law` checks their rules.
 template <class Op>
 concept operation = std::same_as<typename Op::kind, operation_kind> && requires {
   typename Op::monoid;
