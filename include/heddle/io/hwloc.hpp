@@ -34,7 +34,7 @@ class hwloc_reader {
       : machine_(machine), classes_(classes) {
     collect(hwloc_get_root_obj(machine_));
     // The tree has them by the processor they are below, which is another order.
-    std::stable_sort(gpus_.begin(), gpus_.end(), [](hwloc_obj_t a, hwloc_obj_t b) { return address(a) < address(b); });
+    std::sort(gpus_.begin(), gpus_.end(), [](hwloc_obj_t a, hwloc_obj_t b) { return address(a) < address(b); });
     gpus_are_ranks_ = ranks == hwloc_ranks::gpus || (ranks == hwloc_ranks::gpus_or_cores && !gpus_.empty());
     if (gpus_are_ranks_ ? gpus_.empty() : cores_ == 0)
       throw io_error(gpus_are_ranks_ ? "heddle: hwloc finds no GPU in this machine; use its cores (hwloc_ranks::cores)"
