@@ -265,7 +265,7 @@ TEST_CASE("a dyadic reduction of elements nobody counted, and of none", "[comm][
   transport_test::launch(line{p}, comm_test::options_ms(20000), [&](auto& world) {
     const auto r = static_cast<std::size_t>(world.rank());
     const auto own = flat(all, bounds[r], bounds[r + 1]);
-    const auto got = hd::dyadic_reduce(world.all(), std::span<const float>(own), 2, swirl{2});
+    const auto got = hd::dyadic_reduce(world.all(), own, 2, swirl{2});
     notes.expect(world.rank(), got == want, "value");
     const auto none = hd::dyadic_reduce(world.all(), std::span<const float>(), 2, hd::plus{});
     notes.expect(world.rank(), !none.has_value(), "of nothing");
@@ -300,6 +300,18 @@ TEST_CASE("the nodes of several trees are as many as their leaves but one each, 
     for (int r = 0; r < p; ++r) first += hd::dyadic_plan(trees, bounds, r).computed_first();
     CHECK(first == 17 - 3);
   }
+}
+
+TEST_CASE("trees of leaves that are sorted by tree", "[comm][dyadic]") {
+  using numbers = std::vector<std::int64_t>;
+  CHECK(hd::dyadic_trees(numbers{1, 1, 2, 5}, 7) == numbers{0, 0, 2, 3, 3, 3, 4, 4});
+  CHECK(hd::dyadic_trees(numbers{0, 0}, 1) == numbers{0, 2});
+  CHECK(hd::dyadic_trees(numbers{}, 2) == numbers{0, 0, 0});
+  CHECK(hd::dyadic_trees(numbers{}, 0) == numbers{0});
+  CHECK_THROWS_WITH(hd::dyadic_trees(numbers{0, 2, 1}, 3), Catch::Matchers::Contains("leaf 2 is of tree 1"));
+  CHECK_THROWS_AS(hd::dyadic_trees(numbers{0, 3}, 3), hd::comm_error);
+  CHECK_THROWS_AS(hd::dyadic_trees(numbers{-1}, 3), hd::comm_error);
+  CHECK_THROWS_AS(hd::dyadic_trees(numbers{0}, -1), hd::comm_error);
 }
 
 TEST_CASE("a dyadic plan or fold that does not fit says so", "[comm][dyadic][threads]") {

@@ -49,6 +49,7 @@ TEST_CASE("the dyadic tree pairs neighbours level by level", "[core][dyadic]") {
   }
   STATIC_REQUIRE(hd::dyadic_depth(0) == 0);
   STATIC_REQUIRE(hd::dyadic_depth(1) == 0);
+  STATIC_REQUIRE(hd::dyadic_depth(INT64_MAX) == 63);
   STATIC_REQUIRE(hd::dyadic_split(5) == 4);
 }
 

@@ -23,6 +23,15 @@ namespace heddle::inline v0 {
 namespace detail {
 // Of a fold's messages: no message of the program's own, on its way meanwhile, is taken for one of them.
 inline constexpr int dyadic_tag = 31'754;
+
+template <class T, class Op>
+consteval bool can_fold() {
+  static_assert(
+      fold_operator<Op, T>,
+      "heddle: a dyadic fold needs an operator that can be copied and called as `T operator()(const T&, const T&) "
+      "const`, or, with `static constexpr bool elementwise = false`, as `op(a, b, result)` on spans of T");
+  return fold_operator<Op, T>;
+}
 }  // namespace detail
 
 /// An operator whose fold can be differentiated. It works on many pairs of elements at once, each a row of scalars:
@@ -65,11 +74,12 @@ class dyadic_fold {
 
   /// Folds. All ranks of the group call it with their leaves.
   template <class Communicator, class Op>
-    requires fold_operator<Op, T>
   void run(Communicator& group, std::span<const T> leaves, const Op& op) {
-    operands_.clear();
-    fold(group, leaves,
-         [&](std::span<const T> a, std::span<const T> b, std::span<T> result) { call(op, a, b, result); });
+    if constexpr (detail::can_fold<T, Op>()) {
+      operands_.clear();
+      fold(group, leaves,
+           [&](std::span<const T> a, std::span<const T> b, std::span<T> result) { call(op, a, b, result); });
+    }
   }
 
   /// Folds and keeps what `backward` needs.
@@ -143,18 +153,19 @@ class dyadic_fold {
   /// After a fold: for each leaf of this rank the fold of the leaves before it in its tree, `before`. The way is down
   /// the same tree, so that these values do not depend on the cut either. Sends nothing.
   template <class Op>
-    requires fold_operator<Op, T>
   void exclusive_scan(const Op& op) {
-    if (!folded_)
-      throw comm_error(
-          "heddle: dyadic_fold: exclusive_scan goes down the tree that `run` or `forward` went up; call one first");
-    scan_.emplace(plan_);
-    values_.resize(scalars(scan_->slots()));
-    std::int64_t first = plan_.slots();
-    for (const std::int64_t last : scan_->levels()) {
-      gather(last - first, [&](std::int64_t i) { return scan_->of(first - plan_.slots() + i); });
-      call(op, a_of(last - first), b_of(last - first), result_of(first, last));
-      first = last;
+    if constexpr (detail::can_fold<T, Op>()) {
+      if (!folded_)
+        throw comm_error(
+            "heddle: dyadic_fold: exclusive_scan goes down the tree that `run` or `forward` went up; call one first");
+      scan_.emplace(plan_);
+      values_.resize(scalars(scan_->slots()));
+      std::int64_t first = plan_.slots();
+      for (const std::int64_t last : scan_->levels()) {
+        gather(last - first, [&](std::int64_t i) { return scan_->of(first - plan_.slots() + i); });
+        call(op, a_of(last - first), b_of(last - first), result_of(first, last));
+        first = last;
+      }
     }
   }
 
@@ -273,27 +284,26 @@ class dyadic_fold {
 /// Folds elements that lie on the ranks in order, however many each has, in one dyadic tree: the same bits on every
 /// rank, on any number of ranks, for any operator. No value where there is no element at all. The ranks tell each
 /// other first how many elements they have; keep a `dyadic_fold` where that does not change.
-/// Shapes: `leaves` [any, element]; the result is one element.
-template <class T, class Communicator, class Op>
-  requires fold_operator<Op, T>
-std::optional<std::vector<T>> dyadic_reduce(Communicator& group, std::span<const T> leaves, std::int64_t element,
-                                            const Op& op) {
-  if (element < 1 || static_cast<std::int64_t>(leaves.size()) % element != 0) {
+/// Shapes: `leaves` [any, element], a contiguous range; the result is one element.
+template <class Communicator, class Leaves, class Op>
+auto dyadic_reduce(Communicator& group, const Leaves& leaves, std::int64_t element, const Op& op) {
+  using T = detail::comm_element<Leaves>;
+  const std::span<const T> own(leaves);
+  if (element < 1 || static_cast<std::int64_t>(own.size()) % element != 0) {
     std::string text = "heddle: dyadic_reduce: ";
-    text += std::to_string(leaves.size());
+    text += std::to_string(own.size());
     text += " scalars are no whole number of elements of ";
     text += std::to_string(element);
     throw comm_error(text);
   }
-  const std::int64_t mine = static_cast<std::int64_t>(leaves.size()) / element;
+  const std::int64_t mine = static_cast<std::int64_t>(own.size()) / element;
   std::vector<std::int64_t> bounds(static_cast<std::size_t>(group.size()) + 1, 0);
   group.all_gather(std::span<const std::int64_t>(&mine, 1), std::span(bounds).subspan(1));
   for (std::size_t r = 1; r < bounds.size(); ++r) bounds[r] += bounds[r - 1];
   dyadic_fold<T> fold(dyadic_plan(bounds, group.rank()), element);
-  fold.run(group, leaves, op);
+  fold.run(group, own, op);
   const auto root = fold.root();
-  if (!root) return std::nullopt;
-  return std::vector<T>(root->begin(), root->end());
+  return root ? std::optional(std::vector<T>(root->begin(), root->end())) : std::nullopt;
 }
 
 }  // namespace heddle::inline v0

@@ -15,6 +15,29 @@
 
 namespace heddle::inline v0 {
 
+/// The bounds of trees whose leaves lie together: leaf i belongs to tree `tree_of[i]` of `trees`, as messages to nodes of
+/// a graph that are sorted by where they go. Shapes: [leaves] to [trees + 1], a `dyadic_plan`'s `trees`.
+/// Errors: `comm_error` where the numbers decrease or are not those of a tree.
+inline std::vector<std::int64_t> dyadic_trees(std::span<const std::int64_t> tree_of, std::int64_t trees) {
+  std::vector<std::int64_t> bounds(1, 0);
+  for (std::size_t i = 0; i < tree_of.size(); ++i) {
+    const std::int64_t t = tree_of[i];
+    if (t < 0 || t >= trees || (i > 0 && t < tree_of[i - 1])) {
+      std::string text = "heddle: dyadic_trees: leaf ";
+      text += std::to_string(i);
+      text += " is of tree ";
+      text += std::to_string(t);
+      text += "; the numbers must not decrease, and lie below ";
+      text += std::to_string(trees);
+      throw comm_error(text);
+    }
+    bounds.resize(static_cast<std::size_t>(t) + 1, static_cast<std::int64_t>(i));
+  }
+  bounds.resize(static_cast<std::size_t>((std::max)(trees, std::int64_t{0})) + 1,
+                static_cast<std::int64_t>(tree_of.size()));
+  return bounds;
+}
+
 /// One rank's part in folding the leaves of one or more dyadic trees, each over consecutive leaves, that lie on the
 /// ranks of a group: rank r has the leaves [bounds[r], bounds[r + 1]), tree t is over the leaves [trees[t], trees[t +
 /// 1]).
@@ -90,7 +113,7 @@ class dyadic_plan {
   const operands& of(std::int64_t slot) const noexcept { return operands_[static_cast<std::size_t>(slot)]; }
   /// Nodes this rank computes.
   std::int64_t computed() const noexcept { return computed_; }
-  /// Nodes this rank computes and no lower rank does. The sum over the ranks is all leaves minus the trees that have any.
+  /// Nodes this rank computes and no lower rank does. The sum over the ranks is leaves minus trees that have leaves.
   std::int64_t computed_first() const noexcept { return computed_first_; }
   /// Calls of the operator, each of which needs the one before. On one rank it is the height of the highest tree.
   std::int64_t depth() const noexcept { return depth_; }

@@ -1,6 +1,7 @@
 // heddle/core/dyadic.hpp: the aligned binary tree over a range of indices, which fixes the order of a fold.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace heddle::inline v0 {
@@ -25,7 +26,7 @@ constexpr std::int64_t dyadic_split(std::int64_t length) noexcept {
 }
 
 /// The end of the largest node over [0, n) that begins at `begin` and does not pass `end`. From `begin` on, one after
-/// the other, these are the maximal nodes of a range: at most 2 log2(n) of them.
+/// the other, these are the maximal nodes of a range: at most 2 log2(n) of them, one for n = 1.
 constexpr std::int64_t dyadic_node_end(std::int64_t begin, std::int64_t end, std::int64_t n) noexcept {
   std::int64_t block = 1;
   while (begin % (2 * block) == 0 && begin + block < n && (begin + 2 * block < n ? begin + 2 * block : n) <= end)
@@ -35,9 +36,7 @@ constexpr std::int64_t dyadic_node_end(std::int64_t begin, std::int64_t end, std
 
 /// The height of the tree over `count` elements: ceil(log2(count)), 0 for none.
 constexpr std::int64_t dyadic_depth(std::int64_t count) noexcept {
-  std::int64_t depth = 0;
-  for (std::int64_t reach = 1; reach < count; reach *= 2) ++depth;
-  return depth;
+  return count < 2 ? 0 : static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(count) - 1));
 }
 
 }  // namespace heddle::inline v0

@@ -85,7 +85,7 @@ class learned_monoid {
     return {compute, views(0, 6 * config_.width, config_.width)};
   }
 
-  /// All ranks of the group call it with their own leaves.
+  /// All ranks of the group call it with their own leaves; where these are projected, they are read again by `backward`.
   template <class Rows = rows_together, class Backend, class Communicator>
   void forward(Backend& compute, Communicator& group, saved& s, matrix_view<const T> x) {
     check_leaves(s, x.extent(0), x.extent(1));
