@@ -64,7 +64,8 @@ class world_state {
         cores_(static_cast<int>(std::thread::hardware_concurrency())) {
     if (cores_ < 1) cores_ = 1;
     options_.timeout = countable(options.timeout);
-    spin_ = std::chrono::nanoseconds(options.spin.count() >= 0 ? options.spin : std::chrono::microseconds(50));
+    const std::chrono::microseconds longest = std::chrono::hours(1);
+    spin_ = options.spin.count() >= 0 ? (std::min)(options.spin, longest) : std::chrono::microseconds(50);
     for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
   }
 
