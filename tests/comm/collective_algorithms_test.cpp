@@ -154,6 +154,19 @@ struct convolution {
   }
 };
 
+// Works on elements as well, but then means something else.
+struct either_way : convolution {
+  using convolution::operator();
+  template <class T>
+  static constexpr T identity() {
+    return T{};
+  }
+  template <class T>
+  T operator()(const T& a, const T& b) const {
+    return a + b;
+  }
+};
+
 // Sums modulo a number that is known at run time.
 struct modular {
   static constexpr bool commutative = true;
@@ -257,11 +270,18 @@ TEST_CASE("operators may hold state, and lambdas are operators", "[comm][rounds]
   }
 }
 
-TEST_CASE("a number of ranks without rounds is an error that names the algorithms with them", "[comm][rounds][threads]") {
+TEST_CASE("a number of ranks without rounds is an error that names the algorithms with them",
+          "[comm][rounds][threads]") {
   const ending end = run_to_the_end(3, options_ms(5'000), [](auto& world) {
     std::vector<int> x(4);
     hd::all_reduce<only_four>(world.all(), x, hd::plus{});
   });
+  const ending exactly = run_to_the_end(3, options_ms(5'000), [](auto& world) {
+    std::vector<int> x(4);
+    hd::all_reduce<hd::algo::for_ranks<ring, 4>>(world.all(), x, hd::plus{});
+  });
+  CHECK(contains(exactly.thrown,
+                 "algo::for_ranks<ring, 4> has no rounds for this number of ranks; these have: algo::ring"));
   for (const std::string& rank : end.ranks) {
     CHECK(contains(rank,
                    "comm: heddle: all_reduce on 3 ranks: algo::only_four has no rounds for this number of ranks; "
@@ -447,8 +467,13 @@ TEST_CASE("without an algorithm one is chosen that keeps what the operator needs
         convolution{}(expected, std::vector<int>{q + 1, 2, 3, q}, next);
         expected = next;
       }
+      std::vector<int> again = x, on_own = x;
       hd::all_reduce(c, x, convolution{}, plans);
       found.expect(r, x == expected, "an operator on vectors");
+      hd::all_reduce(c, again, either_way{}, plans);
+      found.expect(r, again == expected, "an operator on vectors, which could be called on elements too");
+      hd::all_reduce(own, on_own, either_way{}, plans);
+      found.expect(r, on_own == expected, "the same on a communicator whose own call is preferred");
     });
     found.report();
   }
@@ -474,6 +499,17 @@ TEST_CASE("decisions that plans hold choose, the communicator's own call too", "
     x.assign(30, 1);
     hd::all_reduce(c, x, hd::plus{}, plans);
     found.expect(r, plans.programs() == before + 1 && x == std::vector<int>(30, 4), "the ring from there on");
+    // What they do not know is done as if there were none.
+    std::vector<int> all(4);
+    hd::all_gather(c, std::span(&r, 1), all, plans);
+    auto pair = c.split(r / 2, r);
+    hd::all_reduce(pair, x, hd::plus{}, plans);
+    found.expect(r, (plans.programs() == before + 1) == on_threads,
+                 "collectives and numbers of ranks that none is for");
+    found.expect(r, all == std::vector<int>{0, 1, 2, 3} && x == std::vector<int>(30, 8), "their results");
+    plans.decide_by(hd::measured_decisions(hd::decision_table{}));
+    hd::all_gather(c, std::span(&r, 1), all, plans);
+    found.expect(r, plans.programs() > before + 1, "thresholds of one's own are asked");
   });
   found.report();
 }

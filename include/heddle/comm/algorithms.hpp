@@ -48,14 +48,16 @@ consteval bool offers_anywhere() {
   return false;
 }
 
-// "algo::ring, algo::bruck": those with rounds for so many ranks that keep the order where it matters.
+// "algo::ring, algo::bruck": those with rounds for so many ranks that keep order and grouping where it matters.
 template <comm_operation What, class... As>
-std::string names_of_algorithms(type_list<As...>, int ranks, bool commutative) {
+std::string names_of_algorithms(type_list<As...>, int ranks, bool commutative, bool associative) {
   std::string text;
   const auto add = [&]<class A>(type_list<A>) {
     if constexpr (offers_anywhere<A, What>()) {
       if (!A::template offers<What>(ranks)) return;
-      if (!commutative && A::template order<What> == fold_order::any) return;
+      constexpr fold_order order = A::template order<What>;
+      if (!commutative && order == fold_order::any) return;
+      if (!associative && (order == fold_order::any || order == fold_order::rank)) return;
       text += text.empty() ? "algo::" : ", algo::";
       text += std::string_view(A::name);
     }

@@ -15,12 +15,13 @@
 
 namespace heddle::inline v0 {
 
-// The calls below are those of a communicator, which says what they mean (comm/communicator.hpp), with the algorithm as
-// a template argument: `all_reduce<algo::ring>(comm, x, plus{})`. `algo::built_in` is the communicator's own call. Without
-// an algorithm (`algo::automatic`) the decisions of the plans choose, where they have some; else the communicator's own
-// call, where it works on the ranks' buffers in place; else the thresholds of comm/decision.hpp. Operators may hold state, and need an identity only for exclusive_scan; they are refused where the
-// algorithm changes an order or a grouping that they do not allow (core/op_traits.hpp). The last argument, where given,
-// keeps programs from call to call (comm/collective_plans.hpp); a communicator with a member `plans()` keeps them itself.
+// The calls below are those of a communicator, which says what they mean (comm/communicator.hpp), with the algorithm
+// as a template argument: `all_reduce<algo::ring>(comm, x, plus{})`. `algo::built_in` is the communicator's own call.
+// Without an algorithm (`algo::automatic`) the decisions of the plans choose, where they have some; else the
+// communicator's own call, where it works on the ranks' buffers in place; else the thresholds of comm/decision.hpp.
+// Operators may hold state, and need an identity only for exclusive_scan; they are refused where the algorithm
+// changes an order or a grouping that they do not allow (core/op_traits.hpp). The last argument, where given, keeps
+// programs from call to call (comm/collective_plans.hpp); a communicator with a member `plans()` keeps them itself.
 //
 // Errors: `comm_error` if the algorithm has no rounds for this number of ranks, naming those that have, or if arguments
 // do not fit; otherwise as the communicator's isend and irecv.

@@ -25,11 +25,11 @@ struct size_decision {
 };
 
 /// Which algorithm is best from which size on, measured or computed for a network. What it does not know is decided by
-/// thresholds.
+/// thresholds: where some were given, those; else the usual ones.
 class measured_decisions {
  public:
   measured_decisions() = default;
-  constexpr explicit measured_decisions(const decision_table& otherwise) : otherwise_(otherwise) {}
+  constexpr explicit measured_decisions(const decision_table& otherwise) : otherwise_(otherwise), own_table_(true) {}
 
   /// In any order. A decision of the same kind from the same size on takes the place of the one before.
   constexpr void add(const size_decision& d) {
@@ -44,9 +44,19 @@ class measured_decisions {
   constexpr const std::vector<size_decision>& all() const noexcept { return decisions_; }
   constexpr const decision_table& otherwise() const noexcept { return otherwise_; }
 
+  /// Whether more than the usual thresholds speaks for the choice: a decision for this collective, number of ranks and
+  /// size, or thresholds that were given.
+  constexpr bool knows(const collective_question& q) const { return own_table_ || find(q) != nullptr; }
+
   /// The algorithm for a collective; for operators that are not associative or not elementwise, and for kinds and sizes
   /// nothing is known of, the thresholds' one.
   constexpr algorithm_name choose(const collective_question& q) const {
+    const size_decision* found = find(q);
+    return found != nullptr ? found->best : heddle::choose(q, otherwise_);
+  }
+
+ private:
+  constexpr const size_decision* find(const collective_question& q) const {
     const size_decision* found = nullptr;
     if (q.associative && q.elementwise) {
       const bool folds = q.what == comm_operation::all_reduce || q.what == comm_operation::reduce ||
@@ -55,16 +65,15 @@ class measured_decisions {
       for (const size_decision& d : decisions_)
         if (kind(d) == kind(asked) && d.from_bytes <= q.bytes) found = &d;
     }
-    return found != nullptr ? found->best : heddle::choose(q, otherwise_);
+    return found;
   }
-
- private:
   static constexpr std::int64_t kind(const size_decision& d) {
     return (std::int64_t{d.ranks} * 64 + static_cast<int>(d.what)) * 2 + (d.commutative ? 1 : 0);
   }
 
   std::vector<size_decision> decisions_;  // of each kind in ascending order of sizes
   decision_table otherwise_;
+  bool own_table_ = false;
 };
 
 /// An algorithm and its rounds.

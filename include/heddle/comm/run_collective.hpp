@@ -1,6 +1,7 @@
 // heddle/comm/run_collective.hpp: what the calls of comm/collectives.hpp share: refusals, choice of an algorithm, execution.
 #pragma once
 
+#include <heddle/comm/algorithm/name.hpp>
 #include <heddle/comm/algorithms.hpp>
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/collective_plans.hpp>
@@ -30,7 +31,7 @@ struct built_in {
 /// `A` for exactly so many ranks, with its rounds (to root 0) in read-only data instead of made when first used.
 template <class A, int Ranks>
 struct for_ranks {
-  static constexpr std::string_view name = A::name;
+  static constexpr detail::short_text name = detail::name_with("for_ranks", std::string_view(A::name), Ranks);
   template <comm_operation What>
   static constexpr fold_order order = A::template order<What>;
   template <comm_operation What>
@@ -97,16 +98,20 @@ consteval bool cuts_vectors() {
   return false;
 }
 
-// What the messages below are about, so that compilers print it with them.
-template <class Algorithm, class Operator>
-struct may_fold {
-  template <comm_operation What>
-  static constexpr bool commutes =
-      Algorithm::template order<What> != fold_order::any || op_traits<Operator>::commutative;
-  template <comm_operation What>
-  static constexpr bool groups =
-      Algorithm::template order<What> == fold_order::dyadic || op_traits<Operator>::associative;
-};
+// What the refusals below are about. Compilers print what does not hold beside the sentence: which algorithm, which
+// collective, which operator.
+template <class Algorithm, comm_operation What>
+inline constexpr bool has_rounds = offers_anywhere<Algorithm, What>();
+template <class Operator, class Element>
+inline constexpr bool is_operator_on = fold_operator<Operator, Element>;
+template <class Algorithm, comm_operation What, class Operator>
+inline constexpr bool keeps_order_for =
+    Algorithm::template order<What> != fold_order::any || op_traits<Operator>::commutative;
+template <class Algorithm, comm_operation What, class Operator>
+inline constexpr bool may_group_for =
+    Algorithm::template order<What> == fold_order::dyadic || op_traits<Operator>::associative;
+template <class Algorithm, comm_operation What>
+inline constexpr bool sends_whole_vectors = !cuts_vectors<Algorithm, What>();
 
 // The compile-time refusals. Each stops at its first sentence.
 template <class A, comm_operation What>
@@ -118,9 +123,9 @@ consteval bool can_run() {
         round_algorithm<A, What>,
         "heddle: the algorithm of a collective is a type such as algo::ring, with name, offers, order and rounds");
     if constexpr (round_algorithm<A, What>) {
-      constexpr bool offered = offers_anywhere<A, What>();
-      static_assert(offered, "heddle: this algorithm has no rounds for this collective; name another one, or none");
-      return offered;
+      static_assert(has_rounds<A, What>,
+                    "heddle: this algorithm has no rounds for this collective; name another one, or none");
+      return has_rounds<A, What>;
     } else {
       return false;
     }
@@ -130,34 +135,34 @@ consteval bool can_run() {
 template <class A, comm_operation What, class T, class Op>
 consteval bool can_fold() {
   if constexpr (can_run<A, What>()) {
-    constexpr bool folds = fold_operator<Op, T>;
+    constexpr bool folds = is_operator_on<Op, T>;
     static_assert(
-        folds,
+        is_operator_on<Op, T>,
         "heddle: the operator of a reduction takes two elements and returns one: T operator()(const T&, const "
         "T&) const; if it declares elementwise = false, it takes spans: op(a, b, result)");
     if constexpr (std::is_same_v<A, algo::automatic>) {
       return folds;
     } else {
-      constexpr bool commutes = may_fold<A, Op>::template commutes<What>;
+      constexpr bool commutes = keeps_order_for<A, What, Op>;
       if constexpr (folds)
         static_assert(
-            commutes,
+            keeps_order_for<A, What, Op>,
             "heddle: this algorithm (algo::ring, say, folds in rotated order) changes the order of the ranks, and "
             "the operator does not declare commutative = true; declare it, or use an algorithm that keeps the "
-            "order, such as algo::recursive_doubling");
-      constexpr bool groups = may_fold<A, Op>::template groups<What>;
+            "order: algo::recursive_doubling, for reduce algo::binomial, for reduce_scatter algo::reduce_then_scatter");
+      constexpr bool groups = may_group_for<A, What, Op>;
       if constexpr (folds && commutes)
         static_assert(
-            groups,
+            may_group_for<A, What, Op>,
             "heddle: this algorithm groups the contributions as it likes, and the operator declares associative "
-            "= false; use algo::dyadic, which always folds the same tree");
+            "= false; use algo::dyadic, which always folds the same tree, or for reduce_scatter "
+            "algo::reduce_then_scatter");
       if constexpr (folds && commutes && groups && !op_traits<Op>::elementwise) {
-        constexpr bool whole = !cuts_vectors<A, What>();
         static_assert(
-            whole,
+            sends_whole_vectors<A, What>,
             "heddle: this algorithm cuts the vector, and the operator declares elementwise = false; use one that "
-            "sends whole vectors, such as algo::recursive_doubling");
-        return whole;
+            "sends whole vectors: algo::recursive_doubling, for reduce algo::binomial");
+        return sends_whole_vectors<A, What>;
       }
       return folds && commutes && groups;
     }
@@ -167,7 +172,7 @@ consteval bool can_fold() {
 }
 
 template <comm_operation What>
-[[noreturn]] void refuse_ranks(std::string_view name, int ranks, bool commutative) {
+[[noreturn]] void refuse_ranks(std::string_view name, int ranks, bool commutative, bool associative) {
   std::string text = "heddle: ";
   text += to_string(What);
   text += " on ";
@@ -175,7 +180,7 @@ template <comm_operation What>
   text += ranks == 1 ? " rank: algo::" : " ranks: algo::";
   text += name;
   text += " has no rounds for this number of ranks; these have: ";
-  text += names_of_algorithms<What>(known_algorithms{}, ranks, commutative);
+  text += names_of_algorithms<What>(known_algorithms{}, ranks, commutative, associative);
   throw comm_error(text);
 }
 
@@ -259,17 +264,17 @@ void by_rounds(C& comm, const T* in, T* out, const block_sizes& sizes, std::int6
   collective_plans& kept = plans != nullptr ? *plans : once;
   if constexpr (std::is_same_v<A, algo::automatic>) {
     constexpr bool folds = !std::is_same_v<Op, no_operator>;
-    constexpr bool has_own =
-        !std::is_same_v<Own, no_own_call> && (!folds || (monoid<Op, T> && op_traits<Op>::associative));
+    constexpr bool has_own = !std::is_same_v<Own, no_own_call> &&
+                             (!folds || (monoid<Op, T> && op_traits<Op>::associative && op_traits<Op>::elementwise));
     const measured_decisions* decisions = kept.decisions();
-    if constexpr (has_own && requires { requires C::collectives_in_place; })
-      if (decisions == nullptr) return own(comm);
     collective_question q{What, p, elements * static_cast<std::int64_t>(sizeof(T)), true, true, true, kept.network()};
     if constexpr (folds) {
       q.commutative = op_traits<Op>::commutative;
       q.associative = op_traits<Op>::associative;
       q.elementwise = op_traits<Op>::elementwise;
     }
+    if constexpr (has_own && requires { requires C::collectives_in_place; })
+      if (decisions == nullptr || !decisions->knows(q)) return own(comm);
     if (const round_source* source = chosen_source(known_sources<What>, q, decisions))
       return by_source<What, T>(comm, *source, in, out, sizes, root, in_place, op, kept);
     if constexpr (has_own) {
@@ -283,7 +288,8 @@ void by_rounds(C& comm, const T* in, T* out, const block_sizes& sizes, std::int6
       throw comm_error(text);
     }
   } else {
-    if (!A::template offers<What>(p)) refuse_ranks<What>(A::name, p, op_traits<Op>::commutative);
+    if (!A::template offers<What>(p))
+      refuse_ranks<What>(A::name, p, op_traits<Op>::commutative, op_traits<Op>::associative);
     by_source<What, T>(comm, round_source_of<A, What>, in, out, sizes, root, in_place, op, kept);
   }
 }
