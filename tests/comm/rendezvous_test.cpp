@@ -289,3 +289,22 @@ TEST_CASE("the longest timeout of a rendezvous has not passed", "[comm][rendezvo
   CHECK_FALSE(until.passed());
   CHECK(until.rest(milliseconds(5)) == milliseconds(5));
 }
+
+TEST_CASE("a rendezvous refuses what it cannot carry, and goes on", "[comm][rendezvous]") {
+  const std::string at = free_address();
+  const auto seen = in_processes(2, [&](int rank) -> std::string {
+    hd::tcp_rendezvous meeting(at, rank, 2, milliseconds(20'000));
+    std::string text;
+    if (rank == 1) {
+      const std::vector<std::byte> much((std::size_t{64} << 20) + 1);
+      try {
+        meeting.put("much", much);
+      } catch (const hd::comm_error& e) {
+        text = e.what();
+      }
+    }
+    return share_all(meeting) + text;
+  });
+  CHECK(seen[0] == expected_all(0, 2));
+  CHECK(seen[1] == expected_all(1, 2) + "heddle: a rendezvous carries at most 67108864 bytes under a key, got 67108865");
+}

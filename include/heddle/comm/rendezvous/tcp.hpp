@@ -54,6 +54,13 @@ class tcp_rendezvous final : public detail::keyed_rendezvous {
   int size() const noexcept override { return size_; }
 
   void put(const std::string& key, std::span<const std::byte> value) override {
+    if (value.size() > detail::tcp_longest) {
+      std::string text = "heddle: a rendezvous carries at most ";
+      text += std::to_string(detail::tcp_longest);
+      text += " bytes under a key, got ";
+      text += std::to_string(value.size());
+      throw comm_error(text);
+    }
     if (table_ != nullptr) return table_->put(key, value);
     const std::lock_guard lock(mutex_);
     detail::tcp_send(socket_, 'P', key, value);
