@@ -65,6 +65,7 @@ static_assert(choose(ask(broadcast, 16, 64 * mi)) == algorithm_name::double_tree
 static_assert(choose({broadcast, 16, 64 * mi, true, true, true, {1, true}}) == algorithm_name::scatter_ring);
 static_assert(choose(ask(reduce, 16, 16 * ki)) == algorithm_name::binomial);
 static_assert(choose(ask(reduce, 16, mi)) == algorithm_name::halving_gather);
+static_assert(choose(ask(reduce, 12, mi)) == algorithm_name::pat_gather);
 static_assert(choose(ask(reduce, 16, mi, false)) == algorithm_name::binomial);
 static_assert(choose(ask(exclusive_scan, 16, mi)) == algorithm_name::dissemination);
 static_assert(choose(ask(barrier, 16, 0)) == algorithm_name::built_in);
@@ -165,6 +166,20 @@ TEST_CASE("decisions for a network choose within 10 % of the best, on a grid of 
   CHECK(worst_ratio(ranks, 20, {2e-6, 1e-10, 5e-11}) <= 1.1);
   CHECK(worst_ratio(ranks, 20, {3e-5, 1e-9, 1e-10}) <= 1.1);
   CHECK(worst_ratio(ranks, 20, {1e-6, 4e-11, 0, 4}) <= 1.1);
+}
+
+TEST_CASE("what the thresholds choose takes less than twice the time of the best on usual networks",
+          "[comm][decision]") {
+  for (const hd::hockney& net : {hd::hockney{2e-6, 1e-10, 5e-11}, hd::hockney{3e-5, 1e-9, 1e-10}})
+    for (const auto what : {broadcast, all_reduce, reduce, reduce_scatter, all_gather})
+      for (const int p : {2, 3, 5, 6, 8, 12, 13, 16, 24}) {
+        const auto ways = hd::algorithms_for(algorithms{}, ask(what, p, 0));
+        for (std::int64_t bytes = 1; bytes <= 64 * mi; bytes = bytes * 3 + 1) {
+          const double best = hd::cheapest(ways, net, bytes).seconds;
+          INFO(to_string(what) << " on " << p << ", " << bytes << " bytes");
+          CHECK(seconds_of(ways, choose(ask(what, p, bytes)), net, bytes) < 2 * best);
+        }
+      }
 }
 
 TEST_CASE("costs that are no number, or without end, are never the least", "[comm][decision]") {

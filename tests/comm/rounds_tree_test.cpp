@@ -6,6 +6,7 @@
 #include <heddle/comm/algorithm/dyadic.hpp>
 #include <heddle/comm/algorithm/grid_all_to_all.hpp>
 #include <heddle/comm/algorithm/pairwise.hpp>
+#include <heddle/comm/algorithm/pat.hpp>
 #include <heddle/comm/algorithm/reduce_scatter_gather.hpp>
 #include <heddle/comm/algorithm/scatter_all_gather.hpp>
 #include <heddle/comm/round_cost.hpp>
@@ -99,6 +100,7 @@ TEST_CASE("trees keep their promises on any number of ranks, at every root", "[c
   CHECK_FAULT(first_fault<algo::scatter_all_gather<algo::pairwise>, what::broadcast>(32));
   CHECK_FAULT(first_fault<algo::reduce_scatter_gather<>, what::reduce>(20));
   CHECK_FAULT(first_fault<algo::reduce_scatter_gather<algo::direct>, what::reduce>(20));
+  CHECK_FAULT(first_fault<algo::reduce_scatter_gather<algo::pat>, what::reduce>(20));
   CHECK_FAULT(first_fault<algo::dyadic, what::reduce>(33));
   CHECK_FAULT(first_fault<algo::dyadic, what::all_reduce>(130));
   CHECK_FAULT(first_fault<algo::dissemination, what::scan>(130));
@@ -265,6 +267,11 @@ TEST_CASE("long vectors: scatter and all_gather, reduce_scatter and gather", "[c
     CHECK(down.view().rounds() == depth + p - 1);
     const auto up = algo::reduce_scatter_gather<>::rounds<what::reduce>(p, p / 2);
     CHECK(up.view().rounds() == depth + p - 1);
+    for (const auto& table : {up, algo::reduce_scatter_gather<algo::pat>::rounds<what::reduce>(p, p / 2)}) {
+      std::vector<std::int64_t> received(static_cast<std::size_t>(p), 0);
+      for (const auto& t : table.transfers) received[static_cast<std::size_t>(t.to)] += hd::elements_of(table, t, n);
+      CHECK(*std::max_element(received.begin(), received.end()) == 2 * (p - 1) * 64);
+    }
     if (!power_of_two(p)) continue;
     CHECK(hd::seconds(down, net, n, 1) == close((depth + p - 1) * alpha + 2 * (p - 1) * m * beta));
     CHECK(hd::seconds(up, net, n, 1) == close((depth + p - 1) * alpha + (p - 1) * m * (2 * beta + gamma_)));

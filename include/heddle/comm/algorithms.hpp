@@ -35,9 +35,10 @@ using known_algorithms =
               algo::hierarchical<8>, algo::double_tree<1>, algo::double_tree<8>, algo::dyadic, algo::binomial,
               algo::scatter_all_gather<algo::ring>, algo::scatter_all_gather<algo::recursive_doubling>,
               algo::scatter_all_gather<algo::bruck>, algo::reduce_scatter_gather<algo::ring>,
-              algo::reduce_scatter_gather<algo::recursive_halving>, algo::reduce_then_scatter, algo::direct,
-              algo::scattered<32>, algo::pairwise, algo::grid_all_to_all, algo::hierarchical_all_to_all<2>,
-              algo::hierarchical_all_to_all<4>, algo::hierarchical_all_to_all<8>, algo::dissemination>;
+              algo::reduce_scatter_gather<algo::recursive_halving>, algo::reduce_scatter_gather<algo::pat>,
+              algo::reduce_then_scatter, algo::direct, algo::scattered<32>, algo::pairwise, algo::grid_all_to_all,
+              algo::hierarchical_all_to_all<2>, algo::hierarchical_all_to_all<4>, algo::hierarchical_all_to_all<8>,
+              algo::dissemination>;
 
 namespace detail {
 

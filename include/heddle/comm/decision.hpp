@@ -34,6 +34,7 @@ enum class algorithm_name : std::uint8_t {
   scatter_bruck,
   ring_gather,     ///< reduce: reduce_scatter round the ring, then gather
   halving_gather,  ///< ... by recursive halving
+  pat_gather,      ///< ... by parallel trees
   reduce_then_scatter,
   direct,
   scattered,
@@ -45,7 +46,7 @@ enum class algorithm_name : std::uint8_t {
   dissemination
 };
 
-inline constexpr std::size_t algorithm_names = 30;
+inline constexpr std::size_t algorithm_names = 31;
 
 /// `"double_tree<8>"` for `algorithm_name::double_tree_8`.
 constexpr std::string_view to_string(algorithm_name name) noexcept {
@@ -70,6 +71,7 @@ constexpr std::string_view to_string(algorithm_name name) noexcept {
                                                                 "scatter_all_gather<bruck>",
                                                                 "reduce_scatter_gather<ring>",
                                                                 "reduce_scatter_gather<recursive_halving>",
+                                                                "reduce_scatter_gather<pat>",
                                                                 "reduce_then_scatter",
                                                                 "direct",
                                                                 "scattered<32>",
@@ -195,7 +197,7 @@ constexpr algorithm_name choose(const collective_question& q, const decision_tab
       if (!q.commutative || !q.associative || !q.elementwise || q.bytes <= table.reduce_binomial) return binomial;
       if (neighbours) return q.bytes <= table.neighbours ? binomial : ring_gather;
       if (q.bytes > table.reduce_logarithmic && block > table.reduce_logarithmic_block) return double_tree_8;
-      return halving_gather;
+      return power_of_two ? halving_gather : pat_gather;
     case comm_operation::gather:
     case comm_operation::gather_v:
     case comm_operation::scatter:

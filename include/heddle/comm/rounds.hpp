@@ -52,9 +52,9 @@ using round_transfer = struct transfer;
 /// - reduce_scatter, all_gather, gather, scatter: block r is rank r's;
 /// - all_to_all: block s * ranks + d goes from rank s to rank d.
 ///
-/// A rank begins a round when it has finished its part in the rounds before; ranks do not wait for each other otherwise.
-/// In a round a rank sends the values it had when the round began. What arrives in one round is stored and folded in the
-/// order of the table. Transfers are sorted by round; no rank sends to itself.
+/// A rank begins a round when it has finished its part in the rounds before; ranks do not wait for each other
+/// otherwise. In a round a rank sends the values it had when the round began. What arrives in one round is stored and
+/// folded in the order of the table. Transfers are sorted by round; no rank sends to itself.
 class round_view {
  public:
   constexpr round_view() = default;
@@ -131,8 +131,8 @@ struct round_table {
   constexpr operator round_view() const noexcept { return view(); }
 };
 
-/// What an algorithm writes its rounds with: `send` begins a message, `item`, `block` and `blocks` fill it. Messages may
-/// be given in any order of rounds; messages without items are dropped.
+/// What an algorithm writes its rounds with: `send` begins a message, `item`, `block` and `blocks` fill it. Messages
+/// may be given in any order of rounds; messages without items are dropped.
 ///
 ///     rounds.send(k, r, (r + 1) % p, arrival::fold_before).block(c);
 class round_builder {
@@ -200,17 +200,20 @@ class round_builder {
 /// A collective algorithm: a type that writes the rounds of the collectives it offers.
 ///
 ///     static constexpr std::string_view name = "ring";
-///     template <comm_operation What> static constexpr fold_order order = ...;        how it folds
-///     template <comm_operation What> static constexpr bool offers(int ranks);        false: not for so many ranks, or at all
-///     template <comm_operation What> static constexpr round_table rounds(int ranks, int root);   where it offers
+///     // How it folds.
+///     template <comm_operation What> static constexpr fold_order order = ...;
+///     // False: not for so many ranks, or at all.
+///     template <comm_operation What> static constexpr bool offers(int ranks);
+///     // Where it offers.
+///     template <comm_operation What> static constexpr round_table rounds(int ranks, int root);
 template <class A, comm_operation What>
 concept round_algorithm = requires(int ranks) {
   { A::name } -> std::convertible_to<std::string_view>;
   { A::template offers<What>(ranks) } -> std::same_as<bool>;
 };
 
-/// The rounds of a collective, as values known at compile time: read-only data. Errors (compile time): the algorithm does
-/// not offer the collective on so many ranks.
+/// The rounds of a collective, as values known at compile time: read-only data. Errors (compile time): the algorithm
+/// does not offer the collective on so many ranks.
 template <class A, comm_operation What, int Ranks, int Root = 0>
 class static_rounds {
   static_assert(A::template offers<What>(Ranks),

@@ -15,7 +15,8 @@ namespace algo {
 /// Rings along the dimensions of a torus: reduce_scatter goes over one dimension after the other, each ring on what the
 /// one before left; all_gather goes back. On X times Y ranks 2 (X + Y - 2) rounds of all_reduce instead of 2 (X Y - 1),
 /// as many bytes as the ring, every message to a neighbour. Blocks are cut into as many parts as there are dimensions,
-/// and part i begins with dimension i, so that all dimensions carry messages at the same time.
+/// and part i begins with dimension i, so that all dimensions carry messages at the same time where their extents are
+/// equal; else parts meet in the longest one.
 ///
 /// `Extents` are those of the torus, the last varies fastest: rank r of `torus<4, 8>` stands at (r / 8, r % 8). For
 /// long vectors. Needs a commutative operator.
