@@ -75,7 +75,7 @@ int main(int argc, char** argv) try {
   double worst = 0;
   for (const int ranks : sizes)
     for (const auto& [name, network] : networks(ranks))
-      for (const char* algorithm : {"ring", "recursive_doubling", "all_to_all"})
+      for (const char* algorithm : {"ring", "recursive_doubling", "all_to_all", "random"})
         for (const long long elements : {64LL, 65536LL}) {
           const hd::round_table rounds = agreement::rounds_of(algorithm, ranks);
           for (const bool stampede : {false, true}) {

@@ -1,6 +1,6 @@
 // An MPI program that runs the rounds of one collective as they stand in heddle's table, and prints the seconds it took:
 //
-//   rounds <ring|recursive_doubling|all_to_all> <elements of 8 bytes>
+//   rounds <ring|recursive_doubling|all_to_all|random> <elements of 8 bytes>
 //
 // Built with smpicxx and run by agreement.cpp under smpirun, where the seconds are virtual.
 #include "cases.hpp"
