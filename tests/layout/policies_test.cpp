@@ -1,4 +1,5 @@
-#include <heddle/layout/layout.hpp>
+#include <heddle/layout/operations.hpp>
+#include <heddle/layout/redistribution.hpp>
 #include <heddle/testing/layout_laws.hpp>
 
 #include "catch.hpp"
@@ -117,4 +118,50 @@ TEST_CASE("nested balanced cuts equal one flat cut as the law says", "[layout][l
         if (!law && a > 1 && b > 1) CHECK_FALSE(equal);
       }
     }
+}
+
+namespace {
+// Parts hold their elements backwards, even the only one.
+struct mirrored {
+  using kind = split_kind;
+  using even = split::balanced;
+  using i64 = std::int64_t;
+  static constexpr bool contiguous = false;
+  static constexpr bool fits(i64, i64) { return true; }
+  static constexpr i64 size(i64 n, i64 p, i64 r) { return even::size(n, p, r); }
+  static constexpr i64 stored(i64 n, i64 p, i64 r) { return size(n, p, r); }
+  static constexpr i64 owner(i64 n, i64 p, i64 g) { return even::owner(n, p, g); }
+  static constexpr i64 to_local(i64 n, i64 p, i64 g) {
+    return size(n, p, owner(n, p, g)) - 1 - even::to_local(n, p, g);
+  }
+  static constexpr i64 to_global(i64 n, i64 p, i64 r, i64 l) { return even::to_global(n, p, r, size(n, p, r) - 1 - l); }
+  static constexpr i64 run(i64, i64, i64, i64) { return 1; }
+};
+}  // namespace
+
+TEST_CASE("an axis of one rank whose policy reorders is no axis that does nothing", "[layout][split]") {
+  STATIC_REQUIRE_FALSE(detail::functions_of<mirrored>.keeps_one);
+  STATIC_REQUIRE(detail::functions_of<split::balanced>.keeps_one);
+  STATIC_REQUIRE(detail::functions_of<split::ceil>.keeps_one);
+  STATIC_REQUIRE(detail::functions_of<split::zigzag>.keeps_one);
+  STATIC_REQUIRE(detail::functions_of<split::block_cyclic<3>>.keeps_one);
+  STATIC_REQUIRE(detail::functions_of<split::padded<>>.keeps_one);
+  STATIC_REQUIRE(detail::functions_of<split::ragged<7>>.keeps_one);
+  using some = mesh<axis<dp>, axis<tp>>;
+  using back = layout<some, shard<0, mirrored, tp>>;
+  using copies = layout<some>;
+  CHECK(plan_redistribution(back{some{2, 2}}, copies{some{2, 2}}).steps.size() == 1);
+  CHECK_THROWS_AS(plan_redistribution(back{some{2, 1}}, copies{some{2, 1}}), layout_error);
+  CHECK_THROWS_AS(plan_redistribution(copies{some{2, 1}}, back{some{2, 1}}), layout_error);
+  using nested = layout<some, shard<0, dp, mirrored, tp>>;
+  CHECK_THROWS_AS(plan_redistribution(nested{some{2, 1}}, back{some{2, 1}}), layout_error);
+  // Along other dimensions it may change.
+  using also = layout<some, shard<0, mirrored, tp>, shard<1, dp>>;
+  CHECK_NOTHROW(plan_redistribution(back{some{2, 1}}, also{some{2, 1}}));
+  CHECK_NOTHROW(plan_redistribution(back{some{2, 1}}, back{some{2, 1}}));
+  // Operands in two orders do not fit together.
+  using one = mesh<axis<dp, 2>, axis<tp, 1>>;
+  STATIC_REQUIRE(can_propagate_through<op::add, layout<one, shard<0, tp>>, layout<one>>);
+  STATIC_REQUIRE_FALSE(can_propagate_through<op::add, layout<one, shard<0, mirrored, tp>>, layout<one>>);
+  STATIC_REQUIRE(can_propagate_through<op::add, layout<one, shard<0, mirrored, tp>>, layout<one, shard<0, mirrored, tp>>>);
 }

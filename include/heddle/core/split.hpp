@@ -48,6 +48,8 @@ struct split_kind {};
 ///   pads                       (may be left out: false) whether `stored` can be more than `size`
 ///   parts                      (may be left out: 0) the number of parts it always makes, 0 for any
 ///   fits(n, p)                 whether the rule can cut n elements into p parts at all
+/// One part should be the whole in its order, without padding. A rule for which it is not cannot be redistributed along a
+/// dimension that an axis of one rank cuts by it, because everywhere else such an axis does nothing.
 template <class P>
 concept split_policy = std::same_as<typename P::kind, split_kind> && requires(std::int64_t n) {
   { P::size(n, n, n) } -> std::same_as<std::int64_t>;

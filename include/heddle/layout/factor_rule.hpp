@@ -278,6 +278,9 @@ constexpr auto without_inert_mistakes(const Evaluate& evaluate, std::array<axis_
     const bool only_this = extents[out.axis] == 1;
     for (std::size_t a = 0; a < Axes; ++a) {
       if (extents[a] != 1 || (only_this && a != out.axis)) continue;
+      bool reorders = false;
+      for (const auto& t : tables) reorders = reorders || reorders_one_rank(t.use[a]);
+      if (reorders) continue;
       for (auto& t : tables) {
         changed = changed || t.use[a].role != axis_role::replicated;
         forget_axis(t, a);

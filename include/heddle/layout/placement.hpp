@@ -1,4 +1,5 @@
-// heddle/layout/placement.hpp: what one or several mesh axes do to a tensor: split a dimension, hold partial values, or copy.
+// heddle/layout/placement.hpp: what one or several mesh axes do to a tensor: split a dimension, hold partial values, or
+// copy.
 #pragma once
 
 #include <heddle/core/monoid.hpp>
@@ -34,10 +35,10 @@ struct read_items<Policy, type_list<Axes...>, type_list<Policies...>, Item, Rest
     : read_items<Item, type_list<Axes...>, type_list<Policies...>, Rest...> {};
 }  // namespace detail
 
-/// Dimension `Dim` is split over the axes among `Items`, major to minor: the first axis cuts the dimension, the next one
-/// cuts each piece. The order is part of the type; `shard<0, dp, tp>` and `shard<0, tp, dp>` are different layouts.
-/// A split policy among the items holds for the axes after it; before the first one it is `split::balanced`:
-/// `shard<1, split::zigzag, cp, split::balanced, tp>`. Parts may be empty.
+/// Dimension `Dim` is split over the axes among `Items`, major to minor: the first axis cuts the dimension, the next
+/// one cuts each piece. The order is part of the type; `shard<0, dp, tp>` and `shard<0, tp, dp>` are different layouts.
+/// A split policy among the items holds for the axes after it; before the first one it is `split::balanced`: `shard<1,
+/// split::zigzag, cp, split::balanced, tp>`. Parts may be empty.
 template <int Dim, class... Items>
 struct shard {
   using kind = placement_kind;
@@ -48,9 +49,9 @@ struct shard {
   using policies = typename detail::read_items<split::balanced, type_list<>, type_list<>, Items...>::policies;
 };
 
-/// Each rank along `Axes` holds a full-sized contribution; the logical value is their combination under `Op`.
-/// `Op` is a commutative monoid (`plus`, `multiplies`, `maximum`, `minimum`, or one of the user's own). A layout has at most
-/// one operator: of a sum of maxima and a maximum of sums, the order would matter.
+/// Each rank along `Axes` holds a full-sized contribution; the logical value is their combination under `Op`. `Op` is a
+/// commutative monoid (`plus`, `multiplies`, `maximum`, `minimum`, or one of the user's own). A layout has at most one
+/// operator: of a sum of maxima and a maximum of sums, the order would matter.
 template <class Op, class... Axes>
 struct partial {
   using kind = placement_kind;
@@ -76,8 +77,8 @@ struct identical {
   using axes = type_list<Axes...>;
 };
 
-/// Each rank along `Axes` holds values of its own that do not add up to one tensor: scratch, statistics, ragged batches.
-/// Nothing converts them; only code that knows their meaning can (`assume`).
+/// Each rank along `Axes` holds values of its own that do not add up to one tensor: scratch, statistics, ragged
+/// batches. Nothing converts them; only code that knows their meaning can (`assume`).
 template <class... Axes>
 struct varying {
   using kind = placement_kind;
@@ -100,6 +101,7 @@ struct split_functions {
   bool pads;
   std::int64_t parts;  // how many it makes, 0: as many as the axis has ranks
   bool any_extent;     // whether it cuts any number of elements: given sizes fit one only
+  bool keeps_one;      // whether an axis of one rank changes nothing
   std::string_view name;
 };
 template <class P>
@@ -120,6 +122,17 @@ template <class P>
 constexpr bool policy_fits_any_extent() {
   return policy_parts<P>() == 0 && P::fits(0, 2) && P::fits(1, 2) && P::fits(7, 3);
 }
+// Whether the only part of one is the whole, in its order and without padding; tried for some sizes.
+template <class P>
+constexpr bool policy_keeps_one_part() {
+  for (std::int64_t n : {0, 1, 2, 3, 4, 5, 6, 7, 8, 13}) {
+    if (!P::fits(n, 1)) continue;
+    if (P::size(n, 1, 0) != n || P::stored(n, 1, 0) != n) return false;
+    for (std::int64_t l = 0; l < n; ++l)
+      if (P::to_global(n, 1, 0, l) != l) return false;
+  }
+  return true;
+}
 // Through lambdas, because a user's functions need not be noexcept, and nvcc's are host and device.
 template <split_policy P>
 inline constexpr split_functions functions_of{
@@ -134,6 +147,7 @@ inline constexpr split_functions functions_of{
     policy_pads<P>(),
     policy_parts<P>(),
     policy_fits_any_extent<P>(),
+    policy_keeps_one_part<P>(),
     short_type_name<P>()};
 
 enum class axis_role : unsigned char { replicated, sharded, partial, identical, varying };
@@ -149,6 +163,11 @@ struct axis_use {
 
   friend constexpr bool operator==(const axis_use&, const axis_use&) = default;
 };
+
+// Whether the use changes where elements lie even on an axis of one rank.
+constexpr bool reorders_one_rank(const axis_use& u) {
+  return u.role == axis_role::sharded && !u.how->keeps_one;
+}
 
 // A layout as a value: one entry per mesh axis, in mesh order.
 template <std::size_t Axes>

@@ -1,4 +1,5 @@
-// heddle/layout/plan.hpp: the steps of a redistribution as data: layouts as numbers for the search, and its answer as steps.
+// heddle/layout/plan.hpp: the steps of a redistribution as data: layouts as numbers for the search, and its answer as
+// steps.
 #pragma once
 
 #include <heddle/core/static_vector.hpp>
@@ -46,6 +47,22 @@ constexpr axis_table<Axes> without_unit_axes(axis_table<Axes> table, const std::
       if (u.role == axis_role::sharded && u.dim == gone.dim && u.level > gone.level) --u.level;
   }
   return table;
+}
+
+// The first axis of one rank that does something all the same, along a dimension that a redistribution changes; or
+// `Axes`.
+template <std::size_t Axes>
+constexpr std::size_t axis_that_reorders_one_rank(const axis_table<Axes>& from, const axis_table<Axes>& to,
+                                                  const std::array<int, Axes>& extents) {
+  for (std::size_t a = 0; a < Axes; ++a) {
+    if (extents[a] != 1) continue;
+    for (const axis_use* u : {&from.use[a], &to.use[a]}) {
+      if (!reorders_one_rank(*u)) continue;
+      for (std::size_t b = 0; b < Axes; ++b)
+        if ((from.use[b].dim == u->dim || to.use[b].dim == u->dim) && !(from.use[b] == to.use[b])) return a;
+    }
+  }
+  return Axes;
 }
 
 constexpr bool is_copy(axis_role role) {

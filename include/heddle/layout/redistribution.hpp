@@ -1,4 +1,5 @@
-// heddle/layout/redistribution.hpp: how a tensor gets from one layout to another, and what it costs, before anything runs.
+// heddle/layout/redistribution.hpp: how a tensor gets from one layout to another, and what it costs, before anything
+// runs.
 #pragma once
 
 #include <heddle/layout/gradient.hpp>
@@ -42,8 +43,14 @@ struct distinct_types<type_list<Seen...>, type_list<T, Rest...>>
 template <class List>
 using distinct = typename distinct_types<type_list<>, List>::type;
 
-// The plan of two layout types. Its steps are constants if the mesh is static, or if only one axis changes: then the steps do not
-// depend on extents.
+[[noreturn]] inline void throw_reordering() {
+  throw layout_error(
+      "heddle: a redistribution changes a dimension that an axis of one rank splits by a policy which reorders or pads "
+      "the elements of one part; let the policy keep one part as it is");
+}
+
+// The plan of two layout types. Its steps are constants if the mesh is static, or if only one axis changes: then the
+// steps do not depend on extents.
 template <class From, class To, class Objective = objective::bytes>
 struct found_steps {
   using mesh_type = typename From::mesh_type;
@@ -60,6 +67,21 @@ struct found_steps {
       return without_unit_axes(joint_table<ops, splits, To>::value, fixed);
     else
       return from_table;
+  }();
+  static constexpr std::size_t reordering_axis = [] {
+    if constexpr (one_mesh)
+      return axis_that_reorders_one_rank(joint_table<ops, splits, From>::value, joint_table<ops, splits, To>::value,
+                                         fixed);
+    else
+      return axes;
+  }();
+  // Whether that depends on extents that are known only at run time.
+  static constexpr bool may_reorder = [] {
+    bool any = false;
+    if constexpr (one_mesh && !mesh_type::is_static)
+      for (std::size_t a = 0; a < axes; ++a)
+        any = any || reorders_one_rank(from_table.use[a]) || reorders_one_rank(to_table.use[a]);
+    return any;
   }();
   static constexpr auto changed = changes_between(from_table, to_table, objective.idle_axes);
   static constexpr bool meaningful = !one_mesh || changed.varying == axes;
@@ -109,6 +131,16 @@ struct found_steps {
         redistribution_exists<meaningful, varying_axis, From, To>::value,
         "heddle: a redistribution cannot make or use up values that vary over an axis, because they have no meaning "
         "for the whole tensor; say what they mean with assume<To>, or keep the axis varying");
+    static_assert(
+        redistribution_exists<reordering_axis == axes,
+                              typename decltype(axis_at<reordering_axis != axes, reordering_axis>(tags{}))::type, From,
+                              To>::value,
+        "heddle: a redistribution changes a dimension that an axis of one rank splits by a policy which reorders or pads "
+        "the elements of one part; leave that axis out of the layout, or let the policy keep one part as it is");
+  }
+  static constexpr void check_reordering(const std::array<int, axes>& extents) {
+    if constexpr (possible && may_reorder)
+      if (axis_that_reorders_one_rank(from_table, to_table, extents) != axes) throw_reordering();
   }
 };
 
@@ -148,9 +180,9 @@ class plan_steps<From, To, Objective, false> {
 
 }  // namespace detail
 
-/// The plan that brings a tensor from layout `From` to layout `To` on one mesh: of all ways, the cheapest for even sizes
-/// (`Objective` says of what; see objective.hpp). Between any two layouts there is one. Sizes enter only where bytes are asked
-/// for. Make one with `redistribution<From, To>` or `plan_redistribution(from, to)`.
+/// The plan that brings a tensor from layout `From` to layout `To` on one mesh: of all ways, the cheapest for even
+/// sizes (`Objective` says of what; see objective.hpp). Between any two layouts there is one. Sizes enter only where
+/// bytes are asked for. Make one with `redistribution<From, To>` or `plan_redistribution(from, to)`.
 ///   steps      the steps, in order
 ///   tables     what the axes do before each step, and after the last
 ///   proven     whether the search showed that no other plan is cheaper, by the objective and for even sizes. If not, it came to
@@ -159,9 +191,9 @@ class plan_steps<From, To, Objective, false> {
 ///              make it likelier. A plan in two parts, over a layout in between that the author names, may then be better.
 ///   has_static_steps   whether both are constants of the type (always on a static mesh) or members, found when extents are known
 /// Ranks that a change does not concern take no part: only axes that change talk (unless the objective says otherwise).
-/// Errors (at compile time): two meshes; values that vary over an axis, before or after but not both.
-/// Source: OneFlow's transfer table, Yuan et al. 2021, arXiv:2110.15032, table 2; moves on the last cut of a dimension as in
-/// PyTorch's DTensor.
+/// Errors (at compile time): two meshes; values that vary over an axis, before or after but not both. Source: OneFlow's
+/// transfer table, Yuan et al. 2021, arXiv:2110.15032, table 2; moves on the last cut of a dimension as in PyTorch's
+/// DTensor.
 template <layout_like From, layout_like To, plan_objective Objective = objective::bytes>
 class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   using found = detail::found_steps<From, To, Objective>;
@@ -186,6 +218,7 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   constexpr redistribution_plan(const From& from, const To& to) : base(from, to), from_(from), to_(to) {
     found::check();
     if (!(from.mesh() == to.mesh())) detail::throw_two_meshes(from.mesh(), to.mesh());
+    found::check_reordering(from.mesh().extents());
   }
 
   constexpr const From& from() const noexcept { return from_; }
@@ -202,8 +235,8 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
       return {};
   }
 
-  /// Bytes that `rank` sends, exactly, uneven parts included: each step's algorithm sends every element straight to the ranks
-  /// that need it, or in a ring with the same total.
+  /// Bytes that `rank` sends, exactly, uneven parts included: each step's algorithm sends every element straight to the
+  /// ranks that need it, or in a ring with the same total.
   template <std::int64_t... E>
   constexpr std::int64_t bytes_sent(const shape<E...>& s, std::size_t element_size, int rank) const {
     const auto mesh = detail::numbers_of(from_.mesh().extents());
@@ -239,7 +272,8 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
     return total;
   }
 
-  /// The most memory that any rank needs for its part: before and after a step together, whatever the transport needs aside.
+  /// The most memory that any rank needs for its part: before and after a step together, whatever the transport needs
+  /// aside.
   template <std::int64_t... E>
   constexpr std::int64_t peak_bytes(const shape<E...>& s, std::size_t element_size) const {
     const auto mesh = detail::numbers_of(from_.mesh().extents());
@@ -280,7 +314,8 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
     return min_rank <= static_cast<int>(Rank);
   }
 
-  // Whether no rank sends more than rank 0, whatever the sizes: balanced parts are largest there, and these steps send all of one.
+  // Whether no rank sends more than rank 0, whatever the sizes: balanced parts are largest there, and these steps send
+  // all of one.
   static constexpr bool first_sends_most() {
     if constexpr (base::has_static_steps) {
       for (const redistribution_step& step : steps)
@@ -397,8 +432,8 @@ inline std::string plan_text(std::string text, const std::string& to, const redi
 }
 }  // namespace detail
 
-/// `"all_reduce(plus) over tp"`, `"all_to_all from dimension 0 to 1 over tp"`. Of several axes it names the first: a plan's own
-/// text names all.
+/// `"all_reduce(plus) over tp"`, `"all_to_all from dimension 0 to 1 over tp"`. Of several axes it names the first: a
+/// plan's own text names all.
 inline std::string to_string(const redistribution_step& step) {
   return detail::step_text(step, nullptr, 0);
 }

@@ -273,7 +273,9 @@ class joint_repair {
         best_(known),
         max_work_(most_work) {
     for (std::size_t a = 0; a < Axes; ++a) {
-      if (extents[a] != 1) continue;  // an axis of one rank does nothing
+      bool reorders = extents[a] != 1;
+      for (const auto& t : given) reorders = reorders || reorders_one_rank(t.use[a]);
+      if (reorders) continue;  // otherwise an axis of one rank does nothing
       inert_ |= 1u << a;
       for (auto& t : given_) forget_axis(t, a);
     }
