@@ -91,6 +91,7 @@
 #include <heddle/comm/collectives.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/decision.hpp>
+#include <heddle/comm/decision_text.hpp>
 #include <heddle/comm/dyadic_fold.hpp>
 #include <heddle/comm/dyadic_plan.hpp>
 #include <heddle/comm/execute_rounds.hpp>

@@ -1,5 +1,6 @@
 // Which algorithm is chosen: the thresholds' one can always run, the fitted one is as good as the best.
 #include <heddle/comm/algorithms.hpp>
+#include <heddle/comm/decision_text.hpp>
 #include <heddle/comm/measured_decisions.hpp>
 #include <heddle/comm/rounds_check.hpp>
 
@@ -189,6 +190,29 @@ TEST_CASE("costs that are no number, or without end, are never the least", "[com
     const auto cost = [&](const hd::algorithm_rounds& way, std::int64_t) { return way.name == ways[2].name ? 1 : bad; };
     CHECK(hd::cheapest(ways, cost, 100).name == ways[2].name);
   }
+}
+
+TEST_CASE("a choice is explained by what the others cost", "[comm][decision]") {
+  using few = hd::type_list<algo::ring, algo::recursive_doubling, algo::pat>;
+  const hd::hockney net{1e-6, 1e-9, 0};
+  // Doubling: 2 (1 us + 8 us). Ring: 6 (1 us + 2 us). PAT: 4 us and 12 us.
+  CHECK(hd::explain_choice(few{}, ask(all_reduce, 4, 8000), net) ==
+        "all_reduce of 8000 bytes on 4 ranks: recursive_doubling, 1.12 times the least\n"
+        "  pat                         16 us\n"
+        "  ring                        18 us\n"
+        "  recursive_doubling          18 us  <\n");
+  hd::measured_decisions known;
+  known.add({all_reduce, 4, true, 0, algorithm_name::built_in});
+  CHECK(hd::explain_choice(hd::type_list<algo::ring>{}, ask(all_reduce, 4, 8000), net, known) ==
+        "all_reduce of 8000 bytes on 4 ranks: the communicator's own call, for which no cost is known\n"
+        "  ring          18 us\n");
+  const auto costs = hd::costs_of(hd::algorithms_for(algorithms{}, ask(broadcast, 6, 0)), net, 100'000);
+  CHECK(std::is_sorted(costs.begin(), costs.end(), [](auto a, auto b) { return a.seconds < b.seconds; }));
+  CHECK(hd::explain_choice(few{}, ask(all_reduce, 1, 8), net) ==
+        "all_reduce of 8 bytes on 1 rank: recursive_doubling\n"
+        "  ring                         0 us\n"
+        "  recursive_doubling           0 us  <\n"
+        "  pat                          0 us\n");
 }
 
 TEST_CASE("decisions are found by size, and thresholds decide the rest", "[comm][decision]") {

@@ -13,8 +13,8 @@ namespace algo {
 
 /// Reduce as a reduce_scatter by the algorithm `Scatter` and a gather up the binomial tree: with the ring, with PAT,
 /// and with recursive halving where p is a power of two, no rank receives more than 2 (p - 1) / p of the vector, where
-/// the binomial tree alone brings log2 p times the vector to the root. (Halving for other p first brings some ranks a whole
-/// vector: up to 3 in all.) Folds in the order in which `Scatter` does. Source: Rabenseifner 2004.
+/// the binomial tree alone brings log2 p times the vector to the root. (Halving for other p first brings some ranks a
+/// whole vector: up to 3 in all.) Folds in the order in which `Scatter` does. Source: Rabenseifner 2004.
 template <class Scatter = ring>
 struct reduce_scatter_gather {
   static constexpr auto stored_name = detail::name_with("reduce_scatter_gather", std::string_view(Scatter::name));

@@ -124,8 +124,8 @@ struct swing {
 
 /// Swing on a torus: steps take the dimensions by turns. Blocks are cut into two parts per dimension: part 2 d begins
 /// with dimension d, part 2 d + 1 as well but mirrored, so that all links of a rank carry messages at the same time
-/// where the extents are equal. `Extents` are even (or 1), the last varies fastest: rank r of `swing_torus<4, 8>` stands
-/// at (r / 8, r % 8).
+/// where the extents are equal. `Extents` are even (or 1), the last varies fastest: rank r of `swing_torus<4, 8>`
+/// stands at (r / 8, r % 8).
 /// Source: De Sensi, Bonato, Saam, Hoefler 2024, arXiv:2401.09356, the part on torus networks.
 template <int... Extents>
 struct swing_torus {
