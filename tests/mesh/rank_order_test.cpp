@@ -160,3 +160,16 @@ TEST_CASE("different cards do not matter to a group inside one node", "[mesh][to
   CHECK(hd::network_along<dp, tp>(mesh, t) == hd::axis_network{1, 1, 0, true, link_kind::ethernet});
   CHECK_THROWS_AS((hd::check_one_kind<dp, tp>(mesh, t)), hd::mesh_error);
 }
+
+TEST_CASE("a machine is what the type of its cluster says, or is refused", "[mesh][topology][holmes]") {
+  using machines = hd::cluster<hd::ranks_with<2, link_kind::infiniband>, hd::ranks_with<2, link_kind::roce>>;
+  topology t(4);
+  for (int r = 0; r < 4; ++r) t.place(r, {r, r, 0, 0, r % 2 == 0 ? link_kind::roce : link_kind::infiniband});
+  CHECK_THROWS_WITH(hd::check_cluster<machines>(t),
+                    Contains("rank 0 (physical rank 0)") && Contains("kind roce, where the cluster says infiniband"));
+  CHECK_NOTHROW(hd::check_cluster<machines>(t, hd::sorted_ranks(t)));
+  CHECK_THROWS_WITH(hd::check_cluster<machines>(t, std::vector<int>{1, 3, 2, 2}), Contains("twice rank 2"));
+  CHECK_THROWS_WITH(hd::check_cluster<machines>(t, std::vector<int>{1, 2, 3, 0}), Contains("rank 1 (physical rank 2)"));
+  CHECK_THROWS_WITH(hd::check_cluster<machines>(t, std::vector<int>{1}), Contains("another length"));
+  CHECK_THROWS_WITH(hd::check_cluster<machines>(topology(5)), Contains("a cluster of 4") && Contains("of 5 ranks"));
+}

@@ -100,6 +100,37 @@ struct cluster {
   }
 };
 
+/// Refuses a machine that is not what `Cluster` says, when the mesh's ranks are played in this order (none: as
+/// numbered): what is chosen by the type would use cards that are not there.
+/// Errors: `mesh_error` naming the first rank whose card is of another kind, or both numbers of ranks; as
+/// `inverse_order`.
+template <class Cluster>
+void check_cluster(const topology& t, std::span<const int> order = {}) {
+  if (t.ranks() != Cluster::size() || (!order.empty() && order.size() != static_cast<std::size_t>(t.ranks()))) {
+    std::string text = "heddle: a cluster of ";
+    text += std::to_string(Cluster::size());
+    text += " ranks does not describe a topology of ";
+    text += std::to_string(t.ranks());
+    text += " ranks, or the order of ranks has another length";
+    throw mesh_error(text);
+  }
+  inverse_order(order);
+  for (int r = 0; r < t.ranks(); ++r) {
+    const int physical = order.empty() ? r : order[static_cast<std::size_t>(r)];
+    if (t.place(physical).nic == Cluster::nic(r)) continue;
+    std::string text = "heddle: rank ";
+    text += std::to_string(r);
+    text += " (physical rank ";
+    text += std::to_string(physical);
+    text += ") has a network card of kind ";
+    text += to_string(t.place(physical).nic);
+    text += ", where the cluster says ";
+    text += to_string(Cluster::nic(r));
+    text += "; sort the ranks (sorted_ranks), or correct the cluster";
+    throw mesh_error(text);
+  }
+}
+
 /// What a group talks over, as types.
 template <link_kind Nic>
 struct rdma {  ///< all groups along the axis use RDMA over this kind of card
@@ -133,9 +164,17 @@ constexpr static_network static_network_along() {
 
 template <class Cluster, class Mesh, class... Tags>
 struct transport_of {
+  static constexpr bool known = (Mesh::template has<Tags> && ...);
   static_assert(Mesh::is_static,
                 "heddle: transport_along needs a mesh whose extents are all known; use network_along for others");
-  static constexpr static_network network = static_network_along<Cluster, Mesh, Tags...>();
+  static_assert(known,
+                "heddle: transport_along: the mesh has no axis with one of these tags; name the mesh's own axes");
+  static constexpr static_network network = [] {
+    if constexpr (Mesh::is_static && known)
+      return static_network_along<Cluster, Mesh, Tags...>();
+    else
+      return static_network{};
+  }();
   static_assert(network.fits,
                 "heddle: the cluster has another number of ranks than the mesh; change an extent or a part");
   using type = std::conditional_t<network.mixed || !network.has_rdma, tcp,
