@@ -1,4 +1,4 @@
-// heddle/comm/all_to_all_by_volume.hpp: all_to_all_v whose counts are not known yet, or whose way is chosen by its volume.
+// heddle/comm/all_to_all_by_volume.hpp: all_to_all_v whose counts are not known, or whose volume chooses its way.
 #pragma once
 
 #include <heddle/comm/collectives.hpp>
@@ -46,9 +46,10 @@ auto all_to_all_v(C& comm, In&& in, std::span<const std::int64_t> send_counts, d
   return came;
 }
 
-/// Up to how many bytes that a rank sends, or gets, an all_to_all_v takes less time over the grid (algo::grid_all_to_all)
-/// than directly, by Hockney's model, if every rank sends as much to each: the grid of c columns takes 2 (c - 1) messages
-/// instead of p - 1, and (c - 1)^2 / p of the bytes more, after an all_gather of all p^2 counts. 0 where it never does.
+/// Up to how many bytes that a rank sends, or gets, an all_to_all_v takes less time over the grid
+/// (algo::grid_all_to_all) than directly, by Hockney's model, if every rank sends as much to each: the grid of c
+/// columns takes 2 (c - 1) messages instead of p - 1, and (c - 1)^2 / p of the bytes more, after an all_gather of all
+/// p^2 counts. 0 where it never does.
 /// Units: bytes. Source: Uhl et al. 2024, arXiv:2404.05610.
 constexpr std::int64_t grid_volume(int ranks, const hockney& net) noexcept {
   constexpr std::int64_t any = std::int64_t{1} << 60;
@@ -63,9 +64,10 @@ constexpr std::int64_t grid_volume(int ranks, const hockney& net) noexcept {
 }
 
 /// all_to_all_v over the grid of ranks where the most bytes that a rank sends or gets are at most `grid_up_to`, and
-/// directly where they are more. The ranks find the most by an all_reduce of one number. Returns which it was. The default
-/// is for a network of 2 microseconds and 10 GB/s; better is `grid_volume(comm.size(), measure_links(comm))`, the same on
-/// every rank. Few long blocks from one row of the grid to one column can make it slower: they meet in one rank.
+/// directly where they are more. The ranks find the most by an all_reduce of one number. Returns which it was. The
+/// default is for a network of 2 microseconds and 10 GB/s; better is `grid_volume(comm.size(), measure_links(comm))`,
+/// the same on every rank. Few long blocks from one row of the grid to one column can make it slower: they meet in one
+/// rank.
 ///
 ///     hd::all_to_all_v_by_volume(comm, x, send_counts, y, recv_counts, hd::grid_volume(comm.size(), net), plans);
 ///

@@ -1,4 +1,4 @@
-// heddle/comm/decision_text.hpp: which algorithm a collective takes, and what the others would cost, as text for people.
+// heddle/comm/decision_text.hpp: which algorithm a collective takes and what the others would cost, as text.
 #pragma once
 
 #include <heddle/comm/decision.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/sparse_exchange.hpp: blocks for a few other ranks, which know neither that they come nor how long they are.
+// heddle/comm/sparse_exchange.hpp: blocks for a few ranks that do not know that they come, nor how long they are.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -79,7 +79,7 @@ void pass_on(C& comm, const std::vector<T>& out, int to, std::vector<T>& in, int
   arriving.wait();
 }
 
-// Brings every notice to the rank it is for: in the round of 2^s all those 2^s ranks ahead whose way still has that bit.
+// Brings every notice to the rank it is for: in the round of 2^s all those 2^s ranks ahead whose way has that bit left.
 // Returns this rank's, by the ranks they come from.
 template <class C>
 std::vector<block_notice> spread_notices(C& comm, std::vector<block_notice> held) {
@@ -117,8 +117,8 @@ std::vector<block_notice> spread_notices(C& comm, std::vector<block_notice> held
 }  // namespace detail
 
 /// Sends blocks to the ranks they are for and returns those that are for this one. All ranks of the group call it, each
-/// with the blocks it has: none, several for one rank, some for itself, empty ones. For data whose receivers cannot know
-/// who sends: particles that leave a domain, updates of a graph, tokens for experts.
+/// with the blocks it has: none, several for one rank, some for itself, empty ones. For data whose receivers cannot
+/// know who sends: particles that leave a domain, updates of a graph, tokens for experts.
 ///
 ///     std::vector<hd::block_to<float>> out{{3, left}, {7, right}};
 ///     const auto in = hd::sparse_exchange(comm, out);
@@ -126,9 +126,9 @@ std::vector<block_notice> spread_notices(C& comm, std::vector<block_notice> held
 ///
 /// A rank sends at most 2 log2 p (rounded up) messages of notices, and one per block that is neither empty nor its own;
 /// nothing is as long as there are ranks, as the counts of an all_to_all_v are. First the notices (from, to, count) are
-/// passed on, 1, 2, 4, ... ranks ahead, as the blocks of Bruck's all_to_all are; then every rank knows what will come, and
-/// the blocks go straight. The usual protocol (NBX) learns of messages by probing while a barrier goes on; that takes
-/// receives from any rank, sends that report their arrival and a barrier that is only started, none of which
+/// passed on, 1, 2, 4, ... ranks ahead, as the blocks of Bruck's all_to_all are; then every rank knows what will come,
+/// and the blocks go straight. The usual protocol (NBX) learns of messages by probing while a barrier goes on; that
+/// takes receives from any rank, sends that report their arrival and a barrier that is only started, none of which
 /// communicators have. Buffers are host memory.
 ///
 /// Errors: `comm_error` for a block for a rank that does not exist, before anything is sent; otherwise as the
