@@ -25,7 +25,7 @@ namespace detail {
 inline constexpr int dyadic_tag = 31'754;
 
 template <class T, class Op>
-consteval bool can_fold() {
+consteval bool can_fold_in_tree() {
   static_assert(
       fold_operator<Op, T>,
       "heddle: a dyadic fold needs an operator that can be copied and called as `T operator()(const T&, const T&) "
@@ -75,7 +75,7 @@ class dyadic_fold {
   /// Folds. All ranks of the group call it with their leaves.
   template <class Communicator, class Op>
   void run(Communicator& group, std::span<const T> leaves, const Op& op) {
-    if constexpr (detail::can_fold<T, Op>()) {
+    if constexpr (detail::can_fold_in_tree<T, Op>()) {
       operands_.clear();
       fold(group, leaves,
            [&](std::span<const T> a, std::span<const T> b, std::span<T> result) { call(op, a, b, result); });
@@ -154,7 +154,7 @@ class dyadic_fold {
   /// the same tree, so that these values do not depend on the cut either. Sends nothing.
   template <class Op>
   void exclusive_scan(const Op& op) {
-    if constexpr (detail::can_fold<T, Op>()) {
+    if constexpr (detail::can_fold_in_tree<T, Op>()) {
       if (!folded_)
         throw comm_error(
             "heddle: dyadic_fold: exclusive_scan goes down the tree that `run` or `forward` went up; call one first");
