@@ -1,12 +1,18 @@
 // Laws between the rounds of collectives, on numbers: a plain interpreter that follows a table word by word.
 #include <heddle/comm/algorithm/bidirectional_ring.hpp>
+#include <heddle/comm/algorithm/binomial.hpp>
 #include <heddle/comm/algorithm/bruck.hpp>
+#include <heddle/comm/algorithm/direct.hpp>
+#include <heddle/comm/algorithm/double_tree.hpp>
+#include <heddle/comm/algorithm/grid_all_to_all.hpp>
 #include <heddle/comm/algorithm/hierarchical.hpp>
+#include <heddle/comm/algorithm/pairwise.hpp>
 #include <heddle/comm/algorithm/pat.hpp>
 #include <heddle/comm/algorithm/rabenseifner.hpp>
 #include <heddle/comm/algorithm/recursive_doubling.hpp>
 #include <heddle/comm/algorithm/recursive_halving.hpp>
 #include <heddle/comm/algorithm/ring.hpp>
+#include <heddle/comm/algorithm/scatter_all_gather.hpp>
 #include <heddle/comm/algorithm/swing.hpp>
 #include <heddle/comm/algorithm/torus.hpp>
 #include <heddle/comm/rounds_check.hpp>
@@ -167,26 +173,83 @@ TEST_CASE("halving backwards is doubling", "[comm][rounds][law]") {
   }
 }
 
+namespace {
+template <class A>
+void exchanges_twice(int p) {
+  if (!A::template offers<all_to_all>(p)) return;
+  INFO(std::string_view(A::name) << " on " << p);
+  const auto table = A::template rounds<all_to_all>(p, 0);
+  held<int> mine;
+  for (int s = 0; s < p; ++s)
+    for (int d = 0; d < p; ++d) mine[{s, s * p + d}] = 100 * s + d;
+  const auto transposed = [&](const held<int>& all) {  // what came from rank s goes back to it
+    held<int> next;
+    for (int s = 0; s < p; ++s)
+      for (int d = 0; d < p; ++d) next[{d, d * p + s}] = all.at({d, s * p + d});
+    return next;
+  };
+  const auto store = [](int, int b) { return b; };
+  const auto once = transposed(follow(table.view(), mine, store));
+  for (int s = 0; s < p; ++s)
+    for (int d = 0; d < p; ++d) CHECK(once.at({d, d * p + s}) == 100 * s + d);
+  CHECK(transposed(follow(table.view(), once, store)) == mine);
+  CHECK(hd::check_rounds(hd::reversed_rounds(table), fold_order::none).text() ==
+        "the rounds do what the collective promises");
+}
+
+// A collective without folds and its reverse, for every root.
+template <class A, comm_operation What>
+void adjoint_at_every_root(int p) {
+  for (int root = 0; root < p; ++root) {
+    INFO(std::string_view(A::name) << " on " << p << ", root " << root);
+    const unsigned seed = 11u + static_cast<unsigned>(p * p + root);
+    std::mt19937 random(seed);
+    const auto down = A::template rounds<What>(p, root);
+    const auto up = hd::reversed_rounds(down);
+    CHECK(hd::check_rounds(up, fold_order::any).text() == "the rounds do what the collective promises");
+    CHECK(up.root == root);
+    CHECK(up.items.size() == down.items.size());
+    const auto again = hd::reversed_rounds(up);
+    CHECK(hd::check_rounds(again, fold_order::none).ok);
+    CHECK(again.transfers.size() == down.transfers.size());
+    // <D x, y> = <x, U y>: x at the root; y everywhere, or a block at each rank.
+    const hd::round_view view = down.view();
+    held<std::int64_t> x, y;
+    for (int i = 0; i < view.items(); ++i) x[{root, i}] = static_cast<int>(random() % 2001) - 1000;
+    for (int r = 0; r < p; ++r)
+      for (int i = 0; i < view.items(); ++i)
+        if (What == comm_operation::broadcast || i / view.parts() == r)
+          y[{r, i}] = static_cast<int>(random() % 2001) - 1000;
+    const auto dx = follow(view, x, add), uy = follow(up.view(), y, add);
+    std::int64_t left = 0, right = 0;
+    for (const auto& [at, value] : y) left += dx.at(at) * value;
+    for (const auto& [at, value] : x) right += value * uy.at(at);
+    CHECK(left == right);
+  }
+}
+}  // namespace
+
 TEST_CASE("all_to_all twice is nothing, and backwards it is one again", "[comm][rounds][law]") {
   for (int p = 1; p <= 16; ++p) {
-    const auto table = algo::bruck::rounds<all_to_all>(p, 0);
-    held<int> mine;
-    for (int s = 0; s < p; ++s)
-      for (int d = 0; d < p; ++d) mine[{s, s * p + d}] = 100 * s + d;
-    const auto transposed = [&](const held<int>& all) {  // what came from rank s goes back to it
-      held<int> next;
-      for (int s = 0; s < p; ++s)
-        for (int d = 0; d < p; ++d) next[{d, d * p + s}] = all.at({d, s * p + d});
-      return next;
-    };
-    const auto store = [](int, int b) { return b; };
-    const auto once = transposed(follow(table.view(), mine, store));
-    for (int s = 0; s < p; ++s)
-      for (int d = 0; d < p; ++d) CHECK(once.at({d, d * p + s}) == 100 * s + d);
-    CHECK(transposed(follow(table.view(), once, store)) == mine);
-    CHECK(hd::check_rounds(hd::reversed_rounds(table), fold_order::none).text() ==
-          "the rounds do what the collective promises");
+    exchanges_twice<algo::bruck>(p);
+    exchanges_twice<algo::direct>(p);
+    exchanges_twice<algo::scattered<3>>(p);
+    exchanges_twice<algo::pairwise>(p);
+    exchanges_twice<algo::grid_all_to_all>(p);
+    exchanges_twice<algo::hierarchical_all_to_all<2>>(p);
+    exchanges_twice<algo::hierarchical_all_to_all<3>>(p);
   }
+}
+
+TEST_CASE("reduce is the adjoint of broadcast, and gather that of scatter", "[comm][rounds][law]") {
+  for (int p = 1; p <= 13; ++p) {
+    adjoint_at_every_root<algo::binomial, comm_operation::broadcast>(p);
+    adjoint_at_every_root<algo::binomial, comm_operation::scatter>(p);
+    adjoint_at_every_root<algo::double_tree<2>, comm_operation::broadcast>(p);
+  }
+  // Where ranks get items that they have already, the reverse counts contributions twice; the checker says so.
+  const auto twice = hd::reversed_rounds(algo::scatter_all_gather<>::rounds<comm_operation::broadcast>(4, 0));
+  CHECK(hd::check_rounds(twice, fold_order::any).what == hd::round_problem::twice);
 }
 
 TEST_CASE("what claims rank order folds texts in rank order", "[comm][rounds][law]") {
