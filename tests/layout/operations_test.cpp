@@ -432,6 +432,43 @@ TEST_CASE("attention, whole and over split keys", "[layout][operations][law]") {
 }
 
 namespace {
+std::vector<dense> padded(const law_call& c, double constant) {
+  const dense& x = c.operands[0].tensor;
+  dense out(with(x.extents, 1, x.extents[1] + 3));
+  std::fill(out.values.begin(), out.values.end(), constant);
+  ht::for_each_index(x.extents, [&](const law_index& at) { out(with(at, 1, at[1] + 1)) = x(at); });
+  return {out};
+}
+// Stride 1, one zero before and after in each dimension of space.
+std::vector<dense> convolved(const law_call& c) {
+  const dense &x = c.operands[0].tensor, &w = c.operands[1].tensor;
+  law_index extents{x.extents[0], w.extents[0]};
+  for (std::size_t d = 2; d < x.extents.size(); ++d) extents.push_back(x.extents[d] + 3 - w.extents[d]);
+  dense out(extents);
+  ht::for_each_index(w.extents, [&](const law_index& k) {
+    ht::for_each_index(with(out.extents, 1, 1), [&](const law_index& to) {
+      law_index from = with(to, 1, k[1]);
+      bool inside = true;
+      for (std::size_t d = 2; d < from.size(); ++d) {
+        from[d] += k[d] - 1;
+        inside = inside && from[d] >= 0 && from[d] < x.extents[d];
+      }
+      if (inside) out(with(to, 1, k[0])) += x(from) * w(k);
+    });
+  });
+  return {out};
+}
+}  // namespace
+
+TEST_CASE("padding and convolutions", "[layout][operations][law]") {
+  CHECK_LAW(1, (law_case{[](const law_call& c) { return padded(c, 2); }, {{5, 4, 3}}}), 44, op::pad<1>);
+  CHECK_LAW(1, (law_case{[](const law_call& c) { return padded(c, 0); }, {{5, 4, 3}}}), 57, op::pad_zeros<1>);
+  // Batch, channels in (of both: a sum) and channels out; sums in one operand.
+  CHECK_LAW(2, (law_case{convolved, {{4, 5, 6}, {3, 5, 3}}}), 112, op::convolution<1>);
+  CHECK_LAW(2, (law_case{convolved, {{3, 2, 3, 4}, {3, 2, 3, 2}}}.with_one_policy(false)), 39, op::convolution<2>);
+}
+
+namespace {
 std::vector<dense> same_elements(const law_call& c) {
   dense out;
   out.values = c.operands[0].tensor.values;

@@ -82,6 +82,12 @@ struct checked_ids_rank {
   static_assert(operator_dimensions_are_valid<ok, IdsRank>::value,
                 "heddle: op::embedding<dimensions of the ids>: ids have 0 to 11 dimensions, the result one more");
 };
+template <int Space>
+struct checked_space {
+  static constexpr bool ok = Space >= 1 && Space <= 3;
+  static_assert(operator_dimensions_are_valid<ok, Space>::value,
+                "heddle: op::convolution<dimensions of space>: give 1, 2 or 3");
+};
 template <int... Perm>
 struct checked_perm {
   static constexpr bool ok = dims_sound<Perm...> && dims_reach<Perm...> == static_cast<int>(sizeof...(Perm));
@@ -418,6 +424,44 @@ struct slice : detail::checked_operation<detail::checked_dims<Dims...>, 1> {
   static constexpr auto rule(const std::array<int, K>& ranks) {
     return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::whole,
                                        detail::listed::replaced, any_partials);
+  }
+};
+/// Elements added before and after along `Dims`, copies of a constant. A padded dimension must not be split: parts of the
+/// longer dimension begin elsewhere. `pad_zeros` adds zeros, so it is linear and sums pass.
+template <int... Dims>
+struct pad : detail::checked_operation<detail::checked_dims<Dims...>, 1> {
+  template <std::size_t K>
+  static constexpr auto rule(const std::array<int, K>& ranks) {
+    return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::whole,
+                                       detail::listed::replaced, no_partials);
+  }
+};
+template <int... Dims>
+struct pad_zeros : pad<Dims...> {
+  template <std::size_t K>
+  static constexpr auto rule(const std::array<int, K>& ranks) {
+    return detail::unary_rule<Dims...>(detail::rank_of_all(ranks, detail::dims_reach<Dims...>), factor_kind::whole,
+                                       detail::listed::replaced, sums);
+  }
+};
+/// Convolution over 1 to 3 dimensions, any stride, padding with zeros and dilation: x `[batch, in, space...]` and kernels
+/// `[out, in, window...]` give `[batch, out, space...]`. The batch or `out` may be split, and `in`, which gives a sum.
+/// Split space is refused: at its edges a part needs elements of its neighbours (a halo). Add a bias with `add_of`.
+template <int Space>
+struct convolution : detail::checked_operation<detail::checked_space<Space>, 2> {
+  template <std::size_t K>
+  static constexpr auto rule(const std::array<int, K>&) {
+    factor_rule<> made;
+    auto& x = made.operand(1, sums);
+    auto& kernels = made.operand(2, sums);
+    auto& y = made.result();
+    const char batch = made.factor(), out = made.factor(), in = made.factor(factor_kind::reduction);
+    for (const char letter : {batch, in}) detail::append(x, letter);
+    for (const char letter : {out, in}) detail::append(kernels, letter);
+    for (const char letter : {batch, out}) detail::append(y, letter);
+    for (int d = 0; d < Space; ++d)
+      for (auto* term : {&x, &kernels, &y}) detail::append(*term, made.factor(factor_kind::whole));
+    return made;
   }
 };
 /// `data` at the places along `Dim` that an index of one dimension names. Where `Dim` is split, a rank gives zeros for
