@@ -226,6 +226,13 @@ TEST_CASE("decisions are found by size, and thresholds decide the rest", "[comm]
   CHECK(known.size() == 4);
   CHECK(known.choose(ask(broadcast, 8, 10)) == algorithm_name::binomial);
   known.add({broadcast, 8, true, 10, algorithm_name::double_tree});
+  // Calls with a count per rank are decided as those without.
+  known.add({all_gather, 6, true, 0, algorithm_name::pat});
+  known.add({reduce_scatter, 6, false, 0, algorithm_name::reduce_then_scatter});
+  known.add({all_to_all, 6, true, 0, algorithm_name::grid_all_to_all});
+  CHECK(known.choose(ask(all_gather_v, 6, 9)) == algorithm_name::pat);
+  CHECK(known.choose(ask(reduce_scatter_v, 6, 9, false)) == algorithm_name::reduce_then_scatter);
+  CHECK(known.choose(ask(all_to_all_v, 6, 9)) == algorithm_name::grid_all_to_all);
   CHECK(known.choose(ask(all_reduce, 8, 999)) == algorithm_name::built_in);
   CHECK(known.choose(ask(all_reduce, 8, 1000)) == algorithm_name::ring);
   CHECK(known.choose(ask(all_reduce, 8, 1 << 30)) == algorithm_name::ring);

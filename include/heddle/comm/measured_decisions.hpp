@@ -59,16 +59,34 @@ class measured_decisions {
   constexpr const size_decision* find(const collective_question& q) const {
     const size_decision* found = nullptr;
     if (q.associative && q.elementwise) {
-      const bool folds = q.what == comm_operation::all_reduce || q.what == comm_operation::reduce ||
-                         q.what == comm_operation::reduce_scatter;
-      const size_decision asked{q.what, q.ranks, q.commutative || !folds, q.bytes, {}};
+      const comm_operation what = without_counts(q.what);
+      const bool folds = what == comm_operation::all_reduce || what == comm_operation::reduce ||
+                         what == comm_operation::reduce_scatter;
+      const size_decision asked{what, q.ranks, q.commutative || !folds, q.bytes, {}};
       for (const size_decision& d : decisions_)
         if (kind(d) == kind(asked) && d.from_bytes <= q.bytes) found = &d;
     }
     return found;
   }
   static constexpr std::int64_t kind(const size_decision& d) {
-    return (std::int64_t{d.ranks} * 64 + static_cast<int>(d.what)) * 2 + (d.commutative ? 1 : 0);
+    return (std::int64_t{d.ranks} * 64 + static_cast<int>(without_counts(d.what))) * 2 + (d.commutative ? 1 : 0);
+  }
+  // Calls with a count per rank are decided as those without.
+  static constexpr comm_operation without_counts(comm_operation what) noexcept {
+    switch (what) {
+      case comm_operation::reduce_scatter_v:
+        return comm_operation::reduce_scatter;
+      case comm_operation::all_gather_v:
+        return comm_operation::all_gather;
+      case comm_operation::all_to_all_v:
+        return comm_operation::all_to_all;
+      case comm_operation::gather_v:
+        return comm_operation::gather;
+      case comm_operation::scatter_v:
+        return comm_operation::scatter;
+      default:
+        return what;
+    }
   }
 
   std::vector<size_decision> decisions_;  // of each kind in ascending order of sizes
