@@ -122,5 +122,8 @@ TEST_CASE("a SimGrid platform has the hosts, links and ways of the topology", "[
   std::string way = "<route src=\"rank-0\" dst=\"rank-3\" symmetrical=\"NO\">";
   for (const hd::route_step& s : t.route(0, 3)) way += "<link_ctn id=\"link-" + std::to_string(s.link) + "\"/>";
   CHECK_THAT(xml, Contains(way));
+  const std::string limitless = hd::simgrid_platform(
+      hd::topologies::ring(3, {1e-6, std::numeric_limits<double>::infinity(), hd::link_kind::other}));
+  CHECK(count(limitless, "bandwidth=\"1e+18Bps\"") == 6);
   CHECK(hd::simgrid_hostfile(t) == "rank-0\nrank-1\nrank-2\nrank-3\n");
 }

@@ -10,7 +10,8 @@ namespace heddle::inline v0 {
 
 /// The platform file (format 4.1) of a topology: one host `rank-0`, `rank-1`, ... per rank, one link `link-0`, ... per
 /// link in the topology's numbering, and for every pair of ranks the way that `routing::single` takes.
-/// Units: `flops_per_second` of one host: what the computing between calls is counted with.
+/// Units: `flops_per_second` of one host: what the computing between calls is counted with. Links of infinite bandwidth
+/// have 1e18 bytes per second: SimGrid ends with an infinite one.
 /// Errors: `mesh_error` if two ranks are not connected.
 ///
 /// smpirun's own model slows links down as one measured cluster did, and lets each message load the way back as well.
@@ -31,7 +32,7 @@ inline std::string simgrid_platform(const topology& t, double flops_per_second =
   for (std::size_t i = 0; i < t.links().size(); ++i) {
     const link& l = t.links()[i];
     text.append("    <link id=\"link-").append(std::to_string(i)).append("\" bandwidth=\"");
-    detail::append_number(text, l.bytes_per_second);
+    detail::append_number(text, l.bytes_per_second < 1e18 ? l.bytes_per_second : 1e18);
     text.append("Bps\" latency=\"");
     detail::append_number(text, l.seconds);
     text.append("s\"/>\n");
