@@ -35,7 +35,7 @@ class started_messages {
   template <class Start>
   void start(int most, const Start& start) {
     if (most <= few) {
-      near_[static_cast<std::size_t>(count_)].emplace(start());
+      near_[static_cast<std::size_t>(count_)] = start();
     } else {
       far_.reserve(static_cast<std::size_t>(most));
       far_.push_back(start());

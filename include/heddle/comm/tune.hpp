@@ -62,11 +62,18 @@ inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-inline double median_of(std::vector<double> x) {
+// What a call takes where nothing else disturbs it: the mean of the faster half. Other programs only ever make it
+// slower, often by much; the least time alone is luck where it depends on who wakes whom.
+inline double typical_of(std::vector<double> x) {
+  if (x.empty()) return 0;
   std::sort(x.begin(), x.end());
-  return x.empty() ? 0 : x[x.size() / 2];
+  const std::size_t half = (x.size() + 1) / 2;
+  double sum = 0;
+  for (std::size_t i = 0; i < half; ++i) sum += x[i];
+  return sum / static_cast<double>(half);
 }
 
+// The same on every rank.
 template <class C>
 double slowest(C& comm, double mine) {
   comm.all_reduce(std::span<double>(&mine, 1), maximum{});
@@ -100,7 +107,7 @@ hockney measure_links(C& comm) {
     const auto bytes = static_cast<std::size_t>(sizes[i]);
     const int times_each = bytes < (16 << 10) ? 50 : 10;
     std::vector<double> seen;
-    for (int repetition = 0; repetition < 7; ++repetition) {
+    for (int repetition = 0; repetition < 8; ++repetition) {  // the first one warms up
       comm.barrier();
       const double start = detail::seconds_now();
       for (int k = 0; paired && k < times_each; ++k) {
@@ -112,9 +119,9 @@ hockney measure_links(C& comm) {
           comm.send(std::span<const std::byte>(out).first(bytes), peer, round_tag);
         }
       }
-      seen.push_back((detail::seconds_now() - start) / (2 * times_each));
+      if (repetition > 0) seen.push_back((detail::seconds_now() - start) / (2 * times_each));
     }
-    times[i] = {sizes[i], detail::slowest(comm, detail::median_of(seen))};
+    times[i] = {sizes[i], detail::slowest(comm, detail::typical_of(seen))};
   }
   hockney net = comm.size() > 1 ? fit_messages(times) : hockney{};
 
@@ -126,7 +133,7 @@ hockney measure_links(C& comm) {
     detail::fold_elements<float>(a.data(), a.data(), b.data(), n, plus{});
     seen.push_back(detail::seconds_now() - start);
   }
-  net.gamma = detail::slowest(comm, detail::median_of(seen)) / static_cast<double>(n * 4);
+  net.gamma = detail::slowest(comm, detail::typical_of(seen)) / static_cast<double>(n * 4);
   return net;
 }
 
@@ -138,8 +145,9 @@ struct algorithm_time {
 };
 
 /// Measures one collective of floats, of `bytes` as in `collective_question`, by every algorithm that heddle has for this
-/// number of ranks, and by the communicator's own call, which is the first of the result. Each time is the median of
-/// `repetitions`, between which the algorithms take turns. A collective: every rank gets the same times.
+/// number of ranks, and by the communicator's own call, which is the first of the result. All take turns, `repetitions`
+/// times up to 20 calls each, and those that may be the fastest three times as often; a time is the mean of the faster
+/// half of one's turns, so that other programs disturb it little. A collective: every rank gets the same times.
 template <comm_operation What, communicator C>
 std::vector<algorithm_time> measure_algorithms(C& comm, std::int64_t bytes, int repetitions, collective_plans& plans) {
   static_assert(
@@ -150,7 +158,8 @@ std::vector<algorithm_time> measure_algorithms(C& comm, std::int64_t bytes, int 
   const int p = comm.size();
   const bool vector =
       What == comm_operation::all_reduce || What == comm_operation::reduce || What == comm_operation::broadcast;
-  const std::int64_t block = bytes / 4 / (vector ? 1 : p);
+  std::int64_t block = bytes / 4 / (vector ? 1 : p);
+  if (bytes > 0) block = (std::max)(block, std::int64_t{1});
   const std::int64_t in =
       What == comm_operation::reduce_scatter || What == comm_operation::all_to_all ? p * block : block;
   const std::int64_t out = What == comm_operation::all_gather || What == comm_operation::all_to_all ? p * block : block;
@@ -158,15 +167,15 @@ std::vector<algorithm_time> measure_algorithms(C& comm, std::int64_t bytes, int 
 
   struct candidate {
     const detail::round_source* source;
-    std::vector<double> seconds;
-    int times;
+    int times = 1;
+    std::vector<double> seconds{};
   };
   std::vector<algorithm_time> result{{}};
-  std::vector<candidate> candidates{{nullptr, {}, 1}};
+  std::vector<candidate> candidates{{nullptr}};
   for (const detail::known_source& k : detail::known_sources<What>) {
     if (k.source == nullptr || !k.source->offers(p)) continue;
     result.push_back({k.name, k.source->order, 0});
-    candidates.push_back({k.source, {}, 1});
+    candidates.push_back({k.source});
   }
   const auto run = [&](const candidate& c) {
     if (c.source == nullptr)
@@ -176,22 +185,38 @@ std::vector<algorithm_time> measure_algorithms(C& comm, std::int64_t bytes, int 
                                      vector ? block_sizes::vector(block) : block_sizes::equal(block), 0,
                                      What == comm_operation::broadcast, plus{}, plans);
   };
-  for (candidate& c : candidates) {  // warm up; then about a millisecond each
-    run(c);
+  const auto take = [&](candidate& c) {
     comm.barrier();
+    run(c);  // the one before left its traces
     const double start = detail::seconds_now();
-    run(c);
-    const double once = detail::slowest(comm, detail::seconds_now() - start);
-    c.times = static_cast<int>(std::clamp(1e-3 / (once + 1e-9), 1.0, 100.0));
+    for (int k = 0; k < c.times; ++k) run(c);
+    return detail::slowest(comm, (detail::seconds_now() - start) / c.times);
+  };
+  for (candidate& c : candidates) {  // warm up; then see how often it fits into 0.3 ms
+    take(c);
+    c.times = static_cast<int>(std::clamp(3e-4 / (take(c) + 1e-9), 1.0, 20.0));
   }
   for (int repetition = 0; repetition < repetitions; ++repetition)
-    for (candidate& c : candidates) {
-      comm.barrier();
-      const double start = detail::seconds_now();
-      for (int k = 0; k < c.times; ++k) run(c);
-      c.seconds.push_back(detail::slowest(comm, (detail::seconds_now() - start) / c.times));
-    }
-  for (std::size_t i = 0; i < candidates.size(); ++i) result[i].seconds = detail::median_of(candidates[i].seconds);
+    for (candidate& c : candidates) c.seconds.push_back(take(c));
+  const auto weigh = [&] {
+    for (std::size_t i = 0; i < candidates.size(); ++i) result[i].seconds = detail::typical_of(candidates[i].seconds);
+  };
+  weigh();
+  double least = result[0].seconds, least_in_order = least;
+  for (const algorithm_time& t : result) {
+    least = (std::min)(least, t.seconds);
+    if (t.order != fold_order::any) least_in_order = (std::min)(least_in_order, t.seconds);
+  }
+  const auto close = [&](const algorithm_time& t) {
+    return t.seconds <= 1.5 * (t.order == fold_order::any ? least : least_in_order);
+  };
+  std::vector<std::size_t> again;
+  for (std::size_t i = 0; i < result.size(); ++i)
+    if (close(result[i])) again.push_back(i);
+  for (int repetition = 0; repetition < 2 * repetitions; ++repetition)
+    for (std::size_t k = again.size(); k-- > 0;)  // now each comes after another one than before
+      candidates[again[k]].seconds.push_back(take(candidates[again[k]]));
+  weigh();
   return result;
 }
 
@@ -212,12 +237,14 @@ inline algorithm_time fastest(std::span<const algorithm_time> times, bool commut
 }
 
 /// Decisions measured on this communicator, for its number of ranks: at each of these sizes the fastest algorithm, which
-/// holds from half way (geometrically) to the size below. `sizes` in bytes, ascending. A collective: every rank gets the
-/// same. Takes a few milliseconds per collective, size and algorithm.
+/// holds from half way (geometrically) to the size below. `sizes` in bytes, the same on every rank. A collective: every
+/// rank gets the same decisions. Takes some milliseconds per collective, size and algorithm.
 ///
 ///     plans.decide_by(hd::tune(comm, sizes));
 template <communicator C>
-measured_decisions tune(C& comm, std::span<const std::int64_t> sizes, int repetitions = 5) {
+measured_decisions tune(C& comm, std::span<const std::int64_t> sizes_in_bytes, int repetitions = 7) {
+  std::vector<std::int64_t> sizes(sizes_in_bytes.begin(), sizes_in_bytes.end());
+  std::sort(sizes.begin(), sizes.end());
   measured_decisions decisions;
   collective_plans plans;
   const auto add = [&]<comm_operation What>() {
