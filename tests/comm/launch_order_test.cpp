@@ -314,3 +314,17 @@ TEST_CASE("a program has no groups of ranks that there are not", "[comm][launch_
   hd::launch_queue queue(program, plan, 0);
   CHECK_THROWS_WITH(queue.submit(1, [] {}), Contains("group 1: there are 1"));
 }
+
+TEST_CASE("a plan keeps what each rank says of its calls", "[comm][launch_order]") {
+  hd::launch_program program(2);
+  const int a = program.group("a", {0, 1}), b = program.group("b", {0, 1});
+  program.call(0, a, op::all_reduce, 1).call(0, b, op::all_gather, 0, true);
+  program.call(1, a, op::all_reduce, 4).call(1, b, op::all_gather);
+  const auto plan = hd::plan_launch_order(program);
+  REQUIRE(plan.ok());
+  REQUIRE(plan.all.size() == 2);
+  CHECK(plan.all[0].priority == 4);
+  CHECK(plan.calls(0)[0] == program.calls(0)[0]);
+  CHECK(plan.calls(0)[1] == program.calls(0)[1]);
+  CHECK(plan.calls(1)[1] == program.calls(1)[1]);
+}

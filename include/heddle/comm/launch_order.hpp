@@ -335,9 +335,9 @@ inline std::string to_string(const launch_fault& fault, const launch_program& pr
 
 /// One order of all calls; each rank's calls in that order are its launch order.
 struct launch_plan {
-  std::vector<std::vector<launch_call>> by_rank;
-  std::vector<launch_call> all;
-  launch_fault fault;  ///< why there is none
+  std::vector<std::vector<launch_call>> by_rank;  ///< as the rank's program has them
+  std::vector<launch_call> all;                   ///< with the highest priority that a member gives
+  launch_fault fault;                             ///< why there is none
 
   constexpr bool ok() const noexcept { return fault.ok(); }
   constexpr std::span<const launch_call> calls(int rank) const { return by_rank[static_cast<std::size_t>(rank)]; }
@@ -391,7 +391,9 @@ constexpr launch_plan plan_launch_order(const launch_program& program) {
   }
   plan.by_rank.resize(static_cast<std::size_t>(program.ranks()));
   for (const launch_call& c : plan.all)
-    for (const int r : program.members(c.group)) plan.by_rank[static_cast<std::size_t>(r)].push_back(c);
+    for (const int r : program.members(c.group))
+      for (const launch_call& own : program.calls(r))
+        if (own.group == c.group && own.number == c.number) plan.by_rank[static_cast<std::size_t>(r)].push_back(own);
   return plan;
 }
 
