@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace heddle::inline v0 {
 
@@ -241,6 +242,18 @@ struct join_lists {
 };
 template <class... Lists>
 using joined = typename join_lists<Lists...>::type;
+
+// The types of a list, each where it is first.
+template <class Seen, class List>
+struct distinct_types {
+  using type = Seen;
+};
+template <class... Seen, class T, class... Rest>
+struct distinct_types<type_list<Seen...>, type_list<T, Rest...>>
+    : std::conditional_t<(std::is_same_v<Seen, T> || ...), distinct_types<type_list<Seen...>, type_list<Rest...>>,
+                         distinct_types<type_list<Seen..., T>, type_list<Rest...>>> {};
+template <class List>
+using distinct = typename distinct_types<type_list<>, List>::type;
 
 }  // namespace detail
 

@@ -158,8 +158,8 @@ struct propagation_facts {
   using mesh_type = typename First::mesh_type;
   static constexpr std::size_t axes = mesh_type::rank;
   static constexpr std::size_t count = 1 + sizeof...(Rest);
-  using ops = joined<type_list<typename Op::monoid>, typename First::ops, typename Rest::ops...>;
-  using splits = joined<type_list<split::balanced>, typename First::splits, typename Rest::splits...>;
+  using ops = distinct<joined<type_list<typename Op::monoid>, typename First::ops, typename Rest::ops...>>;
+  using splits = distinct<joined<type_list<split::balanced>, typename First::splits, typename Rest::splits...>>;
   static constexpr std::array<axis_table<axes>, count> tables{joint_table<ops, splits, First>::value,
                                                               joint_table<ops, splits, Rest>::value...};
   static constexpr std::array<int, axes> extents = extents_or_unknown<mesh_type>(typename mesh_type::tags{});

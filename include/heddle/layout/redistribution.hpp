@@ -31,18 +31,6 @@ template <class Mesh>
   throw layout_error("heddle: a redistribution needs one mesh, got " + to_string(from) + " and " + to_string(to));
 }
 
-// The types of a list, each where it is first.
-template <class Seen, class List>
-struct distinct_types {
-  using type = Seen;
-};
-template <class... Seen, class T, class... Rest>
-struct distinct_types<type_list<Seen...>, type_list<T, Rest...>>
-    : std::conditional_t<(std::is_same_v<Seen, T> || ...), distinct_types<type_list<Seen...>, type_list<Rest...>>,
-                         distinct_types<type_list<Seen..., T>, type_list<Rest...>>> {};
-template <class List>
-using distinct = typename distinct_types<type_list<>, List>::type;
-
 [[noreturn]] inline void throw_reordering() {
   throw layout_error(
       "heddle: a redistribution changes a dimension that an axis of one rank splits by a policy which reorders or pads "
@@ -56,7 +44,7 @@ struct found_steps {
   using mesh_type = typename From::mesh_type;
   using tags = typename mesh_type::tags;
   using ops = joined<typename From::ops, typename To::ops>;
-  using splits = distinct<joined<typename From::splits, typename To::splits>>;  // they often repeat one
+  using splits = distinct<joined<typename From::splits, typename To::splits>>;
   static constexpr std::size_t axes = mesh_type::rank;
   static constexpr bool one_mesh = std::is_same_v<mesh_type, typename To::mesh_type>;
   static constexpr auto fixed = fixed_extents<mesh_type>(tags{});
