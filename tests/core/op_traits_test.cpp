@@ -3,7 +3,7 @@
 
 #include "catch.hpp"
 
-namespace {
+namespace op_traits_test {  // named: clang takes the members of a specialisation for a type of its own for unused
 namespace hd = heddle;
 
 struct silent {
@@ -21,7 +21,8 @@ struct whole_vectors {
 struct foreign {
   int operator()(int a, int b) const { return a ^ b; }
 };
-}  // namespace
+}  // namespace op_traits_test
+using namespace op_traits_test;
 
 template <>
 struct heddle::op_traits<foreign> {
