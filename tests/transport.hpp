@@ -4,15 +4,19 @@
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/testing/on_ranks.hpp>
 #if defined(HEDDLE_TEST_MPI)
 #include <heddle/comm/mpi.hpp>
 #endif
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -92,8 +96,27 @@ inline int process() {
   return r;
 }
 
-// On the first processes, as many as the mesh has ranks; the others pass by. Throws on the former only; nobody runs the
-// body if there are too few.
+// The kind of an error as a number, and what throws it where only the number and the text are known.
+template <class... Kinds>
+struct error_kinds {
+  static int of(const std::exception& e) {
+    int kind = 0;
+    ((dynamic_cast<const Kinds*>(&e) != nullptr ? false : (++kind, true)) && ...);
+    return kind;
+  }
+  static void raise(int wanted, const std::string& text) {
+    int kind = 0;
+    ((kind++ == wanted ? throw Kinds(text) : void()), ...);
+    throw hd::error(text);
+  }
+};
+using known_errors = error_kinds<hd::aborted_error, hd::comm_error, hd::mesh_error, hd::layout_error,
+                                 hd::schedule_error, hd::config_error, hd::numeric_error, hd::io_error>;
+
+template <class T>
+void tell(T& x, int rank);
+
+// On the first processes, as many as the mesh has ranks; the others pass by. Throws on all of them.
 template <class Mesh, class Body>
 void launch(const Mesh& mesh, const hd::launch_options& options, Body&& body) {
   const int n = mesh.size();
@@ -101,12 +124,20 @@ void launch(const Mesh& mesh, const hd::launch_options& options, Body&& body) {
   if (n == most_ranks()) return (void)hd::launch<transport>(mesh, options, body);
   MPI_Comm some = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, process() < n ? 0 : MPI_UNDEFINED, 0, &some);
-  if (some == MPI_COMM_NULL) return;
-  struct freed {
-    MPI_Comm& comm;
-    ~freed() { MPI_Comm_free(&comm); }
-  } guard{some};
-  hd::mpi::run_on(some, mesh, options, body);
+  int kind = -1;
+  std::string text;
+  if (some != MPI_COMM_NULL) {
+    try {
+      hd::mpi::run_on(some, mesh, options, body);
+    } catch (const std::exception& e) {
+      kind = known_errors::of(e);
+      text = e.what();
+    }
+    MPI_Comm_free(&some);
+  }
+  tell(kind, 0);
+  tell(text, 0);
+  if (kind >= 0) known_errors::raise(kind, text);
 }
 
 // Everyone is told what one rank has.
@@ -192,6 +223,36 @@ void launch(Body&& body) {
 template <class Mesh, class Body>
 void launch(const hd::launch_options& options, Body&& body) {
   launch(Mesh{}, options, body);
+}
+
+// As heddle::testing::on_ranks; everyone has the results of all ranks.
+template <class Mesh, class Body>
+auto on_ranks(const Mesh& mesh, Body&& body) {
+  using returned = std::remove_cvref_t<std::invoke_result_t<Body&, hd::world<transport, Mesh>&>>;
+  using result = std::conditional_t<std::is_void_v<returned>, hd::testing::nothing, returned>;
+  hd::launch_options options;
+  options.timeout = std::chrono::milliseconds(10'000);
+  hd::testing::rank_results<result> all;
+  std::vector<std::vector<result>> by_rank(static_cast<std::size_t>(mesh.size()));  // none where the rank failed
+  try {
+    launch(mesh, options, [&](auto& world) {
+      auto& mine = by_rank[static_cast<std::size_t>(world.rank())];
+      if constexpr (std::is_void_v<returned>) {
+        body(world);
+        mine.emplace_back();
+      } else {
+        mine.push_back(body(world));
+      }
+    });
+  } catch (const std::exception& e) {
+    all.exception = std::current_exception();
+    all.error = e.what();
+  }
+  tell(all.error, 0);
+  if (!all.error.empty() && !all.exception) all.exception = std::make_exception_ptr(hd::error(all.error));
+  share(by_rank);
+  for (auto& one : by_rank) all.by_rank.push_back(one.empty() ? std::optional<result>() : std::optional(one[0]));
+  return all;
 }
 
 using world_request = transport::communicator::request;

@@ -1,7 +1,7 @@
 // Products of sharded tensors: every formula against the sum over all letters, on meshes of up to four ranks.
 #include "catch.hpp"
+#include "transport.hpp"
 
-#include <heddle/comm/threads.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
@@ -75,31 +75,34 @@ double two_operands(const SA& sa, const SB& sb) {
   constexpr std::size_t ra = SA::rank(), rb = SB::rank();
   using out_layout = hd::propagate<Formula, LA, LB>;
   using result = decltype(hd::compute::einsum<Formula>(
-      std::declval<hd::compute::host<>&>(), std::declval<hd::world<hd::threads, mesh>&>(),
+      std::declval<hd::compute::host<>&>(), std::declval<hd::world<transport_test::transport, mesh>&>(),
       std::declval<const hd::sharded<double, ra, LA>&>(), std::declval<const hd::sharded<double, rb, LB>&>()));
   STATIC_REQUIRE(std::same_as<typename result::layout_type, out_layout>);
   const auto a = numbers(sa, 1), b = numbers(sb, 2);
-  std::vector<result> parts;
-  std::mutex lock;
-  std::map<int, result> by_rank;
-  std::int64_t calls = 0;
-  hd::launch<hd::threads, mesh>([&](auto& world) {
+  std::vector<hd::buffer<double>> elements(4);
+  std::vector<std::int64_t> calls(4);
+  transport_test::launch<mesh>([&](auto& world) {
     hd::compute::host<> backend;
     const auto x = hd::shard_of(hd::view<const double, SA>(a.data(), sa), LA{}, world.rank());
     const auto y = hd::shard_of(hd::view<const double, SB>(b.data(), sb), LB{}, world.rank());
     auto z = hd::compute::einsum<Formula>(backend, world, x, y);
-    const std::lock_guard hold(lock);
-    calls += world.all().counters().collectives();
-    by_rank.emplace(world.rank(), std::move(z));
+    calls[static_cast<std::size_t>(world.rank())] = world.all().counters().collectives();
+    elements[static_cast<std::size_t>(world.rank())] = std::move(z).release();
   });
-  CHECK(calls == 0);
-  for (auto& [rank, part] : by_rank) parts.push_back(std::move(part));
-  const auto whole = hd::assemble<double, result::dimensions, out_layout>(parts);
+  transport_test::share(calls);
+  transport_test::share(elements);
+  CHECK(calls == std::vector<std::int64_t>(4, 0));
   std::map<char, std::int64_t> size;
   const std::string text(Formula.view());
   const auto comma = text.find(',');
   read_sizes(size, text.substr(0, comma), sa);
   read_sizes(size, text.substr(comma + 1), sb);
+  std::array<std::int64_t, result::dimensions> extents{};
+  for (std::size_t d = 0; d < extents.size(); ++d) extents[d] = size[text[text.find("->") + 2 + d]];
+  std::vector<result> parts;
+  for (int r = 0; r < 4; ++r)
+    parts.emplace_back(out_layout{}, hd::make_shape(extents), r, std::move(elements[static_cast<std::size_t>(r)]));
+  const auto whole = hd::assemble<double, result::dimensions, out_layout>(parts);
   const auto wanted = by_definition(text, {a.data(), b.data()}, size);
   REQUIRE(whole.size() == wanted.size());
   double worst = 0;
@@ -114,7 +117,7 @@ using both = hd::layout<mesh, hd::shard<0, dp>, hd::shard<1, tp>>;
 
 }  // namespace
 
-TEST_CASE("products of parts are the parts of the product", "[compute][einsum]") {
+TEST_CASE("products of parts are the parts of the product", "[compute][einsum][ranks]") {
   using hd::shape;
   CHECK(two_operands<"bi,io->bo", rows, column>(shape{5, 3}, shape{3, 7}) < 1e-14);
   CHECK(two_operands<"bi,io->bo", both, row>(shape{5, 3}, shape{3, 7}) < 1e-14);
@@ -138,10 +141,10 @@ TEST_CASE("products of parts are the parts of the product", "[compute][einsum]")
             shape{2, 9}, shape{9, 2}) < 1e-14);
 }
 
-TEST_CASE("one operand is permuted and summed", "[compute][einsum]") {
+TEST_CASE("one operand is permuted and summed", "[compute][einsum][ranks]") {
   std::mutex lock;
   double worst = 0;
-  hd::launch<hd::threads, mesh>([&](auto& world) {
+  transport_test::launch<mesh>([&](auto& world) {
     hd::compute::host<> backend;
     const auto whole = numbers(hd::shape{3, 4, 5}, 3);
     const auto x = hd::shard_of(hd::view<const double, hd::dynamic_shape<3>>(whole.data(), {3, 4, 5}),
@@ -160,13 +163,14 @@ TEST_CASE("one operand is permuted and summed", "[compute][einsum]") {
     const std::lock_guard hold(lock);
     worst = (std::max)(worst, far);
   });
+  transport_test::merge_largest(worst);
   CHECK(worst < 1e-14);
 }
 
-TEST_CASE("gradients of a column and a row product come out as duals of their operands", "[compute][einsum]") {
+TEST_CASE("gradients of a column and a row product come out as duals of their operands", "[compute][einsum][ranks]") {
   std::mutex lock;
   double worst = 0;
-  hd::launch<hd::threads, mesh>([&](auto& world) {
+  transport_test::launch<mesh>([&](auto& world) {
     hd::compute::host<> backend;
     const auto whole_x = numbers(hd::shape{4, 6}, 1), whole_w = numbers(hd::shape{6, 8}, 2),
                whole_dy = numbers(hd::shape{4, 8}, 3);
@@ -187,14 +191,15 @@ TEST_CASE("gradients of a column and a row product come out as duals of their op
     const std::lock_guard hold(lock);
     worst = (std::max)(worst, std::abs(with_y - with_w));
   });
+  transport_test::merge_largest(worst);
   CHECK(worst < 1e-13);
 }
 
-TEST_CASE("operands that do not fit are redistributed if asked for", "[compute][einsum]") {
+TEST_CASE("operands that do not fit are redistributed if asked for", "[compute][einsum][ranks]") {
   std::mutex lock;
   double worst = 0;
   std::vector<std::int64_t> when_fitting, when_not;
-  hd::launch<hd::threads, mesh>([&](auto& world) {
+  transport_test::launch<mesh>([&](auto& world) {
     hd::compute::host<> backend;
     const auto whole_x = numbers(hd::shape{4, 6}, 1), whole_w = numbers(hd::shape{6, 8}, 2);
     const hd::matrix_view<const double> all_x(whole_x.data(), {4, 6}), all_w(whole_w.data(), {6, 8});
@@ -221,14 +226,17 @@ TEST_CASE("operands that do not fit are redistributed if asked for", "[compute][
     when_fitting.push_back(middle - start);
     when_not.push_back(end - middle);
   });
+  transport_test::merge_largest(worst);
   CHECK(worst < 1e-14);
+  transport_test::merge(when_fitting);
+  transport_test::merge(when_not);
   CHECK(when_fitting == std::vector<std::int64_t>(4, 0));
   CHECK(when_not == std::vector<std::int64_t>(4, 1));
 }
 
-TEST_CASE("an einsum of parts that do not fit says so", "[compute][einsum]") {
+TEST_CASE("an einsum of parts that do not fit says so", "[compute][einsum][ranks]") {
   using one = hd::mesh<hd::axis<tp, 1>>;
-  hd::launch<hd::threads, one>([&](auto& world) {
+  transport_test::launch<one>([&](auto& world) {
     hd::compute::host<> backend;
     const hd::sharded<double, 2, hd::layout<one>> x({}, hd::shape{2, 3}, 0), w({}, hd::shape{4, 5}, 0);
     CHECK_THROWS_WITH((hd::compute::einsum<"bi,io->bo">(backend, world, x, w)),
@@ -236,14 +244,14 @@ TEST_CASE("an einsum of parts that do not fit says so", "[compute][einsum]") {
   });
 }
 
-TEST_CASE("what is in padding takes no part in a product", "[compute][einsum]") {
+TEST_CASE("what is in padding takes no part in a product", "[compute][einsum][ranks]") {
   using one = hd::mesh<hd::axis<tp, 2>>;
   using hd::split::padded;
   using columns = hd::layout<one, hd::shard<1, padded<>, tp>>;
   using padded_rows = hd::layout<one, hd::shard<0, padded<>, tp>>;
   std::mutex lock;
   std::vector<double> sums, products, turned, padding, alone;
-  hd::launch<hd::threads, one>([&](auto& world) {
+  transport_test::launch<one>([&](auto& world) {
     hd::compute::host<> backend;
     const auto ones = [&]<class L>(L, std::int64_t r, std::int64_t c) {
       hd::sharded<double, 2, L> x(L{}, hd::shape{r, c}, world.rank());
@@ -267,6 +275,7 @@ TEST_CASE("what is in padding takes no part in a product", "[compute][einsum]") 
     keep(sums, inner), keep(products, outer), keep(turned, other), keep(alone, sum);
     padding.push_back(pad);
   });
+  for (auto* all : {&sums, &products, &turned, &padding, &alone}) transport_test::merge(*all);
   CHECK(sums == std::vector<double>(2 * 2 * 3, 5));
   CHECK(products == std::vector<double>(2 * 5 * 3, 2));
   CHECK(turned == std::vector<double>(2 * 5 * 3, 2));
@@ -274,10 +283,10 @@ TEST_CASE("what is in padding takes no part in a product", "[compute][einsum]") 
   CHECK(padding == std::vector<double>(2, 0));
 }
 
-TEST_CASE("a gradient of another shape and operands moved away are refused", "[compute][einsum]") {
+TEST_CASE("a gradient of another shape and operands moved away are refused", "[compute][einsum][ranks]") {
   using one = hd::mesh<hd::axis<tp, 1>>;
   using whole = hd::layout<one, hd::identical<tp>>;
-  hd::launch<hd::threads, one>([&](auto& world) {
+  transport_test::launch<one>([&](auto& world) {
     hd::compute::host<> backend;
     hd::sharded<double, 2, whole> x({}, hd::shape{8, 3}, 0);
     const hd::sharded<double, 2, whole> w({}, hd::shape{3, 5}, 0), dy({}, hd::shape{4, 5}, 0),

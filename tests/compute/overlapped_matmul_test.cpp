@@ -1,10 +1,9 @@
 // Products that overlap with their communication, against the product of whole matrices, for many cuts and ranks.
 #include "catch.hpp"
 #include "support.hpp"
+#include "transport.hpp"
 
-#include <heddle/comm/threads.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>
-#include <heddle/testing/on_ranks.hpp>
 
 #include <chrono>
 #include <memory>
@@ -58,9 +57,9 @@ struct counted {
 
 }  // namespace
 
-TEST_CASE("rows are multiplied while they are gathered", "[compute][overlap]") {
+TEST_CASE("rows are multiplied while they are gathered", "[compute][overlap][ranks]") {
   constexpr int64_t k = 5, n = 6;
-  for (const int p : {1, 2, 3, 4, 5})
+  for (const int p : transport_test::rank_counts({1, 2, 3, 4, 5}))
     for (const int kind : {0, 1, 2})
       for (const int pieces : {1, 3}) {
         CAPTURE(p, kind, pieces);
@@ -70,7 +69,7 @@ TEST_CASE("rows are multiplied while they are gathered", "[compute][overlap]") {
         const auto x = normal<double>(all * k, 1), w = normal<double>(k * n, 2);
         const auto expected = product(x, w, all, k, n);
         const auto wt = turned(w, k, n);
-        const auto results = hd::testing::on_ranks(line{p}, [&](auto& world) {
+        const auto results = transport_test::on_ranks(line{p}, [&](auto& world) {
           auto& comm = world.template along<hd::tp>();
           hc::host<> backend;
           const int me = comm.rank();
@@ -111,9 +110,9 @@ TEST_CASE("rows are multiplied while they are gathered", "[compute][overlap]") {
       }
 }
 
-TEST_CASE("sums are scattered while they are made", "[compute][overlap]") {
+TEST_CASE("sums are scattered while they are made", "[compute][overlap][ranks]") {
   constexpr int64_t k = 3, n = 4;  // k per rank
-  for (const int p : {1, 2, 3, 4, 5})
+  for (const int p : transport_test::rank_counts({1, 2, 3, 4, 5}))
     for (const int kind : {0, 1, 2})
       for (const int pieces : {1, 3}) {
         CAPTURE(p, kind, pieces);
@@ -128,7 +127,7 @@ TEST_CASE("sums are scattered while they are made", "[compute][overlap]") {
           const auto part = product(xs.back(), ws.back(), all, k, n);
           for (std::size_t i = 0; i < part.size(); ++i) expected[i] += part[i];
         }
-        const auto results = hd::testing::on_ranks(line{p}, [&](auto& world) {
+        const auto results = transport_test::on_ranks(line{p}, [&](auto& world) {
           auto& comm = world.template along<hd::tp>();
           hc::host<> backend;
           const auto me = static_cast<std::size_t>(comm.rank());
@@ -263,9 +262,9 @@ struct overlap {
 
 }  // namespace
 
-TEST_CASE("while a product runs the messages of the next ones finish", "[compute][overlap]") {
+TEST_CASE("while a product runs the messages of the next ones finish", "[compute][overlap][ranks]") {
   constexpr int64_t k = 5, n = 3, each = 4;
-  for (const int p : {2, 3, 5, 8})
+  for (const int p : transport_test::rank_counts({2, 3, 5, 8}))
     for (const std::size_t pieces : {1, 2}) {
       CAPTURE(p, pieces);
       const std::vector<int64_t> rows(static_cast<std::size_t>(p), each);
@@ -274,7 +273,7 @@ TEST_CASE("while a product runs the messages of the next ones finish", "[compute
       std::vector<double> whole(static_cast<std::size_t>(all * n));
       hc::host<hc::portable>{}.matmul(look(x, all, k), look(w, k, n), fill_in(whole, all, n));
       const auto messages = static_cast<std::size_t>(p - 1) * pieces;
-      const auto results = hd::testing::on_ranks(line{p}, [&](auto& world) {
+      const auto results = transport_test::on_ranks(line{p}, [&](auto& world) {
         watched comm(world.all());
         // Product i waits for the message of product i + 1: it left the neighbour before the neighbour's product i.
         const auto next = [=](std::size_t i) { return i < pieces ? i + 1 : (std::min)(messages, i + 2 - pieces); };
@@ -297,15 +296,15 @@ TEST_CASE("while a product runs the messages of the next ones finish", "[compute
     }
 }
 
-TEST_CASE("while a product runs the sum that is added to it arrives", "[compute][overlap]") {
+TEST_CASE("while a product runs the sum that is added to it arrives", "[compute][overlap][ranks]") {
   constexpr int64_t k = 2, n = 3, each = 4;
-  for (const int p : {2, 3, 5, 8})
+  for (const int p : transport_test::rank_counts({2, 3, 5, 8}))
     for (const std::size_t pieces : {1, 2}) {
       CAPTURE(p, pieces);
       const std::vector<int64_t> rows(static_cast<std::size_t>(p), each);
       const int64_t all = each * p;
       const auto messages = static_cast<std::size_t>(p - 1) * pieces;
-      const auto results = hd::testing::on_ranks(line{p}, [&](auto& world) {
+      const auto results = transport_test::on_ranks(line{p}, [&](auto& world) {
         watched comm(world.all());
         // Product i of later steps waits for the sum it is added to.
         const auto own_sum = [=](std::size_t i) { return i < pieces ? 0 : i + 1 - pieces; };
@@ -330,9 +329,9 @@ TEST_CASE("while a product runs the sum that is added to it arrives", "[compute]
     }
 }
 
-TEST_CASE("overlapped products say what does not fit", "[compute][overlap]") {
+TEST_CASE("overlapped products say what does not fit", "[compute][overlap][ranks]") {
   const auto message = [](auto call) {
-    return hd::testing::on_ranks(line{2},
+    return transport_test::on_ranks(line{2},
                                  [&](auto& world) {
                                    hc::host<> backend;
                                    call(backend, world.all());

@@ -1,7 +1,5 @@
 // The learned monoid: golden cell, the same bits on any number of ranks, gradients against differences and one rank's.
 #include <heddle/comm/collectives.hpp>
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/learned_monoid.hpp>
@@ -11,6 +9,7 @@
 
 #include "catch.hpp"
 #include "model/support.hpp"
+#include "transport.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -124,7 +123,7 @@ std::string fold_on_ranks(md::learned_monoid<T>& monoid, const std::vector<std::
   const auto bounds = random_bounds(trees.back(), p, stream);
   std::string found;
   std::mutex mutex;
-  hd::launch<hd::threads>(line{p}, [&](auto& world) {
+  transport_test::launch(line{p}, [&](auto& world) {
     Backend compute;
     typename md::learned_monoid<T>::saved s(hd::dyadic_plan(trees, bounds, world.rank()), monoid.config());
     const auto& plan = s.fold.plan();
@@ -139,6 +138,7 @@ std::string fold_on_ranks(md::learned_monoid<T>& monoid, const std::vector<std::
       found += "rank " + std::to_string(world.rank()) + " tree " + std::to_string(t) + "; ";
     }
   });
+  transport_test::merge(found);
   return found;
 }
 }  // namespace
@@ -175,14 +175,14 @@ TEST_CASE("the learned operator's cell, tree and defect have their golden number
   STATIC_REQUIRE(hd::differentiable_fold_operator<std::remove_const_t<decltype(op)>, double>);
 }
 
-TEST_CASE("a learned fold has the same bits on any number of ranks", "[model][monoid]") {
+TEST_CASE("a learned fold has the same bits on any number of ranks", "[model][monoid][ranks]") {
   md::learned_monoid<float> monoid({.width = 8});
   set_random(monoid, 10);
   host compute;
   for (std::int64_t n = 1; n <= 64; n += n < 6 ? 1 : 13) {
     const auto leaves = random_leaves<float>(n * 8, static_cast<std::uint64_t>(n));
     const std::vector<std::optional<std::vector<float>>> want{tree(rows_of(leaves, 8), monoid.op(compute))};
-    for (const int p : {1, 2, 3, 5, 8}) {
+    for (const int p : transport_test::rank_counts({1, 2, 3, 5, 8})) {
       INFO("leaves " << n << ", ranks " << p);
       CHECK(fold_on_ranks<md::rows_together, host>(monoid, {0, n}, leaves, 8, p,
                                                    static_cast<std::uint64_t>(100 * n + p), want) == "");
@@ -190,14 +190,14 @@ TEST_CASE("a learned fold has the same bits on any number of ranks", "[model][mo
   }
 }
 
-TEST_CASE("a learned fold has the same bits on any number of ranks, all sizes to 64", "[model][monoid][slow]") {
+TEST_CASE("a learned fold has the same bits on any number of ranks, all sizes to 64", "[model][monoid][slow][ranks]") {
   md::learned_monoid<double> monoid({.width = 5});
   set_random(monoid, 20);
   host compute;
   for (std::int64_t n = 1; n <= 64; ++n) {
     const auto leaves = random_leaves<double>(n * 5, static_cast<std::uint64_t>(n));
     const std::vector<std::optional<std::vector<double>>> want{tree(rows_of(leaves, 5), monoid.op(compute))};
-    for (const int p : {1, 2, 3, 4, 5, 8, 16}) {
+    for (const int p : transport_test::rank_counts({1, 2, 3, 4, 5, 8, 16})) {
       INFO("leaves " << n << ", ranks " << p);
       CHECK(fold_on_ranks<md::rows_together, host>(monoid, {0, n}, leaves, 5, p,
                                                    static_cast<std::uint64_t>(100 * n + p), want) == "");
@@ -205,7 +205,7 @@ TEST_CASE("a learned fold has the same bits on any number of ranks, all sizes to
   }
 }
 
-TEST_CASE("with rows alone any library of products gives the same bits on any number of ranks", "[model][monoid]") {
+TEST_CASE("with rows alone any library of products gives the same bits on any number of ranks", "[model][monoid][ranks]") {
   md::learned_monoid<float> monoid({.width = 16, .inputs = 4});
   set_random(monoid, 30);
   const std::vector<std::int64_t> trees{0, 7, 7, 20};
@@ -220,7 +220,7 @@ TEST_CASE("with rows alone any library of products gives the same bits on any nu
       if (const auto root = s.fold.root(t)) want[static_cast<std::size_t>(t)].emplace(root->begin(), root->end());
   }
   CHECK_FALSE(want[1].has_value());
-  for (const int p : {2, 3, 4, 7}) {
+  for (const int p : transport_test::rank_counts({2, 3, 4, 7})) {
     INFO("ranks " << p);
     CHECK(fold_on_ranks<md::rows_alone, library>(monoid, trees, leaves, 4, p, static_cast<std::uint64_t>(p), want) ==
           "");
@@ -255,7 +255,7 @@ TEST_CASE("a set's value does not depend on the sets beside it", "[model][monoid
   CHECK(root({0, 3}) == root({0, 3, 43}));
 }
 
-TEST_CASE("gradients of a learned fold are those of central differences, on any number of ranks", "[model][monoid]") {
+TEST_CASE("gradients of a learned fold are those of central differences, on any number of ranks", "[model][monoid][ranks]") {
   const std::vector<std::int64_t> trees{0, 5, 5, 6, 13};
   const std::int64_t leaves_count = 13, inputs = 3, width = 4;
   for (const bool projected : {false, true}) {
@@ -288,11 +288,11 @@ TEST_CASE("gradients of a learned fold are those of central differences, on any 
       CHECK(model_test::difference_error(serial.parameters().weight(i), serial.parameters().gradient(i), value) < 1e-6);
     }
 
-    for (const int p : {1, 2, 3, 4, 5, 7, 8}) {
+    for (const int p : transport_test::rank_counts({1, 2, 3, 4, 5, 7, 8})) {
       const auto bounds = random_bounds(leaves_count, p, static_cast<std::uint64_t>(70 + p));
       std::vector<double> all_d_x(x.size()), gradients;
       std::int64_t sent = 0;
-      hd::launch<hd::threads>(line{p}, [&](auto& world) {
+      transport_test::launch(line{p}, [&](auto& world) {
         host mine;
         md::learned_monoid<double> monoid(config);
         set_random(monoid, 62);
@@ -306,6 +306,11 @@ TEST_CASE("gradients of a learned fold are those of central differences, on any 
         world.all().all_reduce(monoid.parameters().gradients(), hd::plus{});
         if (world.rank() == 0)
           gradients.assign(monoid.parameters().gradients().begin(), monoid.parameters().gradients().end());
+      });
+      transport_test::tell(sent, 0);
+      transport_test::tell(gradients, 0);
+      transport_test::merge(all_d_x, [](auto& all, const auto& other) {
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] += other[i];
       });
       INFO("ranks " << p << ", projected " << projected);
       CHECK(sent == 0);
@@ -340,21 +345,22 @@ TEST_CASE("gradients of a plain cell and of the associativity loss are those of 
   CHECK_THROWS_AS(md::associativity_defect(monoid.op(compute), 3, sa, sb, sc.first(9)), hd::layout_error);
 }
 
-TEST_CASE("an all_reduce with the learned operator keeps the tree over the ranks", "[model][monoid]") {
+TEST_CASE("an all_reduce with the learned operator keeps the tree over the ranks", "[model][monoid][ranks]") {
   host compute;
   md::learned_monoid<float> monoid({.width = 6});
   set_random(monoid, 90);
-  for (int p = 1; p <= 8; ++p) {
+  for (const int p : transport_test::rank_counts(8)) {
     const auto x = random_leaves<float>(p * 12, static_cast<std::uint64_t>(90 + p));  // two elements on each rank
     const auto want = tree(rows_of(x, 12), monoid.op(compute));
     std::vector<int> right(static_cast<std::size_t>(p), 0);
-    hd::launch<hd::threads>(line{p}, [&](auto& world) {
+    transport_test::launch(line{p}, [&](auto& world) {
       host mine;
       const auto r = static_cast<std::size_t>(world.rank());
       std::vector<float> y(x.begin() + world.rank() * 12, x.begin() + (world.rank() + 1) * 12);
       hd::all_reduce<hd::algo::dyadic>(world.all(), y, monoid.op(mine));
       right[r] = y == want ? 1 : 0;
     });
+    transport_test::share(right);
     INFO("ranks " << p);
     CHECK(std::ranges::count(right, 1) == p);
   }

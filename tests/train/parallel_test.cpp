@@ -38,7 +38,7 @@ TEST_CASE("the comparisons below see a NaN, a wrong value and a missing tensor",
   CHECK(largest_error({{"a", {1, 2}}}, {{"a", {1, 2}}}) == 0);
 }
 
-TEST_CASE("losses and every gradient equal the one-rank run, in double", "[train][parallel]") {
+TEST_CASE("losses and every gradient equal the one-rank run, in double", "[train][parallel][ranks]") {
   setup s;
   s.batch = 7;
   s.validate_every = 1;
@@ -51,6 +51,7 @@ TEST_CASE("losses and every gradient equal the one-rank run, in double", "[train
   for (const std::string& mesh : meshes)
     for (const char* schedule : {"gpipe", "1f1b"})
       for (const int microbatches : {1, 3}) {
+        if (!fits(mesh) || is_spared(schedule, microbatches)) continue;
         s.mesh = mesh;
         s.schedule = schedule;
         s.microbatches = microbatches;
@@ -65,7 +66,7 @@ TEST_CASE("losses and every gradient equal the one-rank run, in double", "[train
       }
 }
 
-TEST_CASE("targets that are ignored do not count, wherever they lie", "[train][parallel]") {
+TEST_CASE("targets that are ignored do not count, wherever they lie", "[train][parallel][ranks]") {
   setup s;
   s.batch = 5;
   s.ignore_every = 3;
@@ -75,6 +76,7 @@ TEST_CASE("targets that are ignored do not count, wherever they lie", "[train][p
   all.ignore_every = 0;
   CHECK(std::abs(train_f64(all).losses[0] - serial.losses[0]) > 1e-6);  // it makes a difference
   for (const char* mesh : {"dp=2", "dp=3,pp=2", "dp=2,tp=2"}) {
+    if (!fits(mesh)) continue;
     s.mesh = mesh;
     s.microbatches = 2;
     const outcome parallel = train_f64(s);
@@ -105,9 +107,9 @@ TEST_CASE("losses, norms and gradients stay with the one-rank run over 20 steps 
     }
 }
 
-TEST_CASE("two runs of one program give the same bits", "[train][parallel]") {
+TEST_CASE("two runs of one program give the same bits", "[train][parallel][ranks]") {
   setup s;
-  s.mesh = "dp=2,pp=2,tp=2";
+  s.mesh = fits("dp=2,pp=2,tp=2") ? "dp=2,pp=2,tp=2" : "dp=2,pp=2";
   s.steps = 3;
   const outcome a = train_f32(s), b = train_f32(s);
   CHECK(a.losses == b.losses);
@@ -115,7 +117,7 @@ TEST_CASE("two runs of one program give the same bits", "[train][parallel]") {
   CHECK(a.weights == b.weights);
 }
 
-TEST_CASE("sharding the optimizer's state changes where it lies, not what is trained", "[train][zero]") {
+TEST_CASE("sharding the optimizer's state changes where it lies, not what is trained", "[train][zero][ranks]") {
   setup s;
   s.mesh = "dp=3";
   s.zero = 0;

@@ -50,6 +50,10 @@ struct outcome {
   std::int64_t first_step = 0;  // 0, or where a resumed run went on
 };
 
+/// Whether there can be as many ranks here as the mesh has.
+bool fits(const std::string& mesh);
+/// Whether a test that would take long with processes leaves this case to threads.
+bool is_spared(std::string_view schedule, int microbatches);
 /// In double, and in float; portable products.
 outcome train_f64(const setup& s);
 outcome train_f32(const setup& s);

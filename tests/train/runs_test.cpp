@@ -3,8 +3,8 @@
 
 #include "catch.hpp"
 #include "model/support.hpp"
+#include "transport.hpp"
 
-#include <heddle/comm/threads.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace hd = heddle;
@@ -27,8 +28,9 @@ namespace train_test {
 namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-template <class T, int Zero>
-using trainer_of = hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::named, hd::zero<Zero>>>;
+template <class T, int Zero, class World>
+using trainer_of =
+    hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::named, hd::zero<Zero>>, World>;
 using tensors = std::map<std::string, std::vector<double>>;
 
 // Random tokens below the vocabulary; every `ignore_every`-th target can be left out.
@@ -76,6 +78,15 @@ void assemble(const Stage& stage, std::span<const T> flat, std::int64_t begin, s
   }
 }
 
+// What one process holds joins what others do; NaN where nobody does.
+void fill_in(tensors& whole, const tensors& part) {
+  for (const auto& [name, values] : part) {
+    auto& to = whole.try_emplace(name, values.size(), std::nan("")).first->second;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (!std::isnan(values[i])) to[i] = values[i];
+  }
+}
+
 template <class T, int Zero>
 outcome train(const setup& s) {
   hd::train::options<hd::model::gpt2_config> o;
@@ -93,10 +104,10 @@ outcome train(const setup& s) {
   outcome result;
   result.ranks.resize(static_cast<std::size_t>(mesh.size()));
   std::mutex guard;
-  hd::launch<hd::threads>(mesh, [&](auto& world) {
+  transport_test::launch(mesh, [&](auto& world) {
     auto mine = o;
     if (world.rank() == s.odd_rank) mine.seed = 99;
-    trainer_of<T, Zero> trainer(world, mine);
+    trainer_of<T, Zero, std::remove_reference_t<decltype(world)>> trainer(world, mine);
     for (const auto& p : trainer.stage().parameters())
       if (p.name == s.poison)
         for (std::int64_t i = 0; i < p.count; ++i)
@@ -156,6 +167,11 @@ outcome train(const setup& s) {
     assemble(trainer.stage(), std::span<const T>(trainer.stage().weights()), 0,
              static_cast<std::int64_t>(trainer.stage().weights().size()), 1.0, result.weights);
   });
+  for (auto* values : {&result.losses, &result.norms, &result.validation}) transport_test::tell(*values, 0);
+  transport_test::tell(result.first_step, 0);
+  transport_test::share(result.ranks);
+  transport_test::merge(result.gradients, fill_in);
+  transport_test::merge(result.weights, fill_in);
   return result;
 }
 
@@ -205,8 +221,8 @@ golden_outcome train_golden(const std::string& mesh_text, const std::string& sch
   result.gradients.resize(2);
   result.weights.resize(2);
   std::mutex guard;
-  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh_text), [&](auto& world) {
-    trainer_of<T, Zero> trainer(world, o);
+  transport_test::launch(hd::parse_mesh<mesh_type>(mesh_text), [&](auto& world) {
+    trainer_of<T, Zero, std::remove_reference_t<decltype(world)>> trainer(world, o);
     for (const auto& p : trainer.stage().parameters()) {
       const auto& whole = file.values("initial." + p.name);
       hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
@@ -233,11 +249,23 @@ golden_outcome train_golden(const std::string& mesh_text, const std::string& sch
                static_cast<std::int64_t>(trainer.stage().weights().size()), 1.0, result.weights[step]);
     }
   });
+  transport_test::tell(result.losses, 0);
+  transport_test::tell(result.norms, 0);
+  for (std::size_t step = 0; step < 2; ++step) {
+    transport_test::merge(result.gradients[step], fill_in);
+    transport_test::merge(result.weights[step], fill_in);
+  }
   return result;
 }
 
 }  // namespace
 
+bool fits(const std::string& mesh) {
+  return hd::parse_mesh<mesh_type>(mesh).size() <= transport_test::most_ranks();
+}
+bool is_spared(std::string_view schedule, int microbatches) {
+  return !transport_test::on_threads && (schedule == "gpipe") != (microbatches == 1);
+}
 outcome train_f64(const setup& s) {
   return s.zero == 0 ? train<double, 0>(s) : train<double, 1>(s);
 }

@@ -2,6 +2,7 @@
 #include "runs.hpp"
 
 #include "catch.hpp"
+#include "transport.hpp"
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
@@ -23,18 +24,26 @@ namespace {
 
 struct folder {
   fs::path path;
-  explicit folder(const std::string& name)
-      : path(fs::temp_directory_path() / ("heddle-train-" + name + "-" + std::to_string(::getpid()))) {
-    fs::remove_all(path);
+  explicit folder(const std::string& name) {
+    int id = ::getpid();
+    transport_test::tell(id, 0);
+    path = fs::temp_directory_path() / ("heddle-train-" + name + "-" + std::to_string(id));
+    remove();
   }
-  ~folder() { fs::remove_all(path); }
+  ~folder() { remove(); }
+  void remove() const {
+    if (transport_test::process() == 0) fs::remove_all(path);
+    bool done = true;
+    transport_test::tell(done, 0);
+  }
 };
 
 }  // namespace
 
-TEST_CASE("a run cut in two by a save equals the uninterrupted run bit for bit", "[train][save]") {
+TEST_CASE("a run cut in two by a save equals the uninterrupted run bit for bit", "[train][save][ranks]") {
   for (const char* mesh : {"", "dp=2,pp=2,tp=2", "dp=3,pp=3", "tp=3"})
     for (const int zero : {0, 1}) {
+      if (!fits(mesh)) continue;
       INFO("mesh '" << mesh << "', zero " << zero);
       const folder saves("cut");
       setup s;
@@ -56,17 +65,18 @@ TEST_CASE("a run cut in two by a save equals the uninterrupted run bit for bit",
     }
 }
 
-TEST_CASE("a save made on one mesh goes on, on any other", "[train][save]") {
+TEST_CASE("a save made on one mesh goes on, on any other", "[train][save][ranks]") {
   const folder saves("mesh");
   setup s;
   s.steps = 4;
-  s.mesh = "dp=2,pp=3,tp=2";
+  s.mesh = fits("dp=2,pp=3,tp=2") ? "dp=2,pp=3,tp=2" : "dp=2,pp=2";
   const outcome whole = train_f64(s);
   setup first = s;
   first.steps = 2;
   first.save_to = saves.path.string();
   train_f64(first);
   for (const char* mesh : {"", "dp=3", "tp=3,pp=2", "dp=2,pp=2,tp=2"}) {
+    if (!fits(mesh)) continue;
     INFO("mesh '" << mesh << "'");
     setup second = s;
     second.mesh = mesh;
@@ -79,7 +89,7 @@ TEST_CASE("a save made on one mesh goes on, on any other", "[train][save]") {
   }
 }
 
-TEST_CASE("a damaged newest save is passed over for the one before", "[train][save]") {
+TEST_CASE("a damaged newest save is passed over for the one before", "[train][save][ranks]") {
   const folder saves("damaged");
   setup s;
   s.mesh = "dp=2";
@@ -90,7 +100,7 @@ TEST_CASE("a damaged newest save is passed over for the one before", "[train][sa
   // Two saves stay; cut the newer one's second file short.
   const fs::path victim = saves.path / "step-00000004" / "rank-00001.tensors";
   REQUIRE(fs::exists(victim));
-  fs::resize_file(victim, fs::file_size(victim) / 2);
+  if (transport_test::process() == 0) fs::resize_file(victim, fs::file_size(victim) / 2);
   setup again = s;
   again.save_to = "";
   again.resume_from = saves.path.string();

@@ -2,6 +2,7 @@
 #include "catch.hpp"
 
 #include "toy_transformer.hpp"
+#include "transport.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -42,7 +43,7 @@ outcome train(int examples = 16, std::int64_t epochs = 6) {
   options.epochs = epochs;
   options.learning_rate = {.peak = 1e-2};
   options.clip_norm = 0.5;
-  hd::launch<hd::threads, Mesh>([&](auto& world) {
+  transport_test::launch<Mesh>([&](auto& world) {
     auto p = tr::three_functions<toy::model, double, Rules>(world, toy::collate, toy::loss_function{},
                                                             toy::predict_function{}, options);
     const auto first = p.loss_and_gradients(data, {0, 1, 2, 3, 4, 5, 6, 7});
@@ -71,6 +72,15 @@ outcome train(int examples = 16, std::int64_t epochs = 6) {
     o.of_reversed = of_reversed;
   });
   o.gradients = std::move(gradients.values);
+  transport_test::merge(o.gradients, [](auto& all, const auto& other) {
+    for (const auto& [path, values] : other)
+      for (std::size_t i = 0; i < values.size(); ++i) all.at(path)[i] += values[i];
+  });
+  for (auto* values : {&o.losses, &o.norms}) transport_test::tell(*values, 0);
+  for (auto* values : {&o.predictions, &o.of_reversed}) transport_test::tell(*values, 0);
+  transport_test::tell(o.loss, 0);
+  transport_test::tell(o.tokens, 0);
+  transport_test::merge(o.bytes, [](std::int64_t& all, std::int64_t other) { all += other; });
   return o;
 }
 
@@ -111,12 +121,12 @@ outcome same_as_serial() {
 
 }  // namespace
 
-TEST_CASE("the serial gradients are those of finite differences", "[train][three_functions]") {
+TEST_CASE("the serial gradients are those of finite differences", "[train][three_functions][ranks]") {
   const auto data = toy::examples(8);
   tr::three_functions_options options;
   options.per_rank = 8;
   double worst = 0;
-  hd::launch<hd::threads, grid<1, 1>>([&](auto& world) {
+  transport_test::launch<grid<1, 1>>([&](auto& world) {
     auto p = tr::three_functions<toy::model, double>(world, toy::collate, toy::loss_function{}, toy::predict_function{},
                                                      options);
     const std::vector<std::int64_t> all{0, 1, 2, 3, 4, 5, 6, 7};
@@ -137,28 +147,29 @@ TEST_CASE("the serial gradients are those of finite differences", "[train][three
       }
     });
   });
+  transport_test::tell(worst, 0);
   CHECK(worst < 1e-8);
 }
 
-TEST_CASE("the same three functions give the same numbers on every mesh", "[train][three_functions]") {
+TEST_CASE("the same three functions give the same numbers on every mesh", "[train][three_functions][ranks]") {
   CHECK(serial().losses.back() < serial().losses.front());
   CHECK(*std::max_element(serial().norms.begin(), serial().norms.end()) > 0.5);  // clipping happened
   same_as_serial<grid<2, 1>>();
   same_as_serial<grid<1, 2>>();
   same_as_serial<grid<2, 2>>();
   same_as_serial<hd::mesh<hd::axis<tp, 4>>>();  // no dp axis at all
-  same_as_serial<grid<2, 4>>();
+  if (transport_test::most_ranks() >= 8) same_as_serial<grid<2, 4>>();
 }
 
-TEST_CASE("both layers of a pair by columns: equal numbers, more bytes", "[train][three_functions]") {
+TEST_CASE("both layers of a pair by columns: equal numbers, more bytes", "[train][three_functions][ranks]") {
   const outcome wrong = same_as_serial<grid<1, 2>, toy::both_by_columns>();
   CHECK(wrong.bytes > train<grid<1, 2>>().bytes);
 }
 
-TEST_CASE("a pair of columns and rows sends one all_reduce forward and one backward", "[train][three_functions]") {
+TEST_CASE("a pair of columns and rows sends one all_reduce forward and one backward", "[train][three_functions][ranks]") {
   std::mutex lock;
   std::vector<std::int64_t> forward, backward, others;
-  hd::launch<hd::threads, grid<2, 2>>([&](auto& world) {
+  transport_test::launch<grid<2, 2>>([&](auto& world) {
     using world_type = std::remove_reference_t<decltype(world)>;
     hd::compute::host<> backend;
     tr::named_parameters<double, toy::model, grid<2, 2>> all(world.mesh(), world.rank());
@@ -178,6 +189,7 @@ TEST_CASE("a pair of columns and rows sends one all_reduce forward and one backw
     others.push_back(end.collectives() - start.collectives() -
                      (end[op::all_reduce].calls - start[op::all_reduce].calls));
   });
+  for (auto* all : {&forward, &backward, &others}) transport_test::merge(*all);
   CHECK(forward == std::vector<std::int64_t>(4, 1));
   CHECK(backward == std::vector<std::int64_t>(4, 1));
   CHECK(others == std::vector<std::int64_t>(4, 1));
@@ -200,7 +212,7 @@ TEST_CASE("a batch that is no whole number of micro-batches is refused", "[train
   tr::three_functions_options options;
   options.batch = 6;
   options.per_rank = 2;
-  CHECK_THROWS_WITH((hd::launch<hd::threads, grid<2, 1>>([&](auto& world) {
+  CHECK_THROWS_WITH((transport_test::launch<grid<2, 1>>([&](auto& world) {
                       tr::three_functions<toy::model, double>(world, toy::collate, toy::loss_function{},
                                                               toy::predict_function{}, options);
                     })),
@@ -211,7 +223,7 @@ namespace {
 // A pipeline of the toy model on one rank, or on two dp ranks.
 template <class Mesh, class F>
 void with_pipeline(F&& f, const tr::three_functions_options& options = {.batch = 8, .per_rank = 2}) {
-  hd::launch<hd::threads, Mesh>([&](auto& world) {
+  transport_test::launch<Mesh>([&](auto& world) {
     auto p = tr::three_functions<toy::model, double>(world, toy::collate, toy::loss_function{}, toy::predict_function{},
                                                      options);
     f(world, p);
@@ -301,7 +313,7 @@ std::map<std::pair<std::int64_t, std::int64_t>, double> drawn_numbers() {
   std::map<std::pair<std::int64_t, std::int64_t>, double> drawn;
   std::mutex lock;
   const auto data = toy::examples(16);
-  hd::launch<hd::threads, Mesh>([&](auto& world) {
+  transport_test::launch<Mesh>([&](auto& world) {
     std::int64_t step = 0;
     const auto loss = [&](auto& c, const auto& batch) {
       const auto result = toy::loss_function{}(c, batch);
@@ -318,11 +330,15 @@ std::map<std::pair<std::int64_t, std::int64_t>, double> drawn_numbers() {
                                                      {.batch = 8, .per_rank = 2});
     p.run(data, [&](const tr::three_functions_step&) { ++step; });
   });
+  transport_test::merge(drawn, [](auto& all, const auto& other) {
+    for (const auto& [place, value] : other)
+      if (const auto [at, is_new] = all.emplace(place, value); !is_new && at->second != value) at->second = -1;
+  });
   return drawn;
 }
 }  // namespace
 
-TEST_CASE("a loss draws the same numbers on every mesh", "[train][three_functions]") {
+TEST_CASE("a loss draws the same numbers on every mesh", "[train][three_functions][ranks]") {
   const auto serial_numbers = drawn_numbers<grid<1, 1>>();
   CHECK(serial_numbers.size() == 16);  // two steps of eight examples
   std::map<double, int> distinct;

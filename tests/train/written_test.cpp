@@ -1,7 +1,7 @@
 // tests/train/written_test.cpp: schedules written out with their transfers train as the generated ones do.
 #include "catch.hpp"
+#include "transport.hpp"
 
-#include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/model/gpt2.hpp>
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 namespace hd = heddle;
@@ -30,14 +31,17 @@ std::vector<double> train() {
   options.batch = 4;
   options.steps = 3;
   std::vector<double> seen;
-  hd::launch<hd::threads, mesh>([&](auto& world) {
-    hd::train::trainer<hd::model::gpt2<double>, hd::strategy<mesh, When, hd::zero<1>>> trainer(world, options);
+  transport_test::launch<mesh>([&](auto& world) {
+    hd::train::trainer<hd::model::gpt2<double>, hd::strategy<mesh, When, hd::zero<1>>,
+                       std::remove_reference_t<decltype(world)>>
+        trainer(world, options);
     trainer.run(data, [&](const hd::train::step_report& r) {
       if (world.rank() != 0) return;
       seen.push_back(r.loss);
       seen.push_back(r.gradient_norm);
     });
   });
+  transport_test::tell(seen, 0);
   return seen;
 }
 
@@ -51,7 +55,7 @@ using early = hd::schedule::written<
 
 }  // namespace
 
-TEST_CASE("gradients are reduced wherever a table says so, and also where it does not", "[train]") {
+TEST_CASE("gradients are reduced wherever a table says so, and also where it does not", "[train][ranks]") {
   const auto expected = train<hd::schedule::one_f_one_b<hd::microbatches<2>>>();
   REQUIRE(expected.size() == 6);
   CHECK(train<plain>() == expected);
