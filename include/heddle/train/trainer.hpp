@@ -106,7 +106,9 @@ class trainer {
   using batch_type = typename Model::batch;
   using options_type = train::options<typename Model::config>;
   using plan_type = decltype(schedule::plan_for(std::declval<schedule_type>(), std::declval<mesh_type>()));
-  using communicator_type = std::remove_reference_t<decltype(std::declval<World&>().all())>;
+  /// Of the groups along an axis; worlds of `by_network` have several types.
+  template <class Axis>
+  using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axis>())>;
 
   /// Errors: `config_error`, `schedule_error`.
   trainer(World& world, options_type options)
@@ -293,9 +295,9 @@ class trainer {
   }
   bool is_first_stage() const noexcept { return pp_.rank() == 0; }
   bool is_last_stage() const noexcept { return pp_.rank() == pp_.size() - 1; }
-  communicator_type& dp_group() noexcept { return dp_; }
-  communicator_type& pp_group() noexcept { return pp_; }
-  communicator_type& tp_group() noexcept { return tp_; }
+  communicator_along<dp>& dp_group() noexcept { return dp_; }
+  communicator_along<pp>& pp_group() noexcept { return pp_; }
+  communicator_along<tp>& tp_group() noexcept { return tp_; }
 
  private:
   static constexpr int forward_only_tag = 2;
@@ -497,9 +499,9 @@ class trainer {
   // The observer that is off is nobody else's; one that is on is passed in.
   [[no_unique_address]] std::conditional_t<observer_type::enabled, std::monostate, observer_type> off_;
   observer_type* observer_;
-  communicator_type& dp_;
-  communicator_type pp_;
-  communicator_type& tp_;
+  communicator_along<dp>& dp_;
+  communicator_along<pp> pp_;
+  communicator_along<tp>& tp_;
   int microbatches_;
   std::int64_t max_samples_;
   backend_type backend_;
@@ -508,7 +510,7 @@ class trainer {
   [[no_unique_address]] std::conditional_t<observer_type::enabled, stage_world, std::monostate> watched_;
   stage_type stage_;
   optimizer<scalar, typename Strategy::zero> optimizer_;
-  executor<stage_type, communicator_type, observer_type> executor_;
+  executor<stage_type, communicator_along<pp>, observer_type> executor_;
   std::int64_t step_ = 0;
   std::int64_t consumed_ = 0;
   std::vector<std::int32_t> tokens_;
