@@ -43,9 +43,8 @@ TEST_CASE("times that were disturbed do not count", "[comm][tune]") {
 TEST_CASE("a measured network is the same on every rank", "[comm][tune]") {
   for (const int p : rank_counts({1, 3})) {
     std::vector<hd::hockney> nets(static_cast<std::size_t>(p));
-    launch(line{p}, options_ms(20'000), [&](auto& world) {
-      nets[static_cast<std::size_t>(world.rank())] = hd::measure_links(world.all());
-    });
+    launch(line{p}, options_ms(20'000),
+           [&](auto& world) { nets[static_cast<std::size_t>(world.rank())] = hd::measure_links(world.all()); });
     share(nets);
     for (const hd::hockney& net : nets) {
       CHECK(net.alpha == nets[0].alpha);
