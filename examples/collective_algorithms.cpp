@@ -1,5 +1,6 @@
 // Collectives by an algorithm of one's choice: the rounds as data, an operator of one's own, and what a mistake looks like.
 // run:
+// mpi: 12
 // prints: ring: 6 messages of rank 0, 48 bytes; recursive doubling: 2 messages, 64 bytes
 // prints: sum modulo 7: 0; composed maps: 3x + 6
 // prints: algo::pairwise has no rounds for this number of ranks; these have:

@@ -1,5 +1,6 @@
 // Ranks that are threads: collectives along the axes of a mesh, messages, and what a mistake looks like.
 // run:
+// mpi: 6
 // prints: all 6 ranks: 15, by row: 3 12
 // prints: rank 0 got 2.5 from rank 5
 // prints: ranks disagree about call 2 on communicator (dp,tp): rank 1 entered all_reduce of 2 int with maximum

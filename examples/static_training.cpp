@@ -1,5 +1,6 @@
 // Mesh, schedule and strategy as types: what cannot work does not compile.
 // run:
+// mpi: 8
 // prints: loss
 // prints: trained on dp=2 x pp=2 x tp=2
 #include <heddle/heddle.hpp>
@@ -27,7 +28,7 @@ int main(int argc, char** argv) {
   options.learning_rate = {.peak = 3e-3, .warmup_steps = 2, .total_steps = options.steps};
 
   return hd::launch<hd::threads, mesh>(argc, argv, [&](auto& world) {
-    hd::train::trainer<model, strategy> trainer{world, options};
+    hd::train::trainer<model, strategy, std::remove_reference_t<decltype(world)>> trainer{world, options};
     trainer.run(data, [&](const hd::train::step_report& r) {
       if (world.rank() == 0) std::printf("%s\n", hd::train::to_string(r).c_str());
     });

@@ -1,5 +1,6 @@
 // Three functions (collate, loss, predict) train a model whose tensor-parallel layouts follow from its parameters' names.
 // run:
+// mpi: 4
 // prints: mlp/fc_in/kernel: splits dimension 1 (first layer by name: by outputs)
 // prints: mlp/fc_out/kernel: splits dimension 0 (second layer by name: by inputs)
 // prints: equal on 1, dp2, mp2 and dp2 x mp2: yes
@@ -7,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <vector>
+
+#include "transport.hpp"
 
 namespace hd = heddle;
 using hd::dp, hd::tp;
@@ -71,7 +74,7 @@ std::vector<double> losses(const std::vector<example>& data) {
     pipeline.run(data, [&](const hd::train::three_functions_step& s) { mine.push_back(s.loss); });
     const std::vector<double> answers = pipeline.predict(std::vector<example>{{.5, .5, 0}, {-.5, .5, 0}, {1, 1, 0}});
     mine.insert(mine.end(), answers.begin(), answers.end());
-    if (world.rank() == 0) all = mine;
+    if (on::keeps(world.rank())) all = mine;
   });
   return all;
 }
@@ -79,7 +82,8 @@ std::vector<double> losses(const std::vector<example>& data) {
 template <int D, int M>
 using grid = hd::mesh<hd::axis<dp, D>, hd::axis<tp, M>>;
 
-int main() {
+int main(int argc, char** argv) {
+  on::begin(argc, argv);
   std::vector<example> data;
   for (int i = 0; i < 64; ++i)
     data.push_back({i % 8 / 3.5 - 1, i / 8 / 3.5 - 1, (i % 8 / 3.5 - 1) * (i / 8 / 3.5 - 1)});

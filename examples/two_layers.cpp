@@ -1,5 +1,6 @@
 // A two-layer network on dp x tp: the compiler works out every layout, and which collective joins the two halves.
 // run:
+// mpi: 4
 // prints: all_reduce
 // prints: rank 0 holds 4 x 64 of 8 x 64 and sends 1024 bytes: 1 + 2 = 3
 #include <heddle/heddle.hpp>

@@ -1,6 +1,6 @@
 # Runs an example in a fresh directory and checks what it prints against the lines at the top of its source.
 #
-#   cmake -DPROGRAM=build/examples/x -DSRC=examples/x.cpp -DFOLDER=directory -P example.cmake
+#   cmake -DPROGRAM=build/examples/x -DSRC=examples/x.cpp -DFOLDER=directory [-DLAUNCHER=mpirun;-n;4] -P example.cmake
 cmake_minimum_required(VERSION 3.25)
 
 set(arguments "")
@@ -19,7 +19,7 @@ endforeach()
 
 file(REMOVE_RECURSE "${FOLDER}")
 file(MAKE_DIRECTORY "${FOLDER}")
-execute_process(COMMAND "${PROGRAM}" ${arguments} WORKING_DIRECTORY "${FOLDER}"
+execute_process(COMMAND ${LAUNCHER} "${PROGRAM}" ${arguments} WORKING_DIRECTORY "${FOLDER}"
   RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE errors)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "${PROGRAM} ended with ${status}\n${output}\n${errors}")
