@@ -19,6 +19,7 @@
 #include <heddle/core/type_name.hpp>
 #include <heddle/mesh/axis.hpp>
 #include <heddle/mesh/axis_network.hpp>
+#include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/mesh/rank_order.hpp>

@@ -1,4 +1,5 @@
 // Worlds in another order of ranks: the groups move on the cluster, the numbers stay the same bits.
+#include <heddle/mesh/rank_order.hpp>
 #include <heddle/mesh/topologies.hpp>
 
 #include "support.hpp"

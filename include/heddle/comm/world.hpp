@@ -2,8 +2,8 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/mesh/rank_order.hpp>
 
 #include <cstddef>
 #include <cstdint>
