@@ -1,6 +1,7 @@
+#include <heddle/testing/counting_world.hpp>
+
 
 #include "catch.hpp"
-#include "tensor/counting_world.hpp"
 #include "tensor/value_level.hpp"
 #include "transport.hpp"
 
@@ -12,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+namespace counting = heddle::testing::counting;
 namespace hd = heddle;
 using hd::dp, hd::tp, hd::cp;
 using namespace value_level;

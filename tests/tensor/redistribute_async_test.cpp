@@ -1,7 +1,7 @@
+#include <heddle/testing/counting_world.hpp>
 #include <heddle/tensor/redistribute_async.hpp>
 
 #include "catch.hpp"
-#include "tensor/counting_world.hpp"
 #include "transport.hpp"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+namespace counting = heddle::testing::counting;
 namespace hd = heddle;
 using hd::dp, hd::tp;
 

@@ -1,7 +1,7 @@
+#include <heddle/testing/counting_world.hpp>
 #include <heddle/tensor/transfer.hpp>
 
 #include "catch.hpp"
-#include "tensor/counting_world.hpp"
 #include "transport.hpp"
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+namespace counting = heddle::testing::counting;
 namespace hd = heddle;
 using hd::dp, hd::tp;
 
