@@ -142,6 +142,9 @@ struct basic_nccl {
       } catch (const std::exception& e) {
         tell(e);
         throw;
+      } catch (...) {
+        tell(comm_error("an exception that is not a std::exception"));
+        throw;
       }
     }
     if (site->failure.empty()) return;

@@ -376,6 +376,10 @@ cudaError_t cudaSetDevice(int device) {
   current_device = device;
   return device < device_count ? cudaSuccess : cudaErrorInvalidDevice;
 }
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   locked([] { ++resources; });
@@ -401,8 +405,12 @@ cudaError_t cudaFree(void* memory) {
   locked([] { --resources; });
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
   count("cudaMemcpyAsync");
+  if (kind != cudaMemcpyDeviceToDevice) {  // memory of the host that is not pinned: CUDA may wait for the stream first
+    std::unique_lock lock(big);
+    changed.wait(lock, [&] { return stream->jobs.empty() && !stream->busy; });
+  }
   stream->add([=] { std::memcpy(to, from, n); });
   return cudaSuccess;
 }
@@ -498,6 +506,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   count("ncclCommAbort");
+  if (depth > 0) {  // NCCL puts it off to the end of the group, and forgets it if the group has failed
+    count("ncclCommAbort in a group");
+    locked([&] { comm->me->aborted = comm->me->group->dead = true; });
+    changed.notify_all();
+    return ncclSuccess;
+  }
   locked([&] {
     --living;
     comm->me->aborted = comm->me->group->dead = true;  // the others' calls never end
@@ -508,6 +522,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* n) {
   *n = comm->me->group->size;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  *device = comm->me->device;
   return ncclSuccess;
 }
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {

@@ -449,6 +449,81 @@ TEST_CASE("an error of NCCL ends all ranks with NCCL's text", "[nccl][failure]")
   }
 }
 
+TEST_CASE("a failure in a group of calls ends the group before it aborts", "[nccl][failure]") {
+  const clean clean;
+  const std::string error = on_ranks<hd::nccl>(2, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    c.barrier();
+    int x = 1, y = 2;
+    if (world.rank() == 0) nccl_double::fail_next("ncclAllReduce", ncclSystemError);
+    hd::nccl_group together(c);
+    c.all_reduce(std::span(&x, 1), hd::plus{});
+    c.all_reduce(std::span(&y, 1), hd::plus{});
+    together.launch();
+    c.wait();
+  });
+  INFO(error);
+  CHECK(contains(error, "rank 0: heddle: rank 0 in all_reduce, call 2 on communicator (dp): ncclAllReduce: unhandled"));
+  auto calls = nccl_double::calls();
+  CHECK(calls["ncclCommAbort in a group"] == 0);
+  CHECK(calls["ncclCommAbort"] == 2);
+  CHECK(calls["ncclGroupStart"] == calls["ncclGroupEnd"]);
+}
+
+TEST_CASE("a barrier behind a call that never ends has its timeout", "[nccl][failure]") {
+  const clean clean;
+  const std::string error = on_ranks<hd::nccl>(2, options_ms(300), [&](auto& world) {
+    auto& c = world.all();
+    c.barrier();
+    int x = 1;
+    if (world.rank() == 0) {
+      c.all_reduce(std::span(&x, 1), hd::plus{});  // rank 1 never makes this call
+      c.barrier();
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    }
+  });
+  INFO(error);
+  CHECK(contains(error, "has waited 300 ms for the stream"));
+}
+
+TEST_CASE("what is not launched is not waited for, and strangers to a group are refused", "[nccl]") {
+  const clean clean;
+  notes notes;
+  using square = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  hd::launch<hd::nccl>(square{}, options_ms(20'000), [&](auto& world) {
+    auto& rows = world.template along<dp>();
+    auto& columns = world.template along<tp>();
+    const int to = 1 - rows.rank();
+    int x = 1, out = world.rank(), in = -1, last = -1;
+    hd::nccl_group together(rows);
+    auto sent = rows.isend(std::span(&out, 1), to);
+    auto got = rows.irecv(std::span(&in, 1), to);
+    notes.expect(world.rank(), !sent.test() && !got.test(), "a message of an open group is under way");
+    const auto refused = [&](const char* text, auto call) {
+      try {
+        call();
+        notes.expect(world.rank(), false, text);
+      } catch (const hd::comm_error& e) {
+        notes.expect(world.rank(), contains(e.what(), text), e.what());
+      }
+    };
+    refused("is not one of the open group of calls", [&] { columns.all_reduce(std::span(&x, 1), hd::plus{}); });
+    refused("wait: a group of calls is open", [&] { rows.wait(); });
+    auto sent_last = rows.isend(std::span(&out, 1), to);
+    auto got_last = rows.irecv(std::span(&last, 1), to);
+    together.launch();  // with the messages that were started in the group
+    rows.wait();
+    notes.expect(world.rank(), in == last && in == world.rank() + (world.rank() < 2 ? 2 : -2), "messages of a group");
+    sent.wait();
+    got.wait();
+    sent_last.wait();
+    got_last.wait();
+    columns.barrier();
+  });
+  CHECK(nccl_double::calls()["ncclGroupEnd"] == 4 * 3);  // the group's own, and one around each pair of messages
+}
+
 TEST_CASE("an error that NCCL reports later is found while waiting", "[nccl][failure]") {
   const clean clean;
   std::array<std::string, 3> ends;

@@ -68,8 +68,39 @@ inline void check_nccl_version(int header = NCCL_VERSION_CODE) {
 
 class nccl_channel;
 
+/// The groups of NCCL's calls that this thread has open: NCCL keeps them per thread, so this does, too. A failure closes
+/// them before it aborts a communicator, since NCCL forgets what is aborted inside a group that fails.
+struct nccl_open_groups {
+  static ncclResult_t start() {
+    const ncclResult_t result = ncclGroupStart();
+    if (result == ncclSuccess) ++depth();
+    return result;
+  }
+  /// Success where a failure has closed the group already: whoever it hits learns it from its next call.
+  static ncclResult_t end() {
+    if (depth() == 0) return ncclSuccess;
+    --depth();
+    return ncclGroupEnd();
+  }
+  static void close_all() noexcept {
+    while (depth() > 0) static_cast<void>(end());
+  }
+
+ private:
+  static int& depth() noexcept {
+    thread_local int open = 0;
+    return open;
+  }
+};
+
 /// What all communicators of a rank share.
 struct nccl_site {
+  nccl_site() = default;
+  nccl_site(const nccl_site&) = delete;
+  nccl_site& operator=(const nccl_site&) = delete;
+  ~nccl_site() {
+    for (void* memory : scratch) static_cast<void>(cudaFree(memory));
+  }
   launch_options options;
   nccl_settings settings;
   std::shared_ptr<rendezvous> meeting;  // none for communicators that somebody else has made
@@ -78,6 +109,9 @@ struct nccl_site {
   std::map<std::string, int> made;
   std::string failure;  // why every call fails from now on
   bool reported = false;
+  int fused = 0;               // how many communicators are in an `nccl_group` that is open
+  std::vector<void*> scratch;  // on the GPU; kept to the end: freeing memory waits for all that runs there
+  std::size_t scratch_bytes = 0;
 };
 
 /// Owns or borrows an `ncclComm_t`. Used by its rank's thread only.
@@ -104,7 +138,6 @@ class nccl_channel {
     } catch (...) {  // it has been aborted
     }
     site_->open.erase(std::find(site_->open.begin(), site_->open.end(), this));
-    if (scratch_ != nullptr) static_cast<void>(cudaFree(scratch_));
   }
 
   int rank() const noexcept { return index_; }
@@ -120,9 +153,13 @@ class nccl_channel {
   /// The communicator, made with the other members when it is first needed.
   ncclComm_t connected() {
     if (!site_->failure.empty()) throw aborted_error(site_->failure);
+    if (site_->fused > 0 && fused_ == 0) refuse("it is not one of the open group of calls: name it in the nccl_group");
     if (comm_ == nullptr) connect();
     return comm_;
   }
+
+  /// Whether it is connected and nothing has failed.
+  bool usable() const noexcept { return comm_ != nullptr && site_->failure.empty(); }
 
   /// Notes a call of the whole group, for counters, messages and the comparison at the next barrier.
   void begin(comm_operation what, std::int64_t bytes, std::uint64_t signature) {
@@ -139,6 +176,16 @@ class nccl_channel {
   bool grouped() const noexcept { return depth_ > 0; }
   void enter() noexcept { ++depth_; }
   void leave() noexcept { --depth_; }
+  void fuse() noexcept {
+    enter();
+    ++fused_;
+    ++site_->fused;
+  }
+  void unfuse() noexcept {
+    leave();
+    --fused_;
+    --site_->fused;
+  }
 
   /// Looks at what a call of NCCL returned, and waits until NCCL has taken it over.
   void settle(const char* function, ncclResult_t result) {
@@ -170,8 +217,9 @@ class nccl_channel {
       until.pause("the stream");
     }
   }
-  /// Whether the stream has done everything.
+  /// Whether the stream has done everything; not while a group of calls is open, whose calls it does not have yet.
   bool done(cudaStream_t stream) {
+    if (grouped()) return false;
     if (!site_->failure.empty()) throw aborted_error(site_->failure);
     ncclResult_t problem = ncclSuccess;
     if (comm_ != nullptr && ncclCommGetAsyncError(comm_, &problem) == ncclSuccess && problem != ncclSuccess &&
@@ -186,8 +234,8 @@ class nccl_channel {
   /// A pair of numbers of each rank, through the GPU. Returns when they are there.
   void exchange(std::span<const std::int64_t, 2> mine, std::span<std::int64_t> all, cudaStream_t stream) {
     const ncclComm_t comm = connected();
-    if (scratch_ == nullptr) check_cuda("cudaMalloc", cudaMalloc(&scratch_, mine.size_bytes() + all.size_bytes()));
-    auto* const first = static_cast<std::byte*>(scratch_);
+    wait(stream);  // a copy from the host may wait for the stream, without a look at failures
+    auto* const first = static_cast<std::byte*>(scratch(mine.size_bytes() + all.size_bytes()));
     auto* const rest = first + mine.size_bytes();
     check_cuda("cudaMemcpyAsync",
                cudaMemcpyAsync(first, mine.data(), mine.size_bytes(), cudaMemcpyHostToDevice, stream));
@@ -228,7 +276,7 @@ class nccl_channel {
     const std::vector<message> now = std::exchange(waiting_, {});
     ++batch_;
     call_ = now.front().sends ? comm_operation::send : comm_operation::recv;
-    settle("ncclGroupStart", ncclGroupStart());
+    settle("ncclGroupStart", nccl_open_groups::start());
     enter();
     try {
       for (const message& m : now) {
@@ -243,11 +291,11 @@ class nccl_channel {
       }
     } catch (...) {
       leave();
-      static_cast<void>(ncclGroupEnd());
+      static_cast<void>(nccl_open_groups::end());
       throw;
     }
     leave();
-    settle("ncclGroupEnd", ncclGroupEnd());
+    settle("ncclGroupEnd", nccl_open_groups::end());
   }
   /// Takes started messages back, where they have not been launched.
   void drop(std::int64_t batch) noexcept {
@@ -291,6 +339,7 @@ class nccl_channel {
   }
   static void abort_all(nccl_site& site, const std::string& why) {
     if (site.failure.empty()) site.failure = why;
+    nccl_open_groups::close_all();
     for (nccl_channel* channel : site.open) channel->abort();
   }
 
@@ -325,6 +374,23 @@ class nccl_channel {
     deadline until_;
     mutable int turns_ = 0;
   };
+
+  // Memory on the communicator's GPU, which need not be the thread's current one where others have made it.
+  void* scratch(std::size_t bytes) {
+    if (bytes > site_->scratch_bytes) {
+      int before = 0, device = 0;
+      if (const auto result = ncclCommCuDevice(comm_, &device); result != ncclSuccess) fail("ncclCommCuDevice", result);
+      check_cuda("cudaGetDevice", cudaGetDevice(&before));
+      if (device != before) check_cuda("cudaSetDevice", cudaSetDevice(device));
+      void* memory = nullptr;
+      const cudaError_t result = cudaMalloc(&memory, bytes);
+      if (device != before) check_cuda("cudaSetDevice", cudaSetDevice(before));
+      check_cuda("cudaMalloc", result);
+      site_->scratch.push_back(memory);
+      site_->scratch_bytes = bytes;
+    }
+    return site_->scratch.back();
+  }
 
   std::string where() const {
     std::string text(number_ == 0 && counters_.messages_sent() + counters_.messages_received() == 0 ? "connect"
@@ -401,8 +467,8 @@ class nccl_channel {
   ncclComm_t comm_;
   bool owned_;
   int exceptions_;
-  void* scratch_ = nullptr;  // kept: freeing memory waits for the whole GPU
   int depth_ = 0;
+  int fused_ = 0;
   std::vector<message> waiting_;
   std::int64_t batch_ = 0;
   std::int64_t number_ = 0;

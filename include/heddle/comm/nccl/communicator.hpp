@@ -69,6 +69,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   /// Returns when the stream has done everything that was put on it.
   /// Errors: `comm_error` when NCCL reports a failure or the timeout of `launch_options` has passed.
   void wait() {
+    if (channel_->grouped()) fail("wait: a group of calls is open; launch it first");
     channel_->flush();
     channel_->wait(stream_);
   }
@@ -366,8 +367,14 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
               [&](int a, int b) { return std::pair(key_of(a), a) < std::pair(key_of(b), b); });
     const int index = static_cast<int>(std::find(order.begin(), order.end(), rank()) - order.begin());
     for (int& r : order) r = world_rank(r);
-    ncclComm_t child = nullptr;
-    channel_->settle("ncclCommSplit", ncclCommSplit(comm, color, key, &child, nullptr));
+    auto place = std::make_unique<ncclComm_t>(nullptr);  // a thread of NCCL writes there
+    try {
+      channel_->settle("ncclCommSplit", ncclCommSplit(comm, color, key, place.get(), nullptr));
+    } catch (...) {
+      static_cast<void>(place.release());  // that thread may go on where the communicator is borrowed
+      throw;
+    }
+    const ncclComm_t child = *place;
     std::string label = name();
     label += '/';
     label += std::to_string(channel_->number());
@@ -419,17 +426,17 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   }
   template <class Calls>
   void in_group(const Calls& calls) {
-    channel_->settle("ncclGroupStart", ncclGroupStart());
+    channel_->settle("ncclGroupStart", detail::nccl_open_groups::start());
     channel_->enter();
     try {
       calls();
     } catch (...) {
       channel_->leave();
-      static_cast<void>(ncclGroupEnd());
+      static_cast<void>(detail::nccl_open_groups::end());
       throw;
     }
     channel_->leave();
-    finish("ncclGroupEnd", ncclGroupEnd());
+    finish("ncclGroupEnd", detail::nccl_open_groups::end());
   }
   template <class T>
   void put(const T* from, std::int64_t count, int to, ncclComm_t comm) {

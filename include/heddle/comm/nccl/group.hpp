@@ -11,7 +11,7 @@ namespace heddle::inline v0 {
 
 /// Fuses the calls made on these communicators until `launch`, as NCCL's group calls do: less overhead, and calls on
 /// several communicators cannot wait for each other. No result is there before `launch`, nor may anything be waited
-/// for. Without `launch` the destructor ends the group and the next call throws what went wrong.
+/// for; other communicators of the rank are refused. Without `launch` the destructor ends the group and the next call throws what went wrong.
 ///
 ///     hd::nccl_group together(rows, columns);
 ///     rows.all_reduce(x, hd::plus{});
@@ -26,8 +26,8 @@ class nccl_group {
       channel->connected();
       channel->flush();
     }
-    channels_.front()->settle("ncclGroupStart", ncclGroupStart());
-    for (const auto& channel : channels_) channel->enter();
+    channels_.front()->settle("ncclGroupStart", detail::nccl_open_groups::start());
+    for (const auto& channel : channels_) channel->fuse();
   }
   nccl_group(const nccl_group&) = delete;
   nccl_group& operator=(const nccl_group&) = delete;
@@ -41,14 +41,22 @@ class nccl_group {
     }
   }
 
-  /// Launches the calls.
+  /// Launches the calls, and the messages that were started with them.
   void launch() {
     if (channels_.empty()) return;
     const auto channels = std::move(channels_);
     channels_.clear();
-    for (const auto& channel : channels) channel->leave();
-    const ncclResult_t result = ncclGroupEnd();
-    for (const auto& channel : channels) channel->settle("ncclGroupEnd", result);
+    std::exception_ptr problem;
+    try {
+      for (const auto& channel : channels) channel->flush();
+    } catch (...) {  // the group ends all the same
+      problem = std::current_exception();
+    }
+    for (const auto& channel : channels) channel->unfuse();
+    const ncclResult_t result = detail::nccl_open_groups::end();
+    for (const auto& channel : channels)
+      if (channel->usable()) channel->settle("ncclGroupEnd", result);
+    if (problem != nullptr) std::rethrow_exception(problem);
   }
 
  private:

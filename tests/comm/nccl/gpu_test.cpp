@@ -1,0 +1,215 @@
+// The nccl transport on GPUs: the collectives of the concept with one rank, and with a rank per GPU that is here, against
+// their definitions. Without a GPU it says so and exits with 77, which ctest shows as skipped.
+#include <heddle/comm/nccl.hpp>
+
+#include <cstdio>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace hd = heddle;
+using std::int64_t;
+
+struct point {
+  float x, y;
+  std::int32_t id;
+};
+
+// Memory of the GPU, filled from the host.
+template <class T>
+class on_gpu {
+ public:
+  explicit on_gpu(const std::vector<T>& values) : size_(values.size()) {
+    if (size_ == 0) return;
+    if (cudaMalloc(&memory_, size_ * sizeof(T)) != cudaSuccess ||
+        cudaMemcpy(memory_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice) != cudaSuccess)
+      throw hd::error("cudaMalloc or cudaMemcpy");
+  }
+  on_gpu(const on_gpu&) = delete;
+  on_gpu& operator=(const on_gpu&) = delete;
+  ~on_gpu() { static_cast<void>(cudaFree(memory_)); }
+  std::span<T> all() const { return {static_cast<T*>(memory_), size_}; }
+  std::span<T> part(int64_t first, int64_t count) const {
+    return all().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  }
+  std::vector<T> host() const {
+    std::vector<T> copy(size_);
+    if (size_ > 0 && cudaMemcpy(copy.data(), memory_, size_ * sizeof(T), cudaMemcpyDeviceToHost) != cudaSuccess)
+      throw hd::error("cudaMemcpy");
+    return copy;
+  }
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t size_;
+};
+
+std::mutex mutex;
+int checks = 0, failures = 0;
+void expect(bool ok, const char* what, int rank, int ranks, int64_t n) {
+  const std::lock_guard lock(mutex);
+  ++checks;
+  if (ok) return;
+  ++failures;
+  std::printf("wrong: %s on rank %d of %d, n = %lld\n", what, rank, ranks, static_cast<long long>(n));
+}
+
+// Small whole numbers, which every type folds exactly in any order.
+template <class T>
+T value(int rank, int64_t i) {
+  const auto x = static_cast<float>((rank + i) % 2 + (rank == i ? 1 : 0));
+  if constexpr (std::is_same_v<T, point>)
+    return {x, static_cast<float>(i), rank};
+  else
+    return static_cast<T>(x);
+}
+template <class T>
+std::vector<T> values(int rank, int64_t first, int64_t count) {
+  std::vector<T> x;
+  for (int64_t i = first; i < first + count; ++i) x.push_back(value<T>(rank, i));
+  return x;
+}
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if constexpr (std::is_same_v<T, point>) {
+      if (a[i].x != b[i].x || a[i].y != b[i].y || a[i].id != b[i].id) return false;
+    } else {
+      if (static_cast<float>(a[i]) != static_cast<float>(b[i])) return false;
+    }
+  return true;
+}
+
+template <class T, class Op>
+void reductions(hd::nccl_communicator& c, int64_t n, Op op) {
+  const int p = c.size(), r = c.rank();
+  const auto check = [&](bool ok, const char* what) { expect(ok, what, r, p, n); };
+  const auto folded = [&](int64_t first, int64_t count) {
+    std::vector<T> x;
+    for (int64_t i = first; i < first + count; ++i) {
+      float sum = static_cast<float>(value<T>(0, i));
+      for (int q = 1; q < p; ++q) sum = op(sum, static_cast<float>(value<T>(q, i)));
+      x.push_back(static_cast<T>(sum));
+    }
+    return x;
+  };
+  const on_gpu<T> in(values<T>(r, 0, n)), out(std::vector<T>(static_cast<std::size_t>(n)));
+  const on_gpu<T> wide(values<T>(r, 0, n * p));
+  const std::vector<int64_t> counts(static_cast<std::size_t>(p), n);
+  c.all_reduce(std::span<const T>(in.all()), out.all(), op);
+  c.wait();
+  check(same(out.host(), folded(0, n)), "all_reduce");
+  c.reduce_scatter(wide.all(), out.all(), op);
+  c.wait();
+  check(same(out.host(), folded(r * n, n)), "reduce_scatter");
+  c.all_reduce(out.all(), hd::maximum{});
+  c.reduce_scatter_v(wide.all(), out.all(), counts, op);
+  c.wait();
+  check(same(out.host(), folded(r * n, n)), "reduce_scatter_v");
+  c.reduce(in.all(), out.all(), op, p - 1);
+  c.wait();
+  if (r == p - 1) check(same(out.host(), folded(0, n)), "reduce");
+  c.all_reduce(in.all(), op);
+  c.wait();
+  check(same(in.host(), folded(0, n)), "all_reduce in place");
+}
+
+template <class T>
+void moves(hd::nccl_communicator& c, int64_t n) {
+  const int p = c.size(), r = c.rank(), root = p - 1;
+  const auto check = [&](bool ok, const char* what) { expect(ok, what, r, p, n); };
+  const auto total = static_cast<std::size_t>(n * p);
+  std::vector<T> gathered, exchanged;
+  for (int q = 0; q < p; ++q)
+    for (int64_t i = 0; i < n; ++i) {
+      gathered.push_back(value<T>(q, i));
+      exchanged.push_back(value<T>(q, r * n + i));
+    }
+  const std::vector<int64_t> counts(static_cast<std::size_t>(p), n);
+  const on_gpu<T> mine(values<T>(r, 0, n)), wide(values<T>(r, 0, n * p)), everything(gathered);
+  const auto with_output = [&](const char* what, std::size_t size, bool here, const std::vector<T>& right, auto call) {
+    const on_gpu<T> out{std::vector<T>(size)};
+    call(out.all());
+    c.wait();
+    if (here) check(same(out.host(), right), what);
+  };
+  with_output("all_gather", total, true, gathered, [&](auto out) { c.all_gather(mine.all(), out); });
+  with_output("all_gather_v", total, true, gathered, [&](auto out) { c.all_gather_v(mine.all(), out, counts); });
+  with_output("all_to_all", total, true, exchanged, [&](auto out) { c.all_to_all(wide.all(), out); });
+  with_output("all_to_all_v", total, true, exchanged,
+              [&](auto out) { c.all_to_all_v(wide.all(), counts, out, counts); });
+  with_output("gather", total, r == root, gathered, [&](auto out) { c.gather(mine.all(), out, root); });
+  with_output("gather_v", total, r == root, gathered, [&](auto out) { c.gather_v(mine.all(), out, counts, root); });
+  const auto own = values<T>(r, 0, n);
+  with_output("scatter", static_cast<std::size_t>(n), true, own,
+              [&](auto out) { c.scatter(everything.all(), out, root); });
+  with_output("scatter_v", static_cast<std::size_t>(n), true, own,
+              [&](auto out) { c.scatter_v(everything.all(), counts, out, root); });
+  with_output("messages round the ring", static_cast<std::size_t>(n), true, values<T>((r + p - 1) % p, 0, n),
+              [&](auto out) {
+                auto a = c.isend(mine.all(), (r + 1) % p);
+                auto b = c.irecv(out, (r + p - 1) % p);
+                a.wait();
+                b.wait();
+              });
+  c.broadcast(mine.all(), root);
+  c.wait();
+  check(same(mine.host(), values<T>(root, 0, n)), "broadcast");
+}
+
+void body(hd::nccl_communicator& c) {
+  int device = 0, major_number = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major_number, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess)
+    throw hd::error("cudaGetDevice or cudaDeviceGetAttribute");
+  for (const int64_t n : {0, 1, 5, 100'000}) {
+    reductions<std::int32_t>(c, n, hd::plus{});
+    reductions<float>(c, n, hd::maximum{});
+    reductions<double>(c, n, hd::plus{});
+    reductions<__nv_bfloat16>(c, n, hd::minimum{});
+    if (major_number >= 9) reductions<__nv_fp8_e4m3>(c, n, hd::maximum{});  // NCCL folds fp8 from there on
+    moves<double>(c, n);
+    moves<point>(c, n);
+    moves<__nv_fp8_e5m2>(c, n);
+  }
+  auto part = c.split(c.rank() % 2, -c.rank());
+  moves<float>(part, 7);
+  const on_gpu<float> x(std::vector<float>(4, 1)), y(std::vector<float>(4, 1));
+  hd::nccl_group together(c, part);
+  c.all_reduce(x.all(), hd::plus{});
+  part.all_reduce(y.all(), hd::plus{});
+  together.launch();
+  c.wait();
+  const auto sum = [](int p) { return std::vector<float>(4, static_cast<float>(p)); };
+  expect(same(x.host(), sum(c.size())) && same(y.host(), sum(part.size())), "a group of calls", c.rank(), c.size(), 4);
+  part.barrier();
+  c.barrier();
+}
+
+}  // namespace
+
+int main() {
+  int gpus = 0;
+  if (const cudaError_t result = cudaGetDeviceCount(&gpus); result != cudaSuccess || gpus == 0) {
+    std::printf("skipped: no GPU here (%s)\n", cudaGetErrorString(result));
+    return 77;
+  }
+  try {
+    for (const int p : {1, gpus}) {
+      if (p == 1 && gpus == 1 && checks > 0) break;
+      const hd::mesh<hd::axis<hd::dp>> ranks{p};
+      hd::launch<hd::nccl>(ranks, hd::launch_options{}, [](auto& world) { body(world.all()); });
+      hd::launch<hd::nccl_complete>(ranks, hd::launch_options{}, [](auto& world) { body(world.all()); });
+      std::printf("%d of %d GPUs: %d checks, %d wrong\n", p, gpus, checks, failures);
+    }
+  } catch (const std::exception& e) {
+    std::printf("%s\n", e.what());
+    return 1;
+  }
+  return failures == 0 && checks > 0 ? 0 : 1;
+}
