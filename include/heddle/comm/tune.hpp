@@ -62,15 +62,15 @@ inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What a call takes where nothing else disturbs it: the mean of the faster half. Other programs only ever make it
+// What a call takes where nothing else disturbs it: the mean of the fastest quarter. Other programs only ever make it
 // slower, often by much; the least time alone is luck where it depends on who wakes whom.
 inline double typical_of(std::vector<double> x) {
   if (x.empty()) return 0;
   std::sort(x.begin(), x.end());
-  const std::size_t half = (x.size() + 1) / 2;
+  const std::size_t quarter = (x.size() + 3) / 4;
   double sum = 0;
-  for (std::size_t i = 0; i < half; ++i) sum += x[i];
-  return sum / static_cast<double>(half);
+  for (std::size_t i = 0; i < quarter; ++i) sum += x[i];
+  return sum / static_cast<double>(quarter);
 }
 
 // The same on every rank.
@@ -146,8 +146,8 @@ struct algorithm_time {
 
 /// Measures one collective of floats, of `bytes` as in `collective_question`, by every algorithm that heddle has for this
 /// number of ranks, and by the communicator's own call, which is the first of the result. All take turns, `repetitions`
-/// times up to 20 calls each, and those that may be the fastest three times as often; a time is the mean of the faster
-/// half of one's turns, so that other programs disturb it little. A collective: every rank gets the same times.
+/// times up to 20 calls each, and those that may be the fastest three times as often; a time is the mean of the fastest
+/// quarter of one's turns, so that other programs disturb it little. A collective: every rank gets the same times.
 template <comm_operation What, communicator C>
 std::vector<algorithm_time> measure_algorithms(C& comm, std::int64_t bytes, int repetitions, collective_plans& plans) {
   static_assert(
