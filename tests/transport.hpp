@@ -101,7 +101,7 @@ template <class... Kinds>
 struct error_kinds {
   static int of(const std::exception& e) {
     int kind = 0;
-    ((dynamic_cast<const Kinds*>(&e) != nullptr ? false : (++kind, true)) && ...);
+    (void)((dynamic_cast<const Kinds*>(&e) != nullptr ? false : (++kind, true)) && ...);
     return kind;
   }
   static void raise(int wanted, const std::string& text) {
