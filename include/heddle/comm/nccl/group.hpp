@@ -11,7 +11,8 @@ namespace heddle::inline v0 {
 
 /// Fuses the calls made on these communicators until `launch`, as NCCL's group calls do: less overhead, and calls on
 /// several communicators cannot wait for each other. No result is there before `launch`, nor may anything be waited
-/// for; other communicators of the rank are refused. Without `launch` the destructor ends the group and the next call throws what went wrong.
+/// for; other communicators of the rank are refused. Without `launch` the destructor ends the group and the next call
+/// throws what went wrong.
 ///
 ///     hd::nccl_group together(rows, columns);
 ///     rows.all_reduce(x, hd::plus{});
