@@ -3,6 +3,10 @@
 
 #include <heddle/comm/mpi.hpp>
 
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <stdexcept>
 
 using namespace comm_test;
@@ -30,7 +34,8 @@ mpi_ending to_the_end(int ranks, const hd::launch_options& options, Body body) {
       }
     });
   } catch (const std::exception& e) {
-    end.thrown[static_cast<std::size_t>(transport_test::process())] = kind_and_text(e);
+    const auto here = static_cast<std::size_t>(transport_test::process());
+    if (here < end.thrown.size()) end.thrown[here] = kind_and_text(e);
   }
   end.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   share(end.ranks);
@@ -208,6 +213,50 @@ TEST_CASE("communicators of MPI's come in and go out", "[mpi]") {
   // An error of MPI's is an exception with its text.
   CHECK_THROWS_WITH(owned.send(std::span(&x, 1), 0, -7), Catch::Matchers::Contains("heddle: MPI_Send failed: "));
 }
+
+TEST_CASE("a communicator and a request may outlive their launch", "[mpi]") {
+  for (const auto check : {hd::checking::on, hd::checking::off}) {
+    std::optional<hd::mpi_communicator> kept;
+    hd::mpi_communicator::request message;
+    int x = 0, y = 7;
+    launch(line{most_ranks()}, options_ms(20'000, check), [&](auto& world) {
+      kept.emplace(world.all().split(0, world.rank()));
+      message = kept->irecv(std::span(&x, 1), kept->rank());
+    });
+    kept->send(std::span(&y, 1), kept->rank());
+    message.wait();
+    CHECK(x == 7);
+    kept->all_reduce(std::span(&x, 1), hd::plus{});
+    CHECK(x == 7 * most_ranks());
+  }
+}
+
+#if defined(__linux__)
+TEST_CASE("the thread that watches takes no signals", "[mpi]") {
+  if (most_ranks() < 2) return;
+  std::vector<std::string> blocked(static_cast<std::size_t>(most_ranks()));
+  launch(line{most_ranks()}, options_ms(20'000, hd::checking::off), [&](auto& world) {
+    std::string& mine = blocked[static_cast<std::size_t>(world.rank())];
+    for (int i = 0; i < 1000 && mine.empty(); ++i) {  // it names itself when it starts
+      for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::ifstream status(thread.path() / "status");
+        std::string line;
+        bool watches = false;
+        while (std::getline(status, line)) {
+          if (line.starts_with("Name:")) watches = line.find("heddle-watchdog") != std::string::npos;
+          if (watches && line.starts_with("SigBlk:")) mine = line.substr(line.find_last_of(" \t") + 1);
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  share(blocked);
+  for (const auto& mask : blocked) {
+    REQUIRE_FALSE(mask.empty());
+    CHECK((std::stoull(mask, nullptr, 16) >> (SIGTERM - 1) & 1) == 1);
+  }
+}
+#endif
 
 TEST_CASE("a mesh of another size than the world is refused on every rank", "[mpi][failure]") {
   const int n = most_ranks();

@@ -21,7 +21,7 @@ class argument_checks {
     return static_cast<std::int64_t>(x.size());
   }
 
-  [[noreturn]] void fail(const std::string& text) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void fail(const std::string& text) const {
     std::string all = "heddle: rank ";
     all += std::to_string(self().world_rank(self().rank()));
     all += " on communicator (";
@@ -49,6 +49,12 @@ class argument_checks {
     if (signs < 0) fail_counts(what, counts);
     return {counts.data()};
   }
+  // Whether the two share no memory: in one comparison, false for some that are empty.
+  template <class T>
+  static bool separate(std::span<const T> x, std::span<T> y) {
+    const auto between = reinterpret_cast<std::uintptr_t>(y.data()) - reinterpret_cast<std::uintptr_t>(x.data());
+    return between + y.size_bytes() - 1 >= x.size_bytes() + y.size_bytes() - 1;
+  }
   // x[x_at...] and y[y_at...] may be the same memory; any other overlap is a mistake.
   template <class T>
   void check_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at,
@@ -72,31 +78,35 @@ class argument_checks {
     return at(x.data() + x.size()) <= at(y.data()) || at(y.data() + y.size()) <= at(x.data());
   }
 
-  [[noreturn]] void fail_root(int root) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_root(int root) const {
     fail("root " + std::to_string(root) + " is not one of " + std::to_string(self().size()) + " ranks");
   }
-  [[noreturn]] void fail_peer(const char* what, const char* side, int peer) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_peer(const char* what, const char* side, int peer) const {
     fail(std::string(what) + " " + side + " rank " + std::to_string(peer) + ", which is not one of " +
          std::to_string(self().size()) + " ranks");
   }
-  [[noreturn]] void fail_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_length(const char* what, const char* side, std::int64_t got,
+                                                          std::int64_t expected) const {
     fail(std::string(what) + ": " + side + " has " + std::to_string(got) + " elements, expected " +
          std::to_string(expected));
   }
-  [[noreturn]] void fail_divides(const char* what, std::int64_t count) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_divides(const char* what, std::int64_t count) const {
     fail(std::string(what) + ": in has " + std::to_string(count) + " elements, which " + std::to_string(self().size()) +
          " ranks do not divide; use " + what + "_v");
   }
-  [[noreturn]] void fail_count_of_counts(const char* what, std::size_t got) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_count_of_counts(const char* what, std::size_t got) const {
     fail(std::string(what) + ": " + std::to_string(got) + " counts for " + std::to_string(self().size()) + " ranks");
   }
-  [[noreturn]] void fail_counts(const char* what, std::span<const std::int64_t> counts) const {
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_counts(const char* what,
+                                                          std::span<const std::int64_t> counts) const {
     std::int64_t negative = 0;
     for (const std::int64_t c : counts)
       if (c < 0 && negative == 0) negative = c;
     fail(std::string(what) + ": a count of " + std::to_string(negative));
   }
-  [[noreturn]] void fail_overlap(std::string_view what, const char* how) const { fail(std::string(what) + ": " + how); }
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_overlap(std::string_view what, const char* how) const {
+    fail(std::string(what) + ": " + how);
+  }
 };
 
 }  // namespace heddle::inline v0::detail

@@ -22,7 +22,7 @@
 
 namespace heddle::inline v0::detail {
 
-[[noreturn]] inline void throw_mpi_error(int code, const char* call) {
+[[noreturn, gnu::noinline, gnu::cold]] inline void throw_mpi_error(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
@@ -35,7 +35,8 @@ namespace heddle::inline v0::detail {
 
 // Every call of MPI goes through this.
 inline void mpi_check(int code, const char* call) {
-  if (code != MPI_SUCCESS) throw_mpi_error(code, call);
+  if (code != MPI_SUCCESS) [[unlikely]]
+    throw_mpi_error(code, call);
 }
 
 // How many bytes a message had. MPI_Get_elements_x says the same, for 100 instructions; these fields are part of the

@@ -25,8 +25,8 @@ struct alignas(64) board_slot {
   enum : int { away, inside, returned, left };
   std::atomic<int> state{away};  // its body runs, has ended; the launch is over
   std::atomic<int> pid{0};
-  std::atomic<std::uint64_t> entered{0};  // calls it has entered and left: odd while it is in one
-  std::atomic<std::uint64_t> call{0};     // operation, root or other side
+  std::atomic<std::uint64_t> entered{0};  // calls it has entered
+  std::atomic<std::uint64_t> call{0};     // while it is in one: 1 + operation, root or other side; else 0
   std::atomic<std::int64_t> bytes{0};
   std::atomic<std::uint64_t> text_version{0};  // odd while `text` is written
   char text[176] = {};                         // where it waits in words, once it has waited for a while
@@ -68,7 +68,7 @@ class mpi_board {
     int file = -1;
     if (place == 0) {
       file = ::mkstemp(name);
-      ok = file >= 0 && ::ftruncate(file, static_cast<::off_t>(bytes_)) == 0 && map(file) ? 1 : 0;
+      ok = file >= 0 && ::posix_fallocate(file, 0, static_cast<::off_t>(bytes_)) == 0 && map(file) ? 1 : 0;
       if (ok != 0) {
         new (head_) board_head;
         for (int r = 0; r < size_; ++r) new (slots_ + r) board_slot;

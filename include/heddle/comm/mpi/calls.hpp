@@ -76,6 +76,11 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     group_->count(what, bytes);
   }
 
+  // What MPI counts.
+  template <class T>
+  static std::int64_t units(std::span<T> x) noexcept {
+    return static_cast<std::int64_t>(wire_units<std::remove_cv_t<T>> == 1 ? x.size() : x.size_bytes());
+  }
   template <class T, class Use>
   decltype(auto) with_amount(std::int64_t n, Use&& use) const {
     return detail::with_amount<T>(n, limit(), use);
@@ -98,64 +103,191 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   template <class T>
-  void plain_recv(std::span<T> x, int from, int tag) {
-    MPI_Status status;
-    const int n = wire_count<T>(length(x));
-    const int code = MPI_Recv(x.data(), n, wire_datatype<T>(), from, tag, native(), &status);
-    if (code != MPI_SUCCESS || received_bytes(status) != bytes(x)) [[unlikely]]
-      check_received(*group_, code, status,
-                     {comm_operation::recv, length(x), short_type_name<T>(), {}, sizeof(T), from, tag, 0});
+  [[gnu::always_inline]] void send_span(std::span<const T> x, int to, int tag) {
+    mpi_group& g = *group_;
+    if (static_cast<unsigned>(to) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
+      board_slot& shown = g.begin(comm_operation::send, bytes(x), to);
+      const int code = MPI_Send(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), to, tag, g.comm());
+      g.end(shown);
+      return mpi_check(code, "MPI_Send");
+    }
+    send_with_more<T>(x, to, tag);
+  }
+  // Checked, too large for a count, or wrong.
+  template <class T>
+  [[gnu::noinline]] void send_with_more(std::span<const T> x, int to, int tag) {
+    check_peer("send", "to", to);
+    begin_message(comm_operation::send, bytes(x));
+    if (checked()) return start_send<T>(x, to, tag).wait();
+    const in_message here(group_->state(), comm_operation::send, bytes(x), to);
+    with_amount<T>(length(x), [&](mpi_amount n) {
+      mpi_check(MPI_Send(x.data(), n.count, n.type, to, tag, native()), "MPI_Send");
+    });
   }
 
-  // Checks and converts both kinds of counts in one pass. False where something is wrong or not plain: nothing has been
-  // done then.
   template <class T>
-  bool plain_all_to_all_v(std::span<const T> x, std::span<const std::int64_t> send_counts, std::span<T> y,
-                          std::span<const std::int64_t> recv_counts) {
-    const std::size_t n = static_cast<std::size_t>(size());
-    if (send_counts.size() != n || recv_counts.size() != n || !group_->state().plain()) return false;
-    int* const to = group_->int_scratch();
-    std::int64_t sent = 0, received = 0, signs = 0;
-    for (std::size_t r = 0; r < n; ++r) {
-      const std::int64_t out = send_counts[r], in = recv_counts[r];
-      signs |= out | in;
-      to[r] = wire_count<T>(out);
-      to[n + r] = wire_count<T>(sent);
-      to[2 * n + r] = wire_count<T>(in);
-      to[3 * n + r] = wire_count<T>(received);
-      sent += out;
-      received += in;
+  [[gnu::always_inline]] void recv_span(std::span<T> x, int from, int tag) {
+    mpi_group& g = *group_;
+    if (static_cast<unsigned>(from) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
+      board_slot& shown = g.begin(comm_operation::recv, bytes(x), from);
+      MPI_Status status;
+      const int code = MPI_Recv(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), from, tag, g.comm(), &status);
+      g.end(shown);
+      if (code != MPI_SUCCESS || received_bytes(status) != bytes(x)) [[unlikely]]
+        fail_received<T>(code, status, length(x), from, tag);
+      return;
     }
-    constexpr std::int64_t most = (std::numeric_limits<int>::max)() / wire_units<T>;
-    if (signs < 0 || sent != length(x) || received != length(y) || (sent | received) > most) return false;
-    check_apart<T>("all_to_all_v", x, y);
-    group_->count(comm_operation::all_to_all_v, bytes(x));
-    mpi_check(MPI_Alltoallv(x.data(), to, to + n, wire_datatype<T>(), y.data(), to + 2 * n, to + 3 * n,
-                            wire_datatype<T>(), native()),
-              "MPI_Alltoallv");
+    recv_with_more<T>(x, from, tag);
+  }
+  template <class T>
+  [[gnu::noinline]] void recv_with_more(std::span<T> x, int from, int tag) {
+    check_peer("recv", "from", from);
+    begin_message(comm_operation::recv, bytes(x));
+    if (checked()) return start_recv<T>(x, from, tag).wait();
+    const in_message here(group_->state(), comm_operation::recv, bytes(x), from);
+    with_amount<T>(length(x), [&](mpi_amount n) {
+      MPI_Status status;
+      const int code = MPI_Recv(x.data(), n.count, n.type, from, tag, native(), &status);
+      if (code != MPI_SUCCESS || received_bytes(status) != bytes(x))
+        fail_received<T>(code, status, length(x), from, tag);
+    });
+  }
+  template <class T>
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_received(int code, MPI_Status status, std::int64_t count, int from,
+                                                            int tag) {
+    fail_receive(*group_, code, status,
+                 {comm_operation::recv, count, short_type_name<T>(), {}, sizeof(T), from, tag, 0});
+  }
+
+  // False where something is wrong or not plain: nothing has been done then.
+  template <class T>
+  [[gnu::always_inline]] bool plain_all_to_all_v(std::span<const T> x, std::span<const std::int64_t> send_counts,
+                                                 std::span<T> y, std::span<const std::int64_t> recv_counts) {
+    mpi_group& g = *group_;
+    const std::size_t n = static_cast<std::size_t>(g.size());
+    if (send_counts.size() != n || recv_counts.size() != n || !g.plain(units(x) | units(y)) || !separate<T>(x, y))
+        [[unlikely]]
+      return false;
+    const std::int64_t* const out = send_counts.data();
+    const std::int64_t* const in = recv_counts.data();
+    int* const to = g.int_scratch();
+    std::int64_t sent = 0, received = 0, signs = 0;
+    std::size_t r = 0;
+    do {  // both kinds of counts in one pass
+      signs |= out[r] | in[r];
+      to[r] = wire_count<T>(out[r]);
+      to[n + r] = wire_count<T>(sent);
+      to[2 * n + r] = wire_count<T>(in[r]);
+      to[3 * n + r] = wire_count<T>(received);
+      sent += out[r];
+      received += in[r];
+    } while (++r < n);
+    if (signs < 0 || sent != length(x) || received != length(y)) [[unlikely]]
+      return false;
+    board_slot& shown = g.begin(comm_operation::all_to_all_v, bytes(x));
+    const int code = MPI_Alltoallv(x.data(), to, to + n, wire_datatype<T>(), y.data(), to + 2 * n, to + 3 * n,
+                                   wire_datatype<T>(), g.comm());
+    g.end(shown);
+    mpi_check(code, "MPI_Alltoallv");
     return true;
   }
 
   template <class T>
-  mpi_request start_send(std::span<const T> x, int to, int tag) {
-    MPI_Request r = MPI_REQUEST_NULL;
-    with_amount<T>(length(x), [&](mpi_amount n) {
-      mpi_check(MPI_Isend(x.data(), n.count, n.type, to, tag, native(), &r), "MPI_Isend");
-    });
-    return message<T>(r, {comm_operation::send, length(x), {}, {}, sizeof(T), to, tag, 0});
+  [[gnu::noinline]] void all_to_all_v_with_more(std::span<const T> x, std::span<const std::int64_t> send_counts,
+                                                std::span<T> y, std::span<const std::int64_t> recv_counts) {
+    const counted_blocks sent = check_counts("all_to_all_v", send_counts);
+    const counted_blocks received = check_counts("all_to_all_v", recv_counts);
+    check_length("all_to_all_v", "in", length(x), sent.offset(size()));
+    check_length("all_to_all_v", "out", length(y), received.offset(size()));
+    check_apart<T>("all_to_all_v", x, y);
+    const std::int64_t most = (std::max)(length(x), length(y));
+    const auto call = enter<T>(comm_operation::all_to_all_v, bytes(x), -1, -1, {}, too_many<T>(most));
+    if (!call.flag()) [[likely]] {
+      const wire_blocks from = wire<T>(send_counts, 0), to = wire<T>(recv_counts, 1);
+      mpi_check(MPI_Alltoallv(x.data(), from.counts, from.offsets, wire_datatype<T>(), y.data(), to.counts, to.offsets,
+                              wire_datatype<T>(), native()),
+                "MPI_Alltoallv");
+    } else {
+      check_told("all_to_all_v", most);
+      exchange_messages<T>([&](int r) { return x.subspan(index(sent.offset(r)), index(sent.count(r))); },
+                           [&](int r) { return y.subspan(index(received.offset(r)), index(received.count(r))); });
+    }
+  }
+
+  template <class T>
+  [[gnu::always_inline]] mpi_request isend_span(std::span<const T> x, int to, int tag) {
+    mpi_group& g = *group_;
+    if (static_cast<unsigned>(to) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
+      g.count(comm_operation::send, bytes(x));
+      mpi_request r(group_, {comm_operation::send, to, tag, length(x), sizeof(T)});
+      mpi_check(MPI_Isend(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), to, tag, g.comm(), &r.request_),
+                "MPI_Isend");
+      return r;
+    }
+    check_peer("send", "to", to);
+    begin_message(comm_operation::send, bytes(x));
+    return start_send<T>(x, to, tag);
   }
   template <class T>
-  mpi_request start_recv(std::span<T> x, int from, int tag) {
-    MPI_Request r = MPI_REQUEST_NULL;
-    with_amount<T>(length(x), [&](mpi_amount n) {
-      mpi_check(MPI_Irecv(x.data(), n.count, n.type, from, tag, native(), &r), "MPI_Irecv");
-    });
-    return message<T>(r, {comm_operation::recv, length(x), {}, {}, sizeof(T), from, tag, 0});
+  [[gnu::always_inline]] mpi_request irecv_span(std::span<T> x, int from, int tag) {
+    mpi_group& g = *group_;
+    if (static_cast<unsigned>(from) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
+      g.count(comm_operation::recv, bytes(x));
+      mpi_request r(group_, {comm_operation::recv, from, tag, length(x), sizeof(T)});
+      mpi_check(MPI_Irecv(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), from, tag, g.comm(), &r.request_),
+                "MPI_Irecv");
+      return r;
+    }
+    check_peer("recv", "from", from);
+    begin_message(comm_operation::recv, bytes(x));
+    return start_recv<T>(x, from, tag);
   }
   template <class T>
-  mpi_request message(MPI_Request r, call_info call) {
-    if (checked()) call.element = short_type_name<T>();
-    return {group_, r, call};
+  [[gnu::noinline]] mpi_request start_send(std::span<const T> x, int to, int tag) {
+    mpi_request r(group_, {comm_operation::send, to, tag, length(x), sizeof(T)});
+    with_amount<T>(length(x), [&](mpi_amount n) {
+      mpi_check(MPI_Isend(x.data(), n.count, n.type, to, tag, native(), &r.request_), "MPI_Isend");
+    });
+    if (checked()) [[unlikely]]
+      r.start_check(short_type_name<T>());
+    return r;
+  }
+  template <class T>
+  [[gnu::noinline]] mpi_request start_recv(std::span<T> x, int from, int tag) {
+    mpi_request r(group_, {comm_operation::recv, from, tag, length(x), sizeof(T)});
+    with_amount<T>(length(x), [&](mpi_amount n) {
+      mpi_check(MPI_Irecv(x.data(), n.count, n.type, from, tag, native(), &r.request_), "MPI_Irecv");
+    });
+    if (checked()) [[unlikely]]
+      r.start_check(short_type_name<T>());
+    return r;
+  }
+
+  template <class T>
+  [[gnu::always_inline]] void all_gather_spans(std::span<const T> x, std::span<T> y) {
+    mpi_group& g = *group_;
+    if (length(y) == g.size() * length(x) && g.plain(units(x)) && separate<T>(x, y)) [[likely]] {
+      board_slot& shown = g.begin(comm_operation::all_gather, bytes(x));
+      const int n = wire_count<T>(length(x));
+      const int code = MPI_Allgather(x.data(), n, wire_datatype<T>(), y.data(), n, wire_datatype<T>(), g.comm());
+      g.end(shown);
+      return mpi_check(code, "MPI_Allgather");
+    }
+    all_gather_with_more<T>(x, y);
+  }
+  // Checked, in place, too large for a count, or wrong.
+  template <class T>
+  [[gnu::noinline]] void all_gather_with_more(std::span<const T> x, std::span<T> y) {
+    const std::int64_t n = length(x);
+    check_length("all_gather", "out", length(y), size() * n);
+    const bool in_place = x.data() == y.data() + rank() * n;
+    if (!in_place) check_overlap<T>("all_gather", x, y, 0, rank() * n);
+    const auto call = enter<T>(comm_operation::all_gather, bytes(x), n);
+    with_amount<T>(n, [&](mpi_amount each) {
+      mpi_check(MPI_Allgather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
+                              each.type, native()),
+                "MPI_Allgather");
+    });
   }
 
   template <class T>
@@ -165,22 +297,39 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   template <class T, class Op>
-  void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
+  [[gnu::always_inline]] void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
     if constexpr (can_reduce<T, Op>()) {
-      check_length("all_reduce", "out", length(y), length(x));
-      check_overlap<T>("all_reduce", x, y, 0, 0);
       if constexpr (has_mpi_op<T, Op>) {
-        if (group_->plain(comm_operation::all_reduce, bytes(x), length(x))) [[likely]]
-          return mpi_check(
-              MPI_Allreduce(x.data() == y.data() ? MPI_IN_PLACE : x.data(), y.data(), static_cast<int>(length(x)),
-                            mpi_datatype<T>(), predefined_mpi_op<Op>(), native()),
-              "MPI_Allreduce");
+        if (x.size() == y.size() && group_->plain(length(x)) && separate<T>(x, y)) [[likely]]
+          return plain_all_reduce<T, Op>(x.data(), y);
       }
       all_reduce_in_pieces<T>(x, y, op);
     }
   }
   template <class T, class Op>
+  [[gnu::always_inline]] void all_reduce_span(std::span<T> x, const Op& op) {
+    if constexpr (can_reduce<T, Op>()) {
+      if constexpr (has_mpi_op<T, Op>) {
+        if (group_->plain(length(x))) [[likely]]
+          return plain_all_reduce<T, Op>(MPI_IN_PLACE, x);
+      }
+      all_reduce_in_pieces<T>(std::span<const T>(x), x, op);
+    }
+  }
+  template <class T, class Op>
+  [[gnu::always_inline]] void plain_all_reduce(const void* from, std::span<T> to) {
+    mpi_group& g = *group_;
+    board_slot& shown = g.begin(comm_operation::all_reduce, bytes(to));
+    const int code = MPI_Allreduce(from, to.data(), static_cast<int>(length(to)), mpi_datatype<T>(),
+                                   predefined_mpi_op<Op>(), g.comm());
+    g.end(shown);
+    mpi_check(code, "MPI_Allreduce");
+  }
+  // Checked, an operator of the user's, too large for a count, in place, or wrong.
+  template <class T, class Op>
   [[gnu::noinline]] void all_reduce_in_pieces(std::span<const T> x, std::span<T> y, const Op& op) {
+    check_length("all_reduce", "out", length(y), length(x));
+    check_overlap<T>("all_reduce", x, y, 0, 0);
     const auto call = enter<T, Op>(comm_operation::all_reduce, bytes(x), length(x));
     mpi_reduction<T, Op> f(operators(), op);
     const bool in_place = x.data() == y.data();

@@ -70,68 +70,39 @@ class mpi_communicator : private detail::mpi_calls {
 
   /// Returns when the buffer may be used again. Errors: `comm_error` of MPI's.
   template <detail::spannable In>
-  void send(In&& in, int to, int tag = 0) {
+  [[gnu::always_inline]] void send(In&& in, int to, int tag = 0) {
     if constexpr (detail::can_travel<detail::comm_element<In>>()) {
       using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      check_peer("send", "to", to);
-      if (group_->plain(comm_operation::send, bytes(x), length(x) * detail::wire_units<T>)) [[likely]]
-        return detail::mpi_check(
-            MPI_Send(x.data(), wire_count<T>(length(x)), detail::wire_datatype<T>(), to, tag, native()), "MPI_Send");
-      begin_message(comm_operation::send, bytes(x));
-      if (checked()) [[unlikely]]
-        return start_send<T>(x, to, tag).wait();
-      const detail::in_message here(group_->state(), comm_operation::send, bytes(x), to);
-      with_amount<T>(length(x), [&](detail::mpi_amount n) {
-        detail::mpi_check(MPI_Send(x.data(), n.count, n.type, to, tag, native()), "MPI_Send");
-      });
+      send_span<T>(std::span<const T>(std::span(in)), to, tag);
     }
   }
   /// Errors: `comm_error` if the message has another number of bytes.
   template <detail::spannable Out>
-  void recv(Out&& out, int from, int tag = 0) {
+  [[gnu::always_inline]] void recv(Out&& out, int from, int tag = 0) {
     if constexpr (detail::can_receive<Out>()) {
       using T = detail::comm_element<Out>;
-      const std::span<T> x = std::span(out);
-      check_peer("recv", "from", from);
-      if (group_->plain(comm_operation::recv, bytes(x), length(x) * detail::wire_units<T>)) [[likely]]
-        return plain_recv<T>(x, from, tag);
-      begin_message(comm_operation::recv, bytes(x));
-      if (checked()) [[unlikely]]
-        return start_recv<T>(x, from, tag).wait();
-      const detail::in_message here(group_->state(), comm_operation::recv, bytes(x), from);
-      with_amount<T>(length(x), [&](detail::mpi_amount n) {
-        MPI_Status status;
-        const int code = MPI_Recv(x.data(), n.count, n.type, from, tag, native(), &status);
-        detail::check_received(*group_, code, status,
-                               {comm_operation::recv, length(x), short_type_name<T>(), {}, sizeof(T), from, tag, 0});
-      });
+      recv_span<T>(std::span<T>(std::span(out)), from, tag);
     }
   }
   /// Starts a message. The buffer must stay alive and (send) unchanged until the request has been waited for.
   template <detail::spannable In>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request isend(In&& in, int to, int tag = 0) {
+  [[nodiscard("heddle: a message that was started must be waited for"), gnu::always_inline]] request isend(
+      In&& in, int to, int tag = 0) {
     if constexpr (!detail::outlives_the_call<In>()) {
       return {};
     } else if constexpr (detail::can_travel<detail::comm_element<In>>()) {
       using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(in);
-      check_peer("send", "to", to);
-      begin_message(comm_operation::send, bytes(x));
-      return start_send<T>(x, to, tag);
+      return isend_span<T>(std::span<const T>(std::span(in)), to, tag);
     }
   }
   template <detail::spannable Out>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from,
-                                                                                       int tag = 0) {
+  [[nodiscard("heddle: a message that was started must be waited for"), gnu::always_inline]] request irecv(
+      Out&& out, int from, int tag = 0) {
     if constexpr (!detail::outlives_the_call<Out>()) {
       return {};
     } else if constexpr (detail::can_receive<Out>()) {
       using T = detail::comm_element<Out>;
-      const std::span<T> x = std::span(out);
-      check_peer("recv", "from", from);
-      begin_message(comm_operation::recv, bytes(x));
-      return start_recv<T>(x, from, tag);
+      return irecv_span<T>(std::span<T>(std::span(out)), from, tag);
     }
   }
 
@@ -153,15 +124,14 @@ class mpi_communicator : private detail::mpi_calls {
   }
 
   template <detail::spannable InOut, class Op>
-  void all_reduce(InOut&& inout, Op op) {
+  [[gnu::always_inline]] void all_reduce(InOut&& inout, Op op) {
     if constexpr (detail::can_receive<InOut>()) {
       using T = detail::comm_element<InOut>;
-      const std::span<T> x = std::span(inout);
-      all_reduce_spans<T>(std::span<const T>(x), x, op);
+      all_reduce_span<T>(std::span<T>(std::span(inout)), op);
     }
   }
   template <detail::spannable In, detail::spannable Out, class Op>
-  void all_reduce(In&& in, Out&& out, Op op) {
+  [[gnu::always_inline]] void all_reduce(In&& in, Out&& out, Op op) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       all_reduce_spans<T>(std::span<const T>(std::span(in)), std::span<T>(std::span(out)), op);
@@ -252,25 +222,10 @@ class mpi_communicator : private detail::mpi_calls {
 
   /// `out` gets a block per rank.
   template <detail::spannable In, detail::spannable Out>
-  void all_gather(In&& input, Out&& output) {
+  [[gnu::always_inline]] void all_gather(In&& input, Out&& output) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      const std::int64_t n = length(x);
-      check_length("all_gather", "out", length(y), size() * n);
-      const T* const own = y.data() + rank() * n;
-      const void* const from = x.data() == own ? MPI_IN_PLACE : x.data();
-      if (x.data() != own) check_overlap<T>("all_gather", x, y, 0, rank() * n);
-      if (group_->plain(comm_operation::all_gather, bytes(x), n * detail::wire_units<T>)) [[likely]]
-        return detail::mpi_check(MPI_Allgather(from, wire_count<T>(n), detail::wire_datatype<T>(), y.data(),
-                                               wire_count<T>(n), detail::wire_datatype<T>(), native()),
-                                 "MPI_Allgather");
-      const auto call = enter<T>(comm_operation::all_gather, bytes(x), n);
-      with_amount<T>(n, [&](detail::mpi_amount each) {
-        detail::mpi_check(MPI_Allgather(from, each.count, each.type, y.data(), each.count, each.type, native()),
-                          "MPI_Allgather");
-      });
+      all_gather_spans<T>(std::span<const T>(std::span(input)), std::span<T>(std::span(output)));
     }
   }
   /// `counts[r]` elements of rank r, the same on every rank.
@@ -320,31 +275,15 @@ class mpi_communicator : private detail::mpi_calls {
   }
   /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
   template <detail::spannable In, detail::spannable Out>
-  void all_to_all_v(In&& input, std::span<const std::int64_t> send_counts, Out&& output,
-                    std::span<const std::int64_t> recv_counts) {
+  [[gnu::always_inline]] void all_to_all_v(In&& input, std::span<const std::int64_t> send_counts, Out&& output,
+                                           std::span<const std::int64_t> recv_counts) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
       if (plain_all_to_all_v<T>(x, send_counts, y, recv_counts)) [[likely]]
         return;
-      const detail::counted_blocks sent = check_counts("all_to_all_v", send_counts);
-      const detail::counted_blocks received = check_counts("all_to_all_v", recv_counts);
-      check_length("all_to_all_v", "in", length(x), sent.offset(size()));
-      check_length("all_to_all_v", "out", length(y), received.offset(size()));
-      check_apart<T>("all_to_all_v", x, y);
-      const std::int64_t most = (std::max)(length(x), length(y));
-      const auto call = enter<T>(comm_operation::all_to_all_v, bytes(x), -1, -1, {}, too_many<T>(most));
-      if (!call.flag()) [[likely]] {
-        const wire_blocks from = wire<T>(send_counts, 0), to = wire<T>(recv_counts, 1);
-        detail::mpi_check(MPI_Alltoallv(x.data(), from.counts, from.offsets, detail::wire_datatype<T>(), y.data(),
-                                        to.counts, to.offsets, detail::wire_datatype<T>(), native()),
-                          "MPI_Alltoallv");
-      } else {
-        check_told("all_to_all_v", most);
-        exchange_messages<T>([&](int r) { return x.subspan(index(sent.offset(r)), index(sent.count(r))); },
-                             [&](int r) { return y.subspan(index(received.offset(r)), index(received.count(r))); });
-      }
+      all_to_all_v_with_more<T>(x, send_counts, y, recv_counts);
     }
   }
 

@@ -88,7 +88,8 @@ class mpi_world {
     mpi_check(MPI_Comm_size(all_, &size_), "MPI_Comm_size");
     if (size_ > 1 && board_.open(all_)) {
       state_->show_on(board_, rank_);
-      if (options.timeout.count() > 0) watchdog_ = std::make_unique<mpi_watchdog>(board_, rank_, state_->options().timeout);
+      if (options.timeout.count() > 0)
+        watchdog_ = std::make_unique<mpi_watchdog>(board_, rank_, state_->options().timeout);
     }
   }
   mpi_world(const mpi_world&) = delete;
@@ -96,6 +97,7 @@ class mpi_world {
   ~mpi_world() {
     watchdog_.reset();
     groups_.clear();
+    state_->show_nowhere();
     if (!state_->failed() && mpi_usable()) MPI_Comm_free(&all_);
   }
 

@@ -23,32 +23,39 @@ namespace heddle::inline v0::detail {
 // Of one rank and one launch (or one communicator that was not launched, and all that was split from it).
 class mpi_rank_state {
  public:
-  explicit mpi_rank_state(const launch_options& options) : plain_(options.check == checking::off), options_(options) {
+  explicit mpi_rank_state(const launch_options& options) : options_(options) {
     options_.timeout = countable(options.timeout);
+    update();
   }
+  mpi_rank_state(const mpi_rank_state&) = delete;
+  mpi_rank_state& operator=(const mpi_rank_state&) = delete;
 
   bool checked() const noexcept { return options_.check == checking::on; }
-  // Nothing to do around a call of MPI's but to count it: unchecked, not watched, nothing left to throw.
-  bool plain() const noexcept { return plain_; }
-  // From now on this rank shows on the board what it does.
+  // The largest count with which a call is one of MPI's and nothing more than shown and counted; -1 while there is more
+  // to do: calls are checked, or an error is left to throw.
+  std::int64_t plain_limit() const noexcept { return plain_limit_; }
+  // From now on this rank shows on the board what it does; before, in a place of its own.
   void show_on(const mpi_board& board, int rank) noexcept {
-    plain_ = false;
     board_ = &board;
     slot_ = &board.slot(rank);
   }
+  // The board goes; whoever has kept a communicator or a request shows nothing any more.
+  void show_nowhere() noexcept {
+    board_ = nullptr;
+    slot_ = &own_slot_;
+  }
   const mpi_board* board() const noexcept { return board_; }
-  board_slot* slot() const noexcept { return slot_; }
-  void enter(comm_operation what, std::int64_t bytes, int other) noexcept {
-    if (slot_ == nullptr) return;
-    slot_->call.store(static_cast<std::uint64_t>(what) | static_cast<std::uint64_t>(other + 1) << 8,
-                      std::memory_order_relaxed);
-    slot_->bytes.store(bytes, std::memory_order_relaxed);
-    slot_->entered.store(slot_->entered.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  board_slot& slot() const noexcept { return *slot_; }
+  board_slot& enter(comm_operation what, std::int64_t bytes, int other) noexcept {
+    board_slot& here = *slot_;
+    here.bytes.store(bytes, std::memory_order_relaxed);
+    here.entered.store(here.entered.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    here.call.store((static_cast<std::uint64_t>(what) + 1) | static_cast<std::uint64_t>(other + 1) << 8,
+                    std::memory_order_release);
+    return here;
   }
-  void leave() noexcept {
-    if (slot_ != nullptr)
-      slot_->entered.store(slot_->entered.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  }
+  void leave() noexcept { leave(*slot_); }
+  static void leave(board_slot& here) noexcept { here.call.store(0, std::memory_order_release); }
 
   const launch_options& options() const noexcept { return options_; }
   mpi_operators& operators() noexcept { return operators_; }
@@ -56,28 +63,34 @@ class mpi_rank_state {
   // The largest count given to MPI at once. Tests set it low, to see what happens beyond.
   int count_limit() const noexcept { return count_limit_; }
   void count_limit(int most) noexcept {
-    plain_ = false;
     count_limit_ = most;
+    update();
   }
 
   // Errors of destructors: stored here, thrown by the next call.
   void store_late_error(std::exception_ptr problem) noexcept {
-    plain_ = false;
     if (late_error_ == nullptr) late_error_ = std::move(problem);
+    update();
   }
   void throw_late_error() {
-    if (late_error_ != nullptr) [[unlikely]]
-      std::rethrow_exception(std::exchange(late_error_, nullptr));
+    if (late_error_ == nullptr) [[likely]]
+      return;
+    const std::exception_ptr problem = std::exchange(late_error_, nullptr);
+    update();
+    std::rethrow_exception(problem);
   }
   // After a failure messages may be under way for ever: nothing of MPI's is freed any more.
   bool failed() const noexcept { return failed_; }
   void fail() noexcept { failed_ = true; }
 
  private:
-  bool plain_;
-  launch_options options_;
+  void update() noexcept { plain_limit_ = checked() || late_error_ != nullptr ? -1 : count_limit_; }
+
+  std::int64_t plain_limit_ = -1;
+  board_slot own_slot_;
+  board_slot* slot_ = &own_slot_;
   const mpi_board* board_ = nullptr;
-  board_slot* slot_ = nullptr;
+  launch_options options_;
   int count_limit_ = (std::numeric_limits<int>::max)();
   bool failed_ = false;
   std::exception_ptr late_error_;
@@ -133,13 +146,14 @@ class mpi_group {
   // Room for counts and offsets, 4 per rank.
   int* int_scratch() noexcept { return int_scratch_.data(); }
 
-  // Whether a call of so many units is one call of MPI's and nothing else; then it has been counted.
-  bool plain(comm_operation what, std::int64_t bytes, std::int64_t units) noexcept {
-    if (!state_->plain() || units > (std::numeric_limits<int>::max)()) [[unlikely]]
-      return false;
+  // A call of so many units is one of MPI's and nothing more.
+  bool plain(std::int64_t units) const noexcept { return units <= state_->plain_limit(); }
+  // Counts and shows such a call. `begin` comes before MPI's call, `end` after it, whatever it says.
+  board_slot& begin(comm_operation what, std::int64_t bytes, int other = -1) noexcept {
     count(what, bytes);
-    return true;
+    return state_->enter(what, bytes, other);
   }
+  static void end(board_slot& shown) noexcept { mpi_rank_state::leave(shown); }
   void count(comm_operation what, std::int64_t bytes) noexcept {
     comm_counters::per_operation& c = counters_[what];
     c.calls += 1;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,7 +25,8 @@ namespace detail {
 class mpi_calls;
 
 // A message that does not fit the receive.
-[[noreturn]] inline void throw_message_mismatch(mpi_group& group, const call_info& call, const std::string& came) {
+[[noreturn, gnu::noinline, gnu::cold]] inline void throw_message_mismatch(mpi_group& group, const call_info& call,
+                                                                          const std::string& came) {
   const std::string me = std::to_string(group.world_rank(group.rank()));
   const std::string other = std::to_string(group.world_rank(call.root));
   std::string text = "heddle: rank ";
@@ -33,17 +35,16 @@ class mpi_calls;
   throw comm_error(text);
 }
 
-// What a receive ended with: an error where the message is longer or shorter than the buffer.
-inline void check_received(mpi_group& group, int code, MPI_Status& status, const call_info& call) {
-  if (code != MPI_SUCCESS) [[unlikely]] {
+// A receive that MPI says went wrong, or whose message is shorter than the buffer.
+[[noreturn, gnu::noinline, gnu::cold]] inline void fail_receive(mpi_group& group, int code, const MPI_Status& status,
+                                                                const call_info& call) {
+  if (code != MPI_SUCCESS) {
     int kind = code;
     MPI_Error_class(code, &kind);
     if (kind == MPI_ERR_TRUNCATE) throw_message_mismatch(group, call, "sent more than that");
     throw_mpi_error(code, "MPI_Recv");
   }
-  const std::int64_t got = received_bytes(status);
-  if (got != call.count * static_cast<std::int64_t>(call.element_size)) [[unlikely]]
-    throw_message_mismatch(group, call, "sent " + std::to_string(got) + " bytes");
+  throw_message_mismatch(group, call, "sent " + std::to_string(received_bytes(status)) + " bytes");
 }
 
 // A blocking message, shown on the board while it lasts.
@@ -77,6 +78,7 @@ struct message_header {
 };
 struct checked_message {
   message_header header{};
+  std::string_view element;  // of the own side
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
@@ -94,14 +96,14 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
       : group_(std::move(other.group_)),
         request_(std::exchange(other.request_, MPI_REQUEST_NULL)),
         check_(std::move(other.check_)),
-        call_(other.call_) {}
+        message_(other.message_) {}
   mpi_request& operator=(mpi_request&& other) noexcept {
     if (this != &other) {
       end();
       group_ = std::move(other.group_);
       request_ = std::exchange(other.request_, MPI_REQUEST_NULL);
       check_ = std::move(other.check_);
-      call_ = other.call_;
+      message_ = other.message_;
     }
     return *this;
   }
@@ -109,28 +111,15 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
 
   /// Returns when the message is done; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.
-  void wait() {
+  [[gnu::always_inline]] void wait() {
     if (request_ == MPI_REQUEST_NULL) return;
-    if (group_->state().plain()) [[likely]]
-      return plain_wait();
+    if (check_ != nullptr) return checked_wait();
+    detail::mpi_rank_state& state = group_->state();
     MPI_Status status;
-    int code = MPI_SUCCESS;
-    const detail::in_message here(group_->state(), call_.what, call_.count * size(), call_.root);
-    if (check_ == nullptr) {
-      code = MPI_Wait(&request_, &status);
-    } else {
-      try {
-        detail::wait_in_call(*group_, call_, 0, [&] {
-          int done = 0;
-          code = MPI_Test(&request_, &done, &status);
-          return code != MPI_SUCCESS || done != 0;
-        });
-      } catch (...) {
-        cancel();
-        throw;
-      }
-    }
-    finish(code, status);
+    detail::board_slot& shown = state.enter(message_.what, message_.bytes(), message_.other);
+    const int code = MPI_Wait(&request_, &status);
+    state.leave(shown);
+    finish_plain(code, status);
   }
 
   /// Whether the message is done; never waits. Errors: as `wait`, but knows no timeout.
@@ -143,7 +132,10 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
       throw_if_failed();
       return false;
     }
-    finish(code, status);
+    if (check_ == nullptr)
+      finish_plain(code, status);
+    else
+      finish_checked(code, status);
     return true;
   }
 
@@ -174,46 +166,76 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     };
     if (requests.empty() || any()) return;
     const mpi_request& first = *requests[0];
-    detail::in_message here(first.group_->state(), first.call_.what, first.call_.count * first.size(),
-                            first.call_.root);
+    const detail::in_message here(first.group_->state(), first.message_.what, first.message_.bytes(),
+                                  first.message_.other);
     if (first.check_ == nullptr)
       while (!any()) std::this_thread::yield();
     else
-      detail::wait_in_call(*first.group_, first.call_, 0, any);
+      detail::wait_in_call(*first.group_, first.call(), 0, any);
   }
 
  private:
   friend class detail::mpi_calls;
 
-  mpi_request(std::shared_ptr<detail::mpi_group> group, MPI_Request request, const detail::call_info& call)
-      : group_(std::move(group)), request_(request), call_(call) {
-    if (!group_->state().checked()) return;
+  // What is under way, in as little as a report needs.
+  struct message {
+    comm_operation what = comm_operation::recv;
+    int other = -1;
+    int tag = 0;
+    std::int64_t count = 0;
+    std::int64_t element_size = 0;
+
+    std::int64_t bytes() const noexcept { return count * element_size; }
+  };
+
+  mpi_request(const std::shared_ptr<detail::mpi_group>& group, const message& m) : group_(group), message_(m) {}
+
+  [[gnu::noinline]] void start_check(std::string_view element) {
     // The header goes the message's way, with its tag, on another communicator: the k-th belongs to the k-th.
     check_ = std::make_unique<detail::checked_message>();
+    check_->element = element;
     detail::message_header& header = check_->header;
     constexpr int bytes = static_cast<int>(sizeof header);
     if (receives()) {
-      detail::mpi_check(MPI_Irecv(&header, bytes, MPI_BYTE, call_.root, call_.tag, group_->checks(), &check_->request),
-                        "MPI_Irecv");
+      detail::mpi_check(
+          MPI_Irecv(&header, bytes, MPI_BYTE, message_.other, message_.tag, group_->checks(), &check_->request),
+          "MPI_Irecv");
     } else {
-      header.set(call_);
-      detail::mpi_check(MPI_Isend(&header, bytes, MPI_BYTE, call_.root, call_.tag, group_->checks(), &check_->request),
-                        "MPI_Isend");
+      header.set(call());
+      detail::mpi_check(
+          MPI_Isend(&header, bytes, MPI_BYTE, message_.other, message_.tag, group_->checks(), &check_->request),
+          "MPI_Isend");
     }
   }
 
-  void plain_wait() {
-    MPI_Status status;
-    const int code = MPI_Wait(&request_, &status);
-    request_ = MPI_REQUEST_NULL;
-    if (receives())
-      detail::check_received(*group_, code, status, call_);
-    else
-      detail::mpi_check(code, "MPI_Isend");
+  bool receives() const noexcept { return message_.what == comm_operation::recv; }
+  detail::call_info call() const {
+    return {message_.what,
+            message_.count,
+            check_ == nullptr ? std::string_view{} : check_->element,
+            {},
+            static_cast<std::size_t>(message_.element_size),
+            message_.other,
+            message_.tag,
+            0};
   }
 
-  bool receives() const noexcept { return call_.what == comm_operation::recv; }
-  std::int64_t size() const noexcept { return static_cast<std::int64_t>(call_.element_size); }
+  [[gnu::noinline]] void checked_wait() {
+    MPI_Status status;
+    int code = MPI_SUCCESS;
+    const detail::in_message here(group_->state(), message_.what, message_.bytes(), message_.other);
+    try {
+      detail::wait_in_call(*group_, call(), 0, [&] {
+        int done = 0;
+        code = MPI_Test(&request_, &done, &status);
+        return code != MPI_SUCCESS || done != 0;
+      });
+    } catch (...) {
+      cancel();
+      throw;
+    }
+    finish_checked(code, status);
+  }
   // False if it had to be left to MPI.
   static bool let_go(MPI_Request& r) noexcept {
     int done = 0;
@@ -225,10 +247,11 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     const detail::mpi_board* board = group_->state().board();
     const int failed = board == nullptr ? -1 : board->first_failed();
     if (failed < 0) return;
+    const std::string where = detail::where_of(*group_, call(), 0);
     cancel();
     std::string text = "heddle: rank ";
     text += std::to_string(failed) + " failed while rank " + std::to_string(group_->world_rank(group_->rank()));
-    text += " was in " + detail::where_of(*group_, call_, 0) + ": " + board->head().failure;
+    text += " was in " + where + ": " + board->head().failure;
     throw aborted_error(text);
   }
 
@@ -239,29 +262,35 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     return done != 0;
   }
 
-  void finish(int code, MPI_Status& status) {
+  void finish_plain(int code, const MPI_Status& status) {
     request_ = MPI_REQUEST_NULL;
-    if (const auto check = std::move(check_)) {  // nearly always there already
-      detail::wait_in_call(*group_, call_, 0, [&] {
-        int done = 0;
-        detail::mpi_check(MPI_Test(&check->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-        return done != 0;
-      });
-      detail::message_header mine;
-      mine.set(call_);
-      if (receives() && !(mine == check->header)) {
-        detail::call_info other = call_;
-        other.what = comm_operation::send;
-        other.root = group_->rank();
-        other.count = check->header.count;
-        other.element = check->header.element;
-        detail::throw_message_mismatch(*group_, call_, "entered " + detail::describe(other, group_->members()));
-      }
+    if (code != MPI_SUCCESS || (receives() && detail::received_bytes(status) != message_.bytes())) [[unlikely]]
+      fail(code, status);
+  }
+  [[gnu::noinline]] void finish_checked(int code, const MPI_Status& status) {
+    request_ = MPI_REQUEST_NULL;
+    const detail::call_info mine = call();
+    const auto check = std::move(check_);
+    detail::wait_in_call(*group_, mine, 0, [&] {  // nearly always there already
+      int done = 0;
+      detail::mpi_check(MPI_Test(&check->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      return done != 0;
+    });
+    detail::message_header header;
+    header.set(mine);
+    if (receives() && !(header == check->header)) {
+      detail::call_info other = mine;
+      other.what = comm_operation::send;
+      other.root = group_->rank();
+      other.count = check->header.count;
+      other.element = check->header.element;
+      detail::throw_message_mismatch(*group_, mine, "entered " + detail::describe(other, group_->members()));
     }
-    if (receives())
-      detail::check_received(*group_, code, status, call_);
-    else
-      detail::mpi_check(code, "MPI_Isend");
+    finish_plain(code, status);
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] void fail(int code, const MPI_Status& status) {
+    if (!receives()) detail::throw_mpi_error(code, "MPI_Isend");
+    detail::fail_receive(*group_, code, status, call());
   }
 
   void end() noexcept {
@@ -277,7 +306,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   std::shared_ptr<detail::mpi_group> group_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   std::unique_ptr<detail::checked_message> check_;
-  detail::call_info call_{};
+  message message_{};
 };
 
 }  // namespace heddle::inline v0

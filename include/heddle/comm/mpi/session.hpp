@@ -3,12 +3,21 @@
 
 #include <heddle/comm/mpi/api.hpp>
 
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
 #include <string>
+#include <thread>
 
 namespace heddle::inline v0 {
 
 /// While it lives MPI can be used: it initialises MPI, and ends it again, unless somebody else has done so already.
 /// `launch<hd::mpi>` needs none: without one, its first call initialises MPI and the end of the process ends it.
+///
+/// When an exception passes its end, and other processes do not end MPI within 3 seconds, it says so and ends the job.
 ///
 /// MPI is asked for `MPI_THREAD_FUNNELED`: only the thread that initialised it calls it. Whoever needs more initialises
 /// MPI before; communicators may then be used by as many threads as that level allows, each by one at a time.
@@ -32,7 +41,35 @@ class mpi_session {
   mpi_session(const mpi_session&) = delete;
   mpi_session& operator=(const mpi_session&) = delete;
   ~mpi_session() {
-    if (mine_ && detail::mpi_usable()) MPI_Finalize();
+    if (!mine_ || !detail::mpi_usable()) return;
+    if (std::uncaught_exceptions() <= exceptions_) {
+      MPI_Finalize();
+      return;
+    }
+    // An exception passes. Other processes may wait for this one in other calls than MPI_Finalize, and for ever.
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    std::thread guard([&] {
+      std::unique_lock lock(mutex);
+      if (changed.wait_for(lock, std::chrono::seconds(3), [&] { return done; })) return;
+      std::fprintf(
+          stderr,
+          "heddle: rank %d: an exception ends MPI here, and other processes did not end it within 3 s: the job is "
+          "ended\n",
+          rank);
+      std::fflush(stderr);
+      std::_Exit(1);
+    });
+    MPI_Finalize();
+    {
+      const std::lock_guard lock(mutex);
+      done = true;
+    }
+    changed.notify_one();
+    guard.join();
   }
 
   /// Whether this object initialised MPI.
@@ -53,6 +90,7 @@ class mpi_session {
 
  private:
   bool mine_ = false;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace heddle::inline v0

@@ -32,13 +32,11 @@ class mpi_patience {
 
   mpi_patience(mpi_group& group, const call_info& call, std::int64_t number)
       : group_(group), call_(call), where_(where_of(group, call, number)) {
-    if (board_slot* slot = group_.state().slot()) mpi_board::write_text(*slot, "in " + where_);
+    mpi_board::write_text(group_.state().slot(), "in " + where_);
   }
   mpi_patience(const mpi_patience&) = delete;
   mpi_patience& operator=(const mpi_patience&) = delete;
-  ~mpi_patience() {
-    if (board_slot* slot = group_.state().slot()) mpi_board::write_text(*slot, "");
-  }
+  ~mpi_patience() { mpi_board::write_text(group_.state().slot(), ""); }
 
   // Naps, longer ones as time goes by, and throws what ends the wait.
   void nap() {

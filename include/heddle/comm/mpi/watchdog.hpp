@@ -16,6 +16,8 @@
 
 #if defined(__linux__)
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,10 +30,10 @@ inline std::string describe(const board_slot& slot) {
   const int state = slot.state.load(std::memory_order_acquire);
   if (state == board_slot::away) return "is on another host";
   if (state != board_slot::inside) return "its body has returned";
-  if (slot.entered.load(std::memory_order_relaxed) % 2 == 0) return "is not waiting for anyone";
+  const std::uint64_t call = slot.call.load(std::memory_order_acquire);
+  if (call == 0) return "is not waiting for anyone";
   if (const std::string text = mpi_board::read_text(slot); !text.empty()) return text;
-  const std::uint64_t call = slot.call.load(std::memory_order_relaxed);
-  const auto what = static_cast<comm_operation>(call & 0xff);
+  const auto what = static_cast<comm_operation>((call & 0xff) - 1);
   const int other = static_cast<int>(call >> 8) - 1;
   std::string text = "in ";
   text += to_string(what);
@@ -61,7 +63,16 @@ class mpi_watchdog {
       : board_(board), rank_(rank), timeout_(timeout) {
 #if defined(__linux__)
     stop_ = ::eventfd(0, EFD_CLOEXEC);
-    if (stop_ >= 0) thread_ = std::thread([this] { watch(); });
+    if (stop_ < 0) return;
+    // Signals are for the program's own threads.
+    ::sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      thread_ = std::thread([this] { watch(); });
+    } catch (const std::exception&) {  // no thread can be had: nobody watches
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 #endif
   }
   mpi_watchdog(const mpi_watchdog&) = delete;
@@ -80,6 +91,7 @@ class mpi_watchdog {
  private:
 #if defined(__linux__)
   void watch() {
+    ::pthread_setname_np(::pthread_self(), "heddle-watchdog");
     std::vector<::pollfd> files{{stop_, POLLIN, 0}};
     std::vector<int> ranks{rank_};
     for (int r = 0; r < board_.size(); ++r) {
@@ -106,7 +118,7 @@ class mpi_watchdog {
           files[i].fd = -files[i].fd - 1;  // it left in peace: poll passes over it
         }
       const std::uint64_t now = board_.slot(rank_).entered.load(std::memory_order_relaxed);
-      if (now != seen || now % 2 == 0) {
+      if (now != seen || board_.slot(rank_).call.load(std::memory_order_acquire) == 0) {
         seen = now;
         since = std::chrono::steady_clock::now();
       } else if (std::chrono::steady_clock::now() - since > timeout_) {
