@@ -31,7 +31,9 @@ struct built_in {
 /// `A` for exactly so many ranks, with its rounds (to root 0) in read-only data instead of made when first used.
 template <class A, int Ranks>
 struct for_ranks {
-  static constexpr detail::short_text name = detail::name_with("for_ranks", std::string_view(A::name), Ranks);
+  static constexpr auto stored_name = detail::name_with("for_ranks", std::string_view(A::name), Ranks);
+  static constexpr std::string_view name = stored_name;
+  static constexpr int only_ranks = Ranks;
   template <comm_operation What>
   static constexpr fold_order order = A::template order<What>;
   template <comm_operation What>
@@ -89,13 +91,19 @@ class arguments_of : argument_checks<arguments_of<C>> {
   const C& comm_;
 };
 
-// Whether the algorithm cuts the vector, as it does on some small number of ranks then.
+// Whether the algorithm cuts the vector, as it does on some small number of ranks then. One that is not for few ranks is
+// taken for one that does: to find out on many would take the compiler long.
 template <class A, comm_operation What>
 consteval bool cuts_vectors() {
+  bool known = false;
+  if constexpr (requires { A::only_ranks; })
+    return A::template offers<What>(A::only_ranks) && A::template rounds<What>(A::only_ranks, 0).view().items() > 1;
   for (int p = 2; p <= 4; ++p)
-    if (A::template offers<What>(p))
+    if (A::template offers<What>(p)) {
       if (A::template rounds<What>(p, 0).view().items() > 1) return true;
-  return false;
+      known = true;
+    }
+  return !known;
 }
 
 // What the refusals below are about. Compilers print what does not hold beside the sentence: which algorithm, which
