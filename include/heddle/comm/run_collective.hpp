@@ -1,4 +1,4 @@
-// heddle/comm/run_collective.hpp: what the calls of comm/collectives.hpp share: refusals, choice of an algorithm, execution.
+// heddle/comm/run_collective.hpp: from a call of a collective to the rounds that do it, and what is refused before.
 #pragma once
 
 #include <heddle/comm/algorithm/name.hpp>
@@ -91,8 +91,8 @@ class arguments_of : argument_checks<arguments_of<C>> {
   const C& comm_;
 };
 
-// Whether the algorithm cuts the vector, as it does on some small number of ranks then. One that is not for few ranks is
-// taken for one that does: to find out on many would take the compiler long.
+// Whether the algorithm cuts the vector, as it does on some small number of ranks then. One that is not for few ranks
+// is taken for one that does: to find out on many would take the compiler long.
 template <class A, comm_operation What>
 consteval bool cuts_vectors() {
   bool known = false;
