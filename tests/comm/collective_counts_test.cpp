@@ -254,7 +254,7 @@ void counts(int p, int root, std::int64_t m, std::int64_t vector, bool even) {
     for (int r = 0; r < p; ++r) {
       const seen& got = by_rank[static_cast<std::size_t>(r)][at];
       seen listed;
-      for (const hd::transfer& t : table.transfers) {
+      for (const hd::round_transfer& t : table.transfers) {
         std::int64_t bytes = 0;
         for (const int i : table.view().items_of(t)) bytes += elements_of(table, i, vector, m) * 4;
         listed.messages += t.from == r;

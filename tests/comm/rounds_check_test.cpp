@@ -132,7 +132,7 @@ TEST_CASE("a message that is lost, turned round or sent elsewhere is noticed", "
     const int p = 2 + static_cast<int>(random() % 9);
     auto table = hd::algo::ring::rounds<comm_operation::all_reduce>(p, 0);
     const auto victim = static_cast<std::size_t>(random() % table.transfers.size());
-    hd::transfer& t = table.transfers[victim];
+    hd::round_transfer& t = table.transfers[victim];
     switch (random() % 3) {
       case 0:
         table.transfers.erase(table.transfers.begin() + static_cast<std::ptrdiff_t>(victim));

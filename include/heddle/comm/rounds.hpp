@@ -30,17 +30,15 @@ enum class arrival : std::uint8_t {
 
 /// One message: in this round rank `from` sends items to rank `to`. Its items are `items` entries of the table's item
 /// list from `first` on; the receiver treats all of them alike.
-struct transfer {
+struct round_transfer {
   int round = 0;
   int from = 0;
   int to = 0;
   arrival how = arrival::store;
   int first = 0;
   int items = 0;
-  friend constexpr bool operator==(const transfer&, const transfer&) = default;
+  friend constexpr bool operator==(const round_transfer&, const round_transfer&) = default;
 };
-/// The same under a name that the function `transfer` (between meshes) does not hide.
-using round_transfer = struct transfer;
 
 /// The rounds of one collective on a number of ranks, not owned: what the checker, the executor, the printer, the cost
 /// model and the simulator take. It holds the messages of all ranks: 24 bytes each and 4 per item, so that a ring or a
