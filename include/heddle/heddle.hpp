@@ -138,12 +138,12 @@
 #include <heddle/schedule/microbatches.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/one_stage_per_rank.hpp>
 #include <heddle/schedule/parse.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/schedule/print.hpp>
 #include <heddle/schedule/report.hpp>
 #include <heddle/schedule/scratch.hpp>
+#include <heddle/schedule/stage_map.hpp>
 #include <heddle/schedule/storage.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/schedule/validate.hpp>

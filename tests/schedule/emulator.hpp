@@ -130,11 +130,11 @@ inline std::optional<gradients> run(sc::table_view t, sc::transfers mode) {
       }
     } else if (a.kind == kind::forward) {
       value in = find(me.input, here);
-      if (t.previous(a.stage) < 0) in = model_input(a.microbatch);
+      if (t.previous(a.stage, a.microbatch) < 0) in = model_input(a.microbatch);
       // Unplaced tables and stages of one rank pass data on directly.
-      if (in == 0 && t.previous(a.stage) >= 0 && (!placed || t.rank_of(t.previous(a.stage)) == r)) {
-        in = find(ranks[static_cast<std::size_t>(t.rank_of(t.previous(a.stage)))].output, {a.stage - 1, a.microbatch});
-        if (in == 0 && t.rank_of(t.previous(a.stage)) != r) return false;
+      if (in == 0 && t.previous(a.stage, a.microbatch) >= 0 && (!placed || t.rank_of(t.previous(a.stage, a.microbatch)) == r)) {
+        in = find(ranks[static_cast<std::size_t>(t.rank_of(t.previous(a.stage, a.microbatch)))].output, {a.stage - 1, a.microbatch});
+        if (in == 0 && t.rank_of(t.previous(a.stage, a.microbatch)) != r) return false;
       }
       if (in == 0) broken = true;
       me.kept[here] = saved(a.stage, a.microbatch, in);
@@ -142,11 +142,11 @@ inline std::optional<gradients> run(sc::table_view t, sc::transfers mode) {
     } else if (a.kind == kind::backward || a.kind == kind::backward_input) {
       const value kept = find(me.kept, here);
       value dy = find(me.gradient, here);
-      if (t.next(a.stage) < 0) dy = loss_gradient(kept);
-      if (dy == 0 && t.next(a.stage) >= 0 && (!placed || t.rank_of(t.next(a.stage)) == r)) {
-        dy = find(ranks[static_cast<std::size_t>(t.rank_of(t.next(a.stage)))].input_gradient,
+      if (t.next(a.stage, a.microbatch) < 0) dy = loss_gradient(kept);
+      if (dy == 0 && t.next(a.stage, a.microbatch) >= 0 && (!placed || t.rank_of(t.next(a.stage, a.microbatch)) == r)) {
+        dy = find(ranks[static_cast<std::size_t>(t.rank_of(t.next(a.stage, a.microbatch)))].input_gradient,
                   {a.stage + 1, a.microbatch});
-        if (dy == 0 && t.rank_of(t.next(a.stage)) != r) return false;
+        if (dy == 0 && t.rank_of(t.next(a.stage, a.microbatch)) != r) return false;
       }
       if (kept == 0 || dy == 0) broken = true;
       me.input_gradient[here] = backward_input(a.stage, kept, dy);
@@ -260,12 +260,12 @@ inline std::optional<gradients> run(sc::plan_view p) {
       const value in = at.input >= 0 ? buffer(at.input) : 0;
       if (at.input >= 0 && a.kind != kind::backward_weight) buffer(at.input) = 0;  // read and freed
       if (a.kind == kind::forward) {
-        const value x = t.previous(a.stage) < 0 ? model_input(a.microbatch) : in;
+        const value x = t.previous(a.stage, a.microbatch) < 0 ? model_input(a.microbatch) : in;
         place = {saved(a.stage, a.microbatch, x), 0};
         if (at.output >= 0) buffer(at.output) = forward(a.stage, a.microbatch, x);
       } else {
         if (a.kind != kind::backward_weight) {
-          const value dy = t.next(a.stage) < 0 ? loss_gradient(place.kept) : in;
+          const value dy = t.next(a.stage, a.microbatch) < 0 ? loss_gradient(place.kept) : in;
           place.both = with_gradient(place.kept, dy);
           if (at.output >= 0) buffer(at.output) = backward_input(a.stage, place.kept, dy);
         }

@@ -104,8 +104,8 @@ inline sc::action_table naive(sc::table_view t) {
     for (const sc::action& a : t.list(r)) {
       const bool up = a.kind == kind::forward;
       const bool down = a.kind == kind::backward || a.kind == kind::backward_input;
-      const int from = up ? t.previous(a.stage) : down ? t.next(a.stage) : -1;
-      const int to = up ? t.next(a.stage) : down ? t.previous(a.stage) : -1;
+      const int from = up ? t.previous(a.stage, a.microbatch) : down ? t.next(a.stage, a.microbatch) : -1;
+      const int to = up ? t.next(a.stage, a.microbatch) : down ? t.previous(a.stage, a.microbatch) : -1;
       if (from >= 0 && t.rank_of(from) != r)
         out.actions.push_back({up ? kind::recv_forward : kind::recv_backward, a.stage, a.microbatch, t.rank_of(from)});
       out.actions.push_back(a);

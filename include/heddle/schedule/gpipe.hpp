@@ -1,7 +1,7 @@
 // heddle/schedule/gpipe.hpp: all forwards, then all backwards.
 #pragma once
 
-#include <heddle/schedule/one_stage_per_rank.hpp>
+#include <heddle/schedule/stage_map.hpp>
 
 namespace heddle::inline v0::schedule {
 

@@ -29,7 +29,7 @@ struct next_action {
 constexpr action send_after(const action& a, const table_view& t) noexcept {
   const bool up = a.kind == action_kind::forward;
   if (!up && a.kind != action_kind::backward && a.kind != action_kind::backward_input) return {};
-  const int other = up ? t.next(a.stage) : t.previous(a.stage);
+  const int other = up ? t.next(a.stage, a.microbatch) : t.previous(a.stage, a.microbatch);
   if (other < 0 || t.rank_of(other) == t.rank_of(a.stage)) return {};
   return {up ? action_kind::send_forward : action_kind::send_backward, a.stage, a.microbatch, t.rank_of(other)};
 }
@@ -49,7 +49,7 @@ constexpr next_action next_of(const action* at, const action* end, const lowerin
 
 // First pass: offsets of the lowered lists.
 constexpr void lowered_offsets(const table_view& t, const lowering& passes, int* offsets) {
-  const bool reduce = passes.reduce_gradients && !t.has(action_kind::reduce_gradient);
+  const bool reduce = passes.reduce_gradients && !t.forward_only() && !t.has(action_kind::reduce_gradient);
   for (int r = 0; r <= t.ranks(); ++r) offsets[r] = 0;
   for (int r = 0; r < t.ranks(); ++r) {
     const action* at = t.actions().data() + t.offset(r);
@@ -75,7 +75,7 @@ constexpr void lowered_offsets(const table_view& t, const lowering& passes, int*
 // Second pass: fills the lists. False if the table cannot be executed in order (validate says why).
 constexpr bool lower_into(const table_view& t, const lowering& passes, const int* offsets, action* out) {
   constexpr std::uint8_t forward_done = 1, gradient_done = 2, input_gradient_done = 4;
-  const bool reduce = passes.reduce_gradients && !t.has(action_kind::reduce_gradient);
+  const bool reduce = passes.reduce_gradients && !t.forward_only() && !t.has(action_kind::reduce_gradient);
   const int m = t.microbatches();
   const action* const in = t.actions().data();
   const scratch<std::uint8_t> done_memory(t.stages() * m);
@@ -86,7 +86,7 @@ constexpr bool lower_into(const table_view& t, const lowering& passes, const int
   int* const left = left_memory.data();
   int* const head = head_memory.data();
   int* const tail = tail_memory.data();
-  for (int s = 0; s < t.stages(); ++s) left[s] = m;
+  for (int s = 0; s < t.stages(); ++s) left[s] = t.microbatches_of(s);
   for (int r = 0; r < t.ranks(); ++r) {
     head[r] = t.offset(r);
     tail[r] = offsets[r];
@@ -100,11 +100,11 @@ constexpr bool lower_into(const table_view& t, const lowering& passes, const int
       const action& a = n.what;
       const int here = a.stage * m + a.microbatch;
       if (a.kind == action_kind::forward) {
-        const int before = t.previous(a.stage);
+        const int before = t.previous(a.stage, a.microbatch);
         if (before >= 0 && !(done[before * m + a.microbatch] & forward_done)) continue;
         done[here] = static_cast<std::uint8_t>(done[here] | forward_done);
       } else if (a.kind == action_kind::backward || a.kind == action_kind::backward_input) {
-        const int after = t.next(a.stage);
+        const int after = t.next(a.stage, a.microbatch);
         if (!(done[here] & forward_done)) continue;
         if (after >= 0 && !(done[after * m + a.microbatch] & input_gradient_done)) continue;
         done[here] = static_cast<std::uint8_t>(done[here] | input_gradient_done);
@@ -152,6 +152,7 @@ constexpr auto static_lowered() {
     lowered.offsets = offsets;
     lowered.rank_of_stage = table_of<When, Ranks>.rank_of_stage;
     lowered.microbatches = t.microbatches();
+    lowered.form = t.form();
     if (!lower_into(t, lowering{}, lowered.offsets.data(), lowered.actions.data()))
       throw schedule_error("heddle: the schedule cannot be executed in order; schedule::validate says why");
     return lowered;
@@ -171,10 +172,7 @@ constexpr auto static_lowered() {
 constexpr action_table lower(table_view table, lowering passes = {}) {
   if (passes.place_transfers && table.has_transfers())
     throw schedule_error("heddle: the table to lower has sends and receives already");
-  action_table lowered;
-  lowered.offsets.assign(static_cast<std::size_t>(table.ranks()) + 1, 0);
-  lowered.rank_of_stage.assign(table.rank_of_stage().begin(), table.rank_of_stage().end());
-  lowered.microbatches = table.microbatches();
+  action_table lowered = like(table);
   detail::lowered_offsets(table, passes, lowered.offsets.data());
   lowered.actions.assign(static_cast<std::size_t>(lowered.offsets.back()), action{});
   if (!detail::lower_into(table, passes, lowered.offsets.data(), lowered.actions.data()))

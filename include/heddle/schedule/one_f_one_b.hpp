@@ -1,7 +1,7 @@
 // heddle/schedule/one_f_one_b.hpp: one forward, one backward in turn, so that few activations are alive.
 #pragma once
 
-#include <heddle/schedule/one_stage_per_rank.hpp>
+#include <heddle/schedule/stage_map.hpp>
 
 namespace heddle::inline v0::schedule {
 

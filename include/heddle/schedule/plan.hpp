@@ -51,10 +51,9 @@ constexpr plan make_plan(table_view table, int sends_in_flight = 1) {
   check(table, transfers::buffered);
   plan p;
   if (table.has_transfers()) {
+    p.table = like(table);
     p.table.actions.assign(table.actions().begin(), table.actions().end());
-    p.table.rank_of_stage.assign(table.rank_of_stage().begin(), table.rank_of_stage().end());
-    for (int r = 0; r <= table.ranks(); ++r) p.table.offsets.push_back(table.offset(r));
-    p.table.microbatches = table.microbatches();
+    for (int r = 0; r <= table.ranks(); ++r) p.table.offsets[static_cast<std::size_t>(r)] = table.offset(r);
   } else {
     p.table = lower(table);
   }

@@ -21,13 +21,27 @@ inline std::string to_text(const action& a) {
   return text;
 }
 
-/// The text form of a table: one line per rank, actions separated by blanks. `parse` reads it back.
+/// The text form of a table: one line per rank, actions separated by blanks; a pair that may run side by side as
+/// "(2F5;5B1)OVERLAP_F_B"; "-" for a rank without actions. `parse` reads it back.
 inline std::string to_text(table_view table) {
   std::string text;
   for (int r = 0; r < table.ranks(); ++r) {
+    if (table.offset(r) == table.offset(r + 1)) text += '-';
     for (int k = table.offset(r); k < table.offset(r + 1); ++k) {
       if (k != table.offset(r)) text += ' ';
-      text += to_text(table[k]);
+      if (table[k].overlaps_next && k + 1 < table.offset(r + 1)) {
+        text += '(';
+        text += to_text(table[k]);
+        text += ';';
+        text += to_text(table[k + 1]);
+        text += ")OVERLAP_";
+        text += name(table[k].kind);
+        text += '_';
+        text += name(table[k + 1].kind);
+        ++k;
+      } else {
+        text += to_text(table[k]);
+      }
     }
     text += '\n';
   }

@@ -16,6 +16,8 @@ enum class problem : std::uint8_t {
   too_large,           ///< more stages times microbatches than a table may have
   unknown_stage,       ///< an action of a stage that does not exist
   unknown_microbatch,  ///< an action of a microbatch that does not exist
+  not_its_microbatch,  ///< an action of a microbatch that belongs to another chain, or does not come to the stage
+  backward_in_inference,  ///< an action of training in a forward-only table
   wrong_rank,          ///< an action of a stage that lives on another rank
   wrong_peer,          ///< a transfer with a rank that does not hold the other stage, or a peer without a transfer
   needless_transfer,   ///< a transfer where there is no other stage, or one on the same rank
@@ -68,6 +70,13 @@ inline std::string to_string(const report& r) {
       break;
     case problem::unknown_microbatch:
       text += "there is no microbatch " + std::to_string(r.where.microbatch) + " for this action";
+      break;
+    case problem::not_its_microbatch:
+      text += "microbatch " + std::to_string(r.where.microbatch) + " does not come to stage " +
+              std::to_string(r.where.stage);
+      break;
+    case problem::backward_in_inference:
+      text += "the table is forward-only; only F, SEND_F and RECV_F belong in it";
       break;
     case problem::wrong_rank:
       text += "stage " + std::to_string(r.where.stage) + " lives on rank " + std::to_string(r.other_rank);

@@ -120,8 +120,9 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
       places& here = places_of[is_per_stage(a.kind) ? 0 : a.stage * m + a.microbatch];
       switch (a.kind) {
         case action_kind::forward: {
-          const int next = t.next(a.stage);
+          const int next = t.next(a.stage, a.microbatch);
           place.saved = here.saved = saved_pool[a.stage].take();
+          if (t.forward_only()) saved_pool[a.stage].give(place.saved);  // kept for the forward itself only
           place.input = here.input;
           if (next >= 0) {
             place.output = pool.take();
@@ -132,7 +133,7 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
         }
         case action_kind::backward:
         case action_kind::backward_input: {
-          const int previous = t.previous(a.stage);
+          const int previous = t.previous(a.stage, a.microbatch);
           place.saved = here.saved;
           place.input = here.gradient;
           if (previous >= 0) {
@@ -160,6 +161,13 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
           under_way[started++] = place.output;
           if (started - completed > in_flight) pool.give(under_way[completed++]);
           break;
+        case action_kind::recompute:
+        case action_kind::offload:
+        case action_kind::reload:
+          place.saved = here.saved;
+          break;
+        case action_kind::unshard:
+        case action_kind::reshard:
         case action_kind::reduce_gradient:
         case action_kind::optimizer_step:
           break;

@@ -15,23 +15,48 @@
 
 namespace heddle::inline v0::schedule {
 
+/// What a table is beyond its lists: how many copies of the model run through it, and whether it trains.
+/// With `chains` = c the stages form c pipelines of S / c stages, the stages of the first before those of the second;
+/// each is a replica of the whole model and runs its part of the microbatches: chain k those from k m / c on to
+/// (k + 1) m / c (Chimera, DualPipe: c = 2). Forward-only tables (inference) have no backwards.
+struct table_form {
+  int chains = 1;
+  bool forward_only = false;
+  friend constexpr bool operator==(const table_form&, const table_form&) = default;
+};
+
+/// Where a stage does not take part in a microbatch's way; see `action_table::next`.
+inline constexpr int not_on_path = -2;
+
 /// An action table, not owned: what validators, passes, printers, simulators and executors take.
 /// The actions of all ranks lie one rank after the other; rank r's list is [offsets[r], offsets[r + 1]).
 class table_view {
  public:
   constexpr table_view() = default;
   constexpr table_view(std::span<const action> actions, std::span<const int> offsets,
-                       std::span<const int> rank_of_stage, int microbatches) noexcept
+                       std::span<const int> rank_of_stage, int microbatches, table_form form = {},
+                       std::span<const int> next = {}, std::span<const int> previous = {}) noexcept
       : actions_(actions.data()),
         offsets_(offsets.data()),
         rank_of_stage_(rank_of_stage.data()),
+        next_(next.empty() ? nullptr : next.data()),
+        previous_(previous.empty() ? nullptr : previous.data()),
         ranks_(offsets.empty() ? 0 : static_cast<int>(offsets.size()) - 1),
         stages_(static_cast<int>(rank_of_stage.size())),
-        microbatches_(microbatches) {}
+        microbatches_(microbatches),
+        form_(form),
+        chain_stages_(form.chains > 0 ? stages_ / form.chains : 0) {}
 
   constexpr int ranks() const noexcept { return ranks_; }
   constexpr int stages() const noexcept { return stages_; }
   constexpr int microbatches() const noexcept { return microbatches_; }
+  constexpr table_form form() const noexcept { return form_; }
+  constexpr int chains() const noexcept { return form_.chains; }
+  constexpr bool forward_only() const noexcept { return form_.forward_only; }
+  /// Whether microbatches have ways of their own through the stages; see `action_table::next`.
+  constexpr bool has_paths() const noexcept { return next_ != nullptr; }
+  constexpr std::span<const int> next_table() const noexcept { return {next_, next_ ? cells() : 0}; }
+  constexpr std::span<const int> previous_table() const noexcept { return {previous_, previous_ ? cells() : 0}; }
 
   /// All actions, rank after rank.
   constexpr std::span<const action> actions() const noexcept {
@@ -50,10 +75,43 @@ class table_view {
     return {rank_of_stage_, static_cast<std::size_t>(stages_)};
   }
   constexpr int rank_of(int stage) const noexcept { return rank_of_stage_[stage]; }
-  /// The stage that consumes this stage's output, or -1.
-  constexpr int next(int stage) const noexcept { return stage + 1 < stages_ ? stage + 1 : -1; }
-  /// The stage that produces this stage's input, or -1.
-  constexpr int previous(int stage) const noexcept { return stage - 1; }
+  /// The chain a stage belongs to.
+  constexpr int chain_of(int stage) const noexcept { return form_.chains == 1 ? 0 : stage / chain_stages_; }
+  /// The part of the model a stage is: stages of different chains with the same part are replicas of each other.
+  constexpr int part_of(int stage) const noexcept { return form_.chains == 1 ? stage : stage % chain_stages_; }
+  /// Parts of the model: stages of one chain.
+  constexpr int parts() const noexcept { return chain_stages_; }
+  /// The first microbatch of a chain; `first_microbatch(chains())` is m.
+  constexpr int first_microbatch(int chain) const noexcept {
+    return static_cast<int>(std::int64_t{chain} * microbatches_ / form_.chains);
+  }
+  /// Whether this stage has work for this microbatch.
+  constexpr bool handles(int stage, int microbatch) const noexcept {
+    if (next_ != nullptr) return next_[stage * microbatches_ + microbatch] != not_on_path;
+    if (form_.chains == 1) return true;
+    const int chain = chain_of(stage);
+    return microbatch >= first_microbatch(chain) && microbatch < first_microbatch(chain + 1);
+  }
+  /// How many microbatches a stage has work for.
+  constexpr int microbatches_of(int stage) const noexcept {
+    if (next_ == nullptr) {
+      const int chain = chain_of(stage);
+      return form_.chains == 1 ? microbatches_ : first_microbatch(chain + 1) - first_microbatch(chain);
+    }
+    int n = 0;
+    for (int i = 0; i < microbatches_; ++i) n += handles(stage, i) ? 1 : 0;
+    return n;
+  }
+  /// The stage that consumes this stage's output of a microbatch, or -1. Both must be in range.
+  constexpr int next(int stage, int microbatch) const noexcept {
+    if (next_ != nullptr) return next_[stage * microbatches_ + microbatch];
+    return part_of(stage) + 1 < chain_stages_ ? stage + 1 : -1;
+  }
+  /// The stage that produces this stage's input of a microbatch, or -1.
+  constexpr int previous(int stage, int microbatch) const noexcept {
+    if (previous_ != nullptr) return previous_[stage * microbatches_ + microbatch];
+    return part_of(stage) > 0 ? stage - 1 : -1;
+  }
 
   /// Whether some action is of this kind.
   constexpr bool has(action_kind kind) const noexcept {
@@ -75,19 +133,28 @@ class table_view {
         if (!(x[i] == y[i])) return false;
       return true;
     };
-    if (a.ranks_ != b.ranks_ || a.microbatches_ != b.microbatches_) return false;
+    if (a.ranks_ != b.ranks_ || a.microbatches_ != b.microbatches_ || !(a.form_ == b.form_)) return false;
+    if (!same(a.next_table(), b.next_table()) || !same(a.previous_table(), b.previous_table())) return false;
     for (int r = 0; r < a.ranks_; ++r)
       if (!same(a.list(r), b.list(r))) return false;
     return same(a.rank_of_stage(), b.rank_of_stage());
   }
 
  private:
+  constexpr std::size_t cells() const noexcept {
+    return static_cast<std::size_t>(stages_) * static_cast<std::size_t>(microbatches_);
+  }
+
   const action* actions_ = nullptr;
   const int* offsets_ = nullptr;
   const int* rank_of_stage_ = nullptr;
+  const int* next_ = nullptr;
+  const int* previous_ = nullptr;
   int ranks_ = 0;
   int stages_ = 0;
   int microbatches_ = 0;
+  table_form form_{};
+  int chain_stages_ = 0;
 };
 
 /// An action table of exactly known size: a constexpr object is read-only data.
@@ -97,21 +164,41 @@ struct static_action_table {
   std::array<int, Ranks + 1> offsets{};
   std::array<int, Stages> rank_of_stage{};
   int microbatches = 0;
+  table_form form{};
 
-  constexpr table_view view() const noexcept { return {actions, offsets, rank_of_stage, microbatches}; }
+  constexpr table_view view() const noexcept { return {actions, offsets, rank_of_stage, microbatches, form}; }
   constexpr operator table_view() const noexcept { return view(); }
 };
 
-/// An action table whose size is known at run time.
+/// An action table whose size is known at run time. `next` and `previous` are empty where every microbatch of a chain
+/// goes through all its stages in order. Otherwise `next[s * m + i]` is the stage that microbatch i goes to after stage
+/// s: -1 behind its last one, `not_on_path` where it does not come to stage s; `previous` is the way back.
 struct action_table {
   std::vector<action> actions;
   std::vector<int> offsets;
   std::vector<int> rank_of_stage;
   int microbatches = 0;
+  table_form form{};
+  std::vector<int> next{};
+  std::vector<int> previous{};
 
-  constexpr table_view view() const noexcept { return {actions, offsets, rank_of_stage, microbatches}; }
+  constexpr table_view view() const noexcept {
+    return {actions, offsets, rank_of_stage, microbatches, form, next, previous};
+  }
   constexpr operator table_view() const noexcept { return view(); }
 };
+
+/// An empty table (no actions, offsets zero) of the same ranks, stages, microbatches, form and paths.
+constexpr action_table like(table_view t) {
+  action_table out;
+  out.offsets.assign(static_cast<std::size_t>(t.ranks()) + 1, 0);
+  out.rank_of_stage.assign(t.rank_of_stage().begin(), t.rank_of_stage().end());
+  out.microbatches = t.microbatches();
+  out.form = t.form();
+  out.next.assign(t.next_table().begin(), t.next_table().end());
+  out.previous.assign(t.previous_table().begin(), t.previous_table().end());
+  return out;
+}
 
 namespace detail {
 
@@ -121,17 +208,26 @@ inline constexpr std::int64_t most_cells = std::int64_t{1} << 24;
 // Generators write into a sink, so that counting, filling an array and growing a vector are one piece of code.
 struct counting_sink {
   std::size_t count = 0;
-  constexpr void operator()(action_kind, int, int) noexcept { ++count; }
+  constexpr void operator()(action_kind, int, int, bool = false) noexcept { ++count; }
 };
 struct array_sink {
   action* next;
-  constexpr void operator()(action_kind kind, int stage, int microbatch) noexcept {
+  constexpr void operator()(action_kind kind, int stage, int microbatch, bool overlaps_next = false) noexcept {
     next->kind = kind;
     next->stage = stage;
     next->microbatch = microbatch;
+    next->overlaps_next = overlaps_next;
     ++next;
   }
 };
+
+template <class When>
+constexpr table_form form_of(const When& when) {
+  if constexpr (requires { when.form(); })
+    return when.form();
+  else
+    return {};
+}
 
 template <class When>
 constexpr bool fits(const When& when, int ranks) {
@@ -146,7 +242,9 @@ constexpr bool fits(const When& when, int ranks) {
 /// A schedule: a policy that writes each pipeline rank's list of computations. It has
 /// - `is_static`: whether its number of microbatches is known to the compiler (it is then default-constructible);
 /// - `microbatch_count()`, `stages(ranks)`, `rank_of(stage, ranks)`;
-/// - `generate(rank, ranks, sink)`: calls `sink(kind, stage, microbatch)` for each action of `rank`, in order;
+/// - `generate(rank, ranks, sink)`: calls `sink(kind, stage, microbatch)` for each action of `rank`, in order, with a
+///   fourth argument `true` for one that overlaps the next;
+/// - optionally `form()`: a `table_form`, for a schedule with several chains or without backwards;
 /// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks.
 template <class S>
 concept schedule_policy = policy<S> && std::same_as<typename S::kind, schedule_kind> &&
@@ -174,18 +272,26 @@ constexpr std::size_t count_actions(const When& when, int ranks) {
   return n;
 }
 
+// The stage on the other side of a transfer, or -1.
+constexpr int other_stage(const action& a, const table_view& table) noexcept {
+  return a.kind == action_kind::send_forward || a.kind == action_kind::recv_backward
+             ? table.next(a.stage, a.microbatch)
+             : table.previous(a.stage, a.microbatch);
+}
+
 // The peer of a transfer follows from the stage map; -1 where there is none.
-constexpr int peer_of(action_kind kind, int stage, std::span<const int> rank_of_stage) noexcept {
-  if (!is_transfer(kind)) return -1;
-  const bool up = kind == action_kind::send_forward || kind == action_kind::recv_backward;
-  const int other = up ? stage + 1 : stage - 1;
-  if (other < 0 || other >= static_cast<int>(rank_of_stage.size())) return -1;
-  return rank_of_stage[static_cast<std::size_t>(other)];
+constexpr int peer_of(const action& a, const table_view& table) noexcept {
+  if (!is_transfer(a.kind) || a.stage < 0 || a.stage >= table.stages() || a.microbatch < 0 ||
+      a.microbatch >= table.microbatches())
+    return -1;
+  const int other = other_stage(a, table);
+  return other < 0 ? -1 : table.rank_of(other);
 }
 
 template <class When, class Table>
 constexpr void fill_table(const When& when, int ranks, Table& table) {
   table.microbatches = when.microbatch_count();
+  table.form = form_of(when);
   for (std::size_t s = 0; s < table.rank_of_stage.size(); ++s)
     table.rank_of_stage[s] = when.rank_of(static_cast<int>(s), ranks);
   action* const begin = table.actions.data();
@@ -194,7 +300,8 @@ constexpr void fill_table(const When& when, int ranks, Table& table) {
     when.generate(r, ranks, sink);
     table.offsets[static_cast<std::size_t>(r) + 1] = static_cast<int>(sink.next - begin);
   }
-  for (action* a = begin; a != sink.next; ++a) a->peer = peer_of(a->kind, a->stage, table.rank_of_stage);
+  const table_view view = table.view();
+  for (action* a = begin; a != sink.next; ++a) a->peer = peer_of(*a, view);
 }
 
 template <class When, int Ranks>
@@ -241,14 +348,6 @@ template <schedule_policy When, int Ranks>
   requires(When::is_static && Ranks > 0)
 inline constexpr auto table_of = detail::static_table<When, Ranks>();
 
-namespace detail {
-// The stage on the other side of a transfer, or -1.
-constexpr int other_stage(const action& a, const table_view& table) noexcept {
-  return a.kind == action_kind::send_forward || a.kind == action_kind::recv_backward ? table.next(a.stage)
-                                                                                     : table.previous(a.stage);
-}
-}  // namespace detail
-
 /// The transfer that meets a transfer: the receive of a send, the send of a receive.
 constexpr action counterpart(const action& a, const table_view& table) noexcept {
   const action_kind kind = a.kind == action_kind::send_forward    ? action_kind::recv_forward
@@ -260,8 +359,9 @@ constexpr action counterpart(const action& a, const table_view& table) noexcept 
 
 /// The largest number of microbatches whose activations `rank` holds at the same time. Counted from the table: a
 /// forward takes a place, a backward (or the W of a split one) frees it. With `stage`, only those of that stage.
-/// Units: activations of one stage and one microbatch.
+/// Forward-only tables keep none. Units: activations of one stage and one microbatch.
 constexpr int peak_live(table_view table, int rank, int stage = -1) {
+  if (table.forward_only()) return 0;
   int live = 0;
   int peak = 0;
   for (const action& a : table.list(rank)) {
@@ -280,9 +380,9 @@ constexpr std::int64_t sends(table_view table) {
     if (placed) {
       n += is_send(a.kind) ? 1 : 0;
     } else {
-      const int other = a.kind == action_kind::forward ? table.next(a.stage)
+      const int other = a.kind == action_kind::forward ? table.next(a.stage, a.microbatch)
                         : a.kind == action_kind::backward || a.kind == action_kind::backward_input
-                            ? table.previous(a.stage)
+                            ? table.previous(a.stage, a.microbatch)
                             : -1;
       n += other >= 0 && table.rank_of(other) != table.rank_of(a.stage) ? 1 : 0;
     }

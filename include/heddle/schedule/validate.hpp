@@ -10,13 +10,15 @@
 namespace heddle::inline v0::schedule {
 namespace detail {
 
-constexpr std::uint8_t bit(action_kind k) noexcept {
-  return static_cast<std::uint8_t>(1u << static_cast<unsigned>(k));
+// One bit per kind that occurs once per stage and microbatch.
+using kind_bits = std::uint16_t;
+constexpr kind_bits bit(action_kind k) noexcept {
+  return static_cast<kind_bits>(1u << static_cast<unsigned>(k));
 }
-constexpr std::uint8_t input_gradient_bits =
-    static_cast<std::uint8_t>(bit(action_kind::backward) | bit(action_kind::backward_input));
-constexpr std::uint8_t weight_gradient_bits =
-    static_cast<std::uint8_t>(bit(action_kind::backward) | bit(action_kind::backward_weight));
+constexpr kind_bits input_gradient_bits =
+    static_cast<kind_bits>(bit(action_kind::backward) | bit(action_kind::backward_input));
+constexpr kind_bits weight_gradient_bits =
+    static_cast<kind_bits>(bit(action_kind::backward) | bit(action_kind::backward_weight));
 
 // Checks the lists one by one, then that nothing is missing and that both sides of each channel agree.
 class structure_check {
@@ -30,9 +32,9 @@ class structure_check {
         stages_(stages_memory_.data()) {
     for (const action *a = t.actions().data(), *end = a + t.actions().size(); a != end; ++a) {
       if (a->kind <= action_kind::backward_weight) continue;
-      (a->kind == action_kind::reduce_gradient  ? reduces_
-       : a->kind == action_kind::optimizer_step ? steps_
-                                                : placed_) = true;
+      if (a->kind == action_kind::reduce_gradient) reduces_ = true;
+      if (a->kind == action_kind::optimizer_step) steps_ = true;
+      if (is_transfer(a->kind)) placed_ = true;
     }
   }
 
@@ -76,14 +78,17 @@ class structure_check {
       return fail(problem::unknown_microbatch, a);
     if (!here(a.stage)) return fail(problem::wrong_rank, a, {}, t_.rank_of(a.stage));
     if (!is_transfer(a.kind) && a.peer != -1) return fail(problem::wrong_peer, a);
+    if (a.kind == action_kind::unshard || a.kind == action_kind::reshard) return true;
     if (is_per_stage(a.kind)) return check_per_stage(a);
+    if (!t_.handles(a.stage, a.microbatch)) return fail(problem::not_its_microbatch, a);
+    if (t_.forward_only() && !is_of_forward(a.kind)) return fail(problem::backward_in_inference, a);
 
-    std::uint8_t& seen = seen_[a.stage * m_ + a.microbatch];
+    kind_bits& seen = seen_[a.stage * m_ + a.microbatch];
     if (seen & bit(a.kind)) return fail(problem::repeated, a, a);
-    seen = static_cast<std::uint8_t>(seen | bit(a.kind));
+    seen = static_cast<kind_bits>(seen | bit(a.kind));
     switch (a.kind) {
       case action_kind::forward:
-        return check_input(a, t_.previous(a.stage), action_kind::recv_forward, bit(a.kind));
+        return check_input(a, t_.previous(a.stage, a.microbatch), action_kind::recv_forward, bit(a.kind));
       case action_kind::backward:
         if (seen & bit(action_kind::backward_input)) return repeats(a, action_kind::backward_input);
         break;
@@ -101,13 +106,17 @@ class structure_check {
       case action_kind::send_backward:
         if (!(seen & input_gradient_bits)) return needs(a, action_kind::backward, a.stage);
         return check_transfer(a);
+      case action_kind::recompute:
+      case action_kind::offload:
+      case action_kind::reload:
+        return true;
       default:
         return check_transfer(a);
     }
     // B or I
     if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
     if (a.kind == action_kind::backward) ++stages_[a.stage].gradients;
-    return check_input(a, t_.next(a.stage), action_kind::recv_backward, input_gradient_bits);
+    return check_input(a, t_.next(a.stage, a.microbatch), action_kind::recv_backward, input_gradient_bits);
   }
 
   constexpr bool repeats(const action& a, action_kind before) {
@@ -115,7 +124,7 @@ class structure_check {
   }
 
   // What a computation reads: received, or computed before by the stage `from` of the same rank.
-  constexpr bool check_input(const action& a, int from, action_kind receive, std::uint8_t computed) {
+  constexpr bool check_input(const action& a, int from, action_kind receive, kind_bits computed) {
     if (from < 0) return true;
     if (here(from)) {
       if (seen_[from * m_ + a.microbatch] & computed) return true;
@@ -137,9 +146,10 @@ class structure_check {
     bool& done = a.kind == action_kind::reduce_gradient ? stage.reduced : stage.stepped;
     if (done) return fail(problem::repeated, a, a);
     done = true;
-    if (stage.gradients < m_) {
+    if (t_.forward_only()) return fail(problem::backward_in_inference, a);
+    if (stage.gradients < t_.microbatches_of(a.stage)) {
       int i = 0;
-      while (seen_[a.stage * m_ + i] & weight_gradient_bits) ++i;
+      while (!t_.handles(a.stage, i) || (seen_[a.stage * m_ + i] & weight_gradient_bits)) ++i;
       const bool split = (seen_[a.stage * m_ + i] & bit(action_kind::backward_input)) != 0;
       return fail(problem::out_of_order, a,
                   action{split ? action_kind::backward_weight : action_kind::backward, a.stage, i, -1});
@@ -153,15 +163,18 @@ class structure_check {
     position_ = -1;
     for (int s = 0; s < t_.stages(); ++s) {
       rank_ = t_.rank_of(s);
-      std::uint8_t transfers = 0;
-      if (placed_ && t_.next(s) >= 0 && !here(t_.next(s))) transfers = bit(action_kind::send_forward);
-      if (placed_ && t_.previous(s) >= 0 && !here(t_.previous(s)))
-        transfers = static_cast<std::uint8_t>(transfers | bit(action_kind::send_backward));
       for (int i = 0; i < m_; ++i) {
-        const std::uint8_t seen = seen_[s * m_ + i];
+        if (!t_.handles(s, i)) continue;
+        kind_bits transfers = 0;
+        if (placed_ && t_.next(s, i) >= 0 && !here(t_.next(s, i))) transfers = bit(action_kind::send_forward);
+        if (placed_ && !t_.forward_only() && t_.previous(s, i) >= 0 && !here(t_.previous(s, i)))
+          transfers = static_cast<kind_bits>(transfers | bit(action_kind::send_backward));
+        const kind_bits seen = seen_[s * m_ + i];
         if (!(seen & bit(action_kind::forward))) return absent(action_kind::forward, s, i);
-        if (!(seen & input_gradient_bits)) return absent(action_kind::backward, s, i);
-        if (!(seen & weight_gradient_bits)) return absent(action_kind::backward_weight, s, i);
+        if (!t_.forward_only()) {
+          if (!(seen & input_gradient_bits)) return absent(action_kind::backward, s, i);
+          if (!(seen & weight_gradient_bits)) return absent(action_kind::backward_weight, s, i);
+        }
         if ((seen & transfers) != transfers)
           return absent((transfers & ~seen) & bit(action_kind::send_forward) ? action_kind::send_forward
                                                                              : action_kind::send_backward,
@@ -217,9 +230,9 @@ class structure_check {
 
   const table_view& t_;
   int m_;
-  scratch<std::uint8_t> seen_memory_;
+  scratch<kind_bits> seen_memory_;
   scratch<stage_state> stages_memory_;
-  std::uint8_t* seen_;
+  kind_bits* seen_;
   stage_state* stages_;
   bool placed_ = false;
   bool reduces_ = false;
@@ -232,6 +245,8 @@ class structure_check {
 constexpr report check_shape(const table_view& t) {
   report found{};
   if (t.ranks() < 1 || t.stages() < 1 || t.microbatches() < 1) found.what = problem::malformed;
+  if (t.chains() < 1 || (found.ok() && (t.stages() % t.chains() != 0 || t.microbatches() < t.chains())))
+    found.what = problem::malformed;
   if (std::int64_t{t.stages()} * t.microbatches() > most_cells) found.what = problem::too_large;
   for (int s = 0; s < t.stages() && found.ok(); ++s)
     if (t.rank_of(s) < 0 || t.rank_of(s) >= t.ranks()) {
@@ -298,29 +313,29 @@ class execution {
     int k = begin;
     for (; k != end; ++k) {
       const action& a = actions_[k];
-      if (is_per_stage(a.kind)) continue;
+      if (is_per_stage(a.kind) || is_of_saved(a.kind)) continue;
       if (!ready(a)) break;
-      std::uint8_t& d = done_[a.stage * m_ + a.microbatch];
-      d = static_cast<std::uint8_t>(d | bit(a.kind));
+      kind_bits& d = done_[a.stage * m_ + a.microbatch];
+      d = static_cast<kind_bits>(d | bit(a.kind));
     }
     head_[rank] = k;
     return k != begin;
   }
 
-  constexpr bool done(int stage, int microbatch, std::uint8_t bits) const {
+  constexpr bool done(int stage, int microbatch, kind_bits bits) const {
     return stage < 0 || (done_[stage * m_ + microbatch] & bits) != 0;
   }
   constexpr bool ready(const action& a) const {
     switch (a.kind) {
       case action_kind::forward:
-        return placed_ || done(t_.previous(a.stage), a.microbatch, bit(action_kind::forward));
+        return placed_ || done(t_.previous(a.stage, a.microbatch), a.microbatch, bit(action_kind::forward));
       case action_kind::backward:
       case action_kind::backward_input:
-        return placed_ || done(t_.next(a.stage), a.microbatch, input_gradient_bits);
+        return placed_ || done(t_.next(a.stage, a.microbatch), a.microbatch, input_gradient_bits);
       case action_kind::recv_forward:
-        return done(t_.previous(a.stage), a.microbatch, bit(action_kind::send_forward));
+        return done(t_.previous(a.stage, a.microbatch), a.microbatch, bit(action_kind::send_forward));
       case action_kind::recv_backward:
-        return done(t_.next(a.stage), a.microbatch, bit(action_kind::send_backward));
+        return done(t_.next(a.stage, a.microbatch), a.microbatch, bit(action_kind::send_backward));
       default:
         return true;
     }
@@ -337,7 +352,7 @@ class execution {
       found.needs = counterpart(a, t_);
     else
       found.needs =
-          action{a.kind, a.kind == action_kind::forward ? t_.previous(a.stage) : t_.next(a.stage), a.microbatch, -1};
+          action{a.kind, a.kind == action_kind::forward ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch), a.microbatch, -1};
     const int other = found.other_rank = t_.rank_of(found.needs.stage);
     if (head_[other] != t_.offset(other + 1)) {
       found.other_position = head_[other] - t_.offset(other);
@@ -351,9 +366,9 @@ class execution {
   const action* actions_;
   bool placed_;
   bool blocking_;
-  scratch<std::uint8_t> done_memory_;
+  scratch<kind_bits> done_memory_;
   scratch<int> head_memory_;
-  std::uint8_t* done_;
+  kind_bits* done_;
   int* head_;
 };
 

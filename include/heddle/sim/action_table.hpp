@@ -135,7 +135,7 @@ class simulation {
     const bool up = a.kind == kind::forward;
     const bool down = a.kind == kind::backward || a.kind == kind::backward_input;
     if (up || down) {
-      const double ready = input_time(a, up ? t_.previous(a.stage) : t_.next(a.stage), up);
+      const double ready = input_time(a, up ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch), up);
       if (ready < 0) return false;
       start = ready > now ? ready : now;
     }
@@ -153,7 +153,7 @@ class simulation {
       if (schedule::is_send(a.kind)) {
         sent[cell(a.stage, a.microbatch)] = now + link_(a);
       } else if (mode_ == schedule::transfers::buffered) {
-        const double there = arrival(up ? t_.previous(a.stage) : t_.next(a.stage), a.microbatch, up);
+        const double there = arrival(up ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch), a.microbatch, up);
         if (there < 0) return false;
         finish(r, now, there > now ? there : now);
         return true;

@@ -101,7 +101,7 @@ class executor {
         hooks.reduce_gradient(a.stage);
         continue;
       }
-      if (a.kind == action_kind::optimizer_step) continue;  // the trainer's, once all stages are reduced
+      if (schedule::is_per_stage(a.kind)) continue;  // OPTIM is the trainer's, once all stages are reduced
       const Batch& batch = batches[static_cast<std::size_t>(a.microbatch)];
       const std::int64_t elements = stage.boundary_elements(batch.samples);
       switch (a.kind) {
@@ -140,8 +140,7 @@ class executor {
                   [&] { stage.backward_weight(place.saved, batch); });
           --live;
           break;
-        case action_kind::reduce_gradient:
-        case action_kind::optimizer_step:
+        default:
           break;
       }
     }
