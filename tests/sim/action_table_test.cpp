@@ -138,3 +138,55 @@ TEST_CASE("a table that stops is refused", "[sim]") {
                     "schedule::validate says for what");
   CHECK_THROWS_AS(sim::simulate(sc::parse("0B0 0F0 | 1F0 1B0")), heddle::schedule_error);
 }
+
+TEST_CASE("actions that overlap start together and end together", "[sim]") {
+  // Two replicas in opposite directions; microbatch 0 goes through stages 0, 1, microbatch 1 through stages 2, 3.
+  const auto table = sc::parse(
+      "0F0 3F1 (3B1;0B0)OVERLAP_B_B\n"
+      "2F1 1F0 1B0 2B1\n",
+      {.chains = 2});
+  // 3B1 could start at 2, but 0B0 needs 1B0, which ends at 4; then 2B1 needs what the pair ended with.
+  const auto line = sim::simulate(table);
+  CHECK(line.start == std::vector<double>{0, 1, 4, 4, 0, 1, 2, 8});
+  CHECK(line.end == std::vector<double>{1, 2, 8, 8, 1, 2, 4, 10});
+  CHECK(line.busy == std::vector<double>{6, 6});
+  // With transfers, the sends stand behind the pair.
+  const auto lowered = sc::parse(
+      "0F0 0SEND_F0 3RECV_F1 3F1 0RECV_B0 (3B1;0B0)OVERLAP_B_B 3SEND_B1\n"
+      "2F1 2SEND_F1 1RECV_F0 1F0 1B0 1SEND_B0 2RECV_B1 2B1\n",
+      {.chains = 2});
+  for (const double link : {0.0, 0.5})
+    CHECK(sim::simulate(lowered, sim::stage_times{}, sim::link_time{link}).makespan ==
+          sim::simulate(table, sim::stage_times{}, sim::link_time{link}).makespan);
+
+  const auto mixed = sc::parse(
+      "0F0 (3F1;0B0)OVERLAP_F_B 3B1\n"
+      "2F1 1F0 1B0 2B1\n",
+      {.chains = 2});
+  CHECK(sim::simulate(mixed).end == std::vector<double>{1, 7, 7, 9, 1, 2, 4, 11});
+  const sim::stage_times gain{1, 1, 1, 2.5};
+  CHECK(sim::simulate(mixed, gain).end == std::vector<double>{1, 6.5, 6.5, 8.5, 1, 2, 4, 10.5});
+  CHECK(sim::simulate(mixed, gain).busy == std::vector<double>{5.5, 6});
+  // A function of one action knows no gain, one of two actions may.
+  const auto one = [](const sc::action& a) { return a.kind == sc::action_kind::forward ? 1.0 : 2.0; };
+  CHECK(sim::simulate(mixed, one).makespan == 11);
+  struct measured : sim::stage_times {
+    using sim::stage_times::operator();
+    double operator()(const sc::action&, const sc::action&) const { return 2; }
+  };
+  CHECK(sim::simulate(mixed, measured{}).makespan == 10);
+  // Halves of one dependency cannot overlap.
+  CHECK_THROWS_WITH(sim::simulate(sc::parse("(0F0;1F0)OVERLAP_F_F 1B0 0B0")),
+                    "heddle: the simulated schedule stops: rank 0, position 0 (0F0) waits for ever; "
+                    "schedule::validate says for what");
+  STATIC_REQUIRE(sim::simulate(sc::parse("0F0 (0B0;0F1)OVERLAP_B_F 0B1"), sim::stage_times{1, 1, 1, 2}).makespan == 5);
+}
+
+TEST_CASE("tables without backwards, and ranks that do nothing", "[sim]") {
+  const auto prefill = sc::parse("0F0 0F1 0F2 | 1F0 1F1 1F2 | 2F0 2F1 2F2", {.forward_only = true});
+  CHECK(sim::simulate(prefill).makespan == 5);
+  CHECK(sim::simulate(sc::lower(prefill), sim::stage_times{}, sim::link_time{0.5}).makespan == 6);
+  const auto idle = sim::simulate(sc::parse("0F0 1F0 | - ", {.forward_only = true}));
+  CHECK(idle.makespan == 2);
+  CHECK(idle.idle(1) == 2);
+}

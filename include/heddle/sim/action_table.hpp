@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace heddle::inline v0::sim {
@@ -16,7 +17,7 @@ namespace heddle::inline v0::sim {
 struct timeline {
   std::vector<double> start;
   std::vector<double> end;
-  std::vector<double> busy;  ///< per rank: time in computations
+  std::vector<double> busy;  ///< per rank: time in computations; a pair that overlaps counts once
   double makespan = 0;
 
   /// Time in which a rank computes nothing while the step runs.
@@ -30,11 +31,14 @@ struct timeline {
 };
 
 /// The same times on every stage: F, I, W; B takes I + W; transfers, reductions and optimizer steps take nothing.
-/// Anything callable with an action will do in its place: times per stage, measured times.
+/// An F and a B that overlap take `pair`; if it is negative, and in every other pair, as long as one after the other.
+/// Anything callable with an action will do in its place: times per stage, measured times. If it can be called with
+/// two actions as well, that is how long two that overlap take; if not, they take the sum.
 struct stage_times {
   double forward = 1;
   double backward_input = 1;
   double backward_weight = 1;
+  double pair = -1;
 
   constexpr double operator()(const schedule::action& a) const noexcept {
     switch (a.kind) {
@@ -49,6 +53,12 @@ struct stage_times {
       default:
         return 0;
     }
+  }
+  constexpr double operator()(const schedule::action& a, const schedule::action& b) const noexcept {
+    using kind = schedule::action_kind;
+    const bool both = (a.kind == kind::forward && b.kind == kind::backward) ||
+                      (a.kind == kind::backward && b.kind == kind::forward);
+    return both && pair >= 0 ? pair : (*this)(a) + (*this)(b);
   }
 };
 
@@ -127,20 +137,52 @@ class simulation {
     return (up ? sent_up_ : sent_down_)[cell(from, microbatch)];
   }
 
+  static constexpr bool is_down(kind k) noexcept { return k == kind::backward || k == kind::backward_input; }
+
+  // When an action can start that could not before `now`; -1 if its input has not been computed yet.
+  constexpr double start_time(const schedule::action& a, double now) const {
+    const bool up = a.kind == kind::forward;
+    if (!up && !is_down(a.kind)) return now;
+    const double ready = input_time(a, up ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch), up);
+    return ready < 0 || ready > now ? ready : now;
+  }
+  constexpr void computed(const schedule::action& a, double end) {
+    if (a.kind == kind::forward) forward_[cell(a.stage, a.microbatch)] = end;
+    if (is_down(a.kind)) gradient_[cell(a.stage, a.microbatch)] = end;
+  }
+  constexpr double duration_of_pair(const schedule::action& a, const schedule::action& b) const {
+    if constexpr (std::is_invocable_r_v<double, const Duration&, const schedule::action&, const schedule::action&>)
+      return duration_(a, b);
+    else
+      return duration_(a) + duration_(b);
+  }
+  // Whether the next action of a rank overlaps the one behind it.
+  constexpr bool at_pair(int r) const {
+    const int k = head_[at(r)];
+    return t_[k].overlaps_next && k + 1 < t_.offset(r + 1) && schedule::is_compute(t_[k].kind) &&
+           schedule::is_compute(t_[k + 1].kind);
+  }
+
   constexpr bool step(int r) {
     const schedule::action& a = t_[head_[at(r)]];
     const double now = clock_[at(r)];
     if (schedule::is_transfer(a.kind)) return transfer(r, a, now);
-    double start = now;
-    const bool up = a.kind == kind::forward;
-    const bool down = a.kind == kind::backward || a.kind == kind::backward_input;
-    if (up || down) {
-      const double ready = input_time(a, up ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch), up);
-      if (ready < 0) return false;
-      start = ready > now ? ready : now;
+    double start = start_time(a, now);
+    if (start < 0) return false;
+    if (at_pair(r)) {
+      const schedule::action& b = t_[head_[at(r)] + 1];
+      start = start_time(b, start);
+      if (start < 0) return false;
+      const double end = start + duration_of_pair(a, b);
+      computed(a, end);
+      computed(b, end);
+      line_.busy[at(r)] += end - start;
+      finish(r, start, end);
+      finish(r, start, end);
+      return true;
     }
     const double end = start + duration_(a);
-    if (up || down) (up ? forward_ : gradient_)[cell(a.stage, a.microbatch)] = end;
+    computed(a, end);
     if (schedule::is_compute(a.kind)) line_.busy[at(r)] += end - start;
     finish(r, start, end);
     return true;
@@ -190,7 +232,8 @@ class simulation {
 
 /// Runs a valid table, lowered or not, in virtual time: each rank takes its actions in order, each as soon as its
 /// inputs are there. `duration(action)` and `link(send)` give times; where no transfers are placed, a message leaves
-/// when its computation ends. With `transfers::asynchronous` a lowered table takes as long as the one it was made from.
+/// when its computation ends. Two actions that overlap start when both have their inputs, and end together.
+/// With `transfers::asynchronous` a lowered table takes as long as the one it was made from.
 /// Errors: `schedule_error` if the table stops: it is not valid for this mode of transfers.
 template <class Duration = stage_times, class Link = link_time>
   requires std::convertible_to<std::invoke_result_t<const Duration&, const schedule::action&>, double> &&
