@@ -3,6 +3,7 @@
 
 #include <heddle/schedule/plan.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -223,7 +224,41 @@ inline std::optional<gradients> run(sc::plan_view p) {
     complete(sent[channel][static_cast<std::size_t>(message)]);
     return true;
   };
-  bool broken = false;
+  // Takes the message that was posted to a buffer; false if it has not been sent.
+  const auto arrived = [&](rank_state& me, int r, int buffer) {
+    const auto posted = me.posted.find(buffer);
+    if (posted == me.posted.end()) return true;  // left there by a stage of this rank
+    auto& messages = sent[{posted->second.first, r}];
+    if (static_cast<int>(messages.size()) <= posted->second.second) return false;
+    complete(messages[static_cast<std::size_t>(posted->second.second)]);
+    me.buffers.at(static_cast<std::size_t>(buffer)) = messages[static_cast<std::size_t>(posted->second.second)].sent;
+    me.posted.erase(posted);
+    return true;
+  };
+  const auto compute = [&](rank_state& me, int k) {
+    const sc::action& a = t[k];
+    const sc::action_storage& at = p.storage[k];
+    const auto buffer = [&](int b) -> value& { return me.buffers.at(static_cast<std::size_t>(b)); };
+    const auto stage = static_cast<std::size_t>(a.stage);
+    slot& place = slots[stage].at(static_cast<std::size_t>(at.saved));
+    const value in = at.input >= 0 ? buffer(at.input) : 0;
+    if (at.input >= 0 && a.kind != kind::backward_weight) buffer(at.input) = 0;  // read and freed
+    if (a.kind == kind::forward) {
+      const value x = t.previous(a.stage, a.microbatch) < 0 ? model_input(a.microbatch) : in;
+      place = {saved(a.stage, a.microbatch, x), 0};
+      if (at.output >= 0) buffer(at.output) = forward(a.stage, a.microbatch, x);
+    } else {
+      if (a.kind != kind::backward_weight) {
+        const value dy = t.next(a.stage, a.microbatch) < 0 ? loss_gradient(place.kept) : in;
+        place.both = with_gradient(place.kept, dy);
+        if (at.output >= 0) buffer(at.output) = backward_input(a.stage, place.kept, dy);
+      }
+      if (a.kind != kind::backward_input) {
+        g[stage].insert(backward_weight(a.stage, place.both));
+        place = {};
+      }
+    }
+  };
   const auto step = [&](int r) {
     rank_state& me = ranks[static_cast<std::size_t>(r)];
     if (me.head == t.offset(r + 1)) return false;
@@ -244,41 +279,26 @@ inline std::optional<gradients> run(sc::plan_view p) {
       if (me.sends.size() > in_flight && !wait_send(me, me.sends.size() - 1 - in_flight)) return false;
       me.waited = me.sends.size();
     } else if (sc::is_compute(a.kind)) {
-      if (at.input >= 0) {
-        const auto posted = me.posted.find(at.input);
-        if (posted != me.posted.end()) {  // otherwise it was left there by a stage of this rank
-          const std::pair<int, int> channel{posted->second.first, r};
-          auto& messages = sent[channel];
-          if (static_cast<int>(messages.size()) <= posted->second.second) return false;
-          complete(messages[static_cast<std::size_t>(posted->second.second)]);
-          buffer(at.input) = messages[static_cast<std::size_t>(posted->second.second)].sent;
-          me.posted.erase(posted);
-        }
+      // A pair begins when both parts have their inputs; it ends as one.
+      const int parts = a.overlaps_next ? 2 : 1;
+      for (int k = me.head; k < me.head + parts; ++k)
+        if (!arrived(me, r, p.storage[k].input)) return false;
+      // While both run, anything either writes may be garbage to the other, and either may be done first.
+      for (int k = me.head; k < me.head + parts && parts == 2; ++k) {
+        if (p.storage[k].output >= 0) buffer(p.storage[k].output) = 0;
+        if (t[k].kind == kind::forward)
+          slots[static_cast<std::size_t>(t[k].stage)].at(static_cast<std::size_t>(p.storage[k].saved)) = {};
       }
-      const auto stage = static_cast<std::size_t>(a.stage);
-      slot& place = slots[stage].at(static_cast<std::size_t>(at.saved));
-      const value in = at.input >= 0 ? buffer(at.input) : 0;
-      if (at.input >= 0 && a.kind != kind::backward_weight) buffer(at.input) = 0;  // read and freed
-      if (a.kind == kind::forward) {
-        const value x = t.previous(a.stage, a.microbatch) < 0 ? model_input(a.microbatch) : in;
-        place = {saved(a.stage, a.microbatch, x), 0};
-        if (at.output >= 0) buffer(at.output) = forward(a.stage, a.microbatch, x);
-      } else {
-        if (a.kind != kind::backward_weight) {
-          const value dy = t.next(a.stage, a.microbatch) < 0 ? loss_gradient(place.kept) : in;
-          place.both = with_gradient(place.kept, dy);
-          if (at.output >= 0) buffer(at.output) = backward_input(a.stage, place.kept, dy);
-        }
-        if (a.kind != kind::backward_input) {
-          g[stage].insert(backward_weight(a.stage, place.both));
-          place = {};
-        }
-      }
+      std::vector<int> order;
+      for (int k = 0; k < parts; ++k) order.push_back(me.head + k);
+      if ((me.head + r) % 2 == 1) std::reverse(order.begin(), order.end());
+      for (const int k : order) compute(me, k);
+      me.head += parts - 1;
     }
     ++me.head;
     return true;
   };
-  for (bool progress = true; progress && !broken;) {
+  for (bool progress = true; progress;) {
     progress = false;
     for (int r = 0; r < t.ranks(); ++r)
       while (step(r)) progress = true;

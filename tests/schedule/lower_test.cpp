@@ -3,6 +3,7 @@
 
 #include "catch.hpp"
 #include "emulator.hpp"
+#include "pairs.hpp"
 #include "schedules.hpp"
 
 #include <string>
@@ -98,4 +99,26 @@ TEST_CASE("what cannot be lowered is refused", "[schedule]") {
   CHECK_THROWS_WITH(sc::lower(lowered), "heddle: the table to lower has sends and receives already");
   CHECK_THROWS_AS(sc::lower(sc::parse("0F0 0B0 0F1 0B1 | 1F0 1F1 1B0 1B1")), heddle::schedule_error);
   CHECK_THROWS_AS(sc::lower(sc::parse("0B0 0F0")), heddle::schedule_error);
+}
+
+TEST_CASE("the parts of an overlapped pair stay side by side, between their receives and their sends", "[schedule]") {
+  // Rank 1 runs the backward of microbatch 0 beside the forward of microbatch 1.
+  const auto table = sc::parse("F0 F1 B0 B1 | F0 (1B0;1F1)OVERLAP_B_F B1");
+  CHECK(sc::to_text(sc::lower(table)) ==
+        "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD\n"
+        "1RECV_F0 1F0 1RECV_F1 (1B0;1F1)OVERLAP_B_F 1SEND_B0 1B1 1SEND_B1 1REDUCE_GRAD\n");
+  // Both parts send: the first part's message first.
+  CHECK(sc::to_text(sc::lower(sc::parse("F0 F1 B0 B1 | F0 (1F1;1B0)OVERLAP_F_B B1 | F0 B0 F1 B1"))) ==
+        "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD\n"
+        "1RECV_F0 1F0 1SEND_F0 1RECV_F1 1RECV_B0 (1F1;1B0)OVERLAP_F_B 1SEND_F1 1SEND_B0 1RECV_B1 1B1 1SEND_B1 "
+        "1REDUCE_GRAD\n"
+        "2RECV_F0 2F0 2B0 2SEND_B0 2RECV_F1 2F1 2B1 2SEND_B1 2REDUCE_GRAD\n");
+  // I and W merge, but not with one of a pair.
+  CHECK(sc::to_text(sc::lower(sc::parse("0F0 0F1 (0I0;0I1)OVERLAP_I_I 0W1 0W0"))) ==
+        "0F0 0F1 (0I0;0I1)OVERLAP_I_I 0W1 0W0 0REDUCE_GRAD\n");
+  CHECK(sc::to_text(sc::lower(sc::parse("0F0 0I0 (0W0;0F1)OVERLAP_W_F 0I1 0W1"))) ==
+        "0F0 0I0 (0W0;0F1)OVERLAP_W_F 0B1 0REDUCE_GRAD\n");
+  // A pair whose second part waits for its first never begins.
+  CHECK_THROWS_AS(sc::lower(sc::parse("(0F0;0B0)OVERLAP_F_B")), heddle::schedule_error);
+  CHECK_THROWS_AS(sc::lower(sc::parse("(0F0;2F0)OVERLAP_F_F 2B0 0B0 | 1F0 1B0")), heddle::schedule_error);
 }

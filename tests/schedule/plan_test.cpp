@@ -3,6 +3,7 @@
 
 #include "catch.hpp"
 #include "emulator.hpp"
+#include "pairs.hpp"
 #include "schedules.hpp"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <random>
 #include <string>
 #include <type_traits>
 
@@ -64,6 +66,37 @@ TEST_CASE("a rank of 1F1B needs few boundary buffers, whatever the number of mic
     }
   CHECK(sc::make_plan(sc::make_table(sc::gpipe<>{8}, 1)).view().storage.buffers(0) == 0);
   CHECK_THROWS_AS(sc::make_plan(sc::make_table(sc::gpipe<>{8}, 2), -1), heddle::schedule_error);
+}
+
+TEST_CASE("the parts of an overlapped pair share neither slots nor buffers", "[schedule][law][property]") {
+  const auto seed = GENERATE(7u, Catch::Generators::take(2, Catch::Generators::random(0u, 4000000000u)));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  int pairs = 0;
+  for (const int p : {1, 2, 3, 4})
+    for (const int m : {2, p, 2 * p - 1, 2 * p})
+      for (const auto& [name, plain] : schedules::all_tables(p, m))
+        for (const int in_flight : {0, 1, 3}) {
+          const auto table = schedules::with_pairs(plain, random);
+          CAPTURE(name, p, m, in_flight, sc::to_text(table));
+          sc::plan made{sc::lower(table), {}};
+          made.memory = sc::assign_storage(made.table, in_flight);
+          const sc::plan_view view = made;
+          for (int k = 0; k < static_cast<int>(view.table.actions().size()); ++k) {
+            if (!view.table[k].overlaps_next) continue;
+            ++pairs;
+            const sc::action_storage &a = view.storage[k], &b = view.storage[k + 1];
+            for (const int x : {a.input, a.output})
+              for (const int y : {b.input, b.output}) REQUIRE((x < 0 || x != y));
+            REQUIRE((view.table[k].stage != view.table[k + 1].stage || a.saved != b.saved));
+          }
+          for (int s = 0; s < view.table.stages(); ++s)
+            REQUIRE(view.storage.slots(s) == sc::peak_live(view.table, view.table.rank_of(s), s));
+          const auto result = emulator::run(view);
+          REQUIRE(result.has_value());
+          REQUIRE(*result == emulator::serial(view.table.stages(), m));
+        }
+  CHECK(pairs > 500);
 }
 
 TEST_CASE("the emulator notices storage that is shared too early", "[schedule]") {

@@ -19,9 +19,11 @@ struct lowering {
 
 namespace detail {
 
-// The next computation of a list and how many entries it covers: two where I and W merge.
-struct next_action {
-  action what;
+// What a list does next: one action, or the two computations of a pair, and how many entries that covers: two also
+// where I and W merge.
+struct next_actions {
+  action what[2];
+  int count = 1;
   int entries = 1;
 };
 
@@ -34,14 +36,21 @@ constexpr action send_after(const action& a, const table_view& t) noexcept {
   return {up ? action_kind::send_forward : action_kind::send_backward, a.stage, a.microbatch, t.rank_of(other)};
 }
 
-// I and W stay apart where the input gradient is sent on: the next rank need not wait for W.
-constexpr next_action next_of(const action* at, const action* end, const lowering& passes,
-                              const table_view& t) noexcept {
-  next_action n{*at, 1};
-  if (passes.merge_backward && at->kind == action_kind::backward_input && at + 1 != end &&
-      at[1].kind == action_kind::backward_weight && at[1].stage == at->stage && at[1].microbatch == at->microbatch &&
-      !(passes.place_transfers && send_after(*at, t).stage >= 0)) {
-    n.what.kind = action_kind::backward;
+// I and W stay apart where the input gradient is sent on: the next rank need not wait for W. So do those of which one
+// is in a pair.
+constexpr next_actions next_of(const action* at, const action* end, const lowering& passes,
+                               const table_view& t) noexcept {
+  next_actions n{{*at, {}}, 1, 1};
+  if (at + 1 == end) return n;
+  if (at->overlaps_next) {
+    if (!is_compute(at->kind) || !is_compute(at[1].kind)) return n;
+    n.what[1] = at[1];
+    n.count = n.entries = 2;
+  } else if (passes.merge_backward && at->kind == action_kind::backward_input &&
+             at[1].kind == action_kind::backward_weight && at[1].stage == at->stage &&
+             at[1].microbatch == at->microbatch && !at[1].overlaps_next &&
+             !(passes.place_transfers && send_after(*at, t).stage >= 0)) {
+    n.what[0].kind = action_kind::backward;
     n.entries = 2;
   }
   return n;
@@ -55,10 +64,10 @@ constexpr void lowered_offsets(const table_view& t, const lowering& passes, int*
     const action* at = t.actions().data() + t.offset(r);
     const action* const end = t.actions().data() + t.offset(r + 1);
     while (at != end) {
-      const next_action n = next_of(at, end, passes, t);
-      ++offsets[r + 1];
-      if (passes.place_transfers) {
-        const action send = send_after(n.what, t);
+      const next_actions n = next_of(at, end, passes, t);
+      offsets[r + 1] += n.count;
+      for (int k = 0; k < n.count && passes.place_transfers; ++k) {
+        const action send = send_after(n.what[k], t);
         if (send.stage >= 0) {
           ++offsets[r + 1];
           ++offsets[send.peer + 1];
@@ -72,67 +81,110 @@ constexpr void lowered_offsets(const table_view& t, const lowering& passes, int*
   for (int r = 0; r < t.ranks(); ++r) offsets[r + 1] += offsets[r];
 }
 
-// Second pass: fills the lists. False if the table cannot be executed in order (validate says why).
-constexpr bool lower_into(const table_view& t, const lowering& passes, const int* offsets, action* out) {
-  constexpr std::uint8_t forward_done = 1, gradient_done = 2, input_gradient_done = 4;
-  const bool reduce = passes.reduce_gradients && !t.forward_only() && !t.has(action_kind::reduce_gradient);
-  const int m = t.microbatches();
-  const action* const in = t.actions().data();
-  const scratch<std::uint8_t> done_memory(t.stages() * m);
-  const scratch<int> left_memory(t.stages());
-  const scratch<int> head_memory(t.ranks());
-  const scratch<int> tail_memory(t.ranks());
-  std::uint8_t* const done = done_memory.data();
-  int* const left = left_memory.data();
-  int* const head = head_memory.data();
-  int* const tail = tail_memory.data();
-  for (int s = 0; s < t.stages(); ++s) left[s] = t.microbatches_of(s);
-  for (int r = 0; r < t.ranks(); ++r) {
-    head[r] = t.offset(r);
-    tail[r] = offsets[r];
-  }
-  for (bool progress = true; progress;) {
-    progress = false;
+// Walks the lists of all ranks until they are placed.
+class placement {
+ public:
+  constexpr placement(const table_view& t, const lowering& passes, const int* offsets, action* out)
+      : t_(t),
+        passes_(passes),
+        out_(out),
+        m_(t.microbatches()),
+        reduce_(passes.reduce_gradients && !t.forward_only() && !t.has(action_kind::reduce_gradient)),
+        done_memory_(t.stages() * m_),
+        left_memory_(t.stages()),
+        head_memory_(t.ranks()),
+        tail_memory_(t.ranks()),
+        done_(done_memory_.data()),
+        left_(left_memory_.data()),
+        head_(head_memory_.data()),
+        tail_(tail_memory_.data()) {
+    for (int s = 0; s < t.stages(); ++s) left_[s] = t.microbatches_of(s);
     for (int r = 0; r < t.ranks(); ++r) {
-      const int end = t.offset(r + 1);
-      if (head[r] == end) continue;
-      const next_action n = next_of(in + head[r], in + end, passes, t);
-      const action& a = n.what;
-      const int here = a.stage * m + a.microbatch;
-      if (a.kind == action_kind::forward) {
-        const int before = t.previous(a.stage, a.microbatch);
-        if (before >= 0 && !(done[before * m + a.microbatch] & forward_done)) continue;
-        done[here] = static_cast<std::uint8_t>(done[here] | forward_done);
-      } else if (a.kind == action_kind::backward || a.kind == action_kind::backward_input) {
-        const int after = t.next(a.stage, a.microbatch);
-        if (!(done[here] & forward_done)) continue;
-        if (after >= 0 && !(done[after * m + a.microbatch] & input_gradient_done)) continue;
-        done[here] = static_cast<std::uint8_t>(done[here] | input_gradient_done);
-      } else if (a.kind == action_kind::backward_weight) {
-        if (!(done[here] & input_gradient_done)) continue;
-      }
-      out[tail[r]++] = a;
-      if (passes.place_transfers) {
-        const action send = send_after(a, t);
-        if (send.stage >= 0) {
-          out[tail[r]++] = send;
-          out[tail[send.peer]++] = counterpart(send, t);
-        }
-      }
-      if ((a.kind == action_kind::backward || a.kind == action_kind::backward_weight) &&
-          !(done[here] & gradient_done)) {
-        done[here] = static_cast<std::uint8_t>(done[here] | gradient_done);
-        if (--left[a.stage] == 0 && reduce) {
-          out[tail[r]++] = action{action_kind::reduce_gradient, a.stage, -1, -1};
-        }
-      }
-      head[r] += n.entries;
-      progress = true;
+      head_[r] = t.offset(r);
+      tail_[r] = offsets[r];
     }
   }
-  for (int r = 0; r < t.ranks(); ++r)
-    if (head[r] != t.offset(r + 1)) return false;
-  return true;
+
+  // False if the table cannot be executed in order (validate says why).
+  constexpr bool run() {
+    const action* const in = t_.actions().data();
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (int r = 0; r < t_.ranks(); ++r) {
+        const int end = t_.offset(r + 1);
+        if (head_[r] == end) continue;
+        const next_actions n = next_of(in + head_[r], in + end, passes_, t_);
+        if (!ready(n.what[0]) || (n.count == 2 && !ready(n.what[1]))) continue;
+        for (int k = 0; k < n.count; ++k) out_[tail_[r]++] = n.what[k];
+        for (int k = 0; k < n.count && passes_.place_transfers; ++k) place_transfers(n.what[k], r);
+        for (int k = 0; k < n.count; ++k) finish(n.what[k], r);
+        head_[r] += n.entries;
+        progress = true;
+      }
+    }
+    for (int r = 0; r < t_.ranks(); ++r)
+      if (head_[r] != t_.offset(r + 1)) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::uint8_t forward_done = 1, gradient_done = 2, input_gradient_done = 4;
+
+  constexpr bool done(int stage, int microbatch, std::uint8_t what) const {
+    return stage < 0 || (done_[stage * m_ + microbatch] & what) != 0;
+  }
+  constexpr bool ready(const action& a) const {
+    switch (a.kind) {
+      case action_kind::forward:
+        return done(t_.previous(a.stage, a.microbatch), a.microbatch, forward_done);
+      case action_kind::backward:
+      case action_kind::backward_input:
+        return done(a.stage, a.microbatch, forward_done) &&
+               done(t_.next(a.stage, a.microbatch), a.microbatch, input_gradient_done);
+      case action_kind::backward_weight:
+        return done(a.stage, a.microbatch, input_gradient_done);
+      default:
+        return true;
+    }
+  }
+
+  constexpr void place_transfers(const action& a, int rank) {
+    const action send = send_after(a, t_);
+    if (send.stage < 0) return;
+    out_[tail_[rank]++] = send;
+    out_[tail_[send.peer]++] = counterpart(send, t_);
+  }
+
+  constexpr void finish(const action& a, int rank) {
+    if (!is_compute(a.kind)) return;
+    std::uint8_t& here = done_[a.stage * m_ + a.microbatch];
+    if (a.kind == action_kind::forward) here = static_cast<std::uint8_t>(here | forward_done);
+    if (a.kind == action_kind::backward || a.kind == action_kind::backward_input)
+      here = static_cast<std::uint8_t>(here | input_gradient_done);
+    if ((a.kind == action_kind::backward || a.kind == action_kind::backward_weight) && !(here & gradient_done)) {
+      here = static_cast<std::uint8_t>(here | gradient_done);
+      if (--left_[a.stage] == 0 && reduce_) out_[tail_[rank]++] = action{action_kind::reduce_gradient, a.stage, -1, -1};
+    }
+  }
+
+  const table_view& t_;
+  const lowering& passes_;
+  action* out_;
+  int m_;
+  bool reduce_;
+  scratch<std::uint8_t> done_memory_;
+  scratch<int> left_memory_;
+  scratch<int> head_memory_;
+  scratch<int> tail_memory_;
+  std::uint8_t* done_;
+  int* left_;
+  int* head_;
+  int* tail_;
+};
+
+// Second pass: fills the lists.
+constexpr bool lower_into(const table_view& t, const lowering& passes, const int* offsets, action* out) {
+  return placement(t, passes, offsets, out).run();
 }
 
 template <class When, int Ranks>
@@ -165,8 +217,9 @@ constexpr auto static_lowered() {
 /// Ranks are walked round-robin and a computation is appended once its inputs have been; behind one whose consumer is
 /// on another rank goes the send and, at the same moment, the receive to the consumer's list. A receive then stands as
 /// early as the global order allows, so that it can be started before unrelated computations, and there is one global
-/// order of all actions: the table completes even where sends and receives block. REDUCE_GRAD of a stage follows its
-/// last B or W.
+/// order of all actions: the table completes even where sends and receives block. The two computations of an overlapped
+/// pair stay side by side: their receives stand before the pair, the sends of both behind it. REDUCE_GRAD of a stage
+/// follows its last B or W.
 /// Errors: `schedule_error` if the table has transfers already or cannot be executed in order.
 /// Source: the `_add_send_recv` pass of torch.distributed.pipelining (described, not copied).
 constexpr action_table lower(table_view table, lowering passes = {}) {

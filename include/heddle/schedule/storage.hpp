@@ -85,6 +85,29 @@ struct number_pool {
   constexpr void give(int n) noexcept { free[free_count++] = n; }
 };
 
+// What computations give back once they have ended; the two of a pair end together.
+struct given_back {
+  int buffers[2] = {};
+  int buffer_count = 0;
+  int stages[2] = {};
+  int slots[2] = {};
+  int slot_count = 0;
+  constexpr void buffer(int n) noexcept {
+    if (n >= 0) buffers[buffer_count++] = n;
+  }
+  constexpr void slot(int stage, int n) noexcept {
+    stages[slot_count] = stage;
+    slots[slot_count++] = n;
+  }
+  constexpr void settle(number_pool& pool, number_pool* saved_pools) noexcept {
+    while (buffer_count > 0) pool.give(buffers[--buffer_count]);
+    while (slot_count > 0) {
+      --slot_count;
+      saved_pools[stages[slot_count]].give(slots[slot_count]);
+    }
+  }
+};
+
 // Where the data of one (stage, microbatch) lie while they wait.
 struct places {
   int saved = -1;
@@ -114,6 +137,8 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
     pool.free = buffer_stack.data();
     int started = 0;
     int completed = 0;
+    given_back ended;
+    bool pair_begun = false;
     for (int k = t.offset(r); k < t.offset(r + 1); ++k) {
       const action& a = actions[k];
       action_storage& place = out[k];
@@ -122,13 +147,13 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
         case action_kind::forward: {
           const int next = t.next(a.stage, a.microbatch);
           place.saved = here.saved = saved_pool[a.stage].take();
-          if (t.forward_only()) saved_pool[a.stage].give(place.saved);  // kept for the forward itself only
+          if (t.forward_only()) ended.slot(a.stage, place.saved);  // kept for the forward itself only
           place.input = here.input;
           if (next >= 0) {
             place.output = pool.take();
             (t.rank_of(next) == r ? places_of[next * m + a.microbatch].input : here.output) = place.output;
           }
-          if (place.input >= 0) pool.give(place.input);
+          ended.buffer(place.input);
           break;
         }
         case action_kind::backward:
@@ -141,13 +166,13 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
             (t.rank_of(previous) == r ? places_of[previous * m + a.microbatch].gradient : here.input_gradient) =
                 place.output;
           }
-          if (place.input >= 0) pool.give(place.input);
-          if (a.kind == action_kind::backward) saved_pool[a.stage].give(place.saved);
+          ended.buffer(place.input);
+          if (a.kind == action_kind::backward) ended.slot(a.stage, place.saved);
           break;
         }
         case action_kind::backward_weight:
           place.saved = here.saved;
-          saved_pool[a.stage].give(place.saved);
+          ended.slot(a.stage, place.saved);
           break;
         case action_kind::recv_forward:
           place.input = here.input = pool.take();
@@ -172,6 +197,8 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
         case action_kind::optimizer_step:
           break;
       }
+      pair_begun = a.overlaps_next && !pair_begun;
+      if (!pair_begun) ended.settle(pool, saved_pool);
     }
     buffers[r] = pool.count;
   }
@@ -182,7 +209,8 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
 
 /// Assigns storage to the actions of a valid table: as many slots as activations are alive, as many boundary buffers as
 /// messages wait. With `sends_in_flight` = k an executor may let k sends of a rank run while it goes on, and the buffer
-/// of a send is not reused before; 0 means that a send has completed when the next action starts.
+/// of a send is not reused before; 0 means that a send has completed when the next action starts. The two computations
+/// of an overlapped pair share nothing: neither writes where the other reads or writes.
 /// Errors: `schedule_error` if that number is negative.
 constexpr storage assign_storage(table_view table, int sends_in_flight = 1) {
   if (sends_in_flight < 0)

@@ -358,16 +358,22 @@ constexpr action counterpart(const action& a, const table_view& table) noexcept 
 }
 
 /// The largest number of microbatches whose activations `rank` holds at the same time. Counted from the table: a
-/// forward takes a place, a backward (or the W of a split one) frees it. With `stage`, only those of that stage.
+/// forward takes a place, a backward (or the W of a split one) frees it, in an overlapped pair when both have
+/// ended. With `stage`, only those of that stage.
 /// Forward-only tables keep none. Units: activations of one stage and one microbatch.
 constexpr int peak_live(table_view table, int rank, int stage = -1) {
   if (table.forward_only()) return 0;
   int live = 0;
   int peak = 0;
+  int ended = 0;  // frees its place once the pair has ended
   for (const action& a : table.list(rank)) {
-    if (stage >= 0 && a.stage != stage) continue;
-    if (a.kind == action_kind::forward) peak = ++live > peak ? live : peak;
-    if (a.kind == action_kind::backward || a.kind == action_kind::backward_weight) --live;
+    if (stage < 0 || a.stage == stage) {
+      if (a.kind == action_kind::forward) peak = ++live > peak ? live : peak;
+      if (a.kind == action_kind::backward || a.kind == action_kind::backward_weight) ++ended;
+    }
+    if (a.overlaps_next) continue;
+    live -= ended;
+    ended = 0;
   }
   return peak;
 }
