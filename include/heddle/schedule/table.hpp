@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::schedule {
@@ -188,6 +189,20 @@ struct action_table {
   constexpr operator table_view() const noexcept { return view(); }
 };
 
+/// The lists of all ranks, one rank after the other; rank r's is [offsets[r], offsets[r + 1]). Peers may be left out.
+struct rank_lists {
+  std::vector<action> actions;
+  std::vector<int> offsets;
+
+  /// Calls `sink(kind, stage, microbatch, overlaps_next)` for each action of a rank: a `generate` made of lists.
+  template <class Sink>
+  constexpr void replay(int rank, Sink& sink) const {
+    const int* const begin = offsets.data() + rank;
+    for (const action *a = actions.data() + begin[0], *end = actions.data() + begin[1]; a != end; ++a)
+      sink(a->kind, a->stage, a->microbatch, a->overlaps_next);
+  }
+};
+
 /// An empty table (no actions, offsets zero) of the same ranks, stages, microbatches, form and paths.
 constexpr action_table like(table_view t) {
   action_table out;
@@ -245,7 +260,9 @@ constexpr bool fits(const When& when, int ranks) {
 /// - `generate(rank, ranks, sink)`: calls `sink(kind, stage, microbatch)` for each action of `rank`, in order, with a
 ///   fourth argument `true` for one that overlaps the next;
 /// - optionally `form()`: a `table_form`, for a schedule with several chains or without backwards;
-/// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks.
+/// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks;
+/// - optionally `lists(ranks)`: `rank_lists`, for a schedule that finds the lists of all ranks together; `generate` then
+///   gives the same, one rank at a time.
 template <class S>
 concept schedule_policy = policy<S> && std::same_as<typename S::kind, schedule_kind> &&
                           requires(const S s, int n, detail::counting_sink& sink) {
@@ -266,10 +283,19 @@ constexpr std::size_t count_actions(const When& when, int rank, int ranks) {
 }
 
 template <class When>
+concept finds_all_lists = requires(const When when, int ranks) {
+  { when.lists(ranks) } -> std::same_as<rank_lists>;
+};
+
+template <class When>
 constexpr std::size_t count_actions(const When& when, int ranks) {
-  std::size_t n = 0;
-  for (int r = 0; r < ranks; ++r) n += count_actions(when, r, ranks);
-  return n;
+  if constexpr (finds_all_lists<When>) {
+    return when.lists(ranks).actions.size();
+  } else {
+    std::size_t n = 0;
+    for (int r = 0; r < ranks; ++r) n += count_actions(when, r, ranks);
+    return n;
+  }
 }
 
 // The stage on the other side of a transfer, or -1.
@@ -288,20 +314,34 @@ constexpr int peer_of(const action& a, const table_view& table) noexcept {
   return other < 0 ? -1 : table.rank_of(other);
 }
 
+// The lists of all ranks, of a schedule of either sort.
+template <class When>
+constexpr rank_lists lists_of(const When& when, int ranks) {
+  if constexpr (finds_all_lists<When>) {
+    return when.lists(ranks);
+  } else {
+    rank_lists all;
+    all.actions.assign(count_actions(when, ranks), action{});
+    all.offsets.assign(static_cast<std::size_t>(ranks) + 1, 0);
+    array_sink sink{all.actions.data()};
+    for (int r = 0; r < ranks; ++r) {
+      when.generate(r, ranks, sink);
+      all.offsets[static_cast<std::size_t>(r) + 1] = static_cast<int>(sink.next - all.actions.data());
+    }
+    return all;
+  }
+}
+
+// What a table has besides its lists; and, once it has those, the peers of its transfers.
 template <class When, class Table>
-constexpr void fill_table(const When& when, int ranks, Table& table) {
+constexpr void describe_table(const When& when, int ranks, Table& table) {
   table.microbatches = when.microbatch_count();
   table.form = form_of(when);
   for (std::size_t s = 0; s < table.rank_of_stage.size(); ++s)
     table.rank_of_stage[s] = when.rank_of(static_cast<int>(s), ranks);
-  action* const begin = table.actions.data();
-  array_sink sink{begin};
-  for (int r = 0; r < ranks; ++r) {
-    when.generate(r, ranks, sink);
-    table.offsets[static_cast<std::size_t>(r) + 1] = static_cast<int>(sink.next - begin);
-  }
   const table_view view = table.view();
-  for (action* a = begin; a != sink.next; ++a) a->peer = peer_of(*a, view);
+  action* const begin = table.actions.data();
+  for (action *a = begin, *end = begin + table.actions.size(); a != end; ++a) a->peer = peer_of(*a, view);
 }
 
 template <class When, int Ranks>
@@ -310,7 +350,19 @@ constexpr auto static_table() {
   static_action_table<count_actions(when, Ranks), static_cast<std::size_t>(Ranks),
                       static_cast<std::size_t>(when.stages(Ranks))>
       table{};
-  fill_table(when, Ranks, table);
+  if constexpr (finds_all_lists<When>) {
+    const rank_lists all = when.lists(Ranks);
+    const action* from = all.actions.data();
+    for (action *to = table.actions.data(), *end = to + all.actions.size(); to != end; ++to, ++from) *to = *from;
+    for (int r = 0; r <= Ranks; ++r) table.offsets[static_cast<std::size_t>(r)] = all.offsets.data()[r];
+  } else {
+    array_sink sink{table.actions.data()};
+    for (int r = 0; r < Ranks; ++r) {
+      when.generate(r, Ranks, sink);
+      table.offsets[static_cast<std::size_t>(r) + 1] = static_cast<int>(sink.next - table.actions.data());
+    }
+  }
+  describe_table(when, Ranks, table);
   return table;
 }
 
@@ -329,11 +381,12 @@ constexpr action_table make_table(const When& when, int ranks) {
   if (std::int64_t{when.stages(ranks)} * when.microbatch_count() > detail::most_cells)
     throw schedule_error("heddle: a schedule of " + std::to_string(when.stages(ranks)) + " stages and " +
                          std::to_string(when.microbatch_count()) + " microbatches is too large");
+  rank_lists all = detail::lists_of(when, ranks);
   action_table table;
-  table.actions.assign(detail::count_actions(when, ranks), action{});
-  table.offsets.assign(static_cast<std::size_t>(ranks) + 1, 0);
+  table.actions = std::move(all.actions);
+  table.offsets = std::move(all.offsets);
   table.rank_of_stage.assign(static_cast<std::size_t>(when.stages(ranks)), 0);
-  detail::fill_table(when, ranks, table);
+  detail::describe_table(when, ranks, table);
   return table;
 }
 
