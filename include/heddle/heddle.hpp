@@ -20,6 +20,7 @@
 #include <heddle/mesh/axis.hpp>
 #include <heddle/mesh/axis_network.hpp>
 #include <heddle/mesh/inverse_order.hpp>
+#include <heddle/mesh/link_table.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/mesh/rank_order.hpp>
@@ -139,6 +140,7 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/paths.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/schedule/print.hpp>
 #include <heddle/schedule/report.hpp>
@@ -197,10 +199,13 @@
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/reconfigure.hpp>
+#include <heddle/plan/skippipe/published.hpp>
+#include <heddle/plan/skippipe/twelve_cities.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/actor_graph.hpp>
 #include <heddle/sim/nccl_model.hpp>
 #include <heddle/sim/network.hpp>
+#include <heddle/sim/serial_nodes.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
 #include <heddle/observe/pipeline_bubble.hpp>
