@@ -6,6 +6,7 @@
 #include <heddle/core/observer.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/train/executor/hooks.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -19,15 +20,29 @@
 
 namespace heddle::inline v0::train {
 
-/// One pipeline stage as an executor sees it. `forward(slot, batch, in, out)` saves what the backward needs in `slot`;
-/// `backward(slot, batch, dout, din)`, or `backward_input` and later `backward_weight(slot, batch)`, use it. A stage does
-/// not keep `in`, `out`, `dout` or `din` after the call. `boundary_elements(samples)` is the size of the tensor between stages.
+/// A pipeline stage that runs forward, as an executor sees it. A stage does not keep `in` and `out` after the call; they
+/// are empty where the microbatch enters or leaves the model here. `boundary_elements(samples)` is the size of the tensor
+/// between stages, at its largest; a stage whose microbatches differ in length has `boundary_elements(samples, sequence)`
+/// too, which is called with the batch's. What it says of one microbatch must be the same on all ranks.
 template <class S, class Batch>
-concept pipeline_stage =
+concept forward_stage =
     requires(S s, const Batch& b, std::span<const typename S::scalar> in, std::span<typename S::scalar> out) {
       typename S::scalar;
       { s.boundary_elements(b.samples) } -> std::convertible_to<std::int64_t>;
       s.forward(0, b, in, out);
+    };
+
+/// A stage for forward-only tables: it says so, `static constexpr bool forward_only = true`.
+template <class S, class Batch>
+concept inference_stage = forward_stage<S, Batch> && S::forward_only;
+
+/// One pipeline stage as an executor sees it. `forward(slot, batch, in, out)` saves what the backward needs in `slot`;
+/// `backward(slot, batch, dout, din)`, or `backward_input` and later `backward_weight(slot, batch)`, use it. A stage does
+/// not keep `in`, `out`, `dout` or `din` after the call.
+template <class S, class Batch>
+concept pipeline_stage =
+    forward_stage<S, Batch> &&
+    requires(S s, const Batch& b, std::span<const typename S::scalar> in, std::span<typename S::scalar> out) {
       s.backward(0, b, in, out);
       s.backward_input(0, b, in, out);
       s.backward_weight(0, b);
@@ -41,11 +56,13 @@ struct executor_counters {
 };
 
 /// Runs any valid lowered table: receives are posted where the table has them and waited for where their data is used;
-/// sends run on while the rank computes, as many at a time as the storage plan allows.
+/// sends run on while the rank computes, as many at a time as the storage plan allows. Tables may have several stages
+/// per rank, several chains, ways of their own for microbatches, split backwards, or no backwards at all.
 /// Boundary buffers and saved slots are those of the plan (`schedule::make_plan`), allocated once.
 ///
-/// Shapes: a boundary buffer holds the boundary tensor of the largest microbatch; microbatches may differ in size, both
-/// sides compute it from the same batches. Errors: `schedule_error` if the table names a stage that is not here.
+/// Shapes: a boundary buffer holds the boundary tensor of the largest microbatch; microbatches may differ in samples and
+/// in length, both sides compute the size from the same batches. Errors: `schedule_error` if the table names a stage
+/// that is not here or has backwards where the stages have none, or if a microbatch is larger than the buffers.
 template <class Stage, communicator Communicator, observer Observer = null_observer>
 class executor {
  public:
@@ -65,83 +82,67 @@ class executor {
     if (table_.ranks() != pipeline.size())
       throw schedule_error("heddle: the schedule's table is for " + std::to_string(table_.ranks()) +
                            " pipeline ranks, the pipeline has " + std::to_string(pipeline.size()));
-    std::int64_t largest = 0;
+    if constexpr (forward_only) {
+      if (!table_.forward_only())
+        throw schedule_error("heddle: the schedule's table has backwards, the stages are forward-only");
+    }
     for (const schedule::action& a : table_.list(rank)) {
       const auto s = static_cast<std::size_t>(a.stage);
       if (s >= stages_.size() || stages_[s] == nullptr)
         throw schedule_error("heddle: pipeline rank " + std::to_string(rank) + " is to run stage " +
                              std::to_string(a.stage) + ", which it does not hold");
-      largest =
-          (std::max)(largest, static_cast<std::int64_t>(stages_[s]->boundary_elements(static_cast<int>(max_samples))));
+      largest_ =
+          (std::max)(largest_, static_cast<std::int64_t>(stages_[s]->boundary_elements(static_cast<int>(max_samples))));
     }
     const auto buffers = static_cast<std::size_t>(storage_.buffers(rank));
     boundary_.reserve(buffers);
-    for (std::size_t i = 0; i < buffers; ++i) boundary_.emplace_back(largest);
+    for (std::size_t i = 0; i < buffers; ++i) boundary_.emplace_back(largest_);
     received_.resize(buffers);
     under_way_.resize(static_cast<std::size_t>(storage_.sends_in_flight()) + 1);
   }
 
   /// Runs the list once. `batches[i]` is microbatch i on this rank. `hooks.forward_done(stage, microbatch, slot)` is
-  /// called after each F, while the slot is the microbatch's, and `hooks.reduce_gradient(stage)` at REDUCE_GRAD.
+  /// called after each F, while the slot is the microbatch's, and `hooks.reduce_gradient(stage)` at REDUCE_GRAD. Where
+  /// the hooks have them, the other actions call `optimizer_step(stage)`, `unshard(stage)`, `reshard(stage)`,
+  /// `recompute(stage, microbatch, slot)`, `offload(stage, microbatch, slot)`, `reload(stage, microbatch, slot)`.
   /// `step` is for the record. Errors: whatever stages, hooks and the communicator throw.
   template <class Batch, class Hooks>
-    requires pipeline_stage<Stage, Batch>
+    requires(pipeline_stage<Stage, Batch> || inference_stage<Stage, Batch>)
   void run(std::span<const Batch> batches, int step, Hooks&& hooks) {
-    using schedule::action_kind;
     const int rank = pipeline_.rank();
+    if (batches.size() != static_cast<std::size_t>(table_.microbatches())) refuse_batches(batches.size());
     counters_ = {};
-    int live = 0;
+    live_ = 0;
     const auto list = table_.list(rank);
     const auto places = storage_.actions().subspan(static_cast<std::size_t>(table_.offset(rank)), list.size());
     for (std::size_t k = 0; k < list.size(); ++k) {
       const schedule::action& a = list[k];
-      const schedule::action_storage& place = places[k];
-      Stage& stage = *stages_[static_cast<std::size_t>(a.stage)];
-      if (a.kind == action_kind::reduce_gradient) {
+      if (schedule::is_compute(a.kind)) {
+        const task<Batch> first = task_of(a, places[k], batches);
+        if (a.overlaps_next && k + 1 < list.size() && schedule::is_compute(list[k + 1].kind)) {
+          const task<Batch> second = task_of(list[k + 1], places[k + 1], batches);
+          arrive(first.place->input, step);
+          arrive(second.place->input, step);
+          compute(first, step);
+          compute(second, step);
+          ended(first, hooks);
+          ended(second, hooks);
+          ++k;
+        } else {
+          arrive(first.place->input, step);
+          compute(first, step);
+          ended(first, hooks);
+        }
+      } else if (schedule::is_recv(a.kind)) {
+        const std::int64_t elements = elements_of(a, batches);
+        received_[static_cast<std::size_t>(places[k].input)] =
+            receipt{pipeline_.irecv(part(places[k].input, elements), a.peer, tag_of(a.kind)), a, elements};
+      } else if (schedule::is_send(a.kind)) {
+        start_send(a, places[k].output, elements_of(a, batches), step);
+      } else if (a.kind == schedule::action_kind::reduce_gradient) {
         hooks.reduce_gradient(a.stage);
-        continue;
-      }
-      if (schedule::is_per_stage(a.kind)) continue;  // OPTIM is the trainer's, once all stages are reduced
-      const Batch& batch = batches[static_cast<std::size_t>(a.microbatch)];
-      const std::int64_t elements = stage.boundary_elements(batch.samples);
-      switch (a.kind) {
-        case action_kind::recv_forward:
-        case action_kind::recv_backward:
-          received_[static_cast<std::size_t>(place.input)] =
-              receipt{pipeline_.irecv(part(place.input, elements), a.peer, tag_of(a.kind)), a, elements};
-          break;
-        case action_kind::send_forward:
-        case action_kind::send_backward:
-          start_send(a, place.output, elements, step);
-          break;
-        case action_kind::forward:
-          arrive(place.input, step);
-          observe(activity::forward, "forward", a, step, [&] {
-            stage.forward(place.saved, batch, input(place.input, elements), part(place.output, elements));
-          });
-          hooks.forward_done(a.stage, a.microbatch, place.saved);
-          counters_.peak_live = (std::max)(counters_.peak_live, ++live);
-          break;
-        case action_kind::backward:
-          arrive(place.input, step);
-          observe(activity::backward, "backward", a, step, [&] {
-            stage.backward(place.saved, batch, input(place.input, elements), part(place.output, elements));
-          });
-          --live;
-          break;
-        case action_kind::backward_input:
-          arrive(place.input, step);
-          observe(activity::backward_input, "backward input", a, step, [&] {
-            stage.backward_input(place.saved, batch, input(place.input, elements), part(place.output, elements));
-          });
-          break;
-        case action_kind::backward_weight:
-          observe(activity::backward_weight, "backward weight", a, step,
-                  [&] { stage.backward_weight(place.saved, batch); });
-          --live;
-          break;
-        default:
-          break;
+      } else {
+        detail::call_optional_hook(hooks, a, places[k].saved);
       }
     }
     for (std::optional<request>& r : under_way_) {
@@ -159,12 +160,93 @@ class executor {
   }
 
  private:
+  static constexpr bool forward_only = [] {
+    if constexpr (requires { Stage::forward_only; })
+      return static_cast<bool>(Stage::forward_only);
+    else
+      return false;
+  }();
   using request = typename Communicator::request;
   struct receipt {
     request pending;
     schedule::action what;
     std::int64_t elements;
   };
+
+  // One computation, with all it works on.
+  template <class Batch>
+  struct task {
+    const schedule::action* what;
+    const schedule::action_storage* place;
+    Stage* stage;
+    const Batch* batch;
+    std::int64_t elements;
+  };
+
+  template <class Batch>
+  task<Batch> task_of(const schedule::action& a, const schedule::action_storage& place,
+                      std::span<const Batch> batches) {
+    return {&a, &place, stages_[static_cast<std::size_t>(a.stage)], &batches[static_cast<std::size_t>(a.microbatch)],
+            elements_of(a, batches)};
+  }
+
+  // The elements of the tensor between stages for this microbatch.
+  template <class Batch>
+  std::int64_t elements_of(const schedule::action& a, std::span<const Batch> batches) const {
+    Stage& stage = *stages_[static_cast<std::size_t>(a.stage)];
+    const Batch& batch = batches[static_cast<std::size_t>(a.microbatch)];
+    std::int64_t n = 0;
+    if constexpr (requires { stage.boundary_elements(batch.samples, batch.sequence); })
+      n = stage.boundary_elements(batch.samples, batch.sequence);
+    else
+      n = stage.boundary_elements(batch.samples);
+    if (n > largest_) refuse_size(a, n);
+    return n;
+  }
+
+  [[noreturn]] void refuse_size(const schedule::action& a, std::int64_t elements) const {
+    throw schedule_error("heddle: microbatch " + std::to_string(a.microbatch) + " needs " + std::to_string(elements) +
+                         " elements between stages, the executor has room for " + std::to_string(largest_) +
+                         "; give it more max_samples");
+  }
+  [[noreturn]] void refuse_batches(std::size_t given) const {
+    throw schedule_error("heddle: the schedule's table is for " + std::to_string(table_.microbatches()) +
+                         " microbatches, got " + std::to_string(given));
+  }
+
+  template <class Batch>
+  void call(const task<Batch>& t) {
+    using schedule::action_kind;
+    const int slot = t.place->saved;
+    const std::span<const scalar> in = part(t.place->input, t.elements);
+    const std::span<scalar> out = part(t.place->output, t.elements);
+    if (t.what->kind == action_kind::forward) return static_cast<void>(t.stage->forward(slot, *t.batch, in, out));
+    if constexpr (!forward_only) {
+      if (t.what->kind == action_kind::backward) t.stage->backward(slot, *t.batch, in, out);
+      if (t.what->kind == action_kind::backward_input) t.stage->backward_input(slot, *t.batch, in, out);
+      if (t.what->kind == action_kind::backward_weight) t.stage->backward_weight(slot, *t.batch);
+    }
+  }
+
+  template <class Batch>
+  void compute(const task<Batch>& t, int step) {
+    if constexpr (Observer::enabled)
+      observed(observer_, describe(*t.what, step), [&] { call(t); });
+    else
+      call(t);
+  }
+
+  // What follows a computation on the rank's own thread.
+  template <class Batch, class Hooks>
+  void ended(const task<Batch>& t, Hooks& hooks) {
+    using schedule::action_kind;
+    if (t.what->kind == action_kind::forward) {
+      hooks.forward_done(t.what->stage, t.what->microbatch, t.place->saved);
+      if (!table_.forward_only()) counters_.peak_live = (std::max)(counters_.peak_live, ++live_);
+    } else if (t.what->kind != action_kind::backward_input) {
+      --live_;
+    }
+  }
 
   // Forward and backward traffic between two ranks are two orders of their own.
   static int tag_of(schedule::action_kind kind) noexcept {
@@ -175,11 +257,10 @@ class executor {
     if (buffer < 0) return {};
     return std::span<scalar>(boundary_[static_cast<std::size_t>(buffer)].data(), static_cast<std::size_t>(elements));
   }
-  std::span<const scalar> input(int buffer, std::int64_t elements) { return part(buffer, elements); }
 
   void start_send(const schedule::action& a, int buffer, std::int64_t elements, int step) {
     std::optional<request>& started = under_way_[next_send_ % under_way_.size()];
-    const auto payload = input(buffer, elements);
+    const std::span<const scalar> payload = part(buffer, elements);
     if constexpr (Observer::enabled) {
       event e = describe(activity::send,
                          a.kind == schedule::action_kind::send_forward ? "send forward" : "send backward", a, step);
@@ -218,14 +299,23 @@ class executor {
     r.reset();
   }
 
-  template <class Work>
-  void observe(activity kind, const char* name, const schedule::action& a, int step, Work&& work) {
-    observed(observer_, describe(kind, name, a, step), std::forward<Work>(work));
-  }
-
   int world_rank(int pipeline_rank) const noexcept {
     const auto i = static_cast<std::size_t>(pipeline_rank);
     return i < world_rank_of_.size() ? world_rank_of_[i] : pipeline_rank;
+  }
+
+  event describe(const schedule::action& computation, int step) const noexcept {
+    using schedule::action_kind;
+    switch (computation.kind) {
+      case action_kind::forward:
+        return describe(activity::forward, "forward", computation, step);
+      case action_kind::backward:
+        return describe(activity::backward, "backward", computation, step);
+      case action_kind::backward_input:
+        return describe(activity::backward_input, "backward input", computation, step);
+      default:
+        return describe(activity::backward_weight, "backward weight", computation, step);
+    }
   }
 
   event describe(activity kind, const char* name, const schedule::action& a, int step) const noexcept {
@@ -243,11 +333,8 @@ class executor {
   // The same number on both sides of a message, different for every message of a run: which step, which pipeline (by
   // the world rank of its first member), which stage sends, which direction, which microbatch.
   std::uint64_t flow_of(const schedule::action& a, int step) const noexcept {
-    using schedule::action_kind;
     const bool up = tag_of(a.kind) == 0;
-    const int sender = a.kind == action_kind::recv_forward    ? a.stage - 1
-                       : a.kind == action_kind::recv_backward ? a.stage + 1
-                                                              : a.stage;
+    const int sender = schedule::is_recv(a.kind) ? schedule::counterpart(a, table_).stage : a.stage;
     std::uint64_t id = static_cast<std::uint64_t>(step + 1);
     id = id * 4096 + static_cast<std::uint64_t>(world_rank(0));
     id = id * 1024 + static_cast<std::uint64_t>(sender);
@@ -264,7 +351,9 @@ class executor {
   std::vector<buffer<scalar>> boundary_;
   std::vector<std::optional<receipt>> received_;
   std::vector<std::optional<request>> under_way_;
+  std::int64_t largest_ = 0;  // elements that a boundary buffer holds
   std::size_t next_send_ = 0;
+  int live_ = 0;
   executor_counters counters_;
 };
 

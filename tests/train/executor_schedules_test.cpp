@@ -1,0 +1,273 @@
+// tests/train/executor_schedules_test.cpp: a small real model under every schedule has the gradients of one rank.
+#include "../schedule/schedules.hpp"
+#include "catch.hpp"
+#include "small_model.hpp"
+
+#include <heddle/schedule/parse.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+namespace sc = heddle::schedule;
+using small_model::run, small_model::serial, small_model::gradient_of, small_model::difference;
+
+namespace {
+
+// Runs a table, compares all that can be counted or computed otherwise.
+void check_run(const std::string& name, sc::table_view table, int sends_in_flight = 1,
+               const std::vector<std::vector<int>>& ways = {}) {
+  INFO(name << ", p = " << table.ranks() << ", m = " << table.microbatches() << ", " << sends_in_flight
+            << " sends in flight");
+  const auto expected = serial(table.parts(), table.microbatches(), ways);
+  const auto result = run(table, sends_in_flight);
+  const bool same_order = table.chains() == 1 && small_model::weights_in_order(table);
+  for (int k = 0; k < table.parts(); ++k) {
+    const auto g = gradient_of(table, result, k);
+    const auto& wanted = expected.gradients[static_cast<std::size_t>(k)];
+    CHECK(difference(g, wanted) <= 1e-12);
+    if (same_order) CHECK(g == wanted);
+  }
+  CHECK(small_model::total_loss(result) == Approx(expected.loss).epsilon(1e-12));
+
+  const sc::action_table lowered = table.has_transfers() ? sc::action_table{} : sc::lower(table);
+  const sc::table_view run_table = table.has_transfers() ? table : lowered.view();
+  const auto sizes = small_model::batches(table.microbatches());
+  std::vector<int> reductions(static_cast<std::size_t>(table.stages()));
+  for (int r = 0; r < table.ranks(); ++r) {
+    const auto& mine = result[static_cast<std::size_t>(r)];
+    std::int64_t sends = 0, bytes = 0;
+    for (const sc::action& a : run_table.list(r))
+      if (sc::is_send(a.kind)) {
+        const auto& b = sizes[static_cast<std::size_t>(a.microbatch)];
+        ++sends;
+        bytes += std::int64_t{8} * b.samples * b.sequence * small_model::width;
+      }
+    CHECK(mine.sends == sends);
+    CHECK(mine.bytes == bytes);
+    CHECK(mine.peak_live == sc::peak_live(table, r));
+    for (const int s : mine.reduced) ++reductions[static_cast<std::size_t>(s)];
+  }
+  CHECK(std::all_of(reductions.begin(), reductions.end(), [](int n) { return n == 1; }));
+}
+
+// Two replicas in opposite directions: first the forwards of one, then those of the other, each beside a backward of the
+// first; then the other's backwards.
+template <hd::microbatches_like M>
+struct both_ways : sc::staged<M, sc::bidirectional> {
+  using sc::staged<M, sc::bidirectional>::staged;
+  bool pairs = true;
+  constexpr bool fits(int) const { return this->microbatch_count() % 2 == 0; }
+  template <class Sink>
+  constexpr void generate(int rank, int ranks, Sink& emit) const {
+    using kind = sc::action_kind;
+    const int half = this->microbatch_count() / 2, there = rank, back = 2 * ranks - 1 - rank;
+    for (int k = 0; k < half; ++k) emit(kind::forward, there, k);
+    for (int k = 0; k < half; ++k) {
+      emit(kind::forward, back, half + k, pairs);
+      emit(kind::backward, there, k);
+    }
+    for (int k = 0; k < half; ++k) emit(kind::backward, back, half + k);
+  }
+};
+
+// The table of GPipe in which microbatch i goes through `ways[i]` only; stage s lives on rank s mod p.
+sc::action_table along_ways(int ranks, int stages, const std::vector<std::vector<int>>& ways) {
+  sc::action_table t;
+  const int m = static_cast<int>(ways.size());
+  const auto at = [&](int s, int i) { return static_cast<std::size_t>(s * m + i); };
+  t.microbatches = m;
+  for (int s = 0; s < stages; ++s) t.rank_of_stage.push_back(s % ranks);
+  t.next.assign(at(stages, 0), sc::not_on_path);
+  t.previous = t.next;
+  for (int i = 0; i < m; ++i) {
+    const auto& way = ways[static_cast<std::size_t>(i)];
+    for (std::size_t k = 0; k < way.size(); ++k) {
+      t.next[at(way[k], i)] = k + 1 < way.size() ? way[k + 1] : -1;
+      t.previous[at(way[k], i)] = k > 0 ? way[k - 1] : -1;
+    }
+  }
+  t.offsets = {0};
+  for (int r = 0; r < ranks; ++r) {
+    for (int i = 0; i < m; ++i)
+      for (const int s : ways[static_cast<std::size_t>(i)])
+        if (s % ranks == r) t.actions.push_back({sc::action_kind::forward, s, i});
+    for (int i = 0; i < m; ++i)
+      for (std::size_t k = ways[static_cast<std::size_t>(i)].size(); k-- > 0;)
+        if (const int s = ways[static_cast<std::size_t>(i)][k]; s % ranks == r)
+          t.actions.push_back({sc::action_kind::backward, s, i});
+    t.offsets.push_back(static_cast<int>(t.actions.size()));
+  }
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("a real model has its serial gradients under every schedule, on any number of ranks",
+          "[train][executor][ranks]") {
+  for (const int p : transport_test::rank_counts({1, 2, 4, 8}))
+    for (const int m : {p, 2 * p}) {
+      if (!transport_test::on_threads && m == p && p > 2) continue;  // processes take longer
+      for (const auto& [name, table] : schedules::all_tables(p, m)) check_run(name, table, m % 3);
+    }
+}
+
+TEST_CASE("numbers of microbatches that ranks do not divide", "[train][executor][ranks]") {
+  for (const int p : transport_test::rank_counts({2, 3}))
+    for (const int m : {1, 2 * p + 1})
+      for (const auto& [name, table] : schedules::all_tables(p, m)) check_run(name, table);
+}
+
+TEST_CASE("two replicas run in opposite directions", "[train][executor][ranks]") {
+  for (const int p : transport_test::rank_counts({1, 2, 4}))
+    for (const int m : {2, 8}) {
+      check_run("both ways", sc::make_table(both_ways<hd::microbatches<>>{m}, p), 1);
+      both_ways<hd::microbatches<>> without_pairs{m};
+      without_pairs.pairs = false;
+      check_run("both ways, no pairs", sc::make_table(without_pairs, p), 2);
+    }
+}
+
+TEST_CASE("microbatches skip stages and take them in another order", "[train][executor][ranks]") {
+  const std::vector<std::vector<int>> ways{{0, 1, 2, 3, 5},    {0, 2, 5}, {0, 3, 1, 4, 5},
+                                           {0, 4, 3, 2, 1, 5}, {0, 5},    {0, 1, 2, 5}};
+  for (const int p : transport_test::rank_counts({1, 2, 3, 4, 6})) check_run("ways", along_ways(p, 6, ways), 1, ways);
+}
+
+namespace {
+
+// A stage of a forward-only pipeline: adds its number to what comes.
+struct adding_stage {
+  using scalar = int;
+  static constexpr bool forward_only = true;
+  int index, last;
+  std::vector<int> results;
+  std::int64_t boundary_elements(int samples) const { return samples; }
+  void forward(int, const small_model::batch& of, std::span<const int> in, std::span<int> out) {
+    std::vector<int> x(static_cast<std::size_t>(of.samples), of.id);
+    if (index > 0) x.assign(in.begin(), in.end());
+    for (int& v : x) v = 3 * v + index;
+    std::copy(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(out.size()), out.begin());
+    if (index == last) results.insert(results.end(), x.begin(), x.end());
+  }
+};
+
+struct forward_hooks {
+  int& forwards;
+  void forward_done(int, int, int) { ++forwards; }
+  void reduce_gradient(int) { throw hd::error("there is no gradient"); }
+};
+
+}  // namespace
+
+TEST_CASE("tables without backwards run stages that have none", "[train][executor][ranks]") {
+  const auto table = sc::parse("0F0 2F0 0F1 2F1 0F2 2F2 | 1F0 3F0 1F1 3F1 1F2 3F2", {.forward_only = true});
+  std::vector<std::vector<int>> results(2);
+  std::vector<int> peaks(2), forwards(2);
+  transport_test::launch(hd::mesh<hd::axis<hd::pp>>(2), [&](auto& world) {
+    auto& pipe = world.template along<hd::pp>();
+    const sc::plan plan = sc::make_plan(table);
+    std::vector<adding_stage> here{{pipe.rank(), 3, {}}, {pipe.rank() + 2, 3, {}}};
+    std::vector<adding_stage*> held(4, nullptr);
+    for (adding_stage& s : here) held[static_cast<std::size_t>(s.index)] = &s;
+    hd::null_observer off;
+    hd::train::executor<adding_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 3, off);
+    const auto all = small_model::batches(3);
+    const auto r = static_cast<std::size_t>(pipe.rank());
+    for (int step = 0; step < 2; ++step)
+      executor.run(std::span<const small_model::batch>(all), step, forward_hooks{forwards[r]});
+    results[r] = here[1].results;
+    peaks[r] = executor.counters().peak_live;
+  });
+  transport_test::share(results);
+  transport_test::share(peaks);
+  transport_test::share(forwards);
+  const auto after = [](int x) { return 3 * (3 * (3 * (3 * x) + 1) + 2) + 3; };
+  const std::vector<int> once{after(0), after(1), after(1), after(2), after(2), after(2)};
+  std::vector<int> twice(once);
+  twice.insert(twice.end(), once.begin(), once.end());
+  CHECK(results[1] == twice);
+  CHECK(peaks == std::vector<int>{0, 0});
+  CHECK(forwards == std::vector<int>{12, 12});
+  const sc::plan trains = sc::make_plan(sc::parse("F0 B0"));
+  CHECK_THROWS_WITH(
+      transport_test::launch(hd::mesh<hd::axis<hd::pp>>(1),
+                             [&](auto& world) {
+                               auto& pipe = world.template along<hd::pp>();
+                               hd::null_observer off;
+                               hd::train::executor<adding_stage, std::remove_reference_t<decltype(pipe)>> executor(
+                                   trains, {nullptr}, pipe, 3, off);
+                             }),
+      Catch::Matchers::Contains("the stages are forward-only"));
+}
+
+namespace {
+// Hooks of all actions, noted in the order they come.
+struct all_hooks {
+  std::string& text;
+  void note(const char* what, int stage, int microbatch, int slot) {
+    text += what;
+    text += std::to_string(stage);
+    if (microbatch >= 0) {
+      text += ',';
+      text += std::to_string(microbatch);
+      text += '@';
+      text += std::to_string(slot);
+    }
+    text += ' ';
+  }
+  void forward_done(int s, int i, int slot) { note("F", s, i, slot); }
+  void reduce_gradient(int s) { note("reduce", s, -1, -1); }
+  void optimizer_step(int s) { note("step", s, -1, -1); }
+  void unshard(int s) { note("unshard", s, -1, -1); }
+  void reshard(int s) { note("reshard", s, -1, -1); }
+  void recompute(int s, int i, int slot) { note("recompute", s, i, slot); }
+  void offload(int s, int i, int slot) { note("offload", s, i, slot); }
+  void reload(int s, int i, int slot) { note("reload", s, i, slot); }
+};
+}  // namespace
+
+TEST_CASE("hooks are called where the table has their actions, if there are any", "[train][executor]") {
+  const auto table = sc::parse(
+      "0UNSHARD 0F0 0OFFLOAD0 0F1 0RESHARD 0UNSHARD 0RECOMPUTE1 0B1 0RELOAD0 0B0 0RESHARD 0REDUCE_GRAD 0OPTIM");
+  const sc::plan plan = sc::make_plan(table);
+  const auto all = small_model::batches(2);
+  std::string noted;
+  std::vector<double> with, without;
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::pp>>(1), [&](auto& world) {
+    auto& pipe = world.template along<hd::pp>();
+    hd::null_observer off;
+    const auto gradients = [&](auto&& hooks) {
+      small_model::stage model(0, 1, 2);
+      hd::train::executor<small_model::stage, std::remove_reference_t<decltype(pipe)>> executor(
+          plan, {&model}, pipe, small_model::most_samples, off);
+      executor.run(std::span<const small_model::batch>(all), 0, hooks);
+      return model.gradients;
+    };
+    with = gradients(all_hooks{noted});
+    small_model::rank_result ignored;
+    without = gradients(small_model::hooks{ignored});
+  });
+  CHECK(noted ==
+        "unshard0 F0,0@0 offload0,0@0 F0,1@1 reshard0 unshard0 recompute0,1@1 reload0,0@0 reshard0 reduce0 step0 ");
+  CHECK(with == without);
+}
+
+TEST_CASE("an executor refuses batches that it has no room for", "[train][executor]") {
+  const sc::plan plan = sc::make_plan(sc::parse("F0 B0"));
+  const auto run_with = [&](std::vector<small_model::batch> all) {
+    hd::launch<hd::threads>(hd::mesh<hd::axis<hd::pp>>(1), [&](auto& world) {
+      auto& pipe = world.template along<hd::pp>();
+      hd::null_observer off;
+      small_model::stage model(0, 1, 2);
+      hd::train::executor<small_model::stage, std::remove_reference_t<decltype(pipe)>> executor(plan, {&model}, pipe, 2,
+                                                                                                off);
+      small_model::rank_result ignored;
+      executor.run(std::span<const small_model::batch>(all), 0, small_model::hooks{ignored});
+    });
+  };
+  CHECK_NOTHROW(run_with({{2, 5, 0}}));
+  CHECK_THROWS_WITH(run_with({{2, 6, 0}}), Catch::Matchers::Contains("microbatch 0 needs 48 elements between stages"));
+  CHECK_THROWS_WITH(run_with({{2, 5, 0}, {2, 5, 1}}), Catch::Matchers::Contains("is for 1 microbatches, got 2"));
+}
