@@ -54,7 +54,7 @@ void simulate(benchmark::State& state) {
   const int ranks = static_cast<int>(state.range(0));
   const when schedule{static_cast<int>(state.range(1))};
   const auto table = sc::lower(sc::make_table(schedule, ranks));
-  const double expected = sc::formula::makespan(schedule, ranks, 1, 2);
+  const double expected = sc::formula::makespan(schedule, ranks, {1, 1, 1});
   for (auto _ : state)
     if (heddle::sim::simulate(table).makespan != expected) state.SkipWithError("the makespan is not the formula's");
   actions_per_second(state, table.actions.size());

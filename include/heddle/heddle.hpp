@@ -132,9 +132,13 @@
 #include <heddle/schedule/actor_graph.hpp>
 #include <heddle/schedule/actor_queue.hpp>
 #include <heddle/schedule/actor_threads.hpp>
+#include <heddle/schedule/breadth_first.hpp>
 #include <heddle/schedule/check.hpp>
 #include <heddle/schedule/formulas.hpp>
 #include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/inference.hpp>
+#include <heddle/schedule/interleaved.hpp>
+#include <heddle/schedule/looped.hpp>
 #include <heddle/schedule/lower.hpp>
 #include <heddle/schedule/microbatches.hpp>
 #include <heddle/schedule/named.hpp>
@@ -149,6 +153,9 @@
 #include <heddle/schedule/storage.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/schedule/validate.hpp>
+#include <heddle/schedule/zb_h1.hpp>
+#include <heddle/schedule/zb_h2.hpp>
+#include <heddle/schedule/zb_v.hpp>
 #include <heddle/tensor/async_jobs.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/exchange_step.hpp>

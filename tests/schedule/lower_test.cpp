@@ -46,7 +46,8 @@ TEST_CASE("transfers placed by hand, next to their computations, deadlock except
         CAPTURE(name, p, m);
         const auto naive = schedules::naive(table);
         const auto report = sc::validate(naive, sc::transfers::rendezvous);
-        REQUIRE(report.ok() == (name == "gpipe"));
+        // Breadth-first with fewer microbatches than ranks is one GPipe behind the other: the ring never fills.
+        REQUIRE(report.ok() == (name == "gpipe" || (name == "breadth_first v=2" && m < p)));
         if (naive.view().stages() == p) {
           REQUIRE(sc::validate(naive, sc::transfers::buffered).ok());
           REQUIRE((report.ok() || report.what == sc::problem::deadlock));

@@ -1,9 +1,15 @@
-// tests/schedule/schedules.hpp: schedules as a user would write them: split backwards, several stages per rank, V maps.
+// tests/schedule/schedules.hpp: tables of every schedule, one as a user would write it, and a naive lowering.
 #pragma once
 
+#include <heddle/schedule/breadth_first.hpp>
 #include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/inference.hpp>
+#include <heddle/schedule/interleaved.hpp>
 #include <heddle/schedule/lower.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/zb_h1.hpp>
+#include <heddle/schedule/zb_h2.hpp>
+#include <heddle/schedule/zb_v.hpp>
 
 #include <algorithm>
 #include <array>
@@ -16,26 +22,13 @@ namespace hd = heddle;
 namespace sc = heddle::schedule;
 using kind = sc::action_kind;
 
-/// ZB-H1 (arXiv:2401.10241): 1F1B with split backwards, W late. Its lists and times are known from the publication.
 template <hd::microbatches_like M>
-struct zb_h1 : sc::one_stage_per_rank<M> {
-  using sc::one_stage_per_rank<M>::one_stage_per_rank;
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    const int m = this->microbatch_count();
-    const int warm_up = (std::min)(ranks - 1 - rank, m);
-    int forwards = 0, inputs = 0, weights = 0;
-    while (forwards < warm_up) emit(kind::forward, rank, forwards++);
-    while (inputs < m) {
-      if (forwards < m) emit(kind::forward, rank, forwards++);
-      emit(kind::backward_input, rank, inputs++);
-      if (inputs > rank) emit(kind::backward_weight, rank, weights++);
-    }
-    while (weights < m) emit(kind::backward_weight, rank, weights++);
-  }
-};
+using zb_h1 = sc::zb_h1<M>;
+template <hd::microbatches_like M>
+using zb_v = sc::zb_v<M>;
 
-/// Interleaved 1F1B (arXiv:2104.04473): stage s lives on rank s mod p. Runs only where p divides m.
+/// Interleaved 1F1B as a user would write it, from arXiv:2104.04473: stage s lives on rank s mod p. Runs only where p
+/// divides m.
 template <int Chunks, hd::microbatches_like M>
 struct interleaved : sc::one_stage_per_rank<M> {
   using sc::one_stage_per_rank<M>::one_stage_per_rank;
@@ -62,35 +55,6 @@ struct interleaved : sc::one_stage_per_rank<M> {
       backward(b++);
     }
     while (b < total) backward(b++);
-  }
-};
-
-/// ZB-V (arXiv:2405.15362): rank r holds stages r and 2p - 1 - r. Runs only with m >= 2p - 1.
-template <hd::microbatches_like M>
-struct zb_v : sc::one_stage_per_rank<M> {
-  using sc::one_stage_per_rank<M>::one_stage_per_rank;
-  static constexpr int stages(int ranks) { return 2 * ranks; }
-  static constexpr int rank_of(int stage, int ranks) { return stage < ranks ? stage : 2 * ranks - 1 - stage; }
-  constexpr bool fits(int ranks) const { return this->microbatch_count() >= 2 * ranks - 1; }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    const int m = this->microbatch_count();
-    const std::array<int, 2> stage{rank, 2 * ranks - 1 - rank};
-    std::array<int, 2> f{}, i{}, w{};
-    const auto F = [&](std::size_t c) { emit(kind::forward, stage[c], f[c]++); };
-    const auto I = [&](std::size_t c) { emit(kind::backward_input, stage[c], i[c]++); };
-    const auto W = [&](std::size_t c) { emit(kind::backward_weight, stage[c], w[c]++); };
-    for (int k = 0; k < 2 * (ranks - rank) - 1; ++k) F(0);
-    for (int k = 0; k < rank; ++k) F(1), F(0);
-    for (int k = 0; k < ranks - rank; ++k) F(1), I(1), W(1);
-    while (f[0] < m || f[1] < m) {
-      if (f[0] < m) F(0);
-      I(0), W(0), F(1), I(1), W(1);
-    }
-    for (int k = 0; k < rank; ++k) I(0), I(1);
-    for (int k = 0; k < ranks - rank; ++k) I(0), W(0);
-    while (w[1] < m) W(1);
-    while (w[0] < m) W(0);
   }
 };
 
@@ -130,10 +94,13 @@ inline std::vector<named_table> all_tables(int ranks, int m) {
   };
   add("gpipe", sc::gpipe<>{m});
   add("1f1b", sc::one_f_one_b<>{m});
-  add("zb_h1", zb_h1<any>{m});
-  add("interleaved v=2", interleaved<2, any>{m});
-  add("interleaved v=3", interleaved<3, any>{m});
-  add("zb_v", zb_v<any>{m});
+  add("zb_h1", sc::zb_h1<>{m});
+  add("zb_h1 v=2", sc::zb_h1<any, 2>{m});
+  add("zb_h2", sc::zb_h2<>{m});
+  add("interleaved v=2", sc::interleaved<>{m});
+  add("interleaved v=3", sc::interleaved<any, 3>{m});
+  add("breadth_first v=2", sc::breadth_first<>{m});
+  add("zb_v", sc::zb_v<>{m});
   return tables;
 }
 

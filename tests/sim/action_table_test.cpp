@@ -19,29 +19,51 @@ sim::stage_times times(double f, double i, double w, int chunks = 1) {
   return {f / chunks, i / chunks, w / chunks};
 }
 
+// The makespan is that of the formula, and no rank's idle time is more.
 template <class When>
-void check_bubble(const When& when, int p, double f, double i, double w) {
-  const double b = i + w;
+void check_bubble(const When& when, int p, const sc::formula::times& t, int chunks = 1) {
   const auto table = sc::make_table(when, p);
-  const auto line = sim::simulate(table, times(f, i, w));
-  CHECK(line.makespan == Approx(sc::formula::makespan(when, p, f, b)).epsilon(1e-12));
-  CHECK(line.bubble_ratio() == Approx(sc::formula::bubble_ratio(when, p, f, b)).margin(1e-12));
-  for (int r = 0; r < p; ++r) CHECK(line.idle(r) == Approx(sc::formula::bubble(when, p, f, b)).margin(1e-9));
+  const auto line = sim::simulate(table, times(t.f, t.i, t.w, chunks));
+  CHECK(line.makespan == Approx(sc::formula::makespan(when, p, t)).epsilon(1e-12));
+  CHECK(line.bubble_ratio() == Approx(sc::formula::bubble_ratio(when, p, t)).margin(1e-12));
+  for (int r = 0; r < p; ++r) CHECK(line.idle(r) == Approx(sc::formula::bubble(when, p, t)).margin(1e-9));
   // Lowering changes nothing where transfers are started early and waited for late.
-  CHECK(sim::simulate(sc::lower(table), times(f, i, w)).makespan == Approx(line.makespan).epsilon(1e-12));
+  CHECK(sim::simulate(sc::lower(table), times(t.f, t.i, t.w, chunks)).makespan == Approx(line.makespan).epsilon(1e-12));
 }
 
 }  // namespace
 
-TEST_CASE("GPipe and 1F1B take as long as their formulas say", "[sim][law]") {
+TEST_CASE("schedules of one stage per rank take as long as their formulas say", "[sim][law]") {
   for (int p = 1; p <= 8; ++p)
     for (int m = 1; m <= 4 * p; ++m) {
       CAPTURE(p, m);
-      for (const auto& [f, i, w] :
-           {std::array{1.0, 1.0, 1.0}, std::array{2.0, 3.0, 1.5}, std::array{1.0, 0.25, 0.125}}) {
-        check_bubble(sc::gpipe<>{m}, p, f, i, w);
-        check_bubble(sc::one_f_one_b<>{m}, p, f, i, w);
+      for (const sc::formula::times& t :
+           {sc::formula::times{1, 1, 1}, sc::formula::times{2, 3, 1.5}, sc::formula::times{1, 0.25, 0.125}}) {
+        check_bubble(sc::gpipe<>{m}, p, t);
+        check_bubble(sc::one_f_one_b<>{m}, p, t);
+        check_bubble(sc::prefill<>{m}, p, t);
+        if (m >= p) check_bubble(sc::zb_h1<>{m}, p, t);
       }
+      if (m >= 2 * p - 1) check_bubble(sc::zb_h2<>{m}, p, {1, 1, 1});
+    }
+}
+
+TEST_CASE("schedules of several stages per rank take as long as their formulas say", "[sim][law]") {
+  constexpr int dynamic = heddle::dynamic;
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 1; m <= 4 * p; ++m) {
+      if (m >= 2 * p - 1) check_bubble(sc::zb_v<>{m}, p, {1, 1, 1}, 2);
+      for (int v = 2; v <= 4; ++v)
+        for (const sc::formula::times& t : {sc::formula::times{1, 1, 1}, sc::formula::times{2, 3, 1.5}}) {
+          CAPTURE(p, m, v);
+          const sc::interleaved<any, dynamic> interleaved{m, v};
+          if (interleaved.fits(p)) check_bubble(interleaved, p, t, v);
+          const sc::zb_h1<any, dynamic> h1{m, v};
+          if (h1.fits(p) && m >= p) check_bubble(h1, p, t, v);
+          check_bubble(sc::breadth_first<any, dynamic>{m, v}, p, t, v);
+          check_bubble(sc::prefill<any, dynamic>{m, v}, p, t, v);
+          check_bubble(sc::decode<>{m, v}, p, t);
+        }
     }
 }
 
@@ -60,27 +82,34 @@ TEST_CASE("published times, p=4, m=8", "[sim]") {
   };
   CHECK(time(sc::gpipe<>{8}, times(1, 1, 1)) == Approx(33));
   CHECK(time(sc::one_f_one_b<>{8}, times(1, 1, 1)) == Approx(33));
-  CHECK(time(schedules::interleaved<2, any>{8}, times(1, 1, 1, 2)) == Approx(28.5));
-  CHECK(time(schedules::zb_h1<any>{8}, times(1, 1, 1)) == Approx(27));
-  CHECK(time(schedules::zb_v<any>{8}, times(1, 1, 1, 2)) == Approx(25.5));
+  CHECK(time(sc::interleaved<>{8}, times(1, 1, 1, 2)) == Approx(28.5));
+  CHECK(time(sc::breadth_first<>{8}, times(1, 1, 1, 2)) == Approx(28.5));
+  CHECK(time(sc::zb_h1<>{8}, times(1, 1, 1)) == Approx(27));
+  CHECK(time(sc::zb_h2<>{8}, times(1, 1, 1)) == Approx(27));
+  CHECK(time(sc::zb_v<>{8}, times(1, 1, 1, 2)) == Approx(25.5));
   CHECK(time(sc::gpipe<>{8}, times(2, 3, 1.5)) == Approx(71.5));
   CHECK(time(sc::one_f_one_b<>{8}, times(2, 3, 1.5)) == Approx(71.5));
-  CHECK(time(schedules::zb_h1<any>{8}, times(2, 3, 1.5)) == Approx(62.5));
-  CHECK(time(schedules::zb_v<any>{8}, times(2, 3, 1.5, 2)) == Approx(56.5));
+  CHECK(time(sc::zb_h1<>{8}, times(2, 3, 1.5)) == Approx(62.5));
+  CHECK(time(sc::zb_h2<>{8}, times(2, 3, 1.5)) == Approx(58.0));
+  CHECK(time(sc::zb_v<>{8}, times(2, 3, 1.5, 2)) == Approx(56.5));
   STATIC_REQUIRE(sim::simulate(sc::table_of<sc::one_f_one_b<microbatches<8>>, 4>).makespan == 33);
 }
 
-TEST_CASE("users' schedules take as long as their formulas say", "[sim][law]") {
+TEST_CASE("ZB-H2 and ZB-V idle only until their first action", "[sim][law]") {
   for (int p = 2; p <= 8; ++p)
-    for (int m = p; m <= 4 * p; ++m) {
+    for (int m = 2 * p - 1; m <= 4 * p; ++m) {
       CAPTURE(p, m);
-      const auto bubble = [&](const auto& when, double f, double i, double w, int chunks) {
-        return sim::simulate(sc::make_table(when, p), times(f, i, w, chunks)).makespan - m * (f + i + w);
+      const auto check = [&](const auto& when, int chunks) {
+        const auto table = sc::make_table(when, p);
+        const auto line = sim::simulate(table, times(1, 1, 1, chunks));
+        for (int r = 0; r < p; ++r) {
+          const auto first = static_cast<std::size_t>(table.view().offset(r));
+          const auto last = static_cast<std::size_t>(table.view().offset(r + 1) - 1);
+          CHECK(line.end[last] - line.start[first] == Approx(line.busy[static_cast<std::size_t>(r)]));
+        }
       };
-      CHECK(bubble(schedules::zb_h1<any>{m}, 2, 3, 1.5, 1) == Approx((p - 1) * (2 + 3 - 1.5)));
-      if (m % p == 0) CHECK(bubble(schedules::interleaved<2, any>{m}, 2, 3, 1.5, 2) == Approx((p - 1) * 6.5 / 2));
-      if (m % p == 0) CHECK(bubble(schedules::interleaved<3, any>{m}, 1, 1, 1, 3) == Approx((p - 1) * 3.0 / 3));
-      if (m >= 2 * p - 1) CHECK(bubble(schedules::zb_v<any>{m}, 1, 1, 1, 2) == Approx((p - 1) / 2.0));
+      check(sc::zb_h2<>{m}, 1);
+      check(sc::zb_v<>{m}, 2);
     }
 }
 
