@@ -230,6 +230,7 @@
 #include <heddle/io/permutation.hpp>
 #include <heddle/io/tensor_file.hpp>
 #include <heddle/train/executor.hpp>
+#include <heddle/train/executor/companion.hpp>
 #include <heddle/train/executor/hooks.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/named_parameters.hpp>

@@ -1,4 +1,5 @@
 // tests/train/executor_schedules_test.cpp: a small real model under every schedule has the gradients of one rank.
+#include "../schedule/pairs.hpp"
 #include "../schedule/schedules.hpp"
 #include "catch.hpp"
 #include "small_model.hpp"
@@ -6,7 +7,14 @@
 #include <heddle/schedule/parse.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <span>
 #include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -15,13 +23,30 @@ using small_model::run, small_model::serial, small_model::gradient_of, small_mod
 
 namespace {
 
+int pairs_of_two_stages(std::span<const sc::action> list) {
+  int n = 0;
+  for (std::size_t k = 0; k + 1 < list.size(); ++k)
+    n += list[k].overlaps_next && list[k].stage != list[k + 1].stage ? 1 : 0;
+  return n;
+}
+
+// Random pairs, but for those of two backwards of one stage, which both add to its gradients.
+sc::action_table with_pairs(sc::table_view plain, std::mt19937& random) {
+  sc::action_table t = schedules::with_pairs(plain, random, 0.3);
+  for (std::size_t k = 0; k + 1 < t.actions.size(); ++k)
+    if (t.actions[k].stage == t.actions[k + 1].stage && t.actions[k].kind != sc::action_kind::forward &&
+        t.actions[k + 1].kind != sc::action_kind::forward)
+      t.actions[k].overlaps_next = false;
+  return t;
+}
+
 // Runs a table, compares all that can be counted or computed otherwise.
 void check_run(const std::string& name, sc::table_view table, int sends_in_flight = 1,
-               const std::vector<std::vector<int>>& ways = {}) {
+               const std::vector<std::vector<int>>& ways = {}, bool beside = false) {
   INFO(name << ", p = " << table.ranks() << ", m = " << table.microbatches() << ", " << sends_in_flight
             << " sends in flight");
   const auto expected = serial(table.parts(), table.microbatches(), ways);
-  const auto result = run(table, sends_in_flight);
+  const auto result = run(table, sends_in_flight, beside);
   const bool same_order = table.chains() == 1 && small_model::weights_in_order(table);
   for (int k = 0; k < table.parts(); ++k) {
     const auto g = gradient_of(table, result, k);
@@ -47,6 +72,7 @@ void check_run(const std::string& name, sc::table_view table, int sends_in_fligh
     CHECK(mine.sends == sends);
     CHECK(mine.bytes == bytes);
     CHECK(mine.peak_live == sc::peak_live(table, r));
+    CHECK(mine.overlapped == (beside ? pairs_of_two_stages(table.list(r)) : 0));
     for (const int s : mine.reduced) ++reductions[static_cast<std::size_t>(s)];
   }
   CHECK(std::all_of(reductions.begin(), reductions.end(), [](int n) { return n == 1; }));
@@ -105,7 +131,7 @@ sc::action_table along_ways(int ranks, int stages, const std::vector<std::vector
 }  // namespace
 
 TEST_CASE("a real model has its serial gradients under every schedule, on any number of ranks",
-          "[train][executor][ranks]") {
+          "[train][executor][schedules][ranks]") {
   for (const int p : transport_test::rank_counts({1, 2, 4, 8}))
     for (const int m : {p, 2 * p}) {
       if (!transport_test::on_threads && m == p && p > 2) continue;  // processes take longer
@@ -122,7 +148,8 @@ TEST_CASE("numbers of microbatches that ranks do not divide", "[train][executor]
 TEST_CASE("two replicas run in opposite directions", "[train][executor][ranks]") {
   for (const int p : transport_test::rank_counts({1, 2, 4}))
     for (const int m : {2, 8}) {
-      check_run("both ways", sc::make_table(both_ways<hd::microbatches<>>{m}, p), 1);
+      for (const bool beside : {false, true})
+        check_run("both ways", sc::make_table(both_ways<hd::microbatches<>>{m}, p), 1, {}, beside);
       both_ways<hd::microbatches<>> without_pairs{m};
       without_pairs.pairs = false;
       check_run("both ways, no pairs", sc::make_table(without_pairs, p), 2);
@@ -133,6 +160,71 @@ TEST_CASE("microbatches skip stages and take them in another order", "[train][ex
   const std::vector<std::vector<int>> ways{{0, 1, 2, 3, 5},    {0, 2, 5}, {0, 3, 1, 4, 5},
                                            {0, 4, 3, 2, 1, 5}, {0, 5},    {0, 1, 2, 5}};
   for (const int p : transport_test::rank_counts({1, 2, 3, 4, 6})) check_run("ways", along_ways(p, 6, ways), 1, ways);
+}
+
+TEST_CASE("pairs that run at the same time change no bit", "[train][executor][ranks]") {
+  std::mt19937 random(20261121);
+  for (const int p : transport_test::rank_counts({1, 2, 4}))
+    for (const auto& [name, plain] : schedules::all_tables(p, 2 * p)) {
+      if (!transport_test::on_threads && plain.view().stages() == p) continue;  // only pairs of a stage with itself
+      check_run(name + " with pairs", with_pairs(plain, random), 1, {}, true);
+    }
+}
+
+namespace {
+
+// A communicator whose sends end when their receives have, and whose receives end with their messages.
+template <class Communicator>
+class blocking : public Communicator {
+ public:
+  class request {
+   public:
+    request() = default;
+    request(request&&) = default;
+    request& operator=(request&&) = default;
+    void wait() {}
+    bool test() { return true; }
+  };
+  explicit blocking(Communicator&& c) : Communicator(std::move(c)) {}
+  template <class In>
+  request isend(In&& in, int to, int tag = 0) {
+    char received = 0;
+    Communicator::send(in, to, tag);
+    Communicator::recv(std::span<char>(&received, 1), to, tag + 100);
+    return {};
+  }
+  template <class Out>
+  request irecv(Out&& out, int from, int tag = 0) {
+    const char received = 1;
+    Communicator::recv(out, from, tag);
+    Communicator::send(std::span<const char>(&received, 1), from, tag + 100);
+    return {};
+  }
+  blocking split(int color, int key) { return blocking(Communicator::split(color, key)); }
+};
+
+void check_blocking(const std::string& name, sc::table_view table) {
+  INFO(name << ", p = " << table.ranks() << ", m = " << table.microbatches());
+  const auto expected = serial(table.parts(), table.microbatches());
+  const auto result = small_model::run_on(table, 0, false, [](auto& pipe) {
+    return blocking<std::remove_cvref_t<decltype(pipe)>>(pipe.split(0, pipe.rank()));
+  });
+  for (int k = 0; k < table.parts(); ++k)
+    CHECK(difference(gradient_of(table, result, k), expected.gradients[static_cast<std::size_t>(k)]) <= 1e-12);
+}
+
+}  // namespace
+
+TEST_CASE("every schedule completes where sends and receives block", "[train][executor][schedules][ranks]") {
+  std::mt19937 random(20261122);
+  for (const int p : transport_test::rank_counts({2, 3, 4, 8}))
+    for (const auto& [name, table] : schedules::all_tables(p, p == 3 ? 6 : 2 * p)) {
+      if (!transport_test::on_threads && p == 8 && table.view().stages() > 2 * p) continue;  // takes long
+      check_blocking(name, table);
+      if (p < 8) check_blocking(name + " with pairs", with_pairs(table, random));
+    }
+  for (const int p : transport_test::rank_counts({2, 4}))
+    check_blocking("both ways", sc::make_table(both_ways<hd::microbatches<>>{8}, p));
 }
 
 namespace {
@@ -270,4 +362,88 @@ TEST_CASE("an executor refuses batches that it has no room for", "[train][execut
   CHECK_NOTHROW(run_with({{2, 5, 0}}));
   CHECK_THROWS_WITH(run_with({{2, 6, 0}}), Catch::Matchers::Contains("microbatch 0 needs 48 elements between stages"));
   CHECK_THROWS_WITH(run_with({{2, 5, 0}, {2, 5, 1}}), Catch::Matchers::Contains("is for 1 microbatches, got 2"));
+}
+
+namespace {
+
+// A stage whose computations of a pair end only when both have begun.
+struct meeting_stage {
+  using scalar = double;
+  static constexpr int nobody = -1;
+  std::atomic<int>* begun;
+  bool beside = true;
+  int thrower = nobody;  // the microbatch whose forward throws
+  std::thread::id forward_on{}, backward_on{};
+
+  bool runs_beside(const meeting_stage&) const { return beside; }
+  std::int64_t boundary_elements(int samples) const { return samples; }
+  void meet() const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    begun->fetch_add(1);
+    while (begun->load() < 2) {
+      if (std::chrono::steady_clock::now() > end) throw hd::error("the other computation of the pair did not begin");
+      std::this_thread::yield();
+    }
+  }
+  void forward(int, const small_model::batch& of, std::span<const double>, std::span<double>) {
+    forward_on = std::this_thread::get_id();
+    if (of.id == 0) return;
+    if (beside) meet();
+    if (of.id == thrower) throw hd::error("this forward fails");
+  }
+  void backward(int, const small_model::batch& of, std::span<const double>, std::span<double>) {
+    backward_on = std::this_thread::get_id();
+    if (of.id == 0 && beside) meet();
+  }
+  void backward_input(int, const small_model::batch&, std::span<const double>, std::span<double>) {}
+  void backward_weight(int, const small_model::batch&) {}
+};
+
+struct meeting {
+  bool apart = false;  // whether the two ran on different threads
+  int overlapped = 0;
+  std::vector<hd::event> events;
+};
+
+meeting meet(const char* text, bool beside, int thrower = meeting_stage::nobody) {
+  const auto table = sc::parse(text, {.chains = 2});
+  const sc::plan plan = sc::make_plan(table);
+  const auto all = small_model::batches(2);
+  meeting result;
+  hd::launch<hd::threads>(hd::mesh<hd::axis<hd::pp>>(1), [&](auto& world) {
+    auto& pipe = world.template along<hd::pp>();
+    std::atomic<int> begun{0};
+    meeting_stage one{&begun, beside, thrower}, other{&begun, beside, thrower};
+    hd::observe::recorder recorder(1);
+    hd::train::executor<meeting_stage, std::remove_reference_t<decltype(pipe)>, hd::observe::recorder> executor(
+        plan, {&one, &other}, pipe, 3, recorder);
+    small_model::rank_result ignored;
+    executor.run(std::span<const small_model::batch>(all), 0, small_model::hooks{ignored});
+    result.apart = one.backward_on != other.forward_on;
+    result.overlapped = executor.counters().overlapped;
+    result.events = recorder.events();
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("the two computations of a pair run at the same time where their stages allow it", "[train][executor]") {
+  for (const char* text : {"0F0 (1F1;0B0)OVERLAP_F_B 1B1", "0F0 (0B0;1F1)OVERLAP_B_F 1B1"}) {
+    INFO(text);
+    const meeting met = meet(text, true);
+    CHECK(met.apart);
+    CHECK(met.overlapped == 1);
+    REQUIRE(met.events.size() == 4);
+    const auto find = [&](hd::activity kind, int microbatch) {
+      return *std::find_if(met.events.begin(), met.events.end(),
+                           [&](const hd::event& e) { return e.kind == kind && e.microbatch == microbatch; });
+    };
+    const hd::event f = find(hd::activity::forward, 1), b = find(hd::activity::backward, 0);
+    CHECK((f.begin_ns < b.end_ns && b.begin_ns < f.end_ns));
+    const meeting passed = meet(text, false);
+    CHECK_FALSE(passed.apart);
+    CHECK(passed.overlapped == 0);
+    CHECK_THROWS_WITH(meet(text, true, 1), Catch::Matchers::Contains("this forward fails"));
+  }
 }

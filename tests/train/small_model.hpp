@@ -186,11 +186,11 @@ struct rank_result {
   std::vector<std::vector<double>> gradients;  // by stage; empty for stages of other ranks
   double loss = 0;
   std::int64_t sends = 0, bytes = 0;
-  int peak_live = 0, pairs = 0;
+  int peak_live = 0, overlapped = 0;
   std::vector<int> reduced;  // stages, as REDUCE_GRAD came
 };
 inline auto members(rank_result& r) {
-  return std::tie(r.gradients, r.loss, r.sends, r.bytes, r.peak_live, r.pairs, r.reduced);
+  return std::tie(r.gradients, r.loss, r.sends, r.bytes, r.peak_live, r.overlapped, r.reduced);
 }
 
 struct hooks {
@@ -263,6 +263,7 @@ std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool 
     mine.sends = executor.counters().sends;
     mine.bytes = executor.counters().bytes_sent;
     mine.peak_live = executor.counters().peak_live;
+    mine.overlapped = executor.counters().overlapped;
   });
   transport_test::share(by_rank);
   return by_rank;

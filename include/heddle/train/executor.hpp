@@ -6,12 +6,14 @@
 #include <heddle/core/observer.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/train/executor/companion.hpp>
 #include <heddle/train/executor/hooks.hpp>
 
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,16 +50,29 @@ concept pipeline_stage =
       s.backward_weight(0, b);
     };
 
+/// A stage that may work at the same time as another on a thread of its own: `a.runs_beside(b)`, asked with the two
+/// stages of an overlapped pair. Who says yes promises for F, B, I and W of both, of any two microbatches, that neither
+/// writes memory that the other reads or writes (so not for a stage and itself, unless it keeps nothing outside the
+/// slot), and that neither calls a communicator: collectives of two threads have no order that all ranks share. Stages
+/// that do not say so run the two computations of a pair one after the other, in the order of the table on every rank.
+template <class S>
+concept companionable_stage = requires(S& a, S& b) {
+  { a.runs_beside(b) } -> std::convertible_to<bool>;
+};
+
 /// What an executor did in one step, counted; compare with `schedule::sends` and `schedule::peak_live`.
 struct executor_counters {
   std::int64_t sends = 0;
   std::int64_t bytes_sent = 0;
-  int peak_live = 0;  ///< microbatches whose activations were held at the same time
+  int peak_live = 0;   ///< microbatches whose activations were held at the same time
+  int overlapped = 0;  ///< pairs of computations that ran at the same time
 };
 
 /// Runs any valid lowered table: receives are posted where the table has them and waited for where their data is used;
 /// sends run on while the rank computes, as many at a time as the storage plan allows. Tables may have several stages
 /// per rank, several chains, ways of their own for microbatches, split backwards, or no backwards at all.
+/// The two computations of an overlapped pair run at the same time, the second on a thread beside the rank's own, where
+/// their stages allow it (`companionable_stage`); the thread is there only if the rank has such a pair.
 /// Boundary buffers and saved slots are those of the plan (`schedule::make_plan`), allocated once.
 ///
 /// Shapes: a boundary buffer holds the boundary tensor of the largest microbatch; microbatches may differ in samples and
@@ -99,6 +114,7 @@ class executor {
     for (std::size_t i = 0; i < buffers; ++i) boundary_.emplace_back(largest_);
     received_.resize(buffers);
     under_way_.resize(static_cast<std::size_t>(storage_.sends_in_flight()) + 1);
+    if (needs_companion(rank)) companion_ = std::make_unique<companion>();
   }
 
   /// Runs the list once. `batches[i]` is microbatch i on this rank. `hooks.forward_done(stage, microbatch, slot)` is
@@ -123,15 +139,22 @@ class executor {
           const task<Batch> second = task_of(list[k + 1], places[k + 1], batches);
           arrive(first.place->input, step);
           arrive(second.place->input, step);
-          compute(first, step);
-          compute(second, step);
-          ended(first, hooks);
-          ended(second, hooks);
+          if (companion_ && beside(*first.stage, *second.stage)) {
+            compute_together(first, second, step);
+          } else {
+            compute(first, step);
+            compute(second, step);
+          }
+          began(first, hooks);
+          began(second, hooks);
+          ended(first);
+          ended(second);
           ++k;
         } else {
           arrive(first.place->input, step);
           compute(first, step);
-          ended(first, hooks);
+          began(first, hooks);
+          ended(first);
         }
       } else if (schedule::is_recv(a.kind)) {
         const std::int64_t elements = elements_of(a, batches);
@@ -236,16 +259,53 @@ class executor {
       call(t);
   }
 
-  // What follows a computation on the rank's own thread.
-  template <class Batch, class Hooks>
-  void ended(const task<Batch>& t, Hooks& hooks) {
-    using schedule::action_kind;
-    if (t.what->kind == action_kind::forward) {
-      hooks.forward_done(t.what->stage, t.what->microbatch, t.place->saved);
-      if (!table_.forward_only()) counters_.peak_live = (std::max)(counters_.peak_live, ++live_);
-    } else if (t.what->kind != action_kind::backward_input) {
-      --live_;
+  // The second on the companion's thread; both are recorded here, by the rank's own.
+  template <class Batch>
+  void compute_together(const task<Batch>& first, const task<Batch>& second, int step) {
+    ++counters_.overlapped;
+    if constexpr (Observer::enabled) {
+      event e = describe(*second.what, step);
+      companion_->together([&] { compute(first, step); },
+                           [&] {
+                             e.begin_ns = now_ns();
+                             call(second);
+                             e.end_ns = now_ns();
+                           });
+      observer_.record(e);
+    } else {
+      companion_->together([&] { call(first); }, [&] { call(second); });
     }
+  }
+
+  static bool beside(Stage& a, Stage& b) {
+    if constexpr (companionable_stage<Stage>)
+      return a.runs_beside(b);
+    else
+      return false;
+  }
+  bool needs_companion(int rank) const {
+    if constexpr (companionable_stage<Stage>) {
+      const auto list = table_.list(rank);
+      for (std::size_t k = 0; k + 1 < list.size(); ++k)
+        if (list[k].overlaps_next && schedule::is_compute(list[k + 1].kind) &&
+            beside(*stages_[static_cast<std::size_t>(list[k].stage)],
+                   *stages_[static_cast<std::size_t>(list[k + 1].stage)]))
+          return true;
+    }
+    return false;
+  }
+
+  // Activations are held from the beginning of F to the end of B or W; those of a pair begin and end together.
+  template <class Batch, class Hooks>
+  void began(const task<Batch>& t, Hooks& hooks) {
+    if (t.what->kind != schedule::action_kind::forward) return;
+    hooks.forward_done(t.what->stage, t.what->microbatch, t.place->saved);
+    if (!table_.forward_only()) counters_.peak_live = (std::max)(counters_.peak_live, ++live_);
+  }
+  template <class Batch>
+  void ended(const task<Batch>& t) {
+    using schedule::action_kind;
+    if (t.what->kind == action_kind::backward || t.what->kind == action_kind::backward_weight) --live_;
   }
 
   // Forward and backward traffic between two ranks are two orders of their own.
@@ -355,6 +415,7 @@ class executor {
   std::size_t next_send_ = 0;
   int live_ = 0;
   executor_counters counters_;
+  std::unique_ptr<companion> companion_;  // only where pairs run at the same time
 };
 
 }  // namespace heddle::inline v0::train
