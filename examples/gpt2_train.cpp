@@ -1,13 +1,15 @@
-// Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks in one process, chosen on the command line.
+// Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks, chosen on the command line.
 // run: --steps 6 --layers 2 --width 32 --heads 2 --context 32 --batch 8 --microbatches 2 --validate-every 3 --sample 20
 // prints: mesh         dp=2 x pp=2 x tp=2
 // prints: step     6/6
 // prints: timeline     timeline.svg
+// mpi: 8
 #include <heddle/heddle.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include "gpt2_train/results.hpp"
 #include "gpt2_train/settings.hpp"
+#include "transport.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -85,26 +87,32 @@ static void train(const settings& s) {
     if (!path.empty()) hd::observe::write_text_file(path, "");  // a path that cannot be written is found now
 
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  backend whole_machine(cores);
-  const double peak = hd::compute::measure_gemm_peak<T>(whole_machine);
   const std::string about =
       hd::to_string(mesh) + ", " + s.schedule + ", " + std::to_string(s.microbatches) + " microbatches";
-  std::printf("mesh         %s: %d ranks as threads on %d cores\n", hd::to_string(mesh).c_str(), mesh.size(), cores);
-  std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g\n", s.schedule.c_str(), s.microbatches,
-              s.clip);
-  std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
-              static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
-  std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", whole_machine.gemm_name(), peak * 1e-9, cores);
-  std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
-              static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
-
   const int last = static_cast<int>(s.steps) - 1;
-  hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});
   hd::launch_options launch;
   launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(s.timeout * 1000));
   hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
-    hd::train::trainer<hd::model::gpt2<T>, strategy> trainer(world, options, recorder);
     const bool speaks = world.rank() == 0;
+    double peak = 0;
+    if (speaks) {
+      backend whole_machine(cores);
+      peak = hd::compute::measure_gemm_peak<T>(whole_machine);
+      std::printf("mesh         %s: %d ranks as %s on %d cores\n", hd::to_string(mesh).c_str(), mesh.size(),
+                  on::ranks_are, cores);
+      std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g\n", s.schedule.c_str(),
+                  s.microbatches, s.clip);
+      std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
+                  static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
+      std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", whole_machine.gemm_name(), peak * 1e-9,
+                  cores);
+      std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
+                  static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
+    }
+    world.all().barrier();  // the others leave the cores alone
+    hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});  // each rank has its own
+    hd::train::trainer<hd::model::gpt2<T>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, options,
+                                                                                                       recorder);
     if (s.resume) {
       const auto resumed = hd::train::resume(trainer, s.save, facts);
       for (const std::string& why : resumed.skipped) std::printf("passed over  %s\n", why.c_str());
@@ -131,9 +139,8 @@ static void train(const settings& s) {
         std::printf("MFU          %.1f %% of the measured GEMM peak: %.0f tokens/s x %.2f MFLOP\n",
                     100 * rate * options.model.flops_per_token() / peak, rate, options.model.flops_per_token() * 1e-6);
     }
-    world.all().barrier();  // recording is over
+    hd::observe::gather(recorder, world.all());
     if (speaks) results::report(mesh, trainer.plan().table, recorder, about, saved_bytes, s.trace, s.timeline);
-    world.all().barrier();  // and read
     if (s.sample > 0 && !s.prompt.empty()) {
       std::vector<std::int32_t> prompt;
       for (const char c : s.prompt) prompt.push_back(static_cast<unsigned char>(c));
@@ -145,8 +152,9 @@ static void train(const settings& s) {
 }
 
 int main(int argc, char** argv) {
+  on::begin(argc, argv);
   settings s;
-  CLI::App app("Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks in one process.");
+  CLI::App app("Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks.");
   declare(app, s);
   CLI11_PARSE(app, argc, argv);
   try {

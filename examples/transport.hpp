@@ -39,6 +39,9 @@ struct transport : heddle::mpi {
   }
 };
 
+/// What the ranks are, for the output.
+inline constexpr const char* ranks_are = "processes of MPI";
+
 /// From here on only one process prints.
 inline void begin(int argc, char** argv) {
   static const heddle::mpi_session session(argc, argv);
@@ -55,6 +58,7 @@ inline bool keeps(int) {
 #else
 
 using transport = heddle::threads;
+inline constexpr const char* ranks_are = "threads";
 inline void begin(int, char**) {}
 inline bool keeps(int rank) {
   return rank == 0;

@@ -215,6 +215,7 @@
 #include <heddle/sim/serial_nodes.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
+#include <heddle/observe/gather.hpp>
 #include <heddle/observe/pipeline_bubble.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/observe/text_file.hpp>

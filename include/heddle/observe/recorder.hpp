@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <limits>
 #include <new>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::observe {
@@ -99,6 +101,12 @@ class recorder {
     return n;
   }
 
+  /// A name for events, which lives as long as the recorder: for names that are not known at compile time. Not for ranks
+  /// that record at once.
+  const char* keep_name(std::string name) { return names_.insert(std::move(name)).first->c_str(); }
+  /// Counts events that were dropped elsewhere.
+  void count_dropped(std::int64_t events) noexcept { strays_.fetch_add(events, std::memory_order_relaxed); }
+
   /// Forgets everything recorded, and the count of what was dropped.
   void clear() noexcept {
     for (lane& l : lanes_) {
@@ -117,6 +125,7 @@ class recorder {
 
   recorder_options options_;
   std::vector<lane> lanes_;
+  std::set<std::string> names_;
   std::atomic<std::int64_t> strays_{0};
 };
 
