@@ -1,11 +1,14 @@
 // benchmarks/schedule_bench.cpp: what schedules cost at start-up: generating, lowering, checking and simulating tables.
 #include <heddle/schedule/formulas.hpp>
+#include <heddle/schedule/named.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/sim/action_table.hpp>
 
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace sc = heddle::schedule;
 
@@ -35,6 +38,25 @@ void generate_and_validate(benchmark::State& state) {
   actions_per_second(state, actions);
 }
 BENCHMARK(generate_and_validate)->Apply(sizes);
+
+// Every schedule there is by name, with 64 ranks and 512 microbatches.
+void generate_and_validate_large(benchmark::State& state, std::string_view name) {
+  const sc::named schedule{name, 512};
+  std::size_t actions = 0;
+  for (auto _ : state) {
+    const auto table = sc::make_table(schedule, 64);
+    if (!sc::validate(table).ok()) state.SkipWithError("the table is not valid");
+    actions = table.actions.size();
+  }
+  actions_per_second(state, actions);
+}
+const bool registered = [] {
+  for (const std::string_view name : sc::named::names)
+    benchmark::RegisterBenchmark(("generate_and_validate_large/" + std::string(name)).c_str(),
+                                 generate_and_validate_large, name)
+        ->Unit(benchmark::kMillisecond);
+  return true;
+}();
 
 // All that happens before a run: also lowering, the check with blocking transfers, and storage.
 void make_plan(benchmark::State& state) {

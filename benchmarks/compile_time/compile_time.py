@@ -66,6 +66,25 @@ def plan_unit(count, ask_bytes):
     return text + "  return n;\n}\n"
 
 
+# What the compiler does for a schedule: generate the table of 16 ranks and 64 microbatches, validate it.
+SCHEDULES = {"1F1B": "one_f_one_b<m>", "interleaved, v = 2": "interleaved<m>", "ZB-H1": "zb_h1<m>", "ZB-V": "zb_v<m>"}
+
+
+def schedule_unit(schedule, check="valid"):
+    return f"""#include <heddle/mesh/mesh.hpp>
+#include <heddle/schedule/check.hpp>
+#include <heddle/schedule/interleaved.hpp>
+#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/zb_h1.hpp>
+#include <heddle/schedule/zb_v.hpp>
+
+namespace hs = heddle::schedule;
+using m = heddle::microbatches<64>;
+using mesh = heddle::mesh<heddle::axis<heddle::pp, 16>>;
+static_assert(hs::{check}<hs::{schedule}, mesh>);
+"""
+
+
 UNITS = {
     "nothing": "int nothing;\n",
     "heddle/core/shape.hpp": "#include <heddle/core/shape.hpp>\n",
@@ -73,6 +92,8 @@ UNITS = {
     "heddle/heddle.hpp (all)": "#include <heddle/heddle.hpp>\n",
     "200 redistributions planned": plan_unit(200, False),
     "200 planned, bytes asked": plan_unit(200, True),
+    **{f"schedule {name} generated, validated": schedule_unit(text) for name, text in SCHEDULES.items()},
+    "schedule 1F1B also lowered, deadlock-free": schedule_unit(SCHEDULES["1F1B"], "deadlock_free"),
 }
 
 
