@@ -1,0 +1,226 @@
+// benchmarks/executor_bench.cpp: what running a table costs per action, and whether a real run idles as long as formulas
+// say: stages that sleep for a known time, 4 ranks.
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/observe/recorder.hpp>
+#include <heddle/schedule/formulas.hpp>
+#include <heddle/schedule/plan.hpp>
+#include <heddle/train/executor.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace hd = heddle;
+namespace sc = heddle::schedule;
+
+namespace {
+
+using line = hd::mesh<hd::axis<hd::pp>>;
+
+struct batch {
+  int samples = 1;
+};
+
+struct no_hooks {
+  void forward_done(int, int, int) {}
+  void reduce_gradient(int) {}
+};
+
+struct empty_stage {
+  using scalar = double;
+  std::int64_t boundary_elements(int samples) const { return samples; }
+  void forward(int slot, const batch&, std::span<const double>, std::span<double>) { benchmark::DoNotOptimize(slot); }
+  void backward(int slot, const batch&, std::span<const double>, std::span<double>) { benchmark::DoNotOptimize(slot); }
+  void backward_input(int slot, const batch&, std::span<const double>, std::span<double>) {
+    benchmark::DoNotOptimize(slot);
+  }
+  void backward_weight(int slot, const batch&) { benchmark::DoNotOptimize(slot); }
+};
+
+// A communicator whose messages take no time, nor arrive.
+template <class Communicator>
+class silent : public Communicator {
+ public:
+  class request {
+   public:
+    request() = default;
+    request(request&&) = default;
+    request& operator=(request&&) = default;
+    void wait() {}
+    bool test() { return true; }
+  };
+  explicit silent(Communicator&& c) : Communicator(std::move(c)) {}
+  template <class In>
+  request isend(In&& in, int, int = 0) {
+    benchmark::DoNotOptimize(in.data());
+    return {};
+  }
+  template <class Out>
+  request irecv(Out&& out, int, int = 0) {
+    benchmark::DoNotOptimize(out.data());
+    return {};
+  }
+  silent split(int color, int key) { return silent(Communicator::split(color, key)); }
+};
+struct as_it_is {
+  template <class Communicator>
+  static Communicator& of(Communicator& c) {
+    return c;
+  }
+};
+struct silenced {
+  template <class Communicator>
+  static silent<Communicator> of(Communicator& c) {
+    return silent<Communicator>(c.split(0, c.rank()));
+  }
+};
+
+template <class Observer>
+auto make_observer(int ranks) {
+  if constexpr (Observer::enabled)
+    return Observer(ranks);
+  else
+    return Observer();
+}
+
+// Nanoseconds of one step of a table of empty actions, on the slowest rank: the mean of the fastest quarter of the
+// steps, which depends less on what else the machine does. 8 bytes travel per message.
+template <class Messages, class Observer>
+double step_ns(sc::table_view table, int steps) {
+  const sc::plan plan = sc::make_plan(table);
+  const std::vector<batch> batches(static_cast<std::size_t>(table.microbatches()));
+  std::vector<double> ns(static_cast<std::size_t>(table.ranks()));
+  hd::launch<hd::threads>(line(table.ranks()), [&](auto& world) {
+    auto&& pipe = Messages::of(world.template along<hd::pp>());
+    std::vector<empty_stage> here(static_cast<std::size_t>(table.stages()));
+    std::vector<empty_stage*> held;
+    for (empty_stage& s : here) held.push_back(&s);
+    auto observer = make_observer<Observer>(table.ranks());
+    hd::train::executor<empty_stage, std::remove_reference_t<decltype(pipe)>, Observer> executor(plan, held, pipe, 1,
+                                                                                                 observer);
+    std::vector<double> took;
+    for (int k = 0; k < steps + steps / 10; ++k) {
+      const std::int64_t begin = hd::now_ns();
+      executor.run(std::span<const batch>(batches), k, no_hooks{});
+      if (k >= steps / 10) took.push_back(static_cast<double>(hd::now_ns() - begin));
+    }
+    std::sort(took.begin(), took.end());
+    const std::size_t quarter = took.size() / 4;
+    for (std::size_t k = 0; k < quarter; ++k)
+      ns[static_cast<std::size_t>(pipe.rank())] += took[k] / static_cast<double>(quarter);
+  });
+  return *std::max_element(ns.begin(), ns.end());
+}
+
+template <class When, class Messages, class Observer>
+void per_action(benchmark::State& state) {
+  const int ranks = static_cast<int>(state.range(0)), m = 64;
+  const sc::action_table table = sc::make_table(When{m}, ranks);
+  const auto actions = static_cast<double>(sc::lower(table).view().list(0).size());
+  double best = 1e300;
+  for (auto _ : state) {
+    const double ns = step_ns<Messages, Observer>(table, 400);
+    best = (std::min)(best, ns);
+    state.SetIterationTime(ns * 1e-9);
+  }
+  state.counters["actions"] = actions;
+  state.counters["ns/action"] = best / actions;
+}
+void few(benchmark::internal::Benchmark* b) {
+  b->ArgName("ranks")->Arg(1)->Arg(2)->UseManualTime()->Iterations(5)->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK_TEMPLATE(per_action, sc::one_f_one_b<>, silenced, hd::null_observer)->Apply(few);
+BENCHMARK_TEMPLATE(per_action, sc::zb_h1<>, silenced, hd::null_observer)->Apply(few);
+BENCHMARK_TEMPLATE(per_action, sc::one_f_one_b<>, silenced, hd::observe::recorder)->Apply(few);
+BENCHMARK_TEMPLATE(per_action, sc::one_f_one_b<>, as_it_is, hd::null_observer)->Apply(few);
+
+// Sleeps, and measures how long: the operating system wakes it late by a part of a millisecond.
+struct sleeping_stage {
+  using scalar = double;
+  std::chrono::nanoseconds f{}, i{}, w{};
+  double slept_f = 0, slept_i = 0, slept_w = 0, slept_b = 0;  // seconds
+  int fs = 0, is = 0, ws = 0, bs = 0;
+
+  static void sleep(std::chrono::nanoseconds time, double& total, int& count) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::this_thread::sleep_until(begin + time);
+    total += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    ++count;
+  }
+  std::int64_t boundary_elements(int samples) const { return samples; }
+  void forward(int, const batch&, std::span<const double>, std::span<double>) { sleep(f, slept_f, fs); }
+  void backward(int, const batch&, std::span<const double>, std::span<double>) { sleep(i + w, slept_b, bs); }
+  void backward_input(int, const batch&, std::span<const double>, std::span<double>) { sleep(i, slept_i, is); }
+  void backward_weight(int, const batch&) { sleep(w, slept_w, ws); }
+};
+
+// One step of 4 ranks and 8 microbatches, F = I = W = 12 ms per rank. The formula is given the times that were slept.
+template <class When>
+void bubble(benchmark::State& state) {
+  constexpr int ranks = 4, m = 8;
+  constexpr std::chrono::nanoseconds unit = std::chrono::milliseconds(12);
+  const When when{m};
+  const sc::plan plan = sc::make_plan(sc::make_table(when, ranks));
+  const sc::table_view table = plan.table;
+  const int chunks = table.stages() / ranks;
+  const std::vector<batch> batches(m);
+  double measured = 0, expected = 0, makespan = 0;
+  for (auto _ : state) {
+    std::vector<std::int64_t> begin(ranks), end(ranks);
+    std::vector<std::vector<sleeping_stage>> of_rank(ranks);
+    hd::launch<hd::threads>(line(ranks), [&](auto& world) {
+      auto& pipe = world.template along<hd::pp>();
+      const auto r = static_cast<std::size_t>(pipe.rank());
+      auto& here = of_rank[r];
+      here.assign(static_cast<std::size_t>(table.stages()), {unit / chunks, unit / chunks, unit / chunks});
+      std::vector<sleeping_stage*> held;
+      for (sleeping_stage& s : here) held.push_back(&s);
+      hd::null_observer off;
+      hd::train::executor<sleeping_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 1, off);
+      pipe.barrier();
+      begin[r] = hd::now_ns();
+      executor.run(std::span<const batch>(batches), 0, no_hooks{});
+      end[r] = hd::now_ns();
+    });
+    const double step = 1e-9 * static_cast<double>(*std::max_element(end.begin(), end.end()) -
+                                                   *std::min_element(begin.begin(), begin.end()));
+    double f = 0, i = 0, w = 0, b = 0;
+    int fs = 0, is = 0, ws = 0, bs = 0;
+    for (const auto& here : of_rank)
+      for (const sleeping_stage& s : here) {
+        f += s.slept_f, i += s.slept_i, w += s.slept_w, b += s.slept_b;
+        fs += s.fs, is += s.is, ws += s.ws, bs += s.bs;
+      }
+    // Per full share of a rank. B where it was not split counts as half I, half W: the formulas see their sum.
+    const double per = (f + i + w + b) / (ranks * m);
+    sc::formula::times t;
+    t.f = chunks * f / fs;
+    t.i = is > 0 ? chunks * i / is : (per - t.f) / 2;
+    t.w = ws > 0 ? chunks * w / ws : per - t.f - t.i;
+    const double idle = step - m * per;
+    const double formula = sc::formula::bubble(when, ranks, t);
+    state.SetIterationTime(step);
+    // The iteration least disturbed by what else runs on the machine.
+    if (makespan == 0 || idle / formula < measured / expected) measured = idle, expected = formula, makespan = step;
+  }
+  state.counters["bubble_ms"] = 1e3 * measured;
+  state.counters["formula_ms"] = 1e3 * expected;
+  state.counters["ratio"] = measured / expected;
+}
+using two_chunks = sc::interleaved<hd::microbatches<>, 2>;
+BENCHMARK_TEMPLATE(bubble, sc::gpipe<>)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(bubble, sc::one_f_one_b<>)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(bubble, two_chunks)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+BENCHMARK_TEMPLATE(bubble, sc::zb_h1<>)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();
