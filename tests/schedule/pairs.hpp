@@ -8,7 +8,7 @@
 namespace schedules {
 
 /// Marks neighbouring computations of the lists as pairs, each with this probability where the table can still be
-/// executed.
+/// executed and the two do not add to one weight gradient.
 inline heddle::schedule::action_table with_pairs(heddle::schedule::table_view t, std::mt19937& random,
                                                  double probability = 0.5) {
   namespace sc = heddle::schedule;
@@ -19,6 +19,10 @@ inline heddle::schedule::action_table with_pairs(heddle::schedule::table_view t,
   for (int r = 0; r < t.ranks(); ++r)
     for (int k = t.offset(r); k + 1 < t.offset(r + 1); ++k) {
       if (!sc::is_compute(t[k].kind) || !sc::is_compute(t[k + 1].kind) || !draw()) continue;
+      const auto adds = [](const sc::action& a) {
+        return a.kind == sc::action_kind::backward || a.kind == sc::action_kind::backward_weight;
+      };
+      if (t[k].stage == t[k + 1].stage && adds(t[k]) && adds(t[k + 1])) continue;
       sc::action& first = out.actions[static_cast<std::size_t>(k)];
       first.overlaps_next = true;
       try {

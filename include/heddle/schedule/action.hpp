@@ -97,7 +97,8 @@ constexpr std::string_view name(action_kind k) noexcept {
 enum class transfers : std::uint8_t {
   asynchronous,  ///< sends and receives are started in list order; a computation waits for its input
   buffered,      ///< a send returns at once, a receive waits for its message
-  rendezvous     ///< a send waits for its receive and a receive for its send
+  rendezvous,    ///< a send waits for its receive and a receive for its send
+  grouped        ///< neighbouring transfers of a list start together, the rank waits until all of them have met
 };
 
 }  // namespace heddle::inline v0::schedule

@@ -5,6 +5,8 @@
 #include <heddle/schedule/lower.hpp>
 #include <heddle/schedule/validate.hpp>
 
+#include <utility>
+
 namespace heddle::inline v0::schedule {
 
 /// The pipeline ranks of a mesh type: its extent along `pp`, 1 without that axis, `dynamic` if known only at start-up.
@@ -17,18 +19,54 @@ inline constexpr int pipeline_ranks = [] {
 }();
 
 namespace detail {
+// Compilers limit the steps of one constant expression: a large table is checked in several.
+template <class When, int Ranks>
+struct table_pieces {
+  static constexpr table_view table = table_of<When, Ranks>;
+  static constexpr report shape = check_shape(table);
+  static constexpr table_uses uses = uses_of(table);
+};
+template <class When, int Ranks>
+struct lowered_pieces {
+  static constexpr table_view table = lowered_of<When, Ranks>;
+  static constexpr report shape = check_shape(table);
+  static constexpr table_uses uses = uses_of(table);
+};
+template <class Pieces, int Rank>
+inline constexpr report list_report = list_check(Pieces::table, Pieces::uses).run(Rank);
+template <class Pieces>
+inline constexpr report messages_report = check_messages(Pieces::table);
+
+template <class Pieces, int... Rank>
+constexpr report lists_report(Pieces, std::integer_sequence<int, Rank...>) {
+  if constexpr (!Pieces::shape.ok()) {
+    return Pieces::shape;
+  } else {
+    constexpr report found = [] {
+      report first{};
+      ((first = graver(first, list_report<Pieces, Rank>)), ...);
+      return first;
+    }();
+    if constexpr (found.ok() && Pieces::uses.transfers)
+      return messages_report<Pieces>;
+    else
+      return found;
+  }
+}
+
 template <class When, int Ranks>
 inline constexpr report structure_report_of = [] {
   report found{};
   if constexpr (!fits(When{}, Ranks))
     found.what = problem::microbatch_count;
   else
-    found = check_structure(table_of<When, Ranks>);
+    found = lists_report(table_pieces<When, Ranks>{}, std::make_integer_sequence<int, Ranks>{});
   return found;
 }();
 
 template <class When, int Ranks>
-inline constexpr report lowered_structure_report_of = check_structure(lowered_of<When, Ranks>);
+inline constexpr report lowered_structure_report_of =
+    lists_report(lowered_pieces<When, Ranks>{}, std::make_integer_sequence<int, Ranks>{});
 }  // namespace detail
 
 /// The first problem of a static schedule's table, computations only. A constexpr object.

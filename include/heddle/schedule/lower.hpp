@@ -124,6 +124,10 @@ class placement {
     }
     for (int r = 0; r < t_.ranks(); ++r)
       if (head_[r] != t_.offset(r + 1)) return false;
+    // A stage without microbatches has a gradient of zeros, which other replicas' may be added to.
+    for (int s = 0; s < t_.stages() && reduce_; ++s)
+      if (t_.microbatches_of(s) == 0)
+        out_[tail_[t_.rank_of(s)]++] = action{action_kind::reduce_gradient, s, -1, -1};
     return true;
   }
 

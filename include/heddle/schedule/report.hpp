@@ -12,7 +12,8 @@ namespace heddle::inline v0::schedule {
 enum class problem : std::uint8_t {
   none,
   microbatch_count,    ///< the schedule does not fit this number of microbatches and ranks
-  malformed,           ///< no ranks, no stages, no microbatches, or a stage on a rank that does not exist
+  malformed,           ///< no ranks, stages or microbatches, other sizes, or a stage on no rank
+  broken_path,         ///< a microbatch's way over the stages has no one beginning, a circle, or is not the same back
   too_large,           ///< more stages times microbatches than a table may have
   unknown_stage,       ///< an action of a stage that does not exist
   unknown_microbatch,  ///< an action of a microbatch that does not exist
@@ -21,8 +22,12 @@ enum class problem : std::uint8_t {
   wrong_rank,          ///< an action of a stage that lives on another rank
   wrong_peer,          ///< a transfer with a rank that does not hold the other stage, or a peer without a transfer
   needless_transfer,   ///< a transfer where there is no other stage, or one on the same rank
-  repeated,            ///< an action occurs twice, or both as B and as I or W
+  repeated,            ///< an action occurs twice, both as B and as I or W, or UNSHARD of what is there
+  not_a_pair,          ///< an action that overlaps the next, where the two are not two computations
+  dependent_pair,      ///< a part of a pair reads what the other computes
+  pair_of_one_gradient,  ///< both parts of a pair add to the weight gradient of one stage
   out_of_order,        ///< an action stands before one of its rank's list that it needs
+  too_late,            ///< an action stands behind one that it should prepare
   missing,             ///< an action never occurs
   transfer_order,      ///< two ranks list the messages between them in different orders
   deadlock             ///< ranks wait for each other
@@ -60,7 +65,13 @@ inline std::string to_string(const report& r) {
       break;
     case problem::malformed:
       text += r.where.stage >= 0 ? "stage " + std::to_string(r.where.stage) + " lives on a rank that does not exist"
-                                 : std::string("the table has no ranks, no stages or no microbatches");
+                                 : std::string("the table has no ranks, no stages or no microbatches, or its parts "
+                                               "are not of the sizes that these say");
+      break;
+    case problem::broken_path:
+      text += "the way of microbatch " + std::to_string(r.where.microbatch) + " is broken";
+      if (r.where.stage >= 0) text += " at stage " + std::to_string(r.where.stage);
+      text += "; `next` must lead from one beginning over all its stages, and `previous` back";
       break;
     case problem::too_large:
       text += "the table has too many stages and microbatches";
@@ -93,6 +104,18 @@ inline std::string to_string(const report& r) {
       break;
     case problem::repeated:
       text += to_text(r.needs) + " was listed before; a part of a step runs once";
+      break;
+    case problem::not_a_pair:
+      text += "it overlaps the next action, but a pair is two computations, side by side";
+      break;
+    case problem::dependent_pair:
+      text += "it overlaps " + to_text(r.needs) + ", whose result it needs; put one behind the other";
+      break;
+    case problem::pair_of_one_gradient:
+      text += "it overlaps " + to_text(r.needs) + ", and both add to one weight gradient; put one behind the other";
+      break;
+    case problem::too_late:
+      text += "it must stand before " + to_text(r.needs) + ", which comes earlier in the list";
       break;
     case problem::out_of_order:
       text += "it needs " + to_text(r.needs) + " earlier in the list of this rank";

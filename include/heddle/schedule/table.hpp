@@ -46,7 +46,8 @@ class table_view {
         stages_(static_cast<int>(rank_of_stage.size())),
         microbatches_(microbatches),
         form_(form),
-        chain_stages_(form.chains > 0 ? stages_ / form.chains : 0) {}
+        chain_stages_(form.chains > 0 ? stages_ / form.chains : 0),
+        paths_fit_((next.empty() && previous.empty()) || (next.size() == cells() && previous.size() == cells())) {}
 
   constexpr int ranks() const noexcept { return ranks_; }
   constexpr int stages() const noexcept { return stages_; }
@@ -56,6 +57,8 @@ class table_view {
   constexpr bool forward_only() const noexcept { return form_.forward_only; }
   /// Whether microbatches have ways of their own through the stages; see `action_table::next`.
   constexpr bool has_paths() const noexcept { return next_ != nullptr; }
+  /// Whether `next` and `previous` are both absent or both of stages times microbatches; no others may be read.
+  constexpr bool paths_fit() const noexcept { return paths_fit_; }
   constexpr std::span<const int> next_table() const noexcept { return {next_, next_ ? cells() : 0}; }
   constexpr std::span<const int> previous_table() const noexcept { return {previous_, previous_ ? cells() : 0}; }
 
@@ -156,6 +159,7 @@ class table_view {
   int microbatches_ = 0;
   table_form form_{};
   int chain_stages_ = 0;
+  bool paths_fit_ = true;
 };
 
 /// An action table of exactly known size: a constexpr object is read-only data.
@@ -262,7 +266,7 @@ constexpr bool fits(const When& when, int ranks) {
 /// - optionally `form()`: a `table_form`, for a schedule with several chains or without backwards;
 /// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks;
 /// - optionally `lists(ranks)`: `rank_lists`, for a schedule that finds the lists of all ranks together; `generate` then
-///   gives the same, one rank at a time.
+///   gives the same, one rank at a time; and `action_count(ranks)`, where it is known how many those are.
 template <class S>
 concept schedule_policy = policy<S> && std::same_as<typename S::kind, schedule_kind> &&
                           requires(const S s, int n, detail::counting_sink& sink) {
@@ -289,7 +293,9 @@ concept finds_all_lists = requires(const When when, int ranks) {
 
 template <class When>
 constexpr std::size_t count_actions(const When& when, int ranks) {
-  if constexpr (finds_all_lists<When>) {
+  if constexpr (requires { when.action_count(ranks); }) {
+    return static_cast<std::size_t>(when.action_count(ranks));
+  } else if constexpr (finds_all_lists<When>) {
     return when.lists(ranks).actions.size();
   } else {
     std::size_t n = 0;

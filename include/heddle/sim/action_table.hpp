@@ -30,7 +30,7 @@ struct timeline {
   }
 };
 
-/// The same times on every stage: F, I, W; B takes I + W; transfers, reductions and optimizer steps take nothing.
+/// The same times on every stage: F, I, W; B takes I + W, a recomputation F; all others take nothing.
 /// An F and a B that overlap take `pair`; if it is negative, and in every other pair, as long as one after the other.
 /// Anything callable with an action will do in its place: times per stage, measured times. If it can be called with
 /// two actions as well, that is how long two that overlap take; if not, they take the sum.
@@ -43,6 +43,7 @@ struct stage_times {
   constexpr double operator()(const schedule::action& a) const noexcept {
     switch (a.kind) {
       case schedule::action_kind::forward:
+      case schedule::action_kind::recompute:
         return forward;
       case schedule::action_kind::backward:
         return backward_input + backward_weight;
@@ -183,7 +184,7 @@ class simulation {
     }
     const double end = start + duration_(a);
     computed(a, end);
-    if (schedule::is_compute(a.kind)) line_.busy[at(r)] += end - start;
+    if (schedule::is_compute(a.kind) || a.kind == kind::recompute) line_.busy[at(r)] += end - start;
     finish(r, start, end);
     return true;
   }
@@ -195,7 +196,8 @@ class simulation {
       if (schedule::is_send(a.kind)) {
         sent[cell(a.stage, a.microbatch)] = now + link_(a);
       } else if (mode_ == schedule::transfers::buffered) {
-        const double there = arrival(up ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch), a.microbatch, up);
+        const int from = up ? t_.previous(a.stage, a.microbatch) : t_.next(a.stage, a.microbatch);
+        const double there = arrival(from, a.microbatch, up);
         if (there < 0) return false;
         finish(r, now, there > now ? there : now);
         return true;
@@ -240,6 +242,8 @@ template <class Duration = stage_times, class Link = link_time>
            std::convertible_to<std::invoke_result_t<const Link&, const schedule::action&>, double>
 constexpr timeline simulate(schedule::table_view table, const Duration& duration = {}, const Link& link = {},
                             schedule::transfers mode = schedule::transfers::asynchronous) {
+  if (mode == schedule::transfers::grouped)
+    throw schedule_error("heddle: sim::simulate knows no times for groups of transfers; let them be asynchronous");
   return detail::simulation<Duration, Link>(table, duration, link, mode).run();
 }
 

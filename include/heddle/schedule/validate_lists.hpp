@@ -1,0 +1,335 @@
+// heddle/schedule/validate_lists.hpp: whether each rank's list is sound by itself, and whether lists agree on messages.
+#pragma once
+
+#include <heddle/schedule/report.hpp>
+#include <heddle/schedule/scratch.hpp>
+#include <heddle/schedule/table.hpp>
+
+#include <cstdint>
+
+namespace heddle::inline v0::schedule::detail {
+
+// One bit per kind that occurs once per stage and microbatch.
+using kind_bits = std::uint16_t;
+constexpr kind_bits bit(action_kind k) noexcept {
+  return static_cast<kind_bits>(1u << static_cast<unsigned>(k));
+}
+constexpr kind_bits input_gradient_bits =
+    static_cast<kind_bits>(bit(action_kind::backward) | bit(action_kind::backward_input));
+constexpr kind_bits weight_gradient_bits =
+    static_cast<kind_bits>(bit(action_kind::backward) | bit(action_kind::backward_weight));
+
+// What a table has of the actions that then must be there for every stage.
+struct table_uses {
+  bool transfers = false;
+  bool reductions = false;
+  bool steps = false;
+  bool sharding = false;
+};
+constexpr table_uses uses_of(const table_view& t) noexcept {
+  table_uses uses{};
+  for (const action *a = t.actions().data(), *end = a + t.actions().size(); a != end; ++a) {
+    if (a->kind <= action_kind::backward_weight) continue;
+    uses.transfers = uses.transfers || is_transfer(a->kind);
+    if (!is_per_stage(a->kind)) continue;
+    uses.reductions = uses.reductions || a->kind == action_kind::reduce_gradient;
+    uses.steps = uses.steps || a->kind == action_kind::optimizer_step;
+    uses.sharding = uses.sharding || !is_per_step(a->kind);
+  }
+  return uses;
+}
+
+constexpr bool gives_input_gradient(action_kind k) noexcept {
+  return k == action_kind::backward || k == action_kind::backward_input;
+}
+constexpr bool gives_weight_gradient(action_kind k) noexcept {
+  return k == action_kind::backward || k == action_kind::backward_weight;
+}
+// Whether `b` reads what `a` computes; both are computations.
+constexpr bool reads_from(const action& b, const action& a, const table_view& t) noexcept {
+  return a.microbatch == b.microbatch &&
+         (a.stage == b.stage ||
+          (a.kind == action_kind::forward && b.kind == action_kind::forward &&
+           t.previous(b.stage, b.microbatch) == a.stage) ||
+          (gives_input_gradient(a.kind) && gives_input_gradient(b.kind) && t.next(b.stage, b.microbatch) == a.stage));
+}
+// Whether both add to the weight gradient of one stage.
+constexpr bool add_to_one_gradient(const action& a, const action& b) noexcept {
+  return a.stage == b.stage && gives_weight_gradient(a.kind) && gives_weight_gradient(b.kind);
+}
+
+// Checks one rank's list: what each action needs of its own rank has been listed before it, and nothing is missing.
+// Steps of constant expressions are counted by statements, so that conditions are long here and helpers few.
+class list_check {
+ public:
+  constexpr list_check(const table_view& t, const table_uses& uses)
+      : t_(t),
+        uses_(uses),
+        m_(t.microbatches()),
+        seen_memory_(t.stages() * m_),
+        stages_memory_(t.stages()),
+        seen_(seen_memory_.data()),
+        stages_(stages_memory_.data()) {}
+
+  // The first problem of this rank. May be called once for each rank.
+  constexpr report run(int rank) {
+    rank_ = rank;
+    pair_ = nullptr;
+    found_ = {};
+    const action* const list = t_.actions().data() + t_.offset(rank);
+    const int size = t_.offset(rank + 1) - t_.offset(rank);
+    if (uses_.sharding) {
+      for (int k = 0; k < size; ++k)
+        if (is_per_stage(list[k].kind) && !is_per_step(list[k].kind) && known_stage(list[k]))
+          stages_[list[k].stage].sharded = true;
+    }
+    for (position_ = 0; position_ < size; ++position_)
+      if (!check(list[position_]) || ((pair_ != nullptr || list[position_].overlaps_next) && !pair(list[position_])))
+        return found_;
+    if (pair_ != nullptr) {
+      position_ = size - 1;
+      fail(problem::not_a_pair, list[size - 1]);
+    } else {
+      complete();
+    }
+    return found_;
+  }
+
+ private:
+  struct stage_state {
+    int gradients = 0;
+    bool reduced = false;
+    bool stepped = false;
+    bool sharded = false;   // the list has UNSHARD or RESHARD of it
+    bool gathered = false;  // its weights are there
+  };
+
+  constexpr bool fail(problem what, const action& where, const action& needs = {}, int other_rank = -1) {
+    found_.what = what;
+    found_.rank = rank_;
+    found_.position = position_;
+    found_.where = where;
+    found_.needs = needs;
+    found_.other_rank = other_rank;
+    return false;
+  }
+  constexpr bool needs(const action& a, action_kind kind, int stage) {
+    return fail(problem::out_of_order, a, action{kind, stage, is_per_stage(kind) ? -1 : a.microbatch, -1});
+  }
+  constexpr bool late(const action& a, action_kind kind) {
+    return fail(problem::too_late, a, action{kind, a.stage, a.microbatch, -1});
+  }
+  constexpr bool here(int stage) const noexcept { return t_.rank_of(stage) == rank_; }
+  constexpr bool known_stage(const action& a) const noexcept { return a.stage >= 0 && a.stage < t_.stages(); }
+
+  constexpr bool check(const action& a) {
+    if (!known_stage(a)) return fail(problem::unknown_stage, a);
+    if (!here(a.stage)) return fail(problem::wrong_rank, a, {}, t_.rank_of(a.stage));
+    if (a.peer != -1 && !is_transfer(a.kind)) return fail(problem::wrong_peer, a);
+    if (is_per_stage(a.kind)) return check_per_stage(a);
+    if (a.microbatch < 0 || a.microbatch >= m_) return fail(problem::unknown_microbatch, a);
+    if (!t_.handles(a.stage, a.microbatch)) return fail(problem::not_its_microbatch, a);
+    if (t_.forward_only() && !is_of_forward(a.kind)) return fail(problem::backward_in_inference, a);
+
+    kind_bits& cell = seen_[a.stage * m_ + a.microbatch];
+    const kind_bits seen = cell;
+    if (seen & bit(a.kind)) return fail(problem::repeated, a, a);
+    cell = static_cast<kind_bits>(seen | bit(a.kind));
+    switch (a.kind) {
+      case action_kind::forward:
+        return check_input(a, t_.previous(a.stage, a.microbatch), action_kind::recv_forward, bit(a.kind));
+      case action_kind::backward:
+      case action_kind::backward_input:
+        return check_backward(a, seen);
+      case action_kind::backward_weight:
+        if (seen & bit(action_kind::backward)) return repeats(a, action_kind::backward);
+        if (!(seen & bit(action_kind::backward_input))) return needs(a, action_kind::backward_input, a.stage);
+        ++stages_[a.stage].gradients;
+        return true;
+      case action_kind::send_forward:
+        if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
+        return check_transfer(a);
+      case action_kind::send_backward:
+        if (!(seen & input_gradient_bits)) return needs(a, action_kind::backward, a.stage);
+        return check_transfer(a);
+      case action_kind::recompute:
+      case action_kind::offload:
+      case action_kind::reload:
+        return check_saved(a, seen);
+      default:
+        return check_transfer(a);
+    }
+  }
+
+  constexpr bool repeats(const action& a, action_kind before) {
+    return fail(problem::repeated, a, action{before, a.stage, a.microbatch, -1});
+  }
+
+  // What a computation reads: the stage's weights, and what was received, or computed before by the stage `from` of the
+  // same rank.
+  constexpr bool check_input(const action& a, int from, action_kind receive, kind_bits computed) {
+    if (stages_[a.stage].sharded && !stages_[a.stage].gathered) return needs(a, action_kind::unshard, a.stage);
+    if (from < 0 || (seen_[a.stage * m_ + a.microbatch] & bit(receive))) return true;
+    if (here(from)) return (seen_[from * m_ + a.microbatch] & computed) ? true : needs(a, a.kind, from);
+    return uses_.transfers ? needs(a, receive, a.stage) : true;
+  }
+
+  constexpr bool check_backward(const action& a, kind_bits seen) {
+    const bool whole = a.kind == action_kind::backward;
+    if (seen & input_gradient_bits) return repeats(a, whole ? action_kind::backward_input : action_kind::backward);
+    if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
+    if ((seen & bit(action_kind::offload)) && !(seen & bit(action_kind::reload)))
+      return needs(a, action_kind::reload, a.stage);
+    if (whole) ++stages_[a.stage].gradients;
+    return check_input(a, t_.next(a.stage, a.microbatch), action_kind::recv_backward, input_gradient_bits);
+  }
+
+  // F, OFFLOAD, RELOAD, RECOMPUTE, then B or I.
+  constexpr bool check_saved(const action& a, kind_bits seen) {
+    if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
+    if (seen & bit(action_kind::backward)) return late(a, action_kind::backward);
+    if (seen & bit(action_kind::backward_input)) return late(a, action_kind::backward_input);
+    if (seen & bit(action_kind::recompute)) return late(a, action_kind::recompute);
+    if (a.kind == action_kind::reload)
+      return (seen & bit(action_kind::offload)) ? true : needs(a, action_kind::offload, a.stage);
+    if (a.kind == action_kind::offload) return true;
+    if ((seen & bit(action_kind::offload)) && !(seen & bit(action_kind::reload)))
+      return needs(a, action_kind::reload, a.stage);
+    return !stages_[a.stage].sharded || stages_[a.stage].gathered || needs(a, action_kind::unshard, a.stage);
+  }
+
+  constexpr bool check_transfer(const action& a) {
+    const int other = other_stage(a, t_);
+    if (other < 0 || here(other)) return fail(problem::needless_transfer, a);
+    return a.peer == t_.rank_of(other) || fail(problem::wrong_peer, a, {}, t_.rank_of(other));
+  }
+
+  constexpr bool check_per_stage(const action& a) {
+    if (a.microbatch != -1) return fail(problem::unknown_microbatch, a);
+    stage_state& stage = stages_[a.stage];
+    if (a.kind == action_kind::unshard) {
+      if (stage.gathered) return fail(problem::repeated, a, a);
+      return stage.gathered = true;
+    }
+    if (a.kind == action_kind::reshard) {
+      if (!stage.gathered) return needs(a, action_kind::unshard, a.stage);
+      stage.gathered = false;
+      return true;
+    }
+    if (t_.forward_only()) return fail(problem::backward_in_inference, a);
+    bool& done = a.kind == action_kind::reduce_gradient ? stage.reduced : stage.stepped;
+    if (done) return fail(problem::repeated, a, a);
+    done = true;
+    if (stage.gradients < t_.microbatches_of(a.stage)) {
+      int i = 0;
+      while (!t_.handles(a.stage, i) || (seen_[a.stage * m_ + i] & weight_gradient_bits)) ++i;
+      const bool split = (seen_[a.stage * m_ + i] & bit(action_kind::backward_input)) != 0;
+      return fail(problem::out_of_order, a,
+                  action{split ? action_kind::backward_weight : action_kind::backward, a.stage, i, -1});
+    }
+    if (a.kind == action_kind::optimizer_step && uses_.reductions && !stage.reduced)
+      return needs(a, action_kind::reduce_gradient, a.stage);
+    // A step changes this rank's part of the weights: gathered ones would be those of before.
+    if (a.kind == action_kind::optimizer_step && stage.gathered) return needs(a, action_kind::reshard, a.stage);
+    return true;
+  }
+
+  // Two computations, neither of which needs the other.
+  constexpr bool pair(const action& a) {
+    if (!is_compute(a.kind) || (pair_ != nullptr && a.overlaps_next)) {
+      if (pair_ != nullptr) --position_;
+      return fail(problem::not_a_pair, pair_ != nullptr ? *pair_ : a);
+    }
+    if (pair_ != nullptr && reads_from(a, *pair_, t_)) return fail(problem::dependent_pair, a, *pair_);
+    if (pair_ != nullptr && add_to_one_gradient(a, *pair_)) return fail(problem::pair_of_one_gradient, a, *pair_);
+    pair_ = a.overlaps_next ? &a : nullptr;
+    return true;
+  }
+
+  constexpr bool complete() {
+    position_ = -1;
+    const kind_bits all = t_.forward_only()
+                              ? bit(action_kind::forward)
+                              : static_cast<kind_bits>(bit(action_kind::forward) | bit(action_kind::backward_input) |
+                                                       bit(action_kind::backward_weight));
+    for (int s = 0; s < t_.stages(); ++s) {
+      if (!here(s)) continue;
+      for (int i = 0; i < m_; ++i) {
+        kind_bits seen = seen_[s * m_ + i];
+        if (seen & bit(action_kind::backward))
+          seen = static_cast<kind_bits>(seen | input_gradient_bits | weight_gradient_bits);
+        if ((seen & all) != all && t_.handles(s, i))
+          return absent(!(seen & bit(action_kind::forward))          ? action_kind::forward
+                        : !(seen & bit(action_kind::backward_input)) ? action_kind::backward
+                                                                     : action_kind::backward_weight,
+                        s, i);
+        if (!uses_.transfers || seen == 0) continue;
+        if (!(seen & bit(action_kind::send_forward)) && t_.next(s, i) >= 0 && !here(t_.next(s, i)))
+          return absent(action_kind::send_forward, s, i);
+        if (!(seen & bit(action_kind::send_backward)) && !t_.forward_only() && t_.previous(s, i) >= 0 &&
+            !here(t_.previous(s, i)))
+          return absent(action_kind::send_backward, s, i);
+      }
+      if (uses_.reductions && !stages_[s].reduced) return absent(action_kind::reduce_gradient, s, -1);
+      if (uses_.steps && !stages_[s].stepped) return absent(action_kind::optimizer_step, s, -1);
+      if (stages_[s].gathered) return absent(action_kind::reshard, s, -1);
+    }
+    return true;
+  }
+  constexpr bool absent(action_kind kind, int stage, int microbatch) {
+    return fail(problem::missing, {}, action{kind, stage, microbatch, -1});
+  }
+
+  const table_view& t_;
+  table_uses uses_;
+  int m_;
+  scratch<kind_bits> seen_memory_;
+  scratch<stage_state> stages_memory_;
+  kind_bits* seen_;
+  stage_state* stages_;
+  const action* pair_ = nullptr;  // the first of a pair whose second comes next
+  report found_{};
+  int rank_ = -1;
+  int position_ = -1;
+};
+
+// The k-th message a rank sends to another must be the k-th that one receives from it. Lists must be sound: then every
+// send has its receive, as computations need their receives, and those are all there.
+constexpr report check_messages(const table_view& t) {
+  report found{};
+  const int p = t.ranks();
+  const int m = t.microbatches();
+  const scratch<int> counts_memory(p);
+  const scratch<int> place_memory(2 * t.stages() * m);
+  int* const counts = counts_memory.data();  // messages so far between this rank and each other
+  int* const place = place_memory.data();    // which message of its channel an input is
+  const action* const actions = t.actions().data();
+  for (int r = 0; r < p; ++r) {
+    for (int other = 0; other < p; ++other) counts[other] = 0;
+    for (const action *a = actions + t.offset(r), *end = actions + t.offset(r + 1); a != end; ++a)
+      if (is_send(a->kind))
+        place[2 * (other_stage(*a, t) * m + a->microbatch) + (a->kind == action_kind::send_forward ? 0 : 1)] =
+            counts[a->peer]++;
+  }
+  for (int r = 0; r < p; ++r) {
+    for (int other = 0; other < p; ++other) counts[other] = 0;
+    for (const action *a = actions + t.offset(r), *end = actions + t.offset(r + 1); a != end; ++a) {
+      if (!is_recv(a->kind) ||
+          place[2 * (a->stage * m + a->microbatch) + (a->kind == action_kind::recv_forward ? 0 : 1)] ==
+              counts[a->peer]++)
+        continue;
+      found.what = problem::transfer_order;
+      found.rank = r;
+      found.position = static_cast<int>(a - actions) - t.offset(r);
+      found.where = *a;
+      found.other_rank = a->peer;
+      int n = counts[a->peer];
+      for (const action& sent : t.list(a->peer))
+        if (is_send(sent.kind) && sent.peer == r && --n == 0) found.needs = sent;
+      return found;
+    }
+  }
+  return found;
+}
+
+}  // namespace heddle::inline v0::schedule::detail
