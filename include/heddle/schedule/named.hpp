@@ -3,9 +3,15 @@
 
 #include <heddle/core/fixed_string.hpp>
 #include <heddle/schedule/breadth_first.hpp>
+#include <heddle/schedule/chimera.hpp>
+#include <heddle/schedule/dual_pipe.hpp>
+#include <heddle/schedule/dual_pipe_v.hpp>
 #include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/hanayo.hpp>
 #include <heddle/schedule/interleaved.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/v_half.hpp>
+#include <heddle/schedule/v_min.hpp>
 #include <heddle/schedule/zb_h1.hpp>
 #include <heddle/schedule/zb_h2.hpp>
 #include <heddle/schedule/zb_v.hpp>
@@ -54,13 +60,19 @@ using named_schedules = schedule_list<                                          
     numbered_schedule<"breadth-first", breadth_first<microbatches<>, dynamic>, 2>,  //
     numbered_schedule<"zb-h1", zb_h1<microbatches<>, dynamic>, 1>,                  //
     known_schedule<"zb-h2", zb_h2<>>,                                               //
-    known_schedule<"zb-v", zb_v<>>>;
+    known_schedule<"zb-v", zb_v<>>,                                                 //
+    known_schedule<"v-half", v_half<>>,                                             //
+    known_schedule<"v-min", v_min<>>,                                               //
+    known_schedule<"dual-pipe-v", dual_pipe_v<>>,                                   //
+    known_schedule<"dual-pipe", dual_pipe<>>,                                       //
+    known_schedule<"chimera", chimera<>>,                                           //
+    numbered_schedule<"hanayo", hanayo<microbatches<>, dynamic>, 1>>;
 
 }  // namespace detail
 
 /// One of the schedules, known by name at run time: "gpipe", "1f1b", "zb-v", ..; `names` has all. Some take a number of
-/// chunks per rank behind a colon: "interleaved:4" (2 if there is none; 1 for "zb-h1"). Elsewhere the same as the
-/// schedule it names.
+/// chunks per rank, or of waves, behind a colon: "interleaved:4" (2 if there is none; 1 for "zb-h1" and "hanayo").
+/// Elsewhere the same as the schedule it names.
 /// Errors: `schedule_error` for another name, listing those there are, for a number where none belongs or that is none,
 /// or for fewer than one microbatch.
 class named {

@@ -1,0 +1,178 @@
+// heddle/schedule/list_scheduling.hpp: schedules found by letting each rank begin the best of what is ready.
+#pragma once
+
+#include <heddle/schedule/scratch.hpp>
+#include <heddle/schedule/stage_map.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+
+namespace heddle::inline v0::schedule {
+
+/// A stage map as a value: every type that is one (`loop<2>{}`), or one whose numbers are known at run time.
+template <class M>
+concept stage_map_value = requires(const M map, int n) {
+  { map.chains } -> std::convertible_to<int>;
+  { map.stages(n) } -> std::same_as<int>;
+  { map.rank_of(n, n) } -> std::same_as<int>;
+};
+
+/// How list scheduling chooses. Times are whole numbers of one unit. Of what is ready at the same time a rank begins
+/// the computation with the lowest `order`; `part` is the stage's place in its chain, `microbatch` counts from 0 in
+/// each chain. A stage keeps the activations of at most `most_live` microbatches.
+template <class R>
+concept list_rule = requires(const R rule, action_kind kind, int n) {
+  { rule.forward_time } -> std::convertible_to<int>;
+  { rule.backward_time } -> std::convertible_to<int>;
+  { rule.most_live(n) } -> std::same_as<int>;
+  { rule.order(kind, n, n) } -> std::convertible_to<std::int64_t>;
+};
+
+namespace detail {
+
+// Time goes in whole steps; in each, every rank that is free begins the best computation whose inputs are there.
+template <stage_map_value Map, list_rule Rule>
+class list_scheduler {
+ public:
+  constexpr list_scheduler(const Map& map, int ranks, int microbatches, const Rule& rule)
+      : map_(map),
+        rule_(rule),
+        ranks_(ranks),
+        stages_(map.stages(ranks)),
+        per_rank_(stages_ / ranks),
+        parts_(stages_ / map.chains),
+        m_(microbatches),
+        stages_memory_(stages_),
+        own_memory_(stages_),
+        forward_end_memory_(stages_ * m_),
+        backward_end_memory_(stages_ * m_),
+        free_memory_(ranks),
+        at_memory_(ranks),
+        stages_of_(stages_memory_.data()),
+        own_(own_memory_.data()),
+        forward_end_(forward_end_memory_.data()),
+        backward_end_(backward_end_memory_.data()) {}
+
+  constexpr rank_lists run() {
+    rank_lists out;
+    out.offsets.assign(static_cast<std::size_t>(ranks_) + 1, 0);
+    const int left = prepare(out.offsets.data());
+    out.actions.assign(static_cast<std::size_t>(left), action{});
+    action* const actions = out.actions.data();
+    int* const free = free_memory_.data();
+    int* const at = at_memory_.data();
+    for (int r = 0; r < ranks_; ++r) at[r] = out.offsets.data()[r];
+    int last_end = 0;
+    for (int now = 0, done = 0; done < left; ++now) {
+      if (now > last_end)
+        throw schedule_error("heddle: list scheduling stops: no rank may begin anything; let more be alive at a time");
+      for (int r = 0; r < ranks_; ++r) {
+        if (free[r] > now) continue;
+        const action best = choose(r, now);
+        if (best.stage < 0) continue;
+        free[r] = begin(best, now);
+        last_end = free[r] > last_end ? free[r] : last_end;
+        actions[at[r]++] = best;
+        ++done;
+      }
+    }
+    return out;
+  }
+
+ private:
+  // Where a stage stands: its next forward and its next backward.
+  struct progress {
+    int part = 0;
+    int first = 0;  // microbatch of its chain
+    int count = 0;
+    int most_live = 0;
+    int forwards = 0;
+    int backwards = 0;
+  };
+
+  // Returns the number of actions of all ranks.
+  constexpr int prepare(int* offsets) {
+    for (int s = 0; s < stages_; ++s) {
+      progress& p = stages_of_[s];
+      const int chain = s / parts_;
+      p.part = s % parts_;
+      p.first = chain * m_ / map_.chains;
+      p.count = (chain + 1) * m_ / map_.chains - p.first;
+      p.most_live = rule_.most_live(p.part);
+      offsets[map_.rank_of(s, ranks_) + 1] += 2 * p.count;
+    }
+    for (int r = 0, n = 0; r < ranks_; ++r) {
+      for (int s = 0; s < stages_; ++s)
+        if (map_.rank_of(s, ranks_) == r) own_[n++] = s;
+      offsets[r + 1] += offsets[r];
+    }
+    return offsets[ranks_];
+  }
+
+  constexpr bool forward_ready(int s, const progress& p, int now) const {
+    if (p.forwards == p.count || p.forwards - p.backwards >= p.most_live) return false;
+    if (p.part == 0) return true;
+    const int end = forward_end_[(s - 1) * m_ + p.first + p.forwards];
+    return end > 0 && end <= now;
+  }
+  constexpr bool backward_ready(int s, const progress& p, int now) const {
+    if (p.backwards == p.forwards) return false;
+    const int i = p.first + p.backwards;
+    const int end = p.part == parts_ - 1 ? forward_end_[s * m_ + i] : backward_end_[(s + 1) * m_ + i];
+    return end > 0 && end <= now;
+  }
+
+  constexpr action choose(int rank, int now) const {
+    action best;
+    std::int64_t best_order = (std::numeric_limits<std::int64_t>::max)();
+    for (const int *s = own_ + rank * per_rank_, *end = s + per_rank_; s != end; ++s) {
+      const progress& p = stages_of_[*s];
+      if (backward_ready(*s, p, now)) {
+        const std::int64_t order = rule_.order(action_kind::backward, p.part, p.backwards);
+        if (order < best_order) {
+          best = {action_kind::backward, *s, p.first + p.backwards};
+          best_order = order;
+        }
+      }
+      if (forward_ready(*s, p, now)) {
+        const std::int64_t order = rule_.order(action_kind::forward, p.part, p.forwards);
+        if (order < best_order) {
+          best = {action_kind::forward, *s, p.first + p.forwards};
+          best_order = order;
+        }
+      }
+    }
+    return best;
+  }
+
+  constexpr int begin(const action& a, int now) {
+    const bool up = a.kind == action_kind::forward;
+    const int end = now + (up ? rule_.forward_time : rule_.backward_time);
+    (up ? forward_end_ : backward_end_)[a.stage * m_ + a.microbatch] = end;
+    ++(up ? stages_of_[a.stage].forwards : stages_of_[a.stage].backwards);
+    return end;
+  }
+
+  const Map& map_;
+  const Rule& rule_;
+  int ranks_, stages_, per_rank_, parts_, m_;
+  scratch<progress> stages_memory_;
+  scratch<int> own_memory_, forward_end_memory_, backward_end_memory_, free_memory_, at_memory_;
+  progress* stages_of_;
+  int* own_;          // stages rank by rank
+  int* forward_end_;  // when each ended; 0 where it has not begun
+  int* backward_end_;
+};
+
+}  // namespace detail
+
+/// The lists that list scheduling finds on a stage map with the same number of stages on every rank: each rank begins
+/// something as soon as anything is ready, so that it waits only where it must.
+/// Errors: `schedule_error` if the rule's `most_live` lets nothing go on.
+template <stage_map_value Map, list_rule Rule>
+constexpr rank_lists list_schedule(const Map& map, int ranks, int microbatches, const Rule& rule) {
+  return detail::list_scheduler<Map, Rule>(map, ranks, microbatches, rule).run();
+}
+
+}  // namespace heddle::inline v0::schedule
