@@ -15,6 +15,7 @@ struct setup {
   std::string mesh = "";
   std::string schedule = "1f1b";
   int microbatches = 2;
+  std::vector<int> layers_per_stage = {};  // empty: even
   int layers = 3, heads = 4, width = 24, context = 12, vocabulary = 61;
   std::int64_t batch = 6, steps = 2;
   double clip = 0.5;  // clips from the first step on

@@ -3,12 +3,14 @@
 
 #include "catch.hpp"
 #include "model/support.hpp"
+#include "tables.hpp"
 #include "transport.hpp"
 
 #include <heddle/io/dataset.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/schedule/tabled.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 
@@ -30,7 +32,7 @@ namespace {
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 template <class T, int Zero, class World>
 using trainer_of =
-    hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::named, hd::zero<Zero>>, World>;
+    hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<Zero>>, World>;
 using tensors = std::map<std::string, std::vector<double>>;
 
 // Random tokens below the vocabulary; every `ignore_every`-th target can be left out.
@@ -93,7 +95,7 @@ outcome train(const setup& s) {
   o.model = {.layers = s.layers, .heads = s.heads, .width = s.width, .context = s.context, .vocabulary = s.vocabulary};
   o.batch = s.batch;
   o.microbatches = s.microbatches;
-  o.schedule = s.schedule;
+  o.layers_per_stage = s.layers_per_stage;
   o.steps = s.steps;
   o.learning_rate = {.peak = 1e-3, .minimum = 1e-4, .warmup_steps = 2, .total_steps = 20};
   o.clip_norm = s.clip;
@@ -101,17 +103,19 @@ outcome train(const setup& s) {
   o.threads_per_rank = 1;
   const random_data data(s);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  const hd::schedule::tabled when(table_named(s.schedule, mesh.template extent<pp>(), s.microbatches));
   outcome result;
   result.ranks.resize(static_cast<std::size_t>(mesh.size()));
   std::mutex guard;
   transport_test::launch(mesh, [&](auto& world) {
     auto mine = o;
     if (world.rank() == s.odd_rank) mine.seed = 99;
-    trainer_of<T, Zero, std::remove_reference_t<decltype(world)>> trainer(world, mine);
-    for (const auto& p : trainer.stage().parameters())
-      if (p.name == s.poison)
-        for (std::int64_t i = 0; i < p.count; ++i)
-          trainer.stage().weights()[static_cast<std::size_t>(p.offset + i)] = static_cast<T>(s.poison_value);
+    trainer_of<T, Zero, std::remove_reference_t<decltype(world)>> trainer(world, mine, when);
+    for (int k = 0; k < trainer.stages(); ++k)
+      for (const auto& p : trainer.stage(k).parameters())
+        if (p.name == s.poison)
+          for (std::int64_t i = 0; i < p.count; ++i)
+            trainer.stage(k).weights()[static_cast<std::size_t>(p.offset + i)] = static_cast<T>(s.poison_value);
     if (!s.resume_from.empty()) {
       const auto resumed = hd::train::resume(trainer, s.resume_from, {.corpus = 77});
       if (world.rank() == 0) result.first_step = resumed.step;
@@ -123,11 +127,12 @@ outcome train(const setup& s) {
       const auto step = trainer.compute_gradients(data);
       const auto pipe_after = trainer.pp_group().counters();
       const bool last = trainer.steps_done() + 1 == s.steps;
-      auto& optimizer = trainer.optimizer_state();
       if (last) {
         const std::lock_guard lock(guard);
-        assemble(trainer.stage(), std::span<const T>(trainer.stage().gradients()), optimizer.owned_begin(),
-                 optimizer.owned_end(), step.gradient_scale, result.gradients);
+        for (int k = 0; k < trainer.stages(); ++k)
+          assemble(trainer.stage(k), std::span<const T>(trainer.stage(k).gradients()),
+                   trainer.optimizer_state(k).owned_begin(), trainer.optimizer_state(k).owned_end(),
+                   step.gradient_scale, result.gradients);
       }
       trainer.apply_gradients(step);
       const auto dp_after = trainer.dp_group().counters();
@@ -155,17 +160,20 @@ outcome train(const setup& s) {
       facts.tied_bytes = tied_after.bytes_sent() - tied_before.bytes_sent();
       facts.peak_live = trainer.counters().peak_live;
       facts.max_samples = trainer.max_samples();
-      facts.slots = trainer.plan().storage.slots(facts.pp);
+      for (int k = 0; k < trainer.stages(); ++k) {
+        facts.slots += trainer.plan().storage.slots(trainer.held(k).index);
+        facts.state_bytes += trainer.optimizer_state(k).state_bytes();
+        facts.parameters += static_cast<std::int64_t>(trainer.stage(k).weights().size());
+      }
       facts.saved_bytes = trainer.saved_activation_bytes();
-      facts.state_bytes = optimizer.state_bytes();
-      facts.parameters = static_cast<std::int64_t>(trainer.stage().weights().size());
       const auto bytes = [&](hd::comm_operation what) { return dp_after[what].bytes - dp_before[what].bytes; };
       facts.dp_reduced = bytes(hd::comm_operation::reduce_scatter_v) + bytes(hd::comm_operation::all_reduce);
       facts.dp_gathered = bytes(hd::comm_operation::all_gather_v);
     }
     const std::lock_guard lock(guard);
-    assemble(trainer.stage(), std::span<const T>(trainer.stage().weights()), 0,
-             static_cast<std::int64_t>(trainer.stage().weights().size()), 1.0, result.weights);
+    for (int k = 0; k < trainer.stages(); ++k)
+      assemble(trainer.stage(k), std::span<const T>(trainer.stage(k).weights()), 0,
+               static_cast<std::int64_t>(trainer.stage(k).weights().size()), 1.0, result.weights);
   });
   for (auto* values : {&result.losses, &result.norms, &result.validation}) transport_test::tell(*values, 0);
   transport_test::tell(result.first_step, 0);
@@ -211,7 +219,6 @@ golden_outcome train_golden(const std::string& mesh_text, const std::string& sch
       .layers = config[0], .heads = config[1], .width = config[2], .context = config[3], .vocabulary = config[4]};
   o.batch = config[5];
   o.microbatches = 2;
-  o.schedule = schedule;
   o.steps = 2;
   o.learning_rate = {.peak = adamw[0], .minimum = adamw[0], .warmup_steps = 0, .total_steps = 2};
   o.adamw = {.beta1 = adamw[1], .beta2 = adamw[2], .epsilon = adamw[3], .weight_decay = adamw[4]};
@@ -221,8 +228,10 @@ golden_outcome train_golden(const std::string& mesh_text, const std::string& sch
   result.gradients.resize(2);
   result.weights.resize(2);
   std::mutex guard;
-  transport_test::launch(hd::parse_mesh<mesh_type>(mesh_text), [&](auto& world) {
-    trainer_of<T, Zero, std::remove_reference_t<decltype(world)>> trainer(world, o);
+  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+  const hd::schedule::tabled when(table_named(schedule, mesh.template extent<pp>(), 2));
+  transport_test::launch(mesh, [&](auto& world) {
+    trainer_of<T, Zero, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
     for (const auto& p : trainer.stage().parameters()) {
       const auto& whole = file.values("initial." + p.name);
       hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {

@@ -4,6 +4,8 @@
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/gpt2_stage.hpp>
 
+#include <span>
+
 namespace heddle::inline v0::model {
 
 /// GPT-2 with elements of type T: names the configuration, the stage that one rank holds and what a stage is fed.
@@ -18,6 +20,10 @@ struct gpt2 {
   /// The blocks of one pipeline stage when they are split evenly.
   static constexpr stage_layers layers_of(const gpt2_config& c, int stage, int stages) noexcept {
     return split_layers(c.layers, stage, stages);
+  }
+  /// The same when stage s is given `counts[s]` blocks. Errors: `config_error`.
+  static stage_layers layers_of(const gpt2_config& c, int stage, std::span<const int> counts) {
+    return given_layers(c.layers, stage, counts);
   }
 };
 

@@ -1,17 +1,20 @@
 // heddle/model/gpt2_layers.hpp: the layers of one pipeline stage of GPT-2, bound to their parameters.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/model/block.hpp>
 #include <heddle/model/embedding.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/head.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/tensor/buffer.hpp>
 
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -20,12 +23,14 @@
 namespace heddle::inline v0::model {
 
 /// Which layers a pipeline stage holds: blocks [first, first + count), the embedding on stage 0, the final norm and the
-/// head on stage `stages - 1`. A stage may hold no block.
+/// head on stage `stages - 1`. A stage may hold no block. Where several pipelines run copies of one model, `replica`
+/// counts them; parameters count (in norms and saves) on the first.
 struct stage_layers {
   int first = 0;
   int count = 0;
   int stage = 0;
   int stages = 1;
+  int replica = 0;
   constexpr bool has_embedding() const noexcept { return stage == 0; }
   constexpr bool has_head() const noexcept { return stage == stages - 1; }
   friend constexpr bool operator==(const stage_layers&, const stage_layers&) = default;
@@ -37,15 +42,35 @@ constexpr stage_layers split_layers(int layers, int stage, int stages) noexcept 
   return {static_cast<int>(cut.offset(stage)), static_cast<int>(cut.size(stage)), stage, stages};
 }
 
+/// The layers of one stage when stage s has `counts[s]` of the blocks.
+/// Errors: `config_error` if the counts are not those of a model of `layers` blocks.
+inline stage_layers given_layers(int layers, int stage, std::span<const int> counts) {
+  stage_layers part{0, 0, stage, static_cast<int>(counts.size())};
+  int total = 0;
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    if (counts[s] < 0)
+      throw config_error("heddle: stage " + std::to_string(s) + " cannot have " + std::to_string(counts[s]) +
+                         " layers");
+    if (static_cast<int>(s) == stage) part.first = total, part.count = counts[s];
+    total += counts[s];
+  }
+  if (total != layers)
+    throw config_error("heddle: the stages are given " + std::to_string(total) + " layers, the model has " +
+                       std::to_string(layers));
+  return part;
+}
+
 /// The parameters of a stage and the layers that use them. Parameters come in Hugging Face's order; a stage with both
-/// the embedding and the head has one token embedding with one gradient.
+/// the embedding and the head has one token embedding with one gradient. A head without the embedding has a copy of it,
+/// or uses that of another stage of this rank (`lender`), with a gradient of its own outside the flat buffer.
 /// `Plan` is `tensor_parallel<layer mesh>`; `rank` is the place in that mesh.
 template <class T, class Plan>
 struct gpt2_layers {
   using mesh_type = typename Plan::mesh_type;
 
-  gpt2_layers(const gpt2_config& config, const mesh_type& mesh, int rank, stage_layers part)
-      : config_(config), mesh_(mesh), rank_(rank) {
+  gpt2_layers(const gpt2_config& config, const mesh_type& mesh, int rank, stage_layers part,
+              const gpt2_layers* lender = nullptr)
+      : config_(config), mesh_(mesh), rank_(rank), first_replica_(part.replica == 0) {
     const auto tp_extent = mesh.template extent<tp>();
     first_of_copies_ = rank % tp_extent == 0;
     const std::int64_t d = config.width;
@@ -58,6 +83,7 @@ struct gpt2_layers {
     std::size_t wte = 0, wpe = 0;
     std::vector<std::array<std::size_t, 12>> places(static_cast<std::size_t>(part.count));
     std::array<std::size_t, 2> last{};
+    const bool borrows = lender != nullptr && part.has_head() && !part.has_embedding();
     if (part.has_embedding()) {
       wte = add<vocabulary_layout>("wte.weight", 0, {v, d}, std::array{v, d}, deviation);
       wpe = add<whole>("wpe.weight", 1, {config.context, d}, std::array<std::int64_t, 2>{config.context, d}, deviation);
@@ -91,7 +117,7 @@ struct gpt2_layers {
     if (part.has_head()) {
       last[0] = add<whole>("ln_f.weight", last_id, {d}, std::array{d}, 0, 1);
       last[1] = add<whole>("ln_f.bias", last_id + 1, {d}, std::array{d}, 0);
-      if (!part.has_embedding()) {
+      if (!part.has_embedding() && !borrows) {
         tied_copy_ = true;
         wte = add<vocabulary_layout>("wte.weight", 0, {v, d}, std::array{v, d}, deviation);
       }
@@ -125,12 +151,24 @@ struct gpt2_layers {
     }
     if (part.has_head()) {
       ln_f = norm(last[0]);
-      head.wte = weights(wte, words, d);
-      head.wte_gradient = gradients(wte, words, d);
       head.first_id = first_word;
+      if (borrows) {
+        head.wte = lender->embedding.wte;
+        own_gradient_ = buffer<T>(words * d);
+        head.wte_gradient = as_matrix(std::span<T>(own_gradient_.data(), own_gradient_.size()), words, d);
+      } else {
+        head.wte = weights(wte, words, d);
+        head.wte_gradient = gradients(wte, words, d);
+      }
     }
-    if (part.has_embedding() || part.has_head()) token_embedding_gradient = parameters.gradient(wte);
+    if (borrows)
+      token_embedding_gradient = {own_gradient_.data(), own_gradient_.size()};
+    else if (part.has_embedding() || part.has_head())
+      token_embedding_gradient = parameters.gradient(wte);
   }
+
+  /// Whether the head's weight belongs to another stage.
+  bool borrows() const noexcept { return own_gradient_.size() > 0; }
 
   parameter_store<T> parameters{};
   vocabulary_embedding<T, Plan> embedding{};
@@ -151,8 +189,8 @@ struct gpt2_layers {
     p.initial_mean = mean;
     p.initial_deviation = deviation;
     p.tied_copy = tied_copy_;
-    p.counted =
-        trained_parameter<Layout>::value && !tied_copy_ && (Layout::template is_sharded_on<tp> || first_of_copies_);
+    p.counted = trained_parameter<Layout>::value && !tied_copy_ && first_replica_ &&
+                (Layout::template is_sharded_on<tp> || first_of_copies_);
     return parameters.add(std::move(p), logical, Layout{mesh_}, rank_);
   }
   matrix_view<const T> weights(std::size_t i, std::int64_t rows, std::int64_t columns) {
@@ -175,6 +213,8 @@ struct gpt2_layers {
   int rank_;
   bool first_of_copies_ = true;
   bool tied_copy_ = false;
+  bool first_replica_ = true;
+  buffer<T> own_gradient_{};  ///< the head's, where another stage has the weight
 };
 
 }  // namespace heddle::inline v0::model

@@ -3,8 +3,10 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/gpt2_layers.hpp>
+#include <heddle/tensor/sum_among.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,7 +24,10 @@ namespace heddle::inline v0::model {
 /// Saved activations live in a ring of `slots`, allocated at construction for at most `max_samples` samples of a whole
 /// context. A microbatch goes through its slot as forward, then either `backward`, or `backward_input` and later
 /// `backward_weight`; `deferred` is how many microbatches may wait for `backward_weight` at once (zero-bubble
-/// schedules). No call after construction allocates.
+/// schedules). No call after construction allocates, but `reduce_tied_gradients`.
+///
+/// A head stage that is given a `lender`, the embedding stage of the same rank, uses its token embedding instead of a
+/// copy; the lender must outlive it, and its `tied_gradient` is the caller's to add to the lender's.
 ///
 /// Gradients are added up; nothing is reduced over dp. Over tp each block takes two all_reduces of the activations
 /// forward and two in backward_input; the embedding takes one forward, the head three of one number per token forward
@@ -40,20 +45,21 @@ class gpt2_stage {
   using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
   using plan = tensor_parallel<layer_mesh<whole_mesh>>;
   using batch_type = batch<T>;
-  /// The flat buffer of weights as one tensor over dp and tp: copies along dp, parts of other tensors on each rank along tp.
-  /// The gradients' layout is its dual.
+  /// The flat buffer of weights as one tensor over dp and tp: copies along dp, parts of other tensors on each rank
+  /// along tp. The gradients' layout is its dual.
   using flat_weights = layout<layer_mesh<whole_mesh>, varying<tp>>;
   /// The loss over dp and tp.
   using loss = typename plan::loss;
 
   gpt2_stage(const gpt2_config& config, World& world, Backend& backend, stage_layers part, int slots,
-             std::int64_t max_samples, int deferred = 1)
+             std::int64_t max_samples, int deferred = 1, const gpt2_stage* lender = nullptr)
       : config_(checked(config, part, slots, max_samples, deferred)),
         world_(&world),
         backend_(&backend),
         part_(part),
         max_samples_(max_samples),
-        layers_(config, make_layer_mesh(world.mesh()), layer_rank(world.mesh(), world.rank()), part) {
+        layers_(config, make_layer_mesh(world.mesh()), layer_rank(world.mesh(), world.rank()), part,
+                lender == nullptr ? nullptr : &lender->layers_) {
     if (!layers_.blocks.empty()) extents_ = layers_.blocks.front().local;
     carver<T> count;
     slot_state one;
@@ -109,7 +115,15 @@ class gpt2_stage {
   std::span<T> gradients() noexcept { return layers_.parameters.gradients(); }
   std::span<const T> gradients() const noexcept { return layers_.parameters.gradients(); }
   /// Sets every gradient to zero.
-  void zero_gradients() { backend_->fill(gradients(), T(0)); }
+  void zero_gradients() {
+    backend_->fill(gradients(), T(0));
+    if (layers_.borrows()) backend_->fill(layers_.token_embedding_gradient, T(0));
+  }
+  /// The gradient of the token embedding, where this stage has the embedding or the head; empty elsewhere. It is part
+  /// of `gradients()` unless the embedding is borrowed.
+  std::span<T> tied_gradient() noexcept { return layers_.token_embedding_gradient; }
+  /// Whether the head uses the token embedding of another stage of this rank.
+  bool borrows_embedding() const noexcept { return layers_.borrows(); }
   /// GPT-2's initial weights, the same on every mesh: N(0, initial_deviation) for matrices and embeddings,
   /// divided by sqrt(2 layers) for the projections back into the residual stream; biases 0, norms' weights 1.
   void initialize(std::uint64_t seed) { layers_.parameters.initialize(seed); }
@@ -229,24 +243,18 @@ class gpt2_stage {
     });
   }
 
-  /// Sums the token embedding's gradient over its two uses, when the embedding and the head lie on different stages:
-  /// afterwards both stages hold the same sum. To be called by all ranks along pp, once per step, after the last
-  /// backward. Nothing happens on the stages between, or when one stage has both.
+  /// Sums the token embedding's gradient over its two uses, when the embedding and the head lie on different ranks:
+  /// afterwards both have the same sum. To be called by all ranks along pp, once per step, after the last backward,
+  /// where rank r of pp has stage r. Nothing happens on the stages between, or when one stage has both.
   void reduce_tied_gradients() {
     if (is_first() == is_last()) return;
     if constexpr (whole_mesh::template has<pp>) {
       auto&& group = world_->template along<pp>();
-      const int other = is_first() ? group.size() - 1 : 0;
-      std::span<T> mine = layers_.token_embedding_gradient;
-      while (!mine.empty()) {
-        const std::size_t n = (std::min)(mine.size(), work_.exchange.size());
-        const std::span<T> part = mine.first(n), theirs = work_.exchange.first(n);
-        auto sent = group.isend(std::span<const T>(part), other, tied_tag);
-        group.recv(theirs, other, tied_tag);
-        sent.wait();
-        backend_->add(part, theirs, part);
-        mine = mine.subspan(n);
-      }
+      const std::array<int, 2> ends{0, group.size() - 1};
+      const std::span<T> mine = tied_gradient();
+      buffer<T> room((std::min)(exchange_elements, static_cast<std::int64_t>(mine.size())));
+      sum_among(group, std::span<const int>(ends), mine, std::span<T>(room.data(), room.size()), tied_tag,
+                [&](std::span<T> x, std::span<T> y, std::span<T> to) { backend_->add(x, y, to); });
     } else {
       throw config_error("heddle: the embedding and the head are on different stages, but the mesh has no axis pp");
     }
@@ -299,7 +307,6 @@ class gpt2_stage {
   };
   struct workspace {
     std::span<T> d_heads{};
-    std::span<T> exchange{};
     // forward_only: one block's activations, used by all blocks in turn.
     typename block<T, plan>::saved block{};
     std::span<T> x{}, y{}, normed{};
@@ -357,9 +364,6 @@ class gpt2_stage {
     for (int l = 0; l < part_.count; ++l) together_.blocks.push_back(pair[l % 2]);
     place_ends(memory, together_);
     work_.d_heads = memory.take(rows * extents_.heads * extents_.head_dim);
-    if (is_first() != is_last())
-      work_.exchange = memory.take(
-          (std::min)(exchange_elements, static_cast<std::int64_t>(layers_.token_embedding_gradient.size())));
     if (part_.count > 0) work_.block.place(memory, rows, extents_);
     work_.y = memory.take(rows * config_.width);
     work_.x = part_.count > 0 ? work_.block.x : memory.take(rows * config_.width);

@@ -64,17 +64,23 @@ nonfinite_finding find_nonfinite(Stage& stage, Backend& backend) {
 
 /// Called on all ranks of `all` when the loss or the gradient norm of a step is not finite: agrees on the likeliest cause
 /// and throws the same `numeric_error` everywhere, naming step, what is not finite, in which layer and on which rank.
-template <communicator Communicator, class Stage, class Backend>
-[[noreturn]] void stop_nonfinite(Communicator& all, Stage& stage, Backend& backend, std::int64_t step, double loss,
+/// `stages.for_each(f)` calls `f(held)` with `held.stage` for each stage of this rank.
+template <communicator Communicator, class Stages, class Backend>
+[[noreturn]] void stop_nonfinite(Communicator& all, Stages& stages, Backend& backend, std::int64_t step, double loss,
                                  double gradient_norm) {
   using detail::nonfinite_finding;
-  nonfinite_finding mine = detail::find_nonfinite(stage, backend);
+  const auto closer = [](const nonfinite_finding& a, const nonfinite_finding& b) {
+    return a.cause != b.cause ? a.cause < b.cause : a.order < b.order;
+  };
+  nonfinite_finding mine;
+  stages.for_each([&](auto& held) {
+    const nonfinite_finding found = detail::find_nonfinite(held.stage, backend);
+    if (closer(found, mine)) mine = found;
+  });
   mine.rank = all.rank();
   std::vector<nonfinite_finding> findings(static_cast<std::size_t>(all.size()));
   all.all_gather(std::span<const nonfinite_finding>(&mine, 1), std::span<nonfinite_finding>(findings));
-  const nonfinite_finding& first = *std::min_element(
-      findings.begin(), findings.end(),
-      [](const auto& a, const auto& b) { return a.cause != b.cause ? a.cause < b.cause : a.order < b.order; });
+  const nonfinite_finding& first = *std::min_element(findings.begin(), findings.end(), closer);
   std::string what = "heddle: step " + std::to_string(step + 1) + " stopped: loss " + std::to_string(loss) +
                      ", gradient norm " + std::to_string(gradient_norm);
   switch (first.cause) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 namespace heddle::inline v0::train {
 
@@ -49,6 +50,7 @@ struct options {
   std::int64_t batch = 8;         ///< samples per step, over all dp ranks
   int microbatches = 0;           ///< per dp rank; 0: the schedule's own number, or 1 if that is left to run time
   std::string schedule{};         ///< for the policy `schedule::named` only: "gpipe" or "1f1b" (if empty)
+  std::vector<int> layers_per_stage{};  ///< blocks of each stage, in order; empty: as even as can be
   std::int64_t steps = 100;       ///< steps in the whole run, a resumed part included
   warmup_cosine learning_rate{};  ///< `total_steps` 0: `steps`
   adamw_options adamw{};
@@ -93,6 +95,9 @@ std::string to_string(const options<Config>& o) {
   add("batch", std::to_string(o.batch));
   add("microbatches", std::to_string(o.microbatches));
   add("schedule", o.schedule);
+  std::string counts;
+  for (const int n : o.layers_per_stage) counts += (counts.empty() ? "" : ",") + std::to_string(n);
+  add("layers_per_stage", counts);
   add("steps", std::to_string(o.steps));
   add("lr", number(o.learning_rate.peak));
   add("minimum_lr", number(o.learning_rate.minimum));

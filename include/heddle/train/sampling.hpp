@@ -60,7 +60,7 @@ std::vector<std::int32_t> sample(Trainer& trainer, std::span<const std::int32_t>
     if (trainer.is_last_stage())
       token = draw_token(std::span<const scalar>(logits), options.temperature,
                          random.uniform(static_cast<std::uint64_t>(i)));
-    trainer.pp_group().broadcast(std::span<std::int32_t>(&token, 1), trainer.pp_group().size() - 1);
+    trainer.pp_group().broadcast(std::span<std::int32_t>(&token, 1), trainer.last_stage_rank());
     text.push_back(token);
   }
   return text;

@@ -77,6 +77,55 @@ void for_owned_part(const Parameter& p, const Optimizer& optimizer, F&& f) {
   if (first < last) f(first - p.offset, last - first, first - optimizer.owned_begin());
 }
 
+// What this rank writes of one stage: each logical element once over all ranks.
+template <class Stage, class Optimizer>
+void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
+                 bool moments_here) {
+  using scalar = typename Stage::scalar;
+  const auto weights = stage.weights();
+  for (const auto& p : stage.parameters()) {
+    if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
+    if (weights_here)
+      for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+        writer.add("weight/" + p.name,
+                   std::span<const scalar>(
+                       weights.subspan(static_cast<std::size_t>(p.offset + at), static_cast<std::size_t>(n))),
+                   region);
+      });
+    if (!moments_here) continue;
+    for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
+      for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+        const auto from = static_cast<std::size_t>(in_share + at - first);
+        const auto length = static_cast<std::size_t>(n);
+        writer.add("first_moment/" + p.name, std::span<const scalar>(optimizer.first_moment().subspan(from, length)),
+                   region);
+        writer.add("second_moment/" + p.name, std::span<const scalar>(optimizer.second_moment().subspan(from, length)),
+                   region);
+      });
+    });
+  }
+}
+
+template <class Stage, class Optimizer>
+void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
+  const auto weights = stage.weights();
+  for (const auto& p : stage.parameters()) {
+    if (p.count == 0) continue;
+    for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+      reader.read("weight/" + p.name,
+                  weights.subspan(static_cast<std::size_t>(p.offset + at), static_cast<std::size_t>(n)), region);
+    });
+    for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
+      for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+        const auto to = static_cast<std::size_t>(in_share + at - first);
+        const auto elements = static_cast<std::size_t>(n);
+        reader.read("first_moment/" + p.name, optimizer.first_moment().subspan(to, elements), region);
+        reader.read("second_moment/" + p.name, optimizer.second_moment().subspan(to, elements), region);
+      });
+    });
+  }
+}
+
 }  // namespace detail
 
 /// What a save is told beside the trainer's own state.
@@ -88,38 +137,19 @@ struct save_facts {
 
 /// Saves weights, both moments and the position of a training run into `folder`/step-N. Called on all ranks together.
 /// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
-/// whenever the process is killed. Errors: `io_error` on the rank that failed; older saves stay as they were.
+/// whenever the process is killed. A save says nothing of stages: another schedule may go on from it.
+/// Errors: `io_error` on the rank that failed; older saves stay as they were.
 template <class Trainer>
 void save(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   using scalar = typename Trainer::scalar;
   auto& world = trainer.ranks();
   auto& all = world.all();
-  auto& optimizer = trainer.optimizer_state();
   io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
-  const auto weights = trainer.stage().weights();
   // A zero<0> optimizer holds the same moments on every dp rank; a zero<1> share is held once.
   const bool moments_here = Trainer::zero_stage == 1 || trainer.dp_group().rank() == 0;
-  for (const auto& p : trainer.stage().parameters()) {
-    if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
-    if (trainer.dp_group().rank() == 0)
-      detail::for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-        writer.add("weight/" + p.name,
-                   std::span<const scalar>(
-                       weights.subspan(static_cast<std::size_t>(p.offset + at), static_cast<std::size_t>(n))),
-                   region);
-      });
-    if (!moments_here) continue;
-    detail::for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
-      detail::for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-        const auto from = static_cast<std::size_t>(in_share + at - first);
-        const auto length = static_cast<std::size_t>(n);
-        writer.add("first_moment/" + p.name, std::span<const scalar>(optimizer.first_moment().subspan(from, length)),
-                   region);
-        writer.add("second_moment/" + p.name, std::span<const scalar>(optimizer.second_moment().subspan(from, length)),
-                   region);
-      });
-    });
-  }
+  for (int k = 0; k < trainer.stages(); ++k)
+    detail::write_stage(writer, trainer.stage(k), trainer.optimizer_state(k), trainer.dp_group().rank() == 0,
+                        moments_here);
   const io::rank_file mine = writer.finish();
   std::vector<io::rank_file> files(static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0));
   all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(files), 0);
@@ -183,23 +213,7 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
     throw config_error("heddle: '" + path + "' drew its samples by " + order->second +
                        "; this run would draw them by " + facts.order + ", and repeat some and lose others");
 
-  auto& optimizer = trainer.optimizer_state();
-  const auto weights = trainer.stage().weights();
-  for (const auto& p : trainer.stage().parameters()) {
-    if (p.count == 0) continue;
-    detail::for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-      reader.read("weight/" + p.name,
-                  weights.subspan(static_cast<std::size_t>(p.offset + at), static_cast<std::size_t>(n)), region);
-    });
-    detail::for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
-      detail::for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-        const auto to = static_cast<std::size_t>(in_share + at - first);
-        const auto elements = static_cast<std::size_t>(n);
-        reader.read("first_moment/" + p.name, optimizer.first_moment().subspan(to, elements), region);
-        reader.read("second_moment/" + p.name, optimizer.second_moment().subspan(to, elements), region);
-      });
-    });
-  }
+  for (int k = 0; k < trainer.stages(); ++k) detail::read_stage(reader, trainer.stage(k), trainer.optimizer_state(k));
   trainer.set_position(manifest.step, manifest.position.consumed);
   result.resumed = true;
   result.step = manifest.step;

@@ -12,6 +12,7 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/executor.hpp>
+#include <heddle/train/held_stages.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
@@ -55,8 +56,8 @@ struct trains_along_dp_pp_tp {
   static constexpr bool value = known(typename Mesh::tags{});
 };
 
-// What a stage says of its flat buffers and its loss must be what a step does: one reduction of all gradients over dp, and a
-// loss that is added up over dp and counted once along tp.
+// What a stage says of its flat buffers and its loss must be what a step does: one reduction of all gradients over dp,
+// and a loss that is added up over dp and counted once along tp.
 template <class Stage>
 struct learns_from_sums_over_dp {
   using weights = typename Stage::flat_weights;
@@ -73,9 +74,15 @@ struct learns_from_sums_over_dp {
 /// Trains `Model` as `Strategy` says. One object per rank, all made and called together.
 ///
 /// A step: the rank's samples are cut into microbatches; the schedule's table runs over the stages; gradients of the
-/// tied embedding are added up over pp, all gradients over dp; AdamW steps on gradients that are scaled so that their
-/// global norm over all axes, each parameter counted once, is at most `clip_norm`; ZeRO shares are gathered.
-/// The loss is the mean over all targets of the step, whatever the mesh: any mesh trains the same model.
+/// tied embedding and of replicas are added up over pp, all gradients over dp; AdamW steps on gradients that are scaled
+/// so that their global norm over all axes, each parameter counted once, is at most `clip_norm`; ZeRO shares are
+/// gathered. The loss is the mean over all targets of the step, whatever the mesh and the schedule: all of them train
+/// the same model.
+///
+/// A rank holds as many stages as the schedule's map gives it, each with its optimizer. A stage's gradients are reduced
+/// over dp where the table has its REDUCE_GRAD; where other ranks hold a share of them (the tied embedding, the
+/// replicas of a schedule with two chains), behind the last action. If embedding and head are on one rank, its weight
+/// is there once.
 ///
 /// `World` is what `launch` passes to its body; name it for another transport than threads.
 ///
@@ -105,28 +112,44 @@ class trainer {
   static constexpr int zero_stage = Strategy::zero::stage;
   using batch_type = typename Model::batch;
   using options_type = train::options<typename Model::config>;
+  using optimizer_type = optimizer<scalar, typename Strategy::zero>;
+  using held_type = held_stage<stage_type, optimizer_type>;
   using plan_type = decltype(schedule::plan_for(std::declval<schedule_type>(), std::declval<mesh_type>()));
   /// Of the groups along an axis; worlds of `by_network` have several types.
   template <class Axis>
   using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axis>())>;
 
+  /// Makes the schedule itself, from `options.microbatches` and, for `schedule::named`, `options.schedule`.
   /// Errors: `config_error`, `schedule_error`.
   trainer(World& world, options_type options)
     requires(!observer_type::enabled)
-      : trainer(world, std::move(options), static_cast<observer_type*>(nullptr)) {}
+      : trainer(world, checked(std::move(options)), static_cast<observer_type*>(nullptr), nullptr) {}
 
   /// With an observer that is on, it is passed and must outlive the trainer.
   trainer(World& world, options_type options, observer_type& observer)
-      : trainer(world, std::move(options), &observer) {}
+      : trainer(world, checked(std::move(options)), &observer, nullptr) {}
+
+  /// With this schedule, such as `schedule::tabled` of a table that was computed; `options.microbatches` is its number
+  /// or 0.
+  trainer(World& world, options_type options, const schedule_type& when)
+    requires(!observer_type::enabled)
+      : trainer(world, checked(std::move(options)), static_cast<observer_type*>(nullptr), &when) {}
+  trainer(World& world, options_type options, const schedule_type& when, observer_type& observer)
+      : trainer(world, checked(std::move(options)), &observer, &when) {}
 
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
 
   const options_type& options() const noexcept { return options_; }
   World& ranks() noexcept { return world_; }
-  stage_type& stage() noexcept { return stage_; }
+  /// How many stages of the pipeline this rank holds.
+  int stages() const noexcept { return held_.size(); }
+  /// The k-th of them, in the order of the model, and the optimizer of its parameters.
+  stage_type& stage(int k = 0) noexcept { return held_[k].stage; }
+  optimizer_type& optimizer_state(int k = 0) noexcept { return held_[k].optimizer; }
+  /// Both, with the stage's number in the table, the part of the model it is and its chain.
+  held_type& held(int k = 0) noexcept { return held_[k]; }
   backend_type& backend() noexcept { return backend_; }
-  optimizer<scalar, typename Strategy::zero>& optimizer_state() noexcept { return optimizer_; }
   /// The lowered table of the schedule and the storage of its actions.
   schedule::plan_view plan() const noexcept { return plan_.view(); }
   const executor_counters& counters() const noexcept { return executor_.counters(); }
@@ -141,9 +164,12 @@ class trainer {
     step_ = steps_done;
     consumed_ = samples_consumed;
   }
-  /// Bytes of saved activations on this rank: slots of its stage times bytes of one.
+  /// Bytes of saved activations on this rank: slots of each stage times bytes of one.
   std::int64_t saved_activation_bytes() const {
-    return plan_.view().storage.slots(pp_.rank()) * stage_.saved_bytes_per_slot();
+    std::int64_t n = 0;
+    for (int k = 0; k < held_.size(); ++k)
+      n += plan_.view().storage.slots(held_[k].index) * held_[k].stage.saved_bytes_per_slot();
+    return n;
   }
 
   /// Trains up to `options().steps`; `listener(const step_report&)` is called on every rank after each step.
@@ -195,28 +221,35 @@ class trainer {
     double gradient_scale = 1;  ///< what `stage().gradients()` must be multiplied by to be that gradient
   };
 
-  /// Forward and backward of step `steps_done()`. Afterwards the owned part of `stage().gradients()` (all of it with
-  /// zero<0>), times `gradient_scale`, is the gradient of the mean loss, summed over dp. The scale is 1 unless targets
-  /// are ignored (negative): how many count is known only when all ranks are done.
+  /// Forward and backward of step `steps_done()`. Afterwards the owned part of each stage's `gradients()` (all of it
+  /// with zero<0>), times `gradient_scale`, is the gradient of the mean loss, summed over dp and over replicas. The
+  /// scale is 1 unless targets are ignored (negative): how many count is known only when all ranks are done.
   template <sample_source Data>
   step_result compute_gradients(const Data& data) {
     now_.step = static_cast<int>(step_);  // what is not part of a step (validation, sampling) has none
     load(data);
-    stage_.zero_gradients();
+    held_.for_each([](held_type& h) {
+      h.stage.zero_gradients();
+      h.reduced = false;
+    });
+    std::fill(losses_.begin(), losses_.end(), 0.0);
     executor_.run(std::span<const batch_type>(batches_), static_cast<int>(step_), hooks{*this});
 
-    // One stage per rank: its gradients are complete when the list is, wherever the table has REDUCE_GRAD. Before the last
-    // SEND_B the reduction, which meets the other end of the pipeline, could wait for a rank that waits for that send.
-    reduce_gradients();
+    // What several ranks along pp share comes last: before its last SEND_B a rank could wait here for one that waits
+    // for that send.
+    if (held_.shares())
+      collective("reduce tied gradients", 0, [&] { held_.sum_shared(world_.template along_if<pp>(), backend_); });
+    held_.for_each([&](held_type& h) { reduce_over_dp(h); });
 
     // Loss, targets and squared norm in one small all-reduce; every part is counted on one rank only.
     std::array<double, 3> sums{};
-    if (counts_loss())
+    if (counts_loss_along_tp())
       for (const double loss : losses_) sums[0] += loss;  // in the order of the microbatches, whatever the schedule
-    if (is_last_stage() && tp_.rank() == 0) {
-      for (const batch_type& b : batches_) sums[1] += counted_targets(b.targets);
-    }
-    sums[2] = optimizer_.counted_sum_of_squares(backend_, std::span<const scalar>(stage_.gradients()));
+    for (std::size_t i = 0; i < batches_.size(); ++i)
+      if (ends_here_[i] && tp_.rank() == 0) sums[1] += counted_targets(batches_[i].targets);
+    held_.for_each([&](held_type& h) {
+      sums[2] += h.optimizer.counted_sum_of_squares(backend_, std::span<const scalar>(h.stage.gradients()));
+    });
     collective("all_reduce of loss and norm", sizeof sums,
                [&] { world_.all().all_reduce(std::span<double>(sums), plus{}); });
     if (sums[1] == 0)
@@ -226,7 +259,7 @@ class trainer {
     result.loss = sums[0] / sums[1];
     result.gradient_norm = std::sqrt(sums[2]) * result.gradient_scale;
     if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
-      stop_nonfinite(world_.all(), stage_, backend_, step_, result.loss, result.gradient_norm);
+      stop_nonfinite(world_.all(), held_, backend_, step_, result.loss, result.gradient_norm);
     return result;
   }
 
@@ -235,10 +268,14 @@ class trainer {
     // As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
     const double coefficient = (std::min)(1.0, options_.clip_norm / (result.gradient_norm + 1e-6));
     observed(*observer_, describe(activity::optimizer, "optimizer"), [&] {
-      optimizer_.update(backend_, stage_.weights(), std::span<const scalar>(stage_.gradients()), options_.adamw,
-                        options_.learning_rate(step_), step_ + 1, coefficient * result.gradient_scale);
+      held_.for_each([&](held_type& h) {
+        h.optimizer.update(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), options_.adamw,
+                           options_.learning_rate(step_), step_ + 1, coefficient * result.gradient_scale);
+      });
     });
-    collective("gather weights", stage_.weights().size_bytes(), [&] { optimizer_.gather(dp_, stage_.weights()); });
+    held_.for_each([&](held_type& h) {
+      collective("gather weights", h.stage.weights().size_bytes(), [&] { h.optimizer.gather(dp_, h.stage.weights()); });
+    });
     now_.step = -1;
     ++step_;
     consumed_ += options_.batch;
@@ -267,7 +304,7 @@ class trainer {
       batch.targets = targets;
       batch.samples = static_cast<int>(count);
       const double loss = forward_through(batch);
-      if (counts_loss()) sums[0] += loss;
+      if (is_last_stage() && counts_loss_along_tp()) sums[0] += loss;
       if (is_last_stage() && tp_.rank() == 0) sums[1] += counted_targets(batch.targets);
     }
     world_.all().all_reduce(std::span<double>(sums), plus{});
@@ -275,26 +312,30 @@ class trainer {
     return sums[0] / sums[1];
   }
 
-  /// One forward pass through the pipeline without saving. Returns the loss sum on the last stage, 0 elsewhere.
+  /// One forward pass through the pipeline without saving. Returns the loss sum on the rank of the last stage, 0
+  /// elsewhere.
   double forward_through(const batch_type& batch) {
     double loss = 0;
-    pass_through(
-        batch, [&](std::span<const scalar> in, std::span<scalar> out) { loss = stage_.forward_only(batch, in, out); });
+    pass_through(batch, [&](stage_type& stage, std::span<const scalar> in, std::span<scalar> out) {
+      loss += stage.forward_only(batch, in, out);
+    });
     return loss;
   }
 
-  /// The same for the logits of each sample's last position. Shapes: `logits` [samples, vocabulary] on the last stage.
+  /// The same for the logits of each sample's last position. Shapes: `logits` [samples, vocabulary] on the rank of the
+  /// last stage.
   void last_logits(const batch_type& batch, std::span<scalar> logits) {
-    pass_through(
-        batch, [&](std::span<const scalar> in, std::span<scalar> out) { stage_.last_logits(batch, in, out, logits); });
+    pass_through(batch, [&](stage_type& stage, std::span<const scalar> in, std::span<scalar> out) {
+      stage.last_logits(batch, in, out, logits);
+    });
   }
 
-  /// Whether this rank's loss goes into the sum over all ranks: one that is identical along tp counts once.
-  bool counts_loss() const noexcept {
-    return is_last_stage() && (!stage_type::loss::template is_identical_on<tp> || tp_.rank() == 0);
-  }
-  bool is_first_stage() const noexcept { return pp_.rank() == 0; }
-  bool is_last_stage() const noexcept { return pp_.rank() == pp_.size() - 1; }
+  /// Whether this rank holds the stage with the embedding, and the one with the loss. With several chains: of the
+  /// first.
+  bool is_first_stage() const noexcept { return pp_.rank() == table().rank_of(0); }
+  bool is_last_stage() const noexcept { return pp_.rank() == last_stage_rank(); }
+  /// The rank along pp where `forward_through` and `last_logits` have their results.
+  int last_stage_rank() const noexcept { return table().rank_of(table().parts() - 1); }
   communicator_along<dp>& dp_group() noexcept { return dp_; }
   communicator_along<pp>& pp_group() noexcept { return pp_; }
   communicator_along<tp>& tp_group() noexcept { return tp_; }
@@ -302,23 +343,24 @@ class trainer {
  private:
   static constexpr int forward_only_tag = 2;
 
-  trainer(World& world, options_type options, observer_type* observer)
+  trainer(World& world, options_type options, observer_type* observer, const schedule_type* when)
       : world_(world),
-        options_(checked(std::move(options))),
+        options_(std::move(options)),
         observer_(own_or(observer)),
         dp_(world.template along_if<dp>()),
         // Messages of its own: whatever the caller sends along pp cannot meet the pipeline's.
         pp_(world.template along_if<pp>().split(0, world.template along_if<pp>().rank())),
         tp_(world.template along_if<tp>()),
-        microbatches_(microbatch_count(options_)),
+        plan_(when != nullptr ? schedule::plan_for(*when, world.mesh())
+                              : schedule::plan_for(make_schedule(options_), world.mesh())),
+        microbatches_(checked_microbatches(plan_.view().table.microbatches())),
         max_samples_(balanced_split{balanced_split{options_.batch, dp_.size()}.largest(), microbatches_}.largest()),
         backend_(threads_for(options_, world.size())),
-        plan_(schedule::plan_for(make_schedule(options_), world.mesh())),
         watched_(watch()),
-        stage_(options_.model, stage_ranks(), backend_, Model::layers_of(options_.model, pp_.rank(), pp_.size()),
-               plan_.view().storage.slots(pp_.rank()), max_samples_, deferred()),
-        optimizer_(stage_.parameters(), static_cast<std::int64_t>(stage_.weights().size()), dp_.rank(), dp_.size()),
-        executor_(plan_, stages(), pp_, max_samples_, *observer_, pipeline_world_ranks()) {
+        held_(
+            trained(plan_.view().table), pp_.rank(),
+            [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, dp_.rank(), dp_.size()),
+        executor_(plan_, held_.pointers(), pp_, max_samples_, *observer_, pipeline_world_ranks()) {
     const auto tokens = static_cast<std::size_t>(max_samples_ * microbatches_ * options_.model.context);
     now_ = describe(activity::collective, "");
     now_.step = -1;
@@ -327,9 +369,9 @@ class trainer {
     targets_.resize(tokens);
     batches_.resize(static_cast<std::size_t>(microbatches_));
     losses_.resize(static_cast<std::size_t>(microbatches_));
-    boundary_in_ = buffer<scalar>(boundary_elements());
-    boundary_out_ = buffer<scalar>(boundary_elements());
-    stage_.initialize(options_.seed);
+    find_ends();
+    for (buffer<scalar>& b : boundary_) b = buffer<scalar>(boundary_elements());
+    held_.for_each([&](held_type& h) { h.stage.initialize(options_.seed); });
   }
 
   auto watch() noexcept {
@@ -359,19 +401,13 @@ class trainer {
             "heddle: options.schedule is \"" + o.schedule +
             "\", but this strategy has a schedule of its own; use schedule::named to choose at start-up");
     }
-    if constexpr (schedule_type::is_static) {
-      const int fixed = schedule_type{}.microbatch_count();
-      if (o.microbatches != 0 && o.microbatches != fixed)
-        throw config_error("heddle: the schedule has " + std::to_string(fixed) +
-                           " microbatches; microbatches must be that or 0, got " + std::to_string(o.microbatches));
-    }
     return o;
   }
-  static int microbatch_count(const options_type& o) {
-    if constexpr (schedule_type::is_static)
-      return schedule_type{}.microbatch_count();
-    else
-      return o.microbatches == 0 ? 1 : o.microbatches;
+  int checked_microbatches(int of_schedule) const {
+    if (const int wanted = options_.microbatches; wanted != 0 && wanted != of_schedule)
+      throw config_error("heddle: the schedule has " + std::to_string(of_schedule) +
+                         " microbatches; microbatches must be that or 0, got " + std::to_string(wanted));
+    return of_schedule;
   }
   static int threads_for(const options_type& o, int ranks) {
     if (o.threads_per_rank > 0) return o.threads_per_rank;
@@ -379,18 +415,33 @@ class trainer {
     return (std::max)(1, cores / ranks);
   }
   static schedule_type make_schedule(const options_type& o) {
+    const int microbatches = o.microbatches == 0 ? 1 : o.microbatches;
     if constexpr (schedule_type::is_static)
       return schedule_type{};
     else if constexpr (std::is_same_v<schedule_type, schedule::named>)
-      return schedule_type{o.schedule.empty() ? std::string_view("1f1b") : std::string_view(o.schedule),
-                           microbatch_count(o)};
+      return schedule_type{o.schedule.empty() ? std::string_view("1f1b") : std::string_view(o.schedule), microbatches};
+    else if constexpr (std::is_constructible_v<schedule_type, int>)
+      return schedule_type{microbatches};
     else
-      return schedule_type{microbatch_count(o)};
+      throw config_error("heddle: this schedule is not made from a number of microbatches; pass it to the trainer");
+  }
+
+  // A number that tells tables apart.
+  static std::uint64_t fingerprint(schedule::table_view t) noexcept {
+    std::uint64_t h = 14695981039346656037u;  // FNV-1a
+    const auto add = [&](int value) { h = (h ^ static_cast<std::uint32_t>(value)) * 1099511628211u; };
+    add(t.microbatches());
+    add(t.chains());
+    for (const int r : t.rank_of_stage()) add(r);
+    for (int r = 0; r < t.ranks(); ++r)
+      for (const schedule::action& a : t.list(r))
+        add(r), add(static_cast<int>(a.kind)), add(a.stage), add(a.microbatch), add(a.overlaps_next ? 1 : 0);
+    return h;
   }
 
   // A world in which one rank was told something else would train nonsense, or wait for ever.
   void compare_options() {
-    const std::string mine = to_string(options_);
+    const std::string mine = to_string(options_) + " table=" + std::to_string(fingerprint(table()));
     std::string first = mine;
     auto length = static_cast<std::int64_t>(first.size());
     auto& all = world_.all();
@@ -402,14 +453,66 @@ class trainer {
                          "; rank 0: " + first);
   }
 
-  // Microbatches that wait between I and W: none where the table only has B.
-  int deferred() const {
-    return plan_.view().table.has(schedule::action_kind::backward_input) ? plan_.view().storage.slots(pp_.rank()) : 0;
+  schedule::table_view table() const noexcept { return plan_.view().table; }
+
+  // What a trainer asks of its schedule beyond being valid.
+  static schedule::table_view trained(schedule::table_view t) {
+    if (t.forward_only())
+      throw schedule_error(
+          "heddle: the schedule has no backwards: it is for inference, a trainer needs one that trains");
+    if (t.has_paths())
+      throw schedule_error(
+          "heddle: in the schedule microbatches have ways of their own through the stages; a trainer's "
+          "stages are the parts of the model, and every microbatch goes through all of them");
+    return t;
   }
-  std::vector<stage_type*> stages() {
-    std::vector<stage_type*> held(static_cast<std::size_t>(pp_.size()), nullptr);
-    held[static_cast<std::size_t>(pp_.rank())] = &stage_;
-    return held;
+
+  stage_type make_stage(int index, stage_type* lender) {
+    const schedule::table_view t = table();
+    auto layers = layers_of(t.part_of(index), t.parts());
+    if constexpr (requires { layers.replica; }) layers.replica = t.chain_of(index);
+    const int slots = plan_.view().storage.slots(index);
+    if constexpr (std::is_constructible_v<stage_type, const typename Model::config&, stage_world&, backend_type&,
+                                          decltype(layers), int, std::int64_t, int, stage_type*>)
+      return stage_type(options_.model, stage_ranks(), backend_, layers, slots, max_samples_, deferred(index), lender);
+    else
+      return stage_type(options_.model, stage_ranks(), backend_, layers, slots, max_samples_, deferred(index));
+  }
+  auto layers_of(int part, int parts) const {
+    const std::vector<int>& given = options_.layers_per_stage;
+    if (given.empty()) return Model::layers_of(options_.model, part, parts);
+    if (static_cast<int>(given.size()) != parts)
+      throw config_error("heddle: layers_per_stage has " + std::to_string(given.size()) +
+                         " numbers, the schedule cuts the model into " + std::to_string(parts) + " stages");
+    if constexpr (requires { Model::layers_of(options_.model, part, std::span<const int>(given)); })
+      return Model::layers_of(options_.model, part, std::span<const int>(given));
+    else
+      throw config_error("heddle: this model's layers_of does not take layers_per_stage");
+  }
+  // The most microbatches of a stage that wait between I and W.
+  int deferred(int stage) const {
+    int waiting = 0, most = 0;
+    for (const schedule::action& a : table().list(pp_.rank())) {
+      if (a.stage != stage) continue;
+      if (a.kind == schedule::action_kind::backward_input) most = (std::max)(most, ++waiting);
+      if (a.kind == schedule::action_kind::backward_weight) --waiting;
+    }
+    return most;
+  }
+  // Which microbatches enter the model on this rank, and which leave it here.
+  void find_ends() {
+    const schedule::table_view t = table();
+    begins_here_.assign(static_cast<std::size_t>(microbatches_), false);
+    ends_here_.assign(static_cast<std::size_t>(microbatches_), false);
+    for (int chain = 0; chain < t.chains(); ++chain)
+      for (int i = t.first_microbatch(chain); i < t.first_microbatch(chain + 1); ++i) {
+        begins_here_[static_cast<std::size_t>(i)] = t.rank_of(chain * t.parts()) == pp_.rank();
+        ends_here_[static_cast<std::size_t>(i)] = t.rank_of(chain * t.parts() + t.parts() - 1) == pp_.rank();
+      }
+  }
+  // A loss that is identical along tp counts once.
+  bool counts_loss_along_tp() const noexcept {
+    return !stage_type::loss::template is_identical_on<tp> || tp_.rank() == 0;
   }
   std::vector<int> pipeline_world_ranks() const {
     if constexpr (mesh_type::template has<pp>)
@@ -417,7 +520,9 @@ class trainer {
     else
       return {world_.rank()};
   }
-  std::int64_t boundary_elements() const { return stage_.boundary_elements(static_cast<int>(max_samples_)); }
+  std::int64_t boundary_elements() const {
+    return held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
+  }
 
   template <class Data>
   void check_context(const Data& data) const {
@@ -427,7 +532,7 @@ class trainer {
                          " tokens, the model a context of " + std::to_string(context));
   }
 
-  // The step's samples of this rank, microbatch by microbatch. Only the ends of the pipeline read them.
+  // The step's samples of this rank, microbatch by microbatch. Only the ends of a pipeline read them.
   template <class Data>
   void load(const Data& data) {
     check_context(data);
@@ -441,7 +546,7 @@ class trainer {
       const auto at = static_cast<std::size_t>(over_microbatches.offset(part) * context);
       const auto n = static_cast<std::size_t>(count * context);
       const std::span<std::int32_t> tokens(tokens_.data() + at, n), targets(targets_.data() + at, n);
-      if (is_first_stage() || is_last_stage())
+      if (begins_here_[i] || ends_here_[i])
         data.fill_train({first + over_microbatches.offset(part), count}, tokens, targets);
       batches_[i].tokens = tokens;
       batches_[i].targets = targets;
@@ -450,33 +555,47 @@ class trainer {
     }
   }
 
+  // Through the stages of the first chain, in order.
   template <class Forward>
   void pass_through(const batch_type& batch, Forward&& forward) {
-    const auto n = static_cast<std::size_t>(stage_.boundary_elements(batch.samples, batch.sequence));
-    const std::span<scalar> in = is_first_stage() ? std::span<scalar>{} : std::span<scalar>(boundary_in_.data(), n);
-    const std::span<scalar> out = is_last_stage() ? std::span<scalar>{} : std::span<scalar>(boundary_out_.data(), n);
-    if (!is_first_stage()) pp_.recv(in, pp_.rank() - 1, forward_only_tag);
-    forward(std::span<const scalar>(in), out);
-    if (!is_last_stage()) pp_.send(std::span<const scalar>(out), pp_.rank() + 1, forward_only_tag);
+    const schedule::table_view t = table();
+    std::size_t next = 0;  // of the two buffers, the one to write
+    for (int s = 0; s < t.parts(); ++s) {
+      if (!held_.has(s)) continue;
+      stage_type& stage = held_.at(s).stage;
+      const auto n = static_cast<std::size_t>(stage.boundary_elements(batch.samples, batch.sequence));
+      const std::span<scalar> in = s == 0 ? std::span<scalar>{} : std::span<scalar>(boundary_[1 - next].data(), n);
+      const std::span<scalar> out =
+          s + 1 == t.parts() ? std::span<scalar>{} : std::span<scalar>(boundary_[next].data(), n);
+      if (s > 0 && !held_.has(s - 1)) pp_.recv(in, t.rank_of(s - 1), forward_only_tag);
+      forward(stage, std::span<const scalar>(in), out);
+      if (s + 1 < t.parts() && !held_.has(s + 1))
+        pp_.send(std::span<const scalar>(out), t.rank_of(s + 1), forward_only_tag);
+      next = 1 - next;
+    }
   }
 
   struct hooks {
     trainer& self;
-    void forward_done(int, int microbatch, int slot) {
-      if (self.is_last_stage()) self.losses_[static_cast<std::size_t>(microbatch)] = self.stage_.loss_sum(slot);
+    void forward_done(int stage, int microbatch, int slot) {
+      held_type& h = self.held_.at(stage);
+      if (h.part + 1 == self.table().parts())
+        self.losses_[static_cast<std::size_t>(microbatch)] = h.stage.loss_sum(slot);
     }
-    void reduce_gradient(int) {}  // see compute_gradients
+    void reduce_gradient(int stage) {
+      if (self.held_.complete_alone(stage)) self.reduce_over_dp(self.held_.at(stage));
+    }
   };
 
   static double counted_targets(std::span<const std::int32_t> targets) {
     return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](std::int32_t id) { return id >= 0; }));
   }
 
-  void reduce_gradients() {
-    if (pp_.size() > 1) collective("reduce tied gradients", 0, [&] { stage_.reduce_tied_gradients(); });
-    if (dp_.size() > 1)
-      collective("reduce gradients", stage_.gradients().size_bytes(),
-                 [&] { optimizer_.reduce(dp_, stage_.gradients()); });
+  void reduce_over_dp(held_type& h) {
+    if (h.reduced || dp_.size() == 1) return;
+    h.reduced = true;
+    collective("reduce gradients", h.stage.gradients().size_bytes(),
+               [&] { h.optimizer.reduce(dp_, h.stage.gradients()); });
   }
 
   template <class Work>
@@ -502,14 +621,13 @@ class trainer {
   communicator_along<dp>& dp_;
   communicator_along<pp> pp_;
   communicator_along<tp>& tp_;
+  [[no_unique_address]] plan_type plan_;
   int microbatches_;
   std::int64_t max_samples_;
   backend_type backend_;
-  [[no_unique_address]] plan_type plan_;
   event now_{};  // rank and step, for collectives that the stage reports
   [[no_unique_address]] std::conditional_t<observer_type::enabled, stage_world, std::monostate> watched_;
-  stage_type stage_;
-  optimizer<scalar, typename Strategy::zero> optimizer_;
+  held_stages<stage_type, optimizer_type> held_;
   executor<stage_type, communicator_along<pp>, observer_type> executor_;
   std::int64_t step_ = 0;
   std::int64_t consumed_ = 0;
@@ -517,8 +635,9 @@ class trainer {
   std::vector<std::int32_t> targets_;
   std::vector<batch_type> batches_;
   std::vector<double> losses_;
-  buffer<scalar> boundary_in_;
-  buffer<scalar> boundary_out_;
+  std::vector<bool> begins_here_;
+  std::vector<bool> ends_here_;
+  std::array<buffer<scalar>, 2> boundary_;
 };
 
 }  // namespace heddle::inline v0::train

@@ -1,0 +1,175 @@
+// heddle/train/held_stages.hpp: the pipeline stages that one rank holds, and the sums of gradients that several ranks
+// share.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/schedule/table.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/sum_among.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::train {
+
+/// A stage of the schedule on the rank that holds it, with the optimizer of its parameters. `index` is the stage's
+/// number in the table, `part` which part of the model it is, `chain` in which of the schedule's pipelines.
+template <class Stage, class Optimizer>
+struct held_stage {
+  int index;
+  int part;
+  int chain;
+  Stage stage;
+  Optimizer optimizer;
+  bool reduced = false;  ///< this step's gradients have been summed over dp
+
+  template <class MakeStage>
+  held_stage(schedule::table_view table, int of_stage, MakeStage&& make, int dp_rank, int dp_size)
+      : index(of_stage),
+        part(table.part_of(of_stage)),
+        chain(table.chain_of(of_stage)),
+        stage(make()),
+        optimizer(stage.parameters(), static_cast<std::int64_t>(stage.weights().size()), dp_rank, dp_size) {}
+};
+
+/// All stages of one rank, in the table's order.
+template <class Stage, class Optimizer>
+class held_stages {
+ public:
+  using held = held_stage<Stage, Optimizer>;
+  using scalar = typename Stage::scalar;
+
+  /// `make(stage, lender)` makes a stage; `lender` is the stage of this rank that has the embedding, where the stage
+  /// has the head and another has the embedding, null otherwise. Errors: `schedule_error` if the rank would hold two
+  /// replicas of one part.
+  template <class MakeStage>
+  held_stages(schedule::table_view table, int rank, MakeStage&& make, int dp_rank, int dp_size)
+      : table_(table), rank_(rank) {
+    const int parts = table.parts();
+    std::vector<int> stage_of_part(static_cast<std::size_t>(parts), -1);
+    std::vector<int> order;
+    for (int s = 0; s < table.stages(); ++s) {
+      if (table.rank_of(s) != rank) continue;
+      int& other = stage_of_part[static_cast<std::size_t>(table.part_of(s))];
+      if (other >= 0)
+        throw schedule_error("heddle: stages " + std::to_string(other) + " and " + std::to_string(s) +
+                             " are replicas of one part of the model and both on pipeline rank " +
+                             std::to_string(rank) + "; a trainer keeps one on a rank: use more ranks or one chain");
+      other = s;
+      order.insert(table.part_of(s) == 0 ? order.begin() : order.end(), s);  // the embedding's stage first: it lends
+    }
+    by_stage_.resize(static_cast<std::size_t>(table.stages()), nullptr);
+    for (const int s : order) {
+      const bool head = parts > 1 && table.part_of(s) == parts - 1;
+      const int embedding = stage_of_part.empty() ? -1 : stage_of_part[0];
+      Stage* const lender = head && embedding >= 0 ? &at(embedding).stage : nullptr;
+      all_.push_back(std::make_unique<held>(table, s, [&] { return make(s, lender); }, dp_rank, dp_size));
+      by_stage_[static_cast<std::size_t>(s)] = all_.back().get();
+    }
+    std::sort(all_.begin(), all_.end(), [](const auto& a, const auto& b) { return a->index < b->index; });
+
+    for (int s = 0; s < table.stages(); ++s)
+      if (const int x = table.part_of(s); x == 0 || x == parts - 1) tied_ranks_.push_back(table.rank_of(s));
+    std::sort(tied_ranks_.begin(), tied_ranks_.end());
+    tied_ranks_.erase(std::unique(tied_ranks_.begin(), tied_ranks_.end()), tied_ranks_.end());
+  }
+
+  int size() const noexcept { return static_cast<int>(all_.size()); }
+  held& operator[](int k) noexcept { return *all_[static_cast<std::size_t>(k)]; }
+  const held& operator[](int k) const noexcept { return *all_[static_cast<std::size_t>(k)]; }
+  /// By the stage's number in the table. It must be here.
+  held& at(int stage) noexcept { return *by_stage_[static_cast<std::size_t>(stage)]; }
+  const held& at(int stage) const noexcept { return *by_stage_[static_cast<std::size_t>(stage)]; }
+  bool has(int stage) const noexcept { return by_stage_[static_cast<std::size_t>(stage)] != nullptr; }
+  std::vector<Stage*> pointers() const {
+    std::vector<Stage*> all;
+    for (held* h : by_stage_) all.push_back(h == nullptr ? nullptr : &h->stage);
+    return all;
+  }
+  template <class F>
+  void for_each(F&& f) {
+    for (const auto& h : all_) f(*h);
+  }
+
+  /// Whether the gradients of a stage are complete on this rank when its own microbatches are through: it has no
+  /// replica, and no part of the tied embedding that others use, too.
+  bool complete_alone(int stage) noexcept {
+    return table_.chains() == 1 && (table_.parts() == 1 || at(stage).stage.tied_gradient().empty());
+  }
+  /// Whether `sum_shared` has anything to do on this rank.
+  bool shares() const noexcept {
+    return table_.chains() > 1 ||
+           (table_.parts() > 1 && std::find(tied_ranks_.begin(), tied_ranks_.end(), rank_) != tied_ranks_.end());
+  }
+
+  /// Adds up what several stages share: the gradient of the tied embedding over all stages that use it, and the
+  /// gradients of replicas over the ranks that hold them. Afterwards every copy has the same bits. Called by all ranks
+  /// of `pipeline` together, after their last backward.
+  template <class Communicator, class Backend>
+  void sum_shared(Communicator& pipeline, Backend& backend) {
+    const auto add = [&](std::span<scalar> x, std::span<scalar> y, std::span<scalar> to) { backend.add(x, y, to); };
+    held* owner = nullptr;
+    for (const auto& h : all_)
+      if (!h->stage.tied_gradient().empty() && !borrows(h->stage)) owner = h.get();
+    for (const auto& h : all_)
+      if (owner != nullptr && borrows(h->stage)) {
+        const std::span<scalar> sum = owner->stage.tied_gradient();
+        backend.add(sum, h->stage.tied_gradient(), sum);
+      }
+    if (owner != nullptr && tied_ranks_.size() > 1) {
+      const std::span<scalar> mine = owner->stage.tied_gradient();
+      sum_among(pipeline, std::span<const int>(tied_ranks_), mine, room(mine.size(), tied_ranks_.size()), tied_tag,
+                add);
+    }
+    if (table_.chains() == 1) return;
+    std::vector<int> replicas;
+    for (int x = 0; x < table_.parts(); ++x) {
+      replicas.clear();
+      held* mine = nullptr;
+      for (int k = 0; k < table_.chains(); ++k) {
+        const int s = k * table_.parts() + x;
+        replicas.push_back(table_.rank_of(s));
+        if (has(s)) mine = &at(s);
+      }
+      if (mine == nullptr) continue;
+      const std::span<scalar> all = mine->stage.gradients();
+      const std::span<scalar> tied = mine->stage.tied_gradient();
+      const bool inside = !tied.empty() && !borrows(mine->stage);
+      const std::size_t begin = inside ? static_cast<std::size_t>(tied.data() - all.data()) : all.size();
+      const std::size_t end = inside ? begin + tied.size() : all.size();
+      for (const std::span<scalar> rest : {all.first(begin), all.subspan(end)})
+        sum_among(pipeline, std::span<const int>(replicas), rest, room(rest.size(), replicas.size()), replica_tag, add);
+    }
+  }
+
+ private:
+  static constexpr int tied_tag = 7001, replica_tag = 7002;
+  static constexpr std::size_t most_at_once = std::size_t{1} << 18;  // elements of each rank
+
+  static bool borrows(const Stage& stage) noexcept {
+    if constexpr (requires { stage.borrows_embedding(); })
+      return stage.borrows_embedding();
+    else
+      return false;
+  }
+  std::span<scalar> room(std::size_t elements, std::size_t ranks) {
+    const std::size_t n = (std::min)(elements, most_at_once) * (ranks - 1);
+    if (room_.size() < n) room_ = buffer<scalar>(static_cast<std::int64_t>(n));
+    return {room_.data(), n};
+  }
+
+  schedule::table_view table_;
+  int rank_;
+  std::vector<std::unique_ptr<held>> all_;
+  std::vector<held*> by_stage_;
+  std::vector<int> tied_ranks_;
+  buffer<scalar> room_;
+};
+
+}  // namespace heddle::inline v0::train
