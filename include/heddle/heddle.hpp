@@ -217,8 +217,14 @@
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/reconfigure.hpp>
+#include <heddle/plan/skippipe.hpp>
+#include <heddle/plan/skippipe/conflict_search.hpp>
+#include <heddle/plan/skippipe/exchange.hpp>
+#include <heddle/plan/skippipe/options.hpp>
 #include <heddle/plan/skippipe/published.hpp>
+#include <heddle/plan/skippipe/rules.hpp>
 #include <heddle/plan/skippipe/twelve_cities.hpp>
+#include <heddle/plan/skippipe/way.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/actor_graph.hpp>
 #include <heddle/sim/nccl_model.hpp>

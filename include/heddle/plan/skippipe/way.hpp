@@ -1,0 +1,190 @@
+// heddle/plan/skippipe/way.hpp: the fastest way of one microbatch through stages that it may skip, around busy nodes.
+#pragma once
+
+#include <heddle/plan/skippipe/rules.hpp>
+#include <heddle/schedule/paths.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <queue>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::plan {
+
+/// A node that a microbatch must not use in [from, to). Units: seconds.
+struct busy_time {
+  int copy = 0;  ///< of the agent's microbatches, which one
+  int node = -1;
+  double from = 0;
+  double to = 0;
+};
+
+/// Microbatches that take the same way, one after the other; usually one. `origin` is a node of stage 0.
+struct agent {
+  int origin = -1;
+  std::vector<double> ready{};  ///< when each microbatch may start. Units: seconds
+};
+
+/// What an agent has been told: where it must not go, and when.
+struct way_limits {
+  std::vector<char> node_allowed{};
+  std::vector<char> stage_allowed{};
+  std::vector<busy_time> busy{};
+  std::vector<int> only_way{};                ///< the way to take, if not empty
+  std::vector<std::vector<int>> not_these{};  ///< whole ways that are forbidden
+};
+
+/// An agent's way, when it visits each node, and when all its microbatches are back.
+struct planned_way {
+  std::vector<int> nodes{};
+  std::vector<std::vector<std::pair<double, double>>> times{};  ///< [copy][position]: start, end
+  double seconds = 0;
+};
+
+namespace detail {
+
+/// Walks a way, there and back, waiting at each node until it is free for the whole visit.
+inline void walk_way(const schedule::visit_costs& costs, std::span<const busy_time> busy, int copy, double t,
+                     std::span<const int> nodes, std::vector<std::pair<double, double>>& times) {
+  const int length = static_cast<int>(nodes.size());
+  times.clear();
+  int before = -1;
+  for (int k = 0; k <= 2 * length; ++k) {
+    const int node = nodes[static_cast<std::size_t>(k < length ? k : k == length ? 0 : 2 * length - k)];
+    if (before >= 0 && before != node) t += costs.send(before, node);
+    const double work = costs.work(node, k, length);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const busy_time& b : busy)
+        if (b.copy == copy && b.node == node && t < b.to && b.from < t + work) t = b.to, moved = true;
+    }
+    times.emplace_back(t, t + work);
+    t += work;
+    before = node;
+  }
+}
+
+inline planned_way walk_all(const schedule::visit_costs& costs, const agent& who, std::span<const busy_time> busy,
+                            std::vector<int> nodes) {
+  planned_way way{std::move(nodes), {}, 0};
+  way.times.resize(who.ready.size());
+  for (std::size_t c = 0; c < who.ready.size(); ++c) {
+    walk_way(costs, busy, static_cast<int>(c), who.ready[c], way.nodes, way.times[c]);
+    way.seconds = (std::max)(way.seconds, way.times[c].back().second);
+  }
+  return way;
+}
+
+/// Best-first search for the way that is over first. What is known of a partial way, the return of what it has gone and
+/// the least that what is left can take, never exceeds what it will take, so the first whole way is the best.
+template <path_rules Rules>
+class way_search {
+ public:
+  way_search(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int length)
+      : costs_(costs), stage_of_node_(stage_of_node), length_(length) {
+    // left_[origin][k][n]: the least that k more nodes behind n and the way back to the origin can take, stages and rules
+    // left aside.
+    const int nodes = costs.nodes();
+    left_.resize(at(nodes));
+    for (int origin = 0; origin < nodes; ++origin) {
+      if (stage_of_node[at(origin)] != 0) continue;
+      auto& left = left_[at(origin)];
+      left.assign(at(length), std::vector<double>(at(nodes), std::numeric_limits<double>::infinity()));
+      for (int n = 0; n < nodes; ++n) left[0][at(n)] = n == origin ? 0 : costs.send(n, origin) + costs.send(origin, n);
+      for (int k = 1; k < length; ++k)
+        for (int n = 0; n < nodes; ++n)
+          for (int next = 0; next < nodes; ++next)
+            if (stage_of_node[at(next)] != 0 && stage_of_node[at(next)] != stage_of_node[at(n)])
+              left[at(k)][at(n)] = (std::min)(left[at(k)][at(n)], hop(n, next) + left[at(k - 1)][at(next)]);
+    }
+  }
+
+  std::optional<planned_way> operator()(const agent& who, const way_limits& limits) const {
+    if (!limits.node_allowed[at(who.origin)] || !limits.stage_allowed[0]) return std::nullopt;
+    if (!limits.only_way.empty()) {
+      for (const int n : limits.only_way)
+        if (!limits.node_allowed[at(n)] || !limits.stage_allowed[at(stage_of_node_[at(n)])]) return std::nullopt;
+      return walk_all(costs_, who, limits.busy, limits.only_way);
+    }
+    double last_ready = who.ready[0];
+    for (const double r : who.ready) last_ready = (std::max)(last_ready, r);
+    std::vector<state> states;
+    std::vector<planned_way> whole;
+    std::priority_queue<entry> open;
+    const double w = costs_.forward[at(who.origin)];
+    push(states, open, -1, who.origin, 1, who.origin,
+         last_ready + (1 + costs_.backward_factor + costs_.loss_factor) * w);
+    std::vector<int> nodes, stages;
+    while (!open.empty()) {
+      const entry e = open.top();
+      open.pop();
+      if (e.whole >= 0) return std::move(whole[at(e.whole)]);
+      const state s = states[at(e.state)];
+      nodes.resize(at(s.count));
+      stages.resize(at(s.count));
+      for (int k = s.count - 1, i = e.state; k >= 0; --k, i = states[at(i)].parent) {
+        nodes[at(k)] = states[at(i)].node;
+        stages[at(k)] = stage_of_node_[at(nodes[at(k)])];
+      }
+      if (s.count == length_) {
+        if (std::find(limits.not_these.begin(), limits.not_these.end(), nodes) != limits.not_these.end()) continue;
+        whole.push_back(walk_all(costs_, who, limits.busy, nodes));
+        open.push({whole.back().seconds, -1, static_cast<int>(whole.size()) - 1});
+        continue;
+      }
+      path_view seen;
+      for (std::size_t k = 0; k < stages.size(); ++k)
+        seen = after_visit(seen, stages[k], std::span(stages).first(k + 1));
+      for (int next = 0; next < costs_.nodes(); ++next) {
+        const int stage = stage_of_node_[at(next)];
+        if (!limits.node_allowed[at(next)] || !limits.stage_allowed[at(stage)]) continue;
+        if (std::find(stages.begin(), stages.end(), stage) != stages.end() || !Rules{}.may_visit(seen, stage)) continue;
+        push(states, open, e.state, next, s.count + 1, who.origin, s.known + hop(s.node, next));
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct state {
+    int parent, node, count;
+    double known;
+  };
+  struct entry {
+    double bound;
+    int state, whole;
+    // The least bound on top; of equal ones the one found first, so that results do not depend on the queue.
+    friend bool operator<(const entry& a, const entry& b) noexcept {
+      return a.bound != b.bound               ? a.bound > b.bound
+             : (a.whole < 0) != (b.whole < 0) ? a.whole < 0
+                                              : a.state + a.whole > b.state + b.whole;
+    }
+  };
+  static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
+
+  // One node further and back again, forward and backward there.
+  double hop(int from, int to) const {
+    return costs_.send(from, to) + costs_.send(to, from) + (1 + costs_.backward_factor) * costs_.forward[at(to)];
+  }
+  void push(std::vector<state>& states, std::priority_queue<entry>& open, int parent, int node, int count, int origin,
+            double known) const {
+    const double bound = known + left_[at(origin)][at(length_ - count)][at(node)];
+    if (bound == std::numeric_limits<double>::infinity()) return;
+    states.push_back({parent, node, count, known});
+    open.push({bound, static_cast<int>(states.size()) - 1, -1});
+  }
+
+  const schedule::visit_costs& costs_;
+  std::span<const int> stage_of_node_;
+  int length_;
+  std::vector<std::vector<std::vector<double>>> left_{};
+};
+
+}  // namespace detail
+
+}  // namespace heddle::inline v0::plan
