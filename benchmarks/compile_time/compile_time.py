@@ -93,7 +93,8 @@ UNITS = {
     "200 redistributions planned": plan_unit(200, False),
     "200 planned, bytes asked": plan_unit(200, True),
     **{f"schedule {name} generated, validated": schedule_unit(text) for name, text in SCHEDULES.items()},
-    "schedule 1F1B also lowered, deadlock-free": schedule_unit(SCHEDULES["1F1B"], "deadlock_free"),
+    **{f"schedule {name} also lowered, deadlock-free": schedule_unit(text, "deadlock_free")
+       for name, text in SCHEDULES.items()},
 }
 
 

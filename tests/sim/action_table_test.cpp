@@ -48,23 +48,37 @@ TEST_CASE("schedules of one stage per rank take as long as their formulas say", 
     }
 }
 
-TEST_CASE("schedules of several stages per rank take as long as their formulas say", "[sim][law]") {
+namespace {
+
+void check_bubbles_of_chunks(const sc::formula::times& t) {
   constexpr int dynamic = heddle::dynamic;
   for (int p = 1; p <= 8; ++p)
-    for (int m = 1; m <= 4 * p; ++m) {
-      if (m >= 2 * p - 1) check_bubble(sc::zb_v<>{m}, p, {1, 1, 1}, 2);
-      for (int v = 2; v <= 4; ++v)
-        for (const sc::formula::times& t : {sc::formula::times{1, 1, 1}, sc::formula::times{2, 3, 1.5}}) {
-          CAPTURE(p, m, v);
-          const sc::interleaved<any, dynamic> interleaved{m, v};
-          if (interleaved.fits(p)) check_bubble(interleaved, p, t, v);
-          const sc::zb_h1<any, dynamic> h1{m, v};
-          if (h1.fits(p) && m >= p) check_bubble(h1, p, t, v);
-          check_bubble(sc::breadth_first<any, dynamic>{m, v}, p, t, v);
-          check_bubble(sc::prefill<any, dynamic>{m, v}, p, t, v);
-          check_bubble(sc::decode<>{m, v}, p, t);
-        }
-    }
+    for (int m = 1; m <= 4 * p; ++m)
+      for (int v = 2; v <= 4; ++v) {
+        CAPTURE(p, m, v);
+        const sc::interleaved<any, dynamic> interleaved{m, v};
+        if (interleaved.fits(p)) check_bubble(interleaved, p, t, v);
+        const sc::zb_h1<any, dynamic> h1{m, v};
+        if (h1.fits(p) && m >= p) check_bubble(h1, p, t, v);
+        check_bubble(sc::breadth_first<any, dynamic>{m, v}, p, t, v);
+        check_bubble(sc::prefill<any, dynamic>{m, v}, p, t, v);
+        check_bubble(sc::decode<>{m, v}, p, t);
+      }
+}
+
+}  // namespace
+
+TEST_CASE("schedules of several stages per rank take as long as their formulas say", "[sim][law]") {
+  check_bubbles_of_chunks({1, 1, 1});
+}
+
+TEST_CASE("and with times that are not equal", "[sim][law]") {
+  check_bubbles_of_chunks({2, 3, 1.5});
+}
+
+TEST_CASE("ZB-V takes as long as its formula says", "[sim][law]") {
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 2 * p - 1; m <= 4 * p; ++m) check_bubble(sc::zb_v<>{m}, p, {1, 1, 1}, 2);
 }
 
 TEST_CASE("lowering makes no schedule slower, split backwards too", "[sim][law]") {
@@ -209,6 +223,12 @@ TEST_CASE("actions that overlap start together and end together", "[sim]") {
                     "heddle: the simulated schedule stops: rank 0, position 0 (0F0) waits for ever; "
                     "schedule::validate says for what");
   STATIC_REQUIRE(sim::simulate(sc::parse("0F0 (0B0;0F1)OVERLAP_B_F 0B1"), sim::stage_times{1, 1, 1, 2}).makespan == 5);
+}
+
+TEST_CASE("a recomputation takes a forward", "[sim]") {
+  const auto line = sim::simulate(sc::parse("0F0 0F1 0RECOMPUTE0 0B0 0RECOMPUTE1 0B1"), times(2, 3, 1.5));
+  CHECK(line.makespan == 4 * 2 + 2 * 4.5);
+  CHECK(line.idle(0) == 0);
 }
 
 TEST_CASE("tables without backwards, and ranks that do nothing", "[sim]") {

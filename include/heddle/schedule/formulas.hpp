@@ -35,7 +35,7 @@ namespace detail {
 
 // Stages on a loop: every boundary is between two ranks, and each microbatch crosses it once up and once down.
 constexpr std::int64_t loop_sends(int ranks, int chunks, int microbatches) noexcept {
-  return ranks == 1 ? 0 : std::int64_t{2} * (chunks * ranks - 1) * microbatches;
+  return ranks == 1 ? 0 : 2 * (std::int64_t{chunks} * ranks - 1) * microbatches;
 }
 // Slots of one chunk that a rank waits for the next chunk to have input, and at the end: with m < p also in between.
 constexpr int loop_slots(int ranks, int chunks, int microbatches) noexcept {

@@ -10,11 +10,15 @@ namespace heddle::inline v0::schedule {
 
 /// A base for schedules whose rank r holds the stages r, p + r, 2p + r, ..: `Chunks` of them, or, with `dynamic`, a
 /// number given to the constructor behind the microbatches.
-/// Errors: `schedule_error` for fewer than one chunk, or more than 65536.
+/// Errors: does not compile for fewer than one chunk; `schedule_error` for that at run time, or for more than 65536.
 template <microbatches_like Microbatches, int Chunks>
-class looped : public staged<Microbatches, loop<Chunks>> {
+class looped : public staged<Microbatches, loop<(Chunks > 0 ? Chunks : 1)>> {
+  static_assert(Chunks > 0,
+                "heddle: a rank of a pipeline holds at least one stage; give a number of chunks of at least 1, or "
+                "`dynamic` if it is known only at start-up");
+
  public:
-  using staged<Microbatches, loop<Chunks>>::staged;
+  using staged<Microbatches, loop<(Chunks > 0 ? Chunks : 1)>>::staged;
   static constexpr int chunks() noexcept { return Chunks; }
 };
 
