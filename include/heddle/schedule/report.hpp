@@ -30,7 +30,12 @@ enum class problem : std::uint8_t {
   too_late,            ///< an action stands behind one that it should prepare
   missing,             ///< an action never occurs
   transfer_order,      ///< two ranks list the messages between them in different orders
-  deadlock             ///< ranks wait for each other
+  deadlock,            ///< ranks wait for each other
+  storage_misfit,      ///< a slot or buffer that is missing, needless, or not there; or storage of another table
+  slot_overwritten,    ///< activations are saved where others still are
+  slot_content,        ///< a slot does not hold the activations that are read
+  buffer_overwritten,  ///< a boundary buffer is written while its tensor is still needed or under way
+  buffer_content       ///< a boundary buffer does not hold the tensor that is read or sent
 };
 
 /// The first problem found in a table; `ok()` if there is none. `rank`, `position` (in the rank's list, from 0) and
@@ -132,6 +137,24 @@ inline std::string to_string(const report& r) {
       text += r.other_position >= 0
                   ? "stands at position " + std::to_string(r.other_position) + " (" + to_text(r.other) + ")"
                   : std::string("has finished its list");
+      break;
+    case problem::storage_misfit:
+      text += r.rank < 0 ? "the storage is not of this table; assign it with schedule::assign_storage"
+                         : "its slot or buffers are not those it needs: one is missing, too many, or does not exist";
+      break;
+    case problem::slot_overwritten:
+      text += "it saves its activations in slot " + std::to_string(r.other_position) + " of stage " +
+              std::to_string(r.where.stage) + ", where those of " + to_text(r.needs) + " are still needed";
+      break;
+    case problem::buffer_overwritten:
+      text += "it writes buffer " + std::to_string(r.other_position) + ", where the tensor of " + to_text(r.needs) +
+              " is still needed";
+      break;
+    case problem::slot_content:
+    case problem::buffer_content:
+      text += r.what == problem::slot_content ? "slot " : "buffer ";
+      text += std::to_string(r.other_position) + " does not hold what it reads, but ";
+      text += r.needs.stage >= 0 ? "what " + to_text(r.needs) + " left" : std::string("nothing");
       break;
   }
   return text;

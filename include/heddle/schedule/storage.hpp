@@ -36,6 +36,11 @@ class storage_view {
       : of_(of), slots_(slots), buffers_(buffers), in_flight_(in_flight) {}
 
   constexpr std::span<const action_storage> actions() const noexcept { return of_; }
+  /// Whether this has the sizes of a table: its actions, stages and ranks.
+  constexpr bool fits(table_view t) const noexcept {
+    return of_.size() == t.actions().size() && slots_.size() == static_cast<std::size_t>(t.stages()) &&
+           buffers_.size() == static_cast<std::size_t>(t.ranks());
+  }
   /// Storage of the k-th action of the table.
   constexpr const action_storage& operator[](int k) const noexcept { return of_[static_cast<std::size_t>(k)]; }
   /// Saved-activation slots of a stage: the largest number of its microbatches alive at the same time.
