@@ -158,12 +158,14 @@
 #include <heddle/schedule/stage_map.hpp>
 #include <heddle/schedule/storage.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/schedule/tabled.hpp>
 #include <heddle/schedule/v_block.hpp>
 #include <heddle/schedule/v_half.hpp>
 #include <heddle/schedule/v_min.hpp>
 #include <heddle/schedule/validate.hpp>
 #include <heddle/schedule/validate_execution.hpp>
 #include <heddle/schedule/validate_lists.hpp>
+#include <heddle/schedule/validate_storage.hpp>
 #include <heddle/schedule/zb_h1.hpp>
 #include <heddle/schedule/zb_h2.hpp>
 #include <heddle/schedule/zb_v.hpp>
@@ -178,6 +180,7 @@
 #include <heddle/tensor/redistribute_async.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/tensor/sum_among.hpp>
 #include <heddle/tensor/transfer.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/compute/einsum.hpp>
@@ -250,6 +253,7 @@
 #include <heddle/train/executor.hpp>
 #include <heddle/train/executor/companion.hpp>
 #include <heddle/train/executor/hooks.hpp>
+#include <heddle/train/held_stages.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/named_parameters.hpp>
 #include <heddle/train/nonfinite.hpp>

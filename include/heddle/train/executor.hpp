@@ -25,7 +25,9 @@ namespace heddle::inline v0::train {
 /// A pipeline stage that runs forward, as an executor sees it. A stage does not keep `in` and `out` after the call; they
 /// are empty where the microbatch enters or leaves the model here. `boundary_elements(samples)` is the size of the tensor
 /// between stages, at its largest; a stage whose microbatches differ in length has `boundary_elements(samples, sequence)`
-/// too, which is called with the batch's. What it says of one microbatch must be the same on all ranks.
+/// too, which is called with the batch's. What it says of one microbatch must be the same on all ranks. Where not all
+/// tensors of a microbatch are equally large, a stage says both: `input_elements(batch)` of what it gets and
+/// `output_elements(batch)` of what it gives, never more than `boundary_elements`.
 template <class S, class Batch>
 concept forward_stage =
     requires(S s, const Batch& b, std::span<const typename S::scalar> in, std::span<typename S::scalar> out) {
@@ -157,11 +159,11 @@ class executor {
           ended(first);
         }
       } else if (schedule::is_recv(a.kind)) {
-        const std::int64_t elements = elements_of(a, batches);
+        const std::int64_t elements = elements_sent(a, batches);
         received_[static_cast<std::size_t>(places[k].input)] =
             receipt{pipeline_.irecv(part(places[k].input, elements), a.peer, tag_of(a.kind)), a, elements};
       } else if (schedule::is_send(a.kind)) {
-        start_send(a, places[k].output, elements_of(a, batches), step);
+        start_send(a, places[k].output, elements_sent(a, batches), step);
       } else if (a.kind == schedule::action_kind::reduce_gradient) {
         hooks.reduce_gradient(a.stage);
       } else {
@@ -203,28 +205,42 @@ class executor {
     const schedule::action_storage* place;
     Stage* stage;
     const Batch* batch;
-    std::int64_t elements;
+    std::int64_t read, written;  // elements
   };
 
   template <class Batch>
   task<Batch> task_of(const schedule::action& a, const schedule::action_storage& place,
                       std::span<const Batch> batches) {
-    return {&a, &place, stages_[static_cast<std::size_t>(a.stage)], &batches[static_cast<std::size_t>(a.microbatch)],
-            elements_of(a, batches)};
+    const bool up = a.kind == schedule::action_kind::forward;
+    return {&a,
+            &place,
+            stages_[static_cast<std::size_t>(a.stage)],
+            &batches[static_cast<std::size_t>(a.microbatch)],
+            place.input < 0 ? 0 : elements_of(a, up, batches),
+            place.output < 0 ? 0 : elements_of(a, !up, batches)};
   }
 
-  // The elements of the tensor between stages for this microbatch.
+  // The elements of a microbatch's tensor before or behind a stage.
   template <class Batch>
-  std::int64_t elements_of(const schedule::action& a, std::span<const Batch> batches) const {
+  std::int64_t elements_of(const schedule::action& a, bool input, std::span<const Batch> batches) const {
     Stage& stage = *stages_[static_cast<std::size_t>(a.stage)];
     const Batch& batch = batches[static_cast<std::size_t>(a.microbatch)];
     std::int64_t n = 0;
-    if constexpr (requires { stage.boundary_elements(batch.samples, batch.sequence); })
+    if constexpr (requires { stage.input_elements(batch) + stage.output_elements(batch); })
+      n = input ? stage.input_elements(batch) : stage.output_elements(batch);
+    else if constexpr (requires { stage.boundary_elements(batch.samples, batch.sequence); })
       n = stage.boundary_elements(batch.samples, batch.sequence);
     else
       n = stage.boundary_elements(batch.samples);
     if (n > largest_) refuse_size(a, n);
     return n;
+  }
+  template <class Batch>
+  std::int64_t elements_sent(const schedule::action& transfer, std::span<const Batch> batches) const {
+    return elements_of(
+        transfer,
+        transfer.kind == schedule::action_kind::recv_forward || transfer.kind == schedule::action_kind::send_backward,
+        batches);
   }
 
   [[noreturn]] void refuse_size(const schedule::action& a, std::int64_t elements) const {
@@ -241,8 +257,8 @@ class executor {
   void call(const task<Batch>& t) {
     using schedule::action_kind;
     const int slot = t.place->saved;
-    const std::span<const scalar> in = part(t.place->input, t.elements);
-    const std::span<scalar> out = part(t.place->output, t.elements);
+    const std::span<const scalar> in = part(t.place->input, t.read);
+    const std::span<scalar> out = part(t.place->output, t.written);
     if (t.what->kind == action_kind::forward) return static_cast<void>(t.stage->forward(slot, *t.batch, in, out));
     if constexpr (!forward_only) {
       if (t.what->kind == action_kind::backward) t.stage->backward(slot, *t.batch, in, out);
