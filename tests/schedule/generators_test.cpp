@@ -1,6 +1,7 @@
 #include <heddle/schedule/formulas.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/plan.hpp>
 #include <heddle/schedule/print.hpp>
 #include <heddle/schedule/validate.hpp>
 
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sc = heddle::schedule;
 using heddle::microbatches;
@@ -142,6 +144,47 @@ TEST_CASE("inference pipelines have forwards only", "[schedule]") {
   CHECK(tokens.view().rank_of(2) == 0);
   CHECK(sc::validate(sc::lower(tokens), sc::transfers::rendezvous).ok());
   STATIC_REQUIRE(sc::validate(sc::table_of<sc::decode<microbatches<2>, 3>, 2>).ok());
+}
+
+TEST_CASE("sequences may end after different numbers of tokens", "[schedule]") {
+  const std::vector<int> steps{1, 3, 2};
+  const auto t = sc::decode_table(steps, 2);
+  CHECK(sc::to_text(t) == "0F0 0F1 0F2 2F1 2F2 4F1\n1F0 1F1 1F2 3F1 3F2 5F1\n");
+  CHECK(sc::validate(t).ok());
+  CHECK(sc::sends(t) == 1 + 5 + 3);
+  const auto lowered = sc::lower(t);
+  CHECK(sc::validate(lowered, sc::transfers::rendezvous).ok());
+  CHECK(sc::sends(lowered) == 1 + 5 + 3);
+  // Where all end together, it is the schedule's table, but for the ways, which say what the stages' order says.
+  for (const int p : {1, 2, 5})
+    for (const int m : {1, 4, 7}) {
+      const auto same = sc::decode_table(std::vector<int>(static_cast<std::size_t>(m), 3), p);
+      const auto plain = sc::make_table(sc::decode<>{m, 3}, p);
+      CHECK(sc::to_text(same) == sc::to_text(plain));
+      for (int s = 0; s < 3 * p; ++s) {
+        CHECK(same.view().next(s, m - 1) == plain.view().next(s, m - 1));
+        CHECK(same.view().previous(s, m - 1) == plain.view().previous(s, m - 1));
+      }
+    }
+  CHECK_THROWS_WITH(sc::decode_table(std::vector<int>{2, 0}, 2),
+                    "heddle: decoding: microbatch 1 has 0 passes; each needs at least one");
+  CHECK_THROWS_AS(sc::decode_table(std::vector<int>{}, 2), heddle::schedule_error);
+  CHECK_THROWS_AS(sc::decode_table(steps, 0), heddle::schedule_error);
+  CHECK_THROWS_AS(sc::decode_table(std::vector<int>{2000000000}, 2), heddle::schedule_error);
+}
+
+TEST_CASE("every schedule has a plan that can be executed", "[schedule]") {
+  for (const int p : {1, 2, 5})
+    for (const int m : {1, 3, 10}) {
+      CAPTURE(p, m);
+      CHECK(sc::make_plan(sc::make_table(sc::prefill<microbatches<>, 2>{m}, p)).table.form.forward_only);
+      CHECK(sc::make_plan(sc::make_table(sc::decode<>{m, 4}, p)).table.form.forward_only);
+      for (const std::string_view name : sc::named::names) {
+        const sc::named when{name, m};
+        if (when.fits(p)) CHECK_NOTHROW(sc::make_plan(sc::make_table(when, p)));
+      }
+    }
+  CHECK_NOTHROW(sc::make_plan(sc::decode_table(std::vector<int>{1, 3, 2}, 2)));
 }
 
 TEST_CASE("a schedule written by a user is the library's", "[schedule]") {

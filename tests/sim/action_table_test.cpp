@@ -196,11 +196,14 @@ TEST_CASE("actions that overlap start together and end together", "[sim]") {
   // With transfers, the sends stand behind the pair.
   const auto lowered = sc::parse(
       "0F0 0SEND_F0 3RECV_F1 3F1 0RECV_B0 (3B1;0B0)OVERLAP_B_B 3SEND_B1\n"
-      "2F1 2SEND_F1 1RECV_F0 1F0 1B0 1SEND_B0 2RECV_B1 2B1\n",
+      "1RECV_F0 2F1 2SEND_F1 1F0 1B0 1SEND_B0 2RECV_B1 2B1\n",
       {.chains = 2});
+  CHECK(sc::to_text(sc::lower(table, {.reduce_gradients = false})) == sc::to_text(lowered));
   for (const double link : {0.0, 0.5})
     CHECK(sim::simulate(lowered, sim::stage_times{}, sim::link_time{link}).makespan ==
           sim::simulate(table, sim::stage_times{}, sim::link_time{link}).makespan);
+  // Blocking, rank 1 takes 0F0's output at 1 before it begins, so that all after it is one later.
+  CHECK(sim::simulate(lowered, sim::stage_times{}, sim::link_time{}, sc::transfers::rendezvous).makespan == 11);
 
   const auto mixed = sc::parse(
       "0F0 (3F1;0B0)OVERLAP_F_B 3B1\n"

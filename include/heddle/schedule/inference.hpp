@@ -3,6 +3,10 @@
 
 #include <heddle/schedule/looped.hpp>
 
+#include <cstdint>
+#include <span>
+#include <string>
+
 namespace heddle::inline v0::schedule {
 
 /// Forwards only, of m microbatches: prompts (prefill), or an evaluation on the stages of a training run. Stage s lives
@@ -49,5 +53,46 @@ struct decode : looped<Microbatches, Steps> {
       for (int i = 0; i < q; ++i) emit(action_kind::forward, t * ranks + rank, i);
   }
 };
+
+/// The table of `decode` where microbatch i ends after `steps[i]` passes: its way stops at the last rank in that pass,
+/// and the others close ranks.
+/// Errors: `schedule_error` if there is no rank or no microbatch, a microbatch has no pass, or the table is too large.
+constexpr action_table decode_table(std::span<const int> steps, int ranks) {
+  const auto m = static_cast<int>(steps.size());
+  if (ranks < 1 || m < 1)
+    throw schedule_error("heddle: decoding needs at least one pipeline rank and one microbatch, got " +
+                         std::to_string(ranks) + " and " + std::to_string(m));
+  int most = 0;
+  for (int i = 0; i < m; ++i) {
+    const int n = steps[static_cast<std::size_t>(i)];
+    if (n < 1)
+      throw schedule_error("heddle: decoding: microbatch " + std::to_string(i) + " has " + std::to_string(n) +
+                           " passes; each needs at least one");
+    if (n > most) most = n;
+  }
+  if (std::int64_t{most} * ranks > detail::most_cells || std::int64_t{most} * ranks * m > detail::most_cells)
+    throw schedule_error("heddle: a schedule of " + std::to_string(most) + " passes of " + std::to_string(m) +
+                         " microbatches on " + std::to_string(ranks) + " pipeline ranks is too large");
+  const int stages = most * ranks;
+  action_table table;
+  table.microbatches = m;
+  table.form = {.chains = 1, .forward_only = true};
+  table.offsets.push_back(0);
+  for (int s = 0; s < stages; ++s) {
+    table.rank_of_stage.push_back(s % ranks);
+    for (int i = 0; i < m; ++i) {
+      const int end = steps[static_cast<std::size_t>(i)] * ranks;
+      table.next.push_back(s >= end ? not_on_path : s + 1 < end ? s + 1 : -1);
+      table.previous.push_back(s >= end ? not_on_path : s - 1);
+    }
+  }
+  for (int r = 0; r < ranks; ++r) {
+    for (int t = 0; t < most; ++t)
+      for (int i = 0; i < m; ++i)
+        if (t < steps[static_cast<std::size_t>(i)]) table.actions.push_back({action_kind::forward, t * ranks + r, i});
+    table.offsets.push_back(static_cast<int>(table.actions.size()));
+  }
+  return table;
+}
 
 }  // namespace heddle::inline v0::schedule
