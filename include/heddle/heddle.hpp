@@ -221,6 +221,7 @@
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/reconfigure.hpp>
 #include <heddle/plan/skippipe.hpp>
+#include <heddle/plan/skippipe/assign.hpp>
 #include <heddle/plan/skippipe/conflict_search.hpp>
 #include <heddle/plan/skippipe/exchange.hpp>
 #include <heddle/plan/skippipe/options.hpp>
