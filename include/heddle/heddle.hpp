@@ -132,6 +132,7 @@
 #include <heddle/schedule/actor_graph.hpp>
 #include <heddle/schedule/actor_queue.hpp>
 #include <heddle/schedule/actor_threads.hpp>
+#include <heddle/schedule/automatic.hpp>
 #include <heddle/schedule/breadth_first.hpp>
 #include <heddle/schedule/check.hpp>
 #include <heddle/schedule/chimera.hpp>
