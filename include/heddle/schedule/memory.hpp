@@ -1,0 +1,252 @@
+// heddle/schedule/memory.hpp: how many bytes each rank of a table needs at most, and whether that fits.
+#pragma once
+
+#include <heddle/schedule/check.hpp>
+#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/print.hpp>
+#include <heddle/schedule/storage.hpp>
+#include <heddle/schedule/table.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::schedule {
+
+/// What knows the memory of stages. Units: bytes, of one rank. `activation_bytes(stage)` is what a forward keeps of one
+/// microbatch for the backward. Where a model also has them, these are counted, too:
+/// - `weight_input_bytes(stage)`: what of that W still needs when I has run (all of it, if not given);
+/// - `recompute_bytes(stage)`: what a forward keeps of a microbatch whose activations the table recomputes (nothing);
+/// - `resident_bytes(stage)`: weights, gradients, optimizer state: there all the time (nothing);
+/// - `gathered_bytes(stage)`: the stage's weights between UNSHARD and RESHARD (nothing);
+/// - `boundary_bytes()`: one boundary buffer, where the storage of the table is given as well (nothing).
+template <class M>
+concept memory_model = requires(const M model, int stage) {
+  { model.activation_bytes(stage) } -> std::convertible_to<std::int64_t>;
+};
+
+/// The most that a rank needs, and the action of its list at which it does. Units: bytes.
+struct memory_need {
+  std::int64_t bytes = 0;
+  int rank = -1;
+  int position = -1;
+  action where{};
+};
+
+/// Activations of a transformer's layers in half precision, nothing recomputed: s b h (34 + 5 a s / h) bytes per layer,
+/// of which W needs 32 s b h. A stage has `layers` layers.
+/// Source: Korthikanti et al. 2022, arXiv:2205.05198, equation 1; the part of W: arXiv:2401.10241, table 1.
+struct transformer_memory {
+  std::int64_t samples = 1;
+  std::int64_t sequence = 1;
+  std::int64_t hidden = 1;
+  std::int64_t heads = 1;
+  std::int64_t layers = 1;
+
+  constexpr std::int64_t activation_bytes(int) const noexcept {
+    return layers * samples * sequence * (34 * hidden + 5 * heads * sequence);
+  }
+  constexpr std::int64_t weight_input_bytes(int) const noexcept { return layers * samples * sequence * 32 * hidden; }
+  constexpr std::int64_t recompute_bytes(int) const noexcept { return layers * boundary_bytes(); }
+  constexpr std::int64_t boundary_bytes() const noexcept { return 2 * samples * sequence * hidden; }
+};
+
+namespace detail {
+
+template <class M>
+constexpr std::int64_t weight_input_bytes(const M& model, int stage) {
+  if constexpr (requires { model.weight_input_bytes(stage); })
+    return model.weight_input_bytes(stage);
+  else
+    return model.activation_bytes(stage);
+}
+template <class M>
+constexpr std::int64_t recompute_bytes(const M& model, int stage) {
+  if constexpr (requires { model.recompute_bytes(stage); })
+    return model.recompute_bytes(stage);
+  else
+    return 0;
+}
+template <class M>
+constexpr std::int64_t resident_bytes(const M& model, int stage) {
+  if constexpr (requires { model.resident_bytes(stage); })
+    return model.resident_bytes(stage);
+  else
+    return 0;
+}
+template <class M>
+constexpr std::int64_t gathered_bytes(const M& model, int stage) {
+  if constexpr (requires { model.gathered_bytes(stage); })
+    return model.gathered_bytes(stage);
+  else
+    return 0;
+}
+
+// What an action takes when it begins (`taken`) and gives back when it ends.
+struct memory_change {
+  std::int64_t taken = 0;
+  std::int64_t given = 0;
+};
+
+// `recomputes` has a mark for each stage and microbatch that the table recomputes, or is null.
+template <class M>
+constexpr memory_change change_of(const action& a, const table_view& t, const M& model, const bool* recomputes) {
+  const std::int64_t saved = is_per_stage(a.kind) ? 0 : model.activation_bytes(a.stage);
+  switch (a.kind) {
+    case action_kind::forward: {
+      const bool later = recomputes != nullptr && recomputes[a.stage * t.microbatches() + a.microbatch];
+      return {saved, t.forward_only() ? saved : later ? saved - recompute_bytes(model, a.stage) : 0};
+    }
+    case action_kind::recompute:
+      return {saved - recompute_bytes(model, a.stage), 0};
+    case action_kind::backward:
+      return {0, saved};
+    case action_kind::backward_input:
+      return {0, saved - weight_input_bytes(model, a.stage)};
+    case action_kind::backward_weight:
+      return {0, weight_input_bytes(model, a.stage)};
+    case action_kind::unshard:
+      return {gathered_bytes(model, a.stage), 0};
+    case action_kind::reshard:
+      return {0, gathered_bytes(model, a.stage)};
+    default:
+      return {};
+  }
+}
+
+template <class M>
+constexpr memory_need peak_of_rank(const table_view& t, const M& model, int rank, std::int64_t always,
+                                   const bool* recomputes) {
+  std::int64_t now = always;
+  for (int s = 0; s < t.stages(); ++s)
+    if (t.rank_of(s) == rank) now += resident_bytes(model, s);
+  memory_need need{now, rank, -1, {}};
+  std::int64_t pair = 0;          // given back when both parts of a pair have ended
+  std::int64_t being_stored = 0;  // by the OFFLOAD under way
+  for (int k = t.offset(rank); k < t.offset(rank + 1); ++k) {
+    const action& a = t[k];
+    if (is_of_saved(a.kind) && a.kind != action_kind::recompute) {
+      const bool later = recomputes != nullptr && recomputes[a.stage * t.microbatches() + a.microbatch];
+      const std::int64_t moved = later ? recompute_bytes(model, a.stage) : model.activation_bytes(a.stage);
+      now += a.kind == action_kind::reload ? moved : -being_stored;
+      if (a.kind == action_kind::offload) being_stored = moved;
+    }
+    const memory_change change = change_of(a, t, model, recomputes);
+    now += change.taken;
+    if (now > need.bytes) need = {now, rank, k - t.offset(rank), a};
+    pair += change.given;
+    if (a.overlaps_next) continue;
+    now -= pair;
+    pair = 0;
+  }
+  return need;
+}
+
+template <class M>
+constexpr memory_need peak_memory(const table_view& t, const M& model, const storage_view* storage) {
+  const int cells = t.has(action_kind::recompute) ? t.stages() * t.microbatches() : 0;
+  const scratch<bool> recomputes(cells);
+  if (cells > 0)
+    for (const action& a : t.actions())
+      if (a.kind == action_kind::recompute) recomputes[a.stage * t.microbatches() + a.microbatch] = true;
+  memory_need most{-1};
+  for (int r = 0; r < t.ranks(); ++r) {
+    std::int64_t always = 0;
+    if constexpr (requires { model.boundary_bytes(); })
+      if (storage != nullptr) always = storage->buffers(r) * static_cast<std::int64_t>(model.boundary_bytes());
+    const memory_need need = peak_of_rank(t, model, r, always, cells > 0 ? recomputes.data() : nullptr);
+    if (need.bytes > most.bytes) most = need;
+  }
+  return most;
+}
+
+}  // namespace detail
+
+/// The most that any rank of a valid table needs. A forward takes its activations when it begins; I gives back what W
+/// does not need, W or B the rest, RECOMPUTE takes what the forward has dropped; the parts of a pair give back when both
+/// have ended. What OFFLOAD moves is there until the next OFFLOAD of the rank begins, what RELOAD moves from where it
+/// stands.
+template <memory_model M>
+constexpr memory_need peak_memory(table_view table, const M& model) {
+  return detail::peak_memory(table, model, nullptr);
+}
+/// The same with the boundary buffers of the plan.
+template <memory_model M>
+constexpr memory_need peak_memory(plan_view plan, const M& model) {
+  return detail::peak_memory(plan.table, model, &plan.storage);
+}
+
+/// What one rank needs. Units: bytes.
+template <memory_model M>
+constexpr std::int64_t peak_bytes(table_view table, const M& model, int rank) {
+  const int cells = table.stages() * table.microbatches();
+  const detail::scratch<bool> recomputes(cells);
+  for (const action& a : table.list(rank))
+    if (a.kind == action_kind::recompute) recomputes[a.stage * table.microbatches() + a.microbatch] = true;
+  return detail::peak_of_rank(table, model, rank, 0, recomputes.data()).bytes;
+}
+
+/// One line that names rank, bytes needed and allowed, and what to change.
+inline std::string to_string(const memory_need& need, std::int64_t allowed) {
+  std::string text = "heddle: rank " + std::to_string(need.rank) + " needs " + std::to_string(need.bytes) + " bytes";
+  if (need.position >= 0) text += " at position " + std::to_string(need.position) + " (" + to_text(need.where) + ")";
+  text += ", " + std::to_string(allowed);
+  text += need.bytes <= allowed ? " are allowed"
+                                : " are allowed; take a schedule that keeps fewer microbatches, smaller ones, or "
+                                  "recompute or offload activations";
+  return text;
+}
+
+/// Refuses a table that needs more. Errors: `schedule_error` naming rank, position, action, bytes needed and allowed.
+template <memory_model M>
+constexpr void check_memory(table_view table, const M& model, std::int64_t allowed) {
+  const memory_need need = peak_memory(table, model);
+  if (need.bytes > allowed) throw schedule_error(to_string(need, allowed));
+}
+template <memory_model M>
+constexpr void check_memory(plan_view plan, const M& model, std::int64_t allowed) {
+  const memory_need need = peak_memory(plan, model);
+  if (need.bytes > allowed) throw schedule_error(to_string(need, allowed));
+}
+
+/// The most that any rank needs for a static schedule, lowered, with its boundary buffers. A constexpr object.
+template <schedule_policy When, int Ranks, memory_model Model>
+inline constexpr memory_need memory_of = [] {
+  constexpr storage_view storage = storage_of<When, Ranks>;
+  return detail::peak_memory(lowered_of<When, Ranks>, Model{}, &storage);
+}();
+
+/// Whether every rank of this mesh manages the schedule with so many bytes. `Model` is default-constructible.
+template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes>
+inline constexpr bool fits = [] {
+  if constexpr (detail::known_to_the_compiler<When, Mesh>())
+    return memory_of<When, pipeline_ranks<Mesh>, Model>.bytes <= Bytes;
+  else
+    return false;
+}();
+
+/// Carries what is needed and allowed into the compiler's message.
+template <int Rank, std::int64_t Needed, std::int64_t Allowed, int Position, action_kind Kind, int Stage,
+          int Microbatch>
+struct bytes_of_rank {
+  static constexpr bool enough = Needed <= Allowed;
+};
+
+/// Does not compile if the schedule is wrong on this mesh or a rank needs more bytes; the message names both numbers.
+template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes>
+consteval bool require_memory() {
+  if constexpr (detail::known_to_the_compiler<When, Mesh>()) {
+    if constexpr (detail::require_ranks<When, pipeline_ranks<Mesh>>()) {
+      constexpr memory_need need = memory_of<When, pipeline_ranks<Mesh>, Model>;
+      static_assert(
+          bytes_of_rank<need.rank, need.bytes, Bytes, need.position, need.where.kind, need.where.stage,
+                        need.where.microbatch>::enough,
+          "heddle: the schedule needs more memory than is allowed; `bytes_of_rank` names the rank, bytes needed and "
+          "allowed, position in its list, action, stage and microbatch; take a schedule that keeps fewer microbatches, "
+          "smaller ones, or recompute or offload activations");
+    }
+  }
+  return true;
+}
+
+}  // namespace heddle::inline v0::schedule

@@ -1,0 +1,10 @@
+// refuse: heddle: the schedule needs more memory than is allowed; `bytes_of_rank` names the rank, bytes needed and allowed
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/memory.hpp>
+
+struct layers {
+  constexpr long activation_bytes(int) const { return 1L << 20; }
+};
+using when = heddle::schedule::gpipe<heddle::microbatches<8>>;
+static_assert(heddle::schedule::require_memory<when, heddle::mesh<heddle::axis<heddle::pp, 4>>, layers, 4L << 20>());
