@@ -1,8 +1,5 @@
-// tests/train/tables.hpp: the action tables that runs are made with, by name: the schedules of the library and some of a
-// user's own, on every kind of map.
+// tests/train/tables.hpp: the action tables that runs are made with, by name: those of the library and some of a user's.
 #pragma once
-
-#include "schedule/schedules.hpp"
 
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/stage_map.hpp>
@@ -36,18 +33,28 @@ struct all_forward_first : sc::staged<heddle::microbatches<>, Map> {
   }
 };
 
-/// The table of a schedule on so many pipeline ranks. Errors: `schedule_error` for another name.
+/// Calls `f` with the schedule of a name. Errors: `schedule_error` for another name.
+template <class F>
+void with_schedule(std::string_view name, int m, F&& f) {
+  if (name == "v shape") return f(all_forward_first<sc::v_shape, false>{m});
+  if (name == "two waves") return f(all_forward_first<sc::wave<2>, true>{m});
+  if (name == "bidirectional") return f(all_forward_first<sc::bidirectional, false>{m});
+  if (name == "bidirectional, split") return f(all_forward_first<sc::bidirectional, true>{m});
+  f(sc::named(name, m));
+}
+
+/// Whether the schedule can run so many microbatches on so many pipeline ranks.
+inline bool has_table(std::string_view name, int ranks, int m) {
+  bool yes = false;
+  with_schedule(name, m, [&](const auto& when) { yes = sc::detail::fits(when, ranks); });
+  return yes;
+}
+
+/// The schedule's table. Errors: `schedule_error`.
 inline sc::action_table table_named(std::string_view name, int ranks, int m) {
-  using any = heddle::microbatches<>;
-  if (name == "zb_h1") return sc::make_table(schedules::zb_h1<any>{m}, ranks);
-  if (name == "interleaved v=2") return sc::make_table(schedules::interleaved<2, any>{m}, ranks);
-  if (name == "interleaved v=3") return sc::make_table(schedules::interleaved<3, any>{m}, ranks);
-  if (name == "zb_v") return sc::make_table(schedules::zb_v<any>{m}, ranks);
-  if (name == "v shape") return sc::make_table(all_forward_first<sc::v_shape, false>{m}, ranks);
-  if (name == "two waves") return sc::make_table(all_forward_first<sc::wave<2>, true>{m}, ranks);
-  if (name == "bidirectional") return sc::make_table(all_forward_first<sc::bidirectional, false>{m}, ranks);
-  if (name == "bidirectional, split") return sc::make_table(all_forward_first<sc::bidirectional, true>{m}, ranks);
-  return sc::make_table(sc::named(name, m), ranks);
+  sc::action_table table;
+  with_schedule(name, m, [&](const auto& when) { table = sc::make_table(when, ranks); });
+  return table;
 }
 
 }  // namespace train_test

@@ -101,6 +101,11 @@ class gpt2_stage {
   std::int64_t boundary_elements(std::int64_t samples, int sequence = 0) const noexcept {
     return samples * (sequence > 0 ? sequence : config_.context) * config_.width;
   }
+  /// Whether this stage and the other may work at the same time, on two threads: each has a backend of its own, and
+  /// nothing is sent along tp.
+  bool runs_beside(const gpt2_stage& other) const {
+    return this != &other && backend_ != other.backend_ && world_->template along_if<tp>().size() == 1;
+  }
   /// Bytes of saved activations that one slot of the ring holds.
   std::int64_t saved_bytes_per_slot() const noexcept { return bytes(slot_elements_); }
   /// Bytes kept per microbatch between backward_input and backward_weight.

@@ -24,6 +24,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -472,11 +473,24 @@ class trainer {
     auto layers = layers_of(t.part_of(index), t.parts());
     if constexpr (requires { layers.replica; }) layers.replica = t.chain_of(index);
     const int slots = plan_.view().storage.slots(index);
+    backend_type& backend = backend_of_next_stage();
     if constexpr (std::is_constructible_v<stage_type, const typename Model::config&, stage_world&, backend_type&,
                                           decltype(layers), int, std::int64_t, int, stage_type*>)
-      return stage_type(options_.model, stage_ranks(), backend_, layers, slots, max_samples_, deferred(index), lender);
+      return stage_type(options_.model, stage_ranks(), backend, layers, slots, max_samples_, deferred(index), lender);
     else
-      return stage_type(options_.model, stage_ranks(), backend_, layers, slots, max_samples_, deferred(index));
+      return stage_type(options_.model, stage_ranks(), backend, layers, slots, max_samples_, deferred(index));
+  }
+  // Stages of overlapped pairs work at the same time if each has a backend of its own and none talks to others.
+  backend_type& backend_of_next_stage() {
+    const bool alone = tp_.size() == 1 && companionable_stage<stage_type> && has_pairs();
+    if (!alone || !std::exchange(backend_given_, true)) return backend_;
+    more_backends_.push_back(std::make_unique<backend_type>(threads_for(options_, world_.size())));
+    return *more_backends_.back();
+  }
+  bool has_pairs() const {
+    for (const schedule::action& a : table().list(pp_.rank()))
+      if (a.overlaps_next) return true;
+    return false;
   }
   auto layers_of(int part, int parts) const {
     const std::vector<int>& given = options_.layers_per_stage;
@@ -625,6 +639,8 @@ class trainer {
   int microbatches_;
   std::int64_t max_samples_;
   backend_type backend_;
+  bool backend_given_ = false;
+  std::vector<std::unique_ptr<backend_type>> more_backends_;
   event now_{};  // rank and step, for collectives that the stage reports
   [[no_unique_address]] std::conditional_t<observer_type::enabled, stage_world, std::monostate> watched_;
   held_stages<stage_type, optimizer_type> held_;
