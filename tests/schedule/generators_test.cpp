@@ -261,7 +261,8 @@ TEST_CASE("a schedule chosen by name is the schedule it names", "[schedule]") {
     CHECK(sc::validate(sc::make_table(when, 4)).ok());
     std::string text;  // an action at a time, too
     const auto emit = [&](sc::action_kind kind, int stage, int i, bool = false) {
-      text += (text.empty() ? "" : " ") + sc::to_text(sc::action{kind, stage, i});
+      text += ' ';
+      text += sc::to_text(sc::action{kind, stage, i});
     };
     when.generate(0, 2, emit);
     CHECK_FALSE(text.empty());
