@@ -147,6 +147,7 @@
 #include <heddle/schedule/list_scheduling.hpp>
 #include <heddle/schedule/looped.hpp>
 #include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/memory.hpp>
 #include <heddle/schedule/microbatches.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
@@ -155,6 +156,7 @@
 #include <heddle/schedule/plan.hpp>
 #include <heddle/schedule/print.hpp>
 #include <heddle/schedule/report.hpp>
+#include <heddle/schedule/routed.hpp>
 #include <heddle/schedule/scratch.hpp>
 #include <heddle/schedule/stage_map.hpp>
 #include <heddle/schedule/storage.hpp>
@@ -220,6 +222,7 @@
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/plan/gain_map.hpp>
+#include <heddle/plan/layer_partition.hpp>
 #include <heddle/plan/reconfigure.hpp>
 #include <heddle/plan/skippipe.hpp>
 #include <heddle/plan/skippipe/assign.hpp>

@@ -264,6 +264,7 @@ constexpr bool fits(const When& when, int ranks) {
 /// - `generate(rank, ranks, sink)`: calls `sink(kind, stage, microbatch)` for each action of `rank`, in order, with a
 ///   fourth argument `true` for one that overlaps the next;
 /// - optionally `form()`: a `table_form`, for a schedule with several chains or without backwards;
+/// - optionally `next(stage, microbatch)` and `previous`, where microbatches have ways of their own, see `action_table`;
 /// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks;
 /// - optionally `lists(ranks)`: `rank_lists`, for a schedule that finds the lists of all ranks together; `generate` then
 ///   gives the same, one rank at a time; and `action_count(ranks)`, where it is known how many those are.
@@ -345,6 +346,12 @@ constexpr void describe_table(const When& when, int ranks, Table& table) {
   table.form = form_of(when);
   for (std::size_t s = 0; s < table.rank_of_stage.size(); ++s)
     table.rank_of_stage[s] = when.rank_of(static_cast<int>(s), ranks);
+  if constexpr (requires { when.next(0, 0), when.previous(0, 0), table.next; })
+    for (std::size_t s = 0; s < table.rank_of_stage.size(); ++s)
+      for (int i = 0; i < table.microbatches; ++i) {
+        table.next.push_back(when.next(static_cast<int>(s), i));
+        table.previous.push_back(when.previous(static_cast<int>(s), i));
+      }
   const table_view view = table.view();
   action* const begin = table.actions.data();
   for (action *a = begin, *end = begin + table.actions.size(); a != end; ++a) a->peer = peer_of(*a, view);
