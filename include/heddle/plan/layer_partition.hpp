@@ -70,10 +70,10 @@ constexpr layer_partition partition_layers(const layer_costs& costs, int stages,
   constexpr double never = std::numeric_limits<double>::infinity();
 
   // best[s][e]: the first s stages have the first e layers. `join` adds a stage's cost to what the stages before it have.
-  std::vector<double> best((all + 1) * (n + 1));
+  std::vector<double> best;
   std::vector<std::size_t> from((all + 1) * (n + 1));
   const auto solve = [&](auto&& join) {
-    std::fill(best.begin(), best.end(), never);
+    best.assign((all + 1) * (n + 1), never);
     best[0] = 0;
     for (std::size_t s = 1; s <= all; ++s)
       for (std::size_t e = fewest * s; e <= n; ++e) {
