@@ -29,7 +29,7 @@ struct layer_partition {
 
 namespace detail {
 
-constexpr void check_layer_costs(const layer_costs& costs, int stages, int least) {
+inline void check_layer_costs(const layer_costs& costs, int stages, int least) {
   if (stages < 1)
     throw config_error("heddle: layers are distributed over at least one stage, not " + std::to_string(stages));
   if (least < 0 || static_cast<std::size_t>(least) * static_cast<std::size_t>(stages) > costs.layers.size())
@@ -44,7 +44,7 @@ constexpr void check_layer_costs(const layer_costs& costs, int stages, int least
 }  // namespace detail
 
 /// The cost of each stage when stage s has `counts[s]` layers. Errors: `config_error` if the counts do not add up.
-constexpr std::vector<double> stage_costs(const layer_costs& costs, std::span<const int> counts) {
+inline std::vector<double> stage_costs(const layer_costs& costs, std::span<const int> counts) {
   std::vector<double> of(counts.size(), 0.0);
   std::size_t next = 0;
   for (std::size_t s = 0; s < counts.size(); ++s)
@@ -63,7 +63,7 @@ constexpr std::vector<double> stage_costs(const layer_costs& costs, std::span<co
 /// any distribution makes it; of all of those this is one with the smallest sum of squares, so that the other stages are
 /// balanced, too. Exact: dynamic programming over the boundaries, O(stages layers^2).
 /// Errors: `config_error` for too few layers, no stage, or costs that are negative or not finite.
-constexpr layer_partition partition_layers(const layer_costs& costs, int stages, int least = 0) {
+inline layer_partition partition_layers(const layer_costs& costs, int stages, int least = 0) {
   detail::check_layer_costs(costs, stages, least);
   const std::size_t n = costs.layers.size(), all = static_cast<std::size_t>(stages);
   const std::size_t fewest = static_cast<std::size_t>(least);
