@@ -58,11 +58,10 @@ struct planner_choices {
 class zero_bubble_planner {
  public:
   // `costs`, `limits`: one per rank, of bytes.
-  constexpr zero_bubble_planner(std::span<const stage_cost> costs, std::span<const double> limits, double link,
-                                int microbatches)
+  zero_bubble_planner(std::span<const stage_cost> costs, std::span<const double> limits, double link, int microbatches)
       : cost_(costs), limit_(limits), link_(link), m_(microbatches) {}
 
-  constexpr rank_lists plan(planner_choices choices) {
+  rank_lists plan(planner_choices choices) {
     start(choices);
     const std::size_t p = cost_.size();
     warm_up();
@@ -81,7 +80,7 @@ class zero_bubble_planner {
 
   // Goes by the clock: whichever rank can begin something first begins the best it has. Better than the other where
   // memory is so short that ranks cannot take turns between F and I. Looks at `prefer_input` and `fill_greedily` only.
-  constexpr rank_lists plan_by_clock(planner_choices choices) {
+  rank_lists plan_by_clock(planner_choices choices) {
     start(choices);
     for (std::size_t left = lists_.size(); left > 0; --left) {
       next_action first;
@@ -106,9 +105,9 @@ class zero_bubble_planner {
   };
 
   static constexpr std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
-  constexpr std::size_t cell(std::size_t rank, int i) const noexcept { return rank * at(m_) + at(i); }
+  std::size_t cell(std::size_t rank, int i) const noexcept { return rank * at(m_) + at(i); }
 
-  constexpr void put(std::size_t r, action_kind kind, int i, double ready, double time) {
+  void put(std::size_t r, action_kind kind, int i, double ready, double time) {
     state& s = ranks_[r];
     lists_[cell(r, 0) * 3 + at(s.forwards + s.inputs + s.weights)] = {kind, static_cast<int>(r), i};
     if (ready > s.clock) {
@@ -117,30 +116,30 @@ class zero_bubble_planner {
     }
     s.clock += time;
   }
-  constexpr void forward(std::size_t r) {
+  void forward(std::size_t r) {
     state& s = ranks_[r];
     put(r, action_kind::forward, s.forwards, forward_arrival(r), cost_[r].forward);
     forward_end_[cell(r, s.forwards++)] = s.clock;
   }
-  constexpr void input(std::size_t r) {
+  void input(std::size_t r) {
     state& s = ranks_[r];
     put(r, action_kind::backward_input, s.inputs, input_arrival(r), cost_[r].backward_input);
     input_end_[cell(r, s.inputs++)] = s.clock;
   }
-  constexpr void weight(std::size_t r) {
+  void weight(std::size_t r) {
     state& s = ranks_[r];
     put(r, action_kind::backward_weight, s.weights, 0, cost_[r].backward_weight);
     ++s.weights;
   }
 
-  constexpr void start(planner_choices choices) {
+  void start(planner_choices choices) {
     choices_ = choices;
     ranks_.assign(cost_.size(), state{});
     forward_end_.assign(cost_.size() * at(m_), 0.0);
     input_end_.assign(cost_.size() * at(m_), 0.0);
     lists_.assign(cost_.size() * 3 * at(m_), action{});
   }
-  constexpr rank_lists finish() {
+  rank_lists finish() {
     rank_lists out;
     out.offsets.assign(cost_.size() + 1, 0);
     for (std::size_t r = 0; r < cost_.size(); ++r) {
@@ -157,7 +156,7 @@ class zero_bubble_planner {
     double start = (std::numeric_limits<double>::max)();
   };
   // What a rank begins next, and when, as far as what has begun elsewhere tells.
-  constexpr next_action next_of(std::size_t r) const {
+  next_action next_of(std::size_t r) const {
     const state& s = ranks_[r];
     next_action best;
     best.rank = r;
@@ -181,26 +180,26 @@ class zero_bubble_planner {
   }
 
   // When the input of a rank's next forward or I is there.
-  constexpr double forward_arrival(std::size_t r) const {
+  double forward_arrival(std::size_t r) const {
     return r == 0 ? 0 : forward_end_[cell(r - 1, ranks_[r].forwards)] + link_;
   }
-  constexpr double input_arrival(std::size_t r) const {
+  double input_arrival(std::size_t r) const {
     const int i = ranks_[r].inputs;
     return r + 1 == ranks_.size() ? forward_end_[cell(r, i)] : input_end_[cell(r + 1, i)] + link_;
   }
-  constexpr double most_waited() const {
+  double most_waited() const {
     double most = 0;
     for (const state& s : ranks_) most = s.waited > most ? s.waited : most;
     return most;
   }
 
   // Whether a rank may keep one microbatch more once its W up to `weights` are done.
-  constexpr bool has_room(std::size_t r, int weights) const {
+  bool has_room(std::size_t r, int weights) const {
     const state& s = ranks_[r];
     return cost_[r].held(s.forwards + 1 - s.inputs, s.inputs - weights) <= limit_[r];
   }
   // W while the rank waits until `arrival`.
-  constexpr void fill(std::size_t r, double arrival) {
+  void fill(std::size_t r, double arrival) {
     state& s = ranks_[r];
     while (s.weights < s.inputs && s.clock + cost_[r].backward_weight <= arrival) weight(r);
     if (s.weights == s.inputs || s.clock >= arrival) return;
@@ -209,7 +208,7 @@ class zero_bubble_planner {
   }
 
   // The first forward and the first I of every rank, and as many forwards in between as there is room and time for.
-  constexpr void warm_up() {
+  void warm_up() {
     const std::size_t p = ranks_.size();
     for (std::size_t r = 0; r < p; ++r) forward(r);
     std::vector<int> more(p, 0);
@@ -232,7 +231,7 @@ class zero_bubble_planner {
   }
 
   // A forward more on every rank that has one left, or only on the last ranks.
-  constexpr void forwards() {
+  void forwards() {
     const std::size_t p = ranks_.size();
     std::size_t first = 0;
     for (std::size_t r = 0; r < p; ++r)
@@ -245,7 +244,7 @@ class zero_bubble_planner {
   }
 
   // Whether a rank that is two forwards ahead of the next had better wait for its I.
-  constexpr bool leaves_out(std::size_t r) const {
+  bool leaves_out(std::size_t r) const {
     if (!choices_.prefer_input || r + 1 == ranks_.size()) return false;
     const state &s = ranks_[r], &next = ranks_[r + 1];
     if (s.forwards < next.forwards + 2) return false;
@@ -267,7 +266,7 @@ class zero_bubble_planner {
 };
 
 // Runs lists of computations, one stage per rank, in time. B is I and W, and keeps all until it ends.
-constexpr plan_outcome run_plan(const rank_lists& lists, std::span<const stage_cost> cost, double link, int m) {
+inline plan_outcome run_plan(const rank_lists& lists, std::span<const stage_cost> cost, double link, int m) {
   const std::size_t p = cost.size(), count = static_cast<std::size_t>(m);
   plan_outcome out{0, std::vector<double>(p, 0.0)};
   std::vector<double> up(p * count, -1.0), down(p * count, -1.0), clock(p, 0.0);
@@ -329,32 +328,31 @@ class automatic {
   static constexpr bool is_static = false;
   static constexpr double unlimited = (std::numeric_limits<double>::max)();
 
-  constexpr automatic(microbatches<> m, std::vector<stage_cost> costs, double link = 0, double limit = unlimited)
+  automatic(microbatches<> m, std::vector<stage_cost> costs, double link = 0, double limit = unlimited)
       : automatic(m, std::move(costs), link, std::vector<double>(), limit) {}
-  constexpr automatic(microbatches<> m, std::vector<stage_cost> costs, double link, std::vector<double> limits)
+  automatic(microbatches<> m, std::vector<stage_cost> costs, double link, std::vector<double> limits)
       : automatic(m, std::move(costs), link, std::move(limits), unlimited) {}
-  constexpr automatic(int m, std::vector<stage_cost> costs, double link = 0, double limit = unlimited)
+  automatic(int m, std::vector<stage_cost> costs, double link = 0, double limit = unlimited)
       : automatic(microbatches<>{m}, std::move(costs), link, limit) {}
-  constexpr automatic(int m, std::vector<stage_cost> costs, double link, std::vector<double> limits)
+  automatic(int m, std::vector<stage_cost> costs, double link, std::vector<double> limits)
       : automatic(microbatches<>{m}, std::move(costs), link, std::move(limits)) {}
 
-  constexpr int microbatch_count() const noexcept { return microbatches_.count(); }
-  constexpr int ranks() const noexcept { return static_cast<int>(costs_.size()); }
+  int microbatch_count() const noexcept { return microbatches_.count(); }
+  int ranks() const noexcept { return static_cast<int>(costs_.size()); }
   static constexpr int stages(int ranks) noexcept { return ranks; }
   static constexpr int rank_of(int stage, int /*ranks*/) noexcept { return stage; }
-  constexpr bool fits(int ranks) const noexcept { return ranks == this->ranks(); }
+  bool fits(int ranks) const noexcept { return ranks == this->ranks(); }
   /// What the chosen schedule comes to with the times it was planned for.
-  constexpr const plan_outcome& outcome() const noexcept { return outcome_; }
+  const plan_outcome& outcome() const noexcept { return outcome_; }
 
-  constexpr rank_lists lists(int /*ranks*/) const { return best_; }
+  rank_lists lists(int /*ranks*/) const { return best_; }
   template <class Sink>
-  constexpr void generate(int rank, int /*ranks*/, Sink& emit) const {
+  void generate(int rank, int /*ranks*/, Sink& emit) const {
     best_.replay(rank, emit);
   }
 
  private:
-  constexpr automatic(microbatches<> m, std::vector<stage_cost> costs, double link, std::vector<double> limits,
-                      double limit)
+  automatic(microbatches<> m, std::vector<stage_cost> costs, double link, std::vector<double> limits, double limit)
       : microbatches_(m), costs_(std::move(costs)), limits_(std::move(limits)), link_(link) {
     if (limits_.empty()) limits_.assign(costs_.size(), limit);
     check_arguments();
@@ -369,7 +367,7 @@ class automatic {
         consider(planner.plan_by_clock({false, prefer_input, fill_greedily, false}));
   }
 
-  constexpr void consider(rank_lists candidate) {
+  void consider(rank_lists candidate) {
     plan_outcome found = detail::run_plan(candidate, costs_, link_, microbatches_.count());
     for (std::size_t r = 0; r < limits_.size(); ++r)
       if (found.peak_bytes[r] > limits_[r]) return;
@@ -378,7 +376,7 @@ class automatic {
     best_ = std::move(candidate);
   }
 
-  constexpr void check_arguments() const {
+  void check_arguments() const {
     const auto sound = [](double x) { return x >= 0 && x < unlimited; };
     if (costs_.empty()) throw schedule_error("heddle: automatic schedule: give the cost of at least one stage");
     if (limits_.size() != costs_.size())
