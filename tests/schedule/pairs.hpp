@@ -18,6 +18,9 @@ inline heddle::schedule::action_table with_pairs(heddle::schedule::table_view t,
   const auto draw = [&] { return static_cast<double>(random()) / 4294967296.0 < probability; };
   for (int r = 0; r < t.ranks(); ++r)
     for (int k = t.offset(r); k + 1 < t.offset(r + 1); ++k) {
+      if (t[k].overlaps_next) ++k;  // a pair already
+      if (k + 1 >= t.offset(r + 1) || t[k].overlaps_next || t[k + 1].overlaps_next) continue;
+      if (k > t.offset(r) && t[k - 1].overlaps_next) continue;
       if (!sc::is_compute(t[k].kind) || !sc::is_compute(t[k + 1].kind) || !draw()) continue;
       const auto adds = [](const sc::action& a) {
         return a.kind == sc::action_kind::backward || a.kind == sc::action_kind::backward_weight;
