@@ -121,7 +121,7 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   };
   refused({"--mesh", "dp=2,qq=2"}, "names no axis of this program (known: dp, pp, tp)");
   refused({"--mesh", "dp=0"}, "needs a positive whole number after dp=");
-  refused({"--schedule", "zigzag"}, "there is no schedule \"zigzag\" (known: gpipe, 1f1b)");
+  refused({"--schedule", "zigzag"}, "there is no schedule \"zigzag\" (known: gpipe, 1f1b, interleaved");
   refused({"--data", "/nowhere/at/all"}, "no such file or folder: '/nowhere/at/all'");
   refused({"--heads", "5"}, "not a multiple of heads = 5");
   refused({"--batch", "0"}, "batch must be at least 1, got 0");
