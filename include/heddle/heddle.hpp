@@ -152,6 +152,7 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/paths.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/schedule/print.hpp>

@@ -7,9 +7,11 @@
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/executor.hpp>
 
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
@@ -36,6 +38,38 @@ inline std::vector<batch> batches(int m) {
 }
 inline constexpr int most_samples = 3, most_sequence = 5;
 
+// The bytes that one rank's stages hold for their backwards, as the allocator sees them.
+struct memory {
+  std::atomic<std::int64_t> now{0}, peak{0};
+  void add(std::int64_t bytes) {
+    const std::int64_t n = now += bytes;
+    std::int64_t before = peak;
+    while (before < n && !peak.compare_exchange_weak(before, n)) {
+    }
+  }
+};
+template <class T>
+struct counting_allocator {
+  using value_type = T;
+  memory* of;
+  explicit counting_allocator(memory* counts) : of(counts) {}
+  template <class U>
+  counting_allocator(const counting_allocator<U>& other) : of(other.of) {}
+  T* allocate(std::size_t n) {
+    if (of != nullptr) of->add(static_cast<std::int64_t>(n * sizeof(T)));
+    return std::allocator<T>().allocate(n);
+  }
+  void deallocate(T* p, std::size_t n) {
+    if (of != nullptr) of->now -= static_cast<std::int64_t>(n * sizeof(T));
+    std::allocator<T>().deallocate(p, n);
+  }
+  friend bool operator==(const counting_allocator&, const counting_allocator&) = default;
+};
+using activations = std::vector<double, counting_allocator<double>>;
+inline void drop(activations& x) {
+  activations(x.get_allocator()).swap(x);
+}
+
 // A number in (-0.5, 0.5) of three indices.
 inline double number(int a, int b, int c) {
   std::uint64_t x = static_cast<std::uint64_t>(a) * 1'000'003 + static_cast<std::uint64_t>(b) * 10'007 +
@@ -51,7 +85,8 @@ struct stage {
   using scalar = double;
 
   struct saved {
-    std::vector<double> x, h, dy, dh;
+    activations x, h;
+    std::vector<double> dy, dh;
     int state = 0;  // 0 free, 1 forward done, 2 backward_input done
   };
   int part, parts;
@@ -60,12 +95,15 @@ struct stage {
   std::vector<saved> slots;
   double loss = 0;
 
-  stage(int of_part, int all, int slot_count)
+  stage(int of_part, int all, int slot_count, memory* counts = nullptr)
       : part(of_part),
         parts(all),
         weights(static_cast<std::size_t>(2 * width * hidden + hidden + (of_part == 0 ? vocabulary * width : 0))),
         gradients(weights.size()),
-        slots(static_cast<std::size_t>(slot_count)) {
+        slots(static_cast<std::size_t>(slot_count), saved{activations(counting_allocator<double>(counts)),
+                                                          activations(counting_allocator<double>(counts)),
+                                                          {},
+                                                          {}}) {
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = number(1, part, static_cast<int>(i));
   }
 
@@ -173,6 +211,8 @@ struct stage {
           gradients[embedding(of, r, i)] += dx;
         }
     }
+    drop(s.x);
+    drop(s.h);
   }
 
   void backward(int slot, const batch& of, std::span<const double> dout, std::span<double> din) {
@@ -185,12 +225,12 @@ struct stage {
 struct rank_result {
   std::vector<std::vector<double>> gradients;  // by stage; empty for stages of other ranks
   double loss = 0;
-  std::int64_t sends = 0, bytes = 0;
+  std::int64_t sends = 0, bytes = 0, peak_bytes = 0;
   int peak_live = 0, overlapped = 0;
   std::vector<int> reduced;  // stages, as REDUCE_GRAD came
 };
 inline auto members(rank_result& r) {
-  return std::tie(r.gradients, r.loss, r.sends, r.bytes, r.peak_live, r.overlapped, r.reduced);
+  return std::tie(r.gradients, r.loss, r.sends, r.bytes, r.peak_bytes, r.peak_live, r.overlapped, r.reduced);
 }
 
 struct hooks {
@@ -234,20 +274,21 @@ inline serial_result serial(int parts, int m, const std::vector<std::vector<int>
 
 // Runs a table once; `made(pipe)` is the communicator to run it on. Everyone gets the results of all ranks.
 template <class Make>
-std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool beside, Make&& made) {
+std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool beside, const std::vector<batch>& all,
+                                Make&& made) {
   const sc::plan plan = sc::make_plan(table, sends_in_flight);
   const sc::plan_view view = plan;
-  const auto all = batches(table.microbatches());
   std::vector<rank_result> by_rank(static_cast<std::size_t>(table.ranks()));
   transport_test::launch(hd::mesh<hd::axis<hd::pp>>(table.ranks()), [&](auto& world) {
     auto&& pipe = made(world.template along<hd::pp>());
     rank_result& mine = by_rank[static_cast<std::size_t>(pipe.rank())];
+    memory held_bytes;
     std::vector<stage> here;
     here.reserve(static_cast<std::size_t>(table.stages()));
     std::vector<stage*> held(static_cast<std::size_t>(table.stages()), nullptr);
     for (int s = 0; s < table.stages(); ++s)
       if (table.rank_of(s) == pipe.rank()) {
-        here.emplace_back(table.part_of(s), table.parts(), view.storage.slots(s));
+        here.emplace_back(table.part_of(s), table.parts(), view.storage.slots(s), &held_bytes);
         here.back().beside = beside;
         held[static_cast<std::size_t>(s)] = &here.back();
       }
@@ -263,13 +304,15 @@ std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool 
     mine.sends = executor.counters().sends;
     mine.bytes = executor.counters().bytes_sent;
     mine.peak_live = executor.counters().peak_live;
+    mine.peak_bytes = held_bytes.peak;
     mine.overlapped = executor.counters().overlapped;
   });
   transport_test::share(by_rank);
   return by_rank;
 }
 inline std::vector<rank_result> run(sc::table_view table, int sends_in_flight = 1, bool beside = false) {
-  return run_on(table, sends_in_flight, beside, [](auto& pipe) -> auto& { return pipe; });
+  return run_on(table, sends_in_flight, beside, batches(table.microbatches()),
+                [](auto& pipe) -> auto& { return pipe; });
 }
 
 // The gradients of a part: those of its replicas, added.
