@@ -303,7 +303,8 @@ TEST_CASE("arguments that do not fit are errors", "[comm][rounds]") {
     CHECK_THROWS_AS(hd::all_gather_v<ring>(c, x, y, two), hd::comm_error);
     CHECK_THROWS_AS(hd::reduce_scatter<ring>(c, x, y, hd::plus{}), hd::comm_error);
     CHECK_THROWS_AS(hd::all_reduce<ring>(c, std::span(x).first(3), std::span(x).last(3), hd::plus{}), hd::comm_error);
-    CHECK_THROWS_WITH(hd::all_reduce<ring>(c, x, y, hd::plus{}), Catch::Contains("out has 3 elements, expected 4"));
+    CHECK_THROWS_WITH(hd::all_reduce<ring>(c, x, y, hd::plus{}),
+                      Catch::Matchers::Contains("out has 3 elements, expected 4"));
   });
 }
 
@@ -312,7 +313,7 @@ TEST_CASE("a round table that sends what a rank does not hold is an error", "[co
   rounds.send(0, 1, 0).block(0);
   const hd::round_table table = rounds.take();
   CHECK_THROWS_WITH(hd::round_program(table, 1, false),
-                    Catch::Contains("sends item 0 from rank 1, which does not hold it in round 0"));
+                    Catch::Matchers::Contains("sends item 0 from rank 1, which does not hold it in round 0"));
 }
 
 TEST_CASE("plans are made once, kept by the caller or by the communicator", "[comm][rounds]") {

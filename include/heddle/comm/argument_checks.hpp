@@ -49,12 +49,6 @@ class argument_checks {
     if (signs < 0) fail_counts(what, counts);
     return {counts.data()};
   }
-  // Whether the two share no memory: in one comparison, false for some that are empty.
-  template <class T>
-  static bool separate(std::span<const T> x, std::span<T> y) {
-    const auto between = reinterpret_cast<std::uintptr_t>(y.data()) - reinterpret_cast<std::uintptr_t>(x.data());
-    return between + y.size_bytes() - 1 >= x.size_bytes() + y.size_bytes() - 1;
-  }
   // x[x_at...] and y[y_at...] may be the same memory; any other overlap is a mistake.
   template <class T>
   void check_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at,
@@ -69,14 +63,15 @@ class argument_checks {
     if (!x.empty() && !apart<T>(x, y)) fail_overlap(what, "in and out overlap");
   }
 
- private:
-  const Comm& self() const { return static_cast<const Comm&>(*this); }
-
+  // Whether the two share no memory. False for some that are empty.
   template <class T>
   static bool apart(std::span<const T> x, std::span<T> y) {
     const auto at = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
     return at(x.data() + x.size()) <= at(y.data()) || at(y.data() + y.size()) <= at(x.data());
   }
+
+ private:
+  const Comm& self() const { return static_cast<const Comm&>(*this); }
 
   [[noreturn, gnu::noinline, gnu::cold]] void fail_root(int root) const {
     fail("root " + std::to_string(root) + " is not one of " + std::to_string(self().size()) + " ranks");

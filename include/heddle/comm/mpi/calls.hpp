@@ -78,8 +78,8 @@ class mpi_calls : protected argument_checks<mpi_calls> {
 
   // What MPI counts.
   template <class T>
-  static std::int64_t units(std::span<T> x) noexcept {
-    return static_cast<std::int64_t>(wire_units<std::remove_cv_t<T>> == 1 ? x.size() : x.size_bytes());
+  static std::uint64_t units(std::span<T> x) noexcept {
+    return wire_units<std::remove_cv_t<T>> == 1 ? x.size() : x.size_bytes();
   }
   template <class T, class Use>
   decltype(auto) with_amount(std::int64_t n, Use&& use) const {
@@ -159,42 +159,52 @@ class mpi_calls : protected argument_checks<mpi_calls> {
                  {comm_operation::recv, count, short_type_name<T>(), {}, sizeof(T), from, tag, 0});
   }
 
-  // False where something is wrong or not plain: nothing has been done then.
-  template <class T>
-  [[gnu::always_inline]] bool plain_all_to_all_v(std::span<const T> x, std::span<const std::int64_t> send_counts,
-                                                 std::span<T> y, std::span<const std::int64_t> recv_counts) {
+  // The arguments come by reference, and those that the loop does not need are looked at after it: it has all registers.
+  template <class T, class In, class Out>
+  [[gnu::always_inline]] void all_to_all_v_spans(const In& in, std::span<const std::int64_t> send_counts, Out& out,
+                                                 std::span<const std::int64_t> recv_counts) {
+    constexpr std::size_t few = mpi_group::few;
     mpi_group& g = *group_;
-    const std::size_t n = static_cast<std::size_t>(g.size());
-    if (send_counts.size() != n || recv_counts.size() != n || !g.plain(units(x) | units(y)) || !separate<T>(x, y))
-        [[unlikely]]
-      return false;
-    const std::int64_t* const out = send_counts.data();
-    const std::int64_t* const in = recv_counts.data();
+    const std::size_t n = g.size_if_few();
+    if (send_counts.size() != n || recv_counts.size() != n) [[unlikely]]
+      return all_to_all_v_with_more<T>(in, send_counts, out, recv_counts);
+    const std::int64_t* const send = send_counts.data();
+    const std::int64_t* const recv = recv_counts.data();
     int* const to = g.int_scratch();
-    std::int64_t sent = 0, received = 0, signs = 0;
+    std::uint64_t sent = 0, received = 0, send_bits = 0, recv_bits = 0;  // nonsense may overflow
+    constexpr auto units_each = static_cast<std::uint64_t>(wire_units<T>);
     std::size_t r = 0;
     do {  // both kinds of counts in one pass
-      signs |= out[r] | in[r];
-      to[r] = wire_count<T>(out[r]);
-      to[n + r] = wire_count<T>(sent);
-      to[2 * n + r] = wire_count<T>(in[r]);
-      to[3 * n + r] = wire_count<T>(received);
-      sent += out[r];
-      received += in[r];
+      const auto s = static_cast<std::uint64_t>(send[r]), t = static_cast<std::uint64_t>(recv[r]);
+      to[r] = static_cast<int>(s * units_each);
+      to[few + r] = static_cast<int>(sent * units_each);
+      to[2 * few + r] = static_cast<int>(t * units_each);
+      to[3 * few + r] = static_cast<int>(received * units_each);
+      send_bits |= s;
+      recv_bits |= t;
+      sent += s;
+      received += t;
     } while (++r < n);
-    if (signs < 0 || sent != length(x) || received != length(y)) [[unlikely]]
-      return false;
-    board_slot& shown = g.begin(comm_operation::all_to_all_v, bytes(x));
-    const int code = MPI_Alltoallv(x.data(), to, to + n, wire_datatype<T>(), y.data(), to + 2 * n, to + 3 * n,
+    const std::span<const T> x = std::span(in);
+    const std::span<T> y = std::span(out);
+    const auto at = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p); };
+    const auto x_end = at(x.data()) + sent * sizeof(T), y_end = at(y.data()) + received * sizeof(T);
+    const bool fits = ((x_end ^ at(x.data() + x.size())) | (y_end ^ at(y.data() + y.size()))) == 0;
+    const std::uint64_t bits = send_bits | recv_bits | sent | received;
+    if (!g.plain(bits) || (units_each > 1 && !g.plain(bits * units_each)) || !fits || !apart<T>(x, y)) [[unlikely]]
+      return all_to_all_v_with_more<T>(in, {send, n}, out, {recv, n});
+    board_slot& shown = g.begin(comm_operation::all_to_all_v, static_cast<std::int64_t>(sent * sizeof(T)));
+    const int code = MPI_Alltoallv(x.data(), to, to + few, wire_datatype<T>(), y.data(), to + 2 * few, to + 3 * few,
                                    wire_datatype<T>(), g.comm());
     g.end(shown);
     mpi_check(code, "MPI_Alltoallv");
-    return true;
   }
-
-  template <class T>
-  [[gnu::noinline]] void all_to_all_v_with_more(std::span<const T> x, std::span<const std::int64_t> send_counts,
-                                                std::span<T> y, std::span<const std::int64_t> recv_counts) {
+  // Checked, many ranks, too large for a count, or wrong.
+  template <class T, class In, class Out>
+  [[gnu::noinline]] void all_to_all_v_with_more(const In& in, std::span<const std::int64_t> send_counts, Out& out,
+                                                std::span<const std::int64_t> recv_counts) {
+    const std::span<const T> x = std::span(in);
+    const std::span<T> y = std::span(out);
     const counted_blocks sent = check_counts("all_to_all_v", send_counts);
     const counted_blocks received = check_counts("all_to_all_v", recv_counts);
     check_length("all_to_all_v", "in", length(x), sent.offset(size()));
@@ -217,56 +227,74 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   template <class T>
   [[gnu::always_inline]] mpi_request isend_span(std::span<const T> x, int to, int tag) {
     mpi_group& g = *group_;
+    mpi_request r(group_, {comm_operation::send, to, tag, length(x), bytes(x)});
     if (static_cast<unsigned>(to) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
       g.count(comm_operation::send, bytes(x));
-      mpi_request r(group_, {comm_operation::send, to, tag, length(x), sizeof(T)});
       mpi_check(MPI_Isend(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), to, tag, g.comm(), &r.request_),
                 "MPI_Isend");
-      return r;
+    } else {
+      isend_with_more<T>(r, x, to, tag);
     }
+    return r;
+  }
+  template <class T>
+  [[gnu::noinline]] void isend_with_more(mpi_request& r, std::span<const T> x, int to, int tag) {
     check_peer("send", "to", to);
     begin_message(comm_operation::send, bytes(x));
-    return start_send<T>(x, to, tag);
+    start_send<T>(r, x, to, tag);
   }
   template <class T>
   [[gnu::always_inline]] mpi_request irecv_span(std::span<T> x, int from, int tag) {
     mpi_group& g = *group_;
+    mpi_request r(group_, {comm_operation::recv, from, tag, length(x), bytes(x)});
     if (static_cast<unsigned>(from) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
       g.count(comm_operation::recv, bytes(x));
-      mpi_request r(group_, {comm_operation::recv, from, tag, length(x), sizeof(T)});
       mpi_check(MPI_Irecv(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), from, tag, g.comm(), &r.request_),
                 "MPI_Irecv");
-      return r;
+    } else {
+      irecv_with_more<T>(r, x, from, tag);
     }
-    check_peer("recv", "from", from);
-    begin_message(comm_operation::recv, bytes(x));
-    return start_recv<T>(x, from, tag);
+    return r;
   }
   template <class T>
-  [[gnu::noinline]] mpi_request start_send(std::span<const T> x, int to, int tag) {
-    mpi_request r(group_, {comm_operation::send, to, tag, length(x), sizeof(T)});
+  [[gnu::noinline]] void irecv_with_more(mpi_request& r, std::span<T> x, int from, int tag) {
+    check_peer("recv", "from", from);
+    begin_message(comm_operation::recv, bytes(x));
+    start_recv<T>(r, x, from, tag);
+  }
+  template <class T>
+  mpi_request start_send(std::span<const T> x, int to, int tag) {
+    mpi_request r(group_, {comm_operation::send, to, tag, length(x), bytes(x)});
+    start_send<T>(r, x, to, tag);
+    return r;
+  }
+  template <class T>
+  mpi_request start_recv(std::span<T> x, int from, int tag) {
+    mpi_request r(group_, {comm_operation::recv, from, tag, length(x), bytes(x)});
+    start_recv<T>(r, x, from, tag);
+    return r;
+  }
+  template <class T>
+  [[gnu::noinline]] void start_send(mpi_request& r, std::span<const T> x, int to, int tag) {
     with_amount<T>(length(x), [&](mpi_amount n) {
       mpi_check(MPI_Isend(x.data(), n.count, n.type, to, tag, native(), &r.request_), "MPI_Isend");
     });
     if (checked()) [[unlikely]]
-      r.start_check(short_type_name<T>());
-    return r;
+      r.start_check(short_type_name<T>(), sizeof(T));
   }
   template <class T>
-  [[gnu::noinline]] mpi_request start_recv(std::span<T> x, int from, int tag) {
-    mpi_request r(group_, {comm_operation::recv, from, tag, length(x), sizeof(T)});
+  [[gnu::noinline]] void start_recv(mpi_request& r, std::span<T> x, int from, int tag) {
     with_amount<T>(length(x), [&](mpi_amount n) {
       mpi_check(MPI_Irecv(x.data(), n.count, n.type, from, tag, native(), &r.request_), "MPI_Irecv");
     });
     if (checked()) [[unlikely]]
-      r.start_check(short_type_name<T>());
-    return r;
+      r.start_check(short_type_name<T>(), sizeof(T));
   }
 
   template <class T>
   [[gnu::always_inline]] void all_gather_spans(std::span<const T> x, std::span<T> y) {
     mpi_group& g = *group_;
-    if (length(y) == g.size() * length(x) && g.plain(units(x)) && separate<T>(x, y)) [[likely]] {
+    if (length(y) == g.size() * length(x) && g.plain(units(x)) && apart<T>(x, y)) [[likely]] {
       board_slot& shown = g.begin(comm_operation::all_gather, bytes(x));
       const int n = wire_count<T>(length(x));
       const int code = MPI_Allgather(x.data(), n, wire_datatype<T>(), y.data(), n, wire_datatype<T>(), g.comm());
@@ -300,7 +328,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   [[gnu::always_inline]] void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
     if constexpr (can_reduce<T, Op>()) {
       if constexpr (has_mpi_op<T, Op>) {
-        if (x.size() == y.size() && group_->plain(length(x)) && separate<T>(x, y)) [[likely]]
+        if (x.size() == y.size() && group_->plain(x.size()) && apart<T>(x, y)) [[likely]]
           return plain_all_reduce<T, Op>(x.data(), y);
       }
       all_reduce_in_pieces<T>(x, y, op);
@@ -310,7 +338,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   [[gnu::always_inline]] void all_reduce_span(std::span<T> x, const Op& op) {
     if constexpr (can_reduce<T, Op>()) {
       if constexpr (has_mpi_op<T, Op>) {
-        if (group_->plain(length(x))) [[likely]]
+        if (group_->plain(x.size())) [[likely]]
           return plain_all_reduce<T, Op>(MPI_IN_PLACE, x);
       }
       all_reduce_in_pieces<T>(std::span<const T>(x), x, op);

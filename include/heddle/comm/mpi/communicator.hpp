@@ -279,11 +279,7 @@ class mpi_communicator : private detail::mpi_calls {
                                            std::span<const std::int64_t> recv_counts) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      if (plain_all_to_all_v<T>(x, send_counts, y, recv_counts)) [[likely]]
-        return;
-      all_to_all_v_with_more<T>(x, send_counts, y, recv_counts);
+      all_to_all_v_spans<T>(input, send_counts, output, recv_counts);
     }
   }
 

@@ -88,8 +88,11 @@ class mpi_world {
     mpi_check(MPI_Comm_size(all_, &size_), "MPI_Comm_size");
     if (size_ > 1 && board_.open(all_)) {
       state_->show_on(board_, rank_);
-      if (options.timeout.count() > 0)
-        watchdog_ = std::make_unique<mpi_watchdog>(board_, rank_, state_->options().timeout);
+      if (options.timeout.count() > 0) {
+        // Checked calls end by themselves after the timeout, even where a rank is slow to be scheduled.
+        const auto margin = std::chrono::seconds(state_->checked() ? 2 : 0);
+        watchdog_ = std::make_unique<mpi_watchdog>(board_, rank_, state_->options().timeout + margin);
+      }
     }
   }
   mpi_world(const mpi_world&) = delete;

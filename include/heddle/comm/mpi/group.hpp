@@ -8,6 +8,7 @@
 #include <heddle/comm/mpi/operator.hpp>
 #include <heddle/comm/options.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -31,9 +32,9 @@ class mpi_rank_state {
   mpi_rank_state& operator=(const mpi_rank_state&) = delete;
 
   bool checked() const noexcept { return options_.check == checking::on; }
-  // The largest count with which a call is one of MPI's and nothing more than shown and counted; -1 while there is more
-  // to do: calls are checked, or an error is left to throw.
-  std::int64_t plain_limit() const noexcept { return plain_limit_; }
+  // Calls with fewer units than this are one of MPI's and nothing more than shown and counted; 0 while there is more to
+  // do: calls are checked, or an error is left to throw.
+  std::uint64_t plain_end() const noexcept { return plain_end_; }
   // From now on this rank shows on the board what it does; before, in a place of its own.
   void show_on(const mpi_board& board, int rank) noexcept {
     board_ = &board;
@@ -84,9 +85,11 @@ class mpi_rank_state {
   void fail() noexcept { failed_ = true; }
 
  private:
-  void update() noexcept { plain_limit_ = checked() || late_error_ != nullptr ? -1 : count_limit_; }
+  void update() noexcept {
+    plain_end_ = checked() || late_error_ != nullptr ? 0 : static_cast<std::uint64_t>(count_limit_) + 1;
+  }
 
-  std::int64_t plain_limit_ = -1;
+  std::uint64_t plain_end_ = 0;
   board_slot own_slot_;
   board_slot* slot_ = &own_slot_;
   const mpi_board* board_ = nullptr;
@@ -115,7 +118,8 @@ class mpi_group {
       mpi_check(MPI_Comm_dup(comm_, &checks_), "MPI_Comm_dup");
       mpi_check(MPI_Comm_set_errhandler(checks_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     }
-    int_scratch_.resize(4 * static_cast<std::size_t>(size_));
+    size_if_few_ = static_cast<std::size_t>(size_) <= few ? static_cast<std::size_t>(size_) : ~std::size_t{0};
+    int_scratch_.resize(4 * (std::max)(static_cast<std::size_t>(size_), few));
   }
   mpi_group(const mpi_group&) = delete;
   mpi_group& operator=(const mpi_group&) = delete;
@@ -143,11 +147,14 @@ class mpi_group {
   std::int64_t next_split() noexcept { return splits_++; }
   // A tag that no message of the user's has: of the messages that a collective is made of where MPI has none for it.
   int own_tag() const noexcept { return own_tag_; }
-  // Room for counts and offsets, 4 per rank.
+  // Room for counts and offsets, 4 per rank, and for those of `few` ranks in any case.
   int* int_scratch() noexcept { return int_scratch_.data(); }
+  static constexpr std::size_t few = 64;
+  // How many ranks there are, or, where that is more than a few, a length that no list has.
+  std::size_t size_if_few() const noexcept { return size_if_few_; }
 
   // A call of so many units is one of MPI's and nothing more.
-  bool plain(std::int64_t units) const noexcept { return units <= state_->plain_limit(); }
+  bool plain(std::uint64_t units) const noexcept { return units < state_->plain_end(); }
   // Counts and shows such a call. `begin` comes before MPI's call, `end` after it, whatever it says.
   board_slot& begin(comm_operation what, std::int64_t bytes, int other = -1) noexcept {
     count(what, bytes);
@@ -176,6 +183,7 @@ class mpi_group {
   std::int64_t tickets_ = 0;
   std::int64_t splits_ = 0;
   std::vector<int> int_scratch_;
+  std::size_t size_if_few_ = 0;
 };
 
 }  // namespace heddle::inline v0::detail

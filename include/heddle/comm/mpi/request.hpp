@@ -79,6 +79,7 @@ struct message_header {
 struct checked_message {
   message_header header{};
   std::string_view element;  // of the own side
+  std::size_t element_size = 0;
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
@@ -107,7 +108,10 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     }
     return *this;
   }
-  ~mpi_request() { end(); }
+  [[gnu::always_inline]] ~mpi_request() {
+    if (request_ != MPI_REQUEST_NULL) [[unlikely]]
+      end();
+  }
 
   /// Returns when the message is done; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.
@@ -116,7 +120,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     if (check_ != nullptr) return checked_wait();
     detail::mpi_rank_state& state = group_->state();
     MPI_Status status;
-    detail::board_slot& shown = state.enter(message_.what, message_.bytes(), message_.other);
+    detail::board_slot& shown = state.enter(message_.what, message_.bytes, message_.other);
     const int code = MPI_Wait(&request_, &status);
     state.leave(shown);
     finish_plain(code, status);
@@ -166,7 +170,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     };
     if (requests.empty() || any()) return;
     const mpi_request& first = *requests[0];
-    const detail::in_message here(first.group_->state(), first.message_.what, first.message_.bytes(),
+    const detail::in_message here(first.group_->state(), first.message_.what, first.message_.bytes,
                                   first.message_.other);
     if (first.check_ == nullptr)
       while (!any()) std::this_thread::yield();
@@ -183,17 +187,16 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     int other = -1;
     int tag = 0;
     std::int64_t count = 0;
-    std::int64_t element_size = 0;
-
-    std::int64_t bytes() const noexcept { return count * element_size; }
+    std::int64_t bytes = 0;
   };
 
   mpi_request(const std::shared_ptr<detail::mpi_group>& group, const message& m) : group_(group), message_(m) {}
 
-  [[gnu::noinline]] void start_check(std::string_view element) {
+  [[gnu::noinline]] void start_check(std::string_view element, std::size_t element_size) {
     // The header goes the message's way, with its tag, on another communicator: the k-th belongs to the k-th.
     check_ = std::make_unique<detail::checked_message>();
     check_->element = element;
+    check_->element_size = element_size;
     detail::message_header& header = check_->header;
     constexpr int bytes = static_cast<int>(sizeof header);
     if (receives()) {
@@ -210,11 +213,14 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
 
   bool receives() const noexcept { return message_.what == comm_operation::recv; }
   detail::call_info call() const {
+    const auto count = static_cast<std::size_t>(message_.count);
     return {message_.what,
             message_.count,
             check_ == nullptr ? std::string_view{} : check_->element,
             {},
-            static_cast<std::size_t>(message_.element_size),
+            check_ != nullptr ? check_->element_size
+            : count == 0      ? std::size_t{0}
+                              : static_cast<std::size_t>(message_.bytes) / count,
             message_.other,
             message_.tag,
             0};
@@ -223,7 +229,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   [[gnu::noinline]] void checked_wait() {
     MPI_Status status;
     int code = MPI_SUCCESS;
-    const detail::in_message here(group_->state(), message_.what, message_.bytes(), message_.other);
+    const detail::in_message here(group_->state(), message_.what, message_.bytes, message_.other);
     try {
       detail::wait_in_call(*group_, call(), 0, [&] {
         int done = 0;
@@ -263,8 +269,8 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
   }
 
   void finish_plain(int code, const MPI_Status& status) {
-    request_ = MPI_REQUEST_NULL;
-    if (code != MPI_SUCCESS || (receives() && detail::received_bytes(status) != message_.bytes())) [[unlikely]]
+    request_ = MPI_REQUEST_NULL;  // as MPI has set it, unless the call failed
+    if (code != MPI_SUCCESS || (receives() && detail::received_bytes(status) != message_.bytes)) [[unlikely]]
       fail(code, status);
   }
   [[gnu::noinline]] void finish_checked(int code, const MPI_Status& status) {
@@ -293,7 +299,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     detail::fail_receive(*group_, code, status, call());
   }
 
-  void end() noexcept {
+  [[gnu::noinline]] void end() noexcept {
     if (request_ == MPI_REQUEST_NULL) return;
     if (std::uncaught_exceptions() > 0) return cancel();
     try {
