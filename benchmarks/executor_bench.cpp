@@ -4,6 +4,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/formulas.hpp>
+#include <heddle/schedule/formulas_bidirectional.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/executor.hpp>
 
@@ -146,9 +147,11 @@ BENCHMARK_TEMPLATE(per_action, sc::one_f_one_b<>, as_it_is, hd::null_observer)->
 struct sleeping_stage {
   using scalar = double;
   std::chrono::nanoseconds f{}, i{}, w{};
+  bool beside = false;
   double slept_f = 0, slept_i = 0, slept_w = 0, slept_b = 0;  // seconds
   int fs = 0, is = 0, ws = 0, bs = 0;
 
+  bool runs_beside(const sleeping_stage& other) const { return beside && &other != this; }
   static void sleep(std::chrono::nanoseconds time, double& total, int& count) {
     const auto begin = std::chrono::steady_clock::now();
     std::this_thread::sleep_until(begin + time);
@@ -162,64 +165,101 @@ struct sleeping_stage {
   void backward_weight(int, const batch&) { sleep(w, slept_w, ws); }
 };
 
-// One step of 4 ranks and 8 microbatches, F = I = W = 12 ms per rank. The formula is given the times that were slept.
+// One step of 4 ranks and 8 microbatches, F = I = W = 12 ms per rank: how long it took, and how long a microbatch's
+// F, I and W on one rank were slept. B where it was not split counts as half I, half W: formulas see the sum.
+struct slept_step {
+  double seconds = 0;
+  sc::formula::times times;
+};
+constexpr int bubble_ranks = 4, bubble_microbatches = 8;
+
+slept_step sleep_through(const sc::plan& plan, bool beside) {
+  constexpr int ranks = bubble_ranks, m = bubble_microbatches;
+  constexpr std::chrono::nanoseconds unit = std::chrono::milliseconds(12);
+  const sc::table_view table = plan.table;
+  const int chunks = table.parts() / ranks;
+  const std::vector<batch> batches(m);
+  std::vector<std::int64_t> begin(ranks), end(ranks);
+  std::vector<std::vector<sleeping_stage>> of_rank(ranks);
+  hd::launch<hd::threads>(line(ranks), [&](auto& world) {
+    auto& pipe = world.template along<hd::pp>();
+    const auto r = static_cast<std::size_t>(pipe.rank());
+    auto& here = of_rank[r];
+    here.assign(static_cast<std::size_t>(table.stages()), {unit / chunks, unit / chunks, unit / chunks, beside});
+    std::vector<sleeping_stage*> held;
+    for (sleeping_stage& s : here) held.push_back(&s);
+    hd::null_observer off;
+    hd::train::executor<sleeping_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 1, off);
+    pipe.barrier();
+    begin[r] = hd::now_ns();
+    executor.run(std::span<const batch>(batches), 0, no_hooks{});
+    end[r] = hd::now_ns();
+  });
+  double f = 0, i = 0, w = 0, b = 0;
+  int fs = 0, is = 0, ws = 0;
+  for (const auto& here : of_rank)
+    for (const sleeping_stage& s : here) {
+      f += s.slept_f, i += s.slept_i, w += s.slept_w, b += s.slept_b;
+      fs += s.fs, is += s.is, ws += s.ws;
+    }
+  slept_step result;
+  result.seconds = 1e-9 * static_cast<double>(*std::max_element(end.begin(), end.end()) -
+                                              *std::min_element(begin.begin(), begin.end()));
+  sc::formula::times& t = result.times;
+  const double backward = (i + w + b) / (ranks * m);
+  const bool all_split = is == fs;
+  t.f = chunks * f / fs;
+  t.i = all_split ? chunks * i / is : backward / 2;
+  t.w = all_split ? chunks * w / ws : backward / 2;
+  if (beside) t.pair = (std::max)(t.f, t.b());
+  return result;
+}
+
+// The bubble, measured and by formula: of the iteration least disturbed by what else runs on the machine.
 template <class When>
 void bubble(benchmark::State& state) {
-  constexpr int ranks = 4, m = 8;
-  constexpr std::chrono::nanoseconds unit = std::chrono::milliseconds(12);
-  const When when{m};
-  const sc::plan plan = sc::make_plan(sc::make_table(when, ranks));
-  const sc::table_view table = plan.table;
-  const int chunks = table.stages() / ranks;
-  const std::vector<batch> batches(m);
-  double measured = 0, expected = 0, makespan = 0;
+  const When when{bubble_microbatches};
+  const sc::plan plan = sc::make_plan(sc::make_table(when, bubble_ranks));
+  double measured = 0, expected = 0;
   for (auto _ : state) {
-    std::vector<std::int64_t> begin(ranks), end(ranks);
-    std::vector<std::vector<sleeping_stage>> of_rank(ranks);
-    hd::launch<hd::threads>(line(ranks), [&](auto& world) {
-      auto& pipe = world.template along<hd::pp>();
-      const auto r = static_cast<std::size_t>(pipe.rank());
-      auto& here = of_rank[r];
-      here.assign(static_cast<std::size_t>(table.stages()), {unit / chunks, unit / chunks, unit / chunks});
-      std::vector<sleeping_stage*> held;
-      for (sleeping_stage& s : here) held.push_back(&s);
-      hd::null_observer off;
-      hd::train::executor<sleeping_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 1, off);
-      pipe.barrier();
-      begin[r] = hd::now_ns();
-      executor.run(std::span<const batch>(batches), 0, no_hooks{});
-      end[r] = hd::now_ns();
-    });
-    const double step = 1e-9 * static_cast<double>(*std::max_element(end.begin(), end.end()) -
-                                                   *std::min_element(begin.begin(), begin.end()));
-    double f = 0, i = 0, w = 0, b = 0;
-    int fs = 0, is = 0, ws = 0, bs = 0;
-    for (const auto& here : of_rank)
-      for (const sleeping_stage& s : here) {
-        f += s.slept_f, i += s.slept_i, w += s.slept_w, b += s.slept_b;
-        fs += s.fs, is += s.is, ws += s.ws, bs += s.bs;
-      }
-    // Per full share of a rank. B where it was not split counts as half I, half W: the formulas see their sum.
-    const double per = (f + i + w + b) / (ranks * m);
-    sc::formula::times t;
-    t.f = chunks * f / fs;
-    t.i = is > 0 ? chunks * i / is : (per - t.f) / 2;
-    t.w = ws > 0 ? chunks * w / ws : per - t.f - t.i;
-    const double idle = step - m * per;
-    const double formula = sc::formula::bubble(when, ranks, t);
-    state.SetIterationTime(step);
-    // The iteration least disturbed by what else runs on the machine.
-    if (makespan == 0 || idle / formula < measured / expected) measured = idle, expected = formula, makespan = step;
+    const slept_step step = sleep_through(plan, false);
+    const double idle = step.seconds - sc::formula::work(when, bubble_ranks, step.times);
+    const double formula = sc::formula::bubble(when, bubble_ranks, step.times);
+    state.SetIterationTime(step.seconds);
+    if (expected == 0 || idle / formula < measured / expected) measured = idle, expected = formula;
   }
   state.counters["bubble_ms"] = 1e3 * measured;
   state.counters["formula_ms"] = 1e3 * expected;
   state.counters["ratio"] = measured / expected;
 }
 using two_chunks = sc::interleaved<hd::microbatches<>, 2>;
-BENCHMARK_TEMPLATE(bubble, sc::gpipe<>)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
-BENCHMARK_TEMPLATE(bubble, sc::one_f_one_b<>)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
-BENCHMARK_TEMPLATE(bubble, two_chunks)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
-BENCHMARK_TEMPLATE(bubble, sc::zb_h1<>)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+void few_steps(benchmark::internal::Benchmark* b) {
+  b->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+}
+BENCHMARK_TEMPLATE(bubble, sc::gpipe<>)->Apply(few_steps);
+BENCHMARK_TEMPLATE(bubble, sc::one_f_one_b<>)->Apply(few_steps);
+BENCHMARK_TEMPLATE(bubble, two_chunks)->Apply(few_steps);
+BENCHMARK_TEMPLATE(bubble, sc::zb_h1<>)->Apply(few_steps);
+
+// The step of a schedule with pairs, its two computations one after the other and at the same time.
+template <class When>
+void pairs(benchmark::State& state) {
+  const When when{bubble_microbatches};
+  const sc::plan plan = sc::make_plan(sc::make_table(when, bubble_ranks));
+  const bool beside = state.range(0) != 0;
+  double measured = 0, expected = 0;
+  for (auto _ : state) {
+    const slept_step step = sleep_through(plan, beside);
+    const double formula = sc::formula::makespan(when, bubble_ranks, step.times);
+    state.SetIterationTime(step.seconds);
+    if (expected == 0 || step.seconds / formula < measured / expected) measured = step.seconds, expected = formula;
+  }
+  state.counters["step_ms"] = 1e3 * measured;
+  state.counters["formula_ms"] = 1e3 * expected;
+  state.counters["ratio"] = measured / expected;
+}
+BENCHMARK_TEMPLATE(pairs, sc::dual_pipe<>)->ArgName("beside")->Arg(0)->Arg(1)->Apply(few_steps);
+BENCHMARK_TEMPLATE(pairs, sc::dual_pipe_v<>)->ArgName("beside")->Arg(0)->Arg(1)->Apply(few_steps);
 
 }  // namespace
 
