@@ -134,6 +134,14 @@ consteval bool require_ranks() {
         finding<found.what, -1, -1, action_kind{}, Ranks, When{}.microbatch_count()>::none,
         "heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks (the last two "
         "numbers of `finding`: ranks, microbatches); change one of them");
+  } else if constexpr (found.what == problem::not_a_pair || found.what == problem::dependent_pair ||
+                       found.what == problem::pair_of_one_gradient) {
+    static_assert(
+        finding<found.what, found.rank, found.position, found.where.kind, found.where.stage,
+                found.where.microbatch>::none,
+        "heddle: the schedule is not valid: an overlapped pair is two computations that do not need each other and add "
+        "to different gradients; `finding` names the problem, rank, position in its list, action, stage and "
+        "microbatch; put one behind the other");
   } else if constexpr (!found.ok() && found.what != problem::deadlock) {
     constexpr action at = found.where.stage >= 0 ? found.where : found.needs;
     static_assert(
