@@ -1,6 +1,7 @@
 #include <heddle/schedule/check.hpp>
 #include <heddle/schedule/formulas_bidirectional.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/schedule/parse.hpp>
 #include <heddle/schedule/print.hpp>
 #include <heddle/schedule/validate.hpp>
 
@@ -208,6 +209,32 @@ TEST_CASE("schedules that turn or meet have names", "[schedule]") {
   check("hanayo:2", waves{6, 2}, 4);
   check("v-half", sc::v_half<>{5}, 4);
   check("v-min", sc::v_min<>{5}, 4);
+}
+
+TEST_CASE("every schedule adds the weight gradients of a stage in the order of microbatches", "[schedule][law]") {
+  for (const std::string_view name : sc::named::names)
+    for (const int p : {2, 4, 6}) {
+      const auto table = sc::make_table(sc::named{name, 2 * p}, p);
+      CAPTURE(std::string(name), p);
+      std::vector<int> last(table.rank_of_stage.size(), -1);
+      for (const sc::action& a : table.actions) {
+        if (a.kind != kind::backward && a.kind != kind::backward_weight) continue;
+        int& before = last[static_cast<std::size_t>(a.stage)];
+        REQUIRE(a.microbatch > before);
+        before = a.microbatch;
+      }
+    }
+}
+
+TEST_CASE("every schedule is read back from its text", "[schedule][law]") {
+  for (const std::string_view name : sc::named::names)
+    for (const int p : {2, 4}) {
+      CAPTURE(std::string(name), p);
+      const auto table = sc::make_table(sc::named{name, 2 * p}, p);
+      CHECK(sc::parse(sc::to_text(table), table.form).view() == table.view());
+      const auto lowered = sc::lower(table);
+      CHECK(sc::parse(sc::to_text(lowered), table.form).view() == lowered.view());
+    }
 }
 
 TEST_CASE("schedules that turn or meet refuse numbers they cannot run", "[schedule]") {
