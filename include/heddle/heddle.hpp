@@ -224,6 +224,7 @@
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/layer_partition.hpp>
+#include <heddle/plan/offload_amount.hpp>
 #include <heddle/plan/reconfigure.hpp>
 #include <heddle/plan/skippipe.hpp>
 #include <heddle/plan/skippipe/assign.hpp>
@@ -235,6 +236,7 @@
 #include <heddle/plan/skippipe/twelve_cities.hpp>
 #include <heddle/plan/skippipe/way.hpp>
 #include <heddle/sim/action_table.hpp>
+#include <heddle/sim/activation_offload.hpp>
 #include <heddle/sim/actor_graph.hpp>
 #include <heddle/sim/nccl_model.hpp>
 #include <heddle/sim/network.hpp>

@@ -1,0 +1,116 @@
+// heddle/sim/activation_offload.hpp: one step with offloaded activations in virtual time: peak memory, stall, traffic.
+#pragma once
+
+#include <heddle/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::sim {
+
+/// A layer of the simulated step. Units: any two, one for all times and one for all bytes.
+struct offloaded_layer {
+  double forward = 0;
+  double backward = 0;
+  double bytes = 0;
+};
+
+/// A store that writes and reads at the same time, each one request after the other. Units: bytes per time.
+struct offload_rates {
+  double write = 0;
+  double read = 0;
+};
+
+struct offload_outcome {
+  double end = 0;        ///< of the last backward
+  double stall = 0;      ///< time in which a backward waits for its activations
+  double peak = 0;       ///< bytes of activations at the same time, those being written or read included
+  double peak_kept = 0;  ///< the same if nothing is offloaded
+  double written = 0;    ///< bytes
+  double read = 0;       ///< bytes
+  int stored = 0;        ///< layers
+  int forwarded = 0;     ///< layers that were served from memory: their write had not ended
+  int loaded = 0;        ///< layers that were read
+  double saving() const noexcept { return peak_kept > 0 ? 1 - peak / peak_kept : 0; }
+};
+
+/// So many layers before the one whose backward begins.
+struct ahead {
+  std::size_t depth = 2;
+  bool operator()(std::size_t running, std::size_t candidate, double /*queued*/) const noexcept {
+    return running - candidate <= depth;
+  }
+};
+
+/// Forward of all layers, then backward of all in reverse. Layers before `first_kept` are offloaded, but never the last.
+/// A layer's activations exist from the end of its forward; its write begins when those before it have ended, and frees
+/// them when it ends. When the backward of layer n begins, `reads_now(n, k, queued)` says of each next offloaded layer
+/// k < n whether to bring it back now, where `queued` is the time that the reads under way still take; it stops at the
+/// first that is not. A layer whose write has not ended is served from memory (forwarded). A layer that is not there
+/// when its backward begins stalls it. The end of a backward frees its layer.
+/// Errors: `config_error` for a rate that is not positive.
+template <class ReadsNow = ahead>
+offload_outcome simulate_offload(std::span<const offloaded_layer> layers, offload_rates rates, std::size_t first_kept,
+                                 ReadsNow reads_now = {}) {
+  if (!(rates.write > 0) || !(rates.read > 0))
+    throw config_error("heddle: a simulated store writes and reads at rates that are positive");
+  const std::size_t n = layers.size();
+  const std::size_t offloaded = n == 0 ? 0 : (std::min)(first_kept, n - 1);
+  constexpr double never = std::numeric_limits<double>::infinity();
+
+  offload_outcome o;
+  std::vector<std::pair<double, double>> changes;  // time, bytes taken or given back
+  std::vector<double> written(n, never), there(n, 0.0);
+  double now = 0, writer = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    now += layers[i].forward;
+    changes.emplace_back(now, layers[i].bytes);
+    o.peak_kept += layers[i].bytes;
+    if (i >= offloaded) continue;
+    writer = (std::max)(writer, now) + layers[i].bytes / rates.write;
+    written[i] = writer;
+    ++o.stored;
+    o.written += layers[i].bytes;
+  }
+  double reader = 0;
+  std::size_t next = offloaded;  // scopes below this one have not been asked for
+  const auto bring_back = [&](std::size_t k) {
+    if (written[k] > now) {  // stays until its backward has ended
+      written[k] = never;
+      ++o.forwarded;
+      return;
+    }
+    changes.emplace_back(written[k], -layers[k].bytes);
+    changes.emplace_back(now, layers[k].bytes);
+    reader = (std::max)(reader, now) + layers[k].bytes / rates.read;
+    there[k] = reader;
+    ++o.loaded;
+    o.read += layers[k].bytes;
+  };
+  for (std::size_t i = n; i-- > 0;) {
+    while (next > 0 && next <= i && reads_now(i, next - 1, (std::max)(0.0, reader - now))) bring_back(--next);
+    if (i < offloaded && next > i) bring_back(--next);
+    if (there[i] > now) {
+      o.stall += there[i] - now;
+      now = there[i];
+    }
+    now += layers[i].backward;
+    changes.emplace_back(now, -layers[i].bytes);
+  }
+  o.end = now;
+  // What is given back at a time makes room for what is taken at the same time.
+  std::sort(changes.begin(), changes.end());
+  double held = 0;
+  for (const auto& [at, bytes] : changes) {
+    held += bytes;
+    o.peak = (std::max)(o.peak, held);
+  }
+  return o;
+}
+
+}  // namespace heddle::inline v0::sim
