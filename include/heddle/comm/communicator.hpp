@@ -151,6 +151,19 @@ consteval bool can_reduce() {
   return monoid<Op, T>;
 }
 
+// Whether the host can read and write the buffers that a communicator's spans name.
+template <class C>
+inline constexpr bool has_host_memory = !requires { requires !C::host_memory; };
+
+// For what is done with those buffers outside the communicator's own calls.
+template <class C>
+consteval bool computes_in_buffers() {
+  static_assert(has_host_memory<C>,
+                "heddle: the rounds of an algorithm fold and copy in the host's memory, and the buffers of this "
+                "communicator are a device's: call the communicator's own collective (algo::built_in, or none named)");
+  return has_host_memory<C>;
+}
+
 }  // namespace detail
 
 /// A group of ranks that can send, receive and call collectives. Ranks are numbers in `[0, size())`.
@@ -171,6 +184,9 @@ consteval bool can_reduce() {
 ///     all_to_all(in, out)  all_to_all_v(in, send_counts, out, recv_counts)
 ///     gather(in, out, root)  gather_v(in, out, counts, root)  scatter(in, out, root)  scatter_v(in, counts, out, root)
 ///     split(color, key) -> communicator over the ranks of one color, ordered by key, then rank
+///
+/// One whose spans name memory that the host cannot use says so: `static constexpr bool host_memory = false`. Its own
+/// calls are all it has then: algorithms made of messages are refused.
 ///
 /// Errors: `comm_error` when ranks disagree, a rank does not arrive or arguments do not fit; `aborted_error` when
 /// another rank failed.

@@ -257,6 +257,7 @@ class dyadic_fold {
 
   template <class Communicator, class Call>
   void fold(Communicator& group, std::span<const T> leaves, Call&& compute) {
+    (void)detail::computes_in_buffers<Communicator>();
     if (group.size() != plan_.ranks()) refuse("ranks", std::to_string(plan_.ranks()), group.size());
     if (group.rank() != plan_.rank()) refuse("rank", std::to_string(plan_.rank()), group.rank());
     expect("scalars of this rank's leaves", plan_.leaves() * element_, leaves.size());

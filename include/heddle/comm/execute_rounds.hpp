@@ -117,9 +117,10 @@ class round_memory {
 /// Runs a bound program on this rank; every rank of the group runs its own. `in`, `out` and `scratch` are the beginnings
 /// of the buffers that its addresses count from; `scratch` holds `rounds.scratch` elements. `op` is `no_operator` where
 /// nothing is folded.
-/// Errors: as the communicator's isend and irecv.
+/// Errors: as the communicator's isend and irecv. Communicators whose buffers are a device's are refused.
 template <class T, class Communicator, class Op>
 void execute_rounds(Communicator& comm, const bound_rounds& rounds, const T* in, T* out, T* scratch, const Op& op) {
+  (void)detail::computes_in_buffers<Communicator>();
   using request = typename Communicator::request;
   detail::started_messages<request> receives, sends;
   int waited = 0;

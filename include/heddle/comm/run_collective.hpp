@@ -265,15 +265,17 @@ void by_source(C& comm, const round_source& source, const T* in, T* out, block_s
 template <class A, comm_operation What, class T, class C, class Op, class Own>
 void by_rounds(C& comm, const T* in, T* out, const block_sizes& sizes, std::int64_t elements, int root, bool in_place,
                const Op& op, collective_plans* plans, const Own& own) {
-  const int p = comm.size();
+  [[maybe_unused]] const int p = comm.size();
   if constexpr (requires { static_cast<collective_plans&>(comm.plans()); })
     if (plans == nullptr) plans = &comm.plans();
   collective_plans once;
   collective_plans& kept = plans != nullptr ? *plans : once;
-  if constexpr (std::is_same_v<A, algo::automatic>) {
-    constexpr bool folds = !std::is_same_v<Op, no_operator>;
-    constexpr bool has_own = !std::is_same_v<Own, no_own_call> &&
-                             (!folds || (monoid<Op, T> && op_traits<Op>::associative && op_traits<Op>::elementwise));
+  constexpr bool folds = !std::is_same_v<Op, no_operator>;
+  constexpr bool has_own = !std::is_same_v<Own, no_own_call> &&
+                           (!folds || (monoid<Op, T> && op_traits<Op>::associative && op_traits<Op>::elementwise));
+  if constexpr (std::is_same_v<A, algo::automatic> && has_own && !has_host_memory<C>) {
+    own(comm);  // no algorithm can
+  } else if constexpr (std::is_same_v<A, algo::automatic>) {
     const measured_decisions* decisions = kept.decisions();
     collective_question q{What, p, elements * static_cast<std::int64_t>(sizeof(T)), true, true, true, kept.network()};
     if constexpr (folds) {

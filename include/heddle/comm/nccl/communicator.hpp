@@ -35,6 +35,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
 
  public:
   using request = nccl_request;
+  static constexpr bool host_memory = false;
 
   nccl_communicator(std::shared_ptr<detail::nccl_channel> channel, cudaStream_t stream)
       : channel_(std::move(channel)), stream_(stream) {}
