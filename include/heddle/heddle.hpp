@@ -241,6 +241,7 @@
 #include <heddle/sim/nccl_model.hpp>
 #include <heddle/sim/network.hpp>
 #include <heddle/sim/serial_nodes.hpp>
+#include <heddle/sim/visits_svg.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
 #include <heddle/observe/gather.hpp>

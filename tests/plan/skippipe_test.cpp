@@ -66,7 +66,7 @@ void check_plan(const plan::skip_plan& p, const sc::visit_costs& costs, const pl
   bool walked = true;
   auto visits = p.planned.visits;
   REQUIRE(visits.size() == static_cast<std::size_t>(wave * t.visits()));
-  std::stable_sort(visits.begin(), visits.end(), [](auto& a, auto& b) { return a.start < b.start; });
+  std::sort(visits.begin(), visits.end(), sc::begins_before);
   for (const sc::visit& v : visits) {
     const auto i = static_cast<std::size_t>(v.microbatch);
     double arrival = position[i] == 0 ? t.ready_at(v.microbatch) : at[i];

@@ -97,8 +97,7 @@ skip_plan skippipe(const schedule::visit_costs& costs, std::span<const int> stag
       }
       ++microbatch;
     }
-  std::stable_sort(plan.planned.visits.begin(), plan.planned.visits.end(),
-                   [](const schedule::visit& a, const schedule::visit& b) { return a.start < b.start; });
+  std::sort(plan.planned.visits.begin(), plan.planned.visits.end(), schedule::begins_before);
   return plan;
 }
 

@@ -67,6 +67,12 @@ struct visit {
   double end = 0;
   friend constexpr bool operator==(const visit&, const visit&) = default;
 };
+/// The order of visits in time; those of one microbatch in their order also where they take no time.
+constexpr bool begins_before(const visit& a, const visit& b) noexcept {
+  if (a.start != b.start) return a.start < b.start;
+  if (a.end != b.end) return a.end < b.end;
+  return a.microbatch != b.microbatch ? a.microbatch < b.microbatch : a.position < b.position;
+}
 /// Forward, the loss at the origin, backward: by the position of a visit on a way of `length` nodes.
 constexpr bool is_forward(const visit& v, int length) noexcept {
   return v.position < length;

@@ -42,9 +42,7 @@ class routed {
         for (int i = 0; i < m; ++i) add(k, i);
     } else {
       std::vector<visit> sorted = order.visits;
-      std::stable_sort(sorted.begin(), sorted.end(), [](const visit& a, const visit& b) {
-        return a.start != b.start ? a.start < b.start : a.end < b.end;
-      });
+      std::sort(sorted.begin(), sorted.end(), begins_before);
       std::vector<int> next(at(m), 0);
       for (const visit& v : sorted) {
         if (v.microbatch < 0 || v.microbatch >= m || v.position != next[at(v.microbatch)] ||

@@ -274,7 +274,8 @@ inline assignment assign_nodes(const schedule::visit_costs& costs, std::span<con
   // Exchanges of two nodes while they help, from the best few.
   std::vector<std::size_t> ranking(score.size());
   std::iota(ranking.begin(), ranking.end(), std::size_t{0});
-  std::stable_sort(ranking.begin(), ranking.end(), [&](std::size_t a, std::size_t b) { return score[a] < score[b]; });
+  std::sort(ranking.begin(), ranking.end(),
+            [&](std::size_t a, std::size_t b) { return score[a] != score[b] ? score[a] < score[b] : a < b; });
   ranking.resize((std::min)(ranking.size(), std::size_t{10}));
   assignment best;
   double least = std::numeric_limits<double>::infinity();

@@ -179,8 +179,10 @@ class conflict_search {
   // The agents, those whose way is over first in front.
   std::vector<int> fastest_first(const node& n, const std::vector<int>& who) const {
     std::vector<int> order = who;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return n.of[at(a)]->way.seconds < n.of[at(b)]->way.seconds; });
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      const double x = n.of[at(a)]->way.seconds, y = n.of[at(b)]->way.seconds;
+      return x != y ? x < y : a < b;
+    });
     return order;
   }
 
