@@ -11,10 +11,12 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <vector>
 
 #if defined(__linux__)
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #endif
 
@@ -59,8 +61,14 @@ class mpi_board {
     int rank = 0, ok = 1;
     mpi_check(MPI_Comm_rank(all, &rank), "MPI_Comm_rank");
     mpi_check(MPI_Comm_size(all, &size_), "MPI_Comm_size");
+    // Not MPI_COMM_TYPE_SHARED: some MPIs (Debian's MPICH 5.0.2) put each process on a host of its own there.
+    std::vector<std::uint64_t> hosts(static_cast<std::size_t>(size_));
+    const std::uint64_t mine = host_number();
+    mpi_check(MPI_Allgather(&mine, 1, MPI_UINT64_T, hosts.data(), 1, MPI_UINT64_T, all), "MPI_Allgather");
+    int first = 0;
+    while (hosts[static_cast<std::size_t>(first)] != mine) ++first;
     MPI_Comm host = MPI_COMM_NULL;
-    mpi_check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+    mpi_check(MPI_Comm_split(all, first, rank, &host), "MPI_Comm_split");
     int place = 0;
     mpi_check(MPI_Comm_rank(host, &place), "MPI_Comm_rank");
     char name[64] = "/dev/shm/heddle-XXXXXX";
@@ -128,6 +136,30 @@ class mpi_board {
   }
 
  private:
+#if defined(__linux__)
+  // The same number where processes can share memory by name and see each other by their process numbers.
+  static std::uint64_t host_number() noexcept {
+    std::uint64_t number = 0xcbf29ce484222325u;
+    const auto mix = [&](const void* bytes, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i)
+        number = (number ^ static_cast<const unsigned char*>(bytes)[i]) * 0x100000001b3u;
+    };
+    char text[256] = {};
+    if (const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC); file >= 0) {
+      const auto got = ::read(file, text, sizeof text);
+      if (got > 0) mix(text, static_cast<std::size_t>(got));
+      ::close(file);
+    }
+    if (::gethostname(text, sizeof text - 1) == 0) mix(text, std::strlen(text));
+    for (const char* const path : {"/dev/shm", "/proc/self/ns/pid"}) {
+      struct ::stat about;
+      if (::stat(path, &about) != 0) continue;
+      mix(&about.st_dev, sizeof about.st_dev);
+      mix(&about.st_ino, sizeof about.st_ino);
+    }
+    return number;
+  }
+#endif
   bool map([[maybe_unused]] int file) {
 #if defined(__linux__)
     void* at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
