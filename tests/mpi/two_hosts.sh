@@ -8,7 +8,7 @@ if [ "$HEDDLE_TWO_HOSTS" != inside ]; then
     echo "SKIPPED: network namespaces cannot be made here (they need root and iproute2)"
     exit 77
   fi
-  if ! "$1" --version 2> /dev/null | grep -q "Open MPI) 4"; then
+  if ! "$1" --version 2> /dev/null | grep -qE "[(](Open MPI|OpenRTE)[)] 4"; then
     echo "SKIPPED: only the mpirun of Open MPI 4 is known to take another program for ssh in this way"
     exit 77
   fi
