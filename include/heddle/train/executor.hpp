@@ -85,8 +85,9 @@ class executor {
  public:
   using scalar = typename Stage::scalar;
 
-  /// `stages[s]` is stage s of the pipeline if this rank holds it, null otherwise. `pipeline` joins the ranks of this
-  /// pipeline; `world_rank_of[r]` is the world rank of its rank r, for the record only, and may be empty.
+  /// `stages[s]` is stage s of the pipeline if this rank holds it, null otherwise; one object may be several stages (the
+  /// passes of `schedule::decode`). `pipeline` joins the ranks of this pipeline; `world_rank_of[r]` is the world rank of
+  /// its rank r, for the record only, and may be empty.
   executor(schedule::plan_view plan, std::vector<Stage*> stages, Communicator& pipeline, std::int64_t max_samples,
            Observer& observer, std::vector<int> world_rank_of = {})
       : table_(plan.table),
