@@ -1,4 +1,5 @@
 // Valid tables changed at random: the validator must reject what does not compute what a serial run does.
+#include <heddle/schedule/inference.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/parse.hpp>
 #include <heddle/schedule/plan.hpp>
@@ -9,10 +10,13 @@
 #include "pairs.hpp"
 #include "schedules.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <random>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sc = heddle::schedule;
 using kind = sc::action_kind;
@@ -100,6 +104,43 @@ void mutate_all(int ranks_up_to, int mutants, unsigned seed) {
     CHECK(count.rejections[what] > 0);
 }
 
+// Every microbatch goes its own way over some of the stages; forwards of all, then backwards.
+sc::action_table random_ways(int stages, int ranks, int m, bool forward_only, std::mt19937& random) {
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  const auto at = [](int i) { return static_cast<std::size_t>(i); };
+  sc::action_table t;
+  t.microbatches = m;
+  t.form.forward_only = forward_only;
+  for (int s = 0; s < stages; ++s) t.rank_of_stage.push_back(s % ranks);
+  t.next.assign(at(stages * m), sc::not_on_path);
+  t.previous = t.next;
+  std::vector<std::vector<sc::action>> lists(at(ranks));
+  std::vector<std::vector<int>> ways;
+  for (int i = 0; i < m; ++i) {
+    std::vector<int> way;
+    for (int s = 0; s < stages; ++s) way.push_back(s);
+    std::shuffle(way.begin(), way.end(), random);
+    way.resize(at(1 + below(stages)));
+    for (std::size_t k = 0; k < way.size(); ++k) {
+      t.previous[at(way[k] * m + i)] = k > 0 ? way[k - 1] : -1;
+      t.next[at(way[k] * m + i)] = k + 1 < way.size() ? way[k + 1] : -1;
+      lists[at(way[k] % ranks)].push_back({kind::forward, way[k], i});
+    }
+    ways.push_back(way);
+  }
+  for (int i = 0; i < m && !forward_only; ++i)
+    for (auto s = ways[at(i)].rbegin(); s != ways[at(i)].rend(); ++s) {
+      lists[at(*s % ranks)].push_back({kind::backward_input, *s, i});
+      lists[at(*s % ranks)].push_back({kind::backward_weight, *s, i});
+    }
+  t.offsets = {0};
+  for (const auto& list : lists) {
+    t.actions.insert(t.actions.end(), list.begin(), list.end());
+    t.offsets.push_back(static_cast<int>(t.actions.size()));
+  }
+  return t;
+}
+
 }  // namespace
 
 TEST_CASE("what changed at random is rejected or computes the same", "[schedule][property]") {
@@ -112,4 +153,36 @@ TEST_CASE("1,000 mutants of every schedule are rejected or compute the same", "[
   const auto seed = GENERATE(20261120u, Catch::Generators::take(1, Catch::Generators::random(0u, 4000000000u)));
   CAPTURE(seed);
   mutate_all(5, 1000, seed);
+}
+
+TEST_CASE("mutants of tables with ways and of forward-only tables are rejected or compute the same",
+          "[schedule][property]") {
+  const auto seed = GENERATE(2u, Catch::Generators::take(1, Catch::Generators::random(0u, 4000000000u)));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  tally count;
+  for (int trial = 0; trial < 1000; ++trial) {
+    const int p = 1 + below(3);
+    const int stages = p * (1 + below(2));
+    const int m = 1 + below(5);
+    sc::action_table t;
+    switch (below(3)) {
+      case 0:
+        t = sc::make_table(sc::prefill<>{m}, p);
+        break;
+      case 1:
+        t = sc::make_table(sc::decode<heddle::microbatches<>, 3>{m}, p);
+        break;
+      default:
+        t = random_ways(stages, p, m, below(2) == 0, random);
+    }
+    CAPTURE(trial, p, m, sc::to_text(t), sc::to_string(sc::validate(t)));
+    REQUIRE(sc::validate(t).ok());
+    if (below(3) == 0) t = schedules::with_pairs(t, random, 0.3);
+    if (below(4) != 0) t = sc::lower(t);
+    judge(t, random, count);
+    judge(schedules::mutant(t, random), random, count);
+  }
+  CHECK(count.accepted > 2000);
 }

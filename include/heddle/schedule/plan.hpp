@@ -15,7 +15,11 @@ namespace heddle::inline v0::schedule {
 ///   correct, too: the table has passed `transfers::rendezvous`; but receives stand early, so the rank would idle);
 /// - SEND_F, SEND_B: start sending buffer `at.output` to `a.peer`, then wait for the send `storage.sends_in_flight()`
 ///   before it, so that its buffer may be used again;
-/// - REDUCE_GRAD: the gradients of stage `a.stage` are complete on this rank.
+/// - two computations of which the first has `overlaps_next`: both at the same time, or one after the other in either
+///   order; begin when both have their inputs; go on when both have ended. They share neither slots nor buffers;
+/// - REDUCE_GRAD: the gradients of stage `a.stage` are complete on this rank; OPTIM: update its weights;
+/// - UNSHARD, RESHARD: gather the weights of stage `a.stage`, drop them again; RECOMPUTE, OFFLOAD, RELOAD: of the
+///   activations in slot `at.saved`, which stays theirs.
 /// At the end wait for the sends still under way. Between two ranks the messages are in one order on both sides, so
 /// transports that match by order need no tags. A buffer holds one boundary tensor; a rank needs `storage.buffers(r)`
 /// of them, a stage `storage.slots(s)` slots for saved activations.
