@@ -28,12 +28,8 @@ class v_block_packer {
         slots_(8 * microbatches + 6 * ranks + 12),
         grid_memory_(p_ * slots_),
         start_memory_(p_ * kinds * m_),
-        live_memory_(slots_),
-        waiting_memory_(slots_),
         grid_(grid_memory_.data()),
-        start_(start_memory_.data()),
-        live_(live_memory_.data()),
-        waiting_(waiting_memory_.data()) {
+        start_(start_memory_.data()) {
     for (int r = 0; r < p_; ++r) {
       const v_block at = block(r);
       for (int k = 0; k < kinds; ++k)
@@ -46,11 +42,9 @@ class v_block_packer {
     put_weights();
     pack(true);
     squeeze();
-    drop_weights();
     pack(false);
     put_weights();
     squeeze();
-    drop_weights();
     return lists();
   }
 
@@ -95,12 +89,8 @@ class v_block_packer {
       end_ = last + 1 > end_ ? last + 1 : end_;
     }
   }
-  constexpr void drop_weights() {
-    for (signed char *c = grid_, *end = grid_ + p_ * slots_; c != end; ++c)
-      if (*c == some_weight) *c = empty;
-  }
 
-  // Every action as early as its inputs and the order of its rank allow.
+  // Every action as early as its inputs and the order of its rank allow. Takes W out again.
   constexpr void squeeze() {
     const scratch<int> rank_end(p_);
     const scratch<int> done(p_ * kinds);
@@ -118,14 +108,15 @@ class v_block_packer {
         }
         rank_end[r] = to + 1;
         cell(r, s) = empty;
-        cell(r, to) = c;
+        if (c != some_weight) cell(r, to) = c;
       }
     }
   }
 
-  // Activations of a rank, and Ws that wait, from slot `from` on, behind every slot. Without W in place, each takes the
-  // first free slot. Stops and says false where there are more than `bound`.
-  constexpr bool count(int rank, int from, int bound) {
+  // Counts the activations of a rank and the Ws that wait behind each slot from `from` on; without W in place, each
+  // takes the first free slot. Says false where there are more than `bound`. Ends behind slot `until` as soon as
+  // nothing differs from what was counted before. Only looks unless told to `keep` the counts.
+  constexpr bool count(int rank, int from, int until, int bound, bool keep) {
     int live = from > 0 ? live_[from - 1] : 0;
     int waiting = from > 0 ? waiting_[from - 1] : 0;
     const signed char* c = grid_ + rank * slots_ + from;
@@ -142,8 +133,11 @@ class v_block_packer {
       } else if (implied_) {
         ++waiting;
       }
-      live_[s] = live;
-      waiting_[s] = waiting;
+      if (s >= until && live_[s] == live && waiting_[s] == waiting) return true;
+      if (keep) {
+        live_[s] = live;
+        waiting_[s] = waiting;
+      }
     }
     return true;
   }
@@ -157,7 +151,7 @@ class v_block_packer {
     waiting_ = waitings.data();
     int bound = 0;
     for (int r = 0; r < p_; ++r, live_ += end_, waiting_ += end_) {
-      count(r, 0, 2 * m_);
+      count(r, 0, end_, 2 * m_, true);
       for (int s = 0; s < end_; ++s) bound = live_[s] > bound ? live_[s] : bound;
     }
     const scratch<int> done(p_ * (kinds + 1));
@@ -186,8 +180,6 @@ class v_block_packer {
         if (steady && r == 0 && k == 0 && i == m_ - 1) cool_down = true;
       }
     }
-    live_ = live_memory_.data();
-    waiting_ = waiting_memory_.data();
   }
 
   // Keeps the list of begun I and I' sorted: one that was moved may have overtaken others.
@@ -216,10 +208,12 @@ class v_block_packer {
       if (cell(rank, s) != empty) continue;
       cell(rank, slot) = empty;
       cell(rank, s) = c;
-      if (count(rank, s, bound)) return s;
+      if (count(rank, s, slot, bound, false)) {
+        count(rank, s, slot, bound, true);
+        return s;
+      }
       cell(rank, s) = empty;
       cell(rank, slot) = c;
-      count(rank, s, bound);
     }
     return slot;
   }
@@ -255,11 +249,11 @@ class v_block_packer {
   int end_ = 0;
   bool implied_ = false;  // whether W is not in place, and takes free slots
   scratch<signed char> grid_memory_;
-  scratch<int> start_memory_, live_memory_, waiting_memory_;
+  scratch<int> start_memory_;
   signed char* grid_;
   int* start_;
-  int* live_;
-  int* waiting_;
+  int* live_ = nullptr;  // of the rank at hand
+  int* waiting_ = nullptr;
 };
 
 }  // namespace heddle::inline v0::schedule::detail
