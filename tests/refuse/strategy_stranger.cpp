@@ -1,4 +1,4 @@
-// refuse: heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute backend and an observer
+// refuse: heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute backend, an observer, layers_by_cost and post_validation
 #include <heddle/heddle.hpp>
 
 namespace hd = heddle;

@@ -20,6 +20,7 @@ struct setup {
   std::int64_t batch = 6, steps = 2;
   double clip = 0.5;  // clips from the first step on
   int zero = 1;
+  bool post_validation = false;  // with layers by cost and zero<1>, in double
   std::int64_t validate_every = 0;
   std::string save_to = "", resume_from = "";
   std::int64_t save_every = 0;
@@ -35,6 +36,7 @@ struct rank_facts {
   int pp = 0, tp = 0;
   std::int64_t sends = 0, bytes_sent = 0;          // of the pipeline, by the executor
   std::int64_t comm_messages = 0, comm_bytes = 0;  // of the same step, by the communicator along pp
+  std::int64_t taken_back = 0;
   std::int64_t tied_messages = 0, tied_bytes = 0;  // by the world's communicator along pp
   int peak_live = 0;
   std::int64_t max_samples = 0;

@@ -30,9 +30,10 @@ namespace train_test {
 namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-template <class T, int Zero, class World>
+template <class T, int Zero, class World, class... Policies>
 using trainer_of =
-    hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<Zero>>, World>;
+    hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<Zero>, Policies...>,
+                       World>;
 using tensors = std::map<std::string, std::vector<double>>;
 
 // Random tokens below the vocabulary; every `ignore_every`-th target can be left out.
@@ -89,7 +90,7 @@ void fill_in(tensors& whole, const tensors& part) {
   }
 }
 
-template <class T, int Zero>
+template <class T, int Zero, class... Policies>
 outcome train(const setup& s) {
   hd::train::options<hd::model::gpt2_config> o;
   o.model = {.layers = s.layers, .heads = s.heads, .width = s.width, .context = s.context, .vocabulary = s.vocabulary};
@@ -110,7 +111,7 @@ outcome train(const setup& s) {
   transport_test::launch(mesh, [&](auto& world) {
     auto mine = o;
     if (world.rank() == s.odd_rank) mine.seed = 99;
-    trainer_of<T, Zero, std::remove_reference_t<decltype(world)>> trainer(world, mine, when);
+    trainer_of<T, Zero, std::remove_reference_t<decltype(world)>, Policies...> trainer(world, mine, when);
     for (int k = 0; k < trainer.stages(); ++k)
       for (const auto& p : trainer.stage(k).parameters())
         if (p.name == s.poison)
@@ -124,9 +125,16 @@ outcome train(const setup& s) {
       const auto pipe_before = trainer.pp_group().counters();
       const auto tied_before = world.template along_if<pp>().counters();
       const auto dp_before = trainer.dp_group().counters();
-      const auto step = trainer.compute_gradients(data);
+      typename decltype(trainer)::step_result step;
+      if constexpr (sizeof...(Policies) > 0) {
+        const auto report = trainer.step(data);
+        step.loss = report.loss;
+        step.gradient_norm = report.gradient_norm;
+      } else {
+        step = trainer.compute_gradients(data);
+      }
       const auto pipe_after = trainer.pp_group().counters();
-      const bool last = trainer.steps_done() + 1 == s.steps;
+      const bool last = trainer.steps_done() + (sizeof...(Policies) > 0 ? 0 : 1) == s.steps;
       if (last) {
         const std::lock_guard lock(guard);
         for (int k = 0; k < trainer.stages(); ++k)
@@ -134,7 +142,7 @@ outcome train(const setup& s) {
                    trainer.optimizer_state(k).owned_begin(), trainer.optimizer_state(k).owned_end(),
                    step.gradient_scale, result.gradients);
       }
-      trainer.apply_gradients(step);
+      if constexpr (sizeof...(Policies) == 0) trainer.apply_gradients(step);
       const auto dp_after = trainer.dp_group().counters();
       double validation = 0;
       const bool validates = s.validate_every > 0 && trainer.steps_done() % s.validate_every == 0;
@@ -158,6 +166,7 @@ outcome train(const setup& s) {
       const auto tied_after = world.template along_if<pp>().counters();
       facts.tied_messages = tied_after.messages_sent() - tied_before.messages_sent();
       facts.tied_bytes = tied_after.bytes_sent() - tied_before.bytes_sent();
+      facts.taken_back = trainer.steps_taken_back();
       facts.peak_live = trainer.counters().peak_live;
       facts.max_samples = trainer.max_samples();
       for (int k = 0; k < trainer.stages(); ++k) {
@@ -276,6 +285,7 @@ bool is_spared(std::string_view schedule, int microbatches) {
   return !transport_test::on_threads && (schedule == "gpipe") != (microbatches == 1);
 }
 outcome train_f64(const setup& s) {
+  if (s.post_validation) return train<double, 1, hd::post_validation, hd::layers_by_cost>(s);
   return s.zero == 0 ? train<double, 0>(s) : train<double, 1>(s);
 }
 outcome train_f32(const setup& s) {

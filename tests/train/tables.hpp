@@ -1,7 +1,9 @@
 // tests/train/tables.hpp: the action tables that runs are made with, by name: those of the library and some of a user's.
 #pragma once
 
+#include <heddle/schedule/lower.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/stage_map.hpp>
 #include <heddle/schedule/table.hpp>
 
@@ -50,11 +52,15 @@ inline bool has_table(std::string_view name, int ranks, int m) {
   return yes;
 }
 
-/// The schedule's table. Errors: `schedule_error`.
+/// The schedule's table; with ", OPTIM" behind the name lowered, each stage's step behind its last weight gradient.
+/// Errors: `schedule_error`.
 inline sc::action_table table_named(std::string_view name, int ranks, int m) {
+  constexpr std::string_view stepping = ", OPTIM";
+  const bool steps = name.size() > stepping.size() && name.substr(name.size() - stepping.size()) == stepping;
+  if (steps) name.remove_suffix(stepping.size());
   sc::action_table table;
   with_schedule(name, m, [&](const auto& when) { table = sc::make_table(when, ranks); });
-  return table;
+  return steps ? sc::passes::optimizer{.post_validation = true}(sc::lower(table)) : table;
 }
 
 }  // namespace train_test

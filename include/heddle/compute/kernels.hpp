@@ -140,6 +140,13 @@ concept optimizer_kernels = requires(B& backend, detail::kernel_arguments<T> x, 
   { backend.all_finite(x.values) } -> std::same_as<bool>;
 };
 
+/// Optimizer steps that can be taken back: `undo_adamw(p, g, m, v, step)` after the `adamw` with the same arguments.
+template <class B, class T>
+concept reversible_optimizer_kernels =
+    optimizer_kernels<B, T> && requires(B& backend, detail::kernel_arguments<T> x, adamw_step s) {
+      backend.undo_adamw(x.results, x.values, x.results, x.results, s);
+    };
+
 /// Everything training a transformer needs from a backend, for elements of type T. Empty matrices and vectors are
 /// legal everywhere. A backend object serves one rank: it is called from one thread at a time.
 template <class B, class T = float>

@@ -25,6 +25,8 @@ struct gpt2 {
   static stage_layers layers_of(const gpt2_config& c, int stage, std::span<const int> counts) {
     return given_layers(c.layers, stage, counts);
   }
+  /// What layers cost, for `layers_by_cost`.
+  static auto layer_costs(const gpt2_config& c) { return c.operations_by_layer(); }
 };
 
 }  // namespace heddle::inline v0::model

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace heddle::inline v0::model {
 
@@ -64,6 +65,18 @@ struct gpt2_config {
   constexpr double flops_per_token(int sequence = 0) const noexcept {
     const double s = sequence > 0 ? sequence : context;
     return 6.0 * static_cast<double>(matmul_parameters()) + 6.0 * layers * static_cast<double>(width) * (s + 1.0);
+  }
+
+  /// Floating-point operations of one training step per token in each block, and besides in the stage with the head.
+  /// What the embedding does is not counted, as above.
+  struct layer_operations {
+    std::vector<double> layers{};
+    double first = 0, last = 0;
+  };
+  layer_operations operations_by_layer() const {
+    const double d = width, head = 6.0 * vocabulary * d;
+    const double block = 72.0 * d * d + 6.0 * d * (context + 1.0);
+    return {std::vector<double>(static_cast<std::size_t>(layers), block), 0, head};
   }
 
   friend constexpr bool operator==(const gpt2_config&, const gpt2_config&) = default;

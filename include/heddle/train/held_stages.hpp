@@ -28,6 +28,7 @@ struct held_stage {
   Stage stage;
   Optimizer optimizer;
   bool reduced = false;  ///< this step's gradients have been summed over dp
+  bool stepped = false;  ///< and its optimizer has used them
 
   template <class MakeStage>
   held_stage(schedule::table_view table, int of_stage, MakeStage&& make, int dp_rank, int dp_size)

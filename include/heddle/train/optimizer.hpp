@@ -82,21 +82,17 @@ class optimizer {
   template <class Backend>
   void update(Backend& backend, std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
               double learning_rate, std::int64_t step, double gradient_scale) {
-    for (const segment& s : segments_) {
-      const auto at = static_cast<std::size_t>(s.begin);
-      const auto n = static_cast<std::size_t>(s.end - s.begin);
-      const auto in_state = static_cast<std::size_t>(s.begin - begin_);
-      compute::adamw_step hyper{};
-      hyper.lr = learning_rate;
-      hyper.beta1 = constants.beta1;
-      hyper.beta2 = constants.beta2;
-      hyper.eps = constants.epsilon;
-      hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
-      hyper.step = step;
-      hyper.grad_scale = gradient_scale;
-      backend.adamw(weights.subspan(at, n), gradients.subspan(at, n), first_moment().subspan(in_state, n),
-                    second_moment().subspan(in_state, n), hyper);
-    }
+    for_each_segment(weights, gradients, constants, learning_rate, step, gradient_scale,
+                     [&](auto... arguments) { backend.adamw(arguments...); });
+  }
+
+  /// Takes back the `update` with the same arguments, weights and moments up to rounding. Requires
+  /// learning_rate weight_decay < 1.
+  template <class Backend>
+  void undo(Backend& backend, std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
+            double learning_rate, std::int64_t step, double gradient_scale) {
+    for_each_segment(weights, gradients, constants, learning_rate, step, gradient_scale,
+                     [&](auto... arguments) { backend.undo_adamw(arguments...); });
   }
 
   /// Brings every rank of dp up to date after `update`.
@@ -117,6 +113,26 @@ class optimizer {
     std::int64_t begin, end;
     bool counted, decay;
   };
+
+  template <class F>
+  void for_each_segment(std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
+                        double learning_rate, std::int64_t step, double gradient_scale, F&& f) {
+    for (const segment& s : segments_) {
+      const auto at = static_cast<std::size_t>(s.begin);
+      const auto n = static_cast<std::size_t>(s.end - s.begin);
+      const auto in_state = static_cast<std::size_t>(s.begin - begin_);
+      compute::adamw_step hyper{};
+      hyper.lr = learning_rate;
+      hyper.beta1 = constants.beta1;
+      hyper.beta2 = constants.beta2;
+      hyper.eps = constants.epsilon;
+      hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
+      hyper.step = step;
+      hyper.grad_scale = gradient_scale;
+      f(weights.subspan(at, n), gradients.subspan(at, n), first_moment().subspan(in_state, n),
+        second_moment().subspan(in_state, n), hyper);
+    }
+  }
 
   std::int64_t begin_ = 0;
   std::int64_t end_ = 0;

@@ -6,6 +6,8 @@
 #include <heddle/core/policy.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/post_validation.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <type_traits>
@@ -18,7 +20,8 @@ template <class P>
 inline constexpr bool strategy_accepts = false;
 template <policy P>
 inline constexpr bool strategy_accepts<P> =
-    contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind>;
+    contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
+             norm_check_kind>;
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
@@ -41,7 +44,7 @@ constexpr bool strangers_checked() {
     (..., [] {
       static_assert(strategy_takes<Ps>::value,
                     "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
-                    "backend and an observer");
+                    "backend, an observer, layers_by_cost and post_validation");
     }());
     return false;
   }
@@ -69,6 +72,8 @@ struct selected_strategy {
   using zero = v0::select_policy<zero_kind, heddle::zero<0>, Ps...>;
   using backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
   using observer = v0::select_policy<observer_kind, null_observer, Ps...>;
+  using layers = v0::select_policy<layers_kind, layers_evenly, Ps...>;
+  using norm_check = v0::select_policy<norm_check_kind, norm_first, Ps...>;
 };
 
 // A refused strategy still names something for every kind, so that its uses add no errors of their own.
@@ -85,8 +90,9 @@ constexpr auto select_strategy() {
 }  // namespace detail
 
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
-/// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer. A mesh is required.
-/// Members: `mesh`, `schedule`, `zero`, `backend`, `observer`.
+/// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
+/// stages, the gradient norm known before a step. A mesh is required.
+/// Members: `mesh`, `schedule`, `zero`, `backend`, `observer`, `layers`, `norm_check`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
 

@@ -13,12 +13,16 @@
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/held_stages.hpp>
+#include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/report.hpp>
+#include <heddle/train/same_options.hpp>
+#include <heddle/train/step_batches.hpp>
 #include <heddle/train/strategy.hpp>
+#include <heddle/train/trainer_checks.hpp>
 
 #include <algorithm>
 #include <array>
@@ -35,42 +39,6 @@
 #include <vector>
 
 namespace heddle::inline v0::train {
-
-/// What a trainer reads: an endless order of training samples addressed by global index, and held-out samples.
-/// `fill_train({first, count}, tokens, targets)` writes consecutive samples; `io::basic_dataset` is one.
-template <class D>
-concept sample_source = requires(const D& data, std::span<std::int32_t> ids) {
-  { data.context() } -> std::convertible_to<std::int64_t>;
-  { data.validation_samples() } -> std::convertible_to<std::int64_t>;
-  data.fill_train({std::int64_t{}, std::int64_t{}}, ids, ids);
-  data.fill_validation({std::int64_t{}, std::int64_t{}}, ids, ids);
-};
-
-namespace detail {
-// Losses and norms are summed over the world: ranks along any other axis would count the same samples again.
-template <class Mesh>
-struct trains_along_dp_pp_tp {
-  template <class... Tags>
-  static constexpr bool known(type_list<Tags...>) {
-    return ((std::is_same_v<Tags, dp> || std::is_same_v<Tags, pp> || std::is_same_v<Tags, tp>) && ...);
-  }
-  static constexpr bool value = known(typename Mesh::tags{});
-};
-
-// What a stage says of its flat buffers and its loss must be what a step does: one reduction of all gradients over dp,
-// and a loss that is added up over dp and counted once along tp.
-template <class Stage>
-struct learns_from_sums_over_dp {
-  using weights = typename Stage::flat_weights;
-  static constexpr bool gradients = [] {
-    if constexpr (dual<weights>::template is_partial_on<dp>)
-      return std::is_same_v<reduced<dual<weights>, dp>, weights>;
-    else
-      return false;
-  }();
-  static constexpr bool loss = loss_layout<typename Stage::loss> && !Stage::loss::template is_identical_on<dp>;
-};
-}  // namespace detail
 
 /// Trains `Model` as `Strategy` says. One object per rank, all made and called together.
 ///
@@ -155,6 +123,8 @@ class trainer {
   schedule::plan_view plan() const noexcept { return plan_.view(); }
   const executor_counters& counters() const noexcept { return executor_.counters(); }
   int microbatches() const noexcept { return microbatches_; }
+  /// With `post_validation`: how many steps of this rank have been taken back so far.
+  std::int64_t steps_taken_back() const noexcept { return taken_back_; }
   std::int64_t max_samples() const noexcept { return max_samples_; }
   /// Steps done so far, those before a save included.
   std::int64_t steps_done() const noexcept { return step_; }
@@ -199,7 +169,8 @@ class trainer {
     }
   }
 
-  /// One training step.
+  /// One training step. Errors: `numeric_error`, with the weights of the step before; with `post_validation`, up to
+  /// rounding.
   template <sample_source Data>
   step_report step(const Data& data) {
     const std::int64_t start = now_ns();
@@ -208,10 +179,23 @@ class trainer {
     report.steps = options_.steps;
     report.tokens = options_.batch * options_.model.context;
     report.learning_rate = options_.learning_rate(step_);
-    const step_result result = compute_gradients(data);
+    step_result result;
+    if constexpr (steps_first) {
+      optimistic_ = true;
+      run_backward(data);
+      const step_sums mine = my_sums();
+      step_if_unclipped(mine);
+      result = combine(mine);
+      if (!finite(result) || applied_scale(result) != 1) take_back();
+      stop_unless_finite(result);
+      optimistic_ = false;
+      finish_step(result);
+    } else {
+      result = compute_gradients(data);
+      apply_gradients(result);
+    }
     report.loss = result.loss;
     report.gradient_norm = result.gradient_norm;
-    apply_gradients(result);
     report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
     return report;
   }
@@ -227,59 +211,16 @@ class trainer {
   /// scale is 1 unless targets are ignored (negative): how many count is known only when all ranks are done.
   template <sample_source Data>
   step_result compute_gradients(const Data& data) {
-    now_.step = static_cast<int>(step_);  // what is not part of a step (validation, sampling) has none
-    load(data);
-    held_.for_each([](held_type& h) {
-      h.stage.zero_gradients();
-      h.reduced = false;
-    });
-    std::fill(losses_.begin(), losses_.end(), 0.0);
-    executor_.run(std::span<const batch_type>(batches_), static_cast<int>(step_), hooks{*this});
-
-    // What several ranks along pp share comes last: before its last SEND_B a rank could wait here for one that waits
-    // for that send.
-    if (held_.shares())
-      collective("reduce tied gradients", 0, [&] { held_.sum_shared(world_.template along_if<pp>(), backend_); });
-    held_.for_each([&](held_type& h) { reduce_over_dp(h); });
-
-    // Loss, targets and squared norm in one small all-reduce; every part is counted on one rank only.
-    std::array<double, 3> sums{};
-    if (counts_loss_along_tp())
-      for (const double loss : losses_) sums[0] += loss;  // in the order of the microbatches, whatever the schedule
-    for (std::size_t i = 0; i < batches_.size(); ++i)
-      if (ends_here_[i] && tp_.rank() == 0) sums[1] += counted_targets(batches_[i].targets);
-    held_.for_each([&](held_type& h) {
-      sums[2] += h.optimizer.counted_sum_of_squares(backend_, std::span<const scalar>(h.stage.gradients()));
-    });
-    collective("all_reduce of loss and norm", sizeof sums,
-               [&] { world_.all().all_reduce(std::span<double>(sums), plus{}); });
-    if (sums[1] == 0)
-      throw config_error("heddle: step " + std::to_string(step_ + 1) + " has no target to learn from: all are ignored");
-    step_result result;
-    result.gradient_scale = static_cast<double>(options_.batch * options_.model.context) / sums[1];
-    result.loss = sums[0] / sums[1];
-    result.gradient_norm = std::sqrt(sums[2]) * result.gradient_scale;
-    if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm))
-      stop_nonfinite(world_.all(), held_, backend_, step_, result.loss, result.gradient_norm);
+    run_backward(data);
+    const step_result result = combine(my_sums());
+    stop_unless_finite(result);
     return result;
   }
 
   /// Clips by the global norm and takes one AdamW step; `steps_done()` then counts it.
   void apply_gradients(const step_result& result) {
-    // As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
-    const double coefficient = (std::min)(1.0, options_.clip_norm / (result.gradient_norm + 1e-6));
-    observed(*observer_, describe(activity::optimizer, "optimizer"), [&] {
-      held_.for_each([&](held_type& h) {
-        h.optimizer.update(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), options_.adamw,
-                           options_.learning_rate(step_), step_ + 1, coefficient * result.gradient_scale);
-      });
-    });
-    held_.for_each([&](held_type& h) {
-      collective("gather weights", h.stage.weights().size_bytes(), [&] { h.optimizer.gather(dp_, h.stage.weights()); });
-    });
-    now_.step = -1;
-    ++step_;
-    consumed_ += options_.batch;
+    held_.for_each([](held_type& h) { h.stepped = false; });
+    finish_step(result);
   }
 
   /// Mean loss over the held-out samples (at most `validation_samples`), split over dp, without touching gradients.
@@ -289,24 +230,17 @@ class trainer {
     const std::int64_t samples = options_.validation_samples > 0
                                      ? (std::min)(options_.validation_samples, std::int64_t{data.validation_samples()})
                                      : std::int64_t{data.validation_samples()};
-    check_context(data);
+    batches_.check_context(data);
     if (samples < 1) throw config_error("heddle: validation needs held-out samples; the data has none");
     const balanced_split cut{samples, dp_.size()};
     std::int64_t first = cut.offset(dp_.rank());
     const std::int64_t end = first + cut.size(dp_.rank());
     std::array<double, 2> sums{};  // loss, targets
     for (; first < end; first += max_samples_) {
-      const std::int64_t count = (std::min)(max_samples_, end - first);
-      const auto n = static_cast<std::size_t>(count * options_.model.context);
-      const std::span<std::int32_t> tokens(tokens_.data(), n), targets(targets_.data(), n);
-      data.fill_validation({first, count}, tokens, targets);
-      batch_type batch;
-      batch.tokens = tokens;
-      batch.targets = targets;
-      batch.samples = static_cast<int>(count);
+      const batch_type batch = batches_.held_out(data, first, (std::min)(max_samples_, end - first));
       const double loss = forward_through(batch);
       if (is_last_stage() && counts_loss_along_tp()) sums[0] += loss;
-      if (is_last_stage() && tp_.rank() == 0) sums[1] += counted_targets(batch.targets);
+      if (is_last_stage() && tp_.rank() == 0) sums[1] += batches_.counted_targets(batch.targets);
     }
     world_.all().all_reduce(std::span<double>(sums), plus{});
     if (sums[1] == 0) throw config_error("heddle: every target of the held-out samples is ignored");
@@ -359,18 +293,14 @@ class trainer {
         backend_(threads_for(options_, world.size())),
         watched_(watch()),
         held_(
-            trained(plan_.view().table), pp_.rank(),
+            detail::trained(plan_.view().table), pp_.rank(),
             [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, dp_.rank(), dp_.size()),
-        executor_(plan_, held_.pointers(), pp_, max_samples_, *observer_, pipeline_world_ranks()) {
-    const auto tokens = static_cast<std::size_t>(max_samples_ * microbatches_ * options_.model.context);
+        executor_(plan_, held_.pointers(), pp_, max_samples_, *observer_, pipeline_world_ranks()),
+        batches_(table(), pp_.rank(), max_samples_, options_.model.context) {
     now_ = describe(activity::collective, "");
     now_.step = -1;
-    compare_options();
-    tokens_.resize(tokens);
-    targets_.resize(tokens);
-    batches_.resize(static_cast<std::size_t>(microbatches_));
+    require_same_options(world_.all(), to_string(options_) + " table=" + std::to_string(fingerprint(table())));
     losses_.resize(static_cast<std::size_t>(microbatches_));
-    find_ends();
     for (buffer<scalar>& b : boundary_) b = buffer<scalar>(boundary_elements());
     held_.for_each([&](held_type& h) { h.stage.initialize(options_.seed); });
   }
@@ -395,6 +325,10 @@ class trainer {
   }
   static options_type checked(options_type o) {
     o.validate();
+    if (steps_first && o.learning_rate.peak * o.adamw.weight_decay >= 1)
+      throw config_error(
+          "heddle: post_validation takes steps back, which cannot be done where learning rate times weight "
+          "decay is 1 or more");
     if (o.learning_rate.total_steps == 0) o.learning_rate.total_steps = o.steps;
     if constexpr (!std::is_same_v<schedule_type, schedule::named>) {
       if (!o.schedule.empty())
@@ -427,50 +361,12 @@ class trainer {
       throw config_error("heddle: this schedule is not made from a number of microbatches; pass it to the trainer");
   }
 
-  // A number that tells tables apart.
-  static std::uint64_t fingerprint(schedule::table_view t) noexcept {
-    std::uint64_t h = 14695981039346656037u;  // FNV-1a
-    const auto add = [&](int value) { h = (h ^ static_cast<std::uint32_t>(value)) * 1099511628211u; };
-    add(t.microbatches());
-    add(t.chains());
-    for (const int r : t.rank_of_stage()) add(r);
-    for (int r = 0; r < t.ranks(); ++r)
-      for (const schedule::action& a : t.list(r))
-        add(r), add(static_cast<int>(a.kind)), add(a.stage), add(a.microbatch), add(a.overlaps_next ? 1 : 0);
-    return h;
-  }
-
-  // A world in which one rank was told something else would train nonsense, or wait for ever.
-  void compare_options() {
-    const std::string mine = to_string(options_) + " table=" + std::to_string(fingerprint(table()));
-    std::string first = mine;
-    auto length = static_cast<std::int64_t>(first.size());
-    auto& all = world_.all();
-    all.broadcast(std::span<std::int64_t>(&length, 1), 0);
-    first.resize(static_cast<std::size_t>(length));
-    all.broadcast(std::span<char>(first), 0);
-    if (first != mine)
-      throw config_error("heddle: rank " + std::to_string(world_.rank()) + " has other options than rank 0: " + mine +
-                         "; rank 0: " + first);
-  }
-
   schedule::table_view table() const noexcept { return plan_.view().table; }
-
-  // What a trainer asks of its schedule beyond being valid.
-  static schedule::table_view trained(schedule::table_view t) {
-    if (t.forward_only())
-      throw schedule_error(
-          "heddle: the schedule has no backwards: it is for inference, a trainer needs one that trains");
-    if (t.has_paths())
-      throw schedule_error(
-          "heddle: in the schedule microbatches have ways of their own through the stages; a trainer's "
-          "stages are the parts of the model, and every microbatch goes through all of them");
-    return t;
-  }
 
   stage_type make_stage(int index, stage_type* lender) {
     const schedule::table_view t = table();
-    auto layers = layers_of(t.part_of(index), t.parts());
+    auto layers = detail::assigned_layers<typename Strategy::layers, Model>(options_.model, t.part_of(index), t.parts(),
+                                                                            options_.layers_per_stage);
     if constexpr (requires { layers.replica; }) layers.replica = t.chain_of(index);
     const int slots = plan_.view().storage.slots(index);
     backend_type& backend = backend_of_next_stage();
@@ -492,17 +388,6 @@ class trainer {
       if (a.overlaps_next) return true;
     return false;
   }
-  auto layers_of(int part, int parts) const {
-    const std::vector<int>& given = options_.layers_per_stage;
-    if (given.empty()) return Model::layers_of(options_.model, part, parts);
-    if (static_cast<int>(given.size()) != parts)
-      throw config_error("heddle: layers_per_stage has " + std::to_string(given.size()) +
-                         " numbers, the schedule cuts the model into " + std::to_string(parts) + " stages");
-    if constexpr (requires { Model::layers_of(options_.model, part, std::span<const int>(given)); })
-      return Model::layers_of(options_.model, part, std::span<const int>(given));
-    else
-      throw config_error("heddle: this model's layers_of does not take layers_per_stage");
-  }
   // The most microbatches of a stage that wait between I and W.
   int deferred(int stage) const {
     int waiting = 0, most = 0;
@@ -512,17 +397,6 @@ class trainer {
       if (a.kind == schedule::action_kind::backward_weight) --waiting;
     }
     return most;
-  }
-  // Which microbatches enter the model on this rank, and which leave it here.
-  void find_ends() {
-    const schedule::table_view t = table();
-    begins_here_.assign(static_cast<std::size_t>(microbatches_), false);
-    ends_here_.assign(static_cast<std::size_t>(microbatches_), false);
-    for (int chain = 0; chain < t.chains(); ++chain)
-      for (int i = t.first_microbatch(chain); i < t.first_microbatch(chain + 1); ++i) {
-        begins_here_[static_cast<std::size_t>(i)] = t.rank_of(chain * t.parts()) == pp_.rank();
-        ends_here_[static_cast<std::size_t>(i)] = t.rank_of(chain * t.parts() + t.parts() - 1) == pp_.rank();
-      }
   }
   // A loss that is identical along tp counts once.
   bool counts_loss_along_tp() const noexcept {
@@ -538,35 +412,111 @@ class trainer {
     return held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
   }
 
+  static constexpr bool steps_first = Strategy::norm_check::steps_first;
+  /// What this rank adds to loss, targets and squared norm of a step. Every part is counted on one rank only.
+  struct step_sums {
+    double loss = 0, targets = 0, squares = 0;
+  };
+
+  // Forward and backward of all microbatches, and every reduction of gradients.
   template <class Data>
-  void check_context(const Data& data) const {
-    const std::int64_t context = options_.model.context;
-    if (data.context() != context)
-      throw config_error("heddle: the data has samples of " + std::to_string(data.context()) +
-                         " tokens, the model a context of " + std::to_string(context));
+  void run_backward(const Data& data) {
+    now_.step = static_cast<int>(step_);  // what is not part of a step (validation, sampling) has none
+    const balanced_split over_dp{options_.batch, dp_.size()};
+    batches_.load(data, consumed_ + over_dp.offset(dp_.rank()), over_dp.size(dp_.rank()),
+                  1.0 / static_cast<double>(options_.batch * options_.model.context));
+    held_.for_each([](held_type& h) {
+      h.stage.zero_gradients();
+      h.reduced = h.stepped = false;
+    });
+    std::fill(losses_.begin(), losses_.end(), 0.0);
+    executor_.run(batches_.all(), static_cast<int>(step_), hooks{*this});
+
+    // What several ranks along pp share comes last: before its last SEND_B a rank could wait here for one that waits for
+    // that send.
+    if (held_.shares())
+      collective("reduce tied gradients", 0, [&] { held_.sum_shared(world_.template along_if<pp>(), backend_); });
+    held_.for_each([&](held_type& h) { reduce_over_dp(h); });
+  }
+  step_sums my_sums() {
+    step_sums sums;
+    if (counts_loss_along_tp())
+      for (const double loss : losses_) sums.loss += loss;  // in the order of the microbatches, whatever the schedule
+    if (tp_.rank() == 0) sums.targets = batches_.counted_targets();
+    held_.for_each([&](held_type& h) { sums.squares += squares_of(h); });
+    return sums;
+  }
+  double squares_of(held_type& h) {
+    return h.optimizer.counted_sum_of_squares(backend_, std::span<const scalar>(h.stage.gradients()));
+  }
+  // One small all-reduce.
+  step_result combine(const step_sums& mine) {
+    std::array<double, 3> sums{mine.loss, mine.targets, mine.squares};
+    collective("all_reduce of loss and norm", sizeof sums,
+               [&] { world_.all().all_reduce(std::span<double>(sums), plus{}); });
+    if (sums[1] == 0) {
+      take_back();
+      throw config_error("heddle: step " + std::to_string(step_ + 1) + " has no target to learn from: all are ignored");
+    }
+    step_result result;
+    result.gradient_scale = static_cast<double>(options_.batch * options_.model.context) / sums[1];
+    result.loss = sums[0] / sums[1];
+    result.gradient_norm = std::sqrt(sums[2]) * result.gradient_scale;
+    return result;
+  }
+  static bool finite(const step_result& r) noexcept { return std::isfinite(r.loss) && std::isfinite(r.gradient_norm); }
+  void stop_unless_finite(const step_result& r) {
+    if (!finite(r)) stop_nonfinite(world_.all(), held_, backend_, step_, r.loss, r.gradient_norm);
   }
 
-  // The step's samples of this rank, microbatch by microbatch. Only the ends of a pipeline read them.
-  template <class Data>
-  void load(const Data& data) {
-    check_context(data);
-    const std::int64_t context = options_.model.context;
-    const balanced_split over_dp{options_.batch, dp_.size()};
-    const balanced_split over_microbatches{over_dp.size(dp_.rank()), microbatches_};
-    const std::int64_t first = consumed_ + over_dp.offset(dp_.rank());
-    for (std::size_t i = 0; i < batches_.size(); ++i) {
-      const auto part = static_cast<std::int64_t>(i);
-      const std::int64_t count = over_microbatches.size(part);
-      const auto at = static_cast<std::size_t>(over_microbatches.offset(part) * context);
-      const auto n = static_cast<std::size_t>(count * context);
-      const std::span<std::int32_t> tokens(tokens_.data() + at, n), targets(targets_.data() + at, n);
-      if (begins_here_[i] || ends_here_[i])
-        data.fill_train({first + over_microbatches.offset(part), count}, tokens, targets);
-      batches_[i].tokens = tokens;
-      batches_[i].targets = targets;
-      batches_[i].samples = static_cast<int>(count);
-      batches_[i].loss_scale = static_cast<scalar>(1.0 / static_cast<double>(options_.batch * context));
+  // As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
+  double coefficient(double norm) const { return (std::min)(1.0, options_.clip_norm / (norm + 1e-6)); }
+  bool is_unclipped(double squares) const { return std::isfinite(squares) && coefficient(std::sqrt(squares)) == 1; }
+  double applied_scale(const step_result& r) const { return coefficient(r.gradient_norm) * r.gradient_scale; }
+
+  void update(held_type& h, double gradient_scale) {
+    h.optimizer.update(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), options_.adamw,
+                       options_.learning_rate(step_), step_ + 1, gradient_scale);
+    h.stepped = true;
+  }
+  // Steps all stages that have not stepped, unless this rank's own share of the norm says that it will not do.
+  void step_if_unclipped(const step_sums& mine) {
+    if (!std::isfinite(mine.loss) || !is_unclipped(mine.squares)) return;
+    observed(*observer_, describe(activity::optimizer, "optimizer"), [&] {
+      held_.for_each([&](held_type& h) {
+        if (!h.stepped) update(h, 1.0);
+      });
+    });
+  }
+  // Weights and moments as before the step, up to rounding.
+  void take_back() {
+    if constexpr (steps_first) {
+      bool any = false;
+      held_.for_each([&](held_type& h) {
+        if (!std::exchange(h.stepped, false)) return;
+        any = true;
+        h.optimizer.undo(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), options_.adamw,
+                         options_.learning_rate(step_), step_ + 1, 1.0);
+      });
+      taken_back_ += any ? 1 : 0;
     }
+  }
+  // Steps the stages that have not, and brings all dp ranks up to date.
+  void finish_step(const step_result& result) {
+    bool all_stepped = true;
+    held_.for_each([&](held_type& h) { all_stepped = all_stepped && h.stepped; });
+    if (!all_stepped)
+      observed(*observer_, describe(activity::optimizer, "optimizer"), [&] {
+        held_.for_each([&](held_type& h) {
+          if (!h.stepped) update(h, applied_scale(result));
+        });
+      });
+    held_.for_each([&](held_type& h) {
+      collective("gather weights", h.stage.weights().size_bytes(), [&] { h.optimizer.gather(dp_, h.stage.weights()); });
+    });
+    now_.step = -1;
+    ++step_;
+    consumed_ += options_.batch;
   }
 
   // Through the stages of the first chain, in order.
@@ -599,11 +549,15 @@ class trainer {
     void reduce_gradient(int stage) {
       if (self.held_.complete_alone(stage)) self.reduce_over_dp(self.held_.at(stage));
     }
+    // Where a table has OPTIM, for stages that nobody has to wait for.
+    void optimizer_step(int stage) {
+      if constexpr (steps_first) {
+        held_type& h = self.held_.at(stage);
+        if (!self.optimistic_ || !self.held_.complete_alone(stage) || (!h.reduced && self.dp_.size() > 1)) return;
+        if (self.is_unclipped(self.squares_of(h))) self.update(h, 1.0);
+      }
+    }
   };
-
-  static double counted_targets(std::span<const std::int32_t> targets) {
-    return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](std::int32_t id) { return id >= 0; }));
-  }
 
   void reduce_over_dp(held_type& h) {
     if (h.reduced || dp_.size() == 1) return;
@@ -647,12 +601,10 @@ class trainer {
   executor<stage_type, communicator_along<pp>, observer_type> executor_;
   std::int64_t step_ = 0;
   std::int64_t consumed_ = 0;
-  std::vector<std::int32_t> tokens_;
-  std::vector<std::int32_t> targets_;
-  std::vector<batch_type> batches_;
+  std::int64_t taken_back_ = 0;
+  step_batches<batch_type> batches_;
   std::vector<double> losses_;
-  std::vector<bool> begins_here_;
-  std::vector<bool> ends_here_;
+  bool optimistic_ = false;  // stages may step before the norm is known
   std::array<buffer<scalar>, 2> boundary_;
 };
 

@@ -54,4 +54,32 @@ void adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const ad
   });
 }
 
+/// Takes the last `adamw` with the same gradients and scalars back: p = (p + lr/(1-b1^t) m / (..)) / (1 - lr wd), then
+/// v = (v - (1-b2) g^2) / b2 and m = (m - (1-b1) g) / b1, up to rounding. A second moment is never left below 0; moments
+/// whose beta is 0 are set to 0, which is what the next step makes of them.
+/// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
+template <class T>
+void undo_adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+  const auto t = static_cast<double>(step.step);
+  const double kept = 1.0 - step.lr * step.weight_decay;
+  if (step.step < 1) throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
+  if (!(kept > 0))
+    throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");
+  const T decay = static_cast<T>(kept);
+  const T b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
+  const T b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);
+  const T rate = static_cast<T>(step.lr / (1.0 - std::pow(step.beta1, t)));
+  const T inverse = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t))), eps = static_cast<T>(step.eps);
+  const T grad_scale = static_cast<T>(step.grad_scale);
+  workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T d = g[i] * grad_scale;
+      p[i] = (p[i] + rate * m[i] / (std::sqrt(v[i]) * inverse + eps)) / decay;
+      const T second = v[i] - c2 * d * d;
+      v[i] = b2 > T(0) && second > T(0) ? second / b2 : T(0);
+      m[i] = b1 > T(0) ? (m[i] - c1 * d) / b1 : T(0);
+    }
+  });
+}
+
 }  // namespace heddle::inline v0::compute::detail

@@ -216,6 +216,16 @@ class host {
     detail::expect("adamw", "elements of v", n, v.size());
     detail::adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
   }
+  /// Takes the last `adamw` with the same arguments back, up to rounding.
+  template <class T>
+  void undo_adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
+                  std::type_identity_t<std::span<T>> v, const adamw_step& step) {
+    const std::int64_t n = size_of(std::span<const T>(p));
+    detail::expect("undo_adamw", "elements of g", n, g.size());
+    detail::expect("undo_adamw", "elements of m", n, m.size());
+    detail::expect("undo_adamw", "elements of v", n, v.size());
+    detail::undo_adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
+  }
 
  private:
   template <class T>

@@ -1,0 +1,57 @@
+// heddle/train/layer_assignment.hpp: which layers the stages of a pipeline get, as policies.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/plan/layer_partition.hpp>
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+struct layers_kind {};
+
+/// As many layers on every stage as even division gives. The default.
+struct layers_evenly {
+  using kind = layers_kind;
+  template <class Model>
+  static auto layers_of(const typename Model::config& c, int part, int parts) {
+    return Model::layers_of(c, part, parts);
+  }
+};
+
+/// So that the stage with most work has as little as can be: the stages of embedding and head have fewer layers. Work is
+/// what `Model::layer_costs(config)` says. For measured times give `plan::partition_layers(times, stages).counts` to the
+/// trainer's options as `layers_per_stage`.
+struct layers_by_cost {
+  using kind = layers_kind;
+  template <class Model>
+  static auto layers_of(const typename Model::config& c, int part, int parts) {
+    const plan::layer_partition cut = plan::partition_layers(costs<Model>(c), parts);
+    return Model::layers_of(c, part, std::span<const int>(cut.counts));
+  }
+  template <class Model>
+  static plan::layer_costs costs(const typename Model::config& c) {
+    const auto of = Model::layer_costs(c);
+    return {.layers = of.layers, .first = of.first, .last = of.last};
+  }
+};
+
+namespace train::detail {
+
+// Explicit numbers go before the policy.
+template <class Policy, class Model>
+auto assigned_layers(const typename Model::config& c, int part, int parts, const std::vector<int>& given) {
+  if (given.empty()) return Policy::template layers_of<Model>(c, part, parts);
+  if (static_cast<int>(given.size()) != parts)
+    throw config_error("heddle: layers_per_stage has " + std::to_string(given.size()) +
+                       " numbers, the schedule cuts the model into " + std::to_string(parts) + " stages");
+  if constexpr (requires { Model::layers_of(c, part, std::span<const int>(given)); })
+    return Model::layers_of(c, part, std::span<const int>(given));
+  else
+    throw config_error("heddle: this model's layers_of does not take layers_per_stage");
+}
+
+}  // namespace train::detail
+}  // namespace heddle::inline v0

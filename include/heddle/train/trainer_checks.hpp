@@ -1,0 +1,52 @@
+// heddle/train/trainer_checks.hpp: what a trainer asks of its mesh, its model's stages and its schedule.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/type_list.hpp>
+#include <heddle/layout/gradient.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/schedule/table.hpp>
+
+#include <type_traits>
+
+namespace heddle::inline v0::train {
+
+namespace detail {
+// Losses and norms are summed over the world: ranks along any other axis would count the same samples again.
+template <class Mesh>
+struct trains_along_dp_pp_tp {
+  template <class... Tags>
+  static constexpr bool known(type_list<Tags...>) {
+    return ((std::is_same_v<Tags, dp> || std::is_same_v<Tags, pp> || std::is_same_v<Tags, tp>) && ...);
+  }
+  static constexpr bool value = known(typename Mesh::tags{});
+};
+
+// What a stage says of its flat buffers and its loss must be what a step does: one reduction of all gradients over dp,
+// and a loss that is added up over dp and counted once along tp.
+template <class Stage>
+struct learns_from_sums_over_dp {
+  using weights = typename Stage::flat_weights;
+  static constexpr bool gradients = [] {
+    if constexpr (dual<weights>::template is_partial_on<dp>)
+      return std::is_same_v<reduced<dual<weights>, dp>, weights>;
+    else
+      return false;
+  }();
+  static constexpr bool loss = loss_layout<typename Stage::loss> && !Stage::loss::template is_identical_on<dp>;
+};
+
+// What a trainer asks of its schedule beyond being valid.
+inline schedule::table_view trained(schedule::table_view t) {
+  if (t.forward_only())
+    throw schedule_error("heddle: the schedule has no backwards: it is for inference, a trainer needs one that trains");
+  if (t.has_paths())
+    throw schedule_error(
+        "heddle: in the schedule microbatches have ways of their own through the stages; a trainer's stages are the "
+        "parts of the model, and every microbatch goes through all of them");
+  return t;
+}
+
+}  // namespace detail
+
+}  // namespace heddle::inline v0::train
