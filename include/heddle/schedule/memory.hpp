@@ -163,9 +163,9 @@ constexpr memory_need peak_memory(const table_view& t, const M& model, const sto
 }  // namespace detail
 
 /// The most that any rank of a valid table needs. A forward takes its activations when it begins; I gives back what W
-/// does not need, W or B the rest, RECOMPUTE takes what the forward has dropped; the parts of a pair give back when both
-/// have ended. What OFFLOAD moves is there until the next OFFLOAD of the rank begins, what RELOAD moves from where it
-/// stands.
+/// does not need, W or B the rest, RECOMPUTE takes what the forward has dropped; the parts of a pair give back when
+/// both have ended. What OFFLOAD moves is there until the next OFFLOAD of the rank begins, what RELOAD moves from where
+/// it stands.
 template <memory_model M>
 constexpr memory_need peak_memory(table_view table, const M& model) {
   return detail::peak_memory(table, model, nullptr);

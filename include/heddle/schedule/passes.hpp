@@ -5,9 +5,10 @@
 #include <heddle/schedule/scratch.hpp>
 #include <heddle/schedule/table.hpp>
 
-#include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace heddle::inline v0::schedule {
 
@@ -74,8 +75,8 @@ constexpr void refuse_twice(const table_view& t, action_kind kind) {
 
 namespace passes {
 
-/// I directly followed by W of the same stage and microbatch becomes B. Where the input gradient goes to another rank it
-/// stays as it is, as that rank need not wait for W, unless `across_ranks`.
+/// I directly followed by W of the same stage and microbatch becomes B. Where the input gradient goes to another rank
+/// it stays as it is, as that rank need not wait for W, unless `across_ranks`.
 struct merge_backward {
   bool across_ranks = false;
 
@@ -349,9 +350,8 @@ struct optimizer {
 
 }  // namespace passes
 
-/// Runs passes one after the other: `lower(table, passes::recompute{}, passes::place_transfers{}, ...)`. Each order that
-/// makes sense is legal; computations and what belongs to them come first, transfers, then reductions and steps:
-/// merge_backward, recompute, offload, unshard, place_transfers, reduce_gradients, optimizer.
+/// Runs passes one after the other: `lower(table, passes::recompute{}, passes::place_transfers{}, ...)`. The usual
+/// order: merge_backward, recompute, offload, unshard, place_transfers, reduce_gradients, optimizer.
 /// Errors: `schedule_error` if the table cannot be executed in order, or has already what a pass places.
 template <lowering_pass First, lowering_pass... Rest>
 constexpr action_table lower(table_view table, const First& first, const Rest&... rest) {

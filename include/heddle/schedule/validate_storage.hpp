@@ -170,9 +170,9 @@ class storage_check {
 }  // namespace detail
 
 /// The first problem of the storage of a valid table: a place where none belongs or none where one does, a number that
-/// does not exist, a slot or buffer that is written while what lies there is still needed, or that does not hold what is
-/// read. A receive writes from where it stands, a send reads until `sends_in_flight` others have been started behind it,
-/// the parts of a pair read and write until both have ended.
+/// does not exist, a slot or buffer that is written while what lies there is still needed, or that does not hold what
+/// is read. A receive writes from where it stands, a send reads until `sends_in_flight` others have been started behind
+/// it, the parts of a pair read and write until both have ended.
 /// `other_position` of the report is the number of the slot or buffer, `needs` the action that wrote what lies there.
 constexpr report check_storage(table_view table, storage_view storage) {
   if (storage.fits(table) && storage.sends_in_flight() >= 0) return detail::storage_check(table, storage).run();
