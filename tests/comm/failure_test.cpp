@@ -273,6 +273,28 @@ TEST_CASE("a rank that does not come is reported after the timeout, with who wai
              Catch::Matchers::Contains("\n  rank 3: in broadcast of 8 float with root 1, call 1 on communicator (dp), for 0."));
 }
 
+TEST_CASE("ranks that wait for each other on crossed communicators are named in a circle", "[comm][failure]") {
+  const auto end = run_to_the_end(3, options_ms(300), [](auto& world) {
+    auto& all = world.all();
+    auto other = all.split(0, all.rank());
+    if (world.rank() == 0) all.barrier();
+    if (world.rank() == 1) other.barrier();
+    std::vector<int> x(2);
+    if (world.rank() == 2) all.recv(x, 1, 4);
+  });
+  CHECK_THAT(end.thrown, Catch::Matchers::Contains("\n  these wait for each other: rank 0 in barrier, call "));
+  CHECK_THAT(end.thrown, Catch::Matchers::Contains(" on communicator (dp) for rank 1; rank 1 in barrier, call 1 on "
+                                                   "communicator (dp/"));
+  CHECK_THAT(end.thrown, Catch::Matchers::Contains(" for rank 0\n  rank 0: in barrier"));
+  const auto late = run_to_the_end(3, options_ms(300), [](auto& world) {
+    std::vector<int> x(2);
+    if (world.rank() == 0) world.all().recv(x, 1);
+    if (world.rank() == 1) world.all().recv(x, 2);
+    if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  });
+  CHECK_THAT(late.thrown, !Catch::Matchers::Contains("wait for each other"));
+}
+
 TEST_CASE("a timeout names who has not come", "[comm][failure]") {
   const auto end = run_to_the_end(4, options_ms(300), [](auto& world) {
     if (world.rank() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));

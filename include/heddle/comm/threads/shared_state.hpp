@@ -126,9 +126,9 @@ class world_state {
     if (problem != nullptr) std::rethrow_exception(problem);
   }
 
-  // One line per rank: what it waits for and since when.
+  // One line per rank: what it waits for and since when. Before them, the ranks that wait for each other in a circle.
   std::string who_waits_where() {
-    std::string text;
+    std::string text = circle();
     const auto now = comm_clock::now();
     for (int r = 0; r < size(); ++r) {
       rank_record& record = rank(r);
@@ -152,6 +152,76 @@ class world_state {
 
  private:
   void alarm();
+
+  // "\n  these wait for each other: rank 0 in barrier, call 1 on communicator (dp) for rank 1; rank 1 in ...", or nothing.
+  // A rank in a collective waits for the members that wait elsewhere, one in a message for its other side.
+  std::string circle() {
+    struct place {
+      bool waits = false;
+      bool message = false;
+      int other = -1;  // of a message
+      std::int64_t number = 0;
+      std::string group, where;
+      std::vector<int> members;
+    };
+    std::vector<place> places(ranks_.size());
+    for (std::size_t r = 0; r < places.size(); ++r) {
+      rank_record& record = ranks_[r];
+      const std::lock_guard lock(record.mutex);
+      if (record.waits.empty()) continue;
+      const rank_record::blocked& wait = record.waits.back();
+      place& p = places[r];
+      p.waits = true;
+      p.message = is_message(wait.call.what);
+      p.members = *wait.members;
+      if (p.message) p.other = p.members[static_cast<std::size_t>(wait.call.root)];
+      p.number = wait.number;
+      p.group = *wait.group;
+      p.where = describe(wait.call, p.members);
+      if (p.number > 0) p.where += ", call " + std::to_string(p.number);
+      p.where += " on communicator (" + p.group + ")";
+    }
+    const auto waits_for = [&](std::size_t a, std::size_t b) {
+      const place &x = places[a], &y = places[b];
+      if (a == b || !x.waits || !y.waits) return false;
+      if (x.message) return x.other == static_cast<int>(b);
+      if (std::find(x.members.begin(), x.members.end(), static_cast<int>(b)) == x.members.end()) return false;
+      return y.message || y.group != x.group || y.members != x.members;
+    };
+    // Depth first from each rank: the first path that comes back to where it is.
+    std::vector<std::size_t> path, next;
+    std::vector<char> seen(places.size(), 0);
+    for (std::size_t first = 0; first < places.size(); ++first) {
+      if (seen[first] != 0 || !places[first].waits) continue;
+      path.assign(1, first);
+      next.assign(1, 0);
+      seen[first] = 1;
+      while (!path.empty()) {
+        const std::size_t b = next.back()++;
+        if (b == places.size()) {
+          path.pop_back();
+          next.pop_back();
+        } else if (waits_for(path.back(), b)) {
+          const auto at = std::find(path.begin(), path.end(), b);
+          if (at != path.end()) {
+            std::string text = "\n  these wait for each other:";
+            for (auto i = at; i != path.end(); ++i) {
+              text += i == at ? " rank " : "; rank ";
+              text += std::to_string(*i) + " in " + places[*i].where + " for rank ";
+              text += std::to_string(i + 1 == path.end() ? *at : *(i + 1));
+            }
+            return text;
+          }
+          if (seen[b] == 0) {
+            seen[b] = 1;
+            path.push_back(b);
+            next.push_back(0);
+          }
+        }
+      }
+    }
+    return {};
+  }
 
   launch_options options_;
   std::vector<rank_record> ranks_;
