@@ -58,6 +58,12 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s) 
   o.batch = s.batch;
   o.microbatches = s.microbatches;
   o.schedule = s.schedule;
+  if (s.layers_by_cost) {
+    const hd::schedule::named when(s.schedule, s.microbatches);
+    const int stages = when.stages(hd::parse_mesh<mesh_type>(s.mesh).extent<pp>()) / when.form().chains;
+    o.layers_per_stage =
+        hd::plan::partition_layers(hd::layers_by_cost::costs<hd::model::gpt2<T>>(o.model), stages).counts;
+  }
   o.steps = s.steps;
   o.learning_rate = {.peak = s.lr, .minimum = s.lr / 10, .warmup_steps = s.steps / 20, .total_steps = s.steps};
   o.clip_norm = s.clip;

@@ -15,22 +15,35 @@ namespace results {
 
 namespace hd = heddle;
 
+/// What a computation of a table is recorded as.
+inline hd::activity activity_of(hd::schedule::action_kind kind) {
+  switch (kind) {
+    case hd::schedule::action_kind::forward:
+      return hd::activity::forward;
+    case hd::schedule::action_kind::backward:
+      return hd::activity::backward;
+    case hd::schedule::action_kind::backward_input:
+      return hd::activity::backward_input;
+    case hd::schedule::action_kind::backward_weight:
+      return hd::activity::backward_weight;
+    default:
+      return hd::activity::other;
+  }
+}
+
 /// Mean seconds of each (kind, stage) over the recorded steps: what the simulation is fed.
 class measured_times {
  public:
   explicit measured_times(const std::vector<hd::event>& events) {
     for (const hd::event& e : events) {
-      if (e.stage < 0 || (e.kind != hd::activity::forward && e.kind != hd::activity::backward)) continue;
+      if (e.stage < 0 || !hd::observe::is_stage_work(e.kind)) continue;
       auto& [sum, count] = sums_[{e.kind, e.stage}];
       sum += static_cast<double>(e.end_ns - e.begin_ns);
       count += 1;
     }
   }
   double operator()(const hd::schedule::action& a) const {
-    const auto kind = a.kind == hd::schedule::action_kind::forward    ? hd::activity::forward
-                      : a.kind == hd::schedule::action_kind::backward ? hd::activity::backward
-                                                                      : hd::activity::other;
-    const auto found = sums_.find({kind, a.stage});
+    const auto found = sums_.find({activity_of(a.kind), a.stage});
     return found == sums_.end() ? 0.0 : found->second.first / found->second.second;
   }
 
@@ -50,10 +63,9 @@ hd::observe::timeline_chart predicted_chart(const Mesh& mesh, hd::schedule::tabl
     for (int k = table.offset(stage_rank); k < table.offset(stage_rank + 1); ++k) {
       const hd::schedule::action& a = table.actions()[static_cast<std::size_t>(k)];
       if (!hd::schedule::is_compute(a.kind)) continue;
-      chart.boxes.push_back(
-          {rank, a.kind == hd::schedule::action_kind::forward ? hd::activity::forward : hd::activity::backward,
-           std::to_string(a.microbatch), static_cast<std::int64_t>(line.start[static_cast<std::size_t>(k)]),
-           static_cast<std::int64_t>(line.end[static_cast<std::size_t>(k)])});
+      chart.boxes.push_back({rank, activity_of(a.kind), std::to_string(a.microbatch),
+                             static_cast<std::int64_t>(line.start[static_cast<std::size_t>(k)]),
+                             static_cast<std::int64_t>(line.end[static_cast<std::size_t>(k)])});
     }
   }
   return chart;

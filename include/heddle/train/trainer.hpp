@@ -369,34 +369,21 @@ class trainer {
                                                                             options_.layers_per_stage);
     if constexpr (requires { layers.replica; }) layers.replica = t.chain_of(index);
     const int slots = plan_.view().storage.slots(index);
+    const int deferred = detail::most_deferred(t.list(pp_.rank()), index);
     backend_type& backend = backend_of_next_stage();
     if constexpr (std::is_constructible_v<stage_type, const typename Model::config&, stage_world&, backend_type&,
                                           decltype(layers), int, std::int64_t, int, stage_type*>)
-      return stage_type(options_.model, stage_ranks(), backend, layers, slots, max_samples_, deferred(index), lender);
+      return stage_type(options_.model, stage_ranks(), backend, layers, slots, max_samples_, deferred, lender);
     else
-      return stage_type(options_.model, stage_ranks(), backend, layers, slots, max_samples_, deferred(index));
+      return stage_type(options_.model, stage_ranks(), backend, layers, slots, max_samples_, deferred);
   }
   // Stages of overlapped pairs work at the same time if each has a backend of its own and none talks to others.
   backend_type& backend_of_next_stage() {
-    const bool alone = tp_.size() == 1 && companionable_stage<stage_type> && has_pairs();
+    const bool alone =
+        tp_.size() == 1 && companionable_stage<stage_type> && detail::has_pairs(table().list(pp_.rank()));
     if (!alone || !std::exchange(backend_given_, true)) return backend_;
     more_backends_.push_back(std::make_unique<backend_type>(threads_for(options_, world_.size())));
     return *more_backends_.back();
-  }
-  bool has_pairs() const {
-    for (const schedule::action& a : table().list(pp_.rank()))
-      if (a.overlaps_next) return true;
-    return false;
-  }
-  // The most microbatches of a stage that wait between I and W.
-  int deferred(int stage) const {
-    int waiting = 0, most = 0;
-    for (const schedule::action& a : table().list(pp_.rank())) {
-      if (a.stage != stage) continue;
-      if (a.kind == schedule::action_kind::backward_input) most = (std::max)(most, ++waiting);
-      if (a.kind == schedule::action_kind::backward_weight) --waiting;
-    }
-    return most;
   }
   // A loss that is identical along tp counts once.
   bool counts_loss_along_tp() const noexcept {

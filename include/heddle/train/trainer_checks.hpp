@@ -1,4 +1,4 @@
-// heddle/train/trainer_checks.hpp: what a trainer asks of its mesh, its model's stages and its schedule.
+// heddle/train/trainer_checks.hpp: what a trainer asks of its mesh, its model's stages and its schedule's table.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -7,6 +7,8 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/table.hpp>
 
+#include <algorithm>
+#include <span>
 #include <type_traits>
 
 namespace heddle::inline v0::train {
@@ -45,6 +47,20 @@ inline schedule::table_view trained(schedule::table_view t) {
         "heddle: in the schedule microbatches have ways of their own through the stages; a trainer's stages are the "
         "parts of the model, and every microbatch goes through all of them");
   return t;
+}
+
+// The most microbatches of a stage that wait between I and W.
+inline int most_deferred(std::span<const schedule::action> list, int stage) {
+  int waiting = 0, most = 0;
+  for (const schedule::action& a : list) {
+    if (a.stage != stage) continue;
+    if (a.kind == schedule::action_kind::backward_input) most = (std::max)(most, ++waiting);
+    if (a.kind == schedule::action_kind::backward_weight) --waiting;
+  }
+  return most;
+}
+inline bool has_pairs(std::span<const schedule::action> list) {
+  return std::any_of(list.begin(), list.end(), [](const schedule::action& a) { return a.overlaps_next; });
 }
 
 }  // namespace detail
