@@ -4,6 +4,12 @@
 // prints: step     6/6
 // prints: timeline     timeline.svg
 // mpi: 8
+// virtual: 64 --mesh dp=4,pp=4,tp=4 --steps 4 --width 32 --context 16 --batch 16 --validate-every 2 --sample 8
+// varies: ranks as .*
+// varies: gemm  .*
+// varies: [0-9]+ tok/s.*
+// varies: MFU  .*
+// varies: for equal stages, .*
 #include <heddle/heddle.hpp>
 #include HEDDLE_GEMM_HEADER
 

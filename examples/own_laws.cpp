@@ -1,5 +1,6 @@
 // Tests of a user's own split policy, operator and layouts, without a test framework.
 // run:
+// mpi: 6
 // prints: backwards cuts every size: holds in
 // prints: louder is a commutative monoid: holds in
 // prints: our layouts hold, move and differentiate: holds in
@@ -12,6 +13,8 @@
 #include <heddle/testing/split_laws.hpp>
 
 #include <cstdio>
+
+#include "transport.hpp"
 
 namespace hd = heddle;
 namespace law = hd::testing;
@@ -66,7 +69,8 @@ HEDDLE_STATIC_LAW(law::split_policy<backwards>(12, 4));
 HEDDLE_STATIC_LAW(law::partition(activations{mesh{2, 3}}, hd::shape<3, 7>{}));
 static_assert(law::dual_is_an_involution<activations>);
 
-int main() {
+int main(int argc, char** argv) {
+  on::begin(argc, argv);
   law::report all;
   const auto say = [&](const char* what, const law::report& r) {
     std::printf("%s: %s\n", what, to_string(r).c_str());
@@ -87,8 +91,8 @@ int main() {
         return r;
       }));
 
-  // A world inside this process: each rank returns what it found, one thread looks at it.
-  const auto totals = law::on_ranks(mesh{2, 3}, [](auto& world) {
+  // A world inside this process (`hd::mpi`: of processes): each rank returns what it found, one thread looks at it.
+  const auto totals = law::on_ranks<hd::threads>(mesh{2, 3}, [](auto& world) {
     hd::sharded<float, 2, sums> x(sums{world.mesh()}, hd::shape{2, 4}, world.rank());
     for (float& e : x.elements()) e = static_cast<float>(1 + world.template coordinate<tp>());
     return hd::redistribute<copies>(x, world).elements()[0];

@@ -1,6 +1,7 @@
 // Mesh, schedule and strategy as types: what cannot work does not compile.
 // run:
 // mpi: 8
+// varies: [0-9]+ tok/s.*
 // prints: loss
 // prints: trained on dp=2 x pp=2 x tp=2
 #include <heddle/heddle.hpp>

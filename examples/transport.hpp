@@ -7,10 +7,32 @@
 #if defined(HEDDLE_EXAMPLE_MPI)
 #include <heddle/comm/mpi.hpp>
 
+#include <cstdarg>
 #include <cstdio>
 #include <string>
 #else
 #include <heddle/comm/threads.hpp>
+#endif
+
+#if defined(SMPI_H)
+// Virtual ranks (SimGrid's SMPI) are threads of one process: that of rank 0 prints.
+namespace std {
+[[gnu::format(__printf__, 1, 2)]] inline int printf_of_rank(const char* format, ...) {
+  static const int mine = [] {
+    heddle::detail::mpi_of_this_process(0, nullptr);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+  }();
+  if (mine != 0) return 0;
+  va_list values;
+  va_start(values, format);
+  const int n = std::vprintf(format, values);
+  va_end(values);
+  return n;
+}
+}  // namespace std
+#define printf printf_of_rank
 #endif
 
 namespace on {
@@ -45,9 +67,11 @@ inline constexpr const char* ranks_are = "processes of MPI";
 /// From here on only one process prints.
 inline void begin(int argc, char** argv) {
   static const heddle::mpi_session session(argc, argv);
+#if !defined(SMPI_H)
   int mine = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &mine);
   if (mine != 0 && std::freopen("/dev/null", "w", stdout) == nullptr) std::fputs("no /dev/null\n", stderr);
+#endif
 }
 
 /// Whether this rank keeps a result for the code after `launch`: ranks that are processes all do.

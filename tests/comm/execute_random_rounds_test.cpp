@@ -203,7 +203,7 @@ void random_tables(unsigned seed, int tables) {
 
 TEST_CASE("random rounds give what their collectives promise", "[comm][rounds][property]") {
   if (most_ranks() < 2) return;
-  random_tables(20'251'121, 12);
+  random_tables(20'251'121, on_threads ? 12 : 4);
 }
 TEST_CASE("many random rounds give what their collectives promise", "[comm][rounds][property][slow]") {
   if (most_ranks() < 2) return;

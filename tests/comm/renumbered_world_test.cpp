@@ -33,10 +33,11 @@ TEST_CASE("a renumbered world has the groups of the new order and computes the s
   CHECK(hd::spread_along<tp>(cube{}, t, hd::cluster_level::node).crossing == 4);
   CHECK(hd::spread_along<tp>(cube{}, t, hd::cluster_level::node, order).crossing == 0);
 
+  if (most_ranks() < 8) return;
   std::vector<float> plain(8), moved(8);
   std::vector<int> launched(8);
   notes notes(8);
-  hd::launch<hd::threads, cube>([&](auto& world) {
+  launch(cube{}, [&](auto& world) {
     const int r = world.rank();
     plain[static_cast<std::size_t>(r)] = work(world);
     auto placed = world.renumbered(order);
@@ -53,14 +54,20 @@ TEST_CASE("a renumbered world has the groups of the new order and computes the s
     notes.expect(r, sum == (t.place(r).node == 0 ? 0 + 2 + 4 + 6 : 1 + 3 + 5 + 7), "a stage is a node");
   });
   notes.report();
+  share(plain);
+  for (std::size_t k = 0; k < 8; ++k) {
+    tell(moved[k], order[k]);
+    tell(launched[k], order[k]);
+  }
   CHECK(launched == order);
   CHECK(plain == moved);
 }
 
 TEST_CASE("a world is not renumbered by a list that is no order", "[comm][world][error]") {
+  if (most_ranks() < 2) return;
   using Catch::Matchers::Contains;
   const auto renumber = [](const std::vector<int>& order) {
-    hd::launch<hd::threads, hd::mesh<hd::axis<dp, 2>>>([&](auto& world) { auto other = world.renumbered(order); });
+    launch(hd::mesh<hd::axis<dp, 2>>{}, [&](auto& world) { auto other = world.renumbered(order); });
   };
   CHECK_THROWS_WITH(renumber({0}), Contains("an order of 1 ranks for a world of 2"));
   CHECK_THROWS_WITH(renumber({1, 1}), Contains("twice rank 1"));

@@ -1,4 +1,4 @@
-// heddle/testing/on_ranks.hpp: runs a body on every rank of a mesh inside this process, and hands the results to one thread.
+// heddle/testing/on_ranks.hpp: runs a body on every rank of a mesh, and hands the results of all to one thread.
 #pragma once
 
 #include <heddle/comm/launch.hpp>
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -69,22 +70,37 @@ inline report joined(const rank_results<report>& results) {
 /// Runs `body(world)` on each rank of the mesh, threads of this process on the `threads` transport, and waits for all.
 /// Results are kept per rank; a body that returns nothing gives `nothing`. A rank that throws ends all others: it never
 /// hangs, and `options.timeout` (10 seconds here) ends a world whose ranks wait for each other.
+/// With another transport, `on_ranks<hd::mpi>(mesh, body)`, ranks are processes that all call this: each gets the
+/// results of all, which must be trivially copyable, and if a rank throws, the same error and no results.
 /// Errors: none is thrown for what the body does; see `rank_results::error`.
-template <mesh_like Mesh, class Body>
+template <transport Transport = threads, mesh_like Mesh, class Body>
 auto on_ranks(const Mesh& mesh, const launch_options& options, Body&& body) {
-  using world_type = world<threads, Mesh>;
+  using world_type = world<Transport, Mesh>;
   using returned = std::remove_cvref_t<std::invoke_result_t<Body&, world_type&>>;
   using result = std::conditional_t<std::is_void_v<returned>, nothing, returned>;
+  constexpr bool in_one_process = std::is_same_v<Transport, threads>;
+  static_assert(
+      in_one_process || std::is_trivially_copyable_v<result>,
+      "heddle: on_ranks on processes: results of the body travel as bytes; return numbers, or structs of them");
   rank_results<result> all;
   all.by_rank.resize(static_cast<std::size_t>(mesh.size()));
+  const auto of_this_rank = [&body](auto& w) {
+    if constexpr (std::is_void_v<returned>) {
+      body(w);
+      return nothing{};
+    } else {
+      return body(w);
+    }
+  };
   try {
-    launch<threads>(mesh, options, [&](auto& w) {
-      auto& mine = all.by_rank[static_cast<std::size_t>(w.rank())];
-      if constexpr (std::is_void_v<returned>) {
-        body(w);
-        mine.emplace();
+    launch<Transport>(mesh, options, [&](auto& w) {
+      if constexpr (in_one_process) {
+        all.by_rank[static_cast<std::size_t>(w.rank())].emplace(of_this_rank(w));
       } else {
-        mine.emplace(body(w));
+        const result mine = of_this_rank(w);
+        std::vector<result> results(static_cast<std::size_t>(w.size()), mine);
+        w.all().all_gather(std::span(&mine, 1), std::span(results));
+        for (std::size_t r = 0; r < results.size(); ++r) all.by_rank[r].emplace(results[r]);
       }
     });
   } catch (const std::exception& e) {
@@ -94,14 +110,17 @@ auto on_ranks(const Mesh& mesh, const launch_options& options, Body&& body) {
     all.exception = std::current_exception();
     all.error = "an exception that is not a std::exception";
   }
+  if constexpr (!in_one_process)
+    if (all.exception)
+      for (auto& one : all.by_rank) one.reset();
   return all;
 }
-template <mesh_like Mesh, class Body>
+template <transport Transport = threads, mesh_like Mesh, class Body>
   requires(!std::is_same_v<std::remove_cvref_t<Body>, launch_options>)
 auto on_ranks(const Mesh& mesh, Body&& body) {
   launch_options options;
   options.timeout = std::chrono::milliseconds(10'000);
-  return on_ranks(mesh, options, body);
+  return on_ranks<Transport>(mesh, options, body);
 }
 
 }  // namespace testing

@@ -125,7 +125,7 @@ class mpi_world {
     const auto start = std::chrono::steady_clock::now();
     std::chrono::microseconds nap{1};
     for (int done = 0;;) {
-      mpi_check(MPI_Test(&arrived, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      mpi_check(mpi_test_while_waiting(&arrived, &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (done != 0) break;
       if (problem != nullptr && std::chrono::steady_clock::now() - start > grace) {
         std::fprintf(stderr, "heddle: rank %d: %s\nheddle: other ranks did not end within %d s: the job is ended\n",

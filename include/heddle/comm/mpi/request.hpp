@@ -233,7 +233,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     try {
       detail::wait_in_call(*group_, call(), 0, [&] {
         int done = 0;
-        code = MPI_Test(&request_, &done, &status);
+        code = detail::mpi_test_while_waiting(&request_, &done, &status);
         return code != MPI_SUCCESS || done != 0;
       });
     } catch (...) {
@@ -279,7 +279,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] mpi
     const auto check = std::move(check_);
     detail::wait_in_call(*group_, mine, 0, [&] {  // nearly always there already
       int done = 0;
-      detail::mpi_check(MPI_Test(&check->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      detail::mpi_check(detail::mpi_test_while_waiting(&check->request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       return done != 0;
     });
     detail::message_header header;

@@ -159,7 +159,7 @@ inline bool agree(mpi_group& group, const call_info& call, bool flag) {
   try {
     wait_in_call(group, call, number, [&] {
       int done = 0;
-      mpi_check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      mpi_check(mpi_test_while_waiting(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       return done != 0;
     });
   } catch (...) {
