@@ -259,6 +259,13 @@
 #include <heddle/io/node_topology.hpp>
 #include <heddle/io/permutation.hpp>
 #include <heddle/io/tensor_file.hpp>
+#include <heddle/train/activations/cache.hpp>
+#include <heddle/train/activations/file_store.hpp>
+#include <heddle/train/activations/memory.hpp>
+#include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/store.hpp>
+#include <heddle/train/activations/store_files.hpp>
+#include <heddle/train/activations/threaded_store.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/executor/companion.hpp>
 #include <heddle/train/executor/hooks.hpp>

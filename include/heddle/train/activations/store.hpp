@@ -1,0 +1,53 @@
+// heddle/train/activations/store.hpp: where activations wait for their backward: what a store must do.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace heddle::inline v0::activations {
+
+/// What a store is told at start-up. Those that keep nothing in files use what concerns them.
+struct store_options {
+  std::vector<std::string> directories{};  ///< of the files, used in turn (several drives); empty: the system's for
+                                           ///< temporary files
+  bool direct = true;                      ///< past the page cache, where the file system and the alignment allow it
+  int threads = 1;                         ///< that write, and as many that read
+};
+
+/// What a store has done, counted. Times are those in which at least one write, or read, was under way.
+struct store_counters {
+  std::int64_t stores = 0;
+  std::int64_t loads = 0;
+  std::int64_t bytes_written = 0;
+  std::int64_t bytes_read = 0;
+  std::int64_t bytes_direct = 0;  ///< of both, past the page cache
+  double write_seconds = 0;
+  double read_seconds = 0;
+};
+
+/// Takes activations and gives them back, while the computation goes on. The caller chooses the ids: small numbers that
+/// are used again. One operation of an id at a time; the memory belongs to the store until the operation has ended.
+/// - `store(id, bytes)` starts to write, `load(id, bytes)` to read as many as were stored under this id; both return.
+/// - `finished(id)`: whether the last operation of this id has ended; `wait(id)` returns when it has. Both throw
+///   `io_error` if it failed, once; so may `store` and `load`. What has failed leaves the memory as it was (`store`) or
+///   undefined (`load`).
+/// - `forget(id)`: what is stored under this id is not needed any more. Not while an operation of it is under way.
+/// One thread calls at a time. The destructor waits for what is under way.
+/// A store of device memory starts behind what the stream has when it is called, and orders its loads likewise.
+template <class S>
+concept activation_store = requires(S& s, const S& c, int id, std::span<const std::byte> out, std::span<std::byte> in) {
+  s.store(id, out);
+  s.load(id, in);
+  { s.finished(id) } -> std::convertible_to<bool>;
+  s.wait(id);
+  s.forget(id);
+  { c.counters() } -> std::convertible_to<store_counters>;
+};
+
+}  // namespace heddle::inline v0::activations

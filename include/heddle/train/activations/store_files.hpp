@@ -1,0 +1,174 @@
+// heddle/train/activations/store_files.hpp: files that are allocated once and whose parts are used again and again.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/train/activations/store.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::activations {
+
+/// One file in each directory, without a name there: what it holds is gone when the process ends, however it ends.
+/// Parts of it are handed out and taken back; a file grows when no part is free, by disk space that is allocated then,
+/// so that a full disk is found before anything is written. Parts begin at whole pages of 4096 bytes.
+/// `take`, `give` and `size` on one thread; `pieces_of` on any.
+/// Errors: `io_error` naming the directory and the system's reason.
+class store_files {
+ public:
+  static constexpr std::int64_t page = 4096;
+
+  struct part {
+    int file = -1;
+    std::int64_t offset = 0;
+    std::int64_t capacity = 0;
+  };
+  /// One read or write call. The first may go past the page cache, the second is the rest of less than a page.
+  struct piece {
+    int descriptor = -1;
+    std::int64_t offset = 0;  ///< in the file
+    std::size_t begin = 0;    ///< in the memory
+    std::size_t bytes = 0;
+    bool direct = false;
+  };
+  struct pieces {
+    std::array<piece, 2> what{};
+    int count = 0;
+  };
+
+  explicit store_files(const store_options& options) {
+    std::vector<std::string> directories = options.directories;
+    if (directories.empty()) {
+      std::error_code none;
+      directories.push_back(std::filesystem::temp_directory_path(none).string());
+    }
+    for (const std::string& d : directories) files_.emplace_back(d, options.direct);
+  }
+
+  part take(std::int64_t bytes) {
+    const std::int64_t capacity = (bytes + page - 1) / page * page;
+    for (std::size_t i = free_.size(); i-- > 0;)
+      if (free_[i].capacity == capacity) {
+        const part p = free_[i];
+        free_[i] = free_.back();
+        free_.pop_back();
+        return p;
+      }
+    const std::size_t f = next_++ % files_.size();
+    file& here = files_[f];
+    here.grow(here.size + capacity);
+    const part p{static_cast<int>(f), here.size, capacity};
+    here.size += capacity;
+    return p;
+  }
+  void give(const part& p) { free_.push_back(p); }
+
+  /// The calls that move `bytes` between this memory and this part.
+  pieces pieces_of(const part& p, const std::byte* memory, std::size_t bytes) const {
+    const file& f = files_[static_cast<std::size_t>(p.file)];
+    pieces all;
+    std::size_t whole = 0;
+    if (f.direct.descriptor >= 0 && f.goes_direct.load(std::memory_order_relaxed) &&
+        reinterpret_cast<std::uintptr_t>(memory) % page == 0)
+      whole = bytes / page * page;
+    if (whole > 0) all.what[static_cast<std::size_t>(all.count++)] = {f.direct.descriptor, p.offset, 0, whole, true};
+    if (whole < bytes)
+      all.what[static_cast<std::size_t>(all.count++)] = {
+          f.plain.descriptor, p.offset + static_cast<std::int64_t>(whole), whole, bytes - whole, false};
+    return all;
+  }
+  /// The same piece through the page cache, now and from now on: the file system refused it.
+  piece without_direct(const part& p, piece refused) noexcept {
+    file& f = files_[static_cast<std::size_t>(p.file)];
+    f.goes_direct.store(false, std::memory_order_relaxed);
+    refused.descriptor = f.plain.descriptor;
+    refused.direct = false;
+    return refused;
+  }
+  /// Whether any file is read and written past the page cache.
+  bool direct() const noexcept {
+    for (const file& f : files_)
+      if (f.direct.descriptor >= 0 && f.goes_direct.load(std::memory_order_relaxed)) return true;
+    return false;
+  }
+  /// Bytes of all files.
+  std::int64_t size() const noexcept {
+    std::int64_t n = 0;
+    for (const file& f : files_) n += f.size;
+    return n;
+  }
+  [[noreturn]] void refuse(const part& p, const char* what, int code) const {
+    files_[static_cast<std::size_t>(p.file)].refuse(what, code);
+  }
+
+ private:
+  struct handle {
+    int descriptor = -1;
+    handle() = default;
+    explicit handle(int d) noexcept : descriptor(d) {}
+    handle(handle&& other) noexcept : descriptor(std::exchange(other.descriptor, -1)) {}
+    handle& operator=(handle&& other) noexcept {
+      std::swap(descriptor, other.descriptor);
+      return *this;
+    }
+    ~handle() {
+      if (descriptor >= 0) ::close(descriptor);
+    }
+  };
+  struct file {
+    std::string directory;
+    handle plain{};
+    handle direct{};
+    std::atomic<bool> goes_direct{true};
+    std::int64_t size = 0;
+
+    file(const std::string& in, bool want_direct) : directory(in) {
+      std::string name = (std::filesystem::path(in) / "heddle-activations-XXXXXX").string();
+      plain = handle(::mkostemp(name.data(), O_CLOEXEC));
+      if (plain.descriptor < 0) refuse("making a file for activations", errno);
+#if defined(O_DIRECT)
+      if (want_direct) direct = handle(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT));
+#else
+      static_cast<void>(want_direct);
+#endif
+      ::unlink(name.c_str());
+    }
+    void grow(std::int64_t to) const {
+      int code = ::posix_fallocate(plain.descriptor, size, to - size);
+      if (code == EINVAL || code == EOPNOTSUPP) code = ::ftruncate(plain.descriptor, to) == 0 ? 0 : errno;
+      if (code == 0) return;
+      std::string what = "making room for " + std::to_string(to - size) + " bytes of activations behind ";
+      what += std::to_string(size);
+      refuse(what.c_str(), code);
+    }
+    [[noreturn]] void refuse(const char* what, int code) const {
+      std::string text = "heddle: ";
+      text += what;
+      text += " in ";
+      text += directory;
+      text += " failed: ";
+      text += std::generic_category().message(code);
+      throw io_error(text);
+    }
+  };
+
+  std::deque<file> files_;
+  std::vector<part> free_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace heddle::inline v0::activations

@@ -1,0 +1,198 @@
+// heddle/train/activations/threaded_store.hpp: a store whose threads write to and read from a device of any kind.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/train/activations/store.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::activations {
+
+/// What a threaded store writes to. `prepare(bytes)` makes a place for so many, `release(place)` takes it back: both on
+/// the caller's thread. `write(place, bytes)` and `read(place, bytes)` do the work, on several threads at a time, and
+/// return how many bytes went past the page cache. All but `release` may throw `io_error`.
+template <class D>
+concept store_device =
+    std::constructible_from<D, const store_options&> && std::default_initializable<typename D::place> &&
+    requires(D& d, typename D::place p, std::span<const std::byte> out, std::span<std::byte> in) {
+      { d.prepare(std::int64_t{}) } -> std::same_as<typename D::place>;
+      d.release(p);
+      { d.write(p, out) } -> std::convertible_to<std::int64_t>;
+      { d.read(p, in) } -> std::convertible_to<std::int64_t>;
+    };
+
+/// Writes and reads on threads of its own, `store_options::threads` of each, so that reads do not wait for writes. Each
+/// kind is begun in the order of the calls.
+template <store_device Device>
+class threaded_store {
+ public:
+  explicit threaded_store(const store_options& options = {}) : device_(options) {
+    if (options.threads < 1)
+      throw config_error("heddle: a store writes with at least one thread, not " + std::to_string(options.threads));
+    for (int i = 0; i < options.threads; ++i) {
+      threads_.emplace_back([this] { serve(writes_); });
+      threads_.emplace_back([this] { serve(reads_); });
+    }
+  }
+  threaded_store(const threaded_store&) = delete;
+  threaded_store& operator=(const threaded_store&) = delete;
+  ~threaded_store() {
+    {
+      const std::lock_guard lock(mutex_);
+      leaving_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& t : threads_) t.join();
+    for (entry& e : entries_)
+      if (e.stored) device_.release(e.place);
+  }
+
+  void store(int id, std::span<const std::byte> bytes) {
+    entry& e = idle_entry(id, "store");
+    if (e.stored) {
+      device_.release(e.place);
+      e.stored = false;
+    }
+    e.place = device_.prepare(static_cast<std::int64_t>(bytes.size()));
+    e.stored = true;
+    e.bytes = bytes.size();
+    e.source = bytes;
+    begin(e, writes_);
+  }
+  void load(int id, std::span<std::byte> bytes) {
+    entry& e = idle_entry(id, "load");
+    if (!e.stored || e.bytes != bytes.size()) {
+      std::string text = "heddle: a store was asked for " + std::to_string(bytes.size()) + " bytes of id ";
+      text += std::to_string(id) + ", of which it has " + std::to_string(e.stored ? e.bytes : 0);
+      throw io_error(text);
+    }
+    e.target = bytes;
+    begin(e, reads_);
+  }
+  bool finished(int id) {
+    entry& e = known(id);
+    const std::lock_guard lock(mutex_);
+    if (e.busy) return false;
+    raise(e);
+    return true;
+  }
+  void wait(int id) {
+    entry& e = known(id);
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [&] { return !e.busy; });
+    raise(e);
+  }
+  void forget(int id) {
+    entry& e = idle_entry(id, "forget");
+    if (e.stored) device_.release(e.place);
+    e.stored = false;
+  }
+  store_counters counters() const {
+    const std::lock_guard lock(mutex_);
+    return counters_;
+  }
+  Device& device() noexcept { return device_; }
+
+ private:
+  struct entry {
+    typename Device::place place{};
+    std::size_t bytes = 0;
+    bool stored = false;
+    std::span<const std::byte> source{};
+    std::span<std::byte> target{};
+    bool busy = false;  // guarded by mutex_, as `error`
+    std::exception_ptr error = nullptr;
+  };
+  struct queue {
+    std::deque<entry*> waiting{};
+    int active = 0;
+    std::int64_t since = 0;
+    bool writes = false;
+  };
+
+  entry& known(int id) {
+    if (id < 0 || id >= static_cast<int>(entries_.size()))
+      throw io_error("heddle: a store knows no id " + std::to_string(id));
+    return entries_[static_cast<std::size_t>(id)];
+  }
+  entry& idle_entry(int id, const char* what) {
+    if (id >= static_cast<int>(entries_.size())) entries_.resize(static_cast<std::size_t>(id) + 1);
+    entry& e = known(id);
+    const std::lock_guard lock(mutex_);
+    if (e.busy) {
+      std::string text = "heddle: ";
+      text += what;
+      text += " of id " + std::to_string(id) + ", of which a write or read is under way";
+      throw io_error(text);
+    }
+    e.error = nullptr;
+    return e;
+  }
+  void begin(entry& e, queue& q) {
+    {
+      const std::lock_guard lock(mutex_);
+      e.busy = true;
+      q.waiting.push_back(&e);
+    }
+    work_.notify_all();
+  }
+  static void raise(entry& e) {
+    if (e.error) std::rethrow_exception(std::exchange(e.error, nullptr));
+  }
+
+  void serve(queue& q) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_.wait(lock, [&] { return leaving_ || !q.waiting.empty(); });
+      if (q.waiting.empty()) return;  // what waits is done before leaving: its memory is still there
+      entry& e = *q.waiting.front();
+      q.waiting.pop_front();
+      if (q.active++ == 0) q.since = now_ns();
+      lock.unlock();
+      std::exception_ptr error;
+      std::int64_t direct = 0;
+      try {
+        direct = q.writes ? device_.write(e.place, e.source) : device_.read(e.place, e.target);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (--q.active == 0)
+        (q.writes ? counters_.write_seconds : counters_.read_seconds) += 1e-9 * static_cast<double>(now_ns() - q.since);
+      if (!error) {
+        counters_.bytes_direct += direct;
+        ++(q.writes ? counters_.stores : counters_.loads);
+        (q.writes ? counters_.bytes_written : counters_.bytes_read) += static_cast<std::int64_t>(e.bytes);
+      }
+      e.error = std::move(error);
+      e.busy = false;
+      ended_.notify_all();
+    }
+  }
+
+  Device device_;
+  std::deque<entry> entries_;  // a deque: the threads hold addresses
+  mutable std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable ended_;
+  queue writes_{{}, 0, 0, true};
+  queue reads_{};
+  store_counters counters_;
+  bool leaving_ = false;
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+}  // namespace heddle::inline v0::activations

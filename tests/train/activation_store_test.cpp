@@ -1,0 +1,160 @@
+// tests/train/activation_store_test.cpp: stores of activations: what goes in comes out; files, threads, errors.
+#include "activation_stores.hpp"
+#include "catch.hpp"
+
+#include <heddle/core/random.hpp>
+#include <heddle/train/activations/memory.hpp>
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <vector>
+
+namespace hd = heddle;
+namespace act = heddle::activations;
+using namespace activation_stores;
+
+namespace {
+static_assert(act::activation_store<act::memory_store> && act::activation_store<act::file_store>);
+static_assert(act::activation_store<instant_store> && act::activation_store<virtual_store>);
+static_assert(!act::activation_store<act::file_device>);
+
+// Random sizes, orders and re-uses of ids, compared with a copy.
+template <class Store>
+void goes_round(Store& store, std::uint64_t seed, bool aligned) {
+  CAPTURE(seed, aligned);
+  const hd::counter_random random(seed, 1);
+  std::uint64_t at = 0;
+  act::memory m;
+  for (int round = 0; round < 6; ++round) {
+    struct item {
+      int id;
+      act::memory::lease lease;
+      std::vector<std::byte> copy;
+    };
+    std::vector<item> items;
+    for (int i = 0; i < 10; ++i) {
+      const auto n = static_cast<std::int64_t>(1 + random.integer(at++) % 40000);
+      item it{i, m.take(n + 1), {}};
+      const auto bytes = it.lease.bytes().subspan(aligned ? 0 : 1, static_cast<std::size_t>(n));
+      for (std::byte& b : bytes) b = static_cast<std::byte>(random.integer(at++) & 255);
+      it.copy.assign(bytes.begin(), bytes.end());
+      store.store(i, bytes);
+      items.push_back(std::move(it));
+    }
+    for (item& it : items) {
+      store.wait(it.id);
+      it.lease = {};
+    }
+    while (!items.empty()) {
+      const std::size_t k = random.integer(at++) % items.size();
+      auto lease = m.take(static_cast<std::int64_t>(items[k].copy.size()) + 1);
+      const auto bytes = lease.bytes().subspan(aligned ? 0 : 1, items[k].copy.size());
+      store.load(items[k].id, bytes);
+      store.wait(items[k].id);
+      CHECK(std::equal(bytes.begin(), bytes.end(), items[k].copy.begin()));
+      store.forget(items[k].id);
+      items.erase(items.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+  }
+  const act::store_counters c = store.counters();
+  CHECK(c.stores == 60);
+  CHECK(c.loads == 60);
+  CHECK(c.bytes_written == c.bytes_read);
+  CHECK(c.write_seconds > 0);
+  CHECK(c.read_seconds > 0);
+}
+}  // namespace
+
+TEST_CASE("a store gives back what it was given", "[train][offload][property]") {
+  for (const bool aligned : {true, false}) {
+    act::memory_store memory;
+    goes_round(memory, 1, aligned);
+    act::file_store file;
+    goes_round(file, 2, aligned);
+    act::file_store cached(act::store_options{.direct = false});
+    goes_round(cached, 3, aligned);
+    CHECK(cached.counters().bytes_direct == 0);
+    act::file_store several(act::store_options{.directories = {".", ".", "."}, .threads = 3});
+    goes_round(several, 4, aligned);
+    if (!several.device().files().direct() || !aligned) continue;
+    CHECK(several.counters().bytes_direct > several.counters().bytes_written);  // of both ways; the ends are not
+  }
+}
+
+TEST_CASE("parts of files are used again", "[train][offload]") {
+  act::file_store store;
+  std::vector<std::byte> bytes(10000, std::byte{5});
+  for (int round = 0; round < 5; ++round)
+    for (int id = 0; id < 3; ++id) {
+      store.store(id, bytes);
+      store.wait(id);
+    }
+  CHECK(store.device().files().size() == 3 * 12288);
+  for (int id = 0; id < 3; ++id) store.forget(id);
+  store.store(7, bytes);
+  store.wait(7);
+  CHECK(store.device().files().size() == 3 * 12288);
+}
+
+TEST_CASE("files have no names, and are gone with the store", "[train][offload]") {
+  const auto folder = std::filesystem::path("heddle_activation_store_test");
+  std::filesystem::create_directory(folder);
+  {
+    act::file_store store(act::store_options{.directories = {folder.string()}});
+    const std::vector<std::byte> bytes(1 << 16);
+    store.store(0, bytes);
+    store.wait(0);
+    CHECK(std::filesystem::is_empty(folder));
+  }
+  std::filesystem::remove(folder);
+}
+
+TEST_CASE("what a store cannot do has a name", "[train][offload]") {
+  CHECK_THROWS_WITH(act::file_store(act::store_options{.directories = {"/no/such/folder"}}),
+                    Catch::Contains("heddle: making a file for activations in /no/such/folder failed: "));
+  CHECK_THROWS_AS(act::memory_store(act::store_options{.threads = 0}), hd::config_error);
+  act::memory_store store;
+  std::vector<std::byte> bytes(64);
+  CHECK_THROWS_AS(store.wait(3), hd::io_error);
+  CHECK_THROWS_WITH(store.load(0, bytes), Catch::Contains("asked for 64 bytes of id 0, of which it has 0"));
+  store.store(0, bytes);
+  store.wait(0);
+  CHECK_THROWS_AS(store.load(0, std::span(bytes).first(3)), hd::io_error);
+  slow_store<1000> slow;  // 64 ms
+  slow.store(0, bytes);
+  CHECK_FALSE(slow.finished(0));
+  CHECK_THROWS_WITH(slow.store(0, bytes), Catch::Contains("under way"));
+  slow.wait(0);
+}
+
+TEST_CASE("a file that may not grow is an error with the system's reason", "[train][offload]") {
+  // The limit of this process stands for a full disk: the same call fails.
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = before;
+  limit.rlim_cur = 1 << 16;
+  std::string text;
+  {
+    act::file_store store;
+    std::vector<std::byte> bytes(40000, std::byte{5}), back(40000);
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    try {
+      for (int id = 0; id < 3; ++id) {
+        store.store(id, bytes);
+        store.wait(id);
+      }
+    } catch (const hd::io_error& e) {
+      text = e.what();
+    }
+    setrlimit(RLIMIT_FSIZE, &before);
+    store.load(0, back);  // the first one is there
+    store.wait(0);
+    CHECK(back == bytes);
+  }
+  std::signal(SIGXFSZ, handler);
+  CHECK_THAT(text, Catch::Contains("heddle: making room for 40960 bytes of activations behind 40960 in "));
+  CHECK_THAT(text, Catch::Contains("failed: File too large"));
+}

@@ -1,0 +1,124 @@
+// tests/train/activation_stores.hpp: stores that are slow, instant, full or in virtual time.
+#pragma once
+
+#include <heddle/train/activations/file_store.hpp>
+#include <heddle/train/activations/memory_store.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace activation_stores {
+
+namespace hd = heddle;
+namespace act = heddle::activations;
+
+// A device that takes its time.
+template <std::int64_t BytesPerSecond>
+struct slow_device : act::memory_device {
+  using act::memory_device::memory_device;
+  std::int64_t write(place p, std::span<const std::byte> bytes) {
+    rest(bytes.size());
+    return act::memory_device::write(p, bytes);
+  }
+  std::int64_t read(place p, std::span<std::byte> bytes) {
+    rest(bytes.size());
+    return act::memory_device::read(p, bytes);
+  }
+  static void rest(std::size_t bytes) {
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(static_cast<double>(bytes) / static_cast<double>(BytesPerSecond)));
+  }
+};
+template <std::int64_t BytesPerSecond>
+using slow_store = act::threaded_store<slow_device<BytesPerSecond>>;
+
+// A device that fails from its n-th operation on: a disk that is full, or broken.
+struct failing_device : act::memory_device {
+  using act::memory_device::memory_device;
+  static inline std::atomic<int> writes_left{0}, reads_left{0}, places_left{0};
+  static void fail_after(int places, int writes, int reads) {
+    places_left = places;
+    writes_left = writes;
+    reads_left = reads;
+  }
+  place prepare(std::int64_t bytes) {
+    if (places_left-- <= 0) throw hd::io_error("heddle: making room failed: No space left on device");
+    return act::memory_device::prepare(bytes);
+  }
+  std::int64_t write(place p, std::span<const std::byte> bytes) {
+    if (writes_left-- <= 0) throw hd::io_error("heddle: writing failed: No space left on device");
+    return act::memory_device::write(p, bytes);
+  }
+  std::int64_t read(place p, std::span<std::byte> bytes) {
+    if (reads_left-- <= 0) throw hd::io_error("heddle: reading failed: Input/output error");
+    return act::memory_device::read(p, bytes);
+  }
+};
+using failing_store = act::threaded_store<failing_device>;
+
+// A store that has written when `store` returns.
+class instant_store {
+ public:
+  explicit instant_store(const act::store_options& = {}) {}
+  void store(int id, std::span<const std::byte> bytes) {
+    data_[id].assign(bytes.begin(), bytes.end());
+    ++counters_.stores;
+    counters_.bytes_written += static_cast<std::int64_t>(bytes.size());
+  }
+  void load(int id, std::span<std::byte> bytes) {
+    std::copy(data_.at(id).begin(), data_.at(id).end(), bytes.begin());
+    ++counters_.loads;
+    counters_.bytes_read += static_cast<std::int64_t>(bytes.size());
+  }
+  bool finished(int) { return true; }
+  void wait(int) {}
+  void forget(int id) { data_.erase(id); }
+  act::store_counters counters() const { return counters_; }
+  std::size_t held() const { return data_.size(); }
+
+ private:
+  std::map<int, std::vector<std::byte>> data_;
+  act::store_counters counters_;
+};
+
+// A store in virtual time: `now` is moved by the test, and by `wait`.
+class virtual_store {
+ public:
+  double now = 0, bytes_per_time = 1, stalled = 0;
+
+  void store(int id, std::span<const std::byte> bytes) {
+    end_[id] = writer_ = (std::max)(writer_, now) + static_cast<double>(bytes.size()) / bytes_per_time;
+    data_[id].assign(bytes.begin(), bytes.end());
+    ++counters_.stores;
+  }
+  void load(int id, std::span<std::byte> bytes) {
+    if (!finished(id)) throw hd::io_error("heddle: a read before its write ended");
+    end_[id] = reader_ = (std::max)(reader_, now) + static_cast<double>(bytes.size()) / bytes_per_time;
+    std::copy(data_.at(id).begin(), data_.at(id).end(), bytes.begin());
+    ++counters_.loads;
+  }
+  bool finished(int id) { return end_[id] <= now; }
+  void wait(int id) {
+    stalled += (std::max)(0.0, end_[id] - now);
+    now = (std::max)(now, end_[id]);
+  }
+  void forget(int id) { data_.erase(id); }
+  act::store_counters counters() const { return counters_; }
+
+ private:
+  std::map<int, double> end_;
+  std::map<int, std::vector<std::byte>> data_;
+  double writer_ = 0, reader_ = 0;
+  act::store_counters counters_;
+};
+
+}  // namespace activation_stores
