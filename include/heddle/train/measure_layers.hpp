@@ -1,0 +1,58 @@
+// heddle/train/measure_layers.hpp: how long the layers of a model take here: what a partition of layers is made from.
+#pragma once
+
+#include <heddle/core/observer.hpp>
+#include <heddle/plan/layer_partition.hpp>
+#include <heddle/tensor/buffer.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace heddle::inline v0::train {
+
+/// Times forward and backward of the embedding, of one block and of the head on `samples` samples of a whole context:
+/// the least of `repeats` runs each, all blocks alike. Called on all ranks of `world` together; everyone gets what rank 0
+/// measured, so that all ranks make the same partition:
+/// `options.layers_per_stage = plan::partition_layers(measure_layer_costs<Model>(world, config, kernels, 4), stages).counts`.
+/// Units: seconds. Errors: `config_error` for a configuration that does not fit.
+template <class Model, class World, class Backend>
+plan::layer_costs measure_layer_costs(World& world, const typename Model::config& config, Backend& backend,
+                                      std::int64_t samples, int repeats = 3) {
+  using scalar = typename Model::scalar;
+  using stage_type = typename Model::template stage<World, Backend>;
+  const auto ids = static_cast<std::size_t>(samples * config.context);
+  const std::vector<std::int32_t> tokens(ids, 0);
+  typename Model::batch batch;
+  batch.tokens = tokens;
+  batch.targets = tokens;
+  batch.samples = static_cast<int>(samples);
+  const auto seconds_of = [&](int part, const std::array<int, 3>& counts) {
+    stage_type stage(config, world, backend, Model::layers_of(config, part, std::span<const int>(counts)), 1, samples,
+                     0);
+    stage.initialize(1);
+    const std::int64_t n = stage.boundary_elements(samples);
+    buffer<scalar> in(n), out(n), dout(n), din(n);
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = dout[i] = static_cast<scalar>(i % 7) - scalar(3);
+    double least = std::numeric_limits<double>::infinity();
+    for (int k = 0; k < (std::max)(1, repeats); ++k) {
+      const std::int64_t start = now_ns();
+      stage.forward(0, batch, std::span<const scalar>(in.data(), in.size()), std::span<scalar>(out.data(), out.size()));
+      stage.backward(0, batch, std::span<const scalar>(dout.data(), dout.size()),
+                     std::span<scalar>(din.data(), din.size()));
+      least = (std::min)(least, static_cast<double>(now_ns() - start) * 1e-9);
+    }
+    return least;
+  };
+  const int layers = config.layers;
+  std::array<double, 3> measured{seconds_of(0, {0, layers, 0}), 0.0, seconds_of(2, {0, layers, 0})};
+  if (layers > 0) measured[1] = seconds_of(1, {0, 1, layers - 1});
+  world.all().broadcast(std::span<double>(measured), 0);
+  return {std::vector<double>(static_cast<std::size_t>(layers), measured[1]), measured[0], measured[2]};
+}
+
+}  // namespace heddle::inline v0::train
