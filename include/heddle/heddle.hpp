@@ -272,6 +272,7 @@
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/learning_rate.hpp>
+#include <heddle/train/measure_layers.hpp>
 #include <heddle/train/named_parameters.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>

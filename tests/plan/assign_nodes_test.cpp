@@ -145,4 +145,7 @@ TEST_CASE("assignments refuse sizes that do not fit", "[plan][skippipe]") {
   CHECK_THROWS_WITH(plan::assign_nodes(c, std::array{2, 2}), Catch::Matchers::Contains("ask for 4 nodes, there are 5"));
   CHECK_THROWS_AS(plan::assign_nodes(c, std::array{5, 0}), hd::config_error);
   CHECK_THROWS_AS(plan::assign_nodes(c, std::array{3, 2}, {.population = 0}), hd::config_error);
+  CHECK_THROWS_AS(plan::cost_of_assignment(c, std::array{0, 1, 0, 1, 2}, 2), hd::config_error);
+  CHECK_THROWS_AS(plan::cost_of_assignment(c, std::array{0, 0, 0, 0, 2}, 3), hd::config_error);
+  CHECK_THROWS_AS(plan::cost_of_assignment(c, std::array{0, 1, 0, 1}, 2), hd::config_error);
 }

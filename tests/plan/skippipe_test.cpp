@@ -190,16 +190,16 @@ struct needs_stage_two {
 };
 static_assert(plan::path_rules<needs_stage_two>);
 
-void plan_published(double forward) {
+void plan_published(double forward, const std::vector<int>& all_copies, int exchanges) {
   const hd::sim::serial_nodes nodes;
   const sc::visit_costs costs = published::costs(forward);
   const auto score = [&](const sc::path_table& t) { return nodes.seconds(t, costs); };
   const double full = score(published::full_pipeline());
-  for (const int copies : {1, 3}) {
+  for (const int copies : all_copies) {
     CAPTURE(forward, copies);
     plan::skip_options o;
     o.copies = copies;
-    o.exchanges = 1500;
+    o.exchanges = exchanges;
     const plan::skip_plan aware = plan::skippipe(costs, published::stage_of_node, published::stages, o, score);
     check_plan(aware, costs, o);
     CHECK(aware.seconds == score(aware.paths));
@@ -249,11 +249,16 @@ TEST_CASE("the rules of ways are those of the definition", "[plan][skippipe]") {
 }
 
 TEST_CASE("the published case is planned as well as it was published, or better", "[plan][skippipe]") {
-  plan_published(0.44);
+  plan_published(0.44, {1, 3}, 150);
 }
 
 TEST_CASE("the published case with slower nodes is, too", "[plan][skippipe]") {
-  plan_published(1.76);
+  plan_published(1.76, {3}, 0);
+}
+
+TEST_CASE("the published case with more exchanges, and a way for each microbatch", "[plan][skippipe][slow]") {
+  plan_published(0.44, {1, 3}, 2000);
+  plan_published(1.76, {1, 3}, 2000);
 }
 
 TEST_CASE("plans of random networks obey the rules, balanced and without collisions", "[plan][skippipe][property]") {
@@ -378,6 +383,18 @@ TEST_CASE("a rule of one's own steers the search", "[plan][skippipe]") {
   }
 }
 
+TEST_CASE("a loss that takes no time is in nobody's way", "[plan][skippipe]") {
+  problem p;
+  p.stage_of_node = {0, 1, 2};
+  p.costs.forward.assign(3, 1.0);
+  p.costs.message.assign(9, 1.0);
+  p.costs.loss_factor = 0;
+  plan::skip_options o{.path_length = 2, .slots = 3, .per_origin = 3};
+  check_plan(plan::skippipe(p.costs, p.stage_of_node, 3, o), p.costs, o);
+  o.exhaustive = true;
+  check_plan(plan::skippipe(p.costs, p.stage_of_node, 3, o), p.costs, o);
+}
+
 TEST_CASE("planning refuses numbers that cannot fit", "[plan][skippipe]") {
   std::mt19937 random(3);
   const problem p = random_problem(random, {2, 1, 1});
@@ -391,6 +408,11 @@ TEST_CASE("planning refuses numbers that cannot fit", "[plan][skippipe]") {
   refuse({.path_length = 2, .slots = 0}, "at least one");
   CHECK_THROWS_AS(plan::skippipe(p.costs, p.stage_of_node, 4, {.path_length = 2}), hd::config_error);
   CHECK_THROWS_AS(plan::skippipe(p.costs, std::vector<int>{0, 1, 2}, 3, {.path_length = 2}), hd::config_error);
+  sc::visit_costs negative = p.costs;
+  negative.message[1] = -1;
+  CHECK_THROWS_AS(plan::skippipe(negative, p.stage_of_node, 3, {.path_length = 2}), hd::config_error);
+  // Slots that a way of several copies cannot use are no room.
+  refuse({.path_length = 3, .slots = 5, .per_origin = 3, .copies = 3}, "more visits than the nodes have slots");
   // Rules that no way satisfies.
   CHECK_THROWS_AS((plan::skippipe<plan::skip_rules<plan::keep_first_stage, plan::max_jump<1>, plan::swap_limit<0>>>(
                       p.costs, p.stage_of_node, 3, {.path_length = 2, .slots = 3, .per_origin = 3})),

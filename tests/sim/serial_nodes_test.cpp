@@ -152,6 +152,7 @@ TEST_CASE("nodes that wait for each other's slots are found", "[sim][skippipe]")
   CHECK_THROWS_WITH(hd::sim::serial_nodes{.slots = 1}(crossed, costs),
                     Catch::Matchers::Contains("waits for ever for a slot of node"));
   CHECK(hd::sim::serial_nodes{.slots = 1}.seconds(crossed, costs) > 1e300);
+  CHECK_THROWS_WITH(hd::sim::serial_nodes{}(crossed, two_nodes()), Catch::Matchers::Contains("are those of 2 nodes"));
 }
 
 TEST_CASE("a table of ways that is none is refused", "[schedule][skippipe]") {

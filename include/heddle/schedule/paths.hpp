@@ -98,6 +98,14 @@ struct visit_costs {
   constexpr double send(int from, int to) const noexcept {
     return message[static_cast<std::size_t>(from) * forward.size() + static_cast<std::size_t>(to)];
   }
+  /// Whether there is a time for each node and pair, and none is negative.
+  constexpr bool complete() const noexcept {
+    if (forward.empty() || message.size() != forward.size() * forward.size()) return false;
+    bool fine = backward_factor >= 0 && loss_factor >= 0;
+    for (const double t : forward) fine = fine && t >= 0;
+    for (const double t : message) fine = fine && t >= 0;
+    return fine;
+  }
   /// Of the visit at this position of a way of `length` nodes.
   constexpr double work(int node, int position, int length) const noexcept {
     const double w = forward[static_cast<std::size_t>(node)];
@@ -158,6 +166,7 @@ constexpr collision find_collision(const timetable& times, int length, double to
     for (std::size_t b = a + 1; b < times.visits.size(); ++b) {
       const visit &x = times.visits[a], &y = times.visits[b];
       if (x.node != y.node || (x.position > length && y.position > length)) continue;
+      if (x.start == x.end || y.start == y.end) continue;
       if (x.start < y.end - tolerance && y.start < x.end - tolerance) return {x, y, true};
     }
   return {};

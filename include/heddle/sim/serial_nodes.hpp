@@ -19,7 +19,7 @@ struct serial_nodes {
   double injected_gap = 0.09;  ///< and so long after it has started a microbatch of its own
 
   /// When each visit happens. Errors: `schedule_error` if the nodes wait for each other's slots, naming one that does;
-  /// for a table that `schedule::check_paths` refuses.
+  /// for a table that `schedule::check_paths` refuses, or costs of other nodes.
   constexpr schedule::timetable operator()(const schedule::path_table& paths,
                                            const schedule::visit_costs& costs) const {
     schedule::timetable line;
@@ -42,6 +42,9 @@ struct serial_nodes {
   constexpr double run(const schedule::path_table& paths, const schedule::visit_costs& costs,
                        schedule::timetable* line) const {
     schedule::check_paths(paths);
+    if (costs.nodes() != paths.nodes() || !costs.complete())
+      throw schedule_error("heddle: the costs of visits are those of " + std::to_string(costs.nodes()) +
+                           " nodes, or not complete; the ways go through " + std::to_string(paths.nodes()));
     const int m = paths.microbatches();
     const auto n = static_cast<std::size_t>(paths.nodes());
     std::vector<std::vector<waiting>> queue(n);

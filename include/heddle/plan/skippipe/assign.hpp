@@ -105,12 +105,20 @@ inline std::pair<double, std::vector<int>> shortest_tour(const std::vector<std::
 
 /// The cost of an assignment: the slowest link inside a stage, and twice the shortest closed tour through the stages, where
 /// two stages are as far apart as the worst link (and forward at its end) of the best matching of their nodes.
+/// Errors: `config_error` for a stage that does not exist or has no node, more than 20 stages, costs of other nodes.
 /// Source: Yuan et al. 2022, "Decentralized training of foundation models in heterogeneous environments" (DT-FM).
 inline assignment_cost cost_of_assignment(const schedule::visit_costs& costs, std::span<const int> stage_of_node,
                                           int stages) {
   const auto at = [](int i) { return static_cast<std::size_t>(i); };
-  std::vector<std::vector<int>> group(at(stages));
+  std::vector<std::vector<int>> group(at((std::max)(stages, 0)));
+  bool fits = costs.complete() && stages >= 1 && stages <= 20 && stage_of_node.size() == costs.forward.size();
+  for (const int s : stage_of_node) fits = fits && s >= 0 && s < stages;
+  if (!fits)
+    throw config_error("heddle: an assignment names a stage from 0 to " + std::to_string(stages - 1) +
+                       " (at most 19) for each node, and costs are not negative");
   for (int n = 0; n < costs.nodes(); ++n) group[at(stage_of_node[at(n)])].push_back(n);
+  for (const auto& nodes : group)
+    if (nodes.empty()) throw config_error("heddle: an assignment of nodes leaves a stage without a node");
   assignment_cost cost;
   for (const auto& nodes : group)
     for (const int a : nodes)

@@ -40,6 +40,7 @@ std::optional<planned_collision> first_collision(const Ways& ways, int length) {
     for (int c = 0; c < static_cast<int>(way.times.size()); ++c)
       for (int k = 0; k <= 2 * length; ++k) {
         const auto [start, end] = way.times[static_cast<std::size_t>(c)][static_cast<std::size_t>(k)];
+        if (start == end) continue;  // what takes no time is in nobody's way
         const int hop = k < length ? k : k == length ? 0 : 2 * length - k;
         visits.push_back({a, c, k, way.nodes[static_cast<std::size_t>(hop)], start, end});
       }
@@ -216,7 +217,7 @@ class conflict_search {
       for (int a = 0; a < static_cast<int>(agents_.size()); ++a)
         for (const int k : n.of[at(a)]->way.nodes)
           if (stage_of_node_[at(k)] == s) who.push_back(a);
-      const int room = size_[at(s)] * o_.slots / weight();
+      const int room = size_[at(s)] * (o_.slots / weight());
       if (static_cast<int>(who.size()) > room) return {s, static_cast<int>(who.size()) - room, std::move(who)};
     }
     return {};
@@ -226,7 +227,7 @@ class conflict_search {
     for (const auto& a : n.of)
       for (const int k : a->way.nodes) ++visits[at(stage_of_node_[at(k)])];
     int excess = 0;
-    for (int s = 1; s < stages_; ++s) excess += (std::max)(visits[at(s)] - size_[at(s)] * o_.slots / weight(), 0);
+    for (int s = 1; s < stages_; ++s) excess += (std::max)(visits[at(s)] - size_[at(s)] * (o_.slots / weight()), 0);
     return excess;
   }
   overfull overfull_node(const node& n, int* excess_visits) const {

@@ -95,6 +95,7 @@ inline void check_options(const schedule::visit_costs& costs, std::span<const in
   if (stage_of_node.size() != costs.forward.size() ||
       costs.message.size() != costs.forward.size() * costs.forward.size())
     refuse("the costs are of another number of nodes than the assignment of nodes to stages");
+  if (!costs.complete()) refuse("costs are not negative, and numbers");
   if (o.path_length < 1 || o.path_length > stages) refuse("a way has at least one stage and at most all of them");
   if (o.slots < 1 || o.per_origin < 1 || o.waves < 1) refuse("slots, microbatches and waves are at least one");
   if (o.copies < 1 || o.per_origin % o.copies != 0)
@@ -109,7 +110,7 @@ inline void check_options(const schedule::visit_costs& costs, std::span<const in
   for (const int n : size)
     if (n == 0) refuse("a stage is held by no node");
   const int visits = size[0] * o.per_origin * (o.path_length - 1);
-  if (visits > (static_cast<int>(stage_of_node.size()) - size[0]) * o.slots)
+  if (visits > (static_cast<int>(stage_of_node.size()) - size[0]) * (o.slots / o.copies * o.copies))
     refuse(
         "the microbatches of a wave make more visits than the nodes have slots; let fewer start at once, or skip more");
 }
