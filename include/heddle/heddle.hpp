@@ -221,6 +221,7 @@
 #include <heddle/model/linear.hpp>
 #include <heddle/model/mlp.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/model/saved_activations.hpp>
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/layer_partition.hpp>

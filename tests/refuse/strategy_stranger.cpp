@@ -1,4 +1,4 @@
-// refuse: heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute backend, an observer, layers_by_cost and post_validation
+// refuse: heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute backend, an observer, layers_by_cost, post_validation and what becomes of saved activations
 #include <heddle/heddle.hpp>
 
 namespace hd = heddle;

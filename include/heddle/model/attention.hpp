@@ -40,12 +40,19 @@ struct self_attention {
   std::int64_t heads = 0;  ///< of this rank
   std::int64_t head_dim = 0;
 
-  template <class Context>
-  void forward(Context& c, saved& s, extent_of_batch e, matrix_view<const T> x, matrix_view<T> y) const {
+  /// Points the views of `s` at its memory, as `forward` leaves them.
+  void view(saved& s, extent_of_batch e, matrix_view<const T> x) const {
     s.shape = {e.samples, e.sequence, heads, head_dim};
     s.qkv = as_matrix(s.qkv_memory, e.rows(), 3 * heads * head_dim);
     s.out = as_matrix(s.out_memory, e.rows(), heads * head_dim);
     s.lse = s.lse_memory.first(static_cast<std::size_t>(e.rows() * heads));
+    s.input.x = x;
+    s.output.x = s.out;
+  }
+
+  template <class Context>
+  void forward(Context& c, saved& s, extent_of_batch e, matrix_view<const T> x, matrix_view<T> y) const {
+    view(s, e, x);
     c_attn.forward(c, s.input, x, s.qkv);
     c.compute.attention(s.qkv, s.shape, s.out, s.lse);
     c_proj.forward(c, s.output, s.out, y);

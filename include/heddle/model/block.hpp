@@ -92,6 +92,16 @@ struct block {
     c.compute.add(mid.elements(), y.elements(), y.elements());
   }
 
+  /// Points the views of `s` at its memory, as `forward` leaves them: for saved activations that were somewhere else.
+  void view(saved& s, extent_of_batch e) const {
+    const std::int64_t rows = e.rows();
+    s.extent = e;
+    s.ln_1.x = as_matrix(s.x, rows, local.width);
+    attn.view(s.attn, e, as_matrix(s.normed_1, rows, local.width));
+    s.ln_2.x = as_matrix(s.mid, rows, local.width);
+    ff.view(s.ff, as_matrix(s.normed_2, rows, local.width));
+  }
+
   /// Reads `g.d_out`, writes the gradient of the block's input to dx. `scratch`: rows * heads * head_dim elements.
   template <class Context>
   void backward_input(Context& c, const saved& s, gradients& g, std::span<T> scratch, matrix_view<T> dx) const {

@@ -14,9 +14,9 @@ struct gpt2 {
   using scalar = T;
   using config = gpt2_config;
   using batch = model::batch<T>;
-  template <class World, class Backend>
+  template <class World, class Backend, class Activations = activations::keep>
     requires compute::kernel_set<Backend, T>
-  using stage = gpt2_stage<T, World, Backend>;
+  using stage = gpt2_stage<T, World, Backend, Activations>;
   /// The blocks of one pipeline stage when they are split evenly.
   static constexpr stage_layers layers_of(const gpt2_config& c, int stage, int stages) noexcept {
     return split_layers(c.layers, stage, stages);

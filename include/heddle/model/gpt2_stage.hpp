@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/gpt2_layers.hpp>
+#include <heddle/model/saved_activations.hpp>
 #include <heddle/tensor/sum_among.hpp>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ namespace heddle::inline v0::model {
 /// the last ignores `out` and `dout`.
 /// Errors: `config_error` for a configuration or batch that does not fit, `schedule_error` for verbs out of order.
 /// `World` and `Backend` must outlive the stage.
-template <class T, class World, class Backend>
+template <class T, class World, class Backend, class Activations = activations::keep>
   requires compute::kernel_set<Backend, T>
 class gpt2_stage {
  public:
@@ -50,17 +51,22 @@ class gpt2_stage {
   using flat_weights = layout<layer_mesh<whole_mesh>, varying<tp>>;
   /// The loss over dp and tp.
   using loss = typename plan::loss;
+  /// Where the blocks' saved activations are; what the head saves stays in the slots.
+  using layers_memory = typename Activations::template layers<T>;
+  static_assert(model::layer_memory<layers_memory, T>);
 
   gpt2_stage(const gpt2_config& config, World& world, Backend& backend, stage_layers part, int slots,
-             std::int64_t max_samples, int deferred = 1, const gpt2_stage* lender = nullptr)
+             std::int64_t max_samples, int deferred = 1, const gpt2_stage* lender = nullptr,
+             const typename layers_memory::settings& saving = {})
       : config_(checked(config, part, slots, max_samples, deferred)),
         world_(&world),
         backend_(&backend),
         part_(part),
         max_samples_(max_samples),
         layers_(config, make_layer_mesh(world.mesh()), layer_rank(world.mesh(), world.rank()), part,
-                lender == nullptr ? nullptr : &lender->layers_) {
-    if (!layers_.blocks.empty()) extents_ = layers_.blocks.front().local;
+                lender == nullptr ? nullptr : &lender->layers_),
+        extents_(layers_.blocks.empty() ? block_extents{} : layers_.blocks.front().local),
+        saved_layers_(saving, slots, part.count, elements_per_layer()) {
     carver<T> count;
     slot_state one;
     place(count, one);
@@ -70,6 +76,8 @@ class gpt2_stage {
     for (std::size_t s = 0; s < slots_.size(); ++s) {
       carver<T> memory(part_of(saved_, s, slot_elements_));
       place(memory, slots_[s]);
+      for (int l = 0; l < part_.count && !layers_memory::moves; ++l)
+        place(saved_layers_.need(static_cast<int>(s), l), slots_[s], l);
     }
     carver<T> deferred_count;
     gradient_set set;
@@ -107,7 +115,11 @@ class gpt2_stage {
     return this != &other && backend_ != other.backend_ && world_->template along_if<tp>().size() == 1;
   }
   /// Bytes of saved activations that one slot of the ring holds.
-  std::int64_t saved_bytes_per_slot() const noexcept { return bytes(slot_elements_); }
+  std::int64_t saved_bytes_per_slot() const noexcept {
+    return bytes(slot_elements_) + saved_layers_.bytes_per_slot();
+  }
+  /// The memory of the blocks' saved activations.
+  layers_memory& saved_layers() noexcept { return saved_layers_; }
   /// Bytes kept per microbatch between backward_input and backward_weight.
   std::int64_t deferred_bytes() const noexcept { return bytes(deferred_elements_); }
   /// Bytes of scratch that all microbatches share.
@@ -145,9 +157,14 @@ class gpt2_stage {
     with_context([&](auto& c) {
       s.extent = e;
       s.loss_sum = 0;
+      begin_layer(slot, s, 0);
       enter(c, b, e, in, part_.count > 0 ? s.blocks[0].x : s.x, out);
-      for (std::size_t l = 0; l < s.blocks.size(); ++l)
-        layers_.blocks[l].forward(c, s.blocks[l], e, matrix(after(s, l, out), e));
+      for (int l = 0; l < part_.count; ++l) {
+        begin_layer(slot, s, l + 1);
+        const auto k = static_cast<std::size_t>(l);
+        layers_.blocks[k].forward(c, s.blocks[k], e, matrix(after(s, k, out), e));
+        end_layer(slot, s, l);
+      }
       if (is_last()) {
         layers_.ln_f.forward(c, s.ln_f, matrix(s.x, e), matrix(s.normed, e));
         s.loss_sum = layers_.head.forward(c, s.head, matrix(s.normed, e), b.targets);
@@ -180,7 +197,11 @@ class gpt2_stage {
     gradient_set& g = deferred_[s.deferred];
     with_context([&](auto& c) {
       head_weight(c, s, g);
-      for (std::size_t l = s.blocks.size(); l-- > 0;) layers_.blocks[l].backward_weight(c, s.blocks[l], g.blocks[l]);
+      for (int l = part_.count; l-- > 0;) {
+        const auto k = static_cast<std::size_t>(l);
+        layers_.blocks[k].backward_weight(c, s.blocks[k], g.blocks[k]);
+        done_layer(slot, s, l);
+      }
       embedding_weight(c, s, b, g);
     });
     g.used = false;
@@ -198,6 +219,7 @@ class gpt2_stage {
     slot_state& s = slots_[checked_slot(slot)];
     if (s.at == phase::input_done) deferred_[s.deferred].used = false;
     s.at = phase::empty;
+    saved_layers_.forget(slot);
   }
 
   /// On the last stage: the loss of the microbatch last sent forward through this slot, summed over its targets (not
@@ -344,12 +366,44 @@ class gpt2_stage {
 
   void place(carver<T>& memory, slot_state& s) const {
     s.blocks.resize(static_cast<std::size_t>(part_.count));
-    for (auto& b : s.blocks) b.place(memory, max_rows(), extents_);
     if (!is_last()) return;
     s.x = memory.take(max_rows() * config_.width);
     s.normed = memory.take(max_rows() * config_.width);
     s.ln_f.place(memory, max_rows());
     s.head.place(memory, max_rows(), layers_.head.wte.extent(0));
+  }
+  void place(std::span<T> memory, slot_state& s, int layer) const {
+    carver<T> m(memory);
+    s.blocks[static_cast<std::size_t>(layer)].place(m, max_rows(), extents_);
+  }
+  std::int64_t elements_per_layer() const {
+    carver<T> count;
+    typename block<T, plan>::saved one;
+    one.place(count, max_rows(), extents_);
+    return count.used();
+  }
+  // Around what a block's forward saves, and before its backward. Memory that moves is placed each time; what was saved
+  // there is not looked at in between.
+  void begin_layer(int slot, slot_state& s, int layer) {
+    if (layer >= part_.count) return;
+    const std::span<T> memory = saved_layers_.begin(slot, layer);
+    if constexpr (layers_memory::moves) place(memory, s, layer);
+  }
+  void end_layer(int slot, slot_state& s, int layer) {
+    if constexpr (layers_memory::moves) s.blocks[static_cast<std::size_t>(layer)] = {};
+    saved_layers_.saved(slot, layer);
+  }
+  void need_layer(int slot, slot_state& s, int layer) {
+    const std::span<T> memory = saved_layers_.need(slot, layer);
+    if constexpr (layers_memory::moves) {
+      place(memory, s, layer);
+      const auto k = static_cast<std::size_t>(layer);
+      layers_.blocks[k].view(s.blocks[k], s.extent);
+    }
+  }
+  void done_layer(int slot, slot_state& s, int layer) {
+    if constexpr (layers_memory::moves) s.blocks[static_cast<std::size_t>(layer)] = {};
+    saved_layers_.done(slot, layer);
   }
   void place_ends(carver<T>& memory, gradient_set& g) const {
     if (is_last()) g.d_normed = memory.take(max_rows() * config_.width);
@@ -501,8 +555,11 @@ class gpt2_stage {
       }
       for (std::size_t l = s.blocks.size(); l-- > 0;) {
         const std::span<T> below = l > 0 ? g.blocks[l - 1].d_out : start;
+        need_layer(slot, s, static_cast<int>(l));
         layers_.blocks[l].backward_input(c, s.blocks[l], g.blocks[l], work_.d_heads, matrix(below, e));
-        if (weights_too) layers_.blocks[l].backward_weight(c, s.blocks[l], g.blocks[l]);
+        if (!weights_too) continue;
+        layers_.blocks[l].backward_weight(c, s.blocks[l], g.blocks[l]);
+        done_layer(slot, s, static_cast<int>(l));
       }
       if (weights_too) embedding_weight(c, s, b, g);
     });
@@ -515,6 +572,7 @@ class gpt2_stage {
   std::int64_t max_samples_ = 0;
   gpt2_layers<T, plan> layers_;
   block_extents extents_{};
+  layers_memory saved_layers_;
   std::int64_t slot_elements_ = 0;
   std::int64_t deferred_elements_ = 0;
   buffer<T> saved_{};

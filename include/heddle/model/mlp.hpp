@@ -32,11 +32,18 @@ struct mlp {
   column_linear<T, Plan> c_fc{};
   row_linear<T, Plan> c_proj{};
 
-  template <class Context>
-  void forward(Context& c, saved& s, matrix_view<const T> x, matrix_view<T> y) const {
+  /// Points the views of `s` at its memory, as `forward` leaves them.
+  void view(saved& s, matrix_view<const T> x) const {
     const std::int64_t columns = c_fc.at.weight.extent(1);
     s.hidden = as_matrix(s.hidden_memory, x.extent(0), columns);
     s.activated = as_matrix(s.activated_memory, x.extent(0), columns);
+    s.input.x = x;
+    s.output.x = s.activated;
+  }
+
+  template <class Context>
+  void forward(Context& c, saved& s, matrix_view<const T> x, matrix_view<T> y) const {
+    view(s, x);
     c_fc.forward(c, s.input, x, s.hidden);
     c.compute.gelu(s.hidden.elements(), s.activated.elements());
     c_proj.forward(c, s.output, s.activated, y);

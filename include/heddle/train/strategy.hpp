@@ -5,6 +5,7 @@
 #include <heddle/core/observer.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/model/saved_activations.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/post_validation.hpp>
@@ -21,7 +22,7 @@ inline constexpr bool strategy_accepts = false;
 template <policy P>
 inline constexpr bool strategy_accepts<P> =
     contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
-             norm_check_kind>;
+             norm_check_kind, activations_kind>;
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
@@ -44,7 +45,7 @@ constexpr bool strangers_checked() {
     (..., [] {
       static_assert(strategy_takes<Ps>::value,
                     "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
-                    "backend, an observer, layers_by_cost and post_validation");
+                    "backend, an observer, layers_by_cost, post_validation and what becomes of saved activations");
     }());
     return false;
   }
@@ -74,6 +75,7 @@ struct selected_strategy {
   using observer = v0::select_policy<observer_kind, null_observer, Ps...>;
   using layers = v0::select_policy<layers_kind, layers_evenly, Ps...>;
   using norm_check = v0::select_policy<norm_check_kind, norm_first, Ps...>;
+  using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
 };
 
 // A refused strategy still names something for every kind, so that its uses add no errors of their own.
@@ -91,8 +93,8 @@ constexpr auto select_strategy() {
 
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
 /// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
-/// stages, the gradient norm known before a step. A mesh is required.
-/// Members: `mesh`, `schedule`, `zero`, `backend`, `observer`, `layers`, `norm_check`.
+/// stages, the gradient norm known before a step, saved activations kept in memory. A mesh is required.
+/// Members: `mesh`, `schedule`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `activations`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
 

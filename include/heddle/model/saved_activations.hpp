@@ -1,0 +1,83 @@
+// heddle/model/saved_activations.hpp: where a stage keeps what its layers save from forward to backward.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/tensor/buffer.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace heddle::inline v0 {
+
+/// Policies that say what happens to saved activations between forward and backward.
+struct activations_kind {};
+
+namespace model {
+
+/// Memory for what layers save, `elements` for each layer of each slot. A slot is one microbatch on its way. For every
+/// microbatch and layer a stage calls, in this order:
+/// - `begin(slot, layer)` before anything is written, for memory that stays where it is until
+/// - `saved(slot, layer)`, when the layer's forward has ended;
+/// - `need(slot, layer)` before the backward, for the memory that has it: another than before, where `moves` says so;
+/// - `done(slot, layer)` when the backward has ended, with the gradients of the weights.
+/// The layers' forwards come in order, the backwards in reverse; `begin` of a layer may come before `saved` of the one
+/// before it. `forget(slot)`: the microbatch's backward will not come. `M::settings` is what it is told at start-up.
+template <class M, class T>
+concept layer_memory =
+    std::constructible_from<M, const typename M::settings&, int, int, std::int64_t> && requires(M& m, const M& c) {
+      { M::moves } -> std::convertible_to<bool>;
+      { m.begin(0, 0) } -> std::same_as<std::span<T>>;
+      m.saved(0, 0);
+      { m.need(0, 0) } -> std::same_as<std::span<T>>;
+      m.done(0, 0);
+      m.forget(0);
+      { c.bytes_per_slot() } -> std::convertible_to<std::int64_t>;
+    };
+
+/// Memory of its own for every slot and layer, from the beginning to the end.
+template <class T>
+class resident_layers {
+ public:
+  struct settings {};
+  static constexpr bool moves = false;
+
+  resident_layers(const settings& /*none*/, int slots, int layers, std::int64_t elements)
+      : layers_(layers), elements_(elements), memory_(elements * layers * slots) {}
+
+  std::span<T> begin(int slot, int layer) noexcept { return need(slot, layer); }
+  void saved(int /*slot*/, int /*layer*/) noexcept {}
+  std::span<T> need(int slot, int layer) noexcept {
+    const auto n = static_cast<std::size_t>(elements_);
+    return {
+        memory_.data() +
+            (static_cast<std::size_t>(slot) * static_cast<std::size_t>(layers_) + static_cast<std::size_t>(layer)) * n,
+        n};
+  }
+  void done(int /*slot*/, int /*layer*/) noexcept {}
+  void forget(int /*slot*/) noexcept {}
+  std::int64_t bytes_per_slot() const noexcept { return elements_ * layers_ * static_cast<std::int64_t>(sizeof(T)); }
+
+ private:
+  int layers_;
+  std::int64_t elements_;
+  buffer<T> memory_;
+};
+
+}  // namespace model
+
+namespace activations {
+
+/// All saved activations stay in memory: the default.
+struct keep {
+  using kind = activations_kind;
+  template <class T>
+  using layers = model::resident_layers<T>;
+};
+
+}  // namespace activations
+
+}  // namespace heddle::inline v0
