@@ -261,6 +261,22 @@ TEST_CASE("the published case with more exchanges, and a way for each microbatch
   plan_published(1.76, {1, 3}, 2000);
 }
 
+TEST_CASE("a plan blind to costs is balanced, but slow", "[plan][skippipe]") {
+  sc::visit_costs costs = published::costs();
+  costs.message = plan::twenty_node_links().all_seconds(published::message_bytes, published::message_overhead);
+  const hd::sim::serial_nodes nodes;
+  const auto score = [&](const sc::path_table& t) { return nodes.seconds(t, costs); };
+  plan::skip_options o;
+  const plan::skip_plan blind = plan::skippipe_cost_blind(costs, published::stage_of_node, 6, o, score);
+  sc::visit_costs ones = costs;
+  ones.forward.assign(20, 1);
+  ones.message.assign(400, 1);
+  o.avoid_collisions = false;
+  check_plan(blind, ones, o);
+  CHECK(blind.seconds == score(blind.paths));
+  CHECK(blind.seconds > 1.2 * score(published::collision_aware()));
+}
+
 TEST_CASE("plans of random networks obey the rules, balanced and without collisions", "[plan][skippipe][property]") {
   const unsigned seed = 7;
   CAPTURE(seed);
