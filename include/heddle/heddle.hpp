@@ -223,6 +223,14 @@
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/tensor_parallel.hpp>
+#include <heddle/plan/atomization/broker.hpp>
+#include <heddle/plan/atomization/calibration.hpp>
+#include <heddle/plan/atomization/clearing.hpp>
+#include <heddle/plan/atomization/job.hpp>
+#include <heddle/plan/atomization/mig.hpp>
+#include <heddle/plan/atomization/profile.hpp>
+#include <heddle/plan/atomization/protocol.hpp>
+#include <heddle/plan/atomization/safety.hpp>
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/layer_partition.hpp>
 #include <heddle/plan/offload_amount.hpp>

@@ -1,0 +1,203 @@
+// heddle/plan/atomization/broker.hpp: announces windows to jobs, collects their offers, grants pieces, takes reports.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/policy.hpp>
+#include <heddle/core/type_list.hpp>
+#include <heddle/plan/atomization/clearing.hpp>
+#include <heddle/plan/atomization/job.hpp>
+#include <heddle/plan/atomization/profile.hpp>
+#include <heddle/plan/atomization/protocol.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::plan::sja {
+
+namespace detail {
+template <class P>
+inline constexpr bool broker_accepts = false;
+template <policy P>
+inline constexpr bool broker_accepts<P> = contains<typename P::kind, score_kind, clearing_kind>;
+}  // namespace detail
+
+/// The scheduler's side of the protocol. Per window: one announcement, a reply of each job, then grants or a withdrawal,
+/// and a report for each granted piece. A job whose state has moved on since it answered declines, and the window is
+/// cleared again without it. Policies in any order: a score (`weighted`), a clearing (`one_winner`,
+/// `interval_clearing`). Windows that are open at once may share slices (a gang's and those of its parts): the first
+/// that is granted withdraws the others. Safety is the jobs' side.
+/// Source: Konopa, Fesl, Beranek, arXiv 2509.19086; clearing several pieces at once as in arXiv 2510.14599.
+template <class... Policies>
+class broker {
+ public:
+  static_assert((detail::broker_accepts<Policies> && ...),
+                "heddle: broker<...> takes a score (weighted) and a clearing (one_winner, interval_clearing)");
+  static_assert(((policies_of_kind<typename Policies::kind, Policies...> == 1) && ...),
+                "heddle: broker<...> got two policies of one kind; keep one of them");
+  using score = select_policy<score_kind, weighted, Policies...>;
+  using clearing = select_policy<clearing_kind, one_winner, Policies...>;
+
+  explicit broker(Policies... policies) { (set(std::move(policies)), ...); }
+
+  /// Announces windows to jobs, collects what all of them answer, then clears window by window. Returns the pieces in
+  /// the order they were granted; whoever runs them calls `close`. `jobs`: a range of jobs or of pointers to them.
+  template <class Jobs>
+  std::vector<subjob> open(std::span<const window> windows, Jobs&& jobs, double now) {
+    std::vector<int> ids;
+    for (window w : windows) {
+      w.announced = now;
+      ids.push_back(announce(std::move(w)));
+    }
+    for (const int id : ids)
+      for (auto&& job : jobs) reply(id, as_job(job).id(), as_job(job).offers(at(id).what, clearing::pieces_offered));
+    std::vector<subjob> granted;
+    for (const int id : ids)
+      for (subjob& s : clear(id, jobs, now)) granted.push_back(std::move(s));
+    return granted;
+  }
+
+  /// One by one: an announcement is open to replies until it is cleared. Returns the window's number.
+  int announce(window w) {
+    w.id = static_cast<int>(books_.size());
+    tell({message_kind::announce, w.id, -1, w.announced, 0, 0, false});
+    books_.push_back({std::move(w), {}, state::open});
+    return books_.back().what.id;
+  }
+  /// What a job answers; nothing: it is not interested. False: too late, the window has been cleared.
+  bool reply(int id, int job, std::vector<offer> offers) {
+    book& b = at(id);
+    if (b.is != state::open) return false;
+    tell({message_kind::reply, id, job, b.what.announced, 0, 0, !offers.empty()});
+    b.offers.insert(b.offers.end(), offers.begin(), offers.end());
+    return true;
+  }
+  /// Chooses among the offers and lets the winners make their pieces. Errors: `config_error` for a window that was
+  /// cleared before.
+  template <class Jobs>
+  std::vector<subjob> clear(int id, Jobs&& jobs, double now) {
+    book& b = at(id);
+    if (b.is != state::open) throw config_error("heddle: window " + std::to_string(id) + " has been cleared before");
+    b.is = state::closed;
+    std::vector<subjob> pieces;
+    if (!is_taken(b.what)) pieces = grant(b, jobs, now);
+    if (pieces.empty()) tell({message_kind::withdraw, id, -1, now, 0, 0, false});
+    b.offers = {};
+    running_.insert(running_.end(), pieces.begin(), pieces.end());
+    return pieces;
+  }
+
+  /// A piece has ended: the job learns, the slices are free. `now` may be before the piece's granted end.
+  /// Errors: `config_error` for a piece that does not run.
+  template <class Job>
+  void close(Job& job, const usage& u, double now) {
+    const auto found = std::find_if(running_.begin(), running_.end(),
+                                    [&](const subjob& s) { return s.window == u.window && s.job == u.job; });
+    if (found == running_.end())
+      throw config_error("heddle: job " + std::to_string(u.job) + " has no piece in window " +
+                         std::to_string(u.window));
+    job.report(u);
+    running_.erase(found);
+    tell({message_kind::report, u.window, u.job, now, 0, 0, false});
+  }
+
+  /// Pieces that were granted and have not reported.
+  std::span<const subjob> running() const noexcept { return running_; }
+  /// All messages so far, in order; `keep_log(false)` stops writing them down.
+  std::span<const message> log() const noexcept { return log_; }
+  void keep_log(bool keep) noexcept { keeps_log_ = keep; }
+  const window& announced(int id) const { return books_.at(static_cast<std::size_t>(id)).what; }
+  int windows() const noexcept { return static_cast<int>(books_.size()); }
+
+ private:
+  enum class state : std::uint8_t { open, closed };
+  struct book {
+    window what;
+    std::vector<offer> offers;
+    state is = state::open;
+  };
+
+  void set(score s) { score_ = std::move(s); }
+  void set(clearing c) { clearing_ = std::move(c); }
+  book& at(int id) { return books_.at(static_cast<std::size_t>(id)); }
+  template <class Job>
+  static auto& as_job(Job& job) {
+    if constexpr (requires { *job; })
+      return *job;
+    else
+      return job;
+  }
+
+  void tell(const message& m) {
+    if (keeps_log_) log_.push_back(m);
+  }
+  // Whether a running piece has one of the slices at that time.
+  bool is_taken(const window& w) const {
+    for (const subjob& s : running_) {
+      if (s.end <= w.start || s.start >= w.end) continue;
+      for (const int slice : w.slices)
+        if (std::find(s.slices.begin(), s.slices.end(), slice) != s.slices.end()) return true;
+    }
+    return false;
+  }
+
+  template <class Jobs>
+  std::vector<subjob> grant(book& b, Jobs& jobs, double now) {
+    double longest = 0;
+    for (const offer& o : b.offers) longest = (std::max)(longest, o.waiting);
+    for (offer& o : b.offers) o.score = score_(o, b.what, longest);
+    std::vector<subjob> made;
+    // Once around, and again after each job that declined.
+    while (const auto declined = grant_chosen(b, made, jobs, now))
+      std::erase_if(b.offers,
+                    [&](const offer& o) { return o.job == *declined || (!is_made(made, o) && collides(made, o)); });
+    return made;
+  }
+  // Returns the first job that declines.
+  template <class Jobs>
+  std::optional<int> grant_chosen(book& b, std::vector<subjob>& made, Jobs& jobs, double now) {
+    for (const std::size_t i : clearing_(std::span<const offer>(b.offers))) {
+      const offer& o = b.offers[i];
+      if (collides(made, o)) continue;
+      for (auto&& candidate : jobs) {
+        auto& job = as_job(candidate);
+        if (job.id() != o.job) continue;
+        std::optional<subjob> s = job.materialize(b.what, o);
+        if (!s) {
+          tell({message_kind::decline, b.what.id, o.job, now, 0, 0, false});
+          return o.job;
+        }
+        tell({message_kind::grant, b.what.id, o.job, now, s->start, s->end, false});
+        made.push_back(std::move(*s));
+        break;
+      }
+    }
+    return std::nullopt;
+  }
+  static bool is_made(const std::vector<subjob>& made, const offer& o) {
+    for (const subjob& s : made)
+      if (s.job == o.job && s.start == o.start && s.end == o.end) return true;
+    return false;
+  }
+  static bool collides(const std::vector<subjob>& made, const offer& o) {
+    for (const subjob& s : made)
+      if (s.job == o.job || (o.start < s.end && s.start < o.end)) return true;
+    return false;
+  }
+
+  score score_{};
+  clearing clearing_{};
+  std::vector<book> books_;
+  std::vector<subjob> running_;
+  std::vector<message> log_;
+  bool keeps_log_ = true;
+};
+template <class... Policies>
+broker(Policies...) -> broker<Policies...>;
+
+}  // namespace heddle::inline v0::plan::sja

@@ -1,0 +1,124 @@
+// heddle/plan/atomization/clearing.hpp: which of the pieces that jobs offer get a window.
+#pragma once
+
+#include <heddle/plan/atomization/profile.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace heddle::inline v0::plan::sja {
+
+struct score_kind {};
+struct clearing_kind {};
+
+/// What a job answers to an announced window: the piece it could make. Nothing is made yet.
+struct offer {
+  int job = -1;
+  std::int64_t epoch = 0;  ///< of the job when it answered; a grant is void if the job has moved on
+  std::int64_t first = 0;  ///< units of work before the piece
+  std::int64_t units = 0;
+  double start = 0;    ///< of the piece, in the window
+  double end = 0;      ///< the time it does not exceed, with high probability
+  double useful = 0;   ///< seconds of its units; the rest is set-up, finish and margin
+  double bytes = 0;    ///< mean memory
+  double waiting = 0;  ///< seconds since the job last made progress, or since it came
+  double urgency = 0;  ///< 0: no deadline or a distant one; 1: it must run now
+  double trust = 1;    ///< how far its declared profile has held
+  double score = 0;    ///< set by the broker
+  double weight() const noexcept { return score * useful; }
+};
+
+/// score = trust (a1 useful / window + a2 waiting / longest waiting + a3 urgency - a4 unused memory / memory).
+struct weighted {
+  using kind = score_kind;
+  double useful = 1;   ///< a1
+  double waiting = 1;  ///< a2: without ageing, jobs with long smallest pieces may never win
+  double urgency = 1;  ///< a3
+  double unused = 0;   ///< a4
+
+  double operator()(const offer& o, const window& w, double longest_waiting) const noexcept {
+    double s = useful * o.useful / w.length() + urgency * o.urgency;
+    if (longest_waiting > 0) s += waiting * o.waiting / longest_waiting;
+    if (w.bytes > 0) s -= unused * (w.bytes - o.bytes) / w.bytes;
+    return s * o.trust;
+  }
+};
+
+/// The offers, by index, that do not overlap and have the largest total weight; none with a weight of 0 or less. In the
+/// order of time. Weighted interval scheduling, O(n log n).
+inline std::vector<std::size_t> heaviest_disjoint(std::span<const offer> offers) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < offers.size(); ++i)
+    if (offers[i].weight() > 0) order.push_back(i);
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return offers[a].end != offers[b].end ? offers[a].end < offers[b].end : a < b;
+  });
+  const std::size_t n = order.size();
+  std::vector<double> best(n + 1, 0.0);       // of the first i that end
+  std::vector<std::size_t> before(n + 1, 0);  // how many of them end before the i-th starts
+  for (std::size_t i = 1; i <= n; ++i) {
+    const offer& o = offers[order[i - 1]];
+    std::size_t low = 0, high = i - 1;
+    while (low < high) {
+      const std::size_t middle = high - (high - low) / 2;
+      if (offers[order[middle - 1]].end <= o.start)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    before[i] = low;
+    best[i] = (std::max)(best[i - 1], o.weight() + best[low]);
+  }
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = n; i > 0;) {
+    if (best[i] == best[i - 1]) {
+      --i;
+      continue;
+    }
+    chosen.push_back(order[i - 1]);
+    i = before[i];
+  }
+  std::reverse(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+/// One piece per window: the highest score, of equals the lowest job.
+struct one_winner {
+  using kind = clearing_kind;
+  static constexpr int pieces_offered = 1;
+  std::vector<std::size_t> operator()(std::span<const offer> offers) const {
+    std::size_t best = offers.size();
+    for (std::size_t i = 0; i < offers.size(); ++i)
+      if (best == offers.size() || offers[i].score > offers[best].score ||
+          (offers[i].score == offers[best].score && offers[i].job < offers[best].job))
+        best = i;
+    return best < offers.size() ? std::vector<std::size_t>{best} : std::vector<std::size_t>{};
+  }
+};
+
+/// Several pieces one after the other in one window, of different jobs, with the largest total of score times useful
+/// time. A job that is chosen twice keeps the heavier piece, and the rest is chosen again.
+struct interval_clearing {
+  using kind = clearing_kind;
+  static constexpr int pieces_offered = 7;  ///< by each job: for the window, its halves, its quarters
+  std::vector<std::size_t> operator()(std::span<const offer> offers) const {
+    std::vector<offer> left(offers.begin(), offers.end());
+    for (;;) {
+      std::vector<std::size_t> chosen = heaviest_disjoint(left);
+      bool again = false;
+      for (std::size_t a = 0; a < chosen.size() && !again; ++a)
+        for (std::size_t b = a + 1; b < chosen.size() && !again; ++b) {
+          offer &x = left[chosen[a]], &y = left[chosen[b]];
+          if (x.job != y.job) continue;
+          (x.weight() < y.weight() ? x : y).score = 0;
+          again = true;
+        }
+      if (!again) return chosen;
+    }
+  }
+};
+
+}  // namespace heddle::inline v0::plan::sja

@@ -1,0 +1,515 @@
+#include <heddle/core/random.hpp>
+#include <heddle/plan/atomization/broker.hpp>
+#include <heddle/plan/atomization/mig.hpp>
+
+#include "catch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+namespace sja = heddle::plan::sja;
+
+static_assert(sja::atomizable_job<sja::profiled_job<>>);
+static_assert(sja::atomizable_job<sja::profiled_job<sja::certain_safety>>);
+
+namespace {
+
+sja::resource_profile seconds_profile(double unit_sd = 0) {
+  sja::resource_profile p;
+  p.set_up = p.finish = 5;
+  p.unit_sd = unit_sd;
+  return p;
+}
+sja::window slice_window(double start, double end, double bytes = 0, int slice = 0) {
+  return {-1, {slice}, start, end, bytes, 0};
+}
+
+// A stream of random numbers.
+class draws {
+ public:
+  explicit draws(std::uint64_t seed) : random_(seed, 7) {}
+  double uniform(double low, double high) { return low + (high - low) * random_.uniform(next_++); }
+  double normal() { return random_.normal(next_++); }
+  int below(int n) { return static_cast<int>(random_.integer(next_++) % static_cast<std::uint64_t>(n)); }
+
+ private:
+  hd::counter_random random_;
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("quantiles of the normal distribution", "[plan][sja]") {
+  CHECK(sja::normal_quantile(0.99) == Approx(2.3263478740408408).epsilon(1e-12));
+  CHECK(sja::normal_quantile(0.95) == Approx(1.6448536269514722).epsilon(1e-12));
+  CHECK(std::fabs(sja::normal_quantile(0.5)) < 1e-12);
+  for (const double p : {0.001, 0.2, 0.7, 0.9999}) CHECK(sja::normal_probability(sja::normal_quantile(p)) == Approx(p));
+  CHECK_THROWS_AS(sja::normal_quantile(1), hd::config_error);
+  CHECK_THROWS_AS(sja::normal_safety(0.5), hd::config_error);
+}
+
+TEST_CASE("the worked example: 90 units fit a window of 100 s, and 87 if their times vary", "[plan][sja]") {
+  const sja::window w = slice_window(0, 100);
+  const sja::profiled_job<> exact(0, seconds_profile(), {.units = 160});
+  const auto whole = exact.interest(w);
+  REQUIRE(whole);
+  CHECK(whole->units == 90);
+  CHECK(whole->end == 100);
+  CHECK(exact.profile().efficiency(90) == 0.9);
+
+  const sja::profiled_job<> varying(0, seconds_profile(0.1), {.units = 160}, sja::normal_safety(0.01));
+  const auto fewer = varying.interest(w);
+  REQUIRE(fewer);
+  CHECK(fewer->units == 87);
+  CHECK(fewer->end == Approx(99.17).margin(0.005));
+  CHECK(sja::normal_safety(0.01).seconds(varying.profile(), 88) == Approx(100.18).margin(0.005));
+}
+
+TEST_CASE("the worked example through the protocol ends at 280, not at 370", "[plan][sja]") {
+  // A reservation holds the only slice in [100, 200).
+  std::vector<sja::profiled_job<>> jobs{{0, seconds_profile(), {.units = 160}}};
+  sja::broker<> broker;
+  double now = 0, useful = 0;
+  for (const sja::window& w : {slice_window(0, 100), slice_window(200, 1000)}) {
+    const auto pieces = broker.open(std::span<const sja::window>(&w, 1), jobs, w.start);
+    REQUIRE(pieces.size() == 1);
+    const auto units = static_cast<double>(pieces[0].units);
+    now = w.start + 5 + units + 5;
+    useful += units;
+    CHECK(pieces[0].end == now);
+    broker.close(jobs[0], {pieces[0].window, 0, pieces[0].units, units, 0, false}, now);
+  }
+  CHECK(now == 280);
+  CHECK(jobs[0].finished());
+  CHECK((useful + 100) / now == Approx(260.0 / 280));
+  const double rigid = 200 + 5 + 160 + 5;
+  CHECK(rigid == 370);
+  CHECK(1 - now / rigid == Approx(0.24).margin(0.005));
+  // One announcement, one reply of the job, one grant, one report.
+  for (const int id : {0, 1}) {
+    const auto n = sja::count_messages(broker.log(), id);
+    CHECK(n.announcements == 1);
+    CHECK(n.replies == 1);
+    CHECK(n.grants == 1);
+    CHECK(n.reports == 1);
+    CHECK(n.withdrawals + n.declines == 0);
+  }
+}
+
+TEST_CASE("memory that does not fit shortens a piece to the border of a phase", "[plan][sja]") {
+  sja::resource_profile p = seconds_profile();
+  p.phases = {{0, 30, 4e9, 0.1e9}, {30, 60, 6e9, 0.2e9}, {60, 160, 18e9, 0.2e9}};
+  const sja::profiled_job<> job(0, p, {.units = 160, .least_units = 10, .least_efficiency = 0.7});
+  CHECK(job.interest(slice_window(0, 100, 20e9))->units == 90);
+  CHECK(job.interest(slice_window(0, 100, 18e9))->units == 60);   // the third phase exceeds its mean half the time
+  CHECK(job.interest(slice_window(0, 100, 6.2e9))->units == 30);  // one deviation above the mean is not enough
+  CHECK(!job.interest(slice_window(0, 100, 4e9)));
+  CHECK(job.interest(slice_window(0, 100, 4e9 + 0.1e9 * sja::normal_quantile(0.99) + 1))->units == 30);
+  CHECK(!job.interest(slice_window(0, 100, 4e9 + 0.1e9 * sja::normal_quantile(0.99) - 1e3)));
+  // Two phases that would just fit alone do not both fit with the same probability.
+  sja::resource_profile two = seconds_profile();
+  two.phases = {{0, 50, 4e9, 0.1e9}, {50, 160, 4e9, 0.1e9}};
+  const double just = 4e9 + 0.1e9 * sja::normal_quantile(0.99) + 1;
+  CHECK(sja::profiled_job<>(0, two, {.units = 160}).interest(slice_window(0, 100, just))->units == 50);
+}
+
+TEST_CASE("a job is not interested in what is not worth it, but its rest is always worth it", "[plan][sja]") {
+  const sja::profiled_job<> job(0, seconds_profile(), {.units = 160});
+  CHECK(!job.interest(slice_window(0, 10)));  // no unit
+  CHECK(!job.interest(slice_window(0, 49)));  // 39 of 49: less than e_min
+  CHECK(job.interest(slice_window(0, 50))->units == 40);
+  CHECK(!sja::profiled_job<>(0, seconds_profile(), {.units = 160, .least_units = 50}).interest(slice_window(0, 59)));
+  const sja::profiled_job<> rest(0, seconds_profile(), {.units = 3, .least_units = 50});
+  CHECK(rest.interest(slice_window(0, 59))->units == 3);
+  CHECK(!rest.interest(slice_window(0, 12)));
+  CHECK(!sja::profiled_job<>(0, seconds_profile(), {.units = 3, .width = 2}).interest(slice_window(0, 59)));
+}
+
+TEST_CASE("what is not a profile or a job is refused", "[plan][sja]") {
+  using Catch::Matchers::Contains;
+  sja::resource_profile gap = seconds_profile();
+  gap.phases = {{0, 10, 1, 0}, {12, 20, 1, 0}};
+  CHECK_THROWS_WITH(sja::profiled_job<>(0, gap, {.units = 20}), Contains("one begins at 12, not at 10"));
+  sja::resource_profile none = seconds_profile();
+  none.unit = 0;
+  CHECK_THROWS_WITH(sja::profiled_job<>(0, none, {.units = 20}), Contains("a unit must take time"));
+  sja::resource_profile partial = seconds_profile();
+  partial.phases = {{0, 10, 1, 0}};
+  CHECK_THROWS_WITH(sja::profiled_job<>(0, partial, {.units = 20}), Contains("end at unit 10 of 20"));
+  CHECK_THROWS_AS(sja::profiled_job<>(0, seconds_profile(), {.units = 0}), hd::config_error);
+}
+
+TEST_CASE("clearing by intervals is as good as trying all subsets", "[plan][sja]") {
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    INFO("seed " << seed);
+    draws random(seed);
+    std::vector<sja::offer> offers(static_cast<std::size_t>(random.below(13)));
+    for (sja::offer& o : offers) {
+      // Whole numbers, so that some touch and sums are exact.
+      o.start = random.below(20);
+      o.end = o.start + 1 + random.below(8);
+      o.useful = 1 + random.below(9);
+      o.score = random.below(12) - 1;
+    }
+    double best = 0;
+    for (unsigned set = 0; set < 1u << offers.size(); ++set) {
+      double weight = 0;
+      bool disjoint = true;
+      for (std::size_t a = 0; a < offers.size() && disjoint; ++a) {
+        if ((set >> a & 1) == 0) continue;
+        weight += offers[a].weight();
+        for (std::size_t b = 0; b < a && disjoint; ++b)
+          if ((set >> b & 1) != 0) disjoint = offers[a].end <= offers[b].start || offers[b].end <= offers[a].start;
+      }
+      if (disjoint) best = std::max(best, weight);
+    }
+    const auto chosen = sja::heaviest_disjoint(offers);
+    double weight = 0;
+    for (std::size_t k = 0; k < chosen.size(); ++k) {
+      weight += offers[chosen[k]].weight();
+      if (k > 0) REQUIRE(offers[chosen[k - 1]].end <= offers[chosen[k]].start);
+    }
+    REQUIRE(weight == best);
+  }
+}
+
+TEST_CASE("a score is the published sum, and equals go to the lowest job", "[plan][sja]") {
+  sja::offer o;
+  o.useful = 60;
+  o.waiting = 30;
+  o.urgency = 0.5;
+  o.bytes = 6;
+  const sja::window w = slice_window(0, 100, 10);
+  CHECK(sja::weighted{1, 1, 1, 0}(o, w, 120) == Approx(0.6 + 0.25 + 0.5));
+  CHECK(sja::weighted{2, 0, 0, 3}(o, w, 120) == Approx(1.2 - 1.2));
+  o.trust = 0.5;
+  CHECK(sja::weighted{1, 1, 1, 0}(o, w, 0) == Approx(0.55));
+  std::vector<sja::offer> equal(3);
+  equal[0].job = 7, equal[1].job = 2, equal[2].job = 5;
+  CHECK(sja::one_winner{}(equal) == std::vector<std::size_t>{1});
+}
+
+TEST_CASE("ageing lets a job with few useful seconds win", "[plan][sja]") {
+  std::vector<sja::profiled_job<>> jobs{{0, seconds_profile(), {.units = 100000}},
+                                        {1, seconds_profile(), {.units = 45, .arrival = 0}}};
+  const auto first_win = [&](sja::weighted score) {
+    auto mine = jobs;
+    sja::broker broker{score};
+    for (int k = 0; k < 20; ++k) {
+      const sja::window w = slice_window(100 * k, 100 * k + 100);
+      const auto pieces = broker.open(std::span<const sja::window>(&w, 1), mine, w.start);
+      REQUIRE(pieces.size() == 1);
+      if (pieces[0].job == 1) return k;
+      broker.close(mine[0], {pieces[0].window, 0, pieces[0].units, 90, 0, false}, w.end);
+    }
+    return 20;
+  };
+  CHECK(first_win({1, 0, 0, 0}) == 20);
+  CHECK(first_win({1, 1, 0, 0}) == 1);
+}
+
+TEST_CASE("every behaviour of jobs keeps the protocol's rules", "[plan][sja]") {
+  // A job that does as the bits say: be interested, decline, stop early.
+  struct odd_job {
+    int number = 0;
+    std::uint32_t* choices = nullptr;
+    int live = 0;
+    std::int64_t epoch = 0;
+    bool choose() const {
+      const bool yes = (*choices & 1) != 0;
+      *choices >>= 1;
+      return yes;
+    }
+    int id() const { return number; }
+    std::vector<sja::offer> offers(const sja::window& w, int) const {
+      std::vector<sja::offer> made;
+      if (live > 0 || !choose()) return made;
+      sja::offer o;
+      o.job = number;
+      o.epoch = epoch;
+      o.units = 1;
+      o.start = w.start + number;  // so that two of them fit beside each other
+      o.end = o.start + 1;
+      o.useful = 1 + number;
+      made.push_back(o);
+      return made;
+    }
+    std::optional<sja::subjob> materialize(const sja::window& w, const sja::offer& o) {
+      if (o.epoch != epoch || choose()) return std::nullopt;
+      ++live, ++epoch;
+      return sja::subjob{number, w.id, w.slices, o.start, o.end, 0, 1};
+    }
+    void report(const sja::usage&) { --live, ++epoch; }
+  };
+  // Slice 0, slice 1, and both at once, first the gang or first the parts.
+  const std::vector<sja::window> orders[2] = {{{-1, {0, 1}, 0, 3, 0, 0}, {-1, {0}, 0, 3, 0, 0}, {-1, {1}, 0, 3, 0, 0}},
+                                              {{-1, {0}, 0, 3, 0, 0}, {-1, {1}, 0, 3, 0, 0}, {-1, {0, 1}, 0, 3, 0, 0}}};
+  std::set<std::array<int, 3>> outcomes;  // pieces per window that were seen
+  const auto check = [&](auto broker, const std::vector<sja::window>& windows, std::uint32_t bits) {
+    std::uint32_t choices = bits;
+    std::vector<odd_job> jobs{{0, &choices}, {1, &choices}};
+    for (int round = 0; round < 2; ++round) {
+      auto pieces = broker.open(std::span<const sja::window>(windows), jobs, 0);
+      std::array<int, 3> seen{};
+      for (const auto& s : pieces) ++seen[static_cast<std::size_t>(s.window % 3)];
+      outcomes.insert(seen);
+      for (const auto& s : pieces) {
+        const bool early = (bits >> 20 & 1) != 0;
+        broker.close(jobs[static_cast<std::size_t>(s.job)], {s.window, s.job, early ? 0 : 1, 1, 0, early},
+                     early ? s.start : s.end);
+      }
+      if (round == 1) break;
+      // The second round begins when the first has ended.
+      if (pieces.empty()) continue;
+      break;
+    }
+    REQUIRE(sja::broken_rule(
+                broker.log(), [&](int id) -> const sja::window& { return broker.announced(id); },
+                [](int) { return false; }) == "");
+    for (int id = 0; id < broker.windows(); ++id) {
+      const auto n = sja::count_messages(broker.log(), id);
+      REQUIRE(n.announcements == 1);
+      REQUIRE(n.replies == 2);
+      REQUIRE(n.reports == n.grants);
+      REQUIRE(n.withdrawals == (n.grants == 0 ? 1 : 0));
+    }
+  };
+  for (const auto& windows : orders)
+    for (std::uint32_t bits = 0; bits < 1u << 12; ++bits)
+      for (const std::uint32_t early : {0u, 1u << 20}) {
+        check(sja::broker<sja::one_winner>{sja::one_winner{}}, windows, bits | early);
+        check(sja::broker<sja::interval_clearing>{sja::interval_clearing{}}, windows, bits | early);
+      }
+  CHECK(outcomes.count({1, 0, 0}) == 1);  // the gang, and nothing beside it
+  CHECK(outcomes.count({2, 0, 0}) == 1);  // two pieces, one behind the other
+  CHECK(outcomes.count({0, 1, 1}) == 1);
+  CHECK(outcomes.count({0, 0, 0}) == 1);
+}
+
+TEST_CASE("the check of the protocol finds each broken rule", "[plan][sja]") {
+  using kind = sja::message_kind;
+  const std::vector<sja::window> windows{{0, {0}, 0, 10, 0, 0}, {1, {0, 1}, 0, 10, 0, 0}, {2, {2}, 0, 10, 0, 0}};
+  const auto broken = [&](std::vector<sja::message> log) {
+    return sja::broken_rule(
+        log, [&](int id) -> const sja::window& { return windows.at(static_cast<std::size_t>(id)); },
+        [](int job) { return job == 9; });
+  };
+  using Catch::Matchers::Contains;
+  const auto asked = [](int window, int job, bool yes = true) {
+    return std::vector<sja::message>{{kind::announce, window, -1, 0, 0, 0, false},
+                                     {kind::reply, window, job, 0, 0, 0, yes}};
+  };
+  const auto with = [](std::vector<sja::message> log, std::vector<sja::message> more) {
+    log.insert(log.end(), more.begin(), more.end());
+    return log;
+  };
+  const sja::message grant{kind::grant, 0, 4, 0, 0, 5, false}, report{kind::report, 0, 4, 5, 0, 0, false};
+  CHECK(broken(with(asked(0, 4), {grant, report})) == "");
+  CHECK_THAT(broken({grant}), Contains("before the announcement"));
+  CHECK_THAT(broken(asked(0, 4)), Contains("neither granted nor withdrawn"));
+  CHECK_THAT(broken(with(asked(0, 4), {grant})), Contains("never reported"));
+  CHECK_THAT(broken(with(asked(0, 4, false), {grant, report})), Contains("not interested"));
+  CHECK_THAT(broken(with(asked(0, 3), {grant, report})), Contains("not interested"));
+  CHECK_THAT(broken(with(asked(0, 4), {{kind::withdraw, 0, -1, 0, 0, 0, false}, grant, report})),
+             Contains("grant after the withdrawal"));
+  CHECK_THAT(broken(with(asked(0, 4), {grant, {kind::withdraw, 0, -1, 0, 0, 0, false}})),
+             Contains("withdrawn after a grant"));
+  CHECK_THAT(broken(with(asked(0, 4), {{kind::decline, 0, 4, 0, 0, 0, false}, grant})), Contains("has declined"));
+  CHECK_THAT(broken(with(asked(0, 4), {{kind::grant, 0, 4, 0, 0, 11, false}})), Contains("outside of the window"));
+  CHECK_THAT(broken(with(with(asked(0, 4), asked(1, 5)), {grant, {kind::grant, 1, 5, 0, 4, 6, false}})),
+             Contains("one slice"));
+  CHECK_THAT(broken(with(with(asked(0, 4), asked(2, 4)), {grant, {kind::grant, 2, 4, 0, 4, 6, false}})),
+             Contains("two live pieces"));
+  const sja::message many{kind::grant, 0, 9, 0, 0, 5, false};
+  CHECK(broken(with(with(asked(0, 9), asked(2, 9)), {many,
+                                                     {kind::grant, 2, 9, 0, 4, 6, false},
+                                                     {kind::report, 0, 9, 5, 0, 0, false},
+                                                     {kind::report, 2, 9, 6, 0, 0, false}})) == "");
+  CHECK_THAT(broken(with(asked(0, 4), {{kind::reply, 0, 4, 0, 0, 0, false}})), Contains("second reply"));
+  CHECK_THAT(broken(with(asked(0, 4), {grant, {kind::reply, 0, 5, 0, 0, 0, true}})), Contains("reply after"));
+}
+
+TEST_CASE("a grant of an old state is declined, and the next best gets the window", "[plan][sja]") {
+  std::vector<sja::profiled_job<>> jobs{{0, seconds_profile(), {.units = 500}}, {1, seconds_profile(), {.units = 80}}};
+  sja::broker broker{sja::weighted{1, 0, 0, 0}};
+  const std::vector<sja::window> windows{slice_window(0, 100, 0, 0), slice_window(0, 100, 0, 1),
+                                         slice_window(0, 100, 0, 2)};
+  const auto pieces = broker.open(std::span<const sja::window>(windows), jobs, 0);
+  REQUIRE(pieces.size() == 2);
+  CHECK(pieces[0].job == 0);
+  CHECK(pieces[1].job == 1);
+  CHECK(sja::count_messages(broker.log(), 1).declines == 1);
+  CHECK(sja::count_messages(broker.log(), 2).declines == 2);
+  CHECK(sja::count_messages(broker.log(), 2).withdrawals == 1);
+  CHECK_FALSE(broker.reply(2, 0, {}));
+  CHECK_THROWS_AS(broker.clear(2, jobs, 0), hd::config_error);
+  // What a piece did not do comes back.
+  broker.close(jobs[0], {pieces[0].window, 0, 30, 31, 0, true}, 41);
+  CHECK(jobs[0].done() == 30);
+  CHECK_THROWS_AS(broker.close(jobs[0], {pieces[0].window, 0, 30, 31, 0, true}, 41), hd::config_error);
+  // A parallel job takes several windows at once, and no unit twice.
+  std::vector<sja::profiled_job<>> many{{5, seconds_profile(), {.units = 150, .parallel = true}}};
+  sja::broker<> other;
+  const auto three = other.open(std::span<const sja::window>(windows), many, 0);
+  REQUIRE(three.size() == 2);
+  CHECK(three[0].units == 90);
+  CHECK(three[1].units == 60);
+  for (const auto& s : three)
+    other.close(many[0], {s.window, 5, s.units, static_cast<double>(s.units), 0, false}, s.end);
+  CHECK(many[0].finished());
+}
+
+TEST_CASE("gangs get all their slices or none", "[plan][sja]") {
+  std::vector<sja::profiled_job<>> jobs{{0, seconds_profile(), {.units = 90, .width = 2}},
+                                        {1, seconds_profile(), {.units = 90, .width = 2}},
+                                        {2, seconds_profile(), {.units = 90}}};
+  sja::broker<> broker;
+  const std::vector<sja::window> windows{
+      {-1, {0, 1}, 0, 100, 0, 0}, {-1, {1, 2}, 0, 100, 0, 0}, {-1, {0}, 0, 100, 0, 0}, {-1, {2}, 0, 100, 0, 0}};
+  const auto pieces = broker.open(std::span<const sja::window>(windows), jobs, 0);
+  REQUIRE(pieces.size() == 2);
+  CHECK(pieces[0].slices == std::vector<int>{0, 1});
+  CHECK(pieces[0].job == 0);
+  CHECK(pieces[1].slices == std::vector<int>{2});
+  CHECK(pieces[1].job == 2);
+  for (const auto& s : pieces)
+    broker.close(jobs[static_cast<std::size_t>(s.job)], {s.window, s.job, s.units, 90, 0, false}, s.end);
+  CHECK(sja::broken_rule(
+            broker.log(), [&](int id) -> const sja::window& { return broker.announced(id); },
+            [](int) { return false; }) == "");
+}
+
+TEST_CASE("pieces overrun as seldom as they promise", "[plan][sja]") {
+  const std::uint64_t seed = 20251121;
+  INFO("seed " << seed);
+  draws random(seed);
+  for (const double theta : {0.01, 0.05}) {
+    const sja::normal_safety safety(theta);
+    int pieces = 0, late = 0, full = 0;
+    while (pieces < 100000) {
+      sja::resource_profile p;
+      p.set_up = random.uniform(0, 5);
+      p.finish = random.uniform(0, 5);
+      p.unit_sd = random.uniform(0.05, 0.3);
+      p.phases = {{0, 40, 10, random.uniform(0.1, 1)}, {40, 1000, random.uniform(8, 12), random.uniform(0.1, 1)}};
+      const double length = random.uniform(40, 200), bytes = random.uniform(10, 15);
+      const std::int64_t first = random.below(60);
+      const std::int64_t n = sja::longest_safe_piece(safety, p, first, 1000 - first, length, bytes);
+      if (n == 0) continue;
+      ++pieces;
+      const auto units = static_cast<double>(n);
+      late += p.set_up + units * p.unit + p.unit_sd * std::sqrt(units) * random.normal() + p.finish > length;
+      bool fits = true;
+      for (const auto& f : p.phases)
+        if (f.from < first + n && f.to > first) fits = fits && f.bytes + f.bytes_sd * random.normal() <= bytes;
+      full += !fits;
+    }
+    const double error = 3 * std::sqrt(theta * (1 - theta) / pieces);
+    CHECK(late / static_cast<double>(pieces) <= theta + error);
+    CHECK(full / static_cast<double>(pieces) <= theta + error);
+    CHECK(late / static_cast<double>(pieces) >= 0.3 * theta);  // and windows are used
+  }
+}
+
+TEST_CASE("twenty reports repair a profile that is a fifth off", "[plan][sja]") {
+  const std::uint64_t seed = 20251122;
+  INFO("seed " << seed);
+  draws random(seed);
+  const double theta = 0.01;
+  int before = 0, after = 0, asked_before = 0, asked_after = 0;
+  double trust_low = 1;
+  for (int k = 0; k < 1000; ++k) {
+    sja::resource_profile p;
+    p.set_up = p.finish = 2;
+    p.unit_sd = 0.1;
+    p.phases = {{0, 1000000, 10, 0.2}};
+    sja::profiled_job<> job(k, p, {.units = 1000000}, sja::normal_safety(theta));
+    // Truly 1.2 times the time and the memory.
+    for (int piece = 0; piece < 150; ++piece) {
+      sja::window w = slice_window(0, random.uniform(60, 140), random.uniform(10, 16));
+      const auto o = job.interest(w);
+      if (!o) continue;
+      const auto units = static_cast<double>(o->units);
+      const double seconds = 1.2 * (units + 0.1 * std::sqrt(units) * random.normal());
+      const double bytes = 1.2 * (10 + 0.2 * random.normal());
+      const bool overran = seconds + 4 > w.length() || bytes > w.bytes;
+      if (job.calibrated().reports() < 20) {
+        w.id = piece;
+        const auto s = job.materialize(w, *o);
+        REQUIRE(s);
+        const auto done = overran ? static_cast<std::int64_t>(0.75 * units) : o->units;
+        job.report({w.id, k, done, seconds * static_cast<double>(done) / units, bytes, overran});
+        if (piece < 5) before += overran, ++asked_before;
+        trust_low = std::min(trust_low, job.calibrated().trust());
+      } else {
+        after += seconds + 4 > w.length();
+        ++asked_after;
+      }
+    }
+    CHECK(job.calibrated().trust() > 0.9);
+  }
+  CHECK(before > 0.1 * asked_before);
+  CHECK(asked_after > 50000);
+  CHECK(after / static_cast<double>(asked_after) <= theta + 3 * std::sqrt(theta * (1 - theta) / asked_after));
+  CHECK(trust_low < 0.97);
+}
+
+TEST_CASE("MIG instances lie at their positions", "[plan][sja][mig]") {
+  // All sets of instances that can be made, by brute force over positions: the largest number of each profile.
+  for (const auto& p : sja::mig_profiles) {
+    sja::mig_gpu gpu;
+    int made = 0;
+    for (int k = 0; k < p.places; ++k)
+      if (gpu.is_free(p, p.positions[static_cast<std::size_t>(k)])) {
+        gpu.make(p.name, p.positions[static_cast<std::size_t>(k)]);
+        ++made;
+      }
+    CHECK(made == p.most);
+    for (int position = -1; position <= 8; ++position) CHECK(!gpu.is_free(p, position));
+  }
+  // Positions, not only sizes: six of eight memory slices are free, and a 3g has no place.
+  sja::mig_gpu gpu(10e9, 4);
+  gpu.make("1g", 1);
+  gpu.make("1g", 5);
+  CHECK(gpu.free_positions(sja::mig_profile_named("3g")).empty());
+  CHECK(gpu.free_positions(sja::mig_profile_named("2g")) == std::vector<int>{2});
+  CHECK(gpu.bytes(gpu.instances()[0]) == 10e9);
+  gpu.end(5);
+  CHECK(gpu.free_positions(sja::mig_profile_named("3g")) == std::vector<int>{4});
+  CHECK(gpu.make("3g", 4, 100).ready == 104);
+  CHECK_THROWS_WITH(gpu.make("1g", 5), Catch::Matchers::Contains("1g cannot be made at memory slice 5"));
+  CHECK_THROWS_WITH(sja::mig_profile_named("5g"), Catch::Matchers::Contains("there are 1g, 2g, 3g, 4g and 7g"));
+  CHECK_THROWS_AS(gpu.end(0), hd::config_error);
+  // The place that leaves the most to others: a 1g goes where nothing larger can begin, so that 4g, 3g and 2g remain.
+  sja::mig_gpu fresh;
+  const int best = fresh.best_position(sja::mig_profile_named("1g"));
+  CHECK(best == 6);
+  fresh.make("1g", best);
+  CHECK(fresh.is_free(sja::mig_profile_named("4g"), 0));
+  CHECK(fresh.is_free(sja::mig_profile_named("2g"), 4));
+  fresh.make("4g", 0);
+  fresh.make("2g", 4);
+  CHECK(fresh.best_position(sja::mig_profile_named("1g")) == -1);  // seven compute slices are taken
+  // 4g and 3g fill a GPU; 3g and 3g leave no memory, though one compute slice is left.
+  sja::mig_gpu halves;
+  halves.make("3g", 0);
+  halves.make("3g", 4);
+  for (const auto& p : sja::mig_profiles) CHECK(halves.free_positions(p).empty());
+}
+
+TEST_CASE("MIG rules hold while compiling", "[plan][sja][mig]") {
+  constexpr bool ok = [] {
+    sja::mig_gpu gpu;
+    gpu.make("4g", 0);
+    return gpu.is_free(sja::mig_profile_named("3g"), 4) && !gpu.is_free(sja::mig_profile_named("4g"), 4);
+  }();
+  STATIC_REQUIRE(ok);
+}
