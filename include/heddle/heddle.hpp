@@ -6,6 +6,7 @@
 #include <heddle/core/dyadic.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/fixed_string.hpp>
+#include <heddle/core/gantt.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/core/op_traits.hpp>
@@ -221,6 +222,7 @@
 #include <heddle/model/linear.hpp>
 #include <heddle/model/mlp.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/model/recompute.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/plan/atomization/broker.hpp>
@@ -247,6 +249,7 @@
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/activation_offload.hpp>
 #include <heddle/sim/actor_graph.hpp>
+#include <heddle/sim/gantt.hpp>
 #include <heddle/sim/nccl_model.hpp>
 #include <heddle/sim/network.hpp>
 #include <heddle/sim/serial_nodes.hpp>
@@ -272,6 +275,7 @@
 #include <heddle/train/activations/file_store.hpp>
 #include <heddle/train/activations/memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/activations/store_files.hpp>
 #include <heddle/train/activations/threaded_store.hpp>

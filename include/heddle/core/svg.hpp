@@ -95,6 +95,24 @@ class svg_drawing {
     const double width = svg_text_width(text, size);
     reach(anchor == "middle" ? x + width / 2 : anchor == "end" ? x : x + width, y + size * 0.3);
   }
+  // Texts that look alike are children of one group.
+  void begin_words(double size, std::string_view fill, std::string_view anchor = "start", bool bold = false) {
+    open("g");
+    attribute("font-size", size);
+    attribute("fill", fill);
+    if (anchor != "start") attribute("text-anchor", anchor);
+    if (bold) attribute("font-weight", "600");
+    out_ += ">\n";
+  }
+  void word(double x, double y, std::string_view text) {
+    open("text");
+    attribute("x", x);
+    attribute("y", y);
+    out_ += ">";
+    out_ += svg_escaped(text);
+    out_ += "</text>\n";
+  }
+  void end_words() { out_ += "</g>\n"; }
   // An arrow that points down.
   void arrow(double x, double top, double bottom, std::string_view fill) {
     rect(x - 1.5, top, 3.0, bottom - top - 8.0, fill);
@@ -111,8 +129,12 @@ class svg_drawing {
 
   // The whole file; `definitions` are patterns. The picture is as large as what was drawn, and a margin.
   std::string text(std::string_view definitions, double margin, std::string_view background) const {
-    const std::string w = svg_number(std::ceil(right_ + margin));
-    const std::string h = svg_number(std::ceil(bottom_ + margin));
+    return page(definitions, std::ceil(right_ + margin), std::ceil(bottom_ + margin), background);
+  }
+  // The whole file, as large as is said.
+  std::string page(std::string_view definitions, double width, double height, std::string_view background) const {
+    const std::string w = svg_number(width);
+    const std::string h = svg_number(height);
     std::string file = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"";
     file += w;
     file += "\" height=\"";
