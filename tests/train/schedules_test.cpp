@@ -59,11 +59,18 @@ void compare(const outcome& parallel, const outcome& serial) {
   CHECK(largest_error(parallel.weights, serial.weights) <= 1e-10);
 }
 
-const std::vector<std::string> one_chain{
-    "gpipe",       "1f1b",     "interleaved:2", "interleaved:3", "breadth-first:2", "breadth-first",
-    "zb-h1",       "zb-h1:2",  "zb-h2",         "zb-v",          "v-half",          "v-min",
-    "dual-pipe-v", "hanayo:1", "hanayo:2",      "v shape",       "two waves"};
-const std::vector<std::string> two_chains{"dual-pipe", "chimera", "bidirectional", "bidirectional, split"};
+// With processes each run takes longer: one schedule of each map, and one with pairs.
+const std::vector<std::string> one_chain =
+    transport_test::on_threads
+        ? std::vector<std::string>{"gpipe",         "1f1b",     "interleaved:2", "interleaved:3", "breadth-first:2",
+                                   "breadth-first", "zb-h1",    "zb-h1:2",       "zb-h2",         "zb-v",
+                                   "v-half",        "v-min",    "dual-pipe-v",   "hanayo:1",      "hanayo:2",
+                                   "v shape",       "two waves"}
+        : std::vector<std::string>{"interleaved:2", "zb-h1", "dual-pipe-v", "two waves"};
+const std::vector<std::string> two_chains =
+    transport_test::on_threads
+        ? std::vector<std::string>{"dual-pipe", "chimera", "bidirectional", "bidirectional, split"}
+        : std::vector<std::string>{"dual-pipe"};
 
 int pipeline_of(const std::string& mesh) {
   const auto at = mesh.find("pp=");
@@ -86,7 +93,7 @@ void all_schedules_on(const std::string& mesh, int microbatches) {
       compare(train_f64(s), serial);
       ++compared;
     }
-  CHECK(compared >= 18);
+  CHECK(compared >= (transport_test::on_threads ? 18 : 4));
 }
 
 }  // namespace
@@ -144,7 +151,8 @@ TEST_CASE("a run saved under one schedule goes on under any other", "[train][sch
   s.schedule = "1f1b";
   s.microbatches = 4;
   const outcome whole = train_f64(s);
-  for (const char* before : {"1f1b", "chimera", "zb-v"}) {
+  for (const char* before : {"chimera", "1f1b", "zb-v"}) {
+    if (!transport_test::on_threads && before[0] != 'c') continue;
     setup head = s;
     head.steps = 2;
     head.schedule = before;
