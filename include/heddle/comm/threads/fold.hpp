@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
+#include <heddle/core/monoid.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -92,12 +93,39 @@ void fold(int ranks, const In& in, std::int64_t begin, std::int64_t end, const O
   }
 }
 
+#if defined(__GNUC__) && !defined(__CUDACC__)
+template <class T>
+struct sixteen_bytes {
+  typedef T type __attribute__((vector_size(16), aligned(alignof(T)), may_alias));
+};
+#endif
+
 // Two ranks, whose outputs may be their inputs: by way of registers straight to both, which spares what a block in between
 // costs. Returns the bytes written.
 template <class T, class Op>
 std::int64_t fold_pair(const T* x0, const T* x1, T* y0, T* y1, std::int64_t count, const Op& op) {
-  constexpr std::int64_t step = sizeof(T) >= 64 ? 1 : static_cast<std::int64_t>(64 / sizeof(T));
   std::int64_t at = 0;
+#if defined(__GNUC__) && !defined(__CUDACC__)
+  // Sums by vectors spelled out: g++ -O3 makes of the loop below shuffles that take three times as long.
+  if constexpr (std::is_same_v<Op, plus> && !std::is_same_v<T, bool> && sizeof(T) <= 8) {
+    using vector = typename sixteen_bytes<T>::type;
+    constexpr std::int64_t wide = 16 / static_cast<std::int64_t>(sizeof(T));
+    for (; at + 4 * wide <= count; at += 4 * wide) {
+      const auto sum = [&](int k) {
+        return *reinterpret_cast<const vector*>(x0 + at + k * wide) +
+               *reinterpret_cast<const vector*>(x1 + at + k * wide);
+      };
+      const vector s0 = sum(0), s1 = sum(1), s2 = sum(2), s3 = sum(3);
+      for (T* const y : {y0 + at, y1 + at}) {
+        *reinterpret_cast<vector*>(y) = s0;
+        *reinterpret_cast<vector*>(y + wide) = s1;
+        *reinterpret_cast<vector*>(y + 2 * wide) = s2;
+        *reinterpret_cast<vector*>(y + 3 * wide) = s3;
+      }
+    }
+  }
+#endif
+  constexpr std::int64_t step = sizeof(T) >= 64 ? 1 : static_cast<std::int64_t>(64 / sizeof(T));
   for (; at + step <= count; at += step) {
     T value[static_cast<std::size_t>(step)];
     for (std::int64_t j = 0; j < step; ++j) value[j] = static_cast<T>(op(x0[at + j], x1[at + j]));

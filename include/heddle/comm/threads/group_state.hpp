@@ -249,12 +249,26 @@ class group_state {
 
   void help(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
     if (open_.load(std::memory_order_acquire) != number) return;
-    while (next_.load(std::memory_order_relaxed) < work.chunks) {
-      const std::int64_t chunk = next_.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= work.chunks) return;
+    for (;;) {
+      const std::int64_t chunk = take_chunk(me, work.chunks);
+      if (chunk < 0) return;
       run_chunk(me, chunk, work, problem);
       if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == work.chunks) complete(number);
     }
+  }
+
+  // A chunk that nobody has, or -1. The first half of the ranks takes them from the front, the others from the back, so that
+  // a rank finds in its core's cache what it worked on in the call before, and buffers need not change cores.
+  std::int64_t take_chunk(int me, std::int64_t chunks) {
+    constexpr std::uint64_t front_mask = 0xffffffff;
+    const auto left = [chunks](std::uint64_t taken) {
+      return chunks - static_cast<std::int64_t>(taken & front_mask) - static_cast<std::int64_t>(taken >> 32);
+    };
+    if (left(next_.load(std::memory_order_relaxed)) <= 0) return -1;
+    const bool front = me < (size() + 1) / 2;
+    const std::uint64_t taken = next_.fetch_add(front ? 1 : front_mask + 1, std::memory_order_relaxed);
+    if (left(taken) <= 0) return -1;
+    return front ? static_cast<std::int64_t>(taken & front_mask) : chunks - 1 - static_cast<std::int64_t>(taken >> 32);
   }
 
   void run_chunk(int me, std::int64_t chunk, const collective_work& work, std::exception_ptr& problem) {
@@ -344,7 +358,7 @@ class group_state {
   alignas(64) std::atomic<std::uint64_t> arrivals_{std::uint64_t{1} << 16};
   alignas(64) std::atomic<std::int64_t> completed_{0};
   std::atomic<std::int64_t> open_{0};
-  alignas(64) std::atomic<std::int64_t> next_{0};
+  alignas(64) std::atomic<std::uint64_t> next_{0};  // chunks taken from the front, and from the back << 32
   std::atomic<std::int64_t> done_{0};
   alignas(64) wait_word bell_;
 };
