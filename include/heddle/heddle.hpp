@@ -222,12 +222,12 @@
 #include <heddle/model/linear.hpp>
 #include <heddle/model/mlp.hpp>
 #include <heddle/model/parameters.hpp>
-#include <heddle/model/recompute.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/plan/atomization/broker.hpp>
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/clearing.hpp>
+#include <heddle/plan/atomization/dispatch.hpp>
 #include <heddle/plan/atomization/job.hpp>
 #include <heddle/plan/atomization/mig.hpp>
 #include <heddle/plan/atomization/profile.hpp>
@@ -253,6 +253,7 @@
 #include <heddle/sim/nccl_model.hpp>
 #include <heddle/sim/network.hpp>
 #include <heddle/sim/serial_nodes.hpp>
+#include <heddle/sim/slice_cluster.hpp>
 #include <heddle/sim/visits_svg.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/chrome_trace.hpp>
@@ -275,7 +276,6 @@
 #include <heddle/train/activations/file_store.hpp>
 #include <heddle/train/activations/memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>
-#include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/activations/store_files.hpp>
 #include <heddle/train/activations/threaded_store.hpp>

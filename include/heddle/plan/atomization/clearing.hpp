@@ -25,6 +25,7 @@ struct offer {
   double useful = 0;   ///< seconds of its units; the rest is set-up, finish and margin
   double bytes = 0;    ///< mean memory
   double waiting = 0;  ///< seconds since the job last made progress, or since it came
+  double rest = 0;     ///< seconds that all the job's remaining units take, this piece's among them
   double urgency = 0;  ///< 0: no deadline or a distant one; 1: it must run now
   double trust = 1;    ///< how far its declared profile has held
   double score = 0;    ///< set by the broker
@@ -44,6 +45,18 @@ struct weighted {
     if (longest_waiting > 0) s += waiting * o.waiting / longest_waiting;
     if (w.bytes > 0) s -= unused * (w.bytes - o.bytes) / w.bytes;
     return s * o.trust;
+  }
+};
+
+/// score = trust (1 + waiting / rest), times `cut` if the piece leaves a rest. The highest ratio of response to service
+/// goes first: short rests before long ones, and nobody waits for ever. A `cut` below 1 spares set-ups: jobs that a window
+/// completes go before those that it cuts. Source: Brinch Hansen, Operating System Principles, 1973, section 5.2.
+struct response_ratio {
+  using kind = score_kind;
+  double cut = 1;
+  double operator()(const offer& o, const window& /*w*/, double /*longest_waiting*/) const noexcept {
+    const bool whole = o.end - o.start >= o.rest * (1 - 1e-12);
+    return o.trust * (whole ? 1 : cut) * (1 + (o.rest > 0 ? o.waiting / o.rest : 0));
   }
 };
 
@@ -100,11 +113,22 @@ struct one_winner {
 };
 
 /// Several pieces one after the other in one window, of different jobs, with the largest total of score times useful
-/// time. A job that is chosen twice keeps the heavier piece, and the rest is chosen again.
+/// time. A job that is chosen twice keeps the heavier piece, and the rest is chosen again. With `first_only` only the
+/// earliest of them is granted, and what is behind it is announced again when it has ended: a job that is booked for later
+/// waits even if another slice comes free.
 struct interval_clearing {
   using kind = clearing_kind;
   static constexpr int pieces_offered = 7;  ///< by each job: for the window, its halves, its quarters
+  bool first_only = false;
+
   std::vector<std::size_t> operator()(std::span<const offer> offers) const {
+    std::vector<std::size_t> chosen = without_repeats(offers);
+    if (first_only && chosen.size() > 1) chosen.resize(1);
+    return chosen;
+  }
+
+ private:
+  static std::vector<std::size_t> without_repeats(std::span<const offer> offers) {
     std::vector<offer> left(offers.begin(), offers.end());
     for (;;) {
       std::vector<std::size_t> chosen = heaviest_disjoint(left);

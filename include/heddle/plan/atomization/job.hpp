@@ -139,11 +139,11 @@ class profiled_job {
     o.end = start + (std::min)(length, safety_.seconds(corrected_, n));
     o.useful = static_cast<double>(n) * corrected_.unit;
     o.bytes = corrected_.peak_mean(done_, n);
+    o.rest = safety_.seconds(corrected_, remaining_);
     o.waiting = (std::max)(0.0, w.announced - progress_at_);
     if (terms_.deadline < std::numeric_limits<double>::infinity()) {
       const double left = terms_.deadline - w.start;
-      const double needed = safety_.seconds(corrected_, remaining_);
-      o.urgency = left <= needed ? 1 : needed / left;
+      o.urgency = left <= o.rest ? 1 : o.rest / left;
     }
     o.trust = calibration_.trust();
     return o;

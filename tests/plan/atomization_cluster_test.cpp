@@ -1,0 +1,187 @@
+// tests/plan/atomization_cluster_test.cpp: jobs that cut themselves against rigid ones on a simulated cluster of cut GPUs.
+#include <heddle/core/random.hpp>
+#include <heddle/plan/atomization/dispatch.hpp>
+#include <heddle/plan/atomization/mig.hpp>
+#include <heddle/sim/slice_cluster.hpp>
+
+#include "catch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+namespace sim = heddle::sim;
+namespace sja = heddle::plan::sja;
+
+namespace {
+
+struct study {
+  sim::slice_cluster cluster;
+  std::vector<sim::cluster_job> jobs;
+};
+
+// Eight GPUs: every other one 4g + 2g + 1g, the rest 2g + 2g + 2g + 1g. Each slice is somebody else's again and again for
+// 400 to 1200 s, with gaps of 800 to 3000 s. Jobs come at random; their work is log-normal, at most 2400 s.
+study make_study(std::uint64_t seed, double load, int count) {
+  study s;
+  const hd::counter_random random(seed, 1);
+  std::uint64_t next = 0;
+  const auto uniform = [&](double low, double high) { return low + (high - low) * random.uniform(next++); };
+  for (int g = 0; g < 8; ++g) {
+    sja::mig_gpu gpu;
+    if (g % 2 == 1) {
+      gpu.make("4g", 0);
+    } else {
+      gpu.make("2g", 0);
+      gpu.make("2g", 2);
+    }
+    gpu.make("2g", 4);
+    gpu.make("1g", 6);
+    for (const auto& i : gpu.instances()) s.cluster.bytes.push_back(gpu.bytes(i));
+  }
+  double mean = 0;
+  for (int j = 0; j < count; ++j) {
+    const double work = std::round(std::clamp(std::exp(std::log(400.0) + 0.9 * random.normal(next++)), 30.0, 2400.0));
+    const double size = uniform(0, 1);
+    s.jobs.push_back({0, work, size < 0.5 ? 9e9 : size < 0.85 ? 18e9 : 35e9});
+    mean += work / count;
+  }
+  const auto slices = static_cast<double>(s.cluster.bytes.size());
+  double now = 0;
+  for (sim::cluster_job& j : s.jobs) j.arrival = now -= std::log(1 - uniform(0, 1)) * mean / (load * 0.7 * slices);
+  for (int k = 0; k < static_cast<int>(slices); ++k)
+    for (double at = uniform(0, 2500); at < 1.3 * now;) {
+      const double length = uniform(400, 1200);
+      s.cluster.reservations.push_back({k, at, at + length});
+      at += length + uniform(800, 3000);
+    }
+  return s;
+}
+
+sim::cluster_outcome easy(const study& s, double overhead) {
+  sim::easy_backfilling rigid;
+  rigid.set_up = rigid.finish = overhead / 2;
+  return sim::simulate_cluster(s.cluster, s.jobs, rigid);
+}
+template <class... Policies>
+sim::cluster_outcome atomized(const study& s, double overhead, Policies... policies) {
+  sja::broker<Policies...> broker{policies...};
+  broker.keep_log(false);
+  return sim::simulate_cluster(
+      s.cluster, s.jobs,
+      sja::atomizing_dispatcher(sja::cut_terms{.set_up = overhead / 2, .finish = overhead / 2}, std::move(broker)));
+}
+
+}  // namespace
+
+TEST_CASE("the worked example on a simulated slice: 280 against 370", "[plan][sim][sja]") {
+  const sim::slice_cluster cluster{{10e9}, {{0, 100, 200}}};
+  const std::vector<sim::cluster_job> jobs{{0, 160, 5e9}};
+  const auto rigid = sim::simulate_cluster(cluster, jobs, sim::first_come{5, 5});
+  CHECK(rigid.makespan == 370);
+  CHECK(rigid.pieces == 1);
+  CHECK(rigid.first_wait == 200);
+  CHECK(rigid.wait == 210);
+  sim::easy_backfilling backfilling;
+  backfilling.set_up = backfilling.finish = 5;
+  CHECK(sim::simulate_cluster(cluster, jobs, backfilling).makespan == 370);
+  const auto cut = sim::simulate_cluster(cluster, jobs, sja::atomizing_dispatcher(sja::cut_terms{5, 5}));
+  CHECK(cut.makespan == 280);
+  CHECK(cut.pieces == 2);
+  CHECK(cut.wait == 120);
+  CHECK(cut.first_wait == 0);
+  CHECK(cut.overhead == Approx(20.0 / 180));
+}
+
+TEST_CASE("backfilling starts later jobs only where they do not delay the first", "[sim][sja]") {
+  // One slice; a reservation from 100 on. A runs first; B needs 90 and must wait for 150; C fits before 100, D does not.
+  const sim::slice_cluster cluster{{10e9}, {{0, 100, 150}}};
+  const std::vector<sim::cluster_job> jobs{{0, 40, 1e9}, {1, 90, 1e9}, {2, 50, 1e9}, {3, 70, 1e9}};
+  const auto fcfs = sim::simulate_cluster(cluster, jobs, sim::first_come{});
+  CHECK(fcfs.makespan == 150 + 90 + 50 + 70);
+  CHECK(fcfs.first_wait == Approx((0 + 149 + 238 + 287) / 4.0));
+  const auto backfilled = sim::simulate_cluster(cluster, jobs, sim::easy_backfilling{});
+  CHECK(backfilled.makespan == 150 + 90 + 70);
+  CHECK(backfilled.first_wait == Approx((0 + 149 + 38 + 237) / 4.0));
+  // With a second slice the first job's slice is kept, not the other one.
+  const sim::slice_cluster two{{20e9, 10e9}, {}};
+  const std::vector<sim::cluster_job> mixed{{0, 100, 15e9}, {1, 100, 15e9}, {2, 500, 5e9}, {3, 500, 5e9}};
+  const auto kept = sim::simulate_cluster(two, mixed, sim::easy_backfilling{});
+  CHECK(kept.first_wait == Approx((0 + 99 + 0 + 197) / 4.0));
+  CHECK_THROWS_WITH(sim::simulate_cluster(two, std::vector<sim::cluster_job>{{0, 1, 30e9}}, sim::first_come{}),
+                    Catch::Matchers::Contains("has a slice the memory they need"));
+}
+
+TEST_CASE("a simulated cluster refuses what overlaps", "[sim][sja]") {
+  struct reckless {
+    void decide(sim::cluster_state& s) const { s.start({0, 0, s.now(), s.now() + 50, s.left(0)}); }
+  };
+  const sim::slice_cluster cluster{{10e9}, {{0, 20, 30}}};
+  CHECK_THROWS_WITH(sim::simulate_cluster(cluster, std::vector<sim::cluster_job>{{0, 50, 1e9}}, reckless{}),
+                    Catch::Matchers::Contains("job 0 cannot have slice 0"));
+}
+
+TEST_CASE("cutting jobs beats backfilling rigid ones while cuts are cheap", "[plan][sim][sja]") {
+  // Set-up and finish together are at most 5 % of the shortest gap.
+  constexpr double overhead = 40;
+  int cases = 0, fuller = 0;
+  for (const double load : {0.5, 0.65, 0.8, 0.95}) {
+    std::array<double, 3> wait{}, used{};
+    for (std::uint64_t seed = 0; seed < 15; ++seed) {
+      INFO("load " << load << ", seed " << seed);
+      const study s = make_study(seed, load, 300);
+      const auto rigid = easy(s, overhead);
+      const auto one = atomized(s, overhead, sja::response_ratio{});
+      const auto several = atomized(s, overhead, sja::response_ratio{.cut = 0.5}, sja::interval_clearing{true});
+      CHECK(one.wait <= rigid.wait);
+      CHECK(one.first_wait <= rigid.first_wait);
+      // Few jobs: all are served, and it is chance which of them run when the last arrives.
+      CHECK(one.utilisation >= rigid.utilisation - 0.001);
+      ++cases;
+      fuller += one.utilisation >= rigid.utilisation;
+      const std::array<const sim::cluster_outcome*, 3> all{&rigid, &one, &several};
+      for (std::size_t i = 0; i < 3; ++i) wait[i] += all[i]->wait, used[i] += all[i]->utilisation;
+    }
+    INFO("load " << load);
+    CHECK(wait[1] < 0.75 * wait[0]);
+    CHECK(wait[2] < 0.85 * wait[0]);
+    CHECK(used[1] > used[0]);
+    CHECK(used[2] > used[0]);
+  }
+  CHECK(fuller >= 0.9 * cases);
+}
+
+TEST_CASE("where cuts are dear, rigid jobs use a cluster better", "[plan][sim][sja]") {
+  // At a load of 0.95 the crossover lies between 5 and 20 % of the mean gap of 1900 s.
+  std::array<double, 2> gain{};
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const study s = make_study(seed, 0.95, 300);
+    gain[0] += atomized(s, 95, sja::response_ratio{}).utilisation - easy(s, 95).utilisation;
+    gain[1] += atomized(s, 380, sja::response_ratio{}).utilisation - easy(s, 380).utilisation;
+  }
+  CHECK(gain[0] > 0);
+  CHECK(gain[1] < 0);
+}
+
+TEST_CASE("a cluster's messages keep the protocol's rules", "[plan][sim][sja]") {
+  const study s = make_study(3, 0.9, 60);
+  for (const bool first_only : {false, true}) {
+    using broker_type = sja::broker<sja::weighted, sja::interval_clearing>;
+    sja::atomizing_dispatcher<broker_type> dispatcher({.set_up = 20, .finish = 20},
+                                                      broker_type{sja::weighted{}, sja::interval_clearing{first_only}});
+    const auto out = sim::simulate_cluster(s.cluster, s.jobs, dispatcher);
+    const broker_type& broker = dispatcher.announcer();
+    CHECK(sja::broken_rule(
+              broker.log(), [&](int id) -> const sja::window& { return broker.announced(id); },
+              [](int) { return false; }) == "");
+    int grants = 0;
+    for (const sja::message& m : broker.log()) grants += m.kind == sja::message_kind::grant;
+    CHECK(grants == out.pieces);
+    CHECK(out.pieces >= 60);
+    CHECK(broker.running().empty());
+  }
+}
