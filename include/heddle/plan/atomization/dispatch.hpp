@@ -45,8 +45,9 @@ class atomizing_dispatcher {
       windows.push_back({-1, {k}, s.now(), end, s.bytes(k), s.now()});
     }
     if (windows.empty()) return;
-    std::stable_sort(windows.begin(), windows.end(), [](const window& a, const window& b) {
-      return a.bytes != b.bytes ? a.bytes < b.bytes : a.length() > b.length();
+    std::sort(windows.begin(), windows.end(), [](const window& a, const window& b) {
+      if (a.bytes != b.bytes) return a.bytes < b.bytes;
+      return a.end != b.end ? a.end > b.end : a.slices < b.slices;  // all begin now
     });
     std::vector<profiled_job<Safety>*> asked;
     for (const int j : s.waiting()) asked.push_back(&jobs_[static_cast<std::size_t>(j)]);
