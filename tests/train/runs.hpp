@@ -37,6 +37,7 @@ struct rank_facts {
   std::int64_t sends = 0, bytes_sent = 0;          // of the pipeline, by the executor
   std::int64_t comm_messages = 0, comm_bytes = 0;  // of the same step, by the communicator along pp
   std::int64_t taken_back = 0;
+  int overlapped = 0;  // pairs that ran at the same time
   std::int64_t tied_messages = 0, tied_bytes = 0;  // by the world's communicator along pp
   int peak_live = 0;
   std::int64_t max_samples = 0;

@@ -167,6 +167,7 @@ outcome train(const setup& s) {
       facts.tied_messages = tied_after.messages_sent() - tied_before.messages_sent();
       facts.tied_bytes = tied_after.bytes_sent() - tied_before.bytes_sent();
       facts.taken_back = trainer.steps_taken_back();
+      facts.overlapped = trainer.counters().overlapped;
       facts.peak_live = trainer.counters().peak_live;
       facts.max_samples = trainer.max_samples();
       for (int k = 0; k < trainer.stages(); ++k) {

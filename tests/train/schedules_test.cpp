@@ -195,6 +195,9 @@ TEST_CASE("messages and live activations of real runs are those of the table", "
           for (int stage = 0; stage < table.view().stages(); ++stage)
             if (table.view().rank_of(stage) == r.pp) slots += sc::peak_live(table, r.pp, stage);
           CHECK(r.slots == slots);
+          int pairs = 0;
+          for (const sc::action& a : table.view().list(r.pp)) pairs += a.overlaps_next ? 1 : 0;
+          CHECK(r.overlapped == pairs);
           CHECK(r.comm_messages == r.sends);
           CHECK(r.comm_bytes == r.bytes_sent);
           sends += r.sends;
