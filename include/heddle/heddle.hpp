@@ -222,6 +222,7 @@
 #include <heddle/model/linear.hpp>
 #include <heddle/model/mlp.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/model/recompute.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/tensor_parallel.hpp>
 #include <heddle/plan/atomization/broker.hpp>
@@ -276,6 +277,7 @@
 #include <heddle/train/activations/file_store.hpp>
 #include <heddle/train/activations/memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/activations/store_files.hpp>
 #include <heddle/train/activations/threaded_store.hpp>

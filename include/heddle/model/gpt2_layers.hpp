@@ -60,6 +60,23 @@ inline stage_layers given_layers(int layers, int stage, std::span<const int> cou
   return part;
 }
 
+/// The configuration. Errors: `config_error` if a stage cannot be made like this.
+inline const gpt2_config& checked_stage(const gpt2_config& config, stage_layers part, int slots,
+                                        std::int64_t max_samples, int deferred) {
+  config.validate();
+  if (part.first < 0 || part.count < 0 || part.first + part.count > config.layers)
+    throw config_error("heddle: a stage of layers [" + std::to_string(part.first) + ", " +
+                       std::to_string(part.first + part.count) + ") does not fit a model of " +
+                       std::to_string(config.layers) + " layers");
+  if (part.stages < 1 || part.stage < 0 || part.stage >= part.stages)
+    throw config_error("heddle: stage " + std::to_string(part.stage) + " of " + std::to_string(part.stages) +
+                       " does not exist");
+  if (slots < 0 || max_samples < 0 || deferred < 0)
+    throw config_error("heddle: a stage needs slots, max_samples and deferred that are not negative, got " +
+                       std::to_string(slots) + ", " + std::to_string(max_samples) + ", " + std::to_string(deferred));
+  return config;
+}
+
 /// The parameters of a stage and the layers that use them. Parameters come in Hugging Face's order; a stage with both
 /// the embedding and the head has one token embedding with one gradient. A head without the embedding has a copy of it,
 /// or uses that of another stage of this rank (`lender`), with a gradient of its own outside the flat buffer.

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/gpt2_layers.hpp>
+#include <heddle/model/recompute.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/tensor/sum_among.hpp>
 
@@ -54,19 +55,27 @@ class gpt2_stage {
   /// Where the blocks' saved activations are; what the head saves stays in the slots.
   using layers_memory = typename Activations::template layers<T>;
   static_assert(model::layer_memory<layers_memory, T>);
+  /// Whether some of them may be dropped and computed again: whether the policy's settings have a `recompute_plan again`.
+  static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
 
   gpt2_stage(const gpt2_config& config, World& world, Backend& backend, stage_layers part, int slots,
              std::int64_t max_samples, int deferred = 1, const gpt2_stage* lender = nullptr,
              const typename layers_memory::settings& saving = {})
-      : config_(checked(config, part, slots, max_samples, deferred)),
+      : config_(checked_stage(config, part, slots, max_samples, deferred)),
         world_(&world),
         backend_(&backend),
         part_(part),
         max_samples_(max_samples),
         layers_(config, make_layer_mesh(world.mesh()), layer_rank(world.mesh(), world.rank()), part,
                 lender == nullptr ? nullptr : &lender->layers_),
-        extents_(layers_.blocks.empty() ? block_extents{} : layers_.blocks.front().local),
-        saved_layers_(saving, slots, part.count, elements_per_layer()) {
+        extents_(layers_.blocks.empty() ? block_extents{.width = config.width} : layers_.blocks.front().local),
+        again_(plan_of(saving), part.first, extents_, part.has_head() ? layers_.head.wte.extent(0) : -1),
+        saved_layers_(make_layers_memory(saving, slots)) {
+    carver<T> workspace_count;
+    place_workspace(workspace_count);
+    workspace_memory_ = buffer<T>(workspace_count.used());
+    carver<T> work(part_of(workspace_memory_, 0, workspace_count.used()));
+    place_workspace(work);
     carver<T> count;
     slot_state one;
     place(count, one);
@@ -89,11 +98,6 @@ class gpt2_stage {
       carver<T> memory(part_of(deferred_memory_, s, deferred_elements_));
       place_deferred(memory, deferred_[s]);
     }
-    carver<T> workspace_count;
-    place_workspace(workspace_count);
-    workspace_memory_ = buffer<T>(workspace_count.used());
-    carver<T> memory(part_of(workspace_memory_, 0, workspace_count.used()));
-    place_workspace(memory);
   }
   gpt2_stage(const gpt2_stage&) = delete;
   gpt2_stage& operator=(const gpt2_stage&) = delete;
@@ -118,6 +122,8 @@ class gpt2_stage {
   std::int64_t saved_bytes_per_slot() const noexcept {
     return bytes(slot_elements_) + saved_layers_.bytes_per_slot();
   }
+  /// What backward computes again.
+  const recompute_plan& recomputed() const noexcept { return again_.plan(); }
   /// The memory of the blocks' saved activations.
   layers_memory& saved_layers() noexcept { return saved_layers_; }
   /// Bytes kept per microbatch between backward_input and backward_weight.
@@ -166,8 +172,10 @@ class gpt2_stage {
         end_layer(slot, s, l);
       }
       if (is_last()) {
+        again_.begin(s);
         layers_.ln_f.forward(c, s.ln_f, matrix(s.x, e), matrix(s.normed, e));
         s.loss_sum = layers_.head.forward(c, s.head, matrix(s.normed, e), b.targets);
+        again_.wrote(s);
       }
     });
     s.at = phase::forward_done;
@@ -315,12 +323,8 @@ class gpt2_stage {
   static constexpr int tied_tag = 7001;
   static constexpr std::int64_t exchange_elements = std::int64_t{1} << 18;
 
-  struct slot_state {
+  struct slot_state : end_saved<T, plan> {  // the end: on the last stage
     std::vector<typename block<T, plan>::saved> blocks{};
-    std::span<T> x{};       ///< last stage: the residual stream after the last block
-    std::span<T> normed{};  ///< last stage: ln_f's output
-    typename layer_norm<T>::saved ln_f{};
-    typename tied_head<T, plan>::saved head{};
     extent_of_batch extent{};
     double loss_sum = 0;
     std::size_t deferred = 0;
@@ -330,6 +334,7 @@ class gpt2_stage {
     std::vector<typename block<T, plan>::gradients> blocks{};
     std::span<T> d_normed{};     ///< last stage: at ln_f's output
     std::span<T> d_embedding{};  ///< first stage: at the embedding's output
+    typename recomputation<T, plan>::waiting again{};
     bool used = false;
   };
   struct workspace {
@@ -341,22 +346,6 @@ class gpt2_stage {
     typename tied_head<T, plan>::saved head{};
   };
 
-  static const gpt2_config& checked(const gpt2_config& config, stage_layers part, int slots, std::int64_t max_samples,
-                                    int deferred) {
-    config.validate();
-    if (part.first < 0 || part.count < 0 || part.first + part.count > config.layers)
-      throw config_error("heddle: a stage of layers [" + std::to_string(part.first) + ", " +
-                         std::to_string(part.first + part.count) + ") does not fit a model of " +
-                         std::to_string(config.layers) + " layers");
-    if (part.stages < 1 || part.stage < 0 || part.stage >= part.stages)
-      throw config_error("heddle: stage " + std::to_string(part.stage) + " of " + std::to_string(part.stages) +
-                         " does not exist");
-    if (slots < 0 || max_samples < 0 || deferred < 0)
-      throw config_error("heddle: a stage needs slots, max_samples and deferred that are not negative, got " +
-                         std::to_string(slots) + ", " + std::to_string(max_samples) + ", " + std::to_string(deferred));
-    return config;
-  }
-
   static std::int64_t bytes(std::int64_t elements) noexcept { return elements * static_cast<std::int64_t>(sizeof(T)); }
   static std::span<T> part_of(buffer<T>& memory, std::size_t index, std::int64_t elements) noexcept {
     return std::span<T>(memory.data(), memory.size())
@@ -366,36 +355,44 @@ class gpt2_stage {
 
   void place(carver<T>& memory, slot_state& s) const {
     s.blocks.resize(static_cast<std::size_t>(part_.count));
-    if (!is_last()) return;
-    s.x = memory.take(max_rows() * config_.width);
-    s.normed = memory.take(max_rows() * config_.width);
-    s.ln_f.place(memory, max_rows());
-    s.head.place(memory, max_rows(), layers_.head.wte.extent(0));
+    if (is_last()) again_.place(memory, s, max_rows());
   }
   void place(std::span<T> memory, slot_state& s, int layer) const {
     carver<T> m(memory);
-    s.blocks[static_cast<std::size_t>(layer)].place(m, max_rows(), extents_);
+    again_.place(m, s.blocks[static_cast<std::size_t>(layer)], layer, max_rows());
   }
-  std::int64_t elements_per_layer() const {
-    carver<T> count;
-    typename block<T, plan>::saved one;
-    one.place(count, max_rows(), extents_);
-    return count.used();
+  static recompute_plan plan_of(const typename layers_memory::settings& saving) {
+    if constexpr (recomputes)
+      return saving.again;
+    else
+      return {};
   }
-  // Around what a block's forward saves, and before its backward. Memory that moves is placed each time; what was saved
-  // there is not looked at in between.
+  layers_memory make_layers_memory(const typename layers_memory::settings& saving, int slots) const {
+    std::vector<std::int64_t> elements;
+    for (int l = 0; l < part_.count; ++l) {
+      carver<T> count;
+      typename block<T, plan>::saved one;
+      again_.place(count, one, l, max_rows());
+      elements.push_back(count.used());
+    }
+    return make_layer_memory<layers_memory>(saving, slots, std::span<const std::int64_t>(elements));
+  }
+  // Around what a block's forward saves, and before its backward. Memory that moves is placed each time, as is what is
+  // computed again; what was saved there is not looked at in between.
+  static constexpr bool places = layers_memory::moves || recomputes;
   void begin_layer(int slot, slot_state& s, int layer) {
     if (layer >= part_.count) return;
     const std::span<T> memory = saved_layers_.begin(slot, layer);
-    if constexpr (layers_memory::moves) place(memory, s, layer);
+    if constexpr (places) place(memory, s, layer);
   }
   void end_layer(int slot, slot_state& s, int layer) {
+    again_.wrote(s.blocks[static_cast<std::size_t>(layer)], layer);
     if constexpr (layers_memory::moves) s.blocks[static_cast<std::size_t>(layer)] = {};
     saved_layers_.saved(slot, layer);
   }
   void need_layer(int slot, slot_state& s, int layer) {
     const std::span<T> memory = saved_layers_.need(slot, layer);
-    if constexpr (layers_memory::moves) {
+    if constexpr (places) {
       place(memory, s, layer);
       const auto k = static_cast<std::size_t>(layer);
       layers_.blocks[k].view(s.blocks[k], s.extent);
@@ -412,6 +409,7 @@ class gpt2_stage {
   void place_deferred(carver<T>& memory, gradient_set& g) const {
     g.blocks.resize(static_cast<std::size_t>(part_.count));
     for (auto& b : g.blocks) b.place(memory, max_rows(), extents_);
+    again_.place(memory, g.again, part_.count, max_rows());
     place_ends(memory, g);
   }
   void place_workspace(carver<T>& memory) {
@@ -424,6 +422,7 @@ class gpt2_stage {
     place_ends(memory, together_);
     work_.d_heads = memory.take(rows * extents_.heads * extents_.head_dim);
     if (part_.count > 0) work_.block.place(memory, rows, extents_);
+    again_.share(work_.block, memory, rows);
     work_.y = memory.take(rows * config_.width);
     work_.x = part_.count > 0 ? work_.block.x : memory.take(rows * config_.width);
     if (!is_last()) return;
@@ -509,6 +508,7 @@ class gpt2_stage {
     if (!is_first()) check_size(in, e, "forward_only's `in`");
     if (!is_last()) check_size(out, e, "forward_only's `out`");
     std::span<T> x = work_.x, y = work_.y;
+    again_.overwritten();
     enter(c, b, e, in, x, out);
     for (std::size_t l = 0; l < layers_.blocks.size(); ++l) {
       work_.block.x = x;
@@ -545,7 +545,9 @@ class gpt2_stage {
     const std::span<T> start = rows_of(is_first() ? g.d_embedding : din, elements);
     const std::span<T> top = rows_of(part_.count > 0 ? g.blocks.back().d_out : start, elements);
     with_context([&](auto& c) {
+      auto* const waiting = weights_too ? nullptr : &g.again;
       if (is_last()) {
+        if constexpr (recomputes) again_.restore(c, layers_.ln_f, layers_.head, s, e, waiting);
         layers_.head.backward_input(c, s.head, b.targets, b.loss_scale, matrix(g.d_normed, e));
         backend_->fill(top, T(0));
         layers_.ln_f.backward_input(c, s.ln_f, matrix(g.d_normed, e), matrix(top, e));
@@ -556,6 +558,7 @@ class gpt2_stage {
       for (std::size_t l = s.blocks.size(); l-- > 0;) {
         const std::span<T> below = l > 0 ? g.blocks[l - 1].d_out : start;
         need_layer(slot, s, static_cast<int>(l));
+        if constexpr (recomputes) again_.restore(c, layers_.blocks[l], s.blocks[l], static_cast<int>(l), waiting);
         layers_.blocks[l].backward_input(c, s.blocks[l], g.blocks[l], work_.d_heads, matrix(below, e));
         if (!weights_too) continue;
         layers_.blocks[l].backward_weight(c, s.blocks[l], g.blocks[l]);
@@ -572,6 +575,7 @@ class gpt2_stage {
   std::int64_t max_samples_ = 0;
   gpt2_layers<T, plan> layers_;
   block_extents extents_{};
+  recomputation<T, plan> again_;
   layers_memory saved_layers_;
   std::int64_t slot_elements_ = 0;
   std::int64_t deferred_elements_ = 0;

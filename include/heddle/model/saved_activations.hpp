@@ -4,12 +4,14 @@
 #include <heddle/core/error.hpp>
 #include <heddle/tensor/buffer.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace heddle::inline v0 {
 
@@ -18,8 +20,9 @@ struct activations_kind {};
 
 namespace model {
 
-/// Memory for what layers save, `elements` for each layer of each slot. A slot is one microbatch on its way. For every
-/// microbatch and layer a stage calls, in this order:
+/// Memory for what layers save, so many elements for each layer of each slot: made from settings, slots, layers and the
+/// elements of the largest, or from settings, slots and the elements of each. A slot is one microbatch on its way. For
+/// every microbatch and layer a stage calls, in this order:
 /// - `begin(slot, layer)` before anything is written, for memory that stays where it is until
 /// - `saved(slot, layer)`, when the layer's forward has ended;
 /// - `need(slot, layer)` before the backward, for the memory that has it: another than before, where `moves` says so;
@@ -27,16 +30,17 @@ namespace model {
 /// The layers' forwards come in order, the backwards in reverse; `begin` of a layer may come before `saved` of the one
 /// before it. `forget(slot)`: the microbatch's backward will not come. `M::settings` is what it is told at start-up.
 template <class M, class T>
-concept layer_memory =
-    std::constructible_from<M, const typename M::settings&, int, int, std::int64_t> && requires(M& m, const M& c) {
-      { M::moves } -> std::convertible_to<bool>;
-      { m.begin(0, 0) } -> std::same_as<std::span<T>>;
-      m.saved(0, 0);
-      { m.need(0, 0) } -> std::same_as<std::span<T>>;
-      m.done(0, 0);
-      m.forget(0);
-      { c.bytes_per_slot() } -> std::convertible_to<std::int64_t>;
-    };
+concept layer_memory = (std::constructible_from<M, const typename M::settings&, int, int, std::int64_t> ||
+                        std::constructible_from<M, const typename M::settings&, int, std::span<const std::int64_t>>) &&
+                       requires(M& m, const M& c) {
+                         { M::moves } -> std::convertible_to<bool>;
+                         { m.begin(0, 0) } -> std::same_as<std::span<T>>;
+                         m.saved(0, 0);
+                         { m.need(0, 0) } -> std::same_as<std::span<T>>;
+                         m.done(0, 0);
+                         m.forget(0);
+                         { c.bytes_per_slot() } -> std::convertible_to<std::int64_t>;
+                       };
 
 /// Memory of its own for every slot and layer, from the beginning to the end.
 template <class T>
@@ -45,27 +49,39 @@ class resident_layers {
   struct settings {};
   static constexpr bool moves = false;
 
-  resident_layers(const settings& /*none*/, int slots, int layers, std::int64_t elements)
-      : layers_(layers), elements_(elements), memory_(elements * layers * slots) {}
+  resident_layers(const settings& /*none*/, int slots, std::span<const std::int64_t> elements) {
+    for (const std::int64_t n : elements) ends_.push_back(slot_elements_ += n);
+    memory_ = buffer<T>(slot_elements_ * slots);
+  }
 
   std::span<T> begin(int slot, int layer) noexcept { return need(slot, layer); }
   void saved(int /*slot*/, int /*layer*/) noexcept {}
   std::span<T> need(int slot, int layer) noexcept {
-    const auto n = static_cast<std::size_t>(elements_);
-    return {
-        memory_.data() +
-            (static_cast<std::size_t>(slot) * static_cast<std::size_t>(layers_) + static_cast<std::size_t>(layer)) * n,
-        n};
+    const std::int64_t begin = layer > 0 ? ends_[static_cast<std::size_t>(layer) - 1] : 0;
+    return {memory_.data() + slot * slot_elements_ + begin,
+            static_cast<std::size_t>(ends_[static_cast<std::size_t>(layer)] - begin)};
   }
   void done(int /*slot*/, int /*layer*/) noexcept {}
   void forget(int /*slot*/) noexcept {}
-  std::int64_t bytes_per_slot() const noexcept { return elements_ * layers_ * static_cast<std::int64_t>(sizeof(T)); }
+  std::int64_t bytes_per_slot() const noexcept { return slot_elements_ * static_cast<std::int64_t>(sizeof(T)); }
 
  private:
-  int layers_;
-  std::int64_t elements_;
-  buffer<T> memory_;
+  std::vector<std::int64_t> ends_{};  // of each layer in a slot
+  std::int64_t slot_elements_ = 0;
+  buffer<T> memory_{};
 };
+
+/// Memory of this kind for so many elements in each layer.
+template <class M>
+M make_layer_memory(const typename M::settings& how, int slots, std::span<const std::int64_t> elements) {
+  if constexpr (std::constructible_from<M, const typename M::settings&, int, std::span<const std::int64_t>>) {
+    return M(how, slots, elements);
+  } else {
+    std::int64_t largest = 0;
+    for (const std::int64_t n : elements) largest = (std::max)(largest, n);
+    return M(how, slots, static_cast<int>(elements.size()), largest);
+  }
+}
 
 }  // namespace model
 

@@ -1,0 +1,122 @@
+// heddle/train/activations/recompute.hpp: the policy that drops saved activations and computes them again.
+#pragma once
+
+#include <heddle/core/fixed_string.hpp>
+#include <heddle/core/policy.hpp>
+#include <heddle/model/recompute.hpp>
+#include <heddle/model/saved_activations.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace heddle::inline v0::activations {
+
+// ---- what is computed again -------------------------------------------------------------------------------------
+/// Nothing, unless the settings say so at start-up.
+struct none {
+  static constexpr model::recompute_plan again{};
+};
+/// Everything in every K-th block of the model (blocks K-1, 2K-1, ...): only its input is kept.
+template <int K>
+struct every {
+  static_assert(K > 0, "heddle: activations::every<K>: every how many blocks? K is at least 1");
+  static constexpr model::recompute_plan again{{}, K};
+};
+/// Everything in every block.
+using full = every<1>;
+
+namespace detail {
+// What the compiler prints next to the advice.
+template <fixed_string Name>
+struct saved_activation {
+  static constexpr bool exists = model::activation_named(Name.view()).any();
+};
+template <fixed_string... Names>
+constexpr model::activation_set named_activations() {
+  if constexpr ((saved_activation<Names>::exists && ...)) {
+    return (model::activation_set{} | ... | model::activation_named(Names.view()));
+  } else {
+    static_assert((saved_activation<Names>::exists && ...),
+                  "heddle: activations::named<...>: no saved activation has this name; there are ln_1.out, attn.qkv, "
+                  "attn.out, mid, ln_2.out, mlp.hidden, mlp.activated, ln_f.out and head.logits");
+    return {};
+  }
+}
+}  // namespace detail
+
+/// The activations of these names (`model::activation_names`), in every block and behind the last.
+template <fixed_string... Names>
+struct named {
+  static constexpr model::recompute_plan again{detail::named_activations<Names...>(), 0};
+};
+
+// ---- the policy -------------------------------------------------------------------------------------------------
+namespace detail {
+template <class T>
+concept kept_somehow = policy<T> && std::is_same_v<typename T::kind, activations_kind>;
+
+/// Memory of kind `Base` for what is kept, with settings that say what is not.
+template <class Base, model::recompute_plan Again>
+class recomputed_layers : public Base {
+ public:
+  struct settings : Base::settings {
+    model::recompute_plan again = Again;  ///< `model::parse_recompute` reads it from text
+  };
+  recomputed_layers(const settings& how, int slots, std::span<const std::int64_t> elements)
+    requires std::constructible_from<Base, const typename Base::settings&, int, std::span<const std::int64_t>>
+      : Base(how, slots, elements) {}
+  recomputed_layers(const settings& how, int slots, int layers, std::int64_t elements)
+    requires std::constructible_from<Base, const typename Base::settings&, int, int, std::int64_t>
+      : Base(how, slots, layers, elements) {}
+};
+
+// A policy for what is kept says nothing about what is not.
+template <class What>
+constexpr model::recompute_plan again_of() noexcept {
+  if constexpr (kept_somehow<What>)
+    return {};
+  else
+    return What::again;
+}
+template <class... Whats>
+constexpr model::recompute_plan again_of_all() noexcept {
+  static_assert(((again_of<Whats>().every > 0 ? 1 : 0) + ... + 0) <= 1,
+                "heddle: activations::recompute<...> got two of full and every<K>; keep one of them");
+  model::recompute_plan plan;
+  ((plan.named = plan.named | again_of<Whats>().named, plan.every = plan.every | again_of<Whats>().every), ...);
+  return plan;
+}
+template <class... Whats>
+struct kept_by {
+  using type = keep;
+};
+template <class What, class... Whats>
+struct kept_by<What, Whats...> : kept_by<Whats...> {};
+template <kept_somehow What, class... Whats>
+struct kept_by<What, Whats...> {
+  static_assert((!kept_somehow<Whats> && ...),
+                "heddle: activations::recompute<...> got two policies for what is kept; keep one of them");
+  using type = What;
+};
+}  // namespace detail
+
+/// Drops saved activations after forward and computes them again in backward: `none`, `full`, `every<K>`, `named<...>`,
+/// or several of these together; `full, named<"head.logits">` keeps the least. A policy among them says how the rest is
+/// kept, as `offload<...>`; without one, in memory.
+///
+/// Gradients are the same bits as with `keep`. A backward computes everything once: with a split backward in
+/// backward_input, and what backward_weight needs waits for it. What the last forward before it has computed of its own
+/// microbatch is not computed again. Over tp, `mid` is summed again.
+/// Source: Chen et al. 2016, arXiv:1604.06174; selective: Korthikanti et al. 2022, arXiv:2205.05198.
+template <class... Whats>
+struct recompute {
+  using kind = activations_kind;
+  using kept = typename detail::kept_by<Whats...>::type;
+  static constexpr model::recompute_plan again = detail::again_of_all<Whats...>();
+  template <class T>
+  using layers = detail::recomputed_layers<typename kept::template layers<T>, again>;
+};
+
+}  // namespace heddle::inline v0::activations
