@@ -273,10 +273,12 @@
 #include <heddle/io/node_topology.hpp>
 #include <heddle/io/permutation.hpp>
 #include <heddle/io/tensor_file.hpp>
+#include <heddle/train/activations/bound.hpp>
 #include <heddle/train/activations/cache.hpp>
 #include <heddle/train/activations/file_store.hpp>
 #include <heddle/train/activations/memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/activations/store_files.hpp>

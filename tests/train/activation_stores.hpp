@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
@@ -119,6 +120,53 @@ class virtual_store {
   std::map<int, std::vector<std::byte>> data_;
   double writer_ = 0, reader_ = 0;
   act::store_counters counters_;
+};
+
+// Whichever of them the first directory names; so one trainer is compiled for all.
+class any_store {
+ public:
+  explicit any_store(const act::store_options& options) {
+    const std::string& kind = options.directories.at(0);
+    if (kind == "instant") make<instant_store>({});
+    if (kind == "memory") make<act::memory_store>({});
+    if (kind == "slow") make<slow_store<20'000'000>>({});
+    if (kind == "failing") make<failing_store>({});
+    if (kind == "file") make<act::file_store>({.threads = 2});
+    if (!calls_) throw hd::config_error("heddle: no store is called " + kind);
+  }
+  void store(int id, std::span<const std::byte> bytes) { calls_->store(id, bytes); }
+  void load(int id, std::span<std::byte> bytes) { calls_->load(id, bytes); }
+  bool finished(int id) { return calls_->finished(id); }
+  void wait(int id) { calls_->wait(id); }
+  void forget(int id) { calls_->forget(id); }
+  act::store_counters counters() const { return calls_->counters(); }
+
+ private:
+  struct calls {
+    virtual ~calls() = default;
+    virtual void store(int, std::span<const std::byte>) = 0;
+    virtual void load(int, std::span<std::byte>) = 0;
+    virtual bool finished(int) = 0;
+    virtual void wait(int) = 0;
+    virtual void forget(int) = 0;
+    virtual act::store_counters counters() const = 0;
+  };
+  template <class S>
+  struct calls_of : calls {
+    S s;
+    explicit calls_of(const act::store_options& o) : s(o) {}
+    void store(int id, std::span<const std::byte> b) override { s.store(id, b); }
+    void load(int id, std::span<std::byte> b) override { s.load(id, b); }
+    bool finished(int id) override { return s.finished(id); }
+    void wait(int id) override { s.wait(id); }
+    void forget(int id) override { s.forget(id); }
+    act::store_counters counters() const override { return s.counters(); }
+  };
+  template <class S>
+  void make(const act::store_options& o) {
+    calls_ = std::make_unique<calls_of<S>>(o);
+  }
+  std::unique_ptr<calls> calls_;
 };
 
 }  // namespace activation_stores

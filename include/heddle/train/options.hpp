@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/train/activations/store.hpp>
 #include <heddle/train/learning_rate.hpp>
 
 #include <cmath>
@@ -56,6 +57,7 @@ struct options {
   adamw_options adamw{};
   double clip_norm = 1.0;               ///< global gradient norm above which gradients are scaled down; infinity: never
   std::uint64_t seed = 1;               ///< of the initial weights
+  activations::offload_settings offload{};  ///< for the policy `activations::offload`; each rank its own
   int threads_per_rank = 0;             ///< 0: this machine's cores shared out evenly, at least one each
   std::int64_t validate_every = 0;      ///< steps between validations; 0: never
   std::int64_t validation_samples = 0;  ///< at most so many held-out samples; 0: all there are

@@ -11,6 +11,7 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/plan.hpp>
+#include <heddle/train/activations/bound.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
@@ -71,7 +72,7 @@ class trainer {
   using schedule_type = typename Strategy::schedule;
   /// The world the stage is given: with an observer that is on, one that reports collectives.
   using stage_world = std::conditional_t<observer_type::enabled, observed_world<World, observer_type>, World>;
-  using stage_type = typename Model::template stage<stage_world, backend_type>;
+  using stage_type = detail::stage_for<Model, stage_world, backend_type, typename Strategy::activations>;
   static_assert(detail::learns_from_sums_over_dp<stage_type>::gradients,
                 "heddle: a trainer sums gradients over dp, once; the stage's flat_weights must be replicated over dp and, where tp does "
                 "not split them, identical or varying over tp");
@@ -83,7 +84,9 @@ class trainer {
   using options_type = train::options<typename Model::config>;
   using optimizer_type = optimizer<scalar, typename Strategy::zero>;
   using held_type = held_stage<stage_type, optimizer_type>;
-  using plan_type = decltype(schedule::plan_for(std::declval<schedule_type>(), std::declval<mesh_type>()));
+  using activations_type = typename Strategy::activations;
+  using plan_type =
+      decltype(detail::plan_for<activations_type>(std::declval<schedule_type>(), std::declval<mesh_type>()));
   /// Of the groups along an axis; worlds of `by_network` have several types.
   template <class Axis>
   using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axis>())>;
@@ -286,8 +289,8 @@ class trainer {
         // Messages of its own: whatever the caller sends along pp cannot meet the pipeline's.
         pp_(world.template along_if<pp>().split(0, world.template along_if<pp>().rank())),
         tp_(world.template along_if<tp>()),
-        plan_(when != nullptr ? schedule::plan_for(*when, world.mesh())
-                              : schedule::plan_for(make_schedule(options_), world.mesh())),
+        plan_(when != nullptr ? detail::plan_for<activations_type>(*when, world.mesh())
+                              : detail::plan_for<activations_type>(make_schedule(options_), world.mesh())),
         microbatches_(checked_microbatches(plan_.view().table.microbatches())),
         max_samples_(balanced_split{balanced_split{options_.batch, dp_.size()}.largest(), microbatches_}.largest()),
         backend_(threads_for(options_, world.size())),
@@ -368,14 +371,10 @@ class trainer {
     auto layers = detail::assigned_layers<typename Strategy::layers, Model>(options_.model, t.part_of(index), t.parts(),
                                                                             options_.layers_per_stage);
     if constexpr (requires { layers.replica; }) layers.replica = t.chain_of(index);
-    const int slots = plan_.view().storage.slots(index);
-    const int deferred = detail::most_deferred(t.list(pp_.rank()), index);
-    backend_type& backend = backend_of_next_stage();
-    if constexpr (std::is_constructible_v<stage_type, const typename Model::config&, stage_world&, backend_type&,
-                                          decltype(layers), int, std::int64_t, int, stage_type*>)
-      return stage_type(options_.model, stage_ranks(), backend, layers, slots, max_samples_, deferred, lender);
-    else
-      return stage_type(options_.model, stage_ranks(), backend, layers, slots, max_samples_, deferred);
+    const auto list = t.list(pp_.rank());
+    return detail::make_stage<stage_type>(options_, stage_ranks(), backend_of_next_stage(), layers,
+                                          plan_.view().storage.slots(index), max_samples_,
+                                          detail::most_deferred(list, index), lender, list, index);
   }
   // Stages of overlapped pairs work at the same time if each has a backend of its own and none talks to others.
   backend_type& backend_of_next_stage() {
@@ -414,6 +413,7 @@ class trainer {
                   1.0 / static_cast<double>(options_.batch * options_.model.context));
     held_.for_each([](held_type& h) {
       h.stage.zero_gradients();
+      detail::begin_step(h.stage);
       h.reduced = h.stepped = false;
     });
     std::fill(losses_.begin(), losses_.end(), 0.0);
@@ -536,6 +536,7 @@ class trainer {
     void reduce_gradient(int stage) {
       if (self.held_.complete_alone(stage)) self.reduce_over_dp(self.held_.at(stage));
     }
+    void reload(int stage, int /*microbatch*/, int slot) { detail::reload(self.held_.at(stage).stage, slot); }
     // Where a table has OPTIM, for stages that nobody has to wait for.
     void optimizer_step(int stage) {
       if constexpr (steps_first) {

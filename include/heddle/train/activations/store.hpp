@@ -20,6 +20,14 @@ struct store_options {
   int threads = 1;                         ///< that write, and as many that read
 };
 
+/// What offloading is told at start-up.
+struct offload_settings {
+  store_options store{};
+  bool keep_last = false;       ///< the last layer's backward follows its forward: it stays
+  double bytes_per_second = 0;  ///< of the store, for `amount::adaptive`; 0: as measured
+  bool verify = false;          ///< compare what comes back, by checksums: slow
+};
+
 /// What a store has done, counted. Times are those in which at least one write, or read, was under way.
 struct store_counters {
   std::int64_t stores = 0;

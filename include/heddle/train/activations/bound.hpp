@@ -1,0 +1,105 @@
+// heddle/train/activations/bound.hpp: what a trainer does for the policy that says what becomes of saved activations.
+#pragma once
+
+#include <heddle/model/saved_activations.hpp>
+#include <heddle/schedule/passes.hpp>
+#include <heddle/schedule/plan.hpp>
+#include <heddle/train/activations/store.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace heddle::inline v0::train::detail {
+
+// The model's stage for this policy.
+template <class Model, class World, class Backend, class Activations>
+struct stage_with {
+  static constexpr bool value = requires { typename Model::template stage<World, Backend, Activations>; };
+};
+template <class Model, class World, class Backend, class Activations>
+constexpr auto select_stage() {
+  if constexpr (std::is_same_v<Activations, activations::keep>) {
+    return std::type_identity<typename Model::template stage<World, Backend>>{};
+  } else if constexpr (!stage_with<Model, World, Backend, Activations>::value) {
+    static_assert(
+        stage_with<Model, World, Backend, Activations>::value,
+        "heddle: this model's stage keeps its saved activations itself: it takes no policy for them; give it a "
+        "third parameter (model::layer_memory), or leave the policy out");
+    return std::type_identity<typename Model::template stage<World, Backend>>{};
+  } else {
+    return std::type_identity<typename Model::template stage<World, Backend, Activations>>{};
+  }
+}
+template <class Model, class World, class Backend, class Activations>
+using stage_for = typename decltype(select_stage<Model, World, Backend, Activations>())::type;
+
+// A policy that brings activations back is told before a microbatch's backward: by RELOAD in the table.
+template <class Activations>
+inline constexpr bool reloads = requires { requires Activations::reloads; };
+template <class Activations, class When, class Mesh>
+constexpr auto plan_for(const When& when, const Mesh& mesh) {
+  if constexpr (!reloads<Activations>) {
+    return schedule::plan_for(when, mesh);
+  } else {
+    const schedule::action_table table = schedule::make_table(when, mesh.template extent_or_one<pp>());
+    schedule::check(table, schedule::transfers::buffered);
+    if (table.view().has(schedule::action_kind::offload)) return schedule::make_plan(table);
+    return schedule::make_plan(
+        schedule::lower(table, schedule::passes::merge_backward{}, schedule::passes::offload{.ahead = 1}));
+  }
+}
+
+// Whether the backward of a microbatch comes directly behind its forward: its last layer's activations stay.
+inline bool backward_follows(std::span<const schedule::action> list, int stage) noexcept {
+  using schedule::action_kind;
+  const schedule::action* forward = nullptr;
+  for (const schedule::action& a : list) {
+    if (!schedule::is_compute(a.kind)) continue;
+    if (forward != nullptr && a.stage == stage && a.microbatch == forward->microbatch &&
+        (a.kind == action_kind::backward || a.kind == action_kind::backward_input))
+      return true;
+    forward = a.kind == action_kind::forward && a.stage == stage ? &a : nullptr;
+  }
+  return false;
+}
+
+template <class Settings, class Options>
+Settings settings_of(const Options& options, std::span<const schedule::action> list, int stage) {
+  Settings s{};
+  if constexpr (std::derived_from<Settings, activations::offload_settings>) {
+    static_cast<activations::offload_settings&>(s) = options.offload;
+    s.keep_last = s.keep_last || backward_follows(list, stage);
+  }
+  return s;
+}
+
+// A stage, told what it takes.
+template <class Stage, class Options, class World, class Backend, class Layers>
+Stage make_stage(const Options& options, World& world, Backend& backend, const Layers& layers, int slots,
+                 std::int64_t max_samples, int deferred, Stage* lender, std::span<const schedule::action> list,
+                 int index) {
+  const auto& model = options.model;
+  if constexpr (requires { typename Stage::layers_memory::settings; })
+    return Stage(model, world, backend, layers, slots, max_samples, deferred, lender,
+                 settings_of<typename Stage::layers_memory::settings>(options, list, index));
+  else if constexpr (std::is_constructible_v<Stage, decltype(model), World&, Backend&, Layers, int, std::int64_t, int,
+                                             Stage*>)
+    return Stage(model, world, backend, layers, slots, max_samples, deferred, lender);
+  else
+    return Stage(model, world, backend, layers, slots, max_samples, deferred);
+}
+
+// What a stage's memory is told, if it listens.
+template <class Stage>
+void begin_step(Stage& stage) {
+  if constexpr (requires { stage.saved_layers().begin_step(); }) stage.saved_layers().begin_step();
+}
+template <class Stage>
+void reload(Stage& stage, int slot) {
+  if constexpr (requires { stage.saved_layers().reload(slot); }) stage.saved_layers().reload(slot);
+}
+
+}  // namespace heddle::inline v0::train::detail

@@ -1,0 +1,243 @@
+// tests/train/offload_test.cpp: training with offloaded activations: the same bits, less memory, errors that change nothing.
+#include "activation_stores.hpp"
+#include "catch.hpp"
+#include "tables.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/schedule/tabled.hpp>
+#include <heddle/train/activations/offload.hpp>
+#include <heddle/train/save.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+namespace act = heddle::activations;
+using namespace activation_stores;
+using hd::dp, hd::pp, hd::tp;
+
+namespace {
+
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+template <class Activations, class World>
+using trainer_of = hd::train::trainer<hd::model::gpt2<double>,
+                                      hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<1>, Activations>, World>;
+using everything = act::offload<any_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>;
+using measured = act::offload<any_store, act::amount::adaptive, act::prefetch::ahead<2>, act::min_bytes<0>>;
+
+struct token_source {
+  std::int64_t context() const { return 12; }
+  std::int64_t validation_samples() const { return 2; }
+  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
+    const hd::counter_random random(11, 3);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto at = static_cast<std::uint64_t>(block.first * context()) + i;
+      tokens[i] = static_cast<std::int32_t>(random.integer(2 * at) % 61);
+      targets[i] = static_cast<std::int32_t>(random.integer(2 * at + 1) % 61);
+    }
+  }
+  void fill_validation(hd::io::sample_block block, std::span<std::int32_t> tokens,
+                       std::span<std::int32_t> targets) const {
+    fill_train({block.first + 1000, block.count}, tokens, targets);
+  }
+};
+
+hd::train::options<hd::model::gpt2_config> options(const std::string& store = "", int layers = 4, int steps = 3) {
+  hd::train::options<hd::model::gpt2_config> o;
+  o.model = {.layers = layers, .heads = 4, .width = 24, .context = 12, .vocabulary = 61};
+  o.batch = 8;
+  o.microbatches = 4;
+  o.steps = steps;
+  o.learning_rate = {.peak = 1e-3, .minimum = 1e-4, .warmup_steps = 2, .total_steps = 20};
+  o.threads_per_rank = 1;
+  o.offload.store.directories = {store};
+  o.offload.verify = true;
+  return o;
+}
+
+struct result {
+  std::vector<double> losses;
+  std::vector<std::vector<double>> weights, gradients;  // of each rank
+  std::vector<act::offload_report> reports;
+  std::vector<std::int64_t> kept_bytes;  // of the slots, if everything stayed
+};
+
+template <class Activations>
+result train(const std::string& mesh_text, const std::string& schedule, const std::string& store, int layers = 4) {
+  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+  const hd::schedule::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), 4));
+  result r;
+  r.weights.resize(static_cast<std::size_t>(mesh.size()));
+  r.gradients.resize(r.weights.size());
+  std::mutex guard;
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    trainer_of<Activations, std::remove_reference_t<decltype(world)>> trainer(world, options(store, layers), when);
+    while (trainer.steps_done() < 3) {
+      const auto step = trainer.compute_gradients(token_source{});
+      {
+        const std::lock_guard lock(guard);
+        if (world.rank() == 0) r.losses.push_back(step.loss);
+        auto& all = r.gradients[static_cast<std::size_t>(world.rank())];
+        for (int k = 0; k < trainer.stages(); ++k) {
+          const auto g = trainer.stage(k).gradients();
+          all.insert(all.end(), g.begin(), g.end());
+        }
+      }
+      trainer.apply_gradients(step);
+    }
+    const double loss = trainer.validate(token_source{});
+    const std::lock_guard lock(guard);
+    if (world.rank() == 0) r.losses.push_back(loss);
+    for (int k = 0; k < trainer.stages(); ++k) {
+      const auto w = trainer.stage(k).weights();
+      auto& all = r.weights[static_cast<std::size_t>(world.rank())];
+      all.insert(all.end(), w.begin(), w.end());
+      if constexpr (!std::is_same_v<Activations, act::keep>) {
+        r.reports.push_back(trainer.stage(k).saved_layers().report());
+        r.kept_bytes.push_back(trainer.plan().storage.slots(trainer.held(k).index) *
+                               trainer.stage(k).saved_layers().bytes_per_slot());
+      }
+    }
+  });
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("offloaded activations train the same bits", "[train][offload][ranks]") {
+  struct where {
+    const char *mesh, *schedule;
+  };
+  for (const where& w : {where{"", "1f1b"}, where{"", "gpipe"}, where{"pp=4", "1f1b"}, where{"pp=2", "interleaved:2"},
+                         where{"pp=2", "zb-v"}, where{"pp=2,tp=2", "1f1b"}, where{"dp=2,pp=2", "chimera"}}) {
+    const result keep = train<act::keep>(w.mesh, w.schedule, "");
+    for (const char* store : {"file", "memory", "instant"}) {
+      if (store[0] != 'f' && std::string(w.mesh) != "pp=4") continue;
+      INFO(w.schedule << " on '" << w.mesh << "', store " << store);
+      const result away = train<everything>(w.mesh, w.schedule, store);
+      CHECK(away.losses == keep.losses);
+      CHECK(away.gradients == keep.gradients);
+      CHECK(away.weights == keep.weights);
+      std::int64_t stored = 0;
+      for (const auto& report : away.reports) {
+        const act::cache_counters& c = report.tensors;
+        stored += c.stored;
+        CHECK(c.stored == c.loaded + c.forwarded);
+        CHECK(c.bytes_stored == c.bytes_loaded + c.bytes_forwarded);
+        CHECK(c.repeated == 0);
+        CHECK(report.store.loads == c.loaded);
+        CHECK(report.store.stores == c.stored);
+        CHECK(report.store.bytes_written == c.bytes_stored);
+        CHECK(report.store.bytes_read == c.bytes_loaded);
+        if (std::string(store) == "instant") CHECK(c.forwarded == 0);
+      }
+      CHECK(stored > 0);
+    }
+  }
+}
+
+TEST_CASE("a slow store is served from memory, and never read too soon", "[train][offload][ranks]") {
+  const result keep = train<act::keep>("pp=2", "1f1b", ""), away = train<everything>("pp=2", "1f1b", "slow");
+  CHECK(away.losses == keep.losses);
+  CHECK(away.weights == keep.weights);
+  std::int64_t forwarded = 0;
+  for (const auto& report : away.reports) forwarded += report.tensors.forwarded;
+  CHECK(forwarded > 0);
+}
+
+TEST_CASE("what is not offloaded is what is in flight and three layers", "[train][offload]") {
+  // One microbatch at a time of eight layers; the last stays. A store without delay: nothing else is in memory.
+  const auto mesh = hd::parse_mesh<mesh_type>("");
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    auto o = options("instant", 8);
+    o.microbatches = 1;
+    trainer_of<everything, std::remove_reference_t<decltype(world)>> trainer(
+        world, o, hd::schedule::tabled(train_test::table_named("1f1b", 1, 1)));
+    trainer.compute_gradients(token_source{});
+    const auto report = trainer.stage().saved_layers().report();
+    const std::int64_t all = trainer.stage().saved_layers().bytes_per_slot(), layer = all / 8;
+    CHECK(report.offloaded_layers == 7);
+    CHECK(report.tensors.bytes_stored == 7 * layer);
+    CHECK(report.tensors.kept == 1);
+    CHECK(report.peak_bytes <= all - 7 * layer + 3 * layer + 8 * 4096);  // whole pages
+    CHECK(report.peak_bytes <= all * 53 / 100);                          // 47 % less at least
+  });
+}
+
+TEST_CASE("an error of the store ends the step and changes nothing", "[train][offload]") {
+  const std::filesystem::path folder = "heddle_offload_test_save";
+  std::filesystem::remove_all(folder);
+  const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 4));
+  std::vector<double> expected;
+  const auto mesh = hd::parse_mesh<mesh_type>("");
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    using world_type = std::remove_reference_t<decltype(world)>;
+    trainer_of<act::keep, world_type> whole(world, options(), when);
+    for (int i = 0; i < 3; ++i) whole.step(token_source{});
+    const auto w = whole.stage().weights();
+    expected.assign(w.begin(), w.end());
+
+    struct kind {
+      int places, writes, reads;
+      const char* says;
+    };
+    for (const kind& k :
+         {kind{30, 999, 999, "storing activations failed at layer"}, kind{999, 15, 999, "activations failed"},
+          kind{999, 999, 14, "bringing back activations failed at layer"}}) {
+      failing_device::fail_after(k.places, k.writes, k.reads);
+      trainer_of<everything, world_type> trainer(world, options("failing"), when);
+      std::string text;
+      try {
+        while (trainer.steps_done() < 3) trainer.step(token_source{});
+      } catch (const hd::offload_error& e) {
+        text = e.what();
+      }
+      CHECK_THAT(text, Catch::Contains(k.says));
+      CHECK_THAT(text, Catch::Contains("nothing was updated in this step: heddle: "));
+      CHECK(trainer.steps_done() < 3);
+      // What is left is saved, and a trainer without the store ends where the uninterrupted one did.
+      hd::train::save(trainer, folder);
+      trainer_of<act::keep, world_type> next(world, options(), when);
+      hd::train::resume(next, folder);
+      CHECK(next.steps_done() == trainer.steps_done());
+      while (next.steps_done() < 3) next.step(token_source{});
+      const auto got = next.stage().weights();
+      CHECK(std::vector<double>(got.begin(), got.end()) == expected);
+      std::filesystem::remove_all(folder);
+    }
+  });
+}
+
+TEST_CASE("the amount is decided in the third step, by what was measured or told", "[train][offload]") {
+  const auto mesh = hd::parse_mesh<mesh_type>("");
+  const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 4));
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    for (const double rate : {1.0, 1e15}) {  // bytes per second: nothing fits, all does
+      auto o = options("memory");
+      o.offload.bytes_per_second = rate;
+      trainer_of<measured, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+      auto& memory = trainer.stage().saved_layers();
+      trainer.step(token_source{});
+      trainer.step(token_source{});
+      CHECK(memory.report().offloaded_layers == 3);  // all but the last, whose backward follows
+      CHECK(memory.report().bytes_per_second == 0);
+      const auto before = memory.report().tensors;
+      trainer.step(token_source{});
+      CHECK(memory.report().bytes_per_second == rate);
+      CHECK(memory.report().offloaded_layers == (rate == 1.0 ? 0 : 3));
+      CHECK(memory.report().tensors.stored - before.stored == (rate == 1.0 ? 0 : 12));
+    }
+    // Measured: some rate.
+    trainer_of<measured, std::remove_reference_t<decltype(world)>> trainer(world, options("memory"), when);
+    for (int i = 0; i < 3; ++i) trainer.step(token_source{});
+    CHECK(trainer.stage().saved_layers().report().bytes_per_second > 0);
+  });
+}
