@@ -283,6 +283,7 @@
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/activations/store_files.hpp>
 #include <heddle/train/activations/threaded_store.hpp>
+#include <heddle/train/atomized.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/executor/companion.hpp>
 #include <heddle/train/executor/hooks.hpp>

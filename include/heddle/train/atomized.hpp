@@ -1,0 +1,136 @@
+// heddle/train/atomized.hpp: a training run as a job that is cut into pieces: what it needs, and one piece of it.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/plan/atomization/calibration.hpp>
+#include <heddle/plan/atomization/profile.hpp>
+#include <heddle/sim/action_table.hpp>
+#include <heddle/train/report.hpp>
+#include <heddle/train/save.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <string>
+
+namespace heddle::inline v0::train {
+
+/// Bytes that this rank holds from step to step: weights, gradients, moments, saved activations of all its stages, as the
+/// mesh, the schedule and the ZeRO stage make them. Message buffers and a layer's scratch come on top.
+template <class Trainer>
+std::int64_t bytes_held(Trainer& trainer) {
+  std::int64_t bytes = trainer.saved_activation_bytes();
+  for (int k = 0; k < trainer.stages(); ++k) {
+    bytes += static_cast<std::int64_t>(trainer.stage(k).weights().size_bytes());
+    bytes += static_cast<std::int64_t>(trainer.stage(k).gradients().size_bytes());
+    bytes += trainer.optimizer_state(k).state_bytes();
+  }
+  return bytes;
+}
+
+/// Seconds of a step's computations in the trainer's schedule, without communication and the optimizer. `duration`: of an
+/// action, such as `sim::stage_times`, measured or computed.
+template <class Trainer, class Duration>
+double seconds_of_schedule(const Trainer& trainer, const Duration& duration) {
+  return sim::simulate(trainer.plan().table, duration).makespan;
+}
+
+/// Times of a run that is cut at steps. Units: seconds.
+struct step_times {
+  double step = 0;
+  double step_sd = 0;
+  double set_up = 0;  ///< start the ranks and bring the state back
+  double finish = 0;  ///< save
+};
+
+/// The profile of a training run, for `plan::sja`: a unit is a step, memory that of the fullest rank. Called on all ranks
+/// together; the same on all if `times` are.
+template <class Trainer>
+plan::sja::resource_profile resource_profile_of(Trainer& trainer, const step_times& times) {
+  std::int64_t bytes = bytes_held(trainer);
+  trainer.ranks().all().all_reduce(std::span<std::int64_t>(&bytes, 1), maximum{});
+  plan::sja::resource_profile p;
+  p.unit = times.step;
+  p.unit_sd = times.step_sd;
+  p.set_up = times.set_up;
+  p.finish = times.finish;
+  p.phases = {{0, (std::max)(trainer.options().steps, std::int64_t{1}), static_cast<double>(bytes), 0}};
+  return p;
+}
+
+/// How long a piece may be. Units: seconds.
+struct piece_limits {
+  std::int64_t steps = 1;
+  double seconds = std::numeric_limits<double>::infinity();  ///< from the beginning of the piece to the end of its save
+  double finish = 0;                                         ///< of which the save takes this much
+};
+
+/// What a piece did. Times are those of the calling rank. Units: seconds, bytes.
+struct piece_report {
+  std::int64_t first = 0;  ///< steps before the piece
+  std::int64_t steps = 0;  ///< done and saved
+  double set_up = 0;
+  double seconds = 0;  ///< of the steps
+  double finish = 0;
+  std::int64_t bytes = 0;  ///< held by this rank
+  bool stopped = false;    ///< before the time ran out, with fewer steps than it might have done
+
+  plan::sja::usage usage(int window, int job) const noexcept {
+    return {window, job, steps, seconds, static_cast<double>(bytes), stopped};
+  }
+};
+
+/// One piece of a run: `load(trainer)` brings the state back, then up to `limits.steps` steps, but none behind
+/// `options().steps`, then `store(trainer)`. It stops between two steps when another one as long as the longest so far
+/// would leave too little time to save; rank 0's clock says so to all. Called on all ranks together. What was not done is
+/// left to the next piece; a piece without steps stores nothing. `clock()`: nanoseconds.
+template <class Trainer, class Data, class Load, class Store, class Listener = quiet, class Clock = std::int64_t (*)()>
+piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& limits, Load&& load, Store&& store,
+                       Listener&& listener = {}, Clock&& clock = &now_ns) {
+  if (limits.steps < 0)
+    throw config_error("heddle: a piece has a number of steps, not " + std::to_string(limits.steps));
+  const std::int64_t begin = clock();
+  const auto since = [&](std::int64_t from) { return static_cast<double>(clock() - from) / 1e9; };
+  piece_report report;
+  load(trainer);
+  report.set_up = since(begin);
+  report.first = trainer.steps_done();
+  const std::int64_t last = (std::min)(report.first + limits.steps, std::int64_t{trainer.options().steps});
+  const std::int64_t first_step = clock();
+  double longest = 0;
+  while (trainer.steps_done() < last) {
+    if (limits.seconds < std::numeric_limits<double>::infinity()) {
+      double needed = since(begin) + longest + limits.finish;
+      trainer.ranks().all().broadcast(std::span<double>(&needed, 1), 0);
+      report.stopped = needed > limits.seconds;
+      if (report.stopped) break;
+    }
+    const std::int64_t before = clock();
+    listener(trainer.step(data));
+    longest = (std::max)(longest, since(before));
+  }
+  report.steps = trainer.steps_done() - report.first;
+  report.seconds = since(first_step);
+  report.bytes = bytes_held(trainer);
+  const std::int64_t end = clock();
+  if (report.steps > 0) store(trainer);
+  report.finish = since(end);
+  return report;
+}
+
+/// The same from the newest save in `folder`, if there is one, to another save there; on another mesh or schedule than
+/// that save's if the trainer has another. On the same mesh the cut run equals the whole one bit for bit.
+/// Errors: as `resume` and `save`.
+template <class Trainer, class Data, class Listener = quiet>
+piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& limits,
+                       const std::filesystem::path& folder, const save_facts& facts = {}, Listener&& listener = {}) {
+  return run_piece(
+      trainer, data, limits, [&](Trainer& t) { resume(t, folder, facts); }, [&](Trainer& t) { save(t, folder, facts); },
+      listener);
+}
+
+}  // namespace heddle::inline v0::train
