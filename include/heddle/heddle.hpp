@@ -291,6 +291,7 @@
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/measure_layers.hpp>
+#include <heddle/train/measured_schedule.hpp>
 #include <heddle/train/named_parameters.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>

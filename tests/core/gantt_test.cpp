@@ -54,8 +54,16 @@ TEST_CASE("a chart in letters", "[core][gantt]") {
         "a    F.B-....\n"
         "long f...F+B-\n");
   CHECK(heddle::gantt_text(c, 3).size() == std::string("small; 8 units\na    ...\nlong ...\n").size());
-  CHECK(heddle::gantt_text({}) == "");
-  CHECK(heddle::gantt_text({.rows = {"idle"}}) == "idle \n");
+  CHECK(heddle::gantt_text(gantt_chart{}) == "");
+  CHECK(heddle::gantt_text(gantt_chart{.rows = {"idle"}}) == "idle \n");
+  // Several have one scale: that of the longest chart and the shortest box.
+  std::vector<gantt_chart> two{c, {.title = "other", .rows = {"x"}, .styles = c.styles, .boxes = {{0, 1, "3", 0, 16}}}};
+  CHECK(heddle::gantt_text(two, 32) ==
+        "small; 8 units\n"
+        "a    F0..B12-........\n"
+        "long f-......F0+B7---\n"
+        "other\n"
+        "x B3------------------------------\n");
   gantt_chart wrong = c;
   wrong.boxes = {{-1, 0, "1", 0, 8}, {2, 0, "2", 0, 8}, {0, 4, "3", 0, 8}, {0, -1, "4", 0, 8}, {0, 0, "5", 3, 3}};
   CHECK(heddle::gantt_text(wrong, 8) == "small; 8 units\na    ....\nlong ....\n");

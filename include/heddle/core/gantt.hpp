@@ -287,33 +287,20 @@ class gantt_drawing {
   svg_drawing out_;
 };
 
-// Characters per unit of time: so that the shortest box has `most` of them, or as many as there is room for.
-inline double gantt_columns_per_unit(const gantt_chart& chart, double range, int columns) {
+// Characters per unit of time: so that the shortest box has up to four of them, if there is room for so many.
+inline double gantt_columns_per_unit(std::span<const gantt_chart> charts, double range, int columns) {
+  if (!(range > 0)) return 1;
   double shortest = range;
-  for (const gantt_box& b : chart.boxes)
-    if (b.end > b.begin && b.end - b.begin < shortest) shortest = b.end - b.begin;
+  for (const gantt_chart& chart : charts)
+    for (const gantt_box& b : chart.boxes)
+      if (b.end > b.begin && b.end - b.begin < shortest) shortest = b.end - b.begin;
   for (const int each : {4, 3, 2, 1})
     if (range * each / shortest <= columns * (1 + 1e-9)) return each / shortest;
   return columns / range;
 }
 
-}  // namespace detail
-
-/// The picture as text: the charts one above the other, a row per rank, idle time hatched, strips under the boxes.
-/// Stands alone: no scripts, no external fonts or styles. The same on every machine if times are small multiples of
-/// powers of two.
-inline std::string gantt_svg(std::span<const gantt_chart> charts, const gantt_options& options = {}) {
-  return detail::gantt_drawing(charts, options).text();
-}
-inline std::string gantt_svg(const gantt_chart& chart, const gantt_options& options = {}) {
-  return gantt_svg(std::span<const gantt_chart>(&chart, 1), options);
-}
-
-/// The chart in letters, for a terminal: a line per row, each box its style's letters and its label, drawn out with
-/// dashes; dots are idle time. Boxes in the two lanes of a row are joined by a plus sign; strips are left out.
-/// `columns`: characters for the time axis at most; `shown`: it goes at least so far, in the chart's unit.
-inline std::string gantt_text(const gantt_chart& chart, int columns = 120, double shown = 0) {
-  const double range = (std::max)(chart.span(), shown);
+// The chart with so many characters per unit of time.
+inline std::string gantt_letters(const gantt_chart& chart, double per_unit) {
   std::string text = chart.title;
   for (const std::string& caption : chart.captions) {
     if (!text.empty()) text += "; ";
@@ -322,7 +309,6 @@ inline std::string gantt_text(const gantt_chart& chart, int columns = 120, doubl
   if (!text.empty()) text += '\n';
   std::size_t names = 0;
   for (const std::string& r : chart.rows) names = (std::max)(names, r.size());
-  const double per_unit = range > 0 ? detail::gantt_columns_per_unit(chart, range, columns) : 1;
   const auto column = [per_unit](double time) { return static_cast<std::size_t>(std::llround(time * per_unit)); };
   for (std::size_t r = 0; r < chart.rows.size(); ++r) {
     std::string line(column(chart.span()), '.');
@@ -354,6 +340,32 @@ inline std::string gantt_text(const gantt_chart& chart, int columns = 120, doubl
     text += '\n';
   }
   return text;
+}
+
+}  // namespace detail
+
+/// The picture as text: the charts one above the other, a row per rank, idle time hatched, strips under the boxes.
+/// Stands alone: no scripts, no external fonts or styles. The same on every machine if times are small multiples of
+/// powers of two.
+inline std::string gantt_svg(std::span<const gantt_chart> charts, const gantt_options& options = {}) {
+  return detail::gantt_drawing(charts, options).text();
+}
+inline std::string gantt_svg(const gantt_chart& chart, const gantt_options& options = {}) {
+  return gantt_svg(std::span<const gantt_chart>(&chart, 1), options);
+}
+
+/// Charts in letters, for a terminal: a line per row, each box its style's letters and its label, drawn out with dashes;
+/// dots are idle time. Boxes in the two lanes of a row are joined by a plus sign; strips are left out. All charts have
+/// one scale. `columns`: characters for the time axis at most; `shown`: it goes at least so far, in the charts' unit.
+inline std::string gantt_text(std::span<const gantt_chart> charts, int columns = 120, double shown = 0) {
+  for (const gantt_chart& c : charts) shown = (std::max)(shown, c.span());
+  const double per_unit = detail::gantt_columns_per_unit(charts, shown, columns);
+  std::string text;
+  for (const gantt_chart& c : charts) text += detail::gantt_letters(c, per_unit);
+  return text;
+}
+inline std::string gantt_text(const gantt_chart& chart, int columns = 120, double shown = 0) {
+  return gantt_text(std::span<const gantt_chart>(&chart, 1), columns, shown);
 }
 
 }  // namespace heddle::inline v0

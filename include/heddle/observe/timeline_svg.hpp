@@ -109,10 +109,7 @@ inline int timeline_style_of(activity kind) {
 }
 
 // Two computations of a rank at the same time are a pair of its schedule: each gets half of the row.
-inline void share_rows(gantt_chart& chart) {
-  std::vector<gantt_box*> work;
-  for (gantt_box& b : chart.boxes)
-    if (b.style < 4) work.push_back(&b);
+inline void share_rows(std::vector<gantt_box*> work) {
   std::sort(work.begin(), work.end(), [](const gantt_box* a, const gantt_box* b) {
     if (a->row != b->row) return a->row < b->row;
     return a->begin != b->begin ? a->begin < b->begin : a < b;
@@ -138,7 +135,10 @@ inline gantt_chart to_gantt(const timeline_chart& chart) {
   for (const timeline_box& b : chart.boxes)
     out.boxes.push_back({b.row, detail::timeline_style_of(b.kind), b.label, static_cast<double>(b.begin_ns) * 1e-6,
                          static_cast<double>(b.end_ns) * 1e-6});
-  detail::share_rows(out);
+  std::vector<gantt_box*> work;
+  for (gantt_box& b : out.boxes)
+    if (b.style < 4) work.push_back(&b);
+  detail::share_rows(std::move(work));
   return out;
 }
 
@@ -147,10 +147,9 @@ inline gantt_chart to_gantt(const timeline_chart& chart) {
 inline std::string timeline_svg(std::span<const timeline_chart> charts, const timeline_options& options = {}) {
   std::vector<gantt_chart> drawn;
   for (const timeline_chart& c : charts) drawn.push_back(to_gantt(c));
-  return gantt_svg(drawn, {.title = options.title,
-                           .subtitle = options.subtitle,
-                           .width = options.width,
-                           .same_scale = options.same_scale});
+  return gantt_svg(
+      drawn,
+      {.title = options.title, .subtitle = options.subtitle, .width = options.width, .same_scale = options.same_scale});
 }
 
 /// Writes the measured chart above the predicted one. Errors: `io_error` with the path and the system's text.
