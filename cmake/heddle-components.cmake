@@ -3,7 +3,7 @@
 #   heddle_find_component(<name> <found> <reason>)
 #
 # defines heddle::<name> (heddle plus that package) where the package is found, else explains in <reason> what is missing.
-set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 hwloc pugixml CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
+set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 hwloc pugixml uring CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
 
 # An imported target for a package that ships none: a header's directory and libraries.
 function(heddle_imported_library name include_dir)
@@ -70,6 +70,14 @@ function(heddle_find_component name out_found out_reason)
       heddle_imported_library(heddle::hwloc_library "${HWLOC_INCLUDE_DIR}" "${HWLOC_LIBRARY}")
     endif()
     set(targets heddle::hwloc_library)
+  elseif(name STREQUAL "uring")
+    find_path(LIBURING_INCLUDE_DIR liburing.h)
+    find_library(LIBURING_LIBRARY uring)
+    mark_as_advanced(LIBURING_INCLUDE_DIR LIBURING_LIBRARY)
+    if(LIBURING_INCLUDE_DIR AND LIBURING_LIBRARY)
+      heddle_imported_library(heddle::uring_library "${LIBURING_INCLUDE_DIR}" "${LIBURING_LIBRARY}")
+    endif()
+    set(targets heddle::uring_library)
   elseif(name STREQUAL "pugixml")
     find_package(pugixml QUIET CONFIG)
     set(targets pugixml::pugixml)

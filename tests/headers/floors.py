@@ -14,9 +14,9 @@ FLOORS = [["core"], ["mesh"], ["layout", "comm", "schedule"], ["tensor"], ["comp
 SIDES = {"plan": 2, "sim": 2, "observe": 1, "io": 3, "testing": 3}  # the highest floor each side room may include
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ON_THEIR_OWN = {"testing"}  # rooms that the umbrella leaves out: a program that trains or serves does not need them
-OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|hwloc|pugixml|json)(?:/|\.hpp$)")
+OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|hwloc|pugixml|json|uring)(?:/|\.hpp$)")
 # Packages that only the header set of their component may include.
-PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/)")
+PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing)")
 HEAVY = {"iostream", "ranges", "regex", "functional"}  # not in core to schedule: they cost more than the room
 LIGHT_ROOMS = {"core", "mesh", "layout", "comm", "schedule"}
 INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")

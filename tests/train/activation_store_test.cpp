@@ -7,6 +7,10 @@
 
 #include <sys/resource.h>
 
+#if __has_include(<liburing.h>)
+#include <heddle/train/activations/uring.hpp>
+#endif
+
 #include <csignal>
 #include <filesystem>
 #include <vector>
@@ -158,3 +162,47 @@ TEST_CASE("a file that may not grow is an error with the system's reason", "[tra
   CHECK_THAT(text, Catch::Contains("heddle: making room for 40960 bytes of activations behind 40960 in "));
   CHECK_THAT(text, Catch::Contains("failed: File too large"));
 }
+
+#if __has_include(<liburing.h>)
+TEST_CASE("a store through io_uring gives back what it was given", "[train][offload][property]") {
+  static_assert(act::activation_store<act::uring_store>);
+  if (!act::uring_store::available()) {
+    CHECK_THROWS_WITH(act::uring_store(), Catch::Contains("heddle: io_uring cannot be used here: "));
+    WARN("io_uring cannot be used here: not tested");
+    return;
+  }
+  for (const bool aligned : {true, false}) {
+    act::uring_store direct;
+    goes_round(direct, 5, aligned);
+    act::uring_store cached(act::store_options{.directories = {".", "."}, .direct = false});
+    goes_round(cached, 6, aligned);
+    CHECK(cached.counters().bytes_direct == 0);
+    if (direct.files().direct() && aligned) CHECK(direct.counters().bytes_direct > direct.counters().bytes_written);
+  }
+}
+
+TEST_CASE("more requests than io_uring has room for, large ones, and what it cannot do", "[train][offload]") {
+  if (!act::uring_store::available()) return;
+  act::uring_store store;
+  std::vector<std::vector<std::byte>> all(150), back(150);
+  for (int id = 0; id < 150; ++id) {
+    auto& bytes = all[static_cast<std::size_t>(id)];
+    bytes.assign(static_cast<std::size_t>(id == 7 ? (65 << 20) + 5 : 5000 + id), static_cast<std::byte>(id));
+    store.store(id, bytes);
+  }
+  for (int id = 150; id-- > 0;) store.wait(id);
+  for (int id = 0; id < 150; ++id) {
+    back[static_cast<std::size_t>(id)].resize(all[static_cast<std::size_t>(id)].size());
+    store.load(id, back[static_cast<std::size_t>(id)]);
+  }
+  for (int id = 0; id < 150; ++id) store.wait(id);
+  CHECK(back == all);
+  CHECK(store.counters().stores == 150);
+  CHECK(store.counters().loads == 150);
+  CHECK(store.counters().bytes_read == store.counters().bytes_written);
+  CHECK_THROWS_AS(store.load(3, std::span<std::byte>(back[3]).first(9)), hd::io_error);
+  CHECK_THROWS_AS(store.wait(999), hd::io_error);
+  // Left behind while under way: the destructor waits.
+  store.store(0, all[7]);
+}
+#endif
