@@ -1,4 +1,4 @@
-// Activations that are computed again: the same bits as kept ones, the memory that the formula says, no work done twice.
+// Activations that are computed again: the bits of kept ones, the memory that the formula says, no work done twice.
 #include "catch.hpp"
 #include "support.hpp"
 
@@ -45,9 +45,10 @@ std::vector<microbatch> some_microbatches(int n) {
   return all;
 }
 
-enum class order { one_by_one, all_forwards_first, split, split_late, with_evaluation };
-constexpr order orders[] = {order::one_by_one, order::all_forwards_first, order::split, order::split_late,
-                            order::with_evaluation};
+enum class order { one_by_one, all_forwards_first, split, split_late, with_evaluation, ahead, split_ahead };
+constexpr order orders[] = {order::one_by_one, order::all_forwards_first, order::split,
+                            order::split_late, order::with_evaluation,    order::ahead,
+                            order::split_ahead};
 
 struct result {
   std::vector<double> gradients, losses;
@@ -80,12 +81,14 @@ result run(order how, const typename Policy::template layers<double>::settings& 
       for (int i = 0; i < 3; ++i) forward(i);
       for (int i = 0; i < 3; ++i) {
         if (how == order::with_evaluation) s.forward_only(batch(1), {}, {});
-        if (how == order::split_late)
+        if (how == order::ahead || how == order::split_ahead) s.recompute(i);
+        if (how == order::split_late || how == order::split_ahead)
           s.backward_input(i, batch(i), {}, {});
         else
           s.backward(i, batch(i), {}, {});
       }
-      for (int i = 0; i < 3 && how == order::split_late; ++i) s.backward_weight(i, batch(i));
+      for (int i = 0; i < 3 && (how == order::split_late || how == order::split_ahead); ++i)
+        s.backward_weight(i, batch(i));
     }
   }
   return {{s.gradients().begin(), s.gradients().end()},
@@ -195,6 +198,14 @@ TEST_CASE("a slot holds what the formula says", "[model][recompute]") {
   }
   CHECK(md::kept_elements(e, {}) == 16 * tiny.width + 4 + tiny.heads);
   CHECK(md::kept_elements(e, md::block_activations) == tiny.width);
+}
+
+TEST_CASE("recompute needs a forward before it", "[model][recompute]") {
+  counting_backend backend{1};
+  alone_world world;
+  stage<act::recompute<act::full>> s(tiny, world, backend, md::split_layers(tiny.layers, 0, 1), 1, samples);
+  CHECK_THROWS_WITH(s.recompute(0), Catch::Matchers::Contains("heddle: recompute of slot 0 before its forward"));
+  CHECK(s.recomputed() == md::recompute_plan{{}, 1});
 }
 
 TEST_CASE("everything is computed again once", "[model][recompute]") {

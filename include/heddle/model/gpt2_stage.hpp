@@ -55,7 +55,7 @@ class gpt2_stage {
   /// Where the blocks' saved activations are; what the head saves stays in the slots.
   using layers_memory = typename Activations::template layers<T>;
   static_assert(model::layer_memory<layers_memory, T>);
-  /// Whether some of them may be dropped and computed again: whether the policy's settings have a `recompute_plan again`.
+  /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
 
   gpt2_stage(const gpt2_config& config, World& world, Backend& backend, stage_layers part, int slots,
@@ -69,13 +69,13 @@ class gpt2_stage {
         layers_(config, make_layer_mesh(world.mesh()), layer_rank(world.mesh(), world.rank()), part,
                 lender == nullptr ? nullptr : &lender->layers_),
         extents_(layers_.blocks.empty() ? block_extents{.width = config.width} : layers_.blocks.front().local),
-        again_(plan_of(saving), part.first, extents_, part.has_head() ? layers_.head.wte.extent(0) : -1),
+        again_(recompute_plan_of(saving), part.first, extents_, part.has_head() ? layers_.head.wte.extent(0) : -1),
         saved_layers_(make_layers_memory(saving, slots)) {
-    carver<T> workspace_count;
-    place_workspace(workspace_count);
-    workspace_memory_ = buffer<T>(workspace_count.used());
-    carver<T> work(part_of(workspace_memory_, 0, workspace_count.used()));
-    place_workspace(work);
+    carver<T> scratch;
+    place_workspace(scratch);
+    workspace_memory_ = buffer<T>(scratch.used());
+    scratch = carver<T>(part_of(workspace_memory_, 0, scratch.used()));
+    place_workspace(scratch);
     carver<T> count;
     slot_state one;
     place(count, one);
@@ -165,11 +165,10 @@ class gpt2_stage {
       s.loss_sum = 0;
       begin_layer(slot, s, 0);
       enter(c, b, e, in, part_.count > 0 ? s.blocks[0].x : s.x, out);
-      for (int l = 0; l < part_.count; ++l) {
-        begin_layer(slot, s, l + 1);
-        const auto k = static_cast<std::size_t>(l);
-        layers_.blocks[k].forward(c, s.blocks[k], e, matrix(after(s, k, out), e));
-        end_layer(slot, s, l);
+      for (std::size_t l = 0; l < s.blocks.size(); ++l) {
+        begin_layer(slot, s, static_cast<int>(l) + 1);
+        layers_.blocks[l].forward(c, s.blocks[l], e, matrix(after(s, l, out), e));
+        end_layer(slot, s, static_cast<int>(l));
       }
       if (is_last()) {
         again_.begin(s);
@@ -179,6 +178,20 @@ class gpt2_stage {
       }
     });
     s.at = phase::forward_done;
+  }
+
+  /// Computes again, ahead of time, what the backward of this slot needs first: behind the last block, and of it.
+  void recompute(int slot) {
+    slot_state& s = slots_[checked_slot(slot)];
+    if (s.at != phase::forward_done)
+      throw schedule_error("heddle: recompute of slot " + std::to_string(slot) + " before its forward");
+    if constexpr (recomputes)
+      with_context([&](auto& c) {
+        again_.restore(c, layers_.ln_f, layers_.head, s, s.extent, nullptr);
+        again_.wrote(s);
+        if (part_.count > 0) restore(c, slot, s, s.blocks.size() - 1, nullptr);
+        if (part_.count > 0) again_.wrote(s.blocks.back(), part_.count - 1);
+      });
   }
 
   /// The gradient of the inputs; keeps what backward_weight needs.
@@ -205,10 +218,9 @@ class gpt2_stage {
     gradient_set& g = deferred_[s.deferred];
     with_context([&](auto& c) {
       head_weight(c, s, g);
-      for (int l = part_.count; l-- > 0;) {
-        const auto k = static_cast<std::size_t>(l);
-        layers_.blocks[k].backward_weight(c, s.blocks[k], g.blocks[k]);
-        done_layer(slot, s, l);
+      for (std::size_t l = s.blocks.size(); l-- > 0;) {
+        layers_.blocks[l].backward_weight(c, s.blocks[l], g.blocks[l]);
+        done_layer(slot, s, static_cast<int>(l));
       }
       embedding_weight(c, s, b, g);
     });
@@ -361,12 +373,6 @@ class gpt2_stage {
     carver<T> m(memory);
     again_.place(m, s.blocks[static_cast<std::size_t>(layer)], layer, max_rows());
   }
-  static recompute_plan plan_of(const typename layers_memory::settings& saving) {
-    if constexpr (recomputes)
-      return saving.again;
-    else
-      return {};
-  }
   layers_memory make_layers_memory(const typename layers_memory::settings& saving, int slots) const {
     std::vector<std::int64_t> elements;
     for (int l = 0; l < part_.count; ++l) {
@@ -390,13 +396,15 @@ class gpt2_stage {
     if constexpr (layers_memory::moves) s.blocks[static_cast<std::size_t>(layer)] = {};
     saved_layers_.saved(slot, layer);
   }
-  void need_layer(int slot, slot_state& s, int layer) {
+  template <class Context>
+  void restore(Context& c, int slot, slot_state& s, std::size_t l, typename recomputation<T, plan>::waiting* waiting) {
+    const int layer = static_cast<int>(l);
     const std::span<T> memory = saved_layers_.need(slot, layer);
     if constexpr (places) {
       place(memory, s, layer);
-      const auto k = static_cast<std::size_t>(layer);
-      layers_.blocks[k].view(s.blocks[k], s.extent);
+      layers_.blocks[l].view(s.blocks[l], s.extent);
     }
+    if constexpr (recomputes) again_.restore(c, layers_.blocks[l], s.blocks[l], layer, waiting);
   }
   void done_layer(int slot, slot_state& s, int layer) {
     if constexpr (layers_memory::moves) s.blocks[static_cast<std::size_t>(layer)] = {};
@@ -545,9 +553,8 @@ class gpt2_stage {
     const std::span<T> start = rows_of(is_first() ? g.d_embedding : din, elements);
     const std::span<T> top = rows_of(part_.count > 0 ? g.blocks.back().d_out : start, elements);
     with_context([&](auto& c) {
-      auto* const waiting = weights_too ? nullptr : &g.again;
       if (is_last()) {
-        if constexpr (recomputes) again_.restore(c, layers_.ln_f, layers_.head, s, e, waiting);
+        if constexpr (recomputes) again_.restore(c, layers_.ln_f, layers_.head, s, e, weights_too ? nullptr : &g.again);
         layers_.head.backward_input(c, s.head, b.targets, b.loss_scale, matrix(g.d_normed, e));
         backend_->fill(top, T(0));
         layers_.ln_f.backward_input(c, s.ln_f, matrix(g.d_normed, e), matrix(top, e));
@@ -557,8 +564,7 @@ class gpt2_stage {
       }
       for (std::size_t l = s.blocks.size(); l-- > 0;) {
         const std::span<T> below = l > 0 ? g.blocks[l - 1].d_out : start;
-        need_layer(slot, s, static_cast<int>(l));
-        if constexpr (recomputes) again_.restore(c, layers_.blocks[l], s.blocks[l], static_cast<int>(l), waiting);
+        restore(c, slot, s, l, weights_too ? nullptr : &g.again);
         layers_.blocks[l].backward_input(c, s.blocks[l], g.blocks[l], work_.d_heads, matrix(below, e));
         if (!weights_too) continue;
         layers_.blocks[l].backward_weight(c, s.blocks[l], g.blocks[l]);

@@ -196,6 +196,15 @@ void recompute(const block<T, Plan>& b, Context& c, typename block<T, Plan>::sav
   if (again.has(activation::mlp_activated)) c.compute.gelu(s.ff.hidden.elements(), s.ff.activated.elements());
 }
 
+/// What the settings of a stage's memory say is computed again.
+template <class Settings>
+constexpr recompute_plan recompute_plan_of(const Settings& s) noexcept {
+  if constexpr (requires { s.again; })
+    return s.again;
+  else
+    return {};
+}
+
 /// The part of a stage that recomputes. What is computed again lies in memory that all blocks and microbatches share,
 /// with a split backward the part for backward_weight in memory of each microbatch that waits (`waiting`). Forward
 /// writes into the shared memory, too: the block that was there last is not computed again.
@@ -218,13 +227,14 @@ class recomputation {
 
   const recompute_plan& plan() const noexcept { return plan_; }
   activation_set of_block(int layer) const noexcept { return plan_.of_block(first_ + layer); }
+  activation_set of_end() const noexcept { return words_ < 0 ? activation_set{} : plan_.of_end(); }
 
   /// Memory that is shared: that of the blocks is there already, for the passes without backward.
   void share(const block_saved& blocks, carver<T>& memory, std::int64_t max_rows) {
     blocks_ = blocks;
     if (words_ < 0) return;
     for (const auto& m : memories(end_, max_rows, extents_.width, words_))
-      if (plan_.of_end().has(m.what)) *m.at = memory.take(m.elements);
+      if (of_end().has(m.what)) *m.at = memory.take(m.elements);
   }
   /// What block `layer` of the stage keeps comes from `memory`.
   void place(carver<T>& memory, block_saved& s, int layer, std::int64_t rows) const {
@@ -238,8 +248,7 @@ class recomputation {
     s.x = memory.take(rows * extents_.width);
     s.head.place(memory, rows, 0);
     end_type shared = end_;
-    place(memory, memories(s, rows, extents_.width, words_), memories(shared, rows, extents_.width, words_),
-          plan_.of_end());
+    place(memory, memories(s, rows, extents_.width, words_), memories(shared, rows, extents_.width, words_), of_end());
   }
   void place(carver<T>& memory, waiting& w, int layers, std::int64_t rows) const {
     w.blocks.resize(static_cast<std::size_t>(layers));
@@ -248,10 +257,10 @@ class recomputation {
         if (m.for_weights && of_block(l).has(m.what)) *m.at = memory.take(m.elements);
     if (words_ < 0) return;
     for (const auto& m : memories(w.end, rows, extents_.width, words_))
-      if (plan_.of_end().has(m.what)) *m.at = memory.take(m.elements);
+      if (of_end().has(m.what)) *m.at = memory.take(m.elements);
   }
   /// Before a forward: what is computed again has been elsewhere since the last.
-  void begin(end_type& s) noexcept { point_at(memories(s, 0, 0, 0), memories(end_, 0, 0, 0), plan_.of_end()); }
+  void begin(end_type& s) noexcept { point_at(memories(s, 0, 0, 0), memories(end_, 0, 0, 0), of_end()); }
 
   /// The shared memory now belongs to this block, or this end.
   void wrote(const block_saved& s, int layer) noexcept {
@@ -281,7 +290,7 @@ class recomputation {
   template <class Context>
   void restore(Context& c, const layer_norm<T>& ln_f, const tied_head<T, Plan>& head, end_type& s, extent_of_batch e,
                waiting* w) {
-    const activation_set again = plan_.of_end();
+    const activation_set again = of_end();
     if (!again.any()) return;
     const bool there = last_end_ == &s;
     last_end_ = nullptr;

@@ -26,6 +26,7 @@ namespace model {
 /// - `begin(slot, layer)` before anything is written, for memory that stays where it is until
 /// - `saved(slot, layer)`, when the layer's forward has ended;
 /// - `need(slot, layer)` before the backward, for the memory that has it: another than before, where `moves` says so;
+///   twice with a `recompute` before the backward;
 /// - `done(slot, layer)` when the backward has ended, with the gradients of the weights.
 /// The layers' forwards come in order, the backwards in reverse; `begin` of a layer may come before `saved` of the one
 /// before it. `forget(slot)`: the microbatch's backward will not come. `M::settings` is what it is told at start-up.

@@ -115,6 +115,8 @@ struct recompute {
   using kind = activations_kind;
   using kept = typename detail::kept_by<Whats...>::type;
   static constexpr model::recompute_plan again = detail::again_of_all<Whats...>();
+  /// Whether what is kept has to be brought back before a backward.
+  static constexpr bool reloads = requires { requires kept::reloads; };
   template <class T>
   using layers = detail::recomputed_layers<typename kept::template layers<T>, again>;
 };
