@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,32 @@ template <class P>
 inline constexpr bool broker_accepts = false;
 template <policy P>
 inline constexpr bool broker_accepts<P> = contains<typename P::kind, score_kind, clearing_kind>;
+
+// Stops at the first mistake, so that one mistake gives one error.
+template <class... Ps>
+constexpr bool broker_policies_checked() {
+  if constexpr (!(broker_accepts<Ps> && ...)) {
+    static_assert((broker_accepts<Ps> && ...),
+                  "heddle: broker<...> takes a score (weighted, response_ratio) and a clearing (one_winner, "
+                  "interval_clearing)");
+    return false;
+  } else {
+    static_assert(((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...),
+                  "heddle: broker<...> got two policies of one kind; keep one of them");
+    return ((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...);
+  }
+}
+template <class Kind, class Default, class... Ps>
+constexpr auto broker_policy() {
+  if constexpr (broker_policies_checked<Ps...>())
+    return std::type_identity<select_policy<Kind, Default, Ps...>>{};
+  else
+    return std::type_identity<Default>{};
+}
+template <class Job>
+struct is_atomizable {
+  static constexpr bool value = atomizable_job<Job>;
+};
 }  // namespace detail
 
 /// The scheduler's side of the protocol. Per window: one announcement, a reply of each job, then grants or a withdrawal,
@@ -36,29 +64,34 @@ inline constexpr bool broker_accepts<P> = contains<typename P::kind, score_kind,
 template <class... Policies>
 class broker {
  public:
-  static_assert((detail::broker_accepts<Policies> && ...),
-                "heddle: broker<...> takes a score (weighted) and a clearing (one_winner, interval_clearing)");
-  static_assert(((policies_of_kind<typename Policies::kind, Policies...> == 1) && ...),
-                "heddle: broker<...> got two policies of one kind; keep one of them");
-  using score = select_policy<score_kind, weighted, Policies...>;
-  using clearing = select_policy<clearing_kind, one_winner, Policies...>;
+  static constexpr bool is_valid = detail::broker_policies_checked<Policies...>();
+  using score = typename decltype(detail::broker_policy<score_kind, weighted, Policies...>())::type;
+  using clearing = typename decltype(detail::broker_policy<clearing_kind, one_winner, Policies...>())::type;
 
-  explicit broker(Policies... policies) { (set(std::move(policies)), ...); }
+  explicit broker(Policies... policies) {
+    if constexpr (is_valid) (set(std::move(policies)), ...);
+  }
 
   /// Announces windows to jobs, collects what all of them answer, then clears window by window. Returns the pieces in
   /// the order they were granted; whoever runs them calls `close`. `jobs`: a range of jobs or of pointers to them.
   template <class Jobs>
   std::vector<subjob> open(std::span<const window> windows, Jobs&& jobs, double now) {
-    std::vector<int> ids;
-    for (window w : windows) {
-      w.announced = now;
-      ids.push_back(announce(std::move(w)));
-    }
-    for (const int id : ids)
-      for (auto&& job : jobs) reply(id, as_job(job).id(), as_job(job).offers(at(id).what, clearing::pieces_offered));
+    using job_type = std::remove_cvref_t<decltype(as_job(*std::begin(jobs)))>;
+    static_assert(detail::is_atomizable<job_type>::value,
+                  "heddle: a job has id(), offers(window, most), materialize(window, offer) and report(usage); see "
+                  "atomizable_job");
     std::vector<subjob> granted;
-    for (const int id : ids)
-      for (subjob& s : clear(id, jobs, now)) granted.push_back(std::move(s));
+    if constexpr (atomizable_job<job_type>) {
+      std::vector<int> ids;
+      for (window w : windows) {
+        w.announced = now;
+        ids.push_back(announce(std::move(w)));
+      }
+      for (const int id : ids)
+        for (auto&& job : jobs) reply(id, as_job(job).id(), as_job(job).offers(at(id).what, clearing::pieces_offered));
+      for (const int id : ids)
+        for (subjob& s : clear(id, jobs, now)) granted.push_back(std::move(s));
+    }
     return granted;
   }
 
