@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/validate.hpp>
 
 #include <utility>
@@ -26,9 +26,9 @@ struct table_pieces {
   static constexpr report shape = check_shape(table);
   static constexpr table_uses uses = uses_of(table);
 };
-template <class When, int Ranks>
+template <class When, int Ranks, class... Passes>
 struct lowered_pieces {
-  static constexpr table_view table = lowered_of<When, Ranks>;
+  static constexpr table_view table = lowered_to_run_of<When, Ranks, Passes...>;
   static constexpr report shape = check_shape(table);
   static constexpr table_uses uses = uses_of(table);
 };
@@ -64,9 +64,9 @@ inline constexpr report structure_report_of = [] {
   return found;
 }();
 
-template <class When, int Ranks>
+template <class When, int Ranks, class... Passes>
 inline constexpr report lowered_structure_report_of =
-    lists_report(lowered_pieces<When, Ranks>{}, std::make_integer_sequence<int, Ranks>{});
+    lists_report(lowered_pieces<When, Ranks, Passes...>{}, std::make_integer_sequence<int, Ranks>{});
 }  // namespace detail
 
 /// The first problem of a static schedule's table, computations only. A constexpr object.
@@ -79,14 +79,14 @@ inline constexpr report report_of = [] {
 }();
 
 /// The first problem of a static schedule's lowered table where sends and receives block. A constexpr object.
-template <schedule_policy When, int Ranks>
+template <schedule_policy When, int Ranks, lowering_pass... Passes>
 inline constexpr report lowered_report_of = [] {
   if constexpr (!report_of<When, Ranks>.ok())
     return report_of<When, Ranks>;
-  else if constexpr (!detail::lowered_structure_report_of<When, Ranks>.ok())
-    return detail::lowered_structure_report_of<When, Ranks>;
+  else if constexpr (!detail::lowered_structure_report_of<When, Ranks, Passes...>.ok())
+    return detail::lowered_structure_report_of<When, Ranks, Passes...>;
   else
-    return detail::check_execution(lowered_of<When, Ranks>, transfers::rendezvous);
+    return detail::check_execution(lowered_to_run_of<When, Ranks, Passes...>, transfers::rendezvous);
 }();
 
 namespace detail {
@@ -110,10 +110,10 @@ inline constexpr bool valid = [] {
 }();
 
 /// Whether the lowered schedule also finishes on this mesh where every send waits for its receive.
-template <schedule_policy When, mesh_like Mesh>
+template <schedule_policy When, mesh_like Mesh, lowering_pass... Passes>
 inline constexpr bool deadlock_free = [] {
   if constexpr (detail::known_to_the_compiler<When, Mesh>())
-    return lowered_report_of<When, pipeline_ranks<Mesh>>.ok();
+    return lowered_report_of<When, pipeline_ranks<Mesh>, Passes...>.ok();
   else
     return false;
 }();
@@ -126,7 +126,7 @@ struct finding {
 
 namespace detail {
 // One error per mistake: each check stands only where those before it passed.
-template <class When, int Ranks>
+template <class When, int Ranks, class... Passes>
 consteval bool require_ranks() {
   constexpr report found = report_of<When, Ranks>;
   if constexpr (found.what == problem::microbatch_count) {
@@ -149,22 +149,24 @@ consteval bool require_ranks() {
         "heddle: the schedule is not valid: an action is missing, repeated, out of order or on the wrong rank; "
         "`finding` names the problem, rank, position in its list, action, stage and microbatch");
   } else {
-    constexpr report blocked = lowered_report_of<When, Ranks>;
+    constexpr report blocked = lowered_report_of<When, Ranks, Passes...>;
     static_assert(
         finding<blocked.what, blocked.rank, blocked.position, blocked.where.kind, blocked.where.stage,
                 blocked.where.microbatch>::none,
         "heddle: the schedule deadlocks: ranks wait for each other; `finding` names the first rank that waits, the "
         "position in its list, action, stage and microbatch; let schedule::lower place the transfers, or reorder");
   }
-  return lowered_report_of<When, Ranks>.ok();
+  return lowered_report_of<When, Ranks, Passes...>.ok();
 }
 }  // namespace detail
 
 /// Does not compile if the schedule is wrong on this mesh; the message says what, on which rank and at which action.
-template <schedule_policy When, mesh_like Mesh>
+/// `Passes` are those that lower it, the usual ones if there are none.
+template <schedule_policy When, mesh_like Mesh, lowering_pass... Passes>
 consteval bool require() {
   // True in any case: a check that fails has said so by itself, once.
-  if constexpr (detail::known_to_the_compiler<When, Mesh>()) (void)detail::require_ranks<When, pipeline_ranks<Mesh>>();
+  if constexpr (detail::known_to_the_compiler<When, Mesh>())
+    (void)detail::require_ranks<When, pipeline_ranks<Mesh>, Passes...>();
   return true;
 }
 

@@ -16,7 +16,7 @@ struct dual_pipe : staged<Microbatches, bidirectional> {
 
   constexpr bool fits(int ranks) const noexcept {
     const int m = this->microbatch_count();
-    return ranks % 2 == 0 && m % 2 == 0 && m >= 2 * ranks;
+    return ranks % 2 == 0 && m % 2 == 0 && m / 2 >= ranks;
   }
 
   template <class Sink>

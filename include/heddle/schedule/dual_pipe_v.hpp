@@ -89,7 +89,7 @@ template <microbatches_like Microbatches = microbatches<>>
 struct dual_pipe_v : staged<Microbatches, v_shape> {
   using staged<Microbatches, v_shape>::staged;
 
-  constexpr bool fits(int ranks) const noexcept { return this->microbatch_count() >= 2 * ranks; }
+  constexpr bool fits(int ranks) const noexcept { return this->microbatch_count() / 2 >= ranks; }
 
   template <class Sink>
   constexpr void generate(int rank, int ranks, Sink& emit) const {

@@ -26,7 +26,7 @@ struct hanayo_rule {
 struct waves_map {
   int waves;
   static constexpr int chains = 1;
-  constexpr int stages(int ranks) const noexcept { return 2 * waves * ranks; }
+  constexpr int stages(int ranks) const noexcept { return stage_count(2 * std::int64_t{waves}, ranks); }
   static constexpr int rank_of(int stage, int ranks) noexcept { return wave<1>::rank_of(stage, ranks); }
 };
 
@@ -46,7 +46,7 @@ struct hanayo_base<Microbatches, dynamic> : staged<Microbatches> {
       : hanayo_base(Microbatches{m}, waves) {}
 
   constexpr int waves() const noexcept { return waves_; }
-  constexpr int stages(int ranks) const noexcept { return 2 * waves_ * ranks; }
+  constexpr int stages(int ranks) const noexcept { return stage_count(2 * std::int64_t{waves_}, ranks); }
   static constexpr int rank_of(int stage, int ranks) noexcept { return wave<1>::rank_of(stage, ranks); }
 
  private:

@@ -35,7 +35,7 @@ class looped<Microbatches, dynamic> {
 
   constexpr int microbatch_count() const noexcept { return microbatches_.count(); }
   constexpr int chunks() const noexcept { return chunks_; }
-  constexpr int stages(int ranks) const noexcept { return chunks_ * ranks; }
+  constexpr int stages(int ranks) const noexcept { return detail::stage_count(chunks_, ranks); }
   static constexpr int rank_of(int stage, int ranks) noexcept { return stage % ranks; }
   static constexpr table_form form() noexcept { return {}; }
 

@@ -1,11 +1,13 @@
 // heddle/schedule/lower.hpp: from computations to what an executor runs: transfers placed, gradients reduced.
 #pragma once
 
+#include <heddle/schedule/print.hpp>
 #include <heddle/schedule/scratch.hpp>
 #include <heddle/schedule/table.hpp>
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 namespace heddle::inline v0::schedule {
 
@@ -105,8 +107,8 @@ class placement {
     }
   }
 
-  // False if the table cannot be executed in order (validate says why).
-  constexpr bool run() {
+  // The first action that waits for ever, -1 if there is none.
+  constexpr int run() {
     const action* const in = t_.actions().data();
     for (bool progress = true; progress;) {
       progress = false;
@@ -123,12 +125,12 @@ class placement {
       }
     }
     for (int r = 0; r < t_.ranks(); ++r)
-      if (head_[r] != t_.offset(r + 1)) return false;
+      if (head_[r] != t_.offset(r + 1)) return head_[r];
     // A stage without microbatches has a gradient of zeros, which other replicas' may be added to.
     for (int s = 0; s < t_.stages() && reduce_; ++s)
       if (t_.microbatches_of(s) == 0)
         out_[tail_[t_.rank_of(s)]++] = action{action_kind::reduce_gradient, s, -1, -1};
-    return true;
+    return -1;
   }
 
  private:
@@ -187,8 +189,15 @@ class placement {
 };
 
 // Second pass: fills the lists.
-constexpr bool lower_into(const table_view& t, const lowering& passes, const int* offsets, action* out) {
-  return placement(t, passes, offsets, out).run();
+constexpr void lower_into(const table_view& t, const lowering& passes, const int* offsets, action* out) {
+  const int stuck = placement(t, passes, offsets, out).run();
+  if (stuck < 0) return;
+  int rank = 0;
+  while (stuck >= t.offset(rank + 1)) ++rank;
+  std::string text = "heddle: the schedule cannot be executed in order: rank " + std::to_string(rank) + ", position " +
+                     std::to_string(stuck - t.offset(rank)) + " (";
+  text += to_text(t[stuck]);
+  throw schedule_error(text + ") waits for ever; schedule::validate says for what");
 }
 
 template <class When, int Ranks>
@@ -202,15 +211,9 @@ constexpr auto static_lowered() {
       lowered_offsets(table_of<When, Ranks>.view(), lowering{}, o.data());
       return o;
     }();
-    static_action_table<static_cast<std::size_t>(offsets[Ranks]), static_cast<std::size_t>(Ranks),
-                        static_cast<std::size_t>(t.stages())>
-        lowered{};
+    auto lowered = table_of<When, Ranks>.template with_actions<static_cast<std::size_t>(offsets[Ranks])>();
     lowered.offsets = offsets;
-    lowered.rank_of_stage = table_of<When, Ranks>.rank_of_stage;
-    lowered.microbatches = t.microbatches();
-    lowered.form = t.form();
-    if (!lower_into(t, lowering{}, lowered.offsets.data(), lowered.actions.data()))
-      throw schedule_error("heddle: the schedule cannot be executed in order; schedule::validate says why");
+    lower_into(t, lowering{}, lowered.offsets.data(), lowered.actions.data());
     return lowered;
   }
 }
@@ -224,7 +227,7 @@ constexpr auto static_lowered() {
 /// order of all actions: the table completes even where sends and receives block. The two computations of an overlapped
 /// pair stay side by side: their receives stand before the pair, the sends of both behind it. REDUCE_GRAD of a stage
 /// follows its last B or W.
-/// Errors: `schedule_error` if the table has transfers already or cannot be executed in order.
+/// Errors: `schedule_error` if the table has transfers already or cannot be executed in order, naming rank and action.
 /// Source: the `_add_send_recv` pass of torch.distributed.pipelining (described, not copied).
 constexpr action_table lower(table_view table, lowering passes = {}) {
   if (passes.place_transfers && table.has_transfers())
@@ -232,8 +235,7 @@ constexpr action_table lower(table_view table, lowering passes = {}) {
   action_table lowered = like(table);
   detail::lowered_offsets(table, passes, lowered.offsets.data());
   lowered.actions.assign(static_cast<std::size_t>(lowered.offsets.back()), action{});
-  if (!detail::lower_into(table, passes, lowered.offsets.data(), lowered.actions.data()))
-    throw schedule_error("heddle: the schedule cannot be executed in order; schedule::validate says why");
+  detail::lower_into(table, passes, lowered.offsets.data(), lowered.actions.data());
   return lowered;
 }
 

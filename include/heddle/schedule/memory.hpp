@@ -123,13 +123,21 @@ constexpr memory_need peak_of_rank(const table_view& t, const M& model, int rank
   memory_need need{now, rank, -1, {}};
   std::int64_t pair = 0;          // given back when both parts of a pair have ended
   std::int64_t being_stored = 0;  // by the OFFLOAD under way
+  action stored{};
   for (int k = t.offset(rank); k < t.offset(rank + 1); ++k) {
     const action& a = t[k];
     if (is_of_saved(a.kind) && a.kind != action_kind::recompute) {
       const bool later = recomputes != nullptr && recomputes[a.stage * t.microbatches() + a.microbatch];
       const std::int64_t moved = later ? recompute_bytes(model, a.stage) : model.activation_bytes(a.stage);
-      now += a.kind == action_kind::reload ? moved : -being_stored;
-      if (a.kind == action_kind::offload) being_stored = moved;
+      if (a.kind == action_kind::offload) {
+        now -= being_stored;
+        being_stored = moved;
+        stored = a;
+      } else if (being_stored > 0 && stored.stage == a.stage && stored.microbatch == a.microbatch) {
+        being_stored = 0;  // they are still there
+      } else {
+        now += moved;
+      }
     }
     const memory_change change = change_of(a, t, model, recomputes);
     now += change.taken;
@@ -165,7 +173,7 @@ constexpr memory_need peak_memory(const table_view& t, const M& model, const sto
 /// The most that any rank of a valid table needs. A forward takes its activations when it begins; I gives back what W
 /// does not need, W or B the rest, RECOMPUTE takes what the forward has dropped; the parts of a pair give back when
 /// both have ended. What OFFLOAD moves is there until the next OFFLOAD of the rank begins, what RELOAD moves from where
-/// it stands.
+/// it stands, or still if no other OFFLOAD has begun.
 template <memory_model M>
 constexpr memory_need peak_memory(table_view table, const M& model) {
   return detail::peak_memory(table, model, nullptr);
@@ -209,18 +217,20 @@ constexpr void check_memory(plan_view plan, const M& model, std::int64_t allowed
   if (need.bytes > allowed) throw schedule_error(to_string(need, allowed));
 }
 
-/// The most that any rank needs for a static schedule, lowered, with its boundary buffers. A constexpr object.
-template <schedule_policy When, int Ranks, memory_model Model>
+/// The most that any rank needs for a static schedule, lowered by these passes or the usual ones, with its boundary
+/// buffers. A constexpr object.
+template <schedule_policy When, int Ranks, memory_model Model, lowering_pass... Passes>
 inline constexpr memory_need memory_of = [] {
-  constexpr storage_view storage = storage_of<When, Ranks>;
-  return detail::peak_memory(lowered_of<When, Ranks>, Model{}, &storage);
+  constexpr storage_view storage = storage_of<When, Ranks, 1, Passes...>;
+  return detail::peak_memory(lowered_to_run_of<When, Ranks, Passes...>, Model{}, &storage);
 }();
 
-/// Whether every rank of this mesh manages the schedule with so many bytes. `Model` is default-constructible.
-template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes>
+/// Whether every rank of this mesh manages the schedule with so many bytes. `Model` is default-constructible; `Passes`
+/// lower the schedule, the usual ones if there are none: `passes::recompute<>` says what recomputation saves.
+template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes, lowering_pass... Passes>
 inline constexpr bool fits = [] {
   if constexpr (detail::known_to_the_compiler<When, Mesh>())
-    return memory_of<When, pipeline_ranks<Mesh>, Model>.bytes <= Bytes;
+    return memory_of<When, pipeline_ranks<Mesh>, Model, Passes...>.bytes <= Bytes;
   else
     return false;
 }();
@@ -233,11 +243,11 @@ struct bytes_of_rank {
 };
 
 /// Does not compile if the schedule is wrong on this mesh or a rank needs more bytes; the message names both numbers.
-template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes>
+template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes, lowering_pass... Passes>
 consteval bool require_memory() {
   if constexpr (detail::known_to_the_compiler<When, Mesh>()) {
-    if constexpr (detail::require_ranks<When, pipeline_ranks<Mesh>>()) {
-      constexpr memory_need need = memory_of<When, pipeline_ranks<Mesh>, Model>;
+    if constexpr (detail::require_ranks<When, pipeline_ranks<Mesh>, Passes...>()) {
+      constexpr memory_need need = memory_of<When, pipeline_ranks<Mesh>, Model, Passes...>;
       static_assert(
           bytes_of_rank<need.rank, need.bytes, Bytes, need.position, need.where.kind, need.where.stage,
                         need.where.microbatch>::enough,

@@ -57,10 +57,12 @@ constexpr void copy_entries(std::vector<action>& out, const table_view& t, int k
   for (int i = k; i < k + entries; ++i) out.push_back(t[i]);
 }
 
-// Where the sends directly behind this place end: they go first, another rank waits for them.
-constexpr int behind_sends(const table_view& t, int k, int end) noexcept {
-  while (k < end && is_send(t[k].kind)) ++k;
-  return k;
+// The lists of a table in one of exactly known size.
+template <class Static>
+constexpr Static filled(Static out, const action_table& from) {
+  for (std::size_t k = 0; k < out.actions.size(); ++k) out.actions[k] = from.actions[k];
+  for (std::size_t r = 0; r < out.offsets.size(); ++r) out.offsets[r] = from.offsets[r];
+  return out;
 }
 
 constexpr void refuse_twice(const table_view& t, action_kind kind) {
@@ -244,6 +246,22 @@ struct unshard {
     const detail::scratch<int> next_use(n + 1);  // entry that uses the same stage's weights next
     const detail::scratch<int> use(t.stages());  // next use of each stage
     const detail::scratch<bool> gathered(t.stages());
+    const detail::scratch<int> own(t.stages());  // stages rank by rank
+    const detail::scratch<int> first(t.ranks() + 1);
+    for (int r = 0, count = 0; r < t.ranks(); ++r) {
+      for (int s = 0; s < t.stages(); ++s)
+        if (t.rank_of(s) == r) own[count++] = s;
+      first[r + 1] = count;
+    }
+    // The stage of a rank that is used next behind entry `from`, -1 if there is none.
+    const auto next_used = [&](int rank, int from) {
+      int next = -1;
+      for (int k = first[rank]; k < first[rank + 1]; ++k) {
+        const int s = own[k];
+        if (use[s] > from && use[s] != never && (next < 0 || use[s] < use[next])) next = s;
+      }
+      return next;
+    };
     for (int s = 0; s < t.stages(); ++s) use[s] = never;
     for (int k = n - 1; k >= 0; --k) {
       if (!uses_weights(t[k])) continue;
@@ -262,19 +280,16 @@ struct unshard {
               throw schedule_error(
                   "heddle: passes::unshard: the two stages of an overlapped pair are used at once, but only one is "
                   "to be resident; let `resident` be 2 or more");
-            for (int s = 0; s < t.stages(); ++s)
-              if (gathered[s] && t.rank_of(s) == rank && !soon(t, use, s, never)) {
-                out.push_back({action_kind::reshard, s, -1});
-                gathered[s] = false;
+            int last = -1;  // the use of the last that is to be resident
+            for (int n = 0, s = 0; n < resident && (s = next_used(rank, last)) >= 0; ++n) last = use[s];
+            for (int i = first[rank]; i < first[rank + 1]; ++i)
+              if (gathered[own[i]] && use[own[i]] > last) {
+                out.push_back({action_kind::reshard, own[i], -1});
+                gathered[own[i]] = false;
               }
             // In the order of their use.
-            for (int from = -1;;) {
-              int s = -1;
-              for (int other = 0; other < t.stages(); ++other)
-                if (t.rank_of(other) == rank && use[other] > from && use[other] != never &&
-                    (s < 0 || use[other] < use[s]))
-                  s = other;
-              if (s < 0 || !soon(t, use, s, never)) break;
+            for (int from = -1; from < last;) {
+              const int s = next_used(rank, from);
               from = use[s];
               if (!gathered[s]) out.push_back({action_kind::unshard, s, -1});
               gathered[s] = true;
@@ -296,13 +311,6 @@ struct unshard {
   static constexpr bool uses_weights(const action& a) noexcept {
     return a.kind == action_kind::forward || a.kind == action_kind::backward || a.kind == action_kind::backward_input ||
            a.kind == action_kind::recompute;
-  }
-  // Whether this is among the `resident` stages that its rank uses next.
-  constexpr bool soon(const table_view& t, const detail::scratch<int>& use, int stage, int never) const {
-    if (use[stage] == never) return false;
-    int before = 0;
-    for (int s = 0; s < t.stages(); ++s) before += t.rank_of(s) == t.rank_of(stage) && use[s] < use[stage] ? 1 : 0;
-    return before < resident;
   }
 };
 
@@ -365,15 +373,30 @@ constexpr action_table lower(table_view table, const First& first, const Rest&..
 template <schedule_policy When, int Ranks, lowering_pass... Passes>
   requires(When::is_static && Ranks > 0)
 inline constexpr auto lowered_by = [] {
-  constexpr std::size_t size = lower(table_of<When, Ranks>.view(), Passes{}...).actions.size();
-  static_action_table<size, static_cast<std::size_t>(Ranks), table_of<When, Ranks>.rank_of_stage.size()> out{};
-  const action_table lowered = lower(table_of<When, Ranks>.view(), Passes{}...);
-  for (std::size_t k = 0; k < size; ++k) out.actions[k] = lowered.actions[k];
-  for (std::size_t r = 0; r < out.offsets.size(); ++r) out.offsets[r] = lowered.offsets[r];
-  out.rank_of_stage = table_of<When, Ranks>.rank_of_stage;
-  out.microbatches = lowered.microbatches;
-  out.form = lowered.form;
-  return out;
+  const auto make = [] { return lower(table_of<When, Ranks>.view(), Passes{}...); };
+  constexpr std::size_t size = make().actions.size();
+  return detail::filled(table_of<When, Ranks>.template with_actions<size>(), make());
 }();
+
+/// A table with transfers as it is, any other lowered: what an executor runs.
+constexpr action_table lowered_to_run(table_view table) {
+  if (table.has_transfers()) return copy(table);
+  return lower(table);
+}
+
+/// What runs of a static schedule: the table after these passes, and lowered if none of them has placed transfers; with
+/// no passes `lowered_of`.
+template <schedule_policy When, int Ranks, lowering_pass... Passes>
+  requires(When::is_static && Ranks > 0)
+inline constexpr auto lowered_to_run_of = [] {
+  const auto make = [] {
+    const action_table passed = lower(table_of<When, Ranks>.view(), Passes{}...);
+    return lowered_to_run(passed);
+  };
+  constexpr std::size_t size = make().actions.size();
+  return detail::filled(table_of<When, Ranks>.template with_actions<size>(), make());
+}();
+template <schedule_policy When, int Ranks>
+inline constexpr const auto& lowered_to_run_of<When, Ranks> = lowered_of<When, Ranks>;
 
 }  // namespace heddle::inline v0::schedule

@@ -37,12 +37,12 @@ struct plan {
   constexpr operator plan_view() const noexcept { return view(); }
 };
 
-/// The plan of a static schedule: an empty object; the data are constants.
-template <schedule_policy When, int Ranks, int SendsInFlight = 1>
+/// The plan of a static schedule, lowered by these passes or the usual ones: an empty object; the data are constants.
+template <schedule_policy When, int Ranks, int SendsInFlight = 1, lowering_pass... Passes>
 struct static_plan {
   static constexpr plan_view view() noexcept {
-    if constexpr (detail::require_ranks<When, Ranks>())
-      return {lowered_of<When, Ranks>, storage_of<When, Ranks, SendsInFlight>};
+    if constexpr (detail::require_ranks<When, Ranks, Passes...>())
+      return {lowered_to_run_of<When, Ranks, Passes...>, storage_of<When, Ranks, SendsInFlight, Passes...>};
     else
       return {};
   }
@@ -54,25 +54,26 @@ struct static_plan {
 constexpr plan make_plan(table_view table, int sends_in_flight = 1) {
   check(table, transfers::buffered);
   plan p;
-  if (table.has_transfers()) {
-    p.table = like(table);
-    p.table.actions.assign(table.actions().begin(), table.actions().end());
-    for (int r = 0; r <= table.ranks(); ++r) p.table.offsets[static_cast<std::size_t>(r)] = table.offset(r);
-  } else {
-    p.table = lower(table);
-  }
+  p.table = lowered_to_run(table);
   check(p.table, transfers::rendezvous);
   p.memory = assign_storage(p.table, sends_in_flight);
   return p;
 }
 
 /// The plan of a schedule on a mesh: constants where both are static (a mistake does not compile), made here where not.
-template <schedule_policy When, mesh_like Mesh>
-constexpr auto plan_for(const When& when, const Mesh& mesh) {
-  if constexpr (When::is_static && pipeline_ranks<Mesh> != dynamic)
+/// `passes` lower it here, as in `lower(table, passes...)`; without any, the usual ones do. See `static_plan` for passes
+/// that the compiler runs.
+template <schedule_policy When, mesh_like Mesh, lowering_pass... Passes>
+constexpr auto plan_for(const When& when, const Mesh& mesh, const Passes&... passes) {
+  if constexpr (When::is_static && pipeline_ranks<Mesh> != dynamic && sizeof...(Passes) == 0) {
     return static_plan<When, pipeline_ranks<Mesh>>{};
-  else
-    return make_plan(make_table(when, mesh.template extent_or_one<pp>()));
+  } else {
+    const action_table table = make_table(when, mesh.template extent_or_one<pp>());
+    if constexpr (sizeof...(Passes) == 0)
+      return make_plan(table);
+    else
+      return make_plan(lower(table.view(), passes...));
+  }
 }
 
 }  // namespace heddle::inline v0::schedule

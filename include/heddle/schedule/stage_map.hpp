@@ -4,6 +4,7 @@
 #include <heddle/schedule/table.hpp>
 
 #include <concepts>
+#include <cstdint>
 
 namespace heddle::inline v0::schedule {
 
@@ -20,7 +21,7 @@ template <int PerRank = 1>
 struct loop {
   static_assert(PerRank >= 1, "heddle: schedule::loop<V>: a rank holds at least one stage");
   static constexpr int chains = 1;
-  static constexpr int stages(int ranks) noexcept { return PerRank * ranks; }
+  static constexpr int stages(int ranks) noexcept { return detail::stage_count(PerRank, ranks); }
   static constexpr int rank_of(int stage, int ranks) noexcept { return stage % ranks; }
 };
 
@@ -30,7 +31,7 @@ template <int Waves = 1>
 struct wave {
   static_assert(Waves >= 1, "heddle: schedule::wave<W>: there is at least one wave");
   static constexpr int chains = 1;
-  static constexpr int stages(int ranks) noexcept { return 2 * Waves * ranks; }
+  static constexpr int stages(int ranks) noexcept { return detail::stage_count(2 * std::int64_t{Waves}, ranks); }
   static constexpr int rank_of(int stage, int ranks) noexcept {
     return stage / ranks % 2 == 0 ? stage % ranks : ranks - 1 - stage % ranks;
   }
@@ -43,7 +44,7 @@ using v_shape = wave<1>;
 /// second is stage p + x on rank p - 1 - x (Chimera, DualPipe).
 struct bidirectional {
   static constexpr int chains = 2;
-  static constexpr int stages(int ranks) noexcept { return 2 * ranks; }
+  static constexpr int stages(int ranks) noexcept { return detail::stage_count(2, ranks); }
   static constexpr int rank_of(int stage, int ranks) noexcept { return stage < ranks ? stage : 2 * ranks - 1 - stage; }
 };
 

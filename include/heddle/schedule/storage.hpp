@@ -1,7 +1,7 @@
 // heddle/schedule/storage.hpp: which saved-activation slot and which boundary buffer each action of a table uses.
 #pragma once
 
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/passes.hpp>
 
 #include <algorithm>
 #include <array>
@@ -229,11 +229,11 @@ constexpr storage assign_storage(table_view table, int sends_in_flight = 1) {
   return s;
 }
 
-/// Storage of the lowered table of a static schedule, as a constexpr object of exact size.
-template <schedule_policy When, int Ranks, int SendsInFlight = 1>
+/// Storage of the lowered table of a static schedule, with passes or the usual ones, as a constexpr object of exact size.
+template <schedule_policy When, int Ranks, int SendsInFlight = 1, lowering_pass... Passes>
   requires(When::is_static && Ranks > 0)
 inline constexpr auto storage_of = [] {
-  constexpr table_view t = lowered_of<When, Ranks>;
+  constexpr table_view t = lowered_to_run_of<When, Ranks, Passes...>;
   static_storage<t.actions().size(), static_cast<std::size_t>(Ranks), static_cast<std::size_t>(t.stages())> s{};
   s.in_flight = SendsInFlight;
   detail::assign_storage(t, SendsInFlight, s.actions.data(), s.slots.data(), s.buffers.data());

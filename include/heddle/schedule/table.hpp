@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -47,6 +48,7 @@ class table_view {
         microbatches_(microbatches),
         form_(form),
         chain_stages_(form.chains > 0 ? stages_ / form.chains : 0),
+        lists_fit_(offsets.empty() ? actions.empty() : offsets.back() == static_cast<std::int64_t>(actions.size())),
         paths_fit_((next.empty() && previous.empty()) || (next.size() == cells() && previous.size() == cells())) {}
 
   constexpr int ranks() const noexcept { return ranks_; }
@@ -57,6 +59,8 @@ class table_view {
   constexpr bool forward_only() const noexcept { return form_.forward_only; }
   /// Whether microbatches have ways of their own through the stages; see `action_table::next`.
   constexpr bool has_paths() const noexcept { return next_ != nullptr; }
+  /// Whether the lists of all ranks together are all the actions; no others may be read.
+  constexpr bool lists_fit() const noexcept { return lists_fit_; }
   /// Whether `next` and `previous` are both absent or both of stages times microbatches; no others may be read.
   constexpr bool paths_fit() const noexcept { return paths_fit_; }
   constexpr std::span<const int> next_table() const noexcept { return {next_, next_ ? cells() : 0}; }
@@ -159,19 +163,48 @@ class table_view {
   int microbatches_ = 0;
   table_form form_{};
   int chain_stages_ = 0;
+  bool lists_fit_ = true;
   bool paths_fit_ = true;
 };
 
-/// An action table of exactly known size: a constexpr object is read-only data.
-template <std::size_t Actions, std::size_t Ranks, std::size_t Stages>
+namespace detail {
+// `next` and `previous` of a static table, nothing where it has none.
+template <std::size_t Cells>
+struct static_ways {
+  std::array<int, Cells> next{};
+  std::array<int, Cells> previous{};
+};
+template <>
+struct static_ways<0> {};
+}  // namespace detail
+
+/// An action table of exactly known size: a constexpr object is read-only data. `Cells`: 0, or stages times microbatches
+/// where microbatches have ways of their own.
+template <std::size_t Actions, std::size_t Ranks, std::size_t Stages, std::size_t Cells = 0>
 struct static_action_table {
   std::array<action, Actions> actions{};
   std::array<int, Ranks + 1> offsets{};
   std::array<int, Stages> rank_of_stage{};
   int microbatches = 0;
   table_form form{};
+  [[no_unique_address]] detail::static_ways<Cells> ways{};
 
-  constexpr table_view view() const noexcept { return {actions, offsets, rank_of_stage, microbatches, form}; }
+  /// A table of as many actions as given, none yet, and all else as here.
+  template <std::size_t N>
+  constexpr static_action_table<N, Ranks, Stages, Cells> with_actions() const noexcept {
+    static_action_table<N, Ranks, Stages, Cells> out{};
+    out.rank_of_stage = rank_of_stage;
+    out.microbatches = microbatches;
+    out.form = form;
+    out.ways = ways;
+    return out;
+  }
+  constexpr table_view view() const noexcept {
+    if constexpr (Cells > 0)
+      return {actions, offsets, rank_of_stage, microbatches, form, ways.next, ways.previous};
+    else
+      return {actions, offsets, rank_of_stage, microbatches, form};
+  }
   constexpr operator table_view() const noexcept { return view(); }
 };
 
@@ -219,10 +252,27 @@ constexpr action_table like(table_view t) {
   return out;
 }
 
+/// A table of one's own, of what is not owned.
+constexpr action_table copy(table_view t) {
+  action_table out = like(t);
+  out.actions.assign(t.actions().begin(), t.actions().end());
+  for (int r = 0; r <= t.ranks(); ++r) out.offsets[static_cast<std::size_t>(r)] = t.offset(r);
+  return out;
+}
+
 namespace detail {
 
-// Pairs of a stage and a microbatch beyond which a table is refused: long before numbers of actions leave int.
+// Pairs of a stage and a microbatch, and ranks, beyond which a table is refused: long before numbers of actions leave
+// int.
 inline constexpr std::int64_t most_cells = std::int64_t{1} << 24;
+inline constexpr int most_ranks = 1 << 16;
+
+// Stages of a map, or the largest int: more are refused before anything is counted with them.
+constexpr int stage_count(std::int64_t per_rank, int ranks) noexcept {
+  const std::int64_t n = per_rank * ranks;
+  constexpr int most = (std::numeric_limits<int>::max)();
+  return n < most ? static_cast<int>(n) : most;
+}
 
 // Generators write into a sink, so that counting, filling an array and growing a vector are one piece of code.
 struct counting_sink {
@@ -265,6 +315,8 @@ constexpr bool fits(const When& when, int ranks) {
 ///   fourth argument `true` for one that overlaps the next;
 /// - optionally `form()`: a `table_form`, for a schedule with several chains or without backwards;
 /// - optionally `next(stage, microbatch)` and `previous`, where microbatches have ways of their own, see `action_table`;
+///   with `has_paths()` false they are not asked;
+/// - optionally `name()`, for messages;
 /// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks;
 /// - optionally `lists(ranks)`: `rank_lists`, for a schedule that finds the lists of all ranks together; `generate` then
 ///   gives the same, one rank at a time; and `action_count(ranks)`, where it is known how many those are.
@@ -339,6 +391,20 @@ constexpr rank_lists lists_of(const When& when, int ranks) {
   }
 }
 
+template <class When>
+concept may_have_paths = requires(const When when) { when.next(0, 0), when.previous(0, 0); };
+
+// Entries of `next`: none where all microbatches go one way.
+template <class When>
+constexpr std::size_t path_cells(const When& when, int stages) {
+  if constexpr (!may_have_paths<When>)
+    return 0;
+  else if constexpr (requires { when.has_paths(); })
+    return when.has_paths() ? static_cast<std::size_t>(stages) * static_cast<std::size_t>(when.microbatch_count()) : 0;
+  else
+    return static_cast<std::size_t>(stages) * static_cast<std::size_t>(when.microbatch_count());
+}
+
 // What a table has besides its lists; and, once it has those, the peers of its transfers.
 template <class When, class Table>
 constexpr void describe_table(const When& when, int ranks, Table& table) {
@@ -346,12 +412,23 @@ constexpr void describe_table(const When& when, int ranks, Table& table) {
   table.form = form_of(when);
   for (std::size_t s = 0; s < table.rank_of_stage.size(); ++s)
     table.rank_of_stage[s] = when.rank_of(static_cast<int>(s), ranks);
-  if constexpr (requires { when.next(0, 0), when.previous(0, 0), table.next; })
-    for (std::size_t s = 0; s < table.rank_of_stage.size(); ++s)
-      for (int i = 0; i < table.microbatches; ++i) {
-        table.next.push_back(when.next(static_cast<int>(s), i));
-        table.previous.push_back(when.previous(static_cast<int>(s), i));
+  if constexpr (may_have_paths<When>) {
+    const std::size_t cells = path_cells(when, static_cast<int>(table.rank_of_stage.size()));
+    const auto fill = [&](auto& next, auto& previous) {
+      const auto m = static_cast<std::size_t>(table.microbatches);
+      for (std::size_t k = 0; k < cells; ++k) {
+        next[k] = when.next(static_cast<int>(k / m), static_cast<int>(k % m));
+        previous[k] = when.previous(static_cast<int>(k / m), static_cast<int>(k % m));
       }
+    };
+    if constexpr (requires { table.ways.next; }) {
+      fill(table.ways.next, table.ways.previous);
+    } else if constexpr (requires { table.next.assign(cells, 0); }) {
+      table.next.assign(cells, 0);
+      table.previous.assign(cells, 0);
+      fill(table.next, table.previous);
+    }
+  }
   const table_view view = table.view();
   action* const begin = table.actions.data();
   for (action *a = begin, *end = begin + table.actions.size(); a != end; ++a) a->peer = peer_of(*a, view);
@@ -361,7 +438,7 @@ template <class When, int Ranks>
 constexpr auto static_table() {
   constexpr When when{};
   static_action_table<count_actions(when, Ranks), static_cast<std::size_t>(Ranks),
-                      static_cast<std::size_t>(when.stages(Ranks))>
+                      static_cast<std::size_t>(when.stages(Ranks)), path_cells(when, when.stages(Ranks))>
       table{};
   if constexpr (finds_all_lists<When>) {
     const rank_lists all = when.lists(Ranks);
@@ -388,9 +465,18 @@ template <schedule_policy When>
 constexpr action_table make_table(const When& when, int ranks) {
   if (ranks < 1)
     throw schedule_error("heddle: a schedule needs at least one pipeline rank, got " + std::to_string(ranks));
-  if (!detail::fits(when, ranks))
-    throw schedule_error("heddle: the schedule cannot run " + std::to_string(when.microbatch_count()) +
-                         " microbatches on " + std::to_string(ranks) + " pipeline ranks; change one of the numbers");
+  if (ranks > detail::most_ranks)
+    throw schedule_error("heddle: a schedule on " + std::to_string(ranks) + " pipeline ranks is too large");
+  if (!detail::fits(when, ranks)) {
+    std::string text = "heddle: the schedule ";
+    if constexpr (requires { text += when.name(); }) {
+      text += '"';
+      text += when.name();
+      text += "\" ";
+    }
+    throw schedule_error(text + "cannot run " + std::to_string(when.microbatch_count()) + " microbatches on " +
+                         std::to_string(ranks) + " pipeline ranks; change one of the numbers");
+  }
   if (std::int64_t{when.stages(ranks)} * when.microbatch_count() > detail::most_cells)
     throw schedule_error("heddle: a schedule of " + std::to_string(when.stages(ranks)) + " stages and " +
                          std::to_string(when.microbatch_count()) + " microbatches is too large");

@@ -22,6 +22,9 @@ class tabled {
   constexpr int rank_of(int stage, int) const noexcept { return table().rank_of(stage); }
   constexpr table_form form() const noexcept { return table_.form; }
   constexpr bool fits(int ranks) const noexcept { return ranks == table().ranks(); }
+  constexpr bool has_paths() const noexcept { return table().has_paths(); }
+  constexpr int next(int stage, int microbatch) const noexcept { return table().next(stage, microbatch); }
+  constexpr int previous(int stage, int microbatch) const noexcept { return table().previous(stage, microbatch); }
 
   template <class Sink>
   constexpr void generate(int rank, int, Sink& emit) const {

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 namespace heddle::inline v0::schedule::detail {
 
@@ -25,7 +27,7 @@ class v_block_packer {
   constexpr v_block_packer(int ranks, int microbatches, const Block& block)
       : p_(ranks),
         m_(microbatches),
-        slots_(8 * microbatches + 6 * ranks + 12),
+        slots_(checked_slots(ranks, microbatches)),
         grid_memory_(p_ * slots_),
         start_memory_(p_ * kinds * m_),
         grid_(grid_memory_.data()),
@@ -53,6 +55,14 @@ class v_block_packer {
   static constexpr int kinds = 4;
   static constexpr signed char empty = 0, first_forward = 1, last_forward = 2, first_input = 3, last_input = 4;
   static constexpr signed char some_weight = 5;
+
+  static constexpr int checked_slots(int ranks, int microbatches) {
+    const std::int64_t slots = 8 * std::int64_t{microbatches} + 6 * std::int64_t{ranks} + 12;
+    if (slots * ranks > std::int64_t{1} << 28)
+      throw schedule_error("heddle: a V schedule of " + std::to_string(microbatches) + " microbatches on " +
+                           std::to_string(ranks) + " pipeline ranks is too large to be packed");
+    return static_cast<int>(slots);
+  }
 
   constexpr signed char& cell(int rank, int slot) const noexcept { return grid_[rank * slots_ + slot]; }
   constexpr int& start(int rank, int kind, int i) const noexcept { return start_[(rank * kinds + kind) * m_ + i]; }

@@ -46,6 +46,7 @@ constexpr report check_shape(const table_view& t) {
   if (t.ranks() < 1 || t.stages() < 1 || t.microbatches() < 1 || t.chains() < 1) found.what = problem::malformed;
   if (found.ok() && (t.stages() % t.chains() != 0 || t.microbatches() < t.chains() || !t.paths_fit()))
     found.what = problem::malformed;
+  if (!t.lists_fit()) found.what = problem::malformed;
   for (int r = 0; r < t.ranks() && found.ok(); ++r)
     if (t.offset(0) != 0 || t.offset(r + 1) < t.offset(r)) found.what = problem::malformed;
   if (std::int64_t{t.stages()} * t.microbatches() > most_cells) found.what = problem::too_large;
