@@ -1,5 +1,6 @@
 #include <heddle/schedule/formulas.hpp>
 #include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/validate.hpp>
 #include <heddle/sim/action_table.hpp>
 
 #include "../schedule/schedules.hpp"
@@ -241,4 +242,37 @@ TEST_CASE("tables without backwards, and ranks that do nothing", "[sim]") {
   const auto idle = sim::simulate(sc::parse("0F0 1F0 | - ", {.forward_only = true}));
   CHECK(idle.makespan == 2);
   CHECK(idle.idle(1) == 2);
+}
+
+TEST_CASE("transfers that are grouped begin together and end together", "[sim]") {
+  // As written by hand; where transfers block one by one it deadlocks.
+  const auto table =
+      sc::parse("F0 SEND_F0 F1 SEND_F1 RECV_B0 B0 RECV_B1 B1 | RECV_F0 F0 B0 SEND_B0 RECV_F1 F1 B1 SEND_B1");
+  REQUIRE(sc::validate(table, sc::transfers::grouped).ok());
+  REQUIRE(sc::validate(table, sc::transfers::rendezvous).what == sc::problem::deadlock);
+  const auto line = sim::simulate(table, sim::stage_times{1, 1, 1}, sim::link_time{0.5}, sc::transfers::grouped);
+  // Rank 0: F0 0-1, send to 1.5, F1 to 2.5; rank 1: F0 1.5-2.5, B0 to 4.5, group to 5; F1 5-6, B1 to 8, send to 8.5.
+  const int second = table.view().offset(1);
+  const auto at = [](int i) { return static_cast<std::size_t>(i); };
+  CHECK(line.end[at(1)] == 1.5);
+  CHECK(line.start[at(3)] == 2.5);
+  CHECK(line.end[at(3)] == 5);
+  CHECK(line.end[at(4)] == 5);
+  CHECK(line.start[at(5)] == 5);  // B0 of rank 0
+  CHECK(line.start[at(second + 3)] == 4.5);
+  CHECK(line.end[at(second + 4)] == 5);
+  CHECK(line.makespan == 10.5);
+
+  for (int p = 1; p <= 6; ++p)
+    for (int m = 1; m <= 2 * p; ++m) {
+      const auto lowered = sc::lower(sc::make_table(sc::zb_h1<>{m}, p));
+      const auto times = sim::stage_times{1, 1.5, 0.5};
+      const auto run = [&](sc::transfers mode) { return sim::simulate(lowered, times, sim::link_time{0.25}, mode); };
+      CAPTURE(p, m);
+      CHECK(run(sc::transfers::asynchronous).makespan <= run(sc::transfers::grouped).makespan + 1e-12);
+      CHECK(run(sc::transfers::grouped).makespan <= run(sc::transfers::rendezvous).makespan + 1e-12);
+    }
+  CHECK_THROWS_AS(sim::simulate(sc::parse("RECV_B0 F0 SEND_F0 B0 | RECV_F0 F0 B0 SEND_B0"), sim::stage_times{},
+                                sim::link_time{}, sc::transfers::grouped),
+                  heddle::schedule_error);
 }

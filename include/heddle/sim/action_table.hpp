@@ -80,6 +80,7 @@ class simulation {
         link_(link),
         mode_(mode),
         placed_(table.has_transfers()),
+        grouped_(mode == schedule::transfers::grouped && placed_),
         forward_(cells(), -1.0),
         gradient_(cells(), -1.0),
         sent_up_(cells(), -1.0),
@@ -93,6 +94,7 @@ class simulation {
     line_.end.assign(t_.actions().size(), 0.0);
     line_.busy.assign(p, 0.0);
     for (int r = 0; r < t_.ranks(); ++r) head_[at(r)] = t_.offset(r);
+    if (grouped_) prepare_groups();
     for (bool progress = true; progress;) {
       progress = false;
       for (int r = 0; r < t_.ranks(); ++r)
@@ -167,7 +169,7 @@ class simulation {
   constexpr bool step(int r) {
     const schedule::action& a = t_[head_[at(r)]];
     const double now = clock_[at(r)];
-    if (schedule::is_transfer(a.kind)) return transfer(r, a, now);
+    if (schedule::is_transfer(a.kind)) return grouped_ ? group(r, now) : transfer(r, a, now);
     double start = start_time(a, now);
     if (start < 0) return false;
     if (at_pair(r)) {
@@ -218,11 +220,50 @@ class simulation {
     return true;
   }
 
+  // Which action meets a transfer.
+  constexpr void prepare_groups() {
+    begun_.assign(t_.actions().size(), -1.0);
+    met_.assign(4 * cells(), -1);
+    for (int k = 0; k < t_.offset(t_.ranks()); ++k)
+      if (schedule::is_transfer(t_[k].kind)) met_[place(schedule::counterpart(t_[k], t_))] = k;
+  }
+  constexpr std::size_t place(const schedule::action& a) const noexcept {
+    return 4 * cell(a.stage, a.microbatch) + static_cast<std::size_t>(a.kind) -
+           static_cast<std::size_t>(kind::send_forward);
+  }
+  // The neighbouring transfers of a list begin together; each takes its time from when it has begun on both sides, and
+  // the rank goes on when all have ended.
+  constexpr bool group(int r, double now) {
+    const int first = head_[at(r)];
+    int last = first;
+    while (last != t_.offset(r + 1) && schedule::is_transfer(t_[last].kind)) ++last;
+    const bool begins = begun_[at(first)] < 0;
+    double end = now;
+    for (int k = first; k < last; ++k) begun_[at(k)] = now;
+    for (int k = first; k < last; ++k) {
+      const int other = met_[place(t_[k])];
+      if (other < 0 || begun_[at(other)] < 0) return begins;
+      const schedule::action& sender = schedule::is_send(t_[k].kind) ? t_[k] : t_[other];
+      const double there = (now > begun_[at(other)] ? now : begun_[at(other)]) + link_(sender);
+      const bool up = sender.kind == kind::send_forward;
+      (up ? sent_up_ : sent_down_)[cell(sender.stage, sender.microbatch)] = there;
+      line_.start[at(k)] = now;
+      line_.end[at(k)] = there;
+      end = there > end ? there : end;
+    }
+    head_[at(r)] = last;
+    clock_[at(r)] = end;
+    return true;
+  }
+
   schedule::table_view t_;
   const Duration& duration_;
   const Link& link_;
   schedule::transfers mode_;
   bool placed_;
+  bool grouped_;
+  std::vector<double> begun_;                // where transfers are grouped: when each began, -1 if it has not
+  std::vector<int> met_;                     // and the action that each meets
   std::vector<double> forward_, gradient_;   // when each stage's output and input gradient were computed
   std::vector<double> sent_up_, sent_down_;  // when they arrive
   std::vector<int> head_;
@@ -235,15 +276,14 @@ class simulation {
 /// Runs a valid table, lowered or not, in virtual time: each rank takes its actions in order, each as soon as its
 /// inputs are there. `duration(action)` and `link(send)` give times; where no transfers are placed, a message leaves
 /// when its computation ends. Two actions that overlap start when both have their inputs, and end together.
-/// With `transfers::asynchronous` a lowered table takes as long as the one it was made from.
+/// With `transfers::asynchronous` a lowered table takes as long as the one it was made from. With `grouped` neighbouring
+/// transfers begin together, each takes its time from when it has begun on both sides, and the rank waits for all.
 /// Errors: `schedule_error` if the table stops: it is not valid for this mode of transfers.
 template <class Duration = stage_times, class Link = link_time>
   requires std::convertible_to<std::invoke_result_t<const Duration&, const schedule::action&>, double> &&
            std::convertible_to<std::invoke_result_t<const Link&, const schedule::action&>, double>
 constexpr timeline simulate(schedule::table_view table, const Duration& duration = {}, const Link& link = {},
                             schedule::transfers mode = schedule::transfers::asynchronous) {
-  if (mode == schedule::transfers::grouped)
-    throw schedule_error("heddle: sim::simulate knows no times for groups of transfers; let them be asynchronous");
   return detail::simulation<Duration, Link>(table, duration, link, mode).run();
 }
 
