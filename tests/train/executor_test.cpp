@@ -180,6 +180,35 @@ TEST_CASE("a send and its receive carry the same flow number, different from all
   for (const auto& [flow, ends] : flows) CHECK(ends == std::pair<int, int>(1, 1));
 }
 
+TEST_CASE("flow numbers differ however many microbatches there are", "[train][executor]") {
+  if (!transport_test::on_threads) return;
+  std::vector<hd::event> events;
+  run(sc::make_table(sc::gpipe<>{4097}, 3), 1, &events);
+  std::map<std::uint64_t, int> sent;
+  for (const hd::event& e : events)
+    if (e.kind == hd::activity::send) ++sent[e.flow];
+  CHECK(sent.size() == 2u * 2 * 2 * 4097);
+}
+
+TEST_CASE("an executor refuses plans that are none", "[train][executor]") {
+  const auto make = [](sc::plan_view plan) {
+    hd::launch<hd::threads>(hd::mesh<hd::axis<hd::pp, 2>>{}, [&](auto& world) {
+      auto& pipe = world.template along<hd::pp>();
+      toy_stage stage(0, 2, 2);
+      hd::null_observer off;
+      hd::train::executor<toy_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, {&stage, &stage}, pipe, 1,
+                                                                                       off);
+    });
+  };
+  const auto computations = sc::make_table(sc::gpipe<>{2}, 2);
+  const auto storage = sc::assign_storage(computations);
+  const sc::plan good = sc::make_plan(computations);
+  CHECK_NOTHROW(make(good));
+  CHECK_THROWS_WITH(make({computations, storage}),
+                    Catch::Matchers::Contains("has no sends and receives, but stages on several ranks; lower it"));
+  CHECK_THROWS_WITH(make({good.table, storage}), Catch::Matchers::Contains("the plan's storage is not of its table"));
+}
+
 TEST_CASE("an executor refuses a table that is not its pipeline's", "[train][executor][ranks]") {
   const sc::plan plan = sc::make_plan(sc::make_table(sc::gpipe<>{2}, 2));
   CHECK_THROWS_WITH(transport_test::launch(hd::mesh<hd::axis<hd::pp>>(3),

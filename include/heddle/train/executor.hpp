@@ -79,7 +79,8 @@ struct executor_counters {
 ///
 /// Shapes: a boundary buffer holds the boundary tensor of the largest microbatch; microbatches may differ in samples and
 /// in length, both sides compute the size from the same batches. Errors: `schedule_error` if the table names a stage
-/// that is not here or has backwards where the stages have none, or if a microbatch is larger than the buffers.
+/// that is not here, has backwards where the stages have none or is not lowered, if the storage is another table's, or if
+/// a microbatch is larger than the buffers.
 template <class Stage, communicator Communicator, observer Observer = null_observer>
 class executor {
  public:
@@ -100,6 +101,12 @@ class executor {
     if (table_.ranks() != pipeline.size())
       throw schedule_error("heddle: the schedule's table is for " + std::to_string(table_.ranks()) +
                            " pipeline ranks, the pipeline has " + std::to_string(pipeline.size()));
+    if (!storage_.fits(table_))
+      throw schedule_error("heddle: the plan's storage is not of its table; make both with schedule::make_plan");
+    if (!table_.has_transfers() && schedule::sends(table_) > 0)
+      throw schedule_error(
+          "heddle: the plan's table has no sends and receives, but stages on several ranks; lower it with "
+          "schedule::lower, or let schedule::make_plan do so");
     if constexpr (forward_only) {
       if (!table_.forward_only())
         throw schedule_error("heddle: the schedule's table has backwards, the stages are forward-only");
@@ -413,10 +420,10 @@ class executor {
     const bool up = tag_of(a.kind) == 0;
     const int sender = schedule::is_recv(a.kind) ? schedule::counterpart(a, table_).stage : a.stage;
     std::uint64_t id = static_cast<std::uint64_t>(step + 1);
-    id = id * 4096 + static_cast<std::uint64_t>(world_rank(0));
-    id = id * 1024 + static_cast<std::uint64_t>(sender);
+    id = id * 65536 + static_cast<std::uint64_t>(world_rank(0));
+    id = id * static_cast<std::uint64_t>(table_.stages()) + static_cast<std::uint64_t>(sender);
     id = id * 2 + (up ? 0u : 1u);
-    return id * 4096 + static_cast<std::uint64_t>(a.microbatch) + 1;
+    return id * static_cast<std::uint64_t>(table_.microbatches()) + static_cast<std::uint64_t>(a.microbatch) + 1;
   }
 
   schedule::table_view table_;
