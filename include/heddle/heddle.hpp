@@ -274,6 +274,7 @@
 #include <heddle/io/permutation.hpp>
 #include <heddle/io/tensor_file.hpp>
 #include <heddle/train/activations/bound.hpp>
+#include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/activations/cache.hpp>
 #include <heddle/train/activations/file_store.hpp>
 #include <heddle/train/activations/memory.hpp>

@@ -145,7 +145,7 @@ struct end_saved {
 
 /// A piece of memory of a named activation.
 template <class T>
-struct activation_memory {
+struct activation_piece {
   activation what;
   bool for_weights;  ///< backward_weight needs it
   std::span<T>* at;
@@ -153,7 +153,7 @@ struct activation_memory {
 };
 
 template <class T, class Plan, class Saved = typename block<T, Plan>::saved>
-std::array<activation_memory<T>, 12> memories(Saved& s, std::int64_t rows, const block_extents& e) noexcept {
+std::array<activation_piece<T>, 12> memories(Saved& s, std::int64_t rows, const block_extents& e) noexcept {
   using a = activation;
   return {{{a::ln_1_out, true, &s.normed_1, rows * e.width},
            {a::ln_1_out, true, &s.ln_1.mean, rows},
@@ -169,8 +169,8 @@ std::array<activation_memory<T>, 12> memories(Saved& s, std::int64_t rows, const
            {a::mlp_activated, true, &s.ff.activated_memory, rows * e.hidden}}};
 }
 template <class T, class Plan>
-std::array<activation_memory<T>, 4> memories(end_saved<T, Plan>& s, std::int64_t rows, std::int64_t width,
-                                             std::int64_t words) noexcept {
+std::array<activation_piece<T>, 4> memories(end_saved<T, Plan>& s, std::int64_t rows, std::int64_t width,
+                                            std::int64_t words) noexcept {
   return {{{activation::ln_f_out, true, &s.normed, rows * width},
            {activation::ln_f_out, true, &s.ln_f.mean, rows},
            {activation::ln_f_out, true, &s.ln_f.rstd, rows},
@@ -308,7 +308,7 @@ class recomputation {
 
  private:
   template <std::size_t N>
-  using pieces = std::array<activation_memory<T>, N>;
+  using pieces = std::array<activation_piece<T>, N>;
 
   template <std::size_t N>
   static void place(carver<T>& memory, const pieces<N>& of, const pieces<N>& shared, activation_set again) noexcept {

@@ -57,6 +57,8 @@ struct options {
   adamw_options adamw{};
   double clip_norm = 1.0;               ///< global gradient norm above which gradients are scaled down; infinity: never
   std::uint64_t seed = 1;               ///< of the initial weights
+  std::string recompute{};              ///< for the policy `activations::recompute`, as `model::parse_recompute` reads
+                                        ///< it; empty: as the policy says
   activations::offload_settings offload{};  ///< for the policy `activations::offload`; each rank its own
   int threads_per_rank = 0;             ///< 0: this machine's cores shared out evenly, at least one each
   std::int64_t validate_every = 0;      ///< steps between validations; 0: never
@@ -100,6 +102,7 @@ std::string to_string(const options<Config>& o) {
   std::string counts;
   for (const int n : o.layers_per_stage) counts += (counts.empty() ? "" : ",") + std::to_string(n);
   add("layers_per_stage", counts);
+  add("recompute", o.recompute);
   add("steps", std::to_string(o.steps));
   add("lr", number(o.learning_rate.peak));
   add("minimum_lr", number(o.learning_rate.minimum));

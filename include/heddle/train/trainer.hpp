@@ -12,6 +12,7 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/activations/bound.hpp>
+#include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
@@ -138,13 +139,11 @@ class trainer {
     step_ = steps_done;
     consumed_ = samples_consumed;
   }
-  /// Bytes of saved activations on this rank: slots of each stage times bytes of one.
-  std::int64_t saved_activation_bytes() const {
-    std::int64_t n = 0;
-    for (int k = 0; k < held_.size(); ++k)
-      n += plan_.view().storage.slots(held_[k].index) * held_[k].stage.saved_bytes_per_slot();
-    return n;
+  /// Memory for activations on this rank.
+  train::activation_bytes activation_bytes() const {
+    return detail::bytes_of_activations(plan_.view(), pp_.rank(), held_);
   }
+  std::int64_t saved_activation_bytes() const { return activation_bytes().saved; }
 
   /// Trains up to `options().steps`; `listener(const step_report&)` is called on every rank after each step.
   template <sample_source Data, class Listener = quiet>
@@ -536,6 +535,7 @@ class trainer {
     void reduce_gradient(int stage) {
       if (self.held_.complete_alone(stage)) self.reduce_over_dp(self.held_.at(stage));
     }
+    void recompute(int stage, int /*microbatch*/, int slot) { detail::recompute(self.held_.at(stage).stage, slot); }
     void reload(int stage, int /*microbatch*/, int slot) { detail::reload(self.held_.at(stage).stage, slot); }
     // Where a table has OPTIM, for stages that nobody has to wait for.
     void optimizer_step(int stage) {

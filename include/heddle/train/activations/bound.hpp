@@ -1,6 +1,8 @@
 // heddle/train/activations/bound.hpp: what a trainer does for the policy that says what becomes of saved activations.
 #pragma once
 
+#include <heddle/core/error.hpp>
+#include <heddle/model/recompute.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/plan.hpp>
@@ -73,8 +75,15 @@ Settings settings_of(const Options& options, std::span<const schedule::action> l
     static_cast<activations::offload_settings&>(s) = options.offload;
     s.keep_last = s.keep_last || backward_follows(list, stage);
   }
+  if constexpr (requires { s.again; })
+    if (!options.recompute.empty()) s.again = model::parse_recompute(options.recompute);
   return s;
 }
+
+template <class Stage>
+struct takes_recompute {
+  static constexpr bool value = requires(const typename Stage::layers_memory::settings& s) { s.again; };
+};
 
 // A stage, told what it takes.
 template <class Stage, class Options, class World, class Backend, class Layers>
@@ -82,6 +91,10 @@ Stage make_stage(const Options& options, World& world, Backend& backend, const L
                  std::int64_t max_samples, int deferred, Stage* lender, std::span<const schedule::action> list,
                  int index) {
   const auto& model = options.model;
+  if constexpr (!takes_recompute<Stage>::value)
+    if (!options.recompute.empty())
+      throw config_error("heddle: options.recompute is \"" + options.recompute +
+                         "\", but this strategy does not recompute; give it activations::recompute<>");
   if constexpr (requires { typename Stage::layers_memory::settings; })
     return Stage(model, world, backend, layers, slots, max_samples, deferred, lender,
                  settings_of<typename Stage::layers_memory::settings>(options, list, index));
@@ -96,6 +109,10 @@ Stage make_stage(const Options& options, World& world, Backend& backend, const L
 template <class Stage>
 void begin_step(Stage& stage) {
   if constexpr (requires { stage.saved_layers().begin_step(); }) stage.saved_layers().begin_step();
+}
+template <class Stage>
+void recompute(Stage& stage, int slot) {
+  if constexpr (requires { stage.recompute(slot); }) stage.recompute(slot);
 }
 template <class Stage>
 void reload(Stage& stage, int slot) {
