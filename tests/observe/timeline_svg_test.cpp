@@ -120,7 +120,7 @@ TEST_CASE("two computations of a rank at one time share its row", "[observe][svg
   REQUIRE(g.boxes.size() == 6);
   CHECK(g.boxes[0].lane == heddle::gantt_lane::upper);
   CHECK(g.boxes[1].lane == heddle::gantt_lane::lower);
-  for (const std::size_t i : {2, 3, 4, 5}) CHECK(g.boxes[i].lane == heddle::gantt_lane::whole);
+  for (const std::size_t i : {2u, 3u, 4u, 5u}) CHECK(g.boxes[i].lane == heddle::gantt_lane::whole);
   CHECK(g.boxes[1].end == Approx(30e-6));
 }
 
