@@ -10,10 +10,12 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/tabled.hpp>
 #include <heddle/train/activations/offload.hpp>
+#include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <filesystem>
+#include <initializer_list>
 #include <mutex>
 #include <string>
 #include <type_traits>
@@ -112,36 +114,65 @@ result train(const std::string& mesh_text, const std::string& schedule, const st
 
 }  // namespace
 
-TEST_CASE("offloaded activations train the same bits", "[train][offload][ranks]") {
-  struct where {
-    const char *mesh, *schedule;
-  };
-  for (const where& w : {where{"", "1f1b"}, where{"", "gpipe"}, where{"pp=4", "1f1b"}, where{"pp=2", "interleaved:2"},
-                         where{"pp=2", "zb-v"}, where{"pp=2,tp=2", "1f1b"}, where{"dp=2,pp=2", "chimera"}}) {
-    const result keep = train<act::keep>(w.mesh, w.schedule, "");
-    for (const char* store : {"file", "memory", "instant"}) {
-      if (store[0] != 'f' && std::string(w.mesh) != "pp=4") continue;
-      INFO(w.schedule << " on '" << w.mesh << "', store " << store);
-      const result away = train<everything>(w.mesh, w.schedule, store);
-      CHECK(away.losses == keep.losses);
-      CHECK(away.gradients == keep.gradients);
-      CHECK(away.weights == keep.weights);
-      std::int64_t stored = 0;
-      for (const auto& report : away.reports) {
-        const act::cache_counters& c = report.tensors;
-        stored += c.stored;
-        CHECK(c.stored == c.loaded + c.forwarded);
-        CHECK(c.bytes_stored == c.bytes_loaded + c.bytes_forwarded);
-        CHECK(c.repeated == 0);
-        CHECK(report.store.loads == c.loaded);
-        CHECK(report.store.stores == c.stored);
-        CHECK(report.store.bytes_written == c.bytes_stored);
-        CHECK(report.store.bytes_read == c.bytes_loaded);
-        if (std::string(store) == "instant") CHECK(c.forwarded == 0);
-      }
-      CHECK(stored > 0);
+namespace {
+// Keeping and offloading train the same bits, and all that was stored came back.
+void compare(const char* mesh, const char* schedule, std::initializer_list<const char*> stores) {
+  const result keep = train<act::keep>(mesh, schedule, "");
+  for (const char* store : stores) {
+    INFO(schedule << " on '" << mesh << "', store " << store);
+    const result away = train<everything>(mesh, schedule, store);
+    CHECK(away.losses == keep.losses);
+    CHECK(away.gradients == keep.gradients);
+    CHECK(away.weights == keep.weights);
+    std::int64_t stored = 0;
+    for (const auto& report : away.reports) {
+      const act::cache_counters& c = report.tensors;
+      stored += c.stored;
+      CHECK(c.stored == c.loaded + c.forwarded);
+      CHECK(c.bytes_stored == c.bytes_loaded + c.bytes_forwarded);
+      CHECK(c.repeated == 0);
+      CHECK(report.store.loads == c.loaded);
+      CHECK(report.store.stores == c.stored);
+      CHECK(report.store.bytes_written == c.bytes_stored);
+      CHECK(report.store.bytes_read == c.bytes_loaded);
+      if (std::string(store) == "instant") CHECK(c.forwarded == 0);
     }
+    CHECK(stored > 0);
   }
+}
+}  // namespace
+
+TEST_CASE("offloaded activations train the same bits", "[train][offload][ranks]") {
+  compare("", "1f1b", {"file"});
+  compare("pp=4", "1f1b", {"file", "memory", "instant"});
+  compare("pp=2", "zb-v", {"file"});
+}
+
+TEST_CASE("offloaded activations train the same bits under any schedule", "[train][offload][ranks][slow]") {
+  compare("", "gpipe", {"file", "instant"});
+  compare("pp=2", "interleaved:2", {"file", "instant"});
+  compare("pp=2,tp=2", "1f1b", {"file", "instant"});
+  compare("dp=2,pp=2", "chimera", {"file", "instant"});
+  compare("pp=2", "dual-pipe-v", {"file", "instant"});
+}
+
+TEST_CASE("what recomputation keeps is offloaded, with the same bits", "[train][offload][ranks]") {
+  const result keep = train<act::keep>("pp=4", "1f1b", ""),
+               both = train<act::recompute<act::full, everything>>("pp=4", "1f1b", "file"),
+               away = train<everything>("pp=4", "1f1b", "file");
+  CHECK(both.losses == keep.losses);
+  CHECK(both.gradients == keep.gradients);
+  CHECK(both.weights == keep.weights);
+  const auto total = [](const result& r, std::int64_t act::cache_counters::* what) {
+    std::int64_t n = 0;
+    for (const auto& report : r.reports) n += report.tensors.*what;
+    return n;
+  };
+  using counters = act::cache_counters;
+  CHECK(total(both, &counters::stored) == total(away, &counters::stored));
+  CHECK(total(both, &counters::stored) == total(both, &counters::loaded) + total(both, &counters::forwarded));
+  // One tensor of a width instead of sixteen.
+  CHECK(10 * total(both, &counters::bytes_stored) <= total(away, &counters::bytes_stored));
 }
 
 TEST_CASE("a slow store is served from memory, and never read too soon", "[train][offload][ranks]") {

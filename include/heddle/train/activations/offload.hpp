@@ -106,10 +106,6 @@ class offloaded_layers {
     for (const std::int64_t n : elements) bytes_.push_back(n * static_cast<std::int64_t>(sizeof(T)));
   }
 
-  /// Layers that all save as much.
-  offloaded_layers(const settings& given, int slots, int layers, std::int64_t elements)
-      : offloaded_layers(given, slots, std::vector<std::int64_t>(static_cast<std::size_t>(layers), elements)) {}
-
   std::span<T> begin(int slot, int layer) {
     return named("storing", layer, [&] {
       cache_.collect();
