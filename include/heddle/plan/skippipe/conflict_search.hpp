@@ -255,7 +255,7 @@ class conflict_search {
       if (std::count(open.begin(), open.end(), char{1}) > o_.path_length) may_leave.push_back(a);
     }
     std::vector<node> children;
-    const std::size_t limit = o_.exhaustive ? std::numeric_limits<std::size_t>::max() : at(o_.stage_branches);
+    const std::size_t limit = o_.exhaustive ? (std::numeric_limits<std::size_t>::max)() : at(o_.stage_branches);
     for (const auto& leave : choices(fastest_first(n, may_leave), too_many.excess, limit)) {
       node child = n;
       if (tell(child, leave, [&](way_limits& l) { l.stage_allowed[at(too_many.where)] = 0; }))
@@ -275,7 +275,7 @@ class conflict_search {
       if (other) may_leave.push_back(a);
     }
     std::vector<node> children;
-    const std::size_t limit = o_.exhaustive ? std::numeric_limits<std::size_t>::max() : at(o_.node_branches);
+    const std::size_t limit = o_.exhaustive ? (std::numeric_limits<std::size_t>::max)() : at(o_.node_branches);
     for (const auto& leave : choices(fastest_first(n, may_leave), too_many.excess, limit)) {
       node child = n;
       if (tell(child, leave, [&](way_limits& l) { l.node_allowed[at(too_many.where)] = 0; }))
