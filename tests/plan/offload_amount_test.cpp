@@ -58,7 +58,7 @@ TEST_CASE("what is kept anyway, and what cannot be measured", "[plan][offload]")
   CHECK(pl::amount_to_offload(some, 100).first_kept == 3);
   CHECK(pl::amount_to_offload({}, 1).first_kept == 0);
   CHECK(pl::needed_bytes_per_second(some, 0) == 20.0 / 9);
-  CHECK_THROWS_AS(pl::needed_bytes_per_second(some, 3), hd::config_error);
+  CHECK_THROWS_AS(pl::needed_bytes_per_second(some, some.size()), hd::config_error);
   const std::vector<pl::offload_scope> bad{{-1, 1}};
   CHECK_THROWS_AS(pl::amount_to_offload(bad, 1), hd::config_error);
   CHECK_THROWS_AS(pl::amount_to_offload(some, std::numeric_limits<double>::quiet_NaN()), hd::config_error);
