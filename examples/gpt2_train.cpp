@@ -64,6 +64,7 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s) 
   o.batch = s.batch;
   o.microbatches = s.microbatches;
   o.schedule = s.schedule;
+  o.recompute = s.recompute;
   if (s.layers_by_cost) {
     const hd::schedule::named when(s.schedule, s.microbatches);
     const int stages = when.stages(hd::parse_mesh<mesh_type>(s.mesh).extent<pp>()) / when.form().chains;
@@ -81,7 +82,8 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s) 
 
 template <class T>
 static void train(const settings& s) {
-  using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, backend, hd::observe::recorder>;
+  using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, backend, hd::observe::recorder,
+                                hd::activations::recompute<>>;
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const auto options = options_of<T>(s);
   options.validate();
@@ -112,8 +114,8 @@ static void train(const settings& s) {
       peak = hd::compute::measure_gemm_peak<T>(whole_machine);
       std::printf("mesh         %s: %d ranks as %s on %d cores\n", hd::to_string(mesh).c_str(), mesh.size(),
                   on::ranks_are, cores);
-      std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g\n", s.schedule.c_str(),
-                  s.microbatches, s.clip);
+      std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g, recompute %s\n",
+                  s.schedule.c_str(), s.microbatches, s.clip, s.recompute.c_str());
       std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
                   static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
       std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", whole_machine.gemm_name(), peak * 1e-9,

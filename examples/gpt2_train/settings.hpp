@@ -11,6 +11,7 @@ struct settings {
   std::string mesh = "dp=2,pp=2,tp=2";
   std::string schedule = "1f1b";
   bool layers_by_cost = false;
+  std::string recompute = "none";
   int microbatches = 4;
   int layers = 4, heads = 4, width = 128, context = 64;
   std::int64_t batch = 24, steps = 1000;
@@ -39,6 +40,8 @@ inline void declare(CLI::App& app, settings& s) {
   app.add_option("--schedule", s.schedule, "pipeline schedule: gpipe, 1f1b, interleaved:<chunks>, zb-v, dual-pipe, ..")
       ->capture_default_str();
   app.add_flag("--layers-by-cost", s.layers_by_cost, "fewer layers on the stages of the embedding and the head");
+  app.add_option("--recompute", s.recompute, "activations to compute again: none, full, every <k>, mlp.hidden, ..")
+      ->capture_default_str();
   app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

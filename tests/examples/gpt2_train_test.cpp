@@ -126,6 +126,7 @@ TEST_CASE("every schedule trains the same model", "[examples][gpt2_train]") {
   const std::string same = steps("1f1b", {});
   for (const char* schedule : {"interleaved:2", "zb-v", "dual-pipe"}) CHECK(steps(schedule, {}) == same);
   CHECK(steps("hanayo:1", {"--layers-by-cost"}) == same);
+  CHECK(steps("zb-h1", {"--recompute", "every 2,mlp.hidden,head.logits"}) == same);
 }
 
 TEST_CASE("mistakes on the command line end with a sentence that names them", "[examples][gpt2_train]") {
@@ -143,6 +144,7 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   refused({"--heads", "5"}, "not a multiple of heads = 5");
   refused({"--batch", "0"}, "batch must be at least 1, got 0");
   refused({"--dtype", "f16"}, "f16");
+  refused({"--recompute", "attention"}, "recompute \"attention\" names no saved activation; there are none, full");
   refused({"--lr", "-1"}, "learning rate");
   refused({"--microbatches", "-2"}, "microbatches");
   refused({"--resume"}, "--resume needs --save");
