@@ -84,7 +84,7 @@ struct offload_report {
 
 /// Memory for the saved activations of a stage's layers that is lent out for as long as they are in it: from the forward
 /// until the store has them, and from shortly before the backward until its end. What one layer saves of one microbatch
-/// goes to the store as one tensor.
+/// goes to the store as one tensor. Memory is allocated as it is needed in the first steps, then used again.
 /// Errors: `offload_error`.
 template <class T, activation_store Store, class Amount, class Prefetch, class MinBytes>
 class offloaded_layers {

@@ -1,0 +1,6 @@
+// refuse: heddle: activations::offload<Store, ...>: the store does not model activation_store, or is not made from store_options
+#include <heddle/heddle.hpp>
+
+namespace hd = heddle;
+struct disk {};
+static_assert(sizeof(hd::activations::offload<disk>) > 0);
