@@ -58,6 +58,11 @@ constexpr next_actions next_of(const action* at, const action* end, const loweri
   return n;
 }
 
+// Whether it is neither in a pair nor merged, which spares `next_of`.
+constexpr bool stands_alone(const action& a) noexcept {
+  return !a.overlaps_next && a.kind != action_kind::backward_input;
+}
+
 // First pass: offsets of the lowered lists.
 constexpr void lowered_offsets(const table_view& t, const lowering& passes, int* offsets) {
   const bool reduce = passes.reduce_gradients && !t.forward_only() && !t.has(action_kind::reduce_gradient);
@@ -66,6 +71,11 @@ constexpr void lowered_offsets(const table_view& t, const lowering& passes, int*
     const action* at = t.actions().data() + t.offset(r);
     const action* const end = t.actions().data() + t.offset(r + 1);
     while (at != end) {
+      if (at->kind == action_kind::backward_weight && !at->overlaps_next) {  // sends nothing
+        ++offsets[r + 1];
+        ++at;
+        continue;
+      }
       const next_actions n = next_of(at, end, passes, t);
       offsets[r + 1] += n.count;
       for (int k = 0; k < n.count && passes.place_transfers; ++k) {
@@ -115,6 +125,15 @@ class placement {
       for (int r = 0; r < t_.ranks(); ++r) {
         const int end = t_.offset(r + 1);
         if (head_[r] == end) continue;
+        if (const action& a = in[head_[r]]; stands_alone(a)) {
+          if (!ready(a)) continue;
+          out_[tail_[r]++] = a;
+          if (passes_.place_transfers && a.kind < action_kind::backward_weight) place_transfers(a, r);
+          finish(a, r);
+          ++head_[r];
+          progress = true;
+          continue;
+        }
         const next_actions n = next_of(in + head_[r], in + end, passes_, t_);
         if (!ready(n.what[0]) || (n.count == 2 && !ready(n.what[1]))) continue;
         for (int k = 0; k < n.count; ++k) out_[tail_[r]++] = n.what[k];

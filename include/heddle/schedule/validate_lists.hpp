@@ -66,8 +66,11 @@ class list_check {
       : t_(t),
         uses_(uses),
         m_(t.microbatches()),
-        seen_memory_(t.stages() * m_),
-        stages_memory_(t.stages()),
+        s_(t.stages()),
+        one_way_(!t.has_paths() && t.chains() == 1),
+        rank_of_(t.rank_of_stage().data()),
+        seen_memory_(s_ * m_),
+        stages_memory_(s_),
         seen_(seen_memory_.data()),
         stages_(stages_memory_.data()) {}
 
@@ -76,6 +79,7 @@ class list_check {
     rank_ = rank;
     in_pair_ = false;
     found_ = {};
+    parts_ = sends_ = 0;
     const action* const list = t_.actions().data() + t_.offset(rank);
     const int size = t_.offset(rank + 1) - t_.offset(rank);
     if (uses_.sharding) {
@@ -119,25 +123,33 @@ class list_check {
   constexpr bool late(const action& a, action_kind kind) {
     return fail(problem::too_late, a, action{kind, a.stage, a.microbatch, -1});
   }
-  constexpr bool here(int stage) const noexcept { return t_.rank_of(stage) == rank_; }
-  constexpr bool known_stage(const action& a) const noexcept { return a.stage >= 0 && a.stage < t_.stages(); }
+  constexpr bool here(int stage) const noexcept { return rank_of_[stage] == rank_; }
+  constexpr bool known_stage(const action& a) const noexcept { return a.stage >= 0 && a.stage < s_; }
+  constexpr int next(const action& a) const noexcept {
+    return !one_way_ ? t_.next(a.stage, a.microbatch) : a.stage + 1 < s_ ? a.stage + 1 : -1;
+  }
+  constexpr int previous(const action& a) const noexcept {
+    return one_way_ ? a.stage - 1 : t_.previous(a.stage, a.microbatch);
+  }
 
   constexpr bool check(const action& a) {
-    if (!known_stage(a)) return fail(problem::unknown_stage, a);
-    if (!here(a.stage)) return fail(problem::wrong_rank, a, {}, t_.rank_of(a.stage));
+    if (a.stage < 0 || a.stage >= s_) return fail(problem::unknown_stage, a);
+    if (rank_of_[a.stage] != rank_) return fail(problem::wrong_rank, a, {}, rank_of_[a.stage]);
     if (a.peer != -1 && !is_transfer(a.kind)) return fail(problem::wrong_peer, a);
     if (is_per_stage(a.kind)) return check_per_stage(a);
     if (a.microbatch < 0 || a.microbatch >= m_) return fail(problem::unknown_microbatch, a);
-    if (!t_.handles(a.stage, a.microbatch)) return fail(problem::not_its_microbatch, a);
+    if (!one_way_ && !t_.handles(a.stage, a.microbatch)) return fail(problem::not_its_microbatch, a);
     if (t_.forward_only() && !is_of_forward(a.kind)) return fail(problem::backward_in_inference, a);
 
     kind_bits& cell = seen_[a.stage * m_ + a.microbatch];
     const kind_bits seen = cell;
-    if (seen & bit(a.kind)) return fail(problem::repeated, a, a);
-    cell = static_cast<kind_bits>(seen | bit(a.kind));
+    const kind_bits own = bit(a.kind);
+    if (seen & own) return fail(problem::repeated, a, a);
+    cell = static_cast<kind_bits>(seen | own);
     switch (a.kind) {
       case action_kind::forward:
-        return check_input(a, t_.previous(a.stage, a.microbatch), action_kind::recv_forward, bit(a.kind));
+        ++parts_;
+        return check_input(a, previous(a), action_kind::recv_forward, own);
       case action_kind::backward:
       case action_kind::backward_input:
         return check_backward(a, seen);
@@ -145,12 +157,15 @@ class list_check {
         if (seen & bit(action_kind::backward)) return repeats(a, action_kind::backward);
         if (!(seen & bit(action_kind::backward_input))) return needs(a, action_kind::backward_input, a.stage);
         ++stages_[a.stage].gradients;
+        ++parts_;
         return true;
       case action_kind::send_forward:
         if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
+        ++sends_;
         return check_transfer(a);
       case action_kind::send_backward:
         if (!(seen & input_gradient_bits)) return needs(a, action_kind::backward, a.stage);
+        ++sends_;
         return check_transfer(a);
       case action_kind::recompute:
       case action_kind::offload:
@@ -181,7 +196,8 @@ class list_check {
     if ((seen & bit(action_kind::offload)) && !(seen & bit(action_kind::reload)))
       return needs(a, action_kind::reload, a.stage);
     if (whole) ++stages_[a.stage].gradients;
-    return check_input(a, t_.next(a.stage, a.microbatch), action_kind::recv_backward, input_gradient_bits);
+    parts_ += whole ? 2 : 1;
+    return check_input(a, next(a), action_kind::recv_backward, input_gradient_bits);
   }
 
   // F, OFFLOAD, RELOAD, RECOMPUTE, then B or I.
@@ -199,9 +215,10 @@ class list_check {
   }
 
   constexpr bool check_transfer(const action& a) {
-    const int other = other_stage(a, t_);
-    if (other < 0 || here(other)) return fail(problem::needless_transfer, a);
-    return a.peer == t_.rank_of(other) || fail(problem::wrong_peer, a, {}, t_.rank_of(other));
+    const bool up = a.kind == action_kind::send_forward || a.kind == action_kind::recv_backward;
+    const int other = up ? next(a) : previous(a);
+    if (other < 0 || rank_of_[other] == rank_) return fail(problem::needless_transfer, a);
+    return a.peer == rank_of_[other] || fail(problem::wrong_peer, a, {}, rank_of_[other]);
   }
 
   constexpr bool check_per_stage(const action& a) {
@@ -247,15 +264,32 @@ class list_check {
     return true;
   }
 
+  // Nothing occurs twice and nothing that does not belong, so that all is there if there is as much as should be.
+  constexpr bool counts_agree() const {
+    int parts = 0;
+    int sends = 0;
+    for (int s = 0; s < s_; ++s) {
+      if (rank_of_[s] != rank_) continue;
+      if (t_.has_paths()) return false;  // counted one by one
+      const int n = t_.microbatches_of(s);
+      parts += t_.forward_only() ? n : 3 * n;
+      const action first{action_kind::forward, s, 0};
+      if (next(first) >= 0 && !here(next(first))) sends += n;
+      if (previous(first) >= 0 && !here(previous(first)) && !t_.forward_only()) sends += n;
+    }
+    return parts == parts_ && (!uses_.transfers || sends == sends_);
+  }
+
   constexpr bool complete() {
     position_ = -1;
+    const bool all_there = counts_agree();
     const kind_bits all = t_.forward_only()
                               ? bit(action_kind::forward)
                               : static_cast<kind_bits>(bit(action_kind::forward) | bit(action_kind::backward_input) |
                                                        bit(action_kind::backward_weight));
     for (int s = 0; s < t_.stages(); ++s) {
       if (!here(s)) continue;
-      for (int i = 0; i < m_; ++i) {
+      for (int i = 0; i < m_ && !all_there; ++i) {
         kind_bits seen = seen_[s * m_ + i];
         if (seen & bit(action_kind::backward))
           seen = static_cast<kind_bits>(seen | input_gradient_bits | weight_gradient_bits);
@@ -283,7 +317,9 @@ class list_check {
 
   const table_view& t_;
   table_uses uses_;
-  int m_;
+  int m_, s_;
+  bool one_way_;  // of all microbatches, over all stages
+  const int* rank_of_;
   scratch<kind_bits> seen_memory_;
   scratch<stage_state> stages_memory_;
   kind_bits* seen_;
@@ -295,6 +331,8 @@ class list_check {
   report found_{};
   int rank_ = -1;
   int position_ = -1;
+  int parts_ = 0;  // F, I and W listed so far, B being two of them
+  int sends_ = 0;
 };
 
 // The k-th message a rank sends to another must be the k-th that one receives from it. Lists must be sound: then every
