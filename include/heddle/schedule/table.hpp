@@ -47,6 +47,8 @@ class table_view {
         stages_(static_cast<int>(rank_of_stage.size())),
         microbatches_(microbatches),
         form_(form),
+        has_next_(!next.empty()),
+        has_previous_(!previous.empty()),
         chain_stages_(form.chains > 0 ? stages_ / form.chains : 0),
         lists_fit_(offsets.empty() ? actions.empty() : offsets.back() == static_cast<std::int64_t>(actions.size())),
         paths_fit_((next.empty() && previous.empty()) || (next.size() == cells() && previous.size() == cells())) {}
@@ -58,13 +60,13 @@ class table_view {
   constexpr int chains() const noexcept { return form_.chains; }
   constexpr bool forward_only() const noexcept { return form_.forward_only; }
   /// Whether microbatches have ways of their own through the stages; see `action_table::next`.
-  constexpr bool has_paths() const noexcept { return next_ != nullptr; }
+  constexpr bool has_paths() const noexcept { return has_next_; }
   /// Whether the lists of all ranks together are all the actions; no others may be read.
   constexpr bool lists_fit() const noexcept { return lists_fit_; }
   /// Whether `next` and `previous` are both absent or both of stages times microbatches; no others may be read.
   constexpr bool paths_fit() const noexcept { return paths_fit_; }
-  constexpr std::span<const int> next_table() const noexcept { return {next_, next_ ? cells() : 0}; }
-  constexpr std::span<const int> previous_table() const noexcept { return {previous_, previous_ ? cells() : 0}; }
+  constexpr std::span<const int> next_table() const noexcept { return {next_, has_next_ ? cells() : 0}; }
+  constexpr std::span<const int> previous_table() const noexcept { return {previous_, has_previous_ ? cells() : 0}; }
 
   /// All actions, rank after rank.
   constexpr std::span<const action> actions() const noexcept {
@@ -95,14 +97,14 @@ class table_view {
   }
   /// Whether this stage has work for this microbatch.
   constexpr bool handles(int stage, int microbatch) const noexcept {
-    if (next_ != nullptr) return next_[stage * microbatches_ + microbatch] != not_on_path;
+    if (has_next_) return next_[stage * microbatches_ + microbatch] != not_on_path;
     if (form_.chains == 1) return true;
     const int chain = chain_of(stage);
     return microbatch >= first_microbatch(chain) && microbatch < first_microbatch(chain + 1);
   }
   /// How many microbatches a stage has work for.
   constexpr int microbatches_of(int stage) const noexcept {
-    if (next_ == nullptr) {
+    if (!has_next_) {
       const int chain = chain_of(stage);
       return form_.chains == 1 ? microbatches_ : first_microbatch(chain + 1) - first_microbatch(chain);
     }
@@ -112,12 +114,12 @@ class table_view {
   }
   /// The stage that consumes this stage's output of a microbatch, or -1. Both must be in range.
   constexpr int next(int stage, int microbatch) const noexcept {
-    if (next_ != nullptr) return next_[stage * microbatches_ + microbatch];
+    if (has_next_) return next_[stage * microbatches_ + microbatch];
     return part_of(stage) + 1 < chain_stages_ ? stage + 1 : -1;
   }
   /// The stage that produces this stage's input of a microbatch, or -1.
   constexpr int previous(int stage, int microbatch) const noexcept {
-    if (previous_ != nullptr) return previous_[stage * microbatches_ + microbatch];
+    if (has_previous_) return previous_[stage * microbatches_ + microbatch];
     return part_of(stage) > 0 ? stage - 1 : -1;
   }
 
@@ -162,6 +164,9 @@ class table_view {
   int stages_ = 0;
   int microbatches_ = 0;
   table_form form_{};
+  // Not told by null pointers: g++ with -fsanitize=undefined takes no comparison of an address with null for a constant.
+  bool has_next_ = false;
+  bool has_previous_ = false;
   int chain_stages_ = 0;
   bool lists_fit_ = true;
   bool paths_fit_ = true;
