@@ -122,7 +122,9 @@ TEST_CASE("recomputed activations give the gradients of kept ones, bit for bit",
       texts.push_back(others);
       texts.push_back("every 2," + one);
     }
-    for (const std::string& text : texts) {
+    const bool all = how == order::all_forwards_first || how == order::split_late;
+    for (std::size_t i = 0; i < texts.size(); i += all ? 1 : 3) {
+      const std::string& text = texts[i];
       CAPTURE(text);
       typename chosen::layers<double>::settings saving;
       saving.again = md::parse_recompute(text);
