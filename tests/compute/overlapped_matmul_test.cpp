@@ -265,7 +265,7 @@ struct overlap {
 TEST_CASE("while a product runs the messages of the next ones finish", "[compute][overlap][ranks]") {
   constexpr int64_t k = 5, n = 3, each = 4;
   for (const int p : transport_test::rank_counts({2, 3, 5, 8}))
-    for (const std::size_t pieces : {1, 2}) {
+    for (const std::size_t pieces : {1u, 2u}) {
       CAPTURE(p, pieces);
       const std::vector<int64_t> rows(static_cast<std::size_t>(p), each);
       const int64_t all = each * p;
@@ -299,7 +299,7 @@ TEST_CASE("while a product runs the messages of the next ones finish", "[compute
 TEST_CASE("while a product runs the sum that is added to it arrives", "[compute][overlap][ranks]") {
   constexpr int64_t k = 2, n = 3, each = 4;
   for (const int p : transport_test::rank_counts({2, 3, 5, 8}))
-    for (const std::size_t pieces : {1, 2}) {
+    for (const std::size_t pieces : {1u, 2u}) {
       CAPTURE(p, pieces);
       const std::vector<int64_t> rows(static_cast<std::size_t>(p), each);
       const int64_t all = each * p;
