@@ -45,7 +45,7 @@ struct outcome {
     to.resize((std::max)(to.size(), values.size()));
     for (std::size_t i = 0; i < values.size(); ++i) to[i] += values[i];
   }
-  friend auto members(outcome& o) {
+  [[maybe_unused]] friend auto members(outcome& o) {
     return std::tie(o.loss, o.evaluated, o.initial, o.gradients, o.tied, o.logits, o.counted, o.problems);
   }
 };
