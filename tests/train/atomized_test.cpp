@@ -1,4 +1,5 @@
 // tests/train/atomized_test.cpp: a run cut into pieces equals the whole run, also when its layout changes between cuts.
+#include "folder.hpp"
 #include "runs.hpp"
 
 #include "catch.hpp"
@@ -10,34 +11,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 using namespace train_test;
-namespace fs = std::filesystem;
 namespace hd = heddle;
 
 namespace {
-
-struct folder {
-  fs::path path;
-  explicit folder(const std::string& name) {
-    int id = ::getpid();
-    transport_test::tell(id, 0);
-    path = fs::temp_directory_path() / ("heddle-atomized-" + name + "-" + std::to_string(id));
-    remove();
-  }
-  ~folder() { remove(); }
-  void remove() const {
-    if (transport_test::process() == 0) fs::remove_all(path);
-    bool done = true;
-    transport_test::tell(done, 0);
-  }
-};
 
 struct layout {
   std::string mesh;
@@ -48,7 +29,7 @@ struct layout {
 
 // `steps` steps in pieces of random lengths, each on the next of the layouts, a save and a resume between any two.
 outcome in_pieces(const setup& whole, const std::vector<layout>& layouts, std::uint64_t seed, int& pieces) {
-  const folder saves("cut");
+  const folder saves("atomized-cut");
   const hd::counter_random random(seed, 2);
   outcome all;
   pieces = 0;

@@ -1,4 +1,5 @@
 // tests/train/save_test.cpp: a resumed run continues bit for bit; on another mesh it continues the same training.
+#include "folder.hpp"
 #include "runs.hpp"
 
 #include "catch.hpp"
@@ -15,30 +16,8 @@
 #include <string>
 #include <vector>
 
-#include <unistd.h>
-
 using namespace train_test;
 namespace fs = std::filesystem;
-
-namespace {
-
-struct folder {
-  fs::path path;
-  explicit folder(const std::string& name) {
-    int id = ::getpid();
-    transport_test::tell(id, 0);
-    path = fs::temp_directory_path() / ("heddle-train-" + name + "-" + std::to_string(id));
-    remove();
-  }
-  ~folder() { remove(); }
-  void remove() const {
-    if (transport_test::process() == 0) fs::remove_all(path);
-    bool done = true;
-    transport_test::tell(done, 0);
-  }
-};
-
-}  // namespace
 
 TEST_CASE("a run cut in two by a save equals the uninterrupted run bit for bit", "[train][save][ranks]") {
   for (const char* mesh : {"", "dp=2,pp=2,tp=2", "dp=3,pp=3", "tp=3"})
