@@ -3,17 +3,16 @@
 #include HEDDLE_GEMM_HEADER
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
-#include <heddle/core/random.hpp>
-#include <heddle/io/dataset.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/trainer.hpp>
+
+#include "random_tokens.hpp"
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -29,23 +28,6 @@ using trainer_of = hd::train::trainer<hd::model::gpt2<float>,
                                                    hd::compute::host<HEDDLE_GEMM>, hd::activations::recompute<>>,
                                       World>;
 
-struct random_tokens {
-  std::int64_t context() const { return 128; }
-  std::int64_t validation_samples() const { return 0; }
-  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    const hd::counter_random random(1, 3);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const auto at = static_cast<std::uint64_t>(block.first * context()) + i;
-      tokens[i] = static_cast<std::int32_t>(random.integer(2 * at) % 512);
-      targets[i] = static_cast<std::int32_t>(random.integer(2 * at + 1) % 512);
-    }
-  }
-  void fill_validation(hd::io::sample_block block, std::span<std::int32_t> tokens,
-                       std::span<std::int32_t> targets) const {
-    fill_train(block, tokens, targets);
-  }
-};
-
 void recompute_beside_keep(benchmark::State& state, const std::string& again) {
   hd::train::options<hd::model::gpt2_config> options;
   options.model = {.layers = 8, .heads = 4, .width = 256, .context = 128, .vocabulary = 512};
@@ -57,7 +39,7 @@ void recompute_beside_keep(benchmark::State& state, const std::string& again) {
     trainer_of<world_type> keep(world, options);
     options.recompute = again;
     trainer_of<world_type> less(world, options);
-    const random_tokens data;
+    const random_tokens data{.length = 128, .vocabulary = 512};
     keep.step(data);
     less.step(data);
     std::vector<double> ratio;
