@@ -92,7 +92,7 @@ struct timeline_style {
 inline constexpr std::array<timeline_style, 11> timeline_styles{{
     {activity::forward, "F", "#5aa9f7", "#08213b", false},
     {activity::backward, "B", "#56d4a0", "#06281b", false},
-    {activity::backward_input, "I", "#56d4a0", "#06281b", false},
+    {activity::backward_input, "I", "#4ccbe0", "#052a30", false},
     {activity::backward_weight, "W", "#b7d968", "#222d05", false},
     {activity::optimizer, "OPTIM", "#b18cf5", "#1f0f3d", false},
     {activity::data, "DATA", "#8b98a9", "#10151c", false},

@@ -203,6 +203,15 @@ inline schedule_comparison compare_with_simulation(std::span<const event> events
     begin = (std::min)(begin, e.begin_ns);
     end = (std::max)(end, e.end_ns);
   }
+  // The two of a pair lie as in the prediction, whichever began first.
+  std::map<std::array<int, 3>, gantt_lane> lane_in_pair;
+  for (std::size_t k = 0; k + 1 < table.actions().size(); ++k) {
+    const schedule::action &a = table.actions()[k], &b = table.actions()[k + 1];
+    if (!a.overlaps_next) continue;
+    lane_in_pair[{static_cast<int>(a.kind), a.stage, a.microbatch}] = gantt_lane::upper;
+    lane_in_pair[{static_cast<int>(b.kind), b.stage, b.microbatch}] = gantt_lane::lower;
+  }
+  std::vector<gantt_lane> lanes;  // of each box that turns out to share its row
   const std::vector<int> place = sim::detail::places_on_rank(table);
   for (const event& e : events) {
     const int row = row_of(e);
@@ -218,12 +227,17 @@ inline schedule_comparison compare_with_simulation(std::span<const event> events
       box.style = shade * schedule::action_kinds + static_cast<int>(kind);
     }
     if (e.microbatch >= 0) box.label = std::to_string(e.microbatch);
+    const auto paired = lane_in_pair.find({static_cast<int>(kind), e.stage, e.microbatch});
+    lanes.push_back(paired != lane_in_pair.end() && observe::is_stage_work(e.kind) ? paired->second
+                                                                                   : gantt_lane::whole);
     chart.boxes.push_back(std::move(box));
   }
   std::vector<gantt_box*> work;
   for (gantt_box& b : chart.boxes)
     if (b.style < collective && !chart.styles[at(b.style)].strip) work.push_back(&b);
   observe::detail::share_rows(work);
+  for (std::size_t k = 0; k < lanes.size(); ++k)
+    if (chart.boxes[k].lane != gantt_lane::whole && lanes[k] != gantt_lane::whole) chart.boxes[k].lane = lanes[k];
 
   // The bubble of each pipeline by itself: that several do not start together is nobody's.
   std::vector<std::vector<int>> pipelines;
