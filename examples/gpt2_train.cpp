@@ -87,6 +87,9 @@ static void train(const settings& s) {
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const auto options = options_of<T>(s);
   options.validate();
+  // What cannot run is said before anything is read or started.
+  hd::schedule::make_table(hd::schedule::named(s.schedule, s.microbatches), mesh.extent<pp>());
+  hd::model::parse_recompute(s.recompute);
   const auto [corpus, files] = read_text(s);
   const hd::io::dataset data(corpus.tokens(), {.context = s.context, .batch = s.batch, .seed = s.seed});
   const hd::train::save_facts facts{
@@ -135,11 +138,15 @@ static void train(const settings& s) {
                     resumed.resumed ? ("after step " + std::to_string(resumed.step)).c_str() : "nothing saved yet");
     }
     double rate = 0;
+    bool first = true;
     trainer.run(
         data,
         [&](const hd::train::step_report& r) {
           rate = r.tokens_per_second;
-          if (speaks) std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
+          const std::int64_t step = r.step + 1;
+          const bool shown = first || step == r.steps || step % s.print_every == 0 || r.validation_loss;
+          first = false;
+          if (speaks && shown) std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
         },
         [&](auto& t) {
           const bool due = t.steps_done() == s.steps || (s.save_every > 0 && t.steps_done() % s.save_every == 0);

@@ -1,9 +1,12 @@
 // examples/gpt2_train/settings.hpp: what the program can be told on its command line.
 #pragma once
 
+#include <heddle/schedule/named.hpp>
+
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -23,6 +26,7 @@ struct settings {
   std::string save;
   std::int64_t save_every = 100;
   bool resume = false;
+  std::int64_t print_every = 10;
   std::int64_t validate_every = 100;
   std::int64_t validation_samples = 64;
   std::string trace = "trace.json";
@@ -33,17 +37,29 @@ struct settings {
   double timeout = 300;
 };
 
+/// For options that count something.
+inline const CLI::Validator at_least_one(
+    [](const std::string& text) {
+      return std::atoll(text.c_str()) >= 1 ? std::string() : "must be at least 1, got " + text;
+    },
+    "", "at least 1");
+
 /// Fills `s`; throws `CLI::ParseError` (help included), which `CLI::App::exit` turns into text and an exit status.
 inline void declare(CLI::App& app, settings& s) {
   app.option_defaults()->take_last();  // given twice, an option has its last value
   app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one")->capture_default_str();
-  app.add_option("--schedule", s.schedule, "pipeline schedule: gpipe, 1f1b, interleaved:<chunks>, zb-v, dual-pipe, ..")
+  std::string schedules;
+  for (const auto name : heddle::schedule::named::names) (schedules += schedules.empty() ? "" : ", ") += name;
+  app.add_option("--schedule", s.schedule,
+                 "pipeline schedule: " + schedules + "; interleaved:4 has four stages per rank, hanayo:2 two waves")
       ->capture_default_str();
   app.add_flag("--layers-by-cost", s.layers_by_cost, "fewer layers on the stages of the embedding and the head");
-  app.add_option("--recompute", s.recompute, "activations to compute again: none, full, every <k>, mlp.hidden, ..")
+  app.add_option(
+         "--recompute", s.recompute,
+         "saved activations to drop and compute again: none, full, \"every <k>\" blocks, or names: mlp.hidden,..")
       ->capture_default_str();
   app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least_one)
       ->capture_default_str();
   app.add_option("--layers", s.layers, "transformer blocks")->capture_default_str();
   app.add_option("--heads", s.heads, "attention heads per block")->capture_default_str();
@@ -60,12 +76,15 @@ inline void declare(CLI::App& app, settings& s) {
   app.add_option("--save", s.save, "folder for saves (default: none are made)");
   app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")->capture_default_str();
   app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
+  app.add_option("--print-every", s.print_every,
+                 "steps between lines of progress; the first and the last have one, too")
+      ->check(at_least_one)
+      ->capture_default_str();
   app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")->capture_default_str();
   app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads; 0: all")
       ->capture_default_str();
-  app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; empty: none")
-      ->capture_default_str();
-  app.add_option("--timeline", s.timeline, "picture of the last step's pipeline; empty: none")->capture_default_str();
+  app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; \"\": none")->capture_default_str();
+  app.add_option("--timeline", s.timeline, "picture of the last step's pipeline; \"\": none")->capture_default_str();
   app.add_option("--prompt", s.prompt, "start of the sampled text")->capture_default_str();
   app.add_option("--sample", s.sample, "bytes of text to sample at the end")->capture_default_str();
   app.add_option("--temperature", s.temperature, "of the sampled text; 0: always the likeliest byte")
