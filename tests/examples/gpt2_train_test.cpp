@@ -153,6 +153,33 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   CHECK_THAT(run(f.path, {"--help"}).output, Contains("--microbatches") && Contains("--timeline"));
 }
 
+TEST_CASE("what cannot run is said before anything starts", "[examples][gpt2_train]") {
+  const folder f;
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--schedule", "zbv"},
+                                                {"--schedule", "dual-pipe", "--microbatches", "3"},
+                                                {"--recompute", "every 0"}}) {
+    const auto r = run(f.path, small(wrong));
+    CHECK(r.status == 1);
+    CHECK(r.output.rfind("heddle: ", 0) == 0);  // no rank, no line about a run
+    CHECK(r.output.find('\n') == r.output.size() - 1);
+  }
+}
+
+TEST_CASE("progress has a line for every few steps", "[examples][gpt2_train]") {
+  const folder f;
+  const auto printed = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"--steps", "12", "--validate-every", "5", "--sample", "0"};
+    all.insert(all.end(), more.begin(), more.end());
+    const auto r = run(f.path, small(std::move(all)));
+    std::string steps;
+    for (int s = 1; s <= 12; ++s)
+      if (line_of_step(r.output, s, 12).rfind("step", 0) == 0) steps += std::to_string(s) + " ";
+    return steps;
+  };
+  CHECK(printed({}) == "1 5 10 12 ");
+  CHECK(printed({"--print-every", "4", "--validate-every", "0"}) == "1 4 8 12 ");
+}
+
 TEST_CASE("a folder with saves is not trained over, and other data order not resumed", "[examples][gpt2_train]") {
   const folder f;
   REQUIRE(run(f.path, small({"--steps", "2", "--save", "saves"})).status == 0);
