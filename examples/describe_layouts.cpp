@@ -34,6 +34,10 @@ void show(const std::filesystem::path& folder, const std::string& name, const Wh
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && argv[1][0] == '-') {
+    std::printf("usage: describe_layouts [folder for pictures]\n");
+    return 0;
+  }
   const std::filesystem::path folder = argc > 1 ? argv[1] : "";
   if (!folder.empty()) std::filesystem::create_directories(folder);
 

@@ -1,5 +1,5 @@
 // Draws every pipeline schedule: the pictures and the table of docs/schedules.md. Or one, of any size:
-// draw_schedules <folder> zb-v <ranks> <microbatches>
+// draw_schedules [folder [schedule [ranks [microbatches]]]]
 // run: images
 // prints: | 1f1b | 33 | 27.3 % | 4 | 48 | 71.5 |
 // prints: | zb-v | 25.5 | 5.9 % | 4 | 96 | 56.5 |
@@ -53,6 +53,10 @@ void print_row(const std::string& name, schedule::table_view table) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && argv[1][0] == '-') {
+    std::printf("usage: draw_schedules [folder for pictures [schedule [ranks [microbatches]]]]\n");
+    return 0;
+  }
   const std::filesystem::path folder = argc > 1 ? argv[1] : ".";
   std::filesystem::create_directories(folder);
   const int ranks = argc > 3 ? std::atoi(argv[3]) : 4, microbatches = argc > 4 ? std::atoi(argv[4]) : 8;

@@ -1,5 +1,5 @@
 // Runs a pipeline schedule on four ranks whose stages sleep, and draws the step as it was beside what was predicted:
-// measured_schedule <schedule> <microbatches> <picture>
+// measured_schedule [schedule [microbatches [picture.svg]]]
 // run: dual-pipe-v 8 measured.svg
 // prints: measured;
 // prints: predicted;
@@ -50,6 +50,10 @@ struct no_hooks {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && argv[1][0] == '-') {
+    std::printf("usage: measured_schedule [schedule [microbatches [picture.svg]]]\n");
+    return 0;
+  }
   const std::string name = argc > 1 ? argv[1] : "1f1b";
   const int microbatches = argc > 2 ? std::atoi(argv[2]) : 8;
   const hd::schedule::plan plan =

@@ -61,6 +61,10 @@ void draw(const std::filesystem::path& file, const char* title, const hd::topolo
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && argv[1][0] == '-') {
+    std::printf("usage: photonic [folder for pictures]\n");
+    return 0;
+  }
   const std::filesystem::path folder = argc > 1 ? argv[1] : ".";
   std::filesystem::create_directories(folder);
 

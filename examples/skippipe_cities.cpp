@@ -26,6 +26,10 @@ namespace plan = heddle::plan;
 namespace published = heddle::plan::published;
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && argv[1][0] == '-') {
+    std::printf("usage: skippipe_cities [folder for pictures]\n");
+    return 0;
+  }
   const std::filesystem::path folder = argc > 1 ? argv[1] : ".";
   std::filesystem::create_directories(folder);
   std::vector<std::string> names;  // "Bel 0"
