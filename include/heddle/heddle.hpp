@@ -250,6 +250,7 @@
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/activation_offload.hpp>
 #include <heddle/sim/actor_graph.hpp>
+#include <heddle/sim/clairvoyant.hpp>
 #include <heddle/sim/gantt.hpp>
 #include <heddle/sim/nccl_model.hpp>
 #include <heddle/sim/network.hpp>

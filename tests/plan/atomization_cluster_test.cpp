@@ -2,6 +2,7 @@
 #include <heddle/core/random.hpp>
 #include <heddle/plan/atomization/dispatch.hpp>
 #include <heddle/plan/atomization/mig.hpp>
+#include <heddle/sim/clairvoyant.hpp>
 #include <heddle/sim/slice_cluster.hpp>
 
 #include "catch.hpp"
@@ -76,12 +77,21 @@ sim::cluster_outcome atomized(const study& s, double overhead, Policies... polic
       sja::atomizing_dispatcher(sja::cut_terms{.set_up = overhead / 2, .finish = overhead / 2}, std::move(broker)));
 }
 
+// By one who knows all jobs beforehand, and begins with what was done without knowing them; cuts cost the same.
+sim::cluster_outcome foreseen(const study& s, double overhead, const sim::cluster_outcome& start) {
+  return sim::simulate_cluster(
+      s.cluster, s.jobs,
+      sim::planned_dispatcher(sim::plan_clairvoyantly(
+          s.cluster, s.jobs, {.set_up = overhead / 2, .finish = overhead / 2, .tries = 1000}, start.ran)));
+}
+
 void compare_at_loads(std::uint64_t seeds) {
   // Set-up and finish together are at most 5 % of the shortest gap.
   constexpr double overhead = 40;
   int cases = 0, fuller = 0;
   for (const double load : {0.5, 0.65, 0.8, 0.95}) {
-    std::array<double, 3> wait{}, used{};
+    std::array<double, 4> wait{}, used{};
+    double bound = 0;
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       INFO("load " << load << ", seed " << seed);
       const study s = make_study(seed, load, 300);
@@ -94,14 +104,26 @@ void compare_at_loads(std::uint64_t seeds) {
       CHECK(one.utilisation >= rigid.utilisation - 0.001);
       ++cases;
       fuller += one.utilisation >= rigid.utilisation;
-      const std::array<const sim::cluster_outcome*, 3> all{&rigid, &one, &several};
-      for (std::size_t i = 0; i < 3; ++i) wait[i] += all[i]->wait, used[i] += all[i]->utilisation;
+      const auto oracle = foreseen(s, overhead, one);
+      CHECK(oracle.wait <= one.wait);
+      const double most = sim::most_utilisation(s.cluster, s.jobs);
+      bound += most;
+      const std::array<const sim::cluster_outcome*, 4> all{&rigid, &one, &several, &oracle};
+      for (std::size_t i = 0; i < 4; ++i) {
+        CHECK(all[i]->utilisation <= most);
+        wait[i] += all[i]->wait;
+        used[i] += all[i]->utilisation;
+      }
     }
     INFO("load " << load);
     CHECK(wait[1] < 0.75 * wait[0]);
     CHECK(wait[2] < 0.85 * wait[0]);
     CHECK(used[1] > used[0]);
     CHECK(used[2] > used[0]);
+    // Who knows nothing of the future comes close to who does.
+    CHECK(wait[3] < wait[1]);
+    CHECK(wait[1] < 1.4 * wait[3]);
+    CHECK(used[1] > 0.92 * bound);
   }
   CHECK(fuller >= 0.9 * cases);
 }

@@ -52,6 +52,7 @@ struct cluster_outcome {
   double makespan = 0;
   double overhead = 0;  ///< occupied, but not useful, of what is occupied
   int pieces = 0;
+  std::vector<cluster_piece> ran;  ///< all of them, in the order they were given out
 };
 
 /// What a dispatcher sees and does at one time.
@@ -174,6 +175,7 @@ cluster_outcome simulate_cluster(const slice_cluster& cluster, std::span<const c
       const cluster_piece& p = s.running_[k];
       times.push(p.end);
       ++out.pieces;
+      out.ran.push_back(p);
       occupied += p.end - p.start;
       work += p.work;
       const double counted = (std::max)(0.0, (std::min)(p.end, last) - p.start) / (p.end - p.start);
