@@ -76,8 +76,47 @@ struct hooks {
   void reduce_gradient(int stage) { reduced.push_back(stage); }
 };
 
+// A communicator whose messages are never over before they are waited for.
+template <class Communicator>
+class late : public Communicator {
+ public:
+  class request {
+   public:
+    explicit request(typename Communicator::request&& r) : inner_(std::move(r)) {}
+    void wait() { inner_.wait(); }
+    bool test() { return false; }
+
+   private:
+    typename Communicator::request inner_;
+  };
+  explicit late(Communicator&& c) : Communicator(std::move(c)) {}
+  template <class In>
+  request isend(In&& in, int to, int tag = 0) {
+    return request(Communicator::isend(in, to, tag));
+  }
+  template <class Out>
+  request irecv(Out&& out, int from, int tag = 0) {
+    return request(Communicator::irecv(out, from, tag));
+  }
+  late split(int color, int key) { return late(Communicator::split(color, key)); }
+};
+struct as_it_is {
+  template <class Communicator>
+  Communicator& operator()(Communicator& c) const {
+    return c;
+  }
+};
+struct delayed {
+  template <class Communicator>
+  late<Communicator> operator()(Communicator& c) const {
+    return late<Communicator>(c.split(0, c.rank()));
+  }
+};
+
 // Runs a table on threads and returns the gradients of all stages.
-std::vector<double> run(sc::table_view table, int sends_in_flight, std::vector<hd::event>* events = nullptr) {
+template <class Messages = as_it_is>
+std::vector<double> run(sc::table_view table, int sends_in_flight, std::vector<hd::event>* events = nullptr,
+                        Messages messages = {}) {
   const sc::plan plan = sc::make_plan(table, sends_in_flight);
   const sc::plan_view view = plan;
   const int m = table.microbatches();
@@ -88,7 +127,7 @@ std::vector<double> run(sc::table_view table, int sends_in_flight, std::vector<h
   std::mutex guard;
   hd::observe::recorder recorder(table.ranks());
   transport_test::launch(hd::mesh<hd::axis<hd::pp>>(table.ranks()), [&](auto& world) {
-    auto& pipe = world.template along<hd::pp>();
+    auto&& pipe = messages(world.template along<hd::pp>());
     std::vector<toy_stage> mine;
     mine.reserve(gradients.size());
     std::vector<toy_stage*> held(gradients.size(), nullptr);
@@ -172,7 +211,7 @@ TEST_CASE("a send and its receive carry the same flow number, different from all
   run(sc::make_table(sc::one_f_one_b<>{4}, 3), 1, &events);
   std::map<std::uint64_t, std::pair<int, int>> flows;
   for (const hd::event& e : events) {
-    if (e.kind == hd::activity::send) ++flows[e.flow].first;
+    if (e.kind == hd::activity::send && e.flow != 0) ++flows[e.flow].first;  // 0: waits for it
     if (e.kind == hd::activity::recv) ++flows[e.flow].second;
     if (e.kind == hd::activity::forward) CHECK(e.flow == 0);
   }
@@ -186,8 +225,27 @@ TEST_CASE("flow numbers differ however many microbatches there are", "[train][ex
   run(sc::make_table(sc::gpipe<>{4097}, 3), 1, &events);
   std::map<std::uint64_t, int> sent;
   for (const hd::event& e : events)
-    if (e.kind == hd::activity::send) ++sent[e.flow];
+    if (e.kind == hd::activity::send && e.flow != 0) ++sent[e.flow];
   CHECK(sent.size() == 2u * 2 * 2 * 4097);
+}
+
+TEST_CASE("a send that has to be waited for is recorded as such", "[train][executor][ranks]") {
+  constexpr int p = 3, m = 4;
+  for (const int in_flight : {0, 2}) {
+    std::vector<hd::event> events;
+    CHECK(run(sc::make_table(sc::gpipe<>{m}, p), in_flight, &events, delayed{}) == expected(p, m));
+    std::map<std::string, int> waits;
+    for (const hd::event& e : events) {
+      if (e.kind != hd::activity::send || e.flow != 0) continue;
+      ++waits[e.name];
+      const bool up = std::string(e.name) == "wait for send forward";
+      CHECK(e.peer == e.rank + (up ? 1 : -1));
+      CHECK((e.stage == e.rank && e.microbatch >= 0 && e.microbatch < m && (e.step == 0 || e.step == 1)));
+      CHECK(e.end_ns >= e.begin_ns);
+    }
+    const int each = 2 * (p - 1) * m;  // steps, links, microbatches
+    CHECK(waits == std::map<std::string, int>{{"wait for send forward", each}, {"wait for send backward", each}});
+  }
 }
 
 TEST_CASE("an executor refuses plans that are none", "[train][executor]") {

@@ -178,10 +178,7 @@ class executor {
         detail::call_optional_hook(hooks, a, places[k].saved);
       }
     }
-    for (std::optional<request>& r : under_way_) {
-      if (r) r->wait();
-      r.reset();
-    }
+    for (std::optional<sending>& s : under_way_) finish_send(s, step);
   }
 
   const executor_counters& counters() const noexcept { return counters_; }
@@ -204,6 +201,10 @@ class executor {
     request pending;
     schedule::action what;
     std::int64_t elements;
+  };
+  struct sending {
+    request pending;
+    schedule::action what;
   };
 
   // One computation, with all it works on.
@@ -343,26 +344,38 @@ class executor {
   }
 
   void start_send(const schedule::action& a, int buffer, std::int64_t elements, int step) {
-    std::optional<request>& started = under_way_[next_send_ % under_way_.size()];
+    std::optional<sending>& started = under_way_[next_send_ % under_way_.size()];
     const std::span<const scalar> payload = part(buffer, elements);
     if constexpr (Observer::enabled) {
       event e = describe(activity::send,
                          a.kind == schedule::action_kind::send_forward ? "send forward" : "send backward", a, step);
       e.bytes = static_cast<std::int64_t>(payload.size_bytes());
       e.flow = flow_of(a, step);
-      observed(observer_, e, [&] { started.emplace(pipeline_.isend(payload, a.peer, tag_of(a.kind))); });
+      observed(observer_, e, [&] { started.emplace(sending{pipeline_.isend(payload, a.peer, tag_of(a.kind)), a}); });
     } else {
-      started.emplace(pipeline_.isend(payload, a.peer, tag_of(a.kind)));
+      started.emplace(sending{pipeline_.isend(payload, a.peer, tag_of(a.kind)), a});
     }
     ++next_send_;
     // The plan reuses the buffer of the send before the last `sends_in_flight` ones, so that one has to be over.
-    std::optional<request>& due = under_way_[next_send_ % under_way_.size()];
-    if (due) {
-      due->wait();
-      due.reset();
-    }
+    finish_send(under_way_[next_send_ % under_way_.size()], step);
     ++counters_.sends;
     counters_.bytes_sent += static_cast<std::int64_t>(payload.size_bytes());
+  }
+
+  // Waits for a send, if one is there. The wait is recorded where there is any: as a send that joins nothing (flow 0).
+  void finish_send(std::optional<sending>& s, int step) {
+    if (!s) return;
+    if constexpr (Observer::enabled) {
+      if (!s->pending.test()) {
+        const bool up = s->what.kind == schedule::action_kind::send_forward;
+        observed(observer_,
+                 describe(activity::send, up ? "wait for send forward" : "wait for send backward", s->what, step),
+                 [&] { s->pending.wait(); });
+      }
+    } else {
+      s->pending.wait();
+    }
+    s.reset();
   }
 
   // Waits for the message that fills this buffer, if one is on its way.
@@ -434,7 +447,7 @@ class executor {
   std::vector<int> world_rank_of_;
   std::vector<buffer<scalar>> boundary_;
   std::vector<std::optional<receipt>> received_;
-  std::vector<std::optional<request>> under_way_;
+  std::vector<std::optional<sending>> under_way_;
   std::int64_t largest_ = 0;  // elements that a boundary buffer holds
   std::size_t next_send_ = 0;
   int live_ = 0;
