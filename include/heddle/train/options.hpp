@@ -50,7 +50,7 @@ struct options {
   Config model{};
   std::int64_t batch = 8;         ///< samples per step, over all dp ranks
   int microbatches = 0;           ///< per dp rank; 0: the schedule's own number, or 1 if that is left to run time
-  std::string schedule{};         ///< for the policy `schedule::named` only: "gpipe" or "1f1b" (if empty)
+  std::string schedule{};         ///< for the policy `schedule::named` only, a name as it reads them; empty: "1f1b"
   std::vector<int> layers_per_stage{};  ///< blocks of each stage, in order; empty: as even as can be
   std::int64_t steps = 100;       ///< steps in the whole run, a resumed part included
   warmup_cosine learning_rate{};  ///< `total_steps` 0: `steps`
