@@ -142,6 +142,7 @@
 #include <heddle/schedule/formulas.hpp>
 #include <heddle/schedule/formulas_bidirectional.hpp>
 #include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/gradient_scale.hpp>
 #include <heddle/schedule/hanayo.hpp>
 #include <heddle/schedule/inference.hpp>
 #include <heddle/schedule/interleaved.hpp>
@@ -299,11 +300,13 @@
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/options.hpp>
+#include <heddle/train/pass_through.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_batches.hpp>
 #include <heddle/train/strategy.hpp>
 #include <heddle/train/three_functions.hpp>

@@ -1,11 +1,11 @@
 // heddle/schedule/routed.hpp: the schedule of microbatches that go ways of their own, as any other schedule.
 #pragma once
 
+#include <heddle/schedule/gradient_scale.hpp>
 #include <heddle/schedule/paths.hpp>
 #include <heddle/schedule/table.hpp>
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -70,6 +70,8 @@ class routed {
     return stage < paths_.nodes() ? paths_.stage_of_node[at(stage)] : paths_.stages;
   }
   constexpr int parts() const noexcept { return paths_.stages + 1; }
+  /// Of them the first ones that have layers: all but the loss.
+  constexpr int parts_with_layers() const noexcept { return paths_.stages; }
   /// The stage of the loss on a node of stage 0, -1 on others.
   constexpr int loss_stage_of(int node) const noexcept { return loss_of_[at(node)]; }
 
@@ -117,24 +119,6 @@ class routed {
   std::vector<int> loss_of_{};
   std::vector<std::vector<entry>> lists_{};
 };
-
-/// How the gradients of a part are scaled once they are added up over its replicas and their microbatches.
-struct gradient_scale_kind {};
-
-/// Divided by the microbatches of the step: a part that fewer of them visit is updated less, as SkipPipe does.
-struct by_batch {
-  using kind = gradient_scale_kind;
-  static constexpr int divisor(int /*visits*/, int microbatches) noexcept { return microbatches; }
-};
-
-/// Divided by the microbatches that visited the part: the mean of those that were there, however many.
-struct by_visits {
-  using kind = gradient_scale_kind;
-  static constexpr int divisor(int visits, int /*microbatches*/) noexcept { return visits > 0 ? visits : 1; }
-};
-
-template <class P>
-concept gradient_scale = policy<P> && std::same_as<typename P::kind, gradient_scale_kind>;
 
 /// What the gradients of a part, added up over all its replicas, are multiplied with. It does not depend on how many
 /// replicas there are: stage 0 has more than the others. `part` as `routed::part_of` says.

@@ -3,7 +3,9 @@
 
 #include <heddle/schedule/table.hpp>
 
+#include <cstddef>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0::schedule {
 
@@ -15,6 +17,16 @@ class tabled {
   static constexpr bool is_static = false;
 
   constexpr explicit tabled(action_table table) : table_(std::move(table)) {}
+  /// The table of any schedule on so many ranks, with what it says of the parts of the model that its stages are
+  /// (`routed::part_of`). Errors: as `make_table`.
+  template <schedule_policy When>
+  constexpr tabled(const When& when, int ranks) : table_(make_table(when, ranks)) {
+    if constexpr (requires { when.part_of(0), when.parts(); }) {
+      for (int s = 0; s < table().stages(); ++s) part_of_.push_back(when.part_of(s));
+      parts_ = parts_with_layers_ = when.parts();
+      if constexpr (requires { when.parts_with_layers(); }) parts_with_layers_ = when.parts_with_layers();
+    }
+  }
 
   constexpr table_view table() const noexcept { return table_.view(); }
   constexpr int microbatch_count() const noexcept { return table_.microbatches; }
@@ -25,6 +37,12 @@ class tabled {
   constexpr bool has_paths() const noexcept { return table().has_paths(); }
   constexpr int next(int stage, int microbatch) const noexcept { return table().next(stage, microbatch); }
   constexpr int previous(int stage, int microbatch) const noexcept { return table().previous(stage, microbatch); }
+  /// The part of the model that a stage is, how many there are, and how many of them, from the first on, have layers.
+  constexpr int part_of(int stage) const noexcept {
+    return part_of_.empty() ? table().part_of(stage) : part_of_[static_cast<std::size_t>(stage)];
+  }
+  constexpr int parts() const noexcept { return part_of_.empty() ? table().parts() : parts_; }
+  constexpr int parts_with_layers() const noexcept { return part_of_.empty() ? table().parts() : parts_with_layers_; }
 
   template <class Sink>
   constexpr void generate(int rank, int, Sink& emit) const {
@@ -33,6 +51,9 @@ class tabled {
 
  private:
   action_table table_;
+  std::vector<int> part_of_{};
+  int parts_ = 0;
+  int parts_with_layers_ = 0;
 };
 
 }  // namespace heddle::inline v0::schedule

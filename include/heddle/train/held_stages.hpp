@@ -6,6 +6,7 @@
 #include <heddle/schedule/table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/sum_among.hpp>
+#include <heddle/train/stage_parts.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -19,22 +20,23 @@
 namespace heddle::inline v0::train {
 
 /// A stage of the schedule on the rank that holds it, with the optimizer of its parameters. `index` is the stage's
-/// number in the table, `part` which part of the model it is, `chain` in which of the schedule's pipelines.
+/// number in the table, `part` which part of the model it is, `replica` which of the stages that are this part.
 template <class Stage, class Optimizer>
 struct held_stage {
   int index;
   int part;
-  int chain;
+  int replica;
   Stage stage;
   Optimizer optimizer;
   bool reduced = false;  ///< this step's gradients have been summed over dp
   bool stepped = false;  ///< and its optimizer has used them
+  double gradient_factor = 1;  ///< what the gradients are multiplied with once its replicas have added them up
 
   template <class MakeStage>
-  held_stage(schedule::table_view table, int of_stage, MakeStage&& make, int dp_rank, int dp_size)
+  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, int dp_rank, int dp_size)
       : index(of_stage),
-        part(table.part_of(of_stage)),
-        chain(table.chain_of(of_stage)),
+        part(parts.part_of(of_stage)),
+        replica(parts.replica_of(of_stage)),
         stage(make()),
         optimizer(stage.parameters(), static_cast<std::int64_t>(stage.weights().size()), dp_rank, dp_size) {}
 };
@@ -50,33 +52,34 @@ class held_stages {
   /// has the head and another has the embedding, null otherwise. Errors: `schedule_error` if the rank would hold two
   /// replicas of one part.
   template <class MakeStage>
-  held_stages(schedule::table_view table, int rank, MakeStage&& make, int dp_rank, int dp_size)
-      : table_(table), rank_(rank) {
-    const int parts = table.parts();
+  held_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make, int dp_rank,
+              int dp_size)
+      : table_(table), parts_(of_model), rank_(rank) {
+    const int parts = parts_.parts();
     std::vector<int> stage_of_part(static_cast<std::size_t>(parts), -1);
     std::vector<int> order;
     for (int s = 0; s < table.stages(); ++s) {
       if (table.rank_of(s) != rank) continue;
-      int& other = stage_of_part[static_cast<std::size_t>(table.part_of(s))];
+      int& other = stage_of_part[static_cast<std::size_t>(parts_.part_of(s))];
       if (other >= 0)
         throw schedule_error("heddle: stages " + std::to_string(other) + " and " + std::to_string(s) +
                              " are replicas of one part of the model and both on pipeline rank " +
                              std::to_string(rank) + "; a trainer keeps one on a rank: use more ranks or one chain");
       other = s;
-      order.insert(table.part_of(s) == 0 ? order.begin() : order.end(), s);  // the embedding's stage first: it lends
+      order.insert(parts_.part_of(s) == 0 ? order.begin() : order.end(), s);  // the embedding's stage first: it lends
     }
     by_stage_.resize(static_cast<std::size_t>(table.stages()), nullptr);
     for (const int s : order) {
-      const bool head = parts > 1 && table.part_of(s) == parts - 1;
+      const bool head = parts > 1 && parts_.part_of(s) == parts - 1;
       const int embedding = stage_of_part.empty() ? -1 : stage_of_part[0];
       Stage* const lender = head && embedding >= 0 ? &at(embedding).stage : nullptr;
-      all_.push_back(std::make_unique<held>(table, s, [&] { return make(s, lender); }, dp_rank, dp_size));
+      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, dp_rank, dp_size));
       by_stage_[static_cast<std::size_t>(s)] = all_.back().get();
     }
     std::sort(all_.begin(), all_.end(), [](const auto& a, const auto& b) { return a->index < b->index; });
 
     for (int s = 0; s < table.stages(); ++s)
-      if (const int x = table.part_of(s); x == 0 || x == parts - 1) tied_ranks_.push_back(table.rank_of(s));
+      if (const int x = parts_.part_of(s); x == 0 || x == parts - 1) tied_ranks_.push_back(table.rank_of(s));
     std::sort(tied_ranks_.begin(), tied_ranks_.end());
     tied_ranks_.erase(std::unique(tied_ranks_.begin(), tied_ranks_.end()), tied_ranks_.end());
   }
@@ -101,12 +104,14 @@ class held_stages {
   /// Whether the gradients of a stage are complete on this rank when its own microbatches are through: it has no
   /// replica, and no part of the tied embedding that others use, too.
   bool complete_alone(int stage) noexcept {
-    return table_.chains() == 1 && (table_.parts() == 1 || at(stage).stage.tied_gradient().empty());
+    return !parts_.has_replicas(parts_.part_of(stage)) &&
+           (parts_.parts() == 1 || at(stage).stage.tied_gradient().empty());
   }
   /// Whether `sum_shared` has anything to do on this rank.
   bool shares() const noexcept {
-    return table_.chains() > 1 ||
-           (table_.parts() > 1 && std::find(tied_ranks_.begin(), tied_ranks_.end(), rank_) != tied_ranks_.end());
+    for (const auto& h : all_)
+      if (parts_.has_replicas(h->part)) return true;
+    return parts_.parts() > 1 && std::find(tied_ranks_.begin(), tied_ranks_.end(), rank_) != tied_ranks_.end();
   }
 
   /// Adds up what several stages share: the gradient of the tied embedding over all stages that use it, and the
@@ -128,13 +133,12 @@ class held_stages {
       sum_among(pipeline, std::span<const int>(tied_ranks_), mine, room(mine.size(), tied_ranks_.size()), tied_tag,
                 add);
     }
-    if (table_.chains() == 1) return;
     std::vector<int> replicas;
-    for (int x = 0; x < table_.parts(); ++x) {
+    for (int x = 0; x < parts_.parts(); ++x) {
+      if (!parts_.has_replicas(x)) continue;
       replicas.clear();
       held* mine = nullptr;
-      for (int k = 0; k < table_.chains(); ++k) {
-        const int s = k * table_.parts() + x;
+      for (const int s : parts_.stages_of(x)) {
         replicas.push_back(table_.rank_of(s));
         if (has(s)) mine = &at(s);
       }
@@ -166,6 +170,7 @@ class held_stages {
   }
 
   schedule::table_view table_;
+  stage_parts parts_;
   int rank_;
   std::vector<std::unique_ptr<held>> all_;
   std::vector<held*> by_stage_;

@@ -36,17 +36,42 @@ struct layers_by_cost {
     const auto of = Model::layer_costs(c);
     return {.layers = of.layers, .first = of.first, .last = of.last};
   }
+  /// Layers of each of these parts where the loss is a part of its own, computed where the first one is.
+  template <class Model>
+  static std::vector<int> counts_before_loss(const typename Model::config& c, int parts) {
+    plan::layer_costs all = costs<Model>(c);
+    all.first += all.last;
+    all.last = 0;
+    return plan::partition_layers(all, parts).counts;
+  }
 };
 
 namespace train::detail {
 
-// Explicit numbers go before the policy.
+// Layers of the parts that have some, where others have none.
 template <class Policy, class Model>
-auto assigned_layers(const typename Model::config& c, int part, int parts, const std::vector<int>& given) {
-  if (given.empty()) return Policy::template layers_of<Model>(c, part, parts);
-  if (static_cast<int>(given.size()) != parts)
+std::vector<int> counts_before_loss(const typename Model::config& c, int parts) {
+  if constexpr (requires { Policy::template counts_before_loss<Model>(c, parts); }) {
+    return Policy::template counts_before_loss<Model>(c, parts);
+  } else {
+    std::vector<int> counts;
+    for (int part = 0; part < parts; ++part) {
+      const auto layers = Policy::template layers_of<Model>(c, part, parts);
+      if constexpr (requires { counts.push_back(layers.count); }) counts.push_back(layers.count);
+    }
+    return counts;
+  }
+}
+
+// Explicit numbers go before the policy. The first `with_layers` of the parts have layers.
+template <class Policy, class Model>
+auto assigned_layers(const typename Model::config& c, int part, int parts, int with_layers, std::vector<int> given) {
+  if (given.empty() && with_layers == parts) return Policy::template layers_of<Model>(c, part, parts);
+  if (given.empty()) given = counts_before_loss<Policy, Model>(c, with_layers);
+  if (static_cast<int>(given.size()) != with_layers)
     throw config_error("heddle: layers_per_stage has " + std::to_string(given.size()) +
-                       " numbers, the schedule cuts the model into " + std::to_string(parts) + " stages");
+                       " numbers, the schedule cuts the model into " + std::to_string(with_layers) + " stages");
+  given.resize(static_cast<std::size_t>(parts), 0);
   if constexpr (requires { Model::layers_of(c, part, std::span<const int>(given)); })
     return Model::layers_of(c, part, std::span<const int>(given));
   else

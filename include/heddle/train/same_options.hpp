@@ -19,6 +19,7 @@ constexpr std::uint64_t fingerprint(schedule::table_view t) noexcept {
   add(t.microbatches());
   add(t.chains());
   for (const int r : t.rank_of_stage()) add(r);
+  for (const int s : t.next_table()) add(s);
   for (int r = 0; r < t.ranks(); ++r)
     for (const schedule::action& a : t.list(r)) {
       add(r);

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/train/stage_parts.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -30,7 +31,8 @@ template <class Batch>
 class step_batches {
  public:
   /// Units: `max_samples` samples of `context` tokens in one microbatch.
-  step_batches(schedule::table_view t, int pipeline_rank, std::int64_t max_samples, std::int64_t context)
+  step_batches(schedule::table_view t, const stage_parts& parts, int pipeline_rank, std::int64_t max_samples,
+               std::int64_t context)
       : context_(context),
         batches_(static_cast<std::size_t>(t.microbatches())),
         begins_here_(batches_.size(), false),
@@ -38,11 +40,13 @@ class step_batches {
     const auto ids = static_cast<std::size_t>(max_samples * t.microbatches() * context);
     tokens_.resize(ids);
     targets_.resize(ids);
-    for (int chain = 0; chain < t.chains(); ++chain)
-      for (int i = t.first_microbatch(chain); i < t.first_microbatch(chain + 1); ++i) {
-        begins_here_[static_cast<std::size_t>(i)] = t.rank_of(chain * t.parts()) == pipeline_rank;
-        ends_here_[static_cast<std::size_t>(i)] = t.rank_of(chain * t.parts() + t.parts() - 1) == pipeline_rank;
-      }
+    const auto mark = [&](int part, std::vector<bool>& here) {
+      for (const int s : parts.stages_of(part))
+        for (int i = 0; i < t.microbatches() && t.rank_of(s) == pipeline_rank; ++i)
+          if (t.handles(s, i)) here[static_cast<std::size_t>(i)] = true;
+    };
+    mark(0, begins_here_);
+    mark(parts.parts() - 1, ends_here_);
   }
 
   std::span<const Batch> all() const noexcept { return batches_; }

@@ -6,6 +6,7 @@
 #include <heddle/core/policy.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/saved_activations.hpp>
+#include <heddle/schedule/gradient_scale.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/post_validation.hpp>
@@ -22,7 +23,7 @@ inline constexpr bool strategy_accepts = false;
 template <policy P>
 inline constexpr bool strategy_accepts<P> =
     contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
-             norm_check_kind, activations_kind>;
+             norm_check_kind, activations_kind, schedule::gradient_scale_kind>;
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
@@ -45,7 +46,8 @@ constexpr bool strangers_checked() {
     (..., [] {
       static_assert(strategy_takes<Ps>::value,
                     "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
-                    "backend, an observer, layers_by_cost, post_validation and what becomes of saved activations");
+                    "backend, an observer, layers_by_cost, post_validation, what becomes of saved activations and how "
+                    "gradients of skipped stages are scaled");
     }());
     return false;
   }
@@ -76,6 +78,7 @@ struct selected_strategy {
   using layers = v0::select_policy<layers_kind, layers_evenly, Ps...>;
   using norm_check = v0::select_policy<norm_check_kind, norm_first, Ps...>;
   using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
+  using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
 };
 
 // A refused strategy still names something for every kind, so that its uses add no errors of their own.
@@ -93,8 +96,9 @@ constexpr auto select_strategy() {
 
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
 /// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
-/// stages, the gradient norm known before a step, saved activations kept in memory. A mesh is required.
-/// Members: `mesh`, `schedule`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `activations`.
+/// stages, the gradient norm known before a step, saved activations kept in memory, gradients of stages that
+/// microbatches skip divided by all of them (`schedule::by_batch`). A mesh is required.
+/// Members: `mesh`, `schedule`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `activations`, `gradient_scale`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
 

@@ -20,8 +20,10 @@
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/options.hpp>
+#include <heddle/train/pass_through.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
+#include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_batches.hpp>
 #include <heddle/train/strategy.hpp>
 #include <heddle/train/trainer_checks.hpp>
@@ -267,12 +269,12 @@ class trainer {
     });
   }
 
-  /// Whether this rank holds the stage with the embedding, and the one with the loss. With several chains: of the
-  /// first.
-  bool is_first_stage() const noexcept { return pp_.rank() == table().rank_of(0); }
+  /// Whether this rank holds the stage with the embedding, and the one with the loss. With replicas: the
+  /// first of them.
+  bool is_first_stage() const noexcept { return pp_.rank() == rank_of_part(0); }
   bool is_last_stage() const noexcept { return pp_.rank() == last_stage_rank(); }
   /// The rank along pp where `forward_through` and `last_logits` have their results.
-  int last_stage_rank() const noexcept { return table().rank_of(table().parts() - 1); }
+  int last_stage_rank() const noexcept { return rank_of_part(parts_.parts() - 1); }
   communicator_along<dp>& dp_group() noexcept { return dp_; }
   communicator_along<pp>& pp_group() noexcept { return pp_; }
   communicator_along<tp>& tp_group() noexcept { return tp_; }
@@ -290,21 +292,26 @@ class trainer {
         tp_(world.template along_if<tp>()),
         plan_(when != nullptr ? detail::plan_for<activations_type>(*when, world.mesh())
                               : detail::plan_for<activations_type>(make_schedule(options_), world.mesh())),
+        parts_(when != nullptr ? stage_parts(*when, plan_.view().table) : stage_parts(plan_.view().table)),
         microbatches_(checked_microbatches(plan_.view().table.microbatches())),
         max_samples_(balanced_split{balanced_split{options_.batch, dp_.size()}.largest(), microbatches_}.largest()),
         backend_(threads_for(options_, world.size())),
         watched_(watch()),
         held_(
-            detail::trained(plan_.view().table), pp_.rank(),
+            detail::trained(plan_.view().table), parts_, pp_.rank(),
             [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, dp_.rank(), dp_.size()),
         executor_(plan_, held_.pointers(), pp_, max_samples_, *observer_, pipeline_world_ranks()),
-        batches_(table(), pp_.rank(), max_samples_, options_.model.context) {
+        batches_(table(), parts_, pp_.rank(), max_samples_, options_.model.context) {
     now_ = describe(activity::collective, "");
     now_.step = -1;
     require_same_options(world_.all(), to_string(options_) + " table=" + std::to_string(fingerprint(table())));
     losses_.resize(static_cast<std::size_t>(microbatches_));
     for (buffer<scalar>& b : boundary_) b = buffer<scalar>(boundary_elements());
-    held_.for_each([&](held_type& h) { h.stage.initialize(options_.seed); });
+    held_.for_each([&](held_type& h) {
+      h.stage.initialize(options_.seed);
+      h.gradient_factor = detail::gradient_factor<typename Strategy::gradient_scale>(table(), parts_, h.part,
+                                                                                     options_.batch, dp_.size());
+    });
   }
 
   auto watch() noexcept {
@@ -364,12 +371,13 @@ class trainer {
   }
 
   schedule::table_view table() const noexcept { return plan_.view().table; }
+  int rank_of_part(int part) const noexcept { return table().rank_of(parts_.stages_of(part).front()); }
 
   stage_type make_stage(int index, stage_type* lender) {
     const schedule::table_view t = table();
-    auto layers = detail::assigned_layers<typename Strategy::layers, Model>(options_.model, t.part_of(index), t.parts(),
-                                                                            options_.layers_per_stage);
-    if constexpr (requires { layers.replica; }) layers.replica = t.chain_of(index);
+    auto layers = detail::assigned_layers<typename Strategy::layers, Model>(
+        options_.model, parts_.part_of(index), parts_.parts(), parts_.parts_with_layers(), options_.layers_per_stage);
+    if constexpr (requires { layers.replica; }) layers.replica = parts_.replica_of(index);
     const auto list = t.list(pp_.rank());
     return detail::make_stage<stage_type>(options_, stage_ranks(), backend_of_next_stage(), layers,
                                           plan_.view().storage.slots(index), max_samples_,
@@ -505,31 +513,16 @@ class trainer {
     consumed_ += options_.batch;
   }
 
-  // Through the stages of the first chain, in order.
   template <class Forward>
   void pass_through(const batch_type& batch, Forward&& forward) {
-    const schedule::table_view t = table();
-    std::size_t next = 0;  // of the two buffers, the one to write
-    for (int s = 0; s < t.parts(); ++s) {
-      if (!held_.has(s)) continue;
-      stage_type& stage = held_.at(s).stage;
-      const auto n = static_cast<std::size_t>(stage.boundary_elements(batch.samples, batch.sequence));
-      const std::span<scalar> in = s == 0 ? std::span<scalar>{} : std::span<scalar>(boundary_[1 - next].data(), n);
-      const std::span<scalar> out =
-          s + 1 == t.parts() ? std::span<scalar>{} : std::span<scalar>(boundary_[next].data(), n);
-      if (s > 0 && !held_.has(s - 1)) pp_.recv(in, t.rank_of(s - 1), forward_only_tag);
-      forward(stage, std::span<const scalar>(in), out);
-      if (s + 1 < t.parts() && !held_.has(s + 1))
-        pp_.send(std::span<const scalar>(out), t.rank_of(s + 1), forward_only_tag);
-      next = 1 - next;
-    }
+    train::pass_through(parts_, table(), held_, pp_, forward_only_tag, batch, boundary_, forward);
   }
 
   struct hooks {
     trainer& self;
     void forward_done(int stage, int microbatch, int slot) {
       held_type& h = self.held_.at(stage);
-      if (h.part + 1 == self.table().parts())
+      if (h.part + 1 == self.parts_.parts())
         self.losses_[static_cast<std::size_t>(microbatch)] = h.stage.loss_sum(slot);
     }
     void reduce_gradient(int stage) {
@@ -542,14 +535,16 @@ class trainer {
       if constexpr (steps_first) {
         held_type& h = self.held_.at(stage);
         if (!self.optimistic_ || !self.held_.complete_alone(stage) || (!h.reduced && self.dp_.size() > 1)) return;
+        self.reduce_over_dp(h);
         if (self.is_unclipped(self.squares_of(h))) self.update(h, 1.0);
       }
     }
   };
 
   void reduce_over_dp(held_type& h) {
-    if (h.reduced || dp_.size() == 1) return;
-    h.reduced = true;
+    if (std::exchange(h.reduced, true)) return;
+    if (h.gradient_factor != 1) backend_.scale(h.stage.gradients(), static_cast<scalar>(h.gradient_factor));
+    if (dp_.size() == 1) return;
     collective("reduce gradients", h.stage.gradients().size_bytes(),
                [&] { h.optimizer.reduce(dp_, h.stage.gradients()); });
   }
@@ -578,6 +573,7 @@ class trainer {
   communicator_along<pp> pp_;
   communicator_along<tp>& tp_;
   [[no_unique_address]] plan_type plan_;
+  stage_parts parts_;
   int microbatches_;
   std::int64_t max_samples_;
   backend_type backend_;

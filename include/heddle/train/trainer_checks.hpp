@@ -2,12 +2,15 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/split.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/train/stage_parts.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 
@@ -42,10 +45,6 @@ struct learns_from_sums_over_dp {
 inline schedule::table_view trained(schedule::table_view t) {
   if (t.forward_only())
     throw schedule_error("heddle: the schedule has no backwards: it is for inference, a trainer needs one that trains");
-  if (t.has_paths())
-    throw schedule_error(
-        "heddle: in the schedule microbatches have ways of their own through the stages; a trainer's stages are the "
-        "parts of the model, and every microbatch goes through all of them");
   return t;
 }
 
@@ -59,6 +58,21 @@ inline int most_deferred(std::span<const schedule::action> list, int stage) {
   }
   return most;
 }
+// What the gradients of a part are multiplied with; they are sums over the samples that visited it, divided by all
+// samples of the step.
+template <class Scale>
+double gradient_factor(schedule::table_view t, const stage_parts& parts, int part, std::int64_t samples, int dp_size) {
+  if (!t.has_paths()) return 1;
+  std::int64_t visited = 0;
+  for (int d = 0; d < dp_size; ++d) {
+    const balanced_split cut{balanced_split{samples, dp_size}.size(d), t.microbatches()};
+    for (const int s : parts.stages_of(part))
+      for (int i = 0; i < t.microbatches(); ++i)
+        if (t.handles(s, i)) visited += cut.size(i);
+  }
+  return static_cast<double>(samples) / Scale::divisor(static_cast<int>(visited), static_cast<int>(samples));
+}
+
 inline bool has_pairs(std::span<const schedule::action> list) {
   return std::any_of(list.begin(), list.end(), [](const schedule::action& a) { return a.overlaps_next; });
 }
