@@ -30,6 +30,7 @@ enum class action_kind : std::uint8_t {
   optimizer_step    ///< OPTIM: update the stage's weights
 };
 
+/// How many kinds there are.
 inline constexpr int action_kinds = 15;
 
 /// One entry of a rank's list. Stages and microbatches count from 0; `peer` is the pipeline rank on the other side of a

@@ -17,6 +17,7 @@ enum class actor_message_kind : std::uint8_t {
   end           ///< to a reader: nothing more will come in this register
 };
 
+/// What queues send each other: `reg` is the register, `slot` one of its slots.
 struct actor_message {
   actor_message_kind kind = actor_message_kind::request;
   int actor = 0;  ///< who gets it

@@ -26,6 +26,7 @@ struct offload_rates {
   double read = 0;
 };
 
+/// How a simulated step went. Units: those of the layers.
 struct offload_outcome {
   double end = 0;        ///< of the last backward
   double stall = 0;      ///< time in which a backward waits for its activations

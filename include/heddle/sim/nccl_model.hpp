@@ -13,6 +13,7 @@
 
 namespace heddle::inline v0::sim {
 
+/// The algorithms and protocols that NCCL chooses from, with the names it prints.
 enum class nccl_algorithm : std::uint8_t { tree, ring, pat, nvls };
 enum class nccl_protocol : std::uint8_t { ll, ll128, simple };
 

@@ -23,8 +23,11 @@ struct mig_profile {
   int places = 0;  ///< how many of `positions` there are
 };
 
+/// Slices of one GPU.
 inline constexpr int mig_compute_slices = 7;
 inline constexpr int mig_memory_slices = 8;
+/// The profiles there are, the smallest first. A memory slice has 5 GB on an A100 with 40 GB, 10 GB on one with 80 GB and on an
+/// H100.
 inline constexpr std::array<mig_profile, 5> mig_profiles{{{"1g", 1, 1, 7, {0, 1, 2, 3, 4, 5, 6}, 7},
                                                           {"2g", 2, 2, 3, {0, 2, 4}, 3},
                                                           {"3g", 3, 4, 2, {0, 4}, 2},

@@ -13,8 +13,9 @@
 
 namespace heddle::inline v0::plan::sja {
 
-/// A message of the protocol. A grant carries the piece.
+/// From the broker: announce, grant, withdraw. From a job: reply, decline, report.
 enum class message_kind : std::uint8_t { announce, reply, grant, decline, withdraw, report };
+/// A message of the protocol. A grant carries the piece. Units: seconds.
 struct message {
   message_kind kind{};
   int window = -1;
@@ -28,6 +29,7 @@ struct message {
 struct message_counts {
   int announcements = 0, replies = 0, grants = 0, declines = 0, withdrawals = 0, reports = 0;
 };
+/// The messages of one window.
 inline message_counts count_messages(std::span<const message> log, int window) {
   message_counts n;
   for (const message& m : log) {

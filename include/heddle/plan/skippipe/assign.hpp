@@ -150,6 +150,7 @@ struct assign_options {
   std::uint64_t seed = 5;
 };
 
+/// Which stage each node holds, and what that costs.
 struct assignment {
   std::vector<int> stage_of_node{};
   assignment_cost cost{};

@@ -17,9 +17,10 @@ namespace published {
 
 inline constexpr int stages = 6;
 inline constexpr double message_bytes = 4.0 * 8 * 1024 * 1024;
-inline constexpr double message_overhead = 0.35;  // seconds
+inline constexpr double message_overhead = 0.35;  ///< seconds, of each message
 /// Which stage each of the twenty nodes holds: [0 3 4 10 11] [15 8 14] [1 9 6] [16 12 13] [5 18 7] [17 2 19].
 inline constexpr std::array<int, 20> stage_of_node{0, 2, 5, 0, 0, 4, 2, 4, 1, 2, 0, 0, 3, 3, 1, 1, 3, 5, 4, 5};
+/// Those of stage 0, where microbatches begin and end.
 inline constexpr std::array<int, 5> origins{0, 3, 4, 10, 11};
 
 /// Units: `forward_seconds` that each node takes for a forward; published with 0.44 and 1.76.
