@@ -58,17 +58,18 @@ sc::action_table checked(const When& when, int p) {
   return table;
 }
 
-// What the generator says one rank at a time is what the table holds.
+// What the generator says one rank at a time is what the table holds, and as much as it counts.
 template <class When>
 void check_generate(const When& when, int p) {
   const auto table = sc::make_table(when, p);
-  for (int r = 0; r < p; ++r) {
-    std::vector<sc::action> list(table.view().list(r).size());
-    sc::detail::array_sink sink{list.data()};
-    when.generate(r, p, sink);
-    REQUIRE(sink.next == list.data() + list.size());
-    REQUIRE(std::equal(list.begin(), list.end(), table.view().list(r).begin()));
-    REQUIRE(sc::detail::count_actions(when, r, p) == list.size());
+  if constexpr (!sc::detail::finds_all_lists<When>) {
+    for (int r = 0; r < p; ++r) {
+      std::vector<sc::action> list(table.view().list(r).size());
+      sc::detail::array_sink sink{list.data()};
+      when.generate(r, p, sink);
+      REQUIRE(sink.next == list.data() + list.size());
+      REQUIRE(std::equal(list.begin(), list.end(), table.view().list(r).begin()));
+    }
   }
   REQUIRE(sc::detail::count_actions(when, p) == table.actions.size());
 }

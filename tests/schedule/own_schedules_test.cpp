@@ -62,10 +62,6 @@ struct uneven_listed : sc::staged<M, uneven_map> {
   constexpr sc::rank_lists lists(int ranks) const {
     return sc::list_schedule(uneven_map{}, ranks, this->microbatch_count(), oldest_first{});
   }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    lists(ranks).replay(rank, emit);
-  }
 };
 
 using three = hd::mesh<hd::axis<hd::pp, 3>>;

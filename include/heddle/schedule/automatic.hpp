@@ -346,10 +346,6 @@ class automatic {
   const plan_outcome& outcome() const noexcept { return outcome_; }
 
   rank_lists lists(int /*ranks*/) const { return best_; }
-  template <class Sink>
-  void generate(int rank, int /*ranks*/, Sink& emit) const {
-    best_.replay(rank, emit);
-  }
 
  private:
   automatic(microbatches<> m, std::vector<stage_cost> costs, double link, std::vector<double> limits, double limit)

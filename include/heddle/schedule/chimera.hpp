@@ -38,10 +38,6 @@ struct chimera : staged<Microbatches, bidirectional> {
     return list_schedule(bidirectional{}, ranks, this->microbatch_count(), detail::chimera_rule{ranks});
   }
   constexpr int action_count(int ranks) const noexcept { return 2 * ranks * this->microbatch_count(); }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    lists(ranks).replay(rank, emit);
-  }
 };
 
 }  // namespace heddle::inline v0::schedule

@@ -78,10 +78,6 @@ struct hanayo : detail::hanayo_base<Microbatches, Waves> {
                          detail::hanayo_rule{ranks, this->stages(ranks)});
   }
   constexpr int action_count(int ranks) const noexcept { return 2 * this->stages(ranks) * this->microbatch_count(); }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    lists(ranks).replay(rank, emit);
-  }
 };
 
 }  // namespace heddle::inline v0::schedule

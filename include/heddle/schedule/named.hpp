@@ -116,10 +116,6 @@ class named {
     visit([&](const auto& when) { all = detail::lists_of(when, ranks); });
     return all;
   }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    visit([&](const auto& when) { when.generate(rank, ranks, emit); });
-  }
 
  private:
   template <class F>

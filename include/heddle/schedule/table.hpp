@@ -235,14 +235,6 @@ struct action_table {
 struct rank_lists {
   std::vector<action> actions;
   std::vector<int> offsets;
-
-  /// Calls `sink(kind, stage, microbatch, overlaps_next)` for each action of a rank: a `generate` made of lists.
-  template <class Sink>
-  constexpr void replay(int rank, Sink& sink) const {
-    const int* const begin = offsets.data() + rank;
-    for (const action *a = actions.data() + begin[0], *end = actions.data() + begin[1]; a != end; ++a)
-      sink(a->kind, a->stage, a->microbatch, a->overlaps_next);
-  }
 };
 
 /// An empty table (no actions, offsets zero) of the same ranks, stages, microbatches, form and paths.
@@ -296,6 +288,11 @@ struct array_sink {
 };
 
 template <class When>
+concept finds_all_lists = requires(const When when, int ranks) {
+  { when.lists(ranks) } -> std::same_as<rank_lists>;
+};
+
+template <class When>
 constexpr table_form form_of(const When& when) {
   if constexpr (requires { when.form(); })
     return when.form();
@@ -317,14 +314,14 @@ constexpr bool fits(const When& when, int ranks) {
 /// - `is_static`: whether its number of microbatches is known to the compiler (it is then default-constructible);
 /// - `microbatch_count()`, `stages(ranks)`, `rank_of(stage, ranks)`;
 /// - `generate(rank, ranks, sink)`: calls `sink(kind, stage, microbatch)` for each action of `rank`, in order, with a
-///   fourth argument `true` for one that overlaps the next;
+///   fourth argument `true` for one that overlaps the next; or `lists(ranks)`: `rank_lists`, for a schedule that finds the
+///   lists of all ranks together, which is asked where there are both;
 /// - optionally `form()`: a `table_form`, for a schedule with several chains or without backwards;
 /// - optionally `next(stage, microbatch)` and `previous`, where microbatches have ways of their own, see `action_table`;
 ///   with `has_paths()` false they are not asked;
 /// - optionally `name()`, for messages;
 /// - optionally `fits(ranks)`: whether it can run this number of microbatches on this number of ranks;
-/// - optionally `lists(ranks)`: `rank_lists`, for a schedule that finds the lists of all ranks together; `generate` then
-///   gives the same, one rank at a time; and `action_count(ranks)`, where it is known how many those are.
+/// - optionally `action_count(ranks)`, where it is known how many actions all ranks have.
 template <class S>
 concept schedule_policy = policy<S> && std::same_as<typename S::kind, schedule_kind> &&
                           requires(const S s, int n, detail::counting_sink& sink) {
@@ -332,22 +329,10 @@ concept schedule_policy = policy<S> && std::same_as<typename S::kind, schedule_k
                             { s.microbatch_count() } -> std::same_as<int>;
                             { s.stages(n) } -> std::same_as<int>;
                             { s.rank_of(n, n) } -> std::same_as<int>;
-                            s.generate(n, n, sink);
+                            requires detail::finds_all_lists<S> || requires { s.generate(n, n, sink); };
                           };
 
 namespace detail {
-
-template <class When>
-constexpr std::size_t count_actions(const When& when, int rank, int ranks) {
-  counting_sink sink;
-  when.generate(rank, ranks, sink);
-  return sink.count;
-}
-
-template <class When>
-concept finds_all_lists = requires(const When when, int ranks) {
-  { when.lists(ranks) } -> std::same_as<rank_lists>;
-};
 
 template <class When>
 constexpr std::size_t count_actions(const When& when, int ranks) {
@@ -356,9 +341,9 @@ constexpr std::size_t count_actions(const When& when, int ranks) {
   } else if constexpr (finds_all_lists<When>) {
     return when.lists(ranks).actions.size();
   } else {
-    std::size_t n = 0;
-    for (int r = 0; r < ranks; ++r) n += count_actions(when, r, ranks);
-    return n;
+    counting_sink sink;
+    for (int r = 0; r < ranks; ++r) when.generate(r, ranks, sink);
+    return sink.count;
   }
 }
 
@@ -375,7 +360,7 @@ constexpr int peer_of(const action& a, const table_view& table) noexcept {
       a.microbatch >= table.microbatches())
     return -1;
   const int other = other_stage(a, table);
-  return other < 0 ? -1 : table.rank_of(other);
+  return other < 0 || other >= table.stages() ? -1 : table.rank_of(other);
 }
 
 // The lists of all ranks, of a schedule of either sort.

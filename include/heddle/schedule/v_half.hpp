@@ -26,10 +26,6 @@ struct v_half : staged<Microbatches, v_shape> {
         .run();
   }
   constexpr int action_count(int ranks) const noexcept { return 6 * ranks * this->microbatch_count(); }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    lists(ranks).replay(rank, emit);
-  }
 };
 
 }  // namespace heddle::inline v0::schedule

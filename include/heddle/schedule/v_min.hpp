@@ -24,10 +24,6 @@ struct v_min : staged<Microbatches, v_shape> {
         .run();
   }
   constexpr int action_count(int ranks) const noexcept { return 6 * ranks * this->microbatch_count(); }
-  template <class Sink>
-  constexpr void generate(int rank, int ranks, Sink& emit) const {
-    lists(ranks).replay(rank, emit);
-  }
 };
 
 }  // namespace heddle::inline v0::schedule
