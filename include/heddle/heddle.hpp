@@ -312,4 +312,5 @@
 #include <heddle/train/three_functions.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/trainer_checks.hpp>
+#include <heddle/train/training_job.hpp>
 #include <heddle/train/zero.hpp>

@@ -419,6 +419,59 @@ TEST_CASE("pieces overrun as seldom as they promise", "[plan][sja]") {
   }
 }
 
+TEST_CASE("pieces whose units are late together overrun as seldom as they promise", "[plan][sja]") {
+  const std::uint64_t seed = 20251123;
+  INFO("seed " << seed);
+  draws random(seed);
+  const double theta = 0.05, together = 0.3;
+  const sja::normal_safety safety(theta);
+  int late = 0, late_if_ignored = 0, pieces = 0;
+  for (; pieces < 20000; ++pieces) {
+    sja::resource_profile p = seconds_profile(0.1);
+    const double length = random.uniform(40, 200);
+    const auto took = [&](std::int64_t n) {  // every unit shares a part of its lateness with all others
+      const auto units = static_cast<double>(n);
+      const double shared = units * std::sqrt(together) * random.normal();
+      const double own = std::sqrt(units * (1 - together)) * random.normal();
+      return 10 + units + 0.1 * (shared + own);
+    };
+    late_if_ignored += took(sja::longest_safe_piece(safety, p, 0, 1000, length, 0)) > length;
+    p.unit_correlation = together;
+    late += took(sja::longest_safe_piece(safety, p, 0, 1000, length, 0)) > length;
+  }
+  CHECK(late / static_cast<double>(pieces) <= theta + 3 * std::sqrt(theta * (1 - theta) / pieces));
+  CHECK(late_if_ignored > 2 * theta * pieces);
+  // All units late by the same: n deviations, not their root.
+  sja::resource_profile p = seconds_profile(0.1);
+  p.unit_correlation = 1;
+  CHECK(safety.seconds(p, 100) == Approx(110 + sja::normal_quantile(0.95) * 10));
+}
+
+TEST_CASE("reports correct set-up and finish, and overruns are charged", "[plan][sja]") {
+  sja::resource_profile p = seconds_profile();
+  p.phases = {{0, 100, 8, 0}};
+  sja::calibration c;
+  c.observe(p, 0, {0, 0, 10, 10, 8, false, 7, 6});
+  CHECK(c.corrected(p).set_up == 7);
+  CHECK(c.corrected(p).finish == 6);
+  CHECK(c.trust() == 1);
+  c.observe(p, 0, {0, 0, 10, 10, 8, false, 9, -1});
+  CHECK(c.corrected(p).set_up == Approx(8 + 2 * 1));  // two standard errors above the mean
+  CHECK(c.corrected(p).finish == 6);
+  // Late by a fifth: charged once if it ended in its window, twice if it did not.
+  sja::calibration late = c, overran = c, nothing = c, fat = c;
+  late.observe(p, 0, {0, 0, 10, 12, 8, false});
+  overran.observe(p, 0, {0, 0, 10, 12, 8, true});
+  nothing.observe(p, 0, {0, 0, 0, 0, 0, true});
+  fat.observe(p, 0, {0, 0, 10, 10, 12, false});
+  CHECK(late.trust() == Approx(1 - 0.2 * 0.2));
+  CHECK(overran.trust() == Approx(1 - 0.2 * 0.4));
+  CHECK(nothing.trust() == Approx(1 - 0.2));
+  CHECK(fat.trust() == Approx(1 - 0.2 * 0.5));
+  for (int k = 0; k < 100; ++k) nothing.observe(p, 0, {0, 0, 0, 0, 0, true});
+  CHECK(nothing.trust() == sja::calibration::least);
+}
+
 TEST_CASE("twenty reports repair a profile that is a fifth off", "[plan][sja]") {
   const std::uint64_t seed = 20251122;
   INFO("seed " << seed);

@@ -219,6 +219,9 @@ TEST_CASE("a piece stops while there is time to save", "[train][sja]") {
     CHECK(u.seconds == 30);
     CHECK(u.bytes == 10400);
     CHECK_FALSE(u.overran);
+    CHECK(u.set_up == 5);
+    CHECK(u.finish == 4);
+    CHECK(r.length() == 39);
   }
   SECTION("slow steps make it stop early, and what it did is saved") {
     trainer.step_seconds = {1, 1, 3};
@@ -234,6 +237,13 @@ TEST_CASE("a piece stops while there is time to save", "[train][sja]") {
     CHECK(r.steps == 0);
     CHECK(r.stopped);
     CHECK(saves == 0);
+  }
+  SECTION("starting the ranks counts if it is told when that began") {
+    clock.now = 7'000'000'000;
+    const auto r = piece({.steps = 30, .seconds = 40, .finish = 5, .began = 4'000'000'000});
+    CHECK(r.set_up == 8);
+    CHECK(r.steps == 27);
+    CHECK(r.stopped);
   }
   SECTION("a run ends where its options say") {
     trainer.done = 90;

@@ -11,11 +11,14 @@
 #include <heddle/train/save.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace heddle::inline v0::train {
 
@@ -31,6 +34,23 @@ std::int64_t bytes_held(Trainer& trainer) {
   }
   return bytes;
 }
+
+namespace detail {
+// Rank 0's for all.
+template <class Trainer, class... Values>
+void agree(Trainer& trainer, Values&... values) {
+  double all[] = {values...};
+  trainer.ranks().all().broadcast(std::span<double>(all), 0);
+  std::size_t i = 0;
+  ((values = all[i++]), ...);
+}
+template <class Trainer>
+std::int64_t most_bytes_held(Trainer& trainer) {
+  std::int64_t bytes = bytes_held(trainer);
+  trainer.ranks().all().all_reduce(std::span<std::int64_t>(&bytes, 1), maximum{});
+  return bytes;
+}
+}  // namespace detail
 
 /// Seconds of a step's computations in the trainer's schedule, without communication and the optimizer. `duration`: of an
 /// action, such as `sim::stage_times`, measured or computed.
@@ -51,8 +71,7 @@ struct step_times {
 /// together; the same on all if `times` are.
 template <class Trainer>
 plan::sja::resource_profile resource_profile_of(Trainer& trainer, const step_times& times) {
-  std::int64_t bytes = bytes_held(trainer);
-  trainer.ranks().all().all_reduce(std::span<std::int64_t>(&bytes, 1), maximum{});
+  const std::int64_t bytes = detail::most_bytes_held(trainer);
   plan::sja::resource_profile p;
   p.unit = times.step;
   p.unit_sd = times.step_sd;
@@ -67,22 +86,59 @@ struct piece_limits {
   std::int64_t steps = 1;
   double seconds = std::numeric_limits<double>::infinity();  ///< from the beginning of the piece to the end of its save
   double finish = 0;                                         ///< of which the save takes this much
+  std::int64_t began =
+      -1;  ///< what the clock said before the ranks were started; negative: starting them does not count
 };
 
-/// What a piece did. Times are those of the calling rank. Units: seconds, bytes.
+/// What a piece did, the same on all ranks: times by rank 0's clock, memory of the fullest rank. Units: seconds, bytes.
 struct piece_report {
   std::int64_t first = 0;  ///< steps before the piece
   std::int64_t steps = 0;  ///< done and saved
   double set_up = 0;
   double seconds = 0;  ///< of the steps
   double finish = 0;
-  std::int64_t bytes = 0;  ///< held by this rank
-  bool stopped = false;    ///< before the time ran out, with fewer steps than it might have done
+  std::int64_t bytes = 0;
+  bool stopped = false;  ///< before the time ran out, with fewer steps than it might have done
 
+  /// From the beginning of the piece to the end of its save.
+  double length() const noexcept { return set_up + seconds + finish; }
   plan::sja::usage usage(int window, int job) const noexcept {
-    return {window, job, steps, seconds, static_cast<double>(bytes), stopped};
+    return {window, job, steps, seconds, static_cast<double>(bytes), stopped, set_up, steps > 0 ? finish : -1};
   }
 };
+
+/// Measures a training run: `steps` steps behind a first one, a save into `scratch` and a resume from it. The trainer has
+/// then been trained: make another one. `began`: as in `piece_limits`. Called on all ranks together, the same on all.
+/// Errors: as `save` and `resume`.
+template <class Trainer, class Data>
+step_times measure_step_times(Trainer& trainer, const Data& data, int steps, const std::filesystem::path& scratch,
+                              std::int64_t began = -1) {
+  if (steps < 1) throw config_error("heddle: measuring takes at least one step, not " + std::to_string(steps));
+  std::int64_t last = now_ns();
+  const auto lap = [&] {
+    const std::int64_t from = std::exchange(last, now_ns());
+    return static_cast<double>(last - from) / 1e9;
+  };
+  step_times t;
+  if (began >= 0) t.set_up = static_cast<double>(last - began) / 1e9;
+  trainer.step(data);
+  lap();
+  double sum = 0, squares = 0;
+  for (int k = 0; k < steps; ++k) {
+    trainer.step(data);
+    const double seconds = lap();
+    sum += seconds;
+    squares += seconds * seconds;
+  }
+  t.step = sum / steps;
+  if (steps > 1) t.step_sd = std::sqrt((std::max)(0.0, (squares - sum * t.step) / (steps - 1)));
+  save(trainer, scratch);
+  t.finish = lap();
+  resume(trainer, scratch);
+  t.set_up += lap();
+  detail::agree(trainer, t.step, t.step_sd, t.set_up, t.finish);
+  return t;
+}
 
 /// One piece of a run: `load(trainer)` brings the state back, then up to `limits.steps` steps, but none behind
 /// `options().steps`, then `store(trainer)`. It stops between two steps when another one as long as the longest so far
@@ -93,7 +149,7 @@ piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& l
                        Listener&& listener = {}, Clock&& clock = &now_ns) {
   if (limits.steps < 0)
     throw config_error("heddle: a piece has a number of steps, not " + std::to_string(limits.steps));
-  const std::int64_t begin = clock();
+  const std::int64_t begin = limits.began < 0 ? clock() : limits.began;
   const auto since = [&](std::int64_t from) { return static_cast<double>(clock() - from) / 1e9; };
   piece_report report;
   load(trainer);
@@ -115,10 +171,11 @@ piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& l
   }
   report.steps = trainer.steps_done() - report.first;
   report.seconds = since(first_step);
-  report.bytes = bytes_held(trainer);
+  report.bytes = detail::most_bytes_held(trainer);
   const std::int64_t end = clock();
   if (report.steps > 0) store(trainer);
   report.finish = since(end);
+  detail::agree(trainer, report.set_up, report.seconds, report.finish);
   return report;
 }
 

@@ -39,6 +39,7 @@ struct resource_profile {
   double finish = 0;  ///< behind its last: save the state
   double unit = 1;    ///< mean of a unit
   double unit_sd = 0;
+  double unit_correlation = 0;  ///< of the times of any two units: 0: independent, 1: all units are late by the same
   std::vector<phase> phases{};  ///< in order, without gaps; empty: no memory
 
   /// Useful part of the time of a piece of n units.
@@ -58,6 +59,7 @@ struct resource_profile {
     const auto refuse = [](const std::string& what) { throw config_error("heddle: resource_profile: " + what); };
     if (!(unit > 0) || !std::isfinite(unit)) refuse("a unit must take time, got " + std::to_string(unit) + " s");
     if (!(set_up >= 0) || !(finish >= 0) || !(unit_sd >= 0)) refuse("times and deviations must not be negative");
+    if (!(unit_correlation >= 0 && unit_correlation <= 1)) refuse("unit_correlation must be in [0, 1]");
     std::int64_t next = 0;
     for (const phase& p : phases) {
       if (p.from != next || p.to <= p.from)

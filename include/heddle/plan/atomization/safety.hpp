@@ -30,8 +30,9 @@ inline double normal_quantile(double p) {
   return (low + high) / 2;
 }
 
-/// Unit times are independent and normal, as is the memory of each phase. A piece is safe in time, and safe in memory, if
-/// each is exceeded with a probability of at most theta.
+/// Unit times are normal, any two of them as correlated as the profile says, and so is the memory of each phase, however
+/// phases depend on each other. A piece is safe in time, and safe in memory, if each is exceeded with a probability of at
+/// most theta.
 class normal_safety {
  public:
   using kind = safety_kind;
@@ -47,23 +48,23 @@ class normal_safety {
   /// Seconds of a piece of n units, set-up and finish included, that are not exceeded with probability 1 - theta.
   double seconds(const resource_profile& p, std::int64_t n) const {
     const auto units = static_cast<double>(n);
-    return p.set_up + units * p.unit + z_ * p.unit_sd * std::sqrt(units) + p.finish;
+    const double pairs = p.unit_correlation * units * (units - 1);
+    return p.set_up + units * p.unit + z_ * p.unit_sd * std::sqrt(units + pairs) + p.finish;
   }
-  /// Whether units [first, first + n) stay below `bytes` in all phases they cross, with probability 1 - theta together.
-  /// With one phase: mean + z(1 - theta) deviation <= bytes.
+  /// Whether units [first, first + n) stay below `bytes` in all phases they cross, with probability 1 - theta together:
+  /// the probabilities that each exceeds it add up to theta at most. With one phase: mean + z(1 - theta) deviation <=
+  /// bytes.
   bool fits(const resource_profile& p, std::int64_t first, std::int64_t n, double bytes) const {
-    double stays = 1;
-    bool certain = true;
+    double exceeds = 0;
     for (const phase& f : p.phases) {
       if (f.from >= first + n || f.to <= first) continue;
       if (f.bytes_sd == 0) {
         if (f.bytes > bytes) return false;
         continue;
       }
-      certain = false;
-      stays *= normal_probability((bytes - f.bytes) / f.bytes_sd);
+      exceeds += normal_probability((f.bytes - bytes) / f.bytes_sd);
     }
-    return certain || stays >= 1 - theta_;
+    return exceeds <= theta_;
   }
 
  private:
