@@ -42,15 +42,9 @@ constexpr report lists_report(Pieces, std::integer_sequence<int, Rank...>) {
   if constexpr (!Pieces::shape.ok()) {
     return Pieces::shape;
   } else {
-    constexpr report found = [] {
-      report first{};
-      ((first = graver(first, list_report<Pieces, Rank>)), ...);
-      return first;
-    }();
-    if constexpr (found.ok() && Pieces::uses.transfers)
-      return messages_report<Pieces>;
-    else
-      return found;
+    report first{};
+    ((first = graver(first, list_report<Pieces, Rank>)), ...);
+    return first;
   }
 }
 
@@ -63,6 +57,15 @@ inline constexpr report structure_report_of = [] {
     found = lists_report(table_pieces<When, Ranks>{}, std::make_integer_sequence<int, Ranks>{});
   return found;
 }();
+// Messages have one order where a table comes to its end although transfers block: else this tells whether they do.
+template <class Pieces>
+constexpr report messages_or(const report& execution) {
+  if constexpr (Pieces::uses.transfers) {
+    constexpr report found = messages_report<Pieces>;
+    if (!found.ok()) return found;
+  }
+  return execution;
+}
 
 template <class When, int Ranks, class... Passes>
 inline constexpr report lowered_structure_report_of =
@@ -74,6 +77,8 @@ template <schedule_policy When, int Ranks>
 inline constexpr report report_of = [] {
   if constexpr (!detail::structure_report_of<When, Ranks>.ok())
     return detail::structure_report_of<When, Ranks>;
+  else if constexpr (!detail::messages_or<detail::table_pieces<When, Ranks>>({}).ok())
+    return detail::messages_or<detail::table_pieces<When, Ranks>>({});
   else
     return detail::check_execution(table_of<When, Ranks>, transfers::buffered);
 }();
@@ -81,12 +86,17 @@ inline constexpr report report_of = [] {
 /// The first problem of a static schedule's lowered table where sends and receives block. A constexpr object.
 template <schedule_policy When, int Ranks, lowering_pass... Passes>
 inline constexpr report lowered_report_of = [] {
-  if constexpr (!report_of<When, Ranks>.ok())
+  if constexpr (!report_of<When, Ranks>.ok()) {
     return report_of<When, Ranks>;
-  else if constexpr (!detail::lowered_structure_report_of<When, Ranks, Passes...>.ok())
+  } else if constexpr (!detail::lowered_structure_report_of<When, Ranks, Passes...>.ok()) {
     return detail::lowered_structure_report_of<When, Ranks, Passes...>;
-  else
-    return detail::check_execution(lowered_to_run_of<When, Ranks, Passes...>, transfers::rendezvous);
+  } else {
+    constexpr report found = detail::check_execution(lowered_to_run_of<When, Ranks, Passes...>, transfers::rendezvous);
+    if constexpr (found.ok())
+      return found;
+    else
+      return detail::messages_or<detail::lowered_pieces<When, Ranks, Passes...>>(found);
+  }
 }();
 
 namespace detail {

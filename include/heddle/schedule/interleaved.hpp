@@ -19,6 +19,7 @@ struct interleaved : looped<Microbatches, Chunks> {
     return detail::interleaved_order::fits(this->microbatch_count(), ranks);
   }
 
+  constexpr int action_count(int ranks) const noexcept { return 2 * this->stages(ranks) * this->microbatch_count(); }
   template <class Sink>
   constexpr void generate(int rank, int ranks, Sink& emit) const {
     const int v = this->chunks();

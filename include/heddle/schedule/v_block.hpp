@@ -29,7 +29,7 @@ class v_block_packer {
         m_(microbatches),
         slots_(checked_slots(ranks, microbatches)),
         grid_memory_(p_ * slots_),
-        start_memory_(p_ * kinds * m_),
+        start_memory_(p_ * kinds * m_, unset),
         grid_(grid_memory_.data()),
         start_(start_memory_.data()) {
     for (int r = 0; r < p_; ++r) {
@@ -156,7 +156,7 @@ class v_block_packer {
   // from the last F of rank 0 on. Every rank is done by itself in the order of slots, all ranks side by side.
   constexpr void pack(bool with_weights) {
     implied_ = !with_weights;
-    const scratch<int> lives(p_ * end_), waitings(p_ * end_);
+    const scratch<int> lives(p_ * end_, unset), waitings(p_ * end_, unset);
     live_ = lives.data();
     waiting_ = waitings.data();
     int bound = 0;
@@ -165,7 +165,7 @@ class v_block_packer {
       for (int s = 0; s < end_; ++s) bound = live_[s] > bound ? live_[s] : bound;
     }
     const scratch<int> done(p_ * (kinds + 1));
-    const scratch<int> inputs(p_ * 2 * m_);  // when the k-th I or I' of a rank begins
+    const scratch<int> inputs(p_ * 2 * m_, unset);  // when the k-th I or I' of a rank begins
     const scratch<int> inputs_done(p_);
     bool steady = false, cool_down = false;
     for (int s = 0; s < end_; ++s) {

@@ -63,14 +63,13 @@ constexpr report graver(const report& a, const report& b) noexcept {
   return a.ok() || (a.what == problem::missing && !b.ok() && b.what != problem::missing) ? b : a;
 }
 
-// The parts of `validate`, for tables so large that one constant expression may not do all.
-constexpr report check_structure(const table_view& t) {
-  report found = check_shape(t);
-  if (!found.ok()) return found;
-  const table_uses uses = uses_of(t);
+// The parts of `validate`, for tables so large that one constant expression may not do all. `check_execution` and
+// `check_messages` need sound lists.
+constexpr report check_lists(const table_view& t, const table_uses& uses) {
+  report found{};
   list_check lists(t, uses);
   for (int r = 0; r < t.ranks(); ++r) found = graver(found, lists.run(r));
-  return found.ok() && uses.transfers ? check_messages(t) : found;
+  return found;
 }
 constexpr report check_execution(const table_view& t, transfers mode) {
   return execution(t, mode).run();
@@ -90,8 +89,18 @@ constexpr report check_execution(const table_view& t, transfers mode) {
 /// - The lists, run in order, finish where transfers behave as `mode` says. The strictest, rendezvous, is the default:
 ///   what passes it passes buffered and grouped ones, and what passes either passes asynchronous ones.
 constexpr report validate(table_view table, transfers mode = transfers::rendezvous) {
-  const report found = detail::check_structure(table);
-  return found.ok() ? detail::check_execution(table, mode) : found;
+  report found = detail::check_shape(table);
+  if (!found.ok()) return found;
+  const detail::table_uses uses = detail::uses_of(table);
+  found = detail::check_lists(table, uses);
+  if (!found.ok()) return found;
+  // What comes to its end where transfers block has its messages in order.
+  if (mode == transfers::rendezvous) found = detail::check_execution(table, mode);
+  if (uses.transfers && (mode != transfers::rendezvous || !found.ok())) {
+    const report messages = detail::check_messages(table);
+    if (!messages.ok()) return messages;
+  }
+  return mode == transfers::rendezvous ? found : detail::check_execution(table, mode);
 }
 
 /// Refuses a table with a problem. Errors: `schedule_error` naming rank, position, action and microbatch.

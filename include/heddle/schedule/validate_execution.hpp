@@ -7,8 +7,18 @@
 
 namespace heddle::inline v0::schedule::detail {
 
-// Runs the lists in order, each action as soon as what it waits for has happened. Structure must be sound, so what an
-// action needs of its own rank has been listed before it: only other ranks are waited for.
+// The number of the kind that meets a transfer of this kind.
+constexpr int met_by(action_kind k) noexcept {
+  return static_cast<int>(k) ^ 1;
+}
+static_assert(met_by(action_kind::send_forward) == static_cast<int>(action_kind::recv_forward) &&
+              met_by(action_kind::recv_forward) == static_cast<int>(action_kind::send_forward) &&
+              met_by(action_kind::send_backward) == static_cast<int>(action_kind::recv_backward) &&
+              met_by(action_kind::recv_backward) == static_cast<int>(action_kind::send_backward));
+
+// Runs the lists in order, each action as soon as what it waits for has happened. Each list must be sound, so what an
+// action needs of its own rank has been listed before it: only other ranks are waited for. Where transfers block, a table
+// that comes to its end has its messages in one order as well; other modes need to know that before.
 class execution {
  public:
   constexpr execution(const table_view& t, transfers mode)
@@ -26,8 +36,9 @@ class execution {
     const int p = t_.ranks();
     for (int r = 0; r < p; ++r) head_[r] = t_.offset(r);
     if (mode_ == transfers::grouped) return run_groups();
-    // Forwards travel up the ranks and gradients down: sweeping both ways lets each run through in one sweep.
     const bool blocking = mode_ == transfers::rendezvous;
+    if (blocking && all_meet()) return {};
+    // Forwards travel up the ranks and gradients down: sweeping both ways lets each run through in one sweep.
     for (bool progress = true; progress;) {
       progress = false;
       for (int r = 0; r < p; ++r) progress = (blocking ? meet(r) : advance(r)) || progress;
@@ -40,8 +51,52 @@ class execution {
   }
 
  private:
-  // Transfers block: one happens when it is the next action of both ranks. With one order per channel (the structure
-  // check), the next actions belong together if one sends to the other and the other receives from it.
+  // Transfers block: one happens when it is the next action of both ranks.
+  constexpr bool match(const action& a, const action& b, int rank) const {
+    return b.peer == rank && b.microbatch == a.microbatch && met_by(a.kind) == static_cast<int>(b.kind) &&
+           b.stage == other_stage(a, t_);
+  }
+  // Goes from each rank that waits to the one it waits for, until all have ended; false if that leads round and round.
+  // From where it stops, sweeps tell the first rank that waits for ever. Compilers count steps of constant expressions
+  // by statements and calls: so this is `meet` written out.
+  constexpr bool all_meet() {
+    const int p = t_.ranks();
+    const bool one_way = !t_.has_paths();  // from a stage to the next
+    const scratch<int> end_memory(p);
+    int* const end = end_memory.data();
+    for (int r = 0; r < p; ++r) end[r] = t_.offset(r + 1);
+    int* const head = head_;
+    const action* const actions = actions_;
+    for (int first = 0, rank = 0, waits = 0; first < p;) {
+      const int begin = head[rank];
+      int left = end[rank] - begin;
+      const action* a = actions + begin;
+      int peer = -1;
+      for (; left > 0; ++a, --left) {
+        if ((peer = a->peer) < 0) continue;
+        if (head[peer] == end[peer]) break;
+        const action& b = actions[head[peer]];
+        if (b.peer != rank || b.microbatch != a->microbatch ||
+            (static_cast<int>(a->kind) ^ 1) != static_cast<int>(b.kind))
+          break;
+        if (one_way ? b.stage - a->stage !=
+                          (a->kind == action_kind::send_forward || a->kind == action_kind::recv_backward ? 1 : -1)
+                    : b.stage != other_stage(*a, t_))
+          break;
+        ++head[peer];
+      }
+      head[rank] = end[rank] - left;
+      waits = head[rank] == begin ? waits + 1 : 0;
+      if (waits > p) return false;
+      if (left > 0) {
+        rank = peer;
+      } else {
+        while (first < p && head[first] == end[first]) ++first;
+        rank = first;
+      }
+    }
+    return true;
+  }
   constexpr bool meet(int rank) {
     const int begin = head_[rank];
     const int end = t_.offset(rank + 1);
@@ -50,9 +105,7 @@ class execution {
       const action& a = actions_[k];
       if (a.peer < 0) continue;
       const int other = head_[a.peer];
-      if (other == t_.offset(a.peer + 1)) break;
-      const action& b = actions_[other];
-      if (b.peer != rank || b.microbatch != a.microbatch || is_send(a.kind) == is_send(b.kind)) break;
+      if (other == t_.offset(a.peer + 1) || !match(a, actions_[other], rank)) break;
       head_[a.peer] = other + 1;
     }
     head_[rank] = k;

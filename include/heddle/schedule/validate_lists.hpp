@@ -14,6 +14,9 @@ using kind_bits = std::uint16_t;
 constexpr kind_bits bit(action_kind k) noexcept {
   return static_cast<kind_bits>(1u << static_cast<unsigned>(k));
 }
+inline constexpr kind_bits forward_bit = bit(action_kind::forward), backward_bit = bit(action_kind::backward);
+inline constexpr kind_bits input_bit = bit(action_kind::backward_input), weight_bit = bit(action_kind::backward_weight);
+inline constexpr kind_bits offload_bit = bit(action_kind::offload), reload_bit = bit(action_kind::reload);
 constexpr kind_bits input_gradient_bits =
     static_cast<kind_bits>(bit(action_kind::backward) | bit(action_kind::backward_input));
 constexpr kind_bits weight_gradient_bits =
@@ -68,15 +71,21 @@ class list_check {
         m_(t.microbatches()),
         s_(t.stages()),
         one_way_(!t.has_paths() && t.chains() == 1),
+        forward_only_(t.forward_only()),
         rank_of_(t.rank_of_stage().data()),
-        seen_memory_(s_ * m_),
-        stages_memory_(s_),
-        seen_(seen_memory_.data()),
-        stages_(stages_memory_.data()) {}
+        own_memory_(s_),
+        own_(own_memory_.data()) {}
 
-  // The first problem of this rank. May be called once for each rank.
+  // The first problem of this rank.
   constexpr report run(int rank) {
     rank_ = rank;
+    int stages = 0;
+    for (int s = 0; s < s_; ++s)
+      if (rank_of_[s] == rank) own_[s] = stages++;
+    const scratch<kind_bits> seen(stages * m_ + 1);
+    const scratch<stage_state> states(stages + 1);
+    seen_ = seen.data();
+    stages_ = states.data();
     in_pair_ = false;
     found_ = {};
     parts_ = sends_ = 0;
@@ -84,8 +93,8 @@ class list_check {
     const int size = t_.offset(rank + 1) - t_.offset(rank);
     if (uses_.sharding) {
       for (int k = 0; k < size; ++k)
-        if (is_per_stage(list[k].kind) && !is_per_step(list[k].kind) && known_stage(list[k]))
-          stages_[list[k].stage].sharded = true;
+        if (is_per_stage(list[k].kind) && !is_per_step(list[k].kind) && known_stage(list[k]) && here(list[k].stage))
+          stages_[own_[list[k].stage]].sharded = true;
     }
     for (position_ = 0; position_ < size; ++position_)
       if (!check(list[position_]) || ((in_pair_ || list[position_].overlaps_next) && !pair(list[position_])))
@@ -136,14 +145,14 @@ class list_check {
     if (a.stage < 0 || a.stage >= s_) return fail(problem::unknown_stage, a);
     if (rank_of_[a.stage] != rank_) return fail(problem::wrong_rank, a, {}, rank_of_[a.stage]);
     if (a.peer != -1 && !is_transfer(a.kind)) return fail(problem::wrong_peer, a);
-    if (is_per_stage(a.kind)) return check_per_stage(a);
+    if (a.kind >= action_kind::unshard) return check_per_stage(a);
     if (a.microbatch < 0 || a.microbatch >= m_) return fail(problem::unknown_microbatch, a);
     if (!one_way_ && !t_.handles(a.stage, a.microbatch)) return fail(problem::not_its_microbatch, a);
-    if (t_.forward_only() && !is_of_forward(a.kind)) return fail(problem::backward_in_inference, a);
+    if (forward_only_ && !is_of_forward(a.kind)) return fail(problem::backward_in_inference, a);
 
-    kind_bits& cell = seen_[a.stage * m_ + a.microbatch];
+    kind_bits& cell = seen_[own_[a.stage] * m_ + a.microbatch];
     const kind_bits seen = cell;
-    const kind_bits own = bit(a.kind);
+    const kind_bits own = static_cast<kind_bits>(1u << static_cast<unsigned>(a.kind));
     if (seen & own) return fail(problem::repeated, a, a);
     cell = static_cast<kind_bits>(seen | own);
     switch (a.kind) {
@@ -154,13 +163,13 @@ class list_check {
       case action_kind::backward_input:
         return check_backward(a, seen);
       case action_kind::backward_weight:
-        if (seen & bit(action_kind::backward)) return repeats(a, action_kind::backward);
-        if (!(seen & bit(action_kind::backward_input))) return needs(a, action_kind::backward_input, a.stage);
-        ++stages_[a.stage].gradients;
+        if (seen & backward_bit) return repeats(a, action_kind::backward);
+        if (!(seen & input_bit)) return needs(a, action_kind::backward_input, a.stage);
+        ++stages_[own_[a.stage]].gradients;
         ++parts_;
         return true;
       case action_kind::send_forward:
-        if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
+        if (!(seen & forward_bit)) return needs(a, action_kind::forward, a.stage);
         ++sends_;
         return check_transfer(a);
       case action_kind::send_backward:
@@ -176,6 +185,9 @@ class list_check {
     }
   }
 
+  constexpr bool lacks_weights(int stage) const noexcept {
+    return stages_[own_[stage]].sharded && !stages_[own_[stage]].gathered;
+  }
   constexpr bool repeats(const action& a, action_kind before) {
     return fail(problem::repeated, a, action{before, a.stage, a.microbatch, -1});
   }
@@ -183,35 +195,32 @@ class list_check {
   // What a computation reads: the stage's weights, and what was received, or computed before by the stage `from` of the
   // same rank.
   constexpr bool check_input(const action& a, int from, action_kind receive, kind_bits computed) {
-    if (stages_[a.stage].sharded && !stages_[a.stage].gathered) return needs(a, action_kind::unshard, a.stage);
-    if (from < 0 || (seen_[a.stage * m_ + a.microbatch] & bit(receive))) return true;
-    if (here(from)) return (seen_[from * m_ + a.microbatch] & computed) ? true : needs(a, a.kind, from);
+    if (uses_.sharding && lacks_weights(a.stage)) return needs(a, action_kind::unshard, a.stage);
+    if (from < 0 || (seen_[own_[a.stage] * m_ + a.microbatch] & bit(receive))) return true;
+    if (here(from)) return (seen_[own_[from] * m_ + a.microbatch] & computed) ? true : needs(a, a.kind, from);
     return uses_.transfers ? needs(a, receive, a.stage) : true;
   }
 
   constexpr bool check_backward(const action& a, kind_bits seen) {
     const bool whole = a.kind == action_kind::backward;
     if (seen & input_gradient_bits) return repeats(a, whole ? action_kind::backward_input : action_kind::backward);
-    if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
-    if ((seen & bit(action_kind::offload)) && !(seen & bit(action_kind::reload)))
-      return needs(a, action_kind::reload, a.stage);
-    if (whole) ++stages_[a.stage].gradients;
+    if (!(seen & forward_bit)) return needs(a, action_kind::forward, a.stage);
+    if ((seen & offload_bit) && !(seen & reload_bit)) return needs(a, action_kind::reload, a.stage);
+    if (whole) ++stages_[own_[a.stage]].gradients;
     parts_ += whole ? 2 : 1;
     return check_input(a, next(a), action_kind::recv_backward, input_gradient_bits);
   }
 
   // F, OFFLOAD, RELOAD, RECOMPUTE, then B or I.
   constexpr bool check_saved(const action& a, kind_bits seen) {
-    if (!(seen & bit(action_kind::forward))) return needs(a, action_kind::forward, a.stage);
-    if (seen & bit(action_kind::backward)) return late(a, action_kind::backward);
-    if (seen & bit(action_kind::backward_input)) return late(a, action_kind::backward_input);
+    if (!(seen & forward_bit)) return needs(a, action_kind::forward, a.stage);
+    if (seen & backward_bit) return late(a, action_kind::backward);
+    if (seen & input_bit) return late(a, action_kind::backward_input);
     if (seen & bit(action_kind::recompute)) return late(a, action_kind::recompute);
-    if (a.kind == action_kind::reload)
-      return (seen & bit(action_kind::offload)) ? true : needs(a, action_kind::offload, a.stage);
+    if (a.kind == action_kind::reload) return (seen & offload_bit) ? true : needs(a, action_kind::offload, a.stage);
     if (a.kind == action_kind::offload) return true;
-    if ((seen & bit(action_kind::offload)) && !(seen & bit(action_kind::reload)))
-      return needs(a, action_kind::reload, a.stage);
-    return !stages_[a.stage].sharded || stages_[a.stage].gathered || needs(a, action_kind::unshard, a.stage);
+    if ((seen & offload_bit) && !(seen & reload_bit)) return needs(a, action_kind::reload, a.stage);
+    return !lacks_weights(a.stage) || needs(a, action_kind::unshard, a.stage);
   }
 
   constexpr bool check_transfer(const action& a) {
@@ -223,7 +232,7 @@ class list_check {
 
   constexpr bool check_per_stage(const action& a) {
     if (a.microbatch != -1) return fail(problem::unknown_microbatch, a);
-    stage_state& stage = stages_[a.stage];
+    stage_state& stage = stages_[own_[a.stage]];
     if (a.kind == action_kind::unshard) {
       if (stage.gathered) return fail(problem::repeated, a, a);
       return stage.gathered = true;
@@ -239,8 +248,8 @@ class list_check {
     done = true;
     if (stage.gradients < t_.microbatches_of(a.stage)) {
       int i = 0;
-      while (!t_.handles(a.stage, i) || (seen_[a.stage * m_ + i] & weight_gradient_bits)) ++i;
-      const bool split = (seen_[a.stage * m_ + i] & bit(action_kind::backward_input)) != 0;
+      while (!t_.handles(a.stage, i) || (seen_[own_[a.stage] * m_ + i] & weight_gradient_bits)) ++i;
+      const bool split = (seen_[own_[a.stage] * m_ + i] & input_bit) != 0;
       return fail(problem::out_of_order, a,
                   action{split ? action_kind::backward_weight : action_kind::backward, a.stage, i, -1});
     }
@@ -283,20 +292,17 @@ class list_check {
   constexpr bool complete() {
     position_ = -1;
     const bool all_there = counts_agree();
-    const kind_bits all = t_.forward_only()
-                              ? bit(action_kind::forward)
-                              : static_cast<kind_bits>(bit(action_kind::forward) | bit(action_kind::backward_input) |
-                                                       bit(action_kind::backward_weight));
+    const kind_bits all =
+        t_.forward_only() ? forward_bit : static_cast<kind_bits>(forward_bit | input_bit | weight_bit);
     for (int s = 0; s < t_.stages(); ++s) {
       if (!here(s)) continue;
       for (int i = 0; i < m_ && !all_there; ++i) {
-        kind_bits seen = seen_[s * m_ + i];
-        if (seen & bit(action_kind::backward))
-          seen = static_cast<kind_bits>(seen | input_gradient_bits | weight_gradient_bits);
+        kind_bits seen = seen_[own_[s] * m_ + i];
+        if (seen & backward_bit) seen = static_cast<kind_bits>(seen | input_gradient_bits | weight_gradient_bits);
         if ((seen & all) != all && t_.handles(s, i))
-          return absent(!(seen & bit(action_kind::forward))          ? action_kind::forward
-                        : !(seen & bit(action_kind::backward_input)) ? action_kind::backward
-                                                                     : action_kind::backward_weight,
+          return absent(!(seen & forward_bit) ? action_kind::forward
+                        : !(seen & input_bit) ? action_kind::backward
+                                              : action_kind::backward_weight,
                         s, i);
         if (!uses_.transfers || seen == 0) continue;
         if (!(seen & bit(action_kind::send_forward)) && t_.next(s, i) >= 0 && !here(t_.next(s, i)))
@@ -305,9 +311,9 @@ class list_check {
             !here(t_.previous(s, i)))
           return absent(action_kind::send_backward, s, i);
       }
-      if (uses_.reductions && !stages_[s].reduced) return absent(action_kind::reduce_gradient, s, -1);
-      if (uses_.steps && !stages_[s].stepped) return absent(action_kind::optimizer_step, s, -1);
-      if (stages_[s].gathered) return absent(action_kind::reshard, s, -1);
+      if (uses_.reductions && !stages_[own_[s]].reduced) return absent(action_kind::reduce_gradient, s, -1);
+      if (uses_.steps && !stages_[own_[s]].stepped) return absent(action_kind::optimizer_step, s, -1);
+      if (stages_[own_[s]].gathered) return absent(action_kind::reshard, s, -1);
     }
     return true;
   }
@@ -319,11 +325,12 @@ class list_check {
   table_uses uses_;
   int m_, s_;
   bool one_way_;  // of all microbatches, over all stages
+  bool forward_only_;
   const int* rank_of_;
-  scratch<kind_bits> seen_memory_;
-  scratch<stage_state> stages_memory_;
-  kind_bits* seen_;
-  stage_state* stages_;
+  scratch<int> own_memory_;
+  int* own_;  // the place of a stage among those of its rank
+  kind_bits* seen_ = nullptr;
+  stage_state* stages_ = nullptr;
   // The first of a pair whose second comes next. Not told by a null pointer: g++ with -fsanitize=undefined takes no
   // comparison of a static object's address with null for a constant.
   bool in_pair_ = false;

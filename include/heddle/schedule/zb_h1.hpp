@@ -19,6 +19,7 @@ struct zb_h1 : looped<Microbatches, Chunks> {
     return this->chunks() == 1 || detail::interleaved_order::fits(this->microbatch_count(), ranks);
   }
 
+  constexpr int action_count(int ranks) const noexcept { return 3 * this->stages(ranks) * this->microbatch_count(); }
   template <class Sink>
   constexpr void generate(int rank, int ranks, Sink& emit) const {
     const int m = this->microbatch_count();

@@ -13,6 +13,7 @@ template <microbatches_like Microbatches = microbatches<>>
 struct zb_h2 : one_stage_per_rank<Microbatches> {
   using one_stage_per_rank<Microbatches>::one_stage_per_rank;
 
+  constexpr int action_count(int ranks) const noexcept { return 3 * ranks * this->microbatch_count(); }
   template <class Sink>
   constexpr void generate(int rank, int ranks, Sink& emit) const {
     const int m = this->microbatch_count();

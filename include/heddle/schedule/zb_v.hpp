@@ -16,6 +16,7 @@ template <microbatches_like Microbatches = microbatches<>>
 struct zb_v : staged<Microbatches, v_shape> {
   using staged<Microbatches, v_shape>::staged;
 
+  constexpr int action_count(int ranks) const noexcept { return 6 * ranks * this->microbatch_count(); }
   template <class Sink>
   constexpr void generate(int rank, int ranks, Sink& emit) const {
     const int m = this->microbatch_count();
