@@ -209,3 +209,30 @@ TEST_CASE("automatic schedules for any costs are valid and within their limits",
     for (std::size_t r = 0; r < limits.size(); ++r) REQUIRE(planned.outcome().peak_bytes[r] <= limits[r]);
   }
 }
+
+TEST_CASE("tables whose parts do not fit each other are refused, whatever they are given to", "[schedule]") {
+  const sc::action_table good = sc::parse("F0 B0 | F0 B0");
+  CHECK(sc::make_table(sc::tabled(good), 2).view() == good.view());
+  std::vector<sc::action_table> bad(8, good);
+  bad[0].form.chains = 3;
+  bad[1].form.chains = 0;
+  bad[2].form.chains = -1;
+  bad[3].offsets = {0, 3, 2};
+  bad[4].offsets.push_back(9);
+  bad[5].rank_of_stage[1] = 7;
+  bad[6].next = bad[6].previous = {5, -1};
+  bad[7].microbatches = -1;
+  for (const sc::action_table& t : bad) {
+    CAPTURE(&t - bad.data());
+    CHECK_FALSE(sc::validate(t).ok());
+    CHECK_THROWS_AS(sc::tabled(t), heddle::schedule_error);
+    CHECK_THROWS_AS(sc::make_plan(t), heddle::schedule_error);
+  }
+  // One of a user's that says more chains than it has stages.
+  struct odd : sc::one_f_one_b<any> {
+    using sc::one_f_one_b<any>::one_f_one_b;
+    constexpr sc::table_form form() const { return {.chains = 3}; }
+  };
+  CHECK_FALSE(sc::validate(sc::make_table(odd{3}, 2)).ok());
+  CHECK_THROWS_AS(sc::plan_for(odd{3}, heddle::mesh<heddle::axis<heddle::pp>>(2)), heddle::schedule_error);
+}

@@ -49,7 +49,7 @@ class table_view {
         form_(form),
         has_next_(!next.empty()),
         has_previous_(!previous.empty()),
-        chain_stages_(form.chains > 0 ? stages_ / form.chains : 0),
+        chain_stages_(form.chains == 1 ? stages_ : form.chains > 0 && stages_ > form.chains ? stages_ / form.chains : 1),
         lists_fit_(offsets.empty() ? actions.empty() : offsets.back() == static_cast<std::int64_t>(actions.size())),
         paths_fit_((next.empty() && previous.empty()) || (next.size() == cells() && previous.size() == cells())) {}
 

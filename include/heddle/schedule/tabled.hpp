@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/schedule/table.hpp>
+#include <heddle/schedule/validate.hpp>
 
 #include <cstddef>
 #include <utility>
@@ -16,7 +17,11 @@ class tabled {
   using kind = schedule_kind;
   static constexpr bool is_static = false;
 
-  constexpr explicit tabled(action_table table) : table_(std::move(table)) {}
+  /// Errors: `schedule_error` if the table's parts are not of the sizes that it says, or lead to stages and ranks that it
+  /// does not have; whether its actions make sense is for `validate` to say.
+  constexpr explicit tabled(action_table table) : table_(std::move(table)) {
+    if (const report found = detail::check_shape(table_.view()); !found.ok()) throw schedule_error(to_string(found));
+  }
   /// The table of any schedule on so many ranks, with what it says of the parts of the model that its stages are
   /// (`routed::part_of`). Errors: as `make_table`.
   template <schedule_policy When>
