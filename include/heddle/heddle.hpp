@@ -172,6 +172,7 @@
 #include <heddle/schedule/validate_execution.hpp>
 #include <heddle/schedule/validate_lists.hpp>
 #include <heddle/schedule/validate_storage.hpp>
+#include <heddle/schedule/warm_up.hpp>
 #include <heddle/schedule/zb_h1.hpp>
 #include <heddle/schedule/zb_h2.hpp>
 #include <heddle/schedule/zb_v.hpp>
@@ -287,6 +288,7 @@
 #include <heddle/train/activations/store_files.hpp>
 #include <heddle/train/activations/threaded_store.hpp>
 #include <heddle/train/atomized.hpp>
+#include <heddle/train/every.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/executor/companion.hpp>
 #include <heddle/train/executor/hooks.hpp>
@@ -299,6 +301,7 @@
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
+#include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/pass_through.hpp>
 #include <heddle/train/post_validation.hpp>
@@ -307,10 +310,14 @@
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stage_parts.hpp>
+#include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_sums.hpp>
 #include <heddle/train/strategy.hpp>
 #include <heddle/train/three_functions.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/trainer_checks.hpp>
+#include <heddle/train/trainer_setup.hpp>
 #include <heddle/train/training_job.hpp>
+#include <heddle/train/validation.hpp>
 #include <heddle/train/zero.hpp>

@@ -219,41 +219,11 @@ TEST_CASE("pairs that run at the same time change no bit", "[train][executor][ra
 
 namespace {
 
-// A communicator whose sends end when their receives have, and whose receives end with their messages.
-template <class Communicator>
-class blocking : public Communicator {
- public:
-  class request {
-   public:
-    request() = default;
-    request(request&&) = default;
-    request& operator=(request&&) = default;
-    void wait() {}
-    bool test() { return true; }
-  };
-  explicit blocking(Communicator&& c) : Communicator(std::move(c)) {}
-  template <class In>
-  request isend(In&& in, int to, int tag = 0) {
-    char received = 0;
-    Communicator::send(in, to, tag);
-    Communicator::recv(std::span<char>(&received, 1), to, tag + 100);
-    return {};
-  }
-  template <class Out>
-  request irecv(Out&& out, int from, int tag = 0) {
-    const char received = 1;
-    Communicator::recv(out, from, tag);
-    Communicator::send(std::span<const char>(&received, 1), from, tag + 100);
-    return {};
-  }
-  blocking split(int color, int key) { return blocking(Communicator::split(color, key)); }
-};
-
 void check_blocking(const std::string& name, sc::table_view table) {
   INFO(name << ", p = " << table.ranks() << ", m = " << table.microbatches());
   const auto expected = serial(table.parts(), table.microbatches());
   const auto result = small_model::run_on(table, 0, false, small_model::batches(table.microbatches()), [](auto& pipe) {
-    return blocking<std::remove_cvref_t<decltype(pipe)>>(pipe.split(0, pipe.rank()));
+    return small_model::blocking<std::remove_cvref_t<decltype(pipe)>>(pipe.split(0, pipe.rank()));
   });
   for (int k = 0; k < table.parts(); ++k)
     CHECK(difference(gradient_of(table, result, k), expected.gradients[static_cast<std::size_t>(k)]) <= 1e-12);

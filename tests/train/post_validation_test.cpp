@@ -2,6 +2,8 @@
 #include "runs.hpp"
 
 #include "catch.hpp"
+#include "folder.hpp"
+#include "transport.hpp"
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/error.hpp>
@@ -39,6 +41,11 @@ setup small() {
 }
 setup stepping_first(setup s) {
   s.post_validation = true;
+  return s;
+}
+// The norm arrives while the next step's forwards run.
+setup stepping_ahead(setup s) {
+  s.post_validation = s.ahead = true;
   return s;
 }
 std::int64_t most_taken_back(const outcome& run) {
@@ -105,11 +112,16 @@ TEST_CASE("without clipping, stepping first gives the same bits", "[train][post_
       const auto costs = hd::layers_by_cost::costs<hd::model::gpt2<double>>(
           {.layers = s.layers, .heads = s.heads, .width = s.width, .context = s.context, .vocabulary = s.vocabulary});
       waits.layers_per_stage = hd::plan::partition_layers(costs, parts).counts;
-      const outcome ordinary = train_f64(waits), first = train_f64(stepping_first(s));
-      CHECK(first.losses == ordinary.losses);
-      CHECK(first.norms == ordinary.norms);
-      CHECK(first.weights == ordinary.weights);
-      CHECK(most_taken_back(first) == 0);
+      const outcome ordinary = train_f64(waits);
+      for (const bool ahead : {false, true}) {
+        INFO((ahead ? "ahead" : "settled"));
+        const outcome first = train_f64(ahead ? stepping_ahead(s) : stepping_first(s));
+        CHECK(first.losses.size() == ordinary.losses.size());
+        CHECK(largest(first.losses, ordinary.losses) <= (transport_test::on_threads ? 0 : 1e-14));
+        CHECK(largest(first.norms, ordinary.norms) <= (transport_test::on_threads ? 0 : 1e-14));
+        CHECK(first.weights == ordinary.weights);
+        CHECK(most_taken_back(first) == 0);
+      }
     }
 }
 
@@ -127,10 +139,73 @@ TEST_CASE("a step that should have been clipped is taken back and done again", "
     CHECK(most_taken_back(first) >= 1);
     CHECK(largest(first.losses, ordinary.losses) <= 1e-12);
     CHECK(largest_error(first.weights, ordinary.weights) <= 1e-12);
+    const outcome ahead = train_f64(stepping_ahead(s));
+    CHECK(most_taken_back(ahead) >= 1);
+    CHECK(ahead.losses == first.losses);
+    CHECK(ahead.weights == first.weights);
     s.clip = 0.01;  // a rank's own share is too large: nobody steps
     const outcome small_limit = train_f64(s), waiting = train_f64(stepping_first(s));
     CHECK(largest(waiting.losses, small_limit.losses) <= 1e-12);
     CHECK(largest_error(waiting.weights, small_limit.weights) <= 1e-12);
+    const outcome waiting_ahead = train_f64(stepping_ahead(s));
+    CHECK(waiting_ahead.losses == waiting.losses);
+    CHECK(waiting_ahead.weights == waiting.weights);
+  }
+}
+
+TEST_CASE("forwards of a step that began with weights to be taken back are done again under every schedule",
+          "[train][post_validation][ranks]") {
+  setup s = small();
+  s.layers = 8;
+  s.steps = 3;
+  s.microbatches = 8;
+  s.mesh = "pp=4";
+  if (!fits(s.mesh)) s.mesh = "pp=2";
+  for (const char* schedule : {"gpipe", "interleaved:2", "breadth-first", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min",
+                               "dual-pipe", "dual-pipe-v", "chimera", "hanayo"}) {
+    INFO(schedule);
+    s.schedule = schedule;
+    s.clip = 1e9;
+    const outcome whole = train_f64(s);
+    s.clip = 0.9 * whole.norms[1];  // the second step at least
+    const outcome ordinary = train_f64(s), ahead = train_f64(stepping_ahead(s));
+    CHECK(most_taken_back(ahead) >= 1);
+    CHECK(largest(ahead.losses, ordinary.losses) <= 1e-12);
+    CHECK(largest(ahead.norms, ordinary.norms) <= 1e-11);
+    CHECK(largest_error(ahead.weights, ordinary.weights) <= 1e-12);
+  }
+}
+
+TEST_CASE("saves and validations between steps that are ahead see settled weights", "[train][post_validation][ranks]") {
+  const folder place("post_validation");
+  setup s = small();
+  s.mesh = "pp=2";
+  s.schedule = "zb-v";
+  s.steps = 6;
+  s.validate_every = 2;
+  s.clip = 1e9;
+  const outcome whole = train_f64(s);
+  for (const double clip : {1e9, 0.999 * whole.norms[2]}) {
+    INFO("clip " << clip);
+    s.clip = clip;
+    const outcome ordinary = train_f64(s), settled = train_f64(stepping_first(s));
+    setup half = stepping_ahead(s);
+    half.steps = 3;
+    half.save_to = (place.path / (clip > 1e8 ? "whole" : "clipped")).string();
+    const outcome first = train_f64(half);
+    setup rest = stepping_ahead(s);
+    rest.resume_from = half.save_to;
+    const outcome second = train_f64(rest);
+    const outcome ahead = train_f64(stepping_ahead(s));
+    CHECK(second.first_step == 3);
+    CHECK(ahead.losses == settled.losses);
+    CHECK(ahead.validation == settled.validation);
+    CHECK(ahead.weights == settled.weights);
+    CHECK(second.weights == ahead.weights);
+    std::vector<double> both = first.losses;
+    both.insert(both.end(), second.losses.begin(), second.losses.end());
+    CHECK(both == ahead.losses);
+    CHECK(largest_error(ahead.weights, ordinary.weights) <= 1e-12);
   }
 }
 
@@ -143,7 +218,12 @@ TEST_CASE("ignored targets and infinite gradients are found behind a step, too",
   CHECK(most_taken_back(first) == s.steps);
   CHECK(largest(first.losses, ordinary.losses) <= 1e-12);
   CHECK(largest_error(first.weights, ordinary.weights) <= 1e-12);
+  const outcome ahead = train_f64(stepping_ahead(s));
+  CHECK(ahead.losses == first.losses);
+  CHECK(ahead.weights == first.weights);
   s.poison = "ln_f.weight";
   s.poison_value = std::nan("");
   CHECK_THROWS_WITH(train_f64(stepping_first(s)), Catch::Matchers::Contains("the weight ln_f.weight was not finite"));
+  CHECK_THROWS_WITH(train_f64(stepping_ahead(s)), Catch::Matchers::Contains("step 1 stopped") &&
+                                                      Catch::Matchers::Contains("the weight ln_f.weight was not finite"));
 }

@@ -126,12 +126,27 @@ outcome train(const setup& s) {
       const auto tied_before = world.template along_if<pp>().counters();
       const auto dp_before = trainer.dp_group().counters();
       typename decltype(trainer)::step_result step;
+      const auto tell = [&](double loss, double norm) {
+        const std::lock_guard lock(guard);
+        if (world.rank() != 0) return;
+        result.losses.push_back(loss);
+        result.norms.push_back(norm);
+      };
+      const bool validates = s.validate_every > 0 && (trainer.steps_done() + 1) % s.validate_every == 0;
+      const bool saves = !s.save_to.empty() && (trainer.steps_done() + 1 == s.steps ||
+                                                (s.save_every > 0 && (trainer.steps_done() + 1) % s.save_every == 0));
       if constexpr (sizeof...(Policies) > 0) {
-        const auto report = trainer.step(data);
-        step.loss = report.loss;
-        step.gradient_norm = report.gradient_norm;
+        if (s.ahead) {
+          if (const auto report = trainer.step_ahead(data)) tell(report->loss, report->gradient_norm);
+          if (validates || saves || trainer.steps_done() == s.steps)
+            if (const auto report = trainer.settle()) tell(report->loss, report->gradient_norm);
+        } else {
+          const auto report = trainer.step(data);
+          tell(report.loss, report.gradient_norm);
+        }
       } else {
         step = trainer.compute_gradients(data);
+        tell(step.loss, step.gradient_norm);
       }
       const auto pipe_after = trainer.pp_group().counters();
       const bool last = trainer.steps_done() + (sizeof...(Policies) > 0 ? 0 : 1) == s.steps;
@@ -145,16 +160,10 @@ outcome train(const setup& s) {
       if constexpr (sizeof...(Policies) == 0) trainer.apply_gradients(step);
       const auto dp_after = trainer.dp_group().counters();
       double validation = 0;
-      const bool validates = s.validate_every > 0 && trainer.steps_done() % s.validate_every == 0;
       if (validates) validation = trainer.validate(data);
-      if (!s.save_to.empty() && (last || (s.save_every > 0 && trainer.steps_done() % s.save_every == 0)))
-        hd::train::save(trainer, s.save_to, {.corpus = 77});
+      if (saves) hd::train::save(trainer, s.save_to, {.corpus = 77});
       const std::lock_guard lock(guard);
-      if (world.rank() == 0) {
-        result.losses.push_back(step.loss);
-        result.norms.push_back(step.gradient_norm);
-        if (validates) result.validation.push_back(validation);
-      }
+      if (world.rank() == 0 && validates) result.validation.push_back(validation);
       if (!last) continue;
       rank_facts& facts = result.ranks[static_cast<std::size_t>(world.rank())];
       facts.pp = trainer.pp_group().rank();

@@ -272,10 +272,41 @@ inline serial_result serial(int parts, int m, const std::vector<std::vector<int>
   return result;
 }
 
-// Runs a table once; `made(pipe)` is the communicator to run it on. Everyone gets the results of all ranks.
-template <class Make>
+// A communicator whose sends end when their receives have, and whose receives end with their messages.
+template <class Communicator>
+class blocking : public Communicator {
+ public:
+  class request {
+   public:
+    request() = default;
+    request(request&&) = default;
+    request& operator=(request&&) = default;
+    void wait() {}
+    bool test() { return true; }
+  };
+  explicit blocking(Communicator&& c) : Communicator(std::move(c)) {}
+  template <class In>
+  request isend(In&& in, int to, int tag = 0) {
+    char received = 0;
+    Communicator::send(in, to, tag);
+    Communicator::recv(std::span<char>(&received, 1), to, tag + 100);
+    return {};
+  }
+  template <class Out>
+  request irecv(Out&& out, int from, int tag = 0) {
+    const char received = 1;
+    Communicator::recv(out, from, tag);
+    Communicator::send(std::span<const char>(&received, 1), from, tag + 100);
+    return {};
+  }
+  blocking split(int color, int key) { return blocking(Communicator::split(color, key)); }
+};
+
+// Runs a table once; `made(pipe)` is the communicator to run it on, `hooked(result, stages)` makes the hooks. Everyone
+// gets the results of all ranks.
+template <class Make, class MakeHooks>
 std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool beside, const std::vector<batch>& all,
-                                Make&& made) {
+                                Make&& made, MakeHooks&& hooked) {
   const sc::plan plan = sc::make_plan(table, sends_in_flight);
   const sc::plan_view view = plan;
   std::vector<rank_result> by_rank(static_cast<std::size_t>(table.ranks()));
@@ -294,7 +325,7 @@ std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool 
       }
     hd::null_observer off;
     hd::train::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(view, held, pipe, most_samples, off);
-    executor.run(std::span<const batch>(all), 0, hooks{mine});
+    executor.run(std::span<const batch>(all), 0, hooked(mine, here));
     mine.gradients.resize(held.size());
     for (std::size_t s = 0; s < held.size(); ++s)
       if (held[s] != nullptr) {
@@ -309,6 +340,11 @@ std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool 
   });
   transport_test::share(by_rank);
   return by_rank;
+}
+template <class Make>
+std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool beside, const std::vector<batch>& all,
+                                Make&& made) {
+  return run_on(table, sends_in_flight, beside, all, made, [](rank_result& r, auto&) { return hooks{r}; });
 }
 inline std::vector<rank_result> run(sc::table_view table, int sends_in_flight = 1, bool beside = false) {
   return run_on(table, sends_in_flight, beside, batches(table.microbatches()),

@@ -5,6 +5,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/warm_up.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/executor/companion.hpp>
 #include <heddle/train/executor/hooks.hpp>
@@ -131,17 +132,79 @@ class executor {
   /// called after each F, while the slot is the microbatch's, and `hooks.reduce_gradient(stage)` at REDUCE_GRAD. Where
   /// the hooks have them, the other actions call `optimizer_step(stage)`, `unshard(stage)`, `reshard(stage)`,
   /// `recompute(stage, microbatch, slot)`, `offload(stage, microbatch, slot)`, `reload(stage, microbatch, slot)`.
+  /// Hooks may have `bool validate()` and `redo()`: `validate` is called once, behind the rank's `schedule::warm_up`. If
+  /// it says no, on all ranks or none, the warm-up's messages are taken in, `redo` is called, and the list begins again.
   /// `step` is for the record. Errors: whatever stages, hooks and the communicator throw.
   template <class Batch, class Hooks>
     requires(pipeline_stage<Stage, Batch> || inference_stage<Stage, Batch>)
   void run(std::span<const Batch> batches, int step, Hooks&& hooks) {
     const int rank = pipeline_.rank();
     if (batches.size() != static_cast<std::size_t>(table_.microbatches())) refuse_batches(batches.size());
+    start_counting();
+    const std::size_t end = table_.list(rank).size();
+    if constexpr (validates<Hooks>) {
+      if (!warm_up_) warm_up_ = schedule::warm_up_of(table_, rank);
+      const auto warm = static_cast<std::size_t>(warm_up_->entries);
+      run_entries(0, warm, batches, step, hooks);
+      if (!hooks.validate()) {
+        take_in_warm_up(batches, step);
+        hooks.redo();
+        start_counting();
+        run_entries(0, warm, batches, step, hooks);
+      }
+      run_entries(warm, end, batches, step, hooks);
+    } else {
+      run_entries(0, end, batches, step, hooks);
+    }
+    finish_sends(step);
+  }
+
+  const executor_counters& counters() const noexcept { return counters_; }
+  /// Bytes of the boundary buffers on this rank.
+  std::int64_t boundary_bytes() const noexcept {
+    std::int64_t n = 0;
+    for (const auto& b : boundary_) n += static_cast<std::int64_t>(b.size() * sizeof(scalar));
+    return n;
+  }
+
+ private:
+  static constexpr bool forward_only = [] {
+    if constexpr (requires { Stage::forward_only; })
+      return static_cast<bool>(Stage::forward_only);
+    else
+      return false;
+  }();
+  using request = typename Communicator::request;
+  struct receipt {
+    request pending;
+    schedule::action what;
+    std::int64_t elements;
+  };
+  struct sending {
+    request pending;
+    schedule::action what;
+  };
+
+  template <class Hooks>
+  static constexpr bool validates = requires(Hooks& h) {
+    { h.validate() } -> std::same_as<bool>;
+    h.redo();
+  };
+
+  void start_counting() noexcept {
     counters_ = {};
     live_ = 0;
+  }
+  void finish_sends(int step) {
+    for (std::optional<sending>& s : under_way_) finish_send(s, step);
+  }
+
+  template <class Batch, class Hooks>
+  void run_entries(std::size_t begin, std::size_t end, std::span<const Batch> batches, int step, Hooks& hooks) {
+    const int rank = pipeline_.rank();
     const auto list = table_.list(rank);
     const auto places = storage_.actions().subspan(static_cast<std::size_t>(table_.offset(rank)), list.size());
-    for (std::size_t k = 0; k < list.size(); ++k) {
+    for (std::size_t k = begin; k < end; ++k) {
       const schedule::action& a = list[k];
       if (schedule::is_compute(a.kind)) {
         const task<Batch> first = task_of(a, places[k], batches);
@@ -178,34 +241,27 @@ class executor {
         detail::call_optional_hook(hooks, a, places[k].saved);
       }
     }
-    for (std::optional<sending>& s : under_way_) finish_send(s, step);
   }
 
-  const executor_counters& counters() const noexcept { return counters_; }
-  /// Bytes of the boundary buffers on this rank.
-  std::int64_t boundary_bytes() const noexcept {
-    std::int64_t n = 0;
-    for (const auto& b : boundary_) n += static_cast<std::int64_t>(b.size() * sizeof(scalar));
-    return n;
+  // Receives, and drops, all that the other ranks' warm-ups send here and the own one has not used.
+  template <class Batch>
+  void take_in_warm_up(std::span<const Batch> batches, int step) {
+    const auto list = table_.list(pipeline_.rank());
+    std::vector<buffer<scalar>> room;
+    std::vector<request> late;
+    room.reserve(warm_up_->sent_early.size());
+    for (const int k : warm_up_->sent_early) {
+      const schedule::action& a = list[static_cast<std::size_t>(k)];
+      const std::span<scalar> to(room.emplace_back(elements_sent(a, batches)));
+      late.push_back(pipeline_.irecv(to, a.peer, tag_of(a.kind)));
+    }
+    for (std::optional<receipt>& r : received_) {
+      if (r) r->pending.wait();
+      r.reset();
+    }
+    for (request& r : late) r.wait();
+    finish_sends(step);
   }
-
- private:
-  static constexpr bool forward_only = [] {
-    if constexpr (requires { Stage::forward_only; })
-      return static_cast<bool>(Stage::forward_only);
-    else
-      return false;
-  }();
-  using request = typename Communicator::request;
-  struct receipt {
-    request pending;
-    schedule::action what;
-    std::int64_t elements;
-  };
-  struct sending {
-    request pending;
-    schedule::action what;
-  };
 
   // One computation, with all it works on.
   template <class Batch>
@@ -452,6 +508,7 @@ class executor {
   std::size_t next_send_ = 0;
   int live_ = 0;
   executor_counters counters_;
+  std::optional<schedule::warm_up> warm_up_;  // found when hooks ask for it
   std::unique_ptr<companion> companion_;  // only where pairs run at the same time
 };
 

@@ -26,6 +26,9 @@ struct nonfinite_finding {
   std::int32_t rank = 0;
   char name[116] = {};
 
+  bool is_closer_than(const nonfinite_finding& other) const noexcept {
+    return cause != other.cause ? cause < other.cause : order < other.order;
+  }
   void set(cause_kind kind, std::int32_t at, std::string_view text) noexcept {
     cause = kind;
     order = at;
@@ -62,25 +65,31 @@ nonfinite_finding find_nonfinite(Stage& stage, Backend& backend) {
 
 }  // namespace detail
 
+/// Where this rank's NaN or infinity is likeliest to have come from. `stages.for_each(f)` calls `f(held)` with
+/// `held.stage` for each stage of this rank.
+template <class Stages, class Backend>
+detail::nonfinite_finding find_nonfinite(Stages& stages, Backend& backend) {
+  detail::nonfinite_finding mine;
+  stages.for_each([&](auto& held) {
+    const detail::nonfinite_finding found = detail::find_nonfinite(held.stage, backend);
+    if (found.is_closer_than(mine)) mine = found;
+  });
+  return mine;
+}
+
 /// Called on all ranks of `all` when the loss or the gradient norm of a step is not finite: agrees on the likeliest cause
-/// and throws the same `numeric_error` everywhere, naming step, what is not finite, in which layer and on which rank.
-/// `stages.for_each(f)` calls `f(held)` with `held.stage` for each stage of this rank.
-template <communicator Communicator, class Stages, class Backend>
-[[noreturn]] void stop_nonfinite(Communicator& all, Stages& stages, Backend& backend, std::int64_t step, double loss,
+/// of those that the ranks found and throws the same `numeric_error` everywhere, naming step, what is not finite, in which
+/// layer and on which rank.
+template <communicator Communicator>
+[[noreturn]] void stop_nonfinite(Communicator& all, detail::nonfinite_finding mine, std::int64_t step, double loss,
                                  double gradient_norm) {
   using detail::nonfinite_finding;
-  const auto closer = [](const nonfinite_finding& a, const nonfinite_finding& b) {
-    return a.cause != b.cause ? a.cause < b.cause : a.order < b.order;
-  };
-  nonfinite_finding mine;
-  stages.for_each([&](auto& held) {
-    const nonfinite_finding found = detail::find_nonfinite(held.stage, backend);
-    if (closer(found, mine)) mine = found;
-  });
   mine.rank = all.rank();
   std::vector<nonfinite_finding> findings(static_cast<std::size_t>(all.size()));
   all.all_gather(std::span<const nonfinite_finding>(&mine, 1), std::span<nonfinite_finding>(findings));
-  const nonfinite_finding& first = *std::min_element(findings.begin(), findings.end(), closer);
+  const nonfinite_finding& first =
+      *std::min_element(findings.begin(), findings.end(),
+                        [](const nonfinite_finding& a, const nonfinite_finding& b) { return a.is_closer_than(b); });
   std::string what = "heddle: step " + std::to_string(step + 1) + " stopped: loss " + std::to_string(loss) +
                      ", gradient norm " + std::to_string(gradient_norm);
   switch (first.cause) {

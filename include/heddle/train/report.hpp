@@ -22,6 +22,27 @@ struct step_report {
   double seconds_left = 0;       ///< at the average pace so far, validation and saves included
 };
 
+namespace detail {
+
+// How fast a run goes since it was started or resumed. Units: nanoseconds in.
+class pace {
+ public:
+  pace(std::int64_t first_step, std::int64_t now) noexcept : first_(first_step), start_(now) {}
+  void note(step_report& r, std::int64_t now) noexcept {
+    training_ += r.seconds;
+    const double seconds = static_cast<double>(now - start_) * 1e-9;
+    const auto done = static_cast<double>(r.step + 1 - first_);
+    r.tokens_per_second = static_cast<double>(r.tokens) * done / training_;
+    r.seconds_left = seconds / done * static_cast<double>(r.steps - r.step - 1);
+  }
+
+ private:
+  std::int64_t first_, start_;
+  double training_ = 0;
+};
+
+}  // namespace detail
+
 /// `"1:02:03"`, `"2:03"`.
 inline std::string clock_text(double seconds) {
   const auto s = static_cast<long long>(seconds + 0.5);

@@ -128,6 +128,17 @@ void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& op
 
 }  // namespace detail
 
+namespace detail {
+
+// With `post_validation` a step may wait for its gradient norm: the weights are not settled yet.
+template <class Trainer>
+void refuse_ahead(const Trainer& trainer) {
+  if (trainer.is_ahead())
+    throw config_error("heddle: the gradient norm of the last step is still on its way; call settle() before a save");
+}
+
+}  // namespace detail
+
 /// What a save is told beside the trainer's own state.
 struct save_facts {
   std::uint64_t corpus = 0;  ///< fingerprint of the data; a resume with other data is refused
@@ -138,10 +149,12 @@ struct save_facts {
 /// Saves weights, both moments and the position of a training run into `folder`/step-N. Called on all ranks together.
 /// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
 /// whenever the process is killed. A save says nothing of stages: another schedule may go on from it.
-/// Errors: `io_error` on the rank that failed; older saves stay as they were.
+/// Errors: `io_error` on the rank that failed; older saves stay as they were. `config_error` while a step waits for its
+/// gradient norm (`post_validation`).
 template <class Trainer>
 void save(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   using scalar = typename Trainer::scalar;
+  detail::refuse_ahead(trainer);
   auto& world = trainer.ranks();
   auto& all = world.all();
   io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
@@ -182,6 +195,7 @@ struct resume_result {
 template <class Trainer>
 resume_result resume(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   using scalar = typename Trainer::scalar;
+  detail::refuse_ahead(trainer);
   auto& world = trainer.ranks();
   auto& all = world.all();
   resume_result result;

@@ -13,30 +13,34 @@
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/activations/bound.hpp>
 #include <heddle/train/activations/bytes.hpp>
+#include <heddle/train/every.hpp>
 #include <heddle/train/executor.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/optimizer.hpp>
+#include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/pass_through.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/stage_parts.hpp>
+#include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_sums.hpp>
 #include <heddle/train/strategy.hpp>
 #include <heddle/train/trainer_checks.hpp>
+#include <heddle/train/trainer_setup.hpp>
+#include <heddle/train/validation.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
-#include <memory>
+#include <deque>
+#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -88,6 +92,7 @@ class trainer {
   using optimizer_type = optimizer<scalar, typename Strategy::zero>;
   using held_type = held_stage<stage_type, optimizer_type>;
   using activations_type = typename Strategy::activations;
+  using step_result = train::step_result;
   using plan_type =
       decltype(detail::plan_for<activations_type>(std::declval<schedule_type>(), std::declval<mesh_type>()));
   /// Of the groups along an axis; worlds of `by_network` have several types.
@@ -98,19 +103,19 @@ class trainer {
   /// Errors: `config_error`, `schedule_error`.
   trainer(World& world, options_type options)
     requires(!observer_type::enabled)
-      : trainer(world, checked(std::move(options)), static_cast<observer_type*>(nullptr), nullptr) {}
+      : trainer(world, detail::checked_options<Strategy>(std::move(options)), no_observer, nullptr) {}
 
   /// With an observer that is on, it is passed and must outlive the trainer.
   trainer(World& world, options_type options, observer_type& observer)
-      : trainer(world, checked(std::move(options)), &observer, nullptr) {}
+      : trainer(world, detail::checked_options<Strategy>(std::move(options)), &observer, nullptr) {}
 
   /// With this schedule, such as `schedule::tabled` of a table that was computed; `options.microbatches` is its number
   /// or 0.
   trainer(World& world, options_type options, const schedule_type& when)
     requires(!observer_type::enabled)
-      : trainer(world, checked(std::move(options)), static_cast<observer_type*>(nullptr), &when) {}
+      : trainer(world, detail::checked_options<Strategy>(std::move(options)), no_observer, &when) {}
   trainer(World& world, options_type options, const schedule_type& when, observer_type& observer)
-      : trainer(world, checked(std::move(options)), &observer, &when) {}
+      : trainer(world, detail::checked_options<Strategy>(std::move(options)), &observer, &when) {}
 
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
@@ -147,29 +152,33 @@ class trainer {
   }
   std::int64_t saved_activation_bytes() const { return activation_bytes().saved; }
 
-  /// Trains up to `options().steps`; `listener(const step_report&)` is called on every rank after each step.
-  template <sample_source Data, class Listener = quiet>
-  void run(const Data& data, Listener&& listener = {}) {
-    run(data, std::forward<Listener>(listener), [](trainer&) {});
-  }
-
-  /// `after_step(trainer)` is called on every rank after each step's report: the place to save.
-  template <sample_source Data, class Listener, class AfterStep>
-  void run(const Data& data, Listener&& listener, AfterStep&& after_step) {
-    const std::int64_t first = step_;
-    const std::int64_t start = now_ns();
-    double training = 0;
-    while (step_ < options_.steps) {
-      step_report report = step(data);
-      training += report.seconds;
-      if (options_.validate_every > 0 && (step_ % options_.validate_every == 0 || step_ == options_.steps))
-        report.validation_loss = validate(data);
-      const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
-      const auto done = static_cast<double>(step_ - first);
-      report.tokens_per_second = static_cast<double>(report.tokens) * done / training;
-      report.seconds_left = seconds / done * static_cast<double>(options_.steps - step_);
+  /// Trains up to `options().steps`; `listener(const step_report&)` is called on every rank after each step; with
+  /// `post_validation` when the step's norm is known, while the next step's forwards run. `after_step(trainer)` is
+  /// called on every rank behind the report: the place to save. It may say after which steps (`train::every`): behind
+  /// those, and those with a validation, `post_validation` waits for the norm.
+  template <sample_source Data, class Listener = quiet, class AfterStep = detail::nothing_after_a_step>
+  void run(const Data& data, Listener&& listener = {}, AfterStep&& after_step = {}) {
+    detail::pace pace(step_, now_ns());
+    const auto tell = [&](step_report& report) {
+      pace.note(report, now_ns());
       listener(static_cast<const step_report&>(report));
-      after_step(*this);
+    };
+    while (step_ < options_.steps) {
+      const bool validates =
+          options_.validate_every > 0 && ((step_ + 1) % options_.validate_every == 0 || step_ + 1 == options_.steps);
+      const bool works = detail::is_due(after_step, step_ + 1, options_.steps);
+      step_report report;
+      if constexpr (steps_first) {
+        std::optional<step_report> before = step_ahead(data);
+        if (before) tell(*before);
+        if (!validates && !works && step_ < options_.steps) continue;
+        report = *settle();
+      } else {
+        report = step(data);
+      }
+      if (validates) report.validation_loss = validate(data);
+      tell(report);
+      if (works) after_step(*this);
     }
   }
 
@@ -177,78 +186,97 @@ class trainer {
   /// rounding.
   template <sample_source Data>
   step_report step(const Data& data) {
-    const std::int64_t start = now_ns();
-    step_report report;
-    report.step = step_;
-    report.steps = options_.steps;
-    report.tokens = options_.batch * options_.model.context;
-    report.learning_rate = options_.learning_rate(step_);
-    step_result result;
     if constexpr (steps_first) {
-      optimistic_ = true;
-      run_backward(data);
-      const step_sums mine = my_sums();
-      step_if_unclipped(mine);
-      result = combine(mine);
-      if (!finite(result) || applied_scale(result) != 1) take_back();
-      stop_unless_finite(result);
-      optimistic_ = false;
-      finish_step(result);
+      static_cast<void>(settle());
+      static_cast<void>(step_ahead(data));
+      return *settle();
     } else {
-      result = compute_gradients(data);
+      const std::int64_t start = now_ns();
+      const step_report report = new_report();
+      const step_result result = compute_gradients(data);
       apply_gradients(result);
+      return detail::completed(report, result, now_ns() - start);
     }
-    report.loss = result.loss;
-    report.gradient_norm = result.gradient_norm;
-    report.seconds = static_cast<double>(now_ns() - start) * 1e-9;
-    return report;
   }
 
-  struct step_result {
-    double loss = 0;            ///< mean over the step's targets
-    double gradient_norm = 0;   ///< of the gradient of that mean, over all axes
-    double gradient_scale = 1;  ///< what `stage().gradients()` must be multiplied by to be that gradient
-  };
+  /// With `post_validation`: one training step that does not wait for its gradient norm, which arrives behind the
+  /// forwards that begin the next step; if it says so, this step is then taken back and done again, and those forwards,
+  /// too. Returns the report of the step before, if that was not settled yet. Until `settle`, or the next call, weights
+  /// and moments may yet change; `steps_done()` counts the step. Called on all ranks together.
+  /// Errors: as `step`, of the step before.
+  template <sample_source Data>
+  std::optional<step_report> step_ahead(const Data& data)
+    requires(Strategy::norm_check::steps_first)
+  {
+    const std::int64_t start = now_ns();
+    ahead_.next_begin = start;
+    ahead_.done.reset();
+    optimistic_ = true;
+    run_backward(data);
+    optimistic_ = false;
+    ahead_.step = step_;
+    ahead_.report = new_report();
+    ahead_.begin = start;
+    const step_sums part = sums_.start(my_sums(), dp_, tp_);
+    ahead_.pending = true;
+    const bool steps = steps_.is_unclipped(part);
+    ahead_.finding = steps ? detail::nonfinite_finding{} : find_nonfinite(held_, backend_);
+    if (steps) step_those_left(1.0, step_);
+    gather_weights();
+    end_step();
+    return std::exchange(ahead_.done, {});
+  }
+
+  /// With `post_validation`: waits for the gradient norm of the last step, and takes that back and does it again if it
+  /// must. Returns its report, or nothing if it had been settled. Called on all ranks together. Errors: as `step`.
+  std::optional<step_report> settle()
+    requires(Strategy::norm_check::steps_first)
+  {
+    ahead_.next_begin = 0;
+    if (!norm_agrees()) put_right();
+    return std::exchange(ahead_.done, {});
+  }
+  /// Whether a step's norm is still on its way: `settle` before weights, moments or losses are read or saved.
+  bool is_ahead() const noexcept { return ahead_.pending; }
 
   /// Forward and backward of step `steps_done()`. Afterwards the owned part of each stage's `gradients()` (all of it
   /// with zero<0>), times `gradient_scale`, is the gradient of the mean loss, summed over dp and over replicas. The
   /// scale is 1 unless targets are ignored (negative): how many count is known only when all ranks are done.
   template <sample_source Data>
   step_result compute_gradients(const Data& data) {
+    refuse_ahead();
     run_backward(data);
-    const step_result result = combine(my_sums());
-    stop_unless_finite(result);
+    const step_sums mine = my_sums();
+    std::array<double, 3> sums{mine.loss, mine.targets, mine.squares};
+    collective("all_reduce of loss and norm", sizeof sums,
+               [&] { world_.all().all_reduce(std::span<double>(sums), plus{}); });
+    const step_result result = result_of({sums[0], sums[1], sums[2]}, targets_of_a_step());
+    detail::refuse_no_targets(result, step_);
+    if (!result.is_finite())
+      stop_nonfinite(world_.all(), find_nonfinite(held_, backend_), step_, result.loss, result.gradient_norm);
     return result;
   }
 
   /// Clips by the global norm and takes one AdamW step; `steps_done()` then counts it.
   void apply_gradients(const step_result& result) {
-    held_.for_each([](held_type& h) { h.stepped = false; });
-    finish_step(result);
+    steps_.begin();
+    step_those_left(applied_scale(result), step_);
+    gather_weights();
+    end_step();
   }
 
   /// Mean loss over the held-out samples (at most `validation_samples`), split over dp, without touching gradients.
   /// Errors: `config_error` if the data holds none out, or all their targets are ignored.
   template <sample_source Data>
   double validate(const Data& data) {
-    const std::int64_t samples = options_.validation_samples > 0
-                                     ? (std::min)(options_.validation_samples, std::int64_t{data.validation_samples()})
-                                     : std::int64_t{data.validation_samples()};
-    batches_.check_context(data);
-    if (samples < 1) throw config_error("heddle: validation needs held-out samples; the data has none");
-    const balanced_split cut{samples, dp_.size()};
-    std::int64_t first = cut.offset(dp_.rank());
-    const std::int64_t end = first + cut.size(dp_.rank());
-    std::array<double, 2> sums{};  // loss, targets
-    for (; first < end; first += max_samples_) {
-      const batch_type batch = batches_.held_out(data, first, (std::min)(max_samples_, end - first));
-      const double loss = forward_through(batch);
-      if (is_last_stage() && counts_loss_along_tp()) sums[0] += loss;
-      if (is_last_stage() && tp_.rank() == 0) sums[1] += batches_.counted_targets(batch.targets);
-    }
-    world_.all().all_reduce(std::span<double>(sums), plus{});
-    if (sums[1] == 0) throw config_error("heddle: every target of the held-out samples is ignored");
-    return sums[0] / sums[1];
+    refuse_ahead();
+    return detail::held_out_loss(world_.all(), dp_, batches_, data, options_.validation_samples, max_samples_,
+                                 [&](const batch_type& batch) -> std::array<double, 2> {
+                                   const double loss = forward_through(batch);
+                                   if (!is_last_stage()) return {};
+                                   return {counts_loss_along_tp() ? loss : 0.0,
+                                           tp_.rank() == 0 ? batches_.counted_targets(batch.targets) : 0.0};
+                                 });
   }
 
   /// One forward pass through the pipeline without saving. Returns the loss sum on the rank of the last stage, 0
@@ -280,7 +308,8 @@ class trainer {
   communicator_along<tp>& tp_group() noexcept { return tp_; }
 
  private:
-  static constexpr int forward_only_tag = 2;
+  static constexpr int forward_only_tag = 2, norm_tag = 3;
+  static constexpr observer_type* no_observer = nullptr;
 
   trainer(World& world, options_type options, observer_type* observer, const schedule_type* when)
       : world_(world),
@@ -291,22 +320,28 @@ class trainer {
         pp_(world.template along_if<pp>().split(0, world.template along_if<pp>().rank())),
         tp_(world.template along_if<tp>()),
         plan_(when != nullptr ? detail::plan_for<activations_type>(*when, world.mesh())
-                              : detail::plan_for<activations_type>(make_schedule(options_), world.mesh())),
+                              : detail::plan_for<activations_type>(detail::make_schedule<schedule_type>(options_),
+                                                                   world.mesh())),
         parts_(when != nullptr ? stage_parts(*when, plan_.view().table) : stage_parts(plan_.view().table)),
         microbatches_(checked_microbatches(plan_.view().table.microbatches())),
         max_samples_(balanced_split{balanced_split{options_.batch, dp_.size()}.largest(), microbatches_}.largest()),
-        backend_(threads_for(options_, world.size())),
+        backend_(detail::threads_for(options_, world.size())),
         watched_(watch()),
         held_(
             detail::trained(plan_.view().table), parts_, pp_.rank(),
             [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, dp_.rank(), dp_.size()),
-        executor_(plan_, held_.pointers(), pp_, max_samples_, *observer_, pipeline_world_ranks()),
-        batches_(table(), parts_, pp_.rank(), max_samples_, options_.model.context) {
+        steps_(held_, backend_, options_),
+        executor_(plan_, held_.pointers(), pp_, max_samples_, *observer_,
+                  detail::members_along<pp>(world.mesh(), world.rank())),
+        batches_(table(), parts_, pp_.rank(), max_samples_, options_.model.context),
+        sums_(world.mesh(), world.rank(), pp_, norm_tag) {
     now_ = describe(activity::collective, "");
     now_.step = -1;
     require_same_options(world_.all(), to_string(options_) + " table=" + std::to_string(fingerprint(table())));
     losses_.resize(static_cast<std::size_t>(microbatches_));
-    for (buffer<scalar>& b : boundary_) b = buffer<scalar>(boundary_elements());
+    const std::int64_t between =
+        held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
+    for (auto& b : boundary_) b = buffer<scalar>(between);
     held_.for_each([&](held_type& h) {
       h.stage.initialize(options_.seed);
       h.gradient_factor = detail::gradient_factor<typename Strategy::gradient_scale>(table(), parts_, h.part,
@@ -332,44 +367,12 @@ class trainer {
     else
       return given == nullptr ? &off_ : given;
   }
-  static options_type checked(options_type o) {
-    o.validate();
-    if (steps_first && o.learning_rate.peak * o.adamw.weight_decay >= 1)
-      throw config_error(
-          "heddle: post_validation takes steps back, which cannot be done where learning rate times weight "
-          "decay is 1 or more");
-    if (o.learning_rate.total_steps == 0) o.learning_rate.total_steps = o.steps;
-    if constexpr (!std::is_same_v<schedule_type, schedule::named>) {
-      if (!o.schedule.empty())
-        throw config_error(
-            "heddle: options.schedule is \"" + o.schedule +
-            "\", but this strategy has a schedule of its own; use schedule::named to choose at start-up");
-    }
-    return o;
-  }
   int checked_microbatches(int of_schedule) const {
     if (const int wanted = options_.microbatches; wanted != 0 && wanted != of_schedule)
       throw config_error("heddle: the schedule has " + std::to_string(of_schedule) +
                          " microbatches; microbatches must be that or 0, got " + std::to_string(wanted));
     return of_schedule;
   }
-  static int threads_for(const options_type& o, int ranks) {
-    if (o.threads_per_rank > 0) return o.threads_per_rank;
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    return (std::max)(1, cores / ranks);
-  }
-  static schedule_type make_schedule(const options_type& o) {
-    const int microbatches = o.microbatches == 0 ? 1 : o.microbatches;
-    if constexpr (schedule_type::is_static)
-      return schedule_type{};
-    else if constexpr (std::is_same_v<schedule_type, schedule::named>)
-      return schedule_type{o.schedule.empty() ? std::string_view("1f1b") : std::string_view(o.schedule), microbatches};
-    else if constexpr (std::is_constructible_v<schedule_type, int>)
-      return schedule_type{microbatches};
-    else
-      throw config_error("heddle: this schedule is not made from a number of microbatches; pass it to the trainer");
-  }
-
   schedule::table_view table() const noexcept { return plan_.view().table; }
   int rank_of_part(int part) const noexcept { return table().rank_of(parts_.stages_of(part).front()); }
 
@@ -387,29 +390,15 @@ class trainer {
   backend_type& backend_of_next_stage() {
     const bool alone =
         tp_.size() == 1 && companionable_stage<stage_type> && detail::has_pairs(table().list(pp_.rank()));
-    if (!alone || !std::exchange(backend_given_, true)) return backend_;
-    more_backends_.push_back(std::make_unique<backend_type>(threads_for(options_, world_.size())));
-    return *more_backends_.back();
+    return !alone || !std::exchange(backend_given_, true)
+               ? backend_
+               : more_backends_.emplace_back(detail::threads_for(options_, world_.size()));
   }
   // A loss that is identical along tp counts once.
   bool counts_loss_along_tp() const noexcept {
     return !stage_type::loss::template is_identical_on<tp> || tp_.rank() == 0;
   }
-  std::vector<int> pipeline_world_ranks() const {
-    if constexpr (mesh_type::template has<pp>)
-      return group<pp>(world_.mesh(), world_.rank());
-    else
-      return {world_.rank()};
-  }
-  std::int64_t boundary_elements() const {
-    return held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
-  }
-
   static constexpr bool steps_first = Strategy::norm_check::steps_first;
-  /// What this rank adds to loss, targets and squared norm of a step. Every part is counted on one rank only.
-  struct step_sums {
-    double loss = 0, targets = 0, squares = 0;
-  };
 
   // Forward and backward of all microbatches, and every reduction of gradients.
   template <class Data>
@@ -417,12 +406,9 @@ class trainer {
     now_.step = static_cast<int>(step_);  // what is not part of a step (validation, sampling) has none
     const balanced_split over_dp{options_.batch, dp_.size()};
     batches_.load(data, consumed_ + over_dp.offset(dp_.rank()), over_dp.size(dp_.rank()),
-                  1.0 / static_cast<double>(options_.batch * options_.model.context));
-    held_.for_each([](held_type& h) {
-      h.stage.zero_gradients();
-      detail::begin_step(h.stage);
-      h.reduced = h.stepped = false;
-    });
+                  1.0 / static_cast<double>(targets_of_a_step()));
+    if constexpr (!steps_first) begin_gradients();
+    held_.for_each([](held_type& h) { detail::begin_step(h.stage); });
     std::fill(losses_.begin(), losses_.end(), 0.0);
     executor_.run(batches_.all(), static_cast<int>(step_), hooks{*this});
 
@@ -437,84 +423,82 @@ class trainer {
     if (counts_loss_along_tp())
       for (const double loss : losses_) sums.loss += loss;  // in the order of the microbatches, whatever the schedule
     if (tp_.rank() == 0) sums.targets = batches_.counted_targets();
-    held_.for_each([&](held_type& h) { sums.squares += squares_of(h); });
+    sums.squares = steps_.squares();
     return sums;
   }
-  double squares_of(held_type& h) {
-    return h.optimizer.counted_sum_of_squares(backend_, std::span<const scalar>(h.stage.gradients()));
-  }
-  // One small all-reduce.
-  step_result combine(const step_sums& mine) {
-    std::array<double, 3> sums{mine.loss, mine.targets, mine.squares};
-    collective("all_reduce of loss and norm", sizeof sums,
-               [&] { world_.all().all_reduce(std::span<double>(sums), plus{}); });
-    if (sums[1] == 0) {
-      take_back();
-      throw config_error("heddle: step " + std::to_string(step_ + 1) + " has no target to learn from: all are ignored");
-    }
-    step_result result;
-    result.gradient_scale = static_cast<double>(options_.batch * options_.model.context) / sums[1];
-    result.loss = sums[0] / sums[1];
-    result.gradient_norm = std::sqrt(sums[2]) * result.gradient_scale;
-    return result;
-  }
-  static bool finite(const step_result& r) noexcept { return std::isfinite(r.loss) && std::isfinite(r.gradient_norm); }
-  void stop_unless_finite(const step_result& r) {
-    if (!finite(r)) stop_nonfinite(world_.all(), held_, backend_, step_, r.loss, r.gradient_norm);
-  }
-
-  // As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
-  double coefficient(double norm) const { return (std::min)(1.0, options_.clip_norm / (norm + 1e-6)); }
-  bool is_unclipped(double squares) const { return std::isfinite(squares) && coefficient(std::sqrt(squares)) == 1; }
-  double applied_scale(const step_result& r) const { return coefficient(r.gradient_norm) * r.gradient_scale; }
-
-  void update(held_type& h, double gradient_scale) {
-    h.optimizer.update(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), options_.adamw,
-                       options_.learning_rate(step_), step_ + 1, gradient_scale);
-    h.stepped = true;
-  }
-  // Steps all stages that have not stepped, unless this rank's own share of the norm says that it will not do.
-  void step_if_unclipped(const step_sums& mine) {
-    if (!std::isfinite(mine.loss) || !is_unclipped(mine.squares)) return;
-    observed(*observer_, describe(activity::optimizer, "optimizer"), [&] {
-      held_.for_each([&](held_type& h) {
-        if (!h.stepped) update(h, 1.0);
-      });
+  // With `post_validation` the gradients of the step before are needed until its norm has come.
+  void begin_gradients() {
+    held_.for_each([](held_type& h) {
+      h.stage.zero_gradients();
+      h.reduced = h.stepped = false;
     });
   }
-  // Weights and moments as before the step, up to rounding.
-  void take_back() {
-    if constexpr (steps_first) {
-      bool any = false;
-      held_.for_each([&](held_type& h) {
-        if (!std::exchange(h.stepped, false)) return;
-        any = true;
-        h.optimizer.undo(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), options_.adamw,
-                         options_.learning_rate(step_), step_ + 1, 1.0);
-      });
-      taken_back_ += any ? 1 : 0;
-    }
+  void refuse_ahead() const {
+    if (ahead_.pending)
+      throw config_error("heddle: the gradient norm of the last step is still on its way; call settle() before");
   }
-  // Steps the stages that have not, and brings all dp ranks up to date.
-  void finish_step(const step_result& result) {
-    bool all_stepped = true;
-    held_.for_each([&](held_type& h) { all_stepped = all_stepped && h.stepped; });
-    if (!all_stepped)
-      observed(*observer_, describe(activity::optimizer, "optimizer"), [&] {
-        held_.for_each([&](held_type& h) {
-          if (!h.stepped) update(h, applied_scale(result));
-        });
-      });
+
+  double applied_scale(const step_result& r) const { return steps_.coefficient(r.gradient_norm) * r.gradient_scale; }
+  std::int64_t targets_of_a_step() const noexcept { return options_.batch * options_.model.context; }
+  void step_those_left(double gradient_scale, std::int64_t step) {
+    if (steps_.all_stepped()) return;
+    observed(*observer_, describe(activity::optimizer, "optimizer"),
+             [&] { steps_.update_others(gradient_scale, step); });
+  }
+  // Brings all dp ranks up to date.
+  void gather_weights() {
     held_.for_each([&](held_type& h) {
       collective("gather weights", h.stage.weights().size_bytes(), [&] { h.optimizer.gather(dp_, h.stage.weights()); });
     });
+  }
+  void end_step() noexcept {
     now_.step = -1;
     ++step_;
     consumed_ += options_.batch;
   }
 
+  // Waits for the norm of a step that is ahead, if there is one. Whether all ranks did what it says, the same on all:
+  // each knows from every pipeline rank's sums whether that has stepped.
+  bool norm_agrees() {
+    if (!ahead_.pending) return true;
+    step_sums sums;
+    collective("loss and norm", sizeof sums, [&] { sums = sums_.finish(); });
+    ahead_.pending = false;
+    ahead_.result = result_of(sums, targets_of_a_step());
+    bool agrees = ahead_.result.is_finite() && applied_scale(ahead_.result) == 1;
+    for (int p = 0; p < pp_.size(); ++p) agrees = agrees && steps_.is_unclipped(sums_.of(p));
+    if (agrees) report_ahead();
+    return agrees;
+  }
+  // Weights and moments as before the step, up to rounding, then the step as it should have been.
+  void put_right() {
+    taken_back_ += steps_.take_back(ahead_.step) ? 1 : 0;
+    const step_result& result = ahead_.result;
+    const bool learns = !result.is_of_no_target() && result.is_finite();
+    if (learns) step_those_left(applied_scale(result), ahead_.step);
+    gather_weights();
+    if (!learns) {  // the step was not done
+      step_ = ahead_.step;
+      consumed_ -= options_.batch;
+    }
+    detail::refuse_no_targets(result, ahead_.step);
+    if (!learns) stop_nonfinite(world_.all(), ahead_.finding, ahead_.step, result.loss, result.gradient_norm);
+    report_ahead();
+  }
+  void report_ahead() {
+    ahead_.done = detail::completed(ahead_.report, ahead_.result,
+                                    (ahead_.next_begin != 0 ? ahead_.next_begin : now_ns()) - ahead_.begin);
+  }
+
+  step_report new_report() const {
+    step_report report{.step = step_, .steps = options_.steps};
+    report.tokens = targets_of_a_step();
+    report.learning_rate = options_.learning_rate(step_);
+    return report;
+  }
   template <class Forward>
   void pass_through(const batch_type& batch, Forward&& forward) {
+    refuse_ahead();
     train::pass_through(parts_, table(), held_, pp_, forward_only_tag, batch, boundary_, forward);
   }
 
@@ -536,8 +520,25 @@ class trainer {
         held_type& h = self.held_.at(stage);
         if (!self.optimistic_ || !self.held_.complete_alone(stage) || (!h.reduced && self.dp_.size() > 1)) return;
         self.reduce_over_dp(h);
-        if (self.is_unclipped(self.squares_of(h))) self.update(h, 1.0);
+        if (self.steps_.is_unclipped(self.steps_.squares_of(h))) self.steps_.update(h, 1.0, self.step_);
       }
+    }
+    // The forwards that begin a step may run before the norm of the step before is known.
+    bool validate()
+      requires(steps_first)
+    {
+      if (!self.norm_agrees()) return false;
+      self.begin_gradients();
+      return true;
+    }
+    void redo()
+      requires(steps_first)
+    {
+      self.put_right();
+      self.begin_gradients();
+      self.held_.for_each([&](held_type& h) {
+        detail::forget_forwards(h.stage, self.plan_.view().storage.slots(h.index));
+      });
     }
   };
 
@@ -578,10 +579,11 @@ class trainer {
   std::int64_t max_samples_;
   backend_type backend_;
   bool backend_given_ = false;
-  std::vector<std::unique_ptr<backend_type>> more_backends_;
+  std::deque<backend_type> more_backends_;  // references stay valid
   event now_{};  // rank and step, for collectives that the stage reports
   [[no_unique_address]] std::conditional_t<observer_type::enabled, stage_world, std::monostate> watched_;
   held_stages<stage_type, optimizer_type> held_;
+  optimizer_steps<held_stages<stage_type, optimizer_type>, backend_type> steps_;
   executor<stage_type, communicator_along<pp>, observer_type> executor_;
   std::int64_t step_ = 0;
   std::int64_t consumed_ = 0;
@@ -589,6 +591,8 @@ class trainer {
   step_batches<batch_type> batches_;
   std::vector<double> losses_;
   bool optimistic_ = false;  // stages may step before the norm is known
+  detail::step_ahead ahead_;
+  std::conditional_t<steps_first, step_sums_on_the_way<communicator_along<pp>>, detail::no_sums_on_the_way> sums_;
   std::array<buffer<scalar>, 2> boundary_;
 };
 

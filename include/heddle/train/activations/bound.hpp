@@ -110,6 +110,12 @@ template <class Stage>
 void begin_step(Stage& stage) {
   if constexpr (requires { stage.saved_layers().begin_step(); }) stage.saved_layers().begin_step();
 }
+// Forwards that are done again: what was saved is dropped.
+template <class Stage>
+void forget_forwards(Stage& stage, int slots) {
+  if constexpr (requires { stage.release(0); })
+    for (int slot = 0; slot < slots; ++slot) stage.release(slot);
+}
 template <class Stage>
 void recompute(Stage& stage, int slot) {
   if constexpr (requires { stage.recompute(slot); }) stage.recompute(slot);

@@ -1,0 +1,86 @@
+// heddle/train/optimizer_steps.hpp: the optimizer steps of all stages of a rank, clipped, and taken back.
+#pragma once
+
+#include <heddle/train/learning_rate.hpp>
+#include <heddle/train/options.hpp>
+#include <heddle/train/step_sums.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace heddle::inline v0::train {
+
+/// Steps the stages that a rank holds (`held_stages`), each at most once between two calls of `begin`.
+/// Units: `step` counts from 0.
+template <class HeldStages, class Backend>
+class optimizer_steps {
+ public:
+  using held_type = typename HeldStages::held;
+  using scalar = typename HeldStages::scalar;
+
+  template <class Options>
+  optimizer_steps(HeldStages& held, Backend& backend, const Options& options)
+      : held_(held),
+        backend_(backend),
+        adamw_(options.adamw),
+        learning_rate_(options.learning_rate),
+        clip_norm_(options.clip_norm) {}
+
+  /// As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
+  double coefficient(double norm) const { return (std::min)(1.0, clip_norm_ / (norm + 1e-6)); }
+  bool is_unclipped(double squares) const { return std::isfinite(squares) && coefficient(std::sqrt(squares)) == 1; }
+  /// The same of a part of the sums of a step, and its loss is finite.
+  bool is_unclipped(const step_sums& part) const { return std::isfinite(part.loss) && is_unclipped(part.squares); }
+  /// What this rank adds to the squared norm, of one stage and of all.
+  double squares_of(held_type& h) const {
+    return h.optimizer.counted_sum_of_squares(backend_, std::span<const scalar>(h.stage.gradients()));
+  }
+  double squares() const {
+    double sum = 0;
+    held_.for_each([&](held_type& h) { sum += squares_of(h); });
+    return sum;
+  }
+
+  void begin() {
+    held_.for_each([](held_type& h) { h.stepped = false; });
+  }
+  void update(held_type& h, double gradient_scale, std::int64_t step) {
+    h.optimizer.update(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), adamw_,
+                       learning_rate_(step), step + 1, gradient_scale);
+    h.stepped = true;
+  }
+  bool all_stepped() const {
+    bool all = true;
+    held_.for_each([&](held_type& h) { all = all && h.stepped; });
+    return all;
+  }
+  /// Steps those that have not.
+  void update_others(double gradient_scale, std::int64_t step) {
+    held_.for_each([&](held_type& h) {
+      if (!h.stepped) update(h, gradient_scale, step);
+    });
+  }
+  /// Takes back the steps with a scale of 1: weights and moments are those before, up to rounding. Whether there were any.
+  bool take_back(std::int64_t step) {
+    bool any = false;
+    held_.for_each([&](held_type& h) {
+      if (!std::exchange(h.stepped, false)) return;
+      any = true;
+      h.optimizer.undo(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), adamw_,
+                       learning_rate_(step), step + 1, 1.0);
+    });
+    return any;
+  }
+
+ private:
+  HeldStages& held_;
+  Backend& backend_;
+  adamw_options adamw_;
+  warmup_cosine learning_rate_;
+  double clip_norm_;
+};
+
+}  // namespace heddle::inline v0::train

@@ -1,0 +1,30 @@
+// heddle/train/step_ahead.hpp: what a trainer remembers of a step whose gradient norm is still on its way.
+#pragma once
+
+#include <heddle/train/nonfinite.hpp>
+#include <heddle/train/report.hpp>
+#include <heddle/train/step_sums.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace heddle::inline v0::train::detail {
+
+struct step_ahead {
+  bool pending = false;
+  std::int64_t step = 0;
+  std::int64_t begin = 0, next_begin = 0;  // nanoseconds; 0: no other step has begun
+  step_result result{};
+  step_report report{};
+  nonfinite_finding finding{};        // of this rank, before the next step's forwards
+  std::optional<step_report> done{};  // settled, and not told yet
+};
+
+inline step_report completed(step_report report, const step_result& result, std::int64_t nanoseconds) noexcept {
+  report.loss = result.loss;
+  report.gradient_norm = result.gradient_norm;
+  report.seconds = static_cast<double>(nanoseconds) * 1e-9;
+  return report;
+}
+
+}  // namespace heddle::inline v0::train::detail

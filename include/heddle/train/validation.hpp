@@ -1,0 +1,37 @@
+// heddle/train/validation.hpp: the mean loss over held-out samples that the ranks along dp share.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
+#include <heddle/core/split.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace heddle::inline v0::train::detail {
+
+// `forward(batch)` says this rank's loss and targets. At most `most` samples, 0: all; `at_once` in one batch.
+template <class All, class Dp, class Batches, class Data, class Forward>
+double held_out_loss(All& all, const Dp& along_dp, Batches& batches, const Data& data, std::int64_t most,
+                     std::int64_t at_once, Forward&& forward) {
+  std::int64_t samples = data.validation_samples();
+  if (most > 0) samples = (std::min)(most, samples);
+  batches.check_context(data);
+  if (samples < 1) throw config_error("heddle: validation needs held-out samples; the data has none");
+  const balanced_split cut{samples, along_dp.size()};
+  std::int64_t first = cut.offset(along_dp.rank());
+  const std::int64_t end = first + cut.size(along_dp.rank());
+  std::array<double, 2> sums{};  // loss, targets
+  for (; first < end; first += at_once) {
+    const std::array<double, 2> part = forward(batches.held_out(data, first, (std::min)(at_once, end - first)));
+    sums[0] += part[0];
+    sums[1] += part[1];
+  }
+  all.all_reduce(std::span<double>(sums), plus{});
+  if (sums[1] == 0) throw config_error("heddle: every target of the held-out samples is ignored");
+  return sums[0] / sums[1];
+}
+
+}  // namespace heddle::inline v0::train::detail
