@@ -1,11 +1,18 @@
+#include <heddle/schedule/check.hpp>
 #include <heddle/schedule/lower.hpp>
 #include <heddle/schedule/parse.hpp>
 #include <heddle/schedule/print.hpp>
+#include <heddle/schedule/routed.hpp>
+#include <heddle/schedule/tabled.hpp>
 
 #include "catch.hpp"
 #include "schedules.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <random>
 #include <string>
+#include <vector>
 
 namespace sc = heddle::schedule;
 using kind = sc::action_kind;
@@ -47,18 +54,117 @@ TEST_CASE("text is read with blanks, commas, blank lines, bars, and without stag
   STATIC_REQUIRE(sc::table_of<hand, 2>.view() == sc::table_of<sc::one_f_one_b<heddle::microbatches<2>>, 2>.view());
 }
 
-TEST_CASE("text that is not a table is refused with the piece that is wrong", "[schedule]") {
-  CHECK_THROWS_AS(sc::parse("F0 B0 | X1"), heddle::schedule_error);
-  CHECK_THROWS_WITH(sc::parse("0F0 0X1 0B0"),
-                    Catch::Matchers::Contains("unknown action") && Catch::Matchers::Contains("\"0X1\""));
-  CHECK_THROWS_WITH(sc::parse("0F0 0F"), Catch::Matchers::Contains("the number of the microbatch is missing: \"0F\""));
-  CHECK_THROWS_WITH(sc::parse("0F0 0OPTIM1"), Catch::Matchers::Contains("this action has no microbatch: \"0OPTIM1\""));
-  CHECK_THROWS_WITH(sc::parse("0F0;0B0"), Catch::Matchers::Contains("expected a blank"));
-  CHECK_THROWS_WITH(sc::parse("0F0 7"), Catch::Matchers::Contains("unknown action"));
-  CHECK_THROWS_WITH(sc::parse("0F99999999999999999999"), Catch::Matchers::Contains("too large"));
-  CHECK_THROWS_WITH(sc::parse("99999999999F0"), Catch::Matchers::Contains("too large"));
-  CHECK_THROWS_WITH(sc::parse("0F0 2F0"),
-                    Catch::Matchers::Contains("a stage with a smaller number than another has no action"));
-  CHECK_THROWS_WITH(sc::parse(" \n"), Catch::Matchers::Contains("there is no action"));
-  CHECK_THROWS_WITH(sc::parse("0OPTIM"), Catch::Matchers::Contains("there is no microbatch"));
+TEST_CASE("text says where stages without actions are, and the ways of microbatches", "[schedule]") {
+  const char* const text =
+      "0F0 0F1 0B0 0B1\n"
+      "1F0 1B0\n"
+      "-\n"
+      "3F0 3F1 3B0 3B1\n"
+      "STAGES 0 1 2 3\n"
+      "WAYS 0:0>1>3 1:0>3\n";
+  const auto t = sc::parse(text);
+  CHECK(sc::to_text(t) == text);
+  CHECK(t.rank_of_stage == std::vector<int>{0, 1, 2, 3});
+  CHECK(t.view().next(0, 0) == 1);
+  CHECK(t.view().next(0, 1) == 3);
+  CHECK(t.view().previous(3, 1) == 0);
+  CHECK(t.view().next(3, 1) == -1);
+  CHECK(t.view().next(1, 1) == sc::not_on_path);
+  CHECK_FALSE(t.view().handles(2, 0));
+  CHECK(sc::validate(t).ok());
+  const auto lowered = sc::lower(t);
+  CHECK(sc::validate(lowered).ok());
+  CHECK(sc::parse(sc::to_text(lowered)).view() == lowered.view());
+  CHECK(sc::sends(lowered) == 2 * (2 + 1));
+  // As a type, with bars; ways in any order.
+  using hand = sc::written<"F0 F1 B0 B1 | F0 B0 | - | F0 F1 B0 B1 | WAYS 1:0>3 0:0>1>3 | STAGES 0, 1, 2, 3">;
+  STATIC_REQUIRE(sc::schedule_policy<hand>);
+  STATIC_REQUIRE(sc::deadlock_free<hand, heddle::mesh<heddle::axis<heddle::pp, 4>>>);
+  CHECK(sc::table_of<hand, 4>.view() == t.view());
+  CHECK(sc::lowered_of<hand, 4>.view() == lowered.view());
+  CHECK(sc::make_table(sc::tabled{t}, 4).view() == t.view());
+  // Swapped stages.
+  const auto swapped = sc::parse("0F0 0F1 0B1 0B0 | 1F0 1F1 1B1 1B0 | 2F1 2F0 2B0 2B1 | WAYS 0:0>1>2 1:0>2>1");
+  CHECK(swapped.view().next(2, 1) == 1);
+  CHECK(sc::parse(sc::to_text(swapped)).view() == swapped.view());
+  // A broken way is printed as far as it goes.
+  auto broken = t;
+  broken.next[3 * 2] = 0;
+  CHECK(sc::to_text(broken).find("WAYS 0:0>1>3>0 1:0>3") != std::string::npos);
+}
+
+TEST_CASE("random tables with ways round-trip as text", "[schedule][property]") {
+  const auto seed = GENERATE(11u, Catch::Generators::take(2, Catch::Generators::random(0u, 4000000000u)));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    sc::path_table paths;
+    paths.stages = 2 + static_cast<int>(random() % 5);
+    paths.length = 1 + static_cast<int>(random() % static_cast<unsigned>(paths.stages));
+    for (int s = 0; s < paths.stages; ++s)
+      for (auto copies = 1 + random() % 3; copies > 0; --copies) paths.stage_of_node.push_back(s);
+    std::shuffle(paths.stage_of_node.begin(), paths.stage_of_node.end(), random);
+    const auto some_node = [&](int stage) {
+      for (;;) {
+        const int n = static_cast<int>(random() % paths.stage_of_node.size());
+        if (paths.stage_of_node[static_cast<std::size_t>(n)] == stage) return n;
+      }
+    };
+    for (auto i = 1 + random() % 6; i > 0; --i) {
+      std::vector<int> others;
+      for (int s = 1; s < paths.stages; ++s) others.push_back(s);
+      std::shuffle(others.begin(), others.end(), random);
+      paths.way.push_back(some_node(0));
+      for (int k = 0; k + 1 < paths.length; ++k) paths.way.push_back(some_node(others[static_cast<std::size_t>(k)]));
+    }
+    const auto table = sc::make_table(sc::routed{paths}, paths.nodes());
+    const std::string text = sc::to_text(table);
+    CAPTURE(text);
+    REQUIRE(sc::parse(text).view() == table.view());
+    const auto lowered = sc::lower(table);
+    REQUIRE(sc::parse(sc::to_text(lowered)).view() == lowered.view());
+    REQUIRE(sc::validate(sc::parse(sc::to_text(lowered))).ok());
+  }
+}
+
+TEST_CASE("text that is not a table is refused with the place and the piece that is wrong", "[schedule]") {
+  const std::string start = "heddle: the text of a schedule: ";
+  const auto refuses = [&](const char* text, const std::string& message) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(sc::parse(text), heddle::schedule_error);
+    CHECK_THROWS_WITH(sc::parse(text), start + message);
+  };
+  refuses("F0 B0 | X1",
+          "rank 1, position 0: unknown action; expected [stage]KIND[microbatch], as in 2F0 or 0SEND_F2: \"X1\"");
+  refuses("0F0 0X1 0B0",
+          "rank 0, position 1: unknown action; expected [stage]KIND[microbatch], as in 2F0 or 0SEND_F2: \"0X1\"");
+  refuses("0F0 7",
+          "rank 0, position 1: unknown action; expected [stage]KIND[microbatch], as in 2F0 or 0SEND_F2: \"7\"");
+  refuses("0F0 | - | 0F", "rank 2, position 0: the number of the microbatch is missing: \"0F\"");
+  refuses("0F0 0OPTIM1", "rank 0, position 1: this action has no microbatch: \"0OPTIM1\"");
+  refuses("0F0;0B0", "rank 0, position 0: expected a blank, a comma or the end of the rank's list: \";0B0\"");
+  refuses("0F99999999999999999999", "rank 0, position 0: the number is too large: \"0F99999999999999999999\"");
+  refuses("99999999999F0", "rank 0, position 0: the number is too large: \"99999999999F0\"");
+  refuses("0F0 (0F1;0B0)",
+          "rank 0, position 1: expected (ACTION;ACTION)OVERLAP_F_B with the kinds of the two actions: \"(0F1;0B0)\"");
+  refuses("0F0 (0F1;0X1)OVERLAP_F_X",
+          "rank 0, position 2: unknown action; expected [stage]KIND[microbatch], as in 2F0 or 0SEND_F2: "
+          "\"0X1)OVERLAP_F_X\"");
+  refuses("0F0 (0F1;0SEND_F0)OVERLAP_F_SEND_F",
+          "rank 0, position 1: only computations (F, B, I, W) can overlap: \"(0F1;0SEND_F0)OVERLAP_F_SEND_F\"");
+  refuses("0F0 -", "rank 0, position 1: \"-\" stands alone, for a rank that does nothing: \"-\"");
+  refuses("- 0F0", "rank 0, position 0: \"-\" stands alone, for a rank that does nothing: \"0F0\"");
+  refuses("0F0 2F0", "stage 1 has no action, but a later one has; STAGES says where such a stage is");
+  refuses(" \n", "there is no action");
+  refuses("0OPTIM", "there is no microbatch");
+  refuses("0F0 | STAGES 1", "stage 0 is on a rank that has no list");
+  refuses("0F0 1F0 | STAGES 0", "stage 1 has actions, but STAGES does not say on which rank it is");
+  refuses("0F0 | STAGES x", "expected the rank of each stage behind STAGES, as in STAGES 0 1 1 0: \"x\"");
+  refuses("0F0 | WAYSO 0:0", "rank 1, position 0: expected a blank behind STAGES or WAYS: \"WAYSO\"");
+  refuses("0F0 | WAYS 0", "expected microbatch:stage>stage>.., as in 0:0>1>3: \"0\"");
+  refuses("0F0 | WAYS 0:0>", "expected microbatch:stage>stage>.., as in 0:0>1>3: \"0:0>\"");
+  refuses("0F0 | WAYS 0:0 0:1", "there is no such stage in the lists: \"0:1\"");
+  refuses("0F0 1F0 | WAYS 0:0>1>0", "a microbatch comes to one stage twice: \"0:0>1>0\"");
+  refuses("0F0 | WAYS 99999999:0", "the number is too large: \"99999999:0\"");
+  refuses("0F0 99F0 | STAGES 0 0", "stage 2 has actions, but STAGES does not say on which rank it is");
 }
