@@ -181,6 +181,7 @@
 #include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/global_runs.hpp>
 #include <heddle/tensor/gradient.hpp>
+#include <heddle/tensor/huge_pages.hpp>
 #include <heddle/tensor/ordered_sum.hpp>
 #include <heddle/tensor/random.hpp>
 #include <heddle/tensor/redistribute.hpp>

@@ -44,8 +44,12 @@ TEST_CASE("the amount is that of the rule, walked scope by scope", "[plan][offlo
       const double window = 3 * forward - 2 * seconds;
       if (n < kept) CHECK(bytes + 2 * scopes[n].bytes < rate * window);
       if (n == kept) CHECK(bytes + 2 * scopes[n].bytes >= rate * window * (1 - 1e-6));
+      const double needed = bytes + 2 * scopes[n].bytes;
       bytes += scopes[n].bytes;
       seconds += scopes[n].seconds;
+      // The same, seen when the scope is saved and a store that has written all the time has the rest waiting.
+      CHECK(bytes - rate * seconds - pl::most_waiting_bytes(scopes, n, rate) ==
+            Approx(needed - rate * window).margin(1e-6 * rate * forward));
     }
     // A faster store is never given less.
     CHECK(pl::amount_to_offload(scopes, 2 * rate).first_kept >= kept);

@@ -133,6 +133,62 @@ TEST_CASE("what a store cannot do has a name", "[train][offload]") {
   slow.wait(0);
 }
 
+namespace {
+// Writes that wait behind one that has begun.
+template <class Device>
+void takes_back() {
+  gated_store<Device> store;
+  std::vector<std::vector<std::byte>> all;
+  for (int id = 0; id < 4; ++id) {
+    all.emplace_back(8192, static_cast<std::byte>(id + 1));
+    store.store(id, all.back());
+  }
+  store.device().wait_until_begun(1);
+  CHECK_FALSE(store.cancel(0));
+  CHECK(store.cancel(1));
+  CHECK(store.cancel(3));
+  CHECK_FALSE(store.cancel(3));  // once
+  CHECK(store.finished(1));
+  store.device().open_gate();
+  for (int id = 0; id < 4; ++id) store.wait(id);
+  CHECK_FALSE(store.cancel(2));  // has been written
+  CHECK(store.device().begun == 2);
+  const act::store_counters c = store.counters();
+  CHECK(c.stores == 2);
+  CHECK(c.cancelled == 2);
+  CHECK(c.bytes_written == 2 * 8192);
+  std::vector<std::byte> back(8192);
+  CHECK_THROWS_WITH(store.load(3, back), Catch::Contains("asked for 8192 bytes of id 3, of which it has 0"));
+  store.forget(1);  // has nothing to forget
+  store.store(3, all[1]);
+  store.wait(3);
+  for (const int id : {0, 2, 3}) {
+    store.load(id, back);
+    store.wait(id);
+    CHECK(back == all[static_cast<std::size_t>(id == 3 ? 1 : id)]);
+  }
+  CHECK_THROWS_AS(store.cancel(9), hd::io_error);
+  if constexpr (requires { store.device().files(); }) CHECK(store.device().files().size() == 4 * 8192);
+}
+}  // namespace
+
+TEST_CASE("a write that has not begun can be cancelled, and is never done", "[train][offload]") {
+  takes_back<act::memory_device>();
+  takes_back<act::file_device>();
+}
+
+TEST_CASE("the time of writes is counted while the store is never idle", "[train][offload]") {
+  act::threaded_store<slow_device<1'000'000>> store(act::store_options{.threads = 2});
+  const std::vector<std::byte> bytes(5000);  // 5 ms
+  for (int id = 0; id < 6; ++id) store.store(id, bytes);
+  store.wait(0);
+  store.wait(1);
+  const act::store_counters c = store.counters();
+  CHECK(c.write_seconds >= 0.004);
+  CHECK(static_cast<double>(c.bytes_written) / c.write_seconds < 4e6);  // two threads, one megabyte per second each
+  for (int id = 2; id < 6; ++id) store.wait(id);
+}
+
 TEST_CASE("a file that may not grow is an error with the system's reason", "[train][offload]") {
   // The limit of this process stands for a full disk: the same call fails.
   rlimit before{};
@@ -202,6 +258,18 @@ TEST_CASE("more requests than io_uring has room for, large ones, and what it can
   CHECK(store.counters().bytes_read == store.counters().bytes_written);
   CHECK_THROWS_AS(store.load(3, std::span<std::byte>(back[3]).first(9)), hd::io_error);
   CHECK_THROWS_AS(store.wait(999), hd::io_error);
+  // Two tasks of 64 MiB at a time: what is behind them waits, and need not be written.
+  const act::store_counters before = store.counters();
+  for (int id = 10; id < 14; ++id) store.store(id, all[7]);
+  CHECK_FALSE(store.cancel(10));
+  const std::int64_t taken = store.cancel(13);  // 0 only if this thread was not let run until it had begun
+  for (int id = 10; id < 14; ++id) store.wait(id);
+  CHECK_FALSE(store.cancel(12));
+  CHECK(store.counters().cancelled == taken);
+  CHECK(store.counters().stores == before.stores + 4 - taken);
+  CHECK(store.counters().bytes_written ==
+        before.bytes_written + (4 - taken) * static_cast<std::int64_t>(all[7].size()));
+  if (taken > 0) CHECK_THROWS_AS(store.load(13, back[7]), hd::io_error);
   // Left behind while under way: the destructor waits.
   store.store(0, all[7]);
 }

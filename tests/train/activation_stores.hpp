@@ -45,7 +45,7 @@ using slow_store = act::threaded_store<slow_device<BytesPerSecond>>;
 // A device that fails from its n-th operation on: a disk that is full, or broken.
 struct failing_device : act::memory_device {
   using act::memory_device::memory_device;
-  static inline std::atomic<int> writes_left{0}, reads_left{0}, places_left{0};
+  static inline std::atomic<int> writes_left{0}, reads_left{0}, places_left{0}, writes_ended{0};
   static void fail_after(int places, int writes, int reads) {
     places_left = places;
     writes_left = writes;
@@ -56,8 +56,12 @@ struct failing_device : act::memory_device {
     return act::memory_device::prepare(bytes);
   }
   std::int64_t write(place p, std::span<const std::byte> bytes) {
-    if (writes_left-- <= 0) throw hd::io_error("heddle: writing failed: No space left on device");
-    return act::memory_device::write(p, bytes);
+    const bool fails = writes_left-- <= 0;
+    if (!fails) act::memory_device::write(p, bytes);
+    ++writes_ended;
+    writes_ended.notify_all();
+    if (fails) throw hd::io_error("heddle: writing failed: No space left on device");
+    return 0;
   }
   std::int64_t read(place p, std::span<std::byte> bytes) {
     if (reads_left-- <= 0) throw hd::io_error("heddle: reading failed: Input/output error");
@@ -65,6 +69,39 @@ struct failing_device : act::memory_device {
   }
 };
 using failing_store = act::threaded_store<failing_device>;
+// The same, whose writes have ended, or failed, when `store` returns: none of them is cancelled.
+class patient_failing_store : public failing_store {
+ public:
+  using failing_store::failing_store;
+  void store(int id, std::span<const std::byte> bytes) {
+    const int before = failing_device::writes_ended;
+    failing_store::store(id, bytes);
+    failing_device::writes_ended.wait(before);
+  }
+};
+
+// A device that begins to write and goes on when the gate opens; it says how many writes have begun.
+template <class Device>
+struct gated_device : Device {
+  using Device::Device;
+  std::atomic<bool> open{false};
+  std::atomic<int> begun{0};
+  std::int64_t write(typename Device::place p, std::span<const std::byte> bytes) {
+    ++begun;
+    begun.notify_all();
+    open.wait(false);
+    return Device::write(p, bytes);
+  }
+  void wait_until_begun(int n) const {
+    for (int now = begun; now < n; now = begun) begun.wait(now);
+  }
+  void open_gate() {
+    open = true;
+    open.notify_all();
+  }
+};
+template <class Device>
+using gated_store = act::threaded_store<gated_device<Device>>;
 
 // A store that has written when `store` returns.
 class instant_store {
@@ -82,6 +119,7 @@ class instant_store {
   }
   bool finished(int) { return true; }
   void wait(int) {}
+  bool cancel(int) { return false; }
   void forget(int id) { data_.erase(id); }
   act::store_counters counters() const { return counters_; }
   std::size_t held() const { return data_.size(); }
@@ -89,6 +127,30 @@ class instant_store {
  private:
   std::map<int, std::vector<std::byte>> data_;
   act::store_counters counters_;
+};
+
+// The same, which says that it works at another rate.
+class rated_store : public instant_store {
+ public:
+  static inline std::atomic<double> write_rate{1e15}, read_rate{1e15};  // bytes per second
+  using instant_store::instant_store;
+  void store(int id, std::span<const std::byte> bytes) {
+    instant_store::store(id, bytes);
+    write_seconds_ += static_cast<double>(bytes.size()) / write_rate;
+  }
+  void load(int id, std::span<std::byte> bytes) {
+    instant_store::load(id, bytes);
+    read_seconds_ += static_cast<double>(bytes.size()) / read_rate;
+  }
+  act::store_counters counters() const {
+    act::store_counters c = instant_store::counters();
+    c.write_seconds = write_seconds_;
+    c.read_seconds = read_seconds_;
+    return c;
+  }
+
+ private:
+  double write_seconds_ = 0, read_seconds_ = 0;
 };
 
 // A store in virtual time: `now` is moved by the test, and by `wait`.
@@ -112,6 +174,7 @@ class virtual_store {
     stalled += (std::max)(0.0, end_[id] - now);
     now = (std::max)(now, end_[id]);
   }
+  bool cancel(int) { return false; }
   void forget(int id) { data_.erase(id); }
   act::store_counters counters() const { return counters_; }
 
@@ -129,8 +192,10 @@ class any_store {
     const std::string& kind = options.directories.at(0);
     if (kind == "instant") make<instant_store>({});
     if (kind == "memory") make<act::memory_store>({});
+    if (kind == "rated") make<rated_store>({});
     if (kind == "slow") make<slow_store<20'000'000>>({});
-    if (kind == "failing") make<failing_store>({});
+    if (kind == "crawling") make<slow_store<2'000'000>>({});
+    if (kind == "failing") make<patient_failing_store>({});
     if (kind == "file") make<act::file_store>({.threads = 2});
     if (!calls_) throw hd::config_error("heddle: no store is called " + kind);
   }
@@ -138,6 +203,7 @@ class any_store {
   void load(int id, std::span<std::byte> bytes) { calls_->load(id, bytes); }
   bool finished(int id) { return calls_->finished(id); }
   void wait(int id) { calls_->wait(id); }
+  bool cancel(int id) { return calls_->cancel(id); }
   void forget(int id) { calls_->forget(id); }
   act::store_counters counters() const { return calls_->counters(); }
 
@@ -148,6 +214,7 @@ class any_store {
     virtual void load(int, std::span<std::byte>) = 0;
     virtual bool finished(int) = 0;
     virtual void wait(int) = 0;
+    virtual bool cancel(int) = 0;
     virtual void forget(int) = 0;
     virtual act::store_counters counters() const = 0;
   };
@@ -159,6 +226,7 @@ class any_store {
     void load(int id, std::span<std::byte> b) override { s.load(id, b); }
     bool finished(int id) override { return s.finished(id); }
     void wait(int id) override { s.wait(id); }
+    bool cancel(int id) override { return s.cancel(id); }
     void forget(int id) override { s.forget(id); }
     act::store_counters counters() const override { return s.counters(); }
   };

@@ -2,6 +2,7 @@
 #include "activation_stores.hpp"
 #include "catch.hpp"
 #include "tables.hpp"
+#include "transport.hpp"
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
@@ -16,7 +17,6 @@
 
 #include <filesystem>
 #include <initializer_list>
-#include <mutex>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -68,26 +68,31 @@ hd::train::options<hd::model::gpt2_config> options(const std::string& store = ""
 struct result {
   std::vector<double> losses;
   std::vector<std::vector<double>> weights, gradients;  // of each rank
-  std::vector<act::offload_report> reports;
-  bool reloads = false;  // the table says when a microbatch's activations come back
+  std::vector<act::offload_report> reports;             // of each stage
+  std::vector<std::int64_t> kept_bytes;                 // what it would take to keep all
+  bool reloads = false;                                 // the table says when a microbatch's activations come back
 };
 
 template <class Activations>
-result train(const std::string& mesh_text, const std::string& schedule, const std::string& store, int layers = 4) {
+result train(const std::string& mesh_text, const std::string& schedule, const std::string& store, int layers = 4,
+             int steps = 3, std::int64_t most_waiting_bytes = 0) {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
   const hd::schedule::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), 4));
   result r;
   r.weights.resize(static_cast<std::size_t>(mesh.size()));
   r.gradients.resize(r.weights.size());
-  std::mutex guard;
-  hd::launch<hd::threads>(mesh, [&](auto& world) {
-    trainer_of<Activations, std::remove_reference_t<decltype(world)>> trainer(world, options(store, layers), when);
-    while (trainer.steps_done() < 3) {
+  std::vector<std::vector<act::offload_report>> reports(r.weights.size());
+  std::vector<std::vector<std::int64_t>> kept_bytes(r.weights.size());
+  transport_test::launch(mesh, [&](auto& world) {
+    auto o = options(store, layers, steps);
+    o.offload.most_waiting_bytes = most_waiting_bytes;
+    const auto rank = static_cast<std::size_t>(world.rank());
+    trainer_of<Activations, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    while (trainer.steps_done() < steps) {
       const auto step = trainer.compute_gradients(token_source{});
       {
-        const std::lock_guard lock(guard);
         if (world.rank() == 0) r.losses.push_back(step.loss);
-        auto& all = r.gradients[static_cast<std::size_t>(world.rank())];
+        auto& all = r.gradients[rank];
         for (int k = 0; k < trainer.stages(); ++k) {
           const auto g = trainer.stage(k).gradients();
           all.insert(all.end(), g.begin(), g.end());
@@ -96,18 +101,26 @@ result train(const std::string& mesh_text, const std::string& schedule, const st
       trainer.apply_gradients(step);
     }
     const double loss = trainer.validate(token_source{});
-    const std::lock_guard lock(guard);
     if (world.rank() == 0) r.losses.push_back(loss);
-    r.reloads = trainer.plan().table.has(hd::schedule::action_kind::reload);
+    if (world.rank() == 0) r.reloads = trainer.plan().table.has(hd::schedule::action_kind::reload);
     for (int k = 0; k < trainer.stages(); ++k) {
       const auto w = trainer.stage(k).weights();
-      auto& all = r.weights[static_cast<std::size_t>(world.rank())];
-      all.insert(all.end(), w.begin(), w.end());
+      r.weights[rank].insert(r.weights[rank].end(), w.begin(), w.end());
       if constexpr (!std::is_same_v<Activations, act::keep>) {
-        r.reports.push_back(trainer.stage(k).saved_layers().report());
+        reports[rank].push_back(trainer.stage(k).saved_layers().report());
+        kept_bytes[rank].push_back(trainer.plan().storage.slots(trainer.held(k).index) *
+                                   trainer.stage(k).saved_layers().bytes_per_slot());
       }
     }
   });
+  transport_test::tell(r.losses, 0);
+  transport_test::tell(r.reloads, 0);
+  transport_test::share(r.weights);
+  transport_test::share(r.gradients);
+  transport_test::share(reports);
+  transport_test::share(kept_bytes);
+  for (const auto& of_rank : reports) r.reports.insert(r.reports.end(), of_rank.begin(), of_rank.end());
+  for (const auto& of_rank : kept_bytes) r.kept_bytes.insert(r.kept_bytes.end(), of_rank.begin(), of_rank.end());
   return r;
 }
 
@@ -133,8 +146,9 @@ void compare(const char* mesh, const char* schedule, std::initializer_list<const
       CHECK(c.bytes_stored == c.bytes_loaded + c.bytes_forwarded);
       CHECK(c.repeated == 0);
       CHECK(report.store.loads == c.loaded);
-      CHECK(report.store.stores == c.stored);
-      CHECK(report.store.bytes_written == c.bytes_stored);
+      CHECK(report.store.stores == c.stored - c.cancelled);
+      CHECK(report.store.bytes_written == c.bytes_stored - c.bytes_cancelled);
+      CHECK(report.store.cancelled == c.cancelled);
       CHECK(report.store.bytes_read == c.bytes_loaded);
       if (std::string(store) == "instant") CHECK(c.forwarded == 0);
     }
@@ -183,6 +197,100 @@ TEST_CASE("a slow store is served from memory, and never read too soon", "[train
   std::int64_t forwarded = 0;
   for (const auto& report : away.reports) forwarded += report.tensors.forwarded;
   CHECK(forwarded > 0);
+}
+
+TEST_CASE("a store that cannot keep up costs no more memory than keeping", "[train][offload][ranks]") {
+  // 37 ms for each write, a hundred of which a step asks for in some milliseconds.
+  constexpr int steps = 5;
+  for (const char* mesh : {"", "pp=2"}) {
+    const result keep = train<act::keep>(mesh, "1f1b", "", 4, steps),
+                 away = train<everything>(mesh, "1f1b", "crawling", 4, steps),
+                 adaptive = train<measured>(mesh, "1f1b", "crawling", 4, steps);
+    for (const result* r : {&away, &adaptive}) {
+      INFO("mesh '" << mesh << "'" << (r == &adaptive ? ", adaptive" : ""));
+      CHECK(r->losses == keep.losses);
+      CHECK(r->gradients == keep.gradients);
+      CHECK(r->weights == keep.weights);
+      std::int64_t cancelled = 0;
+      for (std::size_t i = 0; i < r->reports.size(); ++i) {
+        const act::offload_report& report = r->reports[i];
+        const act::cache_counters& c = report.tensors;
+        // One tensor that is being written, and whole pages.
+        const std::int64_t layer = 16 * 24 * 24 * 8 + 2 * 4096;
+        CHECK(report.peak_bytes <= r->kept_bytes[i] + layer + 8 * 4096);
+        CHECK(c.forwarded + c.loaded == c.stored);
+        CHECK(c.bytes_forwarded + c.bytes_loaded == c.bytes_stored);
+        CHECK(report.store.cancelled == c.cancelled);
+        CHECK(report.store.stores <= c.stored - c.cancelled);  // the last one may still be written
+        CHECK(report.store.stores + 1 >= c.stored - c.cancelled);
+        cancelled += c.cancelled;
+      }
+      CHECK(cancelled > 0);
+    }
+  }
+}
+
+TEST_CASE("a forward that runs ahead of its writes keeps what would wait too long", "[train][offload]") {
+  const result keep = train<act::keep>("", "1f1b", "");
+  // Nothing may wait; then one layer of a microbatch.
+  const result none = train<everything>("", "1f1b", "memory", 4, 3, 1);
+  CHECK(none.weights == keep.weights);
+  const auto& all = none.reports.at(0);
+  CHECK(all.declined >= 3 * 4 * 3);  // steps, microbatches, layers but the last; and of the validation
+  CHECK(4 * all.declined == 3 * all.tensors.kept);
+  CHECK(all.tensors.stored == 0);
+  CHECK(all.offloaded_layers == 3);
+  const std::int64_t layer = none.kept_bytes.at(0) / 4;
+  const result one = train<everything>("", "1f1b", "crawling", 4, 3, layer);
+  CHECK(one.weights == keep.weights);
+  const auto& some = one.reports.at(0);
+  CHECK(some.declined > 0);
+  CHECK(some.tensors.stored > 0);
+  CHECK(some.declined + some.tensors.stored == all.declined);
+  CHECK(some.tensors.kept == some.declined + all.tensors.kept - all.declined);
+}
+
+TEST_CASE("the amount follows the rate of the store", "[train][offload]") {
+  const auto mesh = hd::parse_mesh<mesh_type>("");
+  const hd::schedule::tabled when(train_test::table_named("1f1b", 1, 1));
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    auto o = options("rated", 4, 100);
+    o.batch = 2;
+    o.microbatches = 1;
+    trainer_of<measured, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    auto& memory = trainer.stage().saved_layers();
+    const auto steps = [&](int n, double write, double read) {
+      rated_store::write_rate = write;
+      rated_store::read_rate = read;
+      for (int i = 0; i < n; ++i) trainer.step(token_source{});
+      return memory.report();
+    };
+    auto r = steps(5, 1e15, 1e16);
+    CHECK(r.offloaded_layers == 3);
+    CHECK(r.bytes_per_second == Approx(1e15));  // the lower one
+    CHECK(r.decisions == 1);
+    r = steps(4, 0.9e15, 1e16);  // not another rate
+    CHECK(r.bytes_per_second == Approx(1e15));
+    CHECK(r.decisions == 1);
+    r = steps(2, 1e16, 0.5e15);
+    CHECK(r.bytes_per_second == Approx(0.5e15));
+    CHECK(r.decisions == 2);
+    CHECK(r.offloaded_layers == 3);
+    // A step at the new rate, then the amount is another.
+    r = steps(2, 1.0, 1e15);
+    CHECK(r.bytes_per_second == Approx(1.0));
+    CHECK(r.offloaded_layers == 0);
+    CHECK(r.decisions == 3);
+    // Every 16th step tries again; a rate that is as low changes nothing.
+    const auto stored = r.tensors.stored;
+    r = steps(16, 1.0, 1e15);
+    CHECK(r.tensors.stored == stored + 1);  // one layer
+    CHECK(r.offloaded_layers == 0);
+    r = steps(17, 1e15, 1e15);
+    CHECK(r.offloaded_layers == 3);
+    CHECK(r.bytes_per_second == Approx(1e15));
+    CHECK(r.declined == 0);
+  });
 }
 
 TEST_CASE("what is not offloaded is what is in flight and three layers", "[train][offload]") {

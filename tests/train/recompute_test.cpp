@@ -1,6 +1,7 @@
 // tests/train/recompute_test.cpp: training with recomputed activations: the same bits under every schedule.
 #include "catch.hpp"
 #include "tables.hpp"
+#include "transport.hpp"
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -28,8 +30,9 @@ using hd::dp, hd::pp, hd::tp;
 namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-template <class Activations>
-using trainer_of = hd::train::trainer<md::gpt2<double>, hd::strategy<mesh_type, sc::tabled, hd::zero<1>, Activations>>;
+template <class Activations, class World>
+using trainer_of =
+    hd::train::trainer<md::gpt2<double>, hd::strategy<mesh_type, sc::tabled, hd::zero<1>, Activations>, World>;
 using chosen = act::recompute<>;  // at start-up
 using away =
     act::recompute<act::full,
@@ -60,6 +63,10 @@ struct rank_result {
   std::int64_t slots = 0, saved_formula = 0;  // of all stages; elements per token that their slots hold, by the formula
   std::int64_t offloaded = 0;                 // bytes
 };
+// For the processes of one run to tell each other.
+[[maybe_unused]] auto members(rank_result& r) {
+  return std::tie(r.losses, r.weights, r.gradients, r.bytes, r.slots, r.saved_formula, r.offloaded);
+}
 
 hd::train::options<md::gpt2_config> options_for(const std::string& again, int microbatches) {
   hd::train::options<md::gpt2_config> o;
@@ -81,9 +88,9 @@ std::vector<rank_result> train(const std::string& mesh_text, const sc::action_ta
   const auto told = options_for(again, table.microbatches);
   const sc::tabled when(table);
   std::vector<rank_result> all(static_cast<std::size_t>(mesh.size()));
-  hd::launch<hd::threads>(mesh, [&](auto& world) {
+  transport_test::launch(mesh, [&](auto& world) {
     rank_result& r = all[static_cast<std::size_t>(world.rank())];
-    trainer_of<Activations> trainer(world, told, when);
+    trainer_of<Activations, std::remove_reference_t<decltype(world)>> trainer(world, told, when);
     while (trainer.steps_done() < steps) {
       const auto step = trainer.compute_gradients(token_source{});
       r.losses.push_back(step.loss);
@@ -109,6 +116,7 @@ std::vector<rank_result> train(const std::string& mesh_text, const sc::action_ta
         r.offloaded += stage.saved_layers().report().tensors.bytes_stored;
     }
   });
+  transport_test::share(all);
   return all;
 }
 
@@ -143,14 +151,14 @@ void every_schedule_on(const std::string& mesh, int ranks, int microbatches, int
 
 }  // namespace
 
-TEST_CASE("recomputed activations train the same bits under every schedule: 2 ranks", "[train][recompute]") {
+TEST_CASE("recomputed activations train the same bits under every schedule: 2 ranks", "[train][recompute][ranks]") {
   every_schedule_on("pp=2", 2, 4, 17);
 }
-TEST_CASE("recomputed activations train the same bits under every schedule: 4 ranks", "[train][recompute]") {
+TEST_CASE("recomputed activations train the same bits under every schedule: 4 ranks", "[train][recompute][ranks]") {
   every_schedule_on("pp=4", 4, 8, 17);
 }
 
-TEST_CASE("every set trains the same bits, over tp, too", "[train][recompute]") {
+TEST_CASE("every set trains the same bits, over tp, too", "[train][recompute][ranks]") {
   struct where {
     const char *mesh, *schedule;
     int ranks;
@@ -166,7 +174,7 @@ TEST_CASE("every set trains the same bits, over tp, too", "[train][recompute]") 
   }
 }
 
-TEST_CASE("RECOMPUTE in a table begins ahead of the backward", "[train][recompute]") {
+TEST_CASE("RECOMPUTE in a table begins ahead of the backward", "[train][recompute][ranks]") {
   for (const char* name : {"1f1b", "zb-h1", "zb-v"}) {
     const sc::action_table plain = train_test::table_named(name, 2, 4);
     const sc::action_table table = sc::passes::recompute<>{}(plain);
@@ -179,7 +187,7 @@ TEST_CASE("RECOMPUTE in a table begins ahead of the backward", "[train][recomput
   }
 }
 
-TEST_CASE("slots hold what the formula says", "[train][recompute]") {
+TEST_CASE("slots hold what the formula says", "[train][recompute][ranks]") {
   // What the last stage keeps of its end is not a block's.
   const std::int64_t end = width + width + 2 + words + 3, rows = 2 * context, line = 8;
   REQUIRE(rows % line == 0);
@@ -197,7 +205,7 @@ TEST_CASE("slots hold what the formula says", "[train][recompute]") {
   CHECK(full[0].bytes.total() < kept[0].bytes.total());
 }
 
-TEST_CASE("what is kept of recomputed layers can be offloaded", "[train][recompute][offload]") {
+TEST_CASE("what is kept of recomputed layers can be offloaded", "[train][recompute][offload][ranks]") {
   for (const char* name : {"1f1b", "interleaved:2", "zb-h1"}) {
     const sc::action_table table = train_test::table_named(name, 2, 4);
     const auto kept = train<act::keep>("pp=2", table), both = train<away>("pp=2", table);

@@ -75,6 +75,19 @@ inline offload_amount amount_to_offload(std::span<const offload_scope> scopes, d
   return a;
 }
 
+/// Bytes that may wait to be written when scope n is saved, its own among them, so that they are written and n is read
+/// in the time that `needed_bytes_per_second` gives it: the forwards after it, and the backwards of them and of n. Above
+/// that n is kept: it would be served from memory, or late, and what waits behind it later still. Negative if n alone is
+/// too much. A store that keeps up with its rate never has more waiting before `amount_to_offload`'s first kept scope.
+/// Errors: `config_error` if there is no such scope. Source: as `needed_bytes_per_second`, seen from scope n's end.
+inline double most_waiting_bytes(std::span<const offload_scope> scopes, std::size_t n, double bytes_per_second) {
+  if (n >= scopes.size())
+    throw config_error("heddle: there is no scope " + std::to_string(n) + " of " + std::to_string(scopes.size()));
+  double seconds = 2 * scopes[n].seconds;
+  for (std::size_t i = n + 1; i < scopes.size(); ++i) seconds += 3 * scopes[i].seconds;
+  return bytes_per_second * seconds - scopes[n].bytes;
+}
+
 /// Whether to start reading scope `candidate` now, when the backward of scope `running` begins, so that it and the
 /// scopes before it are there in time: always the `least` scopes before the running one; and more as soon as waiting
 /// for the beginning of the next backward would make any of them late. `read_seconds[i]` and `backward_seconds[i]` are

@@ -20,14 +20,17 @@
 namespace heddle::inline v0::activations {
 
 /// What a cache has done, counted in tensors, and in bytes and seconds where the name says so.
-/// Every tensor that was stored is loaded or forwarded, or its backward never came.
+/// Every tensor that was stored is loaded or forwarded, or its backward never came. The store has written all of them
+/// but those that were cancelled.
 struct cache_counters {
-  std::int64_t stored = 0;
+  std::int64_t stored = 0;  ///< given to the store
   std::int64_t bytes_stored = 0;
   std::int64_t loaded = 0;
   std::int64_t bytes_loaded = 0;
   std::int64_t forwarded = 0;  ///< served from memory: the store was not done with them, or somebody else held them
   std::int64_t bytes_forwarded = 0;
+  std::int64_t cancelled = 0;  ///< forwarded, or not needed any more, before their write began: never written
+  std::int64_t bytes_cancelled = 0;
   std::int64_t kept = 0;  ///< not given to the store
   std::int64_t bytes_kept = 0;
   std::int64_t repeated = 0;  ///< saved again by another user: not stored again
@@ -37,13 +40,16 @@ struct cache_counters {
 
 /// Between the forward, which saves tensors, and the backward, which uses them again. A saved tensor goes to the store,
 /// and its memory is free as soon as the store has it and nobody else holds it. It comes back when it is asked for; what
-/// is still in memory then is used from there (forwarding). A tensor is known by the stamp of its memory and its place
+/// is still in memory then is used from there (forwarding), and need not be written if that has not begun. A tensor is known by the stamp of its memory and its place
 /// in it: saved twice, it is stored once; other data at the same address are another tensor.
 ///
 /// Tensors belong to scopes (a layer of a microbatch): `prefetch(scope)` brings back what it needs, `end(scope)` lets
 /// go of what no other scope needs.
 ///
-/// One thread. After an exception only `reset` and the destructor may be called. Both wait for the store.
+/// So a store that is too slow costs little memory: at any time the cache holds tensors between their saving and the
+/// end of their last scope, and beside them only those whose write the store is at.
+///
+/// One thread. After an exception only `reset` and the destructor may be called. Both wait for what the store is at.
 /// Errors: those of the store, at the first call after they happened, `prefetch` and `end` included.
 /// Source: Wu et al., arXiv:2408.10013 (SSDTrain), the tensor cache.
 template <activation_store Store>
@@ -84,6 +90,7 @@ class cache {
       e.writing = at;
       e.at = state::stored;
       writing_.push_back(id);
+      waiting_bytes_ += static_cast<std::int64_t>(bytes.size());
       ++counters_.stored;
       counters_.bytes_stored += static_cast<std::int64_t>(bytes.size());
     }
@@ -132,6 +139,7 @@ class cache {
       if (e.at == state::loading) store_.wait(id);  // asked for, never used
       ids_.erase(e.who);
       e.held = {};
+      take_back(id);
       if (!e.writing) retire(id);  // else when the write has ended
     }
     scopes_.erase(found);
@@ -147,10 +155,14 @@ class cache {
       }
       writing_.erase(writing_.begin() + static_cast<std::ptrdiff_t>(i));
       entry& e = entries_[static_cast<std::size_t>(id)];
+      waiting_bytes_ -= static_cast<std::int64_t>(e.size());
       e.writing = {};
       if (e.users == 0) retire(id);
     }
   }
+
+  /// Bytes that the store has been given and has not written yet.
+  std::int64_t waiting_bytes() const noexcept { return waiting_bytes_; }
 
   /// Forgets everything. For the end, and for going on after an error.
   void reset() noexcept {
@@ -158,8 +170,10 @@ class cache {
       entry& e = entries_[id];
       if (e.at == state::unused) continue;
       for (int once_more = 0; once_more < 2; ++once_more) try {
+          take_back(static_cast<int>(id));
+          if (e.at == state::kept) break;
           store_.wait(static_cast<int>(id));
-          if (e.at != state::kept) store_.forget(static_cast<int>(id));
+          store_.forget(static_cast<int>(id));
           break;
         } catch (...) {  // its error is of something that is given up here
         }
@@ -168,6 +182,7 @@ class cache {
     ids_.clear();
     scopes_.clear();
     writing_.clear();
+    waiting_bytes_ = 0;
     unused_.clear();
     for (std::size_t id = entries_.size(); id-- > 0;) unused_.push_back(static_cast<int>(id));
   }
@@ -217,9 +232,21 @@ class cache {
   }
   void retire(int id) {
     entry& e = entries_[static_cast<std::size_t>(id)];
-    if (e.at != state::kept) store_.forget(id);
+    if (e.at != state::kept) store_.forget(id);  // does nothing if the write was cancelled
     e = entry{};
     unused_.push_back(id);
+  }
+
+  // What nobody will read from the store need not be written.
+  void take_back(int id) {
+    entry& e = entries_[static_cast<std::size_t>(id)];
+    if (!e.writing || !store_.cancel(id)) return;
+    writing_.erase(std::find(writing_.begin(), writing_.end(), id));
+    e.writing = {};
+    const auto bytes = static_cast<std::int64_t>(e.size());
+    waiting_bytes_ -= bytes;
+    ++counters_.cancelled;
+    counters_.bytes_cancelled += bytes;
   }
 
   void bring_back(int id) {
@@ -232,6 +259,7 @@ class cache {
       e.at = state::there;
       ++counters_.forwarded;
       counters_.bytes_forwarded += bytes;
+      take_back(id);
     } else {
       e.held = memory_.take(bytes);
       e.offset = 0;
@@ -255,6 +283,7 @@ class cache {
   std::deque<entry> entries_;
   std::vector<int> unused_;
   std::vector<int> writing_;  // in the order of their saving
+  std::int64_t waiting_bytes_ = 0;
   std::map<identity, int> ids_;
   std::map<int, std::vector<int>> scopes_;
   cache_counters counters_;

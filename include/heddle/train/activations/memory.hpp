@@ -2,19 +2,22 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/huge_pages.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
 
 namespace heddle::inline v0::activations {
 
-/// Lends blocks of whole pages, aligned to pages, and uses them again. Every loan has a stamp of its own, so that two
+/// Lends blocks of whole pages, aligned to pages (large ones to huge pages, for `prefer_huge_pages`), and uses them
+/// again. Every loan has a stamp of its own, so that two
 /// loans of one address are two: a stamp, unlike an address, says which tensor it was.
 /// One thread; what leaves it must outlive the leases.
 class memory {
@@ -41,15 +44,28 @@ class memory {
   void reset_peak() noexcept { peak_ = now_; }
 
  private:
-  struct alignas(4096) page {
-    std::byte bytes[4096];
+  struct release {
+    std::align_val_t alignment;
+    void operator()(std::byte* p) const noexcept { ::operator delete(p, alignment); }
   };
   struct block {
-    buffer<page> pages;
+    std::unique_ptr<std::byte, release> pages;
+    std::int64_t size;
     std::uint64_t stamp = 0;
     int holders = 0;
     std::int64_t lent = 0;  // bytes that were asked for
-    std::int64_t size() const noexcept { return static_cast<std::int64_t>(pages.size() * sizeof(page)); }
+
+    explicit block(std::int64_t bytes) : block(bytes, bytes < most_small ? 4096 : huge_page) {}
+
+   private:
+    static constexpr auto most_small = static_cast<std::int64_t>(2 * huge_page);
+    block(std::int64_t bytes, std::size_t alignment)
+        : pages(static_cast<std::byte*>(
+                    ::operator new(static_cast<std::size_t>(bytes), static_cast<std::align_val_t>(alignment))),
+                release{static_cast<std::align_val_t>(alignment)}),
+          size(bytes) {
+      prefer_huge_pages(pages.get(), static_cast<std::size_t>(bytes));
+    }
   };
 
   std::deque<block> blocks_;
@@ -73,14 +89,13 @@ class memory::lease {
   ~lease() {
     if (of_ == nullptr) return;
     block& b = of_->blocks_[index_];
-    if (--b.holders == 0) of_->now_ -= b.size();
+    if (--b.holders == 0) of_->now_ -= b.size;
   }
 
   explicit operator bool() const noexcept { return of_ != nullptr; }
   std::span<std::byte> bytes() const noexcept {
-    return of_ == nullptr
-               ? std::span<std::byte>()
-               : std::span<std::byte>(of_->blocks_[index_].pages.data()->bytes, static_cast<std::size_t>(bytes_));
+    return of_ == nullptr ? std::span<std::byte>()
+                          : std::span<std::byte>(of_->blocks_[index_].pages.get(), static_cast<std::size_t>(bytes_));
   }
   memory::mark mark() const noexcept {
     return of_ == nullptr ? memory::mark{} : memory::mark{index_, of_->blocks_[index_].stamp};
@@ -97,16 +112,16 @@ class memory::lease {
 };
 
 inline memory::lease memory::take(std::int64_t bytes) {
-  const std::int64_t pages = ((std::max)(bytes, std::int64_t{1}) + 4095) / 4096;
+  const std::int64_t size = ((std::max)(bytes, std::int64_t{1}) + 4095) / 4096 * 4096;
   std::size_t i = 0;
-  while (i < blocks_.size() && (blocks_[i].holders > 0 || blocks_[i].size() != pages * 4096)) ++i;
+  while (i < blocks_.size() && (blocks_[i].holders > 0 || blocks_[i].size != size)) ++i;
   if (i == blocks_.size()) {
-    blocks_.push_back({buffer<page>(pages), 0, 0, 0});
-    allocated_ += pages * 4096;
+    blocks_.emplace_back(size);
+    allocated_ += size;
   }
   blocks_[i].stamp = ++stamps_;
   blocks_[i].lent = bytes;
-  now_ += pages * 4096;
+  now_ += size;
   peak_ = (std::max)(peak_, now_);
   return lease(this, i, bytes);
 }

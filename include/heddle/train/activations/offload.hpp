@@ -42,7 +42,11 @@ struct first {
   static constexpr int layers(int of) noexcept { return N < of ? N : of; }
 };
 /// As many as the store takes and gives behind the computation: all in the first two steps, the second of which is
-/// measured, then `plan::amount_to_offload`.
+/// measured, then `plan::amount_to_offload` for the lower of the rates at which the store wrote and read. Each later
+/// step is measured too, and where that rate is a fifth below or a fourth above the last it is decided again: drives
+/// become slower when their cache is full, and other processes come and go. Within a step, a layer stays that could not
+/// be written and read before its backward (`plan::most_waiting_bytes`). If nothing is offloaded any more, every 16th
+/// step one layer is, to see whether the store has recovered.
 struct adaptive {
   static constexpr bool measures = true;
   static constexpr int layers(int of) noexcept { return of; }
@@ -79,7 +83,9 @@ struct offload_report {
   std::int64_t peak_bytes = 0;       ///< the most that layers' activations took at a time, those on their way included
   std::int64_t allocated_bytes = 0;  ///< for them
   int offloaded_layers = 0;          ///< of the stage: now, after what was measured
-  double bytes_per_second = 0;       ///< of the store, as measured or told; 0 if it is not known
+  double bytes_per_second = 0;       ///< of the store, as last measured or told; 0 if it is not known
+  std::int64_t declined = 0;         ///< of `tensors.kept`: would have been offloaded, but the store was behind
+  int decisions = 0;                 ///< how often the amount was decided by what was measured or told
 };
 
 /// Memory for the saved activations of a stage's layers that is lent out for as long as they are in it: from the forward
@@ -100,6 +106,7 @@ class offloaded_layers {
         cache_(store_, memory_, MinBytes::value, given.verify),
         leases_(static_cast<std::size_t>(slots * layers_)),
         ids_(static_cast<std::size_t>(slots * layers_), -1),
+        scopes_(elements.size()),
         forward_seconds_(elements.size(), 0.0),
         read_seconds_(elements.size(), 0.0),
         backward_seconds_(elements.size(), 0.0) {
@@ -122,7 +129,10 @@ class offloaded_layers {
     named("storing", layer, [&] {
       const std::size_t at = scope(slot, layer);
       const memory::lease l = std::exchange(leases_[at], {});
-      ids_[at] = cache_.save(l, l.bytes(), static_cast<int>(at), !is_offloaded(layer));
+      cache_.collect();
+      const bool offloaded = is_offloaded(layer), behind = offloaded && is_behind(layer);
+      if (behind) ++declined_;
+      ids_[at] = cache_.save(l, l.bytes(), static_cast<int>(at), !offloaded || behind);
     });
     since_ = now_ns();
   }
@@ -155,14 +165,9 @@ class offloaded_layers {
     for (int l = layers_; l-- > 0 && l + static_cast<int>(Prefetch::least) >= layers_;)
       named("bringing back", l, [&] { cache_.prefetch(static_cast<int>(scope(slot, l))); });
   }
-  /// A step begins. With `amount::adaptive` the third one decides how much is offloaded from then on.
+  /// A step begins. With `amount::adaptive` the third one decides how much is offloaded, later ones may do so again.
   void begin_step() {
-    if (Amount::measures && steps_ == 2) decide();
-    if (steps_ < 2) {
-      before_ = store_.counters();
-      forwards_ = 0;
-      std::fill(forward_seconds_.begin(), forward_seconds_.end(), 0.0);
-    }
+    if constexpr (Amount::measures) measure();
     ++steps_;
   }
 
@@ -172,16 +177,19 @@ class offloaded_layers {
   offload_report report() const {
     int offloaded = 0;
     for (int l = 0; l < layers_; ++l) offloaded += is_offloaded(l);
-    return {cache_.counters(), store_.counters(), memory_.peak_bytes(), memory_.allocated_bytes(), offloaded, rate_};
+    return {cache_.counters(), store_.counters(), memory_.peak_bytes(), memory_.allocated_bytes(), offloaded, rate_,
+            declined_,         decisions_};
   }
   void reset_peak() noexcept { memory_.reset_peak(); }
 
  private:
+  static constexpr int tries_every = 16;  // steps
+
   std::size_t scope(int slot, int layer) const noexcept {
     return static_cast<std::size_t>(slot) * static_cast<std::size_t>(layers_) + static_cast<std::size_t>(layer);
   }
   bool is_offloaded(int layer) const noexcept {
-    return layer < offloaded_ && bytes_[static_cast<std::size_t>(layer)] >= MinBytes::value &&
+    return layer < (tries_ ? 1 : offloaded_) && bytes_[static_cast<std::size_t>(layer)] >= MinBytes::value &&
            !(settings_.keep_last && layer + 1 == layers_);
   }
   static std::span<T> elements(std::span<std::byte> bytes) noexcept {
@@ -208,7 +216,7 @@ class offloaded_layers {
     double queued = 0;
     if (Prefetch::grows) {
       const store_counters c = store_.counters();
-      const double read = c.read_seconds > 0 ? static_cast<double>(c.bytes_read) / c.read_seconds : 0;
+      const double read = read_rate_ > 0 ? read_rate_ : rate_of(c.bytes_read, c.read_seconds);
       for (std::size_t k = 0; k < running && read > 0; ++k) read_seconds_[k] = static_cast<double>(bytes_[k]) / read;
       if (read > 0) queued = static_cast<double>(cache_.counters().bytes_loaded - c.bytes_read) / read;
     }
@@ -224,20 +232,46 @@ class offloaded_layers {
     }
   }
 
-  void decide() {
+  // The store is behind: this layer would not be away, or not be back in time.
+  bool is_behind(int layer) const {
+    const auto l = static_cast<std::size_t>(layer);
+    const auto waiting = static_cast<double>(cache_.waiting_bytes() + bytes_[l]);
+    if (settings_.most_waiting_bytes > 0) return waiting > static_cast<double>(settings_.most_waiting_bytes);
+    if (!Amount::measures || decisions_ == 0 || tries_) return false;
+    return waiting > plan::most_waiting_bytes(scopes_, l, rate_) * (1 + 1e-9);
+  }
+
+  static double rate_of(std::int64_t bytes, double seconds) noexcept {
+    return bytes > 0 && seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
+  }
+  // Looks at the step that has ended.
+  void measure() {
     const store_counters now = store_.counters();
-    const double seconds = now.write_seconds - before_.write_seconds;
-    const auto bytes = static_cast<double>(now.bytes_written - before_.bytes_written);
-    rate_ = settings_.bytes_per_second > 0 ? settings_.bytes_per_second : seconds > 0 ? bytes / seconds : 0;
-    if (forwards_ == 0 || (rate_ == 0 && bytes == 0))
-      return;  // nothing was offloaded, or nothing ran: no reason to change
-    std::vector<plan::offload_scope> scopes;
+    const double written =
+                     rate_of(now.bytes_written - before_.bytes_written, now.write_seconds - before_.write_seconds),
+                 read = rate_of(now.bytes_read - before_.bytes_read, now.read_seconds - before_.read_seconds);
+    const bool told = settings_.bytes_per_second > 0;
+    const double rate = told       ? settings_.bytes_per_second
+                        : read > 0 ? (written > 0 ? (std::min)(written, read) : read)
+                                   : written;
+    if (read > 0) read_rate_ = read;
+    if (steps_ >= 2 && forwards_ > 0 && rate > 0) {
+      const bool other = rate < 0.8 * rate_ || rate > 1.25 * rate_;
+      if (decisions_ == 0 || tries_ || other) decide(rate);
+    }
+    tries_ = decisions_ > 0 && !told && offloaded_ == 0 && steps_ % tries_every == 0;
+    before_ = now;
+    forwards_ = 0;
+    std::fill(forward_seconds_.begin(), forward_seconds_.end(), 0.0);
+  }
+  void decide(double rate) {
+    rate_ = rate;
+    ++decisions_;
     for (std::size_t l = 0; l < bytes_.size(); ++l) {
       const bool stays = bytes_[l] < MinBytes::value || (settings_.keep_last && l + 1 == bytes_.size());
-      scopes.push_back(
-          {stays ? 0.0 : static_cast<double>(bytes_[l]), forward_seconds_[l] / static_cast<double>(forwards_)});
+      scopes_[l] = {stays ? 0.0 : static_cast<double>(bytes_[l]), forward_seconds_[l] / static_cast<double>(forwards_)};
     }
-    offloaded_ = static_cast<int>(plan::amount_to_offload(scopes, rate_).first_kept);
+    offloaded_ = static_cast<int>(plan::amount_to_offload(scopes_, rate_).first_kept);
   }
 
   settings settings_;
@@ -249,13 +283,17 @@ class offloaded_layers {
   cache<Store> cache_;
   std::vector<memory::lease> leases_;  // of layers whose forward runs
   std::vector<int> ids_;
+  std::vector<plan::offload_scope> scopes_;  // as the last decision saw them
   std::vector<double> forward_seconds_, read_seconds_, backward_seconds_;
   std::int64_t since_ = 0;
   int backward_of_ = -1;
   int steps_ = 0;
   std::int64_t forwards_ = 0;
-  store_counters before_;
-  double rate_ = 0;
+  store_counters before_;  // when this step began
+  double rate_ = 0, read_rate_ = 0;
+  bool tries_ = false;  // this step offloads only to measure
+  std::int64_t declined_ = 0;
+  int decisions_ = 0;
 };
 
 /// Saved activations of a stage's layers are stored elsewhere between forward and backward.

@@ -24,14 +24,18 @@ struct store_options {
 struct offload_settings {
   store_options store{};
   bool keep_last = false;       ///< the last layer's backward follows its forward: it stays
-  double bytes_per_second = 0;  ///< of the store, for `amount::adaptive`; 0: as measured
+  double bytes_per_second = 0;  ///< of the store, for `amount::adaptive`; 0: as measured, again and again
   bool verify = false;          ///< compare what comes back, by checksums: slow
+  /// A layer stays in memory when with it more bytes than these would wait to be written. 0: as many as the policy's
+  /// amount takes to be good: with `amount::adaptive` as can be written, and the layer read, before its backward.
+  std::int64_t most_waiting_bytes = 0;
 };
 
 /// What a store has done, counted. Times are those in which at least one write, or read, was under way.
 struct store_counters {
   std::int64_t stores = 0;
   std::int64_t loads = 0;
+  std::int64_t cancelled = 0;  ///< stores that were taken back before they began
   std::int64_t bytes_written = 0;
   std::int64_t bytes_read = 0;
   std::int64_t bytes_direct = 0;  ///< of both, past the page cache
@@ -45,6 +49,8 @@ struct store_counters {
 /// - `finished(id)`: whether the last operation of this id has ended; `wait(id)` returns when it has. Both throw
 ///   `io_error` if it failed, once; so may `store` and `load`. What has failed leaves the memory as it was (`store`) or
 ///   undefined (`load`).
+/// - `cancel(id)` takes back a `store` that has not begun: true if nothing of it is or will be written. Then the memory
+///   is the caller's again and nothing is stored under this id. False leaves everything as it was.
 /// - `forget(id)`: what is stored under this id is not needed any more. Not while an operation of it is under way.
 /// One thread calls at a time. The destructor waits for what is under way.
 /// A store of device memory starts behind what the stream has when it is called, and orders its loads likewise.
@@ -54,6 +60,7 @@ concept activation_store = requires(S& s, const S& c, int id, std::span<const st
   s.load(id, in);
   { s.finished(id) } -> std::convertible_to<bool>;
   s.wait(id);
+  { s.cancel(id) } -> std::convertible_to<bool>;
   s.forget(id);
   { c.counters() } -> std::convertible_to<store_counters>;
 };

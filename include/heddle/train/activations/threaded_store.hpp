@@ -95,6 +95,19 @@ class threaded_store {
     ended_.wait(lock, [&] { return !e.busy; });
     raise(e);
   }
+  bool cancel(int id) {
+    entry& e = known(id);
+    {
+      const std::lock_guard lock(mutex_);
+      const auto at = std::find(writes_.waiting.begin(), writes_.waiting.end(), &e);
+      if (at == writes_.waiting.end()) return false;
+      writes_.waiting.erase(at);
+      e.busy = false;
+      ++counters_.cancelled;
+    }
+    forget(id);
+    return true;
+  }
   void forget(int id) {
     entry& e = idle_entry(id, "forget");
     if (e.stored) device_.release(e.place);
@@ -160,7 +173,7 @@ class threaded_store {
       if (q.waiting.empty()) return;  // what waits is done before leaving: its memory is still there
       entry& e = *q.waiting.front();
       q.waiting.pop_front();
-      if (q.active++ == 0) q.since = now_ns();
+      if (q.active++ == 0) q.since = now_ns();  // the time of each kind is counted up to its last end
       lock.unlock();
       std::exception_ptr error;
       std::int64_t direct = 0;
@@ -170,8 +183,10 @@ class threaded_store {
         error = std::current_exception();
       }
       lock.lock();
-      if (--q.active == 0)
-        (q.writes ? counters_.write_seconds : counters_.read_seconds) += 1e-9 * static_cast<double>(now_ns() - q.since);
+      --q.active;
+      const std::int64_t now = now_ns();
+      (q.writes ? counters_.write_seconds : counters_.read_seconds) +=
+          1e-9 * static_cast<double>(now - std::exchange(q.since, now));
       if (!error) {
         counters_.bytes_direct += direct;
         ++(q.writes ? counters_.stores : counters_.loads);

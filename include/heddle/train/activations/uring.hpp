@@ -24,7 +24,8 @@
 
 namespace heddle::inline v0::activations {
 
-/// As `file_store`, without threads of its own: writes and reads are handed to the system, in tasks of at most 64 MiB.
+/// As `file_store`, without threads of its own: writes and reads are handed to the system, in tasks of at most 64 MiB,
+/// until it works on two such of a kind; the others wait, and may be cancelled.
 /// What they have come to is looked at whenever the store is called. Where a process may not use io_uring (containers
 /// often forbid it) the constructor throws; `uring_store::available()` says so before.
 class uring_store {
@@ -44,7 +45,7 @@ class uring_store {
   uring_store& operator=(const uring_store&) = delete;
   ~uring_store() {
     try {
-      while (under_way_ > 0) reap(true);
+      while (under_way_ > 0 || waits()) reap(true);
     } catch (...) {  // nobody is left who could be told
     }
     ::io_uring_queue_exit(&ring_);
@@ -88,6 +89,15 @@ class uring_store {
     while (e.tasks > 0) reap(true);
     raise(e);
   }
+  bool cancel(int id) {
+    entry& e = known(id);
+    if (!e.writes || e.tasks == 0 || e.begun) return false;
+    std::erase_if(writing_.waiting, [&](const task& t) { return t.of == &e; });
+    e.tasks = 0;
+    ++counters_.cancelled;
+    if (std::exchange(e.stored, false)) files_.give(e.part);
+    return true;
+  }
   void forget(int id) {
     entry& e = idle_entry(id, "forget");
     if (std::exchange(e.stored, false)) files_.give(e.part);
@@ -103,8 +113,9 @@ class uring_store {
     std::size_t bytes = 0;
     bool stored = false;
     bool writes = false;
-    int tasks = 0;  // under way or waiting for their turn
-    int code = 0;   // of the first that failed
+    bool begun = false;  // one of its tasks was handed over
+    int tasks = 0;       // under way or waiting for their turn
+    int code = 0;        // of the first that failed
   };
   struct task {
     entry* of = nullptr;
@@ -113,7 +124,9 @@ class uring_store {
     bool used = false;
   };
   struct direction {
+    std::deque<task> waiting{};
     int active = 0;
+    std::size_t bytes = 0;  // of the active ones
     std::int64_t since = 0;
   };
 
@@ -142,6 +155,7 @@ class uring_store {
 
   void begin(entry& e, std::byte* memory, bool writes) {
     e.writes = writes;
+    e.begun = false;
     const store_files::pieces all = files_.pieces_of(e.part, memory, e.bytes);
     for (int i = 0; i < all.count; ++i) {
       store_files::piece rest = all.what[static_cast<std::size_t>(i)];
@@ -152,39 +166,20 @@ class uring_store {
         rest.offset += static_cast<std::int64_t>(one.bytes);
         rest.bytes -= one.bytes;
         ++e.tasks;
-        waiting_.push_back({&e, memory, one, true});
+        way(e).waiting.push_back({&e, memory, one, true});
       }
     }
     submit();
   }
 
   direction& way(const entry& e) noexcept { return e.writes ? writing_ : reading_; }
-  // Gives the system what it has room for.
+  bool waits() const noexcept { return !writing_.waiting.empty() || !reading_.waiting.empty(); }
+  // Gives the system what it has room for; reads, which somebody waits for, first.
   void submit() {
     bool any = false;
-    while (!waiting_.empty() && under_way_ < static_cast<int>(depth)) {
-      struct ::io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
-      if (sqe == nullptr) break;
-      std::size_t k = 0;
-      while (k < tasks_.size() && tasks_[k].used) ++k;
-      if (k == tasks_.size()) tasks_.emplace_back();
-      task& t = tasks_[k];
-      t = waiting_.front();
-      waiting_.pop_front();
-      std::byte* const from = t.memory + t.at.begin;
-      const auto bytes = static_cast<unsigned>(t.at.bytes);
-      const auto offset = static_cast<std::uint64_t>(t.at.offset);
-      if (t.of->writes)
-        ::io_uring_prep_write(sqe, t.at.descriptor, from, bytes, offset);
-      else
-        ::io_uring_prep_read(sqe, t.at.descriptor, from, bytes, offset);
-      // Through the page cache the call itself would do the work, on this thread.
-      if (!t.at.direct) ::io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
-      ::io_uring_sqe_set_data(sqe, &t);
-      if (way(*t.of).active++ == 0) way(*t.of).since = now_ns();
-      ++under_way_;
-      any = true;
-    }
+    for (direction* const d : {&reading_, &writing_})
+      while (!d->waiting.empty() && d->bytes < 2 * most_bytes && under_way_ < static_cast<int>(depth) && hand_over(*d))
+        any = true;
     if (!any) return;
     int code = 0;
     do {
@@ -195,6 +190,32 @@ class uring_store {
       text += std::generic_category().message(-code);
       throw io_error(text);
     }
+  }
+  // The first that waits; false if there is no room in the ring.
+  bool hand_over(direction& d) {
+    struct ::io_uring_sqe* const sqe = ::io_uring_get_sqe(&ring_);
+    if (sqe == nullptr) return false;
+    std::size_t k = 0;
+    while (k < tasks_.size() && tasks_[k].used) ++k;
+    if (k == tasks_.size()) tasks_.emplace_back();
+    task& t = tasks_[k];
+    t = d.waiting.front();
+    d.waiting.pop_front();
+    std::byte* const from = t.memory + t.at.begin;
+    const auto bytes = static_cast<unsigned>(t.at.bytes);
+    const auto offset = static_cast<std::uint64_t>(t.at.offset);
+    if (t.of->writes)
+      ::io_uring_prep_write(sqe, t.at.descriptor, from, bytes, offset);
+    else
+      ::io_uring_prep_read(sqe, t.at.descriptor, from, bytes, offset);
+    // Through the page cache the call itself would do the work, on this thread.
+    if (!t.at.direct) ::io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
+    ::io_uring_sqe_set_data(sqe, &t);
+    t.of->begun = true;
+    if (d.active++ == 0) d.since = now_ns();
+    d.bytes += t.at.bytes;
+    ++under_way_;
+    return true;
   }
 
   // Looks at what has ended; `block`: waits for one at least.
@@ -210,21 +231,24 @@ class uring_store {
       ::io_uring_cqe_seen(&ring_, cqe);
       ended(t, result);
     }
-    if (!waiting_.empty()) submit();
+    if (waits()) submit();
   }
   void ended(task& t, int result) {
     entry& e = *t.of;
     --under_way_;
     direction& d = way(e);
-    if (--d.active == 0)
-      (e.writes ? counters_.write_seconds : counters_.read_seconds) += 1e-9 * static_cast<double>(now_ns() - d.since);
+    --d.active;
+    d.bytes -= t.at.bytes;
+    const std::int64_t now = now_ns();
+    (e.writes ? counters_.write_seconds : counters_.read_seconds) +=
+        1e-9 * static_cast<double>(now - std::exchange(d.since, now));
     t.used = false;
     task next = t;
     next.used = true;
-    if (result == -EINTR || result == -EAGAIN) return waiting_.push_back(next);
+    if (result == -EINTR || result == -EAGAIN) return d.waiting.push_front(next);
     if (result == -EINVAL && t.at.direct) {
       next.at = files_.without_direct(e.part, t.at);
-      return waiting_.push_back(next);
+      return d.waiting.push_front(next);
     }
     if (result > 0) {
       if (t.at.direct) counters_.bytes_direct += result;
@@ -233,7 +257,7 @@ class uring_store {
       next.at.bytes -= static_cast<std::size_t>(result);
       if (next.at.bytes > 0) {  // a short call
         if (next.at.direct && result % store_files::page != 0) next.at = files_.without_direct(e.part, next.at);
-        return waiting_.push_back(next);
+        return d.waiting.push_front(next);
       }
     } else if (e.code == 0) {
       e.code = result < 0 ? -result : EIO;  // 0: the file ends where it should not
@@ -247,7 +271,6 @@ class uring_store {
   struct ::io_uring ring_{};
   std::deque<entry> entries_;
   std::deque<task> tasks_;  // deques: the system and the tasks hold addresses
-  std::deque<task> waiting_;
   int under_way_ = 0;
   direction writing_, reading_;
   store_counters counters_;
