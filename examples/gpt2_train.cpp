@@ -15,6 +15,7 @@
 
 #include "gpt2_train/results.hpp"
 #include "gpt2_train/settings.hpp"
+#include "gpt2_train/ways.hpp"
 #include "transport.hpp"
 
 #include <algorithm>
@@ -54,7 +55,14 @@ static text read_text(const settings& s) {
 }
 
 template <class T>
-static hd::train::options<hd::model::gpt2_config> options_of(const settings& s) {
+static hd::schedule::tabled schedule_of(const settings& s) {
+  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  const auto samples = static_cast<double>(s.batch) / mesh.extent<dp>() / std::max(1, s.microbatches);
+  return ways::schedule_of(s, mesh.extent<pp>(), samples * s.context * s.width * sizeof(T));
+}
+
+template <class T>
+static hd::train::options<hd::model::gpt2_config> options_of(const settings& s, const hd::schedule::tabled& when) {
   hd::train::options<hd::model::gpt2_config> o;
   o.model = {.layers = s.layers,
              .heads = s.heads,
@@ -63,13 +71,13 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s) 
              .vocabulary = hd::io::corpus::vocabulary()};
   o.batch = s.batch;
   o.microbatches = s.microbatches;
-  o.schedule = s.schedule;
   o.recompute = s.recompute;
   if (s.layers_by_cost) {
-    const hd::schedule::named when(s.schedule, s.microbatches);
-    const int stages = when.stages(hd::parse_mesh<mesh_type>(s.mesh).extent<pp>()) / when.form().chains;
-    o.layers_per_stage =
-        hd::plan::partition_layers(hd::layers_by_cost::costs<hd::model::gpt2<T>>(o.model), stages).counts;
+    using model = hd::model::gpt2<T>;
+    const int parts = when.parts_with_layers();
+    o.layers_per_stage = parts < when.parts()  // the loss is where the embedding is
+                             ? hd::layers_by_cost::counts_before_loss<model>(o.model, parts)
+                             : hd::plan::partition_layers(hd::layers_by_cost::costs<model>(o.model), parts).counts;
   }
   o.steps = s.steps;
   o.learning_rate = {.peak = s.lr, .minimum = s.lr / 10, .warmup_steps = s.steps / 20, .total_steps = s.steps};
@@ -82,13 +90,13 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s) 
 
 template <class T>
 static void train(const settings& s) {
-  using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, backend, hd::observe::recorder,
+  using strategy = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<1>, backend, hd::observe::recorder,
                                 hd::activations::recompute<>>;
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
-  const auto options = options_of<T>(s);
-  options.validate();
   // What cannot run is said before anything is read or started.
-  hd::schedule::make_table(hd::schedule::named(s.schedule, s.microbatches), mesh.extent<pp>());
+  const auto when = schedule_of<T>(s);
+  const auto options = options_of<T>(s, when);
+  options.validate();
   hd::model::parse_recompute(s.recompute);
   const auto [corpus, files] = read_text(s);
   const hd::io::dataset data(corpus.tokens(), {.context = s.context, .batch = s.batch, .seed = s.seed});
@@ -105,7 +113,7 @@ static void train(const settings& s) {
 
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::string about =
-      hd::to_string(mesh) + ", " + s.schedule + ", " + std::to_string(s.microbatches) + " microbatches";
+      hd::to_string(mesh) + ", " + ways::name_of(s) + ", " + std::to_string(s.microbatches) + " microbatches";
   const int last = static_cast<int>(s.steps) - 1;
   hd::launch_options launch;
   launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(s.timeout * 1000));
@@ -118,7 +126,7 @@ static void train(const settings& s) {
       std::printf("mesh         %s: %d ranks as %s on %d cores\n", hd::to_string(mesh).c_str(), mesh.size(),
                   on::ranks_are, cores);
       std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g, recompute %s\n",
-                  s.schedule.c_str(), s.microbatches, s.clip, s.recompute.c_str());
+                  ways::name_of(s).c_str(), s.microbatches, s.clip, s.recompute.c_str());
       std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
                   static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
       std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", whole_machine.gemm_name(), peak * 1e-9,
@@ -128,8 +136,8 @@ static void train(const settings& s) {
     }
     world.all().barrier();  // the others leave the cores alone
     hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});  // each rank has its own
-    hd::train::trainer<hd::model::gpt2<T>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, options,
-                                                                                                       recorder);
+    hd::train::trainer<hd::model::gpt2<T>, strategy, std::remove_reference_t<decltype(world)>> trainer(
+        world, options, when, recorder);
     if (s.resume) {
       const auto resumed = hd::train::resume(trainer, s.save, facts);
       for (const std::string& why : resumed.skipped) std::printf("passed over  %s\n", why.c_str());
@@ -155,10 +163,11 @@ static void train(const settings& s) {
 
     std::int64_t saved_bytes = trainer.saved_activation_bytes();
     world.all().all_reduce(std::span(&saved_bytes, 1), hd::maximum{});
-    if (speaks) {
-      if (rate > 0)
-        std::printf("MFU          %.1f %% of the measured GEMM peak: %.0f tokens/s x %.2f MFLOP\n",
-                    100 * rate * options.model.flops_per_token() / peak, rate, options.model.flops_per_token() * 1e-6);
+    if (speaks && rate > 0) {
+      auto passed = options.model;  // what a microbatch passes of the model
+      if (s.skip > 0) passed.layers -= passed.layers * s.skip / static_cast<int>(s.nodes.size());
+      std::printf("MFU          %.1f %% of the measured GEMM peak: %.0f tokens/s x %.2f MFLOP\n",
+                  100 * rate * passed.flops_per_token() / peak, rate, passed.flops_per_token() * 1e-6);
     }
     hd::observe::gather(recorder, world.all());
     if (speaks) results::report(mesh, trainer.plan().table, recorder, about, saved_bytes, s.trace, s.timeline);

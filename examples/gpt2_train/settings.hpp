@@ -13,6 +13,10 @@
 struct settings {
   std::string mesh = "dp=2,pp=2,tp=2";
   std::string schedule = "1f1b";
+  std::vector<int> nodes;  // of each stage, where microbatches go ways of their own
+  int skip = 0;
+  std::string links;
+  double forward_ms = 10;
   bool layers_by_cost = false;
   std::string recompute = "none";
   int microbatches = 4;
@@ -52,6 +56,21 @@ inline void declare(CLI::App& app, settings& s) {
   for (const auto name : heddle::schedule::named::names) (schedules += schedules.empty() ? "" : ", ") += name;
   app.add_option("--schedule", s.schedule,
                  "pipeline schedule: " + schedules + "; interleaved:4 has four stages per rank, hanayo:2 two waves")
+      ->capture_default_str();
+  app.add_option("--nodes", s.nodes,
+                 "pipeline ranks that hold each stage, such as 2,2,2: microbatches go ways of their own (SkipPipe) "
+                 "instead of --schedule")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65536))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--skip", s.skip, "with --nodes: stages that each microbatch skips")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  app.add_option("--links", s.links,
+                 "with --nodes: file of links, a line each: node, node, milliseconds, megabytes per second (default: "
+                 "messages take no time)");
+  app.add_option("--forward-ms", s.forward_ms, "with --nodes: milliseconds of a node's forward of one microbatch")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--layers-by-cost", s.layers_by_cost, "fewer layers on the stages of the embedding and the head");
   app.add_option(

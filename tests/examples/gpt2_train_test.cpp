@@ -129,6 +129,27 @@ TEST_CASE("every schedule trains the same model", "[examples][gpt2_train]") {
   CHECK(steps("zb-h1", {"--recompute", "every 2,mlp.hidden,head.logits"}) == same);
 }
 
+TEST_CASE("microbatches that skip stages train the model, and a plain pipeline goes on with it",
+          "[examples][gpt2_train]") {
+  const folder f;
+  {
+    std::ofstream links(f.path / "links.txt");
+    links << "# two cities\n";
+    for (int a = 0; a < 6; ++a)
+      for (int b = a + 1; b < 6; ++b) links << a << ' ' << b << (a % 2 == b % 2 ? " 1 1000\n" : " 50 10\n");
+  }
+  const auto r = run(f.path, small({"--mesh", "pp=6", "--nodes", "2,2,2", "--skip", "1", "--links", "links.txt",
+                                    "--microbatches", "8", "--batch", "16", "--steps", "30", "--save", "saves"}));
+  INFO(r.output);
+  REQUIRE(r.status == 0);
+  for (const char* part : {"strategy     ways of 2 of 3 stages, 8 microbatches", "step    30/30", "val ",
+                           "bubble       predicted", "sample       namespace heddle"})
+    CHECK_THAT(r.output, Contains(part));
+  const auto on = run(f.path, small({"--mesh", "pp=2", "--batch", "16", "--steps", "31", "--save", "saves", "--resume"}));
+  CHECK(on.status == 0);
+  CHECK_THAT(on.output, Contains("resume       after step 30"));
+}
+
 TEST_CASE("mistakes on the command line end with a sentence that names them", "[examples][gpt2_train]") {
   const folder f;
   const auto refused = [&](std::vector<std::string> arguments, const char* text) {
@@ -148,6 +169,11 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   refused({"--lr", "-1"}, "learning rate");
   refused({"--microbatches", "-2"}, "microbatches");
   refused({"--resume"}, "--resume needs --save");
+  refused({"--skip", "1"}, "--skip and --links need --nodes");
+  refused({"--nodes", "2,2"}, "--nodes are 4 pipeline ranks, --mesh has pp=2");
+  refused({"--nodes", "1,1", "--skip", "2"}, "--skip must be less than the 2 stages of --nodes");
+  refused({"--nodes", "2", "--microbatches", "3"}, "--microbatches 3 do not divide over the 2 nodes");
+  refused({"--nodes", "1,1", "--links", "none.txt"}, "cannot read the links in 'none.txt'");
   refused({"--trace", "/nowhere/at/all/t.json"}, "/nowhere/at/all/t.json");
   refused({"--wdith", "3"}, "--wdith");
   CHECK_THAT(run(f.path, {"--help"}).output, Contains("--microbatches") && Contains("--timeline"));
