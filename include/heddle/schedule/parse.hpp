@@ -321,20 +321,27 @@ class written {
   static constexpr bool is_static = true;
   static constexpr bool readable = size.found.what == nullptr;
 
-  static constexpr table_form form() noexcept { return Form; }
+  // A text that cannot be read stands for one microbatch on one stage per rank, so that its uses add no errors of their own.
+  static constexpr table_form form() noexcept { return readable ? Form : table_form{}; }
   static constexpr int microbatch_count() noexcept { return readable ? table.microbatches : 1; }
-  static constexpr int stages(int) noexcept { return readable ? static_cast<int>(size.stages) : 1; }
-  static constexpr int rank_of(int stage, int) noexcept { return readable ? table.view().rank_of(stage) : 0; }
+  static constexpr int stages(int ranks) noexcept { return readable ? static_cast<int>(size.stages) : ranks; }
+  static constexpr int rank_of(int stage, int) noexcept { return readable ? table.view().rank_of(stage) : stage; }
   static constexpr bool fits(int ranks) noexcept { return !readable || ranks == static_cast<int>(size.ranks); }
   static constexpr bool has_paths() noexcept { return size.cells > 0; }
   static constexpr int next(int stage, int microbatch) noexcept { return table.view().next(stage, microbatch); }
   static constexpr int previous(int stage, int microbatch) noexcept { return table.view().previous(stage, microbatch); }
-  static constexpr int action_count(int) noexcept { return static_cast<int>(size.actions); }
+  static constexpr int action_count(int ranks) noexcept {
+    return readable ? static_cast<int>(size.actions) : 2 * ranks;
+  }
 
   template <class Sink>
   constexpr void generate(int rank, int, Sink& emit) const {
-    if constexpr (readable)
+    if constexpr (readable) {
       for (const action& a : table.view().list(rank)) emit(a.kind, a.stage, a.microbatch, a.overlaps_next);
+    } else {
+      emit(action_kind::forward, rank, 0);
+      emit(action_kind::backward, rank, 0);
+    }
   }
 
  private:
