@@ -1,0 +1,168 @@
+// tests/train/step_ahead_test.cpp: a rank begins the next step while another still works on the last; reports, refusals.
+#include "catch.hpp"
+#include "transport.hpp"
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/schedule/named.hpp>
+#include <heddle/train/every.hpp>
+#include <heddle/train/save.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hd = heddle;
+namespace tr = heddle::train;
+
+namespace {
+
+// What the ranks of a world tell each other beside their messages.
+struct meeting {
+  std::atomic<int> begun{-1};  // the last step in which rank 0 has done a forward
+  std::atomic<int> met{0}, missed{0};
+};
+
+// The last rank's last backward of a step ends when rank 0 has begun the next step; or after a while.
+struct gate {
+  using kind = hd::observer_kind;
+  static constexpr bool enabled = true;
+  meeting* at;
+  int patience_ms, last_rank, last_microbatch, last_step, seen_step = -1, seen = 0;
+
+  void record(const hd::event& e) noexcept {
+    if (e.rank == 0 && e.kind == hd::activity::forward) at->begun = std::max(at->begun.load(), e.step);
+    const bool adds = e.kind == hd::activity::backward || e.kind == hd::activity::backward_weight;
+    if (e.rank != last_rank || !adds || e.step >= last_step) return;
+    if (e.step != seen_step) seen_step = e.step, seen = 0;
+    if (++seen < 2 * (last_microbatch + 1)) return;  // of both chunks
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
+    while (at->begun <= e.step && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    ++(at->begun > e.step ? at->met : at->missed);
+  }
+};
+
+class tokens {
+ public:
+  explicit tokens(std::int64_t context) : all_(static_cast<std::size_t>(context * 40 + 1)) {
+    for (std::size_t i = 0; i < all_.size(); ++i) all_[i] = static_cast<std::uint8_t>(i * i % 31);
+    set_.emplace(std::span<const std::uint8_t>(all_),
+                 hd::io::dataset_options{.context = context, .batch = 8, .validation = 0.2, .seed = 5});
+  }
+  const auto& set() const { return *set_; }
+
+ private:
+  std::vector<std::uint8_t> all_;
+  std::optional<hd::io::dataset> set_;
+};
+
+using mesh_type = hd::mesh<hd::axis<hd::pp>>;
+template <class NormCheck, class World>
+using trainer_of =
+    tr::trainer<hd::model::gpt2<double>, hd::strategy<mesh_type, hd::schedule::named, NormCheck, gate>, World>;
+
+tr::options<hd::model::gpt2_config> small(int p) {
+  tr::options<hd::model::gpt2_config> o;
+  o.model = {.layers = 2 * p, .heads = 2, .width = 8, .context = 6, .vocabulary = 31};
+  o.batch = 8;
+  o.microbatches = 2 * p;
+  o.schedule = "zb-v";  // embedding and head are on one rank
+  o.steps = 4;
+  o.clip_norm = 1e9;
+  o.threads_per_rank = 1;
+  return o;
+}
+
+struct seen {
+  std::vector<double> losses;
+  std::vector<std::int64_t> steps;
+  int met = 0, missed = 0;
+};
+template <class NormCheck>
+seen run(int p, int patience_ms) {
+  const auto o = small(p);
+  const tokens data(o.model.context);
+  meeting at;
+  seen result;
+  hd::launch<hd::threads>(mesh_type(p), [&](auto& world) {
+    gate g{&at, patience_ms, p - 1, o.microbatches - 1, static_cast<int>(o.steps) - 1};
+    trainer_of<NormCheck, std::remove_reference_t<decltype(world)>> trainer(world, o, g);
+    trainer.run(data.set(), [&](const tr::step_report& r) {
+      if (world.rank() != 0) return;
+      result.losses.push_back(r.loss);
+      result.steps.push_back(r.step);
+    });
+  });
+  result.met = at.met;
+  result.missed = at.missed;
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("the next step's forwards begin before the last rank has ended the step", "[train][post_validation]") {
+  for (const int p : {2, 4}) {
+    INFO("p = " << p);
+    const seen ahead = run<hd::post_validation>(p, 20'000);
+    CHECK(ahead.met == 3);
+    CHECK(ahead.missed == 0);
+    const seen waits = run<hd::norm_first>(p, 100);
+    CHECK(waits.met == 0);
+    CHECK(waits.missed == 3);
+    CHECK(ahead.losses == waits.losses);
+    CHECK(ahead.steps == std::vector<std::int64_t>{0, 1, 2, 3});
+  }
+}
+
+TEST_CASE("what needs settled weights says so; every step is reported once", "[train][post_validation]") {
+  const auto o = small(2);
+  const tokens data(o.model.context);
+  meeting at;
+  at.begun = 1 << 20;
+  std::vector<std::string> texts(2);
+  std::vector<std::vector<std::int64_t>> steps(2), saved(2);
+  hd::launch<hd::threads>(mesh_type(2), [&](auto& world) {
+    gate g{&at, 1, 1, o.microbatches - 1, 100};
+    trainer_of<hd::post_validation, std::remove_reference_t<decltype(world)>> trainer(world, o, g);
+    const auto r = static_cast<std::size_t>(world.rank());
+    const auto refused = [&](auto&& work) {
+      try {
+        work();
+        texts[r] += "nothing; ";
+      } catch (const hd::config_error& e) {
+        texts[r] += std::string(e.what()).find("call settle()") != std::string::npos ? "refused; " : e.what();
+      }
+    };
+    if (trainer.settle()) texts[r] += "settled what was not there; ";
+    if (trainer.step_ahead(data.set())) texts[r] += "a report too soon; ";
+    if (!trainer.is_ahead() || trainer.steps_done() != 1) texts[r] += "not ahead; ";
+    refused([&] { trainer.validate(data.set()); });
+    refused([&] { trainer.compute_gradients(data.set()); });
+    refused([&] { tr::save(trainer, "/nowhere"); });
+    refused([&] { tr::resume(trainer, "/nowhere"); });
+    const auto first = trainer.step_ahead(data.set());
+    if (!first || first->step != 0) texts[r] += "no report of the first step; ";
+    const auto second = trainer.settle();
+    if (!second || second->step != 1 || trainer.is_ahead()) texts[r] += "no report of the second step; ";
+    trainer.validate(data.set());
+    trainer.run(
+        data.set(), [&](const tr::step_report& s) { steps[r].push_back(s.step); },
+        tr::every(2, [&](auto& t) { saved[r].push_back(t.is_ahead() ? -1 : t.steps_done()); }));
+  });
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(texts[r] == "refused; refused; refused; refused; ");
+    CHECK(steps[r] == std::vector<std::int64_t>{2, 3});
+    CHECK(saved[r] == std::vector<std::int64_t>{4});
+  }
+  CHECK_THROWS_WITH(tr::every(-1, [](auto&) {}), Catch::Matchers::Contains("every 1 or more steps, or 0 for the last"));
+}
