@@ -5,6 +5,7 @@
 #include <heddle/schedule/lower.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/routed.hpp>
 #include <heddle/sim/gantt.hpp>
 
 #include <algorithm>
@@ -120,4 +121,17 @@ TEST_CASE("colours grow darker", "[sim][gantt]") {
   CHECK(sim::detail::darker("#5aa9f7", 0) == "#5aa9f7");
   CHECK(sim::detail::darker("#ff8000", 0.5) == "#804000");
   CHECK(sim::detail::darker("#ff8000", 1) == "#000000");
+}
+
+TEST_CASE("where microbatches skip stages, activations are counted by stages", "[sim][gantt]") {
+  // Two nodes of stage 0, one each of stages 1 and 2; every microbatch skips one of them.
+  schedule::path_table ways;
+  ways.stages = 3;
+  ways.length = 2;
+  ways.stage_of_node = {0, 0, 1, 2};
+  ways.way = {0, 2, 1, 3, 0, 3, 1, 2};
+  const auto table = schedule::make_table(schedule::routed(ways), 4);
+  const auto text = sim::schedule_text(table, sim::simulate(table), "ways", 80);
+  // A node of stage 0 has its two forwards and, one at a time, a loss.
+  CHECK(text.find("at most 3, 3, 2, 2 activations of a stage alive") != std::string::npos);
 }
