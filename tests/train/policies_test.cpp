@@ -191,8 +191,7 @@ TEST_CASE("all policies at once, any passes: 8 ranks", "[train][policies]") {
   all_at_once("dp=2,pp=2,tp=2", 9);
 }
 
-TEST_CASE("samples that microbatches and ranks do not divide, or that are fewer than they",
-          "[train][policies][ranks]") {
+TEST_CASE("samples that microbatches and ranks do not divide, or that are fewer than they", "[train][policies]") {
   for (const std::int64_t batch : {7, 2, 1}) {
     const setup s{.batch = batch, .steps = 2};
     const auto serial = on_one_rank(s);
