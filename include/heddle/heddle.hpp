@@ -156,11 +156,13 @@
 #include <heddle/schedule/parse.hpp>
 #include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/paths.hpp>
+#include <heddle/schedule/placed_planner.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/schedule/print.hpp>
 #include <heddle/schedule/report.hpp>
 #include <heddle/schedule/routed.hpp>
 #include <heddle/schedule/scratch.hpp>
+#include <heddle/schedule/stage_cost.hpp>
 #include <heddle/schedule/stage_map.hpp>
 #include <heddle/schedule/storage.hpp>
 #include <heddle/schedule/table.hpp>

@@ -1,10 +1,18 @@
 // heddle/schedule/automatic.hpp: a schedule for measured times and a limit of memory.
 #pragma once
 
+#include <heddle/schedule/hanayo.hpp>
+#include <heddle/schedule/interleaved.hpp>
+#include <heddle/schedule/list_scheduling.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/placed_planner.hpp>
+#include <heddle/schedule/stage_cost.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/schedule/v_half.hpp>
+#include <heddle/schedule/v_min.hpp>
 #include <heddle/schedule/zb_h1.hpp>
 #include <heddle/schedule/zb_h2.hpp>
+#include <heddle/schedule/zb_v.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,27 +23,6 @@
 #include <vector>
 
 namespace heddle::inline v0::schedule {
-
-/// What one microbatch costs on one stage. Times in any one unit. A forward keeps `bytes`; of these I lets go
-/// `released_by_input`, W the rest. By default one activation is one byte: limits then count microbatches.
-struct stage_cost {
-  double forward = 1;
-  double backward_input = 1;
-  double backward_weight = 1;
-  double bytes = 1;
-  double released_by_input = 0;
-
-  /// Bytes of `whole` microbatches between F and I, and of `rest` between I and W. From counts, so that it is exact.
-  constexpr double held(int whole, int rest) const noexcept {
-    return (whole + rest) * bytes - rest * released_by_input;
-  }
-};
-
-/// What a plan comes to: `makespan` in the unit of the times, `peak_bytes` per rank.
-struct plan_outcome {
-  double makespan = 0;
-  std::vector<double> peak_bytes;
-};
 
 namespace detail {
 
@@ -265,39 +252,44 @@ class zero_bubble_planner {
   std::vector<action> lists_;
 };
 
-// Runs lists of computations, one stage per rank, in time. B is I and W, and keeps all until it ends.
-inline plan_outcome run_plan(const rank_lists& lists, std::span<const stage_cost> cost, double link, int m) {
-  const std::size_t p = cost.size(), count = static_cast<std::size_t>(m);
+// Runs lists of computations in time. B is I and W, and keeps all until it ends.
+inline plan_outcome run_plan(const rank_lists& lists, std::span<const stage_cost> cost,
+                             std::span<const int> rank_of_stage, double link, int m) {
+  const std::size_t p = lists.offsets.size() - 1, stages = cost.size(), count = static_cast<std::size_t>(m);
   plan_outcome out{0, std::vector<double>(p, 0.0)};
-  std::vector<double> up(p * count, -1.0), down(p * count, -1.0), clock(p, 0.0);
-  std::vector<int> head(lists.offsets.begin(), lists.offsets.end() - 1), whole(p, 0), rest(p, 0);
+  std::vector<double> up(stages * count, -1.0), down(stages * count, -1.0), clock(p, 0.0);
+  std::vector<int> head(lists.offsets.begin(), lists.offsets.end() - 1), whole(stages, 0), rest(stages, 0);
+  std::vector<std::vector<std::size_t>> own(p);
+  for (std::size_t s = 0; s < stages; ++s) own[static_cast<std::size_t>(rank_of_stage[s])].push_back(s);
   const auto step = [&](std::size_t r) {
     const action& a = lists.actions[static_cast<std::size_t>(head[r])];
-    const std::size_t i = static_cast<std::size_t>(a.microbatch);
+    const std::size_t s = static_cast<std::size_t>(a.stage), i = static_cast<std::size_t>(a.microbatch);
     double ready = 0;  // negative: not yet computed
-    bool from_other = false;
-    if (a.kind == action_kind::forward && r > 0) {
-      ready = up[(r - 1) * count + i];
-      from_other = true;
+    std::size_t from = s;
+    if (a.kind == action_kind::forward && s > 0) {
+      from = s - 1;
+      ready = up[from * count + i];
     } else if (a.kind == action_kind::backward || a.kind == action_kind::backward_input) {
-      from_other = r + 1 != p;
-      ready = from_other ? down[(r + 1) * count + i] : up[r * count + i];
+      from = s + 1 != stages ? s + 1 : s;
+      ready = from != s ? down[from * count + i] : up[s * count + i];
     }
     if (ready < 0) return false;
-    if (from_other) ready += link;
+    if (rank_of_stage[from] != rank_of_stage[s]) ready += link;
     double& now = clock[r] = ready > clock[r] ? ready : clock[r];
     if (a.kind == action_kind::forward) {
-      up[r * count + i] = now += cost[r].forward;
-      const double bytes = cost[r].held(++whole[r], rest[r]);
+      up[s * count + i] = now += cost[s].forward;
+      ++whole[s];
+      double bytes = 0;
+      for (const std::size_t k : own[r]) bytes += cost[k].held(whole[k], rest[k]);
       if (bytes > out.peak_bytes[r]) out.peak_bytes[r] = bytes;
     } else if (a.kind == action_kind::backward_weight) {
-      now += cost[r].backward_weight;
-      --rest[r];
+      now += cost[s].backward_weight;
+      --rest[s];
     } else {
-      now += cost[r].backward_input + (a.kind == action_kind::backward ? cost[r].backward_weight : 0.0);
-      down[r * count + i] = now;
-      --whole[r];
-      rest[r] += a.kind == action_kind::backward_input ? 1 : 0;
+      now += cost[s].backward_input + (a.kind == action_kind::backward ? cost[s].backward_weight : 0.0);
+      down[s * count + i] = now;
+      --whole[s];
+      rest[s] += a.kind == action_kind::backward_input ? 1 : 0;
     }
     ++head[r];
     if (now > out.makespan) out.makespan = now;
@@ -315,12 +307,16 @@ inline plan_outcome run_plan(const rank_lists& lists, std::span<const stage_cost
 
 }  // namespace detail
 
-/// A zero-bubble schedule for measured times and a limit of memory, one stage per rank: of 1F1B, ZB-H1, ZB-H2 and what
-/// a greedy planner finds in its variants, the one that is done first; never over the limit. `costs` has one entry per
-/// rank; `link` is the time of a message; `limits` are bytes of saved activations per rank, or one for all. Planned
-/// when constructed: `outcome` says what to expect.
-/// Errors: `schedule_error` without ranks or microbatches, for times or bytes that make no sense, and where a limit
-/// does not even hold one microbatch.
+/// A zero-bubble schedule for measured times and a limit of memory: of the known schedules on this map and of what a
+/// greedy planner finds in its variants the one that is done first; never over the limit. `costs` has one entry per
+/// stage; `link` is the time of a message between ranks; `limits` are bytes of saved activations per rank, or one for all.
+/// Without a map there is one stage per rank; with one (`v_shape{}`, `loop<2>{}`, your own) as many ranks as have so many
+/// stages on it. Planned when constructed: `outcome` says what to expect.
+/// - One stage per rank: 1F1B, ZB-H1, ZB-H2 and 20 variants.
+/// - Several: on `v_shape` ZB-V, V-Half, V-Min and Hanayo, on `loop<v>` interleaved 1F1B and ZB-H1, and on every map
+///   96 variants.
+/// Errors: `schedule_error` without ranks or microbatches, for times or bytes that make no sense, for a map that has other
+/// numbers of stages, or several chains, and where a limit does not even hold one microbatch.
 /// Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 (heuristic scheduling).
 class automatic {
  public:
@@ -336,11 +332,17 @@ class automatic {
       : automatic(microbatches<>{m}, std::move(costs), link, limit) {}
   automatic(int m, std::vector<stage_cost> costs, double link, std::vector<double> limits)
       : automatic(microbatches<>{m}, std::move(costs), link, std::move(limits)) {}
+  template <stage_map_value Map>
+  automatic(int m, const Map& map, std::vector<stage_cost> costs, double link = 0, double limit = unlimited)
+      : automatic(map, microbatches<>{m}, std::move(costs), link, std::vector<double>(), limit) {}
+  template <stage_map_value Map>
+  automatic(int m, const Map& map, std::vector<stage_cost> costs, double link, std::vector<double> limits)
+      : automatic(map, microbatches<>{m}, std::move(costs), link, std::move(limits), unlimited) {}
 
   int microbatch_count() const noexcept { return microbatches_.count(); }
-  int ranks() const noexcept { return static_cast<int>(costs_.size()); }
-  static constexpr int stages(int ranks) noexcept { return ranks; }
-  static constexpr int rank_of(int stage, int /*ranks*/) noexcept { return stage; }
+  int ranks() const noexcept { return static_cast<int>(limits_.size()); }
+  int stages(int /*ranks*/ = 0) const noexcept { return static_cast<int>(costs_.size()); }
+  int rank_of(int stage, int /*ranks*/ = 0) const noexcept { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
   bool fits(int ranks) const noexcept { return ranks == this->ranks(); }
   /// What the chosen schedule comes to with the times it was planned for.
   const plan_outcome& outcome() const noexcept { return outcome_; }
@@ -350,8 +352,8 @@ class automatic {
  private:
   automatic(microbatches<> m, std::vector<stage_cost> costs, double link, std::vector<double> limits, double limit)
       : microbatches_(m), costs_(std::move(costs)), limits_(std::move(limits)), link_(link) {
-    if (limits_.empty()) limits_.assign(costs_.size(), limit);
-    check_arguments();
+    for (std::size_t r = 0; r < costs_.size(); ++r) rank_of_stage_.push_back(static_cast<int>(r));
+    check_arguments(static_cast<int>(costs_.size()), limit);
     const int p = ranks(), count = m.count();
     consider(detail::lists_of(one_f_one_b<>{m}, p));
     consider(detail::lists_of(zb_h1<>{m}, p));
@@ -363,8 +365,72 @@ class automatic {
         consider(planner.plan_by_clock({false, prefer_input, fill_greedily, false}));
   }
 
+  template <class Map>
+  automatic(const Map& map, microbatches<> m, std::vector<stage_cost> costs, double link, std::vector<double> limits,
+            double limit)
+      : microbatches_(m), costs_(std::move(costs)), limits_(std::move(limits)), link_(link) {
+    const int stages = static_cast<int>(costs_.size());
+    int p = 1;
+    while (p < stages && map.stages(p) < stages) ++p;
+    if (stages > 0 && (map.stages(p) != stages || map.chains != 1))
+      throw schedule_error("heddle: automatic schedule: the map has " + std::to_string(map.stages(p)) + " stages on " +
+                           std::to_string(p) + " ranks in " + std::to_string(map.chains) +
+                           " chains; give the cost of each of them, in one chain: there are " + std::to_string(stages));
+    for (int s = 0; s < stages; ++s) rank_of_stage_.push_back(map.rank_of(s, p));
+    check_arguments(p, limit);
+    consider(one_by_one());
+    const int v = stages / p;
+    if (is_map(v_shape{})) {
+      consider(detail::lists_of(zb_v<>{m}, p));
+      consider(detail::lists_of(v_half<>{m}, p));
+      consider(detail::lists_of(v_min<>{m}, p));
+      consider(detail::lists_of(hanayo<>{m}, p));
+    }
+    if (stages == v * p && is_loop()) {
+      const interleaved<heddle::microbatches<>, dynamic> in_turn{m, v};
+      const zb_h1<heddle::microbatches<>, dynamic> split{m, v};
+      if (detail::fits(in_turn, p)) consider(detail::lists_of(in_turn, p));
+      if (detail::fits(split, p)) consider(detail::lists_of(split, p));
+    }
+    detail::placed_planner planner(costs_, rank_of_stage_, limits_, link_, m.count());
+    for (int n = 0; n < detail::placed_choices::count; ++n) consider(planner.plan(detail::placed_choices::number(n)));
+  }
+
+  template <class Map>
+  bool is_map(const Map& map) const {
+    if (map.stages(ranks()) != stages()) return false;
+    for (int s = 0; s < stages(); ++s)
+      if (map.rank_of(s, ranks()) != rank_of(s)) return false;
+    return true;
+  }
+  bool is_loop() const {
+    for (int s = 0; s < stages(); ++s)
+      if (rank_of(s) != s % ranks()) return false;
+    return true;
+  }
+
+  // One microbatch behind the other: fits wherever anything does.
+  rank_lists one_by_one() const {
+    rank_lists all;
+    all.offsets.push_back(0);
+    for (int r = 0; r < ranks(); ++r) {
+      for (int i = 0; i < microbatch_count(); ++i) {
+        for (int s = 0; s < stages(); ++s)
+          if (rank_of(s) == r) all.actions.push_back({action_kind::forward, s, i});
+        for (int s = stages(); s-- > 0;)
+          if (rank_of(s) == r) {
+            all.actions.push_back({action_kind::backward_input, s, i});
+            all.actions.push_back({action_kind::backward_weight, s, i});
+          }
+      }
+      all.offsets.push_back(static_cast<int>(all.actions.size()));
+    }
+    return all;
+  }
+
   void consider(rank_lists candidate) {
-    plan_outcome found = detail::run_plan(candidate, costs_, link_, microbatches_.count());
+    if (candidate.offsets.empty()) return;
+    plan_outcome found = detail::run_plan(candidate, costs_, rank_of_stage_, link_, microbatches_.count());
     for (std::size_t r = 0; r < limits_.size(); ++r)
       if (found.peak_bytes[r] > limits_[r]) return;
     if (!best_.offsets.empty() && found.makespan >= outcome_.makespan) return;
@@ -372,31 +438,40 @@ class automatic {
     best_ = std::move(candidate);
   }
 
-  void check_arguments() const {
+  void check_arguments(int ranks, double limit) {
     const auto sound = [](double x) { return x >= 0 && x < unlimited; };
     if (costs_.empty()) throw schedule_error("heddle: automatic schedule: give the cost of at least one stage");
-    if (limits_.size() != costs_.size())
-      throw schedule_error("heddle: automatic schedule: " + std::to_string(costs_.size()) + " stages, but " +
+    if (limits_.empty()) limits_.assign(static_cast<std::size_t>(ranks), limit);
+    if (limits_.size() != static_cast<std::size_t>(ranks))
+      throw schedule_error("heddle: automatic schedule: " + std::to_string(ranks) + " ranks, but " +
                            std::to_string(limits_.size()) + " limits of memory; give one for each, or one for all");
-    if (std::int64_t{ranks()} * microbatch_count() > detail::most_cells)
-      throw schedule_error("heddle: a schedule of " + std::to_string(ranks()) + " stages and " +
+    if (std::int64_t{stages()} * microbatch_count() > detail::most_cells)
+      throw schedule_error("heddle: a schedule of " + std::to_string(stages()) + " stages and " +
                            std::to_string(microbatch_count()) + " microbatches is too large");
     if (!sound(link_))
       throw schedule_error("heddle: automatic schedule: the time of a message is negative or no number");
-    for (std::size_t r = 0; r < costs_.size(); ++r) {
-      const stage_cost& c = costs_[r];
+    std::vector<double> one(limits_.size(), 0.0);
+    for (std::size_t s = 0; s < costs_.size(); ++s) {
+      const stage_cost& c = costs_[s];
       if (!sound(c.forward) || !sound(c.backward_input) || !sound(c.backward_weight) || !sound(c.bytes) ||
           !sound(c.released_by_input) || c.released_by_input > c.bytes)
-        throw schedule_error("heddle: automatic schedule: a time or a number of bytes of stage " + std::to_string(r) +
+        throw schedule_error("heddle: automatic schedule: a time or a number of bytes of stage " + std::to_string(s) +
                              " is negative or no number, or I releases more than there is");
-      if (!(c.bytes <= limits_[r]))
-        throw schedule_error("heddle: automatic schedule: one microbatch needs " + std::to_string(c.bytes) +
-                             " bytes on rank " + std::to_string(r) + ", the limit is " + std::to_string(limits_[r]));
+      const int r = rank_of_stage_[s];
+      if (r < 0 || r >= ranks)
+        throw schedule_error("heddle: automatic schedule: stage " + std::to_string(s) + " lives on rank " +
+                             std::to_string(r) + ", there are " + std::to_string(ranks));
+      one[static_cast<std::size_t>(r)] += c.bytes;
     }
+    for (std::size_t r = 0; r < one.size(); ++r)
+      if (!(one[r] <= limits_[r]))
+        throw schedule_error("heddle: automatic schedule: one microbatch needs " + std::to_string(one[r]) +
+                             " bytes on rank " + std::to_string(r) + ", the limit is " + std::to_string(limits_[r]));
   }
 
   microbatches<> microbatches_;
   std::vector<stage_cost> costs_;
+  std::vector<int> rank_of_stage_;
   std::vector<double> limits_;
   double link_;
   rank_lists best_;
