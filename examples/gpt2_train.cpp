@@ -16,6 +16,7 @@
 #include "gpt2_train/results.hpp"
 #include "gpt2_train/settings.hpp"
 #include "gpt2_train/ways.hpp"
+#include "gpt2_train/windows.hpp"
 #include "transport.hpp"
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <span>
 #include <string>
 #include <thread>
@@ -88,6 +90,35 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s, 
   return o;
 }
 
+// Trains in the windows only, from save to save. Returns whether all steps are done.
+template <class T, class Strategy, class Data>
+static bool train_in_windows(const settings& s, const hd::launch_options& launch, const Data& data,
+                             const hd::train::save_facts& facts) {
+  std::vector<windows::free_time> free;
+  for (const std::string& text : s.windows) {
+    free.push_back(windows::parse(text, s.mesh));
+    if (!on::any_ranks &&
+        hd::parse_mesh<mesh_type>(free.back().mesh).size() != hd::parse_mesh<mesh_type>(s.mesh).size())
+      throw hd::config_error("heddle: there are as many processes in every window; give meshes of that many ranks");
+  }
+  const auto newest = hd::io::latest(s.save, hd::io::verify::sizes).save;
+  const auto on_mesh = [&](const std::string& mesh, auto&& work) {
+    settings here = s;
+    here.mesh = mesh;
+    const auto when = schedule_of<T>(here);
+    const auto options = options_of<T>(here, when);
+    options.validate();
+    hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh), launch, [&](auto& world) {
+      hd::observe::recorder nothing(world.size(), {.first_step = std::numeric_limits<int>::max()});
+      hd::train::trainer<hd::model::gpt2<T>, Strategy, std::remove_reference_t<decltype(world)>> trainer(
+          world, options, when, nothing);
+      work(trainer, on::keeps(world.rank()));
+    });
+  };
+  return windows::train_in(free, s.steps, newest ? newest->manifest.step : 0, data, s.save, facts, s.print_every,
+                           on_mesh);
+}
+
 template <class T>
 static void train(const settings& s) {
   using strategy = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<1>, backend, hd::observe::recorder,
@@ -117,6 +148,7 @@ static void train(const settings& s) {
   const int last = static_cast<int>(s.steps) - 1;
   hd::launch_options launch;
   launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(s.timeout * 1000));
+  if (!s.windows.empty() && !train_in_windows<T, strategy>(s, launch, data, facts)) return;
   hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
     const bool speaks = world.rank() == 0;
     double peak = 0;
@@ -138,7 +170,7 @@ static void train(const settings& s) {
     hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});  // each rank has its own
     hd::train::trainer<hd::model::gpt2<T>, strategy, std::remove_reference_t<decltype(world)>> trainer(
         world, options, when, recorder);
-    if (s.resume) {
+    if (s.resume || !s.windows.empty()) {
       const auto resumed = hd::train::resume(trainer, s.save, facts);
       for (const std::string& why : resumed.skipped) std::printf("passed over  %s\n", why.c_str());
       if (speaks)
@@ -188,7 +220,9 @@ int main(int argc, char** argv) {
   declare(app, s);
   CLI11_PARSE(app, argc, argv);
   try {
-    if (s.resume && s.save.empty()) throw hd::config_error("heddle: --resume needs --save, the folder of the saves");
+    if (s.save.empty() && (s.resume || !s.windows.empty()))
+      throw hd::config_error("heddle: " + std::string(s.resume ? "--resume" : "--window") +
+                             " needs --save, the folder of the saves");
     s.dtype == "f64" ? train<double>(s) : train<float>(s);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());

@@ -63,6 +63,8 @@ struct transport : heddle::mpi {
 
 /// What the ranks are, for the output.
 inline constexpr const char* ranks_are = "processes of MPI";
+/// Whether a launch may have any number of ranks.
+inline constexpr bool any_ranks = false;
 
 /// From here on only one process prints.
 inline void begin(int argc, char** argv) {
@@ -83,6 +85,7 @@ inline bool keeps(int) {
 
 using transport = heddle::threads;
 inline constexpr const char* ranks_are = "threads";
+inline constexpr bool any_ranks = true;
 inline void begin(int, char**) {}
 inline bool keeps(int rank) {
   return rank == 0;

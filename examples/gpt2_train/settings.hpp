@@ -30,6 +30,7 @@ struct settings {
   std::string save;
   std::int64_t save_every = 100;
   bool resume = false;
+  std::vector<std::string> windows;
   std::int64_t print_every = 10;
   std::int64_t validate_every = 100;
   std::int64_t validation_samples = 64;
@@ -99,6 +100,11 @@ inline void declare(CLI::App& app, settings& s) {
                  "steps between lines of progress; the first and the last have one, too")
       ->check(at_least_one)
       ->capture_default_str();
+  app.add_option(
+         "--window", s.windows,
+         "START-END[:MB][@MESH]: train only while the machine is free, from START to END seconds from now, cut to "
+         "fit; may be given often")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")->capture_default_str();
   app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads; 0: all")
       ->capture_default_str();
