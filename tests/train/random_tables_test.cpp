@@ -78,13 +78,16 @@ sc::action_table passed(sc::action_table t, generator& random) {
   return t;
 }
 
-// Runs the table and compares.
+// Runs the table and compares; sometimes the forwards that begin the step are done again.
 void check_run(sc::table_view table, generator& random) {
-  const bool beside = below(random, 2) == 0;
+  const bool beside = below(random, 2) == 0, again = below(random, 3) == 0;
   const int in_flight = below(random, 3);
-  INFO((beside ? "pairs beside each other, " : "") << in_flight << " sends in flight\n" << sc::to_text(table));
+  INFO((beside ? "pairs beside each other, " : "")
+       << (again ? "begun twice, " : "") << in_flight << " sends in flight\n"
+       << sc::to_text(table));
   const auto expected = small_model::serial(table.parts(), table.microbatches());
-  const auto result = small_model::run(table, in_flight, beside);
+  const auto result =
+      again ? small_model::run_again(table, in_flight, beside) : small_model::run(table, in_flight, beside);
   const bool same_order = table.chains() == 1 && small_model::weights_in_order(table);
   for (int k = 0; k < table.parts(); ++k) {
     const auto g = small_model::gradient_of(table, result, k);

@@ -11,37 +11,9 @@
 
 namespace hd = heddle;
 namespace sc = heddle::schedule;
-using small_model::serial, small_model::gradient_of, small_model::difference;
+using small_model::serial, small_model::gradient_of, small_model::difference, small_model::doubting_hooks;
 
 namespace {
-
-// Weights are wrong until `redo`, if there is to be one.
-struct doubting_hooks : small_model::hooks {
-  std::vector<small_model::stage>& stages;
-  bool wrong;
-  int asked = 0;
-
-  doubting_hooks(small_model::rank_result& r, std::vector<small_model::stage>& here, bool is_wrong)
-      : hooks{r}, stages(here), wrong(is_wrong) {
-    if (wrong)
-      for (auto& s : stages)
-        for (double& w : s.weights) w *= 3;
-  }
-  bool validate() {
-    if (++asked > 1) throw hd::error("asked twice");
-    for (const auto& s : stages)
-      for (const double g : s.gradients)
-        if (g != 0) throw hd::error("a backward has run");
-    return !wrong;
-  }
-  void redo() {
-    for (auto& s : stages) {
-      for (double& w : s.weights) w /= 3;
-      for (auto& slot : s.slots) slot.state = 0;
-      s.loss = 0;
-    }
-  }
-};
 
 void check(const std::string& name, sc::table_view table, bool wrong, bool blocks) {
   INFO(name << ", p = " << table.ranks() << ", m = " << table.microbatches() << (wrong ? ", done again" : "")
