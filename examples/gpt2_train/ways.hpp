@@ -54,7 +54,7 @@ inline hd::schedule::routed plan(const settings& s, double message_bytes) {
                            std::to_string(origins) + " nodes of the first stage");
   const hd::schedule::visit_costs costs{.forward = std::vector<double>(stage_of_node.size(), s.forward_ms * 1e-3),
                                         .message = message_seconds(s.links, nodes, message_bytes)};
-  hd::plan::skip_options o{.path_length = stages - s.skip, .wave_seconds = 0, .exchanges = 500};
+  hd::plan::skip_options o{.path_length = stages - s.skip, .wave_seconds = 0, .even_visits = true, .exchanges = 500};
   const int each = s.microbatches / origins;
   o.per_origin = std::min(each, 3);
   while (each % o.per_origin != 0) --o.per_origin;

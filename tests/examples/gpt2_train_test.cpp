@@ -113,20 +113,23 @@ TEST_CASE("the program prints what it trains and writes a trace and a picture", 
 
 TEST_CASE("every schedule trains the same model", "[examples][gpt2_train]") {
   const folder f;
-  const auto steps = [&](const std::string& schedule, std::vector<std::string> more) {
+  const auto steps = [&](const std::string& schedule, std::vector<std::string> more, const std::string& name = "") {
     std::vector<std::string> all{"--mesh",   "pp=4", "--microbatches",       "8", "--dtype",    "f64",   "--steps", "3",
                                  "--sample", "0",    "--validation-samples", "8", "--schedule", schedule};
     all.insert(all.end(), more.begin(), more.end());
     const auto r = run(f.path, small(std::move(all)));
     INFO(schedule << ": " << r.output);
     CHECK(r.status == 0);
-    CHECK_THAT(r.output, Contains("strategy     " + schedule) && Contains("bubble       predicted"));
+    CHECK_THAT(r.output, Contains("strategy     " + (name.empty() ? schedule : name)) &&
+                             Contains("bubble       predicted"));
     return line_of_step(r.output, 1, 3) + line_of_step(r.output, 3, 3);
   };
   const std::string same = steps("1f1b", {});
   for (const char* schedule : {"interleaved:2", "zb-v", "dual-pipe"}) CHECK(steps(schedule, {}) == same);
   CHECK(steps("hanayo:1", {"--layers-by-cost"}) == same);
   CHECK(steps("zb-h1", {"--recompute", "every 2,mlp.hidden,head.logits"}) == same);
+  // All stages in order, two nodes each.
+  CHECK(steps("1f1b", {"--nodes", "2,2"}, "ways of 2 of 2 stages") == same);
 }
 
 TEST_CASE("microbatches that skip stages train the model, and a plain pipeline goes on with it",

@@ -303,6 +303,58 @@ TEST_CASE("plans of random networks obey the rules, balanced and without collisi
   }
 }
 
+TEST_CASE("visits are even where that is asked for, also where nodes have more slots", "[plan][skippipe][property]") {
+  const unsigned seed = 17;
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  int uneven = 0;
+  for (int round = 0; round < 24; ++round) {
+    CAPTURE(round);
+    const std::vector<int> sizes = round % 3 == 0   ? std::vector{2, 2, 2}
+                                   : round % 3 == 1 ? std::vector{1, 1, 1, 1}
+                                                    : std::vector{2, 1, 2, 1, 1};
+    const problem p = random_problem(random, sizes);
+    plan::skip_options o{.path_length = round % 3 == 0 ? 2 : 3, .slots = 6, .per_origin = 1 + round % 4};
+    o.copies = o.per_origin == 2 && round % 8 == 1 ? 2 : 1;
+    o.exchanges = 100;
+    const int stages = static_cast<int>(sizes.size());
+    const auto visits = [&](bool even) {
+      o.even_visits = even;
+      const plan::skip_plan plan = plan::skippipe(p.costs, p.stage_of_node, stages, o);
+      check_plan(plan, p.costs, o);
+      return plan.paths.visits_of_nodes();
+    };
+    const int others = static_cast<int>(p.stage_of_node.size()) - sizes[0];
+    const int ways = sizes[0] * o.per_origin / o.copies * (o.path_length - 1);
+    const int most = (ways + others - 1) / others * o.copies * o.waves;
+    const auto even = visits(true), free = visits(false);
+    for (std::size_t n = 0; n < even.size(); ++n) {
+      if (p.stage_of_node[n] == 0) continue;
+      CHECK(even[n] <= most);
+      uneven += free[n] > most ? 1 : 0;
+    }
+  }
+  CHECK(uneven > 0);
+}
+
+TEST_CASE("one link of the published table is a slip, and no published plan uses it", "[plan][skippipe]") {
+  const auto right = plan::twelve_cities(), as_published = plan::twelve_cities(false);
+  for (int a = 0; a < 12; ++a)
+    for (int b = 0; b < 12; ++b) {
+      const bool slip = (a == 7 && b == 11) || (a == 11 && b == 7);
+      CHECK((right(a, b).bytes_per_second != as_published(a, b).bytes_per_second) == slip);
+    }
+  CHECK(as_published.seconds(7, 11, published::message_bytes, published::message_overhead) > 131);
+  CHECK(right.seconds(7, 11, published::message_bytes, published::message_overhead) < 0.5);
+  for (const sc::path_table& t :
+       {published::full_pipeline(), published::cost_blind(), published::balanced(), published::collision_aware()})
+    for (int i = 0; i < t.microbatches(); ++i)
+      for (int k = 0; k + 1 < t.visits(); ++k) {
+        const auto city = [&](int at) { return plan::twenty_nodes[static_cast<std::size_t>(t.node_at(i, at))]; };
+        if (city(k) + city(k + 1) == 18 && city(k) * city(k + 1) == 77) FAIL("microbatch " << i);
+      }
+}
+
 TEST_CASE("without limits the search finds the least time there is", "[plan][skippipe][property]") {
   const unsigned seed = 11;
   CAPTURE(seed);

@@ -126,7 +126,7 @@ void merge_all(tensors& t, int& apart) {
   transport_test::merge(t, [&](tensors& all, tensors&& other) { apart += fill_in(all, other); });
 }
 
-template <class... Policies, class When>
+template <class T, class... Policies, class When>
 outcome train(const setup& s, const When& when, int ranks_along_pp) {
   hd::train::options<hd::model::gpt2_config> o;
   o.model = config_of(s);
@@ -144,8 +144,8 @@ outcome train(const setup& s, const When& when, int ranks_along_pp) {
   std::vector<std::int64_t> sends(all.peak_live.size()), bytes(sends.size());
   transport_test::launch(mesh, [&](auto& world) {
     using world_type = std::remove_reference_t<decltype(world)>;
-    hd::train::trainer<hd::model::gpt2<double>, hd::strategy<mesh_type, When, hd::zero<1>, Policies...>, world_type>
-        trainer(world, o, when);
+    hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, When, hd::zero<1>, Policies...>, world_type> trainer(
+        world, o, when);
     if (!s.resume_from.empty()) hd::train::resume(trainer, s.resume_from);
     const auto collect = [&](bool gradients, double scale, tensors& to) {
       const std::lock_guard lock(guard);
@@ -153,9 +153,9 @@ outcome train(const setup& s, const When& when, int ranks_along_pp) {
         auto& stage = trainer.stage(k);
         auto& state = trainer.optimizer_state(k);
         const auto n = static_cast<std::int64_t>(stage.weights().size());
-        all.apart += fill_in(to, gradients ? named(stage, std::span<const double>(stage.gradients()),
-                                                   state.owned_begin(), state.owned_end(), scale)
-                                           : named(stage, std::span<const double>(stage.weights()), 0, n, 1));
+        all.apart += fill_in(to, gradients ? named(stage, std::span<const T>(stage.gradients()), state.owned_begin(),
+                                                   state.owned_end(), scale)
+                                           : named(stage, std::span<const T>(stage.weights()), 0, n, 1));
       }
     };
     for (auto k = static_cast<std::size_t>(trainer.steps_done()); trainer.steps_done() < s.steps; ++k) {
@@ -316,9 +316,10 @@ std::vector<int> nodes_of(const std::vector<int>& sizes) {
     stage_of_node.insert(stage_of_node.end(), static_cast<std::size_t>(sizes[k]), static_cast<int>(k));
   return stage_of_node;
 }
-sc::path_table planned(const std::vector<int>& sizes, const plan::skip_options& o, unsigned seed) {
+sc::path_table planned(const std::vector<int>& sizes, plan::skip_options o, unsigned seed) {
   const auto stage_of_node = nodes_of(sizes);
   const auto costs = random_costs(static_cast<int>(stage_of_node.size()), seed);
+  o.even_visits = true;
   return plan::skippipe(costs, stage_of_node, static_cast<int>(sizes.size()), o).paths;
 }
 sc::routed schedule_of(const setup& s) {
@@ -334,9 +335,9 @@ outcome check(const setup& s) {
   const sc::routed when = schedule_of(s);
   outcome got;
   if constexpr (std::is_same_v<Scale, sc::by_batch>)  // the default, and the schedule as any table
-    got = train(s, sc::tabled(when, s.paths.nodes()), s.paths.nodes());
+    got = train<double>(s, sc::tabled(when, s.paths.nodes()), s.paths.nodes());
   else
-    got = train<Scale>(s, when, s.paths.nodes());
+    got = train<double, Scale>(s, when, s.paths.nodes());
   CHECK(got.apart == 0);
   REQUIRE(got.steps.size() == static_cast<std::size_t>(s.steps));
   for (int k = 0; k < s.steps; ++k) {
@@ -349,6 +350,12 @@ outcome check(const setup& s) {
   }
   CHECK(largest_error(got.after, got.steps.back().weights) > 1e-6);  // it has learnt something
   CHECK(got.validation > 0);
+  // In the order of a simulation nodes hold what their slots can; the loss is one more, for a moment.
+  for (int r = 0; r < s.dp * s.paths.nodes() * s.tp && s.in_order_of_simulation; ++r) {
+    const int node = r / s.tp % s.paths.nodes();
+    const bool origin = s.paths.stage_of_node[static_cast<std::size_t>(node)] == 0;
+    CHECK(got.peak_live[static_cast<std::size_t>(r)] <= hd::sim::serial_nodes{}.slots + (origin ? 1 : 0));
+  }
   // 2 L messages for each microbatch, each one boundary tensor.
   const std::int64_t messages = s.paths.length > 1 ? 2 * s.paths.length : 0;
   CHECK(got.sends == messages * s.dp * s.tp * s.paths.microbatches());
@@ -421,12 +428,28 @@ TEST_CASE("one node for each stage, and one for the whole model", "[train][skipp
   check<sc::by_batch>(s);
 }
 
+TEST_CASE("a GPT-2 in single precision on ways has the gradients of one rank", "[train][skippipe]") {
+  setup s;
+  s.paths = planned({2, 2, 2}, {.path_length = 2, .exchanges = 100}, 3);
+  s.steps = 1;
+  if (!fits(s)) return;
+  const outcome got = train<float>(s, sc::tabled(schedule_of(s), 6), 6);
+  CHECK(got.apart == 0);
+  const reference wanted = serial<sc::by_batch>(s, got.steps.at(0).weights, 0);
+  double worst = 0;
+  for (const auto& [name, values] : wanted.gradients)
+    for (std::size_t i = 0; i < values.size(); ++i)
+      worst = (std::max)(worst, std::abs(got.steps[0].gradients.at(name).at(i) - values[i]));
+  CHECK(worst <= 1e-6);
+  CHECK(worst > 0);
+}
+
 TEST_CASE("two runs on ways have the same bits", "[train][skippipe]") {
   setup s;
   s.paths = planned({2, 2, 2}, {.path_length = 2, .exchanges = 50}, 7);
   if (!fits(s)) return;
   const sc::routed when = schedule_of(s);
-  const outcome one = train<sc::by_visits>(s, when, 6), two = train<sc::by_visits>(s, when, 6);
+  const outcome one = train<double, sc::by_visits>(s, when, 6), two = train<double, sc::by_visits>(s, when, 6);
   CHECK(one.after == two.after);
   CHECK(one.steps.back().gradients == two.steps.back().gradients);
   CHECK(one.steps.back().loss == two.steps.back().loss);
@@ -442,7 +465,7 @@ TEST_CASE("all stages in order are a plain pipeline, bit for bit: a GPT-2", "[tr
   const outcome ways = check<sc::by_batch>(s);
   setup plain = s;
   const sc::tabled when(sc::make_table(sc::one_f_one_b<hd::microbatches<>>(hd::microbatches<>{6}), 4));
-  const outcome pipeline = train(plain, when, 4);
+  const outcome pipeline = train<double>(plain, when, 4);
   REQUIRE(pipeline.steps.size() == ways.steps.size());
   for (std::size_t k = 0; k < ways.steps.size(); ++k) {
     CHECK(ways.steps[k].gradients == pipeline.steps[k].gradients);
@@ -460,7 +483,7 @@ TEST_CASE("the loss falls in a short training on ways", "[train][skippipe]") {
   s.rate = 2e-2;
   s.clip = 1;
   if (!fits(s)) return;
-  const outcome got = train<sc::by_visits>(s, schedule_of(s), s.paths.nodes());
+  const outcome got = train<double, sc::by_visits>(s, schedule_of(s), s.paths.nodes());
   CHECK(got.steps.front().loss > 3.3);
   CHECK(got.steps.back().loss < 0.5 * got.steps.front().loss);
   CHECK(got.validation < 0.5 * got.steps.front().loss);  // of the whole model, without skips
@@ -472,15 +495,15 @@ TEST_CASE("a run on ways is saved once, and a plain pipeline goes on from it", "
   if (!fits(s)) return;
   const train_test::folder saves("ways");
   s.save_to = saves.path.string();
-  const outcome ways = train<sc::by_visits>(s, schedule_of(s), 6);
+  const outcome ways = train<double, sc::by_visits>(s, schedule_of(s), 6);
   setup next = s;
   next.save_to = "";
   next.resume_from = s.save_to;
   next.steps = s.steps + 1;
-  const outcome again = train<sc::by_visits>(next, schedule_of(s), 6);
+  const outcome again = train<double, sc::by_visits>(next, schedule_of(s), 6);
   REQUIRE(again.steps.size() == 3);
   CHECK(again.steps[2].weights == ways.after);
-  const outcome plain = train(next, sc::tabled(sc::make_table(sc::one_f_one_b<>(hd::microbatches<>{4}), 2)), 2);
+  const outcome plain = train<double>(next, sc::tabled(sc::make_table(sc::one_f_one_b<>(hd::microbatches<>{4}), 2)), 2);
   REQUIRE(plain.steps.size() == 3);
   CHECK(plain.steps[2].weights == ways.after);
 }
@@ -500,10 +523,19 @@ TEST_CASE("a table with ways trains, if they go from the first stage to the last
   setup s;
   s.paths.stages = s.paths.length = 3;  // of the first microbatch only: the gradients are checked for messages and sums
   s.steps = 1;
-  const outcome got = train(s, sc::tabled(t), 3);
+  const outcome got = train<double>(s, sc::tabled(t), 3);
   CHECK(got.sends == 2 * (2 + 1));
   CHECK(got.apart == 0);
   CHECK(got.steps.at(0).loss > 3);
+
+  sc::action_table nobody = t;  // neither comes to stage 1
+  nobody.next = {2, 2, sc::not_on_path, sc::not_on_path, -1, -1};
+  nobody.previous = {-1, -1, sc::not_on_path, sc::not_on_path, 0, 0};
+  nobody.actions = {{forward, 0, 0}, {forward, 0, 1},  {backward, 0, 0}, {backward, 0, 1},
+                    {forward, 2, 0}, {backward, 2, 0}, {forward, 2, 1},  {backward, 2, 1}};
+  nobody.offsets = {0, 4, 4, 8};
+  CHECK_THROWS_WITH(train<double>(s, sc::tabled(nobody), 3),
+                    Catch::Matchers::Contains("no microbatch comes to part 1, which would learn nothing"));
 
   sc::action_table ends_early = t;  // microbatch 1 never comes to the loss
   ends_early.next = {1, 1, 2, -1, -1, sc::not_on_path};
@@ -511,7 +543,8 @@ TEST_CASE("a table with ways trains, if they go from the first stage to the last
   ends_early.actions = {{forward, 0, 0}, {forward, 0, 1},  {backward, 0, 0}, {backward, 0, 1}, {forward, 1, 0},
                         {forward, 1, 1}, {backward, 1, 1}, {backward, 1, 0}, {forward, 2, 0},  {backward, 2, 0}};
   ends_early.offsets = {0, 4, 8, 10};
-  CHECK_THROWS_WITH(train(s, sc::tabled(ends_early), 3), Catch::Matchers::Contains("the way of microbatch 1 does not"));
+  CHECK_THROWS_WITH(train<double>(s, sc::tabled(ends_early), 3),
+                    Catch::Matchers::Contains("the way of microbatch 1 does not"));
 }
 
 TEST_CASE("layers of ways are given for the stages, without the loss", "[train][skippipe][ranks]") {
@@ -519,6 +552,6 @@ TEST_CASE("layers of ways are given for the stages, without the loss", "[train][
   s.paths = planned({1, 1, 1}, {.path_length = 2, .slots = 3, .per_origin = 3}, 5);
   if (!fits(s)) return;
   s.layers = {2, 2, 1, 0};
-  CHECK_THROWS_WITH(train<sc::by_visits>(s, schedule_of(s), 3),
+  CHECK_THROWS_WITH((train<double, sc::by_visits>(s, schedule_of(s), 3)),
                     Catch::Matchers::Contains("4 numbers, the schedule cuts the model into 3 stages"));
 }

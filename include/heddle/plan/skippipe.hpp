@@ -37,19 +37,21 @@ struct planned_score {
   }
 };
 
-/// Plans the ways of all microbatches: each starts on its node of stage 0 and goes through `path_length` stages that
-/// `Rules` allow, so that no node is asked for more than its slots (TC1) and, if asked for, no two visits to a node collide
-/// (TC2). First a conflict-based search with the limits of `options`, then exchanges of nodes between ways; the best plan
-/// by `score(paths)`, seconds of all waves, wins (`sim::serial_nodes` simulates a run; `planned_score` needs no
-/// simulator). Deterministic: the same plan for the same arguments.
+/// Plans the ways of all microbatches: each starts on its node of stage 0 and goes through `path_length` stages
+/// that `Rules` allow, so that no node is asked for more than its slots (TC1, with `even_visits` for no more than
+/// others) and, if asked for, no two visits to a node collide (TC2). First a conflict-based search with the limits
+/// of `options`, then exchanges of nodes between ways; the best plan by `score(paths)`, seconds of all waves, wins
+/// (`sim::serial_nodes` simulates a run; `planned_score` needs no simulator). Deterministic: the same plan for the
+/// same arguments.
 /// Shapes: `stage_of_node[n]` is the stage node n holds, of `stages`. Errors: `config_error` if the numbers cannot fit;
 /// `schedule_error` if the limits of the search leave no plan.
 /// Source: Blagoev et al. 2025, arXiv:2502.19913; the exchanges are ours.
 template <path_rules Rules = published_rules, class Score>
   requires std::convertible_to<std::invoke_result_t<const Score&, const schedule::path_table&>, double>
 skip_plan skippipe(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int stages,
-                   const skip_options& options, const Score& score) {
-  detail::check_options(costs, stage_of_node, stages, options);
+                   const skip_options& asked, const Score& score) {
+  detail::check_options(costs, stage_of_node, stages, asked);
+  const skip_options options = detail::with_even_visits(asked, stage_of_node);
   const std::vector<agent> agents = detail::agents_of_wave(costs, stage_of_node, options);
   skip_plan plan;
   plan.seconds = plan.searched_seconds = std::numeric_limits<double>::infinity();
@@ -80,7 +82,8 @@ skip_plan skippipe(const schedule::visit_costs& costs, std::span<const int> stag
   }
   if (!best)
     throw schedule_error("heddle: plan::skippipe found no plan among " + std::to_string(plan.searched) +
-                         " sets of constraints; give it more search_nodes, more slots or looser rules");
+                         " sets of constraints; give it more search_nodes, more slots or looser rules" +
+                         (options.even_visits ? ", or no even_visits" : ""));
   if (options.avoid_collisions && detail::first_collision(*best, options.path_length))
     best = detail::without_collisions(costs, agents, std::move(*best), options.path_length);
   plan.collision_free = !detail::first_collision(*best, options.path_length);

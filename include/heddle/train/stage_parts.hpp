@@ -23,11 +23,11 @@ concept tells_parts = requires(const When& when) {
 /// The parts of a model that the stages of a table are. Stages with the same part are replicas of each other: they hold
 /// the same weights, each sees a part of the microbatches, and their gradients are added up. Microbatches of a table
 /// with ways pass a subset of the parts, in any order; the first part and the last one, which have embedding and loss,
-/// begin and end every way.
+/// begin and end every way, and every part is on some way: another would learn nothing.
 class stage_parts {
  public:
   /// Of a table alone: its chains are replicas; without chains every stage is a part of its own. Errors:
-  /// `schedule_error` for a way that does not begin with the first part and end with the last.
+  /// `schedule_error` for a way that does not begin with the first part and end with the last, and for a part on no way.
   explicit stage_parts(schedule::table_view t) : parts_(t.parts()), with_layers_(t.parts()) {
     for (int s = 0; s < t.stages(); ++s) part_of_.push_back(t.part_of(s));
     index(t);
@@ -77,10 +77,12 @@ class stage_parts {
     if (with_layers_ < 1 || with_layers_ > parts_)
       refuse(std::to_string(with_layers_) + " of " + std::to_string(parts_) + " parts have layers");
     if (!t.has_paths()) return;
+    std::vector<bool> visited(at(parts_), false);
     for (int i = 0; i < t.microbatches(); ++i)
       for (int s = 0; s < t.stages(); ++s) {
         if (!t.handles(s, i)) continue;
         const int part = part_of_[at(s)];
+        visited[at(part)] = true;
         if ((part == 0) == (t.previous(s, i) < 0) && (part == parts_ - 1) == (t.next(s, i) < 0)) continue;
         std::string text = "the way of microbatch ";
         text += std::to_string(i);
@@ -88,6 +90,9 @@ class stage_parts {
         text += std::to_string(s);
         refuse(text);
       }
+    for (int part = 0; part < parts_; ++part)
+      if (!visited[at(part)])
+        refuse("no microbatch comes to part " + std::to_string(part) + ", which would learn nothing");
   }
   [[noreturn]] static void refuse(const std::string& what) {
     std::string text = "heddle: the stages of the schedule are no parts of a model: ";

@@ -4,6 +4,7 @@
 #include <heddle/plan/skippipe/way.hpp>
 #include <heddle/schedule/paths.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,6 +23,11 @@ struct skip_options {
   double start_seconds = -1;  ///< between the ways of one origin; negative: as long as the origin's forward takes
   int waves = 2;              ///< the same ways again; a microbatch waits for the one of the wave before
   double wave_seconds = 2.5;  ///< and for this much per wave
+
+  /// Nodes but for those of stage 0 get equally many visits of a wave, up to rounding, even where they have slots for
+  /// more: otherwise the cheapest ways may leave a stage out, which then learns nothing. In the published case slots
+  /// leave no choice.
+  bool even_visits = false;
 
   bool avoid_collisions = true;  ///< TC2: no two visits to a node at the same time, one of them forward
   bool exhaustive = false;       ///< lift all limits below: the least planned time there is, however long it takes
@@ -113,6 +119,16 @@ inline void check_options(const schedule::visit_costs& costs, std::span<const in
   if (visits > (static_cast<int>(stage_of_node.size()) - size[0]) * (o.slots / o.copies * o.copies))
     refuse(
         "the microbatches of a wave make more visits than the nodes have slots; let fewer start at once, or skip more");
+}
+
+// The options with as many slots as nodes may use.
+inline skip_options with_even_visits(skip_options o, std::span<const int> stage_of_node) {
+  const auto origins = std::count(stage_of_node.begin(), stage_of_node.end(), 0);
+  const auto others = static_cast<std::int64_t>(stage_of_node.size()) - origins;
+  if (!o.even_visits || others == 0) return o;
+  const std::int64_t ways = origins * (o.per_origin / o.copies) * (o.path_length - 1);
+  o.slots = (std::min)(o.slots, static_cast<int>((ways + others - 1) / others) * o.copies);
+  return o;
 }
 
 }  // namespace detail
