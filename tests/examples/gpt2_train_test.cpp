@@ -220,6 +220,37 @@ TEST_CASE("a folder with saves is not trained over, and other data order not res
   CHECK_THAT(other.output, Contains("drew its samples by seed 1, context 32") && Contains("seed 7"));
 }
 
+TEST_CASE("training in windows only, cut to fit, is the same training", "[examples][gpt2_train]") {
+  const folder f;
+  const auto steps = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--mesh", "dp=2,pp=2", "--steps", "12", "--validate-every", "6", "--print-every", "1"});
+    return small(std::move(more));
+  };
+  const auto whole = run(f.path, steps({}));
+  const auto cut = run(f.path, steps({"--save", "saves", "--window", "0-0.15", "--window", "0.3-0.4:1000", "--window",
+                                      "0.5-60:0.01", "--window", "0.6-100@dp=2,pp=2"}));
+  INFO(whole.output << cut.output);
+  REQUIRE(whole.status == 0);
+  REQUIRE(cut.status == 0);
+  for (int k = 1; k <= 12; ++k) CHECK(line_of_step(cut.output, k, 12) == line_of_step(whole.output, k, 12));
+  CHECK_THAT(cut.output, Contains("profile      ") && Contains("windows      12 of 12 steps done"));
+  CHECK(cut.output.substr(cut.output.find("sample ")) == whole.output.substr(whole.output.find("sample ")));
+  // Nothing fits; the rest is done another day, on other ranks.
+  const auto none = run(f.path, steps({"--save", "other", "--window", "0-60:0.01"}));
+  CHECK(none.status == 0);
+  CHECK_THAT(none.output, Contains("not enough time or memory for a step") && Contains("windows      0 of 12 steps"));
+  const auto rest = run(f.path, steps({"--save", "other", "--resume", "--window", "0-100@pp=2,tp=2"}));
+  INFO(rest.output);
+  CHECK(rest.status == 0);
+  CHECK_THAT(rest.output, Contains("windows      12 of 12 steps done"));
+  for (const char* wrong : {"5-3", "3", "0-1:x", "0-1 "}) {
+    const auto refused = run(f.path, steps({"--save", "none", "--window", wrong}));
+    CHECK(refused.status == 1);
+    CHECK_THAT(refused.output, Contains("--window is START-END"));
+  }
+  CHECK_THAT(run(f.path, steps({"--window", "0-1"})).output, Contains("--window needs --save"));
+}
+
 TEST_CASE("a prompt may be any text", "[examples][gpt2_train]") {
   const folder f;
   const auto r = run(f.path, small({"--steps", "1", "--prompt", "f\xc3\xbcr"}));
