@@ -35,6 +35,7 @@ outcome train(const char* name, const char* recompute = "") {
   options.steps = 3;
   options.learning_rate = {.peak = 1e-3};
   options.recompute = recompute;
+  options.offload.most_waiting_bytes = 1 << 20;  // a layer stays if more than these would wait for a slow disk
   std::string squares;
   for (long k = 0; k < 10000; ++k) squares += std::to_string(k * k) + ' ';
   const hd::io::corpus corpus("squares", {squares.begin(), squares.end()});
