@@ -1,4 +1,5 @@
-// tests/train/step_ahead_test.cpp: a rank begins the next step while another still works on the last; reports, refusals.
+// tests/train/step_ahead_test.cpp: what does not wait: the next step for the end of the last, sums over dp for tied
+// gradients; reports, refusals.
 #include "catch.hpp"
 #include "transport.hpp"
 
@@ -19,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -29,7 +31,8 @@ namespace {
 
 // What the ranks of a world tell each other beside their messages.
 struct meeting {
-  std::atomic<int> begun{-1};  // the last step in which rank 0 has done a forward
+  std::atomic<int> begun{-1};   // the last step in which rank 0 has done a forward
+  std::atomic<int> reduced{0};  // ranks with the head that have reduced gradients over dp, in all steps
   std::atomic<int> met{0}, missed{0};
 };
 
@@ -40,15 +43,29 @@ struct gate {
   meeting* at;
   int patience_ms, last_rank, last_microbatch, last_step, seen_step = -1, seen = 0;
 
+  bool reductions = false;  // instead: rank 0's last backward ends when the last rank has reduced gradients
+
+  void wait(auto&& done) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
+    while (!done() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    ++(done() ? at->met : at->missed);
+  }
   void record(const hd::event& e) noexcept {
+    if (reductions) {
+      if (e.rank == last_rank && std::string_view(e.name) == "reduce gradients" && e.step != seen_step) {
+        seen_step = e.step;
+        ++at->reduced;
+      }
+      if (e.rank == 0 && e.kind == hd::activity::backward && e.microbatch == last_microbatch)
+        wait([&] { return at->reduced > e.step; });
+      return;
+    }
     if (e.rank == 0 && e.kind == hd::activity::forward) at->begun = std::max(at->begun.load(), e.step);
     const bool adds = e.kind == hd::activity::backward || e.kind == hd::activity::backward_weight;
     if (e.rank != last_rank || !adds || e.step >= last_step) return;
     if (e.step != seen_step) seen_step = e.step, seen = 0;
     if (++seen < 2 * (last_microbatch + 1)) return;  // of both chunks
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
-    while (at->begun <= e.step && std::chrono::steady_clock::now() < until) std::this_thread::yield();
-    ++(at->begun > e.step ? at->met : at->missed);
+    wait([&] { return at->begun > e.step; });
   }
 };
 
@@ -66,7 +83,7 @@ class tokens {
   std::optional<hd::io::dataset> set_;
 };
 
-using mesh_type = hd::mesh<hd::axis<hd::pp>>;
+using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>>;
 template <class NormCheck, class World>
 using trainer_of =
     tr::trainer<hd::model::gpt2<double>, hd::strategy<mesh_type, hd::schedule::named, NormCheck, gate>, World>;
@@ -94,7 +111,7 @@ seen run(int p, int patience_ms) {
   const tokens data(o.model.context);
   meeting at;
   seen result;
-  hd::launch<hd::threads>(mesh_type(p), [&](auto& world) {
+  hd::launch<hd::threads>(mesh_type(1, p), [&](auto& world) {
     gate g{&at, patience_ms, p - 1, o.microbatches - 1, static_cast<int>(o.steps) - 1};
     trainer_of<NormCheck, std::remove_reference_t<decltype(world)>> trainer(world, o, g);
     trainer.run(data.set(), [&](const tr::step_report& r) {
@@ -124,6 +141,22 @@ TEST_CASE("the next step's forwards begin before the last rank has ended the ste
   }
 }
 
+TEST_CASE("gradients beside the tied embedding's are reduced before the other end of the pipeline is done",
+          "[train][tied]") {
+  auto o = small(2);
+  o.schedule = "1f1b";
+  const tokens data(o.model.context);
+  meeting at;
+  hd::launch<hd::threads>(mesh_type(2, 2), [&](auto& world) {
+    gate g{&at, 20'000, 1, o.microbatches - 1, 0};
+    g.reductions = true;
+    trainer_of<hd::norm_first, std::remove_reference_t<decltype(world)>> trainer(world, o, g);
+    trainer.run(data.set());
+  });
+  CHECK(at.met == o.steps);
+  CHECK(at.missed == 0);
+}
+
 TEST_CASE("what needs settled weights says so; every step is reported once", "[train][post_validation]") {
   const auto o = small(2);
   const tokens data(o.model.context);
@@ -131,7 +164,7 @@ TEST_CASE("what needs settled weights says so; every step is reported once", "[t
   at.begun = 1 << 20;
   std::vector<std::string> texts(2);
   std::vector<std::vector<std::int64_t>> steps(2), saved(2);
-  hd::launch<hd::threads>(mesh_type(2), [&](auto& world) {
+  hd::launch<hd::threads>(mesh_type(1, 2), [&](auto& world) {
     gate g{&at, 1, 1, o.microbatches - 1, 100};
     trainer_of<hd::post_validation, std::remove_reference_t<decltype(world)>> trainer(world, o, g);
     const auto r = static_cast<std::size_t>(world.rank());

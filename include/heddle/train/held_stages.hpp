@@ -107,6 +107,20 @@ class held_stages {
     return !parts_.has_replicas(parts_.part_of(stage)) &&
            (parts_.parts() == 1 || at(stage).stage.tied_gradient().empty());
   }
+  /// Whether the tied embedding's gradient has a share here and one on another rank, and nowhere else.
+  bool ties_two_ranks() noexcept {
+    const int last = parts_.parts() - 1;
+    return last > 0 && !parts_.has_replicas(0) && !parts_.has_replicas(last) && tied_ranks_.size() == 2 &&
+           with_tied_gradient() != nullptr;
+  }
+  /// The stage whose gradients have this rank's share; null if there is none.
+  held* with_tied_gradient() noexcept {
+    for (const auto& h : all_)
+      if (!h->stage.tied_gradient().empty() && !borrows(h->stage)) return h.get();
+    return nullptr;
+  }
+  int other_tied_rank() const noexcept { return tied_ranks_[tied_ranks_[0] == rank_ ? 1 : 0]; }
+  bool has_embedding() const noexcept { return has(parts_.stages_of(0).front()); }
   /// Whether `sum_shared` has anything to do on this rank.
   bool shares() const noexcept {
     for (const auto& h : all_)
@@ -116,13 +130,11 @@ class held_stages {
 
   /// Adds up what several stages share: the gradient of the tied embedding over all stages that use it, and the
   /// gradients of replicas over the ranks that hold them. Afterwards every copy has the same bits. Called by all ranks
-  /// of `pipeline` together, after their last backward.
+  /// of `pipeline` together, after their last backward. `tied_too`: the embedding's, too.
   template <class Communicator, class Backend>
-  void sum_shared(Communicator& pipeline, Backend& backend) {
+  void sum_shared(Communicator& pipeline, Backend& backend, bool tied_too) {
     const auto add = [&](std::span<scalar> x, std::span<scalar> y, std::span<scalar> to) { backend.add(x, y, to); };
-    held* owner = nullptr;
-    for (const auto& h : all_)
-      if (!h->stage.tied_gradient().empty() && !borrows(h->stage)) owner = h.get();
+    held* const owner = tied_too ? with_tied_gradient() : nullptr;
     for (const auto& h : all_)
       if (owner != nullptr && borrows(h->stage)) {
         const std::span<scalar> sum = owner->stage.tied_gradient();

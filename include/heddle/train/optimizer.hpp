@@ -66,6 +66,29 @@ class optimizer {
                           plus{});
   }
 
+  /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
+  template <class Communicator>
+  void reduce(Communicator& dp, std::span<T> gradients, std::int64_t begin, std::int64_t end) {
+    if (dp.size() == 1 || begin >= end) return;
+    const std::span<T> part = gradients.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    if constexpr (Zero::stage == 0) {
+      dp.all_reduce(part, plus{});
+    } else {
+      std::vector<std::int64_t> shares;
+      std::int64_t first = 0;
+      for (const std::int64_t n : shares_) {
+        const std::int64_t from = (std::max)(first, begin), to = (std::min)(first + n, end);
+        shares.push_back((std::max)(to - from, std::int64_t{0}));
+        first += n;
+      }
+      const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
+      dp.reduce_scatter_v(
+          std::span<const T>(part),
+          gradients.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from)),
+          std::span<const std::int64_t>(shares), plus{});
+    }
+  }
+
   /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
   /// with every logical parameter once.
   template <class Backend>

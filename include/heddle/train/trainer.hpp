@@ -15,6 +15,7 @@
 #include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/every.hpp>
 #include <heddle/train/executor.hpp>
+#include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/nonfinite.hpp>
@@ -57,9 +58,9 @@ namespace heddle::inline v0::train {
 /// the same model.
 ///
 /// A rank holds as many stages as the schedule's map gives it, each with its optimizer. A stage's gradients are reduced
-/// over dp where the table has its REDUCE_GRAD; where other ranks hold a share of them (the tied embedding, the
-/// replicas of a schedule with two chains), behind the last action. If embedding and head are on one rank, its weight
-/// is there once.
+/// over dp where the table has its REDUCE_GRAD, all but the tied embedding's share, which is added up with the other
+/// rank's first (`gradient_sums`), and those of replicas: they follow behind the last action. If embedding and head are
+/// on one rank, its weight is there once.
 ///
 /// `World` is what `launch` passes to its body; name it for another transport than threads.
 ///
@@ -330,6 +331,7 @@ class trainer {
         held_(
             detail::trained(plan_.view().table), parts_, pp_.rank(),
             [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, dp_.rank(), dp_.size()),
+        gradients_(held_, world.template along_if<pp>(), dp_, backend_),
         steps_(held_, backend_, options_),
         executor_(plan_, held_.pointers(), pp_, max_samples_, *observer_,
                   detail::members_along<pp>(world.mesh(), world.rank())),
@@ -411,12 +413,7 @@ class trainer {
     held_.for_each([](held_type& h) { detail::begin_step(h.stage); });
     std::fill(losses_.begin(), losses_.end(), 0.0);
     executor_.run(batches_.all(), static_cast<int>(step_), hooks{*this});
-
-    // What several ranks along pp share comes last: before its last SEND_B a rank could wait here for one that waits for
-    // that send.
-    if (held_.shares())
-      collective("reduce tied gradients", 0, [&] { held_.sum_shared(world_.template along_if<pp>(), backend_); });
-    held_.for_each([&](held_type& h) { reduce_over_dp(h); });
+    gradients_.finish(observing());
   }
   step_sums my_sums() {
     step_sums sums;
@@ -430,8 +427,9 @@ class trainer {
   void begin_gradients() {
     held_.for_each([](held_type& h) {
       h.stage.zero_gradients();
-      h.reduced = h.stepped = false;
+      h.stepped = false;
     });
+    gradients_.begin();
   }
   void refuse_ahead() const {
     if (ahead_.pending)
@@ -509,9 +507,7 @@ class trainer {
       if (h.part + 1 == self.parts_.parts())
         self.losses_[static_cast<std::size_t>(microbatch)] = h.stage.loss_sum(slot);
     }
-    void reduce_gradient(int stage) {
-      if (self.held_.complete_alone(stage)) self.reduce_over_dp(self.held_.at(stage));
-    }
+    void reduce_gradient(int stage) { self.gradients_.complete(stage, self.observing()); }
     void recompute(int stage, int /*microbatch*/, int slot) { detail::recompute(self.held_.at(stage).stage, slot); }
     void reload(int stage, int /*microbatch*/, int slot) { detail::reload(self.held_.at(stage).stage, slot); }
     // Where a table has OPTIM, for stages that nobody has to wait for.
@@ -519,7 +515,7 @@ class trainer {
       if constexpr (steps_first) {
         held_type& h = self.held_.at(stage);
         if (!self.optimistic_ || !self.held_.complete_alone(stage) || (!h.reduced && self.dp_.size() > 1)) return;
-        self.reduce_over_dp(h);
+        self.gradients_.complete(stage, self.observing());
         if (self.steps_.is_unclipped(self.steps_.squares_of(h))) self.steps_.update(h, 1.0, self.step_);
       }
     }
@@ -542,14 +538,9 @@ class trainer {
     }
   };
 
-  void reduce_over_dp(held_type& h) {
-    if (std::exchange(h.reduced, true)) return;
-    if (h.gradient_factor != 1) backend_.scale(h.stage.gradients(), static_cast<scalar>(h.gradient_factor));
-    if (dp_.size() == 1) return;
-    collective("reduce gradients", h.stage.gradients().size_bytes(),
-               [&] { h.optimizer.reduce(dp_, h.stage.gradients()); });
+  auto observing() noexcept {
+    return [this](const char* name, std::size_t bytes, auto&& work) { collective(name, bytes, work); };
   }
-
   template <class Work>
   void collective(const char* name, std::size_t bytes, Work&& work) {
     event e = describe(activity::collective, name);
@@ -583,6 +574,8 @@ class trainer {
   event now_{};  // rank and step, for collectives that the stage reports
   [[no_unique_address]] std::conditional_t<observer_type::enabled, stage_world, std::monostate> watched_;
   held_stages<stage_type, optimizer_type> held_;
+  gradient_sums<held_stages<stage_type, optimizer_type>, communicator_along<pp>, communicator_along<dp>, backend_type>
+      gradients_;
   optimizer_steps<held_stages<stage_type, optimizer_type>, backend_type> steps_;
   executor<stage_type, communicator_along<pp>, observer_type> executor_;
   std::int64_t step_ = 0;
