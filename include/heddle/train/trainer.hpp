@@ -539,7 +539,7 @@ class trainer {
   };
 
   auto observing() noexcept {
-    return [this](const char* name, std::size_t bytes, auto&& work) { collective(name, bytes, work); };
+    return [this](const char* name, std::size_t bytes, auto&& work) { this->collective(name, bytes, work); };
   }
   template <class Work>
   void collective(const char* name, std::size_t bytes, Work&& work) {
