@@ -1,14 +1,17 @@
 // tests/train/tables.hpp: the action tables that runs are made with, by name: those of the library and some of a user's.
 #pragma once
 
+#include <heddle/schedule/automatic.hpp>
 #include <heddle/schedule/lower.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/stage_map.hpp>
 #include <heddle/schedule/table.hpp>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace train_test {
 
@@ -35,6 +38,15 @@ struct all_forward_first : sc::staged<heddle::microbatches<>, Map> {
   }
 };
 
+/// Planned for times that are not equal, with room for three quarters of what ZB-V keeps.
+struct planned_on_v : sc::staged<heddle::microbatches<>, sc::v_shape> {
+  using sc::staged<heddle::microbatches<>, sc::v_shape>::staged;
+  sc::rank_lists lists(int ranks) const {
+    const std::vector<sc::stage_cost> costs(2 * static_cast<std::size_t>(ranks), {1, 1.5, 0.75});
+    return sc::automatic{microbatch_count(), sc::v_shape{}, costs, 0.1, 1.5 * ranks + 1}.lists(ranks);
+  }
+};
+
 /// Calls `f` with the schedule of a name. Errors: `schedule_error` for another name.
 template <class F>
 void with_schedule(std::string_view name, int m, F&& f) {
@@ -42,6 +54,7 @@ void with_schedule(std::string_view name, int m, F&& f) {
   if (name == "two waves") return f(all_forward_first<sc::wave<2>, true>{m});
   if (name == "bidirectional") return f(all_forward_first<sc::bidirectional, false>{m});
   if (name == "bidirectional, split") return f(all_forward_first<sc::bidirectional, true>{m});
+  if (name == "planned V") return f(planned_on_v{m});
   f(sc::named(name, m));
 }
 
