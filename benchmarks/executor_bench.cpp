@@ -6,6 +6,7 @@
 #include <heddle/schedule/formulas.hpp>
 #include <heddle/schedule/formulas_bidirectional.hpp>
 #include <heddle/schedule/plan.hpp>
+#include <heddle/sim/action_table.hpp>
 #include <heddle/train/executor.hpp>
 
 #include <benchmark/benchmark.h>
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <thread>
 #include <type_traits>
@@ -71,6 +73,55 @@ class silent : public Communicator {
   }
   silent split(int color, int key) { return silent(Communicator::split(color, key)); }
 };
+
+// A communicator whose messages arrive `link` after they were sent. Blocking, a send holds up its rank until its message
+// has arrived, and a receive until its message is there; if not, both go on beside computations.
+constexpr std::chrono::nanoseconds link = std::chrono::milliseconds(3);
+template <class Communicator>
+class distant : public Communicator {
+ public:
+  class request {
+   public:
+    request(typename Communicator::request&& data, typename Communicator::request&& stamp,
+            std::unique_ptr<std::int64_t> sent_ns, bool arrives)
+        : sent_ns_(std::move(sent_ns)), data_(std::move(data)), stamp_(std::move(stamp)), arrives_(arrives) {}
+    void wait() {
+      data_.wait();
+      stamp_.wait();
+      if (arrives_)
+        std::this_thread::sleep_until(
+            std::chrono::steady_clock::time_point(std::chrono::nanoseconds(*sent_ns_) + link));
+    }
+    bool test() { return false; }
+
+   private:
+    std::unique_ptr<std::int64_t> sent_ns_;
+    typename Communicator::request data_, stamp_;
+    bool arrives_;
+  };
+  distant(Communicator&& c, bool blocking) : Communicator(std::move(c)), blocking_(blocking) {}
+  template <class In>
+  request isend(In&& in, int to, int tag = 0) {
+    auto now = std::make_unique<std::int64_t>(hd::now_ns());
+    const std::span<const std::int64_t> stamp(now.get(), 1);
+    request r(Communicator::isend(in, to, tag), Communicator::isend(stamp, to, tag + 100), std::move(now), blocking_);
+    if (blocking_) r.wait();
+    return r;
+  }
+  template <class Out>
+  request irecv(Out&& out, int from, int tag = 0) {
+    auto then = std::make_unique<std::int64_t>(0);
+    const std::span<std::int64_t> stamp(then.get(), 1);
+    request r(Communicator::irecv(out, from, tag), Communicator::irecv(stamp, from, tag + 100), std::move(then), true);
+    if (blocking_) r.wait();
+    return r;
+  }
+  distant split(int color, int key) { return distant(Communicator::split(color, key), blocking_); }
+
+ private:
+  bool blocking_;
+};
+
 struct as_it_is {
   template <class Communicator>
   static Communicator& of(Communicator& c) {
@@ -173,7 +224,8 @@ struct slept_step {
 };
 constexpr int bubble_ranks = 4, bubble_microbatches = 8;
 
-slept_step sleep_through(const sc::plan& plan, bool beside) {
+template <class Messages = as_it_is>
+slept_step sleep_through(const sc::plan& plan, bool beside, const Messages& messages = {}) {
   constexpr int ranks = bubble_ranks, m = bubble_microbatches;
   constexpr std::chrono::nanoseconds unit = std::chrono::milliseconds(12);
   const sc::table_view table = plan.table;
@@ -182,7 +234,7 @@ slept_step sleep_through(const sc::plan& plan, bool beside) {
   std::vector<std::int64_t> begin(ranks), end(ranks);
   std::vector<std::vector<sleeping_stage>> of_rank(ranks);
   hd::launch<hd::threads>(line(ranks), [&](auto& world) {
-    auto& pipe = world.template along<hd::pp>();
+    auto&& pipe = messages.of(world.template along<hd::pp>());
     const auto r = static_cast<std::size_t>(pipe.rank());
     auto& here = of_rank[r];
     here.assign(static_cast<std::size_t>(table.stages()), {unit / chunks, unit / chunks, unit / chunks, beside});
@@ -260,6 +312,39 @@ void pairs(benchmark::State& state) {
 }
 BENCHMARK_TEMPLATE(pairs, sc::dual_pipe<>)->ArgName("beside")->Arg(0)->Arg(1)->Apply(few_steps);
 BENCHMARK_TEMPLATE(pairs, sc::dual_pipe_v<>)->ArgName("beside")->Arg(0)->Arg(1)->Apply(few_steps);
+
+// Messages that take a quarter of a forward, beside computations and blocking: the step, and what the simulator says.
+struct from_afar {
+  bool blocking = false;
+  template <class Communicator>
+  distant<Communicator> of(Communicator& c) const {
+    return distant<Communicator>(c.split(0, c.rank()), blocking);
+  }
+};
+template <class When>
+void messages(benchmark::State& state) {
+  const When when{bubble_microbatches};
+  const bool blocking = state.range(0) != 0;
+  const sc::plan plan = sc::make_plan(sc::make_table(when, bubble_ranks));
+  const sc::table_view table = plan.table;
+  const sc::transfers mode = blocking ? sc::transfers::rendezvous : sc::transfers::asynchronous;
+  const double chunks = table.parts() / bubble_ranks;
+  double measured = 0, expected = 0;
+  for (auto _ : state) {
+    const slept_step step = sleep_through(plan, false, from_afar{blocking});
+    const hd::sim::stage_times times{step.times.f / chunks, step.times.i / chunks, step.times.w / chunks};
+    const hd::sim::link_time per_message{1e-9 * static_cast<double>(link.count())};
+    const double simulated = hd::sim::simulate(table, times, per_message, mode).makespan;
+    state.SetIterationTime(step.seconds);
+    if (expected == 0 || step.seconds / simulated < measured / expected) measured = step.seconds, expected = simulated;
+  }
+  state.counters["step_ms"] = 1e3 * measured;
+  state.counters["simulated_ms"] = 1e3 * expected;
+  state.counters["ratio"] = measured / expected;
+}
+BENCHMARK_TEMPLATE(messages, sc::one_f_one_b<>)->ArgName("blocking")->Arg(0)->Arg(1)->Apply(few_steps);
+BENCHMARK_TEMPLATE(messages, two_chunks)->ArgName("blocking")->Arg(0)->Arg(1)->Apply(few_steps);
+BENCHMARK_TEMPLATE(messages, sc::zb_h1<>)->ArgName("blocking")->Arg(0)->Arg(1)->Apply(few_steps);
 
 }  // namespace
 
