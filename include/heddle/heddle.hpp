@@ -239,6 +239,7 @@
 #include <heddle/plan/atomization/profile.hpp>
 #include <heddle/plan/atomization/protocol.hpp>
 #include <heddle/plan/atomization/safety.hpp>
+#include <heddle/plan/atomization/stagger.hpp>
 #include <heddle/plan/gain_map.hpp>
 #include <heddle/plan/layer_partition.hpp>
 #include <heddle/plan/offload_amount.hpp>

@@ -1,6 +1,7 @@
 #include <heddle/core/random.hpp>
 #include <heddle/plan/atomization/broker.hpp>
 #include <heddle/plan/atomization/mig.hpp>
+#include <heddle/plan/atomization/stagger.hpp>
 
 #include "catch.hpp"
 
@@ -9,7 +10,9 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -97,7 +100,7 @@ TEST_CASE("the worked example through the protocol ends at 280, not at 370", "[p
   for (const int id : {0, 1}) {
     const auto n = sja::count_messages(broker.log(), id);
     CHECK(n.announcements == 1);
-    CHECK(n.replies == 1);
+    CHECK(n.bids == 1);
     CHECK(n.grants == 1);
     CHECK(n.reports == 1);
     CHECK(n.withdrawals + n.declines == 0);
@@ -271,15 +274,13 @@ TEST_CASE("every behaviour of jobs keeps the protocol's rules", "[plan][sja]") {
       if (pieces.empty()) continue;
       break;
     }
-    REQUIRE(sja::broken_rule(
-                broker.log(), [&](int id) -> const sja::window& { return broker.announced(id); },
-                [](int) { return false; }) == "");
+    REQUIRE(sja::broken_rule(broker.log()) == "");
     for (int id = 0; id < broker.windows(); ++id) {
       const auto n = sja::count_messages(broker.log(), id);
       REQUIRE(n.announcements == 1);
-      REQUIRE(n.replies == 2);
-      REQUIRE(n.reports == n.grants);
-      REQUIRE(n.withdrawals == (n.grants == 0 ? 1 : 0));
+      REQUIRE(n.bids == 2);
+      REQUIRE(n.reports == n.grants - n.declines);
+      REQUIRE(n.withdrawals == (n.grants == n.declines ? 1 : 0));
     }
   };
   for (const auto& windows : orders)
@@ -295,46 +296,108 @@ TEST_CASE("every behaviour of jobs keeps the protocol's rules", "[plan][sja]") {
 }
 
 TEST_CASE("the check of the protocol finds each broken rule", "[plan][sja]") {
-  using kind = sja::message_kind;
-  const std::vector<sja::window> windows{{0, {0}, 0, 10, 0, 0}, {1, {0, 1}, 0, 10, 0, 0}, {2, {2}, 0, 10, 0, 0}};
-  const auto broken = [&](std::vector<sja::message> log) {
-    return sja::broken_rule(
-        log, [&](int id) -> const sja::window& { return windows.at(static_cast<std::size_t>(id)); },
-        [](int job) { return job == 9; });
-  };
+  const sja::window windows[] = {{0, {0}, 0, 10, 0, 0}, {1, {0, 1}, 0, 10, 0, 0}, {2, {2}, 0, 10, 0, 0}};
+  using log = std::vector<sja::message>;
+  const auto broken = [](const log& l) { return sja::broken_rule(l, [](int job) { return job == 9; }); };
   using Catch::Matchers::Contains;
-  const auto asked = [](int window, int job, bool yes = true) {
-    return std::vector<sja::message>{{kind::announce, window, -1, 0, 0, 0, false},
-                                     {kind::reply, window, job, 0, 0, 0, yes}};
+  const auto piece = [](int job, double start, double end, std::int64_t epoch = 0) {
+    sja::offer o;
+    o.job = job;
+    o.epoch = epoch;
+    o.start = start;
+    o.end = end;
+    return o;
   };
-  const auto with = [](std::vector<sja::message> log, std::vector<sja::message> more) {
-    log.insert(log.end(), more.begin(), more.end());
-    return log;
+  const auto announce = [&](int w) { return sja::message{0, sja::announcement{windows[w], 5}}; };
+  const auto bids = [](int w, const sja::offer& o, double at = 0) { return sja::message{at, sja::bid{w, o.job, {o}}}; };
+  const auto asked = [&](int w, const sja::offer& o) { return log{announce(w), bids(w, o)}; };
+  const auto grant = [](int w, const sja::offer& o) { return sja::message{0, sja::grant{w, o}}; };
+  const auto report = [](int w, int job, double at) { return sja::message{at, sja::report{{w, job}}}; };
+  const auto decline = [](int w, int job) { return sja::message{0, sja::decline{w, job}}; };
+  const sja::message withdrawal{0, sja::withdrawal{0}};
+  const auto all = [](std::initializer_list<log> parts) {
+    log l;
+    for (const log& p : parts) l.insert(l.end(), p.begin(), p.end());
+    return l;
   };
-  const sja::message grant{kind::grant, 0, 4, 0, 0, 5, false}, report{kind::report, 0, 4, 5, 0, 0, false};
-  CHECK(broken(with(asked(0, 4), {grant, report})) == "");
-  CHECK_THAT(broken({grant}), Contains("before the announcement"));
-  CHECK_THAT(broken(asked(0, 4)), Contains("neither granted nor withdrawn"));
-  CHECK_THAT(broken(with(asked(0, 4), {grant})), Contains("never reported"));
-  CHECK_THAT(broken(with(asked(0, 4, false), {grant, report})), Contains("not interested"));
-  CHECK_THAT(broken(with(asked(0, 3), {grant, report})), Contains("not interested"));
-  CHECK_THAT(broken(with(asked(0, 4), {{kind::withdraw, 0, -1, 0, 0, 0, false}, grant, report})),
-             Contains("grant after the withdrawal"));
-  CHECK_THAT(broken(with(asked(0, 4), {grant, {kind::withdraw, 0, -1, 0, 0, 0, false}})),
-             Contains("withdrawn after a grant"));
-  CHECK_THAT(broken(with(asked(0, 4), {{kind::decline, 0, 4, 0, 0, 0, false}, grant})), Contains("has declined"));
-  CHECK_THAT(broken(with(asked(0, 4), {{kind::grant, 0, 4, 0, 0, 11, false}})), Contains("outside of the window"));
-  CHECK_THAT(broken(with(with(asked(0, 4), asked(1, 5)), {grant, {kind::grant, 1, 5, 0, 4, 6, false}})),
-             Contains("one slice"));
-  CHECK_THAT(broken(with(with(asked(0, 4), asked(2, 4)), {grant, {kind::grant, 2, 4, 0, 4, 6, false}})),
+  const sja::offer four = piece(4, 0, 5);
+  CHECK(broken(all({asked(0, four), {grant(0, four), report(0, 4, 5)}})) == "");
+  CHECK(broken(all({asked(0, four), {withdrawal}})) == "");
+  CHECK(broken(all({asked(0, four), {grant(0, four), decline(0, 4), withdrawal}})) == "");
+  CHECK_THAT(broken({grant(0, four)}), Contains("before the announcement"));
+  CHECK_THAT(broken({announce(0), announce(0)}), Contains("announced twice"));
+  CHECK_THAT(broken(asked(0, four)), Contains("neither granted nor withdrawn"));
+  CHECK_THAT(broken(all({asked(0, four), {grant(0, four)}})),
+             Contains("window 0, job -1: a piece that never reported"));
+  CHECK(sja::broken_rule(all({asked(0, four), {grant(0, four)}}), false) == "");
+  CHECK_THAT(broken({announce(0), {0, sja::bid{0, 4, {}}}, grant(0, four)}), Contains("not interested"));
+  CHECK_THAT(broken(all({asked(0, piece(3, 0, 5)), {grant(0, four)}})), Contains("window 0, job 4: a grant to a job"));
+  CHECK_THAT(broken(all({asked(0, four), {grant(0, piece(4, 0, 5, 1))}})), Contains("not offered"));  // another epoch
+  CHECK_THAT(broken(all({asked(0, four), {grant(0, piece(4, 0, 6))}})), Contains("not offered"));
+  CHECK_THAT(broken(all({asked(0, four), {withdrawal, grant(0, four)}})), Contains("grant after the withdrawal"));
+  CHECK_THAT(broken(all({asked(0, four), {withdrawal, withdrawal}})), Contains("withdrawn twice"));
+  CHECK_THAT(broken(all({asked(0, four), {grant(0, four), withdrawal}})), Contains("withdrawn after a grant"));
+  CHECK_THAT(broken(all({asked(0, four), {decline(0, 4)}})), Contains("a decline without a grant"));
+  CHECK_THAT(broken(all({asked(0, four), {report(0, 4, 5)}})), Contains("a report without a piece"));
+  CHECK_THAT(broken(all({asked(0, four), {grant(0, four), report(0, 4, 5), report(0, 4, 5)}})),
+             Contains("a report without a piece"));
+  CHECK_THAT(broken(all({asked(0, four), {grant(0, four), decline(0, 4), grant(0, four)}})), Contains("has declined"));
+  const sja::offer beyond = piece(4, 0, 11);
+  CHECK_THAT(broken(all({asked(0, beyond), {grant(0, beyond)}})), Contains("outside of the window"));
+  const sja::offer five = piece(5, 4, 6), four_later = piece(4, 4, 6);
+  CHECK_THAT(broken(all({asked(0, four), asked(1, five), {grant(0, four), grant(1, five)}})), Contains("one slice"));
+  CHECK_THAT(broken(all({asked(0, four), asked(2, four_later), {grant(0, four), grant(2, four_later)}})),
              Contains("two live pieces"));
-  const sja::message many{kind::grant, 0, 9, 0, 0, 5, false};
-  CHECK(broken(with(with(asked(0, 9), asked(2, 9)), {many,
-                                                     {kind::grant, 2, 9, 0, 4, 6, false},
-                                                     {kind::report, 0, 9, 5, 0, 0, false},
-                                                     {kind::report, 2, 9, 6, 0, 0, false}})) == "");
-  CHECK_THAT(broken(with(asked(0, 4), {{kind::reply, 0, 4, 0, 0, 0, false}})), Contains("second reply"));
-  CHECK_THAT(broken(with(asked(0, 4), {grant, {kind::reply, 0, 5, 0, 0, 0, true}})), Contains("reply after"));
+  // Unless the first has ended before its time, or the job is parallel.
+  CHECK(broken(all(
+            {asked(0, four), asked(1, five), {grant(0, four), report(0, 4, 3), grant(1, five), report(1, 5, 6)}})) ==
+        "");
+  const sja::offer nine = piece(9, 0, 5), nine_later = piece(9, 4, 6);
+  CHECK(broken(all({asked(0, nine),
+                    asked(2, nine_later),
+                    {grant(0, nine), grant(2, nine_later), report(0, 9, 5), report(2, 9, 6)}})) == "");
+  CHECK_THAT(broken(all({asked(0, four), {bids(0, four)}})), Contains("second bid"));
+  CHECK_THAT(broken(all({asked(0, four), {grant(0, four), bids(0, five)}})),
+             Contains("bid after the window was cleared"));
+  CHECK_THAT(broken({announce(0), bids(0, four, 5.5)}), Contains("bid after the time for bids"));
+}
+
+TEST_CASE("bids that come late do not count", "[plan][sja]") {
+  sja::profiled_job<> early(0, seconds_profile(), {.units = 50}), late(1, seconds_profile(), {.units = 90});
+  sja::broker broker{sja::weighted{1, 0, 0, 0}};
+  const int id = broker.announce(slice_window(10, 110), 5);
+  CHECK(broker.bid_for(id, 0, early.offers(broker.announced(id), 1), 4));
+  CHECK_FALSE(broker.bid_for(id, 1, late.offers(broker.announced(id), 1), 6));  // it would have won
+  std::vector<sja::profiled_job<>*> jobs{&early, &late};
+  const auto pieces = broker.clear(id, jobs, 5);
+  REQUIRE(pieces.size() == 1);
+  CHECK(pieces[0].job == 0);
+  CHECK(sja::count_messages(broker.log(), id).bids == 1);
+  CHECK(sja::broken_rule(broker.log(), false) == "");
+}
+
+TEST_CASE("a job that makes another piece than it offered is refused", "[plan][sja]") {
+  struct greedy_job {
+    int id() const { return 3; }
+    std::vector<sja::offer> offers(const sja::window& w, int) const {
+      sja::offer o;
+      o.job = 3;
+      o.units = 1;
+      o.start = w.start;
+      o.end = w.start + 1;
+      o.useful = 1;
+      return {o};
+    }
+    std::optional<sja::subjob> materialize(const sja::window& w, const sja::offer& o) {
+      return sja::subjob{3, w.id, w.slices, o.start, w.end, 0, 1};
+    }
+    void report(const sja::usage&) {}
+  };
+  std::vector<greedy_job> jobs(1);
+  const sja::window w = slice_window(0, 100);
+  sja::broker<> broker;
+  CHECK_THROWS_WITH(broker.open(std::span<const sja::window>(&w, 1), jobs, 0),
+                    Catch::Matchers::Contains("job 3 made another piece than it offered for window 0"));
 }
 
 TEST_CASE("a grant of an old state is declined, and the next best gets the window", "[plan][sja]") {
@@ -349,7 +412,7 @@ TEST_CASE("a grant of an old state is declined, and the next best gets the windo
   CHECK(sja::count_messages(broker.log(), 1).declines == 1);
   CHECK(sja::count_messages(broker.log(), 2).declines == 2);
   CHECK(sja::count_messages(broker.log(), 2).withdrawals == 1);
-  CHECK_FALSE(broker.reply(2, 0, {}));
+  CHECK_FALSE(broker.bid_for(2, 0, {}, 0));
   CHECK_THROWS_AS(broker.clear(2, jobs, 0), hd::config_error);
   // What a piece did not do comes back.
   broker.close(jobs[0], {pieces[0].window, 0, 30, 31, 0, true}, 41);
@@ -382,9 +445,38 @@ TEST_CASE("gangs get all their slices or none", "[plan][sja]") {
   CHECK(pieces[1].job == 2);
   for (const auto& s : pieces)
     broker.close(jobs[static_cast<std::size_t>(s.job)], {s.window, s.job, s.units, 90, 0, false}, s.end);
-  CHECK(sja::broken_rule(
-            broker.log(), [&](int id) -> const sja::window& { return broker.announced(id); },
-            [](int) { return false; }) == "");
+  CHECK(sja::broken_rule(broker.log()) == "");
+}
+
+TEST_CASE("windows that end one after the other do not save at the same time", "[plan][sja]") {
+  // Eight slices are free until 100 s. A save takes 5 s.
+  std::vector<sja::window> together;
+  for (int k = 0; k < 8; ++k) together.push_back(slice_window(0, 100, 0, k));
+  const auto most_saves_at_once = [&](const std::vector<sja::window>& windows) {
+    std::vector<sja::profiled_job<>> jobs;
+    for (int j = 0; j < 8; ++j) jobs.emplace_back(j, seconds_profile(), sja::job_terms{.units = 500});
+    sja::broker<> broker;
+    const auto pieces = broker.open(std::span<const sja::window>(windows), jobs, 0);
+    REQUIRE(pieces.size() == 8);
+    int most = 0;
+    for (const auto& a : pieces)
+      most = std::max(most, static_cast<int>(std::count_if(pieces.begin(), pieces.end(), [&](const auto& b) {
+                        return b.end - 5 < a.end && a.end <= b.end;
+                      })));
+    return most;
+  };
+  CHECK(most_saves_at_once(together) == 8);
+  const auto apart = sja::staggered(together, 5);
+  CHECK(most_saves_at_once(apart) == 1);
+  CHECK(apart.front().end == 100);
+  CHECK(apart.back().end == 65);
+  CHECK(apart[3].slices == std::vector<int>{3});
+  // Ends that are apart stay; what would have no time left is dropped.
+  const auto mixed = sja::staggered({slice_window(0, 50), slice_window(48, 50), slice_window(0, 20)}, 3);
+  REQUIRE(mixed.size() == 2);
+  CHECK(mixed[0].end == 50);
+  CHECK(mixed[1].end == 20);
+  CHECK_THROWS_AS(sja::staggered({}, -1), hd::config_error);
 }
 
 TEST_CASE("pieces overrun as seldom as they promise", "[plan][sja]") {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,8 +56,8 @@ struct is_atomizable {
 };
 }  // namespace detail
 
-/// The scheduler's side of the protocol. Per window: one announcement, a reply of each job, then grants or a withdrawal,
-/// and a report for each granted piece. A job whose state has moved on since it answered declines, and the window is
+/// The scheduler's side of the protocol. Per window: one announcement, a bid of each job, then grants or a withdrawal,
+/// and a report for each piece. A job whose state has moved on since it answered declines, and the window is
 /// cleared again without it. Policies in any order: a score (`weighted`), a clearing (`one_winner`,
 /// `interval_clearing`). Windows that are open at once may share slices (a gang's and those of its parts): the first
 /// that is granted withdraws the others. Safety is the jobs' side.
@@ -72,7 +73,7 @@ class broker {
     if constexpr (is_valid) (set(std::move(policies)), ...);
   }
 
-  /// Announces windows to jobs, collects what all of them answer, then clears window by window. Returns the pieces in
+  /// Announces windows to jobs, collects the bids of all of them, then clears window by window. Returns the pieces in
   /// the order they were granted; whoever runs them calls `close`. `jobs`: a range of jobs or of pointers to them.
   template <class Jobs>
   std::vector<subjob> open(std::span<const window> windows, Jobs&& jobs, double now) {
@@ -88,38 +89,40 @@ class broker {
         ids.push_back(announce(std::move(w)));
       }
       for (const int id : ids)
-        for (auto&& job : jobs) reply(id, as_job(job).id(), as_job(job).offers(at(id).what, clearing::pieces_offered));
+        for (auto&& job : jobs)
+          bid_for(id, as_job(job).id(), as_job(job).offers(at(id).what, clearing::pieces_offered), now);
       for (const int id : ids)
         for (subjob& s : clear(id, jobs, now)) granted.push_back(std::move(s));
     }
     return granted;
   }
 
-  /// One by one: an announcement is open to replies until it is cleared. Returns the window's number.
-  int announce(window w) {
+  /// One by one: an announcement is open to bids until it is cleared, or until `reply_by`. Returns the window's number.
+  int announce(window w, double reply_by = std::numeric_limits<double>::infinity()) {
     w.id = static_cast<int>(books_.size());
-    tell({message_kind::announce, w.id, -1, w.announced, 0, 0, false});
-    books_.push_back({std::move(w), {}, state::open});
-    return books_.back().what.id;
+    books_.push_back({std::move(w), reply_by, {}, state::open});
+    const window& what = books_.back().what;
+    if (keeps_log_) log_.push_back({what.announced, announcement{what, reply_by}});
+    return what.id;
   }
-  /// What a job answers; nothing: it is not interested. False: too late, the window has been cleared.
-  bool reply(int id, int job, std::vector<offer> offers) {
+  /// What a job answers; no offers: it is not interested. False: too late, the bid does not count.
+  bool bid_for(int id, int job, std::vector<offer> offers, double now) {
     book& b = at(id);
-    if (b.is != state::open) return false;
-    tell({message_kind::reply, id, job, b.what.announced, 0, 0, !offers.empty()});
+    if (b.is != state::open || now > b.reply_by) return false;
     b.offers.insert(b.offers.end(), offers.begin(), offers.end());
+    if (keeps_log_) log_.push_back({now, bid{id, job, std::move(offers)}});
     return true;
   }
   /// Chooses among the offers and lets the winners make their pieces. Errors: `config_error` for a window that was
-  /// cleared before.
+  /// cleared before, or a job that makes another piece than it offered.
   template <class Jobs>
   std::vector<subjob> clear(int id, Jobs&& jobs, double now) {
     book& b = at(id);
     if (b.is != state::open) throw config_error("heddle: window " + std::to_string(id) + " has been cleared before");
     b.is = state::closed;
     std::vector<subjob> pieces;
-    if (!is_taken(b.what)) pieces = grant(b, jobs, now);
-    if (pieces.empty()) tell({message_kind::withdraw, id, -1, now, 0, 0, false});
+    if (!is_taken(b.what)) pieces = pieces_of(b, jobs, now);
+    if (pieces.empty()) tell(now, withdrawal{id});
     b.offers = {};
     running_.insert(running_.end(), pieces.begin(), pieces.end());
     return pieces;
@@ -136,7 +139,7 @@ class broker {
                          std::to_string(u.window));
     job.report(u);
     running_.erase(found);
-    tell({message_kind::report, u.window, u.job, now, 0, 0, false});
+    tell(now, report{u});
   }
 
   /// Pieces that were granted and have not reported.
@@ -151,6 +154,7 @@ class broker {
   enum class state : std::uint8_t { open, closed };
   struct book {
     window what;
+    double reply_by = 0;
     std::vector<offer> offers;
     state is = state::open;
   };
@@ -166,8 +170,9 @@ class broker {
       return job;
   }
 
-  void tell(const message& m) {
-    if (keeps_log_) log_.push_back(m);
+  template <class Message>
+  void tell(double now, const Message& m) {
+    if (keeps_log_) log_.push_back({now, m});
   }
   // Whether a running piece has one of the slices at that time.
   bool is_taken(const window& w) const {
@@ -180,7 +185,7 @@ class broker {
   }
 
   template <class Jobs>
-  std::vector<subjob> grant(book& b, Jobs& jobs, double now) {
+  std::vector<subjob> pieces_of(book& b, Jobs& jobs, double now) {
     double longest = 0;
     for (const offer& o : b.offers) longest = (std::max)(longest, o.waiting);
     for (offer& o : b.offers) o.score = score_(o, b.what, longest);
@@ -200,12 +205,15 @@ class broker {
       for (auto&& candidate : jobs) {
         auto& job = as_job(candidate);
         if (job.id() != o.job) continue;
+        tell(now, grant{b.what.id, o});
         std::optional<subjob> s = job.materialize(b.what, o);
         if (!s) {
-          tell({message_kind::decline, b.what.id, o.job, now, 0, 0, false});
+          tell(now, decline{b.what.id, o.job});
           return o.job;
         }
-        tell({message_kind::grant, b.what.id, o.job, now, s->start, s->end, false});
+        if (s->job != o.job || s->window != b.what.id || s->start < o.start || s->end > o.end || s->units > o.units)
+          throw config_error("heddle: job " + std::to_string(o.job) + " made another piece than it offered for window " +
+                             std::to_string(b.what.id));
         made.push_back(std::move(*s));
         break;
       }

@@ -3,6 +3,7 @@
 
 #include <heddle/plan/atomization/broker.hpp>
 #include <heddle/plan/atomization/job.hpp>
+#include <heddle/plan/atomization/stagger.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -22,6 +23,7 @@ struct cut_terms {
   std::int64_t least_units = 1;   ///< q
   double least_efficiency = 0.8;  ///< e_min
   double horizon = 1e5;           ///< no window is longer
+  double stagger = 0;             ///< windows that are announced together end so far apart
 };
 
 /// Announces every gap that begins now to all jobs that wait: small slices first, of these long gaps first. For
@@ -44,6 +46,7 @@ class atomizing_dispatcher {
       if (end - s.now() < terms_.set_up + terms_.unit + terms_.finish) continue;
       windows.push_back({-1, {k}, s.now(), end, s.bytes(k), s.now()});
     }
+    if (terms_.stagger > 0) windows = staggered(std::move(windows), terms_.stagger);
     if (windows.empty()) return;
     std::sort(windows.begin(), windows.end(), [](const window& a, const window& b) {
       if (a.bytes != b.bytes) return a.bytes < b.bytes;
