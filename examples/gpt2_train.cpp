@@ -225,6 +225,7 @@ int main(int argc, char** argv) {
                              " needs --save, the folder of the saves");
     s.dtype == "f64" ? train<double>(s) : train<float>(s);
   } catch (const std::exception& e) {
+    std::fflush(stdout);  // what was printed before stands before it, in a file too
     std::fprintf(stderr, "%s\n", e.what());
     return 1;
   }
