@@ -39,6 +39,15 @@ struct slow_device : act::memory_device {
         std::chrono::duration<double>(static_cast<double>(bytes) / static_cast<double>(BytesPerSecond)));
   }
 };
+// One that writes at once and reads slowly.
+template <std::int64_t BytesPerSecond>
+struct slowly_read_device : act::memory_device {
+  using act::memory_device::memory_device;
+  std::int64_t read(place p, std::span<std::byte> bytes) {
+    slow_device<BytesPerSecond>::rest(bytes.size());
+    return act::memory_device::read(p, bytes);
+  }
+};
 template <std::int64_t BytesPerSecond>
 using slow_store = act::threaded_store<slow_device<BytesPerSecond>>;
 
@@ -194,6 +203,7 @@ class any_store {
     if (kind == "memory") make<act::memory_store>({});
     if (kind == "rated") make<rated_store>({});
     if (kind == "slow") make<slow_store<20'000'000>>({});
+    if (kind == "late") make<act::threaded_store<slowly_read_device<20'000'000>>>({});
     if (kind == "crawling") make<slow_store<2'000'000>>({});
     if (kind == "failing") make<patient_failing_store>({});
     if (kind == "file") make<act::file_store>({.threads = 2});

@@ -199,6 +199,18 @@ TEST_CASE("a slow store is served from memory, and never read too soon", "[train
   CHECK(forwarded > 0);
 }
 
+TEST_CASE("a backward that waits for a slow read says so", "[train][offload][ranks]") {
+  const result keep = train<act::keep>("pp=2", "1f1b", ""), away = train<everything>("pp=2", "1f1b", "late");
+  CHECK(away.losses == keep.losses);
+  CHECK(away.gradients == keep.gradients);
+  CHECK(away.weights == keep.weights);
+  for (const auto& report : away.reports) {
+    if (report.tensors.loaded == 0) continue;  // this thread was faster than the writing one all the time
+    CHECK(report.tensors.stalls > 0);
+    CHECK(report.tensors.stall_seconds > 0.001);
+  }
+}
+
 TEST_CASE("a store that cannot keep up costs no more memory than keeping", "[train][offload][ranks]") {
   // 37 ms for each write, a hundred of which a step asks for in some milliseconds.
   constexpr int steps = 5;

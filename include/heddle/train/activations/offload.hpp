@@ -44,7 +44,7 @@ struct first {
 /// As many as the store takes and gives behind the computation: all in the first two steps, the second of which is
 /// measured, then `plan::amount_to_offload` for the lower of the rates at which the store wrote and read. Each later
 /// step is measured too, and where that rate is a fifth below or a fourth above the last it is decided again: drives
-/// become slower when their cache is full, and other processes come and go. Within a step, a layer stays that could not
+/// become slower when their cache is full, and others come and go (ranks that share a drive each measure their share). Within a step, a layer stays that could not
 /// be written and read before its backward (`plan::most_waiting_bytes`). If nothing is offloaded any more, every 16th
 /// step one layer is, to see whether the store has recovered.
 struct adaptive {
@@ -308,6 +308,10 @@ struct offload {
                 "from store_options");
   using kind = activations_kind;
   static constexpr bool reloads = true;
+  /// For formulas of memory: how many of a stage's layers are offloaded at least (with `amount::adaptive` perhaps
+  /// none), and the bytes that a layer must save. `offload_settings::keep_last` keeps one more.
+  static constexpr int fixed_layers(int of) noexcept { return Amount::measures ? 0 : Amount::layers(of); }
+  static constexpr std::int64_t least_bytes = MinBytes::value;
   template <class T>
   using layers = offloaded_layers<T, Store, Amount, Prefetch, MinBytes>;
 };
