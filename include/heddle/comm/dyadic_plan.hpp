@@ -107,7 +107,7 @@ class dyadic_plan {
   std::int64_t trees() const noexcept { return static_cast<std::int64_t>(roots_.size()); }
   /// The slot of a tree's value; -1 for a tree without leaves, which has none.
   std::int64_t root(std::int64_t tree) const noexcept { return roots_[static_cast<std::size_t>(tree)]; }
-  std::span<const stage> stages() const noexcept { return stages_; }
+  const std::vector<stage>& stages() const noexcept { return stages_; }
   std::int64_t slots() const noexcept { return static_cast<std::int64_t>(nodes_.size()); }
   dyadic_node node(std::int64_t slot) const noexcept { return nodes_[static_cast<std::size_t>(slot)]; }
   const operands& of(std::int64_t slot) const noexcept { return operands_[static_cast<std::size_t>(slot)]; }

@@ -86,7 +86,7 @@ class launch_program {
   constexpr int groups() const noexcept { return static_cast<int>(groups_.size()); }
   constexpr std::string_view name(int group) const { return groups_[static_cast<std::size_t>(group)].name; }
   constexpr std::span<const int> members(int group) const { return groups_[static_cast<std::size_t>(group)].members; }
-  constexpr std::span<const launch_call> calls(int rank) const { return by_rank_[static_cast<std::size_t>(rank)]; }
+  constexpr const std::vector<launch_call>& calls(int rank) const { return by_rank_[static_cast<std::size_t>(rank)]; }
 
  private:
   struct entry {
@@ -264,7 +264,7 @@ constexpr launch_fault check_launch_order(const launch_program& program) {
   const detail::launch_nodes nodes(program);
   std::vector<std::vector<detail::launch_edge>> edges(static_cast<std::size_t>(nodes.count));
   for (int r = 0; r < program.ranks(); ++r) {
-    const auto calls = program.calls(r);
+    const auto& calls = program.calls(r);
     for (std::size_t i = 1; i < calls.size(); ++i)
       edges[static_cast<std::size_t>(nodes.of(calls[i - 1]))].push_back(
           {nodes.of(calls[i]), {r, calls[i - 1], calls[i]}});
@@ -340,7 +340,7 @@ struct launch_plan {
   launch_fault fault;                             ///< why there is none
 
   constexpr bool ok() const noexcept { return fault.ok(); }
-  constexpr std::span<const launch_call> calls(int rank) const { return by_rank[static_cast<std::size_t>(rank)]; }
+  constexpr const std::vector<launch_call>& calls(int rank) const { return by_rank[static_cast<std::size_t>(rank)]; }
 };
 
 /// An order in which the ranks can launch their calls as soon as those are submitted, in whatever order that happens. The
@@ -356,7 +356,7 @@ constexpr launch_plan plan_launch_order(const launch_program& program) {
   std::vector<int> waits(n, 0), place(n, 0);
   std::vector<launch_call> call_of(n);
   for (int r = 0; r < program.ranks(); ++r) {
-    const auto calls = program.calls(r);
+    const auto& calls = program.calls(r);
     for (std::size_t i = 0; i < calls.size(); ++i) {
       const auto to = static_cast<std::size_t>(nodes.of(calls[i]));
       call_of[to] = calls[i];

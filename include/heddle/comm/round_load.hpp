@@ -39,7 +39,7 @@ constexpr std::vector<char> reached_from(const topology& t, int start) {
 class round_routes {
  public:
   constexpr round_routes(round_view rounds, const topology& network, routing how = routing::split)
-      : rounds_(rounds), links_(network.links()), possible_(static_cast<std::size_t>(rounds.rounds()), 1) {
+      : rounds_(rounds), links_(&network.links()), possible_(static_cast<std::size_t>(rounds.rounds()), 1) {
     if (network.ranks() < rounds.ranks()) {
       std::string text = "heddle: the rounds are for ";
       text += std::to_string(rounds.ranks());
@@ -68,7 +68,7 @@ class round_routes {
   round_routes(round_view rounds, const topology&& network, routing how = routing::split) = delete;
 
   constexpr const round_view& rounds() const noexcept { return rounds_; }
-  constexpr std::span<const link> links() const noexcept { return links_; }
+  constexpr const std::vector<link>& links() const noexcept { return *links_; }
   /// Whether links lead from each sender of a round to its receiver.
   constexpr bool possible(int round) const noexcept { return possible_[static_cast<std::size_t>(round)] != 0; }
   /// The way of a message, given its number in `rounds().transfers()`. Empty where there is none.
@@ -78,7 +78,7 @@ class round_routes {
 
  private:
   round_view rounds_;
-  std::span<const link> links_;
+  const std::vector<link>* links_;
   std::vector<char> possible_;
   std::vector<route_table> ways_;
   std::vector<int> way_of_;

@@ -123,7 +123,7 @@ class topology {
 
   constexpr int ranks() const noexcept { return ranks_; }
   constexpr int vertices() const noexcept { return static_cast<int>(kinds_.size()); }
-  constexpr std::span<const link> links() const noexcept { return links_; }
+  constexpr const std::vector<link>& links() const noexcept { return links_; }
   constexpr vertex_kind kind(int vertex) const { return kinds_[checked(vertex)]; }
 
   /// A network card, switch or the like. Returns its number.

@@ -132,7 +132,7 @@ class gpt2_stage {
   std::int64_t workspace_bytes() const noexcept { return bytes(static_cast<std::int64_t>(workspace_memory_.size())); }
 
   // ---- parameters -----------------------------------------------------------------------------------------------
-  std::span<const parameter> parameters() const noexcept { return layers_.parameters.table(); }
+  const std::vector<parameter>& parameters() const noexcept { return layers_.parameters.table(); }
   std::span<T> weights() noexcept { return layers_.parameters.weights(); }
   std::span<const T> weights() const noexcept { return layers_.parameters.weights(); }
   std::span<T> gradients() noexcept { return layers_.parameters.gradients(); }

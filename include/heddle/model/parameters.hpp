@@ -105,7 +105,7 @@ class parameter_store {
     gradients_ = buffer<T>(size_);
   }
 
-  std::span<const parameter> table() const noexcept { return table_; }
+  const std::vector<parameter>& table() const noexcept { return table_; }
   std::span<T> weights() noexcept { return {weights_.data(), weights_.size()}; }
   std::span<const T> weights() const noexcept { return {weights_.data(), weights_.size()}; }
   std::span<T> gradients() noexcept { return {gradients_.data(), gradients_.size()}; }

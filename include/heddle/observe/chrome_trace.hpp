@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -177,10 +176,15 @@ inline std::string chrome_trace(std::span<const event> events, const trace_metad
 
   // Thread numbers start at 1, because viewers take thread 0 for the idle one.
   const int spread = 1 << 16;
-  std::map<int, detail::track_assigner> assigners;
-  std::set<std::pair<int, int>> named;
+  struct rank_tracks {
+    detail::track_assigner assigner;
+    int named = 0;  // a rank's tracks come into use one after the other
+  };
+  std::map<int, rank_tracks> tracks;
   const auto name_track = [&](int rank, int track) {
-    if (!named.emplace(rank, track).second) return;
+    int& named = tracks[rank].named;
+    if (track < named) return;
+    named = track + 1;
     const auto r = static_cast<std::size_t>(rank);
     std::string name =
         rank >= 0 && r < metadata.rank_names.size() ? metadata.rank_names[r] : "rank " + std::to_string(rank);
@@ -195,7 +199,7 @@ inline std::string chrome_trace(std::span<const event> events, const trace_metad
   std::map<std::pair<activity, std::string_view>, std::string> names;
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const event& e = sorted[i];
-    const int track = assigners[e.rank].place(e.begin_ns, e.end_ns);
+    const int track = tracks[e.rank].assigner.place(e.begin_ns, e.end_ns);
     name_track(e.rank, track);
     const std::string_view given = e.name != nullptr && *e.name != '\0' ? e.name : activity_name(e.kind);
     std::string& name = names[{e.kind, given}];

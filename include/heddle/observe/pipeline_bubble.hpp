@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,30 +36,41 @@ struct bubble_report {
 /// Units: nanoseconds.
 /// Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2 (bubble time fraction).
 inline std::vector<bubble_report> pipeline_bubbles(std::span<const event> events, std::span<const int> ranks = {}) {
-  const std::set<int> wanted(ranks.begin(), ranks.end());
-  std::map<int, std::map<int, std::vector<std::pair<std::int64_t, std::int64_t>>>> work;  // step, rank, intervals
+  std::vector<event> work;
   for (const event& e : events)
-    if (is_stage_work(e.kind) && e.end_ns > e.begin_ns && (wanted.empty() || wanted.count(e.rank) > 0))
-      work[e.step][e.rank].emplace_back(e.begin_ns, e.end_ns);
+    if (is_stage_work(e.kind) && e.end_ns > e.begin_ns &&
+        (ranks.empty() || std::find(ranks.begin(), ranks.end(), e.rank) != ranks.end()))
+      work.push_back(e);
+  std::sort(work.begin(), work.end(), [](const event& a, const event& b) {
+    return a.step != b.step ? a.step < b.step : a.rank != b.rank ? a.rank < b.rank : a.begin_ns < b.begin_ns;
+  });
+  std::vector<int> chosen(ranks.begin(), ranks.end());  // a chosen rank that did nothing was idle
+  std::sort(chosen.begin(), chosen.end());
+  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
   std::vector<bubble_report> reports;
-  for (auto& [step, by_rank] : work) {
+  for (std::size_t k = 0; k < work.size();) {
     bubble_report report;
-    report.step = step;
-    std::int64_t begin = by_rank.begin()->second.front().first;
+    report.step = work[k].step;
+    report.ranks = chosen;
+    report.busy_ns.assign(chosen.size(), 0);
+    std::int64_t begin = work[k].begin_ns;
     std::int64_t end = begin;
-    for (const int r : wanted) by_rank[r];  // a chosen rank that did nothing was idle
-    for (auto& [rank, intervals] : by_rank) {
-      std::sort(intervals.begin(), intervals.end());
+    while (k < work.size() && work[k].step == report.step) {
+      const int rank = work[k].rank;
       std::int64_t busy = 0;
-      std::int64_t covered = intervals.empty() ? 0 : intervals.front().first;
-      for (const auto& [from, to] : intervals) {
-        busy += (std::max)(std::int64_t{0}, to - (std::max)(from, covered));
-        covered = (std::max)(covered, to);
-        begin = (std::min)(begin, from);
-        end = (std::max)(end, to);
+      std::int64_t covered = work[k].begin_ns;
+      begin = (std::min)(begin, covered);
+      for (; k < work.size() && work[k].step == report.step && work[k].rank == rank; ++k) {
+        busy += (std::max)(std::int64_t{0}, work[k].end_ns - (std::max)(work[k].begin_ns, covered));
+        covered = (std::max)(covered, work[k].end_ns);
       }
-      report.ranks.push_back(rank);
-      report.busy_ns.push_back(busy);
+      end = (std::max)(end, covered);
+      if (chosen.empty()) {
+        report.ranks.push_back(rank);
+        report.busy_ns.push_back(busy);
+      } else {
+        report.busy_ns[static_cast<std::size_t>(std::find(chosen.begin(), chosen.end(), rank) - chosen.begin())] = busy;
+      }
     }
     report.makespan_ns = end - begin;
     reports.push_back(std::move(report));

@@ -74,7 +74,7 @@ inline gain_map gains_of_switching(std::span<const round_view> algorithms, const
 
 namespace detail {
 // "10 us", "1 MB": for powers of ten.
-inline std::string amount(double value, std::span<const char* const> units) {
+inline std::string amount(double value, const std::array<const char*, 3>& units) {
   std::size_t unit = 0;
   while (value >= 999.5 && unit + 1 < units.size()) value /= 1000, ++unit;
   std::string text = heddle::detail::svg_number(value);

@@ -65,7 +65,7 @@ struct network_timeline {
 /// (max-min fair): all rates grow together until a link is full, which fixes those that cross it, and so on.
 /// `ways[i]` are the links that message i crosses, with shares; a message without links gets an infinite rate.
 /// Units: bytes per second. Source: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2.
-constexpr std::vector<double> fair_rates(std::span<const link> links, std::span<const route_table* const> ways) {
+constexpr std::vector<double> fair_rates(const std::vector<link>& links, const std::vector<const route_table*>& ways) {
   std::vector<double> rate(ways.size(), std::numeric_limits<double>::infinity());
   std::vector<double> free(links.size(), 0), wanted(links.size(), 0);
   std::vector<std::vector<int>> users(links.size());

@@ -49,7 +49,7 @@ class async_job {
     if (failed()) std::rethrow_exception(problem_);
   }
   /// Waits for any message of these jobs, this one among them.
-  virtual void wait_for_any(std::span<const std::shared_ptr<async_job>> jobs) = 0;
+  virtual void wait_for_any(const std::vector<std::shared_ptr<async_job>>& jobs) = 0;
 
  protected:
   virtual bool go_on() = 0;
@@ -66,7 +66,7 @@ class messaging_job : public async_job {
  public:
   using request = typename Comm::request;
 
-  void wait_for_any(std::span<const std::shared_ptr<async_job>> jobs) override {
+  void wait_for_any(const std::vector<std::shared_ptr<async_job>>& jobs) override {
     std::vector<request*> started;
     for (const auto& job : jobs)
       for (request& r : static_cast<messaging_job&>(*job).messages()) started.push_back(&r);

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,43 +68,45 @@ class measured_times {
       const schedule::action& a = table.actions()[k];
       if (a.overlaps_next) second[{static_cast<int>(a.kind), a.stage, a.microbatch}] = table.actions()[k + 1];
     }
-    std::map<std::array<int, 5>, const event*> work;  // by rank, step, kind, stage, microbatch
+    struct computed {
+      const event* what = nullptr;
+      bool beside = false;  // another, so that its time says nothing about what it takes alone
+    };
+    std::map<std::array<int, 5>, computed> work;  // by rank, step, kind, stage, microbatch
     for (const event& e : events) {
       schedule::action_kind kind{};
       if (e.stage >= 0 && observe::is_stage_work(e.kind) && detail::action_kind_of(e.kind, kind))
-        work[{e.rank, e.step, static_cast<int>(kind), e.stage, e.microbatch}] = &e;
+        work[{e.rank, e.step, static_cast<int>(kind), e.stage, e.microbatch}] = {&e};
     }
-    std::set<const event*> beside;  // others, whose time says nothing about what they take alone
-    for (const auto& [of, first] : work) {
+    for (auto& [of, first] : work) {
       const auto pair = second.find({of[2], of[3], of[4]});
       if (pair == second.end()) continue;
       const schedule::action& b = pair->second;
       const auto found = work.find({of[0], of[1], static_cast<int>(b.kind), b.stage, b.microbatch});
       if (found == work.end()) continue;
-      const event& other = *found->second;
-      pairs_[{{of[2], of[3]}, key(b)}].add((std::min)(first->begin_ns, other.begin_ns),
-                                           (std::max)(first->end_ns, other.end_ns));
-      if (first->begin_ns < other.end_ns && other.begin_ns < first->end_ns) beside.insert({first, &other});
+      computed& second_of_pair = found->second;
+      const event &x = *first.what, &y = *second_of_pair.what;
+      pairs_[{of[2], of[3], static_cast<int>(b.kind), b.stage}].add((std::min)(x.begin_ns, y.begin_ns),
+                                                                    (std::max)(x.end_ns, y.end_ns));
+      if (x.begin_ns < y.end_ns && y.begin_ns < x.end_ns) first.beside = second_of_pair.beside = true;
     }
-    for (const auto& [of, e] : work)
-      (beside.count(e) > 0 ? paired_ : alone_)[{of[2], of[3]}].add(e->begin_ns, e->end_ns);
+    for (const auto& [of, c] : work)
+      (c.beside ? paired_ : alone_)[{of[2], of[3], -1, -1}].add(c.what->begin_ns, c.what->end_ns);
   }
 
   double operator()(const schedule::action& a) const {
     for (const auto* times : {&alone_, &paired_}) {
-      const auto found = times->find(key(a));
+      const auto found = times->find({static_cast<int>(a.kind), a.stage, -1, -1});
       if (found != times->end()) return found->second.mean();
     }
     return 0;
   }
   double operator()(const schedule::action& a, const schedule::action& b) const {
-    const auto found = pairs_.find({key(a), key(b)});
+    const auto found = pairs_.find({static_cast<int>(a.kind), a.stage, static_cast<int>(b.kind), b.stage});
     return found == pairs_.end() ? (*this)(a) + (*this)(b) : found->second.mean();
   }
 
  private:
-  using computation = std::pair<int, int>;  // kind and stage
-  static computation key(const schedule::action& a) noexcept { return {static_cast<int>(a.kind), a.stage}; }
   struct sum {
     double ms = 0;
     int count = 0;
@@ -116,8 +117,8 @@ class measured_times {
     double mean() const noexcept { return ms / count; }
   };
 
-  std::map<computation, sum> alone_, paired_;
-  std::map<std::pair<computation, computation>, sum> pairs_;
+  // By the kind and the stage of a computation and, in pairs_, of the other one. One type of map: each costs compile time.
+  std::map<std::array<int, 4>, sum> alone_, paired_, pairs_;
 };
 
 /// A row of the charts: a rank of the world, its place in its pipeline, and what it is called ("rank 3" if empty).

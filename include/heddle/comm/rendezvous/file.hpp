@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -80,9 +79,10 @@ class file_rendezvous final : public detail::keyed_rendezvous {
 
  private:
   static std::uint64_t fresh() {
-    std::random_device device;
+    std::uint64_t drawn = 0;
+    if (::getentropy(&drawn, sizeof drawn) != 0) drawn = 0;  // the clock and the process have to do
     std::uint64_t number = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-    number ^= (static_cast<std::uint64_t>(device()) << 32) ^ device() ^ (static_cast<std::uint64_t>(::getpid()) << 20);
+    number ^= drawn ^ (static_cast<std::uint64_t>(::getpid()) << 20);
     return number == 0 ? 1 : number;
   }
   static std::string text_of(const std::vector<std::byte>& bytes) {

@@ -61,7 +61,7 @@ std::optional<planned_collision> first_collision(const Ways& ways, int length) {
 }
 
 /// The times of fixed ways without a collision: whoever comes later waits.
-inline std::vector<planned_way> without_collisions(const schedule::visit_costs& costs, std::span<const agent> agents,
+inline std::vector<planned_way> without_collisions(const schedule::visit_costs& costs, const std::vector<agent>& agents,
                                                    std::vector<planned_way> ways, int length) {
   std::vector<std::vector<busy_time>> busy(agents.size());
   for (std::size_t a = 0; a < agents.size(); ++a) ways[a] = walk_all(costs, agents[a], {}, std::move(ways[a].nodes));
@@ -101,7 +101,7 @@ template <path_rules Rules, class Score>
 class conflict_search {
  public:
   conflict_search(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int stages,
-                  std::span<const agent> agents, const skip_options& options, const Score& score)
+                  const std::vector<agent>& agents, const skip_options& options, const Score& score)
       : costs_(costs),
         stage_of_node_(stage_of_node),
         stages_(stages),
@@ -506,7 +506,7 @@ class conflict_search {
   const schedule::visit_costs& costs_;
   std::span<const int> stage_of_node_;
   int stages_;
-  std::span<const agent> agents_;
+  const std::vector<agent>& agents_;
   const skip_options& o_;
   const Score& score_;
   way_search<Rules> find_way_;

@@ -17,7 +17,7 @@ namespace heddle::inline v0::plan::detail {
 /// now and then something a little worse, less and less so. Nodes are visited as often as before or within their slots, so
 /// that TC1 goes on to hold. Returns the best score.
 template <path_rules Rules, class Score>
-double exchange_nodes(std::vector<std::vector<int>>& ways, std::span<const agent> agents,
+double exchange_nodes(std::vector<std::vector<int>>& ways, const std::vector<agent>& agents,
                       std::span<const int> stage_of_node, int stages, const skip_options& o, const Score& score) {
   const auto at = [](int i) { return static_cast<std::size_t>(i); };
   const counter_random random(o.seed, 0x5C1F);

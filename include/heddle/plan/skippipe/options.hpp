@@ -73,7 +73,7 @@ inline std::vector<agent> agents_of_wave(const schedule::visit_costs& costs, std
 }
 
 /// All waves of these ways.
-inline schedule::path_table all_waves(std::span<const agent> agents, std::span<const std::vector<int>> ways,
+inline schedule::path_table all_waves(const std::vector<agent>& agents, const std::vector<std::vector<int>>& ways,
                                       std::span<const int> stage_of_node, int stages, const skip_options& o) {
   schedule::path_table t;
   t.stages = stages;

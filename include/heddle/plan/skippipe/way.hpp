@@ -49,7 +49,7 @@ struct planned_way {
 namespace detail {
 
 /// Walks a way, there and back, waiting at each node until it is free for the whole visit.
-inline void walk_way(const schedule::visit_costs& costs, std::span<const busy_time> busy, int copy, double t,
+inline void walk_way(const schedule::visit_costs& costs, const std::vector<busy_time>& busy, int copy, double t,
                      std::span<const int> nodes, std::vector<std::pair<double, double>>& times) {
   const int length = static_cast<int>(nodes.size());
   times.clear();
@@ -69,7 +69,7 @@ inline void walk_way(const schedule::visit_costs& costs, std::span<const busy_ti
   }
 }
 
-inline planned_way walk_all(const schedule::visit_costs& costs, const agent& who, std::span<const busy_time> busy,
+inline planned_way walk_all(const schedule::visit_costs& costs, const agent& who, const std::vector<busy_time>& busy,
                             std::vector<int> nodes) {
   planned_way way{std::move(nodes), {}, 0};
   way.times.resize(who.ready.size());
