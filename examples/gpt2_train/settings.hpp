@@ -49,21 +49,30 @@ inline const CLI::Validator at_least_one(
     },
     "", "at least 1");
 
+inline const CLI::Validator positive(
+    [](const std::string& text) {
+      return std::atof(text.c_str()) > 0 ? std::string() : "must be more than 0, got " + text;
+    },
+    "", "positive");
+
 /// Fills `s`; throws `CLI::ParseError` (help included), which `CLI::App::exit` turns into text and an exit status.
 inline void declare(CLI::App& app, settings& s) {
   app.option_defaults()->take_last();  // given twice, an option has its last value
   app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one")->capture_default_str();
   std::string schedules;
   for (const auto name : heddle::schedule::named::names) (schedules += schedules.empty() ? "" : ", ") += name;
-  app.add_option("--schedule", s.schedule,
-                 "pipeline schedule: " + schedules + "; interleaved:4 has four stages per rank, hanayo:2 two waves")
-      ->capture_default_str();
-  app.add_option("--nodes", s.nodes,
-                 "pipeline ranks that hold each stage, such as 2,2,2: microbatches go ways of their own (SkipPipe) "
-                 "instead of --schedule")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 65536))
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  CLI::Option* const schedule =
+      app.add_option("--schedule", s.schedule,
+                     "pipeline schedule: " + schedules + "; interleaved:4 has four stages per rank, hanayo:2 two waves")
+          ->capture_default_str();
+  CLI::Option* const nodes =
+      app.add_option("--nodes", s.nodes,
+                     "pipeline ranks that hold each stage, such as 2,2,2: microbatches go ways of their own (SkipPipe) "
+                     "instead of --schedule")
+          ->excludes(schedule)
+          ->delimiter(',')
+          ->check(CLI::Range(1, 65536))
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--skip", s.skip, "with --nodes: stages that each microbatch skips")
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
@@ -71,7 +80,8 @@ inline void declare(CLI::App& app, settings& s) {
                  "with --nodes: file of links, a line each: node, node, milliseconds, megabytes per second (default: "
                  "messages take no time)");
   app.add_option("--forward-ms", s.forward_ms, "with --nodes: milliseconds of a node's forward of one microbatch")
-      ->check(CLI::PositiveNumber)
+      ->check(positive)
+      ->needs(nodes)
       ->capture_default_str();
   app.add_flag("--layers-by-cost", s.layers_by_cost, "fewer layers on the stages of the embedding and the head");
   app.add_option(
