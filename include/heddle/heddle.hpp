@@ -315,6 +315,7 @@
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stage_parts.hpp>
+#include <heddle/train/static_profile.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
 #include <heddle/train/step_sums.hpp>
