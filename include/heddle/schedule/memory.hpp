@@ -17,6 +17,7 @@ namespace heddle::inline v0::schedule {
 /// microbatch for the backward. Where a model also has them, these are counted, too:
 /// - `weight_input_bytes(stage)`: what of that W still needs when I has run (all of it, if not given);
 /// - `recompute_bytes(stage)`: what a forward keeps of a microbatch whose activations the table recomputes (nothing);
+/// - `offload_bytes(stage)`: what OFFLOAD takes away of a microbatch and RELOAD brings back (all that is kept);
 /// - `resident_bytes(stage)`: weights, gradients, optimizer state: there all the time (nothing);
 /// - `gathered_bytes(stage)`: the stage's weights between UNSHARD and RESHARD (nothing);
 /// - `boundary_bytes()`: one boundary buffer, where the storage of the table is given as well (nothing).
@@ -66,6 +67,13 @@ constexpr std::int64_t recompute_bytes(const M& model, int stage) {
     return model.recompute_bytes(stage);
   else
     return 0;
+}
+template <class M>
+constexpr std::int64_t offload_bytes(const M& model, int stage, bool recomputed) {
+  if constexpr (requires { model.offload_bytes(stage); })
+    return model.offload_bytes(stage);
+  else
+    return recomputed ? recompute_bytes(model, stage) : model.activation_bytes(stage);
 }
 template <class M>
 constexpr std::int64_t resident_bytes(const M& model, int stage) {
@@ -128,7 +136,7 @@ constexpr memory_need peak_of_rank(const table_view& t, const M& model, int rank
     const action& a = t[k];
     if (is_of_saved(a.kind) && a.kind != action_kind::recompute) {
       const bool later = recomputes != nullptr && recomputes[a.stage * t.microbatches() + a.microbatch];
-      const std::int64_t moved = later ? recompute_bytes(model, a.stage) : model.activation_bytes(a.stage);
+      const std::int64_t moved = offload_bytes(model, a.stage, later);
       if (a.kind == action_kind::offload) {
         now -= being_stored;
         being_stored = moved;

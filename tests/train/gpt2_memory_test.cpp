@@ -1,0 +1,179 @@
+// tests/train/gpt2_memory_test.cpp: the formula of GPT-2's activations against what a trainer counts.
+#include "catch.hpp"
+#include "tables.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/memory.hpp>
+#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/tabled.hpp>
+#include <heddle/train/activations/gpt2_memory.hpp>
+#include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/offload.hpp>
+#include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+namespace md = heddle::model;
+namespace sc = heddle::schedule;
+namespace tr = heddle::train;
+namespace act = heddle::activations;
+using hd::dp, hd::pp, hd::tp;
+
+namespace {
+
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+template <class Activations, class World>
+using trainer_of = tr::trainer<md::gpt2<double>, hd::strategy<mesh_type, sc::tabled, hd::zero<1>, Activations>, World>;
+
+constexpr md::gpt2_config config{.layers = 5, .heads = 4, .width = 20, .context = 7, .vocabulary = 33};
+template <int Stages, int Tp = 1>
+struct shape {
+  static constexpr md::gpt2_config config = ::config;
+  static constexpr int stages = Stages;
+  static constexpr int tp = Tp;
+  static constexpr std::int64_t samples = 3;
+};
+
+struct tokens {
+  std::int64_t context() const { return config.context; }
+  std::int64_t validation_samples() const { return 0; }
+  void fill_train(hd::io::sample_block b, std::span<std::int32_t> in, std::span<std::int32_t> out) const {
+    for (std::int64_t i = 0; i < b.count * config.context; ++i)
+      in[static_cast<std::size_t>(i)] = out[static_cast<std::size_t>(i)] =
+          static_cast<std::int32_t>((b.first * 7 + i * i) % config.vocabulary);
+  }
+  void fill_validation(hd::io::sample_block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
+};
+
+struct counted {
+  tr::activation_bytes bytes;
+  std::int64_t saved = 0, waiting = 0, scratch = 0;  // by the formula
+  std::int64_t stored = 0, stored_formula = 0;
+  std::int64_t peak = 0;  // of one stage: slots that were in use in the run
+};
+template <class Policy, class Formula>
+std::vector<counted> run(const std::string& mesh_text, const std::string& schedule, int m, const std::string& again) {
+  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+  tr::options<md::gpt2_config> o;
+  o.model = config;
+  o.batch = 3 * m * mesh.template extent<dp>();
+  o.microbatches = m;
+  o.steps = 1;
+  o.threads_per_rank = 1;
+  o.recompute = again;
+  const sc::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), m));
+  std::vector<counted> all(static_cast<std::size_t>(mesh.size()));
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    counted& c = all[static_cast<std::size_t>(world.rank())];
+    trainer_of<Policy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    trainer.step(tokens{});
+    c.bytes = trainer.activation_bytes();
+    const Formula formula;
+    const auto plan = trainer.plan();
+    for (int k = 0; k < trainer.stages(); ++k) {
+      const int s = trainer.held(k).index;
+      c.saved += plan.storage.slots(s) * formula.activation_bytes(s);
+      c.waiting += tr::detail::most_deferred(plan.table.list(trainer.pp_group().rank()), s) * formula.deferred_bytes(s);
+      c.scratch += formula.resident_bytes(s);
+      c.peak += formula.activation_bytes(s);
+      if constexpr (requires { trainer.stage(k).saved_layers().report(); })
+        c.stored += trainer.stage(k).saved_layers().report().tensors.bytes_stored;
+      for (const sc::action& a : plan.table.list(trainer.pp_group().rank()))
+        if (a.kind == sc::action_kind::forward && a.stage == s) c.stored_formula += formula.offload_bytes(s);
+    }
+    c.peak *= trainer.counters().peak_live;
+  });
+  return all;
+}
+
+// What a trainer told at start-up counts, and the formula of the policy that says the same.
+template <int Stages, int Tp, class... Whats>
+void check(const std::string& mesh, const std::string& schedule, int m, const std::string& again) {
+  INFO("\"" << again << "\" on " << mesh << ", " << schedule);
+  using formula = tr::gpt2_memory<double, shape<Stages, Tp>, act::recompute<Whats...>>;
+  const std::vector<counted> all = run<act::recompute<act::none>, formula>(mesh, schedule, m, again);
+  for (std::size_t r = 0; r < all.size(); r += Tp) {  // the first along tp has the most
+    const counted& c = all[r];
+    CHECK(c.bytes.saved == c.saved);
+    CHECK(c.bytes.waiting == c.waiting);
+    CHECK(c.bytes.scratch == c.scratch);
+    if (schedule == "1f1b") CHECK(c.bytes.saved == c.peak);  // and as many were in use
+  }
+}
+
+// GPT-2 of 774 million parameters on four ranks, one sample of 1,024 tokens in a microbatch.
+struct large_on_four {
+  static constexpr md::gpt2_config config = md::gpt2_774m();
+  static constexpr int stages = 4;
+  static constexpr std::int64_t samples = 1;
+};
+template <class... Whats>
+using recomputing = tr::gpt2_memory<float, large_on_four, act::recompute<Whats...>>;
+using keeping = tr::gpt2_memory<float, large_on_four>;
+using storing =
+    tr::gpt2_memory<float, large_on_four,
+                    act::offload<act::memory_store, act::amount::all, act::prefetch::ahead<1>, act::min_bytes<0>>>;
+using four = hd::mesh<hd::axis<pp, 4>>;
+using when = sc::one_f_one_b<hd::microbatches<8>>;
+
+}  // namespace
+
+TEST_CASE("a trainer counts the bytes of the formula, whatever is computed again", "[train][memory]") {
+  check<2, 1>("pp=2", "1f1b", 4, "none");
+  check<2, 1, act::full>("pp=2", "1f1b", 4, "full");
+  check<2, 1, act::every<2>>("dp=2,pp=2", "1f1b", 4, "every 2");
+  check<2, 1, act::named<"attn.out", "mlp.hidden", "mlp.activated">>("pp=2", "zb-h1", 4,
+                                                                     "attn.out,mlp.hidden,mlp.activated");
+  check<4, 1, act::full, act::named<"ln_f.out", "head.logits">>("pp=2", "zb-v", 4, "full,ln_f.out,head.logits");
+  check<4, 1, act::named<"ln_1.out", "attn.qkv", "mid", "ln_2.out">>("pp=2", "interleaved:2", 4,
+                                                                     "ln_1.out,attn.qkv,mid,ln_2.out");
+  check<1, 1, act::every<3>>("", "1f1b", 2, "every 3");
+  check<2, 2, act::named<"attn.qkv", "head.logits">>("pp=2,tp=2", "1f1b", 4, "attn.qkv,head.logits");
+  check<7, 1>("pp=7", "1f1b", 8, "none");  // stages without blocks
+}
+
+TEST_CASE("a trainer counts the bytes of the formula, what is stored elsewhere, too", "[train][memory]") {
+  using policy = act::offload<act::memory_store, act::amount::first<2>, act::prefetch::ahead<1>, act::min_bytes<0>>;
+  using formula = tr::gpt2_memory<double, shape<2>, policy>;
+  for (const counted& c : run<policy, formula>("pp=2", "gpipe", 4, "")) {
+    CHECK(c.bytes.saved == c.saved);
+    CHECK(c.stored == c.stored_formula);
+    CHECK(c.stored > 0);
+  }
+}
+
+TEST_CASE("whether GPT-2 fits is known to the compiler", "[train][memory]") {
+  constexpr std::int64_t needed = sc::memory_of<when, 4, keeping>.bytes;
+  STATIC_REQUIRE(sc::fits<when, four, keeping, needed>);
+  STATIC_REQUIRE_FALSE(sc::fits<when, four, keeping, needed - 1>);
+  // The first rank holds four microbatches of nine blocks, and more.
+  STATIC_REQUIRE(needed > 4 * keeping{}.activation_bytes(0));
+  // Recomputation leaves the inputs of the blocks.
+  constexpr std::int64_t less = sc::memory_of<when, 4, recomputing<act::full, act::named<"head.logits">>>.bytes;
+  STATIC_REQUIRE(needed - less > 2 * keeping{}.activation_bytes(0));
+  STATIC_REQUIRE(sc::fits<when, four, recomputing<act::full, act::named<"head.logits">>, less>);
+  STATIC_REQUIRE_FALSE(sc::fits<when, four, recomputing<act::every<2>>, less>);
+  // Offloading leaves those of about four microbatches: computed, on their way there and back, used.
+  using all_first = sc::gpipe<hd::microbatches<8>>;
+  using sc::passes::merge_backward, sc::passes::offload;
+  constexpr std::int64_t all = sc::memory_of<all_first, 4, keeping>.bytes;
+  constexpr std::int64_t stored = sc::memory_of<all_first, 4, storing, merge_backward, offload<>>.bytes;
+  STATIC_REQUIRE(all - stored > 3 * keeping{}.activation_bytes(0));
+  STATIC_REQUIRE(sc::fits<all_first, four, storing, stored, merge_backward, offload<>>);
+  STATIC_REQUIRE_FALSE(sc::fits<all_first, four, storing, stored>);  // nothing is stored where the table has no OFFLOAD
+  // An amount that is decided in the run is no promise.
+  using adapting = tr::gpt2_memory<float, large_on_four, act::offload<act::memory_store>>;
+  STATIC_REQUIRE(adapting{}.offload_bytes(0) == 0);
+  STATIC_REQUIRE(storing{}.offload_bytes(1) == storing{}.activation_bytes(1));
+}
