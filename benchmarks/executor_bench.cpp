@@ -267,22 +267,34 @@ slept_step sleep_through(const sc::plan& plan, bool beside, const Messages& mess
   return result;
 }
 
-// The bubble, measured and by formula: of the iteration least disturbed by what else runs on the machine.
+// Seconds as measured and as expected, of the iteration least disturbed by what else runs on the machine.
+struct least_disturbed {
+  double measured = 0, expected = 0;
+
+  void add(double seconds, double of) {
+    if (expected == 0 || seconds / of < measured / expected) measured = seconds, expected = of;
+  }
+  void show(benchmark::State& state, const char* measured_name, const char* expected_name) const {
+    state.counters[measured_name] = 1e3 * measured;
+    state.counters[expected_name] = 1e3 * expected;
+    state.counters["ratio"] = measured / expected;
+  }
+};
+
+// The bubble, measured and by formula.
 template <class When>
 void bubble(benchmark::State& state) {
   const When when{bubble_microbatches};
   const sc::plan plan = sc::make_plan(sc::make_table(when, bubble_ranks));
-  double measured = 0, expected = 0;
+  least_disturbed best;
   for (auto _ : state) {
     const slept_step step = sleep_through(plan, false);
     const double idle = step.seconds - sc::formula::work(when, bubble_ranks, step.times);
     const double formula = sc::formula::bubble(when, bubble_ranks, step.times);
     state.SetIterationTime(step.seconds);
-    if (expected == 0 || idle / formula < measured / expected) measured = idle, expected = formula;
+    best.add(idle, formula);
   }
-  state.counters["bubble_ms"] = 1e3 * measured;
-  state.counters["formula_ms"] = 1e3 * expected;
-  state.counters["ratio"] = measured / expected;
+  best.show(state, "bubble_ms", "formula_ms");
 }
 using two_chunks = sc::interleaved<hd::microbatches<>, 2>;
 void few_steps(benchmark::internal::Benchmark* b) {
@@ -299,16 +311,14 @@ void pairs(benchmark::State& state) {
   const When when{bubble_microbatches};
   const sc::plan plan = sc::make_plan(sc::make_table(when, bubble_ranks));
   const bool beside = state.range(0) != 0;
-  double measured = 0, expected = 0;
+  least_disturbed best;
   for (auto _ : state) {
     const slept_step step = sleep_through(plan, beside);
     const double formula = sc::formula::makespan(when, bubble_ranks, step.times);
     state.SetIterationTime(step.seconds);
-    if (expected == 0 || step.seconds / formula < measured / expected) measured = step.seconds, expected = formula;
+    best.add(step.seconds, formula);
   }
-  state.counters["step_ms"] = 1e3 * measured;
-  state.counters["formula_ms"] = 1e3 * expected;
-  state.counters["ratio"] = measured / expected;
+  best.show(state, "step_ms", "formula_ms");
 }
 BENCHMARK_TEMPLATE(pairs, sc::dual_pipe<>)->ArgName("beside")->Arg(0)->Arg(1)->Apply(few_steps);
 BENCHMARK_TEMPLATE(pairs, sc::dual_pipe_v<>)->ArgName("beside")->Arg(0)->Arg(1)->Apply(few_steps);
@@ -329,18 +339,16 @@ void messages(benchmark::State& state) {
   const sc::table_view table = plan.table;
   const sc::transfers mode = blocking ? sc::transfers::rendezvous : sc::transfers::asynchronous;
   const double chunks = table.parts() / bubble_ranks;
-  double measured = 0, expected = 0;
+  least_disturbed best;
   for (auto _ : state) {
     const slept_step step = sleep_through(plan, false, from_afar{blocking});
     const hd::sim::stage_times times{step.times.f / chunks, step.times.i / chunks, step.times.w / chunks};
     const hd::sim::link_time per_message{1e-9 * static_cast<double>(link.count())};
     const double simulated = hd::sim::simulate(table, times, per_message, mode).makespan;
     state.SetIterationTime(step.seconds);
-    if (expected == 0 || step.seconds / simulated < measured / expected) measured = step.seconds, expected = simulated;
+    best.add(step.seconds, simulated);
   }
-  state.counters["step_ms"] = 1e3 * measured;
-  state.counters["simulated_ms"] = 1e3 * expected;
-  state.counters["ratio"] = measured / expected;
+  best.show(state, "step_ms", "simulated_ms");
 }
 BENCHMARK_TEMPLATE(messages, sc::one_f_one_b<>)->ArgName("blocking")->Arg(0)->Arg(1)->Apply(few_steps);
 BENCHMARK_TEMPLATE(messages, two_chunks)->ArgName("blocking")->Arg(0)->Arg(1)->Apply(few_steps);

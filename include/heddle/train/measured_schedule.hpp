@@ -117,7 +117,7 @@ class measured_times {
     double mean() const noexcept { return ms / count; }
   };
 
-  // By the kind and the stage of a computation and, in pairs_, of the other one. One type of map: each costs compile time.
+  // By the kind and the stage of a computation and, in pairs_, of the other one; -1 if there is none.
   std::map<std::array<int, 4>, sum> alone_, paired_, pairs_;
 };
 
