@@ -206,7 +206,7 @@ TEST_CASE("a stage to which no microbatch comes still takes part in the reductio
   t.actions.resize(2);
   t.offsets = {0, 2, 2};
   REQUIRE(sc::validate(t).ok());
-  CHECK(sc::to_text(sc::lower(t)) == "0F0 0B0 0REDUCE_GRAD\n1REDUCE_GRAD\n");
+  CHECK(sc::to_text(sc::lower(t)) == "0F0 0B0 0REDUCE_GRAD\n1REDUCE_GRAD\nWAYS 0:0\n");
   CHECK(sc::validate(sc::lower(t)).ok());
 }
 

@@ -82,6 +82,33 @@ TEST_CASE("ZB-V takes as long as its formula says", "[sim][law]") {
     for (int m = 2 * p - 1; m <= 4 * p; ++m) check_bubble(sc::zb_v<>{m}, p, {1, 1, 1}, 2);
 }
 
+namespace {
+
+// Breadth-first with its backwards in the other order of microbatches: the newest is freed first.
+struct newest_first : sc::breadth_first<any, heddle::dynamic> {
+  using sc::breadth_first<any, heddle::dynamic>::breadth_first;
+  template <class Sink>
+  void generate(int rank, int ranks, Sink& emit) const {
+    const int m = microbatch_count();
+    for (int c = 0; c < chunks(); ++c)
+      for (int i = 0; i < m; ++i) emit(sc::action_kind::forward, c * ranks + rank, i);
+    for (int c = chunks() - 1; c >= 0; --c)
+      for (int i = m - 1; i >= 0; --i) emit(sc::action_kind::backward, c * ranks + rank, i);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("GPipe and breadth-first take as long with their backwards in the other order", "[sim][law]") {
+  for (int p = 2; p <= 8; ++p)
+    for (int m = p; m <= 4 * p; ++m)
+      for (int v = 1; v <= 4; ++v)
+        for (const sc::formula::times& t : {sc::formula::times{1, 1, 1}, sc::formula::times{2, 3, 1.5}}) {
+          CAPTURE(p, m, v);
+          check_bubble(newest_first{m, v}, p, t, v);
+        }
+}
+
 TEST_CASE("lowering makes no schedule slower, split backwards too", "[sim][law]") {
   for (const int p : {2, 4, 8})
     for (const auto& [name, table] : schedules::all_tables(p, 2 * p))

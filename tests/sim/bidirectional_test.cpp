@@ -62,8 +62,9 @@ TEST_CASE("Chimera takes as long as its formulas say", "[sim][law]") {
 TEST_CASE("Hanayo takes as long as its formula says", "[sim][law]") {
   for (int w = 1; w <= 2; ++w)
     for (int p = 1; p <= 8; ++p)
-      for (int m = 1; m <= 4 * p; m += w) check_makespan(waves{m, w}, p, even, 2 * w);
-  check_makespan(waves{12, 3}, 4, even, 6);
+      for (int m = 1; m <= 4 * p; ++m) check_makespan(waves{m, w}, p, even, 2 * w);
+  for (int p = 2; p <= 8; p += 2)
+    for (int m = p; m <= 4 * p; m += 3) check_makespan(waves{m, 3}, p, even, 6);
 }
 
 TEST_CASE("V-Half and V-Min take as long as their formulas say", "[sim][law]") {
