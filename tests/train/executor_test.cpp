@@ -9,6 +9,7 @@
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/executor.hpp>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
@@ -246,6 +247,22 @@ TEST_CASE("a send that has to be waited for is recorded as such", "[train][execu
     }
     CHECK(up == 2 * (p - 1) * m);  // steps, links, microbatches
     CHECK(down == 2 * (p - 1) * m);
+  }
+}
+
+TEST_CASE("a rank computes on while its messages are on their way", "[train][executor][ranks]") {
+  constexpr int p = 3, m = 5;
+  for (const int in_flight : {0, 1, 2}) {
+    std::vector<hd::event> events;
+    run(sc::make_table(sc::gpipe<>{m}, p), in_flight, &events, delayed{});
+    for (const hd::event& wait : events) {
+      if (wait.kind != hd::activity::send || wait.flow != 0 || wait.peer < wait.rank) continue;
+      int computed = 0;  // forwards of this rank that were over when it began to wait
+      for (const hd::event& e : events)
+        computed += e.kind == hd::activity::forward && e.rank == wait.rank && e.step == wait.step &&
+                    e.end_ns <= wait.begin_ns;
+      CHECK(computed == std::min(wait.microbatch + 1 + in_flight, m));
+    }
   }
 }
 
