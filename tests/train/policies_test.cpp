@@ -142,8 +142,8 @@ sc::action_table passed(sc::action_table t, std::mt19937& random) {
   return t;
 }
 
-// The schedules of `names` that run there, each with passes of its own and all policies.
-void all_at_once(const std::string& mesh, int at_least) {
+// Every second schedule from number `first` on that runs there, each with passes of its own and all policies.
+void all_at_once(const std::string& mesh, int first) {
   if (!has_room(mesh)) return;
   const int p = pipeline_of(mesh), m = 2 * p;
   const unsigned seed = 20261121;
@@ -155,10 +155,10 @@ void all_at_once(const std::string& mesh, int at_least) {
   const setup clipped{.layers = 5, .clip = 0.98 * *std::min_element(without.begin(), without.end())};
   const auto with_clip = on_one_rank(clipped);
   std::int64_t taken_back = 0;
-  int compared = 0;
+  int compared = 0, number = 0;
   for (const char* name : {"1f1b", "interleaved:2", "zb-h1", "zb-h2", "zb-v", "v-half", "dual-pipe-v", "hanayo:2",
                            "dual-pipe", "chimera", "two waves"}) {
-    if (!train_test::has_table(name, p, m)) continue;
+    if (!train_test::has_table(name, p, m) || number++ % 2 != first) continue;
     if (!transport_test::on_threads && compared > 1) break;  // with processes each run takes longer
     const auto table = passed(train_test::table_named(name, p, m), random);
     INFO(name << "\n" << sc::to_text(table));
@@ -169,26 +169,26 @@ void all_at_once(const std::string& mesh, int at_least) {
           1e-10);
     ++compared;
   }
-  CHECK(compared >= at_least);
+  CHECK(compared >= (transport_test::on_threads ? 5 : 2));
   CHECK(taken_back >= compared);
 }
 
 }  // namespace
 
 TEST_CASE("all policies at once, any passes: 2 ranks", "[train][policies]") {
-  all_at_once("pp=2", 9);
+  all_at_once("pp=2", 0);
 }
 TEST_CASE("all policies at once, any passes: 2 x 2 ranks of dp and pp", "[train][policies][ranks]") {
-  all_at_once("dp=2,pp=2", transport_test::on_threads ? 9 : 2);
+  all_at_once("dp=2,pp=2", 1);
 }
 TEST_CASE("all policies at once, any passes: 2 x 2 ranks of pp and tp", "[train][policies]") {
-  all_at_once("pp=2,tp=2", 9);
+  all_at_once("pp=2,tp=2", 0);
 }
 TEST_CASE("all policies at once, any passes: 4 ranks", "[train][policies]") {
-  all_at_once("pp=4", 9);
+  all_at_once("pp=4", 1);
 }
 TEST_CASE("all policies at once, any passes: 8 ranks", "[train][policies]") {
-  all_at_once("dp=2,pp=2,tp=2", 9);
+  all_at_once("dp=2,pp=2,tp=2", 0);
 }
 
 TEST_CASE("samples that microbatches and ranks do not divide, or that are fewer than they", "[train][policies]") {
