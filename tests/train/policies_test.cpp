@@ -1,5 +1,5 @@
-// tests/train/policies_test.cpp: everything at once: passes, pairs, split backwards, recomputation, offload, steps before
-// the norm is known, and odd numbers of samples and ranks, train the model that one rank trains.
+// tests/train/policies_test.cpp: everything at once: passes, pairs, split backwards, recomputation, offload, steps
+// before the norm is known, and odd numbers of samples and ranks, train the model that one rank trains.
 #include "../schedule/pairs.hpp"
 #include "catch.hpp"
 #include "folder.hpp"
