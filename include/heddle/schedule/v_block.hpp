@@ -70,12 +70,13 @@ class v_block_packer {
   // The first slot at which the inputs of an action are there; the microbatch before it must have begun, too.
   constexpr int ready(int rank, int kind, int i) const noexcept {
     const int neighbour = kind % 2 == 0 ? rank - 1 : rank + 1;  // F and I' run down the ranks, F' and I up
+    const int* const own = start_ + (rank * kinds + kind) * m_ + i;
     int after = -1;
     if (neighbour >= 0 && neighbour < p_)
-      after = start(neighbour, kind, i);
+      after = start_[(neighbour * kinds + kind) * m_ + i];
     else if (kind > 0)
-      after = start(rank, kind - 1, i);
-    if (i > 0 && start(rank, kind, i - 1) > after) after = start(rank, kind, i - 1);
+      after = own[-m_];
+    if (i > 0 && own[-1] > after) after = own[-1];
     return after + 1;
   }
 
@@ -86,12 +87,12 @@ class v_block_packer {
       int waiting = 0;
       int last = 0;
       for (int k = 0; k < kinds; ++k) last = start(r, k, m_ - 1) > last ? start(r, k, m_ - 1) : last;
-      for (int s = 0; s <= last || waiting > 0; ++s) {
-        signed char& c = cell(r, s);
-        if (c >= first_input) {
+      signed char* c = grid_ + r * slots_;
+      for (int s = 0; s <= last || waiting > 0; ++s, ++c) {
+        if (*c >= first_input) {
           ++waiting;
-        } else if (c == empty && waiting > 0) {
-          c = some_weight;
+        } else if (*c == empty && waiting > 0) {
+          *c = some_weight;
           --waiting;
           last = s > last ? s : last;
         }
@@ -102,23 +103,27 @@ class v_block_packer {
 
   // Every action as early as its inputs and the order of its rank allow. Takes W out again.
   constexpr void squeeze() {
-    const scratch<int> rank_end(p_);
-    const scratch<int> done(p_ * kinds);
+    const scratch<int> rank_end_memory(p_);
+    const scratch<int> done_memory(p_ * kinds);
+    int* const rank_end = rank_end_memory.data();
+    int* const done = done_memory.data();
     for (int s = 0; s < end_; ++s) {
-      for (int r = 0; r < p_; ++r) {
-        const signed char c = cell(r, s);
+      signed char* at = grid_ + s;
+      for (int r = 0; r < p_; ++r, at += slots_) {
+        const signed char c = *at;
         if (c == empty) continue;
-        int to = rank_end[r];
-        if (c != some_weight) {
-          const int k = c - 1;
-          const int i = done[r * kinds + k]++;
-          const int inputs = ready(r, k, i);
-          to = inputs > to ? inputs : to;
-          start(r, k, i) = to;
+        *at = empty;
+        if (c == some_weight) {
+          ++rank_end[r];
+          continue;
         }
+        const int k = c - 1;
+        const int i = done[r * kinds + k]++;
+        const int inputs = ready(r, k, i);
+        const int to = inputs > rank_end[r] ? inputs : rank_end[r];
+        start_[(r * kinds + k) * m_ + i] = to;
         rank_end[r] = to + 1;
-        cell(r, s) = empty;
-        if (c != some_weight) cell(r, to) = c;
+        at[to - s] = c;
       }
     }
   }
@@ -164,15 +169,17 @@ class v_block_packer {
       count(r, 0, end_, 2 * m_, true);
       for (int s = 0; s < end_; ++s) bound = live_[s] > bound ? live_[s] : bound;
     }
-    const scratch<int> done(p_ * (kinds + 1));
+    const scratch<int> done_memory(p_ * (kinds + 1));
+    int* const done = done_memory.data();
     const scratch<int> inputs(p_ * 2 * m_, unset);  // when the k-th I or I' of a rank begins
     const scratch<int> inputs_done(p_);
     bool steady = false, cool_down = false;
     for (int s = 0; s < end_; ++s) {
       live_ = lives.data();
       waiting_ = waitings.data();
-      for (int r = 0; r < p_; ++r, live_ += end_, waiting_ += end_) {
-        const signed char c = cell(r, s);
+      const signed char* at = grid_ + s;
+      for (int r = 0; r < p_; ++r, live_ += end_, waiting_ += end_, at += slots_) {
+        const signed char c = *at;
         if (c == empty) continue;
         const int k = c - 1;
         const int i = done[r * (kinds + 1) + k]++;
