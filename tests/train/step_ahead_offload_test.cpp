@@ -1,0 +1,92 @@
+// tests/train/step_ahead_offload_test.cpp: forwards that are done again where activations are stored elsewhere or
+// computed again.
+#include "catch.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/schedule/named.hpp>
+#include <heddle/train/activations/memory_store.hpp>
+#include <heddle/train/activations/offload.hpp>
+#include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+namespace tr = heddle::train;
+namespace act = heddle::activations;
+
+namespace {
+
+constexpr hd::model::gpt2_config config{.layers = 4, .heads = 2, .width = 16, .context = 6, .vocabulary = 29};
+
+struct tokens {
+  std::int64_t context() const { return config.context; }
+  std::int64_t validation_samples() const { return 0; }
+  void fill_train(hd::io::sample_block b, std::span<std::int32_t> in, std::span<std::int32_t> out) const {
+    for (std::int64_t i = 0; i < b.count * config.context; ++i)
+      in[static_cast<std::size_t>(i)] = out[static_cast<std::size_t>(i)] =
+          static_cast<std::int32_t>((b.first * 7 + i * i) % config.vocabulary);
+  }
+  void fill_validation(hd::io::sample_block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
+};
+
+using mesh = hd::mesh<hd::axis<hd::pp, 2>>;
+// Half of the layers elsewhere, some activations of all layers computed again.
+using away =
+    act::recompute<act::named<"mlp.hidden", "attn.qkv">,
+                   act::offload<act::memory_store, act::amount::first<1>, act::prefetch::ahead<1>, act::min_bytes<0>>>;
+
+struct outcome {
+  std::vector<double> losses, norms;
+  std::int64_t taken_back = 0;
+};
+template <class... Policies>
+outcome run(const char* schedule, double clip) {
+  tr::options<hd::model::gpt2_config> o;
+  o.model = config;
+  o.batch = 8;
+  o.microbatches = 4;
+  o.schedule = schedule;
+  o.steps = 4;
+  o.clip_norm = clip;
+  o.threads_per_rank = 1;
+  outcome result;
+  hd::launch<hd::threads>(mesh{}, [&](auto& world) {
+    tr::trainer<hd::model::gpt2<double>, hd::strategy<mesh, hd::schedule::named, Policies...>,
+                std::remove_reference_t<decltype(world)>>
+        trainer(world, o);
+    trainer.run(tokens{}, [&](const tr::step_report& r) {
+      if (world.rank() != 0) return;
+      result.losses.push_back(r.loss);
+      result.norms.push_back(r.gradient_norm);
+    });
+    if (world.rank() == 0) result.taken_back = trainer.steps_taken_back();
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("forwards are done again where activations are stored elsewhere", "[train][post_validation][offload]") {
+  for (const char* schedule : {"gpipe", "1f1b", "zb-v"}) {
+    INFO(schedule);
+    const outcome whole = run<>(schedule, 1e9);
+    const double clip = 0.95 * whole.norms[1];
+    const outcome waits = run<>(schedule, clip), ahead = run<hd::post_validation, away>(schedule, clip);
+    CHECK(ahead.taken_back >= 1);
+    REQUIRE(ahead.losses.size() == waits.losses.size());
+    for (std::size_t k = 0; k < waits.losses.size(); ++k) {
+      CHECK(ahead.losses[k] == Approx(waits.losses[k]).epsilon(1e-12));
+      CHECK(ahead.norms[k] == Approx(waits.norms[k]).epsilon(1e-11));
+    }
+    CHECK(run<hd::post_validation, away>(schedule, 1e9).losses == whole.losses);
+  }
+}
