@@ -134,4 +134,5 @@ TEST_CASE("where microbatches skip stages, activations are counted by stages", "
   const auto text = sim::schedule_text(table, sim::simulate(table), "ways", 80);
   // A node of stage 0 has its two forwards and, one at a time, a loss.
   CHECK(text.find("at most 3, 3, 2, 2 activations of a stage alive") != std::string::npos);
+  for (int r = 0; r < 4; ++r) CHECK(sim::peak_microbatches(table, r) == schedule::peak_live(table, r));
 }

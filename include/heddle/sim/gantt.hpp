@@ -71,16 +71,17 @@ inline std::string rounded(double value, int decimals) {
 }  // namespace detail
 
 /// What a table keeps alive on a rank at most, in microbatches' activations of one rank's share of the model: a stage
-/// that is a v-th of it counts as a v-th. Takes stages to be of one size.
+/// that is a v-th of it counts as a v-th. Takes stages to be of one size. Where microbatches go ways of their own, no
+/// rank has a share of the model: each stage of a microbatch counts as one, as in `schedule::peak_live`.
 inline double peak_microbatches(schedule::table_view table, int rank) {
+  if (table.has_paths()) return schedule::peak_live(table, rank);
   return static_cast<double>(schedule::peak_live(table, rank)) * table.ranks() / (std::max)(table.parts(), 1);
 }
 
 /// A table and when its actions run as a chart: a row per rank, a colour per kind, darker for the further stages of a
 /// rank (and for the other direction of Chimera and DualPipe); two that overlap share the row's height; what takes no
 /// time is not drawn. The caption says how long the step takes, in `unit`, how much of the ranks' time is bubble, and
-/// what activations a rank holds at most (see `peak_microbatches`; where microbatches skip stages, of how many stages and
-/// microbatches).
+/// what activations a rank holds at most (see `peak_microbatches`).
 inline gantt_chart schedule_chart(schedule::table_view table, const timeline& line, const std::string& title = {},
                                   const std::string& unit = {}) {
   const auto at = [](int i) { return static_cast<std::size_t>(i); };
@@ -123,19 +124,15 @@ inline gantt_chart schedule_chart(schedule::table_view table, const timeline& li
   chart.captions.push_back(time);
   chart.captions.push_back("bubble " + detail::rounded(100 * line.bubble_ratio(), 1) + " %");
   if (!table.forward_only() && table.ranks() > 0) {
-    // Where microbatches skip stages, no rank has a share of the model: then stages are counted one by one.
-    const auto held_by = [&](int r) {
-      return table.has_paths() ? static_cast<double>(schedule::peak_live(table, r)) : peak_microbatches(table, r);
-    };
     std::string held = "at most ";
     if (table.ranks() <= 8) {
       for (int r = 0; r < table.ranks(); ++r) {
         if (r > 0) held += ", ";
-        held += detail::rounded(held_by(r), 2);
+        held += detail::rounded(peak_microbatches(table, r), 2);
       }
     } else {
       double most = 0;
-      for (int r = 0; r < table.ranks(); ++r) most = (std::max)(most, held_by(r));
+      for (int r = 0; r < table.ranks(); ++r) most = (std::max)(most, peak_microbatches(table, r));
       held += detail::rounded(most, 2);
     }
     chart.captions.push_back(held + (table.has_paths() ? " activations of a stage alive" : " microbatches alive"));
