@@ -153,6 +153,35 @@ TEST_CASE("a step that should have been clipped is taken back and done again", "
   }
 }
 
+TEST_CASE("a step taken back from a copy gives the bits of steps that wait", "[train][post_validation][ranks]") {
+  setup s = small();
+  s.clip = 1e9;
+  for (const char* mesh : {"dp=2,pp=2", "pp=2,tp=2"})
+    for (const char* schedule : {"1f1b", "zb-v", "interleaved:2, OPTIM"}) {
+      if (!fits(mesh)) continue;
+      INFO(schedule << " on '" << mesh << "'");
+      s.mesh = mesh;
+      s.schedule = schedule;
+      s.clip = 1e9;
+      const outcome whole = train_f64(s);
+      s.clip = 0.9 * whole.norms[1];
+      const outcome ordinary = train_f64(s);
+      REQUIRE(ordinary.weights != whole.weights);
+      for (setup first : {stepping_first(s), stepping_ahead(s)}) {
+        first.with_copy = true;
+        const outcome copied = train_f64(first);
+        CHECK(most_taken_back(copied) >= 1);
+        CHECK(largest(copied.losses, ordinary.losses) <= (transport_test::on_threads ? 0 : 1e-14));
+        if (transport_test::on_threads)
+          CHECK(copied.weights == ordinary.weights);
+        else
+          CHECK(largest_error(copied.weights, ordinary.weights) <= 1e-13);
+        for (std::size_t r = 0; r < copied.ranks.size(); ++r)  // two moments, and copies of three numbers
+          CHECK(2 * copied.ranks[r].state_bytes == 5 * ordinary.ranks[r].state_bytes);
+      }
+    }
+}
+
 TEST_CASE("forwards of a step that began with weights to be taken back are done again under every schedule",
           "[train][post_validation][ranks]") {
   setup s = small();

@@ -21,6 +21,7 @@ struct setup {
   double clip = 0.5;  // clips from the first step on
   int zero = 1;
   bool post_validation = false;  // with layers by cost and zero<1>, in double
+  bool with_copy = false;        // with post_validation: of what a step may have to be taken back to
   bool ahead = false;            // with post_validation: steps are settled where they must be
   std::int64_t validate_every = 0;
   std::string save_to = "", resume_from = "";

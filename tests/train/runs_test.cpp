@@ -295,6 +295,7 @@ bool is_spared(std::string_view schedule, int microbatches) {
   return !transport_test::on_threads && (schedule == "gpipe") != (microbatches == 1);
 }
 outcome train_f64(const setup& s) {
+  if (s.post_validation && s.with_copy) return train<double, 1, hd::post_validation_with_copy>(s);
   if (s.post_validation) return train<double, 1, hd::post_validation, hd::layers_by_cost>(s);
   return s.zero == 0 ? train<double, 0>(s) : train<double, 1>(s);
 }

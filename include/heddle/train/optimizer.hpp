@@ -52,8 +52,10 @@ class optimizer {
   std::int64_t owned_end() const noexcept { return end_; }
   std::span<T> first_moment() noexcept { return {first_moment_.data(), first_moment_.size()}; }
   std::span<T> second_moment() noexcept { return {second_moment_.data(), second_moment_.size()}; }
-  /// Bytes of optimizer state on this rank.
-  std::int64_t state_bytes() const noexcept { return 2 * (end_ - begin_) * static_cast<std::int64_t>(sizeof(T)); }
+  /// Bytes of optimizer state on this rank, the copy of `remember` included.
+  std::int64_t state_bytes() const noexcept {
+    return (2 * (end_ - begin_) + static_cast<std::int64_t>(before_.size())) * static_cast<std::int64_t>(sizeof(T));
+  }
 
   /// Sums gradients over dp; afterwards the owned part holds the sum.
   template <class Communicator>
@@ -118,6 +120,23 @@ class optimizer {
                      [&](auto... arguments) { backend.undo_adamw(arguments...); });
   }
 
+  /// Copies the owned weights and their moments, for `restore`. Memory is allocated by the first call.
+  void remember(std::span<const T> weights) {
+    const auto n = static_cast<std::size_t>(end_ - begin_);
+    if (before_.size() < 3 * n) before_ = buffer<T>(3 * (end_ - begin_));
+    const std::span<const T> mine = weights.subspan(static_cast<std::size_t>(begin_), n);
+    std::copy(mine.begin(), mine.end(), before_.data());
+    std::copy_n(first_moment_.data(), n, before_.data() + n);
+    std::copy_n(second_moment_.data(), n, before_.data() + 2 * n);
+  }
+  /// The owned weights and their moments as they were at `remember`, bit for bit.
+  void restore(std::span<T> weights) {
+    const auto n = static_cast<std::size_t>(end_ - begin_);
+    std::copy_n(before_.data(), n, owned(weights).begin());
+    std::copy_n(before_.data() + n, n, first_moment_.data());
+    std::copy_n(before_.data() + 2 * n, n, second_moment_.data());
+  }
+
   /// Brings every rank of dp up to date after `update`.
   template <class Communicator>
   void gather(Communicator& dp, std::span<T> weights) {
@@ -163,6 +182,7 @@ class optimizer {
   std::vector<segment> segments_;
   buffer<T> first_moment_;
   buffer<T> second_moment_;
+  buffer<T> before_;  // weights, first and second moments; empty if nobody asks for them
 };
 
 }  // namespace heddle::inline v0::train

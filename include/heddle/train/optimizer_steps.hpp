@@ -14,8 +14,8 @@
 namespace heddle::inline v0::train {
 
 /// Steps the stages that a rank holds (`held_stages`), each at most once between two calls of `begin`.
-/// Units: `step` counts from 0.
-template <class HeldStages, class Backend>
+/// With `Copies`, steps are taken back from copies. Units: `step` counts from 0.
+template <class HeldStages, class Backend, bool Copies = false>
 class optimizer_steps {
  public:
   using held_type = typename HeldStages::held;
@@ -48,6 +48,8 @@ class optimizer_steps {
     held_.for_each([](held_type& h) { h.stepped = false; });
   }
   void update(held_type& h, double gradient_scale, std::int64_t step) {
+    if constexpr (Copies)
+      if (gradient_scale == 1.0) h.optimizer.remember(std::span<const scalar>(h.stage.weights()));
     h.optimizer.update(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), adamw_,
                        learning_rate_(step), step + 1, gradient_scale);
     h.stepped = true;
@@ -63,14 +65,18 @@ class optimizer_steps {
       if (!h.stepped) update(h, gradient_scale, step);
     });
   }
-  /// Takes back the steps with a scale of 1: weights and moments are those before, up to rounding. Whether there were any.
+  /// Takes back the steps with a scale of 1: weights and moments are those before, up to rounding where there is no copy.
+  /// Whether there were any.
   bool take_back(std::int64_t step) {
     bool any = false;
     held_.for_each([&](held_type& h) {
       if (!std::exchange(h.stepped, false)) return;
       any = true;
-      h.optimizer.undo(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), adamw_,
-                       learning_rate_(step), step + 1, 1.0);
+      if constexpr (Copies)
+        h.optimizer.restore(h.stage.weights());
+      else
+        h.optimizer.undo(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), adamw_,
+                         learning_rate_(step), step + 1, 1.0);
     });
     return any;
   }

@@ -11,6 +11,7 @@ struct norm_check_kind {};
 struct norm_first {
   using kind = norm_check_kind;
   static constexpr bool steps_first = false;
+  static constexpr bool copies = false;
 };
 
 /// No rank waits for the norm. Each steps by the sums over its own pipeline rank (dp and tp), unless they alone say that
@@ -27,6 +28,16 @@ struct norm_first {
 struct post_validation {
   using kind = norm_check_kind;
   static constexpr bool steps_first = true;
+  static constexpr bool copies = false;
+};
+
+/// The same, but a step is taken back from a copy of the weights and moments that a rank owns: what clipped steps give
+/// is that of `norm_first` bit for bit, too, and learning_rate weight_decay may be anything.
+/// Bytes: three more numbers for each owned parameter, written once a step.
+struct post_validation_with_copy {
+  using kind = norm_check_kind;
+  static constexpr bool steps_first = true;
+  static constexpr bool copies = true;
 };
 
 }  // namespace heddle::inline v0

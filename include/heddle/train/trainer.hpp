@@ -152,6 +152,8 @@ class trainer {
     return detail::bytes_of_activations(plan_.view(), pp_.rank(), held_);
   }
   std::int64_t saved_activation_bytes() const { return activation_bytes().saved; }
+  /// Memory for tensors between stages.
+  std::int64_t boundary_bytes() const noexcept { return executor_.boundary_bytes(); }
 
   /// Trains up to `options().steps`; `listener(const step_report&)` is called on every rank after each step; with
   /// `post_validation` when the step's norm is known, while the next step's forwards run. `after_step(trainer)` is
@@ -576,7 +578,7 @@ class trainer {
   held_stages<stage_type, optimizer_type> held_;
   gradient_sums<held_stages<stage_type, optimizer_type>, communicator_along<pp>, communicator_along<dp>, backend_type>
       gradients_;
-  optimizer_steps<held_stages<stage_type, optimizer_type>, backend_type> steps_;
+  optimizer_steps<held_stages<stage_type, optimizer_type>, backend_type, Strategy::norm_check::copies> steps_;
   executor<stage_type, communicator_along<pp>, observer_type> executor_;
   std::int64_t step_ = 0;
   std::int64_t consumed_ = 0;

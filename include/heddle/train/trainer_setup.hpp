@@ -17,10 +17,11 @@ namespace heddle::inline v0::train::detail {
 template <class Strategy, class Options>
 Options checked_options(Options o) {
   o.validate();
-  if (Strategy::norm_check::steps_first && o.learning_rate.peak * o.adamw.weight_decay >= 1)
+  if (Strategy::norm_check::steps_first && !Strategy::norm_check::copies &&
+      o.learning_rate.peak * o.adamw.weight_decay >= 1)
     throw config_error(
         "heddle: post_validation takes steps back, which cannot be done where learning rate times weight "
-        "decay is 1 or more");
+        "decay is 1 or more; post_validation_with_copy can");
   if (o.learning_rate.total_steps == 0) o.learning_rate.total_steps = o.steps;
   if constexpr (!std::is_same_v<typename Strategy::schedule, schedule::named>) {
     if (!o.schedule.empty())
