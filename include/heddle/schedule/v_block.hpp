@@ -108,8 +108,8 @@ class v_block_packer {
     int* const rank_end = rank_end_memory.data();
     int* const done = done_memory.data();
     for (int s = 0; s < end_; ++s) {
-      signed char* at = grid_ + s;
-      for (int r = 0; r < p_; ++r, at += slots_) {
+      for (int r = 0; r < p_; ++r) {
+        signed char* const at = grid_ + (r * slots_ + s);
         const signed char c = *at;
         if (c == empty) continue;
         *at = empty;
@@ -177,9 +177,8 @@ class v_block_packer {
     for (int s = 0; s < end_; ++s) {
       live_ = lives.data();
       waiting_ = waitings.data();
-      const signed char* at = grid_ + s;
-      for (int r = 0; r < p_; ++r, live_ += end_, waiting_ += end_, at += slots_) {
-        const signed char c = *at;
+      for (int r = 0; r < p_; ++r, live_ += end_, waiting_ += end_) {
+        const signed char c = cell(r, s);
         if (c == empty) continue;
         const int k = c - 1;
         const int i = done[r * (kinds + 1) + k]++;
