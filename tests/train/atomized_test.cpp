@@ -6,6 +6,7 @@
 #include "transport.hpp"
 
 #include <heddle/core/random.hpp>
+#include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/atomized.hpp>
 
 #include <algorithm>
@@ -109,7 +110,8 @@ struct made_up_trainer {
   int stages() const { return 2; }
   stage_of_bytes& stage(int) { return stage_; }
   state_of_bytes& optimizer_state(int) { return state; }
-  std::int64_t saved_activation_bytes() const { return 4000; }
+  hd::train::activation_bytes activation_bytes() const { return {.saved = 3000, .waiting = 200, .scratch = 300}; }
+  std::int64_t boundary_bytes() const { return 500; }
   hd::train::step_report step(int /*data*/) {
     const auto k = static_cast<std::size_t>(done++) % step_seconds.size();
     clock.now += static_cast<std::int64_t>(step_seconds[k] * 1e9);

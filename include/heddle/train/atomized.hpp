@@ -22,12 +22,16 @@
 
 namespace heddle::inline v0::train {
 
-/// Bytes that this rank holds from step to step: weights, gradients, moments, saved activations of all its stages, as the
-/// mesh, the schedule and the ZeRO stage make them. Message buffers and a layer's scratch come on top.
+/// Bytes that this rank holds while it trains: weights, gradients and moments of all its stages, their activations with
+/// what microbatches share, and the tensors between stages, as mesh, schedule, policies and ZeRO stage make them. The
+/// tokens of a step, what replicas exchange and an observer's events come on top.
 template <class Trainer>
 std::int64_t bytes_held(Trainer& trainer) {
-  std::int64_t bytes = trainer.saved_activation_bytes();
+  std::int64_t bytes = trainer.activation_bytes().total() + trainer.boundary_bytes();
   for (int k = 0; k < trainer.stages(); ++k) {
+    if constexpr (requires { trainer.stage(k).borrows_embedding(); })
+      if (trainer.stage(k).borrows_embedding())  // then its gradient is in no flat buffer
+        bytes += static_cast<std::int64_t>(trainer.stage(k).tied_gradient().size_bytes());
     bytes += static_cast<std::int64_t>(trainer.stage(k).weights().size_bytes());
     bytes += static_cast<std::int64_t>(trainer.stage(k).gradients().size_bytes());
     bytes += trainer.optimizer_state(k).state_bytes();

@@ -12,8 +12,9 @@
 
 namespace heddle::inline v0::train {
 
-/// Memory and time of a step from schedule, mesh and memory model, all of them types: `train::gpt2_memory`, or any other
-/// `schedule::memory_model`. `Passes` lower the schedule, the usual ones if there are none.
+/// Memory and time of a step from schedule, mesh and memory model, all of them types: `train::gpt2_with_state`, which
+/// counts all that a training run holds, or any other `schedule::memory_model`. `Passes` lower the schedule, the usual
+/// ones if there are none.
 /// Errors: does not compile if the schedule is wrong on the mesh, as `schedule::require` says it.
 template <schedule::schedule_policy When, mesh_like Mesh, schedule::memory_model Model,
           schedule::lowering_pass... Passes>
@@ -40,7 +41,7 @@ struct static_profile {
       return 0;
   }
 
-  /// For `plan::sja`. `state_bytes`: what the model does not count, such as weights, gradients and moments; `around`:
+  /// For `plan::sja`. `state_bytes`: what the model does not count, such as weights in `train::gpt2_memory`; `around`:
   /// what comes on top of the computations (`step`), its deviation, set-up and finish.
   template <class Duration>
   static plan::sja::resource_profile profile(std::int64_t steps, const Duration& duration, std::int64_t state_bytes = 0,
