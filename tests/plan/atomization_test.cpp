@@ -150,6 +150,99 @@ TEST_CASE("what is not a profile or a job is refused", "[plan][sja]") {
   CHECK_THROWS_AS(sja::profiled_job<>(0, seconds_profile(), {.units = 0}), hd::config_error);
 }
 
+TEST_CASE("a profile, a job's terms and a report are numbers that can be", "[plan][sja]") {
+  using Catch::Matchers::Contains;
+  const double infinity = std::numeric_limits<double>::infinity(), none = std::nan("");
+  sja::resource_profile endless = seconds_profile();
+  endless.set_up = infinity;
+  CHECK_THROWS_WITH(sja::profiled_job<>(0, endless, {.units = 20}), Contains("must be finite"));
+  CHECK_THROWS_WITH(sja::profiled_job<>(0, seconds_profile(), {.units = 20, .least_efficiency = none}),
+                    Contains("least_efficiency must be in [0, 1]"));
+  CHECK_THROWS_AS(sja::profiled_job<>(0, seconds_profile(), {.units = 20, .least_efficiency = 2}), hd::config_error);
+  CHECK_THROWS_AS(sja::profiled_job<>(0, seconds_profile(), {.units = 20, .deadline = none}), hd::config_error);
+  CHECK_THROWS_AS(sja::profiled_job<>(0, seconds_profile(), {.units = 20, .arrival = infinity}), hd::config_error);
+
+  sja::profiled_job<> job(0, seconds_profile(), {.units = 20});
+  const sja::window w = slice_window(0, 100);
+  sja::broker<> broker;
+  REQUIRE(broker.open(std::span<const sja::window>(&w, 1), std::span<sja::profiled_job<>>(&job, 1), 0).size() == 1);
+  for (const double wrong : {none, infinity, -5.0}) {
+    CHECK_THROWS_WITH(broker.close(job, {0, 0, 10, wrong, 0, false}, 10), Contains("which cannot be"));
+    CHECK_THROWS_WITH(broker.close(job, {0, 0, 10, 10, wrong, false}, 10), Contains("which cannot be"));
+  }
+  CHECK_THROWS_WITH(broker.close(job, {0, 0, 10, 10, 0, false, none}, 10), Contains("which cannot be"));
+  CHECK(job.profile().unit == 1);
+  CHECK(broker.running().size() == 1);  // it may still report
+  broker.close(job, {0, 0, 20, 20, 0, false}, 30);
+  CHECK(job.finished());
+}
+
+TEST_CASE("a window may have no end", "[plan][sja]") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const auto check = [&](auto broker) {
+    std::vector<sja::profiled_job<>> jobs{{0, seconds_profile(), {.units = 20}}};
+    const sja::window w = slice_window(10, infinity);
+    const auto pieces = broker.open(std::span<const sja::window>(&w, 1), jobs, 0);
+    REQUIRE(pieces.size() == 1);
+    CHECK(pieces[0].start == 10);
+    CHECK(pieces[0].end == 10 + 5 + 20 + 5);
+    CHECK(pieces[0].units == 20);
+    CHECK(sja::broken_rule(broker.log(), false) == "");
+  };
+  check(sja::broker<>{});
+  check(sja::broker{sja::interval_clearing{}});
+  check(sja::broker{sja::response_ratio{}, sja::interval_clearing{}});
+}
+
+TEST_CASE("no offer leaves its window by a rounding error", "[plan][sja]") {
+  draws random(31);
+  for (int k = 0; k < 2000; ++k) {
+    const double start = random.uniform(0, 10), end = start + random.uniform(0.1, 3);
+    sja::resource_profile p;
+    p.unit = random.uniform(0.01, 0.2);
+    p.unit_sd = p.unit / 7;
+    const sja::window w = slice_window(start, end);
+    for (const sja::offer& o : sja::profiled_job<>(0, p, {.units = 200}).offers(w, 7))
+      REQUIRE((o.start >= start && o.start <= o.end && o.end <= end));
+    // Exactly filled by units without deviation.
+    p.unit = (end - start) / 8;
+    p.unit_sd = 0;
+    for (const sja::offer& o : sja::profiled_job<>(0, p, {.units = 8}).offers(w, 7))
+      REQUIRE((o.start >= start && o.start <= o.end && o.end <= end));
+  }
+}
+
+TEST_CASE("windows and bids that break the rules are refused", "[plan][sja]") {
+  using Catch::Matchers::Contains;
+  sja::broker<> broker;
+  CHECK_THROWS_WITH(broker.announce(slice_window(10, 5)), Contains("must not end before it begins"));
+  CHECK_THROWS_WITH(broker.announce(slice_window(10, std::nan(""))), Contains("must not end before it begins"));
+  CHECK_THROWS_WITH(broker.announce({-1, {2, 0, 2}, 0, 10, 0, 0}), Contains("has slice 2 twice"));
+  CHECK(broker.windows() == 0);
+  CHECK_THROWS_WITH(broker.bid_for(0, 0, {}, 0), Contains("window 0 has not been announced"));
+
+  const int id = broker.announce(slice_window(10, 20));
+  sja::offer good;
+  good.job = 3;
+  good.units = 5;
+  good.start = 10;
+  good.end = 20;
+  good.useful = 5;
+  const auto bid = [&](auto change) {
+    sja::offer o = good;
+    change(o);
+    return broker.bid_for(id, 3, {o}, 0);
+  };
+  CHECK_THROWS_WITH(bid([](auto& o) { o.job = 4; }), Contains("job 3 offers a piece of another job, for window 0"));
+  CHECK_THROWS_WITH(bid([](auto& o) { o.end = 21; }), Contains("outside of it"));
+  CHECK_THROWS_WITH(bid([](auto& o) { o.start = 9; }), Contains("outside of it"));
+  CHECK_THROWS_WITH(bid([](auto& o) { o.start = std::nan(""); }), Contains("outside of it"));
+  CHECK_THROWS_WITH(bid([](auto& o) { o.units = 0; }), Contains("without units"));
+  CHECK(bid([](auto&) {}));
+  CHECK_THROWS_WITH(bid([](auto&) {}), Contains("job 3 bids again, for window 0"));
+  CHECK(sja::count_messages(broker.log(), id).bids == 1);
+}
+
 TEST_CASE("clearing by intervals is as good as trying all subsets", "[plan][sja]") {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     INFO("seed " << seed);

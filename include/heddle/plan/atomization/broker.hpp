@@ -98,17 +98,28 @@ class broker {
   }
 
   /// One by one: an announcement is open to bids until it is cleared, or until `reply_by`. Returns the window's number.
+  /// Errors: `config_error` for a window that ends before it begins, or has a slice twice.
   int announce(window w, double reply_by = std::numeric_limits<double>::infinity()) {
     w.id = static_cast<int>(books_.size());
-    books_.push_back({std::move(w), reply_by, {}, state::open});
+    check(w);
+    books_.push_back({std::move(w), reply_by, {}, {}, state::open});
     const window& what = books_.back().what;
     if (keeps_log_) log_.push_back({what.announced, announcement{what, reply_by}});
     return what.id;
   }
   /// What a job answers; no offers: it is not interested. False: too late, the bid does not count.
+  /// Errors: `config_error` for a second bid, offers of another job or of pieces outside of the window.
   bool bid_for(int id, int job, std::vector<offer> offers, double now) {
     book& b = at(id);
     if (b.is != state::open || now > b.reply_by) return false;
+    if (std::find(b.bidders.begin(), b.bidders.end(), job) != b.bidders.end()) refuse(b.what, job, "bids again");
+    for (const offer& o : offers) {
+      if (o.job != job) refuse(b.what, job, "offers a piece of another job");
+      if (!(o.start >= b.what.start && o.start <= o.end && o.end <= b.what.end))
+        refuse(b.what, job, "offers a piece outside of it");
+      if (o.units < 1 || o.first < 0) refuse(b.what, job, "offers a piece without units");
+    }
+    b.bidders.push_back(job);
     b.offers.insert(b.offers.end(), offers.begin(), offers.end());
     if (keeps_log_) log_.push_back({now, bid{id, job, std::move(offers)}});
     return true;
@@ -124,6 +135,7 @@ class broker {
     if (!is_taken(b.what)) pieces = pieces_of(b, jobs, now);
     if (pieces.empty()) tell(now, withdrawal{id});
     b.offers = {};
+    b.bidders = {};
     running_.insert(running_.end(), pieces.begin(), pieces.end());
     return pieces;
   }
@@ -147,7 +159,7 @@ class broker {
   /// All messages so far, in order; `keep_log(false)` stops writing them down.
   std::span<const message> log() const noexcept { return log_; }
   void keep_log(bool keep) noexcept { keeps_log_ = keep; }
-  const window& announced(int id) const { return books_.at(static_cast<std::size_t>(id)).what; }
+  const window& announced(int id) const { return at(id).what; }
   int windows() const noexcept { return static_cast<int>(books_.size()); }
 
  private:
@@ -156,12 +168,36 @@ class broker {
     window what;
     double reply_by = 0;
     std::vector<offer> offers;
+    std::vector<int> bidders;
     state is = state::open;
   };
 
   void set(score s) { score_ = std::move(s); }
   void set(clearing c) { clearing_ = std::move(c); }
-  book& at(int id) { return books_.at(static_cast<std::size_t>(id)); }
+  const book& at(int id) const {
+    if (id < 0 || id >= windows())
+      throw config_error("heddle: window " + std::to_string(id) + " has not been announced");
+    return books_[static_cast<std::size_t>(id)];
+  }
+  book& at(int id) { return const_cast<book&>(std::as_const(*this).at(id)); }
+  [[noreturn]] static void refuse(const window& w, int job, const char* what) {
+    std::string text = "heddle: job ";
+    text += std::to_string(job);
+    text += ' ';
+    text += what;
+    text += ", for window ";
+    text += std::to_string(w.id);
+    throw config_error(text);
+  }
+  static void check(const window& w) {
+    if (!(w.start <= w.end))
+      throw config_error("heddle: window " + std::to_string(w.id) + " is from " + std::to_string(w.start) + " s to " +
+                         std::to_string(w.end) + " s; it must not end before it begins");
+    for (auto slice = w.slices.begin(); slice != w.slices.end(); ++slice)
+      if (std::find(w.slices.begin(), slice, *slice) != slice)
+        throw config_error("heddle: window " + std::to_string(w.id) + " has slice " + std::to_string(*slice) +
+                           " twice");
+  }
   template <class Job>
   static auto& as_job(Job& job) {
     if constexpr (requires { *job; })

@@ -4,6 +4,7 @@
 #include <heddle/plan/atomization/profile.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,7 +33,8 @@ struct offer {
   double weight() const noexcept { return score * useful; }
 };
 
-/// score = trust (a1 useful / window + a2 waiting / longest waiting + a3 urgency - a4 unused memory / memory).
+/// score = trust (a1 useful / window + a2 waiting / longest waiting + a3 urgency - a4 unused memory / memory). Of a window
+/// without an end, only the piece's own time counts.
 struct weighted {
   using kind = score_kind;
   double useful = 1;   ///< a1
@@ -41,7 +43,8 @@ struct weighted {
   double unused = 0;   ///< a4
 
   double operator()(const offer& o, const window& w, double longest_waiting) const noexcept {
-    double s = useful * o.useful / w.length() + urgency * o.urgency;
+    const double length = std::isfinite(w.length()) ? w.length() : o.end - o.start;
+    double s = useful * o.useful / length + urgency * o.urgency;
     if (longest_waiting > 0) s += waiting * o.waiting / longest_waiting;
     if (w.bytes > 0) s -= unused * (w.bytes - o.bytes) / w.bytes;
     return s * o.trust;

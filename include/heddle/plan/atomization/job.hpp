@@ -8,6 +8,7 @@
 #include <heddle/plan/atomization/safety.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <limits>
@@ -65,6 +66,10 @@ class profiled_job {
         progress_at_(terms.arrival) {
     if (terms.units < 1 || terms.least_units < 1 || terms.width < 1)
       throw config_error("heddle: job " + std::to_string(id) + ": units, least_units and width must be at least 1");
+    if (!(terms.least_efficiency >= 0 && terms.least_efficiency <= 1) || !std::isfinite(terms.arrival) ||
+        std::isnan(terms.deadline))
+      throw config_error("heddle: job " + std::to_string(id) +
+                         ": least_efficiency must be in [0, 1], arrival and deadline must be times");
     declared_.validate(terms.units);
   }
 
@@ -92,7 +97,9 @@ class profiled_job {
     for (int parts = 1; parts <= 4; parts *= 2)
       for (int k = 0; k < parts && asked < most; ++k, ++asked) {
         const double length = w.length() / parts;
-        if (auto o = piece(w, w.start + k * length, parts == 1 ? w.length() : length)) made.push_back(*o);
+        const double start = k == 0 ? w.start : w.start + k * length;  // a window without an end has one part
+        if (std::isfinite(start))
+          if (auto o = piece(w, start, length)) made.push_back(*o);
       }
     return made;
   }
@@ -109,8 +116,13 @@ class profiled_job {
     return s;
   }
 
-  /// Errors: `config_error` for a piece that does not run, or with more units than it was granted.
+  /// Errors: `config_error` for a piece that does not run, with more units than it was granted, or times and memory
+  /// that are none: one such report would spoil the profile for ever.
   void report(const usage& u) {
+    if (!(u.seconds >= 0 && u.bytes >= 0) || !std::isfinite(u.seconds + u.bytes + u.set_up + u.finish))
+      throw config_error("heddle: job " + std::to_string(id_) + " reports " + std::to_string(u.seconds) + " s and " +
+                         std::to_string(u.bytes) + " bytes for its piece in window " + std::to_string(u.window) +
+                         ", which cannot be");
     const auto found = std::find_if(live_.begin(), live_.end(), [&](const subjob& s) { return s.window == u.window; });
     if (found == live_.end() || u.units < 0 || u.units > found->units)
       throw config_error("heddle: job " + std::to_string(id_) + " has no live piece in window " +
@@ -136,7 +148,7 @@ class profiled_job {
     o.first = done_;
     o.units = n;
     o.start = start;
-    o.end = start + (std::min)(length, safety_.seconds(corrected_, n));
+    o.end = (std::min)(w.end, start + (std::min)(length, safety_.seconds(corrected_, n)));
     o.useful = static_cast<double>(n) * corrected_.unit;
     o.bytes = corrected_.peak_mean(done_, n);
     o.rest = safety_.seconds(corrected_, remaining_);

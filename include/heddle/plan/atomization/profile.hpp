@@ -11,7 +11,7 @@
 namespace heddle::inline v0::plan::sja {
 
 /// Free time on one slice, or on several at once (a gang: all of them or none), announced to jobs.
-/// Units: seconds; bytes of each slice.
+/// `end` may be infinite: free until further notice. Units: seconds; bytes of each slice.
 struct window {
   int id = -1;              ///< given by the broker that announces it
   std::vector<int> slices;  ///< all are free in [start, end)
@@ -59,6 +59,7 @@ struct resource_profile {
     const auto refuse = [](const std::string& what) { throw config_error("heddle: resource_profile: " + what); };
     if (!(unit > 0) || !std::isfinite(unit)) refuse("a unit must take time, got " + std::to_string(unit) + " s");
     if (!(set_up >= 0) || !(finish >= 0) || !(unit_sd >= 0)) refuse("times and deviations must not be negative");
+    if (!std::isfinite(set_up + finish + unit_sd)) refuse("times and deviations must be finite");
     if (!(unit_correlation >= 0 && unit_correlation <= 1)) refuse("unit_correlation must be in [0, 1]");
     std::int64_t next = 0;
     for (const phase& p : phases) {
