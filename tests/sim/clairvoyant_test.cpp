@@ -43,6 +43,18 @@ TEST_CASE("the plan of the worked example ends at 280 with cuts and at 370 witho
   CHECK(sim::plan_clairvoyantly(cluster, {}).empty());
 }
 
+TEST_CASE("a plan is refused jobs, slices and times that there are not", "[sim][sja]") {
+  using Catch::Matchers::Contains;
+  const sim::slice_cluster cluster{{1e9}, {}};
+  const std::vector<sim::cluster_job> jobs{{0, 100, 1e9}};
+  const std::vector<sim::cluster_piece> other_job{{5, 0, 0, 10, 10}}, other_slice{{0, 1, 0, 10, 10}};
+  CHECK_THROWS_WITH(sim::plan_clairvoyantly(cluster, jobs, {}, other_job), Contains("job 5 on slice 0"));
+  CHECK_THROWS_WITH(sim::plan_clairvoyantly(cluster, jobs, {}, other_slice), Contains("job 0 on slice 1"));
+  CHECK_THROWS_WITH(sim::plan_clairvoyantly({{1e9}, {{3, 0, 1}}}, jobs), Contains("slice 3 is reserved, there are 1"));
+  CHECK_THROWS_AS(sim::plan_clairvoyantly(cluster, jobs, {.unit = 0}), heddle::schedule_error);
+  CHECK_THROWS_AS(sim::plan_clairvoyantly(cluster, jobs, {.set_up = -1}), heddle::schedule_error);
+}
+
 TEST_CASE("plans of few rigid jobs are as good as trying everything", "[sim][sja]") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     INFO("seed " << seed);

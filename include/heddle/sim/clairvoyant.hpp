@@ -37,8 +37,15 @@ class foresight {
  public:
   foresight(const slice_cluster& cluster, std::span<const cluster_job> jobs, const clairvoyant_terms& terms)
       : bytes_(cluster.bytes), jobs_(jobs), terms_(terms), reserved_(cluster.bytes.size()), plan_(jobs.size()) {
-    for (const reservation& r : cluster.reservations)
-      reserved_.at(static_cast<std::size_t>(r.slice)).emplace_back(r.start, r.end);
+    if (!(terms.set_up >= 0 && terms.finish >= 0 && terms.unit > 0 && terms.least_efficiency >= 0) ||
+        !std::isfinite(terms.set_up + terms.finish + terms.unit))
+      throw schedule_error("heddle: a plan needs units that take time, and set-up and finish of 0 s or more");
+    for (const reservation& r : cluster.reservations) {
+      if (r.slice < 0 || r.slice >= static_cast<int>(bytes_.size()))
+        throw schedule_error("heddle: slice " + std::to_string(r.slice) + " is reserved, there are " +
+                             std::to_string(bytes_.size()));
+      reserved_[static_cast<std::size_t>(r.slice)].emplace_back(r.start, r.end);
+    }
     for (auto& list : reserved_) std::sort(list.begin(), list.end());
     busy_ = reserved_;
     for (const cluster_job& j : jobs)
@@ -55,7 +62,13 @@ class foresight {
   }
   double take_over(std::span<const cluster_piece> pieces) {
     clear();
-    for (const cluster_piece& p : pieces) plan_[static_cast<std::size_t>(p.job)].push_back(p);
+    for (const cluster_piece& p : pieces) {
+      if (p.job < 0 || p.job >= static_cast<int>(jobs_.size()) || p.slice < 0 ||
+          p.slice >= static_cast<int>(bytes_.size()))
+        throw schedule_error("heddle: a plan to start from has job " + std::to_string(p.job) + " on slice " +
+                             std::to_string(p.slice) + ", which do not both exist");
+      plan_[static_cast<std::size_t>(p.job)].push_back(p);
+    }
     double ends = 0;
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
       if (plan_[j].empty()) throw schedule_error("heddle: a plan to start from lacks job " + std::to_string(j));
@@ -196,7 +209,8 @@ class foresight {
 /// orders, of EASY backfilling and of the pieces `start` of another run, a search takes a few neighbours out of the plan
 /// again and again and puts them back in another order if that is no worse. Up to six jobs: the best of all orders.
 /// What it finds can be carried out (`planned_dispatcher`) and is no worse than `start`; a better plan may exist.
-/// Errors: `schedule_error` if a job has no slice with its memory, or `start` has not all jobs.
+/// Errors: `schedule_error` if a job has no slice with its memory, `start` has not all jobs or others, a reservation is of
+/// no slice, or the terms are no times.
 inline std::vector<cluster_piece> plan_clairvoyantly(const slice_cluster& cluster, std::span<const cluster_job> jobs,
                                                      const clairvoyant_terms& terms = {},
                                                      std::span<const cluster_piece> start = {}) {
