@@ -284,6 +284,7 @@
 #include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/activations/cache.hpp>
 #include <heddle/train/activations/file_store.hpp>
+#include <heddle/train/activations/found_store.hpp>
 #include <heddle/train/activations/gpt2_memory.hpp>
 #include <heddle/train/activations/memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>

@@ -57,6 +57,7 @@ def check_header(root, path):
         yield f"{name}: {len(lines)} lines; a header has one idea and at most 600 lines"
 
     others_began = False
+    asked = None  # the component that the #if just above asks for
     for number, line in enumerate(without_comments(text).splitlines(), 1):
         where = f"{name}:{number}"
         if match := DEFINE.match(line):
@@ -68,6 +69,7 @@ def check_header(root, path):
             yield f"{where}: anonymous namespace in a header"
         match = INCLUDE.match(line)
         if not match:
+            asked = (re.match(r"#if defined\(HEDDLE_HAS_([A-Z0-9_]+)\)$", line.strip()) or [None, ""])[1].lower()
             continue
         target = match[2]
         if match[1] == '"' or not target.startswith("heddle/"):
@@ -86,7 +88,7 @@ def check_header(root, path):
             continue
         other = target.split("/", 1)[1]
         other_optional = OPTIONAL.search(other)
-        if other_optional and not (optional and optional[1] == other_optional[1]):
+        if other_optional and other_optional[1] not in (optional and optional[1], asked):
             yield f"{where}: <{target}> needs the component {other_optional[1]}; a header that needs none must not include it"
         if "/" not in other:
             if other == "heddle.hpp":
@@ -150,6 +152,9 @@ def self_test():
         (header("comm/a.hpp", "#include <mpi.h>"), "belongs to an optional package"),
         ({**header("io/a.hpp", "#include <heddle/io/range_v3.hpp>"), **header("io/range_v3.hpp")}, "needs the component range_v3"),
         ({**header("comm/mpi.hpp", "#include <heddle/comm/nccl.hpp>"), **header("comm/nccl.hpp")}, "needs the component nccl"),
+        ({**header("io/a.hpp", "#if defined(HEDDLE_HAS_MPI)", "#include <heddle/io/range_v3.hpp>", "#endif"), **header("io/range_v3.hpp")},
+         "needs the component range_v3"),
+        ({**header("io/a.hpp", "#if defined(HEDDLE_HAS_RANGE_V3)", "#include <heddle/io/range_v3.hpp>", "#endif"), **header("io/range_v3.hpp")}, None),
         (header("core/a.hpp", "#define OTHER 1"), "does not begin with HEDDLE_"),
         (header("core/a.hpp", "using namespace std;"), "using namespace"),
         (header("core/a.hpp", "namespace {", "}"), "anonymous namespace"),

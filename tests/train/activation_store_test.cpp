@@ -3,16 +3,30 @@
 #include "catch.hpp"
 
 #include <heddle/core/random.hpp>
+#include <heddle/train/activations/found_store.hpp>
 #include <heddle/train/activations/memory.hpp>
 
 #include <sys/resource.h>
 
-#if __has_include(<liburing.h>)
-#include <heddle/train/activations/uring.hpp>
+#include <unistd.h>
+#if defined(HEDDLE_HAS_URING)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #endif
 
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -189,8 +203,10 @@ TEST_CASE("the time of writes is counted while the store is never idle", "[train
   for (int id = 2; id < 6; ++id) store.wait(id);
 }
 
-TEST_CASE("a file that may not grow is an error with the system's reason", "[train][offload]") {
-  // The limit of this process stands for a full disk: the same call fails.
+namespace {
+// The limit of this process stands for a full disk: the same call fails.
+template <class Store>
+void may_not_grow() {
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -198,7 +214,7 @@ TEST_CASE("a file that may not grow is an error with the system's reason", "[tra
   limit.rlim_cur = 1 << 16;
   std::string text;
   {
-    act::file_store store;
+    Store store;
     std::vector<std::byte> bytes(40000, std::byte{5}), back(40000);
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     try {
@@ -219,26 +235,228 @@ TEST_CASE("a file that may not grow is an error with the system's reason", "[tra
   CHECK_THAT(text, Catch::Contains("failed: File too large"));
 }
 
-#if __has_include(<liburing.h>)
+// Room that is there may not be written: the first call writes less than it was asked for, the next one fails.
+template <class Store>
+void may_not_be_written() {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = before;
+  limit.rlim_cur = 16384;
+  act::memory m;
+  for (const bool direct : {true, false}) {
+    Store store(act::store_options{.direct = direct});
+    const act::memory::lease lease = m.take(40000);
+    store.store(0, lease.bytes().first(40000));
+    store.wait(0);
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    store.store(0, lease.bytes().first(40000));
+    std::string text;
+    try {
+      store.wait(0);
+    } catch (const hd::io_error& e) {
+      text = e.what();
+    }
+    setrlimit(RLIMIT_FSIZE, &before);
+    CHECK_THAT(text, Catch::StartsWith("heddle: writing in ") && Catch::Contains(" failed: File too large"));
+    CHECK(store.counters().stores == 1);
+    store.store(0, lease.bytes().first(40000));
+    store.wait(0);
+    CHECK(store.counters().stores == 2);
+  }
+  std::signal(SIGXFSZ, handler);
+}
+
+// Whoever cuts a file short that the store has open.
+template <class Store>
+void lost_its_end() {
+  Store store(act::store_options{.directories = {"."}});
+  std::vector<std::byte> bytes(40000, std::byte{5}), back(40000);
+  store.store(0, bytes);
+  store.wait(0);
+  int cut = 0;
+  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(open.path(), gone).string().find("/heddle-activations-") == std::string::npos)
+      continue;
+    cut += ::truncate(open.path().c_str(), 4096) == 0 ? 1 : 0;
+  }
+  REQUIRE(cut >= 1);
+  store.load(0, back);
+  CHECK_THROWS_WITH(store.wait(0), Catch::Equals("heddle: reading in . failed: Input/output error"));
+  store.wait(0);  // once
+  CHECK(store.counters().loads == 0);
+}
+
+// More bytes than a system call moves at a time.
+template <class Store>
+void moves_more_than_two_gibibytes() {
+  constexpr std::int64_t n = (std::int64_t{1} << 31) + 12345;
+  act::memory m;
+  Store store(act::store_options{.directories = {"."}});
+  {
+    const act::memory::lease from = m.take(n);
+    for (std::int64_t i = 0; i < n; i += 4093) from.bytes()[static_cast<std::size_t>(i)] = static_cast<std::byte>(i);
+    store.store(0, from.bytes().first(n));
+    store.wait(0);
+    for (std::int64_t i = 0; i < n; i += 4093) from.bytes()[static_cast<std::size_t>(i)] = std::byte{0};
+  }
+  const act::memory::lease to = m.take(n);
+  store.load(0, to.bytes().first(n));
+  store.wait(0);
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < n; i += 4093)
+    if (to.bytes()[static_cast<std::size_t>(i)] != static_cast<std::byte>(i)) ++wrong;
+  CHECK(wrong == 0);
+  CHECK(store.counters().bytes_read == n);
+}
+}  // namespace
+
+TEST_CASE("a file that may not grow is an error with the system's reason", "[train][offload]") {
+  may_not_grow<act::file_store>();
+  may_not_be_written<act::file_store>();
+}
+
+TEST_CASE("a file that has lost its end is an error", "[train][offload]") {
+  lost_its_end<act::file_store>();
+}
+
+TEST_CASE("a tensor of more than 2 GiB goes to files and back", "[train][offload][slow]") {
+  moves_more_than_two_gibibytes<act::file_store>();
+}
+
+TEST_CASE("the store in files that was found says what moves the bytes", "[train][offload]") {
+  act::found_file_store store;
+  static_assert(act::activation_store<act::found_file_store>);
+#if defined(HEDDLE_HAS_URING)
+  static_assert(std::is_same_v<act::found_file_store, act::uring_store>);
+  if (act::uring_store::available()) CHECK(store.counters().moved_by == "io_uring");
+#else
+  static_assert(std::is_same_v<act::found_file_store, act::file_store>);
+  CHECK(store.counters().moved_by == "threads");
+#endif
+  CHECK(act::file_store().counters().moved_by == "threads");
+}
+
+#if defined(HEDDLE_HAS_URING)
+namespace {
+// What the system refuses is refused to one thread, and to those that it starts, by a filter of its calls.
+void forbid(unsigned call, int code, unsigned at_least_submitted = 0) {
+  std::vector<sock_filter> filter{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args) + 8),  // of io_uring_enter: how many requests
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, at_least_submitted, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(code)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    throw std::runtime_error("no filter");
+}
+}  // namespace
+
 TEST_CASE("a store through io_uring gives back what it was given", "[train][offload][property]") {
-  static_assert(act::activation_store<act::uring_store>);
   if (!act::uring_store::available()) {
-    CHECK_THROWS_WITH(act::uring_store(), Catch::Contains("heddle: io_uring cannot be used here: "));
-    WARN("io_uring cannot be used here: not tested");
-    return;
+    WARN("io_uring cannot be used here: threads were tested instead");
+    CHECK_FALSE(act::uring_store().refused().empty());
   }
   for (const bool aligned : {true, false}) {
     act::uring_store direct;
     goes_round(direct, 5, aligned);
-    act::uring_store cached(act::store_options{.directories = {".", "."}, .direct = false});
+    act::uring_store cached(act::store_options{.directories = {".", "."}, .direct = false, .threads = 3});
     goes_round(cached, 6, aligned);
     CHECK(cached.counters().bytes_direct == 0);
-    if (direct.files().direct() && aligned) CHECK(direct.counters().bytes_direct > direct.counters().bytes_written);
+    if (direct.device().files().direct() && aligned)
+      CHECK(direct.counters().bytes_direct > direct.counters().bytes_written);
   }
 }
 
-TEST_CASE("more requests than io_uring has room for, large ones, and what it cannot do", "[train][offload]") {
+TEST_CASE("errors of files through io_uring are those of threads", "[train][offload]") {
+  may_not_grow<act::uring_store>();
+  may_not_be_written<act::uring_store>();
+  lost_its_end<act::uring_store>();
+  CHECK_THROWS_AS(act::uring_store(act::store_options{.threads = 0}), hd::config_error);
+}
+
+TEST_CASE("a tensor of more than 2 GiB goes through io_uring and back", "[train][offload][slow]") {
+  moves_more_than_two_gibibytes<act::uring_store>();
+}
+
+TEST_CASE("io_uring goes on while nobody calls the store", "[train][offload]") {
+  act::uring_store store;
+  std::vector<std::vector<std::byte>> all(100);
+  for (int id = 0; id < 100; ++id) {
+    all[static_cast<std::size_t>(id)].assign(static_cast<std::size_t>(300'000 + id), static_cast<std::byte>(id));
+    store.store(id, all[static_cast<std::size_t>(id)]);
+  }
+  // More than the system is given at a time. Asking for the counters moves nothing.
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (store.counters().stores < 100 && std::chrono::steady_clock::now() < late)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(store.counters().stores == 100);
+  for (int id = 0; id < 100; ++id) CHECK(store.finished(id));
+}
+
+TEST_CASE("where io_uring is refused threads do the work", "[train][offload]") {
+  struct seen {
+    bool available = true, same = false;
+    std::string refused, by, error;
+  };
+  const auto with = [](unsigned call, int code) {
+    seen s;
+    std::thread([&] {
+      try {
+        forbid(call, code);
+        s.available = act::uring_store::available();
+        act::uring_store store(act::store_options{.threads = 2});
+        std::vector<std::byte> bytes(50000, std::byte{5}), back(50000);
+        store.store(0, bytes);
+        store.wait(0);
+        store.load(0, back);
+        store.wait(0);
+        s.same = back == bytes;
+        s.refused = store.refused();
+        s.by = store.counters().moved_by;
+      } catch (const std::exception& e) {
+        s.error = e.what();
+      }
+    }).join();
+    return s;
+  };
+  for (const auto& [call, code] : {std::pair{__NR_io_uring_setup, EPERM},
+                                   {__NR_io_uring_setup, ENOSYS},
+                                   {__NR_io_uring_setup, ENOMEM},
+                                   {__NR_io_uring_enter, EPERM}}) {
+    const seen s = with(static_cast<unsigned>(call), code);
+    CAPTURE(call, code);
+    CHECK(s.error == "");
+    CHECK_FALSE(s.available);
+    CHECK(s.same);
+    CHECK(s.by == "threads, as io_uring was refused");
+    if (act::uring_store::available()) CHECK(s.refused == std::generic_category().message(code));
+  }
+}
+
+TEST_CASE("io_uring that is refused later is an error of what waits and of what comes", "[train][offload]") {
   if (!act::uring_store::available()) return;
+  std::vector<std::string> texts;
+  std::thread([&] {
+    forbid(__NR_io_uring_enter, EPERM, 2);  // what wakes, and a request
+    act::uring_store store(act::store_options{.directories = {"."}});
+    std::vector<std::byte> bytes(50000, std::byte{5});
+    for (int id = 0; id < 3; ++id) store.store(id, bytes);
+    store.store(3, bytes);
+    for (int id = 0; id < 4; ++id) try {
+        store.wait(id);
+      } catch (const hd::io_error& e) {
+        texts.emplace_back(e.what());
+      }
+    store.store(0, bytes);  // left behind
+  }).join();
+  CHECK(texts == std::vector<std::string>(4, "heddle: writing in . failed: Operation not permitted"));
+}
+
+TEST_CASE("more requests than io_uring has room for, large ones, and what it cannot do", "[train][offload]") {
   act::uring_store store;
   std::vector<std::vector<std::byte>> all(150), back(150);
   for (int id = 0; id < 150; ++id) {
@@ -258,10 +476,13 @@ TEST_CASE("more requests than io_uring has room for, large ones, and what it can
   CHECK(store.counters().bytes_read == store.counters().bytes_written);
   CHECK_THROWS_AS(store.load(3, std::span<std::byte>(back[3]).first(9)), hd::io_error);
   CHECK_THROWS_AS(store.wait(999), hd::io_error);
-  // Two tasks of 64 MiB at a time: what is behind them waits, and need not be written.
+  store.store(20, std::span<const std::byte>());
+  store.wait(20);
+  store.load(20, std::span<std::byte>());
+  store.wait(20);
+  // What is behind two requests of 64 MiB waits, and need not be written.
   const act::store_counters before = store.counters();
   for (int id = 10; id < 14; ++id) store.store(id, all[7]);
-  CHECK_FALSE(store.cancel(10));
   const std::int64_t taken = store.cancel(13);  // 0 only if this thread was not let run until it had begun
   for (int id = 10; id < 14; ++id) store.wait(id);
   CHECK_FALSE(store.cancel(12));

@@ -33,6 +33,7 @@ class file_device {
       return ::pread(at.descriptor, to, at.bytes, at.offset);
     });
   }
+  store_files& files() noexcept { return files_; }
   const store_files& files() const noexcept { return files_; }
 
  private:
@@ -43,20 +44,10 @@ class file_device {
     for (int i = 0; i < all.count; ++i) {
       store_files::piece at = all.what[static_cast<std::size_t>(i)];
       while (at.bytes > 0) {
+        const bool past_cache = at.direct;
         const ssize_t n = call(at, memory + at.begin);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EINVAL && at.direct) {
-          at = files_.without_direct(p, at);
-          continue;
-        }
-        if (n < 0) files_.refuse(p, what, errno);
-        if (n == 0) files_.refuse(p, what, EIO);  // the file ends where it should not
-        if (at.direct) direct += n;
-        at.offset += n;
-        at.begin += static_cast<std::size_t>(n);
-        at.bytes -= static_cast<std::size_t>(n);
-        // What is left of a short direct call may not be aligned any more.
-        if (at.direct && at.bytes > 0 && n % store_files::page != 0) at = files_.without_direct(p, at);
+        if (const int code = files_.advance(p, at, n < 0 ? -errno : n); code != 0) files_.refuse(p, what, code);
+        if (n > 0 && past_cache) direct += n;
       }
     }
     return direct;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace heddle::inline v0::activations {
@@ -41,6 +42,7 @@ struct store_counters {
   std::int64_t bytes_direct = 0;  ///< of both, past the page cache
   double write_seconds = 0;
   double read_seconds = 0;
+  std::string_view moved_by{};  ///< what moves the bytes, where the store says so: "threads", "io_uring", ..
 };
 
 /// Takes activations and gives them back, while the computation goes on. The caller chooses the ids: small numbers that

@@ -99,6 +99,23 @@ class store_files {
     refused.direct = false;
     return refused;
   }
+  /// What a call for `at` came to, in bytes or as a negative errno: `at` becomes what is left to do, no bytes if
+  /// nothing is. Returns 0, or the errno of a call that has failed for good.
+  int advance(const part& p, piece& at, std::int64_t result) noexcept {
+    if (result == -EINTR || result == -EAGAIN) return 0;
+    if (result == -EINVAL && at.direct) {
+      at = without_direct(p, at);
+      return 0;
+    }
+    if (result < 0) return static_cast<int>(-result);
+    if (result == 0) return EIO;  // the file ends where it should not
+    at.offset += result;
+    at.begin += static_cast<std::size_t>(result);
+    at.bytes -= static_cast<std::size_t>(result);
+    // What is left of a short direct call may not be aligned any more.
+    if (at.direct && at.bytes > 0 && result % page != 0) at = without_direct(p, at);
+    return 0;
+  }
   /// Whether any file is read and written past the page cache.
   bool direct() const noexcept {
     for (const file& f : files_)

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -35,27 +36,17 @@ concept store_device =
     };
 
 /// Writes and reads on threads of its own, `store_options::threads` of each, so that reads do not wait for writes. Each
-/// kind is begun in the order of the calls.
+/// kind is begun in the order of the calls. A class derived from it may serve the queues in another way.
 template <store_device Device>
 class threaded_store {
  public:
-  explicit threaded_store(const store_options& options = {}) : device_(options) {
-    if (options.threads < 1)
-      throw config_error("heddle: a store writes with at least one thread, not " + std::to_string(options.threads));
-    for (int i = 0; i < options.threads; ++i) {
-      threads_.emplace_back([this] { serve(writes_); });
-      threads_.emplace_back([this] { serve(reads_); });
-    }
+  explicit threaded_store(const store_options& options = {}) : threaded_store(options, no_threads{}) {
+    start_threads(options.threads);
   }
   threaded_store(const threaded_store&) = delete;
   threaded_store& operator=(const threaded_store&) = delete;
-  ~threaded_store() {
-    {
-      const std::lock_guard lock(mutex_);
-      leaving_ = true;
-    }
-    work_.notify_all();
-    for (std::thread& t : threads_) t.join();
+  virtual ~threaded_store() {
+    leave();
     for (entry& e : entries_)
       if (e.stored) device_.release(e.place);
   }
@@ -69,7 +60,7 @@ class threaded_store {
     e.place = device_.prepare(static_cast<std::int64_t>(bytes.size()));
     e.stored = true;
     e.bytes = bytes.size();
-    e.source = bytes;
+    e.memory = const_cast<std::byte*>(bytes.data());  // nothing is written to: the two directions share a type
     begin(e, writes_);
   }
   void load(int id, std::span<std::byte> bytes) {
@@ -79,7 +70,7 @@ class threaded_store {
       text += std::to_string(id) + ", of which it has " + std::to_string(e.stored ? e.bytes : 0);
       throw io_error(text);
     }
-    e.target = bytes;
+    e.memory = bytes.data();
     begin(e, reads_);
   }
   bool finished(int id) {
@@ -115,17 +106,18 @@ class threaded_store {
   }
   store_counters counters() const {
     const std::lock_guard lock(mutex_);
-    return counters_;
+    store_counters now = counters_;
+    now.moved_by = moved_by();
+    return now;
   }
   Device& device() noexcept { return device_; }
 
- private:
+ protected:
   struct entry {
     typename Device::place place{};
     std::size_t bytes = 0;
     bool stored = false;
-    std::span<const std::byte> source{};
-    std::span<std::byte> target{};
+    std::byte* memory = nullptr;
     bool busy = false;  // guarded by mutex_, as `error`
     std::exception_ptr error = nullptr;
   };
@@ -136,6 +128,55 @@ class threaded_store {
     bool writes = false;
   };
 
+  struct no_threads {};
+  threaded_store(const store_options& options, no_threads) : device_(options) {
+    if (options.threads < 1)
+      throw config_error("heddle: a store writes with at least one thread, not " + std::to_string(options.threads));
+  }
+  void start_threads(int of_each) {
+    for (int i = 0; i < of_each; ++i) {
+      threads_.emplace_back([this] { serve(writes_); });
+      threads_.emplace_back([this] { serve(reads_); });
+    }
+  }
+  /// Ends the threads when they have done what waits: its memory is still there.
+  void leave() {
+    {
+      const std::lock_guard lock(mutex_);
+      leaving_ = true;
+    }
+    announce();
+    for (std::thread& t : threads_) t.join();
+    threads_.clear();
+  }
+  /// Something waits in a queue, or `leaving_` was set. Without the mutex.
+  virtual void announce() { work_.notify_all(); }
+  virtual std::string_view moved_by() const noexcept { return "threads"; }
+
+  /// The next one of a queue begins. With the mutex.
+  entry& begin_next(queue& q) {
+    entry& e = *q.waiting.front();
+    q.waiting.pop_front();
+    if (q.active++ == 0) q.since = now_ns();  // the time of each kind is counted up to its last end
+    return e;
+  }
+  /// It has ended, with an error or with so many bytes past the page cache. With the mutex.
+  void end(queue& q, entry& e, std::exception_ptr error, std::int64_t direct) {
+    --q.active;
+    const std::int64_t now = now_ns();
+    (q.writes ? counters_.write_seconds : counters_.read_seconds) +=
+        1e-9 * static_cast<double>(now - std::exchange(q.since, now));
+    if (!error) {
+      counters_.bytes_direct += direct;
+      ++(q.writes ? counters_.stores : counters_.loads);
+      (q.writes ? counters_.bytes_written : counters_.bytes_read) += static_cast<std::int64_t>(e.bytes);
+    }
+    e.error = std::move(error);
+    e.busy = false;
+    ended_.notify_all();
+  }
+
+ private:
   entry& known(int id) {
     if (id < 0 || id >= static_cast<int>(entries_.size()))
       throw io_error("heddle: a store knows no id " + std::to_string(id));
@@ -160,7 +201,7 @@ class threaded_store {
       e.busy = true;
       q.waiting.push_back(&e);
     }
-    work_.notify_all();
+    announce();
   }
   static void raise(entry& e) {
     if (e.error) std::rethrow_exception(std::exchange(e.error, nullptr));
@@ -170,42 +211,31 @@ class threaded_store {
     std::unique_lock lock(mutex_);
     for (;;) {
       work_.wait(lock, [&] { return leaving_ || !q.waiting.empty(); });
-      if (q.waiting.empty()) return;  // what waits is done before leaving: its memory is still there
-      entry& e = *q.waiting.front();
-      q.waiting.pop_front();
-      if (q.active++ == 0) q.since = now_ns();  // the time of each kind is counted up to its last end
+      if (q.waiting.empty()) return;
+      entry& e = begin_next(q);
       lock.unlock();
       std::exception_ptr error;
       std::int64_t direct = 0;
       try {
-        direct = q.writes ? device_.write(e.place, e.source) : device_.read(e.place, e.target);
+        direct = q.writes ? device_.write(e.place, {e.memory, e.bytes}) : device_.read(e.place, {e.memory, e.bytes});
       } catch (...) {
         error = std::current_exception();
       }
       lock.lock();
-      --q.active;
-      const std::int64_t now = now_ns();
-      (q.writes ? counters_.write_seconds : counters_.read_seconds) +=
-          1e-9 * static_cast<double>(now - std::exchange(q.since, now));
-      if (!error) {
-        counters_.bytes_direct += direct;
-        ++(q.writes ? counters_.stores : counters_.loads);
-        (q.writes ? counters_.bytes_written : counters_.bytes_read) += static_cast<std::int64_t>(e.bytes);
-      }
-      e.error = std::move(error);
-      e.busy = false;
-      ended_.notify_all();
+      end(q, e, std::move(error), direct);
     }
   }
 
   Device device_;
   std::deque<entry> entries_;  // a deque: the threads hold addresses
+  std::condition_variable ended_;
+  store_counters counters_;
+
+ protected:
   mutable std::mutex mutex_;
   std::condition_variable work_;
-  std::condition_variable ended_;
   queue writes_{{}, 0, 0, true};
   queue reads_{};
-  store_counters counters_;
   bool leaving_ = false;
   std::vector<std::thread> threads_;  // last: they use all of the above
 };
