@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -82,6 +83,7 @@ class held_stages {
       if (const int x = parts_.part_of(s); x == 0 || x == parts - 1) tied_ranks_.push_back(table.rank_of(s));
     std::sort(tied_ranks_.begin(), tied_ranks_.end());
     tied_ranks_.erase(std::unique(tied_ranks_.begin(), tied_ranks_.end()), tied_ranks_.end());
+    find_sharers();
   }
 
   int size() const noexcept { return static_cast<int>(all_.size()); }
@@ -126,6 +128,22 @@ class held_stages {
     for (const auto& h : all_)
       if (parts_.has_replicas(h->part)) return true;
     return parts_.parts() > 1 && std::find(tied_ranks_.begin(), tied_ranks_.end(), rank_) != tied_ranks_.end();
+  }
+
+  /// Whether `mine` is true on this rank and on all that share weights with it or with one of those: replicas or the
+  /// tied embedding. Called by all ranks of `pipeline` together; who shares nothing sends nothing.
+  template <class Communicator>
+  bool all_who_share(Communicator& pipeline, bool mine, int tag) {
+    const char said = mine ? 1 : 0;
+    std::vector<char> heard(sharers_.size(), 0);
+    std::vector<typename Communicator::request> under_way;
+    under_way.reserve(2 * sharers_.size());
+    for (std::size_t k = 0; k < sharers_.size(); ++k) {
+      under_way.push_back(pipeline.irecv(std::span<char>(&heard[k], 1), sharers_[k], tag));
+      under_way.push_back(pipeline.isend(std::span<const char>(&said, 1), sharers_[k], tag));
+    }
+    for (auto& r : under_way) r.wait();
+    return mine && std::find(heard.begin(), heard.end(), 0) == heard.end();
   }
 
   /// Adds up what several stages share: the gradient of the tied embedding over all stages that use it, and the
@@ -181,12 +199,30 @@ class held_stages {
     return {room_.data(), n};
   }
 
+  // The ranks that share weights with this one, or with one of those: each gets the lowest number of its group.
+  void find_sharers() {
+    std::vector<int> group(static_cast<std::size_t>(table_.ranks()));
+    std::iota(group.begin(), group.end(), 0);
+    const auto join = [&](int a, int b) {
+      const int from = group[static_cast<std::size_t>(a)], to = group[static_cast<std::size_t>(b)];
+      std::replace(group.begin(), group.end(), (std::max)(from, to), (std::min)(from, to));
+    };
+    if (parts_.parts() > 1)
+      for (const int r : tied_ranks_) join(tied_ranks_[0], r);
+    for (int x = 0; x < parts_.parts(); ++x)
+      for (const int s : parts_.stages_of(x)) join(table_.rank_of(parts_.stages_of(x).front()), table_.rank_of(s));
+    for (int r = 0; r < table_.ranks(); ++r)
+      if (r != rank_ && group[static_cast<std::size_t>(r)] == group[static_cast<std::size_t>(rank_)])
+        sharers_.push_back(r);
+  }
+
   schedule::table_view table_;
   stage_parts parts_;
   int rank_;
   std::vector<std::unique_ptr<held>> all_;
   std::vector<held*> by_stage_;
   std::vector<int> tied_ranks_;
+  std::vector<int> sharers_;
   buffer<scalar> room_;
 };
 

@@ -57,6 +57,20 @@ std::vector<int> members_along(const Mesh& mesh, int rank) {
     return {rank};
 }
 
+// The sum over tp and dp, in the order of their ranks: the same bits on all of them.
+template <communicator Dp, communicator Tp>
+double sum_over_replicas(double mine, Dp& along_dp, Tp& along_tp) {
+  const auto add = [&](auto& along) {
+    if (along.size() == 1) return;
+    std::vector<double> all(static_cast<std::size_t>(along.size()));
+    along.all_gather(std::span<const double>(&mine, 1), std::span<double>(all));
+    mine = std::accumulate(all.begin(), all.end(), 0.0);
+  };
+  add(along_tp);
+  add(along_dp);
+  return mine;
+}
+
 inline void refuse_no_targets(const step_result& r, std::int64_t step) {
   if (r.is_of_no_target())
     throw config_error("heddle: step " + std::to_string(step + 1) + " has no target to learn from: all are ignored");

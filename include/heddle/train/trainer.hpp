@@ -222,7 +222,7 @@ class trainer {
     ahead_.begin = start;
     const step_sums part = sums_.start(my_sums(), dp_, tp_);
     ahead_.pending = true;
-    const bool steps = steps_.is_unclipped(part);
+    const bool steps = held_.all_who_share(pp_, steps_.is_unclipped(part), copies_tag);
     ahead_.finding = steps ? detail::nonfinite_finding{} : find_nonfinite(held_, backend_);
     if (steps) step_those_left(1.0, step_);
     gather_weights();
@@ -311,7 +311,7 @@ class trainer {
   communicator_along<tp>& tp_group() noexcept { return tp_; }
 
  private:
-  static constexpr int forward_only_tag = 2, norm_tag = 3;
+  static constexpr int forward_only_tag = 2, norm_tag = 3, copies_tag = 4;
   static constexpr observer_type* no_observer = nullptr;
 
   trainer(World& world, options_type options, observer_type* observer, const schedule_type* when)
@@ -518,7 +518,8 @@ class trainer {
         held_type& h = self.held_.at(stage);
         if (!self.optimistic_ || !self.held_.complete_alone(stage) || (!h.reduced && self.dp_.size() > 1)) return;
         self.gradients_.complete(stage, self.observing());
-        if (self.steps_.is_unclipped(self.steps_.squares_of(h))) self.steps_.update(h, 1.0, self.step_);
+        const double squares = detail::sum_over_replicas(self.steps_.squares_of(h), self.dp_, self.tp_);
+        if (self.steps_.is_unclipped(squares)) self.steps_.update(h, 1.0, self.step_);
       }
     }
     // The forwards that begin a step may run before the norm of the step before is known.
