@@ -13,13 +13,14 @@
 
 namespace heddle::inline v0::schedule {
 
-/// The schedule of a table of ways. In its action table every node is a rank and a stage of its own: stage n is what node n
-/// holds, and behind the nodes come the stages of the loss, one on each node of stage 0. So replicas of one part of the
-/// model are stages that do not follow each other on any way; `part_of` tells which part a stage is: 0 to S - 1 as in the
-/// table of ways, S for the loss. A microbatch sends 2 length messages. Ways belong to microbatch numbers: where a trainer
-/// copies the nodes along dp, microbatch i of every dp rank goes way i.
-/// Each node takes its visits in the order of a timetable: that of a simulation (`sim::serial_nodes`) or of a plan for all
-/// microbatches; without one, all first visits, then all second ones, and so on, which needs slots for all microbatches.
+/// The schedule of a table of ways. In its action table every node is a rank and a stage of its own: stage n is what
+/// node n holds, and behind the nodes come the stages of the loss, one on each node of stage 0. So replicas of one part
+/// of the model are stages that do not follow each other on any way; `part_of` tells which part a stage is: 0 to S - 1
+/// as in the table of ways, S for the loss. A microbatch sends 2 length messages. Ways belong to microbatch numbers:
+/// where a trainer copies the nodes along dp, microbatch i of every dp rank goes way i.
+/// Each node takes its visits in the order of a timetable: that of a simulation (`sim::serial_nodes`) or of a plan for
+/// all microbatches; without one, all first visits, then all second ones, and so on, which needs slots for all
+/// microbatches.
 /// Errors: `schedule_error` if the ways are none (`check_paths`), or the timetable is of others.
 class routed {
  public:
