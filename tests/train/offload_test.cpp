@@ -1,12 +1,12 @@
 // tests/train/offload_test.cpp: training with offloaded activations: the same bits, less memory, errors that change nothing.
 #include "activation_stores.hpp"
 #include "catch.hpp"
+#include "random_tokens.hpp"
 #include "tables.hpp"
 #include "transport.hpp"
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
-#include <heddle/core/random.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/tabled.hpp>
@@ -35,22 +35,7 @@ using trainer_of = hd::train::trainer<hd::model::gpt2<double>,
 using everything = act::offload<any_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>;
 using measured = act::offload<any_store, act::amount::adaptive, act::prefetch::ahead<2>, act::min_bytes<0>>;
 
-struct token_source {
-  std::int64_t context() const { return 12; }
-  std::int64_t validation_samples() const { return 2; }
-  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    const hd::counter_random random(11, 3);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const auto at = static_cast<std::uint64_t>(block.first * context()) + i;
-      tokens[i] = static_cast<std::int32_t>(random.integer(2 * at) % 61);
-      targets[i] = static_cast<std::int32_t>(random.integer(2 * at + 1) % 61);
-    }
-  }
-  void fill_validation(hd::io::sample_block block, std::span<std::int32_t> tokens,
-                       std::span<std::int32_t> targets) const {
-    fill_train({block.first + 1000, block.count}, tokens, targets);
-  }
-};
+using token_source = train_test::random_tokens<12, 61>;
 
 hd::train::options<hd::model::gpt2_config> options(const std::string& store = "", int layers = 4, int steps = 3) {
   hd::train::options<hd::model::gpt2_config> o;

@@ -3,11 +3,10 @@
 #include "../schedule/pairs.hpp"
 #include "catch.hpp"
 #include "folder.hpp"
+#include "random_tokens.hpp"
 #include "tables.hpp"
 #include "transport.hpp"
 
-#include <heddle/core/random.hpp>
-#include <heddle/io/dataset.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/parse.hpp>
@@ -42,22 +41,7 @@ using away =
 
 constexpr int context = 8, words = 37;
 
-struct token_source {
-  std::int64_t context() const { return ::context; }
-  std::int64_t validation_samples() const { return 3; }
-  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    const hd::counter_random random(11, 3);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const auto at = static_cast<std::uint64_t>(block.first * context()) + i;
-      tokens[i] = static_cast<std::int32_t>(random.integer(2 * at) % words);
-      targets[i] = static_cast<std::int32_t>(random.integer(2 * at + 1) % words);
-    }
-  }
-  void fill_validation(hd::io::sample_block block, std::span<std::int32_t> tokens,
-                       std::span<std::int32_t> targets) const {
-    fill_train({block.first + 1000, block.count}, tokens, targets);
-  }
-};
+using token_source = train_test::random_tokens<context, words, 3>;
 
 struct setup {
   int layers = 3;

@@ -1,9 +1,8 @@
 // tests/train/skipping_policies_test.cpp: ways of microbatches with post-validation, recomputation and offload.
 #include "catch.hpp"
+#include "random_tokens.hpp"
 #include "transport.hpp"
 
-#include <heddle/core/random.hpp>
-#include <heddle/io/dataset.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/routed.hpp>
@@ -29,22 +28,7 @@ namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>>;
 
-struct token_source {
-  std::int64_t context() const { return 8; }
-  std::int64_t validation_samples() const { return 2; }
-  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    const hd::counter_random random(11, 3);
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      const auto at = static_cast<std::uint64_t>(block.first * context()) + i;
-      tokens[i] = static_cast<std::int32_t>(random.integer(2 * at) % 61);
-      targets[i] = static_cast<std::int32_t>(random.integer(2 * at + 1) % 61);
-    }
-  }
-  void fill_validation(hd::io::sample_block block, std::span<std::int32_t> tokens,
-                       std::span<std::int32_t> targets) const {
-    fill_train({block.first + 1000, block.count}, tokens, targets);
-  }
-};
+using token_source = train_test::random_tokens<8, 61>;
 
 // Two origins, a stage of two nodes and one of one; skips and a swap.
 sc::routed ways() {
