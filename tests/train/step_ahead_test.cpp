@@ -181,6 +181,7 @@ TEST_CASE("what needs settled weights says so; every step is reported once", "[t
     if (!trainer.is_ahead() || trainer.steps_done() != 1) texts[r] += "not ahead; ";
     refused([&] { trainer.validate(data.set()); });
     refused([&] { trainer.compute_gradients(data.set()); });
+    refused([&] { trainer.apply_gradients({}); });
     refused([&] { tr::save(trainer, "/nowhere"); });
     refused([&] { tr::resume(trainer, "/nowhere"); });
     const auto first = trainer.step_ahead(data.set());
@@ -193,7 +194,7 @@ TEST_CASE("what needs settled weights says so; every step is reported once", "[t
         tr::every(2, [&](auto& t) { saved[r].push_back(t.is_ahead() ? -1 : t.steps_done()); }));
   });
   for (std::size_t r = 0; r < 2; ++r) {
-    CHECK(texts[r] == "refused; refused; refused; refused; ");
+    CHECK(texts[r] == "refused; refused; refused; refused; refused; ");
     CHECK(steps[r] == std::vector<std::int64_t>{2, 3});
     CHECK(saved[r] == std::vector<std::int64_t>{4});
   }

@@ -262,6 +262,7 @@ class trainer {
 
   /// Clips by the global norm and takes one AdamW step; `steps_done()` then counts it.
   void apply_gradients(const step_result& result) {
+    refuse_ahead();
     steps_.begin();
     step_those_left(applied_scale(result), step_);
     gather_weights();
