@@ -5,12 +5,10 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/plan/offload_amount.hpp>
+#include <heddle/train/activations/found_store.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/trainer.hpp>
-#if __has_include(<liburing.h>)
-#include <heddle/train/activations/uring.hpp>
-#endif
 
 #include "random_tokens.hpp"
 
@@ -20,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <type_traits>
 #include <vector>
 
@@ -118,8 +117,8 @@ void offload_beside_keep(benchmark::State& state) {
   });
 }
 
-using all_to_files = act::offload<act::file_store, act::amount::all>;
-using all_to_memory = act::offload<act::memory_store, act::amount::all>;
+template <class Store>
+using all_to = act::offload<Store, act::amount::all>;
 
 template <class Activations>
 void add(const char* name, std::vector<std::vector<std::int64_t>> shapes, int steps) {
@@ -131,13 +130,19 @@ void add(const char* name, std::vector<std::vector<std::int64_t>> shapes, int st
 }  // namespace
 
 int main(int argc, char** argv) {
-  add<act::offload<>>("files, adaptive/width/microbatches", {{384, 1}, {768, 1}, {1024, 1}, {1024, 4}, {1536, 1}}, 5);
-  add<all_to_files>("files, all/width/microbatches", {{384, 1}, {1024, 1}}, 5);
-#if __has_include(<liburing.h>)
-  if (act::uring_store::available())
-    add<act::offload<act::uring_store, act::amount::all>>("io_uring, all/width/microbatches", {{384, 1}, {1024, 1}}, 5);
+  add<act::offload<>>("threads, adaptive/width/microbatches", {{384, 1}, {768, 1}, {1024, 1}, {1024, 4}, {1536, 1}}, 5);
+  add<all_to<act::file_store>>("threads, all/width/microbatches", {{384, 1}, {1024, 1}}, 5);
+#if defined(HEDDLE_HAS_URING)  // what found_file_store is then
+  if (act::uring_store::available()) {
+    add<act::offload<act::uring_store>>("io_uring, adaptive/width/microbatches", {{384, 1}, {768, 1}, {1024, 1}}, 5);
+    add<all_to<act::uring_store>>("io_uring, all/width/microbatches", {{384, 1}, {1024, 1}}, 5);
+  } else {
+    std::puts("no rows of io_uring: the system refuses it");
+  }
+#else
+  std::puts("no rows of io_uring: liburing was not found");
 #endif
-  add<all_to_memory>("memory, all/width/microbatches", {{384, 1}, {1024, 1}}, 5);
+  add<all_to<act::memory_store>>("memory, all/width/microbatches", {{384, 1}, {1024, 1}}, 5);
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -19,8 +19,9 @@ using mesh = hd::mesh<hd::axis<hd::pp, 2>>;
 using when = hd::schedule::one_f_one_b<hd::microbatches<8>>;
 using model = hd::model::gpt2<float>;
 
-// Every layer goes to files behind its forward, and comes back two layers before its backward.
-using to_files = act::offload<act::file_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>;
+// Every layer goes to files behind its forward, and comes back two layers before its backward: through io_uring in a
+// program that links the component uring, else by threads.
+using to_files = act::offload<act::found_file_store, act::amount::all, act::prefetch::ahead<2>, act::min_bytes<0>>;
 
 struct outcome {
   double loss = 0;
