@@ -194,6 +194,14 @@ TEST_CASE("a window may have no end", "[plan][sja]") {
   check(sja::broker{sja::response_ratio{}, sja::interval_clearing{}});
 }
 
+TEST_CASE("what an overrun has left of a window may be nothing", "[plan][sja]") {
+  std::vector<sja::profiled_job<>> jobs{{0, seconds_profile(), {.units = 20}}};
+  const sja::window w = slice_window(100, 90);
+  sja::broker broker{sja::interval_clearing{}};
+  CHECK(broker.open(std::span<const sja::window>(&w, 1), jobs, 0).empty());
+  CHECK(sja::broken_rule(broker.log()) == "");
+}
+
 TEST_CASE("no offer leaves its window by a rounding error", "[plan][sja]") {
   draws random(31);
   for (int k = 0; k < 2000; ++k) {
@@ -215,8 +223,7 @@ TEST_CASE("no offer leaves its window by a rounding error", "[plan][sja]") {
 TEST_CASE("windows and bids that break the rules are refused", "[plan][sja]") {
   using Catch::Matchers::Contains;
   sja::broker<> broker;
-  CHECK_THROWS_WITH(broker.announce(slice_window(10, 5)), Contains("must not end before it begins"));
-  CHECK_THROWS_WITH(broker.announce(slice_window(10, std::nan(""))), Contains("must not end before it begins"));
+  CHECK_THROWS_WITH(broker.announce(slice_window(10, std::nan(""))), Contains("give numbers"));
   CHECK_THROWS_WITH(broker.announce({-1, {2, 0, 2}, 0, 10, 0, 0}), Contains("has slice 2 twice"));
   CHECK(broker.windows() == 0);
   CHECK_THROWS_WITH(broker.bid_for(0, 0, {}, 0), Contains("window 0 has not been announced"));

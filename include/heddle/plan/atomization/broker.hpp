@@ -10,6 +10,7 @@
 #include <heddle/plan/atomization/protocol.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -98,7 +99,8 @@ class broker {
   }
 
   /// One by one: an announcement is open to bids until it is cleared, or until `reply_by`. Returns the window's number.
-  /// Errors: `config_error` for a window that ends before it begins, or has a slice twice.
+  /// A window that is over before it begins gets no pieces. Errors: `config_error` for one whose times are no numbers,
+  /// or that has a slice twice.
   int announce(window w, double reply_by = std::numeric_limits<double>::infinity()) {
     w.id = static_cast<int>(books_.size());
     check(w);
@@ -190,9 +192,9 @@ class broker {
     throw config_error(text);
   }
   static void check(const window& w) {
-    if (!(w.start <= w.end))
+    if (std::isnan(w.start) || std::isnan(w.end) || std::isnan(w.bytes))
       throw config_error("heddle: window " + std::to_string(w.id) + " is from " + std::to_string(w.start) + " s to " +
-                         std::to_string(w.end) + " s; it must not end before it begins");
+                         std::to_string(w.end) + " s, of " + std::to_string(w.bytes) + " bytes; give numbers");
     for (auto slice = w.slices.begin(); slice != w.slices.end(); ++slice)
       if (std::find(w.slices.begin(), slice, *slice) != slice)
         throw config_error("heddle: window " + std::to_string(w.id) + " has slice " + std::to_string(*slice) +
