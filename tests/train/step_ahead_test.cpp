@@ -43,6 +43,7 @@ struct gate {
   meeting* at;
   int patience_ms, last_rank, last_microbatch, last_step, seen_step = -1, seen = 0;
 
+  std::vector<std::uint64_t>*sent = nullptr, *received = nullptr;  // numbers of messages
   bool reductions = false;  // instead: rank 0's last backward ends when the last rank has reduced gradients
 
   void wait(auto&& done) {
@@ -51,6 +52,8 @@ struct gate {
     ++(done() ? at->met : at->missed);
   }
   void record(const hd::event& e) noexcept {
+    if (sent != nullptr && e.flow != 0 && e.kind == hd::activity::send) sent->push_back(e.flow);
+    if (received != nullptr && e.flow != 0 && e.kind == hd::activity::recv) received->push_back(e.flow);
     if (reductions) {
       if (e.rank == last_rank && std::string_view(e.name) == "reduce gradients" && e.step != seen_step) {
         seen_step = e.step;
@@ -199,4 +202,38 @@ TEST_CASE("what needs settled weights says so; every step is reported once", "[t
     CHECK(saved[r] == std::vector<std::int64_t>{4});
   }
   CHECK_THROWS_WITH(tr::every(-1, [](auto&) {}), Catch::Matchers::Contains("every 1 or more steps, or 0 for the last"));
+}
+
+TEST_CASE("messages of forwards that are done again are recorded on both sides", "[train][post_validation]") {
+  for (const char* schedule : {"1f1b", "gpipe", "zb-v"}) {
+    INFO(schedule);
+    auto o = small(2);
+    o.schedule = schedule;
+    const tokens data(o.model.context);
+    meeting at;
+    at.begun = 1 << 20;
+    double norm = 0;
+    std::int64_t taken_back = 0;
+    std::vector<std::vector<std::uint64_t>> sent(2), received(2);
+    for (const double share : {0.0, 0.95}) {
+      if (share > 0) o.clip_norm = share * norm;
+      hd::launch<hd::threads>(mesh_type(1, 2), [&](auto& world) {
+        const auto r = static_cast<std::size_t>(world.rank());
+        gate g{&at, 1, 1, o.microbatches - 1, 100};
+        if (share > 0) g.sent = &sent[r], g.received = &received[r];
+        trainer_of<hd::post_validation, std::remove_reference_t<decltype(world)>> trainer(world, o, g);
+        trainer.run(data.set(), [&](const tr::step_report& s) {
+          if (r == 0 && share == 0) norm = std::max(norm, s.gradient_norm);
+        });
+        if (r == 0) taken_back = trainer.steps_taken_back();
+      });
+    }
+    CHECK(taken_back > 0);
+    for (auto* list : {&sent, &received}) {
+      (*list)[0].insert((*list)[0].end(), (*list)[1].begin(), (*list)[1].end());
+      std::sort((*list)[0].begin(), (*list)[0].end());
+    }
+    CHECK(!sent[0].empty());
+    CHECK((sent[0] == received[0]));
+  }
 }

@@ -248,18 +248,16 @@ class executor {
   void take_in_warm_up(std::span<const Batch> batches, int step) {
     const auto list = table_.list(pipeline_.rank());
     std::vector<buffer<scalar>> room;
-    std::vector<request> late;
+    std::vector<receipt> late;
     room.reserve(warm_up_->sent_early.size());
     for (const int k : warm_up_->sent_early) {
       const schedule::action& a = list[static_cast<std::size_t>(k)];
-      const std::span<scalar> to(room.emplace_back(elements_sent(a, batches)));
-      late.push_back(pipeline_.irecv(to, a.peer, tag_of(a.kind)));
+      const std::int64_t elements = elements_sent(a, batches);
+      const std::span<scalar> to(room.emplace_back(elements));
+      late.push_back(receipt{pipeline_.irecv(to, a.peer, tag_of(a.kind)), a, elements});
     }
-    for (std::optional<receipt>& r : received_) {
-      if (r) r->pending.wait();
-      r.reset();
-    }
-    for (request& r : late) r.wait();
+    for (std::size_t i = 0; i < received_.size(); ++i) arrive(static_cast<int>(i), step);
+    for (receipt& r : late) finish_receive(r, step);
     finish_sends(step);
   }
 
@@ -439,17 +437,20 @@ class executor {
     if (buffer < 0) return;
     std::optional<receipt>& r = received_[static_cast<std::size_t>(buffer)];
     if (!r) return;
-    if constexpr (Observer::enabled) {
-      event e = describe(activity::recv,
-                         r->what.kind == schedule::action_kind::recv_forward ? "recv forward" : "recv backward",
-                         r->what, step);
-      e.bytes = r->elements * static_cast<std::int64_t>(sizeof(scalar));
-      e.flow = flow_of(r->what, step);
-      observed(observer_, e, [&] { r->pending.wait(); });
-    } else {
-      r->pending.wait();
-    }
+    finish_receive(*r, step);
     r.reset();
+  }
+  void finish_receive(receipt& r, int step) {
+    if constexpr (Observer::enabled) {
+      event e =
+          describe(activity::recv,
+                   r.what.kind == schedule::action_kind::recv_forward ? "recv forward" : "recv backward", r.what, step);
+      e.bytes = r.elements * static_cast<std::int64_t>(sizeof(scalar));
+      e.flow = flow_of(r.what, step);
+      observed(observer_, e, [&] { r.pending.wait(); });
+    } else {
+      r.pending.wait();
+    }
   }
 
   int world_rank(int pipeline_rank) const noexcept {
