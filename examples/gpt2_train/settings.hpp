@@ -112,8 +112,8 @@ inline void declare(CLI::App& app, settings& s) {
       ->capture_default_str();
   app.add_option(
          "--window", s.windows,
-         "START-END[:MB][@MESH]: train only while the machine is free, from START to END seconds from now, cut to "
-         "fit; may be given often")
+         "START-END[:MB][@MESH]: train only while the machine is free, from START to END seconds from now (inf: no "
+         "end), cut to fit; may be given often")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")->capture_default_str();
   app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads; 0: all")
