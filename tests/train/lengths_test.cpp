@@ -97,11 +97,12 @@ gradients run(const sc::action_table& table) {
     auto& pipe = world.template along<hd::pp>();
     backend products(1);
     const auto list = view.table.list(pipe.rank());
+    const hd::train::stage_parts parts(view.table);
     held_type held(
-        view.table, pipe.rank(),
+        view.table, parts, pipe.rank(),
         [&](int s, stage* lender) {
-          auto layers = md::split_layers(config.layers, view.table.part_of(s), view.table.parts());
-          layers.replica = view.table.chain_of(s);
+          auto layers = md::split_layers(config.layers, parts.part_of(s), parts.parts());
+          layers.replica = parts.replica_of(s);
           const int slots = view.storage.slots(s), deferred = hd::train::detail::most_deferred(list, s);
           if constexpr (std::is_same_v<Activations, act::keep>)
             return stage(config, world, products, layers, slots, most_samples, deferred, lender);
@@ -122,15 +123,15 @@ gradients run(const sc::action_table& table) {
     hd::train::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(view, held.pointers(), pipe,
                                                                                  most_samples, off);
     executor.run(std::span<const md::batch<double>>(batches), 0,
-                 hooks<held_type>{held, losses, view.table.parts() - 1});
-    held.sum_shared(pipe, products);
+                 hooks<held_type>{held, losses, parts.parts() - 1});
+    held.sum_shared(pipe, products, true);
 
     const std::lock_guard lock(guard);
     auto& loss = all["loss"];
     loss.resize(losses.size());
     for (std::size_t i = 0; i < losses.size(); ++i) loss[i] += losses[i];
     held.for_each([&](auto& h) {
-      if (h.chain > 0) return;
+      if (h.replica > 0) return;
       for (const auto& p : h.stage.parameters()) {
         if (p.tied_copy) continue;
         auto& to = all[p.name];
