@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/train/activations/file_store.hpp>
+#include <heddle/train/activations/found_store.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 
 #include <algorithm>
@@ -207,6 +208,7 @@ class any_store {
     if (kind == "crawling") make<slow_store<2'000'000>>({});
     if (kind == "failing") make<patient_failing_store>({});
     if (kind == "file") make<act::file_store>({.threads = 2});
+    if (kind == "found") make<act::found_file_store>({});
     if (!calls_) throw hd::config_error("heddle: no store is called " + kind);
   }
   void store(int id, std::span<const std::byte> bytes) { calls_->store(id, bytes); }
