@@ -4,6 +4,7 @@
 // prints: all 6 ranks: 15, by row: 3 12
 // prints: rank 0 got 2.5 from rank 5
 // prints: ranks disagree about call 2 on communicator (dp,tp): rank 1 entered all_reduce of 2 int with maximum
+// varies: rank [0-5]: heddle
 #include <heddle/heddle.hpp>
 
 #include <cstdio>

@@ -1,6 +1,7 @@
 // heddle/train/activations/gpt2_memory.hpp: the bytes of GPT-2's activations as a formula, for `schedule::fits`.
 #pragma once
 
+#include <heddle/core/policy.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/model/block.hpp>
 #include <heddle/model/gpt2_config.hpp>
