@@ -1,9 +1,9 @@
 // tests/train/gpt2_memory_test.cpp: the formula of GPT-2's activations against what a trainer counts.
 #include "catch.hpp"
+#include "random_tokens.hpp"
 #include "tables.hpp"
 
 #include <heddle/comm/launch.hpp>
-#include <heddle/io/dataset.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/gpipe.hpp>
@@ -18,7 +18,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -45,16 +44,7 @@ struct shape {
   static constexpr std::int64_t samples = 3;
 };
 
-struct tokens {
-  std::int64_t context() const { return config.context; }
-  std::int64_t validation_samples() const { return 0; }
-  void fill_train(hd::io::sample_block b, std::span<std::int32_t> in, std::span<std::int32_t> out) const {
-    for (std::int64_t i = 0; i < b.count * config.context; ++i)
-      in[static_cast<std::size_t>(i)] = out[static_cast<std::size_t>(i)] =
-          static_cast<std::int32_t>((b.first * 7 + i * i) % config.vocabulary);
-  }
-  void fill_validation(hd::io::sample_block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
-};
+using tokens = train_test::random_tokens<config.context, config.vocabulary, 0>;
 
 struct counted {
   tr::activation_bytes bytes;

@@ -3,10 +3,10 @@
 
 #include "catch.hpp"
 #include "model/support.hpp"
+#include "small_dataset.hpp"
 #include "tables.hpp"
 #include "transport.hpp"
 
-#include <heddle/io/dataset.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
@@ -18,7 +18,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
-#include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -35,35 +35,6 @@ using trainer_of =
     hd::train::trainer<hd::model::gpt2<T>, hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<Zero>, Policies...>,
                        World>;
 using tensors = std::map<std::string, std::vector<double>>;
-
-// Random tokens below the vocabulary; every `ignore_every`-th target can be left out.
-class random_data {
- public:
-  explicit random_data(const setup& s) : s_(s), tokens_(static_cast<std::size_t>(s.context * 40 + 1)) {
-    const hd::counter_random random(11, 3);
-    for (std::size_t i = 0; i < tokens_.size(); ++i)
-      tokens_[i] = static_cast<std::uint8_t>(random.integer(i) % static_cast<std::uint64_t>(s.vocabulary));
-    set_.emplace(std::span<const std::uint8_t>(tokens_),
-                 hd::io::dataset_options{.context = s.context, .batch = s.batch, .validation = 0.2, .seed = 5});
-  }
-  std::int64_t context() const { return s_.context; }
-  std::int64_t validation_samples() const { return s_.held_out >= 0 ? s_.held_out : set_->validation_samples(); }
-  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    set_->fill_train(block, tokens, targets);
-    if (s_.ignore_every == 0) return;
-    for (std::int64_t i = 0; i < block.count * s_.context; ++i)
-      if ((block.first * s_.context + i) % s_.ignore_every == 0) targets[static_cast<std::size_t>(i)] = -100;
-  }
-  void fill_validation(hd::io::sample_block block, std::span<std::int32_t> tokens,
-                       std::span<std::int32_t> targets) const {
-    set_->fill_validation(block, tokens, targets);
-  }
-
- private:
-  setup s_;
-  std::vector<std::uint8_t> tokens_;
-  std::optional<hd::io::dataset> set_;
-};
 
 // Puts the part [begin, end) of this rank's flat buffer into the whole tensors.
 template <class Stage, class T>
@@ -102,7 +73,9 @@ outcome train(const setup& s) {
   o.clip_norm = s.clip;
   o.validate_every = s.validate_every;
   o.threads_per_rank = 1;
-  const random_data data(s);
+  const small_dataset data(
+      noise(static_cast<std::size_t>(s.context * 40 + 1), s.vocabulary),
+      {.context = s.context, .batch = s.batch, .ignore_every = s.ignore_every, .held_out = s.held_out});
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   const hd::schedule::tabled when(table_named(s.schedule, mesh.template extent<pp>(), s.microbatches));
   outcome result;

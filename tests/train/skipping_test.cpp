@@ -1,9 +1,9 @@
 // tests/train/skipping_test.cpp: microbatches of a GPT-2 skip and swap stages, on many ranks as on one.
 #include "catch.hpp"
 #include "folder.hpp"
+#include "small_dataset.hpp"
 #include "transport.hpp"
 
-#include <heddle/io/dataset.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/plan/skippipe.hpp>
@@ -19,10 +19,11 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -52,34 +53,12 @@ hd::model::gpt2_config config_of(const setup& s) {
   return {.layers = s.layers_of_model, .heads = 2, .width = 16, .context = 6, .vocabulary = 37};
 }
 
-class test_data {
- public:
-  explicit test_data(const setup& s) : s_(s), tokens_(6 * 60 + 1) {
-    const hd::counter_random random(11, 3);
-    for (std::size_t i = 0; i < tokens_.size(); ++i)
-      tokens_[i] =
-          s.learnable ? static_cast<std::uint8_t>(i * i % 7) : static_cast<std::uint8_t>(random.integer(i) % 37);
-    set_.emplace(std::span<const std::uint8_t>(tokens_),
-                 hd::io::dataset_options{.context = 6, .batch = s.batch, .validation = 0.2, .seed = 5});
-  }
-  std::int64_t context() const { return 6; }
-  std::int64_t validation_samples() const { return set_->validation_samples(); }
-  void fill_train(hd::io::sample_block block, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
-    set_->fill_train(block, tokens, targets);
-    if (s_.ignore_every == 0) return;
-    for (std::int64_t i = 0; i < block.count * 6; ++i)
-      if ((block.first * 6 + i) % s_.ignore_every == 0) targets[static_cast<std::size_t>(i)] = -100;
-  }
-  void fill_validation(hd::io::sample_block block, std::span<std::int32_t> tokens,
-                       std::span<std::int32_t> targets) const {
-    set_->fill_validation(block, tokens, targets);
-  }
-
- private:
-  setup s_;
-  std::vector<std::uint8_t> tokens_;
-  std::optional<hd::io::dataset> set_;
-};
+train_test::small_dataset data_of(const setup& s) {
+  std::vector<std::uint8_t> tokens = train_test::noise(6 * 60 + 1, 37);
+  if (s.learnable)
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::uint8_t>(i * i % 7);
+  return {std::move(tokens), {.context = 6, .batch = s.batch, .ignore_every = s.ignore_every}};
+}
 
 // What a run did, step by step.
 struct record {
@@ -136,7 +115,7 @@ outcome train(const setup& s, const When& when, int ranks_along_pp) {
   o.learning_rate = {.peak = s.rate, .minimum = s.rate / 10, .warmup_steps = 1, .total_steps = s.steps};
   o.clip_norm = s.clip;
   o.threads_per_rank = 1;
-  const test_data data(s);
+  const train_test::small_dataset data = data_of(s);
   const mesh_type mesh(s.dp, ranks_along_pp, s.tp);
   outcome all;
   std::mutex guard;
@@ -217,7 +196,7 @@ std::string renamed(const std::string& name, const std::vector<int>& blocks) {  
 template <sc::gradient_scale Scale>
 reference serial(const setup& s, const tensors& weights, int step) {
   const sc::path_table& paths = s.paths;
-  const test_data data(s);
+  const train_test::small_dataset data = data_of(s);
   const auto config = config_of(s);
   std::vector<int> counts = s.layers;
   for (int k = 0; s.layers.empty() && k < paths.stages; ++k)

@@ -1,9 +1,9 @@
 // tests/train/step_ahead_offload_test.cpp: forwards that are done again where activations are stored elsewhere or
 // computed again.
 #include "catch.hpp"
+#include "random_tokens.hpp"
 
 #include <heddle/comm/launch.hpp>
-#include <heddle/io/dataset.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -27,16 +26,7 @@ namespace {
 
 constexpr hd::model::gpt2_config config{.layers = 4, .heads = 2, .width = 16, .context = 6, .vocabulary = 29};
 
-struct tokens {
-  std::int64_t context() const { return config.context; }
-  std::int64_t validation_samples() const { return 0; }
-  void fill_train(hd::io::sample_block b, std::span<std::int32_t> in, std::span<std::int32_t> out) const {
-    for (std::int64_t i = 0; i < b.count * config.context; ++i)
-      in[static_cast<std::size_t>(i)] = out[static_cast<std::size_t>(i)] =
-          static_cast<std::int32_t>((b.first * 7 + i * i) % config.vocabulary);
-  }
-  void fill_validation(hd::io::sample_block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
-};
+using tokens = train_test::random_tokens<config.context, config.vocabulary, 0>;
 
 using mesh = hd::mesh<hd::axis<hd::pp, 2>>;
 // Half of the layers elsewhere, some activations of all layers computed again.
