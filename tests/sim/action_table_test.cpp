@@ -39,7 +39,8 @@ TEST_CASE("schedules of one stage per rank take as long as their formulas say", 
     for (int m = 1; m <= 4 * p; ++m) {
       CAPTURE(p, m);
       for (const sc::formula::times& t :
-           {sc::formula::times{1, 1, 1}, sc::formula::times{2, 3, 1.5}, sc::formula::times{1, 0.25, 0.125}}) {
+           {sc::formula::times{1, 1, 1}, sc::formula::times{2, 3, 1.5}, sc::formula::times{1, 0.25, 0.125},
+            sc::formula::times{0.5, 3, 2}}) {
         check_bubble(sc::gpipe<>{m}, p, t);
         check_bubble(sc::one_f_one_b<>{m}, p, t);
         check_bubble(sc::prefill<>{m}, p, t);

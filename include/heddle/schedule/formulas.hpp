@@ -108,12 +108,12 @@ constexpr std::int64_t sends(const breadth_first<M, V>& when, int ranks) noexcep
   return detail::loop_sends(ranks, when.chunks(), when.microbatch_count());
 }
 
-/// ZB-H1, for W <= I: (p - 1)(F + I - W) / v with m >= p; min((v - 1) g + p, m v) on all ranks, with groups of g
-/// microbatches as in `interleaved`; 2 (v p - 1) m.
-/// Source: Qi et al. 2023, arXiv:2401.10241, section 2.3; for v > 1 measured on the tables.
+/// ZB-H1, for W <= I: (p - 1)(max(F, W) + I - W) / v with m >= p; min((v - 1) g + p, m v) on all ranks, with groups of
+/// g microbatches as in `interleaved`; 2 (v p - 1) m.
+/// Source: Qi et al. 2023, arXiv:2401.10241, section 2.3; for v > 1 and for W > F measured on the tables.
 template <class M, int V>
 constexpr double bubble(const zb_h1<M, V>& when, int ranks, const times& t) noexcept {
-  return (ranks - 1) * (t.f + t.i - t.w) / when.chunks();
+  return (ranks - 1) * ((std::max)(t.f, t.w) + t.i - t.w) / when.chunks();
 }
 template <class M, int V>
 constexpr int peak_live(const zb_h1<M, V>& when, int ranks, int /*rank*/) noexcept {

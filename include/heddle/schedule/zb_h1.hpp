@@ -6,7 +6,7 @@
 namespace heddle::inline v0::schedule {
 
 /// ZB-H1: 1F1B with backwards split in I and W. The next rank waits for I only; rank r puts its W off by r
-/// microbatches, so that all ranks hold min(p, m) activations. Bubble (p - 1)(F + I - W) if W <= I.
+/// microbatches, so that all ranks hold min(p, m) activations. Bubble (p - 1)(F + I - W) if W <= I and W <= F.
 /// With several chunks per rank (v > 1, "interleaved zero bubble") the order is that of interleaved 1F1B, with a
 /// warm-up of (v - 1) g + (p - 1 - r). The number of chunks may be `dynamic`.
 /// Errors: with v > 1 does not fit if m does not consist of groups of one size, as in `interleaved`.
