@@ -143,6 +143,45 @@ TEST_CASE("list scheduling takes any stage map and any times", "[schedule]") {
                     "heddle: list scheduling: stage 4 lives on rank 2, there are 2");
 }
 
+TEST_CASE("list scheduling refuses numbers that no table has", "[schedule]") {
+  const auto list = [](const auto& map, int ranks, int m) { return sc::list_schedule(map, ranks, m, oldest_first{}); };
+  CHECK_THROWS_WITH(list(sc::v_shape{}, 64, 1 << 26),
+                    "heddle: list scheduling: no table has 67108864 microbatches on 128 stages in 1 chains on 64 ranks");
+  CHECK_THROWS_AS(list(sc::v_shape{}, 2000000000, 1), hd::schedule_error);
+  CHECK_THROWS_AS(list(sc::v_shape{}, 0, 4), hd::schedule_error);
+  CHECK_THROWS_AS(list(sc::v_shape{}, 2, -4), hd::schedule_error);
+  CHECK_THROWS_AS(list(sc::bidirectional{}, 2, 1), hd::schedule_error);
+  struct no_chain : sc::v_shape {
+    int chains = 0;
+  };
+  CHECK_THROWS_AS(list(no_chain{}, 2, 4), hd::schedule_error);
+}
+
+TEST_CASE("a schedule whose number of actions is another one is refused", "[schedule]") {
+  struct miscounted : sc::one_f_one_b<any> {
+    int actions;
+    miscounted(int m, int n) : sc::one_f_one_b<any>(m), actions(n) {}
+    constexpr int action_count(int) const { return actions; }
+  };
+  CHECK(sc::make_table(miscounted{8, 64}, 4).view() == sc::make_table(sc::one_f_one_b<any>{8}, 4).view());
+  CHECK_THROWS_WITH(sc::make_table(miscounted{8, 3}, 4),
+                    "heddle: a schedule writes 64 actions, but its action_count says 3");
+  CHECK_THROWS_WITH(sc::make_table(miscounted{8, 65}, 4),
+                    "heddle: a schedule writes 64 actions, but its action_count says 65");
+}
+
+TEST_CASE("automatic schedules refuse costs that no double holds", "[schedule]") {
+  const auto plan = [](sc::stage_cost cost, double link = 0) {
+    return sc::automatic(8, std::vector<sc::stage_cost>(4, cost), link).outcome().makespan;
+  };
+  const char* const much = "heddle: automatic schedule: the times or bytes of 8 microbatches are more than a double can hold";
+  CHECK_THROWS_WITH(plan({1e308, 1e308, 1e308, 1, 0}), much);
+  CHECK_THROWS_WITH(plan({1, 1, 1, 1e308, 0}), much);
+  CHECK_THROWS_WITH(plan({1, 1, 1, 1, 0}, 1e307), much);
+  CHECK_THROWS_WITH(sc::automatic(8, sc::v_shape{}, std::vector<sc::stage_cost>(4, {1e307, 1, 1, 1, 0})), much);
+  CHECK(plan({1e290, 1e290, 1e290, 1e300, 0}) < 1e294);
+}
+
 TEST_CASE("a table that cannot be lowered is refused with rank and action", "[schedule]") {
   CHECK_THROWS_WITH(sc::lower(sc::parse("B0 F0 | F0 B0")),
                     "heddle: the schedule cannot be executed in order: rank 0, position 0 (0B0) waits for ever; "

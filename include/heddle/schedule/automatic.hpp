@@ -315,8 +315,9 @@ inline plan_outcome run_plan(const rank_lists& lists, std::span<const stage_cost
 /// - One stage per rank: 1F1B, ZB-H1, ZB-H2 and 20 variants.
 /// - Several: on `v_shape` ZB-V, V-Half, V-Min and Hanayo, on `loop<v>` interleaved 1F1B and ZB-H1, and on every map
 ///   96 variants.
-/// Errors: `schedule_error` without ranks or microbatches, for times or bytes that make no sense, for a map that has other
-/// numbers of stages, or several chains, and where a limit does not even hold one microbatch.
+/// Errors: `schedule_error` without ranks or microbatches, for times or bytes that make no sense or add up to more than
+/// a double holds, for a map that has other numbers of stages, or several chains, and where a limit does not even hold
+/// one microbatch.
 /// Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 (heuristic scheduling).
 class automatic {
  public:
@@ -451,6 +452,7 @@ class automatic {
     if (!sound(link_))
       throw schedule_error("heddle: automatic schedule: the time of a message is negative or no number");
     std::vector<double> one(limits_.size(), 0.0);
+    double time = 0, bytes = 0;  // of one microbatch on all stages
     for (std::size_t s = 0; s < costs_.size(); ++s) {
       const stage_cost& c = costs_[s];
       if (!sound(c.forward) || !sound(c.backward_input) || !sound(c.backward_weight) || !sound(c.bytes) ||
@@ -462,7 +464,12 @@ class automatic {
         throw schedule_error("heddle: automatic schedule: stage " + std::to_string(s) + " lives on rank " +
                              std::to_string(r) + ", there are " + std::to_string(ranks));
       one[static_cast<std::size_t>(r)] += c.bytes;
+      time += c.forward + c.backward_input + c.backward_weight + 2 * link_;
+      bytes += c.bytes;
     }
+    if (!sound(time * microbatch_count()) || !sound(bytes * microbatch_count()))
+      throw schedule_error("heddle: automatic schedule: the times or bytes of " + std::to_string(microbatch_count()) +
+                           " microbatches are more than a double can hold");
     for (std::size_t r = 0; r < one.size(); ++r)
       if (!(one[r] <= limits_[r]))
         throw schedule_error("heddle: automatic schedule: one microbatch needs " + std::to_string(one[r]) +

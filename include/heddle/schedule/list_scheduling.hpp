@@ -186,10 +186,17 @@ class list_scheduler {
 
 /// The lists that list scheduling finds on a stage map: each rank begins something as soon as anything is ready, so that
 /// it waits only where it must.
-/// Errors: `schedule_error` if the rule's `most_live` lets nothing go on, for times less than 1, or for a stage that lives
-/// on no rank.
+/// Errors: `schedule_error` if the rule's `most_live` lets nothing go on, for times less than 1, for a stage that lives
+/// on no rank, and for numbers of ranks, stages, chains and microbatches that no table has.
 template <stage_map_value Map, list_rule Rule>
 constexpr rank_lists list_schedule(const Map& map, int ranks, int microbatches, const Rule& rule) {
+  const int stages = ranks < 1 || ranks > detail::most_ranks ? 0 : map.stages(ranks);
+  const int chains = map.chains;
+  if (stages < 1 || chains < 1 || stages % chains != 0 || microbatches < chains ||
+      std::int64_t{stages} * microbatches > detail::most_cells)
+    throw schedule_error("heddle: list scheduling: no table has " + std::to_string(microbatches) + " microbatches on " +
+                         std::to_string(stages) + " stages in " + std::to_string(chains) + " chains on " +
+                         std::to_string(ranks) + " ranks");
   return detail::list_scheduler<Map, Rule>(map, ranks, microbatches, rule).run();
 }
 

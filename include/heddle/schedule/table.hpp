@@ -287,6 +287,16 @@ struct array_sink {
   }
 };
 
+// Writes no further than there is room, and counts what would have been written.
+struct bounded_sink {
+  array_sink to;
+  std::size_t room;
+  std::size_t count = 0;
+  constexpr void operator()(action_kind kind, int stage, int microbatch, bool overlaps_next = false) noexcept {
+    if (count++ < room) to(kind, stage, microbatch, overlaps_next);
+  }
+};
+
 template <class When>
 concept finds_all_lists = requires(const When when, int ranks) {
   { when.lists(ranks) } -> std::same_as<rank_lists>;
@@ -372,11 +382,14 @@ constexpr rank_lists lists_of(const When& when, int ranks) {
     rank_lists all;
     all.actions.assign(count_actions(when, ranks), action{});
     all.offsets.assign(static_cast<std::size_t>(ranks) + 1, 0);
-    array_sink sink{all.actions.data()};
+    bounded_sink sink{{all.actions.data()}, all.actions.size()};
     for (int r = 0; r < ranks; ++r) {
       when.generate(r, ranks, sink);
-      all.offsets[static_cast<std::size_t>(r) + 1] = static_cast<int>(sink.next - all.actions.data());
+      all.offsets[static_cast<std::size_t>(r) + 1] = static_cast<int>(sink.count);
     }
+    if (sink.count != sink.room)
+      throw schedule_error("heddle: a schedule writes " + std::to_string(sink.count) +
+                           " actions, but its action_count says " + std::to_string(sink.room));
     return all;
   }
 }
@@ -449,8 +462,8 @@ constexpr auto static_table() {
 }  // namespace detail
 
 /// The table of a schedule on `ranks` pipeline ranks, computations only (see `lower` for the transfers).
-/// Errors: `schedule_error` if there is no rank, the schedule does not fit this number of ranks, or the table would be
-/// absurdly large.
+/// Errors: `schedule_error` if there is no rank, the schedule does not fit this number of ranks or has another number of
+/// actions than its `action_count` says, or the table would be absurdly large.
 template <schedule_policy When>
 constexpr action_table make_table(const When& when, int ranks) {
   if (ranks < 1)
