@@ -73,13 +73,15 @@ TEST_CASE("what is kept anyway, and what cannot be measured", "[plan][offload]")
 
 TEST_CASE("reads start two layers ahead, and earlier where they would be late", "[plan][offload]") {
   const std::vector<double> back(10, 20.0);
-  const std::vector<double> fast(10, 20.0), slow(10, 40.0);
+  const std::vector<double> fast(10, 20.0), slower(10, 21.0), slow(10, 40.0);
   CHECK(pl::read_now(9, 8, 2, 0, fast, back));
   CHECK(pl::read_now(9, 7, 2, 0, fast, back));
   CHECK_FALSE(pl::read_now(9, 6, 2, 0, fast, back));
   CHECK_FALSE(pl::read_now(9, 9, 2, 0, fast, back));
   CHECK(pl::read_now(9, 6, 2, 0, slow, back));        // eight reads of 40 do not fit into 9 x 20
-  CHECK(pl::read_now(9, 6, 2, 60, fast, back));       // those before take too long
+  CHECK(pl::read_now(9, 6, 2, 35, slower, back));     // those before take too long
+  CHECK_FALSE(pl::read_now(9, 6, 2, 0, slower, back));
+  CHECK_FALSE(pl::read_now(9, 6, 2, 60, slow, back));  // late, but the reads last until the next backward begins
   CHECK_FALSE(pl::read_now(9, 2, 2, 0, slow, back));  // three reads of 40 in 8 x 20
 }
 

@@ -1,9 +1,11 @@
 // tests/sim/activation_offload_test.cpp: the worked table of activation offloading: peak, stall, what is forwarded.
 #include "catch.hpp"
 
+#include <heddle/core/random.hpp>
 #include <heddle/plan/offload_amount.hpp>
 #include <heddle/sim/activation_offload.hpp>
 
+#include <cstdint>
 #include <vector>
 
 namespace hd = heddle;
@@ -65,6 +67,49 @@ TEST_CASE("reading earlier where the bandwidth demands it leaves no stall", "[si
     CHECK(grown.peak <= 12 + 1e-9);
     if (rate >= 25) CHECK(grown.peak == Approx(fixed.peak));  // nothing to gain: it reads no earlier
   }
+}
+
+TEST_CASE("a store that reads too slowly costs time, not memory, too", "[sim][offload][property]") {
+  // Reading all of it at the first backward ends as early as can be, and takes the memory of keeping.
+  const auto at_once = [](std::size_t, std::size_t, double) { return true; };
+  for (const double rate : {2.5, 10.0, 20.0, 24.0}) {
+    CAPTURE(rate);
+    const std::vector<double> reads(24, 0.5 / rate * 1000), back(24, 20.0);
+    const auto growing = [&](std::size_t running, std::size_t candidate, double queued) {
+      return pl::read_now(running, candidate, 2, queued, reads, back);
+    };
+    const si::offload_rates rates{0.05, rate / 1000};
+    const auto grown = si::simulate_offload(layers, rates, 24, growing),
+               all = si::simulate_offload(layers, rates, 24, at_once);
+    CHECK(all.peak == Approx(12));
+    CHECK(grown.peak == Approx(1.5));
+    CHECK(grown.stall == Approx(all.stall));
+  }
+  const std::uint64_t seed = 6;
+  CAPTURE(seed);
+  const hd::counter_random random(seed, 1);
+  std::uint64_t at = 0;
+  const auto between = [&](double a, double b) { return a + (b - a) * random.uniform(at++); };
+  double peak = 0, kept = 0;
+  for (int round = 0; round < 500; ++round) {
+    const double read = between(0.005, 0.08);
+    std::vector<si::offloaded_layer> some(2 + random.integer(at++) % 20);
+    std::vector<double> reads, back;
+    for (auto& l : some) {
+      l = {between(1, 20), between(1, 40), between(0.1, 1)};
+      reads.push_back(l.bytes / read);
+      back.push_back(l.backward);
+    }
+    const auto growing = [&](std::size_t running, std::size_t candidate, double queued) {
+      return pl::read_now(running, candidate, 2, queued, reads, back);
+    };
+    const auto grown = si::simulate_offload(some, {1e12, read}, some.size(), growing),
+               all = si::simulate_offload(some, {1e12, read}, some.size(), at_once);
+    CHECK(grown.stall == Approx(all.stall).margin(1e-6));
+    peak += grown.peak;
+    kept += grown.peak_kept;
+  }
+  CHECK(peak < 0.8 * kept);
 }
 
 TEST_CASE("the ends: nothing offloaded, no layers, stores that do nothing or cost nothing", "[sim][offload]") {

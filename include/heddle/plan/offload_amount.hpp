@@ -78,7 +78,8 @@ inline offload_amount amount_to_offload(std::span<const offload_scope> scopes, d
 /// Bytes that may wait to be written when scope n is saved, its own among them, so that they are written and n is read
 /// in the time that `needed_bytes_per_second` gives it: the forwards after it, and the backwards of them and of n. Above
 /// that n is kept: it would be served from memory, or late, and what waits behind it later still. Negative if n alone is
-/// too much. A store that keeps up with its rate never has more waiting before `amount_to_offload`'s first kept scope.
+/// too much. A store that could write at its rate from the forward's beginning would never have more waiting before
+/// `amount_to_offload`'s first kept scope.
 /// Errors: `config_error` if there is no such scope. Source: as `needed_bytes_per_second`, seen from scope n's end.
 inline double most_waiting_bytes(std::span<const offload_scope> scopes, std::size_t n, double bytes_per_second) {
   if (n >= scopes.size())
@@ -90,13 +91,16 @@ inline double most_waiting_bytes(std::span<const offload_scope> scopes, std::siz
 
 /// Whether to start reading scope `candidate` now, when the backward of scope `running` begins, so that it and the
 /// scopes before it are there in time: always the `least` scopes before the running one; and more as soon as waiting
-/// for the beginning of the next backward would make any of them late. `read_seconds[i]` and `backward_seconds[i]` are
+/// for the beginning of the next backward would make any of them late, or later: not where the reads that have been
+/// started last until then, as its memory would only be taken sooner. `read_seconds[i]` and `backward_seconds[i]` are
 /// those of scope i, `queued_seconds` what the reads take that have been started and have not ended. Reads end one
 /// after the other. Source: the worked model of SSDTrain, where a fixed depth reads too late below one bandwidth.
 inline bool read_now(std::size_t running, std::size_t candidate, std::size_t least, double queued_seconds,
                      std::span<const double> read_seconds, std::span<const double> backward_seconds) {
   if (candidate >= running) return false;
   if (running - candidate <= least) return true;
+  // The next backward begins when the running one has ended, which may have to wait for its own read.
+  if (queued_seconds >= backward_seconds[running] + read_seconds[running]) return false;
   double until = 0;  // from now to the beginning of the backward of scope j
   for (std::size_t i = candidate + 1; i <= running; ++i) until += backward_seconds[i];
   double end = (std::max)(backward_seconds[running], queued_seconds);  // if its read starts one backward later

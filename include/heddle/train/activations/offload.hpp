@@ -45,8 +45,8 @@ struct first {
 /// measured, then `plan::amount_to_offload` for the lower of the rates at which the store wrote and read. Each later
 /// step is measured too, and where that rate is a fifth below or a fourth above the last it is decided again: drives
 /// become slower when their cache is full, and others come and go (ranks that share a drive each measure their share). Within a step, a layer stays that could not
-/// be written and read before its backward (`plan::most_waiting_bytes`). If nothing is offloaded any more, every 16th
-/// step one layer is, to see whether the store has recovered.
+/// be written and read before its backward (`plan::most_waiting_bytes`). Where steps move nothing any more, every 16th
+/// offloads one layer, to see whether the store has recovered.
 struct adaptive {
   static constexpr bool measures = true;
   static constexpr int layers(int of) noexcept { return of; }
@@ -91,7 +91,7 @@ struct offload_report {
 /// Memory for the saved activations of a stage's layers that is lent out for as long as they are in it: from the forward
 /// until the store has them, and from shortly before the backward until its end. What one layer saves of one microbatch
 /// goes to the store as one tensor. Memory is allocated as it is needed in the first steps, then used again.
-/// Errors: `offload_error`.
+/// Errors: `offload_error`; `config_error` for settings that are negative or not a number.
 template <class T, activation_store Store, class Amount, class Prefetch, class MinBytes>
 class offloaded_layers {
  public:
@@ -99,7 +99,7 @@ class offloaded_layers {
   static constexpr bool moves = true;
 
   offloaded_layers(const settings& given, int slots, std::span<const std::int64_t> elements)
-      : settings_(given),
+      : settings_(checked(given)),
         layers_(static_cast<int>(elements.size())),
         offloaded_(Amount::layers(layers_)),
         store_(given.store),
@@ -111,6 +111,8 @@ class offloaded_layers {
         read_seconds_(elements.size(), 0.0),
         backward_seconds_(elements.size(), 0.0) {
     for (const std::int64_t n : elements) bytes_.push_back(n * static_cast<std::int64_t>(sizeof(T)));
+    while (tried_ < layers_ && !may_leave(tried_++)) {
+    }
   }
 
   std::span<T> begin(int slot, int layer) {
@@ -188,9 +190,19 @@ class offloaded_layers {
   std::size_t scope(int slot, int layer) const noexcept {
     return static_cast<std::size_t>(slot) * static_cast<std::size_t>(layers_) + static_cast<std::size_t>(layer);
   }
-  bool is_offloaded(int layer) const noexcept {
-    return layer < (tries_ ? 1 : offloaded_) && bytes_[static_cast<std::size_t>(layer)] >= MinBytes::value &&
+  bool may_leave(int layer) const noexcept {
+    return bytes_[static_cast<std::size_t>(layer)] >= MinBytes::value &&
            !(settings_.keep_last && layer + 1 == layers_);
+  }
+  bool is_offloaded(int layer) const noexcept { return layer < (tries_ ? tried_ : offloaded_) && may_leave(layer); }
+  static const settings& checked(const settings& given) {
+    if (!(given.bytes_per_second >= 0))  // infinite: a store that costs nothing
+      throw config_error("heddle: offload.bytes_per_second must be positive, or 0 to have it measured, got " +
+                         std::to_string(given.bytes_per_second));
+    if (given.most_waiting_bytes < 0)
+      throw config_error("heddle: offload.most_waiting_bytes must be positive, or 0 for what the policy takes, got " +
+                         std::to_string(given.most_waiting_bytes));
+    return given;
   }
   static std::span<T> elements(std::span<std::byte> bytes) noexcept {
     return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
@@ -259,7 +271,7 @@ class offloaded_layers {
       const bool other = rate < 0.8 * rate_ || rate > 1.25 * rate_;
       if (decisions_ == 0 || tries_ || other) decide(rate);
     }
-    tries_ = decisions_ > 0 && !told && offloaded_ == 0 && steps_ % tries_every == 0;
+    tries_ = decisions_ > 0 && !told && rate == 0 && steps_ % tries_every == 0;
     before_ = now;
     forwards_ = 0;
     std::fill(forward_seconds_.begin(), forward_seconds_.end(), 0.0);
@@ -268,8 +280,8 @@ class offloaded_layers {
     rate_ = rate;
     ++decisions_;
     for (std::size_t l = 0; l < bytes_.size(); ++l) {
-      const bool stays = bytes_[l] < MinBytes::value || (settings_.keep_last && l + 1 == bytes_.size());
-      scopes_[l] = {stays ? 0.0 : static_cast<double>(bytes_[l]), forward_seconds_[l] / static_cast<double>(forwards_)};
+      const bool leaves = may_leave(static_cast<int>(l));
+      scopes_[l] = {leaves ? static_cast<double>(bytes_[l]) : 0.0, forward_seconds_[l] / static_cast<double>(forwards_)};
     }
     offloaded_ = static_cast<int>(plan::amount_to_offload(scopes_, rate_).first_kept);
   }
@@ -291,7 +303,8 @@ class offloaded_layers {
   std::int64_t forwards_ = 0;
   store_counters before_;  // when this step began
   double rate_ = 0, read_rate_ = 0;
-  bool tries_ = false;  // this step offloads only to measure
+  bool tries_ = false;  // this step offloads only to measure,
+  int tried_ = 0;       // the last of so many layers
   std::int64_t declined_ = 0;
   int decisions_ = 0;
 };

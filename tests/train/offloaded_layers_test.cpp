@@ -1,0 +1,101 @@
+// tests/train/offloaded_layers_test.cpp: the memory of offloaded layers without a trainer: its peak, and what is tried.
+#include "activation_stores.hpp"
+#include "catch.hpp"
+
+#include <heddle/train/activations/offload.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <thread>
+#include <vector>
+
+namespace hd = heddle;
+namespace act = heddle::activations;
+using namespace activation_stores;
+
+namespace {
+template <class Amount, std::int64_t MinBytes>
+using layers_of = act::offloaded_layers<double, rated_store, Amount, act::prefetch::ahead<2>, act::min_bytes<MinBytes>>;
+
+// So many steps of one microbatch; each forward takes some time.
+template <class Layers>
+void steps(Layers& memory, int n, int layers, int forward_ms = 0) {
+  for (int step = 0; step < n; ++step) {
+    memory.begin_step();
+    for (int l = 0; l < layers; ++l) {
+      memory.begin(0, l)[0] = l;
+      std::this_thread::sleep_for(std::chrono::milliseconds(forward_ms));
+      memory.saved(0, l);
+    }
+    for (int l = layers; l-- > 0;) {
+      CHECK(memory.need(0, l)[0] == l);
+      memory.done(0, l);
+    }
+  }
+}
+void rates(double write, double read) {
+  rated_store::write_rate = write;
+  rated_store::read_rate = read;
+}
+}  // namespace
+
+TEST_CASE("a store that reads slowly has no more layers in memory", "[train][offload]") {
+  const std::vector<std::int64_t> elements(12, 4096);
+  for (const double read : {1e15, 1e6, 1.0}) {
+    CAPTURE(read);
+    layers_of<act::amount::all, 0> memory({}, 1, elements);
+    rates(1e15, 1e15);
+    steps(memory, 2, 12);
+    rates(1e15, read);
+    steps(memory, 3, 12);
+    CHECK(memory.report().tensors.loaded == 5 * 12);
+    CHECK(memory.report().peak_bytes <= 4 * 4096 * 8);  // one that is used, two ahead, one that may be late
+  }
+}
+
+TEST_CASE("a store that has recovered is found, whatever moved last", "[train][offload]") {
+  SECTION("the first layer saves too little") {
+    layers_of<act::amount::adaptive, 4096> memory({}, 1, std::vector<std::int64_t>{8, 4096, 4096});
+    rates(1e15, 1e15);
+    steps(memory, 4, 3);
+    CHECK(memory.report().offloaded_layers == 2);
+    rates(1, 1e15);
+    steps(memory, 3, 3);
+    CHECK(memory.report().offloaded_layers == 0);
+    const std::int64_t before = memory.report().tensors.stored;
+    rates(1e15, 1e15);
+    steps(memory, 20, 3);
+    CHECK(memory.report().offloaded_layers == 2);
+    CHECK(memory.report().tensors.stored > before);
+  }
+  SECTION("the only layer fits the rule, which counts its forward, too, but would be late") {
+    layers_of<act::amount::adaptive, 0> memory({}, 1, std::vector<std::int64_t>{4096});
+    const double layer = 4096 * 8 / 0.005;  // bytes per second of its forward
+    rates(0.8 * layer, 0.8 * layer);
+    steps(memory, 6, 1, 5);
+    rates(1e15, 1e15);
+    const std::int64_t before = memory.report().tensors.stored;
+    steps(memory, 20, 1, 1);
+    CHECK(memory.report().tensors.stored > before + 2);
+    CHECK(memory.report().bytes_per_second == Approx(1e15));
+  }
+}
+
+TEST_CASE("settings of offloading that are no numbers are refused", "[train][offload]") {
+  const std::vector<std::int64_t> elements(2, 8);
+  using memory = layers_of<act::amount::adaptive, 0>;
+  act::offload_settings bad;
+  for (const double rate : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    bad.bytes_per_second = rate;
+    CHECK_THROWS_AS(memory(bad, 1, elements), hd::config_error);
+  }
+  bad = {};
+  bad.most_waiting_bytes = -1;
+  CHECK_THROWS_WITH(memory(bad, 1, elements), Catch::Contains("most_waiting_bytes must be positive"));
+  bad = {};
+  bad.bytes_per_second = std::numeric_limits<double>::infinity();
+  memory good(bad, 1, elements);
+  steps(good, 4, 2);
+  CHECK(good.report().offloaded_layers == 2);
+}
