@@ -6,7 +6,9 @@
 #include <heddle/train/activations/found_store.hpp>
 #include <heddle/train/activations/memory.hpp>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <unistd.h>
 #if defined(HEDDLE_HAS_URING)
@@ -16,10 +18,12 @@
 #include <sys/syscall.h>
 #endif
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
@@ -32,6 +36,17 @@
 namespace hd = heddle;
 namespace act = heddle::activations;
 using namespace activation_stores;
+
+namespace {
+std::atomic<int> interrupted{0}, too_full{0};  // how many of the next calls are
+}
+// Of the C library: what it says on some file systems, which give half of the room before they say that there is no more.
+extern "C" int posix_fallocate(int file, off_t begin, off_t bytes) {
+  if (interrupted > 0 && interrupted-- > 0) return EINTR;
+  const bool full = too_full > 0 && too_full-- > 0;
+  const int code = ::fallocate(file, 0, begin, full ? bytes / 2 : bytes) == 0 ? 0 : errno;
+  return full ? ENOSPC : code;
+}
 
 namespace {
 static_assert(act::activation_store<act::memory_store> && act::activation_store<act::file_store>);
@@ -267,6 +282,42 @@ void may_not_be_written() {
   std::signal(SIGXFSZ, handler);
 }
 
+// Bytes on disk of the files that stores have open.
+std::int64_t bytes_on_disk() {
+  std::int64_t n = 0;
+  std::error_code gone;
+  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+    struct stat s {};
+    if (std::filesystem::read_symlink(open.path(), gone).string().find("/heddle-activations-") != std::string::npos &&
+        ::stat(open.path().c_str(), &s) == 0)
+      n += std::int64_t{512} * s.st_blocks;
+  }
+  return n;
+}
+
+// A disk that becomes full keeps what it gave for what did not fit; the next operation works if that does.
+template <class Store>
+void gives_back_what_is_too_little() {
+  Store store(act::store_options{.directories = {"."}, .direct = false});
+  const std::vector<std::byte> bytes(40960, std::byte{5}), large(1 << 20);
+  std::vector<std::byte> back(40960);
+  interrupted = 3;
+  store.store(0, bytes);
+  store.wait(0);
+  CHECK(interrupted == 0);
+  const std::int64_t before = bytes_on_disk();
+  too_full = 1;
+  CHECK_THROWS_WITH(store.store(1, large), Catch::Contains("failed: No space left on device"));
+  CHECK(bytes_on_disk() == before);
+  store.store(1, bytes);
+  for (const int id : {0, 1}) {
+    store.wait(id);
+    store.load(id, back);
+    store.wait(id);
+    CHECK(back == bytes);
+  }
+}
+
 // Whoever cuts a file short that the store has open.
 template <class Store>
 void lost_its_end() {
@@ -315,6 +366,22 @@ void moves_more_than_two_gibibytes() {
 TEST_CASE("a file that may not grow is an error with the system's reason", "[train][offload]") {
   may_not_grow<act::file_store>();
   may_not_be_written<act::file_store>();
+}
+
+TEST_CASE("what a full disk gave is given back", "[train][offload]") {
+  gives_back_what_is_too_little<act::file_store>();
+}
+
+TEST_CASE("no directory for temporary files is an error", "[train][offload]") {
+  const char* const now = std::getenv("TMPDIR");
+  const std::string before = now == nullptr ? "" : now;
+  ::setenv("TMPDIR", "/no/such/folder", 1);
+  CHECK_THROWS_WITH(act::file_store(), Catch::StartsWith("heddle: there is no directory for temporary files") &&
+                                           Catch::Contains("; name one in store_options::directories"));
+  if (now == nullptr)
+    ::unsetenv("TMPDIR");
+  else
+    ::setenv("TMPDIR", before.c_str(), 1);
 }
 
 TEST_CASE("a file that has lost its end is an error", "[train][offload]") {
@@ -375,6 +442,7 @@ TEST_CASE("errors of files through io_uring are those of threads", "[train][offl
   may_not_grow<act::uring_store>();
   may_not_be_written<act::uring_store>();
   lost_its_end<act::uring_store>();
+  gives_back_what_is_too_little<act::uring_store>();
   CHECK_THROWS_AS(act::uring_store(act::store_options{.threads = 0}), hd::config_error);
 }
 

@@ -55,6 +55,12 @@ class store_files {
     if (directories.empty()) {
       std::error_code none;
       directories.push_back(std::filesystem::temp_directory_path(none).string());
+      if (none) {  // the empty path would be the current directory
+        std::string text = "heddle: there is no directory for temporary files, to have activations in: ";
+        text += none.message();
+        text += "; name one in store_options::directories";
+        throw io_error(text);
+      }
     }
     for (const std::string& d : directories) files_.emplace_back(d, options.direct);
   }
@@ -165,9 +171,14 @@ class store_files {
       ::unlink(name.c_str());
     }
     void grow(std::int64_t to) const {
-      int code = ::posix_fallocate(plain.descriptor, size, to - size);
+      int code = 0;
+      do {
+        code = ::posix_fallocate(plain.descriptor, size, to - size);
+      } while (code == EINTR);
       if (code == EINVAL || code == EOPNOTSUPP) code = ::ftruncate(plain.descriptor, to) == 0 ? 0 : errno;
       if (code == 0) return;
+      // A full disk may have given what it had: others need it now.
+      if (::ftruncate(plain.descriptor, size) != 0) code = errno;
       std::string what = "making room for " + std::to_string(to - size) + " bytes of activations behind ";
       what += std::to_string(size);
       refuse(what.c_str(), code);
