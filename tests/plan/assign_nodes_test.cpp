@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -137,6 +138,44 @@ TEST_CASE("twenty nodes in twelve cities are assigned better than published, and
   const plan::skip_plan planned = plan::skippipe(costs, found.stage_of_node, 6, {.exchanges = 300}, score);
   CHECK(planned.collision_free);
   CHECK(planned.seconds <= 0.5 * score(published::full_pipeline()));
+}
+
+TEST_CASE("nodes that cannot reach each other are kept apart", "[plan][skippipe][property]") {
+  constexpr double never = std::numeric_limits<double>::infinity();
+  const unsigned seed = 31;
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  int without = 0;
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    const std::vector<int> sizes = round % 2 == 0 ? std::vector{2, 1, 1, 1} : std::vector{2, 2, 2};
+    const int stages = static_cast<int>(sizes.size());
+    const std::size_t n = round % 2 == 0 ? 5 : 6;
+    sc::visit_costs c = random_costs(random, n);
+    for (std::size_t k = 0; k < 3 + n / 2; ++k) {
+      const std::size_t a = random() % n, b = random() % n;
+      c.message[a * n + b] = c.message[b * n + a] = never;
+    }
+    if (round == 11)
+      for (std::size_t b = 1; b < n; ++b) c.message[b] = c.message[b * n] = never;  // node 0 reaches nobody
+    std::vector<int> of;
+    for (int s = 0; s < stages; ++s)
+      of.insert(of.end(), static_cast<std::size_t>(sizes[static_cast<std::size_t>(s)]), s);
+    double best = never;
+    do {
+      const double obvious = obvious_cost(c, of, stages);
+      const plan::assignment_cost cost = plan::cost_of_assignment(c, of, stages);
+      CHECK((cost.total() == obvious || std::abs(cost.total() - obvious) < 1e-9));
+      CHECK(cost.order.size() == sizes.size());
+      best = (std::min)(best, obvious);
+    } while (std::next_permutation(of.begin(), of.end()));
+    const plan::assignment found = plan::assign_nodes(c, sizes, {.population = 30, .offspring = 300});
+    CHECK(found.stage_of_node.size() == n);
+    CHECK((found.cost.total() == best || found.cost.total() < best * (1 + 1e-9)));
+    without += best == never ? 1 : 0;
+  }
+  CHECK(without > 0);
+  CHECK(without < 12);
 }
 
 TEST_CASE("assignments refuse sizes that do not fit", "[plan][skippipe]") {

@@ -90,6 +90,11 @@ inline std::pair<double, std::vector<int>> shortest_tour(const std::vector<std::
   for (std::size_t k = 2; k < n; ++k)
     if (least[set * n + k] + length[k][0] < least[set * n + last] + length[last][0]) last = k;
   std::pair<double, std::vector<int>> tour{least[set * n + last] + length[last][0], {}};
+  if (tour.first == infinity) {  // no tour: any order is as good
+    tour.second.resize(n);
+    std::iota(tour.second.begin(), tour.second.end(), 0);
+    return tour;
+  }
   while (set != 0) {
     tour.second.push_back(static_cast<int>(last));
     const std::size_t before = static_cast<std::size_t>(from[set * n + last]);
@@ -104,7 +109,8 @@ inline std::pair<double, std::vector<int>> shortest_tour(const std::vector<std::
 }  // namespace detail
 
 /// The cost of an assignment: the slowest link inside a stage, and twice the shortest closed tour through the stages, where
-/// two stages are as far apart as the worst link (and forward at its end) of the best matching of their nodes.
+/// two stages are as far apart as the worst link (and forward at its end) of the best matching of their nodes. A message
+/// that never comes takes infinitely long; so does the tour if there is none without such.
 /// Errors: `config_error` for a stage that does not exist or has no node, more than 20 stages, costs of other nodes.
 /// Source: Yuan et al. 2022, "Decentralized training of foundation models in heterogeneous environments" (DT-FM).
 inline assignment_cost cost_of_assignment(const schedule::visit_costs& costs, std::span<const int> stage_of_node,
@@ -304,7 +310,7 @@ inline assignment assign_nodes(const schedule::visit_costs& costs, std::span<con
             std::swap(of[a], of[b]);
         }
     }
-    if (takes < least) least = takes, best.stage_of_node = std::move(of);
+    if (best.stage_of_node.empty() || takes < least) least = takes, best.stage_of_node = std::move(of);
   }
   // Stages are numbered along the tour.
   best.cost = cost_of_assignment(costs, best.stage_of_node, stages);
