@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace hd = heddle;
@@ -146,7 +147,8 @@ TEST_CASE("list scheduling takes any stage map and any times", "[schedule]") {
 TEST_CASE("list scheduling refuses numbers that no table has", "[schedule]") {
   const auto list = [](const auto& map, int ranks, int m) { return sc::list_schedule(map, ranks, m, oldest_first{}); };
   CHECK_THROWS_WITH(list(sc::v_shape{}, 64, 1 << 26),
-                    "heddle: list scheduling: no table has 67108864 microbatches on 128 stages in 1 chains on 64 ranks");
+                    "heddle: list scheduling: no table has 67108864 microbatches on 128 stages in 1 chains on 64 "
+                    "ranks");
   CHECK_THROWS_AS(list(sc::v_shape{}, 2000000000, 1), hd::schedule_error);
   CHECK_THROWS_AS(list(sc::v_shape{}, 0, 4), hd::schedule_error);
   CHECK_THROWS_AS(list(sc::v_shape{}, 2, -4), hd::schedule_error);
@@ -174,7 +176,8 @@ TEST_CASE("automatic schedules refuse costs that no double holds", "[schedule]")
   const auto plan = [](sc::stage_cost cost, double link = 0) {
     return sc::automatic(8, std::vector<sc::stage_cost>(4, cost), link).outcome().makespan;
   };
-  const char* const much = "heddle: automatic schedule: the times or bytes of 8 microbatches are more than a double can hold";
+  const char* const much =
+      "heddle: automatic schedule: the times or bytes of 8 microbatches are more than a double can hold";
   CHECK_THROWS_WITH(plan({1e308, 1e308, 1e308, 1, 0}), much);
   CHECK_THROWS_WITH(plan({1, 1, 1, 1e308, 0}), much);
   CHECK_THROWS_WITH(plan({1, 1, 1, 1, 0}, 1e307), much);
@@ -186,6 +189,24 @@ TEST_CASE("a table that cannot be lowered is refused with rank and action", "[sc
   CHECK_THROWS_WITH(sc::lower(sc::parse("B0 F0 | F0 B0")),
                     "heddle: the schedule cannot be executed in order: rank 0, position 0 (0B0) waits for ever; "
                     "schedule::validate says for what");
+  // What lowering would count with is looked at before, whatever lowers.
+  const auto refuses = [](const sc::action_table& t, const char* why) {
+    CHECK_THROWS_WITH(sc::lower(t), why);
+    CHECK_THROWS_WITH(sc::lower(t, passes::offload<>{}), why);
+    CHECK_THROWS_WITH(sc::lower(t, passes::unshard{}, passes::place_transfers{}), why);
+  };
+  refuses(sc::parse("0F0 1F0 | 1B0 0B0"), "heddle: rank 1, position 0 (1B0): stage 1 lives on rank 0");
+  sc::action_table t = sc::parse("F0 B0 | F0 B0");
+  t.actions[3].stage = 2;
+  refuses(t, "heddle: rank 1, position 1 (2B0): there is no stage 2");
+  t.actions[3] = {kind::backward, 1, 1};
+  refuses(t, "heddle: rank 1, position 1 (1B1): there is no microbatch 1 for this action");
+  std::string text = "F999999 B999999\nSTAGES";
+  for (int s = 0; s < 4295; ++s) text += " 0";
+  const sc::action_table large = sc::parse(text);
+  refuses(large, sc::to_string(sc::validate(large)).c_str());
+  CHECK_THROWS_WITH(sc::lower(sc::parse("F0 F1 B0 | F0 F1 B0 B1")),
+                    "heddle: the schedule cannot be lowered: stage 0 lacks 1 backwards; schedule::validate says which");
 }
 
 TEST_CASE("a schedule known by name says its name where it does not fit", "[schedule]") {

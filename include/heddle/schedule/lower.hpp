@@ -4,10 +4,12 @@
 #include <heddle/schedule/print.hpp>
 #include <heddle/schedule/scratch.hpp>
 #include <heddle/schedule/table.hpp>
+#include <heddle/schedule/validate.hpp>
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 namespace heddle::inline v0::schedule {
 
@@ -145,6 +147,10 @@ class placement {
     }
     for (int r = 0; r < t_.ranks(); ++r)
       if (head_[r] != t_.offset(r + 1)) return head_[r];
+    for (int s = 0; s < t_.stages() && reduce_; ++s)
+      if (left_[s] > 0)
+        throw schedule_error("heddle: the schedule cannot be lowered: stage " + std::to_string(s) + " lacks " +
+                             std::to_string(left_[s]) + " backwards; schedule::validate says which");
     // A stage without microbatches has a gradient of zeros, which other replicas' may be added to.
     for (int s = 0; s < t_.stages() && reduce_; ++s)
       if (t_.microbatches_of(s) == 0)
@@ -219,6 +225,14 @@ constexpr void lower_into(const table_view& t, const lowering& passes, const int
   throw schedule_error(text + ") waits for ever; schedule::validate says for what");
 }
 
+// Lowering counts with stages and microbatches: they must be there. Compilers see to that themselves, and count steps.
+constexpr void refuse_unknown(const table_view& t) {
+  if (std::is_constant_evaluated()) return;
+  report found = check_shape(t);
+  if (found.ok()) found = check_places(t);
+  if (!found.ok()) throw schedule_error(to_string(found));
+}
+
 template <class When, int Ranks>
 constexpr auto static_lowered() {
   constexpr table_view t = table_of<When, Ranks>;
@@ -246,9 +260,11 @@ constexpr auto static_lowered() {
 /// order of all actions: the table completes even where sends and receives block. The two computations of an overlapped
 /// pair stay side by side: their receives stand before the pair, the sends of both behind it. REDUCE_GRAD of a stage
 /// follows its last B or W.
-/// Errors: `schedule_error` if the table has transfers already or cannot be executed in order, naming rank and action.
+/// Errors: `schedule_error` if the table has transfers already, lists what does not exist, lacks backwards or cannot be
+/// executed in order, naming rank and action; all else is for `validate` to say.
 /// Source: the `_add_send_recv` pass of torch.distributed.pipelining (described, not copied).
 constexpr action_table lower(table_view table, lowering passes = {}) {
+  detail::refuse_unknown(table);
   if (passes.place_transfers && table.has_transfers())
     throw schedule_error("heddle: the table to lower has sends and receives already");
   action_table lowered = like(table);

@@ -360,9 +360,11 @@ struct optimizer {
 
 /// Runs passes one after the other: `lower(table, passes::recompute{}, passes::place_transfers{}, ...)`. The usual
 /// order: merge_backward, recompute, offload, unshard, place_transfers, reduce_gradients, optimizer.
-/// Errors: `schedule_error` if the table cannot be executed in order, or has already what a pass places.
+/// Errors: `schedule_error` if the table lists what does not exist, cannot be executed in order, or has already what a
+/// pass places.
 template <lowering_pass First, lowering_pass... Rest>
 constexpr action_table lower(table_view table, const First& first, const Rest&... rest) {
+  detail::refuse_unknown(table);
   if constexpr (sizeof...(Rest) == 0)
     return first(table);
   else

@@ -42,6 +42,30 @@ constexpr table_uses uses_of(const table_view& t) noexcept {
   return uses;
 }
 
+// The first action of a stage or microbatch that does not exist, or of a stage of another rank: what lowering must know
+// before it counts with them.
+constexpr report check_places(const table_view& t) {
+  report found{};
+  for (int r = 0; r < t.ranks(); ++r)
+    for (int k = t.offset(r); k < t.offset(r + 1); ++k) {
+      const action& a = t[k];
+      if (a.stage < 0 || a.stage >= t.stages())
+        found.what = problem::unknown_stage;
+      else if (t.rank_of(a.stage) != r)
+        found.what = problem::wrong_rank;
+      else if (is_per_stage(a.kind) ? a.microbatch != -1 : a.microbatch < 0 || a.microbatch >= t.microbatches())
+        found.what = problem::unknown_microbatch;
+      else
+        continue;
+      found.rank = r;
+      found.position = k - t.offset(r);
+      found.where = a;
+      if (found.what == problem::wrong_rank) found.other_rank = t.rank_of(a.stage);
+      return found;
+    }
+  return found;
+}
+
 constexpr bool gives_input_gradient(action_kind k) noexcept {
   return k == action_kind::backward || k == action_kind::backward_input;
 }
