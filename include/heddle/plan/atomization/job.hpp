@@ -11,6 +11,7 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -63,6 +64,7 @@ class profiled_job {
         terms_(terms),
         safety_(std::move(safety)),
         remaining_(terms.units),
+        open_{{0, terms.units}},
         progress_at_(terms.arrival) {
     if (terms.units < 1 || terms.least_units < 1 || terms.width < 1)
       throw config_error("heddle: job " + std::to_string(id) + ": units, least_units and width must be at least 1");
@@ -104,12 +106,16 @@ class profiled_job {
     return made;
   }
 
-  /// The piece that was offered, or nothing: the job has moved on since.
+  /// The piece that was offered, or nothing: the job has moved on since. A parallel job then makes a piece of as many
+  /// other units, if there are so many in a row, or of those that are left there.
   std::optional<subjob> materialize(const window& w, const offer& o) {
-    if (!terms_.parallel && o.epoch != epoch_) return std::nullopt;
-    const std::int64_t units = (std::min)(o.units, remaining_);
-    if (units == 0) return std::nullopt;
-    subjob s{id_, w.id, w.slices, o.start, o.end, o.first, units};
+    if (open_.empty() || (!terms_.parallel && o.epoch != epoch_)) return std::nullopt;
+    auto& [first, end] = open_.front();
+    const std::int64_t units = (std::min)(o.units, end - first);
+    if (o.first != first && !safety_.fits(corrected_, first, units, w.bytes)) return std::nullopt;
+    subjob s{id_, w.id, w.slices, o.start, o.end, first, units};
+    first += units;
+    if (first == end) open_.erase(open_.begin());
     remaining_ -= units;
     ++epoch_;
     live_.push_back(s);
@@ -130,6 +136,7 @@ class profiled_job {
     calibration_.observe(declared_, found->first, u);
     corrected_ = calibration_.corrected(declared_);
     remaining_ += found->units - u.units;
+    give_back(found->first + u.units, found->first + found->units);
     done_ += u.units;
     if (u.units > 0) progress_at_ = found->end;
     ++epoch_;
@@ -138,19 +145,21 @@ class profiled_job {
 
  private:
   std::optional<offer> piece(const window& w, double start, double length) const {
-    const std::int64_t n = longest_safe_piece(safety_, corrected_, done_, remaining_, length, w.bytes);
-    if (n < 1 || n < (std::min)(terms_.least_units, remaining_)) return std::nullopt;
+    const auto [first, until] = open_.front();
+    const std::int64_t row = until - first;
+    const std::int64_t n = longest_safe_piece(safety_, corrected_, first, row, length, w.bytes);
+    if (n < 1 || n < (std::min)(terms_.least_units, row)) return std::nullopt;
     const double efficiency = corrected_.efficiency(n);
-    if (efficiency < terms_.least_efficiency && efficiency < corrected_.efficiency(remaining_)) return std::nullopt;
+    if (efficiency < terms_.least_efficiency && efficiency < corrected_.efficiency(row)) return std::nullopt;
     offer o;
     o.job = id_;
     o.epoch = epoch_;
-    o.first = done_;
+    o.first = first;
     o.units = n;
     o.start = start;
     o.end = (std::min)(w.end, start + (std::min)(length, safety_.seconds(corrected_, n)));
     o.useful = static_cast<double>(n) * corrected_.unit;
-    o.bytes = corrected_.peak_mean(done_, n);
+    o.bytes = corrected_.peak_mean(first, n);
     o.rest = safety_.seconds(corrected_, remaining_);
     o.waiting = (std::max)(0.0, w.announced - progress_at_);
     if (terms_.deadline < std::numeric_limits<double>::infinity()) {
@@ -161,12 +170,28 @@ class profiled_job {
     return o;
   }
 
+  // Units that no piece has any more.
+  void give_back(std::int64_t first, std::int64_t end) {
+    if (first == end) return;
+    auto at = std::lower_bound(open_.begin(), open_.end(), std::pair(first, end));
+    if (at != open_.end() && at->first == end) {
+      at->first = first;
+    } else {
+      at = open_.insert(at, {first, end});
+    }
+    if (at != open_.begin() && std::prev(at)->second == first) {
+      std::prev(at)->second = at->second;
+      open_.erase(at);
+    }
+  }
+
   int id_;
   resource_profile declared_, corrected_;
   job_terms terms_;
   Safety safety_;
   calibration calibration_;
-  std::int64_t remaining_;  // units that no piece has
+  std::int64_t remaining_;                                   // units that no piece has
+  std::vector<std::pair<std::int64_t, std::int64_t>> open_;  // which: [first, end), several only of a parallel job
   std::int64_t done_ = 0;
   std::int64_t epoch_ = 0;
   double progress_at_;
