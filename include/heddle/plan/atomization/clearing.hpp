@@ -34,7 +34,7 @@ struct offer {
 };
 
 /// score = trust (a1 useful / window + a2 waiting / longest waiting + a3 urgency - a4 unused memory / memory). Of a window
-/// without an end, only the piece's own time counts.
+/// without an end, only the piece's own time counts; of one without a limit of memory, none is used.
 struct weighted {
   using kind = score_kind;
   double useful = 1;   ///< a1
@@ -46,7 +46,7 @@ struct weighted {
     const double length = std::isfinite(w.length()) ? w.length() : o.end - o.start;
     double s = useful * o.useful / length + urgency * o.urgency;
     if (longest_waiting > 0) s += waiting * o.waiting / longest_waiting;
-    if (w.bytes > 0) s -= unused * (w.bytes - o.bytes) / w.bytes;
+    if (w.bytes > 0) s -= std::isfinite(w.bytes) ? unused * (w.bytes - o.bytes) / w.bytes : unused;
     return s * o.trust;
   }
 };

@@ -41,7 +41,7 @@ class normal_safety {
   explicit normal_safety(double theta = 0.01) : theta_(theta) {
     if (!(theta > 0 && theta < 0.5))
       throw config_error("heddle: normal_safety: theta must be in (0, 0.5), got " + std::to_string(theta));
-    z_ = normal_quantile(1 - theta);
+    z_ = -normal_quantile(theta);  // 1 - theta would round
   }
 
   double theta() const noexcept { return theta_; }
