@@ -4,7 +4,9 @@
 #include "catch.hpp"
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -102,6 +104,47 @@ TEST_CASE("a simulated cluster refuses what overlaps", "[sim][sja]") {
   const sim::slice_cluster cluster{{10e9}, {{0, 20, 30}}};
   CHECK_THROWS_WITH(sim::simulate_cluster(cluster, std::vector<sim::cluster_job>{{0, 50, 1e9}}, reckless{}),
                     Catch::Matchers::Contains("job 0 cannot have slice 0"));
+}
+
+TEST_CASE("jobs and reservations of a simulated cluster are numbers that can be, and in order", "[sim][sja]") {
+  const double none = std::nan(""), never = std::numeric_limits<double>::infinity();
+  const auto run = [](const sim::slice_cluster& cluster, const std::vector<sim::cluster_job>& jobs) {
+    return sim::simulate_cluster(cluster, jobs, sim::first_come{});
+  };
+  using Catch::Matchers::Contains;
+  const sim::slice_cluster one{{10e9}, {}};
+  CHECK_THROWS_WITH(run(one, {{10, 1, 1}, {0, 1, 1}}), Contains("job 1 of a simulated cluster comes at 0.0"));
+  for (const double wrong : {none, -3.0, never}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(run(one, {{wrong, 1, 1}}), heddle::schedule_error);
+    CHECK_THROWS_AS(run(one, {{0, wrong, 1}}), heddle::schedule_error);
+    CHECK_THROWS_AS(run(one, {{0, 1, wrong}}), heddle::schedule_error);
+  }
+  CHECK_THROWS_WITH(run({{10e9}, {{3, 0, 1}}}, {{0, 1, 1}}), Contains("slice 3 of 1"));
+  CHECK_THROWS_AS(run({{10e9}, {{-1, 0, 1}}}, {{0, 1, 1}}), heddle::schedule_error);
+  CHECK_THROWS_AS(run({{10e9}, {{0, none, 1}}}, {{0, 1, 1}}), heddle::schedule_error);
+  CHECK_THROWS_AS(run({{10e9}, {{0, 5, 1}}}, {{0, 1, 1}}), heddle::schedule_error);
+  // Jobs without work take no time, and the rest of the numbers stay numbers.
+  const sim::cluster_outcome o = run(one, {{0, 0, 1}, {5, 3, 1}, {10, 0, 1}});
+  CHECK(o.utilisation == 0.3);
+  CHECK(o.makespan == 10);
+  CHECK(o.wait == 0);
+}
+
+TEST_CASE("jobs that are no whole number of units end with a shorter one", "[plan][sim][sja]") {
+  const sim::slice_cluster one{{10e9}, {{0, 20, 30}}};
+  const double overhead = 2;
+  for (const double work : {0.0, 0.4, 1.0, 1.4, 1.6, 15.5, 20.2, 33.3}) {
+    CAPTURE(work);
+    sja::atomizing_dispatcher<> dispatcher({.set_up = 1, .finish = 1});
+    const auto o = sim::simulate_cluster(one, std::vector<sim::cluster_job>{{0, work, 1}}, dispatcher);
+    // 18 units fit in front of the reservation; a job without work only saves.
+    CHECK(o.makespan == Approx(work <= 18 ? work + overhead : 30 + work - 18 + overhead));
+    double done = 0;
+    for (const sim::cluster_piece& p : o.ran) done += p.work;
+    CHECK(done == Approx(work).margin(1e-12));
+    CHECK(sja::broken_rule(dispatcher.announcer().log()) == "");
+  }
 }
 
 TEST_CASE("cutting jobs beats backfilling rigid ones while cuts are cheap", "[plan][sim][sja]") {

@@ -57,6 +57,11 @@ TEST_CASE("quantiles of the normal distribution", "[plan][sja]") {
   for (const double p : {0.001, 0.2, 0.7, 0.9999}) CHECK(sja::normal_probability(sja::normal_quantile(p)) == Approx(p));
   CHECK_THROWS_AS(sja::normal_quantile(1), hd::config_error);
   CHECK_THROWS_AS(sja::normal_safety(0.5), hd::config_error);
+  // Small chances of an overrun: 1 - theta is not what it was, or 1.
+  sja::resource_profile p;
+  p.unit_sd = 1;
+  CHECK(sja::normal_safety(1e-15).seconds(p, 1) == Approx(1 + 7.941345326170998).epsilon(1e-9));
+  CHECK(sja::normal_safety(1e-20).seconds(p, 1) == Approx(1 + 9.262340089798408).epsilon(1e-9));
 }
 
 TEST_CASE("the worked example: 90 units fit a window of 100 s, and 87 if their times vary", "[plan][sja]") {
@@ -293,6 +298,9 @@ TEST_CASE("a score is the published sum, and equals go to the lowest job", "[pla
   const sja::window w = slice_window(0, 100, 10);
   CHECK(sja::weighted{1, 1, 1, 0}(o, w, 120) == Approx(0.6 + 0.25 + 0.5));
   CHECK(sja::weighted{2, 0, 0, 3}(o, w, 120) == Approx(1.2 - 1.2));
+  const double unlimited = std::numeric_limits<double>::infinity();
+  CHECK(sja::weighted{}(o, slice_window(0, 100, unlimited), 120) == Approx(0.6 + 0.25 + 0.5));
+  CHECK(sja::weighted{1, 0, 0, 0.25}(o, slice_window(0, 100, unlimited), 120) == Approx(0.6 - 0.25));
   o.trust = 0.5;
   CHECK(sja::weighted{1, 1, 1, 0}(o, w, 0) == Approx(0.55));
   std::vector<sja::offer> equal(3);
@@ -528,6 +536,43 @@ TEST_CASE("a grant of an old state is declined, and the next best gets the windo
   for (const auto& s : three)
     other.close(many[0], {s.window, 5, s.units, static_cast<double>(s.units), 0, false}, s.end);
   CHECK(many[0].finished());
+}
+
+TEST_CASE("the units of a parallel job's pieces are different ones, and those not done come back", "[plan][sja]") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    CAPTURE(seed);
+    draws random(seed);
+    std::vector<sja::profiled_job<>> jobs{{0, seconds_profile(), {.units = 400, .least_units = 10, .parallel = true}}};
+    sja::broker broker{sja::weighted{1, 0, 0, 0}};
+    broker.keep_log(false);
+    std::vector<char> state(400, 'o');  // open, given or done
+    std::vector<sja::subjob> live;
+    bool apart = true;
+    int rounds = 0;
+    for (double now = 0; !jobs[0].finished() && rounds < 1000; now += 10, ++rounds) {
+      std::vector<sja::window> windows;
+      for (int k = 0; k < 3; ++k)
+        windows.push_back(slice_window(now, now + random.uniform(20, 120), 0, 3 * rounds + k));
+      for (const sja::subjob& s : broker.open(std::span<const sja::window>(windows), jobs, now)) {
+        for (std::int64_t u = s.first; u < s.first + s.units; ++u) {
+          apart = apart && state.at(static_cast<std::size_t>(u)) == 'o';
+          state.at(static_cast<std::size_t>(u)) = 'g';
+        }
+        live.push_back(s);
+      }
+      while (!live.empty() && random.below(3) != 0) {
+        const auto which = live.begin() + random.below(static_cast<int>(live.size()));
+        const std::int64_t did = random.below(2) == 0 ? which->units : random.below(static_cast<int>(which->units) + 1);
+        for (std::int64_t u = which->first; u < which->first + which->units; ++u)
+          state[static_cast<std::size_t>(u)] = u < which->first + did ? 'd' : 'o';
+        broker.close(jobs[0], {which->window, 0, did, static_cast<double>(did), 0, did < which->units}, now);
+        live.erase(which);
+      }
+    }
+    CHECK(apart);
+    CHECK(jobs[0].finished());
+    CHECK(std::count(state.begin(), state.end(), 'd') == 400);
+  }
 }
 
 TEST_CASE("gangs get all their slices or none", "[plan][sja]") {

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <limits>
@@ -58,11 +59,26 @@ struct cluster_outcome {
 /// What a dispatcher sees and does at one time.
 class cluster_state {
  public:
+  /// Errors: `schedule_error` for a job or a reservation that cannot be, or jobs that do not come in order.
   cluster_state(const slice_cluster& cluster, std::span<const cluster_job> jobs)
       : bytes_(cluster.bytes), jobs_(jobs), left_(jobs.size()), busy_(cluster.bytes.size()) {
-    for (std::size_t j = 0; j < jobs.size(); ++j) left_[j] = jobs[j].work;
-    for (const reservation& r : cluster.reservations)
-      busy_.at(static_cast<std::size_t>(r.slice)).emplace_back(r.start, r.end);
+    double before = 0;
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      const cluster_job& job = jobs[j];
+      if (!(job.arrival >= before && job.work >= 0 && job.bytes >= 0) || !std::isfinite(job.arrival + job.work))
+        throw schedule_error("heddle: job " + std::to_string(j) + " of a simulated cluster comes at " +
+                             std::to_string(job.arrival) + " s with " + std::to_string(job.work) + " s of work and " +
+                             std::to_string(job.bytes) + " bytes; give numbers from 0 on, and jobs as they come");
+      before = job.arrival;
+      left_[j] = job.work;
+    }
+    for (const reservation& r : cluster.reservations) {
+      if (r.slice < 0 || r.slice >= slices() || !(r.start <= r.end))
+        throw schedule_error("heddle: slice " + std::to_string(r.slice) + " of " + std::to_string(slices()) +
+                             " of a simulated cluster cannot be reserved from " + std::to_string(r.start) + " s to " +
+                             std::to_string(r.end) + " s");
+      busy_[at(r.slice)].emplace_back(r.start, r.end);
+    }
     for (auto& list : busy_) std::sort(list.begin(), list.end());
   }
 
@@ -125,7 +141,7 @@ class cluster_state {
 
 /// Runs all jobs. Whenever a job arrives, a piece ends or a reservation ends, `dispatcher.decide(state)` may start pieces;
 /// `dispatcher.ended(state, piece)`, if it has that, is told first. Jobs are in the order of their arrival.
-/// Errors: `schedule_error` if jobs are left that nobody starts.
+/// Errors: `schedule_error` for jobs and reservations that cannot be, or if jobs are left that nobody starts.
 template <class Dispatcher>
 cluster_outcome simulate_cluster(const slice_cluster& cluster, std::span<const cluster_job> jobs,
                                  Dispatcher&& dispatcher) {
@@ -178,8 +194,8 @@ cluster_outcome simulate_cluster(const slice_cluster& cluster, std::span<const c
       out.ran.push_back(p);
       occupied += p.end - p.start;
       work += p.work;
-      const double counted = (std::max)(0.0, (std::min)(p.end, last) - p.start) / (p.end - p.start);
-      useful += p.work * counted;
+      const double before_last = (std::max)(0.0, (std::min)(p.end, last) - p.start);
+      if (before_last > 0) useful += p.work * before_last / (p.end - p.start);
       if (const auto j = static_cast<std::size_t>(p.job); !started[j]) {
         started[j] = true;
         out.first_wait += (p.start - jobs[j].arrival) / n;

@@ -19,7 +19,7 @@ namespace heddle::inline v0::plan::sja {
 struct cut_terms {
   double set_up = 0;
   double finish = 0;
-  double unit = 1;                ///< work is counted in these
+  double unit = 1;                ///< work is cut between these; the last of a job may be shorter
   std::int64_t least_units = 1;   ///< q
   double least_efficiency = 0.8;  ///< e_min
   double horizon = 1e5;           ///< no window is longer
@@ -55,7 +55,7 @@ class atomizing_dispatcher {
     std::vector<profiled_job<Safety>*> asked;
     for (const int j : s.waiting()) asked.push_back(&jobs_[static_cast<std::size_t>(j)]);
     for (const subjob& p : broker_.open(std::span<const window>(windows), asked, s.now())) {
-      const double useful = static_cast<double>(p.units) * terms_.unit;
+      const double useful = (std::min)(static_cast<double>(p.units) * terms_.unit, s.left(p.job));
       pieces_.push_back(p);
       s.start({p.job, p.slices.front(), p.start, p.start + terms_.set_up + useful + terms_.finish, useful});
     }
@@ -81,7 +81,7 @@ class atomizing_dispatcher {
     p.finish = terms_.finish;
     p.unit = terms_.unit;
     job_terms t;
-    t.units = static_cast<std::int64_t>(std::llround(j.work / terms_.unit));
+    t.units = static_cast<std::int64_t>((std::max)(std::ceil(j.work / terms_.unit * (1 - 1e-12)), 1.0));
     t.least_units = terms_.least_units;
     t.least_efficiency = terms_.least_efficiency;
     t.arrival = j.arrival;
