@@ -308,13 +308,14 @@ TEST_CASE("visits are even where that is asked for, also where nodes have more s
   CAPTURE(seed);
   std::mt19937 random(seed);
   int uneven = 0;
-  for (int round = 0; round < 24; ++round) {
+  for (int round = 0; round < 32; ++round) {
     CAPTURE(round);
-    const std::vector<int> sizes = round % 3 == 0   ? std::vector{2, 2, 2}
+    const std::vector<int> sizes = round >= 24      ? std::vector{1, 3, 3}
+                                   : round % 3 == 0 ? std::vector{2, 2, 2}
                                    : round % 3 == 1 ? std::vector{1, 1, 1, 1}
                                                     : std::vector{2, 1, 2, 1, 1};
     const problem p = random_problem(random, sizes);
-    plan::skip_options o{.path_length = round % 3 == 0 ? 2 : 3, .slots = 6, .per_origin = 1 + round % 4};
+    plan::skip_options o{.path_length = round % 3 == 0 || round >= 20 ? 2 : 3, .slots = 6, .per_origin = 1 + round % 4};
     o.copies = o.per_origin == 2 && round % 8 == 1 ? 2 : 1;
     o.exchanges = 100;
     const int stages = static_cast<int>(sizes.size());
@@ -326,13 +327,17 @@ TEST_CASE("visits are even where that is asked for, also where nodes have more s
     };
     const int others = static_cast<int>(p.stage_of_node.size()) - sizes[0];
     const int ways = sizes[0] * o.per_origin / o.copies * (o.path_length - 1);
-    const int most = (ways + others - 1) / others * o.copies * o.waves;
+    const int most = (ways + others - 1) / others * o.copies * o.waves, least = ways / others * o.copies * o.waves;
     const auto even = visits(true), free = visits(false);
+    std::vector<int> of_stage(sizes.size(), 0);
     for (std::size_t n = 0; n < even.size(); ++n) {
+      of_stage[static_cast<std::size_t>(p.stage_of_node[n])] += even[n];
       if (p.stage_of_node[n] == 0) continue;
       CHECK(even[n] <= most);
+      CHECK(even[n] >= least);
       uneven += free[n] > most ? 1 : 0;
     }
+    if (ways + 1 >= stages) CHECK(std::count(of_stage.begin(), of_stage.end(), 0) == 0);
   }
   CHECK(uneven > 0);
 }
@@ -461,6 +466,17 @@ TEST_CASE("a loss that takes no time is in nobody's way", "[plan][skippipe]") {
   check_plan(plan::skippipe(p.costs, p.stage_of_node, 3, o), p.costs, o);
   o.exhaustive = true;
   check_plan(plan::skippipe(p.costs, p.stage_of_node, 3, o), p.costs, o);
+}
+
+TEST_CASE("slots without a limit are as many as there are microbatches", "[plan][skippipe]") {
+  std::mt19937 random(23);
+  const problem p = random_problem(random, {2, 2, 2, 1});
+  plan::skip_options o{.path_length = 3, .slots = 6, .per_origin = 3, .exchanges = 100};
+  const plan::skip_plan enough = plan::skippipe(p.costs, p.stage_of_node, 4, o);
+  for (const int slots : {(std::numeric_limits<int>::max)(), (std::numeric_limits<int>::max)() / 2 + 2}) {
+    o.slots = slots;
+    CHECK(plan::skippipe(p.costs, p.stage_of_node, 4, o).paths == enough.paths);
+  }
 }
 
 TEST_CASE("planning refuses numbers that cannot fit", "[plan][skippipe]") {

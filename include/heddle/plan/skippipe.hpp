@@ -51,7 +51,7 @@ template <path_rules Rules = published_rules, class Score>
 skip_plan skippipe(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int stages,
                    const skip_options& asked, const Score& score) {
   detail::check_options(costs, stage_of_node, stages, asked);
-  const skip_options options = detail::with_even_visits(asked, stage_of_node);
+  const skip_options options = detail::with_slots_in_use(asked, stage_of_node);
   const std::vector<agent> agents = detail::agents_of_wave(costs, stage_of_node, options);
   skip_plan plan;
   plan.seconds = plan.searched_seconds = std::numeric_limits<double>::infinity();
@@ -63,6 +63,7 @@ skip_plan skippipe(const schedule::visit_costs& costs, std::span<const int> stag
     if (!found) return;
     std::vector<std::vector<int>> ways;
     for (const planned_way& w : *found) ways.push_back(w.nodes);
+    if (o.even_visits) detail::even_out<Rules>(ways, stage_of_node, stages, o);
     double seconds = score(detail::all_waves(agents, ways, stage_of_node, stages, o));
     plan.searched_seconds = (std::min)(plan.searched_seconds, seconds);
     if (!o.exhaustive && o.exchanges > 0)

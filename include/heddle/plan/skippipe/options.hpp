@@ -25,8 +25,8 @@ struct skip_options {
   double wave_seconds = 2.5;  ///< and for this much per wave
 
   /// Nodes but for those of stage 0 get equally many visits of a wave, up to rounding, even where they have slots for
-  /// more: otherwise the cheapest ways may leave a stage out, which then learns nothing. In the published case slots
-  /// leave no choice.
+  /// more, as far as the rules let: otherwise the cheapest ways may leave a stage out, which then learns nothing. A
+  /// stage that has a way goes before nodes that have none. In the published case slots leave no choice.
   bool even_visits = false;
 
   bool avoid_collisions = true;  ///< TC2: no two visits to a node at the same time, one of them forward
@@ -115,15 +115,16 @@ inline void check_options(const schedule::visit_costs& costs, std::span<const in
   }
   for (const int n : size)
     if (n == 0) refuse("a stage is held by no node");
-  const int visits = size[0] * o.per_origin * (o.path_length - 1);
-  if (visits > (static_cast<int>(stage_of_node.size()) - size[0]) * (o.slots / o.copies * o.copies))
+  const std::int64_t visits = std::int64_t{size[0]} * o.per_origin * (o.path_length - 1);
+  if (visits > (static_cast<std::int64_t>(stage_of_node.size()) - size[0]) * (o.slots / o.copies * o.copies))
     refuse(
         "the microbatches of a wave make more visits than the nodes have slots; let fewer start at once, or skip more");
 }
 
-// The options with as many slots as nodes may use.
-inline skip_options with_even_visits(skip_options o, std::span<const int> stage_of_node) {
-  const auto origins = std::count(stage_of_node.begin(), stage_of_node.end(), 0);
+// The options with as many slots as nodes may use: all microbatches of a wave are the most.
+inline skip_options with_slots_in_use(skip_options o, std::span<const int> stage_of_node) {
+  const std::int64_t origins = std::count(stage_of_node.begin(), stage_of_node.end(), 0);
+  o.slots = static_cast<int>((std::min)(std::int64_t{o.slots}, origins * o.per_origin));
   const auto others = static_cast<std::int64_t>(stage_of_node.size()) - origins;
   if (!o.even_visits || others == 0) return o;
   const std::int64_t ways = origins * (o.per_origin / o.copies) * (o.path_length - 1);
