@@ -18,6 +18,23 @@ struct step_ahead {
   step_report report{};
   nonfinite_finding finding{};        // of this rank, before the next step's forwards
   std::optional<step_report> done{};  // settled, and not told yet
+  bool optimistic = false;            // stages may step before the norm is known,
+  bool stepped = false;               // and one has
+
+  /// Runs `work`, in which they may; if that throws, `take_back` is called for those that have.
+  template <class Work, class TakeBack>
+  void optimistically(Work&& work, TakeBack&& take_back) {
+    optimistic = true;
+    stepped = false;
+    try {
+      work();
+    } catch (...) {
+      optimistic = false;
+      if (stepped) take_back();
+      throw;
+    }
+    optimistic = false;
+  }
 };
 
 inline step_report completed(step_report report, const step_result& result, std::int64_t nanoseconds) noexcept {

@@ -214,9 +214,7 @@ class trainer {
     const std::int64_t start = now_ns();
     ahead_.next_begin = start;
     ahead_.done.reset();
-    optimistic_ = true;
-    run_backward(data);
-    optimistic_ = false;
+    ahead_.optimistically([&] { run_backward(data); }, [&] { steps_.take_back(step_); });
     ahead_.step = step_;
     ahead_.report = new_report();
     ahead_.begin = start;
@@ -517,10 +515,13 @@ class trainer {
     void optimizer_step(int stage) {
       if constexpr (steps_first) {
         held_type& h = self.held_.at(stage);
-        if (!self.optimistic_ || !self.held_.complete_alone(stage) || (!h.reduced && self.dp_.size() > 1)) return;
+        const bool summed = h.reduced || self.dp_.size() == 1;
+        if (!self.ahead_.optimistic || !self.held_.complete_alone(stage) || !summed) return;
         self.gradients_.complete(stage, self.observing());
         const double squares = detail::sum_over_replicas(self.steps_.squares_of(h), self.dp_, self.tp_);
-        if (self.steps_.is_unclipped(squares)) self.steps_.update(h, 1.0, self.step_);
+        if (!self.steps_.is_unclipped(squares)) return;
+        self.ahead_.stepped = true;
+        self.steps_.update(h, 1.0, self.step_);
       }
     }
     // The forwards that begin a step may run before the norm of the step before is known.
@@ -587,7 +588,6 @@ class trainer {
   std::int64_t taken_back_ = 0;
   step_batches<batch_type> batches_;
   std::vector<double> losses_;
-  bool optimistic_ = false;  // stages may step before the norm is known
   detail::step_ahead ahead_;
   std::conditional_t<steps_first, step_sums_on_the_way<communicator_along<pp>>, detail::no_sums_on_the_way> sums_;
   std::array<buffer<scalar>, 2> boundary_;
