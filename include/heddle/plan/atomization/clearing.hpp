@@ -63,41 +63,60 @@ struct response_ratio {
   }
 };
 
+namespace detail {
+// Weighted interval scheduling over offers whose weights may be taken away. Sorted once.
+class interval_choice {
+ public:
+  explicit interval_choice(std::span<const offer> offers) {
+    for (std::size_t i = 0; i < offers.size(); ++i)
+      if (offers[i].weight() > 0) order_.push_back(i);
+    std::sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+      return offers[a].end != offers[b].end ? offers[a].end < offers[b].end : a < b;
+    });
+    before_.reserve(order_.size());
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      const offer& o = offers[order_[i]];
+      weight_.push_back(o.weight());
+      before_.push_back(static_cast<std::size_t>(
+          std::partition_point(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(i),
+                               [&](std::size_t k) { return offers[k].end <= o.start; }) -
+          order_.begin()));
+    }
+    best_.resize(order_.size() + 1, 0.0);
+  }
+
+  /// The places, in the order of time, of the heaviest that do not overlap; none without a weight.
+  std::vector<std::size_t> choose() {
+    for (std::size_t i = 0; i < order_.size(); ++i) best_[i + 1] = (std::max)(best_[i], weight_[i] + best_[before_[i]]);
+    std::vector<std::size_t> chosen;
+    for (std::size_t i = order_.size(); i > 0;) {
+      if (best_[i] == best_[i - 1]) {
+        --i;
+        continue;
+      }
+      chosen.push_back(i - 1);
+      i = before_[i - 1];
+    }
+    std::reverse(chosen.begin(), chosen.end());
+    return chosen;
+  }
+  std::size_t offer_at(std::size_t place) const { return order_[place]; }
+  double weight(std::size_t place) const { return weight_[place]; }
+  void drop(std::size_t place) { weight_[place] = 0; }
+
+ private:
+  std::vector<std::size_t> order_;   // of the offers, by their ends
+  std::vector<std::size_t> before_;  // how many of them end before each starts
+  std::vector<double> weight_, best_;
+};
+}  // namespace detail
+
 /// The offers, by index, that do not overlap and have the largest total weight; none with a weight of 0 or less. In the
 /// order of time. Weighted interval scheduling, O(n log n).
 inline std::vector<std::size_t> heaviest_disjoint(std::span<const offer> offers) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < offers.size(); ++i)
-    if (offers[i].weight() > 0) order.push_back(i);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return offers[a].end != offers[b].end ? offers[a].end < offers[b].end : a < b;
-  });
-  const std::size_t n = order.size();
-  std::vector<double> best(n + 1, 0.0);       // of the first i that end
-  std::vector<std::size_t> before(n + 1, 0);  // how many of them end before the i-th starts
-  for (std::size_t i = 1; i <= n; ++i) {
-    const offer& o = offers[order[i - 1]];
-    std::size_t low = 0, high = i - 1;
-    while (low < high) {
-      const std::size_t middle = high - (high - low) / 2;
-      if (offers[order[middle - 1]].end <= o.start)
-        low = middle;
-      else
-        high = middle - 1;
-    }
-    before[i] = low;
-    best[i] = (std::max)(best[i - 1], o.weight() + best[low]);
-  }
-  std::vector<std::size_t> chosen;
-  for (std::size_t i = n; i > 0;) {
-    if (best[i] == best[i - 1]) {
-      --i;
-      continue;
-    }
-    chosen.push_back(order[i - 1]);
-    i = before[i];
-  }
-  std::reverse(chosen.begin(), chosen.end());
+  detail::interval_choice choice(offers);
+  std::vector<std::size_t> chosen = choice.choose();
+  for (std::size_t& c : chosen) c = choice.offer_at(c);
   return chosen;
 }
 
@@ -132,18 +151,19 @@ struct interval_clearing {
 
  private:
   static std::vector<std::size_t> without_repeats(std::span<const offer> offers) {
-    std::vector<offer> left(offers.begin(), offers.end());
+    detail::interval_choice choice(offers);
     for (;;) {
-      std::vector<std::size_t> chosen = heaviest_disjoint(left);
+      std::vector<std::size_t> chosen = choice.choose();
       bool again = false;
       for (std::size_t a = 0; a < chosen.size() && !again; ++a)
         for (std::size_t b = a + 1; b < chosen.size() && !again; ++b) {
-          offer &x = left[chosen[a]], &y = left[chosen[b]];
-          if (x.job != y.job) continue;
-          (x.weight() < y.weight() ? x : y).score = 0;
+          if (offers[choice.offer_at(chosen[a])].job != offers[choice.offer_at(chosen[b])].job) continue;
+          choice.drop(choice.weight(chosen[a]) < choice.weight(chosen[b]) ? chosen[a] : chosen[b]);
           again = true;
         }
-      if (!again) return chosen;
+      if (again) continue;
+      for (std::size_t& c : chosen) c = choice.offer_at(c);
+      return chosen;
     }
   }
 };
