@@ -1,7 +1,11 @@
 // tests/train/offloaded_layers_test.cpp: the memory of offloaded layers without a trainer: its peak, and what is tried.
 #include "activation_stores.hpp"
 #include "catch.hpp"
+#include "tables.hpp"
 
+#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/passes.hpp>
+#include <heddle/train/activations/bound.hpp>
 #include <heddle/train/activations/offload.hpp>
 
 #include <chrono>
@@ -98,4 +102,40 @@ TEST_CASE("settings of offloading that are no numbers are refused", "[train][off
   memory good(bad, 1, elements);
   steps(good, 4, 2);
   CHECK(good.report().offloaded_layers == 2);
+}
+
+TEST_CASE("the last layer stays where a schedule never offloads, not for some microbatches' sake", "[train][offload]") {
+  namespace sc = heddle::schedule;
+  const auto stays = [](const char* schedule, int p, int m, int stage) {
+    const sc::action_table table = train_test::table_named(schedule, p, m);
+    return hd::train::detail::backwards_follow(table.view().list(table.view().rank_of(stage)), stage);
+  };
+  CHECK(stays("1f1b", 4, 8, 3));
+  CHECK_FALSE(stays("1f1b", 4, 8, 2));
+  CHECK(stays("gpipe", 1, 1, 0));
+  CHECK_FALSE(stays("gpipe", 1, 4, 0));
+  CHECK(stays("interleaved:2", 1, 4, 1));
+  CHECK_FALSE(stays("v-min", 2, 7, 2));  // of one microbatch only
+  // A formula of memory counts on what OFFLOAD moves.
+  int kept = 0, moved = 0;
+  for (const char* name :
+       {"gpipe", "1f1b", "interleaved:2", "zb-h1", "zb-v", "v-half", "v-min", "dual-pipe-v", "chimera", "hanayo:2"})
+    for (int p = 1; p <= 4; ++p)
+      for (const int m : {p, 2 * p, 3 * p + 1}) {
+        if (!train_test::has_table(name, p, m)) continue;
+        const sc::action_table table = sc::lower(train_test::table_named(name, p, m), sc::passes::merge_backward{},
+                                                 sc::passes::offload<>{.ahead = 1});
+        for (int s = 0; s < table.view().stages(); ++s) {
+          const auto list = table.view().list(table.view().rank_of(s));
+          bool leaves = false;
+          for (const sc::action& a : list) leaves = leaves || (a.kind == sc::action_kind::offload && a.stage == s);
+          const bool stay = hd::train::detail::backwards_follow(list, s);
+          INFO(name << " on " << p << " ranks, " << m << " microbatches, stage " << s);
+          CHECK_FALSE((stay && leaves));
+          kept += stay ? 1 : 0;
+          moved += leaves ? 1 : 0;
+        }
+      }
+  CHECK(kept > 20);
+  CHECK(moved > 20);
 }

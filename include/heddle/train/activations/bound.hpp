@@ -54,18 +54,20 @@ constexpr auto plan_for(const When& when, const Mesh& mesh) {
   }
 }
 
-// Whether the backward of a microbatch comes directly behind its forward: its last layer's activations stay.
-inline bool backward_follows(std::span<const schedule::action> list, int stage) noexcept {
+// Whether the backward of every microbatch of this stage comes directly behind its forward: its last layer's
+// activations stay. Where it is so for some only, the others' leave.
+inline bool backwards_follow(std::span<const schedule::action> list, int stage) noexcept {
   using schedule::action_kind;
   const schedule::action* forward = nullptr;
+  bool any = false;
   for (const schedule::action& a : list) {
     if (!schedule::is_compute(a.kind)) continue;
-    if (forward != nullptr && a.stage == stage && a.microbatch == forward->microbatch &&
-        (a.kind == action_kind::backward || a.kind == action_kind::backward_input))
-      return true;
+    const bool backward = a.kind == action_kind::backward || a.kind == action_kind::backward_input;
+    if (forward != nullptr && !(backward && a.stage == stage && a.microbatch == forward->microbatch)) return false;
     forward = a.kind == action_kind::forward && a.stage == stage ? &a : nullptr;
+    any = any || forward != nullptr;
   }
-  return false;
+  return any && forward == nullptr;
 }
 
 template <class Settings, class Options>
@@ -73,7 +75,7 @@ Settings settings_of(const Options& options, std::span<const schedule::action> l
   Settings s{};
   if constexpr (std::derived_from<Settings, activations::offload_settings>) {
     static_cast<activations::offload_settings&>(s) = options.offload;
-    s.keep_last = s.keep_last || backward_follows(list, stage);
+    s.keep_last = s.keep_last || backwards_follow(list, stage);
   }
   if constexpr (requires { s.again; })
     if (!options.recompute.empty()) s.again = model::parse_recompute(options.recompute);

@@ -24,7 +24,7 @@ struct store_options {
 /// What offloading is told at start-up.
 struct offload_settings {
   store_options store{};
-  bool keep_last = false;       ///< the last layer's backward follows its forward: it stays
+  bool keep_last = false;       ///< the last layer stays; also where every backward directly follows its forward
   double bytes_per_second = 0;  ///< of the store, for `amount::adaptive`; 0: as measured, again and again
   bool verify = false;          ///< compare what comes back, by checksums: slow
   /// A layer stays in memory when with it more bytes than these would wait to be written. 0: as many as the policy's
