@@ -77,10 +77,10 @@ class interval_choice {
     for (std::size_t i = 0; i < order_.size(); ++i) {
       const offer& o = offers[order_[i]];
       weight_.push_back(o.weight());
-      before_.push_back(static_cast<std::size_t>(
-          std::partition_point(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(i),
-                               [&](std::size_t k) { return offers[k].end <= o.start; }) -
-          order_.begin()));
+      before_.push_back(
+          static_cast<std::size_t>(std::partition_point(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(i),
+                                                        [&](std::size_t k) { return offers[k].end <= o.start; }) -
+                                   order_.begin()));
     }
     best_.resize(order_.size() + 1, 0.0);
   }
