@@ -38,6 +38,13 @@ struct all_forward_first : sc::staged<heddle::microbatches<>, Map> {
   }
 };
 
+/// Two replicas one rank apart: the head is on a rank with an embedding in one of them, and alone in the other.
+struct one_rank_apart {
+  static constexpr int chains = 2;
+  static constexpr int stages(int ranks) noexcept { return 2 * ranks; }
+  static constexpr int rank_of(int stage, int ranks) noexcept { return stage < ranks ? stage : (stage + 1) % ranks; }
+};
+
 /// Planned for times that are not equal, with room for three quarters of what ZB-V keeps.
 struct planned_on_v : sc::staged<heddle::microbatches<>, sc::v_shape> {
   using sc::staged<heddle::microbatches<>, sc::v_shape>::staged;
@@ -54,6 +61,7 @@ void with_schedule(std::string_view name, int m, F&& f) {
   if (name == "two waves") return f(all_forward_first<sc::wave<2>, true>{m});
   if (name == "bidirectional") return f(all_forward_first<sc::bidirectional, false>{m});
   if (name == "bidirectional, split") return f(all_forward_first<sc::bidirectional, true>{m});
+  if (name == "one rank apart") return f(all_forward_first<one_rank_apart, false>{m});
   if (name == "planned V") return f(planned_on_v{m});
   f(sc::named(name, m));
 }

@@ -178,7 +178,10 @@ class held_stages {
       const bool inside = !tied.empty() && !borrows(mine->stage);
       const std::size_t begin = inside ? static_cast<std::size_t>(tied.data() - all.data()) : all.size();
       const std::size_t end = inside ? begin + tied.size() : all.size();
-      for (const std::span<scalar> rest : {all.first(begin), all.subspan(end)})
+      // Padding behind a copy of the embedding is not there in a replica that borrows one.
+      const bool more = std::any_of(mine->stage.parameters().begin(), mine->stage.parameters().end(),
+                                    [&](const auto& p) { return p.offset >= static_cast<std::int64_t>(end); });
+      for (const std::span<scalar> rest : {all.first(begin), more ? all.subspan(end) : std::span<scalar>{}})
         sum_among(pipeline, std::span<const int>(replicas), rest, room(rest.size(), replicas.size()), replica_tag, add);
     }
   }
