@@ -88,7 +88,17 @@ TEST_CASE("up to 16 stages the slowest stage is that of trying all ways", "[plan
   }
 }
 
+TEST_CASE("the unit of costs does not matter", "[plan][layers]") {
+  for (const double unit : {1.0, 1e-170, 1e-300, 1e200}) {
+    CAPTURE(unit);
+    pl::layer_costs costs{{1, 1, 1, 1, 4}};
+    for (double& c : costs.layers) c *= unit;
+    CHECK(pl::partition_layers(costs, 3).counts == std::vector<int>{2, 2, 1});
+  }
+}
+
 TEST_CASE("costs and numbers that make no sense are refused", "[plan][layers]") {
+  CHECK_THROWS_AS(pl::partition_layers({{1e308, 1e308, 1e308}}, 2, 1), hd::config_error);
   CHECK_THROWS_AS(pl::partition_layers({{1.0}}, 0), hd::config_error);
   CHECK_THROWS_AS(pl::partition_layers({{1.0, -1.0}}, 2), hd::config_error);
   CHECK_THROWS_AS(pl::partition_layers({{1.0, std::nan("")}}, 2), hd::config_error);

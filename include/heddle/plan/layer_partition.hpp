@@ -37,8 +37,9 @@ inline void check_layer_costs(const layer_costs& costs, int stages, int least) {
                        " layers need more than the " + std::to_string(costs.layers.size()) + " that there are");
   const auto good = [](double c) { return c >= 0 && c < std::numeric_limits<double>::infinity(); };
   bool all = good(costs.first) && good(costs.last);
-  for (const double c : costs.layers) all = all && good(c);
-  if (!all) throw config_error("heddle: costs of layers are finite and not negative");
+  double sum = costs.first + costs.last;
+  for (const double c : costs.layers) all = all && good(c), sum += c;
+  if (!all || !good(sum)) throw config_error("heddle: costs of layers, and their sum, are finite and not negative");
 }
 
 }  // namespace detail
@@ -93,8 +94,8 @@ inline layer_partition partition_layers(const layer_costs& costs, int stages, in
   };
 
   const double bottleneck = solve([](double before, double cost) { return (std::max)(before, cost); });
-  const double limit = bottleneck * (1 + 1e-12);
-  solve([&](double before, double cost) { return cost <= limit ? before + cost * cost : never; });
+  const double limit = bottleneck * (1 + 1e-12), unit = bottleneck > 0 ? bottleneck : 1;  // squares fit any unit
+  solve([&](double before, double cost) { return cost <= limit ? before + cost / unit * (cost / unit) : never; });
 
   layer_partition p;
   p.counts.assign(all, 0);
