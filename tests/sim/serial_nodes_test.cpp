@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace hd = heddle;
@@ -153,6 +155,16 @@ TEST_CASE("nodes that wait for each other's slots are found", "[sim][skippipe]")
                     Catch::Matchers::Contains("waits for ever for a slot of node"));
   CHECK(hd::sim::serial_nodes{.slots = 1}.seconds(crossed, costs) > 1e300);
   CHECK_THROWS_WITH(hd::sim::serial_nodes{}(crossed, two_nodes()), Catch::Matchers::Contains("are those of 2 nodes"));
+}
+
+TEST_CASE("slots and gaps of nodes are numbers that can be", "[sim][skippipe]") {
+  for (const double wrong : {-0.1, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(hd::sim::serial_nodes{.gap = wrong}(to_and_fro(1), two_nodes()), hd::schedule_error);
+    CHECK_THROWS_AS(hd::sim::serial_nodes{.injected_gap = wrong}(to_and_fro(1), two_nodes()), hd::schedule_error);
+  }
+  CHECK_THROWS_WITH(hd::sim::serial_nodes{.slots = -1}(to_and_fro(1), two_nodes()),
+                    Catch::Matchers::Contains("not -1 slots"));
 }
 
 TEST_CASE("a table of ways that is none is refused", "[schedule][skippipe]") {

@@ -19,7 +19,7 @@ struct serial_nodes {
   double injected_gap = 0.09;  ///< and so long after it has started a microbatch of its own
 
   /// When each visit happens. Errors: `schedule_error` if the nodes wait for each other's slots, naming one that does;
-  /// for a table that `schedule::check_paths` refuses, or costs of other nodes.
+  /// for a table that `schedule::check_paths` refuses, costs of other nodes, or slots and gaps below 0.
   constexpr schedule::timetable operator()(const schedule::path_table& paths,
                                            const schedule::visit_costs& costs) const {
     schedule::timetable line;
@@ -42,6 +42,10 @@ struct serial_nodes {
   constexpr double run(const schedule::path_table& paths, const schedule::visit_costs& costs,
                        schedule::timetable* line) const {
     schedule::check_paths(paths);
+    constexpr double never = std::numeric_limits<double>::infinity();
+    if (slots < 0 || !(gap >= 0 && gap < never) || !(injected_gap >= 0 && injected_gap < never))
+      throw schedule_error("heddle: nodes have 0 slots or more and rest for seconds, not " + std::to_string(slots) +
+                           " slots and " + std::to_string(gap) + " s or " + std::to_string(injected_gap) + " s");
     if (costs.nodes() != paths.nodes() || !costs.complete())
       throw schedule_error("heddle: the costs of visits are those of " + std::to_string(costs.nodes()) +
                            " nodes, or not complete; the ways go through " + std::to_string(paths.nodes()));
