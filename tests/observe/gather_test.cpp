@@ -29,10 +29,10 @@ struct seen {
 }
 seen of(const hd::event& e) {
   return {e.rank,  e.step,     e.stage,  e.microbatch, e.peer, static_cast<int>(e.kind),
-          e.bytes, e.begin_ns, e.end_ns, e.flow,       e.name};
+          e.bytes, e.begin_ns, e.end_ns, e.flow,       e.name != nullptr ? e.name : ""};
 }
 hd::event event_of(int rank, int i) {
-  static constexpr const char* names[] = {"", "forward", "a name with, commas\nand lines"};
+  static constexpr const char* names[] = {nullptr, "forward", "a name with, commas\nand lines"};
   return {static_cast<hd::activity>(i % 11), names[(rank + i) % 3], rank,         i, i % 4, i % 5, rank + 1, 8 * i,
           static_cast<std::uint64_t>(i),     1'000'000 * i + rank,  2'000'000 * i};
 }

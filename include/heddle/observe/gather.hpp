@@ -37,8 +37,9 @@ inline std::pair<std::vector<travelling_event>, std::string> packed(const record
   std::map<std::string_view, std::int32_t> numbers;
   for (int r = 0; r < from.ranks(); ++r)
     for (const event& e : from.events(r)) {
-      const auto [place, is_new] = numbers.emplace(e.name, static_cast<std::int32_t>(numbers.size()));
-      if (is_new) (all.second += e.name) += '\0';
+      const std::string_view name = e.name != nullptr ? e.name : "";
+      const auto [place, is_new] = numbers.emplace(name, static_cast<std::int32_t>(numbers.size()));
+      if (is_new) (all.second += name) += '\0';
       all.first.push_back({e.bytes, e.begin_ns, e.end_ns, e.flow, place->second, e.rank, e.step, e.stage, e.microbatch,
                            e.peer, static_cast<std::int32_t>(e.kind), 0});
     }
