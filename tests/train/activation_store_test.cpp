@@ -206,6 +206,33 @@ TEST_CASE("a write that has not begun can be cancelled, and is never done", "[tr
   takes_back<act::file_device>();
 }
 
+TEST_CASE("what could not be written is not given back", "[train][offload]") {
+  for (const bool asked : {true, false}) {
+    failing_device::fail_after(9, 1, 9);
+    patient_failing_store store;
+    std::vector<std::byte> first(100, std::byte{1}), second(100, std::byte{2}), back(100);
+    store.store(0, first);
+    store.wait(0);
+    store.store(0, second);
+    if (asked) CHECK_THROWS_WITH(store.wait(0), Catch::Contains("writing failed"));
+    const auto load_when_ended = [&] {
+      for (;;) try {
+          return store.load(0, back);
+        } catch (const hd::io_error& e) {
+          if (std::string(e.what()).find("under way") == std::string::npos) throw;
+        }
+    };
+    CHECK_THROWS_WITH(load_when_ended(), Catch::Contains(asked ? "of which it has 0" : "writing failed"));
+    CHECK_THROWS_WITH(store.load(0, back), Catch::Contains("of which it has 0"));
+    failing_device::fail_after(9, 9, 9);
+    store.store(0, second);
+    store.wait(0);
+    store.load(0, back);
+    store.wait(0);
+    CHECK(back == second);
+  }
+}
+
 TEST_CASE("the time of writes is counted while the store is never idle", "[train][offload]") {
   act::threaded_store<slow_device<1'000'000>> store(act::store_options{.threads = 2});
   const std::vector<std::byte> bytes(5000);  // 5 ms

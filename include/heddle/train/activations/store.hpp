@@ -49,11 +49,12 @@ struct store_counters {
 /// are used again. One operation of an id at a time; the memory belongs to the store until the operation has ended.
 /// - `store(id, bytes)` starts to write, `load(id, bytes)` to read as many as were stored under this id; both return.
 /// - `finished(id)`: whether the last operation of this id has ended; `wait(id)` returns when it has. Both throw
-///   `io_error` if it failed, once; so may `store` and `load`. What has failed leaves the memory as it was (`store`) or
-///   undefined (`load`).
+///   `io_error` if it failed, once; so may `store` and `load`. What has failed leaves the memory as it was, and nothing
+///   under this id (`store`), or the memory undefined (`load`).
 /// - `cancel(id)` takes back a `store` that has not begun: true if nothing of it is or will be written. Then the memory
 ///   is the caller's again and nothing is stored under this id. False leaves everything as it was.
-/// - `forget(id)`: what is stored under this id is not needed any more. Not while an operation of it is under way.
+/// - `forget(id)`: what is stored under this id, if anything is, is not needed any more. Not while an operation of it is
+///   under way.
 /// One thread calls at a time. The destructor waits for what is under way.
 /// A store of device memory starts behind what the stream has when it is called, and orders its loads likewise.
 template <class S>

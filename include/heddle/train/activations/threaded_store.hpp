@@ -47,16 +47,12 @@ class threaded_store {
   threaded_store& operator=(const threaded_store&) = delete;
   virtual ~threaded_store() {
     leave();
-    for (entry& e : entries_)
-      if (e.stored) device_.release(e.place);
+    for (entry& e : entries_) let_go(e);
   }
 
   void store(int id, std::span<const std::byte> bytes) {
     entry& e = idle_entry(id, "store");
-    if (e.stored) {
-      device_.release(e.place);
-      e.stored = false;
-    }
+    let_go(e);
     e.place = device_.prepare(static_cast<std::int64_t>(bytes.size()));
     e.stored = true;
     e.bytes = bytes.size();
@@ -65,6 +61,7 @@ class threaded_store {
   }
   void load(int id, std::span<std::byte> bytes) {
     entry& e = idle_entry(id, "load");
+    raise(e);  // of a write that nobody has asked for
     if (!e.stored || e.bytes != bytes.size()) {
       std::string text = "heddle: a store was asked for " + std::to_string(bytes.size()) + " bytes of id ";
       text += std::to_string(id) + ", of which it has " + std::to_string(e.stored ? e.bytes : 0);
@@ -101,8 +98,7 @@ class threaded_store {
   }
   void forget(int id) {
     entry& e = idle_entry(id, "forget");
-    if (e.stored) device_.release(e.place);
-    e.stored = false;
+    let_go(e);
   }
   store_counters counters() const {
     const std::lock_guard lock(mutex_);
@@ -118,7 +114,8 @@ class threaded_store {
     std::size_t bytes = 0;
     bool stored = false;
     std::byte* memory = nullptr;
-    bool busy = false;  // guarded by mutex_, as `error`
+    bool busy = false;     // guarded by mutex_, as what follows
+    bool written = false;  // by the last operation, not read
     std::exception_ptr error = nullptr;
   };
   struct queue {
@@ -192,19 +189,28 @@ class threaded_store {
       text += " of id " + std::to_string(id) + ", of which a write or read is under way";
       throw io_error(text);
     }
-    e.error = nullptr;
     return e;
   }
   void begin(entry& e, queue& q) {
     {
       const std::lock_guard lock(mutex_);
-      e.busy = true;
       q.waiting.push_back(&e);
+      e.busy = true;
+      e.written = q.writes;
     }
     announce();
   }
-  static void raise(entry& e) {
-    if (e.error) std::rethrow_exception(std::exchange(e.error, nullptr));
+  // Of an entry that is not busy. What could not be written is not stored.
+  void raise(entry& e) {
+    const std::exception_ptr error = std::exchange(e.error, nullptr);
+    if (!error) return;
+    if (e.written) let_go(e);
+    std::rethrow_exception(error);
+  }
+  void let_go(entry& e) {
+    if (e.stored) device_.release(e.place);
+    e.stored = false;
+    e.error = nullptr;
   }
 
   void serve(queue& q) {
