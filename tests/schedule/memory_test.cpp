@@ -104,6 +104,28 @@ TEST_CASE("recomputed, offloaded and gathered bytes are counted where they are t
   CHECK(sc::peak_bytes(sc::parse("0F0 0F1 0F2", {.forward_only = true}), everything{}, 0) == 100);
 }
 
+TEST_CASE("what I adds and what OFFLOAD can take away are counted as what they are", "[schedule]") {
+  // Gradients that wait for W are there while I runs, beside what the other part of its pair still keeps.
+  const struct {
+    constexpr int activation_bytes(int) const { return 100; }
+    constexpr int weight_input_bytes(int) const { return 150; }
+  } deferring;
+  const sc::memory_need need = sc::peak_memory(sc::parse("F0 F1 (I0;B1)OVERLAP_I_B W0"), deferring);
+  CHECK(need.bytes == 250);
+  CHECK(sc::to_text(need.where) == "0I0");
+  CHECK(sc::peak_memory(sc::parse("F0 F1 I0 W0 B1"), deferring).bytes == 250);
+  // No more than is there: the forward has dropped what is computed again.
+  const struct {
+    constexpr int activation_bytes(int) const { return 100; }
+    constexpr int recompute_bytes(int) const { return 10; }
+    constexpr int offload_bytes(int) const { return 80; }
+  } both;
+  const auto again = sc::parse("F0 OFFLOAD0 F1 OFFLOAD1 F2 F3 B3 B2 RELOAD1 RECOMPUTE1 B1 RELOAD0 RECOMPUTE0 B0");
+  CHECK(sc::peak_memory(again, both).bytes == 210);  // of microbatch 1 while it is stored, and 2 and 3
+  const auto kept = sc::parse("F0 OFFLOAD0 F1 OFFLOAD1 F2 F3 B3 B2 RELOAD1 B1 RELOAD0 B0");
+  CHECK(sc::peak_memory(kept, both).bytes == 320);
+}
+
 TEST_CASE("a schedule fits or the message says who needs what", "[schedule]") {
   STATIC_REQUIRE(sc::fits<when, four, one_each, 4>);
   STATIC_REQUIRE_FALSE(sc::fits<when, four, one_each, 3>);

@@ -7,6 +7,7 @@
 #include <heddle/schedule/storage.hpp>
 #include <heddle/schedule/table.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <string>
@@ -15,9 +16,10 @@ namespace heddle::inline v0::schedule {
 
 /// What knows the memory of stages. Units: bytes, of one rank. `activation_bytes(stage)` is what a forward keeps of one
 /// microbatch for the backward. Where a model also has them, these are counted, too:
-/// - `weight_input_bytes(stage)`: what of that W still needs when I has run (all of it, if not given);
+/// - `weight_input_bytes(stage)`: what W needs when I has run (all of that, if not given; more, where I adds to it);
 /// - `recompute_bytes(stage)`: what a forward keeps of a microbatch whose activations the table recomputes (nothing);
-/// - `offload_bytes(stage)`: what OFFLOAD takes away of a microbatch and RELOAD brings back (all that is kept);
+/// - `offload_bytes(stage)`: what OFFLOAD takes away of a microbatch and RELOAD brings back (all that is kept, and no
+///   more);
 /// - `resident_bytes(stage)`: weights, gradients, optimizer state: there all the time (nothing);
 /// - `gathered_bytes(stage)`: the stage's weights between UNSHARD and RESHARD (nothing);
 /// - `boundary_bytes()`: one boundary buffer, where the storage of the table is given as well (nothing).
@@ -70,10 +72,11 @@ constexpr std::int64_t recompute_bytes(const M& model, int stage) {
 }
 template <class M>
 constexpr std::int64_t offload_bytes(const M& model, int stage, bool recomputed) {
+  const std::int64_t kept = recomputed ? recompute_bytes(model, stage) : model.activation_bytes(stage);
   if constexpr (requires { model.offload_bytes(stage); })
-    return model.offload_bytes(stage);
+    return (std::min)(kept, static_cast<std::int64_t>(model.offload_bytes(stage)));
   else
-    return recomputed ? recompute_bytes(model, stage) : model.activation_bytes(stage);
+    return kept;
 }
 template <class M>
 constexpr std::int64_t resident_bytes(const M& model, int stage) {
@@ -109,8 +112,10 @@ constexpr memory_change change_of(const action& a, const table_view& t, const M&
       return {saved - recompute_bytes(model, a.stage), 0};
     case action_kind::backward:
       return {0, saved};
-    case action_kind::backward_input:
-      return {0, saved - weight_input_bytes(model, a.stage)};
+    case action_kind::backward_input: {
+      const std::int64_t rest = weight_input_bytes(model, a.stage);
+      return {(std::max)(rest - saved, std::int64_t{0}), (std::max)(saved - rest, std::int64_t{0})};
+    }
     case action_kind::backward_weight:
       return {0, weight_input_bytes(model, a.stage)};
     case action_kind::unshard:
@@ -179,9 +184,9 @@ constexpr memory_need peak_memory(const table_view& t, const M& model, const sto
 }  // namespace detail
 
 /// The most that any rank of a valid table needs. A forward takes its activations when it begins; I gives back what W
-/// does not need, W or B the rest, RECOMPUTE takes what the forward has dropped; the parts of a pair give back when
-/// both have ended. What OFFLOAD moves is there until the next OFFLOAD of the rank begins, what RELOAD moves from where
-/// it stands, or still if no other OFFLOAD has begun.
+/// does not need, or takes what it adds for W; W or B give back the rest, RECOMPUTE takes what the forward has dropped;
+/// the parts of a pair give back when both have ended. What OFFLOAD moves is there until the next OFFLOAD of the rank
+/// begins, what RELOAD moves from where it stands, or still if no other OFFLOAD has begun.
 template <memory_model M>
 constexpr memory_need peak_memory(table_view table, const M& model) {
   return detail::peak_memory(table, model, nullptr);
