@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using heddle::gantt_box;
@@ -79,6 +80,30 @@ TEST_CASE("the parts of a pair share a row", "[core][gantt]") {
   CHECK(count(svg, ">0 units</text>") == 1);
   CHECK(count(svg, "#444444") == 1);  // without a name, not in the legend
   CHECK(svg == heddle::gantt_svg(small(), {.unit = "units", .width = 420}));
+}
+
+TEST_CASE("a picture holds only what XML may hold, whatever names are", "[core][gantt]") {
+  const std::string none = "\xef\xbf\xbd";  // U+FFFD
+  const std::vector<std::pair<std::string, std::string>> names{
+      {"a&b<c>\"d'", "a&amp;b&lt;c&gt;&quot;d'"},
+      {"x\x01y\tz", "x y z"},
+      {"gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80", "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x98\x80"},
+      {"\xee\x80\x80\xf4\x8f\xbf\xbd", "\xee\x80\x80\xf4\x8f\xbf\xbd"},  // the first and last beyond surrogates
+      {"caf\xe9", "caf" + none},                                         // Latin-1
+      {"\xc3", none},                                                    // cut off
+      {"\xe2\x82z", none + none + "z"},
+      {"\xc0\xaf", none + none},                        // too long for its character
+      {"\xe0\x80\xaf", none + none + none},             // the same
+      {"\xed\xa0\x80", none + none + none},             // half of a pair
+      {"\xef\xbf\xbe", none + none + none},             // U+FFFE is no character
+      {"\xf4\x90\x80\x80", none + none + none + none},  // beyond the last
+  };
+  for (const auto& [name, written] : names) {
+    CAPTURE(name);
+    CHECK(heddle::detail::svg_escaped(name) == written);
+    const std::string picture = heddle::gantt_svg(gantt_chart{.title = name, .rows = {"r"}}, {});
+    CHECK(picture.find('>' + written + "</text>") != std::string::npos);
+  }
 }
 
 TEST_CASE("pictures of one scale", "[core][gantt]") {

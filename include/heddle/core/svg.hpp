@@ -11,10 +11,31 @@
 namespace heddle::inline v0 {
 namespace detail {
 
+// How many bytes the first character of a text has in UTF-8; 0 if they are none, or one that XML cannot hold.
+constexpr std::size_t utf8_length(std::string_view text) noexcept {
+  const auto byte = [text](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  const std::size_t n = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  unsigned code = lead & (0xFFU >> (n + 1));
+  for (std::size_t i = 1; i < n; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3F);
+  }
+  const bool too_long = (n == 3 && code < 0x800) || (n == 4 && code < 0x10000);
+  const bool is_none = (code >= 0xD800 && code < 0xE000) || code == 0xFFFE || code == 0xFFFF || code > 0x10FFFF;
+  return too_long || is_none ? 0 : n;
+}
+
+// Text for an XML element or attribute. Control characters become spaces, what is no UTF-8 a replacement character.
 inline std::string svg_escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '&')
+  for (std::size_t n = 0; !text.empty(); text.remove_prefix(n == 0 ? 1 : n)) {
+    n = utf8_length(text);
+    const char c = text.front();
+    if (n == 0)
+      out += "\ufffd";
+    else if (c == '&')
       out += "&amp;";
     else if (c == '<')
       out += "&lt;";
@@ -25,7 +46,7 @@ inline std::string svg_escaped(std::string_view text) {
     else if (static_cast<unsigned char>(c) < 0x20)
       out += ' ';
     else
-      out += c;
+      out += text.substr(0, n);
   }
   return out;
 }

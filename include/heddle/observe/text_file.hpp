@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/svg.hpp>
 
 #include <cerrno>
 #include <cstddef>
@@ -12,10 +13,12 @@
 
 namespace heddle::inline v0::observe {
 
-/// The text between the quotes of a JSON string. UTF-8 passes through.
+/// The text between the quotes of a JSON string. What is no UTF-8 becomes replacement characters.
 inline std::string json_escape(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (std::size_t n = 0; !text.empty(); text.remove_prefix(n == 0 ? 1 : n)) {
+    n = heddle::detail::utf8_length(text);
+    const char c = text.front();
     switch (c) {
       case '"':
         out += "\\\"";
@@ -33,40 +36,24 @@ inline std::string json_escape(std::string_view text) {
         out += "\\t";
         break;
       default:
-        if (static_cast<unsigned char>(c) < 0x20) {
+        if (n == 0) {
+          out += "\ufffd";
+        } else if (static_cast<unsigned char>(c) < 0x20) {
           out += "\\u00";
           out += "0123456789abcdef"[(c >> 4) & 15];
           out += "0123456789abcdef"[c & 15];
         } else {
-          out += c;
+          out += text.substr(0, n);
         }
     }
   }
   return out;
 }
 
-/// Text for an XML element or attribute. Control characters, which XML cannot hold, become spaces.
+/// Text for an XML element or attribute. Control characters, which XML cannot hold, become spaces; what is no UTF-8,
+/// replacement characters.
 inline std::string xml_escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
+  return heddle::detail::svg_escaped(text);
 }
 
 /// Writes a text file, replacing what was there. Errors: `io_error` with the path and the system's text.
