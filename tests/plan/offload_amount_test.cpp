@@ -69,6 +69,7 @@ TEST_CASE("what is kept anyway, and what cannot be measured", "[plan][offload]")
   // Scopes that take no time cannot hide anything.
   const std::vector<pl::offload_scope> quick{{10, 0}, {10, 0}};
   CHECK(pl::amount_to_offload(quick, 1e12).first_kept == 0);
+  CHECK(pl::most_waiting_bytes(quick, 1, std::numeric_limits<double>::infinity()) == -10);
 }
 
 TEST_CASE("reads start two layers ahead, and earlier where they would be late", "[plan][offload]") {

@@ -6,6 +6,7 @@
 #include <heddle/sim/activation_offload.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace hd = heddle;
@@ -119,6 +120,11 @@ TEST_CASE("the ends: nothing offloaded, no layers, stores that do nothing or cos
   CHECK(none.stored == 0);
   CHECK(si::simulate_offload({}, {1, 1}, 3).end == 0);
   CHECK_THROWS_AS(si::simulate_offload(layers, {0, 1}, 3), hd::config_error);
+  for (const double bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    auto some = layers;
+    some[5].backward = bad;
+    CHECK_THROWS_AS(si::simulate_offload(some, {1, 1}, 3), hd::config_error);
+  }
   const auto instant = si::simulate_offload(layers, {1e12, 1e12}, 24);
   CHECK(instant.forwarded == 0);
   CHECK(instant.stall == Approx(0).margin(1e-6));

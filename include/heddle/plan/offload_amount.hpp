@@ -86,7 +86,7 @@ inline double most_waiting_bytes(std::span<const offload_scope> scopes, std::siz
     throw config_error("heddle: there is no scope " + std::to_string(n) + " of " + std::to_string(scopes.size()));
   double seconds = 2 * scopes[n].seconds;
   for (std::size_t i = n + 1; i < scopes.size(); ++i) seconds += 3 * scopes[i].seconds;
-  return bytes_per_second * seconds - scopes[n].bytes;
+  return (seconds > 0 ? bytes_per_second * seconds : 0) - scopes[n].bytes;  // in no time nothing, at any rate
 }
 
 /// Whether to start reading scope `candidate` now, when the backward of scope `running` begins, so that it and the

@@ -54,15 +54,19 @@ struct ahead {
 /// k < n whether to bring it back now, where `queued` is the time that the reads under way still take; it stops at the
 /// first that is not. A layer whose write has not ended is served from memory (forwarded). A layer that is not there
 /// when its backward begins stalls it. The end of a backward frees its layer.
-/// Errors: `config_error` for a rate that is not positive.
+/// Errors: `config_error` for a rate that is not positive, and for times and bytes that are negative or not finite.
 template <class ReadsNow = ahead>
 offload_outcome simulate_offload(std::span<const offloaded_layer> layers, offload_rates rates, std::size_t first_kept,
                                  ReadsNow reads_now = {}) {
   if (!(rates.write > 0) || !(rates.read > 0))
     throw config_error("heddle: a simulated store writes and reads at rates that are positive");
+  constexpr double never = std::numeric_limits<double>::infinity();
+  const auto is_good = [](double x) { return x >= 0 && x < never; };
+  for (const offloaded_layer& l : layers)
+    if (!is_good(l.forward) || !is_good(l.backward) || !is_good(l.bytes))
+      throw config_error("heddle: times and bytes of a simulated layer are numbers that are not negative");
   const std::size_t n = layers.size();
   const std::size_t offloaded = n == 0 ? 0 : (std::min)(first_kept, n - 1);
-  constexpr double never = std::numeric_limits<double>::infinity();
 
   offload_outcome o;
   std::vector<std::pair<double, double>> changes;  // time, bytes taken or given back
