@@ -14,6 +14,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -506,6 +507,35 @@ TEST_CASE("a job that makes another piece than it offered is refused", "[plan][s
   sja::broker<> broker;
   CHECK_THROWS_WITH(broker.open(std::span<const sja::window>(&w, 1), jobs, 0),
                     Catch::Matchers::Contains("job 3 made another piece than it offered for window 0"));
+}
+
+TEST_CASE("a job that throws loses nobody else's piece", "[plan][sja]") {
+  struct moody_job : sja::profiled_job<> {
+    using profiled_job::profiled_job;
+    std::optional<sja::subjob> materialize(const sja::window& w, const sja::offer& o) {
+      if (id() == 1) throw std::runtime_error("no room on the disk");
+      return profiled_job::materialize(w, o);
+    }
+  };
+  int saved = 0;
+  for (const int first : {0, 1}) {
+    CAPTURE(first);
+    std::vector<moody_job> jobs;
+    for (int j = 0; j < 2; ++j) jobs.emplace_back(j, seconds_profile(), sja::job_terms{.units = j == first ? 15 : 40});
+    sja::broker broker{sja::weighted{1, 0, 0, 0}, sja::interval_clearing{}};
+    const std::vector<sja::window> windows{slice_window(0, 100)};
+    CHECK_THROWS_WITH(broker.open(std::span<const sja::window>(windows), jobs, 0), "no room on the disk");
+    REQUIRE(broker.running().size() == static_cast<std::size_t>(jobs[0].live()));
+    CHECK(jobs[1].live() == 0);
+    if (!broker.running().empty()) {
+      ++saved;
+      const sja::subjob piece = broker.running()[0];
+      broker.close(jobs[0], {piece.window, 0, piece.units, static_cast<double>(piece.units), 0, false}, piece.end);
+      CHECK(jobs[0].finished());
+    }
+    CHECK(sja::broken_rule(broker.log()) == "");
+  }
+  CHECK(saved > 0);
 }
 
 TEST_CASE("a grant of an old state is declined, and the next best gets the window", "[plan][sja]") {

@@ -127,18 +127,27 @@ class broker {
     return true;
   }
   /// Chooses among the offers and lets the winners make their pieces. Errors: `config_error` for a window that was
-  /// cleared before, or a job that makes another piece than it offered.
+  /// cleared before, or a job that makes another piece than it offered. When a job throws, it counts as one that declines;
+  /// the pieces that others have made are in `running()`.
   template <class Jobs>
   std::vector<subjob> clear(int id, Jobs&& jobs, double now) {
     book& b = at(id);
     if (b.is != state::open) throw config_error("heddle: window " + std::to_string(id) + " has been cleared before");
     b.is = state::closed;
     std::vector<subjob> pieces;
-    if (!is_taken(b.what)) pieces = pieces_of(b, jobs, now);
-    if (pieces.empty()) tell(now, withdrawal{id});
-    b.offers = {};
-    b.bidders = {};
-    running_.insert(running_.end(), pieces.begin(), pieces.end());
+    const auto settle = [&] {
+      if (pieces.empty()) tell(now, withdrawal{id});
+      b.offers = {};
+      b.bidders = {};
+      running_.insert(running_.end(), pieces.begin(), pieces.end());
+    };
+    try {
+      if (!is_taken(b.what)) make_pieces(b, pieces, jobs, now);
+    } catch (...) {
+      settle();
+      throw;
+    }
+    settle();
     return pieces;
   }
 
@@ -223,16 +232,14 @@ class broker {
   }
 
   template <class Jobs>
-  std::vector<subjob> pieces_of(book& b, Jobs& jobs, double now) {
+  void make_pieces(book& b, std::vector<subjob>& made, Jobs& jobs, double now) {
     double longest = 0;
     for (const offer& o : b.offers) longest = (std::max)(longest, o.waiting);
     for (offer& o : b.offers) o.score = score_(o, b.what, longest);
-    std::vector<subjob> made;
     // Once around, and again after each job that declined.
     while (const auto declined = grant_chosen(b, made, jobs, now))
       std::erase_if(b.offers,
                     [&](const offer& o) { return o.job == *declined || (!is_made(made, o) && collides(made, o)); });
-    return made;
   }
   // Returns the first job that declines.
   template <class Jobs>
@@ -244,7 +251,13 @@ class broker {
         auto& job = as_job(candidate);
         if (job.id() != o.job) continue;
         tell(now, grant{b.what.id, o});
-        std::optional<subjob> s = job.materialize(b.what, o);
+        std::optional<subjob> s;
+        try {
+          s = job.materialize(b.what, o);
+        } catch (...) {
+          tell(now, decline{b.what.id, o.job});
+          throw;
+        }
         if (!s) {
           tell(now, decline{b.what.id, o.job});
           return o.job;
