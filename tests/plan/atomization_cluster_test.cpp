@@ -124,6 +124,8 @@ TEST_CASE("jobs and reservations of a simulated cluster are numbers that can be,
   CHECK_THROWS_AS(run({{10e9}, {{-1, 0, 1}}}, {{0, 1, 1}}), heddle::schedule_error);
   CHECK_THROWS_AS(run({{10e9}, {{0, none, 1}}}, {{0, 1, 1}}), heddle::schedule_error);
   CHECK_THROWS_AS(run({{10e9}, {{0, 5, 1}}}, {{0, 1, 1}}), heddle::schedule_error);
+  CHECK_THROWS_WITH(run({{10e9}, {{0, 4, 9}, {0, 0, 5}}}, {{0, 1, 1}}), Contains("reserved twice at 4.0"));
+  CHECK_NOTHROW(run({{10e9}, {{0, 4, 9}, {0, 0, 4}}}, {{0, 1, 1}}));
   // Jobs without work take no time, and the rest of the numbers stay numbers.
   const sim::cluster_outcome o = run(one, {{0, 0, 1}, {5, 3, 1}, {10, 0, 1}});
   CHECK(o.utilisation == 0.3);

@@ -79,7 +79,13 @@ class cluster_state {
                              std::to_string(r.end) + " s");
       busy_[at(r.slice)].emplace_back(r.start, r.end);
     }
-    for (auto& list : busy_) std::sort(list.begin(), list.end());
+    for (std::size_t k = 0; k < busy_.size(); ++k) {
+      std::sort(busy_[k].begin(), busy_[k].end());
+      for (std::size_t i = 1; i < busy_[k].size(); ++i)
+        if (busy_[k][i].first < busy_[k][i - 1].second)
+          throw schedule_error("heddle: slice " + std::to_string(k) + " of a simulated cluster is reserved twice at " +
+                               std::to_string(busy_[k][i].first) + " s");
+    }
   }
 
   double now() const noexcept { return now_; }
