@@ -85,6 +85,9 @@ TEST_CASE("I directly followed by its W becomes B", "[schedule]") {
   CHECK(sc::to_text(sc::lower(sc::parse("0F0 0F1 0I0 0W0 0I1 0W1 | 1F0 1F1 1I0 1I1 1W0 1W1"))) ==
         "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD\n"
         "1RECV_F0 1F0 1RECV_F1 1F1 1I0 1SEND_B0 1I1 1SEND_B1 1W0 1W1 1REDUCE_GRAD\n");
+  // Rank 0 need not wait for W of rank 1, whoever places the transfers, and when.
+  CHECK(sc::to_text(sc::lower(sc::parse("0F0 0I0 0W0 | 1F0 1I0 1W0"), {.place_transfers = false})) ==
+        "0F0 0B0 0REDUCE_GRAD\n1F0 1I0 1W0 1REDUCE_GRAD\n");
 }
 
 TEST_CASE("no transfers are placed within a rank", "[schedule]") {

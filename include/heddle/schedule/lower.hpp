@@ -52,8 +52,7 @@ constexpr next_actions next_of(const action* at, const action* end, const loweri
     n.count = n.entries = 2;
   } else if (passes.merge_backward && at->kind == action_kind::backward_input &&
              at[1].kind == action_kind::backward_weight && at[1].stage == at->stage &&
-             at[1].microbatch == at->microbatch && !at[1].overlaps_next &&
-             !(passes.place_transfers && send_after(*at, t).stage >= 0)) {
+             at[1].microbatch == at->microbatch && !at[1].overlaps_next && send_after(*at, t).stage < 0) {
     n.what[0].kind = action_kind::backward;
     n.entries = 2;
   }
