@@ -172,6 +172,17 @@ TEST_CASE("a schedule whose number of actions is another one is refused", "[sche
                     "heddle: a schedule writes 64 actions, but its action_count says 65");
 }
 
+TEST_CASE("automatic schedules take maps of a fixed number of stages", "[schedule]") {
+  const std::vector<sc::stage_cost> costs(5);
+  const sc::automatic planned(6, uneven_map{}, costs, 0, std::vector<double>{9, 4});
+  CHECK(planned.ranks() == 2);
+  CHECK(sc::validate(sc::make_table(planned, 2)).ok());
+  CHECK(planned.outcome().makespan >= 6 * 3 * 3);  // the work of rank 0
+  CHECK_THROWS_WITH(sc::automatic(6, sc::loop<2>{}, costs),
+                    "heddle: automatic schedule: the map has 6 stages on 3 ranks in 1 chains; give the cost of each of "
+                    "them, in one chain: there are 5");
+}
+
 TEST_CASE("automatic schedules refuse costs that no double holds", "[schedule]") {
   const auto plan = [](sc::stage_cost cost, double link = 0) {
     return sc::automatic(8, std::vector<sc::stage_cost>(4, cost), link).outcome().makespan;

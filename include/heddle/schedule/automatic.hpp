@@ -371,8 +371,14 @@ class automatic {
             double limit)
       : microbatches_(m), costs_(std::move(costs)), limits_(std::move(limits)), link_(link) {
     const int stages = static_cast<int>(costs_.size());
+    // The number of ranks may be in where stages live, not in how many there are.
+    const auto too_few = [&](int ranks) {
+      bool beyond = false;
+      for (int s = 0; s < stages && map.stages(ranks) == stages; ++s) beyond = beyond || map.rank_of(s, ranks) >= ranks;
+      return map.stages(ranks) < stages || beyond;
+    };
     int p = 1;
-    while (p < stages && map.stages(p) < stages) ++p;
+    while (p < stages && too_few(p)) ++p;
     if (stages > 0 && (map.stages(p) != stages || map.chains != 1))
       throw schedule_error("heddle: automatic schedule: the map has " + std::to_string(map.stages(p)) + " stages on " +
                            std::to_string(p) + " ranks in " + std::to_string(map.chains) +
