@@ -57,6 +57,24 @@ TEST_CASE("settings that cannot work are refused by name", "[train][options]") {
   CHECK_NOTHROW(unlimited.validate());
 }
 
+TEST_CASE("the words of options tell all settings that change a run apart", "[train][options]") {
+  using options_type = options<heddle::model::gpt2_config>;
+  const auto text_of = [](auto change) {
+    options_type o;
+    change(o);
+    return to_string(o);
+  };
+  std::vector<std::string> texts{to_string(options_type{})};
+  for (const double x : {1e-8, 1.0000001e-8, 2e-7}) texts.push_back(text_of([&](auto& o) { o.model.epsilon = x; }));
+  for (const double x : {0.0, 0.1, 0.1000000001})
+    texts.push_back(text_of([&](auto& o) { o.model.initial_deviation = x; }));
+  texts.push_back(text_of([](auto& o) { o.adamw.epsilon = 1e-9; }));
+  texts.push_back(text_of([](auto& o) { o.layers_per_stage = {1, 2}; }));
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) CHECK(texts[i] != texts[j]);
+  CHECK_THAT(texts[1], Contains("epsilon=1e-08"));
+}
+
 TEST_CASE("tokens are drawn with the probabilities of the softmax", "[train][sampling]") {
   const std::array<double, 4> logits{std::log(0.1), std::log(0.2), std::log(0.3), std::log(0.4)};
   std::array<int, 4> hits{};

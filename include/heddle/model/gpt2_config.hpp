@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -82,11 +83,19 @@ struct gpt2_config {
   friend constexpr bool operator==(const gpt2_config&, const gpt2_config&) = default;
 };
 
-/// `"gpt2 layers=12 heads=12 width=768 context=1024 vocabulary=50257"`.
+/// `"gpt2 layers=12 heads=12 width=768 context=1024 vocabulary=50257"`, and epsilon where it is another one: what two
+/// configurations must share so that the weights of one are those of the other.
 inline std::string to_string(const gpt2_config& c) {
-  return "gpt2 layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
-         " width=" + std::to_string(c.width) + " context=" + std::to_string(c.context) +
-         " vocabulary=" + std::to_string(c.vocabulary) + (c.epsilon == gpt2_config{}.epsilon ? "" : " epsilon=" + std::to_string(c.epsilon));
+  std::string text = "gpt2 layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
+                     " width=" + std::to_string(c.width) + " context=" + std::to_string(c.context) +
+                     " vocabulary=" + std::to_string(c.vocabulary);
+  if (c.epsilon != gpt2_config{}.epsilon) {
+    char digits[40];
+    *std::to_chars(digits, digits + sizeof digits - 1, c.epsilon).ptr = '\0';  // the fewest that tell it from others
+    text += " epsilon=";
+    text += digits;
+  }
+  return text;
 }
 
 /// The four published sizes.

@@ -96,6 +96,7 @@ std::string to_string(const options<Config>& o) {
     text += '=';
     text += value;
   };
+  if constexpr (requires { o.model.initial_deviation; }) add("initial_deviation", number(o.model.initial_deviation));
   add("batch", std::to_string(o.batch));
   add("microbatches", std::to_string(o.microbatches));
   add("schedule", o.schedule);
