@@ -27,17 +27,18 @@ namespace detail {
 // How fast a run goes since it was started or resumed. Units: nanoseconds in.
 class pace {
  public:
-  pace(std::int64_t first_step, std::int64_t now) noexcept : first_(first_step), start_(now) {}
+  explicit pace(std::int64_t now) noexcept : start_(now) {}
   void note(step_report& r, std::int64_t now) noexcept {
     training_ += r.seconds;
     const double seconds = static_cast<double>(now - start_) * 1e-9;
-    const auto done = static_cast<double>(r.step + 1 - first_);
-    r.tokens_per_second = static_cast<double>(r.tokens) * done / training_;
-    r.seconds_left = seconds / done * static_cast<double>(r.steps - r.step - 1);
+    ++done_;
+    r.tokens_per_second = static_cast<double>(r.tokens) * done_ / training_;
+    r.seconds_left = seconds / done_ * static_cast<double>(r.steps - r.step - 1);
   }
 
  private:
-  std::int64_t first_, start_;
+  std::int64_t start_;
+  double done_ = 0;  // steps
   double training_ = 0;
 };
 

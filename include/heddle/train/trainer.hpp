@@ -161,7 +161,7 @@ class trainer {
   /// those, and those with a validation, `post_validation` waits for the norm.
   template <sample_source Data, class Listener = quiet, class AfterStep = detail::nothing_after_a_step>
   void run(const Data& data, Listener&& listener = {}, AfterStep&& after_step = {}) {
-    detail::pace pace(step_, now_ns());
+    detail::pace pace(now_ns());
     const auto tell = [&](step_report& report) {
       pace.note(report, now_ns());
       listener(static_cast<const step_report&>(report));
@@ -324,7 +324,8 @@ class trainer {
         plan_(when != nullptr ? detail::plan_for<activations_type>(*when, world.mesh())
                               : detail::plan_for<activations_type>(detail::make_schedule<schedule_type>(options_),
                                                                    world.mesh())),
-        parts_(when != nullptr ? stage_parts(*when, plan_.view().table) : stage_parts(plan_.view().table)),
+        parts_(when != nullptr ? stage_parts(*when, plan_.view().table)
+                               : stage_parts(detail::make_schedule<schedule_type>(options_), plan_.view().table)),
         microbatches_(checked_microbatches(plan_.view().table.microbatches())),
         max_samples_(balanced_split{balanced_split{options_.batch, dp_.size()}.largest(), microbatches_}.largest()),
         backend_(detail::threads_for(options_, world.size())),
