@@ -9,6 +9,7 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/atomized.hpp>
 #include <heddle/train/every.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -202,6 +204,33 @@ TEST_CASE("what needs settled weights says so; every step is reported once", "[t
     CHECK(saved[r] == std::vector<std::int64_t>{4});
   }
   CHECK_THROWS_WITH(tr::every(-1, [](auto&) {}), Catch::Matchers::Contains("every 1 or more steps, or 0 for the last"));
+}
+
+TEST_CASE("a run that begins while a step is ahead tells its pace; memory is there before the first step",
+          "[train][post_validation]") {
+  const auto o = small(2);
+  const tokens data(o.model.context);
+  meeting at;
+  at.begun = 1 << 20;
+  std::vector<std::vector<double>> paces(2);
+  std::vector<std::int64_t> before(2), after(2);
+  hd::launch<hd::threads>(mesh_type(1, 2), [&](auto& world) {
+    gate g{&at, 1, 1, o.microbatches - 1, 100};
+    trainer_of<hd::post_validation_with_copy, std::remove_reference_t<decltype(world)>> trainer(world, o, g);
+    const auto r = static_cast<std::size_t>(world.rank());
+    before[r] = tr::bytes_held(trainer);
+    trainer.step_ahead(data.set());
+    trainer.run(data.set(), [&](const tr::step_report& s) {
+      paces[r].push_back(s.tokens_per_second);
+      paces[r].push_back(s.seconds_left + 1);
+    });
+    after[r] = tr::bytes_held(trainer);
+  });
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(paces[r].size() == 8);
+    for (const double x : paces[r]) CHECK((x > 0 && std::isfinite(x)));
+    CHECK(before[r] == after[r]);
+  }
 }
 
 TEST_CASE("messages of forwards that are done again are recorded on both sides", "[train][post_validation]") {

@@ -117,8 +117,8 @@ class gradient_sums {
   held_type* tied_ = nullptr;  // of this rank, if another has the other share
   bool embeds_ = false;        // this is the embedding's rank
   bool sent_ = false;
-  std::optional<typename Pipeline::request> on_its_way_;
   buffer<scalar> room_;
+  std::optional<typename Pipeline::request> on_its_way_;  // into it: ends first
 };
 
 }  // namespace heddle::inline v0::train

@@ -27,7 +27,10 @@ class optimizer_steps {
         backend_(backend),
         adamw_(options.adamw),
         learning_rate_(options.learning_rate),
-        clip_norm_(options.clip_norm) {}
+        clip_norm_(options.clip_norm) {
+    if constexpr (Copies)  // so that their memory is there, and counted, before the first step
+      held_.for_each([](held_type& h) { h.optimizer.remember(std::span<const scalar>(h.stage.weights())); });
+  }
 
   /// As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
   double coefficient(double norm) const { return (std::min)(1.0, clip_norm_ / (norm + 1e-6)); }
