@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -253,7 +254,11 @@ TEST_CASE("a piece stops while there is time to save", "[train][sja]") {
     CHECK(r.first == 90);
     CHECK(r.steps == 10);
     CHECK(piece({.steps = 30}).steps == 0);
-    CHECK(saves == 1);
+    trainer.done = 95;
+    CHECK(piece({.steps = (std::numeric_limits<std::int64_t>::max)()}).steps == 5);
+    trainer.done = 120;
+    CHECK(piece({.steps = 30}).steps == 0);
+    CHECK(saves == 2);
     CHECK_THROWS_AS(piece({.steps = -1}), hd::config_error);
   }
 }

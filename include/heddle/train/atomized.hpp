@@ -159,7 +159,8 @@ piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& l
   load(trainer);
   report.set_up = since(begin);
   report.first = trainer.steps_done();
-  const std::int64_t last = (std::min)(report.first + limits.steps, std::int64_t{trainer.options().steps});
+  const std::int64_t left = std::int64_t{trainer.options().steps} - report.first;
+  const std::int64_t last = report.first + (std::min)(limits.steps, left);
   const std::int64_t first_step = clock();
   double longest = 0;
   while (trainer.steps_done() < last) {
