@@ -8,6 +8,7 @@
 #include "catch.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -236,6 +237,20 @@ TEST_CASE("every schedule is read back from its text", "[schedule][law]") {
       const auto lowered = sc::lower(table);
       CHECK(sc::parse(sc::to_text(lowered), table.form).view() == lowered.view());
     }
+}
+
+TEST_CASE("formulas hold for as many microbatches as there may be", "[schedule]") {
+  const int m = 2147483647;
+  CHECK(formula::peak_live(sc::interleaved<any, heddle::dynamic>{2000000000, 4}, 8, 7) == 3 * 8 + 1);
+  CHECK(formula::peak_live(sc::zb_h1<any, heddle::dynamic>{2000000000, 4}, 8, 7) == 3 * 8 + 8);
+  CHECK(formula::peak_live(sc::zb_v<>{m}, 8, 7) == 16);
+  CHECK(formula::peak_live(sc::dual_pipe_v<>{m}, 8, 7) == 17);
+  CHECK(formula::peak_live(sc::v_half<>{m}, 8, 7) == 10);
+  CHECK(formula::peak_live(sc::v_min<>{m}, 8, 7) == 8);
+  CHECK(formula::sends(sc::v_min<>{m}, 8) == std::int64_t{28} * m);
+  CHECK(formula::work(sc::dual_pipe_v<>{m}, 8, {}) == 3.0 * m);
+  CHECK(formula::work(sc::dual_pipe<>{m - 1}, 8, {}) == 3.0 * (m - 1));
+  CHECK(formula::work(sc::decode<any>{m, 4}, 8, {}) == 4.0 * m);
 }
 
 TEST_CASE("schedules that turn or meet refuse numbers they cannot run", "[schedule]") {

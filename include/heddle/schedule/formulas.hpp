@@ -42,6 +42,11 @@ constexpr int loop_slots(int ranks, int chunks, int microbatches) noexcept {
   return ranks - 1 + (chunks - 1) * (std::max)(ranks - microbatches, 0);
 }
 
+// Of two counts the smaller one, which is an int; the other need not be.
+constexpr int least(std::int64_t a, std::int64_t b) noexcept {
+  return static_cast<int>((std::min)(a, b));
+}
+
 }  // namespace detail
 
 /// GPipe: (p - 1)(F + B); all m; 2 (p - 1) m.
@@ -85,7 +90,7 @@ template <class M, int V>
 constexpr int peak_live(const interleaved<M, V>& when, int ranks, int rank) noexcept {
   const int m = when.microbatch_count(), v = when.chunks();
   const int group = schedule::detail::interleaved_order(m, ranks, v).group();
-  return (std::min)((v - 1) * group + 2 * (ranks - 1 - rank) + 1, m * v);
+  return detail::least(std::int64_t{v - 1} * group + 2 * (ranks - 1 - rank) + 1, std::int64_t{m} * v);
 }
 template <class M, int V>
 constexpr std::int64_t sends(const interleaved<M, V>& when, int ranks) noexcept {
@@ -119,7 +124,7 @@ template <class M, int V>
 constexpr int peak_live(const zb_h1<M, V>& when, int ranks, int /*rank*/) noexcept {
   const int m = when.microbatch_count(), v = when.chunks();
   const int group = schedule::detail::interleaved_order(m, ranks, v).group();
-  return (std::min)((v - 1) * group + ranks, m * v);
+  return detail::least(std::int64_t{v - 1} * group + ranks, std::int64_t{m} * v);
 }
 template <class M, int V>
 constexpr std::int64_t sends(const zb_h1<M, V>& when, int ranks) noexcept {
@@ -150,8 +155,8 @@ constexpr double bubble(const zb_v<M>&, int ranks, const times& t) noexcept {
 }
 template <class M>
 constexpr int peak_live(const zb_v<M>& when, int ranks, int rank) noexcept {
-  const int m = when.microbatch_count();
-  return (std::min)((std::min)(2 * ranks, 2 * m), m + rank + 1);
+  const std::int64_t m = when.microbatch_count();
+  return detail::least(2 * ranks, (std::min)(2 * m, m + rank + 1));
 }
 template <class M>
 constexpr std::int64_t sends(const zb_v<M>& when, int ranks) noexcept {
@@ -194,7 +199,7 @@ constexpr double work(const When& when, int /*ranks*/, const times& t) noexcept 
 }
 template <class M, int T>
 constexpr double work(const decode<M, T>& when, int /*ranks*/, const times& t) noexcept {
-  return when.microbatch_count() * when.steps() * t.f;
+  return static_cast<double>(when.microbatch_count()) * when.steps() * t.f;
 }
 
 /// Duration of a step: work + bubble.

@@ -31,8 +31,8 @@ constexpr double dual_bubble(int depth, const times& stage) noexcept {
   return (depth - 1) * (stage.overlapped() + stage.b() - 3 * stage.w);
 }
 constexpr double dual_work(int depth, int count, const times& stage) noexcept {
-  const int pairs = 2 * (count - depth) - 1;  // of the rank at the fold
-  return 2 * count * (stage.f + stage.b()) - pairs * (stage.f + stage.b() - stage.overlapped());
+  const double pairs = 2.0 * (count - depth) - 1;  // of the rank at the fold
+  return 2.0 * count * (stage.f + stage.b()) - pairs * (stage.f + stage.b() - stage.overlapped());
 }
 
 }  // namespace detail
@@ -51,7 +51,7 @@ constexpr double work(const dual_pipe_v<M>& when, int ranks, const times& t) noe
 }
 template <class M>
 constexpr int peak_live(const dual_pipe_v<M>& when, int ranks, int /*rank*/) noexcept {
-  return (std::min)(2 * ranks + 1, 2 * when.microbatch_count());
+  return detail::least(2 * ranks + 1, std::int64_t{2} * when.microbatch_count());
 }
 template <class M>
 constexpr std::int64_t sends(const dual_pipe_v<M>& when, int ranks) noexcept {
@@ -123,7 +123,7 @@ constexpr double bubble(const v_half<M>&, int ranks, const times& t) noexcept {
 }
 template <class M>
 constexpr int peak_live(const v_half<M>& when, int ranks, int /*rank*/) noexcept {
-  return (std::min)(ranks % 2 == 1 ? ranks + 1 : ranks + 2, 2 * when.microbatch_count());
+  return detail::least(ranks % 2 == 1 ? ranks + 1 : ranks + 2, std::int64_t{2} * when.microbatch_count());
 }
 template <class M>
 constexpr std::int64_t sends(const v_half<M>& when, int ranks) noexcept {
