@@ -113,6 +113,22 @@ TEST_CASE("what the types say is what the fullest rank of a run holds", "[train]
   same(profile_of<sc::gpipe<hd::microbatches<4>>, model, 3>{}, "gpipe");
 }
 
+TEST_CASE("where head and embedding are apart, the embedding's rank counts what the head sends it",
+          "[train][memory][counts]") {
+  hd::train::options<hd::model::gpt2_config> o;
+  o.model = config;
+  o.threads_per_rank = 1;
+  std::vector<std::int64_t> between(3);
+  hd::launch<hd::threads>(mesh_type(1, 3, 1), [&](auto& world) {
+    hd::train::trainer<hd::model::gpt2<float>, hd::strategy<mesh_type>, std::remove_reference_t<decltype(world)>>
+        trainer(world, o);
+    const std::int64_t boundaries =
+        trainer.plan().storage.buffers(world.rank()) * trainer.max_samples() * config.context * config.width * 4;
+    between[static_cast<std::size_t>(world.rank())] = trainer.boundary_bytes() - boundaries;
+  });
+  CHECK(between == std::vector<std::int64_t>{config.vocabulary * config.width * 4, 0, 0});
+}
+
 TEST_CASE("moments are shared over dp by zero<1> only", "[train][memory]") {
   using whole = hd::train::gpt2_with_state<float, shape<2, 4, 1, false>, hd::zero<0>>;
   using shared = hd::train::gpt2_with_state<float, shape<2, 4, 1, false>>;

@@ -23,8 +23,8 @@
 namespace heddle::inline v0::train {
 
 /// Bytes that this rank holds while it trains: weights, gradients and moments of all its stages, their activations with
-/// what microbatches share, and the tensors between stages, as mesh, schedule, policies and ZeRO stage make them. The
-/// tokens of a step, what replicas exchange and an observer's events come on top.
+/// what microbatches share, and what waits between stages, as mesh, schedule, policies and ZeRO stage make them. The
+/// tokens of a step, two tensors for validation, what replicas exchange and an observer's events come on top.
 template <class Trainer>
 std::int64_t bytes_held(Trainer& trainer) {
   std::int64_t bytes = trainer.activation_bytes().total() + trainer.boundary_bytes();

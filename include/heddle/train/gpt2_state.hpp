@@ -50,12 +50,13 @@ struct gpt2_with_state : gpt2_memory<T, Shape, Activations> {
     return 2 * (Zero::stage == 0 ? elements : balanced_split{elements, dp}.largest()) *
            static_cast<std::int64_t>(sizeof(T));
   }
+  /// Weights, gradients and moments, and the gradient of a tied embedding that is not in the flat buffers.
   static constexpr std::int64_t state_bytes(int stage) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);
-    const bool borrows = part.has_head() && !part.has_embedding() && ends_on_one_rank;
-    const std::int64_t own_gradient = activations_only::words() * Shape::config.width;
-    return 2 * weight_bytes(stage) + moment_bytes(stage) +
-           (borrows ? own_gradient * static_cast<std::int64_t>(sizeof(T)) : 0);
+    // A head that uses the embedding's weight has a gradient of its own; that of a head elsewhere comes to the embedding.
+    const bool one_more = part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
+    const std::int64_t gradient = activations_only::words() * Shape::config.width * static_cast<std::int64_t>(sizeof(T));
+    return 2 * weight_bytes(stage) + moment_bytes(stage) + (one_more ? gradient : 0);
   }
   constexpr std::int64_t resident_bytes(int stage) const noexcept {
     return activations_only::resident_bytes(stage) + state_bytes(stage);

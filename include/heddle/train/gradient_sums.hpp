@@ -33,6 +33,9 @@ class gradient_sums {
     if (embeds_) room_ = buffer<scalar>(static_cast<std::int64_t>(tied_->stage.tied_gradient().size()));
   }
 
+  /// Of the copy.
+  std::int64_t bytes() const noexcept { return static_cast<std::int64_t>(room_.size() * sizeof(scalar)); }
+
   /// A step begins. Called on all ranks together.
   void begin() {
     held_.for_each([](held_type& h) { h.reduced = false; });

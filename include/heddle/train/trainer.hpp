@@ -152,8 +152,8 @@ class trainer {
     return detail::bytes_of_activations(plan_.view(), pp_.rank(), held_);
   }
   std::int64_t saved_activation_bytes() const { return activation_bytes().saved; }
-  /// Memory for tensors between stages.
-  std::int64_t boundary_bytes() const noexcept { return executor_.boundary_bytes(); }
+  /// Memory for tensors between stages, and for the head's share of the tied gradient on the embedding's rank.
+  std::int64_t boundary_bytes() const noexcept { return executor_.boundary_bytes() + gradients_.bytes(); }
 
   /// Trains up to `options().steps`; `listener(const step_report&)` is called on every rank after each step; with
   /// `post_validation` when the step's norm is known, while the next step's forwards run. `after_step(trainer)` is
