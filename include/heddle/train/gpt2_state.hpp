@@ -55,7 +55,8 @@ struct gpt2_with_state : gpt2_memory<T, Shape, Activations> {
     const model::stage_layers part = activations_only::layers_of(stage);
     // A head that uses the embedding's weight has a gradient of its own; that of a head elsewhere comes to the embedding.
     const bool one_more = part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
-    const std::int64_t gradient = activations_only::words() * Shape::config.width * static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t gradient =
+        activations_only::words() * Shape::config.width * static_cast<std::int64_t>(sizeof(T));
     return 2 * weight_bytes(stage) + moment_bytes(stage) + (one_more ? gradient : 0);
   }
   constexpr std::int64_t resident_bytes(int stage) const noexcept {
