@@ -40,8 +40,9 @@ struct cache_counters {
 
 /// Between the forward, which saves tensors, and the backward, which uses them again. A saved tensor goes to the store,
 /// and its memory is free as soon as the store has it and nobody else holds it. It comes back when it is asked for; what
-/// is still in memory then is used from there (forwarding), and need not be written if that has not begun. A tensor is known by the stamp of its memory and its place
-/// in it: saved twice, it is stored once; other data at the same address are another tensor.
+/// is still in memory then is used from there (forwarding), and need not be written if that has not begun. A tensor is
+/// known by the stamp of its memory and its place in it: saved twice, it is stored once; other data at the same address
+/// are another tensor.
 ///
 /// Tensors belong to scopes (a layer of a microbatch): `prefetch(scope)` brings back what it needs, `end(scope)` lets
 /// go of what no other scope needs.

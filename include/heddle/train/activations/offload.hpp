@@ -45,9 +45,9 @@ struct first {
 /// As many as the store takes and gives behind the computation: all in the first two steps, the second of which is
 /// measured, then `plan::amount_to_offload` for the lower of the rates at which the store wrote and read. Each later
 /// step is measured too, and where that rate is a fifth below or a fourth above the last it is decided again: drives
-/// become slower when their cache is full, and others come and go (ranks that share a drive each measure their share). Within a step, a layer stays that could not
-/// be written and read before its backward (`plan::most_waiting_bytes`). Where steps move nothing any more, every 16th
-/// offloads one layer, to see whether the store has recovered.
+/// become slower when their cache is full, and others come and go (ranks that share a drive each measure their share).
+/// Within a step, a layer stays that could not be written and read before its backward (`plan::most_waiting_bytes`).
+/// Where steps move nothing any more, every 16th offloads one layer, to see whether the store has recovered.
 struct adaptive {
   static constexpr bool measures = true;
   static constexpr int layers(int of) noexcept { return of; }
@@ -282,7 +282,8 @@ class offloaded_layers {
     ++decisions_;
     for (std::size_t l = 0; l < bytes_.size(); ++l) {
       const bool leaves = may_leave(static_cast<int>(l));
-      scopes_[l] = {leaves ? static_cast<double>(bytes_[l]) : 0.0, forward_seconds_[l] / static_cast<double>(forwards_)};
+      scopes_[l] = {leaves ? static_cast<double>(bytes_[l]) : 0.0,
+                    forward_seconds_[l] / static_cast<double>(forwards_)};
     }
     offloaded_ = static_cast<int>(plan::amount_to_offload(scopes_, rate_).first_kept);
   }

@@ -53,8 +53,8 @@ struct store_counters {
 ///   under this id (`store`), or the memory undefined (`load`).
 /// - `cancel(id)` takes back a `store` that has not begun: true if nothing of it is or will be written. Then the memory
 ///   is the caller's again and nothing is stored under this id. False leaves everything as it was.
-/// - `forget(id)`: what is stored under this id, if anything is, is not needed any more. Not while an operation of it is
-///   under way.
+/// - `forget(id)`: what is stored under this id, if anything is, is not needed any more. Not while an operation of it
+///   is under way.
 /// One thread calls at a time. The destructor waits for what is under way.
 /// A store of device memory starts behind what the stream has when it is called, and orders its loads likewise.
 template <class S>
