@@ -208,6 +208,17 @@ TEST_CASE("a stage to which no microbatch comes still takes part in the reductio
   REQUIRE(sc::validate(t).ok());
   CHECK(sc::to_text(sc::lower(t)) == "0F0 0B0 0REDUCE_GRAD\n1REDUCE_GRAD\nWAYS 0:0\n");
   CHECK(sc::validate(sc::lower(t)).ok());
+  // Before its step, where the table has one already.
+  namespace passes = sc::passes;
+  for (const bool early : {false, true}) {
+    const auto stepped = sc::lower(t, passes::optimizer{.post_validation = early});
+    REQUIRE(sc::validate(stepped).ok());
+    for (const auto& lowered : {sc::lower(stepped), sc::lower(stepped, passes::reduce_gradients{})}) {
+      CHECK(sc::to_text(lowered) == "0F0 0B0 0REDUCE_GRAD 0OPTIM\n1REDUCE_GRAD 1OPTIM\nWAYS 0:0\n");
+      CHECK(sc::validate(lowered).ok());
+    }
+    CHECK_NOTHROW(sc::make_plan(stepped));
+  }
 }
 
 TEST_CASE("each way of transferring takes what it can finish", "[schedule][law]") {

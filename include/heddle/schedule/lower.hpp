@@ -152,8 +152,7 @@ class placement {
                              std::to_string(left_[s]) + " backwards; schedule::validate says which");
     // A stage without microbatches has a gradient of zeros, which other replicas' may be added to.
     for (int s = 0; s < t_.stages() && reduce_; ++s)
-      if (t_.microbatches_of(s) == 0)
-        out_[tail_[t_.rank_of(s)]++] = action{action_kind::reduce_gradient, s, -1, -1};
+      if (has_none(s)) out_[tail_[t_.rank_of(s)]++] = action{action_kind::reduce_gradient, s, -1, -1};
     return -1;
   }
 
@@ -185,8 +184,18 @@ class placement {
     out_[tail_[send.peer]++] = counterpart(send, t_);
   }
 
+  // Whether a stage has no microbatches, and its reduction has not been placed.
+  constexpr bool has_none(int stage) const { return left_[stage] == 0 && t_.microbatches_of(stage) == 0; }
+
   constexpr void finish(const action& a, int rank) {
-    if (!is_compute(a.kind)) return;
+    if (!is_compute(a.kind)) {
+      if (a.kind == action_kind::optimizer_step && reduce_ && has_none(a.stage)) {
+        out_[tail_[rank] - 1] = action{action_kind::reduce_gradient, a.stage, -1, -1};
+        out_[tail_[rank]++] = a;
+        left_[a.stage] = -1;
+      }
+      return;
+    }
     std::uint8_t& here = done_[a.stage * m_ + a.microbatch];
     if (a.kind == action_kind::forward) here = static_cast<std::uint8_t>(here | forward_done);
     if (a.kind == action_kind::backward || a.kind == action_kind::backward_input)

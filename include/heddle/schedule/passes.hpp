@@ -121,10 +121,16 @@ struct reduce_gradients {
       for (int i = 0; i < waiting; ++i) out.push_back({action_kind::reduce_gradient, due[i], -1});
       waiting = 0;
     };
+    // Its gradient of zeros is reduced at the end, or before its step.
+    const auto has_none = [&](int s) { return left[s] == 0 && t.microbatches_of(s) == 0; };
     return detail::rewritten(
         t,
         [&](std::vector<action>& out, int k, int entries) {
           if (!is_send(t[k].kind)) settle(out);
+          if (t[k].kind == action_kind::optimizer_step && has_none(t[k].stage)) {
+            out.push_back({action_kind::reduce_gradient, t[k].stage, -1});
+            left[t[k].stage] = -1;
+          }
           detail::copy_entries(out, t, k, entries);
           for (int i = k; i < k + entries; ++i)
             if ((t[i].kind == action_kind::backward || t[i].kind == action_kind::backward_weight) &&
@@ -134,8 +140,7 @@ struct reduce_gradients {
         [&](std::vector<action>& out, int rank) {
           settle(out);
           for (int s = 0; s < t.stages(); ++s)
-            if (t.rank_of(s) == rank && left[s] == 0 && t.microbatches_of(s) == 0)
-              out.push_back({action_kind::reduce_gradient, s, -1});
+            if (t.rank_of(s) == rank && has_none(s)) out.push_back({action_kind::reduce_gradient, s, -1});
         });
   }
 };
