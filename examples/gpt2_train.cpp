@@ -28,6 +28,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -94,24 +95,27 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s, 
 template <class T, class Strategy, class Data>
 static bool train_in_windows(const settings& s, const hd::launch_options& launch, const Data& data,
                              const hd::train::save_facts& facts) {
+  const auto planned = [&](const std::string& mesh) {
+    settings here = s;
+    here.mesh = mesh;
+    const auto when = schedule_of<T>(here);
+    return std::pair(when, options_of<T>(here, when));
+  };
   std::vector<windows::free_time> free;
   for (const std::string& text : s.windows) {
     free.push_back(windows::parse(text, s.mesh));
     if (!on::any_ranks &&
         hd::parse_mesh<mesh_type>(free.back().mesh).size() != hd::parse_mesh<mesh_type>(s.mesh).size())
       throw hd::config_error("heddle: there are as many processes in every window; give meshes of that many ranks");
+    planned(free.back().mesh);  // what cannot run there is said now
   }
   const auto newest = hd::io::latest(s.save, hd::io::verify::sizes).save;
   const auto on_mesh = [&](const std::string& mesh, auto&& work) {
-    settings here = s;
-    here.mesh = mesh;
-    const auto when = schedule_of<T>(here);
-    const auto options = options_of<T>(here, when);
-    options.validate();
+    const auto plan = planned(mesh);
     hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh), launch, [&](auto& world) {
       hd::observe::recorder nothing(world.size(), {.first_step = std::numeric_limits<int>::max()});
       hd::train::trainer<hd::model::gpt2<T>, Strategy, std::remove_reference_t<decltype(world)>> trainer(
-          world, options, when, nothing);
+          world, plan.second, plan.first, nothing);
       work(trainer, on::keeps(world.rank()));
     });
   };
@@ -147,7 +151,7 @@ static void train(const settings& s) {
       hd::to_string(mesh) + ", " + ways::name_of(s) + ", " + std::to_string(s.microbatches) + " microbatches";
   const int last = static_cast<int>(s.steps) - 1;
   hd::launch_options launch;
-  launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(s.timeout * 1000));
+  launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(s.timeout, 1e9) * 1000));
   if (!s.windows.empty() && !train_in_windows<T, strategy>(s, launch, data, facts)) return;
   hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
     const bool speaks = world.rank() == 0;

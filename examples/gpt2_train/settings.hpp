@@ -55,6 +55,13 @@ inline const CLI::Validator positive(
     },
     "", "positive");
 
+/// For options that may be left at none.
+inline const CLI::Validator not_negative(
+    [](const std::string& text) {
+      return std::atof(text.c_str()) >= 0 ? std::string() : "must be at least 0, got " + text;
+    },
+    "", "at least 0");
+
 /// Fills `s`; throws `CLI::ParseError` (help included), which `CLI::App::exit` turns into text and an exit status.
 inline void declare(CLI::App& app, settings& s) {
   app.option_defaults()->take_last();  // given twice, an option has its last value
@@ -99,12 +106,14 @@ inline void declare(CLI::App& app, settings& s) {
   app.add_option("--steps", s.steps, "steps in the whole run")->capture_default_str();
   app.add_option("--lr", s.lr, "peak learning rate")->capture_default_str();
   app.add_option("--clip", s.clip, "global gradient norm above which gradients are scaled down")->capture_default_str();
-  app.add_option("--seed", s.seed, "of weights, data order and sampling")->capture_default_str();
+  app.add_option("--seed", s.seed, "of weights, data order and sampling")->check(not_negative)->capture_default_str();
   app.add_option("--dtype", s.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->capture_default_str();
   app.add_option("--data", s.data, "files or folders to train on (default: heddle's own headers and docs)")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--save", s.save, "folder for saves (default: none are made)");
-  app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")->capture_default_str();
+  app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")
+      ->check(not_negative)
+      ->capture_default_str();
   app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
   app.add_option("--print-every", s.print_every,
                  "steps between lines of progress; the first and the last have one, too")
@@ -121,9 +130,13 @@ inline void declare(CLI::App& app, settings& s) {
   app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; \"\": none")->capture_default_str();
   app.add_option("--timeline", s.timeline, "picture of the last step's pipeline; \"\": none")->capture_default_str();
   app.add_option("--prompt", s.prompt, "start of the sampled text")->capture_default_str();
-  app.add_option("--sample", s.sample, "bytes of text to sample at the end")->capture_default_str();
+  app.add_option("--sample", s.sample, "bytes of text to sample at the end")
+      ->check(not_negative)
+      ->capture_default_str();
   app.add_option("--temperature", s.temperature, "of the sampled text; 0: always the likeliest byte")
+      ->check(not_negative)
       ->capture_default_str();
   app.add_option("--timeout", s.timeout, "seconds after which a rank that does not arrive is reported; 0: never")
+      ->check(not_negative)
       ->capture_default_str();
 }

@@ -184,6 +184,9 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   refused({"--nodes", "1,1", "--links", "none.txt"}, "cannot read the links in 'none.txt'");
   refused({"--trace", "/nowhere/at/all/t.json"}, "/nowhere/at/all/t.json");
   refused({"--wdith", "3"}, "--wdith");
+  refused({"--timeout", "nan"}, "must be at least 0, got nan");
+  for (const char* option : {"--timeout", "--save-every", "--sample", "--temperature", "--seed"})
+    refused({option, "-1"}, "must be at least 0, got -1");
   CHECK_THAT(run(f.path, {"--help"}).output, Contains("--microbatches") && Contains("--timeline"));
 }
 
@@ -254,6 +257,10 @@ TEST_CASE("training in windows only, cut to fit, is the same training", "[exampl
     CHECK_THAT(refused.output, Contains("--window is START-END"));
   }
   CHECK_THAT(run(f.path, steps({"--window", "0-1"})).output, Contains("--window needs --save"));
+  const auto odd = run(f.path, steps({"--save", "none", "--schedule", "chimera", "--window", "0-100", "--window",
+                                      "100-200@pp=3"}));
+  CHECK(odd.status == 1);
+  CHECK_THAT(odd.output, Contains("\"chimera\" cannot run 2 microbatches on 3") && !Contains("profile"));
 }
 
 TEST_CASE("a prompt may be any text", "[examples][gpt2_train]") {
