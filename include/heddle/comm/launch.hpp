@@ -27,8 +27,8 @@ concept transport =
 /// The mesh is a type (all extents static) or a value; the body takes `auto& world`, a `world<Transport, Mesh>`.
 /// `argc` and `argv` are for transports whose launcher passes arguments; `threads` ignores them.
 /// Errors: `mesh_error` if `options.ranks` is given and the mesh has another number of ranks. If a rank throws, all
-/// ranks are ended and the first error is thrown here: the same type where that is one of heddle's, `heddle::error`
-/// otherwise, its text preceded by "rank R: ", the original nested in it (`std::rethrow_if_nested`).
+/// ranks are ended and the first error is thrown here: as what it is or derives from of core/error.hpp, else as
+/// `heddle::error`, its text preceded by "rank R: ", the original nested in it (`std::rethrow_if_nested`).
 template <class Transport, mesh_like Mesh, class Body>
   requires transport<Transport>
 int launch(int argc, char** argv, const Mesh& mesh, const launch_options& options, Body&& body) {

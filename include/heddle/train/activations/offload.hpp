@@ -23,7 +23,7 @@ namespace heddle::inline v0 {
 
 /// Activations could not be stored or brought back: a full disk, a broken drive. The step ends with it before anything
 /// is updated: weights, moments and the position in the data are still those of the step before; with `post_validation`
-/// up to rounding, as stages that had stepped are taken back.
+/// up to rounding, as stages that had stepped are taken back. `launch` throws it as an `io_error` in which it is nested.
 struct offload_error : io_error {
   using io_error::io_error;
 };
