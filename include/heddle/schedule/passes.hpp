@@ -41,6 +41,7 @@ constexpr int entries_at(const table_view& t, int k, int end) noexcept {
 template <class Visit, class Finish>
 constexpr action_table rewritten(const table_view& t, Visit&& visit, Finish&& finish) {
   action_table out = like(t);
+  out.actions.reserve(2 * t.actions().size());  // compilers count the steps of growing
   for (int r = 0; r < t.ranks(); ++r) {
     const int end = t.offset(r + 1);
     for (int k = t.offset(r); k < end;) {
@@ -60,7 +61,8 @@ constexpr void copy_entries(std::vector<action>& out, const table_view& t, int k
 // The lists of a table in one of exactly known size.
 template <class Static>
 constexpr Static filled(Static out, const action_table& from) {
-  for (std::size_t k = 0; k < out.actions.size(); ++k) out.actions[k] = from.actions[k];
+  const action* source = from.actions.data();
+  for (action *to = out.actions.data(), *end = to + out.actions.size(); to != end; ++to, ++source) *to = *source;
   for (std::size_t r = 0; r < out.offsets.size(); ++r) out.offsets[r] = from.offsets[r];
   return out;
 }
