@@ -321,6 +321,8 @@ class written {
   static constexpr bool is_static = true;
   static constexpr bool readable = size.found.what == nullptr;
 
+  constexpr written() noexcept { refuse_other_text(); }
+
   // A text that cannot be read stands for one microbatch on one stage per rank, so that its uses add no errors of their own.
   static constexpr table_form form() noexcept { return readable ? Form : table_form{}; }
   static constexpr int microbatch_count() noexcept { return readable ? table.microbatches : 1; }
@@ -363,10 +365,13 @@ class written {
     return out;
   }();
 
-  static_assert(readable || text_finding<size.found.rank, size.found.position, size.found.begin>::none,
-                "heddle: written<\"...\">: the text is not a schedule; write [stage]KIND[microbatch] separated by "
-                "blanks, ranks separated by |, as in \"F0 F1 B0 B1 | F0 B0 F1 B1\"; `text_finding` says where: rank, "
-                "position in its list, character");
+  // Here, not in the class: clang takes a class whose assertion failed for broken, and says so for each use.
+  static constexpr void refuse_other_text() noexcept {
+    static_assert(readable || text_finding<size.found.rank, size.found.position, size.found.begin>::none,
+                  "heddle: written<\"...\">: the text is not a schedule; write [stage]KIND[microbatch] separated by "
+                  "blanks, ranks separated by |, as in \"F0 F1 B0 B1 | F0 B0 F1 B1\"; `text_finding` says where: rank, "
+                  "position in its list, character");
+  }
 };
 
 }  // namespace heddle::inline v0::schedule
