@@ -118,17 +118,20 @@ TEST_CASE("sharded weights are gathered where they are used and dropped at the e
   CHECK(complaint("0UNSHARD 0F0 0RESHARD 0RECOMPUTE0 0UNSHARD 0B0 0RESHARD") ==
         "heddle: rank 0, position 3 (0RECOMPUTE0): it needs 0UNSHARD earlier in the list of this rank");
   CHECK(complaint("0UNSHARD 0UNSHARD 0F0 0B0 0RESHARD") ==
-        "heddle: rank 0, position 1 (0UNSHARD): 0UNSHARD was listed before; a part of a step runs once");
+        "heddle: rank 0, position 1 (0UNSHARD): 0UNSHARD was listed before; put RESHARD of the stage between the "
+        "two");
   CHECK(complaint("0UNSHARD 0F0 0B0 0RESHARD 0RESHARD") ==
         "heddle: rank 0, position 4 (0RESHARD): it needs 0UNSHARD earlier in the list of this rank");
-  CHECK(complaint("0UNSHARD 0F0 0B0") == "heddle: rank 0: 0RESHARD never occurs");
+  for (const char* text : {"0UNSHARD 0F0 0B0", "0UNSHARD 0F0 0RESHARD 0UNSHARD 0B0"})
+    CHECK(complaint(text) == "heddle: rank 0: 0RESHARD does not occur behind the last UNSHARD");
   CHECK(complaint("0UNSHARD 0F0 0B0 0OPTIM 0RESHARD") ==
         "heddle: rank 0, position 3 (0OPTIM): it needs 0RESHARD earlier in the list of this rank");
   // Weights of other stages may lie whole on their ranks.
   CHECK(complaint("0F0 0B0 | 1UNSHARD 1F0 1B0 1RESHARD") == "the schedule is valid");
   CHECK(complaint("0UNSHARD 0F0 0F1 0RESHARD", {.forward_only = true}) == "the schedule is valid");
   CHECK(complaint("0F0 0F1 0OPTIM", {.forward_only = true}) ==
-        "heddle: rank 0, position 2 (0OPTIM): the table is forward-only; only F, SEND_F and RECV_F belong in it");
+        "heddle: rank 0, position 2 (0OPTIM): the table is forward-only; only F, SEND_F, RECV_F, UNSHARD and "
+        "RESHARD belong in it");
 }
 
 TEST_CASE("two chains run each their own microbatches", "[schedule]") {
@@ -281,7 +284,8 @@ TEST_CASE("forward-only tables lower, finish and put out what serial ones do", "
     }
   CHECK(complaint("0F0 0F1 | 1F0", {.forward_only = true}) == "heddle: rank 1: 1F1 never occurs");
   CHECK(complaint("0F0 0B0", {.forward_only = true}) ==
-        "heddle: rank 0, position 1 (0B0): the table is forward-only; only F, SEND_F and RECV_F belong in it");
+        "heddle: rank 0, position 1 (0B0): the table is forward-only; only F, SEND_F, RECV_F, UNSHARD and "
+        "RESHARD belong in it");
 }
 
 TEST_CASE("tables with idle ranks go to text and back", "[schedule]") {

@@ -92,7 +92,7 @@ inline std::string to_string(const report& r) {
               std::to_string(r.where.stage);
       break;
     case problem::backward_in_inference:
-      text += "the table is forward-only; only F, SEND_F and RECV_F belong in it";
+      text += "the table is forward-only; only F, SEND_F, RECV_F, UNSHARD and RESHARD belong in it";
       break;
     case problem::wrong_rank:
       text += "stage " + std::to_string(r.where.stage) + " lives on rank " + std::to_string(r.other_rank);
@@ -108,7 +108,9 @@ inline std::string to_string(const report& r) {
       text += "there is no stage on another rank to transfer with; remove it";
       break;
     case problem::repeated:
-      text += to_text(r.needs) + " was listed before; a part of a step runs once";
+      text += to_text(r.needs) + " was listed before; ";
+      text += r.needs.kind == action_kind::unshard ? "put RESHARD of the stage between the two"
+                                                   : "a part of a step runs once";
       break;
     case problem::not_a_pair:
       text += "it overlaps the next action, but a pair is two computations, side by side";
@@ -126,7 +128,8 @@ inline std::string to_string(const report& r) {
       text += "it needs " + to_text(r.needs) + " earlier in the list of this rank";
       break;
     case problem::missing:
-      text += to_text(r.needs) + " never occurs";
+      text += to_text(r.needs);
+      text += r.needs.kind == action_kind::reshard ? " does not occur behind the last UNSHARD" : " never occurs";
       break;
     case problem::transfer_order:
       text += "rank " + std::to_string(r.other_rank) + " sends " + to_text(r.needs) +
