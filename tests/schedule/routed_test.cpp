@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 namespace hd = heddle;
@@ -107,6 +108,12 @@ TEST_CASE("a schedule of ways refuses other people's timetables", "[schedule][sk
   sc::timetable cut = nodes(paths, costs);
   cut.visits.pop_back();
   CHECK_THROWS_WITH(sc::routed(paths, cut), Catch::Matchers::Contains("does not end in the timetable"));
+  for (const double no_time : {std::nan(""), 1e9}) {
+    sc::timetable odd = nodes(paths, costs);
+    odd.visits.back().start = no_time;
+    CHECK_THROWS_WITH(sc::routed(paths, odd), Catch::Matchers::Contains("ends before it begins, or at no time"));
+  }
   CHECK_THROWS_AS(sc::make_table(sc::routed(paths), 19), hd::schedule_error);
+  CHECK_THROWS_AS(sc::routed(sc::path_table{1, 2147483647, {0}, {}, {}, {}}), hd::schedule_error);
   CHECK_THROWS_AS(sc::routed(sc::path_table{1, 1, {0}, {}, {}, {}}), hd::schedule_error);
 }

@@ -21,7 +21,7 @@ namespace heddle::inline v0::schedule {
 /// Each node takes its visits in the order of a timetable: that of a simulation (`sim::serial_nodes`) or of a plan for
 /// all microbatches; without one, all first visits, then all second ones, and so on, which needs slots for all
 /// microbatches.
-/// Errors: `schedule_error` if the ways are none (`check_paths`), or the timetable is of others.
+/// Errors: `schedule_error` if the ways are none (`check_paths`), or the timetable is of others or not of times.
 class routed {
  public:
   using kind = schedule_kind;
@@ -31,19 +31,22 @@ class routed {
 
   constexpr routed(path_table paths, const timetable& order) : paths_(std::move(paths)) {
     check_paths(paths_);
+    const int m = paths_.microbatches();
+    if (m < 1) throw schedule_error("heddle: a schedule of ways needs at least one microbatch");
     loss_of_.assign(static_cast<std::size_t>(paths_.nodes()), -1);
     for (int n = 0; n < paths_.nodes(); ++n)
       if (paths_.stage_of_node[at(n)] == 0) {
         loss_of_[at(n)] = paths_.nodes() + static_cast<int>(origins_.size());
         origins_.push_back(n);
       }
-    const int m = paths_.microbatches();
     lists_.resize(at(paths_.nodes()));
     if (order.visits.empty()) {
       for (int k = 0; k < paths_.visits(); ++k)
         for (int i = 0; i < m; ++i) add(k, i);
     } else {
       std::vector<visit> sorted = order.visits;
+      for (const visit& v : sorted)
+        if (!(v.start <= v.end)) detail::refuse_path(v.microbatch, "ends before it begins, or at no time");
       std::sort(sorted.begin(), sorted.end(), begins_before);
       std::vector<int> next(at(m), 0);
       for (const visit& v : sorted) {
@@ -56,7 +59,6 @@ class routed {
       for (int i = 0; i < m; ++i)
         if (next[at(i)] != paths_.visits()) detail::refuse_path(i, "does not end in the timetable");
     }
-    if (m < 1) throw schedule_error("heddle: a schedule of ways needs at least one microbatch");
   }
 
   constexpr const path_table& paths() const noexcept { return paths_; }
