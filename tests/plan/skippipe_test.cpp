@@ -468,6 +468,48 @@ TEST_CASE("a loss that takes no time is in nobody's way", "[plan][skippipe]") {
   check_plan(plan::skippipe(p.costs, p.stage_of_node, 3, o), p.costs, o);
 }
 
+TEST_CASE("many stages, and networks where all ways are alike, are planned, too", "[plan][skippipe]") {
+  for (const int stages : {10, 16, 40}) {
+    CAPTURE(stages);
+    const int nodes = 2 * stages, length = stages * 3 / 4;
+    std::vector<int> stage_of_node;
+    for (int n = 0; n < nodes; ++n) stage_of_node.push_back(n / 2);
+    sc::visit_costs costs;
+    costs.forward.assign(static_cast<std::size_t>(nodes), 1.0);
+    costs.message.assign(static_cast<std::size_t>(nodes) * static_cast<std::size_t>(nodes), 0.1);
+    plan::skip_options o{.path_length = length, .slots = 2, .per_origin = 1, .waves = 1, .search_nodes = 100};
+    o.exchanges = 20;
+    const plan::skip_plan p = plan::skippipe(costs, stage_of_node, stages, o);
+    check_plan(p, costs, o);
+    const double alone = 2.5 * length + 0.25 + 0.2 * length;
+    CHECK(p.seconds >= alone - 1e-9);
+    CHECK(p.seconds < alone + 1.5);  // hardly anybody waits
+  }
+}
+
+TEST_CASE("a search for ways that is cut short finds ways that are legal, and no better",
+          "[plan][skippipe][property]") {
+  const unsigned seed = 41;
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  int slower = 0;
+  for (int round = 0; round < 20; ++round) {
+    CAPTURE(round);
+    const problem p = random_problem(random, {1, 2, 2, 1, 2});
+    plan::skip_options o{.path_length = 2 + round % 4, .slots = 1, .per_origin = 1, .waves = 1};
+    o.exchanges = 0;
+    const double best = plan::skippipe(p.costs, p.stage_of_node, 5, o).seconds;
+    for (const int states : {0, 1, 10}) {
+      o.way_states = states;
+      const plan::skip_plan found = plan::skippipe(p.costs, p.stage_of_node, 5, o);
+      check_plan(found, p.costs, o);
+      CHECK(found.seconds >= best * (1 - 1e-12));
+      slower += found.seconds > best * (1 + 1e-12) ? 1 : 0;
+    }
+  }
+  CHECK(slower == 0);  // so few ways are soon all seen
+}
+
 TEST_CASE("slots without a limit are as many as there are microbatches", "[plan][skippipe]") {
   std::mt19937 random(23);
   const problem p = random_problem(random, {2, 2, 2, 1});

@@ -108,7 +108,8 @@ class conflict_search {
         agents_(agents),
         o_(options),
         score_(score),
-        find_way_(costs, stage_of_node, options.path_length),
+        find_way_(costs, stage_of_node, options.path_length,
+                  options.exhaustive ? (std::numeric_limits<std::size_t>::max)() : at(options.way_states)),
         size_(static_cast<std::size_t>(stages), 0) {
     for (const int s : stage_of_node) ++size_[at(s)];
   }

@@ -33,6 +33,7 @@ struct skip_options {
   bool exhaustive = false;       ///< lift all limits below: the least planned time there is, however long it takes
 
   int search_nodes = 3000;    ///< sets of constraints looked at, at most
+  int way_states = 5000;      ///< partial ways of one microbatch looked at before its search goes for whole ones
   int open_nodes = 500;       ///< while so many wait, those that break TC1 are dropped
   int stage_solutions = 32;   ///< so many with balanced stages are collected before nodes are looked at
   int final_solutions = 8;    ///< so many that satisfy all conditions end the search
