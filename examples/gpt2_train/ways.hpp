@@ -31,8 +31,9 @@ inline std::vector<double> message_seconds(const std::string& file, int nodes, d
     std::istringstream words(line);
     int a = -1, b = -1;
     double milliseconds = 0, megabytes_per_second = 0;
+    std::string more;
     if (!(words >> a >> b >> milliseconds >> megabytes_per_second) || std::min(a, b) < 0 || std::max(a, b) >= nodes ||
-        !(milliseconds >= 0) || !(megabytes_per_second > 0))
+        !(milliseconds >= 0) || !(megabytes_per_second > 0) || words >> more)
       throw hd::config_error("heddle: line " + std::to_string(number) + " of '" + file + "' is no link of two of " +
                              std::to_string(nodes) + " nodes: node, node, milliseconds, megabytes per second");
     seconds[at(a, b)] = seconds[at(b, a)] = milliseconds * 1e-3 + bytes / (megabytes_per_second * 1e6);
