@@ -33,7 +33,8 @@ inline std::vector<double> message_seconds(const std::string& file, int nodes, d
     double milliseconds = 0, megabytes_per_second = 0;
     std::string more;
     if (!(words >> a >> b >> milliseconds >> megabytes_per_second) || std::min(a, b) < 0 || std::max(a, b) >= nodes ||
-        !(milliseconds >= 0) || !(megabytes_per_second > 0) || words >> more)
+        !(milliseconds >= 0) || !(megabytes_per_second > 0) ||
+        (words >> more && more[0] != '#'))
       throw hd::config_error("heddle: line " + std::to_string(number) + " of '" + file + "' is no link of two of " +
                              std::to_string(nodes) + " nodes: node, node, milliseconds, megabytes per second");
     seconds[at(a, b)] = seconds[at(b, a)] = milliseconds * 1e-3 + bytes / (megabytes_per_second * 1e6);

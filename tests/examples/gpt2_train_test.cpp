@@ -182,7 +182,7 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   refused({"--nodes", "1,1", "--skip", "2"}, "--skip must be less than the 2 stages of --nodes");
   refused({"--nodes", "2", "--microbatches", "3"}, "--microbatches 3 do not divide over the 2 nodes");
   refused({"--nodes", "1,1", "--links", "none.txt"}, "cannot read the links in 'none.txt'");
-  std::ofstream(f.path / "links.txt") << "# node node ms MB/s\n0 1 5 100\n1 0 5 100 20\n";
+  std::ofstream(f.path / "links.txt") << "# node node ms MB/s\n0 1 5 100  # near\n1 0 5 100 20\n";
   refused({"--nodes", "1,1", "--mesh", "pp=2", "--links", "links.txt"}, "line 3 of 'links.txt' is no link of two of 2");
   refused({"--trace", "/nowhere/at/all/t.json"}, "/nowhere/at/all/t.json");
   refused({"--wdith", "3"}, "--wdith");

@@ -46,4 +46,5 @@ TEST_CASE("link tables refuse what no link can be", "[mesh][links]") {
   CHECK_THROWS_AS(t.set(0, 1, {0, 0}), hd::mesh_error);
   CHECK_THROWS_WITH(t(0, 5), "heddle: a link table of 2 nodes has no link from 0 to 5");
   CHECK_THROWS_AS(hd::nodes_at(t, {0, 3}, {0, 1}), hd::mesh_error);
+  CHECK_THROWS_AS(hd::nodes_at(t, {3}, {0, 1}), hd::mesh_error);
 }

@@ -76,10 +76,9 @@ constexpr link_table nodes_at(const link_table& places, const std::vector<int>& 
   link_table table(static_cast<int>(place_of_node.size()));
   for (int a = 0; a < table.nodes(); ++a)
     for (int b = 0; b < table.nodes(); ++b) {
-      if (a == b) continue;
       const int from = place_of_node[static_cast<std::size_t>(a)], to = place_of_node[static_cast<std::size_t>(b)];
       const node_link& link = places(from, to);
-      table.set_one_way(a, b, from == to ? inside : link);
+      if (a != b) table.set_one_way(a, b, from == to ? inside : link);
     }
   return table;
 }
