@@ -46,6 +46,12 @@ TEST_CASE("settings that cannot work are refused by name", "[train][options]") {
   refused([](auto& o) { o.adamw.beta2 = -0.1; }, "beta2 must be in [0, 1)");
   refused([](auto& o) { o.adamw.epsilon = 0; }, "epsilon must be positive");
   refused([](auto& o) { o.adamw.weight_decay = -1; }, "weight_decay must be at least 0");
+  const double infinite = std::numeric_limits<double>::infinity();
+  refused([&](auto& o) { o.adamw.epsilon = infinite; }, "epsilon must be positive and finite, got inf");
+  refused([&](auto& o) { o.adamw.weight_decay = infinite; }, "weight_decay must be at least 0 and finite, got inf");
+  refused([&](auto& o) { o.learning_rate.peak = infinite; }, "learning rate must be a finite number");
+  refused([&](auto& o) { o.model.epsilon = infinite; }, "epsilon must be positive and finite");
+  refused([&](auto& o) { o.model.initial_deviation = infinite; }, "initial_deviation must be a finite number >= 0");
   refused([](auto& o) { o.threads_per_rank = -1; }, "threads_per_rank must be at least 0");
   refused([](auto& o) { o.validate_every = -1; }, "validate_every must be at least 0");
   refused([](auto& o) { o.learning_rate.peak = -1; }, "learning rate must be a finite number");
@@ -53,7 +59,7 @@ TEST_CASE("settings that cannot work are refused by name", "[train][options]") {
   refused([](auto& o) { o.learning_rate.warmup_steps = -1; }, "warm-up and total steps");
   refused([](auto& o) { o.model.heads = 5; }, "heads");
   options_type unlimited;
-  unlimited.clip_norm = std::numeric_limits<double>::infinity();
+  unlimited.clip_norm = infinite;
   CHECK_NOTHROW(unlimited.validate());
 }
 

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,10 +41,10 @@ struct gpt2_config {
     if (width % heads != 0)
       throw config_error("heddle: gpt2_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
                          std::to_string(heads) + "; every head has width / heads elements");
-    if (!(epsilon > 0))
-      throw config_error("heddle: gpt2_config.epsilon must be positive, got " + std::to_string(epsilon));
-    if (!(initial_deviation >= 0))
-      throw config_error("heddle: gpt2_config.initial_deviation must not be negative, got " +
+    if (!(epsilon > 0 && std::isfinite(epsilon)))
+      throw config_error("heddle: gpt2_config.epsilon must be positive and finite, got " + std::to_string(epsilon));
+    if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
+      throw config_error("heddle: gpt2_config.initial_deviation must be a finite number >= 0, got " +
                          std::to_string(initial_deviation));
   }
 

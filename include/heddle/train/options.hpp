@@ -39,8 +39,10 @@ struct adamw_options {
   void validate() const {
     if (!(beta1 >= 0 && beta1 < 1)) detail::refuse_setting("beta1", std::to_string(beta1), "in [0, 1)");
     if (!(beta2 >= 0 && beta2 < 1)) detail::refuse_setting("beta2", std::to_string(beta2), "in [0, 1)");
-    if (!(epsilon > 0)) detail::refuse_setting("epsilon", std::to_string(epsilon), "positive");
-    if (!(weight_decay >= 0)) detail::refuse_setting("weight_decay", std::to_string(weight_decay), "at least 0");
+    if (!(epsilon > 0 && std::isfinite(epsilon)))
+      detail::refuse_setting("epsilon", std::to_string(epsilon), "positive and finite");
+    if (!(weight_decay >= 0 && std::isfinite(weight_decay)))
+      detail::refuse_setting("weight_decay", std::to_string(weight_decay), "at least 0 and finite");
   }
 };
 
