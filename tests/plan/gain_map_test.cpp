@@ -5,8 +5,10 @@
 #include "comm/plain_rounds.hpp"
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -65,6 +67,17 @@ TEST_CASE("the picture of a map has a cell for each plan, and names powers of te
   for (const char* text : {">a &lt; b<", ">1 \u00b5s<", ">100 \u00b5s<", ">1 ms<", ">1 kB<", ">1 MB<", ">3 and more<"})
     CHECK(count(svg, text) == 1);
   CHECK(count(svg, ">3 kB<") == 0);
+}
+
+TEST_CASE("a logarithmic scale has so many numbers per power of ten", "[plan][pccl]") {
+  const auto scale = plan::logarithmic(1e-3, 1, 2);
+  REQUIRE(scale.size() == 7);
+  for (std::size_t i = 0; i < 7; ++i) CHECK(scale[i] == Approx(std::pow(10.0, static_cast<double>(i) / 2 - 3)));
+  CHECK(plan::logarithmic(5, 5, 3).size() == 1);
+  for (const auto& [low, high] : {std::pair(0.0, 1.0), std::pair(-1.0, 1.0), std::pair(2.0, 1.0),
+                                  std::pair(1.0, std::numeric_limits<double>::infinity())})
+    CHECK_THROWS_AS(plan::logarithmic(low, high, 3), heddle::config_error);
+  CHECK_THROWS_AS(plan::logarithmic(1, 10, 0), heddle::config_error);
 }
 
 TEST_CASE("a map of a fabric without circuits to begin with", "[plan][pccl]") {

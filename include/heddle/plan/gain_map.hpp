@@ -1,6 +1,7 @@
 // heddle/plan/gain_map.hpp: what switching circuits gains, by the delay of the switch and the size of the data, as a picture.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/core/svg.hpp>
 #include <heddle/plan/reconfigure.hpp>
 
@@ -35,7 +36,10 @@ struct gain_map {
 };
 
 /// Numbers from `low` to `high`, `per_decade` for each power of ten: evenly spaced on a logarithmic scale.
+/// Errors: `config_error` unless 0 < low <= high, and there is at least one for each.
 inline std::vector<double> logarithmic(double low, double high, int per_decade) {
+  if (!(low > 0 && low <= high) || !std::isfinite(high) || per_decade < 1)
+    throw config_error("heddle: a logarithmic scale goes up from a number above 0, with at least one step per decade");
   std::vector<double> result;
   const auto last = std::lround(std::log10(high / low) * per_decade);
   for (long i = 0; i <= last; ++i) result.push_back(low * std::pow(10.0, static_cast<double>(i) / per_decade));
