@@ -55,7 +55,7 @@ inline free_time parse(std::string_view text, const std::string& mesh) {
     number(w.bytes);
     w.bytes *= 1e6;
   }
-  if (*from != '\0' || !(w.start < w.end)) refuse();
+  if (*from != '\0' || !(w.start < w.end) || w.start > 1e9) refuse();  // 30 years are more than clocks are asked for
   return w;
 }
 

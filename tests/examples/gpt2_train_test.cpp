@@ -253,7 +253,7 @@ TEST_CASE("training in windows only, cut to fit, is the same training", "[exampl
   INFO(rest.output);
   CHECK(rest.status == 0);
   CHECK_THAT(rest.output, Contains("windows      12 of 12 steps done"));
-  for (const char* wrong : {"5-3", "3", "0-1:x", "0-1 "}) {
+  for (const char* wrong : {"5-3", "3", "0-1:x", "0-1 ", "1e300-inf"}) {
     const auto refused = run(f.path, steps({"--save", "none", "--window", wrong}));
     CHECK(refused.status == 1);
     CHECK_THAT(refused.output, Contains("--window is START-END"));
