@@ -67,7 +67,8 @@ def plan_unit(count, ask_bytes):
 
 
 # What the compiler does for a schedule: generate the table of 16 ranks and 64 microbatches, validate it.
-SCHEDULES = {"1F1B": "one_f_one_b<m>", "interleaved, v = 2": "interleaved<m>", "ZB-H1": "zb_h1<m>", "ZB-V": "zb_v<m>"}
+SCHEDULES = {"1F1B": "one_f_one_b<m>", "interleaved, v = 2": "interleaved<m>", "ZB-H1": "zb_h1<m>", "ZB-V": "zb_v<m>",
+             "V-Half": "v_half<m>"}
 
 
 def schedule_unit(schedule, check="valid"):
@@ -75,6 +76,7 @@ def schedule_unit(schedule, check="valid"):
 #include <heddle/schedule/check.hpp>
 #include <heddle/schedule/interleaved.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/v_half.hpp>
 #include <heddle/schedule/zb_h1.hpp>
 #include <heddle/schedule/zb_v.hpp>
 
@@ -109,7 +111,7 @@ def compile_once(command):
 
 
 def instantiations(clang, flags, source, folder):
-    subprocess.run([clang, *flags, "-ftime-trace", "-ftime-trace-granularity=0", "-c", source, "-o", f"{folder}/t.o"], check=True)
+    subprocess.run([clang, *flags, "-fconstexpr-steps=4000000", "-ftime-trace", "-ftime-trace-granularity=0", "-c", source, "-o", f"{folder}/t.o"], check=True)
     events = json.loads(Path(f"{folder}/t.json").read_text())["traceEvents"]
     return sum(event["name"] in ("InstantiateClass", "InstantiateFunction") for event in events)
 
