@@ -2,12 +2,12 @@
 // say: stages that sleep for a known time, 4 ranks.
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/model/pipeline/executor.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/formulas.hpp>
 #include <heddle/schedule/formulas_bidirectional.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/sim/action_table.hpp>
-#include <heddle/train/executor.hpp>
 
 #include <benchmark/benchmark.h>
 
@@ -156,7 +156,7 @@ double step_ns(sc::table_view table, int steps) {
     std::vector<empty_stage*> held;
     for (empty_stage& s : here) held.push_back(&s);
     auto observer = make_observer<Observer>(table.ranks());
-    hd::train::executor<empty_stage, std::remove_reference_t<decltype(pipe)>, Observer> executor(plan, held, pipe, 1,
+    hd::model::executor<empty_stage, std::remove_reference_t<decltype(pipe)>, Observer> executor(plan, held, pipe, 1,
                                                                                                  observer);
     std::vector<double> took;
     for (int k = 0; k < steps + steps / 10; ++k) {
@@ -241,7 +241,7 @@ slept_step sleep_through(const sc::plan& plan, bool beside, const Messages& mess
     std::vector<sleeping_stage*> held;
     for (sleeping_stage& s : here) held.push_back(&s);
     hd::null_observer off;
-    hd::train::executor<sleeping_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 1, off);
+    hd::model::executor<sleeping_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 1, off);
     pipe.barrier();
     begin[r] = hd::now_ns();
     executor.run(std::span<const batch>(batches), 0, no_hooks{});

@@ -4,12 +4,12 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/model/pipeline/executor.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/schedule/zb_h1.hpp>
 #include <heddle/schedule/zb_h2.hpp>
 #include <heddle/schedule/zb_v.hpp>
-#include <heddle/train/executor.hpp>
 #include <heddle/train/step_sums.hpp>
 
 #include <benchmark/benchmark.h>
@@ -81,21 +81,20 @@ timing run(bool ahead) {
   std::vector<std::vector<std::int64_t>> begin(ranks), end(ranks);
   hd::launch<hd::threads>(line(ranks), [&](auto& world) {
     auto& pipe = world.template along<hd::pp>();
-    auto alone = pipe.split(pipe.rank(), 0);
     const auto r = static_cast<std::size_t>(pipe.rank());
     std::vector<sleeping_stage> here(static_cast<std::size_t>(plan.table.view().stages()), {unit / chunks});
     std::vector<sleeping_stage*> held;
     for (sleeping_stage& s : here) held.push_back(&s);
     hd::null_observer off;
-    tr::executor<sleeping_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 1, off);
-    tr::step_sums_on_the_way<std::remove_reference_t<decltype(pipe)>> sums(world.mesh(), world.rank(), pipe, 3);
+    hd::model::executor<sleeping_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 1, off);
+    tr::step_sums_on_the_way<std::remove_reference_t<decltype(world)>, hd::type_list<hd::pp>> sums(world);
     std::int64_t validated = 0;
     pipe.barrier();
     for (int k = 0; k < steps; ++k) {
       begin[r].push_back(hd::now_ns());
       if (ahead) {
         executor.run(std::span<const batch>(batches), k, ahead_hooks(sums, k == 0, validated));
-        sums.start({1, 1, 1}, alone, alone);
+        sums.start({1, 1, 1});
       } else {
         executor.run(std::span<const batch>(batches), k, waiting_hooks{});
       }

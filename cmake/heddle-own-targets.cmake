@@ -89,18 +89,29 @@ target_compile_options(heddle_own_options INTERFACE -Wall -Wextra -Wpedantic -Wc
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(heddle_own_options INTERFACE -Wno-restrict)  # a false alarm of g++ 12 about "text" + std::string
 endif()
-target_compile_definitions(heddle_own_options INTERFACE "HEDDLE_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 if(HEDDLE_NATIVE)
   target_compile_options(heddle_own_options INTERFACE -march=native)
 endif()
 
-# ccache, where there is one; precompiled headers need to be told to it.
+# ccache, where there is one; precompiled headers need to be told to it. What was compiled in one checkout is found from
+# another: paths below the source folder count as relative ones.
 find_program(HEDDLE_CCACHE ccache)
 mark_as_advanced(HEDDLE_CCACHE)
 function(heddle_own_target target)
   target_link_libraries(${target} PRIVATE heddle_own_options)
   if(HEDDLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${HEDDLE_CCACHE}")
+      "${CMAKE_COMMAND};-E;env;CCACHE_BASEDIR=${PROJECT_SOURCE_DIR};CCACHE_NOHASHDIR=1;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${HEDDLE_CCACHE}")
   endif()
+endfunction()
+
+# Tells those of the sources that ask for it (HEDDLE_SOURCE_DIR) where this checkout is. Only those: a path on every command
+# line would keep ccache from finding what another checkout compiled.
+function(heddle_source_dir_for)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS "${source}" uses REGEX HEDDLE_SOURCE_DIR LIMIT_COUNT 1)
+    if(uses)
+      set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_DEFINITIONS "HEDDLE_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
+    endif()
+  endforeach()
 endfunction()

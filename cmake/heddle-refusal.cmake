@@ -5,7 +5,8 @@
 #         ["-DDEFINITIONS=A=1<1F>B"] ["-DHAVE=range_v3;mpi"] ["-DKNOWN=range_v3;mpi;cuda"] -P heddle-refusal.cmake
 #
 # <1F> is the character 31. Without MESSAGE the file begins with "// refuse: <text that must appear>"; an optional second line
-# "// needs: <component>" skips it where that component is not in HAVE, and fails where it is not in KNOWN.
+# "// needs: <component>" skips it where that component is not in HAVE, and fails where it is not in KNOWN. Lines
+# "// and: <text>" name what must appear as well.
 cmake_minimum_required(VERSION 3.25)
 
 # The first two lines; as text, for in a list of CMake's a bracket or a semicolon would join or cut them.
@@ -56,6 +57,17 @@ string(FIND "${output}" "${want}" at)
 if(at EQUAL -1)
   message(FATAL_ERROR "failed with another message than \"${want}\":\n${output}")
 endif()
+# Of lines "// and: <text>" each text must appear, too.
+set(rest "${text}")
+while(rest MATCHES "\n// and: ([^\r\n]+)")
+  string(FIND "${output}" "${CMAKE_MATCH_1}" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "failed without \"${CMAKE_MATCH_1}\":\n${output}")
+  endif()
+  string(FIND "${rest}" "\n// and: " at)
+  math(EXPR at "${at} + 1")
+  string(SUBSTRING "${rest}" ${at} -1 rest)
+endwhile()
 string(REGEX REPLACE "[][;]" "." plain "${output}")  # see above: nothing that joins or cuts a list
 string(REGEX MATCHALL "(^|\n)[^\n]*: (fatal )?error: " errors "${plain}")
 list(LENGTH errors count)

@@ -11,7 +11,8 @@
 #
 # The test passes if the program does not compile, the text appears and there is one error, not a page of consequences.
 # It is named <name>, or "<name> (<compiler>)" where COMPILERS or HEDDLE_REFUSAL_COMPILERS lists any. A second line
-# "// needs: <component>" in the file skips it where the target heddle::<component> does not exist.
+# "// needs: <component>" in the file skips it where the target heddle::<component> does not exist; lines
+# "// and: <text>" name more that the output must hold.
 # `find_package(heddle)`, `add_subdirectory` and FetchContent all define the function.
 set(HEDDLE_REFUSAL_SCRIPT "${CMAKE_CURRENT_LIST_DIR}/heddle-refusal.cmake" CACHE INTERNAL "What a refusal test runs")
 

@@ -40,7 +40,7 @@ struct training {
 template <class Work>
 void on_ranks(int ranks, const training& run, Work&& work) {
   hd::launch<hd::threads>(mesh{ranks}, [&](auto& world) {
-    hd::train::trainer<model, strategy, std::remove_reference_t<decltype(world)>> trainer{world, run.options};
+    auto trainer = hd::train::make_trainer<strategy>(model{}, world, run.options);
     work(trainer, world.rank() == 0);
   });
 }

@@ -55,6 +55,10 @@ int main(int argc, char** argv) try {
   using blocks = hd::layout<square, hd::shard<0, dp>, hd::shard<1, hd::split::block_cyclic<2>, cp>>;
   show(folder, "slices", blocks{}, hd::shape{4, 10, 8});
 
+  // Four dimensions: batch, heads, sequence and width, as attention has them: a row of slices per block of the batch.
+  using heads = hd::layout<square, hd::shard<0, dp>, hd::shard<1, tp>, hd::shard<2, cp>>;
+  show(folder, "rows", heads{}, hd::shape{2, 4, 8, 6});
+
   // What it takes to sum over tp and give every rank its columns.
   using grid = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
   using from = hd::layout<grid, hd::shard<0, dp>, hd::partial<hd::plus, tp>>;

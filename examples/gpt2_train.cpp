@@ -13,6 +13,7 @@
 #include <heddle/heddle.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "gpt2_train/memory.hpp"
 #include "gpt2_train/results.hpp"
 #include "gpt2_train/settings.hpp"
 #include "gpt2_train/ways.hpp"
@@ -20,11 +21,16 @@
 #include "transport.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <limits>
+#include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -72,6 +78,8 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s, 
              .width = s.width,
              .context = s.context,
              .vocabulary = hd::io::corpus::vocabulary()};
+  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  memory::check(s, o.model, mesh.extent<dp>(), sizeof(T), on::any_ranks ? mesh.size() : 1, mesh.size());
   o.batch = s.batch;
   o.microbatches = s.microbatches;
   o.recompute = s.recompute;
@@ -91,10 +99,30 @@ static hd::train::options<hd::model::gpt2_config> options_of(const settings& s, 
   return o;
 }
 
+// What the newest save in the folder says, if there is one. One run told to go on that finds saves, and none that it
+// can read, ends here; so does one that would train over saves.
+static std::int64_t steps_saved(const settings& s) {
+  if (s.save.empty()) return 0;
+  auto found = hd::io::latest(s.save, hd::io::verify::sizes);
+  if (s.resume) {
+    // The last save of a run that is done is read whole, so that nothing is written beside one that is damaged.
+    // So is the one that pieces count their steps from.
+    if (found.save && (found.save->manifest.step >= s.steps || !s.windows.empty())) found = hd::io::latest(s.save);
+    hd::io::require_readable(found, s.save);
+    return found.save ? found.save->manifest.step : 0;
+  }
+  if (found.save)
+    throw hd::config_error("heddle: '" + s.save + "' holds a save of step " +
+                           std::to_string(found.save->manifest.step) +
+                           "; give --resume to go on from it, or another folder");
+  hd::io::require_readable(found, s.save);
+  return 0;
+}
+
 // Trains in the windows only, from save to save. Returns whether all steps are done.
 template <class T, class Strategy, class Data>
 static bool train_in_windows(const settings& s, const hd::launch_options& launch, const Data& data,
-                             const hd::train::save_facts& facts) {
+                             const hd::train::save_facts& facts, std::int64_t done) {
   const auto planned = [&](const std::string& mesh) {
     settings here = s;
     here.mesh = mesh;
@@ -109,28 +137,27 @@ static bool train_in_windows(const settings& s, const hd::launch_options& launch
       throw hd::config_error("heddle: there are as many processes in every window; give meshes of that many ranks");
     planned(free.back().mesh);  // what cannot run there is said now
   }
-  const auto newest = hd::io::latest(s.save, hd::io::verify::sizes).save;
-  const auto on_mesh = [&](const std::string& mesh, auto&& work) {
-    const auto plan = planned(mesh);
+  const auto on_mesh = [&](const std::string& mesh, const std::atomic<bool>* stop, auto&& work) {
+    auto plan = planned(mesh);
+    plan.second.stop = stop;
     hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh), launch, [&](auto& world) {
       hd::observe::recorder nothing(world.size(), {.first_step = std::numeric_limits<int>::max()});
-      hd::train::trainer<hd::model::gpt2<T>, Strategy, std::remove_reference_t<decltype(world)>> trainer(
-          world, plan.second, plan.first, nothing);
+      auto trainer = hd::train::make_trainer<Strategy>(hd::model::gpt2<T>{}, world, plan.second, plan.first, nothing);
       work(trainer, on::keeps(world.rank()));
     });
   };
-  return windows::train_in(free, s.steps, newest ? newest->manifest.step : 0, data, s.save, facts, s.print_every,
-                           on_mesh);
+  return windows::train_in(free, s.steps, done, data, s.save, facts, s.print_every, on_mesh);
 }
 
 template <class T>
-static void train(const settings& s) {
+static int train(const settings& s) {
   using strategy = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<1>, backend, hd::observe::recorder,
                                 hd::activations::recompute<>>;
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   // What cannot run is said before anything is read or started.
   const auto when = schedule_of<T>(s);
-  const auto options = options_of<T>(s, when);
+  auto options = options_of<T>(s, when);
+  options.stop = &hd::train::stop_on_signal::flag();
   options.validate();
   hd::model::parse_recompute(s.recompute);
   const auto [corpus, files] = read_text(s);
@@ -138,13 +165,15 @@ static void train(const settings& s) {
   const hd::train::save_facts facts{
       .corpus = corpus.fingerprint(),
       .order = "seed " + std::to_string(s.seed) + ", context " + std::to_string(s.context)};
-  if (!s.save.empty() && !s.resume)
-    if (const auto found = hd::io::latest(s.save, hd::io::verify::sizes); found.save)
-      throw hd::config_error("heddle: '" + s.save + "' holds a save of step " +
-                             std::to_string(found.save->manifest.step) +
-                             "; give --resume to go on from it, or another folder");
-  for (const std::string& path : {s.trace, s.timeline})
-    if (!path.empty()) hd::observe::write_text_file(path, "");  // a path that cannot be written is found now
+  const std::int64_t saved = steps_saved(s);
+  const bool nothing_to_do = saved > 0 && saved >= s.steps;
+  if (nothing_to_do)
+    std::printf(
+        "nothing to do: the save in '%s' is of step %lld, --steps asks for %lld; nothing is trained or written\n",
+        s.save.c_str(), static_cast<long long>(saved), static_cast<long long>(s.steps));
+  else
+    for (const std::string& path : {s.trace, s.timeline})
+      if (!path.empty()) hd::observe::write_text_file(path, "");  // a path that cannot be written is found now
 
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const std::string about =
@@ -152,28 +181,41 @@ static void train(const settings& s) {
   const int last = static_cast<int>(s.steps) - 1;
   hd::launch_options launch;
   launch.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::min(s.timeout, 1e9) * 1000));
-  if (!s.windows.empty() && !train_in_windows<T, strategy>(s, launch, data, facts)) return;
+  hd::io::save_folder claimed;  // until the end
+  if (!s.save.empty() && !nothing_to_do)
+    hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
+      auto folder = hd::train::claim_saves(world, s.save);
+      if (on::keeps(world.rank())) claimed = std::move(folder);
+    });
+  if (claimed.is_held() && !claimed.is_locked())
+    std::printf("saves        %s has no file locks: nothing keeps another run out of it\n", s.save.c_str());
+  // The status of a run that a signal has ended is what shells say of a program that one has: 128 and its number.
+  const auto status = [](int number) { return number == 0 ? 0 : 128 + number; };
+  if (!s.windows.empty() && !nothing_to_do && !train_in_windows<T, strategy>(s, launch, data, facts, saved))
+    return status(hd::train::stop_on_signal::received());
+  const auto gemm_peak = [cores] {
+    backend whole_machine(cores);
+    return hd::compute::measure_gemm_peak<T>(whole_machine);
+  };
+  double peak = on::any_ranks ? gemm_peak() : 0;  // ranks that are threads may each have a share of the cores only
+  int stopped_by = 0;
   hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
     const bool speaks = world.rank() == 0;
-    double peak = 0;
     if (speaks) {
-      backend whole_machine(cores);
-      peak = hd::compute::measure_gemm_peak<T>(whole_machine);
+      if (!on::any_ranks) peak = gemm_peak();
       std::printf("mesh         %s: %d ranks as %s on %d cores\n", hd::to_string(mesh).c_str(), mesh.size(),
                   on::ranks_are, cores);
       std::printf("strategy     %s, %d microbatches, ZeRO-1 over dp, AdamW, clip %g, recompute %s\n",
                   ways::name_of(s).c_str(), s.microbatches, s.clip, s.recompute.c_str());
       std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
                   static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
-      std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", whole_machine.gemm_name(), peak * 1e-9,
-                  cores);
+      std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", backend(1).gemm_name(), peak * 1e-9, cores);
       std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
                   static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
     }
-    world.all().barrier();  // the others leave the cores alone
+    world.control().barrier();  // the others leave the cores alone
     hd::observe::recorder recorder(mesh.size(), {.first_step = std::max(0, last - 3)});  // each rank has its own
-    hd::train::trainer<hd::model::gpt2<T>, strategy, std::remove_reference_t<decltype(world)>> trainer(
-        world, options, when, recorder);
+    auto trainer = hd::train::make_trainer<strategy>(hd::model::gpt2<T>{}, world, options, when, recorder);
     if (s.resume || !s.windows.empty()) {
       const auto resumed = hd::train::resume(trainer, s.save, facts);
       for (const std::string& why : resumed.skipped) std::printf("passed over  %s\n", why.c_str());
@@ -183,6 +225,9 @@ static void train(const settings& s) {
     }
     double rate = 0;
     bool first = true;
+    std::optional<hd::train::stop_on_signal> signals;  // one for all ranks of a process
+    if (on::keeps(world.rank())) signals.emplace();
+    world.control().barrier();
     trainer.run(
         data,
         [&](const hd::train::step_report& r) {
@@ -193,19 +238,31 @@ static void train(const settings& s) {
           if (speaks && shown) std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
         },
         [&](auto& t) {
-          const bool due = t.steps_done() == s.steps || (s.save_every > 0 && t.steps_done() % s.save_every == 0);
+          const bool due =
+              t.steps_done() == s.steps || t.stopped() || (s.save_every > 0 && t.steps_done() % s.save_every == 0);
           if (!s.save.empty() && due) hd::train::save(t, s.save, facts);
         });
+    if (trainer.stopped() && trainer.steps_done() < s.steps) {
+      int number = hd::train::stop_on_signal::received();
+      world.control().all_reduce(std::span(&number, 1), hd::maximum{});
+      if (on::keeps(world.rank())) stopped_by = number;
+      if (speaks)
+        std::printf("stopped      %s: after step %lld of %lld, %s\n", number == SIGINT ? "SIGINT" : "SIGTERM",
+                    static_cast<long long>(trainer.steps_done()), static_cast<long long>(s.steps),
+                    s.save.empty() ? "not saved (no --save)" : ("saved in '" + s.save + "': --resume goes on").c_str());
+      return;
+    }
+    signals.reset();
 
     std::int64_t saved_bytes = trainer.saved_activation_bytes();
-    world.all().all_reduce(std::span(&saved_bytes, 1), hd::maximum{});
+    world.control().all_reduce(std::span(&saved_bytes, 1), hd::maximum{});
     if (speaks && rate > 0) {
       auto passed = options.model;  // what a microbatch passes of the model
       if (s.skip > 0) passed.layers -= passed.layers * s.skip / static_cast<int>(s.nodes.size());
       std::printf("MFU          %.1f %% of the measured GEMM peak: %.0f tokens/s x %.2f MFLOP\n",
                   100 * rate * passed.flops_per_token() / peak, rate, passed.flops_per_token() * 1e-6);
     }
-    hd::observe::gather(recorder, world.all());
+    hd::observe::gather(recorder, world.control());
     if (speaks) results::report(mesh, trainer.plan().table, recorder, about, saved_bytes, s.trace, s.timeline);
     if (s.sample > 0 && !s.prompt.empty()) {
       std::vector<std::int32_t> prompt;
@@ -215,6 +272,7 @@ static void train(const settings& s) {
       if (speaks) std::printf("sample       %s\n", std::string(text.begin(), text.end()).c_str());
     }
   });
+  return status(stopped_by);
 }
 
 int main(int argc, char** argv) {
@@ -222,16 +280,25 @@ int main(int argc, char** argv) {
   settings s;
   CLI::App app("Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks.");
   declare(app, s);
-  CLI11_PARSE(app, argc, argv);
+  app.name(argv[0]);
+  try {
+    app.parse(words_of(argc, argv));
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e);
+  }
   try {
     if (s.save.empty() && (s.resume || !s.windows.empty()))
       throw hd::config_error("heddle: " + std::string(s.resume ? "--resume" : "--window") +
                              " needs --save, the folder of the saves");
-    s.dtype == "f64" ? train<double>(s) : train<float>(s);
+    return s.dtype == "f64" ? train<double>(s) : train<float>(s);
+  } catch (const std::bad_alloc&) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "heddle: no memory is left for these settings; this process can have %s\n",
+                 memory::gigabytes(static_cast<double>(hd::memory_limit())).c_str());
+    return 1;
   } catch (const std::exception& e) {
     std::fflush(stdout);  // what was printed before stands before it, in a file too
     std::fprintf(stderr, "%s\n", e.what());
     return 1;
   }
-  return 0;
 }

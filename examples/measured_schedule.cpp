@@ -7,10 +7,10 @@
 // prints: wrote measured.svg
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/model/pipeline/executor.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/plan.hpp>
-#include <heddle/train/executor.hpp>
 #include <heddle/train/measured_schedule.hpp>
 
 #include <chrono>
@@ -65,14 +65,14 @@ int main(int argc, char** argv) try {
     std::vector<sleeping_stage> stages(static_cast<std::size_t>(plan.table.view().stages()));
     std::vector<sleeping_stage*> held;
     for (sleeping_stage& s : stages) held.push_back(&s);
-    hd::train::executor<sleeping_stage, std::remove_reference_t<decltype(line)>, hd::observe::recorder> run(
+    hd::model::executor<sleeping_stage, std::remove_reference_t<decltype(line)>, hd::observe::recorder> run(
         plan, held, line, 1, recorder);
     const std::vector<batch> batches(static_cast<std::size_t>(microbatches));
     for (int step = 0; step < 3; ++step) run.run(std::span<const batch>(batches), step, no_hooks{});
   });
 
   const auto both = hd::train::compare_with_simulation(recorder.events(), plan.table, 2);
-  std::printf("%s", both.text().c_str());
+  std::printf("%s", to_string(both).c_str());
   if (argc > 3) {
     hd::observe::write_text_file(argv[3], both.svg({.title = name, .subtitle = "stages that sleep"}));
     std::printf("wrote %s\n", argv[3]);

@@ -45,7 +45,7 @@ outcome train(const char* name, const char* recompute = "") {
   outcome result;
   hd::launch<hd::threads>(mesh{}, [&](auto& world) {
     using strategy = hd::strategy<mesh, when, Activations>;
-    hd::train::trainer<model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, options);
+    auto trainer = hd::train::make_trainer<strategy>(model{}, world, options);
     double loss = 0;
     trainer.run(data, [&](const hd::train::step_report& r) { loss = r.loss; });
     if (world.rank() != 0) return;

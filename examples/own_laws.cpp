@@ -98,5 +98,5 @@ int main(int argc, char** argv) {
     return hd::redistribute<copies>(x, world).elements()[0];
   });
   std::printf("1 + 2 + 3 is %g on every rank: %s\n", totals[0], totals.all_are(6.0f) ? "yes" : "no");
-  return all && totals.all_are(6.0f) ? 0 : 1;
+  return all.ok() && totals.all_are(6.0f) ? 0 : 1;
 }

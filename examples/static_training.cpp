@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   options.learning_rate = {.peak = 3e-3, .warmup_steps = 2, .total_steps = options.steps};
 
   return hd::launch<hd::threads, mesh>(argc, argv, [&](auto& world) {
-    hd::train::trainer<model, strategy, std::remove_reference_t<decltype(world)>> trainer{world, options};
+    auto trainer = hd::train::make_trainer<strategy>(model{}, world, options);
     trainer.run(data, [&](const hd::train::step_report& r) {
       if (world.rank() == 0) std::printf("%s\n", hd::train::to_string(r).c_str());
     });

@@ -110,8 +110,9 @@ struct error_kinds {
     throw hd::error(text);
   }
 };
-using known_errors = error_kinds<hd::aborted_error, hd::comm_error, hd::mesh_error, hd::layout_error,
-                                 hd::schedule_error, hd::config_error, hd::numeric_error, hd::io_error>;
+using known_errors =
+    error_kinds<hd::aborted_error, hd::comm_error, hd::mesh_error, hd::layout_error, hd::schedule_error,
+                hd::config_error, hd::numeric_error, hd::memory_error, hd::io_error>;
 
 template <class T>
 void tell(T& x, int rank);

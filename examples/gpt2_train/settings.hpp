@@ -1,14 +1,21 @@
 // examples/gpt2_train/settings.hpp: what the program can be told on its command line.
 #pragma once
 
+#include <heddle/model/gpt2_config.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/options.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
+#include <system_error>
 #include <vector>
+
+inline constexpr int most_nodes = 4096;
 
 struct settings {
   std::string mesh = "dp=2,pp=2,tp=2";
@@ -42,29 +49,56 @@ struct settings {
   double timeout = 300;
 };
 
-/// For options that count something.
-inline const CLI::Validator at_least_one(
-    [](const std::string& text) {
-      return std::atoll(text.c_str()) >= 1 ? std::string() : "must be at least 1, got " + text;
-    },
-    "", "at least 1");
+/// For options that are whole numbers, in decimal digits: CLI11 alone takes 2^64 for 2^64 - 1.
+template <class Int>
+CLI::Validator whole(Int least, Int most) {
+  const std::string range = std::to_string(least) + " to " + std::to_string(most);
+  return {[=](const std::string& text) {
+            Int value{};
+            const char* const end = text.data() + text.size();
+            const auto [last, problem] = std::from_chars(text.data(), end, value);
+            const bool good = problem == std::errc{} && last == end && value >= least && value <= most;
+            return good ? std::string() : "must be a whole number from " + range + ", got " + text;
+          },
+          "", "whole number"};
+}
 
+/// What the whole text says as a number; not a number otherwise.
+inline double number_of(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return text.empty() || *end != '\0' ? std::numeric_limits<double>::quiet_NaN() : value;
+}
 inline const CLI::Validator positive(
-    [](const std::string& text) {
-      return std::atof(text.c_str()) > 0 ? std::string() : "must be more than 0, got " + text;
-    },
+    [](const std::string& text) { return number_of(text) > 0 ? std::string() : "must be more than 0, got " + text; },
     "", "positive");
-
 /// For options that may be left at none.
 inline const CLI::Validator not_negative(
-    [](const std::string& text) {
-      return std::atof(text.c_str()) >= 0 ? std::string() : "must be at least 0, got " + text;
-    },
+    [](const std::string& text) { return number_of(text) >= 0 ? std::string() : "must be at least 0, got " + text; },
     "", "at least 0");
+
+/// The words of the command line, last one first, as `CLI::App::parse` takes them. An option with nothing behind its
+/// equals sign has the empty text as its value: CLI11 would take the next word for it.
+inline std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = argc; --i > 0;) {
+    const std::string word = argv[i];
+    if (word.size() > 3 && word.rfind("--", 0) == 0 && word.find('=') == word.size() - 1) {
+      words.emplace_back();
+      words.push_back(word.substr(0, word.size() - 1));
+    } else {
+      words.push_back(word);
+    }
+  }
+  return words;
+}
 
 /// Fills `s`; throws `CLI::ParseError` (help included), which `CLI::App::exit` turns into text and an exit status.
 inline void declare(CLI::App& app, settings& s) {
   app.option_defaults()->take_last();  // given twice, an option has its last value
+  using shape = heddle::model::gpt2_config;
+  using run = heddle::train::options<shape>;
+  const auto steps = whole<std::int64_t>(0, run::most_steps);
   app.add_option("--mesh", s.mesh, "ranks along each axis; axes left out get one")->capture_default_str();
   std::string schedules;
   for (const auto name : heddle::schedule::named::names) (schedules += schedules.empty() ? "" : ", ") += name;
@@ -78,10 +112,10 @@ inline void declare(CLI::App& app, settings& s) {
                      "instead of --schedule")
           ->excludes(schedule)
           ->delimiter(',')
-          ->check(CLI::Range(1, 65536))
+          ->check(whole(1, most_nodes))
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--skip", s.skip, "with --nodes: stages that each microbatch skips")
-      ->check(CLI::Range(0, 65536))
+      ->check(whole(0, 65536))
       ->capture_default_str();
   app.add_option("--links", s.links,
                  "with --nodes: file of links, a line each: node, node, milliseconds, megabytes per second (default: "
@@ -96,42 +130,57 @@ inline void declare(CLI::App& app, settings& s) {
          "saved activations to drop and compute again: none, full, \"every <k>\" blocks, or names: mlp.hidden,..")
       ->capture_default_str();
   app.add_option("--microbatches", s.microbatches, "pieces of a rank's samples per step")
-      ->check(at_least_one)
+      ->check(whole(1, 65536))
       ->capture_default_str();
-  app.add_option("--layers", s.layers, "transformer blocks")->capture_default_str();
-  app.add_option("--heads", s.heads, "attention heads per block")->capture_default_str();
-  app.add_option("--width", s.width, "elements of the residual stream")->capture_default_str();
-  app.add_option("--context", s.context, "tokens a sample holds")->capture_default_str();
-  app.add_option("--batch", s.batch, "samples per step over all ranks")->capture_default_str();
-  app.add_option("--steps", s.steps, "steps in the whole run")->capture_default_str();
+  app.add_option("--layers", s.layers, "transformer blocks")
+      ->check(whole(0, shape::most_layers))
+      ->capture_default_str();
+  app.add_option("--heads", s.heads, "attention heads per block")
+      ->check(whole(1, shape::most_width))
+      ->capture_default_str();
+  app.add_option("--width", s.width, "elements of the residual stream")
+      ->check(whole(1, shape::most_width))
+      ->capture_default_str();
+  app.add_option("--context", s.context, "tokens a sample holds")
+      ->check(whole(1, shape::most_tokens))
+      ->capture_default_str();
+  app.add_option("--batch", s.batch, "samples per step over all ranks")
+      ->check(whole<std::int64_t>(1, run::most_batch))
+      ->capture_default_str();
+  app.add_option("--steps", s.steps, "steps in the whole run")->check(steps)->capture_default_str();
   app.add_option("--lr", s.lr, "peak learning rate")->capture_default_str();
   app.add_option("--clip", s.clip, "global gradient norm above which gradients are scaled down")->capture_default_str();
-  app.add_option("--seed", s.seed, "of weights, data order and sampling")->check(not_negative)->capture_default_str();
+  app.add_option("--seed", s.seed, "of weights, data order and sampling")
+      ->check(whole<std::uint64_t>(0, (std::numeric_limits<std::uint64_t>::max)()))
+      ->capture_default_str();
   app.add_option("--dtype", s.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->capture_default_str();
   app.add_option("--data", s.data, "files or folders to train on (default: heddle's own headers and docs)")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--save", s.save, "folder for saves (default: none are made)");
   app.add_option("--save-every", s.save_every, "steps between saves; 0: only at the end")
-      ->check(not_negative)
+      ->check(steps)
       ->capture_default_str();
   app.add_flag("--resume", s.resume, "go on from the newest complete save in the --save folder, if there is one");
   app.add_option("--print-every", s.print_every,
                  "steps between lines of progress; the first and the last have one, too")
-      ->check(at_least_one)
+      ->check(whole<std::int64_t>(1, run::most_steps))
       ->capture_default_str();
   app.add_option(
          "--window", s.windows,
          "START-END[:MB][@MESH]: train only while the machine is free, from START to END seconds from now (inf: no "
          "end), cut to fit; may be given often")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")->capture_default_str();
+  app.add_option("--validate-every", s.validate_every, "steps between validations; 0: never")
+      ->check(steps)
+      ->capture_default_str();
   app.add_option("--validation-samples", s.validation_samples, "held-out samples a validation reads; 0: all")
+      ->check(steps)
       ->capture_default_str();
   app.add_option("--trace", s.trace, "trace of the last steps, for ui.perfetto.dev; \"\": none")->capture_default_str();
   app.add_option("--timeline", s.timeline, "picture of the last step's pipeline; \"\": none")->capture_default_str();
   app.add_option("--prompt", s.prompt, "start of the sampled text")->capture_default_str();
   app.add_option("--sample", s.sample, "bytes of text to sample at the end")
-      ->check(not_negative)
+      ->check(whole(0, 1048576))
       ->capture_default_str();
   app.add_option("--temperature", s.temperature, "of the sampled text; 0: always the likeliest byte")
       ->check(not_negative)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <numeric>
 #include <sstream>
@@ -33,8 +34,7 @@ inline std::vector<double> message_seconds(const std::string& file, int nodes, d
     double milliseconds = 0, megabytes_per_second = 0;
     std::string more;
     if (!(words >> a >> b >> milliseconds >> megabytes_per_second) || std::min(a, b) < 0 || std::max(a, b) >= nodes ||
-        !(milliseconds >= 0) || !(megabytes_per_second > 0) ||
-        (words >> more && more[0] != '#'))
+        !(milliseconds >= 0) || !(megabytes_per_second > 0) || (words >> more && more[0] != '#'))
       throw hd::config_error("heddle: line " + std::to_string(number) + " of '" + file + "' is no link of two of " +
                              std::to_string(nodes) + " nodes: node, node, milliseconds, megabytes per second");
     seconds[at(a, b)] = seconds[at(b, a)] = milliseconds * 1e-3 + bytes / (megabytes_per_second * 1e6);
@@ -70,14 +70,30 @@ inline hd::schedule::routed plan(const settings& s, double message_bytes) {
   return hd::schedule::routed(found.paths, simulated(found.paths, costs));
 }
 
+/// A schedule by name. Stages beyond the layers do nothing but take memory: there may be 16 for each rank, or as many as
+/// layers, embedding and head fill. Errors: `config_error`, `schedule_error`.
+inline hd::schedule::named named(const settings& s, int ranks) {
+  const hd::schedule::named when(s.schedule, s.microbatches);
+  const std::int64_t most = std::max(s.layers + std::int64_t{2}, 16 * std::int64_t{ranks});
+  if (const int stages = when.stages(ranks); stages > most)
+    throw hd::config_error("heddle: --schedule " + s.schedule + " has " + std::to_string(stages) + " stages on " +
+                           std::to_string(ranks) + " pipeline ranks; with --layers " + std::to_string(s.layers) +
+                           " there may be at most " + std::to_string(most));
+  return when;
+}
+
 /// The table of the schedule for so many pipeline ranks. Errors: `config_error`, `schedule_error`.
 inline hd::schedule::tabled schedule_of(const settings& s, int ranks, double message_bytes) {
   if (s.nodes.empty()) {
     if (s.skip > 0 || !s.links.empty())
       throw hd::config_error("heddle: --skip and --links need --nodes, the ranks that hold each stage");
-    return {hd::schedule::named(s.schedule, s.microbatches), ranks};
+    return {named(s, ranks), ranks};
   }
-  if (const int n = std::accumulate(s.nodes.begin(), s.nodes.end(), 0); n != ranks)
+  const auto n = std::accumulate(s.nodes.begin(), s.nodes.end(), std::int64_t{0});
+  if (n > most_nodes)
+    throw hd::config_error("heddle: --nodes are " + std::to_string(n) + " pipeline ranks; there may be at most " +
+                           std::to_string(most_nodes));
+  if (n != ranks)
     throw hd::config_error("heddle: --nodes are " + std::to_string(n) +
                            " pipeline ranks, --mesh has pp=" + std::to_string(ranks));
   return {plan(s, message_bytes), ranks};

@@ -4,15 +4,18 @@
 #include <heddle/heddle.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace windows {
@@ -61,8 +64,10 @@ inline free_time parse(std::string_view text, const std::string& mesh) {
 
 /// Measures a step, then bids for each window in turn and trains what it is granted; each piece goes on from the newest
 /// save in `folder`, of step `done` at first, and leaves one. Returns whether all steps are done.
-/// `on_mesh(mesh, work)` makes a trainer on each rank of a mesh and calls `work(trainer, keeps)` there; what work finds
-/// is for this process if `keeps`.
+/// `on_mesh(mesh, stop, work)` makes a trainer with that `options.stop` on each rank of a mesh and calls
+/// `work(trainer, keeps)` there; what work finds is for this process if `keeps`. The first SIGINT or SIGTERM ends a
+/// piece after its step, with its save, and the training; between pieces, where nothing is left to save, it ends the
+/// process.
 template <class Data, class OnMesh>
 bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64_t done, const Data& data,
               const std::filesystem::path& folder, const hd::train::save_facts& facts, std::int64_t print_every,
@@ -70,11 +75,11 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
   sja::resource_profile profile;
   const std::filesystem::path scratch = folder / "measured";
   const std::int64_t began = hd::now_ns();
-  on_mesh(free.front().mesh, [&](auto& trainer, bool keeps) {
+  on_mesh(free.front().mesh, nullptr, [&](auto& trainer, bool keeps) {
     const auto times = hd::train::measure_step_times(trainer, data, 4, scratch, began);
     const auto p = hd::train::resource_profile_of(trainer, times);
     if (keeps) profile = p;
-    trainer.ranks().all().barrier();
+    trainer.ranks().control().barrier();
     if (trainer.ranks().rank() == 0) std::filesystem::remove_all(scratch);
   });
   std::printf("profile      %.3f s +- %.3f s and %.1f MB of a rank per step; %.3f s to start, %.3f s to save\n",
@@ -82,9 +87,11 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
   if (done >= steps) return true;
 
   const free_time* here = nullptr;
+  bool asked_to_stop = false;
   const auto work = [&](const sja::subjob&, const hd::train::piece_limits& limits) {
     hd::train::piece_report report;
-    on_mesh(here->mesh, [&](auto& trainer, bool keeps) {
+    std::optional<hd::train::stop_on_signal> signals(std::in_place);
+    on_mesh(here->mesh, &signals->flag(), [&](auto& trainer, bool keeps) {
       const auto listen = [&](hd::train::step_report r) {
         const auto& o = trainer.options();
         if (o.validate_every > 0 && ((r.step + 1) % o.validate_every == 0 || r.step + 1 == o.steps))
@@ -96,10 +103,18 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
         if (shown && trainer.ranks().rank() == 0)
           std::printf("%s\n", hd::train::to_string(r).c_str()), std::fflush(stdout);
       };
-      const auto mine = hd::train::run_piece(trainer, data, limits, folder, facts, listen);
+      auto mine = hd::train::run_piece(trainer, data, limits, folder, facts, listen);
+      // Also a signal that came to any rank behind the last step's sums, while the piece was saved, say.
+      int asked = hd::train::stop_on_signal::flag() ? 1 : 0;
+      trainer.ranks().control().all_reduce(asked, hd::maximum{});
+      mine.asked_to_stop = mine.asked_to_stop || asked != 0;
       if (keeps) report = mine;
     });
+    signals.reset();
+    // One that came still later: nothing is left to save.
+    if (const int late = hd::train::stop_on_signal::received(); late != 0 && !report.asked_to_stop) std::raise(late);
     report.first -= done;
+    asked_to_stop = report.asked_to_stop;
     return report;
   };
   const std::int64_t left = steps - done;
@@ -108,7 +123,7 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
   sja::broker<> broker;
   const auto start = std::chrono::steady_clock::now();
   for (const free_time& w : free) {
-    if (job.finished()) break;
+    if (job.finished() || asked_to_stop) break;
     std::this_thread::sleep_until(start + std::chrono::duration<double>(w.start));
     here = &w;
     const int before = broker.windows();
@@ -122,8 +137,8 @@ bool train_in(const std::vector<free_time>& free, std::int64_t steps, std::int64
     const bool worth_it = broker.windows() > before + 1 || sja::count_messages(broker.log(), before).grants > 0;
     if (!worth_it) std::printf("window       %.2f s to %.2f s: not enough time or memory for a step\n", w.start, w.end);
   }
-  std::printf("windows      %lld of %lld steps done\n", static_cast<long long>(done + job.done()),
-              static_cast<long long>(steps));
+  std::printf("windows      %lld of %lld steps done%s\n", static_cast<long long>(done + job.done()),
+              static_cast<long long>(steps), asked_to_stop ? "; stopped by a signal, --resume goes on" : "");
   return job.finished();
 }
 

@@ -308,6 +308,32 @@ TEST_CASE("arguments that do not fit are errors", "[comm][rounds]") {
   });
 }
 
+TEST_CASE("a variable is reduced, and counts that add up to too much are refused", "[comm][rounds]") {
+  for (const int p : rank_counts({2, 3})) {
+    notes found(p);
+    launch(line{p}, options_ms(20'000), [&](auto& world) {
+      auto& c = world.all();
+      double most = 0.5 * c.rank();
+      hd::all_reduce(c, most, hd::maximum{});
+      std::int64_t sum = c.rank();
+      hd::all_reduce<hd::algo::recursive_doubling>(c, sum, hd::plus{});
+      found.expect(c.rank(), most == 0.5 * (p - 1) && sum == p * (p - 1) / 2, "a variable");
+      std::vector<char> x, y;
+      std::vector<std::int64_t> much(static_cast<std::size_t>(p), 0);
+      much[0] = much[1] = std::int64_t{1} << 62;
+      std::string text;
+      try {
+        hd::all_gather_v<ring>(c, x, y, much);
+      } catch (const hd::comm_error& e) {
+        text = e.what();
+      }
+      found.expect(c.rank(), text.find("all_gather_v: the counts add up to more than") != text.npos, text);
+      c.barrier();
+    });
+    found.report();
+  }
+}
+
 TEST_CASE("a round table that sends what a rank does not hold is an error", "[comm][rounds]") {
   hd::round_builder rounds(comm_operation::broadcast, 2, 0, 1, 1);
   rounds.send(0, 1, 0).block(0);

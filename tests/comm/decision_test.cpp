@@ -154,7 +154,7 @@ TEST_CASE("names of algorithms and types agree", "[comm][decision]") {
 }
 
 TEST_CASE("reduce_then_scatter keeps its promise", "[comm][rounds]") {
-  for (int p = 1; p <= 33; ++p) CHECK(hd::check_rounds<algo::reduce_then_scatter, reduce_scatter>(p).ok);
+  for (int p = 1; p <= 33; ++p) CHECK(hd::check_rounds<algo::reduce_then_scatter, reduce_scatter>(p).ok());
 }
 
 TEST_CASE("decisions for a network choose within 10 % of the best", "[comm][decision]") {

@@ -167,8 +167,8 @@ void random_tables(unsigned seed, int tables) {
       const bool rooted = what == reduce || what == broadcast || what == gather || what == scatter;
       made.push_back(random_rounds(what, p, rooted ? root : 0, d));
       const auto fault = hd::check_rounds(made.back(), hd::fold_order::rank);
-      INFO(fault.text());
-      REQUIRE(fault.ok);
+      INFO(to_string(fault));
+      REQUIRE(fault.ok());
     }
     notes found(p);
     launch(line{p}, options_ms(20'000), [&](auto& world) {

@@ -80,7 +80,8 @@ TEST_CASE("a rank that throws ends every other rank out of whatever it waits for
     CHECK(end.seconds < 1.0);
     CHECK(end.thrown == "heddle: rank 2: heddle: the ship sinks");
     for (const std::size_t r : {0u, 1u}) {
-      CHECK_THAT(end.ranks[r], Catch::Matchers::StartsWith("aborted: heddle: rank 2 failed while rank " + std::to_string(r)));
+      CHECK_THAT(end.ranks[r],
+                 Catch::Matchers::StartsWith("aborted: heddle: rank 2 failed while rank " + std::to_string(r)));
       CHECK_THAT(end.ranks[r], Catch::Matchers::Contains("the ship sinks"));
     }
   }
@@ -97,8 +98,8 @@ TEST_CASE("after a failure the next call fails as well", "[comm][failure]") {
     world.all().all_reduce(std::span(&x, 1), hd::plus{});
   });
   CHECK(end.thrown == "heddle: rank 0: no such thing");
-  CHECK_THAT(end.ranks[1],
-             Catch::Matchers::StartsWith("aborted: heddle: rank 0 failed while rank 1 was in all_reduce of 1 int with plus"));
+  CHECK_THAT(end.ranks[1], Catch::Matchers::StartsWith(
+                               "aborted: heddle: rank 0 failed while rank 1 was in all_reduce of 1 int with plus"));
 }
 
 TEST_CASE("launch keeps the family of the error and nests the original", "[comm][failure]") {
@@ -113,6 +114,7 @@ TEST_CASE("launch keeps the family of the error and nests the original", "[comm]
   CHECK_THROWS_AS(launch_throwing(hd::schedule_error("m")), hd::schedule_error);
   CHECK_THROWS_AS(launch_throwing(hd::config_error("m")), hd::config_error);
   CHECK_THROWS_AS(launch_throwing(hd::numeric_error("m")), hd::numeric_error);
+  CHECK_THROWS_AS(launch_throwing(hd::memory_error("m")), hd::memory_error);
   CHECK_THROWS_AS(launch_throwing(hd::io_error("m")), hd::io_error);
   CHECK_THROWS_AS(launch_throwing(std::bad_alloc()), hd::error);
   CHECK_THROWS_WITH(launch_throwing(5), "rank 1: an exception that is not a std::exception");
@@ -156,7 +158,8 @@ TEST_CASE("ranks that disagree about a collective are all told who entered what"
                                     [&](auto& world) { (world.rank() == 1 ? pair.second : pair.first)(world.all()); });
     for (const auto& text : end.ranks) {
       CHECK_THAT(text, Catch::Matchers::StartsWith("comm: heddle: ranks disagree about call 1 on communicator (dp): "));
-      CHECK_THAT(text, Catch::Matchers::Contains("rank 1 entered " + pair.of_second + "; rank 0 entered " + pair.of_first));
+      CHECK_THAT(text,
+                 Catch::Matchers::Contains("rank 1 entered " + pair.of_second + "; rank 0 entered " + pair.of_first));
     }
     CHECK(end.seconds < 1.0);
     CHECK_THAT(end.thrown, Catch::Matchers::Contains("comm: rank ") && Catch::Matchers::Contains("ranks disagree"));
@@ -220,9 +223,9 @@ TEST_CASE("a mistake of arguments on one rank ends the others", "[comm][failure]
     std::vector<int> x(2), y(world.rank() == 0 ? 4u : 3u);
     world.all().all_gather(x, y);
   });
-  CHECK_THAT(
-      end.thrown,
-      Catch::Matchers::Contains("rank 1: heddle: rank 1 on communicator (dp): all_gather: out has 3 elements, expected 4"));
+  CHECK_THAT(end.thrown,
+             Catch::Matchers::Contains(
+                 "rank 1: heddle: rank 1 on communicator (dp): all_gather: out has 3 elements, expected 4"));
   CHECK_THAT(end.ranks[0], Catch::Matchers::StartsWith("aborted: "));
 }
 
@@ -265,12 +268,13 @@ TEST_CASE("a rank that does not come is reported after the timeout, with who wai
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   CHECK(seconds < 2.0);
   CHECK_THAT(text, Catch::Matchers::Contains("has waited 400 ms in "));
-  CHECK_THAT(text,
-             Catch::Matchers::Contains("\n  rank 0: in all_reduce of 8 float with plus, call 2 on communicator (dp,tp), for 0."));
+  CHECK_THAT(text, Catch::Matchers::Contains(
+                       "\n  rank 0: in all_reduce of 8 float with plus, call 2 on communicator (dp,tp), for 0."));
   CHECK_THAT(text, Catch::Matchers::Contains("\n  rank 1: is not waiting for anyone"));
-  CHECK_THAT(text, Catch::Matchers::Contains("\n  rank 2: in recv of 4 float from rank 3 (tag 6) on communicator (tp), for 0."));
-  CHECK_THAT(text,
-             Catch::Matchers::Contains("\n  rank 3: in broadcast of 8 float with root 1, call 1 on communicator (dp), for 0."));
+  CHECK_THAT(text, Catch::Matchers::Contains(
+                       "\n  rank 2: in recv of 4 float from rank 3 (tag 6) on communicator (tp), for 0."));
+  CHECK_THAT(text, Catch::Matchers::Contains(
+                       "\n  rank 3: in broadcast of 8 float with root 1, call 1 on communicator (dp), for 0."));
 }
 
 TEST_CASE("ranks that wait for each other on crossed communicators are named in a circle", "[comm][failure]") {
@@ -300,8 +304,8 @@ TEST_CASE("a timeout names who has not come", "[comm][failure]") {
     if (world.rank() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
     world.all().barrier();
   });
-  CHECK_THAT(end.thrown,
-             Catch::Matchers::Contains("has waited 300 ms in barrier, call 1 on communicator (dp) for rank 1, rank 3\n"));
+  CHECK_THAT(end.thrown, Catch::Matchers::Contains(
+                             "has waited 300 ms in barrier, call 1 on communicator (dp) for rank 1, rank 3\n"));
 }
 
 TEST_CASE("a rank that returns while others wait for it is reported at once", "[comm][failure]") {

@@ -284,6 +284,20 @@ TEST_CASE("addresses that are none are refused", "[comm][rendezvous]") {
   CHECK_THROWS_AS(hd::file_rendezvous("/no/such/place", 0, 1), hd::io_error);
 }
 
+TEST_CASE("a welcome in a folder is whole and names the rank, or it is none", "[comm][rendezvous]") {
+  const std::string mine = "00000000000000ab";
+  const auto read = [&](const std::string& text) { return hd::detail::read_welcome(text, mine); };
+  const auto good = read("00000000000000cd\n0000000000000001 ok\n00000000000000ab heddle: no\n");
+  REQUIRE(good);
+  CHECK(good->session == 0xcd);
+  CHECK(good->verdict == "heddle: no");
+  for (const char* text :
+       {"", "\n00000000000000ab ok\n", "not a number\n00000000000000ab ok\n", "cd\n00000000000000ab ok\n",
+        "-00000000000000d\n00000000000000ab ok\n", "0000000000000000\n00000000000000ab ok\n",
+        "00000000000000cd\n00000000000000ab o", "00000000000000cd\n0000000000000001 ok\n"})
+    CHECK_FALSE(read(text));
+}
+
 TEST_CASE("the longest timeout of a rendezvous has not passed", "[comm][rendezvous]") {
   const hd::detail::deadline until((milliseconds::max)());
   CHECK_FALSE(until.passed());
@@ -306,5 +320,6 @@ TEST_CASE("a rendezvous refuses what it cannot carry, and goes on", "[comm][rend
     return share_all(meeting) + text;
   });
   CHECK(seen[0] == expected_all(0, 2));
-  CHECK(seen[1] == expected_all(1, 2) + "heddle: a rendezvous carries at most 67108864 bytes under a key, got 67108865");
+  CHECK(seen[1] ==
+        expected_all(1, 2) + "heddle: a rendezvous carries at most 67108864 bytes under a key, got 67108865");
 }

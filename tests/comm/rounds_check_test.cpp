@@ -4,6 +4,8 @@
 #include <heddle/comm/rounds_check.hpp>
 #include <heddle/comm/rounds_text.hpp>
 
+#include <cstdint>
+#include <numeric>
 #include <random>
 #include <string>
 
@@ -14,9 +16,9 @@ namespace hd = heddle;
 using Catch::Matchers::Contains;
 using hd::arrival, hd::comm_operation, hd::fold_order, hd::round_problem;
 
-static_assert(hd::check_rounds<hd::algo::ring, comm_operation::all_reduce>(8).ok);
-static_assert(hd::check_rounds<hd::algo::ring, comm_operation::reduce_scatter>(7).ok);
-static_assert(hd::check_rounds<hd::algo::ring, comm_operation::all_gather>(5).ok);
+static_assert(hd::check_rounds<hd::algo::ring, comm_operation::all_reduce>(8).ok());
+static_assert(hd::check_rounds<hd::algo::ring, comm_operation::reduce_scatter>(7).ok());
+static_assert(hd::check_rounds<hd::algo::ring, comm_operation::all_gather>(5).ok());
 
 // x0 op x1 at both ranks, then at rank 2, then back: right for all_reduce on three ranks.
 hd::round_builder chain() {
@@ -31,15 +33,15 @@ hd::round_builder chain() {
 
 TEST_CASE("the ring keeps its promises, and no order", "[comm][rounds]") {
   for (int p = 1; p <= 40; ++p) {
-    CHECK(hd::check_rounds<hd::algo::ring, comm_operation::all_reduce>(p).text() ==
+    CHECK(to_string(hd::check_rounds<hd::algo::ring, comm_operation::all_reduce>(p)) ==
           "the rounds do what the collective promises");
-    CHECK(hd::check_rounds<hd::algo::ring, comm_operation::reduce_scatter>(p).ok);
-    CHECK(hd::check_rounds<hd::algo::ring, comm_operation::all_gather>(p).ok);
+    CHECK(hd::check_rounds<hd::algo::ring, comm_operation::reduce_scatter>(p).ok());
+    CHECK(hd::check_rounds<hd::algo::ring, comm_operation::all_gather>(p).ok());
   }
   const auto rotated = hd::check_rounds(hd::algo::ring::rounds<comm_operation::all_reduce>(4, 0), fold_order::rank);
   CHECK(rotated.what == round_problem::out_of_order);
-  CHECK_THAT(rotated.text(), Contains("heddle: all_reduce on 4 ranks, round ") && Contains("fold_order::any"));
-  CHECK(hd::check_rounds(hd::algo::ring::rounds<comm_operation::all_reduce>(128, 0), fold_order::any).ok);
+  CHECK_THAT(to_string(rotated), Contains("heddle: all_reduce on 4 ranks, round ") && Contains("fold_order::any"));
+  CHECK(hd::check_rounds(hd::algo::ring::rounds<comm_operation::all_reduce>(128, 0), fold_order::any).ok());
 }
 
 TEST_CASE("each fault of a table is found and named", "[comm][rounds]") {
@@ -51,12 +53,12 @@ TEST_CASE("each fault of a table is found and named", "[comm][rounds]") {
     change(rounds);
     return rounds;
   };
-  CHECK(of(chain()).ok);
+  CHECK(of(chain()).ok());
 
   const auto twice = of(with([](auto& r) { r.send(3, 0, 1, arrival::fold_after).block(0); }));
   CHECK(twice.what == round_problem::twice);
   CHECK(twice.contribution == 0);
-  CHECK(twice.text() ==
+  CHECK(to_string(twice) ==
         "heddle: all_reduce on 3 ranks, round 3, rank 0 to rank 1, item 0: the contribution of rank 0 is folded in a "
         "second time, and rank 1 ends with the result");
 
@@ -64,39 +66,40 @@ TEST_CASE("each fault of a table is found and named", "[comm][rounds]") {
   lacks.send(0, 0, 1, arrival::fold_before).block(0).send(0, 1, 0, arrival::fold_after).block(0);
   const auto incomplete = of(lacks, fold_order::any);
   CHECK(incomplete.what == round_problem::incomplete);
-  CHECK(incomplete.text() == "heddle: all_reduce on 3 ranks, item 0: rank 0 ends without the contribution of rank 2");
+  CHECK(to_string(incomplete) ==
+        "heddle: all_reduce on 3 ranks, item 0: rank 0 ends without the contribution of rank 2");
 
   hd::round_builder swapped(comm_operation::reduce, 2, 0, 1, 1);
   swapped.send(0, 1, 0, arrival::fold_before).block(0);
-  CHECK(of(swapped, fold_order::any).ok);
+  CHECK(of(swapped, fold_order::any).ok());
   CHECK(of(swapped, fold_order::rank).what == round_problem::out_of_order);
   CHECK(of(swapped, fold_order::none).what == round_problem::folds);
 
   hd::round_builder chained(comm_operation::reduce, 4, 0, 1, 1);  // x0 (x1 (x2 x3)): in order, not the tree
   for (int k = 0; k < 3; ++k) chained.send(k, 3 - k, 2 - k, arrival::fold_after).block(0);
-  CHECK(of(chained, fold_order::rank).ok);
+  CHECK(of(chained, fold_order::rank).ok());
   const auto grouped = of(chained, fold_order::dyadic);
   CHECK(grouped.what == round_problem::not_dyadic);
   CHECK(grouped.round == 1);
-  CHECK_THAT(grouped.text(), Contains("not as the aligned binary tree"));
+  CHECK_THAT(to_string(grouped), Contains("not as the aligned binary tree"));
 
   hd::round_builder both(comm_operation::all_reduce, 2, 0, 1, 1);  // x0 op x1 here, x1 op x0 there
   both.send(0, 0, 1, arrival::fold_after).block(0).send(0, 1, 0, arrival::fold_after).block(0);
   const auto differs = of(both, fold_order::any);
   CHECK(differs.what == round_problem::differs);
-  CHECK_THAT(differs.text(), Contains("rank 1 ends with a result that is folded otherwise"));
+  CHECK_THAT(to_string(differs), Contains("rank 1 ends with a result that is folded otherwise"));
 
   hd::round_builder gap(comm_operation::broadcast, 3, 1, 2, 1);
   gap.send(0, 1, 0).blocks(0, 2).send(0, 1, 2).block(0);
   const auto missing = of(gap, fold_order::none);
   CHECK(missing.what == round_problem::missing);
-  CHECK(missing.text() == "heddle: broadcast on 3 ranks, item 1: rank 2 ends without the item");
+  CHECK(to_string(missing) == "heddle: broadcast on 3 ranks, item 1: rank 2 ends without the item");
 
   hd::round_builder early(comm_operation::all_gather, 3, 0, 3, 1);
   early.send(0, 0, 1).block(0).send(0, 1, 2).block(0);  // in one round rank 1 cannot pass on what comes
   const auto absent = of(early, fold_order::none);
   CHECK(absent.what == round_problem::not_held);
-  CHECK(absent.text() ==
+  CHECK(to_string(absent) ==
         "heddle: all_gather on 3 ranks, round 0, rank 1 to rank 2, item 0: the sender does not have the item when the "
         "round begins");
 
@@ -144,7 +147,7 @@ TEST_CASE("a message that is lost, turned round or sent elsewhere is noticed", "
         t.how = t.how == arrival::store ? arrival::fold_before : arrival::store;
     }
     INFO("p = " << p << ", transfer " << victim);
-    CHECK_FALSE(hd::check_rounds(table, fold_order::any).ok);
+    CHECK_FALSE(hd::check_rounds(table, fold_order::any).ok());
   }
 }
 
@@ -153,7 +156,8 @@ TEST_CASE("the aligned tree over any number of ranks is recognised", "[comm][rou
     hd::round_builder rounds(comm_operation::reduce, p, 0, 1, 1);
     for (int k = 0, step = 1; step < p; ++k, step *= 2)
       for (int r = 0; r + step < p; r += 2 * step) rounds.send(k, r + step, r, arrival::fold_after).block(0);
-    CHECK(hd::check_rounds(rounds.take(), fold_order::dyadic).text() == "the rounds do what the collective promises");
+    CHECK(to_string(hd::check_rounds(rounds.take(), fold_order::dyadic)) ==
+          "the rounds do what the collective promises");
   }
 }
 
@@ -236,5 +240,33 @@ TEST_CASE("a vector is cut into items without gap or overlap", "[comm][rounds][c
   for (int s = 0; s < 3; ++s) {
     CHECK(hd::extent_of(view, s * 3 + 0, 12) == hd::item_extent{0, 4});
     CHECK(hd::extent_of(view, s * 3 + 2, 12) == hd::item_extent{8, 4});
+  }
+}
+
+TEST_CASE("where ranks are many a check follows a bounded part of the items", "[comm][rounds]") {
+  const auto stride = [](comm_operation what, int ranks, int blocks) {
+    return hd::detail::bounded_stride({what, ranks, 0, blocks, 1, {}, {}});
+  };
+  CHECK(stride(comm_operation::all_reduce, 1024, 1024) == 1);
+  CHECK(stride(comm_operation::all_to_all, 256, 256 * 256) == 1);
+  for (const int ranks : {300, 512, 720, 1024}) {
+    const std::int64_t every = stride(comm_operation::all_to_all, ranks, ranks * ranks);
+    CHECK(every > 1);
+    CHECK(std::int64_t{ranks} * ranks * ranks / every <= std::int64_t{1} << 24);
+    CHECK(std::gcd(every, ranks) == 1);
+  }
+  // Whatever the stride, what is right passes; a fault is found if its item is followed.
+  hd::round_builder direct(comm_operation::all_gather, 6, 0, 6, 1);
+  for (int r = 0; r < 6; ++r)
+    for (int to = 0; to < 6; ++to)
+      if (r != to && !(r == 4 && to == 1)) direct.send(0, r, to).block(r);
+  const auto table = direct.take();
+  const auto ring = hd::algo::ring::rounds<comm_operation::all_reduce>(9, 0);
+  for (int every = 1; every < 12; ++every) {
+    CAPTURE(every);
+    CHECK(hd::detail::round_checker(ring, fold_order::any, every).run().ok());
+    const auto fault = hd::detail::round_checker(table, fold_order::none, every).run();
+    CHECK(fault.ok() == (4 % every != 0));
+    if (!fault.ok()) CHECK((fault.what == round_problem::missing && fault.item == 4 && fault.rank == 1));
   }
 }

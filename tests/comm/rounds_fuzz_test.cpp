@@ -143,9 +143,9 @@ int agree(const round_table& t) {
   int held = 0;
   for (const fold_order claimed : {fold_order::any, fold_order::rank, fold_order::dyadic}) {
     const auto fault = hd::check_rounds(t, claimed);
-    held += fault.ok;
-    if (fault.ok == right(t, claimed)) continue;
-    FAIL_CHECK(fault.text() << " for claim " << static_cast<int>(claimed) << " of\n" << hd::to_string(t.view()));
+    held += fault.ok();
+    if (fault.ok() == right(t, claimed)) continue;
+    FAIL_CHECK(to_string(fault) << " for claim " << static_cast<int>(claimed) << " of\n" << hd::to_string(t.view()));
   }
   return held;
 }

@@ -41,7 +41,7 @@ constexpr int log2_down(int n) {
 template <class A, comm_operation What>
 constexpr bool proved_up_to(int ranks) {
   for (int p = 1; p <= ranks; ++p)
-    if (A::template offers<What>(p) && !hd::check_rounds<A, What>(p).ok) return false;
+    if (A::template offers<What>(p) && !hd::check_rounds<A, What>(p).ok()) return false;
   return true;
 }
 static_assert(proved_up_to<algo::bidirectional_ring, all_reduce>(8));
@@ -72,7 +72,7 @@ void keeps_its_promises() {
   const auto check = [](int p) {
     if (!A::template offers<What>(p)) return;
     INFO(std::string(A::name));
-    CHECK(hd::check_rounds<A, What>(p).text() == "the rounds do what the collective promises");
+    CHECK(to_string(hd::check_rounds<A, What>(p)) == "the rounds do what the collective promises");
     // The messages of every rank add up to those of the table, and no item is sent that is not there.
     const auto t = A::template rounds<What>(p, 0);
     int items = 0;
@@ -198,11 +198,11 @@ TEST_CASE("recursive doubling: log2 p messages", "[comm][rounds][formula]") {
     // Where ranks join the core they fold once more.
     CHECK(seconds(view_of, 96) == exactly(l * (net.alpha + m * (net.beta + net.gamma)) +
                                           (extra > 0 ? 2 * (net.alpha + m * net.beta) + m * net.gamma : 0)));
-    CHECK(hd::check_rounds(view_of, fold_order::rank).ok);
+    CHECK(hd::check_rounds(view_of, fold_order::rank).ok());
     CHECK(algo::recursive_doubling::offers<all_gather>(p) == power_of_two(p));
     CHECK(algo::recursive_doubling::offers<reduce_scatter>(p) == power_of_two(p));
     if (!power_of_two(p)) continue;
-    CHECK(hd::check_rounds(view_of, fold_order::dyadic).ok);
+    CHECK(hd::check_rounds(view_of, fold_order::dyadic).ok());
     std::vector<step> grows;
     for (int have = 1; have < p; have *= 2) grows.push_back({1, have});
     every_rank(table<algo::recursive_doubling, all_gather>(p), grows);

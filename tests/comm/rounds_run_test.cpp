@@ -8,6 +8,12 @@
 #include <heddle/comm/collectives.hpp>
 #include <heddle/comm/round_cost.hpp>
 
+#include <atomic>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
 #include "support.hpp"
 
 using namespace comm_test;
@@ -83,7 +89,88 @@ void same_bits(int p) {
   for (const auto& result : results) CHECK(result == results[0]);
 }
 
+// An algorithm of the user's own: rank 0 sends to rank 1, that one to rank 2 and so on, and the last one to all, in four
+// blocks. Where it is wrong rank 3 forgets its own contribution to block 2.
+template <bool Right, int Number = 0>
+struct own_chain {
+  static constexpr std::string_view name = Right ? "own_chain" : "forgetful_chain";
+  inline static std::atomic<int> asked{0};  // how often this process has made the rounds
+  template <comm_operation What>
+  static constexpr hd::fold_order order = hd::fold_order::rank;
+  template <comm_operation What>
+  static constexpr bool offers(int ranks) {
+    return What == comm_operation::all_reduce && ranks > 1;
+  }
+  template <comm_operation What>
+  static constexpr hd::round_table rounds(int ranks, int root) {
+    if (!std::is_constant_evaluated()) ++asked;
+    hd::round_builder made(What, ranks, root, 4, 1);
+    for (int r = 0; r + 1 < ranks; ++r)
+      for (int b = 0; b < 4; ++b)
+        made.send(r, r, r + 1, Right || r != 2 || b != 2 ? hd::arrival::fold_before : hd::arrival::store).block(b);
+    for (int r = 0; r + 1 < ranks; ++r) made.send(ranks, ranks - 1, r).blocks(0, 4);
+    return made.take();
+  }
+};
+
 }  // namespace
+
+TEST_CASE("the rounds of one's own algorithm are proved when it is first called, where calls are checked",
+          "[comm][rounds][failure]") {
+  if (most_ranks() < 6) return;
+  std::vector<std::string> texts(6);
+  launch(line{6}, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    for (int call = 0; call < 2; ++call) {
+      std::vector<int> x(100, c.rank() + 1);
+      try {
+        hd::all_reduce<own_chain<false>>(c, x, hd::plus{});
+      } catch (const hd::comm_error& e) {
+        texts[static_cast<std::size_t>(c.rank())] += e.what();
+      }
+    }
+  });
+  share(texts);
+  const std::string expected =
+      "heddle: the rounds of the algorithm forgetful_chain are wrong: all_reduce on 6 ranks, item 2: rank 0 ends "
+      "without the contribution of rank 3; the item is elements 50 to 74 of 100";
+  for (const auto& text : texts) CHECK(text == expected + expected);
+  if (transport_test::process() < 6) CHECK(own_chain<false>::asked == 1);
+
+  // Unchecked it runs, and is wrong; nothing is made for a proof.
+  std::vector<std::vector<int>> results(6);
+  launch(line{6}, options_ms(20'000, hd::checking::off), [&](auto& world) {
+    auto& c = world.all();
+    std::vector<int> x(100, c.rank() + 1);
+    hd::all_reduce<own_chain<false, 1>>(c, x, hd::plus{});
+    results[static_cast<std::size_t>(c.rank())] = x;
+  });
+  share(results);
+  for (const auto& x : results)
+    for (std::size_t i = 0; i < 100; ++i) CHECK(x[i] == (i / 25 == 2 ? 17 : 21));
+  if (transport_test::process() < 6) CHECK((own_chain<false, 1>::asked == (on_threads ? 6 : 1)));
+
+  // A right one is proved once, whatever the sizes.
+  launch(line{6}, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    for (const std::size_t n : {1u, 7u, 100u}) {
+      std::vector<int> x(n, c.rank() + 1);
+      hd::all_reduce<own_chain<true>>(c, x, hd::plus{});
+      results[static_cast<std::size_t>(c.rank())] = x;
+    }
+  });
+  share(results);
+  for (const auto& x : results) CHECK(x == std::vector<int>(100, 21));
+  if (transport_test::process() < 6) CHECK(own_chain<true>::asked == 1 + 3 * (on_threads ? 6 : 1));
+}
+
+TEST_CASE("heddle's algorithms are not proved again, those made of others' are", "[comm][rounds]") {
+  using hd::detail::is_proved;
+  STATIC_REQUIRE((is_proved<algo::ring> && is_proved<algo::hierarchical<3>> && is_proved<algo::torus<3, 5>>));
+  STATIC_REQUIRE((is_proved<algo::scatter_all_gather<algo::pat>> && is_proved<algo::for_ranks<algo::ring, 8>>));
+  STATIC_REQUIRE_FALSE((is_proved<own_chain<true>> || is_proved<algo::for_ranks<own_chain<true>, 8>>));
+  STATIC_REQUIRE_FALSE((is_proved<algo::hierarchical<2, algo::ring, own_chain<true>>>));
+}
 
 TEST_CASE("algorithms of tori and nodes run as their tables say", "[comm][rounds]") {
   runs<algo::torus<3, 4>, int>(12, hd::plus{});

@@ -35,7 +35,7 @@ void define(const std::vector<T>& qkv, const hc::attention_shape& s, std::vector
           for (int64_t j = 0; j < d; ++j)
             out[static_cast<std::size_t>((b * n + t) * width + h * d + j)] +=
                 std::exp(score[static_cast<std::size_t>(u)] - top) / sum * at(b, u, 2, h, j);
-        lse[static_cast<std::size_t>((b * s.heads + h) * n + t)] = top + std::log(sum);
+        lse[static_cast<std::size_t>((h * s.batch + b) * n + t)] = top + std::log(sum);
       }
 }
 }  // namespace

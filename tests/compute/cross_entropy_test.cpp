@@ -111,3 +111,39 @@ TEST_CASE("a logit of -inf has no probability; a NaN spoils its row and no other
   CHECK(got.dlogits[5] == 0.0f);
   CHECK(std::isnan(got.losses[1]));
 }
+
+TEMPLATE_TEST_CASE("the summed loss is added to a number, row by row and without ignored targets",
+                   "[compute][cross_entropy]", float, double) {
+  using T = TestType;
+  for (const int64_t rows : {0, 1, 9, 130}) {
+    const int64_t vocabulary = 37;
+    const auto n = static_cast<std::size_t>(rows);
+    const auto logits = normal<T>(rows * vocabulary, 1, 3.0);
+    auto targets = tokens(rows, static_cast<std::int32_t>(vocabulary), 2);
+    for (std::size_t i = 3; i < n; i += 7) targets[i] = -100;
+    hc::host<> backend(2);
+    std::vector<T> top(n), sum(n), picked(n);
+    backend.row_max(matrix(logits, rows, vocabulary), vec(top));
+    backend.row_sum_exp(matrix(logits, rows, vocabulary), vec(std::as_const(top)), vec(sum));
+    backend.pick_target(matrix(logits, rows, vocabulary), targets, 0, vec(picked));
+    double loss = 0, in_order = 0;
+    backend.cross_entropy_loss(vec(top), vec(std::as_const(sum)), vec(std::as_const(picked)), targets, &loss);
+    long double want = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (targets[i] < 0) continue;
+      long double z = 0;
+      for (int64_t j = 0; j < vocabulary; ++j)
+        z += std::exp(
+            static_cast<long double>(logits[i * static_cast<std::size_t>(vocabulary) + static_cast<std::size_t>(j)]));
+      want +=
+          std::log(z) - static_cast<long double>(
+                            logits[i * static_cast<std::size_t>(vocabulary) + static_cast<std::size_t>(targets[i])]);
+      in_order +=
+          std::log(static_cast<double>(sum[i])) + (static_cast<double>(top[i]) - static_cast<double>(picked[i]));
+    }
+    CHECK(loss == Approx(static_cast<double>(want)).epsilon(std::is_same_v<T, float> ? 1e-6 : 1e-13));
+    CHECK(loss == in_order);  // bit for bit: the order is part of the promise
+    backend.cross_entropy_loss(vec(top), vec(std::as_const(sum)), vec(std::as_const(picked)), targets, &loss);
+    CHECK(loss == in_order + in_order);
+  }
+}

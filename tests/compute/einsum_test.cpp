@@ -283,6 +283,33 @@ TEST_CASE("what is in padding takes no part in a product", "[compute][einsum][ra
   CHECK(padding == std::vector<double>(2, 0));
 }
 
+TEST_CASE("sums of floats lose no small terms to a large one", "[compute][einsum]") {
+  using one = hd::mesh<hd::axis<tp, 1>>;
+  using whole = hd::layout<one, hd::identical<tp>>;
+  transport_test::launch<one>([&](auto& world) {
+    hd::compute::host<> backend;
+    // Ones, but each sum begins with 2^24, which a float plus one still is. 300 and 11 are no multiples of a block's sizes.
+    const auto check = [&]<hd::fixed_string Formula>(auto shape, auto begins_sum) {
+      hd::sharded<float, 3, whole> x({}, shape, 0);
+      const auto n0 = shape.extent(0), n1 = shape.extent(1), n2 = shape.extent(2);
+      std::size_t at = 0;
+      for (std::int64_t i = 0; i < n0; ++i)
+        for (std::int64_t j = 0; j < n1; ++j)
+          for (std::int64_t k = 0; k < n2; ++k) x.elements()[at++] = begins_sum(i, j, k) ? 0x1p24f : 1.0f;
+      const auto y = hd::compute::einsum<Formula>(backend, world, x);
+      const auto terms = static_cast<double>(x.elements().size() / y.elements().size());
+      CAPTURE(Formula.view(), terms);
+      CHECK(std::all_of(y.elements().begin(), y.elements().end(),
+                        [&](float sum) { return sum == static_cast<float>(0x1p24 + (terms - 1)); }));
+    };
+    check.template operator()<"abc->">(hd::shape{11, 5, 300}, [](auto i, auto j, auto k) { return i + j + k == 0; });
+    check.template operator()<"abc->c">(hd::shape{11, 5, 300}, [](auto i, auto j, auto) { return i + j == 0; });
+    check.template operator()<"abc->ca">(hd::shape{11, 5, 300}, [](auto, auto j, auto) { return j == 0; });
+    check.template operator()<"abc->ba">(hd::shape{11, 5, 300}, [](auto, auto, auto k) { return k == 0; });
+    check.template operator()<"abc->b">(hd::shape{300, 5, 11}, [](auto i, auto, auto k) { return i + k == 0; });
+  });
+}
+
 TEST_CASE("a gradient of another shape and operands moved away are refused", "[compute][einsum][ranks]") {
   using one = hd::mesh<hd::axis<tp, 1>>;
   using whole = hd::layout<one, hd::identical<tp>>;

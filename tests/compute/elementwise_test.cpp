@@ -1,6 +1,8 @@
 #include "catch.hpp"
 #include "support.hpp"
 
+#include <heddle/core/half_precision.hpp>
+
 #include <limits>
 #include <utility>
 
@@ -142,5 +144,31 @@ TEMPLATE_TEST_CASE("all_finite finds a single infinity or NaN anywhere", "[compu
         CHECK_FALSE(backend.all_finite(vec(x)));
         x[static_cast<std::size_t>(at)] = old;
       }
+  }
+}
+
+TEMPLATE_TEST_CASE("reductions add to a number in the backend's memory", "[compute][elementwise]", float, double,
+                   hd::bf16, hd::f16) {
+  using T = TestType;
+  for (const int64_t n : {0, 1, 127, 128, 5000, 100003}) {
+    std::vector<T> x;
+    for (const float v : normal<float>(n, 5)) x.push_back(T(v));
+    double want = 0;
+    for (const T v : x) want += static_cast<double>(v) * static_cast<double>(v);
+    for (const int threads : {1, 3}) {
+      hc::host<> backend(threads);
+      double sum = 2.5, bad = 1;
+      backend.sum_of_squares(vec(x), &sum);
+      CHECK(sum == Approx(2.5 + want).epsilon(1e-13));
+      CHECK(sum == 2.5 + backend.sum_of_squares(vec(x)));
+      backend.count_nonfinite(vec(x), &bad);
+      CHECK(bad == 1);
+      auto worse = x;
+      double count = 1;
+      for (std::size_t i = 0; i < x.size(); i += 1 + i / 3, ++count)
+        worse[i] = i % 2 == 0 ? T(static_cast<float>(INFINITY)) : (std::numeric_limits<T>::quiet_NaN)();
+      backend.count_nonfinite(vec(std::as_const(worse)), &bad);
+      CHECK(bad == count);
+    }
   }
 }

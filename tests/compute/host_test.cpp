@@ -2,6 +2,8 @@
 #include "gemms.hpp"
 #include "support.hpp"
 
+#include <heddle/compute/facets.hpp>
+
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,6 +29,20 @@ TEST_CASE("the host backend is a kernel set with every library", "[compute][host
   CHECK(hc::host<>(3).threads() == 3);
   CHECK(hc::host<>(1).gemm_name() == std::string("portable"));
   CHECK_THROWS_AS(hc::host<>(0), hd::config_error);
+}
+
+TEMPLATE_TEST_CASE("the host backend offers every facet", "[compute][host][facets]", float, double) {
+  using T = TestType;
+  STATIC_REQUIRE(hc::offers<hc::host<>, T, hc::product_facet, hc::elementwise_facet, hc::layer_norm_facet,
+                            hc::rms_norm_facet, hc::rotary_facet, hc::gated_facet<hc::silu>, hc::attention_facet,
+                            hc::sliced_attention_facet, hc::embedding_facet, hc::cross_entropy_facet, hc::loss_facet,
+                            hc::reduction_facet, hc::optimizer_facet, hc::reversible_optimizer_facet, hc::routing_facet,
+                            hc::grouped_product_facet, hc::cast_facet<hd::bf16>, hc::cast_facet<hd::f16>,
+                            hc::master_optimizer_facet<hd::bf16, hd::bf16>, hc::master_optimizer_facet<T, T>>);
+  STATIC_REQUIRE(hc::offers<hc::host<>, hd::bf16, hc::half_product_facet, hc::cast_facet<T>>);
+  STATIC_REQUIRE(hc::offers<without_attention, T>);
+  STATIC_REQUIRE_FALSE(hc::offers<without_attention, T, hc::product_facet>);
+  STATIC_REQUIRE(hc::require_facets<without_attention, hc::host<>&, T, hc::loss_facet, hc::routing_facet>());
 }
 
 TEMPLATE_TEST_CASE("no kernel's result depends on the number of threads", "[compute][host]", float, double) {

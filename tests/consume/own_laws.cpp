@@ -34,7 +34,7 @@ int main() {
   bool ok = true;
   const auto law = [&](const char* name, const hd::testing::report& r, bool holds) {
     std::printf("%s: %s\n", name, to_string(r).c_str());
-    ok = ok && r.ok == holds;
+    ok = ok && r.ok() == holds;
   };
   law("heddle's own policy", hd::testing::check_split_policy<hd::split::zigzag>(), true);
   law("loudest", hd::testing::check_monoid<loudest, unsigned>(), true);

@@ -4,11 +4,13 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
+#include <utility>
 
+using Catch::Matchers::Contains;
 using heddle::dynamic;
 using heddle::shape;
-using Catch::Matchers::Contains;
 
 TEST_CASE("a shape is the same in all three regimes", "[core][law]") {
   constexpr shape<8, 64> fixed;
@@ -55,7 +57,45 @@ TEST_CASE("a shape with too many elements says so instead of counting wrong", "[
   STATIC_REQUIRE(shape{big, big}.size() == std::int64_t{1} << 62);
   STATIC_REQUIRE(shape{big, big, std::int64_t{4}, std::int64_t{0}}.size() == 0);
   STATIC_REQUIRE(shape{std::int64_t{0}, big, big, std::int64_t{4}}.size() == 0);
-  CHECK_THROWS_WITH((shape{big, big, 2}.size()), Contains("2147483648 x 2147483648 x 2") && Contains("more elements"));
+  STATIC_REQUIRE(shape<big, big, 0>{}.size() == 0);
+  STATIC_REQUIRE(shape<0, big, big, big>{}.size() == 0);
+  STATIC_REQUIRE(noexcept(std::declval<const shape<dynamic, dynamic>&>().size()));
+  const auto refused = [](auto make) {
+    CHECK_THROWS_AS(make(), heddle::layout_error);
+    CHECK_THROWS_WITH(make(),
+                      "heddle: a shape of 2147483648 x 2147483648 x 2 has more elements than a 64-bit number counts");
+  };
+  refused([] { return shape{big, big, 2}; });
+  refused([] { return shape<big, dynamic, 2>{big}; });
+  refused([] { return shape<dynamic, big, dynamic>{big, 2}; });
+  refused([] { return heddle::make_shape(std::array<std::int64_t, 3>{big, big, 2}); });
+}
+
+TEST_CASE("products and sums of counts are exact or none", "[core][law]") {
+  constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
+  // The definition, in arithmetic of 128 bits.
+  const std::array<std::int64_t, 12> numbers{0,
+                                             1,
+                                             2,
+                                             3,
+                                             7,
+                                             std::int64_t{1} << 31,
+                                             (std::int64_t{1} << 32) + 1,
+                                             3037000499,
+                                             3037000500,
+                                             std::int64_t{1} << 62,
+                                             most - 1,
+                                             most};
+  for (const std::int64_t a : numbers)
+    for (const std::int64_t b : numbers) {
+      CAPTURE(a, b);
+      __extension__ using wide = __int128;
+      const wide product = static_cast<wide>(a) * b, sum = static_cast<wide>(a) + b;
+      CHECK(heddle::detail::product_of(a, b) == (product > most ? -1 : static_cast<std::int64_t>(product)));
+      CHECK(heddle::detail::sum_of(a, b) == (sum > most ? -1 : static_cast<std::int64_t>(sum)));
+    }
+  STATIC_REQUIRE(heddle::detail::product_of(heddle::detail::uncountable, 0) == heddle::detail::uncountable);
+  STATIC_REQUIRE(heddle::detail::sum_of(0, heddle::detail::uncountable) == heddle::detail::uncountable);
 }
 
 TEST_CASE("every mixture of static and dynamic extents finds its own numbers", "[core][law]") {

@@ -3,6 +3,7 @@
 #include "catch.hpp"
 
 #include <cstdint>
+#include <limits>
 
 TEST_CASE("a balanced split covers every element once", "[core][law]") {
   using heddle::balanced_split;
@@ -25,4 +26,20 @@ TEST_CASE("a balanced split covers every element once", "[core][law]") {
       REQUIRE(largest - smallest <= 1);
       REQUIRE(split.largest() == largest);
     }
+}
+
+TEST_CASE("cuts of the longest ranges do not wrap around", "[core]") {
+  constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();  // 2^63 - 1, of which 7 is a divisor
+  STATIC_REQUIRE(heddle::balanced_split{most, 7}.largest() == most / 7);
+  STATIC_REQUIRE(heddle::balanced_split{most, 2}.largest() == std::int64_t{1} << 62);
+  for (const std::int64_t parts : {1, 2, 3, 8, 1000}) {
+    std::int64_t left = most;
+    for (std::int64_t r = 0; r < parts; ++r) {
+      const std::int64_t size = heddle::split::ceil::size(most, parts, r);
+      REQUIRE(size >= 0);
+      REQUIRE(size <= left);
+      left -= size;
+    }
+    CHECK(left == 0);
+  }
 }

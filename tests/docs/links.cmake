@@ -1,12 +1,19 @@
-# cmake -DPAGE=page.md -P links.cmake: every relative link of the page leads to something.
+# cmake -DPAGE=page.md -DINCLUDE=include -P links.cmake: every relative link of the page leads to something, and every header
+# that it names is there.
 cmake_minimum_required(VERSION 3.25)
 file(READ "${PAGE}" text)
 get_filename_component(folder "${PAGE}" DIRECTORY)
+set(broken "")
+string(REGEX MATCHALL "heddle/[a-z0-9_/]+\\.hpp" headers "${text}")
+foreach(header IN LISTS headers)
+  if(NOT EXISTS "${INCLUDE}/${header}")
+    list(APPEND broken "${header}")
+  endif()
+endforeach()
 string(REGEX REPLACE "```[^`]*```" "" text "${text}")  # code is not links
 string(REPLACE "](" "@(" text "${text}")  # brackets have a meaning in CMake's lists
 string(REPLACE ";" "," text "${text}")
 string(REGEX MATCHALL "@\\([^) \n]+\\)" links "${text}")
-set(broken "")
 foreach(link IN LISTS links)
   string(REGEX REPLACE "^@\\(([^)#]*).*$" "\\1" target "${link}")
   if(NOT target STREQUAL "" AND NOT target MATCHES "^[a-z]+:" AND NOT EXISTS "${folder}/${target}")

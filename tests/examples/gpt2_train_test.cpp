@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <set>
 #include <sstream>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,14 +42,21 @@ std::string read(const fs::path& p) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+rlim_t limit_of_files = RLIM_INFINITY;  // of the programs started next
+
 // Starts the program in `where`; its output goes to out.txt there.
 pid_t start(const fs::path& where, const std::vector<std::string>& arguments) {
   const pid_t child = ::fork();
   if (child != 0) return child;
   if (::chdir(where.c_str()) != 0) ::_exit(126);
+  for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);  // whatever started the tests ignores
   const int out = ::open("out.txt", O_WRONLY | O_CREAT | O_TRUNC, 0600);
   ::dup2(out, 1);
   ::dup2(out, 2);
+  if (limit_of_files != RLIM_INFINITY) {
+    const rlimit limit{limit_of_files, limit_of_files};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(126);
+  }
   std::vector<char*> argv{const_cast<char*>("gpt2_train")};
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
@@ -168,7 +177,7 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   refused({"--schedule", "zigzag"}, "there is no schedule \"zigzag\" (known: gpipe, 1f1b, interleaved");
   refused({"--data", "/nowhere/at/all"}, "no such file or folder: '/nowhere/at/all'");
   refused({"--heads", "5"}, "not a multiple of heads = 5");
-  refused({"--batch", "0"}, "batch must be at least 1, got 0");
+  refused({"--batch", "0"}, "--batch: must be a whole number from 1 to 1048576, got 0");
   refused({"--dtype", "f16"}, "f16");
   refused({"--recompute", "attention"}, "recompute \"attention\" names no saved activation; there are none, full");
   refused({"--lr", "-1"}, "learning rate");
@@ -187,8 +196,9 @@ TEST_CASE("mistakes on the command line end with a sentence that names them", "[
   refused({"--trace", "/nowhere/at/all/t.json"}, "/nowhere/at/all/t.json");
   refused({"--wdith", "3"}, "--wdith");
   refused({"--timeout", "nan"}, "must be at least 0, got nan");
-  for (const char* option : {"--timeout", "--save-every", "--sample", "--temperature", "--seed"})
-    refused({option, "-1"}, "must be at least 0, got -1");
+  refused({"--timeout", "5s"}, "must be at least 0, got 5s");
+  for (const char* option : {"--timeout", "--temperature"}) refused({option, "-1"}, "must be at least 0, got -1");
+  for (const char* option : {"--save-every", "--sample", "--seed"}) refused({option, "-1"}, "number from 0 to ");
   CHECK_THAT(run(f.path, {"--help"}).output, Contains("--microbatches") && Contains("--timeline"));
 }
 
@@ -202,6 +212,60 @@ TEST_CASE("what cannot run is said before anything starts", "[examples][gpt2_tra
     CHECK(r.output.rfind("heddle: ", 0) == 0);  // no rank, no line about a run
     CHECK(r.output.find('\n') == r.output.size() - 1);
   }
+}
+
+TEST_CASE("settings out of all proportion are one sentence with what is allowed, at once and in little memory",
+          "[examples][gpt2_train]") {
+  const folder f;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  rlimit small_space = before;
+  small_space.rlim_cur = rlim_t{4} << 30;
+  const auto refused = [&](std::vector<std::string> arguments, const char* text) {
+    const auto begin = std::chrono::steady_clock::now();
+    REQUIRE(::setrlimit(RLIMIT_AS, &small_space) == 0);
+    const auto r = run(f.path, small(std::move(arguments)));
+    REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+    CHECK(r.status > 0);
+    CHECK_THAT(r.output, Contains(text));
+    CHECK(r.output.find("bad_alloc") == std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  };
+  refused({"--width", "2147483646"}, "--width: must be a whole number from 1 to 1048576, got 2147483646");
+  refused({"--layers", "2147483647"}, "--layers: must be a whole number from 0 to 65536, got 2147483647");
+  refused({"--context", "2147483647"}, "--context: must be a whole number from 1 to 16777216");
+  refused({"--batch", "9223372036854775807"}, "--batch: must be a whole number from 1 to 1048576");
+  refused({"--steps", "9223372036854775807"}, "--steps: must be a whole number from 0 to 1000000000000");
+  refused({"--microbatches", "2147483647"}, "--microbatches: must be a whole number from 1 to 65536");
+  refused({"--seed", "18446744073709551616"},
+          "--seed: must be a whole number from 0 to 18446744073709551615, got 18446744073709551616");
+  refused({"--layers", "2x"}, "--layers: must be a whole number from 0 to 65536, got 2x");
+  refused(
+      {"--schedule", "hanayo:5000"},
+      "heddle: --schedule hanayo:5000 has 20000 stages on 2 pipeline ranks; with --layers 2 there may be at most 32");
+  refused({"--schedule", "hanayo:100000"}, "behind the colon stands a number from 1 to 32768");
+  refused({"--mesh", "pp=4096", "--nodes", "4096,4096"}, "--nodes are 8192 pipeline ranks; there may be at most 4096");
+  // What the machine may have and these need: 65536 (12 W^2 + 13 W) and so on, 4 bytes each, for dp = 2 six times.
+  refused({"--width", "1048576", "--layers", "65536"}, "need at least 2.075e+10 GB for weights, gradients and moments");
+  refused({"--batch", "1048576", "--context", "1024", "--data", HEDDLE_SOURCE_DIR "/include"},
+          "for activations; this process can have 4.295 GB");
+}
+
+TEST_CASE("an empty value behind an equals sign is empty, not the next word", "[examples][gpt2_train]") {
+  const folder f;
+  const std::vector<std::string> one{"--mesh", "dp=1", "--steps", "1", "--sample", "0", "--validate-every", "0"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), one.begin(), one.end());
+    return run(f.path, small(std::move(more)));
+  };
+  const auto r = with({"--trace=", "--timeline="});
+  INFO(r.output);
+  CHECK(r.status == 0);
+  CHECK_THAT(r.output, !Contains("trace        ") && !Contains("timeline     "));
+  CHECK_FALSE(fs::exists(f.path / "--timeline="));
+  CHECK_THAT(with({"--layers=", "--heads", "2"}).output, Contains("--layers: must be a whole number from 0 to 65536"));
+  CHECK_THAT(with({"--data=", "--heads", "2"}).output, Contains("no such file or folder: ''"));
+  CHECK_THAT(with({"--timeline=t.svg"}).output, Contains("timeline     t.svg"));
 }
 
 TEST_CASE("progress has a line for every few steps", "[examples][gpt2_train]") {
@@ -259,10 +323,135 @@ TEST_CASE("training in windows only, cut to fit, is the same training", "[exampl
     CHECK_THAT(refused.output, Contains("--window is START-END"));
   }
   CHECK_THAT(run(f.path, steps({"--window", "0-1"})).output, Contains("--window needs --save"));
-  const auto odd = run(f.path, steps({"--save", "none", "--schedule", "chimera", "--window", "0-100", "--window",
-                                      "100-200@pp=3"}));
+  const auto odd =
+      run(f.path, steps({"--save", "none", "--schedule", "chimera", "--window", "0-100", "--window", "100-200@pp=3"}));
   CHECK(odd.status == 1);
   CHECK_THAT(odd.output, Contains("\"chimera\" cannot run 2 microbatches on 3") && !Contains("profile"));
+}
+
+TEST_CASE("saves that cannot be read are never trained over", "[examples][gpt2_train]") {
+  const folder f;
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--mesh", "dp=2", "--sample", "0", "--validate-every", "0", "--save", "saves"});
+    return small(std::move(more));
+  };
+  REQUIRE(run(f.path, with({"--steps", "20", "--save-every", "10"})).status == 0);
+  const std::vector<fs::path> saves{f.path / "saves/step-00000010", f.path / "saves/step-00000020"};
+  for (const fs::path& s : saves) fs::resize_file(s / "rank-00000.tensors", 100);
+  const auto check = [&](const finished& r) {
+    INFO(r.output);
+    CHECK(r.status == 1);
+    CHECK_THAT(r.output, Contains("none of them can be read") &&
+                             Contains("step-00000010/rank-00000.tensors' has 100 bytes") &&
+                             Contains("step-00000020/rank-00000.tensors' has 100 bytes") && Contains("repair them"));
+    for (const fs::path& s : saves) CHECK(fs::file_size(s / "rank-00000.tensors") == 100);
+    CHECK(std::distance(fs::directory_iterator(f.path / "saves"), fs::directory_iterator()) == 3);  // and the lock
+  };
+  check(run(f.path, with({"--steps", "23", "--save-every", "1", "--resume"})));
+  check(run(f.path, with({"--steps", "23", "--save-every", "1"})));
+  check(run(f.path, with({"--steps", "23", "--resume", "--window", "0-60"})));
+  for (const fs::path& s : saves) {
+    fs::remove(s / "manifest");
+    fs::create_directory(s / "manifest");
+  }
+  const auto r = run(f.path, with({"--steps", "23", "--resume"}));
+  CHECK(r.status == 1);
+  CHECK_THAT(r.output, Contains("step-00000020/manifest' cannot be read: Is a directory"));
+  // No saves are none to lose.
+  fs::remove_all(f.path / "saves");
+  const auto anew = run(f.path, with({"--steps", "1", "--resume"}));
+  CHECK(anew.status == 0);
+  CHECK_THAT(anew.output, Contains("resume       nothing saved yet"));
+}
+
+TEST_CASE("a folder that cannot be written, a limit of file sizes and weights that overflow end with status 1",
+          "[examples][gpt2_train]") {
+  const folder f;
+  std::ofstream(f.path / "file") << "x";
+  const auto refused = [&](std::vector<std::string> more, const std::vector<const char*>& texts) {
+    more.insert(more.end(), {"--mesh", "dp=2", "--sample", "0", "--validate-every", "0"});
+    const auto r = run(f.path, small(std::move(more)));
+    INFO(r.output);
+    CHECK(r.status == 1);
+    for (const char* text : texts) CHECK_THAT(r.output, Contains(text));
+    return r.output;
+  };
+  const std::string before = refused({"--steps", "2", "--save", "file"}, {"heddle: ", "file'"});
+  CHECK(before.find("step ") == std::string::npos);
+  refused({"--steps", "1", "--lr", "1e39", "--save", "inf"},
+          {"heddle: step 1 is not saved", "weight wte.weight has ", "inf"});
+  CHECK_FALSE(fs::exists(f.path / "inf/step-00000001"));
+  refused({"--steps", "1", "--lr", "1e39"}, {"heddle: step 1 cannot be gone on from: weight wte.weight has "});
+  limit_of_files = 100'000;
+  refused({"--steps", "1", "--save", "limited"},
+          {"File too large (the file size limit of this process is 100000 bytes"});
+  limit_of_files = 2000;
+  const std::string probed =
+      refused({"--steps", "1", "--save", "probed"}, {"nothing can be saved in 'probed'", "2000 bytes"});
+  limit_of_files = RLIM_INFINITY;
+  CHECK(probed.find("step ") == std::string::npos);
+}
+
+TEST_CASE("the first signal saves after the running step, the second ends the program; a folder has one run at a time",
+          "[examples][gpt2_train]") {
+  const folder f;
+  const auto started = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--mesh", "dp=2", "--steps", "100000", "--save", "saves", "--print-every", "1",
+                             "--validate-every", "0"});
+    fs::remove(f.path / "out.txt");
+    const pid_t child = start(f.path, small(std::move(more)));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (read(f.path / "out.txt").find("step ") == std::string::npos && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return child;
+  };
+  const auto end_of = [&](pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return status;
+  };
+  // Another run in the folder.
+  const pid_t first = started({});
+  fs::create_directories(f.path / "other");
+  const auto second =
+      run(f.path / "other", small({"--mesh", "dp=2", "--steps", "3", "--save", "../saves", "--resume"}));
+  CHECK(second.status == 1);
+  CHECK_THAT(second.output, Contains("another run is saving here (process " + std::to_string(first) + " on "));
+  // The first signal.
+  ::kill(first, SIGINT);
+  int status = end_of(first);
+  std::string output = read(f.path / "out.txt");
+  INFO(output);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 128 + SIGINT);
+  const std::string mark = "stopped      SIGINT: after step ";
+  REQUIRE(output.find(mark) != std::string::npos);
+  const long long step = std::stoll(output.substr(output.find(mark) + mark.size()));
+  CHECK_THAT(output, Contains("--resume goes on"));
+  std::string name = std::to_string(step);
+  name = "step-" + std::string(8 - name.size(), '0') + name;
+  CHECK(fs::exists(f.path / "saves" / name / "manifest"));
+  CHECK(line_of_step(output, static_cast<int>(step), 100000).rfind("step", 0) == 0);
+  CHECK(line_of_step(output, static_cast<int>(step) + 1, 100000).rfind("no line", 0) == 0);
+  // Two signals while a long step runs.
+  const pid_t third = started({"--resume", "--batch", "2048"});
+  ::kill(third, SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ::kill(third, SIGTERM);
+  status = end_of(third);
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM));
+  CHECK(read(f.path / "out.txt").find("stopped") == std::string::npos);
+  // Steps that are done already.
+  std::ofstream(f.path / "t.json") << "mine";
+  const auto time = fs::last_write_time(f.path / "saves");
+  const auto none =
+      run(f.path, small({"--mesh", "dp=2", "--steps", "1", "--save", "saves", "--resume", "--trace", "t.json"}));
+  CHECK(none.status == 0);
+  CHECK_THAT(none.output, Contains("nothing to do: the save in 'saves' is of step " + std::to_string(step) +
+                                   ", --steps asks for 1; nothing is trained or written") &&
+                              !Contains("tok/s"));
+  CHECK(read(f.path / "t.json") == "mine");
+  CHECK(fs::last_write_time(f.path / "saves") == time);
 }
 
 TEST_CASE("a prompt may be any text", "[examples][gpt2_train]") {

@@ -131,6 +131,41 @@ TEST_CASE("what is no topology of NCCL is refused", "[io][topology][error]") {
                     Contains("two gpus have the busid a"));
 }
 
+TEST_CASE("what no machine has is refused, in little time and without deep recursion", "[io][topology][error]") {
+  const auto repeated = [](std::size_t times, const std::string& text) {
+    std::string all;
+    for (std::size_t k = 0; k < times; ++k) all += text;
+    return all;
+  };
+  const auto nested = [&](std::size_t depth) {
+    return "<system><cpu>" + repeated(depth, "<pci>") + "<pci busid=\"a\"><gpu/></pci>" + repeated(depth, "</pci>") +
+           "</cpu></system>";
+  };
+  for (const std::size_t depth : {std::size_t{62}, std::size_t{50000}})
+    CHECK_THROWS_WITH(hd::parse_nccl_topology(nested(depth)),
+                      "heddle: the text is no topology of NCCL: its elements are nested more than 64 deep");
+  CHECK(hd::parse_nccl_topology(nested(61)).links.vertices() == 1 + 1 + 61);
+  const std::string gpu = "<cpu><pci busid=\"a\"><gpu/></pci>";
+  CHECK_THROWS_WITH(hd::parse_nccl_topology("<system>" + gpu + "</cpu>" + repeated(100000, "<cpu/>") + "</system>"),
+                    Contains("it has more than 256 cpus"));
+  CHECK_THROWS_WITH(
+      hd::parse_nccl_topology("<system>" + gpu + repeated(100000, "<nic><net/></nic>") + "</cpu></system>"),
+      Contains("it has more than 1024 cards"));
+  CHECK_THROWS_WITH(
+      hd::parse_nccl_topology("<system><cpu>" + repeated(100000, "<pci><gpu/></pci>") + "</cpu></system>"),
+      Contains("it has more than 1024 gpus"));
+  // As large as may be: every GPU is compared with every card.
+  std::string many;
+  for (int k = 0; k < 1024; ++k) many += "<pci busid=\"" + std::to_string(k) + "\"><gpu/></pci>";
+  const hd::node_topology largest = hd::parse_nccl_topology(
+      "<system><cpu>" + many + repeated(1024, "<nic><net/></nic>") + "</cpu>" + repeated(255, "<cpu/>") + "</system>");
+  CHECK(largest.cards.size() == 1024);
+  CHECK(largest.links.place(1023).rail == 1023);
+  CHECK(hd::parse_nccl_topology("<system>" + gpu + "<nic><net speed=\"-1\"/></nic></cpu></system>")
+            .cards[0]
+            .bytes_per_second == 0);
+}
+
 TEST_CASE("PCI addresses of NCCL's file are the same in large and small letters", "[io][topology]") {
   const hd::node_topology node = hd::parse_nccl_topology(R"(<system version="1"><cpu>
     <pci busid="0000:AB:00.0"><gpu dev="0"><nvlink target="0000:ac:00.0" count="2" tclass="0x030200"/></gpu></pci>

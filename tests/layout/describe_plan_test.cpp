@@ -89,7 +89,9 @@ TEST_CASE("a plan is drawn with what every rank holds before and after each step
 }
 
 TEST_CASE("describe of a plan refuses what it cannot draw", "[layout][describe][plan]") {
-  CHECK_THROWS_AS(describe(redistribution<out, columns>, shape{1, 2, 3, 4}), layout_error);
+  CHECK_THROWS_AS(describe(redistribution<out, columns>, shape{1, 2, 3, 4, 5}), layout_error);
+  CHECK_THAT(describe_svg(redistribution<out, columns>, shape{8, 64, 3, 2}),
+             Contains(">tensor 8 x 64 x 3 x 2, 4 bytes"));
   CHECK_THROWS_AS(describe(redistribution<out, columns>, shape{4}), layout_error);
   CHECK_THROWS_AS(describe_svg(redistribution<out, columns>, shape{4}), layout_error);
 }

@@ -97,6 +97,21 @@ TEST_CASE("a picture shows as many sheets as there are copies, up to four", "[la
   CHECK(sheets(good(layout<square, shard<1, dp>>{}, shape{4, 4})) == 4);  // two sheets of two blocks
 }
 
+TEST_CASE("four dimensions are rows of slices", "[layout][describe][svg]") {
+  const std::string svg = good(layout<square, shard<0, dp>, shard<1, tp>>{}, shape{4, 6, 5, 7});
+  CHECK(count(svg, ">dimension 0: 0..1</text>") == 1);  // a row
+  CHECK(count(svg, ">dimension 0: 2..3</text>") == 1);
+  CHECK(count(svg, ">dimension 1: 0..2</text>") == 2);  // a slice in each row
+  CHECK(count(svg, ">dimension 1: 3..5</text>") == 2);
+  for (const char* rank : {">0</text>", ">1</text>", ">2</text>", ">3</text>"}) CHECK(count(svg, rank) == 1);
+  CHECK(count(svg, ">rank 3</text>") == 1);
+  CHECK(count(svg, ">2 x 3 x 5 x 7</text>") == 4);
+  for (const std::int64_t n : {0, 1, 5, 100}) {
+    good(layout<square, shard<3, dp>, shard<0, tp>>{}, shape{n, 2, n, 8});
+    good(layout<mesh<axis<dp, 16>, axis<tp, 16>>, shard<0, dp>, shard<1, tp>>{}, shape{n, n, 2, 2});
+  }
+}
+
 TEST_CASE("ranks without elements and padding are named in the picture", "[layout][describe][svg]") {
   CHECK_THAT(good(layout<line, shard<0, split::ceil, tp>>{}, shape{4}), Contains(">0: nothing</text>"));
   CHECK_THAT(good(layout<line, shard<0, split::padded<>, tp>>{}, shape{5}), Contains(">in 2</text>"));
@@ -119,7 +134,7 @@ TEST_CASE("slices that are left out are in the colour of a rank that holds some 
 }
 
 TEST_CASE("describe_svg refuses what describe refuses", "[layout][describe][svg]") {
-  CHECK_THROWS_AS(describe_svg(layout<square>{}, shape{1, 2, 3, 4}), layout_error);
+  CHECK_THROWS_AS(describe_svg(layout<square>{}, shape{1, 2, 3, 4, 5}), layout_error);
   CHECK_THROWS_AS(describe_svg(layout<square, shard<1, tp>>{}, shape{4}), layout_error);
   CHECK_THAT(describe_svg(layout<square, shard<1, tp>>{}), Contains("tensor 4 x 4;"));
 }

@@ -67,6 +67,36 @@ TEST_CASE("describe draws the blocks and lists the parts", "[layout][describe]")
         "  rank 1 (dp 0, tp 1): [0..4; 32..63], 5 x 32\n"
         "  rank 2 (dp 1, tp 0): [5..8; 0..31], 4 x 32\n"
         "  rank 3 (dp 1, tp 1): [5..8; 32..63], 4 x 32\n");
+  CHECK(describe(layout<square, shard<0, dp>, shard<1, tp>>{}, shape{2, 3, 1, 2}) ==
+        "shard<0, dp>, shard<1, tp> on dp=2 x tp=2, tensor 2 x 3 x 1 x 2\n"
+        "  dp=2 splits dimension 0\n"
+        "  tp=2 splits dimension 1\n"
+        "dimension 0: 0, dimension 1: 0..1\n"
+        "      0..1\n"
+        "    +------+\n"
+        "  0 | 0    |\n"
+        "    +------+\n"
+        "dimension 0: 0, dimension 1: 2\n"
+        "      0..1\n"
+        "    +------+\n"
+        "  0 | 1    |\n"
+        "    +------+\n"
+        "dimension 0: 1, dimension 1: 0..1\n"
+        "      0..1\n"
+        "    +------+\n"
+        "  0 | 2    |\n"
+        "    +------+\n"
+        "dimension 0: 1, dimension 1: 2\n"
+        "      0..1\n"
+        "    +------+\n"
+        "  0 | 3    |\n"
+        "    +------+\n"
+        "numbers are ranks\n"
+        "  rank 0 (dp 0, tp 0): [0; 0..1; 0; 0..1], 1 x 2 x 1 x 2\n"
+        "  rank 1 (dp 0, tp 1): [0; 2; 0; 0..1], 1 x 1 x 1 x 2\n"
+        "  rank 2 (dp 1, tp 0): [1; 0..1; 0; 0..1], 1 x 2 x 1 x 2\n"
+        "  rank 3 (dp 1, tp 1): [1; 2; 0; 0..1], 1 x 1 x 1 x 2\n");
+  CHECK_THAT(describe(layout<square, shard<1, tp>>{}, shape{2, 0, 3, 4}), Contains("no elements"));
   CHECK(describe(layout<square, shard<0, dp, tp>>{}, shape{3}) ==
         "shard<0, dp, tp> on dp=2 x tp=2, tensor 3\n"
         "  dp=2 splits dimension 0\n"
@@ -118,6 +148,9 @@ TEST_CASE("large tensors and meshes stay readable", "[layout][describe]") {
   CHECK_THAT(text,
              Contains("dimension 0: 0..390\n") && Contains("dimension 0: ..\n") && Contains("rank 255 (dp 255): "));
   CHECK(text.size() < 6000);
+  CHECK(
+      describe(layout<mesh<axis<dp, 16>, axis<tp, 16>>, shard<0, dp>, shard<1, tp>>{}, shape{1000, 1000, 9, 9}).size() <
+      8000);
   std::size_t longest = 0, begin = 0;
   for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin))
     longest = (std::max)(longest, end - begin);
@@ -140,6 +173,7 @@ TEST_CASE("the blocks of describe are the layout's, for every policy", "[layout]
          agrees(layout<cube, shard<1, split::block_cyclic<3>, pp, split::zigzag, tp>, identical<dp>>{}, shape{k, n});
     ok = ok &&
          agrees(layout<cube, shard<0, split::ceil, pp>, shard<2, split::padded<>, tp>, varying<dp>>{}, shape{k, m, k});
+    ok = ok && agrees(layout<cube, shard<3, dp>, shard<1, split::zigzag, pp>, partial<plus, tp>>{}, shape{2, k, 3, k});
     CHECK(ok);
   }
 }
@@ -188,12 +222,13 @@ TEST_CASE("without a shape, every rank of the picture holds something", "[layout
   CHECK_THAT(describe(layout<mesh<axis<dp>>, shard<2, dp>>{mesh<axis<dp>>{3}}), Contains("tensor 4 x 4 x 6\n"));
 }
 
-TEST_CASE("describe draws 1 to 3 dimensions, and those that the layout splits", "[layout][describe]") {
+TEST_CASE("describe draws 1 to 4 dimensions, and those that the layout splits", "[layout][describe]") {
   const layout<square, shard<1, tp>> l;
-  CHECK_THROWS_WITH(describe(l, shape{1, 2, 3, 4}),
-                    Contains("heddle: describe draws tensors of 1 to 3 dimensions, got 4"));
-  CHECK_THROWS_WITH(describe(layout<square>{}, shape<>{}), Contains("1 to 3 dimensions, got 0"));
+  CHECK_THROWS_WITH(describe(l, shape{1, 2, 3, 4, 5}),
+                    Contains("heddle: describe draws tensors of 1 to 4 dimensions, got 5"));
+  CHECK_THROWS_WITH(describe(layout<square>{}, shape<>{}), Contains("1 to 4 dimensions, got 0"));
   CHECK_THROWS_WITH(describe(l, shape{5}),
                     Contains("got a tensor of 1 dimensions for a layout that splits dimension 1"));
-  CHECK_THROWS_AS(describe(layout<square, shard<3, tp>>{}), layout_error);
+  CHECK_THAT(describe(layout<square, shard<3, tp>>{}), Contains("tensor 4 x 4 x 4 x 4\n"));
+  CHECK_THROWS_AS(describe(layout<square, shard<4, tp>>{}), layout_error);
 }

@@ -42,8 +42,8 @@ std::vector<std::int64_t> indices(std::int64_t n) {
 template <class Layout>
 void check_laws(const Layout& l, const hd::dynamic_shape<2>& s, int copies) {
   const ht::report r = ht::check_partition(l, s);
-  UNSCOPED_INFO(r.text);
-  REQUIRE(r.ok);
+  UNSCOPED_INFO(r.what);
+  REQUIRE(r.ok());
   std::int64_t held = 0, most = 0;
   for (int rank = 0; rank < l.mesh().size(); ++rank) {
     held += l.local_size(s, rank);

@@ -88,6 +88,10 @@ struct toy {
       named_shape{"l/0/fc2/kernel", {16, 4}}};
 };
 
+struct uneven {
+  static constexpr std::array<hd::named_shape, 2> parameters{
+      {{"mlp/fc1/kernel", {10, 15}}, {"mlp/fc2/kernel", {15, 10}}}};
+};
 struct fused {
   static constexpr std::array parameters{named_shape{"attn/c_attn/kernel", {4, 12}},
                                          named_shape{"attn/c_proj/kernel", {4, 4}}};
@@ -176,6 +180,10 @@ TEST_CASE("the rules run in the compiler and give layouts", "[layout][name_rules
   using alone = hd::mesh<hd::axis<dp, 2>>;
   STATIC_REQUIRE(std::same_as<hd::named_layouts<fused, alone>::of<"attn/c_attn/kernel">, hd::layout<alone>>);
   STATIC_REQUIRE(std::same_as<hd::named_layouts<fused, mesh, copy_fused>::of<"attn/c_attn/kernel">, hd::layout<mesh>>);
+  // Known by name, but no dimension divides: copies, which is no matter of names.
+  using four = hd::mesh<hd::axis<tp, 4>>;
+  STATIC_REQUIRE(std::same_as<hd::named_layouts<uneven, four>::of<"mlp/fc1/kernel">, hd::layout<four>>);
+  STATIC_REQUIRE(hd::named_layouts<uneven, four>::rules[0].why == rule_reason::indivisible);
   const auto now = name_rules(toy::parameters, 2);
   for (std::size_t i = 0; i < now.size(); ++i) CHECK(now[i] == plan::rules[i]);
 }
@@ -229,6 +237,76 @@ TEST_CASE("a fused matrix and few key-value heads are reported", "[layout][name_
     CHECK(rules[1].notes.splits_heads == (m == 4));
   }
   CHECK_THAT(hd::to_string(rules[1]), Contains("fewer key-value heads than ranks"));
+}
+
+TEST_CASE("plans of known models by PyTorch's names are those of an independent program",
+          "[layout][name_rules][golden]") {
+  for (const char* model : {"gpt2_torch", "opt_torch", "llama_torch", "t5_torch", "mixtral_torch", "phi3_torch"}) {
+    INFO(model);
+    const auto lists = read_lists(model);
+    REQUIRE(lists.size() == 1);
+    REQUIRE(lists[0].parameters.size() > 8);
+    CHECK(differences(lists[0]) == 0);
+    for (const auto& rule : name_rules(lists[0].parameters, 2)) CHECK_FALSE(rule.notes.copies_matrix);
+  }
+}
+
+TEST_CASE("PyTorch's weights are split along the dimension that means the same", "[layout][name_rules]") {
+  const std::vector<named_shape> list{{"model.embed_tokens.weight", {32, 8}},
+                                      {"model.layers.0.self_attn.q_proj.weight", {8, 8}},
+                                      {"model.layers.0.self_attn.o_proj.weight", {8, 8}},
+                                      {"model.layers.0.mlp.up_proj.weight", {24, 8}},
+                                      {"model.layers.0.mlp.down_proj.weight", {8, 24}},
+                                      {"model.norm.weight", {8}}};
+  std::vector<int> dims;
+  for (const auto& rule : name_rules(list, 2)) dims.push_back(rule.dim);
+  CHECK(dims == std::vector<int>{0, 0, 1, 0, 1, -1});
+  CHECK(name_rules(list, 2)[1].why == rule_reason::attention_in);
+  CHECK(name_rules(list, 2, {.weights = hd::weight_order::in_out})[1].dim == 1);
+  const std::vector<named_shape> conv{{"h.0.attn.c_attn.weight", {8, 24}}};
+  CHECK(name_rules(conv, 2)[0].dim == 1);
+  CHECK(name_rules(conv, 2, {.weights = hd::weight_order::out_in})[0].dim == 0);
+  // Heads are counted along outputs, wherever they lie; explicit rules name dimensions of the parameter itself.
+  const std::vector<named_shape> few{{"self_attn.k_proj.weight", {8, 16}}};
+  CHECK_FALSE(name_rules(few, 2, {.head_dim = 4})[0].notes.splits_heads);
+  CHECK(name_rules(few, 4, {.head_dim = 4})[0].notes.splits_heads);
+  const std::vector<name_rule> given{{"k_proj.weight", 1}};
+  CHECK(name_rules(few, 2, {.given = given})[0] == hd::parameter_rule{1, rule_reason::given, {}});
+  // Along data flow too, with links in either spelling.
+  const std::vector<hd::linear_link> links{{"mlp.fc1", "mlp/fc2"}};
+  const std::vector<named_shape> pair{{"h.0.mlp.fc1.weight", {32, 8}}, {"h.0.mlp.fc2.weight", {8, 32}}};
+  const auto rules = hd::dataflow_rules(pair, 4, {.links = links});
+  CHECK(rules[0] == hd::parameter_rule{0, rule_reason::column, {}});
+  CHECK(rules[1] == hd::parameter_rule{1, rule_reason::row, {}});
+}
+
+TEST_CASE("fused pairs, and matrices that every rank copies, are reported", "[layout][name_rules]") {
+  const std::vector<named_shape> list{{"attn.kv_proj.weight", {32, 8}},    {"mlp.gate_up_proj.weight", {48, 8}},
+                                      {"attn/kv_proj/kernel", {8, 32}},    {"attn.qkv_proj.weight", {24, 8}},
+                                      {"mlp.gate_proj.weight", {48, 8}},   {"attn/kv/kernel", {8, 2, 16}},
+                                      {"mlp/gate_up_proj/kernel", {8, 48}}};
+  const auto rules = name_rules(list, 2);
+  for (const std::size_t i : {0u, 1u, 2u, 3u, 6u}) {
+    CAPTURE(list[i].path);
+    CHECK(rules[i].notes.mixes_fused);
+    CHECK_THAT(hd::to_string(rules[i]), Contains("equal chunks mix them"));
+  }
+  CHECK_FALSE(rules[4].notes.mixes_fused);
+  CHECK_FALSE(rules[5].notes.mixes_fused);
+  const std::vector<named_shape> unknown{
+      {"fc.w", {8, 8}}, {"fc.b", {8}}, {"odd.weight", {7, 9}}, {"conv.weight", {8, 8, 3}}, {"fc/bias", {3, 8}}};
+  const auto copied = name_rules(unknown, 2);
+  for (const std::size_t i : {0u, 2u, 3u}) {
+    CAPTURE(unknown[i].path);
+    CHECK(copied[i].dim == -1);
+    CHECK(copied[i].notes.copies_matrix);
+    CHECK_THAT(hd::to_string(copied[i]), Contains("warning: every rank holds all of this matrix"));
+  }
+  CHECK_FALSE(copied[1].notes.copies_matrix);
+  CHECK_FALSE(copied[4].notes.copies_matrix);
+  const std::vector<name_rule> given{{"*", -1}};
+  CHECK_FALSE(name_rules(unknown, 2, {.given = given})[0].notes.copies_matrix);
+  CHECK_FALSE(name_rules(unknown, 1)[0].notes.copies_matrix);
 }
 
 TEST_CASE("q, k and v apart, and heads in a dimension of their own", "[layout][name_rules]") {

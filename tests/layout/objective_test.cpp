@@ -30,6 +30,31 @@ TEST_CASE("idle axes take part in a sum only where the objective lets them", "[l
   STATIC_REQUIRE(shared.bytes_sent_in_total(hd::shape{16, 4}, 4) < plain.bytes_sent_in_total(hd::shape{16, 4}, 4));
 }
 
+TEST_CASE("a sum on all axes goes over a cut of a dimension that no layout names", "[layout][plan]") {
+  using grid = hd::mesh<hd::axis<dp, 3>, hd::axis<tp, 4>>;
+  using sums = hd::layout<grid, hd::partial<hd::plus, tp>>;
+  using whole = hd::layout<grid>;
+  constexpr hd::shape s{12, 5};
+  constexpr std::int64_t tensor = 12 * 5 * 4;
+  constexpr auto plain = hd::redistribution<sums, whole>;
+  constexpr auto shared = hd::redistribution<sums, whole, hd::objective::bytes_on_all_axes>;
+  STATIC_REQUIRE(plain.bytes_sent_in_total(s, 4) == 18 * tensor);   // an all_reduce over tp by each of 3 copies
+  STATIC_REQUIRE(shared.bytes_sent_in_total(s, 4) == 14 * tensor);  // of a third each, which the copies gather
+  STATIC_REQUIRE(plain.proven);
+  STATIC_REQUIRE(shared.proven);
+  STATIC_REQUIRE(plain.min_tensor_rank == 0);
+  STATIC_REQUIRE(shared.min_tensor_rank == 1);
+  constexpr auto two = hd::redistribution<sums, whole, hd::objective::bytes_on_all_axes_of<2>>;
+  STATIC_REQUIRE(two.bytes_sent_in_total(s, 4) == 14 * tensor);
+  // A dimension below one that is named is there too: a split of the second, a sum that moves to the other axis.
+  using from = hd::layout<grid, hd::shard<1, dp>, hd::partial<hd::plus, tp>>;
+  using to = hd::layout<grid, hd::shard<1, tp>, hd::partial<hd::plus, dp>>;
+  STATIC_REQUIRE(hd::redistribution<from, to, hd::objective::bytes_on_all_axes>.min_tensor_rank == 2);
+  constexpr hd::shape even{12, 12};
+  STATIC_REQUIRE(hd::redistribution<from, to, hd::objective::bytes_on_all_axes>.bytes_sent_in_total(even, 1) <
+                 hd::redistribution<from, to>.bytes_sent_in_total(even, 1));
+}
+
 TEST_CASE("the plan with the smallest peak needs no more memory than the one with the fewest bytes", "[layout][plan]") {
   using from = on<hd::shard<0, tp>>;
   using to = on<hd::shard<0, dp>, hd::partial<hd::plus, tp>>;

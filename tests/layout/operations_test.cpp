@@ -56,7 +56,7 @@ void merge_larger(double* a, const double* b) {
     const law_case checked = CASE;                                                \
     const auto r = ht::propagation_law<__VA_ARGS__, K>(checked.compute, checked); \
     INFO(#__VA_ARGS__ << ": " << r.combinations << " combinations");              \
-    CHECK(r.text == "");                                                          \
+    CHECK(r.what == "");                                                          \
     CHECK(r.cases == LEGAL);                                                      \
   } while (false)
 
@@ -494,7 +494,7 @@ struct checked_reshape<hd::shape<F...>, hd::shape<T...>> {
 
 TEST_CASE("reshapes keep the splits that stay intervals", "[layout][operations][law]") {
   const auto sound = [](const ht::propagation_report& r, int legal) {
-    CHECK(r.text == "");
+    CHECK(r.what == "");
     CHECK(r.cases == legal);
   };
   using hd::shape;

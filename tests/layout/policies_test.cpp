@@ -16,8 +16,8 @@ using M = mesh<axis<dp, 2>, axis<cp, 3>, axis<tp, 2>>;
 template <class L, std::int64_t... E>
 void check_maps(const L& l, const shape<E...>& s) {
   const testing::report r = testing::check_partition(l, s);
-  UNSCOPED_INFO(r.text);
-  CHECK(r.ok);
+  UNSCOPED_INFO(r.what);
+  CHECK(r.ok());
   for (std::int64_t at = 0; at < s.size(); ++at)
     for (int rank = 0; rank < l.mesh().size(); ++rank) {
       const std::array<std::int64_t, 2> index{at / s.extent(1), at % s.extent(1)};
@@ -163,5 +163,6 @@ TEST_CASE("an axis of one rank whose policy reorders is no axis that does nothin
   using one = mesh<axis<dp, 2>, axis<tp, 1>>;
   STATIC_REQUIRE(can_propagate_through<op::add, layout<one, shard<0, tp>>, layout<one>>);
   STATIC_REQUIRE_FALSE(can_propagate_through<op::add, layout<one, shard<0, mirrored, tp>>, layout<one>>);
-  STATIC_REQUIRE(can_propagate_through<op::add, layout<one, shard<0, mirrored, tp>>, layout<one, shard<0, mirrored, tp>>>);
+  STATIC_REQUIRE(
+      can_propagate_through<op::add, layout<one, shard<0, mirrored, tp>>, layout<one, shard<0, mirrored, tp>>>);
 }

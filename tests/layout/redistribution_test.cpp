@@ -256,3 +256,30 @@ TEST_CASE("a policy that many axes use counts once", "[layout][redistribution]")
                                             numbered<5>, numbered<6>, hd::split::zigzag, numbered<7>>>;
   STATIC_REQUIRE(hd::redistribution<a, b>.steps.size() == 1);
 }
+
+TEST_CASE("bytes that nobody can count are refused with the shape", "[layout][redistribution]") {
+  using pair = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  using rows = hd::layout<pair, hd::shard<0, dp, tp>>;
+  using whole = hd::layout<pair>;
+  using sums = hd::layout<pair, hd::partial<hd::plus, dp, tp>>;
+  constexpr auto gather = hd::redistribution<rows, whole>;
+  constexpr auto reduce = hd::redistribution<sums, whole>;
+  const hd::shape s{std::int64_t{1} << 31, std::int64_t{1} << 29};  // 2^60 elements
+  const auto refused = [](const char* what, auto count) {
+    CHECK_THROWS_AS(count(), hd::layout_error);
+    CHECK_THROWS_WITH(
+        count(), std::string("heddle: a shape of 2147483648 x 536870912 ") + what + " than a 64-bit number counts");
+  };
+  CHECK(rows::bytes_held(s, 4, 0) == std::int64_t{1} << 60);
+  CHECK(gather.bytes_sent(s, 4, 0) == 3 * (std::int64_t{1} << 60));
+  CHECK(whole::bytes_per_rank(s, 4) == std::int64_t{1} << 62);
+  refused("has more bytes", [&] { return whole::bytes_held(s, 8, 0); });
+  refused("has more bytes", [&] { return whole::bytes_per_rank(s, 8); });
+  refused("has more bytes", [&] { return hd::layout<some>{some{2, 2}}.bytes_held(s, 8, 0); });
+  refused("has more bytes", [&] { return hd::layout<some>{some{2, 2}}.bytes_per_rank(s, 8); });
+  refused("sends more bytes", [&] { return gather.bytes_sent(s, 16, 0); });
+  refused("sends more bytes", [&] { return gather.bytes_sent_per_rank(s, 16); });
+  refused("sends more bytes", [&] { return gather.bytes_sent_in_total(s, 4); });
+  refused("sends more bytes", [&] { return reduce.bytes_sent_in_total(s, 4); });
+  refused("needs more bytes", [&] { return reduce.peak_bytes(s, 8); });
+}

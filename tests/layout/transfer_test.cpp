@@ -109,3 +109,12 @@ TEST_CASE("a transfer refuses lists that are no ranks of its meshes", "[layout][
   CHECK_THROWS_AS(hd::plan_transfer(R{one{2}}, std::vector<int>{0, 1}, S0{one{2}}, std::vector<int>{1, 1}),
                   hd::layout_error);
 }
+
+TEST_CASE("a transfer of bytes that nobody can count is refused with the shape", "[layout][transfer]") {
+  const auto plan = hd::plan_transfer(S0{one{2}}, hd::rank_range{0, 2}, R{one{2}}, hd::rank_range{2, 2});
+  const hd::shape s{std::int64_t{1} << 31, std::int64_t{1} << 29};
+  CHECK(plan.bytes_sent_in_total(s, 2) == std::int64_t{1} << 62);
+  CHECK_THROWS_WITH(plan.bytes_sent_in_total(s, 4),
+                    "heddle: a shape of 2147483648 x 536870912 sends more bytes than a 64-bit number counts");
+  CHECK_THROWS_AS(plan.bytes_sent(s, 8, 0), hd::layout_error);
+}

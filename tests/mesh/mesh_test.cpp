@@ -186,8 +186,8 @@ TEST_CASE("a mesh refuses what does not fit, with the numbers", "[mesh][error]")
   CHECK_THROWS_WITH(mixed::from_extents({2, 4, 2}), Contains("fixed at 3") && Contains("got 4"));
   CHECK_THROWS_AS(fixed::rank_of({2, 0, 0}), heddle::mesh_error);
   CHECK_THROWS_WITH(fixed::rank_of({0, -1, 0}), Contains("-1") && Contains("[0, 3)"));
-  CHECK_NOTHROW(heddle::check_world_size(fixed{}, 24));
-  CHECK_THROWS_AS(heddle::check_world_size(fixed{}, 8), heddle::mesh_error);
-  CHECK_THROWS_WITH(heddle::check_world_size(open{2, 3, 4}, 8),
+  CHECK_NOTHROW(heddle::require_world_size(fixed{}, 24));
+  CHECK_THROWS_AS(heddle::require_world_size(fixed{}, 8), heddle::mesh_error);
+  CHECK_THROWS_WITH(heddle::require_world_size(open{2, 3, 4}, 8),
                     Contains("heddle: ") && Contains("dp=2 x pp=3 x tp=4") && Contains("24") && Contains("8"));
 }

@@ -55,7 +55,7 @@ TEST_CASE("a pipeline across two clusters leaves tp and dp groups with one kind 
         CHECK(hd::network_along<dp, tp>(mesh, t, order).mixed == 0);
         CHECK(hd::network_along<pp>(mesh, t, order).mixed == ranks / stages);
         CHECK(hd::network_along<pp>(mesh, t, order).kind == link_kind::ethernet);
-        CHECK_NOTHROW((hd::check_one_kind<dp, tp>(mesh, t, order)));
+        CHECK_NOTHROW((hd::require_one_kind<dp, tp>(mesh, t, order)));
         // Edges between neighbours along each axis that join the clusters: dp * tp, of the pipeline, at the one cut.
         int crossing[3] = {};
         for (int a = 0; a < ranks; ++a)
@@ -87,7 +87,7 @@ TEST_CASE("a pipeline across two clusters leaves tp and dp groups with one kind 
     CHECK(hd::network_along<pp, tp>(mesh, t, order).mixed == 0);
     CHECK_FALSE(hd::network_along<pp, tp>(mesh, t, order).same_kind);
     CHECK(hd::network_along<dp>(mesh, t, order).mixed == ranks / 2);
-    CHECK_THROWS_WITH(hd::check_one_kind<dp>(mesh, t, order),
+    CHECK_THROWS_WITH(hd::require_one_kind<dp>(mesh, t, order),
                       Contains("one group along dp") && Contains("name the axis"));
   }
 }
@@ -96,7 +96,7 @@ TEST_CASE("the same answers hold for clusters and meshes that are types", "[mesh
   using machines = hd::cluster<hd::ranks_with<4, link_kind::infiniband>, hd::ranks_with<4, link_kind::roce>>;
   using pipeline = hd::mesh<hd::axis<pp, 2>, hd::axis<dp, 2>, hd::axis<tp, 2>>;
   using replicas = hd::mesh<hd::axis<dp, 2>, hd::axis<pp, 2>, hd::axis<tp, 2>>;
-  STATIC_REQUIRE(hd::require_one_kind<machines, pipeline, tp, dp>::value);
+  STATIC_REQUIRE(hd::require_one_kind<machines, pipeline, tp, dp>());
   STATIC_REQUIRE(hd::one_kind_along<machines, pipeline, dp, tp>);
   STATIC_REQUIRE_FALSE(hd::one_kind_along<machines, pipeline, pp>);
   STATIC_REQUIRE_FALSE(hd::one_kind_along<machines, replicas, dp>);
@@ -124,13 +124,13 @@ TEST_CASE("sorted ranks keep the last axes inside nodes and pods", "[mesh][topol
   std::shuffle(shuffled.begin(), shuffled.end(), random);
   const topology mixed = t.renumbered(shuffled);
   const flexible mesh(2, 2, 4);
-  CHECK_THROWS_WITH(hd::check_inside<tp>(mesh, mixed, cluster_level::node),
+  CHECK_THROWS_WITH(hd::require_inside<tp>(mesh, mixed, cluster_level::node),
                     Contains("along tp") && Contains("level node"));
   const std::vector<int> order = hd::sorted_ranks(mixed);
   CHECK(hd::inverse_order(order) == shuffled);  // sorting undoes the shuffling
   CHECK(mixed.renumbered(order) == t);
-  CHECK_NOTHROW(hd::check_inside<tp>(mesh, mixed, cluster_level::node, order));
-  CHECK_NOTHROW((hd::check_inside<dp, tp>(mesh, mixed, cluster_level::pod, order)));
+  CHECK_NOTHROW(hd::require_inside<tp>(mesh, mixed, cluster_level::node, order));
+  CHECK_NOTHROW((hd::require_inside<dp, tp>(mesh, mixed, cluster_level::pod, order)));
   CHECK(hd::spread_along<tp>(mesh, mixed, cluster_level::node, order) == hd::group_spread{4, 0, 1});
   CHECK(hd::spread_along<pp>(mesh, mixed, cluster_level::pod, order) == hd::group_spread{8, 8, 2});
   CHECK(hd::spread_along<pp, dp>(mesh, mixed, cluster_level::node, order) == hd::group_spread{4, 4, 4});
@@ -155,21 +155,22 @@ TEST_CASE("different cards do not matter to a group inside one node", "[mesh][to
   for (int r = 0; r < 4; ++r) t.place(r, {r, r / 2, r % 2, 0, r % 2 == 0 ? link_kind::roce : link_kind::infiniband});
   const flexible mesh(1, 2, 2);
   CHECK(hd::network_along<tp>(mesh, t) == hd::axis_network{2, 0, 2, true, link_kind::other});
-  CHECK_NOTHROW(hd::check_one_kind<tp>(mesh, t));
+  CHECK_NOTHROW(hd::require_one_kind<tp>(mesh, t));
   CHECK(hd::network_along<dp>(mesh, t) == hd::axis_network{2, 0, 0, false, link_kind::other});
   CHECK(hd::network_along<dp, tp>(mesh, t) == hd::axis_network{1, 1, 0, true, link_kind::ethernet});
-  CHECK_THROWS_AS((hd::check_one_kind<dp, tp>(mesh, t)), hd::mesh_error);
+  CHECK_THROWS_AS((hd::require_one_kind<dp, tp>(mesh, t)), hd::mesh_error);
 }
 
 TEST_CASE("a machine is what the type of its cluster says, or is refused", "[mesh][topology][holmes]") {
   using machines = hd::cluster<hd::ranks_with<2, link_kind::infiniband>, hd::ranks_with<2, link_kind::roce>>;
   topology t(4);
   for (int r = 0; r < 4; ++r) t.place(r, {r, r, 0, 0, r % 2 == 0 ? link_kind::roce : link_kind::infiniband});
-  CHECK_THROWS_WITH(hd::check_cluster<machines>(t),
+  CHECK_THROWS_WITH(hd::require_cluster<machines>(t),
                     Contains("rank 0 (physical rank 0)") && Contains("kind roce, where the cluster says infiniband"));
-  CHECK_NOTHROW(hd::check_cluster<machines>(t, hd::sorted_ranks(t)));
-  CHECK_THROWS_WITH(hd::check_cluster<machines>(t, std::vector<int>{1, 3, 2, 2}), Contains("twice rank 2"));
-  CHECK_THROWS_WITH(hd::check_cluster<machines>(t, std::vector<int>{1, 2, 3, 0}), Contains("rank 1 (physical rank 2)"));
-  CHECK_THROWS_WITH(hd::check_cluster<machines>(t, std::vector<int>{1}), Contains("another length"));
-  CHECK_THROWS_WITH(hd::check_cluster<machines>(topology(5)), Contains("a cluster of 4") && Contains("of 5 ranks"));
+  CHECK_NOTHROW(hd::require_cluster<machines>(t, hd::sorted_ranks(t)));
+  CHECK_THROWS_WITH(hd::require_cluster<machines>(t, std::vector<int>{1, 3, 2, 2}), Contains("twice rank 2"));
+  CHECK_THROWS_WITH(hd::require_cluster<machines>(t, std::vector<int>{1, 2, 3, 0}),
+                    Contains("rank 1 (physical rank 2)"));
+  CHECK_THROWS_WITH(hd::require_cluster<machines>(t, std::vector<int>{1}), Contains("another length"));
+  CHECK_THROWS_WITH(hd::require_cluster<machines>(topology(5)), Contains("a cluster of 4") && Contains("of 5 ranks"));
 }

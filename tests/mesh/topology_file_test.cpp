@@ -30,7 +30,7 @@ TEST_CASE("a topology's text reads back as the same topology", "[mesh][topology]
   for (const topology& t :
        {topology(), topology(3), hd::topologies::torus({4, 3, 2}, nvlink), hd::topologies::nodes(3, 4, nvlink, ib, 2),
         hd::topologies::fat_tree(2, 2, 4, nvlink, ib, {1e-5, 1e11, hd::link_kind::optical}, 4)})
-    CHECK(hd::parse_topology(to_string(t)) == t);
+    CHECK(hd::parse_topology(to_text(t)) == t);
 
   const unsigned seed = 20261122;
   INFO("seed " << seed);
@@ -53,13 +53,13 @@ TEST_CASE("a topology's text reads back as the same topology", "[mesh][topology]
       else if (a != b)
         t.add_link(a, b, c);
     }
-    wrong += hd::parse_topology(to_string(t)) != t;
+    wrong += hd::parse_topology(to_text(t)) != t;
   }
   CHECK(wrong == 0);
 
   topology limitless(2);
   limitless.add_link({0, 1, 0, std::numeric_limits<double>::infinity(), hd::link_kind::memory});
-  CHECK(hd::parse_topology(to_string(limitless)) == limitless);
+  CHECK(hd::parse_topology(to_text(limitless)) == limitless);
 }
 
 TEST_CASE("a topology written by hand is read, comments and all", "[mesh][topology]") {
@@ -79,6 +79,9 @@ TEST_CASE("a text that is no topology is refused by line", "[mesh][topology][err
   CHECK_THROWS_WITH(parse("heddle topology 2"), Contains("line 1"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nrank 2"), Contains("line 3: \"rank\" is none of"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nranks 2"), Contains("line 3") && Contains("twice"));
+  CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2000000000"),
+                    Contains("line 2: 2000000000 ranks are too many: a topology's text has at most 1048576"));
+  CHECK(parse("heddle topology 1\nranks 1048576").ranks() == 1048576);
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks two"), Contains("\"two\" is no whole number"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nvertex 3 switch"), Contains("the next vertex is number 2"));
   CHECK_THROWS_WITH(parse("heddle topology 1\nranks 2\nvertex 2 hub"), Contains("known are rank nic switch cpu"));

@@ -73,6 +73,9 @@ TEST_CASE("the usual topologies have the distances of their definitions", "[mesh
       wrong += grid.hops(a, b) != std::abs(x - u) + std::abs(y - v) + std::abs(z - w);
     }
   for (int a = 0; a < 32; ++a)
+    for (int b = 0; b < 32; ++b)
+      wrong += cube.hops_to(b)[static_cast<std::size_t>(a)] != __builtin_popcount(static_cast<unsigned>(a ^ b));
+  for (int a = 0; a < 32; ++a)
     for (int b = 0; b < 32; ++b) wrong += cube.hops(a, b) != __builtin_popcount(static_cast<unsigned>(a ^ b));
   CHECK(wrong == 0);
   CHECK(cube.links().size() == 32 * 5);

@@ -1,5 +1,6 @@
 // Activations that are computed again: the bits of kept ones, the memory that the formula says, no work done twice.
 #include "catch.hpp"
+#include "gpt2_activations.hpp"
 #include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
@@ -173,7 +174,7 @@ TEST_CASE("what is to be computed again is part of a type or read from text", "[
 
 TEST_CASE("a slot holds what the formula says", "[model][recompute]") {
   constexpr std::int64_t rows = samples * tiny.context, line = 8;
-  const md::block_extents e{tiny.width, tiny.heads, tiny.head_dim(), tiny.hidden()};
+  const model_test::block_extents e{tiny.width, tiny.heads, tiny.head_dim(), tiny.hidden()};
   const result kept = run<act::keep>(order::one_by_one);
   for (const std::string text : {"none", "full", "every 2", "mlp.hidden", "mlp.activated,ln_2.out", "attn.qkv,attn.out",
                                  "mid,ln_1.out", "full,head.logits", "ln_f.out"}) {
@@ -183,8 +184,8 @@ TEST_CASE("a slot holds what the formula says", "[model][recompute]") {
     const result got = run<chosen>(order::split_late, saving);
     std::int64_t saved = 0, waiting = 0;
     for (int l = 0; l < tiny.layers; ++l) {
-      saved += md::kept_elements(e, saving.again.of_block(l));
-      waiting += md::recomputed_for_weights(e, saving.again.of_block(l));
+      saved += model_test::kept_elements(e, saving.again.of_block(l));
+      waiting += model_test::recomputed_for_weights(e, saving.again.of_block(l));
     }
     const bool normed = saving.again.named.has(md::activation::ln_f_out);
     const bool logits = saving.again.named.has(md::activation::head_logits);
@@ -199,8 +200,8 @@ TEST_CASE("a slot holds what the formula says", "[model][recompute]") {
     CHECK(got.workspace_bytes ==
           kept.workspace_bytes + ((normed ? of_normed : 0) + (logits ? of_logits : 0)) * rows * 8);
   }
-  CHECK(md::kept_elements(e, {}) == 16 * tiny.width + 4 + tiny.heads);
-  CHECK(md::kept_elements(e, md::block_activations) == tiny.width);
+  CHECK(model_test::kept_elements(e, {}) == 16 * tiny.width + 4 + tiny.heads);
+  CHECK(model_test::kept_elements(e, md::block_activations) == tiny.width);
 }
 
 TEST_CASE("recompute needs a forward before it", "[model][recompute]") {

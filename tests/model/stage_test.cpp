@@ -30,7 +30,24 @@ TEST_CASE("a configuration that cannot work is refused with its numbers", "[mode
   CHECK_THROWS_WITH(c.validate(), Catch::Matchers::Contains("width = 16 is not a multiple of heads = 3"));
   c = small;
   c.vocabulary = 0;
-  CHECK_THROWS_WITH(c.validate(), Catch::Matchers::Contains("vocabulary must be positive, got 0"));
+  CHECK_THROWS_WITH(c.validate(), Catch::Matchers::Contains("vocabulary must be 1 to 16777216, got 0"));
+  c = small;
+  c.width = 2147483644;
+  CHECK_THROWS_WITH(c.validate(), Catch::Matchers::Contains("width must be 1 to 1048576, got 2147483644"));
+  c = {.layers = md::gpt2_config::most_layers,
+       .heads = 1,
+       .width = 1048576,
+       .context = 16777216,
+       .vocabulary = 16777216};
+  CHECK_NOTHROW(c.validate());
+  CHECK(static_cast<double>(c.parameters()) == Approx(12.0 * 65536 * 1048576 * 1048576).epsilon(1e-3));  // in 64 bits
+  // Counted as activations they would not be.
+  backend b{1};
+  alone_world world;
+  c.layers = 1;
+  CHECK_THROWS_WITH(stage(c, world, b, md::split_layers(1, 0, 1), 4, 1 << 20),
+                    Catch::Matchers::Contains("1048576 samples of 16777216 tokens") &&
+                        Catch::Matchers::Contains("more than 2^59 elements"));
 }
 
 TEST_CASE("the parameter table names every tensor once, in the published shapes", "[model]") {
@@ -163,7 +180,8 @@ TEST_CASE("a shorter sequence gives what the first positions of a longer one giv
   alone_world world;
   stage s(small, world, b, md::split_layers(2, 0, 1), 1, 1);
   s.initialize(9);
-  const auto tokens = random_ids(small.context, small.vocabulary, 5), targets = random_ids(small.context, small.vocabulary, 6);
+  const auto tokens = random_ids(small.context, small.vocabulary, 5),
+             targets = random_ids(small.context, small.vocabulary, 6);
   std::vector<std::int32_t> masked(targets.begin(), targets.end());
   for (std::size_t i = 3; i < masked.size(); ++i) masked[i] = -1;
   const double expected = s.forward_only({tokens, masked, 1, 1.0}, {}, {});

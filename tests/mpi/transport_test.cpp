@@ -67,6 +67,17 @@ struct throwing {
     return a + b;
   }
 };
+// Cannot be copied, which a call that is started learns when its comparison with the other ranks' is under way.
+struct breaks_when_copied {
+  static constexpr bool commutative = true;
+  breaks_when_copied() = default;
+  breaks_when_copied(const breaks_when_copied&) { throw std::domain_error("no copy"); }
+  template <class T>
+  static T identity() {
+    return T{};
+  }
+  int operator()(const int& a, const int& b) const { return a + b; }
+};
 struct alignas(64) wide {
   std::int64_t value = 0;
   friend bool operator==(const wide& a, const wide& b) { return a.value == b.value; }
@@ -311,6 +322,98 @@ TEST_CASE("ranks that disagree about a collective are all told who entered what"
     CHECK_THAT(text, Catch::Matchers::Contains(
                          "rank 1 entered all_reduce of 8 float with plus; rank 0 entered all_gather of 4 double"));
   }
+}
+
+TEST_CASE("ranks that start what others wait for, or in another order, are told so", "[mpi][failure]") {
+  if (most_ranks() < 2) return;
+  const int p = (std::min)(3, most_ranks());
+  for (const bool both : {false, true}) {
+    CAPTURE(both);
+    const auto end = to_the_end(p, options_ms(20'000), [&](auto& world) {
+      auto& c = world.all();
+      std::vector<float> x(100, 1), y(100, 1);
+      if (world.rank() == 0) {
+        auto request = c.start_all_reduce(x, hd::plus{});
+        if (both) c.all_reduce(y, hd::plus{});
+        request.wait();
+      } else {
+        c.all_reduce(x, hd::plus{});
+        if (!both) return;
+        auto request = c.start_all_reduce(y, hd::plus{});
+        request.wait();
+      }
+    });
+    CHECK(end.seconds < 10);
+    int named = 0;
+    for (const auto& text : end.ranks) {  // by itself, or from the rank that learned it first
+      CHECK_THAT(text, Catch::Matchers::Contains("heddle: ranks disagree about call 1 on communicator (dp): rank "));
+      CHECK_THAT(text, Catch::Matchers::Contains("all_reduce of 100 float with plus, and not all other ranks did"));
+      named += text.starts_with("comm: ") ? 1 : 0;
+    }
+    CHECK(named >= 1);
+  }
+}
+
+TEST_CASE("a started call that fails on its way leaves MPI what it may still write", "[mpi]") {
+  if (most_ranks() < 2) return;
+  notes notes(2);
+  launch(line{2}, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    const int r = c.rank();
+    std::vector<int> x(4, 1);
+    int token = 0;
+    std::vector<std::vector<unsigned char>> later(32);  // of a call's size: in its place, if that has been freed
+    if (r == 1) c.recv(std::span(&token, 1), 0);
+    bool thrown = false;
+    try {
+      auto request = c.start_all_reduce(x, breaks_when_copied{});
+      request.wait();
+    } catch (const std::domain_error&) {
+      thrown = true;
+    }
+    notes.expect(r, thrown, "the operator's exception");
+    for (auto& bytes : later) bytes.assign(sizeof(hd::detail::mpi_started_call), 0xa5);
+    if (r == 0) c.send(std::span(&token, 1), 1);
+    c.barrier();  // behind the comparison
+    for (const auto& bytes : later)
+      for (const unsigned char b : bytes) notes.expect(r, b == 0xa5, "memory of others is as it was");
+    c.all_reduce(x, hd::plus{});
+    notes.expect(r, x == std::vector<int>(4, 2), "the communicator goes on");
+  });
+  notes.report();
+}
+
+TEST_CASE("run_on takes a body in place", "[mpi]") {
+  int sum = 0;
+  hd::mpi::run_on(MPI_COMM_WORLD, line{most_ranks()}, options_ms(20'000), [&](auto& world) {
+    int y = 1;
+    world.all().all_reduce(std::span(&y, 1), hd::plus{});
+    sum = y;
+  });
+  CHECK(sum == most_ranks());
+}
+
+TEST_CASE("ranks agree again after a disagreement that all of them caught", "[mpi][failure]") {
+  std::vector<int> agreed(static_cast<std::size_t>(most_ranks())), told = agreed;
+  const auto me = static_cast<std::size_t>(transport_test::process());
+  hd::mpi::run_on(MPI_COMM_WORLD, line{most_ranks()}, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    for (int i = 0; i < 5; ++i) {
+      std::vector<int> x(static_cast<std::size_t>(c.rank() == i % c.size() ? 3 : 2));
+      try {
+        c.all_reduce(x, hd::plus{});
+      } catch (const hd::comm_error& e) {
+        told[me] += std::string(e.what()).find("entered all_reduce of 3 int") != std::string::npos;
+      }
+      int y = 1;
+      c.all_reduce(std::span(&y, 1), hd::plus{});
+      agreed[me] += y;
+    }
+  });
+  transport_test::share(agreed);
+  transport_test::share(told);
+  CHECK(agreed == std::vector<int>(agreed.size(), 5 * most_ranks()));
+  CHECK(told == std::vector<int>(told.size(), most_ranks() > 1 ? 5 : 0));
 }
 
 TEST_CASE("a message of another size or type is an error, checked or not", "[mpi][failure]") {

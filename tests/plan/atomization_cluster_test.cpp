@@ -14,47 +14,70 @@ using namespace mig_study;
 
 namespace {
 
-void compare_at_loads(std::uint64_t seeds) {
+// Differences of the same seeds.
+class paired {
+ public:
+  void add(double difference) {
+    ++n_;
+    sum_ += difference;
+    squares_ += difference * difference;
+  }
+  double mean() const { return sum_ / n_; }
+  double error() const { return std::sqrt((squares_ / n_ - mean() * mean()) / (n_ - 1)); }
+
+ private:
+  double n_ = 0, sum_ = 0, squares_ = 0;
+};
+
+// The utilisation of cut jobs is higher in the mean: by more than three standard errors of the differences of the same
+// seeds, which chance gives once in 700 times. It is not on every seed: at low loads all jobs are served, and which of
+// them run when the last arrives is chance (of seeds 0 to 299, 34 at a load of 0.5, 11 at 0.65, 1 at 0.8, none at 0.95).
+void compare_at_loads(std::uint64_t seeds, std::uint64_t foreseen_seeds) {
   // Set-up and finish together are at most 5 % of the shortest gap.
   constexpr double overhead = 40;
-  int cases = 0, fuller = 0;
   for (const double load : {0.5, 0.65, 0.8, 0.95}) {
-    std::array<double, 4> wait{}, used{};
-    double bound = 0;
+    paired fuller, several_fuller, sooner, than_paper;
+    std::array<double, 2> wait{};  // one winner, who knows the future
+    double rigid_wait = 0, several_wait = 0, used = 0, bound = 0;
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       INFO("load " << load << ", seed " << seed);
       const study s = make_study(seed, load, 300);
       const auto rigid = easy(s, overhead);
-      const auto one = atomized(s, overhead, sja::response_ratio{});
+      const auto one = atomized(s, overhead);  // the default: response_ratio, one_winner
+      const auto paper = atomized(s, overhead, sja::weighted{});
       const auto several = atomized(s, overhead, sja::response_ratio{.cut = 0.5}, sja::interval_clearing{true});
       CHECK(one.wait <= rigid.wait);
       CHECK(one.first_wait <= rigid.first_wait);
-      // Few jobs: all are served, and it is chance which of them run when the last arrives.
-      CHECK(one.utilisation >= rigid.utilisation - 0.001);
-      ++cases;
-      fuller += one.utilisation >= rigid.utilisation;
+      if (load > 0.9) CHECK(one.utilisation >= rigid.utilisation);
+      fuller.add(one.utilisation - rigid.utilisation);
+      several_fuller.add(several.utilisation - rigid.utilisation);
+      sooner.add(rigid.wait - one.wait);
+      than_paper.add(paper.wait - one.wait);
+      rigid_wait += rigid.wait;
+      several_wait += several.wait;
+      const double most = sim::most_utilisation(s.cluster, s.jobs);
+      for (const auto* o : {&rigid, &one, &paper, &several}) CHECK(o->utilisation <= most);
+      used += one.utilisation;
+      bound += most;
+      if (seed >= foreseen_seeds) continue;
       const auto oracle = foreseen(s, overhead, one);
       CHECK(oracle.wait <= one.wait);
-      const double most = sim::most_utilisation(s.cluster, s.jobs);
-      bound += most;
-      const std::array<const sim::cluster_outcome*, 4> all{&rigid, &one, &several, &oracle};
-      for (std::size_t i = 0; i < 4; ++i) {
-        CHECK(all[i]->utilisation <= most);
-        wait[i] += all[i]->wait;
-        used[i] += all[i]->utilisation;
-      }
+      CHECK(oracle.utilisation <= most);
+      wait[0] += one.wait;
+      wait[1] += oracle.wait;
     }
     INFO("load " << load);
-    CHECK(wait[1] < 0.75 * wait[0]);
-    CHECK(wait[2] < 0.85 * wait[0]);
-    CHECK(used[1] > used[0]);
-    CHECK(used[2] > used[0]);
+    CHECK(fuller.mean() > 3 * fuller.error());
+    CHECK(several_fuller.mean() > 3 * several_fuller.error());
+    CHECK(sooner.mean() > 3 * sooner.error());
+    CHECK(than_paper.mean() > 3 * than_paper.error());
+    CHECK(sooner.mean() > 0.25 * rigid_wait / static_cast<double>(seeds));
+    CHECK(several_wait < 0.85 * rigid_wait);
+    CHECK(used > 0.92 * bound);
     // Who knows nothing of the future comes close to who does.
-    CHECK(wait[3] < wait[1]);
-    CHECK(wait[1] < 1.4 * wait[3]);
-    CHECK(used[1] > 0.92 * bound);
+    CHECK(wait[1] < wait[0]);
+    CHECK(wait[0] < 1.4 * wait[1]);
   }
-  CHECK(fuller >= 0.9 * cases);
 }
 
 }  // namespace
@@ -95,6 +118,87 @@ TEST_CASE("backfilling starts later jobs only where they do not delay the first"
   CHECK(kept.first_wait == Approx((0 + 99 + 0 + 197) / 4.0));
   CHECK_THROWS_WITH(sim::simulate_cluster(two, std::vector<sim::cluster_job>{{0, 1, 30e9}}, sim::first_come{}),
                     Catch::Matchers::Contains("has a slice the memory they need"));
+}
+
+TEST_CASE("a slice that changes hands is re-partitioned first, by hand", "[plan][sim][sja]") {
+  // One slice, 10 s to re-partition it. The first job finds it as it is: [0, 55), with 2 s of set-up and 3 s of finish.
+  // The second pays: 55 + 10 + 2 + 30 + 3 = 100. The third needs 10 + 25 and has 20 before the reservation, so it starts
+  // behind it, where the slice was somebody else's: 150 + 35 = 185.
+  const sim::slice_cluster cluster{{10e9}, {{0, 120, 150}}, 10};
+  std::vector<sim::cluster_job> jobs{{0, 50, 1e9}, {1, 30, 1e9}, {2, 20, 1e9}};
+  const auto fcfs = sim::simulate_cluster(cluster, jobs, sim::first_come{2, 3});
+  CHECK(fcfs.makespan == 185);
+  CHECK(fcfs.wait == Approx((5 + 69 + 163) / 3.0));
+  CHECK(fcfs.first_wait == Approx((0 + 54 + 148) / 3.0));
+  CHECK(fcfs.overhead == Approx(35.0 / 135));
+  // Backfilling: 10 + 5 + 5 fits the 20 s before the reservation exactly, 10 + 5 + 6 does not.
+  sim::easy_backfilling easy_rigid;
+  easy_rigid.set_up = 2;
+  easy_rigid.finish = 3;
+  jobs.push_back({3, 5, 1e9});
+  const auto filled = sim::simulate_cluster(cluster, jobs, easy_rigid);
+  REQUIRE(filled.ran.size() == 4);
+  CHECK(filled.ran[2].job == 3);
+  CHECK(filled.ran[2].start == 100);
+  CHECK(filled.ran[2].end == 120);
+  CHECK(filled.makespan == 185);
+  jobs[3].work = 6;
+  CHECK(sim::simulate_cluster(cluster, jobs, easy_rigid).makespan == 185 + 10 + 11);
+
+  // Cut: pieces of at most 50 s. A job that goes on where it was pays nothing: [0, 40), [40, 80), [80, 100).
+  const sim::slice_cluster free{{10e9}, {}, 10};
+  const sja::cut_terms terms{.horizon = 50};
+  const auto alone =
+      sim::simulate_cluster(free, std::vector<sim::cluster_job>{{0, 100, 1}}, sja::atomizing_dispatcher(terms));
+  CHECK(alone.makespan == 100);
+  CHECK(alone.pieces == 3);
+  CHECK(alone.overhead == Approx(0).margin(1e-12));
+  // Two jobs of 40: the second pays 10.
+  const std::vector<sim::cluster_job> two{{0, 40, 1}, {0, 40, 1}};
+  CHECK(sim::simulate_cluster(free, two, sja::atomizing_dispatcher(terms)).makespan == 40 + 10 + 40);
+  // The worked example: 80 units and not 90 are cut, as if the slice had been another's, in [0, 90); behind the
+  // reservation it was: 200 + 10 + 5 + 80 + 5.
+  const sim::slice_cluster reserved{{10e9}, {{0, 100, 200}}, 10};
+  const auto cut = sim::simulate_cluster(reserved, std::vector<sim::cluster_job>{{0, 160, 5e9}},
+                                         sja::atomizing_dispatcher(sja::cut_terms{5, 5}));
+  REQUIRE(cut.ran.size() == 2);
+  CHECK(cut.ran[0].end == 90);
+  CHECK(cut.ran[1].start == 200);
+  CHECK(cut.makespan == 300);
+
+  // Nobody gets round it, and what cannot be is refused.
+  struct hasty {
+    void decide(sim::cluster_state& s) const {
+      while (!s.waiting().empty() && s.free_until(0) > s.now()) {
+        const int job = s.waiting().front();
+        s.start({job, 0, s.now(), s.now() + s.left(job), s.left(job)});
+      }
+    }
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THROWS_WITH(sim::simulate_cluster(free, two, hasty{}), Contains("too short for 10.0"));
+  for (const double wrong : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+    CHECK_THROWS_WITH(sim::simulate_cluster({{10e9}, {}, wrong}, two, sim::first_come{}),
+                      Contains("re-partitioning a slice of a simulated cluster takes 0 s or more"));
+  CHECK_THROWS_WITH(sim::plan_clairvoyantly(free, two), Contains("without re-partitioning, got 10.0"));
+}
+
+TEST_CASE("re-partitioning makes jobs wait longer, cut ones too", "[plan][sim][sja]") {
+  double before_cut = 0, before_rigid = 0;
+  for (const double seconds : {0.0, 5.0, 20.0, 60.0}) {
+    double cut = 0, rigid = 0;
+    for (std::uint64_t seed = 0; seed < 5; ++seed) {
+      const study s = make_study(seed, 0.8, 200, seconds);
+      cut += atomized(s, 40).wait;
+      rigid += easy(s, 40).wait;
+    }
+    CAPTURE(seconds);
+    CHECK(cut > before_cut);
+    CHECK(rigid > before_rigid);
+    CHECK(cut < rigid);
+    before_cut = cut;
+    before_rigid = rigid;
+  }
 }
 
 TEST_CASE("a simulated cluster refuses what overlaps", "[sim][sja]") {
@@ -149,11 +253,30 @@ TEST_CASE("jobs that are no whole number of units end with a shorter one", "[pla
   }
 }
 
+TEST_CASE("a simulation may have more jobs than a broker's books, if not at a time", "[plan][sim][sja]") {
+  // Each job needs one second and comes when the last has ended.
+  const int count = 70000;
+  static_assert(count > sja::ledger::most);
+  std::vector<sim::cluster_job> jobs;
+  for (int j = 0; j < count; ++j) jobs.push_back({static_cast<double>(j), 1, 1});
+  sja::atomizing_dispatcher<> dispatcher({});
+  dispatcher.announcer().keep_log(false);
+  const auto o = sim::simulate_cluster(sim::slice_cluster{{10e9}, {}}, jobs, dispatcher);
+  CHECK(o.pieces == count);
+  CHECK(o.makespan == count);
+  CHECK(o.wait == 0);
+  CHECK(dispatcher.announcer().records() == 0);
+  CHECK(dispatcher.announcer().refusals() == 0);
+  const std::vector<sim::cluster_job> endless{{0, 1e300, 1}};
+  CHECK_THROWS_WITH(sim::simulate_cluster(sim::slice_cluster{{10e9}, {}}, endless, sja::atomizing_dispatcher<>({})),
+                    Catch::Matchers::Contains("a 64-bit number counts them"));
+}
+
 TEST_CASE("cutting jobs beats backfilling rigid ones while cuts are cheap", "[plan][sim][sja]") {
-  compare_at_loads(5);
+  compare_at_loads(20, 3);
 }
 TEST_CASE("cutting jobs beats backfilling rigid ones, with many seeds", "[plan][sim][sja][slow]") {
-  compare_at_loads(60);
+  compare_at_loads(60, 60);
 }
 
 TEST_CASE("where cuts are dear, rigid jobs use a cluster better", "[plan][sim][sja]") {

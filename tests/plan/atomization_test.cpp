@@ -16,6 +16,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace hd = heddle;
@@ -241,19 +242,53 @@ TEST_CASE("windows and bids that break the rules are refused", "[plan][sja]") {
   good.start = 10;
   good.end = 20;
   good.useful = 5;
-  const auto bid = [&](auto change) {
+  const double infinity = std::numeric_limits<double>::infinity(), none = std::nan("");
+  int job = 3;
+  const auto why = [&](auto change) {  // the only offer of a job of its own
     sja::offer o = good;
+    o.job = ++job;
     change(o);
-    return broker.bid_for(id, 3, {o}, 0);
+    const auto before = broker.refusals();
+    CHECK(broker.bid_for(id, job, {o}, 0));  // the job has answered, and its offer does not count
+    CHECK(broker.refusals() == before + 1);
+    CHECK(broker.last_refusal().job == job);
+    return std::string(broker.last_refusal().why);
   };
-  CHECK_THROWS_WITH(bid([](auto& o) { o.job = 4; }), Contains("job 3 offers a piece of another job, for window 0"));
-  CHECK_THROWS_WITH(bid([](auto& o) { o.end = 21; }), Contains("outside of it"));
-  CHECK_THROWS_WITH(bid([](auto& o) { o.start = 9; }), Contains("outside of it"));
-  CHECK_THROWS_WITH(bid([](auto& o) { o.start = std::nan(""); }), Contains("outside of it"));
-  CHECK_THROWS_WITH(bid([](auto& o) { o.units = 0; }), Contains("without units"));
-  CHECK(bid([](auto&) {}));
-  CHECK_THROWS_WITH(bid([](auto&) {}), Contains("job 3 bids again, for window 0"));
-  CHECK(sja::count_messages(broker.log(), id).bids == 1);
+  CHECK_THAT(why([](auto& o) { o.job = 99; }), Contains("of another job"));
+  CHECK_THAT(why([](auto& o) { o.end = 21; }), Contains("outside of the window"));
+  CHECK_THAT(why([](auto& o) { o.start = 9; }), Contains("outside of the window"));
+  CHECK_THAT(why([](auto& o) { o.end = 10; }), Contains("too short"));
+  CHECK_THAT(why([](auto& o) { o.end = std::nextafter(10.0, 11.0); }), Contains("too short"));
+  CHECK_THAT(why([](auto& o) { o.units = 0; }), Contains("without units"));
+  CHECK_THAT(why([](auto& o) { o.units = -5; }), Contains("without units"));
+  CHECK_THAT(why([](auto& o) { o.first = -1; }), Contains("without units"));
+  CHECK_THAT(why([](auto& o) { o.useful = 1e9; }), Contains("more useful seconds"));
+  CHECK_THAT(why([](auto& o) { o.rest = 9; }), Contains("longer than all its rest"));
+  CHECK_THAT(why([](auto& o) { o.rest = 5e-324; }), Contains("longer than all its rest"));
+  CHECK_THAT(why([](auto& o) { o.bytes = 1; }), Contains("more memory"));
+  CHECK_THAT(why([](auto& o) { o.urgency = 1e6; }), Contains("urgency outside"));
+  CHECK_THAT(why([](auto& o) { o.trust = 100; }), Contains("trust outside"));
+  for (const double wrong : {none, infinity, -infinity, -1.0}) {
+    CAPTURE(wrong);
+    const auto counts_as_wrong = [&](double sja::offer::* number) {
+      CHECK_FALSE(why([&](auto& o) { o.*number = wrong; }).empty());
+    };
+    for (const auto number : {&sja::offer::start, &sja::offer::end, &sja::offer::useful, &sja::offer::bytes,
+                              &sja::offer::waiting, &sja::offer::rest, &sja::offer::urgency, &sja::offer::trust})
+      counts_as_wrong(number);
+  }
+  std::vector<sja::offer> two(2, good);
+  two[0].job = two[1].job = 1;
+  CHECK(broker.bid_for(id, 1, two, 0));
+  CHECK_THAT(broker.last_refusal().why, Contains("more pieces than were asked for"));
+  CHECK(broker.bid_for(id, 3, {good}, 0));
+  CHECK_FALSE(broker.bid_for(id, 3, {good}, 0));
+  CHECK_THAT(broker.last_refusal().why, Contains("bids again"));
+  const auto counts = sja::count_messages(broker.log(), id);
+  CHECK(counts.bids == job - 3 + 2);
+  CHECK(counts.refusals == broker.refusals());
+  CHECK(sja::broken_rule(broker.log(), false) == "");
+  CHECK_THROWS_WITH(broker.announce({-1, {}, 0, 10, 0, 0}), Contains("has no slice"));
 }
 
 TEST_CASE("clearing by intervals is as good as trying all subsets", "[plan][sja]") {
@@ -350,7 +385,7 @@ TEST_CASE("every behaviour of jobs keeps the protocol's rules", "[plan][sja]") {
       o.units = 1;
       o.start = w.start + number;  // so that two of them fit beside each other
       o.end = o.start + 1;
-      o.useful = 1 + number;
+      o.useful = number == 0 ? 0.5 : 1;
       made.push_back(o);
       return made;
     }
@@ -485,28 +520,51 @@ TEST_CASE("bids that come late do not count", "[plan][sja]") {
   CHECK(sja::broken_rule(broker.log(), false) == "");
 }
 
-TEST_CASE("a job that makes another piece than it offered is refused", "[plan][sja]") {
-  struct greedy_job {
+TEST_CASE("a job that makes another piece than it was granted gets none, and is believed less", "[plan][sja]") {
+  struct forger {
+    void (*change)(sja::subjob&) = nullptr;
     int id() const { return 3; }
     std::vector<sja::offer> offers(const sja::window& w, int) const {
       sja::offer o;
       o.job = 3;
-      o.units = 1;
+      o.units = 5;
       o.start = w.start;
-      o.end = w.start + 1;
-      o.useful = 1;
+      o.end = w.start + 10;
+      o.useful = 5;
       return {o};
     }
     std::optional<sja::subjob> materialize(const sja::window& w, const sja::offer& o) {
-      return sja::subjob{3, w.id, w.slices, o.start, w.end, 0, 1};
+      sja::subjob s{3, w.id, w.slices, o.start, o.end, o.first, o.units};
+      change(s);
+      return s;
     }
     void report(const sja::usage&) {}
   };
-  std::vector<greedy_job> jobs(1);
+  using change = void (*)(sja::subjob&);
   const sja::window w = slice_window(0, 100);
+  for (const change wrong :
+       {change{[](sja::subjob& s) { s.slices.clear(); }}, change{[](sja::subjob& s) { s.slices = {0, 0}; }},
+        change{[](sja::subjob& s) { s.slices = {1}; }}, change{[](sja::subjob& s) { s.first = 7; }},
+        change{[](sja::subjob& s) { s.first = -1; }}, change{[](sja::subjob& s) { s.units = 6; }},
+        change{[](sja::subjob& s) { s.units = 0; }}, change{[](sja::subjob& s) { s.job = 4; }},
+        change{[](sja::subjob& s) { s.window = 1; }}, change{[](sja::subjob& s) { s.end = 100; }},
+        change{[](sja::subjob& s) { s.start = -1; }}, change{[](sja::subjob& s) { s.end = std::nan(""); }}}) {
+    std::vector<forger> jobs(1);
+    jobs[0].change = wrong;
+    sja::broker<> broker;
+    CHECK(broker.open(std::span<const sja::window>(&w, 1), jobs, 0).empty());
+    CHECK(broker.running().empty());
+    CHECK(broker.refusals() == 1);
+    CHECK_THAT(broker.last_refusal().why, Catch::Matchers::Contains("another piece than it was granted"));
+    CHECK(broker.record(3)->trust() == sja::job_record::worst);
+    CHECK(sja::broken_rule(broker.log()) == "");
+  }
+  // Without slices in its piece a job had the same slice and time twice; the second window is nobody's now.
+  std::vector<forger> jobs(1);
+  jobs[0].change = [](sja::subjob&) {};
   sja::broker<> broker;
-  CHECK_THROWS_WITH(broker.open(std::span<const sja::window>(&w, 1), jobs, 0),
-                    Catch::Matchers::Contains("job 3 made another piece than it offered for window 0"));
+  const std::vector<sja::window> twice{w, w};
+  CHECK(broker.open(std::span<const sja::window>(twice), jobs, 0).size() == 1);
 }
 
 TEST_CASE("a job that throws loses nobody else's piece", "[plan][sja]") {
@@ -517,25 +575,134 @@ TEST_CASE("a job that throws loses nobody else's piece", "[plan][sja]") {
       return profiled_job::materialize(w, o);
     }
   };
-  int saved = 0;
   for (const int first : {0, 1}) {
     CAPTURE(first);
     std::vector<moody_job> jobs;
     for (int j = 0; j < 2; ++j) jobs.emplace_back(j, seconds_profile(), sja::job_terms{.units = j == first ? 15 : 40});
     sja::broker broker{sja::weighted{1, 0, 0, 0}, sja::interval_clearing{}};
     const std::vector<sja::window> windows{slice_window(0, 100)};
-    CHECK_THROWS_WITH(broker.open(std::span<const sja::window>(windows), jobs, 0), "no room on the disk");
-    REQUIRE(broker.running().size() == static_cast<std::size_t>(jobs[0].live()));
+    const auto pieces = broker.open(std::span<const sja::window>(windows), jobs, 0);
+    REQUIRE(pieces.size() == 1);
+    CHECK(broker.running().size() == 1);
     CHECK(jobs[1].live() == 0);
-    if (!broker.running().empty()) {
-      ++saved;
-      const sja::subjob piece = broker.running()[0];
-      broker.close(jobs[0], {piece.window, 0, piece.units, static_cast<double>(piece.units), 0, false}, piece.end);
-      CHECK(jobs[0].finished());
-    }
+    CHECK(broker.refusals() == 1);
+    CHECK(broker.last_refusal().job == 1);
+    CHECK(broker.last_refusal().why == "throws in materialize: no room on the disk");
+    broker.close(jobs[0], {0, 0, pieces[0].units, static_cast<double>(pieces[0].units), 0, false}, pieces[0].end);
+    CHECK(jobs[0].finished());
     CHECK(sja::broken_rule(broker.log()) == "");
   }
-  CHECK(saved > 0);
+  // The last of the windows is open to bids when the first is cleared, and is not left so.
+  std::vector<moody_job> only;
+  only.emplace_back(1, seconds_profile(), sja::job_terms{.units = 40});
+  sja::broker<> broker;
+  const std::vector<sja::window> windows{slice_window(0, 100, 0, 0), slice_window(0, 100, 0, 1)};
+  CHECK(broker.open(std::span<const sja::window>(windows), only, 0).empty());
+  CHECK(broker.refusals() == 2);
+  CHECK(sja::broken_rule(broker.log()) == "");
+}
+
+TEST_CASE("a job that throws when it is asked has made no bid, and the others have theirs", "[plan][sja]") {
+  struct broken_job : sja::profiled_job<> {
+    using profiled_job::profiled_job;
+    std::vector<sja::offer> offers(const sja::window& w, int most) const {
+      if (id() == 0) throw std::runtime_error("no profile" + std::string(1000, '!'));
+      if (id() == 1) throw 7;
+      return profiled_job::offers(w, most);
+    }
+  };
+  std::vector<broken_job> jobs;
+  for (int j = 0; j < 3; ++j) jobs.emplace_back(j, seconds_profile(), sja::job_terms{.units = 40});
+  sja::broker<> broker;
+  const std::vector<sja::window> windows{slice_window(0, 100, 0, 0), slice_window(0, 100, 0, 1)};
+  const auto pieces = broker.open(std::span<const sja::window>(windows), jobs, 0);
+  REQUIRE(pieces.size() == 1);
+  CHECK(pieces[0].job == 2);
+  CHECK(broker.refusals() == 4);
+  CHECK(broker.last_refusal().job == 1);
+  CHECK(broker.last_refusal().why == "throws in offers: no std::exception");
+  std::vector<std::string> reasons;
+  for (const sja::message& m : broker.log())
+    if (m.is<sja::refusal>() && m.job() == 0) reasons.push_back(std::get<sja::refusal>(m.what).why);
+  REQUIRE(reasons.size() == 2);
+  CHECK_THAT(reasons[0], Catch::Matchers::StartsWith("throws in offers: no profile!!!"));
+  CHECK(reasons[0].size() < 250);
+  for (const int id : {0, 1}) CHECK(sja::count_messages(broker.log(), id).bids == 1);
+  broker.close(jobs[2], {pieces[0].window, 2, 40, 40, 0, false}, 50);
+  CHECK(sja::broken_rule(broker.log()) == "");
+  // However often: what is remembered does not grow.
+  jobs.pop_back();
+  for (int k = 0; k < 3000; ++k) {
+    const sja::window w = slice_window(100 + k, 200 + k);
+    REQUIRE(broker.open(std::span<const sja::window>(&w, 1), jobs, 100 + k).empty());
+  }
+  CHECK_THROWS_WITH(broker.announced(0), Catch::Matchers::Contains("has been forgotten"));
+  CHECK(sja::broken_rule(broker.log()) == "");
+}
+
+TEST_CASE("whatever leaves open, no window stays open behind it", "[plan][sja]") {
+  struct moody_score {
+    using kind = sja::score_kind;
+    double operator()(const sja::offer&, const sja::window& w, double) const {
+      if (w.id == 1) throw std::runtime_error("no score");
+      return 1;
+    }
+  };
+  std::vector<sja::profiled_job<>> jobs{{0, seconds_profile(), {.units = 90}}, {1, seconds_profile(), {.units = 90}}};
+  sja::broker broker{moody_score{}};
+  const std::vector<sja::window> windows{slice_window(0, 100, 0, 0), slice_window(0, 100, 0, 1),
+                                         slice_window(0, 100, 0, 2)};
+  CHECK_THROWS_WITH(broker.open(std::span<const sja::window>(windows), jobs, 0), "no score");
+  REQUIRE(broker.running().size() == 1);  // of the first window
+  CHECK(broker.running()[0].window == 0);
+  for (const int id : {1, 2}) {
+    CHECK(sja::count_messages(broker.log(), id).withdrawals == 1);
+    CHECK_FALSE(broker.bid_for(id, 0, {}, 0));
+  }
+  broker.close(jobs[0], {0, 0, 90, 90, 0, false}, 100);
+  CHECK(sja::broken_rule(broker.log()) == "");
+  // A window that cannot be, behind one that can.
+  const std::vector<sja::window> second_wrong{slice_window(100, 200), {-1, {}, 100, 200, 0, 0}};
+  CHECK_THROWS_WITH(broker.open(std::span<const sja::window>(second_wrong), jobs, 100),
+                    Catch::Matchers::Contains("has no slice"));
+  CHECK(sja::broken_rule(broker.log()) == "");
+}
+
+TEST_CASE("units that 64 bits do not count are refused", "[plan][sja]") {
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  struct counter {
+    std::int64_t offered = 0, made = 0;  // the first unit
+    std::int64_t units = 0;
+    int id() const { return 0; }
+    std::vector<sja::offer> offers(const sja::window& w, int) const {
+      sja::offer o;
+      o.first = offered;
+      o.units = units;
+      o.job = 0;
+      o.start = w.start;
+      o.end = w.end;
+      return {o};
+    }
+    std::optional<sja::subjob> materialize(const sja::window& w, const sja::offer& o) {
+      return sja::subjob{0, w.id, w.slices, o.start, o.end, made, o.units};
+    }
+    void report(const sja::usage&) {}
+  };
+  const std::vector<sja::window> windows{slice_window(0, 100, 0, 0), slice_window(0, 100, 0, 1)};
+  sja::broker<> broker;
+  std::vector<counter> jobs{{most - 5, most - 5, most}};
+  CHECK(broker.open(std::span<const sja::window>(windows), jobs, 0).empty());
+  CHECK(broker.refusals() == 2);
+  CHECK_THAT(broker.last_refusal().why, Catch::Matchers::Contains("no 64-bit number"));
+  // An offer that can be, then a piece of a parallel job that cannot.
+  jobs[0] = {0, 0, 10};
+  CHECK(broker.open(std::span<const sja::window>(windows.data(), 1), jobs, 0).size() == 1);
+  jobs[0] = {0, most - 5, 10};
+  CHECK(broker.open(std::span<const sja::window>(&windows[1], 1), jobs, 0).empty());
+  CHECK_THAT(broker.last_refusal().why, Catch::Matchers::Contains("another piece than it was granted"));
+  // The last units there are.
+  jobs[0] = {most - 5, most - 5, 5};
+  CHECK(broker.open(std::span<const sja::window>(&windows[1], 1), jobs, 0).size() == 1);
 }
 
 TEST_CASE("a grant of an old state is declined, and the next best gets the window", "[plan][sja]") {

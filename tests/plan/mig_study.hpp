@@ -26,8 +26,9 @@ struct study {
 
 // Eight GPUs: every other one 4g + 2g + 1g, the rest 2g + 2g + 2g + 1g. Each slice is somebody else's again and again for
 // 400 to 1200 s, with gaps of 800 to 3000 s. Jobs come at random; their work is log-normal, at most 2400 s.
-inline study make_study(std::uint64_t seed, double load, int count) {
+inline study make_study(std::uint64_t seed, double load, int count, double repartition_seconds = 0) {
   study s;
+  s.cluster.repartition_seconds = repartition_seconds;
   const hd::counter_random random(seed, 1);
   std::uint64_t next = 0;
   const auto uniform = [&](double low, double high) { return low + (high - low) * random.uniform(next++); };

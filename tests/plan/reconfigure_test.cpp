@@ -304,3 +304,20 @@ TEST_CASE("a plan is refused a state that is none and a delay below zero", "[pla
   CHECK_THROWS_AS(plan::reconfigure(plan::state_costs(states, 8, 4), -1e-6), hd::config_error);
   CHECK_THROWS_AS(plan::reconfigure(plan::state_costs(states, 8, 4), std::nan("")), hd::config_error);
 }
+
+TEST_CASE("sizes below zero, or beyond what 63 bits count, are refused", "[plan][pccl][error]") {
+  using Catch::Matchers::Contains;
+  const plan::circuit_switch fabric = optics(2, 1e-6);
+  const hd::round_table rounds = plain_rounds::halving_doubling(8);
+  const hd::topology ring = topologies::ring(8, fabric.port());
+  const plan::fabric_states states(rounds, ring, fabric);
+  CHECK_THROWS_WITH(plan::reconfigure(states, -800, 4),
+                    Contains("heddle: reconfigure: a collective of -800 elements of 4 bytes each"));
+  CHECK_THROWS_WITH(plan::reconfigure(states, 800, -4), Contains("of 800 elements of -4 bytes each"));
+  CHECK_THROWS_AS(plan::reconfigure(states, -800, -4), hd::config_error);
+  CHECK_THROWS_AS(plan::reconfigure(states, std::int64_t{1} << 62, 2), hd::config_error);
+  CHECK(plan::reconfigure(states, 0, 4).possible());
+  plan::fabric_session session(ring, fabric);
+  CHECK_THROWS_AS(session.run(rounds, -8, 4), hd::config_error);
+  CHECK(session.seconds() == 0);
+}

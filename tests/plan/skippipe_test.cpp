@@ -47,7 +47,7 @@ std::vector<int> stages_of(const sc::path_table& t, int i) {
 // Everything that must hold of a plan, whatever the costs.
 void check_plan(const plan::skip_plan& p, const sc::visit_costs& costs, const plan::skip_options& o) {
   const sc::path_table& t = p.paths;
-  CHECK_NOTHROW(sc::check_paths(t));
+  CHECK_NOTHROW(sc::require_paths(t));
   REQUIRE(t.microbatches() % o.waves == 0);
   const int wave = t.microbatches() / o.waves;
   bool legal = true;

@@ -5,5 +5,5 @@
 namespace hd = heddle;
 
 bool program() {
-  return hd::check_rounds<hd::algo::bounded_pat<3>, hd::comm_operation::all_reduce>(8).ok;
+  return hd::check_rounds<hd::algo::bounded_pat<3>, hd::comm_operation::all_reduce>(8).ok();
 }

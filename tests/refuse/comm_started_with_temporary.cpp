@@ -1,4 +1,4 @@
-// refuse: heddle: the buffer of a started message must live until it is waited for; pass a named one or a span
+// refuse: heddle: the buffer of a started message or collective must live until it is waited for; pass a named one or a span
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

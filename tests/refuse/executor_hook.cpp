@@ -1,5 +1,5 @@
-// refuse: heddle: a hook of train::executor has the wrong parameters: optimizer_step, unshard and reshard take (int stage), recompute, offload and reload take (int stage, int microbatch, int slot)
-#include <heddle/train/executor/hooks.hpp>
+// refuse: heddle: a hook of model::executor has the wrong parameters: optimizer_step, unshard and reshard take (int stage), recompute, offload and reload take (int stage, int microbatch, int slot)
+#include <heddle/model/pipeline/hooks.hpp>
 
 struct hooks {
   void optimizer_step(int) {}
@@ -7,5 +7,5 @@ struct hooks {
 };
 
 void call(hooks& h, const heddle::schedule::action& a) {
-  heddle::train::detail::call_optional_hook(h, a, 0);
+  heddle::model::detail::call_optional_hook(h, a, 0);
 }

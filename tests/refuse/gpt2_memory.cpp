@@ -2,7 +2,7 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/memory.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/train/activations/gpt2_memory.hpp>
+#include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/activations/recompute.hpp>
 
 namespace hd = heddle;

@@ -1,9 +1,16 @@
-// refuse: heddle: a trainer sums gradients over dp and nothing else, but the gradient of a parameter in this layout is a sum over
-#include <heddle/model/gpt2_layers.hpp>
+// refuse: heddle: the gradient of a parameter must be a sum over the axes that split samples and over no other
+#include <heddle/model/flat_layout.hpp>
+#include <heddle/model/layers/norms.hpp>
 
 namespace hd = heddle;
+namespace ly = hd::model::layers;
 using mesh = hd::mesh<hd::axis<hd::dp, 2>, hd::axis<hd::tp, 2>>;
-struct careless : hd::model::tensor_parallel<mesh> {
-  using whole = hd::layout<mesh>;  // norms' weights used by each rank along tp on its own: who sums their gradients?
+// A norm's weight that the ranks along tp use each on its own heads: who sums their gradients?
+struct norm_of_heads : ly::leaf {
+  constexpr auto parameters() const {
+    using weight = ly::parameter<ly::weight, hd::model::dims<hd::dim::head_size>, hd::model::dims<>,
+                                 hd::model::dims<hd::dim::heads>>;
+    return ly::list(weight{"weight", {8}, 0, 1});
+  }
 };
-hd::model::gpt2_layers<float, careless> layers({}, mesh{}, 0, {});
+static_assert(hd::model::detail::sums_over_rows<hd::model::layouts<mesh, hd::model::megatron<>>, norm_of_heads>::value);

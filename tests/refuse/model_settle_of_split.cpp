@@ -1,11 +1,22 @@
-// refuse: heddle: settle<From, To> combines contributions over tp, with one all_reduce
-#include <heddle/model/tensor_parallel.hpp>
+// refuse: heddle: settle<From, To> combines contributions, with one all_reduce along each axis
+#include <heddle/model/layers/call.hpp>
+
+#include <span>
 
 namespace hd = heddle;
-using plan = hd::model::tensor_parallel<hd::mesh<hd::axis<hd::dp, 2>, hd::axis<hd::tp, 2>>>;
+using mesh = hd::mesh<hd::axis<hd::dp, 2>, hd::axis<hd::tp, 2>>;
+using layouts = hd::model::layouts<mesh, hd::model::megatron<>>;
+using columns = layouts::edge<hd::model::dims<hd::dim::ffn>>;
+using rows = layouts::edge<hd::model::dims<hd::dim::width>>;
 struct group {
   int size() const { return 2; }
   template <class Op>
   void all_reduce(std::span<float>, Op) {}
 };
-void gather(group& g, std::span<float> x) { hd::model::settle<plan::columns, plan::rows>(g, x); }
+struct world {
+  template <class>
+  group along_if() {
+    return {};
+  }
+};
+void gather(world& w, std::span<float> x) { hd::model::layers::settle_in<columns, rows>(w, x); }

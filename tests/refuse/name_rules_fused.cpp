@@ -1,4 +1,4 @@
-// refuse: q, k and v lie side by side in this parameter, and equal chunks of it mix them
+// refuse: lie side by side in this parameter, and equal chunks of it mix them
 #include <heddle/layout/named_layouts.hpp>
 #include <array>
 namespace hd = heddle;

@@ -1,4 +1,11 @@
 // refuse: heddle: the schedule deadlocks: ranks wait for each other
+// and: problem::deadlock,
+// and: at::rank<0>,
+// and: at::position<3>,
+// and: action_kind::send_forward>
+// and: at::microbatch<1>
+// and: at::needs<
+// and: action_kind::recv_forward>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/check.hpp>
 #include <heddle/schedule/parse.hpp>

@@ -1,4 +1,10 @@
 // refuse: heddle: the schedule is not valid: an action is missing, repeated, out of order or on the wrong rank
+// and: problem::missing,
+// and: at::rank<1>,
+// and: at::needs<
+// and: action_kind::backward>
+// and: at::stage<1>,
+// and: at::microbatch<1>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/check.hpp>
 #include <heddle/schedule/parse.hpp>

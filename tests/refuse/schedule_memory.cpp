@@ -1,4 +1,11 @@
 // refuse: heddle: the schedule needs more memory than is allowed; `bytes_of_rank` names the rank, bytes needed and allowed
+// and: at::rank<0>,
+// and: at::needed<8388608>,
+// and: at::allowed<4194304>,
+// and: at::position<14>,
+// and: action_kind::forward>
+// and: at::stage<0>,
+// and: at::microbatch<7>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/gpipe.hpp>
 #include <heddle/schedule/memory.hpp>

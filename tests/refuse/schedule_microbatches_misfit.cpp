@@ -1,4 +1,6 @@
 // refuse: heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks
+// and: at::ranks<4>,
+// and: at::microbatches<6>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/check.hpp>
 #include <heddle/schedule/gpipe.hpp>

@@ -1,4 +1,4 @@
-// refuse: heddle: a trainer knows the axes dp, pp and tp; give it the world.sub<dp, pp, tp>() of a mesh with more
+// refuse: heddle: the mesh has an axis that the model's stage does not name, in flat_weights or in samples: ranks along it would do the same work twice; name it there, or give the trainer the world.sub<...>() of the other axes
 #include <heddle/heddle.hpp>
 
 namespace hd = heddle;

@@ -1,4 +1,4 @@
-// refuse: heddle: a trainer's loss must be a sum over dp (partial<plus>), and along tp a sum or one computation (identical)
+// refuse: heddle: a trainer's loss must be a sum (partial<plus>) over the axes that split samples, and along others a sum or one computation (identical)
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/model/gpt2.hpp>

@@ -8,5 +8,5 @@ using machines = hd::cluster<hd::ranks_with<4, hd::link_kind::infiniband>, hd::r
 using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<pp, 2>, hd::axis<tp, 2>>;  // dp first: its groups cross the clusters
 
 int main() {
-  return hd::require_one_kind<machines, mesh, dp, tp>::value ? 0 : 1;
+  return hd::require_one_kind<machines, mesh, dp, tp>() ? 0 : 1;
 }

@@ -37,7 +37,7 @@ using printing = sc::actor<print, sc::on<disk>, sc::in<product>>;
 using graph = sc::actor_graph<reading, working, printing>;
 
 std::string found(sc::task_graph& g) {
-  return sc::to_string(sc::check_actors(g.view()), g.view());
+  return sc::to_string(sc::check_actors(g.view()));
 }
 
 }  // namespace
@@ -66,12 +66,12 @@ TEST_CASE("a graph made at run time is checked by the same function", "[schedule
   g.add_actor("a", "q", {}, {r});
   g.add_actor("b", "q", {r}, {});
   CHECK(found(g) == "the actor graph is sound");
-  CHECK_NOTHROW(sc::check(g.view()));
+  CHECK_NOTHROW(sc::require_actors(g.view()));
 
   SECTION("an unknown register") {
     g.add_actor("c", "q", {7}, {});
     CHECK(found(g) == "heddle: actor graph: actor 'c': register 7 does not exist");
-    CHECK_THROWS_AS(sc::check(g.view()), heddle::schedule_error);
+    CHECK_THROWS_AS(sc::require_actors(g.view()), heddle::schedule_error);
   }
   SECTION("a register without a producer") {
     const int s = g.add_register("s");

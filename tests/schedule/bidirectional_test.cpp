@@ -48,12 +48,12 @@ int highest_peak(const sc::table_view& t) {
 template <class When>
 sc::action_table checked(const When& when, int p) {
   const auto table = sc::make_table(when, p);
-  CAPTURE(p, when.microbatch_count(), sc::to_string(sc::validate(table)));
-  REQUIRE(sc::validate(table).ok());
+  CAPTURE(p, when.microbatch_count(), sc::to_string(sc::check_table(table)));
+  REQUIRE(sc::check_table(table).ok());
   const auto lowered = sc::lower(table);
-  CAPTURE(sc::to_string(sc::validate(lowered)));
-  REQUIRE(sc::validate(lowered).ok());
-  REQUIRE(sc::validate(lowered, sc::transfers::buffered).ok());
+  CAPTURE(sc::to_string(sc::check_table(lowered)));
+  REQUIRE(sc::check_table(lowered).ok());
+  REQUIRE(sc::check_table(lowered, sc::transfers::buffered).ok());
   REQUIRE(sc::sends(table) == formula::sends(when, p));
   REQUIRE(sc::sends(lowered) == formula::sends(when, p));
   return table;
@@ -188,8 +188,8 @@ TEST_CASE("schedules that turn or meet: static and dynamic tables are equal", "[
   CHECK(sc::make_table(sc::hanayo<>{8}, 4).view() == sc::table_of<sc::hanayo<eight>, 4>.view());
   CHECK(sc::make_table(sc::v_half<>{8}, 4).view() == sc::table_of<sc::v_half<eight>, 4>.view());
   CHECK(sc::make_table(sc::v_min<>{8}, 4).view() == sc::table_of<sc::v_min<eight>, 4>.view());
-  STATIC_REQUIRE(sc::validate(sc::table_of<sc::dual_pipe<eight>, 4>).ok());
-  STATIC_REQUIRE(sc::validate(sc::lowered_of<sc::chimera<eight>, 4>).ok());
+  STATIC_REQUIRE(sc::check_table(sc::table_of<sc::dual_pipe<eight>, 4>).ok());
+  STATIC_REQUIRE(sc::check_table(sc::lowered_of<sc::chimera<eight>, 4>).ok());
   STATIC_REQUIRE(sc::peak_live(sc::table_of<sc::v_half<eight>, 4>, 2) == 6);
   check_generate(sc::dual_pipe_v<>{9}, 4);
   check_generate(sc::dual_pipe<>{8}, 4);

@@ -20,8 +20,8 @@ TEST_CASE("lowered tables finish with blocking transfers and compute what a seri
         CAPTURE(name, p, m);
         const auto lowered = sc::lower(table);
         for (const auto mode : {sc::transfers::buffered, sc::transfers::rendezvous}) {
-          CAPTURE(sc::to_string(sc::validate(lowered, mode)));
-          REQUIRE(sc::validate(lowered, mode).ok());
+          CAPTURE(sc::to_string(sc::check_table(lowered, mode)));
+          REQUIRE(sc::check_table(lowered, mode).ok());
           const auto result = emulator::run(lowered, mode);
           REQUIRE(result.has_value());
           REQUIRE(*result == emulator::serial(lowered.view().stages(), m));
@@ -45,11 +45,11 @@ TEST_CASE("transfers placed by hand, next to their computations, deadlock except
       for (const auto& [name, table] : schedules::all_tables(p, m)) {
         CAPTURE(name, p, m);
         const auto naive = schedules::naive(table);
-        const auto report = sc::validate(naive, sc::transfers::rendezvous);
+        const auto report = sc::check_table(naive, sc::transfers::rendezvous);
         // Breadth-first with fewer microbatches than ranks is one GPipe behind the other: the ring never fills.
         REQUIRE(report.ok() == (name == "gpipe" || (name == "breadth_first v=2" && m < p)));
         if (naive.view().stages() == p) {
-          REQUIRE(sc::validate(naive, sc::transfers::buffered).ok());
+          REQUIRE(sc::check_table(naive, sc::transfers::buffered).ok());
           REQUIRE((report.ok() || report.what == sc::problem::deadlock));
         }
         REQUIRE(emulator::run(naive, sc::transfers::rendezvous).has_value() == report.ok());

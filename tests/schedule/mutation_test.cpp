@@ -37,7 +37,7 @@ void judge(const sc::action_table& t, std::mt19937& random, tally& count) {
   const auto whole = emulator::serial(t);
   bool passed[4] = {};
   for (const auto mode : modes) {
-    const auto report = sc::validate(t, mode);
+    const auto report = sc::check_table(t, mode);
     const auto result = emulator::run(t, mode);
     passed[static_cast<int>(mode)] = report.ok();
     CAPTURE(static_cast<int>(mode), sc::to_string(report), sc::to_text(t));
@@ -63,8 +63,8 @@ void judge(const sc::action_table& t, std::mt19937& random, tally& count) {
   // One without transfers is valid exactly if it can be lowered.
   if (!t.view().has_transfers() && pass(sc::transfers::buffered)) {
     const auto lowered = sc::lower(t);
-    CAPTURE(sc::to_text(t), sc::to_text(lowered), sc::to_string(sc::validate(lowered)));
-    REQUIRE(sc::validate(lowered).ok());
+    CAPTURE(sc::to_text(t), sc::to_text(lowered), sc::to_string(sc::check_table(lowered)));
+    REQUIRE(sc::check_table(lowered).ok());
     REQUIRE(emulator::run(lowered, sc::transfers::rendezvous) == whole);
   }
   if (t.view().has_transfers() && pass(sc::transfers::rendezvous)) {
@@ -177,8 +177,8 @@ TEST_CASE("mutants of tables with ways and of forward-only tables are rejected o
       default:
         t = random_ways(stages, p, m, below(2) == 0, random);
     }
-    CAPTURE(trial, p, m, sc::to_text(t), sc::to_string(sc::validate(t)));
-    REQUIRE(sc::validate(t).ok());
+    CAPTURE(trial, p, m, sc::to_text(t), sc::to_string(sc::check_table(t)));
+    REQUIRE(sc::check_table(t).ok());
     if (below(3) == 0) t = schedules::with_pairs(t, random, 0.3);
     if (below(4) != 0) t = sc::lower(t);
     judge(t, random, count);

@@ -91,7 +91,7 @@ TEST_CASE("a static schedule may have ways of its own", "[schedule]") {
   // Also where passes lower it.
   constexpr sc::table_view by = sc::lowered_by<skipping, 3, passes::place_transfers>;
   CHECK(by.has_paths());
-  CHECK(sc::validate(by).ok());
+  CHECK(sc::check_table(by).ok());
 }
 
 TEST_CASE("a table is a schedule, with its ways", "[schedule]") {
@@ -105,9 +105,9 @@ TEST_CASE("a table is a schedule, with its ways", "[schedule]") {
 TEST_CASE("tables whose parts do not fit are refused before they are read", "[schedule]") {
   sc::action_table t = sc::parse("F0 B0");
   t.offsets.back() = 50;
-  CHECK(sc::validate(t).what == sc::problem::malformed);
+  CHECK(sc::check_table(t).what == sc::problem::malformed);
   t.offsets.back() = 1;
-  CHECK(sc::validate(t).what == sc::problem::malformed);
+  CHECK(sc::check_table(t).what == sc::problem::malformed);
 }
 
 TEST_CASE("sizes beyond all bounds are refused", "[schedule]") {
@@ -129,7 +129,7 @@ TEST_CASE("sizes beyond all bounds are refused", "[schedule]") {
 TEST_CASE("list scheduling takes any stage map and any times", "[schedule]") {
   for (int m = 1; m <= 8; ++m) {
     const auto table = sc::make_table(uneven_listed<any>{m}, 2);
-    CHECK(sc::validate(table).ok());
+    CHECK(sc::check_table(table).ok());
     CHECK(emulator::run(sc::make_plan(table).view()) == emulator::serial(table));
     // Times are only compared with each other, and long ones take no longer to go through.
     const auto slow =
@@ -157,6 +157,11 @@ TEST_CASE("list scheduling refuses numbers that no table has", "[schedule]") {
     int chains = 0;
   };
   CHECK_THROWS_AS(list(no_chain{}, 2, 4), hd::schedule_error);
+  // It fits a table, but each of 2^24 actions would look at 2^16 stages.
+  CHECK_THROWS_WITH(
+      sc::make_table(sc::named("hanayo:32768", 1), 128),
+      "heddle: list scheduling: 8388608 stages and 1 microbatches on 128 ranks take too long to schedule; "
+      "actions times stages of a rank are 1099511627776, at most 2147483648");
 }
 
 TEST_CASE("a schedule whose number of actions is another one is refused", "[schedule]") {
@@ -176,7 +181,7 @@ TEST_CASE("automatic schedules take maps of a fixed number of stages", "[schedul
   const std::vector<sc::stage_cost> costs(5);
   const sc::automatic planned(6, uneven_map{}, costs, 0, std::vector<double>{9, 4});
   CHECK(planned.ranks() == 2);
-  CHECK(sc::validate(sc::make_table(planned, 2)).ok());
+  CHECK(sc::check_table(sc::make_table(planned, 2)).ok());
   CHECK(planned.outcome().makespan >= 6 * 3 * 3);  // the work of rank 0
   CHECK_THROWS_WITH(sc::automatic(6, sc::loop<2>{}, costs),
                     "heddle: automatic schedule: the map has 6 stages on 3 ranks in 1 chains; give the cost of each of "
@@ -199,7 +204,7 @@ TEST_CASE("automatic schedules refuse costs that no double holds", "[schedule]")
 TEST_CASE("a table that cannot be lowered is refused with rank and action", "[schedule]") {
   CHECK_THROWS_WITH(sc::lower(sc::parse("B0 F0 | F0 B0")),
                     "heddle: the schedule cannot be executed in order: rank 0, position 0 (0B0) waits for ever; "
-                    "schedule::validate says for what");
+                    "schedule::check_table says for what");
   // What lowering would count with is looked at before, whatever lowers.
   const auto refuses = [](const sc::action_table& t, const char* why) {
     CHECK_THROWS_WITH(sc::lower(t), why);
@@ -215,9 +220,10 @@ TEST_CASE("a table that cannot be lowered is refused with rank and action", "[sc
   std::string text = "F999999 B999999\nSTAGES";
   for (int s = 0; s < 4295; ++s) text += " 0";
   const sc::action_table large = sc::parse(text);
-  refuses(large, sc::to_string(sc::validate(large)).c_str());
-  CHECK_THROWS_WITH(sc::lower(sc::parse("F0 F1 B0 | F0 F1 B0 B1")),
-                    "heddle: the schedule cannot be lowered: stage 0 lacks 1 backwards; schedule::validate says which");
+  refuses(large, sc::to_string(sc::check_table(large)).c_str());
+  CHECK_THROWS_WITH(
+      sc::lower(sc::parse("F0 F1 B0 | F0 F1 B0 B1")),
+      "heddle: the schedule cannot be lowered: stage 0 lacks 1 backwards; schedule::check_table says which");
 }
 
 TEST_CASE("a schedule known by name says its name where it does not fit", "[schedule]") {
@@ -276,7 +282,7 @@ TEST_CASE("automatic schedules for any costs are valid and within their limits",
     }
     const sc::automatic planned(any{m}, costs, between(0, 1), limits);
     CAPTURE(round, p, m);
-    REQUIRE(sc::validate(sc::make_table(planned, p)).ok());
+    REQUIRE(sc::check_table(sc::make_table(planned, p)).ok());
     for (std::size_t r = 0; r < limits.size(); ++r) REQUIRE(planned.outcome().peak_bytes[r] <= limits[r]);
   }
 }
@@ -295,7 +301,7 @@ TEST_CASE("tables whose parts do not fit each other are refused, whatever they a
   bad[7].microbatches = -1;
   for (const sc::action_table& t : bad) {
     CAPTURE(&t - bad.data());
-    CHECK_FALSE(sc::validate(t).ok());
+    CHECK_FALSE(sc::check_table(t).ok());
     CHECK_THROWS_AS(sc::tabled(t), heddle::schedule_error);
     CHECK_THROWS_AS(sc::make_plan(t), heddle::schedule_error);
   }
@@ -304,6 +310,6 @@ TEST_CASE("tables whose parts do not fit each other are refused, whatever they a
     using sc::one_f_one_b<any>::one_f_one_b;
     constexpr sc::table_form form() const { return {.chains = 3}; }
   };
-  CHECK_FALSE(sc::validate(sc::make_table(odd{3}, 2)).ok());
+  CHECK_FALSE(sc::check_table(sc::make_table(odd{3}, 2)).ok());
   CHECK_THROWS_AS(sc::plan_for(odd{3}, heddle::mesh<heddle::axis<heddle::pp>>(2)), heddle::schedule_error);
 }

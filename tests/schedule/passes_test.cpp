@@ -105,11 +105,11 @@ TEST_CASE("lowered by any row of passes, every schedule is valid and computes th
         apply(passes::place_transfers{}, "place ");
         if (!first && below(2)) apply(passes::reduce_gradients{}, "reduce ");
         if (below(2)) apply(passes::optimizer{.post_validation = below(2) == 1}, "optimizer ");
-        CAPTURE(name, p, m, row, sc::to_text(t), sc::to_string(sc::validate(t)));
+        CAPTURE(name, p, m, row, sc::to_text(t), sc::to_string(sc::check_table(t)));
         const auto whole = emulator::serial(t);
-        REQUIRE(sc::validate(t).ok());
+        REQUIRE(sc::check_table(t).ok());
         for (const auto mode : modes) {
-          REQUIRE(sc::validate(t, mode).ok());
+          REQUIRE(sc::check_table(t, mode).ok());
           REQUIRE(emulator::run(t, mode) == whole);
         }
         const auto memory = sc::assign_storage(t, below(3));
@@ -119,8 +119,8 @@ TEST_CASE("lowered by any row of passes, every schedule is valid and computes th
         for (int trial = 0; trial < 10; ++trial) {
           const auto bad = schedules::mutant(t, random);
           for (const auto mode : modes) {
-            CAPTURE(static_cast<int>(mode), sc::to_text(bad), sc::to_string(sc::validate(bad, mode)));
-            if (sc::validate(bad, mode).ok()) REQUIRE(emulator::run(bad, mode) == whole);
+            CAPTURE(static_cast<int>(mode), sc::to_text(bad), sc::to_string(sc::check_table(bad, mode)));
+            if (sc::check_table(bad, mode).ok()) REQUIRE(emulator::run(bad, mode) == whole);
           }
         }
       }
@@ -132,7 +132,7 @@ TEST_CASE("no more stages are gathered than allowed", "[schedule][law]") {
       for (const int p : {2, 4}) {
         const auto t = sc::lower(sc::make_table(sc::named(name, 2 * p), p), passes::unshard{resident});
         CAPTURE(name, resident, p, sc::to_text(t));
-        REQUIRE(sc::validate(t).ok());
+        REQUIRE(sc::check_table(t).ok());
         for (int r = 0; r < p; ++r) {
           std::set<int> gathered;
           std::size_t most = 0;
@@ -171,7 +171,7 @@ TEST_CASE("passes run at compile time", "[schedule]") {
   using when = sc::one_f_one_b<microbatches<8>>;
   constexpr sc::table_view t = sc::lowered_by<when, 4, passes::recompute<>, passes::unshard, passes::place_transfers,
                                               passes::reduce_gradients, passes::optimizer>;
-  STATIC_REQUIRE(sc::validate(t).ok());
+  STATIC_REQUIRE(sc::check_table(t).ok());
   CHECK(t == sc::lower(sc::make_table<when>(4), passes::recompute<>{}, passes::unshard{}, passes::place_transfers{},
                        passes::reduce_gradients{}, passes::optimizer{})
                  .view());

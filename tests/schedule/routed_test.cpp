@@ -27,7 +27,7 @@ void check_table(const sc::path_table& paths, const sc::routed& when) {
   const sc::table_view t = table;
   REQUIRE(t.has_paths());
   CHECK(t.stages() == paths.nodes() + std::count(paths.stage_of_node.begin(), paths.stage_of_node.end(), 0));
-  CHECK(sc::validate(t, sc::transfers::buffered).ok());
+  CHECK(sc::check_table(t, sc::transfers::buffered).ok());
   for (int i = 0; i < paths.microbatches(); ++i) {
     std::vector<int> ranks;
     int stage = paths.origin(i);

@@ -71,9 +71,9 @@ TEST_CASE("text says where stages without actions are, and the ways of microbatc
   CHECK(t.view().next(3, 1) == -1);
   CHECK(t.view().next(1, 1) == sc::not_on_path);
   CHECK_FALSE(t.view().handles(2, 0));
-  CHECK(sc::validate(t).ok());
+  CHECK(sc::check_table(t).ok());
   const auto lowered = sc::lower(t);
-  CHECK(sc::validate(lowered).ok());
+  CHECK(sc::check_table(lowered).ok());
   CHECK(sc::parse(sc::to_text(lowered)).view() == lowered.view());
   CHECK(sc::sends(lowered) == 2 * (2 + 1));
   // As a type, with bars; ways in any order.
@@ -123,7 +123,7 @@ TEST_CASE("random tables with ways round-trip as text", "[schedule][property]") 
     REQUIRE(sc::parse(text).view() == table.view());
     const auto lowered = sc::lower(table);
     REQUIRE(sc::parse(sc::to_text(lowered)).view() == lowered.view());
-    REQUIRE(sc::validate(sc::parse(sc::to_text(lowered))).ok());
+    REQUIRE(sc::check_table(sc::parse(sc::to_text(lowered))).ok());
   }
 }
 

@@ -19,7 +19,7 @@ using sc::problem;
 namespace {
 
 std::string complaint(std::string_view text, sc::table_form form = {}) {
-  return sc::to_string(sc::validate(sc::parse(text, form)));
+  return sc::to_string(sc::check_table(sc::parse(text, form)));
 }
 constexpr sc::transfers modes[] = {sc::transfers::asynchronous, sc::transfers::buffered, sc::transfers::grouped,
                                    sc::transfers::rendezvous};
@@ -47,23 +47,23 @@ TEST_CASE("pairs are two computations that do not need each other", "[schedule]"
   // A pair has two parts, both of them computations.
   auto t = sc::parse("0F0 0F1 0F2 0B0 0B1 0B2");
   t.actions[0].overlaps_next = t.actions[1].overlaps_next = true;
-  CHECK(sc::to_string(sc::validate(t)) ==
+  CHECK(sc::to_string(sc::check_table(t)) ==
         "heddle: rank 0, position 0 (0F0): it overlaps the next action, but a pair is two computations, side by side");
   t = sc::parse("0F0 0B0");
   t.actions[1].overlaps_next = true;
-  CHECK(sc::validate(t).what == problem::not_a_pair);
-  CHECK(sc::validate(t).position == 1);
+  CHECK(sc::check_table(t).what == problem::not_a_pair);
+  CHECK(sc::check_table(t).position == 1);
   t = sc::parse("0F0 0B0 0REDUCE_GRAD");
   t.actions[1].overlaps_next = true;
-  CHECK(sc::validate(t).what == problem::not_a_pair);
+  CHECK(sc::check_table(t).what == problem::not_a_pair);
   t = sc::parse("0F0 0B0 0REDUCE_GRAD 0OPTIM");
   t.actions[2].overlaps_next = true;
-  CHECK(sc::validate(t).position == 2);
-  CHECK(sc::validate(t).what == problem::not_a_pair);
+  CHECK(sc::check_table(t).position == 2);
+  CHECK(sc::check_table(t).what == problem::not_a_pair);
   t = sc::parse("0F0 0B0 | 1F0 1B0");
   t.actions[1].overlaps_next = true;  // the next one is another rank's
-  CHECK(sc::validate(t).what == problem::not_a_pair);
-  CHECK(sc::validate(t).rank == 0);
+  CHECK(sc::check_table(t).what == problem::not_a_pair);
+  CHECK(sc::check_table(t).rank == 0);
   STATIC_REQUIRE_FALSE(sc::valid<sc::written<"0F0 (0I0;0W0)OVERLAP_I_W">, heddle::mesh<heddle::axis<heddle::dp, 2>>>);
 }
 
@@ -76,13 +76,13 @@ TEST_CASE("random pairs are valid exactly if they can be executed and use differ
     for (const int m : {2, 2 * p - 1, 2 * p})
       for (const auto& [name, plain] : schedules::all_tables(p, m)) {
         const auto table = schedules::with_pairs(plain, random);
-        CAPTURE(name, p, m, sc::to_text(table), sc::to_string(sc::validate(table)));
-        REQUIRE(sc::validate(table).ok());
+        CAPTURE(name, p, m, sc::to_text(table), sc::to_string(sc::check_table(table)));
+        REQUIRE(sc::check_table(table).ok());
         REQUIRE(emulator::run(table, sc::transfers::buffered) == emulator::serial(table));
         const auto lowered = sc::lower(table);
         for (const auto mode : modes) {
-          CAPTURE(static_cast<int>(mode), sc::to_text(lowered), sc::to_string(sc::validate(lowered, mode)));
-          REQUIRE(sc::validate(lowered, mode).ok());
+          CAPTURE(static_cast<int>(mode), sc::to_text(lowered), sc::to_string(sc::check_table(lowered, mode)));
+          REQUIRE(sc::check_table(lowered, mode).ok());
           REQUIRE(emulator::run(lowered, mode) == emulator::serial(lowered));
         }
       }
@@ -148,58 +148,58 @@ TEST_CASE("ways of microbatches must be ways", "[schedule]") {
   good.next = {1, -1, 2, sc::not_on_path, -1, 0};
   good.previous = {-1, 2, 0, sc::not_on_path, 1, -1};
   for (sc::action& a : good.actions) a.peer = -1;
-  REQUIRE(sc::to_string(sc::validate(good)) == "the schedule is valid");
+  REQUIRE(sc::to_string(sc::check_table(good)) == "the schedule is valid");
   REQUIRE(emulator::run(good, sc::transfers::buffered) == emulator::serial(good));
   const auto lowered = sc::lower(good);
   for (const auto mode : modes) {
-    CHECK(sc::validate(lowered, mode).ok());
+    CHECK(sc::check_table(lowered, mode).ok());
     CHECK(emulator::run(lowered, mode) == emulator::serial(good));
   }
   CHECK(emulator::run(sc::make_plan(good).view()) == emulator::serial(good));
   auto t = good;
   t.next[1] = 2;  // microbatch 1 in a circle
   t.previous[5] = 0;
-  CHECK(sc::to_string(sc::validate(t)) ==
+  CHECK(sc::to_string(sc::check_table(t)) ==
         "heddle: the way of microbatch 1 is broken; `next` must lead from one beginning over all its stages, and "
         "`previous` back");
   t = good;
   t.previous[4] = 0;
   CHECK(
-      sc::to_string(sc::validate(t)) ==
+      sc::to_string(sc::check_table(t)) ==
       "heddle: the way of microbatch 0 is broken at stage 1; `next` must lead from one beginning over all its stages, "
       "and `previous` back");
   t = good;
   t.next[0] = 3;  // there is no stage 3
-  CHECK(sc::validate(t).what == problem::broken_path);
+  CHECK(sc::check_table(t).what == problem::broken_path);
   t = good;
   t.next[0] = t.previous[2] = -1;  // two beginnings
-  CHECK(sc::validate(t).what == problem::broken_path);
+  CHECK(sc::check_table(t).what == problem::broken_path);
   t = good;
   t.next[3] = t.previous[3] = -1;
-  CHECK(sc::validate(t).what == problem::broken_path);
+  CHECK(sc::check_table(t).what == problem::broken_path);
   for (const std::size_t cell : {std::size_t{1}, std::size_t{5}}) {
     t = good;  // a way that is nowhere
     t.next[1] = t.next[5] = t.previous[1] = t.previous[5] = sc::not_on_path;
     t.next[cell] = -1;
-    CHECK(sc::validate(t).what == problem::broken_path);
+    CHECK(sc::check_table(t).what == problem::broken_path);
   }
   t = good;
   t.next.pop_back();
-  CHECK(sc::validate(t).what == problem::malformed);
+  CHECK(sc::check_table(t).what == problem::malformed);
   t = good;
   t.previous.clear();
-  CHECK(sc::validate(t).what == problem::malformed);
+  CHECK(sc::check_table(t).what == problem::malformed);
   t = good;
   std::swap(t.actions[1], t.actions[4]);
-  CHECK_FALSE(sc::validate(t).ok());
+  CHECK_FALSE(sc::check_table(t).ok());
   t = good;
   t.actions[1].microbatch = 0;
-  CHECK(sc::validate(t).what == problem::repeated);
+  CHECK(sc::check_table(t).what == problem::repeated);
   // What does not come to a stage has no work there.
   t = good;
   t.actions.insert(t.actions.begin() + 6, {kind::forward, 1, 1});
   for (std::size_t r = 2; r < t.offsets.size(); ++r) ++t.offsets[r];
-  CHECK(sc::to_string(sc::validate(t)) == "heddle: rank 1, position 2 (1F1): microbatch 1 does not come to stage 1");
+  CHECK(sc::to_string(sc::check_table(t)) == "heddle: rank 1, position 2 (1F1): microbatch 1 does not come to stage 1");
 }
 
 TEST_CASE("a stage to which no microbatch comes still takes part in the reduction", "[schedule]") {
@@ -208,17 +208,17 @@ TEST_CASE("a stage to which no microbatch comes still takes part in the reductio
   t.previous = {-1, sc::not_on_path};
   t.actions.resize(2);
   t.offsets = {0, 2, 2};
-  REQUIRE(sc::validate(t).ok());
+  REQUIRE(sc::check_table(t).ok());
   CHECK(sc::to_text(sc::lower(t)) == "0F0 0B0 0REDUCE_GRAD\n1REDUCE_GRAD\nWAYS 0:0\n");
-  CHECK(sc::validate(sc::lower(t)).ok());
+  CHECK(sc::check_table(sc::lower(t)).ok());
   // Before its step, where the table has one already.
   namespace passes = sc::passes;
   for (const bool early : {false, true}) {
     const auto stepped = sc::lower(t, passes::optimizer{.post_validation = early});
-    REQUIRE(sc::validate(stepped).ok());
+    REQUIRE(sc::check_table(stepped).ok());
     for (const auto& lowered : {sc::lower(stepped), sc::lower(stepped, passes::reduce_gradients{})}) {
       CHECK(sc::to_text(lowered) == "0F0 0B0 0REDUCE_GRAD 0OPTIM\n1REDUCE_GRAD 1OPTIM\nWAYS 0:0\n");
-      CHECK(sc::validate(lowered).ok());
+      CHECK(sc::check_table(lowered).ok());
     }
     CHECK_NOTHROW(sc::make_plan(stepped));
   }
@@ -227,7 +227,7 @@ TEST_CASE("a stage to which no microbatch comes still takes part in the reductio
 TEST_CASE("each way of transferring takes what it can finish", "[schedule][law]") {
   const auto allowed = [](sc::table_view t) {
     std::string text;
-    for (const auto mode : modes) text += sc::validate(t, mode).ok() ? '1' : '0';
+    for (const auto mode : modes) text += sc::check_table(t, mode).ok() ? '1' : '0';
     return text;
   };
   // In order: asynchronous, buffered, grouped, rendezvous.
@@ -237,15 +237,15 @@ TEST_CASE("each way of transferring takes what it can finish", "[schedule][law]"
   // Both send first.
   CHECK(allowed(sc::parse(
             "F0 SEND_F0 F1 SEND_F1 RECV_B0 B0 RECV_B1 B1 | RECV_F0 F0 B0 SEND_B0 RECV_F1 F1 B1 SEND_B1")) == "1110");
-  CHECK(
-      sc::to_string(sc::validate(sc::parse("RECV_B0 F0 SEND_F0 B0 | RECV_F0 F0 B0 SEND_B0"), sc::transfers::grouped)) ==
-      "heddle: rank 0, position 0 (0RECV_B0): deadlock: it waits for 1SEND_B0 of rank 1, which stands at position 0 "
-      "(1RECV_F0)");
+  CHECK(sc::to_string(
+            sc::check_table(sc::parse("RECV_B0 F0 SEND_F0 B0 | RECV_F0 F0 B0 SEND_B0"), sc::transfers::grouped)) ==
+        "heddle: rank 0, position 0 (0RECV_B0): deadlock: it waits for 1SEND_B0 of rank 1, which stands at position 0 "
+        "(1RECV_F0)");
   // A computation that waits although all its rank's messages have been posted.
   const auto crossed = sc::parse("RECV_B0 F0 B0 SEND_F0 | RECV_F0 F0 B0 SEND_B0");
   CHECK(allowed(crossed) == "0000");
   CHECK(
-      sc::to_string(sc::validate(crossed, sc::transfers::asynchronous)) ==
+      sc::to_string(sc::check_table(crossed, sc::transfers::asynchronous)) ==
       "heddle: rank 0, position 2 (0B0): deadlock: it waits for 1SEND_B0 of rank 1, which stands at position 1 (1F0)");
 }
 
@@ -256,10 +256,10 @@ TEST_CASE("grouping neighbours saves the naive placement of 1F1B and ZB-H1 only"
         CAPTURE(name, p, m);
         const auto naive = schedules::naive(table);
         if (name == "gpipe" || name == "1f1b" || name == "zb_h1") {
-          CHECK(sc::validate(naive, sc::transfers::rendezvous).ok() == (name == "gpipe"));
-          CHECK(sc::validate(naive, sc::transfers::grouped).ok());
+          CHECK(sc::check_table(naive, sc::transfers::rendezvous).ok() == (name == "gpipe"));
+          CHECK(sc::check_table(naive, sc::transfers::grouped).ok());
         } else {
-          CHECK_FALSE(sc::validate(naive, sc::transfers::grouped).ok());
+          CHECK_FALSE(sc::check_table(naive, sc::transfers::grouped).ok());
         }
       }
 }
@@ -273,11 +273,11 @@ TEST_CASE("forward-only tables lower, finish and put out what serial ones do", "
         text += "| ";
       }
       const auto table = sc::parse(text, {.forward_only = true});
-      REQUIRE(sc::validate(table).ok());
+      REQUIRE(sc::check_table(table).ok());
       const auto lowered = sc::lower(table);
       CHECK_FALSE(lowered.view().has(kind::reduce_gradient));
       for (const auto mode : modes) {
-        CHECK(sc::validate(lowered, mode).ok());
+        CHECK(sc::check_table(lowered, mode).ok());
         CHECK(emulator::run(lowered, mode) == emulator::serial(table));
       }
       CHECK(emulator::run(sc::make_plan(table).view()) == emulator::serial(table));
@@ -295,9 +295,9 @@ TEST_CASE("tables with idle ranks go to text and back", "[schedule]") {
     const auto t = sc::parse(text);
     CHECK(sc::to_text(t) == text);
     CHECK(sc::parse(sc::to_text(t)).view() == t.view());
-    CHECK(sc::to_string(sc::validate(t)) == "the schedule is valid");
+    CHECK(sc::to_string(sc::check_table(t)) == "the schedule is valid");
     const auto lowered = sc::lower(t);
-    CHECK(sc::validate(lowered).ok());
+    CHECK(sc::check_table(lowered).ok());
     CHECK(sc::parse(sc::to_text(lowered)).view() == lowered.view());
     CHECK(emulator::run(sc::make_plan(t).view()) == emulator::serial(t));
   }

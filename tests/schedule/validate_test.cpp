@@ -14,10 +14,10 @@ using sc::problem;
 namespace {
 
 std::string complaint(std::string_view text, sc::transfers mode = sc::transfers::rendezvous) {
-  return sc::to_string(sc::validate(sc::parse(text), mode));
+  return sc::to_string(sc::check_table(sc::parse(text), mode));
 }
 problem found(std::string_view text, sc::transfers mode = sc::transfers::rendezvous) {
-  return sc::validate(sc::parse(text), mode).what;
+  return sc::check_table(sc::parse(text), mode).what;
 }
 
 }  // namespace
@@ -59,36 +59,37 @@ TEST_CASE("a report names rank, position, action and microbatch", "[schedule]") 
   CHECK(complaint("0F0 0B0 0F1 0B1 | 1F0 1F1 1B0 1B1") ==
         "heddle: rank 0, position 1 (0B0): deadlock: it waits for 1B0 of rank 1, which stands at position 1 (1F1)");
   const auto naive = schedules::naive(sc::make_table<sc::one_f_one_b<microbatches<2>>>(2));
-  CHECK(sc::to_string(sc::validate(naive)) ==
+  CHECK(sc::to_string(sc::check_table(naive)) ==
         "heddle: rank 0, position 3 (0SEND_F1): deadlock: it waits for 1RECV_F1 of rank 1, which stands at position 3 "
         "(1SEND_B0)");
 }
 
 TEST_CASE("tables that make no sense are refused before they are read", "[schedule]") {
   auto t = sc::make_table<sc::gpipe<microbatches<2>>>(2);
-  CHECK(sc::validate(sc::table_view{}).what == problem::malformed);
+  CHECK(sc::check_table(sc::table_view{}).what == problem::malformed);
   t.microbatches = 2000000000;
-  CHECK(sc::validate(t).what == problem::too_large);
+  CHECK(sc::check_table(t).what == problem::too_large);
   t = sc::make_table<sc::gpipe<microbatches<2>>>(2);
   t.rank_of_stage[1] = 5;
-  CHECK(sc::to_string(sc::validate(t)) == "heddle: stage 1 lives on a rank that does not exist");
+  CHECK(sc::to_string(sc::check_table(t)) == "heddle: stage 1 lives on a rank that does not exist");
   t = sc::make_table<sc::gpipe<microbatches<2>>>(2);
   t.actions[0].stage = 9;
-  CHECK(sc::validate(t).what == problem::unknown_stage);
+  CHECK(sc::check_table(t).what == problem::unknown_stage);
   t.actions[0] = {kind::forward, 0, 2, -1};
-  CHECK(sc::to_string(sc::validate(t)) == "heddle: rank 0, position 0 (0F2): there is no microbatch 2 for this action");
+  CHECK(sc::to_string(sc::check_table(t)) ==
+        "heddle: rank 0, position 0 (0F2): there is no microbatch 2 for this action");
   t.actions[0] = {kind::forward, 0, -1, -1};
-  CHECK(sc::validate(t).what == problem::unknown_microbatch);
+  CHECK(sc::check_table(t).what == problem::unknown_microbatch);
   auto lowered = sc::lower(sc::make_table<sc::gpipe<microbatches<2>>>(3));
   lowered.actions[1].peer = 2;
-  CHECK(sc::to_string(sc::validate(lowered)) ==
+  CHECK(sc::to_string(sc::check_table(lowered)) ==
         "heddle: rank 0, position 1 (0SEND_F0): the transfer names rank 2, but the other stage lives on rank 1");
-  CHECK_THROWS_AS(sc::check(lowered), heddle::schedule_error);
+  CHECK_THROWS_AS(sc::require_table(lowered), heddle::schedule_error);
   lowered = sc::lower(sc::make_table<sc::gpipe<microbatches<2>>>(3));
   lowered.actions[0].peer = 1;
-  CHECK(sc::to_string(sc::validate(lowered)) ==
+  CHECK(sc::to_string(sc::check_table(lowered)) ==
         "heddle: rank 0, position 0 (0F0): only sends and receives have a peer, this action names rank 1");
-  CHECK_NOTHROW(sc::check(sc::make_table<sc::gpipe<microbatches<2>>>(3)));
+  CHECK_NOTHROW(sc::require_table(sc::make_table<sc::gpipe<microbatches<2>>>(3)));
 }
 
 TEST_CASE("backwards may be whole or split, also within one table", "[schedule]") {

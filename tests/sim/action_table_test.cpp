@@ -38,9 +38,8 @@ TEST_CASE("schedules of one stage per rank take as long as their formulas say", 
   for (int p = 1; p <= 8; ++p)
     for (int m = 1; m <= 4 * p; ++m) {
       CAPTURE(p, m);
-      for (const sc::formula::times& t :
-           {sc::formula::times{1, 1, 1}, sc::formula::times{2, 3, 1.5}, sc::formula::times{1, 0.25, 0.125},
-            sc::formula::times{0.5, 3, 2}}) {
+      for (const sc::formula::times& t : {sc::formula::times{1, 1, 1}, sc::formula::times{2, 3, 1.5},
+                                          sc::formula::times{1, 0.25, 0.125}, sc::formula::times{0.5, 3, 2}}) {
         check_bubble(sc::gpipe<>{m}, p, t);
         check_bubble(sc::one_f_one_b<>{m}, p, t);
         check_bubble(sc::prefill<>{m}, p, t);
@@ -207,7 +206,7 @@ TEST_CASE("a table that stops is refused", "[sim]") {
   CHECK_NOTHROW(sim::simulate(naive));
   CHECK_THROWS_WITH(sim::simulate(naive, sim::stage_times{}, sim::link_time{}, sc::transfers::rendezvous),
                     "heddle: the simulated schedule stops: rank 0, position 3 (0SEND_F1) waits for ever; "
-                    "schedule::validate says for what");
+                    "schedule::check_table says for what");
   CHECK_THROWS_AS(sim::simulate(sc::parse("0B0 0F0 | 1F0 1B0")), heddle::schedule_error);
 }
 
@@ -253,7 +252,7 @@ TEST_CASE("actions that overlap start together and end together", "[sim]") {
   // Halves of one dependency cannot overlap.
   CHECK_THROWS_WITH(sim::simulate(sc::parse("(0F0;1F0)OVERLAP_F_F 1B0 0B0")),
                     "heddle: the simulated schedule stops: rank 0, position 0 (0F0) waits for ever; "
-                    "schedule::validate says for what");
+                    "schedule::check_table says for what");
   STATIC_REQUIRE(sim::simulate(sc::parse("0F0 (0B0;0F1)OVERLAP_B_F 0B1"), sim::stage_times{1, 1, 1, 2}).makespan == 5);
 }
 
@@ -276,8 +275,8 @@ TEST_CASE("transfers that are grouped begin together and end together", "[sim]")
   // As written by hand; where transfers block one by one it deadlocks.
   const auto table =
       sc::parse("F0 SEND_F0 F1 SEND_F1 RECV_B0 B0 RECV_B1 B1 | RECV_F0 F0 B0 SEND_B0 RECV_F1 F1 B1 SEND_B1");
-  REQUIRE(sc::validate(table, sc::transfers::grouped).ok());
-  REQUIRE(sc::validate(table, sc::transfers::rendezvous).what == sc::problem::deadlock);
+  REQUIRE(sc::check_table(table, sc::transfers::grouped).ok());
+  REQUIRE(sc::check_table(table, sc::transfers::rendezvous).what == sc::problem::deadlock);
   const auto line = sim::simulate(table, sim::stage_times{1, 1, 1}, sim::link_time{0.5}, sc::transfers::grouped);
   // Rank 0: F0 0-1, send to 1.5, F1 to 2.5; rank 1: F0 1.5-2.5, B0 to 4.5, group to 5; F1 5-6, B1 to 8, send to 8.5.
   const int second = table.view().offset(1);

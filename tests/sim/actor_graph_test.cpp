@@ -157,7 +157,7 @@ TEST_CASE("random graphs drain, every kernel runs in every round, credits hold",
     for (int a2 = 0; a2 < actors; ++a2)
       g.add_actor("a" + std::to_string(a2), "q" + std::to_string(upto(queues - 1)), reads[static_cast<std::size_t>(a2)],
                   writes[static_cast<std::size_t>(a2)]);
-    REQUIRE(sc::to_string(sc::check_actors(g.view()), g.view()) == "the actor graph is sound");
+    REQUIRE(sc::to_string(sc::check_actors(g.view())) == "the actor graph is sound");
     std::vector<int> ran(static_cast<std::size_t>(actors));
     const auto line = sim::simulate(g.view(), rounds, [&](int actor, int round) {
       CHECK(ran[static_cast<std::size_t>(actor)]++ == round);

@@ -118,9 +118,9 @@ TEST_CASE("automatic schedules are valid, keep to the limit and take as long as 
     CAPTURE(round, p, m, link);
     const sc::automatic when{m, cost, link, limits};
     const auto table = sc::make_table(when, p);
-    CAPTURE(sc::to_string(sc::validate(table)));
-    REQUIRE(sc::validate(table).ok());
-    REQUIRE(sc::validate(sc::lower(table)).ok());
+    CAPTURE(sc::to_string(sc::check_table(table)));
+    REQUIRE(sc::check_table(table).ok());
+    REQUIRE(sc::check_table(sc::lower(table)).ok());
     REQUIRE(simulated(table, cost, link) == Approx(when.outcome().makespan).epsilon(1e-12));
     for (int r = 0; r < p; ++r) {
       const auto k = static_cast<std::size_t>(r);
@@ -231,9 +231,9 @@ TEST_CASE("automatic schedules of several stages per rank are valid, keep to the
       CAPTURE(round, p, m, link, map.stages(p));
       const sc::automatic when{m, map, cost, link, limits};
       const auto table = sc::make_table(when, p);
-      CAPTURE(sc::to_string(sc::validate(table)));
-      REQUIRE(sc::validate(table).ok());
-      REQUIRE(sc::validate(sc::lower(table)).ok());
+      CAPTURE(sc::to_string(sc::check_table(table)));
+      REQUIRE(sc::check_table(table).ok());
+      REQUIRE(sc::check_table(sc::lower(table)).ok());
       REQUIRE(simulated(table, cost, link) == Approx(when.outcome().makespan).epsilon(1e-12));
       for (int s = 0; s < map.stages(p); ++s) REQUIRE(table.view().rank_of(s) == map.rank_of(s, p));
       for (int r = 0; r < p; ++r) {

@@ -174,9 +174,9 @@ TEST_CASE("a table of ways that is none is refused", "[schedule][skippipe]") {
     t.length = 2;
     t.stage_of_node = {0, 1, 2};
     t.way = {0, 1, 0, 2};
-    CHECK_NOTHROW(sc::check_paths(t));
+    CHECK_NOTHROW(sc::require_paths(t));
     change(t);
-    CHECK_THROWS_WITH(sc::check_paths(t), Catch::Matchers::Contains(text));
+    CHECK_THROWS_WITH(sc::require_paths(t), Catch::Matchers::Contains(text));
   };
   refuse([](auto& t) { t.way = {0, 1, 0}; }, "do not fit");
   refuse([](auto& t) { t.way = {0, 1, 2, 1}; }, "microbatch 1 does not begin on stage 0");

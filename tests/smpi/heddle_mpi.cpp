@@ -1,6 +1,4 @@
 // heddle_mpi <cluster>, under smpirun: heddle's MPI transport on virtual ranks gives the bits of a serial fold.
-#include "smpi_gaps.hpp"
-
 #include <heddle/comm/collectives.hpp>
 #include <heddle/comm/mpi.hpp>
 

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 TEMPLATE_TEST_CASE("a buffer is aligned, zeroed and of the size asked for", "[tensor]", char, float, double,
                    std::int64_t) {
@@ -20,6 +21,25 @@ TEMPLATE_TEST_CASE("a buffer is aligned, zeroed and of the size asked for", "[te
     CHECK(b.end() - b.begin() == size);
     CHECK(std::all_of(b.begin(), b.end(), [](TestType x) { return x == TestType(0); }));
   }
+}
+
+TEST_CASE("memory that is not there is an error that names what it is for", "[tensor]") {
+  const std::int64_t most = (std::numeric_limits<std::int64_t>::max)() / 8;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators end the program
+#if !defined(__has_feature)
+#define HEDDLE_TEST_ALLOCATIONS 1
+#elif !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+#define HEDDLE_TEST_ALLOCATIONS 1
+#endif
+#endif
+#if defined(HEDDLE_TEST_ALLOCATIONS)
+  CHECK_THROWS_AS(heddle::buffer<double>(most), heddle::memory_error);
+  CHECK_THROWS_WITH(heddle::buffer<double>(most, "the weights of wte"),
+                    Catch::Matchers::Contains("heddle: no memory for the weights of wte: 1152921504606846975 elements "
+                                              "of 8 bytes are 9223372036854775800 bytes; this process can have "));
+#endif
+  CHECK_THROWS_WITH(heddle::buffer<double>(most + 1, "wte"), Catch::Matchers::Contains(" of 8 bytes for wte"));
+  CHECK(heddle::memory_limit() > 1 << 20);
 }
 
 TEST_CASE("a buffer moves, and does not copy", "[tensor][law]") {
@@ -62,4 +82,33 @@ TEST_CASE("a type that asks for more alignment gets it", "[tensor]") {
     const heddle::buffer<wide> b(3 + i);
     CHECK(reinterpret_cast<std::uintptr_t>(b.data()) % 256 == 0);
   }
+}
+
+TEST_CASE("the host's memory has a queue that does everything at once", "[tensor]") {
+  using heddle::host_memory;
+  STATIC_REQUIRE(heddle::memory_space<host_memory>);
+  STATIC_REQUIRE(heddle::host_accessible_space<host_memory>);
+  STATIC_REQUIRE(heddle::runs_host_code<host_memory::queue>);
+  STATIC_REQUIRE(std::is_empty_v<host_memory::queue>);
+  STATIC_REQUIRE(sizeof(heddle::buffer<float>) == 2 * sizeof(void*));
+  STATIC_REQUIRE(std::is_same_v<heddle::space_of<const heddle::buffer<int>&>, host_memory>);
+  STATIC_REQUIRE(std::is_same_v<heddle::space_of<std::vector<int>>, host_memory>);
+
+  host_memory::queue queue;
+  heddle::buffer<int> b(queue, 6, "six numbers");
+  CHECK(std::all_of(b.begin(), b.end(), [](int x) { return x == 0; }));
+  const std::vector<int> numbers{1, 2, 3, 4, 5, 6};
+  queue.copy(numbers, b);
+  CHECK(std::equal(b.begin(), b.end(), numbers.begin()));
+  queue.run([](auto v) { v(0) += 10; }, b.view());
+  std::vector<int> back(6);
+  queue.copy(b.view(), back);
+  queue.wait();
+  CHECK(back == std::vector<int>{11, 2, 3, 4, 5, 6});
+  queue.zero(b);
+  CHECK(std::accumulate(b.begin(), b.end(), 0) == 0);
+  std::vector<int> few(5);
+  CHECK_THROWS_WITH(queue.copy(b, few), Catch::Matchers::Contains("heddle: ") &&
+                                            Catch::Matchers::Contains("6 elements") &&
+                                            Catch::Matchers::Contains("memory of 5"));
 }

@@ -2,10 +2,12 @@
 // and that each redistribution's backward is its adjoint.
 #include <heddle/tensor/gradient.hpp>
 #include <heddle/tensor/random.hpp>
+#include <heddle/testing/checked_memory.hpp>
 
 #include "catch.hpp"
 #include "transport.hpp"
 
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -139,6 +141,43 @@ TEST_CASE("a gradient is settled where its parameter is replicated, and nowhere 
   transport_test::share(ok);
   CHECK(ok == std::vector<char>(6, 1));
 }
+
+#if !defined(HEDDLE_TEST_MPI)
+TEST_CASE("gradients are settled and counted in memory that the host cannot touch", "[tensor][gradient][ranks]") {
+  using space = hd::testing::checked_memory;
+  using weight = on<hd::shard<1, tp>>;
+  using norm = on<hd::identical<tp>>;
+  using loss = on<hd::partial<hd::plus, dp>, hd::identical<tp>>;
+  std::vector<char> ok(6, 0);
+  transport_test::launch<grid>([&](auto& world) {
+    const double mine = 1 + world.template coordinate<dp>();
+    space::queue queue;
+    hd::sharded<double, 2, hd::dual<weight>, space> g(queue, hd::dual<weight>{}, hd::shape{2, 4}, world.rank());
+    hd::sharded<double, 1, hd::dual<norm>, space> n(queue, hd::dual<norm>{}, hd::shape{4}, world.rank());
+    const auto ones = [mine](const auto& x) {
+      for (double& e : x.elements()) e = mine;
+    };
+    queue.run(ones, g.memory());
+    queue.run(ones, n.memory());
+    const auto settled = hd::settle_gradient<weight>(std::move(g), world, queue);
+    const auto shared = hd::settle_gradient<norm, on<hd::shard<0, dp>, hd::identical<tp>>>(std::move(n), world, queue);
+    const auto calls = [&] {
+      return std::array{world.all().counters().collectives(), world.control().counters().collectives()};
+    };
+    const auto before = calls();
+    bool right = hd::squared_norm(queue, world, settled, shared) == 108;  // 8 and 4 elements of 3
+    const auto after = calls();  // a number in the host's memory goes over the control plane
+    right = right && after[0] == before[0] && after[1] == before[1] + 1;
+    const auto number = [&](const auto& x) { return hd::copy_to<hd::host_memory>(queue, x).elements()[0]; };
+    right = right && number(hd::reduce<tp>(hd::sum_of_squares(queue, settled), world, queue)) == 72;
+    right = right && number(hd::reduce<dp>(hd::sum_of_squares(queue, shared), world, queue)) == 36;
+    const hd::sharded<double, 0, loss, space> l(queue, loss{}, hd::dynamic_shape<0>{}, world.rank());
+    right = right && number(hd::gradient_seed(queue, l)) == 1;
+    ok[static_cast<std::size_t>(world.rank())] = right;
+  });
+  CHECK(ok == std::vector<char>(6, 1));
+}
+#endif
 
 TEST_CASE("experts' gradients are summed over the ranks that hold the same experts", "[tensor][gradient][ranks]") {
   using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<experts, 2>>;

@@ -1,5 +1,5 @@
+#include <heddle/testing/checked_memory.hpp>
 #include <heddle/testing/counting_world.hpp>
-
 
 #include "catch.hpp"
 #include "tensor/value_level.hpp"
@@ -48,8 +48,23 @@ struct job {
   plan<Axes> how{};
 };
 
+// The part after the job, which runs in memory of the space and in the order of a queue of it.
+template <class Space, class Job, std::size_t Rank, class World>
+hd::buffer<double> moved_in(typename Space::queue& queue, hd::buffer<double> source, bool give, const Job& j,
+                            const std::array<std::int64_t, Rank>& extents, World& world) {
+  hd::buffer<double, Space> there(queue, static_cast<std::int64_t>(source.size()));
+  queue.copy(source, there);
+  hd::detail::moving_part<double, Space> part{there.view(), {}, false};
+  if (give) part.replace(std::move(there));
+  const auto got = hd::detail::redistribute_by_plan<operators>(queue, std::move(part), j.how, extents, world);
+  hd::buffer<double> out(static_cast<std::int64_t>(got.size()));
+  queue.copy(got, out);
+  queue.wait();
+  return out;
+}
+
 // Runs all jobs on one world and returns what was wrong with the first bad one.
-template <class Mesh, std::size_t Rank>
+template <class Space = hd::host_memory, class Mesh, std::size_t Rank>
 std::string first_wrong(const Mesh& m, const std::array<std::int64_t, Rank>& extents,
                         std::vector<job<Mesh::rank>> jobs) {
   const problem<Mesh::rank, Rank> p{hd::detail::numbers_of(m.extents()), extents};
@@ -62,7 +77,12 @@ std::string first_wrong(const Mesh& m, const std::array<std::int64_t, Rank>& ext
   transport_test::launch(m, [&](auto& world) {
     auto& mine = by_rank[static_cast<std::size_t>(world.rank())];
     mine.resize(jobs.size());
+    [[maybe_unused]] typename Space::queue queue;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
+      if constexpr (!Space::host_accessible) {
+        mine[j] = moved_in<Space>(queue, p.some_part(jobs[j].from, world.rank()), j % 2 != 0, jobs[j], extents, world);
+        continue;
+      }
       const auto source = p.some_part(jobs[j].from, world.rank());
       if (j % 2 == 0) {
         mine[j] = hd::detail::redistribute_by_plan<operators>(
@@ -149,6 +169,37 @@ TEST_CASE("every pair of split policies keeps the tensor", "[tensor][redistribut
     if (at++ % 3 == 0) jobs.push_back(std::move(j));  // a third of the pairs, found and by hand in turn
   CHECK(first_wrong(m, std::array<std::int64_t, 2>{7, 5}, jobs) == "");
 }
+
+#if !defined(HEDDLE_TEST_MPI)
+TEST_CASE("pairs of layouts keep the tensor in memory that the host cannot touch", "[tensor][redistribute][law][ranks]") {
+  using hd::testing::checked_memory;
+  const auto some_of = [](auto all, std::size_t every) {
+    decltype(all) some;
+    for (std::size_t j = 0; j < all.size(); j += every) some.push_back(std::move(all[j]));
+    return some;
+  };
+  const mesh2 m{2, 3};
+  std::vector<job<2>> two;
+  std::array<int, 9> kinds{};
+  std::size_t at = 0;
+  for (auto& j : all_pairs(m, all_tables<2>(plain))) {  // some, and ten of each kind of step
+    bool take = at++ % 53 == 0;
+    for (const auto& s : j.how.steps) take = take || kinds[static_cast<std::size_t>(s.kind)] < 10;
+    if (!take) continue;
+    for (const auto& s : j.how.steps) ++kinds[static_cast<std::size_t>(s.kind)];
+    two.push_back(std::move(j));
+  }
+  for (const auto kind : {hd::step_kind::slice, hd::step_kind::all_gather, hd::step_kind::all_to_all,
+                          hd::step_kind::exchange, hd::step_kind::all_reduce, hd::step_kind::reduce_scatter,
+                          hd::step_kind::keep_on_owner, hd::step_kind::pad_with_identity})
+    CHECK(kinds[static_cast<std::size_t>(kind)] >= 10);
+  CHECK(first_wrong<checked_memory>(m, std::array<std::int64_t, 2>{5, 7}, two) == "");
+  CHECK(first_wrong<checked_memory>(m, std::array<std::int64_t, 2>{0, 3}, some_of(std::move(two), 5)) == "");
+  const mesh2 square{2, 2};
+  CHECK(first_wrong<checked_memory>(square, std::array<std::int64_t, 2>{7, 5},
+                                    some_of(all_pairs(square, all_tables<2>(policies)), 397)) == "");
+}
+#endif
 
 namespace {
 // What the plan says that the rank sends, in bytes.

@@ -1,12 +1,15 @@
 // Random tensors and dropout, the same bits on every mesh, against the definition element by element.
 #include <heddle/tensor/random.hpp>
+#include <heddle/testing/checked_memory.hpp>
 
 #include "catch.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace hd = heddle;
@@ -130,6 +133,40 @@ TEST_CASE("dropout of a partial sum is the sum dropped", "[tensor][random]") {
   }
   const auto whole = hd::assemble(std::span<const hd::sharded<double, 1, layout>>(parts));
   for (std::size_t i = 0; i < 64; ++i) CHECK(whole[i] == (random.uniform(i) < 0.5 ? 0.0 : 2 * sum[i]));
+}
+
+TEST_CASE("random tensors have the same bits in every memory", "[tensor][random]") {
+  using space = hd::testing::checked_memory;
+  const hd::counter_random random(3, 9);
+  const mesh w{2, 1, 3};
+  const auto same = [&](const auto& layout) {
+    using layout_type = std::remove_cvref_t<decltype(layout)>;
+    space::queue queue;
+    for (int r = 0; r < w.size(); ++r) {
+      const hd::dynamic_shape<2> shape{7, 5};
+      hd::sharded<float, 2, layout_type> here(layout, shape, r);
+      hd::sharded<float, 2, layout_type, space> there(queue, layout, shape, r);
+      const auto compare = [&] {
+        const auto copy = hd::copy_to<hd::host_memory>(queue, there);
+        CHECK(std::equal(here.elements().begin(), here.elements().end(), copy.elements().begin(),
+                         copy.elements().end()));
+      };
+      hd::fill_by_index(here, [](std::int64_t g) { return static_cast<float>(g); });
+      hd::fill_by_index(queue, there, [](std::int64_t g) { return static_cast<float>(g); });
+      compare();
+      hd::fill_uniform(here, random, -1, 2);
+      hd::fill_uniform(queue, there, random, -1, 2);
+      compare();
+      hd::fill_normal(here, random, 0.5, 2);
+      hd::fill_normal(queue, there, random, 0.5, 2);
+      hd::dropout(here, 0.25, random);
+      hd::dropout(queue, there, 0.25, random);
+      compare();
+      CHECK_THROWS_AS(hd::dropout(queue, there, 1.0, random), hd::config_error);
+    }
+  };
+  same(hd::layout<mesh, hd::shard<0, hd::split::zigzag, tp>, hd::partial<hd::plus, dp>>{w});
+  same(hd::layout<mesh, hd::shard<1, hd::split::padded<>, tp>, hd::identical<dp>>{w});
 }
 
 TEST_CASE("uniform numbers stay below their bound in every type", "[tensor][random]") {

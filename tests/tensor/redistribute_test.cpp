@@ -28,7 +28,7 @@ using list = hd::type_list<Ls...>;
 /// Redistributes every pair on a world that counts, and compares values, copies, sources and bytes. Returns "" or what was wrong.
 template <class From, class To, std::int64_t... E>
 std::string wrong_moves(From from, To to, const mesh& m, const hd::shape<E...>& s) {
-  return ht::check_redistributions(from, to, m, s).text;
+  return ht::check_redistributions(from, to, m, s).what;
 }
 
 using one_axis = list<hd::layout<mesh>, hd::layout<mesh, hd::shard<0, tp>>, hd::layout<mesh, hd::shard<1, tp>>,
@@ -86,7 +86,7 @@ TEST_CASE("a static mesh plans nothing while it runs", "[tensor][redistribute]")
   using fixed = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
   using from = hd::layout<fixed, hd::shard<0, dp, tp>>;
   using to = hd::layout<fixed, hd::shard<0, hd::split::zigzag, tp, dp>>;
-  CHECK(ht::check_redistribution<to>(from{}, hd::shape{9, 3}).text == "");
+  CHECK(ht::check_redistribution<to>(from{}, hd::shape{9, 3}).what == "");
 }
 
 TEST_CASE("any way round gives the same tensor", "[tensor][redistribute][law]") {
@@ -94,7 +94,7 @@ TEST_CASE("any way round gives the same tensor", "[tensor][redistribute][law]") 
   using A = hd::layout<mesh, hd::partial<hd::plus, tp>>;
   using B = hd::layout<mesh, hd::shard<1, tp>>;
   using C = hd::layout<mesh, hd::shard<0, tp>>;
-  CHECK(ht::check_path<A, B, hd::layout<mesh>, C>(mesh{1, 3}, hd::shape{7, 5}).text == "");
+  CHECK(ht::check_path<A, B, hd::layout<mesh>, C>(mesh{1, 3}, hd::shape{7, 5}).what == "");
 }
 
 TEST_CASE("a moved tensor is reduced in its own memory", "[tensor][redistribute]") {
@@ -132,7 +132,8 @@ TEST_CASE("a part that came to the wrong rank is refused", "[tensor][redistribut
         "heddle: redistribute: rank 1's part of a tensor on dp=1 x tp=2 came to rank 0 of a world on dp=1 x tp=1");
 }
 
-TEST_CASE("a part that was moved from is refused, and one that is refused is not taken", "[tensor][redistribute][ranks]") {
+TEST_CASE("a part that was moved from is refused, and one that is refused is not taken",
+          "[tensor][redistribute][ranks]") {
   using one = hd::mesh<hd::axis<hd::tp>>;
   using split = hd::layout<one, hd::shard<0, hd::tp>>;
   using whole = hd::layout<one>;

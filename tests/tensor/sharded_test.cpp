@@ -18,8 +18,8 @@ using mesh = hd::mesh<hd::axis<dp>, hd::axis<cp>, hd::axis<tp>>;
 template <class Layout, std::int64_t... E>
 bool round_trip(const Layout& l, const hd::shape<E...>& s) {
   const ht::report r = ht::check_round_trip(l, s);
-  UNSCOPED_INFO(r.text);
-  return r.ok;
+  UNSCOPED_INFO(r.what);
+  return r.ok();
 }
 }  // namespace
 
@@ -118,4 +118,32 @@ TEST_CASE("parts of two meshes are not put together, and released ones are not r
   static_cast<void>(std::move(parts[1]).release());
   CHECK_THROWS_AS(parts[1].local(), hd::layout_error);
   CHECK_THROWS_AS(hd::assemble(std::span<const hd::sharded<float, 1, L>>(parts)), hd::layout_error);
+}
+
+TEST_CASE("a tensor whose elements nobody can count is refused, however small the parts", "[tensor]") {
+  using fixed = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  using rows = hd::layout<fixed, hd::shard<0, dp, tp>>;
+  const std::int64_t many = std::int64_t{1} << 40, more = std::int64_t{1} << 30;
+  CHECK_THROWS_AS((hd::sharded<float, 2, rows>({}, hd::shape{many, more}, 0)), hd::layout_error);
+  CHECK_THROWS_WITH((hd::sharded<float, 2, rows>({}, hd::shape{many, more}, 0)),
+                    "heddle: a shape of 1099511627776 x 1073741824 has more elements than a 64-bit number counts");
+  CHECK_THROWS_AS((hd::sharded<double, 1, rows>({}, hd::shape{many << 22}, 0)), hd::layout_error);  // in bytes
+}
+
+TEST_CASE("an index outside a part is refused where bounds are checked", "[tensor]") {
+  static_assert(HEDDLE_CHECK_BOUNDS, "the tests check bounds");
+  using fixed = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  using rows = hd::layout<fixed, hd::shard<0, dp>>;
+  hd::sharded<float, 2, rows> x({}, hd::shape{4, 3}, 0);
+  const auto& y = x;
+  x.local()(1, 2) = 5;
+  CHECK(y.local()(1, 2) == 5);
+  CHECK_THROWS_AS(x.local()(3, 0), hd::layout_error);
+  CHECK_THROWS_WITH(x.local()(3, 0), "heddle: index 3 is outside dimension 0 of a view of shape 2 x 3");
+  CHECK_THROWS_WITH(y.local()(0, 3), "heddle: index 3 is outside dimension 1 of a view of shape 2 x 3");
+  CHECK_THROWS_WITH(y.local()(-1, 0), "heddle: index -1 is outside dimension 0 of a view of shape 2 x 3");
+  CHECK_THROWS_WITH((hd::view<float, hd::shape<2, 3>>(x.elements().data(), {})(2, 0)),
+                    "heddle: index 2 is outside dimension 0 of a view of shape 2 x 3");
+  hd::buffer<float> b(2);
+  CHECK_THROWS_WITH(b[2], "heddle: index 2 is outside a buffer of 2 elements");
 }

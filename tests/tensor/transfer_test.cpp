@@ -1,5 +1,6 @@
 #include <heddle/testing/counting_world.hpp>
 #include <heddle/tensor/transfer.hpp>
+#include <heddle/testing/checked_memory.hpp>
 
 #include "catch.hpp"
 #include "transport.hpp"
@@ -18,8 +19,8 @@ using all_ranks = hd::mesh<hd::axis<dp>>;
 using one = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
 using other = hd::mesh<hd::axis<tp>>;
 
-// Whether the tensor arrives, each rank sending what the plan says.
-template <class From, class To>
+// Whether the tensor arrives, in memory of a space, each rank sending what the plan says.
+template <class Space = hd::host_memory, class From, class To>
 bool arrives(const From& from, hd::rank_range source, const To& to, hd::rank_range target, int ranks,
              const hd::dynamic_shape<2>& s = {7, 5}) {
   std::vector<double> whole(static_cast<std::size_t>(s.size()));
@@ -33,7 +34,16 @@ bool arrives(const From& from, hd::rank_range source, const To& to, hd::rank_ran
     const int place = plan.source_of(world.rank());
     std::optional<hd::sharded<double, 2, From>> x;
     if (place >= 0) x.emplace(hd::shard_of(v, from, place));
-    got[me] = hd::transfer(plan, s, x ? &*x : nullptr, world);
+    if constexpr (Space::host_accessible) {
+      got[me] = hd::transfer(plan, s, x ? &*x : nullptr, world);
+    } else {
+      typename Space::queue queue;
+      std::optional<hd::sharded<double, 2, From, Space>> there;
+      if (x) there.emplace(hd::copy_to<Space>(queue, *x));
+      const auto arrived = hd::transfer(plan, s, there ? &*there : nullptr, world, queue);
+      queue.wait();
+      if (arrived) got[me].emplace(hd::copy_to<hd::host_memory>(queue, *arrived));
+    }
     world.all().barrier();
     counted[me] = world.bytes_sent() == plan.bytes_sent(s, sizeof(double), world.rank());
   });
@@ -87,6 +97,21 @@ TEST_CASE("contributions come to equal copies elsewhere by way of parts", "[tens
       CHECK(arrives(p, from, columns, to, 10, s));
       CHECK(arrives(sums, from, other, to, 10, s));
     }
+}
+
+TEST_CASE("a tensor goes from some ranks to others in memory that the host cannot touch", "[tensor][transfer]") {
+  using hd::testing::checked_memory;
+  const hd::layout<one, hd::shard<0, dp>, hd::partial<hd::plus, tp>> p{one{2, 2}};
+  const hd::layout<one, hd::partial<hd::plus, dp, tp>> sums{one{2, 2}};
+  const hd::layout<one> r{one{2, 2}};
+  const hd::layout<other, hd::shard<1, hd::split::padded<>, tp>> c{other{3}};
+  for (const int first : {4, 2}) {
+    CAPTURE(first);
+    const hd::rank_range from{0, 4}, to{first, 3}, copies{first, 4};
+    CHECK(arrives<checked_memory>(p, from, c, to, 8));
+    CHECK(arrives<checked_memory>(c, to, p, from, 8));
+    CHECK(arrives<checked_memory>(sums, from, r, copies, 8));
+  }
 }
 
 TEST_CASE("a transfer refuses ranks that do not exist", "[tensor][transfer][ranks]") {

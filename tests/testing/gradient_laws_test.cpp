@@ -32,7 +32,7 @@ TEST_CASE("backward of every move on one axis is its adjoint", "[testing][law]")
   const auto r = ht::for_random_cases<one, 2>(
       options, [](const one& m, const auto& s, std::uint64_t seed) { return ht::check_adjoints(all{}, m, s, seed); });
   INFO(to_string(r));
-  CHECK(r.text == "");
+  CHECK(r.what == "");
   CHECK(r.cases == 12 * 25);
 }
 
@@ -45,5 +45,5 @@ TEST_CASE("backward of moves on two axes is their adjoint", "[testing][law]") {
   options.most_elements = 200;
   const auto r = ht::for_random_cases<two, 2>(
       options, [](const two& m, const auto& s, std::uint64_t seed) { return ht::check_adjoints(some{}, m, s, seed); });
-  CHECK(r.text == "");
+  CHECK(r.what == "");
 }

@@ -31,11 +31,11 @@ std::string broken(const ht::case_options& options) {
   return ht::for_random_cases<Mesh, Rank>(options,
                                           [](const Mesh& mesh, const auto& s, std::uint64_t) {
                                             ht::report all;
-                                            ((all.ok ? void(all += ht::check_partition(Layouts{mesh}, s)) : void()),
+                                            ((all.ok() ? void(all += ht::check_partition(Layouts{mesh}, s)) : void()),
                                              ...);
                                             return all;
                                           })
-      .text;
+      .what;
 }
 }  // namespace
 
@@ -44,9 +44,9 @@ TEST_CASE("every size from 0 to 64 over 1 to 8 ranks is covered once", "[testing
     using P = decltype(policy);
     ht::report found;
     for (int p = 1; p <= 8; ++p)
-      for (std::int64_t n = 0; n <= 64 && found.ok; ++n)
+      for (std::int64_t n = 0; n <= 64 && found.ok(); ++n)
         found += ht::check_partition(hd::layout<one, hd::shard<0, P, tp>>{one{p}}, hd::shape{n});
-    return found.text;
+    return found.what;
   };
   CHECK(all(split::balanced{}) == "");
   CHECK(all(split::ceil{}) == "");
@@ -111,7 +111,7 @@ TEST_CASE("axes of one rank are inert, and nested balanced cuts merge where they
 
 TEST_CASE("an explicit list of sizes must fit the extent", "[testing][law]") {
   using ragged = hd::layout<one, hd::shard<0, split::ragged<5, 0, 2>, tp>>;
-  CHECK(ht::check_partition(ragged{one{3}}, hd::shape{7}).text == "");
+  CHECK(ht::check_partition(ragged{one{3}}, hd::shape{7}).what == "");
   CHECK_THROWS_AS(ht::check_partition(ragged{one{3}}, hd::shape{8}), hd::layout_error);
 }
 
@@ -119,8 +119,8 @@ TEST_CASE("a failing law names layout, mesh, shape and numbers", "[testing]") {
   const hd::layout<two, hd::shard<0, dp>> a{two{2, 2}};
   const hd::layout<two, hd::shard<0, tp>> b{two{2, 2}};
   const ht::report r = ht::report_of(ht::same_parts(a, b, hd::shape{4}), "dp and tp");
-  CHECK_FALSE(r.ok);
-  CHECK(r.text ==
+  CHECK_FALSE(r.ok());
+  CHECK(r.what ==
         "dp and tp: extent 4, parts 4, rank 1, index 0: a rank holds an element in one of two layouts only: expected "
         "1, got 0");
   const ht::finding below{ht::problem::local_out_of_range, 5, 2, -1, 0, 3, -1};

@@ -73,37 +73,37 @@ struct nearly_same {
 TEST_CASE("heddle's operators are commutative monoids", "[testing][law]") {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     CAPTURE(seed);
-    CHECK(ht::check_monoid<hd::plus, double>(seed).text == "");
-    CHECK(ht::check_monoid<hd::plus, std::int32_t>(seed).text == "");
-    CHECK(ht::check_monoid<hd::multiplies, double>(seed).text == "");
-    CHECK(ht::check_monoid<hd::multiplies, std::uint16_t>(seed).text == "");
-    CHECK(ht::check_monoid<hd::maximum, float>(seed).text == "");
-    CHECK(ht::check_monoid<hd::minimum, float>(seed).text == "");
-    CHECK(ht::check_monoid<hd::maximum, std::uint8_t>(seed).text == "");
-    CHECK(ht::check_monoid<hd::minimum, std::int64_t>(seed).text == "");
+    CHECK(ht::check_monoid<hd::plus, double>(seed).what == "");
+    CHECK(ht::check_monoid<hd::plus, std::int32_t>(seed).what == "");
+    CHECK(ht::check_monoid<hd::multiplies, double>(seed).what == "");
+    CHECK(ht::check_monoid<hd::multiplies, std::uint16_t>(seed).what == "");
+    CHECK(ht::check_monoid<hd::maximum, float>(seed).what == "");
+    CHECK(ht::check_monoid<hd::minimum, float>(seed).what == "");
+    CHECK(ht::check_monoid<hd::maximum, std::uint8_t>(seed).what == "");
+    CHECK(ht::check_monoid<hd::minimum, std::int64_t>(seed).what == "");
   }
   constexpr std::array<float, 4> edges{1.0f, -std::numeric_limits<float>::infinity(),
                                        std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
-  CHECK(ht::check_monoid<hd::maximum, float>(std::span<const float>(edges)).text == "");
-  CHECK(ht::check_monoid<hd::minimum, float>(std::span<const float>(edges)).text == "");
+  CHECK(ht::check_monoid<hd::maximum, float>(std::span<const float>(edges)).what == "");
+  CHECK(ht::check_monoid<hd::minimum, float>(std::span<const float>(edges)).what == "");
 }
 
 TEST_CASE("operators that break a law are reported with the values", "[testing]") {
-  CHECK_THAT((ht::check_monoid<minus, int>().text), Catch::Matchers::Contains("seed 1, operator minus on int, a = "));
-  CHECK_THAT((ht::check_monoid<minus, int>().text), Catch::Matchers::Contains("identity on the left changes a value"));
+  CHECK_THAT((ht::check_monoid<minus, int>().what), Catch::Matchers::Contains("seed 1, operator minus on int, a = "));
+  CHECK_THAT((ht::check_monoid<minus, int>().what), Catch::Matchers::Contains("identity on the left changes a value"));
   constexpr std::array<int, 2> few{1, 2};
   CHECK(
-      ht::check_monoid<right_one, int>(std::span<const int>(few)).text ==
+      ht::check_monoid<right_one, int>(std::span<const int>(few)).what ==
       "operator right_one on int, a = 1, b = 2: op(a, b) is not op(b, a), though the operator is declared commutative");
   constexpr std::array<double, 3> numbers{1, 2, 4};
-  CHECK_THAT((ht::check_monoid<mean, double>(std::span<const double>(numbers)).text),
+  CHECK_THAT((ht::check_monoid<mean, double>(std::span<const double>(numbers)).what),
              Catch::Matchers::Contains("c = ") && Catch::Matchers::Contains("op(a, op(b, c)) is not op(op(a, b), c)"));
-  CHECK_FALSE(ht::check_monoid<hd::plus, int>(std::span<const int>()).ok);
+  CHECK_FALSE(ht::check_monoid<hd::plus, int>(std::span<const int>()).ok());
 }
 
 TEST_CASE("a user's monoid of structs is checked with the user's values and tolerance", "[testing]") {
   const std::array<scaled_sum, 5> values{{{0, 1}, {3, 2.5}, {-700, 1e-3}, {12, 7}, {}}};
-  CHECK(ht::check_monoid<combine, scaled_sum>(std::span<const scaled_sum>(values), combine{}, nearly_same{}).text ==
+  CHECK(ht::check_monoid<combine, scaled_sum>(std::span<const scaled_sum>(values), combine{}, nearly_same{}).what ==
         "");
 }
 

@@ -82,10 +82,11 @@ struct one_rank {
     template <class T, class Op>
     void all_reduce(std::span<T>, Op) {}
   };
-  group& all() { return group_; }
+  group& control() { return group_; }
   group group_;
 };
 struct stage_of_bytes {
+  using scalar = double;
   std::vector<double> w = std::vector<double>(100);
   std::span<double> weights() { return w; }
   std::span<double> gradients() { return w; }

@@ -282,7 +282,7 @@ TEST_CASE("tables without backwards run stages that have none", "[train][executo
     std::vector<adding_stage*> held(4, nullptr);
     for (adding_stage& s : here) held[static_cast<std::size_t>(s.index)] = &s;
     hd::null_observer off;
-    hd::train::executor<adding_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 3, off);
+    hd::model::executor<adding_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 3, off);
     const auto all = small_model::batches(3);
     const auto r = static_cast<std::size_t>(pipe.rank());
     for (int step = 0; step < 2; ++step)
@@ -306,7 +306,7 @@ TEST_CASE("tables without backwards run stages that have none", "[train][executo
                              [&](auto& world) {
                                auto& pipe = world.template along<hd::pp>();
                                hd::null_observer off;
-                               hd::train::executor<adding_stage, std::remove_reference_t<decltype(pipe)>> executor(
+                               hd::model::executor<adding_stage, std::remove_reference_t<decltype(pipe)>> executor(
                                    trains, {nullptr}, pipe, 3, off);
                              }),
       Catch::Matchers::Contains("the stages are forward-only"));
@@ -364,7 +364,7 @@ TEST_CASE("tokens are made one by one, prompts in microbatches", "[train][execut
         std::vector<token_stage*> held;  // all passes of a part are one stage
         for (int s = 0; s < p * steps; ++s) held.push_back(s % p == pipe.rank() ? &here : nullptr);
         hd::null_observer off;
-        hd::train::executor<token_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 3, off);
+        hd::model::executor<token_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, held, pipe, 3, off);
         const auto all = small_model::batches(m);
         int forwards = 0;
         executor.run(std::span<const small_model::batch>(all), 0, forward_hooks{forwards});
@@ -421,7 +421,7 @@ TEST_CASE("hooks are called where the table has their actions, if there are any"
     hd::null_observer off;
     const auto gradients = [&](auto&& hooks) {
       small_model::stage model(0, 1, 2);
-      hd::train::executor<small_model::stage, std::remove_reference_t<decltype(pipe)>> executor(
+      hd::model::executor<small_model::stage, std::remove_reference_t<decltype(pipe)>> executor(
           plan, {&model}, pipe, small_model::most_samples, off);
       executor.run(std::span<const small_model::batch>(all), 0, hooks);
       return model.gradients;
@@ -442,7 +442,7 @@ TEST_CASE("an executor refuses batches that it has no room for", "[train][execut
       auto& pipe = world.template along<hd::pp>();
       hd::null_observer off;
       small_model::stage first(0, 2, 1), last(1, 2, 1);
-      hd::train::executor<small_model::stage, std::remove_reference_t<decltype(pipe)>> executor(plan, {&first, &last},
+      hd::model::executor<small_model::stage, std::remove_reference_t<decltype(pipe)>> executor(plan, {&first, &last},
                                                                                                 pipe, 2, off);
       small_model::rank_result ignored;
       executor.run(std::span<const small_model::batch>(all), 0, small_model::hooks{ignored});
@@ -504,7 +504,7 @@ meeting meet(const char* text, bool beside, int thrower = meeting_stage::nobody)
     std::atomic<int> begun{0};
     meeting_stage one{&begun, beside, thrower}, other{&begun, beside, thrower};
     hd::observe::recorder recorder(1);
-    hd::train::executor<meeting_stage, std::remove_reference_t<decltype(pipe)>, hd::observe::recorder> executor(
+    hd::model::executor<meeting_stage, std::remove_reference_t<decltype(pipe)>, hd::observe::recorder> executor(
         plan, {&one, &other}, pipe, 3, recorder);
     small_model::rank_result ignored;
     executor.run(std::span<const small_model::batch>(all), 0, small_model::hooks{ignored});

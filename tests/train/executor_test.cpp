@@ -2,12 +2,12 @@
 #include "catch.hpp"
 #include "transport.hpp"
 
+#include <heddle/model/pipeline/executor.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/gpipe.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/schedule/parse.hpp>
 #include <heddle/schedule/plan.hpp>
-#include <heddle/train/executor.hpp>
 
 #include <algorithm>
 #include <map>
@@ -138,7 +138,7 @@ std::vector<double> run(sc::table_view table, int sends_in_flight, std::vector<h
         held[static_cast<std::size_t>(s)] = &mine.back();
       }
     using communicator = std::remove_reference_t<decltype(pipe)>;
-    hd::train::executor<toy_stage, communicator, hd::observe::recorder> executor(view, held, pipe, 3, recorder);
+    hd::model::executor<toy_stage, communicator, hd::observe::recorder> executor(view, held, pipe, 3, recorder);
     std::vector<int> reduced;
     hooks h{reduced};
     for (int step = 0; step < 2; ++step) executor.run(std::span<const batch>(batches), step, h);  // buffers serve again
@@ -272,7 +272,7 @@ TEST_CASE("an executor refuses plans that are none", "[train][executor]") {
       auto& pipe = world.template along<hd::pp>();
       toy_stage stage(0, 2, 2);
       hd::null_observer off;
-      hd::train::executor<toy_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, {&stage, &stage}, pipe, 1,
+      hd::model::executor<toy_stage, std::remove_reference_t<decltype(pipe)>> executor(plan, {&stage, &stage}, pipe, 1,
                                                                                        off);
     });
   };
@@ -292,7 +292,7 @@ TEST_CASE("an executor refuses a table that is not its pipeline's", "[train][exe
                                               auto& pipe = world.template along<hd::pp>();
                                               using communicator = std::remove_reference_t<decltype(pipe)>;
                                               hd::null_observer off;
-                                              hd::train::executor<toy_stage, communicator> executor(plan, {}, pipe, 1,
+                                              hd::model::executor<toy_stage, communicator> executor(plan, {}, pipe, 1,
                                                                                                     off);
                                             }),
                     Catch::Matchers::Contains("table is for 2 pipeline ranks, the pipeline has 3"));
@@ -301,7 +301,7 @@ TEST_CASE("an executor refuses a table that is not its pipeline's", "[train][exe
                                               auto& pipe = world.template along<hd::pp>();
                                               using communicator = std::remove_reference_t<decltype(pipe)>;
                                               hd::null_observer off;
-                                              hd::train::executor<toy_stage, communicator> executor(
+                                              hd::model::executor<toy_stage, communicator> executor(
                                                   plan, {nullptr, nullptr}, pipe, 1, off);
                                             }),
                     Catch::Matchers::Contains("which it does not hold"));

@@ -10,7 +10,7 @@
 #include <heddle/schedule/memory.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/schedule/tabled.hpp>
-#include <heddle/train/activations/gpt2_memory.hpp>
+#include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>

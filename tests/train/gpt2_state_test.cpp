@@ -9,7 +9,7 @@
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/schedule/tabled.hpp>
 #include <heddle/train/atomized.hpp>
-#include <heddle/train/gpt2_state.hpp>
+#include <heddle/train/language_state.hpp>
 #include <heddle/train/static_profile.hpp>
 #include <heddle/train/trainer.hpp>
 

@@ -8,12 +8,12 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/pipeline/executor.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/activations/bound.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
-#include <heddle/train/executor.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/trainer_checks.hpp>
@@ -74,8 +74,8 @@ struct hooks {
     if (held.at(stage).part == last) losses[static_cast<std::size_t>(i)] = held.at(stage).stage.loss_sum(slot);
   }
   void reduce_gradient(int) {}
-  void recompute(int stage, int, int slot) { hd::train::detail::recompute(held.at(stage).stage, slot); }
-  void reload(int stage, int, int slot) { hd::train::detail::reload(held.at(stage).stage, slot); }
+  void recompute(int stage, int, int slot) { hd::model::of_stage::recompute(held.at(stage).stage, slot); }
+  void reload(int stage, int, int slot) { hd::model::of_stage::reload(held.at(stage).stage, slot); }
 };
 
 /// The gradients of a step under a table.
@@ -114,13 +114,13 @@ gradients run(const sc::action_table& table) {
     held.for_each([](auto& h) {
       h.stage.initialize(5);
       h.stage.zero_gradients();
-      hd::train::detail::begin_step(h.stage);
+      hd::model::of_stage::begin_step(h.stage);
     });
     std::vector<md::batch<double>> batches;
     for (const microbatch& b : data) batches.push_back({b.tokens, b.targets, b.samples, 0.01, b.sequence});
     std::vector<double> losses(data.size());
     hd::null_observer off;
-    hd::train::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(view, held.pointers(), pipe,
+    hd::model::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(view, held.pointers(), pipe,
                                                                                  most_samples, off);
     executor.run(std::span<const md::batch<double>>(batches), 0,
                  hooks<held_type>{held, losses, parts.parts() - 1});

@@ -117,5 +117,5 @@ TEST_CASE("several pipelines, each with its own bubble", "[train][gantt]") {
                     Catch::Contains("a row shows rank 2 of a pipeline, the table has 2 ranks"));
   const auto nothing = train::compare_with_simulation({}, table, 0);
   CHECK(nothing.measured.boxes.empty());
-  CHECK(nothing.text().find("measured; 0 ms") == 0);
+  CHECK(to_string(nothing).find("measured; 0 ms") == 0);
 }

@@ -131,8 +131,11 @@ void compare(const char* mesh, const char* schedule, std::initializer_list<const
       CHECK(c.bytes_stored == c.bytes_loaded + c.bytes_forwarded);
       CHECK(c.repeated == 0);
       CHECK(report.store.loads == c.loaded);
-      CHECK(report.store.stores == c.stored - c.cancelled);
-      CHECK(report.store.bytes_written == c.bytes_stored - c.bytes_cancelled);
+      // The write of a tensor that was forwarded meanwhile may still be going on.
+      const std::int64_t writes = c.stored - c.cancelled, bytes = c.bytes_stored - c.bytes_cancelled;
+      CHECK(report.store.stores <= writes);
+      CHECK(writes - report.store.stores <= c.forwarded);
+      CHECK((report.store.stores == writes ? report.store.bytes_written == bytes : report.store.bytes_written < bytes));
       CHECK(report.store.cancelled == c.cancelled);
       CHECK(report.store.bytes_read == c.bytes_loaded);
       if (std::string(store) == "instant") CHECK(c.forwarded == 0);

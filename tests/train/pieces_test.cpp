@@ -37,9 +37,11 @@ TEST_CASE("settings that cannot work are refused by name", "[train][options]") {
     CHECK_THROWS_WITH(o.validate(), Contains(text));
   };
   CHECK_NOTHROW(options_type{}.validate());
-  refused([](auto& o) { o.batch = 0; }, "batch must be at least 1, got 0");
+  refused([](auto& o) { o.batch = 0; }, "batch must be 1 to 1048576, got 0");
+  refused([](auto& o) { o.batch = std::int64_t{1} << 62; }, "batch must be 1 to 1048576, got 4611686018427387904");
+  refused([](auto& o) { o.steps = std::int64_t{1} << 62; }, "steps must be 0 to 1000000000000, got");
   refused([](auto& o) { o.microbatches = -1; }, "microbatches must be");
-  refused([](auto& o) { o.steps = -1; }, "steps must be at least 0, got -1");
+  refused([](auto& o) { o.steps = -1; }, "steps must be 0 to 1000000000000, got -1");
   refused([](auto& o) { o.clip_norm = 0; }, "clip_norm must be positive");
   refused([](auto& o) { o.clip_norm = std::nan(""); }, "clip_norm must be positive");
   refused([](auto& o) { o.adamw.beta1 = 1; }, "beta1 must be in [0, 1)");

@@ -110,12 +110,12 @@ void random_tables(int rounds, unsigned seed) {
     sc::action_table t = random_table(p, chains * parts, m, chains, random);
     if (below(random, 2) == 0) t = schedules::with_pairs(t, random, 0.4);
     t = passed(t, random);
-    CAPTURE(round, p, chains, parts, m, sc::to_text(t), sc::to_string(sc::validate(t)));
-    REQUIRE(sc::validate(t).ok());
+    CAPTURE(round, p, chains, parts, m, sc::to_text(t), sc::to_string(sc::check_table(t)));
+    REQUIRE(sc::check_table(t).ok());
     check_run(t, random);
     for (int trial = 0; trial < 6; ++trial) {
       const auto other = schedules::mutant(t, random);
-      if (!sc::validate(other, sc::transfers::buffered).ok() || !sc::validate(other).ok()) continue;
+      if (!sc::check_table(other, sc::transfers::buffered).ok() || !sc::check_table(other).ok()) continue;
       ++mutants;
       check_run(other, random);
     }

@@ -1,4 +1,5 @@
 // tests/train/recompute_test.cpp: training with recomputed activations: the same bits under every schedule.
+#include "../model/gpt2_activations.hpp"
 #include "catch.hpp"
 #include "random_tokens.hpp"
 #include "tables.hpp"
@@ -93,9 +94,9 @@ std::vector<rank_result> train(const std::string& mesh_text, const sc::action_ta
       const std::int64_t slots = trainer.plan().storage.slots(trainer.held(k).index);
       r.slots += slots;
       const std::int64_t parts = world.template along_if<tp>().size();
-      const md::block_extents e{width, heads / parts, width / heads, 4 * width / parts};
+      const model_test::block_extents e{width, heads / parts, width / heads, 4 * width / parts};
       for (int l = 0; l < stage.layers().count; ++l)
-        r.saved_formula += slots * md::kept_elements(e, stage.recomputed().of_block(stage.layers().first + l));
+        r.saved_formula += slots * model_test::kept_elements(e, stage.recomputed().of_block(stage.layers().first + l));
       if constexpr (std::is_same_v<Activations, away>)
         r.offloaded += stage.saved_layers().report().tensors.bytes_stored;
     }

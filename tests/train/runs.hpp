@@ -19,6 +19,7 @@ struct setup {
   int layers = 3, heads = 4, width = 24, context = 12, vocabulary = 61;
   std::int64_t batch = 6, steps = 2;
   double clip = 0.5;  // clips from the first step on
+  double learning_rate = 1e-3;
   int zero = 1;
   bool post_validation = false;  // with layers by cost and zero<1>, in double
   bool with_copy = false;        // with post_validation: of what a step may have to be taken back to
@@ -39,7 +40,7 @@ struct rank_facts {
   std::int64_t sends = 0, bytes_sent = 0;          // of the pipeline, by the executor
   std::int64_t comm_messages = 0, comm_bytes = 0;  // of the same step, by the communicator along pp
   std::int64_t taken_back = 0;
-  int overlapped = 0;  // pairs that ran at the same time
+  int overlapped = 0;                              // pairs that ran at the same time
   std::int64_t tied_messages = 0, tied_bytes = 0;  // by the world's communicator along pp
   int peak_live = 0;
   std::int64_t max_samples = 0;

@@ -69,7 +69,7 @@ outcome train(const setup& s) {
   o.microbatches = s.microbatches;
   o.layers_per_stage = s.layers_per_stage;
   o.steps = s.steps;
-  o.learning_rate = {.peak = 1e-3, .minimum = 1e-4, .warmup_steps = 2, .total_steps = 20};
+  o.learning_rate = {.peak = s.learning_rate, .minimum = 1e-4, .warmup_steps = 2, .total_steps = 20};
   o.clip_norm = s.clip;
   o.validate_every = s.validate_every;
   o.threads_per_rank = 1;

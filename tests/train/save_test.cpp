@@ -7,12 +7,16 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/io/checkpoint.hpp>
+#include <heddle/mesh/mesh.hpp>
 #include <heddle/train/save.hpp>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -87,6 +91,139 @@ TEST_CASE("a damaged newest save is passed over for the one before", "[train][sa
   CHECK(resumed.first_step == 3);
   CHECK(resumed.losses == std::vector<double>(whole.losses.begin() + 3, whole.losses.end()));
   CHECK(resumed.weights == whole.weights);
+}
+
+TEST_CASE("a run that was told to go on, and finds saves that it cannot read, does not start anew",
+          "[train][save][ranks]") {
+  const folder saves("unreadable");
+  setup s;
+  s.mesh = fits("dp=2,pp=2") ? "dp=2,pp=2" : "";
+  s.save_every = 1;
+  s.save_to = saves.path.string();
+  train_f64(s);
+  if (transport_test::process() == 0)
+    for (const char* save : {"step-00000001", "step-00000002"})
+      fs::resize_file(saves.path / save / "rank-00000.tensors", 100);
+  bool done = true;
+  transport_test::tell(done, 0);
+  s.resume_from = s.save_to;
+  s.steps = 5;
+  CHECK_THROWS_AS(train_f64(s), heddle::io_error);
+  CHECK_THROWS_WITH(train_f64(s), Catch::Matchers::Contains("none of them can be read") &&
+                                      Catch::Matchers::Contains("step-00000001/rank-00000.tensors' has 100 bytes") &&
+                                      Catch::Matchers::Contains("step-00000002/rank-00000.tensors' has 100 bytes"));
+  if (transport_test::process() != 0) return;  // which removes the folder
+  for (const char* save : {"step-00000001", "step-00000002"})
+    CHECK(fs::file_size(saves.path / save / "rank-00000.tensors") == 100);
+  CHECK_FALSE(fs::exists(saves.path / "step-00000003"));
+}
+
+TEST_CASE("saves of another run in the same folder stay", "[train][save]") {
+  const folder saves("others");
+  setup s;
+  s.steps = 2;
+  s.save_every = 1;
+  s.save_to = saves.path.string();
+  train_f64(s);
+  setup other = s;  // starts anew
+  other.steps = 5;
+  train_f64(other);
+  const auto there = [&](const char* name) { return fs::exists(saves.path / name / "manifest"); };
+  for (const char* name : {"step-00000001.set-aside", "step-00000002.set-aside", "step-00000004", "step-00000005"})
+    CHECK(there(name));
+  CHECK_FALSE(there("step-00000003"));
+  // A run that goes on from a save is the same run.
+  other.resume_from = other.save_to;
+  other.steps = 7;
+  train_f64(other);
+  for (const char* name : {"step-00000001.set-aside", "step-00000006", "step-00000007"}) CHECK(there(name));
+  CHECK_FALSE(there("step-00000005"));
+}
+
+TEST_CASE("weights and moments that are not finite are not saved", "[train][save][ranks]") {
+  const folder saves("infinite");
+  setup s;
+  s.mesh = fits("dp=2,pp=2") ? "dp=2,pp=2" : "";
+  s.steps = 1;
+  s.save_to = saves.path.string();
+  train_f32(s);
+  s.resume_from = s.save_to;
+  s.steps = 2;
+  s.learning_rate = 1e39;
+  CHECK_THROWS_AS(train_f32(s), heddle::numeric_error);
+  CHECK_THROWS_WITH(train_f32(s), Catch::Matchers::Contains("heddle: step 2 is not saved, older saves stay: weight ") &&
+                                      Catch::Matchers::Contains("inf in element ") &&
+                                      Catch::Matchers::Contains(" of the part of rank "));
+  if (transport_test::process() != 0) return;  // which removes the folder
+  CHECK(fs::exists(saves.path / "step-00000001" / "manifest"));
+  CHECK_FALSE(fs::exists(saves.path / "step-00000002"));
+  CHECK_FALSE(fs::exists(saves.path / "step-00000002.partial"));
+}
+
+TEST_CASE("a save that nobody could go on from is named when it is read", "[train][save]") {
+  namespace io = heddle::io;
+  setup s;
+  const folder good("good");
+  s.save_to = good.path.string();
+  train_f64(s);
+  s.save_to = "";
+  const io::checkpoint_reader from(io::latest(good.path).save->path);
+  const double nan = std::numeric_limits<double>::quiet_NaN(), infinite = std::numeric_limits<double>::infinity();
+  struct {
+    const char *tensor, *says;
+    double value;
+  } const wrong[]{
+      {"weight/h.1.mlp.c_fc.bias", "weight h.1.mlp.c_fc.bias has nan in element 5", nan},
+      {"first_moment/h.1.mlp.c_fc.bias", "first moment of h.1.mlp.c_fc.bias has -inf in element 5", -infinite},
+      {"second_moment/h.1.mlp.c_fc.bias", "second moment of h.1.mlp.c_fc.bias has nan in element 5", nan},
+      {"second_moment/h.1.mlp.c_fc.bias", "second moment of h.1.mlp.c_fc.bias has -1e-30 in element 5", -1e-30},
+      {"second_moment/h.1.mlp.c_fc.bias", "", -0.0}};
+  for (const auto& w : wrong) {
+    const folder bad("bad");
+    io::manifest m = from.manifest();
+    io::checkpoint_writer writer(bad.path, m.step, 0);
+    for (const io::tensor_entry& e : from.tensors(0)) {
+      std::vector<double> values(static_cast<std::size_t>(e.region.count()));
+      from.read<double>(0, e.name, values, e.region);
+      if (e.name == w.tensor) values[5] = w.value;
+      writer.add<double>(e.name, values, e.region);
+    }
+    m.files = {writer.finish()};
+    io::commit(bad.path, m);
+    s.resume_from = bad.path.string();
+    s.steps = 3;
+    INFO(w.says);
+    if (*w.says == 0) {
+      CHECK(train_f64(s).first_step == 2);
+      continue;
+    }
+    CHECK_THROWS_AS(train_f64(s), heddle::numeric_error);
+    CHECK_THROWS_WITH(train_f64(s), Catch::Matchers::Contains("step-00000002' is no save to go on from: ") &&
+                                        Catch::Matchers::Contains(w.says));
+  }
+}
+
+TEST_CASE("a claim is one for all ranks of a run, and its refusal reaches all of them", "[train][save][ranks]") {
+  const folder saves("claim");
+  using mesh_type = heddle::mesh<heddle::axis<heddle::dp>>;
+  const int ranks = fits("dp=4") ? 4 : 1;
+  std::vector<std::string> told(static_cast<std::size_t>(ranks));
+  transport_test::launch(mesh_type(ranks), [&](auto& world) {
+    const auto held = heddle::train::claim_saves(world, saves.path);
+    std::string& mine = told[static_cast<std::size_t>(world.rank())];
+    if (held.is_held() != (world.rank() == 0)) mine = "a claim where none should be, or none; ";
+    try {
+      heddle::train::claim_saves(world, saves.path);
+    } catch (const heddle::io_error& e) {
+      mine += e.what();
+    }
+  });
+  transport_test::share(told);
+  for (const std::string& text : told) {
+    CHECK(text == told[0]);
+    CHECK_THAT(text,
+               Catch::Matchers::StartsWith("heddle: '" + saves.path.string() + "': another run is saving here ("));
+  }
 }
 
 TEST_CASE("no save is no error; the save of another model or type is one, and says so", "[train][save]") {

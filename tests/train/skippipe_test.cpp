@@ -52,7 +52,7 @@ result run(const sc::routed& when, int sends_in_flight = 1) {
         held[static_cast<std::size_t>(s)] = &here.back();
       }
     hd::null_observer off;
-    hd::train::executor<small_model::stage, std::remove_reference_t<decltype(pipe)>> executor(
+    hd::model::executor<small_model::stage, std::remove_reference_t<decltype(pipe)>> executor(
         view, held, pipe, small_model::most_samples, off);
     small_model::rank_result mine;
     executor.run(std::span<const small_model::batch>(batches), 0, small_model::hooks{mine});

@@ -3,9 +3,9 @@
 
 #include "transport.hpp"
 
+#include <heddle/model/pipeline/executor.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/plan.hpp>
-#include <heddle/train/executor.hpp>
 
 #include <atomic>
 #include <cmath>
@@ -345,7 +345,7 @@ std::vector<rank_result> run_on(sc::table_view table, int sends_in_flight, bool 
         held[static_cast<std::size_t>(s)] = &here.back();
       }
     hd::null_observer off;
-    hd::train::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(view, held, pipe, most_samples, off);
+    hd::model::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(view, held, pipe, most_samples, off);
     executor.run(std::span<const batch>(all), 0, hooked(mine, here));
     mine.gradients.resize(held.size());
     for (std::size_t s = 0; s < held.size(); ++s)

@@ -6,7 +6,7 @@
 #include <heddle/schedule/gpipe.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/schedule/zb_h1.hpp>
-#include <heddle/train/activations/gpt2_memory.hpp>
+#include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/static_profile.hpp>
 
 #include <cstdint>

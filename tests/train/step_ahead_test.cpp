@@ -12,12 +12,14 @@
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/every.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -25,6 +27,10 @@
 #include <string_view>
 #include <thread>
 #include <vector>
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace hd = heddle;
 namespace tr = heddle::train;
@@ -204,6 +210,105 @@ TEST_CASE("what needs settled weights says so; every step is reported once", "[t
     CHECK(saved[r] == std::vector<std::int64_t>{4});
   }
   CHECK_THROWS_WITH(tr::every(-1, [](auto&) {}), Catch::Matchers::Contains("every 1 or more steps, or 0 for the last"));
+}
+
+namespace {
+
+// Rank 1 is asked to stop while step 2 is reported; what each rank has done then, and when it was saved.
+template <class NormCheck>
+void stops_together(std::int64_t after) {
+  auto o = small(2);
+  o.steps = 9;
+  const tokens data(o.model.context);
+  meeting at;
+  at.begun = 1 << 20;
+  std::atomic<bool> asked[2] = {false, false};
+  std::vector<std::vector<std::int64_t>> saved(2);
+  std::vector<std::int64_t> done(2);
+  std::vector<int> stopped(2);
+  hd::launch<hd::threads>(mesh_type(1, 2), [&](auto& world) {
+    gate g{&at, 1, 1, o.microbatches - 1, 100};
+    const auto r = static_cast<std::size_t>(world.rank());
+    auto mine = o;
+    mine.stop = &asked[r];
+    trainer_of<NormCheck, std::remove_reference_t<decltype(world)>> trainer(world, mine, g);
+    trainer.run(
+        data.set(), [&](const tr::step_report& s) { asked[r] = r == 1 && s.step >= 1; },
+        tr::every(0, [&](auto& t) { saved[r].push_back(t.steps_done()); }));
+    done[r] = trainer.steps_done();
+    stopped[r] = trainer.stopped();
+    asked[r] = false;
+    trainer.run(data.set());
+    stopped[r] += trainer.stopped() || trainer.steps_done() != o.steps ? 2 : 0;
+  });
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(done[r] == after);
+    CHECK(saved[r] == std::vector<std::int64_t>{after});
+    CHECK(stopped[r] == 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a run that one rank is asked to stop ends on all ranks after the same step, with the last step's work",
+          "[train][stop]") {
+  stops_together<hd::norm_first>(3);  // the report of step 2 is before step 3
+  stops_together<hd::post_validation>(
+      5);  // it is told during step 3, says so with the sums of step 4, which arrive in step 5
+  // Ranks that could not agree are refused.
+  const std::atomic<bool> never{false};
+  auto o = small(2);
+  const tokens data(o.model.context);
+  meeting at;
+  CHECK_THROWS_WITH(hd::launch<hd::threads>(mesh_type(1, 2),
+                                            [&](auto& world) {
+                                              gate g{&at, 1, 1, o.microbatches - 1, 100};
+                                              auto mine = o;
+                                              if (world.rank() == 1) mine.stop = &never;
+                                              trainer_of<hd::norm_first, std::remove_reference_t<decltype(world)>> t(
+                                                  world, mine, g);
+                                            }),
+                    Catch::Matchers::Contains("rank 1 has other options than rank 0"));
+}
+
+TEST_CASE("the first signal asks to stop, and handlers are what they were afterwards", "[train][stop]") {
+  const auto handler = [](int number) {
+    struct sigaction now{};
+    ::sigaction(number, nullptr, &now);
+    return now.sa_handler;
+  };
+  static std::atomic<int> mine{0};
+  std::signal(SIGTERM, [](int) { ++mine; });
+  std::signal(SIGINT, SIG_IGN);
+  const auto before = handler(SIGTERM);
+  {
+    const tr::stop_on_signal signals;
+    CHECK_THROWS_WITH(tr::stop_on_signal(), Catch::Matchers::Contains("there is a stop_on_signal in this process"));
+    CHECK_FALSE(signals.flag());
+    std::raise(SIGINT);  // as in a program that nohup or a shell's & started
+    CHECK_FALSE(signals.flag());
+    CHECK(handler(SIGTERM) != before);
+    std::raise(SIGTERM);
+    CHECK(signals.flag());
+    CHECK(signals.received() == SIGTERM);
+    const ::pid_t child = ::fork();  // to which the next one is the second
+    if (child == 0) {
+      std::raise(SIGTERM);
+      ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGTERM);
+    CHECK(handler(SIGINT) == SIG_IGN);
+  }
+  CHECK(handler(SIGTERM) == before);
+  CHECK(handler(SIGINT) == SIG_IGN);
+  std::raise(SIGTERM);
+  CHECK(mine == 1);
+  CHECK_FALSE(tr::stop_on_signal().flag());  // another one begins anew
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
 }
 
 TEST_CASE("a run that begins while a step is ahead tells its pace; memory is there before the first step",

@@ -11,6 +11,7 @@
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/training_job.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -49,6 +50,7 @@ struct run {
   double clip = 0.5;
   std::int64_t steps = 24;
   std::vector<double> losses{};
+  const std::atomic<bool>* stop = nullptr;
 };
 
 template <class Work>
@@ -61,6 +63,7 @@ void on_mesh(const std::string& mesh, const run& r, Work&& work) {
   o.steps = r.steps;
   o.seed = r.seed;
   o.clip_norm = r.clip;
+  o.stop = r.stop;
   o.threads_per_rank = 1;
   transport_test::launch(hd::parse_mesh<mesh_type>(mesh), [&](auto& world) {
     hd::train::trainer<model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
@@ -110,6 +113,22 @@ sja::resource_profile profile_on(const std::string& mesh, const run& r) {
 }
 
 }  // namespace
+
+TEST_CASE("a piece that is asked to stop ends after its step, with its save", "[train][sja][stop][ranks]") {
+  const std::string mesh = transport_test::most_ranks() < 2 ? "" : "pp=2";
+  const folder saves("asked");
+  run r;
+  const std::atomic<bool> asked{true};
+  r.stop = &asked;
+  const auto first = piece_on(mesh, r, saves, {.steps = 5});
+  CHECK(first.steps == 1);
+  CHECK((first.stopped && first.asked_to_stop));
+  r.stop = nullptr;
+  const auto rest = piece_on(mesh, r, saves, {.steps = 5});
+  CHECK(rest.first == 1);
+  CHECK(rest.steps == 5);
+  CHECK_FALSE(rest.asked_to_stop);
+}
 
 TEST_CASE("two runs that bid for windows of a broker are trained as if nobody had cut them", "[train][sja][ranks]") {
   // Slice 0 has two ranks. Steps are declared to take a second, so that windows of a few seconds cut the runs.

@@ -40,7 +40,35 @@ using known_algorithms =
               algo::hierarchical_all_to_all<2>, algo::hierarchical_all_to_all<4>, algo::hierarchical_all_to_all<8>,
               algo::dissemination>;
 
+namespace algo {
+template <int... Extents>
+struct torus;  // not in the list: it is for one number of ranks
+}
+
 namespace detail {
+
+// Whether an algorithm is heddle's, with all algorithms that it is made of: tests prove its rounds. Those of others are
+// checked when they are first called.
+template <class A>
+inline constexpr bool is_proved = []<class... As>(type_list<As...>) { return contains<A, As...>; }(known_algorithms{});
+template <int... Extents>
+inline constexpr bool is_proved<algo::torus<Extents...>> = true;
+template <int... Extents>
+inline constexpr bool is_proved<algo::swing_torus<Extents...>> = true;
+template <int Limit>
+inline constexpr bool is_proved<algo::scattered<Limit>> = true;
+template <int Chunks>
+inline constexpr bool is_proved<algo::double_tree<Chunks>> = true;
+template <int Most>
+inline constexpr bool is_proved<algo::bounded_pat<Most>> = true;
+template <int PerNode>
+inline constexpr bool is_proved<algo::hierarchical_all_to_all<PerNode>> = true;
+template <int G, class Inside, class Between>
+inline constexpr bool is_proved<algo::hierarchical<G, Inside, Between>> = is_proved<Inside> && is_proved<Between>;
+template <class Scatter>
+inline constexpr bool is_proved<algo::reduce_scatter_gather<Scatter>> = is_proved<Scatter>;
+template <class Gather>
+inline constexpr bool is_proved<algo::scatter_all_gather<Gather>> = is_proved<Gather>;
 
 template <class A, comm_operation What>
 consteval bool offers_anywhere() {

@@ -28,14 +28,14 @@ struct counted_elements {
 ///
 /// Errors: as all_to_all_v.
 template <class A = algo::automatic, communicator C, detail::spannable In>
-auto all_to_all_v(C& comm, In&& in, std::span<const std::int64_t> send_counts, detail::kept_plans plans = {}) {
+auto all_to_all_v(C& comm, In&& in, counts_span send_counts, detail::kept_plans plans = {}) {
   using T = detail::comm_element<In>;
   counted_elements<T> came;
   if constexpr (detail::can_travel<T>()) {
     const std::span<const T> x = std::span(in);
     const detail::arguments_of<C> arguments(comm);
-    const detail::counted_blocks sent = arguments.check_counts("all_to_all_v", send_counts);
-    arguments.check_length("all_to_all_v", "in", arguments.length(x), sent.offset(comm.size()));
+    const detail::counted_blocks sent = arguments.require_counts("all_to_all_v", send_counts);
+    arguments.require_length("all_to_all_v", "in", arguments.length(x), sent.offset(comm.size()));
     came.counts.resize(send_counts.size());
     heddle::all_to_all(comm, send_counts, came.counts, plans);
     std::int64_t all = 0;
@@ -73,9 +73,8 @@ constexpr std::int64_t grid_volume(int ranks, const hockney& net) noexcept {
 ///
 /// Errors: as all_to_all_v.
 template <communicator C, detail::spannable In, detail::spannable Out>
-algorithm_name all_to_all_v_by_volume(C& comm, In&& in, std::span<const std::int64_t> send_counts, Out&& out,
-                                      std::span<const std::int64_t> recv_counts, std::int64_t grid_up_to,
-                                      detail::kept_plans plans = {}) {
+algorithm_name all_to_all_v_by_volume(C& comm, In&& in, counts_span send_counts, Out&& out, counts_span recv_counts,
+                                      std::int64_t grid_up_to, detail::kept_plans plans = {}) {
   if constexpr (detail::same_elements<In, Out>()) {
     const std::span<const detail::comm_element<In>> x = std::span(in);
     const std::span<detail::comm_element<Out>> y = std::span(out);
@@ -90,8 +89,8 @@ algorithm_name all_to_all_v_by_volume(C& comm, In&& in, std::span<const std::int
   return algorithm_name::direct;
 }
 template <communicator C, detail::spannable In, detail::spannable Out>
-algorithm_name all_to_all_v_by_volume(C& comm, In&& in, std::span<const std::int64_t> send_counts, Out&& out,
-                                      std::span<const std::int64_t> recv_counts, detail::kept_plans plans = {}) {
+algorithm_name all_to_all_v_by_volume(C& comm, In&& in, counts_span send_counts, Out&& out, counts_span recv_counts,
+                                      detail::kept_plans plans = {}) {
   return all_to_all_v_by_volume(comm, in, send_counts, out, recv_counts, grid_volume(comm.size(), {2e-6, 1e-10, 0}),
                                 plans);
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,36 +31,40 @@ class argument_checks {
     all += text;
     throw comm_error(all);
   }
-  void check_root(int root) const {
+  void require_root(int root) const {
     if (root < 0 || root >= self().size()) fail_root(root);
   }
-  void check_peer(const char* what, const char* side, int peer) const {
+  void require_peer(const char* what, const char* side, int peer) const {
     if (peer < 0 || peer >= self().size()) fail_peer(what, side, peer);
   }
-  void check_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
+  void require_length(const char* what, const char* side, std::int64_t got, std::int64_t expected) const {
     if (got != expected) fail_length(what, side, got, expected);
   }
-  void check_divides(const char* what, std::int64_t count) const {
+  void require_divides(const char* what, std::int64_t count) const {
     if (count % self().size() != 0) fail_divides(what, count);
   }
-  counted_blocks check_counts(const char* what, std::span<const std::int64_t> counts) const {
+  counted_blocks require_counts(const char* what, std::span<const std::int64_t> counts) const {
     if (static_cast<int>(counts.size()) != self().size()) fail_count_of_counts(what, counts.size());
-    std::int64_t signs = 0;
-    for (const std::int64_t c : counts) signs |= c;
-    if (signs < 0) fail_counts(what, counts);
+    // The first bit of the sum is set when it first passes what a std::int64_t holds.
+    std::uint64_t sum = 0, signs = 0;
+    for (const std::int64_t c : counts) {
+      sum += static_cast<std::uint64_t>(c);
+      signs |= static_cast<std::uint64_t>(c) | sum;
+    }
+    if ((signs >> 63) != 0) fail_counts(what, counts);
     return {counts.data()};
   }
   // x[x_at...] and y[y_at...] may be the same memory; any other overlap is a mistake.
   template <class T>
-  void check_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at,
-                     std::int64_t y_at) const {
+  void require_overlap(std::string_view what, std::span<const T> x, std::span<T> y, std::int64_t x_at,
+                       std::int64_t y_at) const {
     if (x.empty() || y.empty()) return;
     if (x.data() + x_at == y.data() + y_at) return;
     if (apart<T>(x, y)) return;
     fail_overlap(what, "in and out overlap other than in place");
   }
   template <class T>
-  void check_apart(std::string_view what, std::span<const T> x, std::span<T> y) const {
+  void require_apart(std::string_view what, std::span<const T> x, std::span<T> y) const {
     if (!x.empty() && !apart<T>(x, y)) fail_overlap(what, "in and out overlap");
   }
 
@@ -97,6 +102,9 @@ class argument_checks {
     std::int64_t negative = 0;
     for (const std::int64_t c : counts)
       if (c < 0 && negative == 0) negative = c;
+    if (negative == 0)
+      fail(std::string(what) + ": the counts add up to more than " +
+           std::to_string((std::numeric_limits<std::int64_t>::max)()) + " elements");
     fail(std::string(what) + ": a count of " + std::to_string(negative));
   }
   [[noreturn, gnu::noinline, gnu::cold]] void fail_overlap(std::string_view what, const char* how) const {

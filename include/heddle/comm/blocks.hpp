@@ -1,10 +1,12 @@
-// heddle/comm/blocks.hpp: where each rank's block begins in a buffer that holds one per rank.
+// heddle/comm/blocks.hpp: offsets of the ranks' blocks in a buffer that holds one block per rank.
 #pragma once
 
 #include <heddle/core/config.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace heddle::inline v0::detail {
 
@@ -22,6 +24,14 @@ struct counted_blocks {
     for (int i = 0; i < r; ++i) sum += counts[i];
     return sum;
   }
+};
+
+// The same with counts of its own: for calls that outlive those of the caller.
+struct kept_blocks {
+  explicit kept_blocks(std::span<const std::int64_t> of) : counts(of.begin(), of.end()) {}
+  std::vector<std::int64_t> counts;
+  std::int64_t count(int r) const { return counts[static_cast<std::size_t>(r)]; }
+  std::int64_t offset(int r) const { return counted_blocks{counts.data()}.offset(r); }
 };
 
 // FNV-1a: tells apart counts that must be equal on all ranks.

@@ -6,6 +6,7 @@
 #include <heddle/mesh/axis_network.hpp>
 
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -52,6 +53,17 @@ class network_world {
   template <class... Tags>
   auto& along_if() {
     return filtered(type_list<>{}, type_list<Tags...>{});
+  }
+
+  /// The control planes, for what the host reads: those of `Sockets`.
+  auto& control() { return sockets_.control(); }
+  template <class... Tags>
+  auto& control_along() {
+    return sockets_.template control_along<Tags...>();
+  }
+  template <class... Tags>
+  auto& control_along_if() {
+    return sockets_.template control_along_if<Tags...>();
   }
 
   /// The world of the ranks that differ from this one only along these axes. Its groups keep their transports.
@@ -118,6 +130,13 @@ struct by_network {
     static_assert(Mesh::is_static,
                   "heddle: by_network chooses transports by type: it needs a mesh whose extents are all known");
     if constexpr (Mesh::is_static) start(mesh, options, argc, argv, body);
+  }
+
+  static bool prints_error(const std::string& error) {
+    if constexpr (requires { Meeting::prints_error(error); })
+      return Meeting::prints_error(error);
+    else
+      return true;
   }
 
  private:

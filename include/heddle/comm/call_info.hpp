@@ -22,6 +22,7 @@ struct call_info {
   int root = -1;                 // rank in the group, of the root or of the other side
   int tag = 0;
   std::uint64_t counts_hash = 0;  // of the counts that must be equal on all ranks
+  bool started = false;           // whether it is waited for later
 
   friend bool operator==(const call_info&, const call_info&) = default;
 };
@@ -32,7 +33,8 @@ inline bool is_message(comm_operation what) {
 
 // "all_reduce of 8 float with plus", "send of 4 double to rank 2 (tag 0)".
 inline std::string describe(const call_info& call, const std::vector<int>& members) {
-  std::string text(to_string(call.what));
+  std::string text(call.started ? "start_" : "");
+  text += to_string(call.what);
   if (call.what == comm_operation::split) return text;
   if (!call.element.empty())
     text += " of " + (call.count < 0 ? "" : std::to_string(call.count) + " ") + std::string(call.element);

@@ -1,4 +1,4 @@
-// heddle/comm/communicator.hpp: what a group of ranks can do together, whatever carries the bytes.
+// heddle/comm/communicator.hpp: the communicator concept: messages and collectives of a group of ranks.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -8,10 +8,12 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0 {
 
@@ -90,12 +92,29 @@ concept comm_request = std::movable<R> && !std::copyable<R> && requires(R r) {
 
 namespace detail {
 
-// Whatever std::span can be made of without naming its type: spans, vectors, arrays, buffers.
 template <class R>
-concept spannable = requires(std::remove_reference_t<R>& r) { std::span(r); };
+inline constexpr bool is_vector_of_bool = false;
+template <class Allocator>
+inline constexpr bool is_vector_of_bool<std::vector<bool, Allocator>> = true;
 
+// Whatever std::span can be made of without naming its type: spans, vectors, arrays, buffers. A vector<bool> counts, so
+// that the sentence of `can_travel` refuses it, and not a list of overloads.
 template <class R>
-using span_element = typename decltype(std::span(std::declval<std::remove_reference_t<R>&>()))::element_type;
+concept spannable =
+    is_vector_of_bool<std::remove_cvref_t<R>> || requires(std::remove_reference_t<R>& r) { std::span(r); };
+
+struct packed_bit {};  // stands for the element of a vector<bool>
+template <class R>
+struct span_element_of {
+  using type = typename decltype(std::span(std::declval<R&>()))::element_type;
+};
+template <class R>
+  requires(is_vector_of_bool<std::remove_cv_t<R>>)
+struct span_element_of<R> {
+  using type = packed_bit;
+};
+template <class R>
+using span_element = typename span_element_of<std::remove_reference_t<R>>::type;
 
 template <class R>
 using comm_element = std::remove_cv_t<span_element<R>>;
@@ -103,10 +122,14 @@ using comm_element = std::remove_cv_t<span_element<R>>;
 // The compile-time refusals of every transport. Each stops at its first sentence.
 template <class T>
 consteval bool can_travel() {
+  constexpr bool has_address = !std::is_same_v<T, packed_bit>;
+  static_assert(has_address,
+                "heddle: the elements of a std::vector<bool> are bits without an address; "
+                "use a std::vector<char> or std::vector<unsigned char>");
   static_assert(
       transferable<T>,
       "heddle: only trivially copyable elements can travel between ranks; send the bytes of a flat struct instead");
-  return transferable<T>;
+  return has_address && transferable<T>;
 }
 
 template <class Out>
@@ -129,15 +152,47 @@ template <class Buffer>
 consteval bool outlives_the_call() {
   constexpr bool ok = std::is_lvalue_reference_v<Buffer> || is_span<std::remove_cvref_t<Buffer>>;
   static_assert(ok,
-                "heddle: the buffer of a started message must live until it is waited for; pass a named one or a span");
+                "heddle: the buffer of a started message or collective must live until it is waited for; pass a named "
+                "one or a span");
   return ok;
 }
 
+// What all_reduce takes in place: a range of elements, or one variable.
+template <class R>
+consteval bool can_reduce_in_place() {
+  if constexpr (spannable<R>) {
+    return can_receive<R>();
+  } else {
+    using T = std::remove_reference_t<R>;
+    constexpr bool is_value = transferable<std::remove_cv_t<T>> && !std::is_pointer_v<T>;
+    constexpr bool is_variable = !is_value || (std::is_lvalue_reference_v<R> && !std::is_const_v<T>);
+    static_assert(is_value,
+                  "heddle: all_reduce takes a span, a vector, an array or one variable, of a trivially copyable type");
+    static_assert(is_variable,
+                  "heddle: all_reduce writes its result where its input is; pass a variable that is not const");
+    return is_value && is_variable;
+  }
+}
+template <class R>
+constexpr auto elements_of(R& r) {
+  if constexpr (spannable<R&>)
+    return std::span(r);
+  else
+    return std::span<R, 1>(std::addressof(r), 1);
+}
+// Of `R` as all_reduce got it.
+template <class R>
+using reduced_element =
+    std::remove_cv_t<typename decltype(elements_of(std::declval<std::remove_reference_t<R>&>()))::element_type>;
+
 template <class In, class Out>
 consteval bool same_elements() {
+  constexpr bool has_addresses =
+      !std::is_same_v<comm_element<In>, packed_bit> && !std::is_same_v<comm_element<Out>, packed_bit>;
+  if constexpr (!has_addresses) return can_travel<std::conditional_t<has_addresses, In, packed_bit>>();
   constexpr bool same = std::is_same_v<comm_element<In>, comm_element<Out>>;
-  static_assert(same, "heddle: input and output of a collective must have the same element type");
-  if constexpr (same)
+  static_assert(same || !has_addresses, "heddle: input and output of a collective must have the same element type");
+  if constexpr (same && has_addresses)
     return can_receive<Out>();
   else
     return false;
@@ -164,7 +219,31 @@ consteval bool computes_in_buffers() {
   return has_host_memory<C>;
 }
 
+// The counts of a `_v` call as a span.
+template <class R>
+constexpr std::span<const std::int64_t> counts_in(R& r) {
+  constexpr bool fits = std::is_convertible_v<R&, std::span<const std::int64_t>>;
+  static_assert(fits,
+                "heddle: counts of elements are std::int64_t, next to each other in memory: pass a "
+                "std::vector<std::int64_t>, an array or a span of them");
+  if constexpr (fits)
+    return r;
+  else
+    return {};
+}
+
 }  // namespace detail
+
+/// The counts that a `_v` call takes: a range of `std::int64_t` in one piece. Ranks read each other's counts where they
+/// lie, so those of another type are refused, not converted. Units: elements.
+class counts_span : public std::span<const std::int64_t> {
+ public:
+  constexpr counts_span() = default;
+  constexpr counts_span(const std::int64_t* first, std::size_t count) : span(first, count) {}
+  template <class R>
+    requires(detail::spannable<R> && !std::is_same_v<std::remove_cvref_t<R>, counts_span>)
+  constexpr counts_span(R&& counts) : span(detail::counts_in(counts)) {}
+};
 
 /// A group of ranks that can send, receive and call collectives. Ranks are numbers in `[0, size())`.
 ///
@@ -174,7 +253,7 @@ consteval bool computes_in_buffers() {
 /// x1) op x2) ...`, for any associative operator with an identity (`monoid`), commutative or not, and give the same
 /// bits on every rank (`mpi` groups operands as MPI likes, and reorders those of operators that commute). In place: the input of `all_reduce` and of `reduce` at the root may be the output; the input of
 /// `all_gather` and `gather` may be the own block of the output; the output of `reduce_scatter` and `scatter` may be
-/// the own block of the input. No other overlap.
+/// the own block of the input. No other overlap. `all_reduce(x, op)` also takes one variable.
 ///
 ///     send(in, to, tag = 0)  recv(out, from, tag = 0)  isend, irecv -> request   messages of one tag keep their order
 ///     barrier()  broadcast(inout, root)
@@ -187,6 +266,8 @@ consteval bool computes_in_buffers() {
 ///
 /// One whose spans name memory that the host cannot use says so: `static constexpr bool host_memory = false`. Its own
 /// calls are all it has then: algorithms made of messages are refused.
+///
+/// One whose calls may be unchecked says whether they are checked: `bool checked() const`.
 ///
 /// Errors: `comm_error` when ranks disagree, a rank does not arrive or arguments do not fit; `aborted_error` when
 /// another rank failed.
@@ -218,6 +299,33 @@ concept communicator = std::movable<C> && requires(C c, const C k, std::span<con
   c.scatter_v(in, counts, out, 0);
   { c.split(0, 0) } -> std::same_as<C>;
   { k.counters() } -> std::convertible_to<comm_counters>;
+};
+
+/// A communicator whose collectives can be started and waited for later, while the rank computes or starts others.
+///
+/// `started` is a request: `wait()` returns when the result is there, `test()` says whether it is. Until then the buffers
+/// belong to the call. Started collectives keep one order with all other collectives of the communicator, on every rank,
+/// and are waited for in any order; no rank needs another's `wait` for its own to return. Results are those of the
+/// blocking calls: the same bits on `threads` and on control planes; MPI and NCCL may group operands in another way.
+///
+/// One that nobody waits for is waited for by its destructor; while an exception unwinds the stack it is taken back, as
+/// far as the transport can. What `communicator` says of arguments, errors and checks holds here, too.
+///
+///     start_all_reduce(inout, op)  start_all_reduce(in, out, op)  start_broadcast(inout, root)
+///     start_reduce_scatter(in, out, op)  start_reduce_scatter_v(in, out, counts, op)
+///     start_all_gather(in, out)  start_all_gather_v(in, out, counts)
+template <class C>
+concept starting_communicator = communicator<C> && requires(C c, std::span<const int> in, std::span<int> out,
+                                                            std::span<const std::int64_t> counts, plus op) {
+  typename C::started;
+  requires comm_request<typename C::started>;
+  { c.start_all_reduce(out, op) } -> std::same_as<typename C::started>;
+  { c.start_all_reduce(in, out, op) } -> std::same_as<typename C::started>;
+  { c.start_broadcast(out, 0) } -> std::same_as<typename C::started>;
+  { c.start_reduce_scatter(in, out, op) } -> std::same_as<typename C::started>;
+  { c.start_reduce_scatter_v(in, out, counts, op) } -> std::same_as<typename C::started>;
+  { c.start_all_gather(in, out) } -> std::same_as<typename C::started>;
+  { c.start_all_gather_v(in, out, counts) } -> std::same_as<typename C::started>;
 };
 
 }  // namespace heddle::inline v0

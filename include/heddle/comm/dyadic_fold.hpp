@@ -105,7 +105,7 @@ class dyadic_fold {
 
   /// The value of a tree after a fold; none for a tree without leaves.
   std::optional<std::span<const T>> root(std::int64_t tree = 0) const {
-    check_index("tree", tree, plan_.trees());
+    require_index("tree", tree, plan_.trees());
     if (!folded_) throw comm_error("heddle: dyadic_fold: `root` needs `run` or `forward` first");
     return plan_.root(tree) < 0 ? std::nullopt : std::optional(slot(plan_.root(tree)));
   }
@@ -172,7 +172,7 @@ class dyadic_fold {
   /// What `exclusive_scan` found for a leaf of this rank; none for the first leaf of a tree.
   std::optional<std::span<const T>> before(std::int64_t leaf) const {
     if (!scan_) throw comm_error("heddle: dyadic_fold: `before` needs `exclusive_scan` first");
-    check_index("leaf", leaf, plan_.leaves());
+    require_index("leaf", leaf, plan_.leaves());
     return scan_->before(leaf) < 0 ? std::nullopt : std::optional(slot(scan_->before(leaf)));
   }
 
@@ -192,7 +192,7 @@ class dyadic_fold {
     if (expected != static_cast<std::int64_t>(got))
       refuse(what, std::to_string(expected), static_cast<std::int64_t>(got));
   }
-  void check_index(const char* what, std::int64_t index, std::int64_t count) const {
+  void require_index(const char* what, std::int64_t index, std::int64_t count) const {
     if (index >= 0 && index < count) return;
     std::string expected = "one of ";
     expected += std::to_string(count);

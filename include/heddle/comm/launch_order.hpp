@@ -97,7 +97,7 @@ class launch_program {
   std::vector<std::vector<launch_call>> by_rank_;
 };
 
-/// What is wrong with a program's orders; `ok()` where nothing is.
+/// What is wrong with a program's orders; `ok()` where nothing is. Its names are those of the program.
 struct launch_fault {
   enum class kind : unsigned char { none, stranger, count, operation, circle };
   /// Rank `rank` makes one call before another.
@@ -105,11 +105,13 @@ struct launch_fault {
     int rank = -1;
     launch_call first;
     launch_call then;
+    std::string_view first_name{}, then_name{};  ///< their groups
   };
   static constexpr int most = 8;
 
   kind what = kind::none;
   int group = -1;                  ///< of strangers, counts and operations
+  std::string_view name{};         ///< of this group
   int rank = -1, other = -1;       ///< who differs from whom
   int calls = 0, other_calls = 0;  ///< how many calls they make (count); the number of the call (operation)
   std::array<crossing, most>
@@ -201,12 +203,17 @@ constexpr std::vector<launch_fault::crossing> launch_circle(const std::vector<st
   return {};
 }
 
-constexpr launch_fault circle_fault(const std::vector<launch_fault::crossing>& circle) {
+constexpr launch_fault circle_fault(const std::vector<launch_fault::crossing>& circle, const launch_program& program) {
   launch_fault fault;
   if (circle.empty()) return fault;
   fault.what = launch_fault::kind::circle;
   fault.length = static_cast<int>(circle.size());
-  for (std::size_t i = 0; i < circle.size() && i < fault.crossings.size(); ++i) fault.crossings[i] = circle[i];
+  for (std::size_t i = 0; i < circle.size() && i < fault.crossings.size(); ++i) {
+    launch_fault::crossing& c = fault.crossings[i];
+    c = circle[i];
+    c.first_name = program.name(c.first.group);
+    c.then_name = program.name(c.then.group);
+  }
   return fault;
 }
 
@@ -220,11 +227,13 @@ constexpr launch_fault check_launch_groups(const launch_program& program) {
       if (member) continue;
       fault.what = launch_fault::kind::stranger;
       fault.group = c.group;
+      fault.name = program.name(c.group);
       fault.rank = r;
       return fault;
     }
   for (int g = 0; g < program.groups(); ++g) {
     fault.group = g;
+    fault.name = program.name(g);
     const auto calls_of = [&](int r) {
       std::vector<comm_operation> calls;
       for (const launch_call& c : program.calls(r))
@@ -269,19 +278,19 @@ constexpr launch_fault check_launch_order(const launch_program& program) {
       edges[static_cast<std::size_t>(nodes.of(calls[i - 1]))].push_back(
           {nodes.of(calls[i]), {r, calls[i - 1], calls[i]}});
   }
-  return detail::circle_fault(detail::launch_circle(edges));
+  return detail::circle_fault(detail::launch_circle(edges), program);
 }
 
 /// "rank 0 calls tp (call 0) before dp (call 1), ...": what is wrong, for people.
-inline std::string to_string(const launch_fault& fault, const launch_program& program) {
+inline std::string to_string(const launch_fault& fault) {
   const auto number = [](int n) { return std::to_string(n); };
   std::string text;
   const auto rank = [&](int r) {
     text += "rank ";
     text += number(r);
   };
-  const auto call = [&](const launch_call& c) {
-    text += program.name(c.group);
+  const auto call = [&](const launch_call& c, std::string_view group) {
+    text += group;
     text += " (call ";
     text += number(c.number);
     text += ')';
@@ -293,7 +302,7 @@ inline std::string to_string(const launch_fault& fault, const launch_program& pr
     case launch_fault::kind::stranger:
       rank(fault.rank);
       text += " calls ";
-      text += program.name(fault.group);
+      text += fault.name;
       text += ", of which it is not a member";
       break;
     case launch_fault::kind::count:
@@ -301,7 +310,7 @@ inline std::string to_string(const launch_fault& fault, const launch_program& pr
       text += " makes ";
       text += number(fault.calls);
       text += " calls on ";
-      text += program.name(fault.group);
+      text += fault.name;
       text += ", ";
       rank(fault.other);
       text += " makes ";
@@ -312,7 +321,7 @@ inline std::string to_string(const launch_fault& fault, const launch_program& pr
       text += " and ";
       rank(fault.other);
       text += " make different calls on ";
-      text += program.name(fault.group);
+      text += fault.name;
       text += ": call ";
       text += number(fault.calls);
       break;
@@ -323,9 +332,9 @@ inline std::string to_string(const launch_fault& fault, const launch_program& pr
         if (i > 0) text += ", ";
         rank(c.rank);
         text += " calls ";
-        call(c.first);
+        call(c.first, c.first_name);
         text += " before ";
-        call(c.then);
+        call(c.then, c.then_name);
       }
       if (fault.length > launch_fault::most) text += ", and so on";
       break;
@@ -342,6 +351,10 @@ struct launch_plan {
   constexpr bool ok() const noexcept { return fault.ok(); }
   constexpr const std::vector<launch_call>& calls(int rank) const { return by_rank[static_cast<std::size_t>(rank)]; }
 };
+/// Whether there is an order, and if not, what is wrong.
+inline std::string to_string(const launch_plan& plan) {
+  return to_string(plan.fault);
+}
 
 /// An order in which the ranks can launch their calls as soon as those are submitted, in whatever order that happens. The
 /// calls of one group keep their order, a call `after_previous` comes after the call before it in its rank's program;
@@ -374,7 +387,7 @@ constexpr launch_plan plan_launch_order(const launch_program& program) {
         }
     }
   }
-  plan.fault = detail::circle_fault(detail::launch_circle(edges));
+  plan.fault = detail::circle_fault(detail::launch_circle(edges), program);
   if (!plan.ok()) return plan;
   std::vector<char> ready(n, 0);
   for (std::size_t i = 0; i < n; ++i) ready[i] = waits[i] == 0;
@@ -405,7 +418,7 @@ class launch_queue {
   launch_queue(const launch_program& program, const launch_plan& plan, int rank) : rank_(rank) {
     if (!plan.ok()) {
       std::string text = "heddle: ";
-      text += to_string(plan.fault, program);
+      text += to_string(plan.fault);
       throw comm_error(text);
     }
     detail::expect_launch("rank", rank, static_cast<int>(plan.by_rank.size()));

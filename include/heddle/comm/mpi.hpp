@@ -20,11 +20,11 @@ namespace heddle::inline v0 {
 /// of `MPI_COMM_WORLD`. MPI is initialised by the first launch unless somebody has done so, and then finalised at the
 /// end of the process (`mpi_session`). The world's messages never meet those of the rest of the program.
 ///
-/// Communicators along one axis, and those along several in the mesh's order, are made when the world is; others when
-/// first asked for, and then by all their ranks in the same order.
+/// Communicators along one axis, those along several in the mesh's order and `control()` are made when the world is;
+/// others when first asked for, and then by all their ranks in the same order. Each is a communicator of MPI's.
 ///
-/// A rank whose body throws ends the world: when all bodies have ended, `launch` throws the first rank's error on every
-/// rank. Ranks that wait in MPI for a rank that has failed cannot be woken: after a grace of some seconds the failed rank
+/// A mesh that is wrong on some processes is an error on all of them. A rank whose body throws ends the world: when all
+/// bodies have ended, `launch` throws the first rank's error on every rank. Ranks that wait in MPI for a rank that has failed cannot be woken: after a grace of some seconds the failed rank
 /// prints its message and ends the job.
 struct mpi {
   using communicator = mpi_communicator;
@@ -53,13 +53,22 @@ struct mpi {
 
   /// As `launch`, on the ranks of a communicator. MPI is initialised. A collective over the communicator.
   template <mesh_like Mesh, class Body>
-  static void run_on(MPI_Comm comm, const Mesh& mesh, const launch_options& options, Body& body) {
+  static void run_on(MPI_Comm comm, const Mesh& mesh, const launch_options& options, Body&& body) {
     int ranks = 0;
     detail::mpi_check(MPI_Comm_size(comm, &ranks), "MPI_Comm_size");
-    if (options.ranks != 0) check_world_size(mesh, options.ranks);
-    check_world_size(mesh, ranks);
-    const auto shared = std::make_shared<detail::mpi_world>(comm, options);
+    int mine = 0;
+    detail::mpi_check(MPI_Comm_rank(comm, &mine), "MPI_Comm_rank");
+    detail::mpi_last_error() = {};
+    mpi_session::last_launch_failed(false);
     std::exception_ptr problem;
+    try {
+      if (options.ranks != 0) require_world_size(mesh, options.ranks);
+      require_world_size(mesh, ranks);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    detail::agree_to_begin(comm, mine, ranks, problem);
+    const auto shared = std::make_shared<detail::mpi_world>(comm, options);
     try {
       {
         world<mpi, Mesh> here(mesh, shared->rank(), context(shared));
@@ -73,11 +82,20 @@ struct mpi {
     shared->finish(problem);
   }
 
+  /// Of a launch that gives a status: whether this process prints the error, as it does unless another prints the same.
+  static bool prints_error(const std::string& error) {
+    const detail::mpi_agreed_error& agreed = detail::mpi_last_error();
+    const bool known = agreed.text == error;
+    mpi_session::last_launch_failed(!known || !agreed.everywhere);
+    return !known || !agreed.elsewhere;
+  }
+
  private:
   // Those that most programs need, in an order that is the same on every rank, so that nobody has to wait for them later.
   template <class World, class... Tags>
   static void make_groups(World& here, type_list<Tags...>) {
     here.all();
+    here.control();
     (here.template along<Tags>(), ...);
     pairs(here, type_list<Tags...>{});
   }

@@ -6,6 +6,7 @@
 #include <heddle/comm/nccl/group.hpp>
 #include <heddle/comm/nccl/start.hpp>
 #include <heddle/comm/rendezvous/communicator.hpp>
+#include <heddle/comm/rendezvous/control.hpp>
 #include <heddle/comm/rendezvous/memory.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/world.hpp>
@@ -26,6 +27,8 @@ namespace heddle::inline v0 {
 /// optionally `HEDDLE_LOCAL_RANK`), it is that rank, on GPU `HEDDLE_LOCAL_RANK`, else rank modulo the number of GPUs.
 /// Otherwise the ranks are threads of this process, one per GPU. `run_over` starts from a communicator that is there.
 ///
+/// Tensors go over NCCL; the control plane is in host memory, over the rendezvous (`rendezvous_control`).
+///
 /// Each rank has a stream, `world.all().stream()`. A rank whose body throws ends the world: its communicators are aborted,
 /// and the other ranks get an `aborted_error` out of what they wait for next.
 /// Errors: `comm_error` if there are not enough GPUs or the NCCL library is older than its header; `config_error` if the
@@ -33,6 +36,8 @@ namespace heddle::inline v0 {
 template <nccl_settings Settings = nccl_settings{}>
 struct basic_nccl {
   using communicator = nccl_communicator;
+  /// Host memory, over the rendezvous that starts NCCL: that of the launch, or the communicator given to `run_over`.
+  using control_communicator = rendezvous_control;
 
   /// One rank's way to the other ranks of its world.
   class context {
@@ -44,6 +49,15 @@ struct basic_nccl {
     communicator group(const std::string& name, const std::vector<int>& members, int index) const {
       return {std::make_shared<detail::nccl_channel>(site_, name, members, index), stream_};
     }
+    /// The same for what the host reads. Needs no communication.
+    control_communicator control(const std::string& name, const std::vector<int>& members, int index) const {
+      std::string key = name;
+      for (const int m : members) (key += '/') += std::to_string(m);
+      auto& state = site_->controls[key];
+      if (state == nullptr)
+        state = std::make_shared<detail::control_state>(site_->meeting, name, members, index, site_->options);
+      return rendezvous_control(state);
+    }
 
    private:
     std::shared_ptr<detail::nccl_site> site_;
@@ -53,11 +67,11 @@ struct basic_nccl {
   /// Runs `body(world)` on every rank of `mesh`. What `launch` calls.
   template <mesh_like Mesh, class Body>
   static void run(const Mesh& mesh, const launch_options& options, int, char**, Body& body) {
-    if (options.ranks != 0) check_world_size(mesh, options.ranks);
-    detail::check_nccl_version();
+    if (options.ranks != 0) require_world_size(mesh, options.ranks);
+    detail::require_nccl_version();
     const detail::process_place place = detail::place_from_environment();
     if (place.rank >= 0) {
-      check_world_size(mesh, place.size);
+      require_world_size(mesh, place.size);
       const int devices = count_devices(1);
       run_rank(mesh, options, make_rendezvous(place, options.timeout),
                (place.local_rank >= 0 ? place.local_rank : place.rank) % devices, body);
@@ -70,8 +84,8 @@ struct basic_nccl {
   /// It hands round what NCCL needs and must not be used by others meanwhile.
   template <class Over, mesh_like Mesh, class Body>
   static void run_over(Over& over, const Mesh& mesh, const launch_options& options, int device, Body&& body) {
-    check_world_size(mesh, over.size());
-    detail::check_nccl_version();
+    require_world_size(mesh, over.size());
+    detail::require_nccl_version();
     count_devices(device + 1);
     run_rank(mesh, options, std::make_shared<communicator_rendezvous<Over>>(over), device, body);
   }
@@ -197,9 +211,11 @@ struct basic_nccl {
       others.reserve(static_cast<std::size_t>(ranks));
       for (int rank = 1; rank < ranks; ++rank) others.emplace_back(rank_main, rank);
       rank_main(0);
-    } catch (...) {  // a thread could not be started
-      memory_rendezvous(shared, 0, ranks, options.timeout).announce("a thread could not be started");
-      note(static_cast<int>(others.size()) + 1, std::current_exception(), true);
+    } catch (const std::exception& e) {
+      const int rank = static_cast<int>(others.size()) + 1;
+      const comm_error problem = detail::thread_not_started(rank, ranks, e);
+      memory_rendezvous(shared, 0, ranks, options.timeout).announce(problem.what());
+      note(rank, std::make_exception_ptr(problem), true);
     }
     for (std::thread& other : others) other.join();
     if (failed_rank >= 0) detail::rethrow_of_rank(failed_rank, failure);

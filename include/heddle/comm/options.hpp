@@ -1,15 +1,25 @@
-// heddle/comm/options.hpp: what a launch can be told about waiting and checking.
+// heddle/comm/options.hpp: what a launch can be told about waiting, checking and cores.
 #pragma once
 
 #include <heddle/core/config.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace heddle::inline v0 {
 
-/// Whether ranks compare their calls before they run them. `on` (the default) costs one comparison per rank and call.
+/// Whether ranks compare their calls before they run them, and prove the rounds of algorithms that are not heddle's when
+/// they are first called. `on` (the default) costs one comparison per rank and call.
 enum class checking : bool { off, on };
+
+/// Whether each rank that is a thread stays on its share of the processor cores.
+///   automatic  all but rank 0, where each share has `threads_per_rank` cores and no other launch runs in the process;
+///              rank 0, the calling thread, keeps its cores, as threads that it starts may outlive the launch; the
+///              environment variable HEDDLE_BIND (`on`, `off`, `automatic`) may decide otherwise
+///   off        ranks run where the system puts them
+///   on         always, rank 0 too: more ranks than cores share them, and so do launches side by side
+enum class binding : std::uint8_t { automatic, off, on };
 
 /// Units: as the types say.
 struct launch_options {
@@ -22,6 +32,11 @@ struct launch_options {
   std::chrono::microseconds spin{-1};
   /// The number of ranks that must be there, as an outside source knows it; 0 for as many as the mesh has.
   int ranks = 0;
+  /// Binding of ranks that are threads (`threads`): the cores that this process may use are shared out evenly, whole
+  /// physical cores where there are enough, and a bound rank with all threads that it starts runs on its share.
+  binding bind = binding::automatic;
+  /// How many threads a rank computes with: `binding::automatic` leaves ranks free that need more cores than a share has.
+  int threads_per_rank = 1;
 };
 
 namespace detail {

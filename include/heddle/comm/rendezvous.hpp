@@ -1,4 +1,4 @@
-// heddle/comm/rendezvous.hpp: where ranks that cannot talk yet meet, and hand each other the few bytes they need to begin.
+// heddle/comm/rendezvous.hpp: the interface through which ranks exchange bytes before they have a communicator.
 #pragma once
 
 #include <heddle/comm/options.hpp>
@@ -15,8 +15,9 @@
 namespace heddle::inline v0 {
 
 /// The ranks of a job, before they have a transport: rank r of n. A rendezvous carries small things (the unique id of an
-/// NCCL communicator, an address) and the news that a rank has failed. `file_rendezvous`, `tcp_rendezvous` and
-/// `memory_rendezvous` are meeting places without MPI; `communicator_rendezvous` uses a communicator that is there.
+/// NCCL communicator, an address), messages of the control plane, and the news that a rank has failed. `file_rendezvous`,
+/// `tcp_rendezvous` and `memory_rendezvous` are meeting places without MPI; `communicator_rendezvous` uses a communicator
+/// that is there. One of another kind that has no `give` and `take` has no control plane.
 class rendezvous {
  public:
   rendezvous() = default;
@@ -30,11 +31,33 @@ class rendezvous {
   /// A key is used once by a set of members. `members` are ranks. Errors: `comm_error` if a member does not come in time,
   /// `aborted_error` if a rank has announced a failure.
   virtual void share(const std::string& key, std::span<const int> members, std::span<std::byte> bytes) = 0;
+  /// Leaves a message for rank `to` under a key; each key is used once. Returns at once.
+  virtual void give(const std::string& key, int to, std::span<const std::byte> bytes);
+  /// Takes the message that rank `from` has left for this one under that key, and forgets it. Waits for it at most as long
+  /// as `patience`, roughly; false if it has not come. Errors: `aborted_error` if it has not come and a rank has
+  /// announced a failure.
+  virtual bool take(const std::string& key, int from, std::vector<std::byte>& bytes,
+                    std::chrono::milliseconds patience);
   /// Tells all ranks that this one has failed, and why; the first announcement stays.
   virtual void announce(const std::string& text) noexcept = 0;
   /// What was announced first, or what is known to be wrong with another rank; empty while all is well.
   virtual std::string failure() = 0;
 };
+
+namespace detail {
+[[noreturn]] inline void refuse_messages() {
+  throw comm_error(
+      "heddle: this rendezvous carries no messages, which the control plane of a world is made of: give it the members "
+      "give and take");
+}
+}  // namespace detail
+
+inline void rendezvous::give(const std::string&, int, std::span<const std::byte>) {
+  detail::refuse_messages();
+}
+inline bool rendezvous::take(const std::string&, int, std::vector<std::byte>&, std::chrono::milliseconds) {
+  detail::refuse_messages();
+}
 
 namespace detail {
 
@@ -61,7 +84,7 @@ class deadline {
   clock::time_point end_;
 };
 
-inline void check_rank_of(const char* what, int rank, int size) {
+inline void require_rank_of(const char* what, int rank, int size) {
   if (size > 0 && rank >= 0 && rank < size) return;
   std::string text = "heddle: ";
   text += what;
@@ -115,12 +138,29 @@ class keyed_rendezvous : public rendezvous {
     std::copy(value.begin(), value.end(), bytes.begin());
   }
 
+  void give(const std::string& key, int to, std::span<const std::byte> bytes) final {
+    put(message_key(key, rank(), to), bytes);
+  }
+  bool take(const std::string& key, int from, std::vector<std::byte>& bytes, std::chrono::milliseconds patience) final {
+    return draw(message_key(key, from, rank()), bytes, patience);
+  }
+
   /// Stores a value; once per key.
   virtual void put(const std::string& key, std::span<const std::byte> value) = 0;
   /// The value of a key, which `giver` is to store.
   virtual std::vector<std::byte> get(const std::string& key, int giver) = 0;
+  /// Takes a value out of the store; false if it does not come within `patience`.
+  virtual bool draw(const std::string& key, std::vector<std::byte>& value, std::chrono::milliseconds patience) = 0;
 
  protected:
+  static std::string message_key(const std::string& key, int from, int to) {
+    std::string full = key;
+    full += '@';
+    full += std::to_string(from);
+    full += '>';
+    full += std::to_string(to);
+    return full;
+  }
   [[noreturn]] static void absent(int rank, const deadline& until, const std::string& place, const std::string& key,
                                   int giver) {
     std::string text = "heddle: rank ";

@@ -1,4 +1,4 @@
-// heddle/comm/rethrow.hpp: the error of a rank, as its launch throws it.
+// heddle/comm/rethrow.hpp: the error of a rank, as its launch throws it, and that of a rank that could not be started.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -9,6 +9,12 @@
 namespace heddle::inline v0 {
 
 namespace detail {
+
+// What std::thread says is the system's word for a limit, without what the limit was of.
+inline comm_error thread_not_started(int rank, int ranks, const std::exception& why) {
+  return comm_error("heddle: cannot start the thread of rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
+                    ": " + why.what() + "; use fewer ranks, or raise the limits on threads and memory of this process");
+}
 
 [[noreturn]] inline void rethrow_of_rank(int rank, const std::exception_ptr& problem) {
   const std::string prefix = "rank " + std::to_string(rank) + ": ";
@@ -28,6 +34,8 @@ namespace detail {
     std::throw_with_nested(config_error(prefix + e.what()));
   } catch (const numeric_error& e) {
     std::throw_with_nested(numeric_error(prefix + e.what()));
+  } catch (const memory_error& e) {
+    std::throw_with_nested(memory_error(prefix + e.what()));
   } catch (const io_error& e) {
     std::throw_with_nested(io_error(prefix + e.what()));
   } catch (const std::exception& e) {

@@ -30,11 +30,10 @@ enum class round_problem : std::uint8_t {
   differs,       ///< ranks of an all_reduce end with results that are folded differently: their bits may differ
 };
 
-/// The first fault of a round table; `ok` if there is none. The message it happens in is `round`, `from`, `to` (-1
+/// The first fault of a round table; `ok()` if there is none. The message it happens in is `round`, `from`, `to` (-1
 /// where it is no message's); `item` is the item, `rank` the one that ends with it, `contribution` the rank whose
 /// contribution is missing or in it twice.
 struct round_fault {
-  bool ok = true;
   round_problem what = round_problem::none;
   comm_operation operation = comm_operation::barrier;
   int ranks = 0;
@@ -45,74 +44,75 @@ struct round_fault {
   int rank = -1;
   int contribution = -1;
 
-  constexpr explicit operator bool() const noexcept { return !ok; }
-
-  /// One sentence that names the round, the ranks and the item, and what is wrong.
-  std::string text() const {
-    if (ok) return "the rounds do what the collective promises";
-    std::string text = "heddle: ";
-    text += to_string(operation);
-    text += " on " + std::to_string(ranks) + " ranks";
-    if (round >= 0)
-      text += ", round " + std::to_string(round) + ", rank " + std::to_string(from) + " to rank " + std::to_string(to);
-    if (item >= 0) text += ", item " + std::to_string(item);
-    text += ": ";
-    const auto ends = [&] { return "rank " + std::to_string(rank) + " ends "; };
-    const auto of = [&] { return "the contribution of rank " + std::to_string(contribution); };
-    switch (what) {
-      case round_problem::none:
-        break;
-      case round_problem::no_rounds:
-        text += "this call is not made of rounds";
-        break;
-      case round_problem::malformed:
-        text += "ranks, root, blocks and parts of the table do not fit the collective";
-        break;
-      case round_problem::unsorted:
-        text += "messages must be sorted by round, from round 0 on";
-        break;
-      case round_problem::bad_rank:
-        text += "messages go from one existing rank to another";
-        break;
-      case round_problem::bad_item:
-        text += "a message carries at least one item, and only items that the table has";
-        break;
-      case round_problem::repeated:
-        text += "the message carries the item twice";
-        break;
-      case round_problem::not_held:
-        text += "the sender does not have the item when the round begins";
-        break;
-      case round_problem::folds:
-        text += "the message is folded, but the collective or the algorithm's own order says that nothing is";
-        break;
-      case round_problem::missing:
-        text += ends() + "without the item";
-        break;
-      case round_problem::incomplete:
-        text += ends() + "without " + of();
-        break;
-      case round_problem::unwanted:
-        text += ends() + "with " + of() + ", which has no part in its result";
-        break;
-      case round_problem::twice:
-        text += of() + " is folded in a second time, and rank " + std::to_string(rank) + " ends with the result";
-        break;
-      case round_problem::out_of_order:
-        text += "folded out of rank order, and rank " + std::to_string(rank) +
-                " ends with the result; the algorithm's order is fold_order::any";
-        break;
-      case round_problem::not_dyadic:
-        text += "folded in rank order but not as the aligned binary tree, and rank " + std::to_string(rank) +
-                " ends with the result; the algorithm's order is fold_order::rank";
-        break;
-      case round_problem::differs:
-        text += ends() + "with a result that is folded otherwise than rank 0's; their bits may differ";
-        break;
-    }
-    return text;
-  }
+  constexpr bool ok() const noexcept { return what == round_problem::none; }
 };
+
+/// One sentence that names the round, the ranks and the item, and what is wrong.
+inline std::string to_string(const round_fault& f) {
+  if (f.ok()) return "the rounds do what the collective promises";
+  std::string text = "heddle: ";
+  text += to_string(f.operation);
+  text += " on " + std::to_string(f.ranks) + " ranks";
+  if (f.round >= 0)
+    text +=
+        ", round " + std::to_string(f.round) + ", rank " + std::to_string(f.from) + " to rank " + std::to_string(f.to);
+  if (f.item >= 0) text += ", item " + std::to_string(f.item);
+  text += ": ";
+  const auto ends = [&] { return "rank " + std::to_string(f.rank) + " ends "; };
+  const auto of = [&] { return "the contribution of rank " + std::to_string(f.contribution); };
+  switch (f.what) {
+    case round_problem::none:
+      break;
+    case round_problem::no_rounds:
+      text += "this call is not made of rounds";
+      break;
+    case round_problem::malformed:
+      text += "ranks, root, blocks and parts of the table do not fit the collective";
+      break;
+    case round_problem::unsorted:
+      text += "messages must be sorted by round, from round 0 on";
+      break;
+    case round_problem::bad_rank:
+      text += "messages go from one existing rank to another";
+      break;
+    case round_problem::bad_item:
+      text += "a message carries at least one item, and only items that the table has";
+      break;
+    case round_problem::repeated:
+      text += "the message carries the item twice";
+      break;
+    case round_problem::not_held:
+      text += "the sender does not have the item when the round begins";
+      break;
+    case round_problem::folds:
+      text += "the message is folded, but the collective or the algorithm's own order says that nothing is";
+      break;
+    case round_problem::missing:
+      text += ends() + "without the item";
+      break;
+    case round_problem::incomplete:
+      text += ends() + "without " + of();
+      break;
+    case round_problem::unwanted:
+      text += ends() + "with " + of() + ", which has no part in its result";
+      break;
+    case round_problem::twice:
+      text += of() + " is folded in a second time, and rank " + std::to_string(f.rank) + " ends with the result";
+      break;
+    case round_problem::out_of_order:
+      text += "folded out of rank order, and rank " + std::to_string(f.rank) +
+              " ends with the result; the algorithm's order is fold_order::any";
+      break;
+    case round_problem::not_dyadic:
+      text += "folded in rank order but not as the aligned binary tree, and rank " + std::to_string(f.rank) +
+              " ends with the result; the algorithm's order is fold_order::rank";
+      break;
+    case round_problem::differs:
+      text += ends() + "with a result that is folded otherwise than rank 0's; their bits may differ";
+      break;
+  }
+  return text;
+}
 
 namespace detail {
 
@@ -222,16 +222,18 @@ struct round_promise {
 // folds and never uses is no fault.
 class round_checker {
  public:
-  constexpr round_checker(round_view view, fold_order claimed)
+  // Follows every `stride`-th item. Items do not meet: what happens to one does not depend on the others.
+  constexpr round_checker(round_view view, fold_order claimed, int stride = 1)
       : view_(view),
         claimed_(claimed),
+        stride_(stride),
         promise_{view.what(), view.ranks(), view.root(), view.parts()},
         words_(static_cast<std::size_t>(view.ranks() + 63) / 64) {}
 
   constexpr round_fault run() {
-    if (const auto fault = header(); !fault.ok) return fault;
+    if (const auto fault = header(); !fault.ok()) return fault;
     begin();
-    if (const auto fault = messages(); !fault.ok) return fault;
+    if (const auto fault = messages(); !fault.ok()) return fault;
     return results();
   }
 
@@ -247,7 +249,6 @@ class round_checker {
 
   constexpr round_fault fault(round_problem what) const {
     round_fault f;
-    f.ok = false;
     f.what = what;
     f.operation = view_.what();
     f.ranks = view_.ranks();
@@ -290,9 +291,9 @@ class round_checker {
         values_[static_cast<std::size_t>(r)] = {r, r + 1, -1, -1, -1, -1, mix(static_cast<std::uint64_t>(r) + 1)};
         word(r, static_cast<std::size_t>(r) / 64) |= std::uint64_t{1} << (r % 64);
       }
-    held_.resize(static_cast<std::size_t>(view_.ranks()) * static_cast<std::size_t>(view_.items()), -1);
+    held_.resize(static_cast<std::size_t>(view_.ranks()) * followed_items(), -1);
     for (int r = 0; r < view_.ranks(); ++r)
-      for (int i = 0; i < view_.items(); ++i)
+      for (int i = 0; i < view_.items(); i += stride_)
         if (promise_.starts(r, i)) held(r, i) = promise_.folds() ? r : 0;
   }
 
@@ -318,6 +319,7 @@ class round_checker {
           if (seen[static_cast<std::size_t>(item)] == static_cast<int>(end))
             return fault(round_problem::repeated, t, item);
           seen[static_cast<std::size_t>(item)] = static_cast<int>(end);
+          if (!follows(item)) continue;
           const int what = held(t.from, item);
           if (what < 0) return fault(round_problem::not_held, t, item);
           sent.push_back(what);
@@ -327,6 +329,7 @@ class round_checker {
       for (; i < end; ++i) {
         const round_transfer& t = transfers[i];
         for (const int item : view_.items_of(t)) {
+          if (!follows(item)) continue;
           const int arrived = sent[next++];
           int& own = held(t.to, item);
           if (t.how == arrival::store)
@@ -343,7 +346,7 @@ class round_checker {
 
   constexpr round_fault results() const {
     for (int r = 0; r < view_.ranks(); ++r)
-      for (int i = 0; i < view_.items(); ++i) {
+      for (int i = 0; i < view_.items(); i += stride_) {
         if (!promise_.ends(r, i)) continue;
         const int index = held(r, i);
         if (index < 0) return fault_at_end(round_problem::missing, r, i);
@@ -428,20 +431,45 @@ class round_checker {
   constexpr std::uint64_t word(int value, std::size_t w) const {
     return sets_[static_cast<std::size_t>(value) * words_ + w];
   }
+  constexpr bool follows(int item) const { return stride_ == 1 || item % stride_ == 0; }
+  constexpr std::size_t followed_items() const {
+    return (static_cast<std::size_t>(view_.items()) + static_cast<std::size_t>(stride_) - 1) /
+           static_cast<std::size_t>(stride_);
+  }
   constexpr std::size_t place(int rank, int item) const {
-    return static_cast<std::size_t>(rank) * static_cast<std::size_t>(view_.items()) + static_cast<std::size_t>(item);
+    return static_cast<std::size_t>(rank) * followed_items() + static_cast<std::size_t>(item / stride_);
   }
   constexpr int& held(int rank, int item) { return held_[place(rank, item)]; }
   constexpr int held(int rank, int item) const { return held_[place(rank, item)]; }
 
   round_view view_;
   fold_order claimed_;
+  int stride_;
   round_promise promise_;
   std::size_t words_;
   std::vector<value> values_;        // where contributions are folded the first ones are the contributions
   std::vector<std::uint64_t> sets_;  // the contributions of each value, `words_` words each
   std::vector<int> held_;            // [rank][item] -> value, -1: none
 };
+
+// The stride that bounds what a check of these rounds takes: 1 for up to 1,024 ranks and as many items. It shares no factor with the ranks, so that the items that are followed are those of all ranks in turn.
+constexpr int bounded_stride(round_view view) {
+  constexpr std::int64_t most = std::int64_t{1} << 24;
+  const bool folds = round_promise{view.what(), view.ranks(), view.root(), view.parts()}.folds();
+  const std::int64_t words = folds ? (view.ranks() + 63) / 64 : 1;
+  const std::int64_t all = std::int64_t{view.ranks()} * view.items() * words;
+  int stride = static_cast<int>((all + most - 1) / most);
+  const auto common = [](int a, int b) {
+    while (b != 0) {
+      const int rest = a % b;
+      a = b;
+      b = rest;
+    }
+    return a;
+  };
+  while (stride > 1 && common(stride, view.ranks()) != 1) ++stride;
+  return stride < 1 ? 1 : stride;
+}
 
 }  // namespace detail
 
@@ -455,7 +483,7 @@ constexpr round_fault check_rounds(round_view view, fold_order claimed) {
 
 /// The first fault of an algorithm's rounds on so many ranks, by its own claim of order. Requires that it offers them.
 ///
-///     static_assert(hd::check_rounds<algo::ring, hd::comm_operation::all_reduce>(6).ok);
+///     static_assert(hd::check_rounds<algo::ring, hd::comm_operation::all_reduce>(6).ok());
 template <class A, comm_operation What>
   requires round_algorithm<A, What>
 constexpr round_fault check_rounds(int ranks, int root = 0) {

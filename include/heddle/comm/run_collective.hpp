@@ -8,15 +8,21 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/decision.hpp>
 #include <heddle/comm/execute_rounds.hpp>
+#include <heddle/comm/rounds_check.hpp>
 #include <heddle/core/op_traits.hpp>
 
 #include <array>
+#include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0 {
@@ -62,13 +68,13 @@ class arguments_of : argument_checks<arguments_of<C>> {
 
  public:
   explicit arguments_of(const C& comm) : comm_(comm) {}
-  using base::check_apart;
-  using base::check_counts;
-  using base::check_length;
-  using base::check_overlap;
-  using base::check_root;
   using base::fail;
   using base::length;
+  using base::require_apart;
+  using base::require_counts;
+  using base::require_length;
+  using base::require_overlap;
+  using base::require_root;
 
  private:
   int rank() const { return comm_.rank(); }
@@ -192,6 +198,103 @@ template <comm_operation What>
   throw comm_error(text);
 }
 
+// --- the rounds of others ---
+
+template <class A, int Ranks>
+inline constexpr bool is_proved<algo::for_ranks<A, Ranks>> = is_proved<A>;
+
+// What is known of the rounds of an algorithm for one collective, in this process.
+struct checked_rounds {
+  round_fault fault;
+  int blocks = 1;
+  int parts = 1;
+};
+struct rounds_verdicts {
+  std::atomic<std::uint64_t> right{0};  // the ranks and the root that were found right last, + 1
+  std::mutex mutex;
+  std::map<std::pair<int, int>, checked_rounds> all;
+};
+
+// "elements 50 to 74 of 100": what an item is in this call.
+inline std::string elements_of_item(const checked_rounds& c, const block_sizes& sizes) {
+  const int block = c.fault.item / c.parts, part = c.fault.item % c.parts;
+  const bool vector = round_promise{c.fault.operation, c.fault.ranks, 0, c.parts}.blocks() == 0;
+  const auto cut = [](std::int64_t begin, std::int64_t n, int pieces, int i) {
+    const auto at = [&](int k) { return begin + n / pieces * k + (n % pieces < k ? n % pieces : k); };
+    return std::pair(at(i), at(i + 1));
+  };
+  std::string text;
+  if (vector) {
+    const auto [first, last] = cut(0, sizes.elements, c.blocks, block);
+    const auto [begin, end] = cut(first, last - first, c.parts, part);
+    if (begin == end) return "none of the " + std::to_string(sizes.elements) + " elements";
+    text = "elements " + std::to_string(begin) + " to " + std::to_string(end - 1);
+    text += " of " + std::to_string(sizes.elements);
+    return text;
+  }
+  if (c.parts > 1) text = "part " + std::to_string(part) + " of " + std::to_string(c.parts) + " of ";
+  if (c.fault.operation == comm_operation::all_to_all)
+    text += "the block from rank " + std::to_string(block / c.fault.ranks) + " to rank " +
+            std::to_string(block % c.fault.ranks);
+  else
+    text += "the block of rank " + std::to_string(block);
+  return text;
+}
+
+[[noreturn, gnu::noinline, gnu::cold]] inline void refuse_rounds(std::string_view name, const checked_rounds& c,
+                                                                 const block_sizes& sizes) {
+  std::string text = "heddle: the rounds of the algorithm ";
+  text += name;
+  text += " are wrong: " + to_string(c.fault).substr(std::string_view("heddle: ").size());
+  if (c.fault.item >= 0 && c.fault.item < c.blocks * c.parts) text += "; the item is " + elements_of_item(c, sizes);
+  throw comm_error(text);
+}
+
+// Throws if the rounds of the algorithm do not do what the collective promises. They are followed once per number of
+// ranks and root in a process, block by block, however many elements there are.
+template <class A, comm_operation What>
+void require_right_rounds(int ranks, int root, const block_sizes& sizes) {
+  static rounds_verdicts verdicts;
+  const std::uint64_t key = (static_cast<std::uint64_t>(ranks) << 32 | static_cast<std::uint64_t>(root)) + 1;
+  if (verdicts.right.load(std::memory_order_relaxed) == key) [[likely]]
+    return;
+  const std::lock_guard lock(verdicts.mutex);
+  const auto [at, made] = verdicts.all.try_emplace({ranks, root});
+  checked_rounds& c = at->second;
+  if (made) {
+    try {
+      const round_table table = A::template rounds<What>(ranks, root);
+      const round_view view = table.view();
+      const bool asked = view.what() == What && view.ranks() == ranks && view.root() == root;
+      if (asked) {
+        c.fault = round_checker(view, A::template order<What>, bounded_stride(view)).run();
+      } else {
+        c.fault.what = round_problem::malformed;
+        c.fault.operation = What;
+        c.fault.ranks = ranks;
+      }
+      c.blocks = table.blocks;
+      c.parts = table.parts;
+    } catch (...) {
+      verdicts.all.erase(at);
+      throw;
+    }
+  }
+  if (!c.fault.ok()) refuse_rounds(A::name, c, sizes);
+  verdicts.right.store(key, std::memory_order_relaxed);
+}
+
+// Whether the calls of a communicator are checked: as it says, else yes.
+template <class C>
+bool checks_calls(const C& comm) {
+  if constexpr (requires {
+                  { comm.checked() } -> std::same_as<bool>;
+                })
+    return comm.checked();
+  else
+    return true;
+}
+
 // --- the choice ---
 
 // An algorithm as a value, under the name that decisions give it.
@@ -255,8 +358,8 @@ void by_source(C& comm, const round_source& source, const T* in, T* out, block_s
       comm.all_gather(sizes.counts, std::span(all));
       sizes.all = all;
       for (int s = 0; s < p; ++s)
-        arguments_of<C>(comm).check_length("all_to_all_v", "a block", sizes.received[static_cast<std::size_t>(s)],
-                                           all[static_cast<std::size_t>(s * p + comm.rank())]);
+        arguments_of<C>(comm).require_length("all_to_all_v", "a block", sizes.received[static_cast<std::size_t>(s)],
+                                             all[static_cast<std::size_t>(s * p + comm.rank())]);
     }
   const bound_rounds& bound = plan.bound(sizes);
   execute_rounds<T>(comm, bound, in, out, plans.template scratch<T>(bound.scratch), op);
@@ -300,6 +403,8 @@ void by_rounds(C& comm, const T* in, T* out, const block_sizes& sizes, std::int6
   } else {
     if (!A::template offers<What>(p))
       refuse_ranks<What>(A::name, p, op_traits<Op>::commutative, op_traits<Op>::associative);
+    if constexpr (!is_proved<A>)
+      if (checks_calls(comm)) require_right_rounds<A, What>(p, root, sizes);
     by_source<What, T>(comm, round_source_of<A, What>, in, out, sizes, root, in_place, op, kept);
   }
 }
@@ -317,8 +422,8 @@ void fold_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const Op& op,
                     const Own& own) {
   if constexpr (can_fold<A, What, T, Op>()) {
     const arguments_of<C> arguments(comm);
-    arguments.check_length(to_string(What).data(), "out", arguments.length(y), arguments.length(x));
-    arguments.template check_overlap<T>(to_string(What), x, y, 0, 0);
+    arguments.require_length(to_string(What).data(), "out", arguments.length(y), arguments.length(x));
+    arguments.template require_overlap<T>(to_string(What), x, y, 0, 0);
     by_rounds<A, What, T>(comm, x.data(), y.data(), block_sizes::vector(arguments.length(x)), arguments.length(x), 0,
                           x.data() == y.data(), op, plans, own);
   }
@@ -329,7 +434,7 @@ void reduce_scatter_by_rounds(C& comm, std::span<const T> x, std::span<T> y, con
                               std::int64_t own_at, const Op& op, collective_plans* plans, const Own& own) {
   constexpr auto what = comm_operation::reduce_scatter;
   if constexpr (can_fold<A, what, T, Op>()) {
-    arguments_of<C>(comm).template check_overlap<T>(to_string(what), x, y, own_at, 0);
+    arguments_of<C>(comm).template require_overlap<T>(to_string(what), x, y, own_at, 0);
     const bool in_place = !y.empty() && x.data() + own_at == y.data();
     by_rounds<A, what, T>(comm, x.data(), in_place ? y.data() - own_at : y.data(), sizes,
                           static_cast<std::int64_t>(x.size()), 0, in_place, op, plans, own);

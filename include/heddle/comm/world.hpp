@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,17 +23,33 @@ std::string joined_names(type_list<Tags...> tags) {
   for (const std::string& name : axis_names(tags)) text += (text.empty() ? "" : ",") + name;
   return text.empty() ? "self" : text;
 }
+
+// The type of a transport's control plane: its own communicators, unless those name memory that the host cannot use.
+template <class Transport>
+struct control_of {
+  using type = typename Transport::communicator;
+};
+template <class Transport>
+  requires requires { typename Transport::control_communicator; }
+struct control_of<Transport> {
+  using type = typename Transport::control_communicator;
+};
 }  // namespace detail
 
 /// One rank's view of the ranks of a mesh. `launch` makes one per rank and passes it to the body; it is used by that
 /// rank's thread only. Communicators are made when first asked for, without communication, and stay valid as long as
 /// the world does.
+///
+/// A world has two planes. `along` and `all` move tensors, in the memory and in the order of the transport: NCCL's in the
+/// GPU's, on a stream. `control` and `control_along` move what the host reads (scalars, strings, verdicts), in the host's
+/// memory whatever the transport. Calls on the two never meet: each plane has an order of its own.
 template <class Transport, mesh_like Mesh>
 class world {
  public:
   using transport = Transport;
   using mesh_type = Mesh;
   using communicator = typename Transport::communicator;
+  using control_communicator = typename detail::control_of<Transport>::type;
   using context = typename Transport::context;
 
   /// The world of all launched ranks.
@@ -79,6 +96,26 @@ class world {
     return filtered(type_list<>{}, type_list<Tags...>{});
   }
 
+  /// The control plane of all ranks, in mesh order: for what the host reads.
+  control_communicator& control() { return control_group(0, "control", typename Mesh::tags{}); }
+  /// The control plane of the ranks that differ from this one only along these axes.
+  template <class... Tags>
+  control_communicator& control_along() {
+    constexpr bool known = (Mesh::template has<Tags> && ...) && all_distinct<Tags...>;
+    static_assert(known,
+                  "heddle: world.control_along<Tags...>: name axes of the mesh, each once, or use control_along_if");
+    if constexpr (known)
+      return control_group(key_of<Tags...>(), "control " + detail::joined_names(type_list<Tags...>{}),
+                           type_list<Tags...>{});
+    else
+      return control();
+  }
+  /// As `control_along`, without the axes that the mesh does not have; this rank alone if none is left.
+  template <class... Tags>
+  control_communicator& control_along_if() {
+    return control_filtered(type_list<>{}, type_list<Tags...>{});
+  }
+
   /// The world of the ranks that differ from this one only along these axes, on the sub-mesh along them.
   template <class... Tags>
   world<Transport, sub_mesh<Mesh, Tags...>> sub() const {
@@ -102,6 +139,10 @@ class world {
   struct entry {
     std::uint64_t key;
     communicator value;
+  };
+  struct control_entry {
+    std::uint64_t key;  // 0: all ranks
+    control_communicator value;
   };
 
   static std::vector<int> all_ranks(const Mesh& mesh) {
@@ -134,15 +175,49 @@ class world {
       return filtered(type_list<Kept...>{}, type_list<Rest...>{});
   }
 
+  // The axes' positions as one number, first axis first.
+  template <class... Tags>
+  static constexpr std::uint64_t key_of() {
+    static_assert(Mesh::rank < 16, "heddle: a world knows meshes of at most 15 axes");
+    std::uint64_t k = 1;
+    ((k = k * 16 + Mesh::template position<Tags>), ...);
+    return k;
+  }
+
+  template <class... Kept>
+  control_communicator& control_filtered(type_list<Kept...>, type_list<>) {
+    return control_along<Kept...>();
+  }
+  template <class... Kept, class Tag, class... Rest>
+  control_communicator& control_filtered(type_list<Kept...>, type_list<Tag, Rest...>) {
+    if constexpr (Mesh::template has<Tag>)
+      return control_filtered(type_list<Kept..., Tag>{}, type_list<Rest...>{});
+    else
+      return control_filtered(type_list<Kept...>{}, type_list<Rest...>{});
+  }
+  template <class... Tags>
+  control_communicator& control_group(std::uint64_t key, const std::string& name, type_list<Tags...>) {
+    static_assert(
+        detail::has_host_memory<control_communicator>,
+        "heddle: the control plane is in the host's memory: a transport whose communicators are not has a type "
+        "control_communicator, and its context makes them: control(name, members, index)");
+    for (const auto& e : controls_)
+      if (e->key == key) return e->value;
+    const std::vector<int> ranks = members<Tags...>();
+    const int index = mesh_.template group_index<Tags...>(rank_);
+    const auto make = [&]() -> control_communicator {
+      if constexpr (requires { context_.control(name, ranks, index); })
+        return context_.control(name, ranks, index);
+      else
+        return context_.group(name, ranks, index);
+    };
+    controls_.push_back(std::make_unique<control_entry>(control_entry{key, make()}));
+    return controls_.back()->value;
+  }
+
   template <class... Tags>
   communicator& group_along() {
-    static_assert(Mesh::rank < 16, "heddle: a world knows meshes of at most 15 axes");
-    // The axes' positions as one number, first axis first.
-    constexpr std::uint64_t key = [] {
-      std::uint64_t k = 1;
-      ((k = k * 16 + Mesh::template position<Tags>), ...);
-      return k;
-    }();
+    constexpr std::uint64_t key = key_of<Tags...>();
     for (entry& e : made_)
       if (e.key == key) return e.value;
     made_.push_back({key, context_.group(detail::joined_names(type_list<Tags...>{}), members<Tags...>(),
@@ -155,6 +230,7 @@ class world {
   context context_;
   std::vector<int> members_;
   std::deque<entry> made_;  // references into it stay valid
+  std::vector<std::unique_ptr<control_entry>> controls_;
 };
 
 }  // namespace heddle::inline v0

@@ -162,6 +162,84 @@ struct letter_places {
   }
 };
 
+// Dimensions that two memories have, each with strides of its own; the last one is walked fastest.
+struct paired_dimensions {
+  std::array<std::int64_t, 16> extent{}, in_stride{}, out_stride{};
+  std::size_t count = 0;
+
+  void add(std::int64_t n, std::int64_t in, std::int64_t out) {
+    extent[count] = n;
+    in_stride[count] = in;
+    out_stride[count++] = out;
+  }
+  // f(offset in the first memory, offset in the second) for each index; once if there is no dimension.
+  template <class F>
+  void for_each(const F& f) const {
+    if (count == 0) {
+      f(std::int64_t{0}, std::int64_t{0});
+      return;
+    }
+    std::array<std::int64_t, 16> index{};
+    std::int64_t source = 0, target = 0;
+    for (;;) {
+      f(source, target);
+      std::size_t d = count;
+      for (; d > 0; --d) {
+        source += in_stride[d - 1];
+        target += out_stride[d - 1];
+        if (++index[d - 1] < extent[d - 1]) break;
+        source -= in_stride[d - 1] * extent[d - 1];
+        target -= out_stride[d - 1] * extent[d - 1];
+        index[d - 1] = 0;
+      }
+      if (d == 0) return;
+    }
+  }
+};
+
+// Sums of floats are made in double and rounded once: a float stops growing at 2^24 times what is added to it.
+template <class T>
+using sum_of_many = std::conditional_t<std::is_same_v<T, float>, double, T>;
+
+// The sum of in[source + i] for i in [0, n), for each source of `summed`.
+template <class T>
+sum_of_many<T> sum_of_runs(const T* in, std::int64_t n, const paired_dimensions& summed) {
+  constexpr int lanes = 8;
+  if (n < lanes) {
+    sum_of_many<T> sum{};
+    summed.for_each([&](std::int64_t source, std::int64_t) {
+      for (std::int64_t i = 0; i < n; ++i) sum += in[source + i];
+    });
+    return sum;
+  }
+  sum_of_many<T> sums[lanes]{};
+  summed.for_each([&](std::int64_t source, std::int64_t) {
+    const T* const run = in + source;
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      for (int l = 0; l < lanes; ++l) sums[l] += run[i + l];
+    for (int l = 0; i < n; ++i, ++l) sums[l] += run[i];
+  });
+  for (int half = lanes / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
+  return sums[0];
+}
+// out[i * step] += the sum of in[source + i] over the sources of `summed`, for i in [0, n).
+template <class T>
+void add_sum_of_rows(const T* in, std::int64_t n, const paired_dimensions& summed, T* out, std::int64_t step) {
+  constexpr std::int64_t block = 256;
+  for (std::int64_t first = 0; first < n; first += block) {
+    const std::int64_t m = n - first < block ? n - first : block;
+    sum_of_many<T> sums[block];
+    for (std::int64_t i = 0; i < m; ++i) sums[i] = 0;
+    summed.for_each([&](std::int64_t source, std::int64_t) {
+      const T* const run = in + source + first;
+      for (std::int64_t i = 0; i < m; ++i) sums[i] += run[i];
+    });
+    for (std::int64_t i = 0; i < m; ++i) out[(first + i) * step] += static_cast<T>(sums[i]);
+  }
+}
+
 // out[letters of `to`] += sum over the letters that `to` lacks of in[letters of `from`]. Padding is neither read nor
 // written.
 template <class T>
@@ -172,30 +250,24 @@ void arrange(const T* in, const letter_places& from, T* out, const letter_places
     return;
   }
   if (sizes.of(from.letters) == 0) return;
-  std::array<std::int64_t, 16> out_stride{}, in_stride{}, extent{}, index{};
-  for (int d = 0; d < count; ++d) {
-    const auto i = static_cast<std::size_t>(d);
-    extent[i] = sizes.of(from.letters[d]);
-    in_stride[i] = from.stride(from.letters[d]);
-    out_stride[i] = to.stride(from.letters[d]);
+  paired_dimensions kept, summed;  // all but the last one
+  for (int d = 0; d + 1 < count; ++d) {
+    const char c = from.letters[d];
+    (to.letters.has(c) ? kept : summed).add(sizes.of(c), from.stride(c), to.stride(c));
   }
-  const auto last = static_cast<std::size_t>(count - 1);
-  std::int64_t source = 0, target = 0;
-  for (bool more = true; more;) {
-    for (std::int64_t i = 0; i < extent[last]; ++i) out[target + i * out_stride[last]] += in[source + i];
-    more = false;
-    for (std::size_t d = last; d-- > 0;) {
-      source += in_stride[d];
-      target += out_stride[d];
-      if (++index[d] < extent[d]) {
-        more = true;
-        break;
-      }
-      source -= in_stride[d] * extent[d];
-      target -= out_stride[d] * extent[d];
-      index[d] = 0;
-    }
-  }
+  const char last = from.letters[count - 1];
+  const std::int64_t n = sizes.of(last), step = to.stride(last);
+  if (!to.letters.has(last))
+    kept.for_each([&](std::int64_t source, std::int64_t target) {
+      out[target] += static_cast<T>(sum_of_runs(in + source, n, summed));
+    });
+  else if (summed.count > 0)
+    kept.for_each(
+        [&](std::int64_t source, std::int64_t target) { add_sum_of_rows(in + source, n, summed, out + target, step); });
+  else
+    kept.for_each([&](std::int64_t source, std::int64_t target) {
+      for (std::int64_t i = 0; i < n; ++i) out[target + i * step] += in[source + i];
+    });
 }
 
 // An operand in the order the product wants: its own memory, or an arranged copy.
@@ -296,9 +368,15 @@ struct gradient_has_all_letters {
   }();
 };
 
+// The value of a call that does not compile, so that its uses are not refused as well.
+template <class Result>
+[[noreturn]] Result already_refused() {
+  throw layout_error("heddle: einsum: not possible");
+}
+
 // This rank's part of a tensor on this mesh, and not moved away.
 template <class T, std::size_t Rank, layout_like L, class World>
-void check_operand(const sharded<T, Rank, L>& x, World& world) {
+void require_operand(const sharded<T, Rank, L>& x, World& world) {
   if (!(x.layout().mesh() == world.mesh()) || x.rank() != world.rank()) {
     std::string text = "heddle: einsum: an operand is rank ";
     text += std::to_string(x.rank());
@@ -322,7 +400,8 @@ void check_operand(const sharded<T, Rank, L>& x, World& world) {
 
 /// The product of sharded tensors: each rank computes with the parts it holds and sends nothing; the result's layout is
 /// `propagate<Formula, ...>`. One or two operands; the products go through the backend's `matmul`, operands are copied
-/// only where their dimensions have to change order, or where their memory is padded.
+/// only where their dimensions have to change order, or where their memory is padded. Letters that only one operand has are
+/// summed in double for floats.
 /// `auto h = compute::einsum<"bi,io->bo">(backend, world, x, w);`
 /// Shapes: one dimension per letter; a letter has one size. What is in the padding of an operand does not matter; that of
 /// the result is zero.
@@ -336,7 +415,7 @@ auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts>&...
       "order that is cheapest");
   using result_layout = propagate<Formula, Layouts...>;
   const auto whole = propagate_shape<Formula>(operands.shape()...);
-  (detail::check_operand(operands, world), ...);
+  (detail::require_operand(operands, world), ...);
 
   using form = detail::einsum_form<Formula>;
   detail::letter_sizes sizes;
@@ -402,12 +481,13 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
       "heddle: einsum_gradient: the operand has a letter that neither the result nor the other operand has, so its "
       "gradient would have to be repeated along it; sum the operand over that letter before the product");
   using wanted = dual<propagate<Formula, Layout0, Layout1>>;
+  constexpr bool one_result = can_propagate_through<op::einsum<Formula>, Layout0, Layout1>;  // else refused already
   static_assert(
-      detail::gradient_fits<std::is_same_v<LayoutY, wanted>, LayoutY, wanted>::value,
+      detail::gradient_fits < !one_result || std::is_same_v<LayoutY, wanted>, LayoutY, wanted > ::value,
       "heddle: einsum_gradient: the gradient of a result has the dual of the result's layout, and this one has "
       "another; redistribute it to dual<propagate<formula, layouts...>> first");
-  detail::check_operand(first, world);
-  detail::check_operand(second, world);
+  detail::require_operand(first, world);
+  detail::require_operand(second, world);
   const auto of_result = propagate_shape<Formula>(first.shape(), second.shape());
   if constexpr (of_result.rank() == RankY) {
     if (!(make_shape(of_result.extents()) == dy.shape())) {
@@ -419,8 +499,10 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
     }
   }
   constexpr auto turned = detail::turned_formula<Formula, Which>();
-  if constexpr (!std::is_same_v<LayoutY, wanted> || !detail::gradient_has_all_letters<Formula, Which>::value)
-    return;
+  if constexpr (!one_result || !std::is_same_v<LayoutY, wanted> ||
+                !detail::gradient_has_all_letters<Formula, Which>::value)
+    return detail::already_refused<
+        std::conditional_t<Which == 0, sharded<T, Rank0, dual<Layout0>>, sharded<T, Rank1, dual<Layout1>>>>();
   else if constexpr (Which == 0)
     return einsum<turned>(backend, world, dy, second);
   else

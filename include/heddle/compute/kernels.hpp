@@ -1,6 +1,10 @@
-// heddle/compute/kernels.hpp: the set of kernels a backend offers, as concepts, with the small structs they take.
+// heddle/compute/kernels.hpp: the facets of a compute backend, as concepts, with the small structs kernels take.
 #pragma once
 
+#include <heddle/compute/attention_slices.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <concepts>
@@ -28,6 +32,44 @@ struct attention_shape {
   constexpr std::int64_t width() const noexcept { return heads * head_dim; }
 };
 
+/// Rows of heads inside a matrix that may be wider: head h of row r is the `head_dim` elements from
+/// data + r * stride + h * head_dim on. Converts from `head_rows<T>` to `head_rows<const T>`.
+template <class T>
+struct head_rows {
+  T* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t stride = 0;
+  constexpr T* row(std::int64_t r, std::int64_t head) const noexcept { return data + r * stride + head * head_dim; }
+  constexpr std::int64_t width() const noexcept { return heads * head_dim; }
+  template <class U>
+    requires(std::is_same_v<U, const T> && !std::is_same_v<U, T>)
+  constexpr operator head_rows<U>() const noexcept {
+    return {data, rows, heads, head_dim, stride};
+  }
+};
+
+/// Columns [first, first + heads * head_dim) of a matrix as heads: q, k and v of a fused product, or the whole matrix.
+/// Errors: `layout_error` if the matrix does not have these columns.
+template <class T>
+constexpr head_rows<T> heads_of(matrix_view<T> m, std::int64_t heads, std::int64_t head_dim, std::int64_t first = 0) {
+  const std::int64_t end = heddle::detail::sum_of(first, heddle::detail::product_of(heads, head_dim));
+  if (heads < 0 || head_dim < 0 || end < 0 || end > m.extent(1))
+    throw layout_error("heddle: heads_of: " + std::to_string(heads) + " heads of " + std::to_string(head_dim) +
+                       " columns from column " + std::to_string(first) + " on should lie in a matrix of " +
+                       std::to_string(m.extent(1)) + " columns");
+  T* const data = m.data() == nullptr ? nullptr : m.data() + first;  // nothing is added to no address
+  return {data, m.extent(0), heads, head_dim, m.extent(1)};
+}
+
+/// Where keys and values lie. Without `pages`, key j is row j. With pages of `page_rows` rows, key j is row
+/// pages[j / page_rows] * page_rows + j % page_rows, so that a sequence's cache need not be in one piece.
+struct key_pages {
+  std::span<const std::int32_t> pages{};
+  std::int64_t page_rows = 0;
+};
+
 /// The scalars of one AdamW step, kept in double. `step` counts from 1; gradients are multiplied by `grad_scale`
 /// (clipping, loss normalisation) as they are read.
 /// Source: Loshchilov and Hutter, arXiv:1711.05101, algorithm 2, in PyTorch's order of operations.
@@ -47,7 +89,34 @@ template <class T>
 using input_matrix = std::type_identity_t<matrix_view<const T>>;
 template <class T>
 using input_vector = std::type_identity_t<std::span<const T>>;
+template <class T>
+using input_heads = std::type_identity_t<head_rows<const T>>;
 using token_ids = std::span<const std::int32_t>;
+
+/// Matrices one behind the other, such as the weights of experts: [matrices, rows, columns].
+template <class T>
+using stack_view = view<T, dynamic_shape<3>>;
+
+/// Stochastic rounding to bf16: element i of a call draws the numbers of index `first` + i, so that a part of a tensor,
+/// called with its offset, rounds as the whole. Take another stream for each tensor and step.
+struct stochastic {
+  counter_random random;
+  std::uint64_t first = 0;
+};
+
+/// Weights of the chosen experts: a softmax over their logits alone (Mixtral; Qwen-MoE where it normalises the chosen
+/// probabilities, which is the same), or the chosen entries of the softmax over all (Qwen-MoE where it does not).
+struct softmax_of_chosen {};
+struct softmax_of_all {};
+
+/// How a rotary embedding pairs the elements of a head: (i, i + r/2) as Hugging Face stores weights, or (2i, 2i + 1) as
+/// complex numbers lie, with r the number of elements that rotate.
+enum class rotary_pairs : bool { halves, neighbours };
+
+/// The activation of a gated unit: silu in SwiGLU, GELU (tanh form) in GEGLU, relu in ReGLU.
+struct silu {};
+struct gelu_tanh {};
+struct relu {};
 
 namespace detail {
 /// The arguments the concepts below call a backend with.
@@ -59,8 +128,26 @@ struct kernel_arguments {
   std::span<T> results{};
   token_ids ids{};
   T factor{};
+  head_rows<const T> heads_in{};
+  head_rows<T> heads_out{};
+  stack_view<const T> stack_in{};
+  stack_view<T> stack_out{};
+  matrix_view<const std::int32_t> places{};
+  matrix_view<std::int32_t> places_out{};
+  std::span<std::int32_t> ids_out{};
+  std::span<const std::int64_t> offsets{};
+  std::span<std::int64_t> offsets_out{};
+  double* number = nullptr;
 };
 }  // namespace detail
+
+/// Where a backend computes: its memory space, and the queue in whose order its kernels run. On a device a kernel has been
+/// queued when its call returns; on the host it has run.
+template <class B>
+concept backend_queue = requires(B& backend) {
+  requires memory_space<typename B::space>;
+  { backend.queue() } -> std::same_as<typename B::space::queue&>;
+};
 
 /// Matrix products and biases.
 /// `matmul<TA, TB>(a, b, c, beta)`: c = op(a) op(b) + beta c; beta 0 overwrites whatever c held, NaN too.
@@ -97,10 +184,57 @@ concept norm_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
   backend.layer_norm_backward_weight(x.in, x.in, x.values, x.values, x.results, x.results);
 };
 
+/// Root mean square norm over each row: y = x * rstd * w with rstd = 1 / sqrt(mean(x^2) + eps). `rms_norm(x, w, eps, y,
+/// rstd)`; `rms_norm_backward_input(dy, x, w, rstd, dx)` adds to dx; `rms_norm_backward_weight(dy, x, rstd, dw)` adds to
+/// dw. A norm of each head is a matrix of rows * heads rows.
+/// Source: Zhang and Sennrich 2019, arXiv:1910.07467.
+template <class B, class T>
+concept rms_norm_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+  backend.rms_norm(x.in, x.values, x.factor, x.out, x.results);
+  backend.rms_norm_backward_input(x.in, x.in, x.values, x.values, x.out);
+  backend.rms_norm_backward_weight(x.in, x.in, x.values, x.results);
+};
+
+/// Rotary positions. `rotary<pairs>(x, positions, cos, sin, y)` turns the first 2 * columns(cos) elements of each head by
+/// the angles in row positions[r] of the tables and copies the rest; y may be x. `rotary_backward` turns back.
+/// Source: Su et al. 2021, arXiv:2104.09864.
+template <class B, class T>
+concept rotary_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+  backend.template rotary<rotary_pairs::halves>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
+  backend.template rotary<rotary_pairs::neighbours>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
+  backend.template rotary_backward<rotary_pairs::halves>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
+  backend.template rotary_backward<rotary_pairs::neighbours>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
+};
+
+/// Gated activations. `gated<A>(gate, up, h)`: h = A(gate) * up; `gated_backward<A>(gate, up, dh, dgate, dup)`. Outputs
+/// may be the same memory as an input.
+/// Source: Shazeer 2020, arXiv:2002.05202.
+template <class B, class T, class A = silu>
+concept gated_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+  backend.template gated<A>(x.values, x.values, x.results);
+  backend.template gated_backward<A>(x.values, x.values, x.values, x.results, x.results);
+};
+
+/// Attention of any query rows to any key rows. `attention(q, k, v, slices, scale, out, lse, pages)`: out = softmax(scale q
+/// k^T, over the keys that the slices give) v; query head h reads key-value head h * k.heads / q.heads. Several slices may
+/// name one query; a pair of query and key is in one slice at most. A query that sees no key has out = 0, lse = -inf.
+/// `attention_backward(dout, q, k, v, out, lse, slices, scale, dq, dk, dv, pages)` overwrites dq, dk and dv; out and lse
+/// may be those of more keys than the slices have, as in context parallelism: the gradients then are these keys' shares.
+/// Shapes: q, out [rows of queries, heads, head_dim], k [rows of keys, key-value heads, head_dim], v like k with a head_dim
+/// of its own (that of out); lse [heads, rows of queries].
+/// Source: Dao et al. 2022, arXiv:2205.14135; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).
+template <class B, class T>
+concept sliced_attention_kernels =
+    requires(B& backend, detail::kernel_arguments<T> x, std::span<const attention_slice> s, key_pages pages) {
+      backend.attention(x.heads_in, x.heads_in, x.heads_in, s, x.factor, x.heads_out, x.results, pages);
+      backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.values, s, x.factor,
+                                 x.heads_out, x.heads_out, x.heads_out, pages);
+    };
+
 /// Causal self-attention. `attention(qkv, shape, out, lse)` keeps only the log-sum-exp of each row of scores;
 /// `attention_backward(dout, qkv, out, lse, shape, dqkv)` overwrites dqkv.
 /// Shapes: qkv [batch*sequence, 3*heads*head_dim] with columns q|k|v, each head-major; out [batch*sequence,
-/// heads*head_dim]; lse [batch*heads*sequence].
+/// heads*head_dim]; lse [heads, batch*sequence].
 template <class B, class T>
 concept attention_kernels = requires(B& backend, detail::kernel_arguments<T> x, attention_shape s) {
   backend.attention(x.in, s, x.out, x.results);
@@ -147,14 +281,101 @@ concept reversible_optimizer_kernels =
       backend.undo_adamw(x.results, x.values, x.results, x.results, s);
     };
 
-/// Everything training a transformer needs from a backend, for elements of type T. Empty matrices and vectors are
-/// legal everywhere. A backend object serves one rank: it is called from one thread at a time.
-template <class B, class T = float>
-concept kernel_set =
-    product_kernels<B, T> && elementwise_kernels<B, T> && norm_kernels<B, T> && attention_kernels<B, T> &&
-    embedding_kernels<B, T> && cross_entropy_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
-      { backend.threads() } -> std::same_as<int>;
-      { backend.gemm_name() } -> std::convertible_to<const char*>;
+/// Reductions that stay in the backend's memory: each adds to the number at `out`, which the host zeroes and reads when it
+/// needs it, once per step. `sum_of_squares(x, out)`, in the same order as the form that returns it;
+/// `count_nonfinite(x, out)`: how many elements are infinite or NaN.
+template <class B, class T>
+concept reduction_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+  backend.sum_of_squares(x.values, x.number);
+  backend.count_nonfinite(x.values, x.number);
+};
+
+/// `cross_entropy_loss(m, sum, picked, targets, out)`: adds the sum over rows of log(sum) + (m - picked) to the number at
+/// `out`, in double, row by row, without rows of negative (ignored) targets. `m`, `sum` and `picked` are those of
+/// `cross_entropy_kernels`, of the whole vocabulary.
+template <class B, class T>
+concept loss_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+  backend.cross_entropy_loss(x.values, x.values, x.values, x.ids, x.number);
+};
+
+/// Experts. `top_k<Rule>(logits, ids, weights)`: the greatest logits of each row in descending order, equal ones by lower id,
+/// NaN first; `top_k_backward<Rule>(logits, ids, weights, dweights, dlogits)` overwrites dlogits.
+/// `route(ids, first_id, offsets, sources, places)` sorts the choices by expert, tokens in order: the rows of expert
+/// first_id + e are [offsets[e], offsets[e + 1]) of the permuted matrix, row i of it is that of token sources[i], and choice
+/// j of token t is in row places(t, j). Choices of other experts have place -1, rows after the last one source -1.
+/// `permute(x, sources, y)`: y[i] = x[sources[i]], zeros for source -1; `permute_backward(dy, places, dx)`: dx[t] = sum over
+/// j of dy[places(t, j)]. `unpermute(y, places, weights, out)`: out[t] = sum over j of weights(t, j) y[places(t, j)];
+/// `unpermute_backward(dout, y, places, weights, dy, dweights)`; dy may be y. All overwrite.
+/// Shapes: logits [tokens, experts]; ids, weights, places [tokens, k]; offsets [experts + 1]; sources [tokens * k].
+/// Source: Shazeer et al. 2017, arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841 (no token dropped).
+template <class B, class T>
+concept routing_kernels = requires(B& backend, detail::kernel_arguments<T> x, std::int64_t n) {
+  backend.template top_k<softmax_of_chosen>(x.in, x.places_out, x.out);
+  backend.template top_k<softmax_of_all>(x.in, x.places_out, x.out);
+  backend.template top_k_backward<softmax_of_chosen>(x.in, x.places, x.in, x.in, x.out);
+  backend.template top_k_backward<softmax_of_all>(x.in, x.places, x.in, x.in, x.out);
+  backend.route(x.places, n, x.offsets_out, x.ids_out, x.places_out);
+  backend.permute(x.in, x.ids, x.out);
+  backend.permute_backward(x.in, x.places, x.out);
+  backend.unpermute(x.in, x.places, x.in, x.out);
+  backend.unpermute_backward(x.in, x.in, x.places, x.in, x.out, x.out);
+};
+
+/// Products of rows grouped by expert; group e is rows [offsets[e], offsets[e + 1]), which may be none.
+/// `grouped_matmul<TB>(x, offsets, w, y, beta)`: y = x op(w[e]) + beta y in the rows of each group; the gradient of x is the
+/// same call with dy and the other TB. `grouped_matmul_backward_weight(x, dy, offsets, dw, beta)`: dw[e] = x^T dy over
+/// the rows of group e, + beta dw[e]. Rows in no group are left as they are.
+template <class B, class T>
+concept grouped_product_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+  backend.template grouped_matmul<transpose::no>(x.in, x.offsets, x.stack_in, x.out, x.factor);
+  backend.template grouped_matmul<transpose::yes>(x.in, x.offsets, x.stack_in, x.out, x.factor);
+  backend.grouped_matmul_backward_weight(x.in, x.in, x.offsets, x.stack_out, x.factor);
+};
+
+/// `cast(x, y)`: y[i] = x[i] in the other element type, to the nearest, ties to even.
+template <class B, class From, class To>
+concept cast_kernels = requires(B& backend, std::span<const From> x, std::span<To> y) { backend.cast(x, y); };
+
+/// `cast(x, y, rounding)`: from float to bf16 with `stochastic` rounding, whose mean is the number itself.
+template <class B>
+concept stochastic_cast_kernels = requires(B& backend, std::span<const float> x, std::span<bf16> y,
+                                           const stochastic& rounding) { backend.cast(x, y, rounding); };
+
+/// `matmul<TA, TB>(a, b, c, beta)` of bf16 or f16 operands, added up in float, into c of float or of the same type (rounded
+/// once). `half_product_name()`: by which library.
+template <class B, class Half = bf16>
+concept half_product_kernels =
+    requires(B& backend, matrix_view<const Half> in, matrix_view<Half> out, matrix_view<float> sums, float beta) {
+      backend.template matmul<transpose::no, transpose::no>(in, in, sums, beta);
+      backend.template matmul<transpose::no, transpose::yes>(in, in, sums, beta);
+      backend.template matmul<transpose::yes, transpose::no>(in, in, sums, beta);
+      backend.template matmul<transpose::no, transpose::no>(in, in, out, beta);
+      backend.template matmul<transpose::no, transpose::yes>(in, in, out, beta);
+      backend.template matmul<transpose::yes, transpose::no>(in, in, out, beta);
+      { backend.half_product_name() } -> std::convertible_to<const char*>;
     };
+
+/// AdamW with master weights and moments of type T, weights of type W and gradients of type G: `adamw(master, weights, g, m,
+/// v, step)` updates the master weights and writes them, rounded to the nearest, to the weights.
+template <class B, class T, class W, class G>
+concept master_optimizer_kernels = requires(B& backend, std::span<T> x, std::span<W> weights, std::span<const G> g,
+                                            adamw_step s) { backend.adamw(x, weights, g, x, x, s); };
+
+/// As above into bf16 weights that are rounded stochastically: `adamw(master, weights, g, m, v, step, rounding)`.
+template <class B, class T, class G>
+concept stochastic_optimizer_kernels =
+    requires(B& backend, std::span<T> x, std::span<bf16> weights, std::span<const G> g, adamw_step s,
+             const stochastic& rounding) { backend.adamw(x, weights, g, x, x, s, rounding); };
+
+/// The union of the facets that GPT-2's training uses, for elements of type T. New code asks for the facets of each layer
+/// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is
+/// called from one thread at a time.
+template <class B, class T = float>
+concept kernel_set = product_kernels<B, T> && elementwise_kernels<B, T> && norm_kernels<B, T> &&
+                     attention_kernels<B, T> && embedding_kernels<B, T> && cross_entropy_kernels<B, T> &&
+                     loss_kernels<B, T> && optimizer_kernels<B, T> && requires(const B& backend) {
+                       { backend.threads() } -> std::same_as<int>;
+                       { backend.gemm_name() } -> std::convertible_to<const char*>;
+                     };
 
 }  // namespace heddle::inline v0::compute

@@ -47,6 +47,11 @@ struct numeric_error : error {
   using error::error;
 };
 
+/// Memory was not to be had; `what()` says for what, how many bytes, and how many there are.
+struct memory_error : error {
+  using error::error;
+};
+
 /// A file or folder is missing, unreadable, damaged or of another format.
 struct io_error : error {
   using error::error;

@@ -63,7 +63,7 @@ struct maximum {
     static_assert(std::numeric_limits<T>::is_specialized,
                   "heddle: maximum needs std::numeric_limits of the element type for its identity");
     if constexpr (std::numeric_limits<T>::has_infinity)
-      return -std::numeric_limits<T>::infinity();
+      return static_cast<T>(-std::numeric_limits<T>::infinity());
     else
       return std::numeric_limits<T>::lowest();
   }

@@ -17,21 +17,78 @@ namespace heddle::inline v0 {
 /// Marks an extent that is known only at run time, as `std::dynamic_extent` does.
 inline constexpr int dynamic = -1;
 
+template <std::int64_t... Extents>
+class shape;
+
 namespace detail {
+struct countable_shape;
+
 // Out of line, so that making a shape stays small enough to be inlined.
 [[noreturn]] inline void throw_negative_extent(std::int64_t extent) {
   throw layout_error("heddle: a shape got the negative extent " + std::to_string(extent));
 }
-[[noreturn]] inline void throw_too_many_elements(const std::int64_t* extents, std::size_t rank) {
+[[noreturn]] inline void throw_uncountable(const std::int64_t* extents, std::size_t rank, const char* what) {
   std::string text = "heddle: a shape of";
   for (std::size_t i = 0; i < rank; ++i) text += (i == 0 ? " " : " x ") + std::to_string(extents[i]);
-  throw layout_error(text + " has more elements than a 64-bit number counts");
+  throw layout_error(text + " " + what + " than a 64-bit number counts");
+}
+
+// Counts of elements and bytes are never negative. What is beyond 64 bits is `uncountable`, and so is every product and
+// sum with it: arithmetic goes on, and `counted` refuses the result.
+inline constexpr std::int64_t uncountable = -1;
+
+// Without a division, and in every compiler's constants: the halves of 64 bits are multiplied.
+constexpr std::int64_t product_of(std::int64_t a, std::int64_t b) noexcept {
+  if ((a | b) >> 31 == 0) return a * b;
+  if (a < 0 || b < 0) return uncountable;
+  const std::uint64_t a_high = static_cast<std::uint64_t>(a) >> 32, a_low = static_cast<std::uint64_t>(a) & 0xffffffffu;
+  const std::uint64_t b_high = static_cast<std::uint64_t>(b) >> 32, b_low = static_cast<std::uint64_t>(b) & 0xffffffffu;
+  const std::uint64_t middle = a_high * b_low + a_low * b_high, low = a_low * b_low, product = low + (middle << 32);
+  const bool fits = (a_high == 0 || b_high == 0) && middle >> 31 == 0 && product >= low && product >> 63 == 0;
+  return fits ? static_cast<std::int64_t>(product) : uncountable;
+}
+constexpr std::int64_t sum_of(std::int64_t a, std::int64_t b) noexcept {
+  return a < 0 || b < 0 || a > (std::numeric_limits<std::int64_t>::max)() - b ? uncountable : a + b;
+}
+// The product of extents, 1 of none, 0 if one of them is.
+constexpr std::int64_t product_of(const std::int64_t* extents, std::size_t rank) noexcept {
+  std::int64_t n = 1;
+  bool empty = false;
+  for (std::size_t i = 0; i < rank; ++i) {
+    empty = empty || extents[i] == 0;
+    n = product_of(n, extents[i]);
+  }
+  return empty ? 0 : n;
+}
+template <std::size_t Rank>
+constexpr std::int64_t product_of(const std::array<std::int64_t, Rank>& extents) noexcept {
+  return product_of(extents.data(), Rank);
+}
+// Whether so many extents are so small, each, that one need not multiply to see that their product is a number: what making
+// a shape costs. No loop, which g++ would not unroll.
+template <std::size_t Rank, class... N>
+[[gnu::always_inline]] constexpr bool surely_countable(N... extents) noexcept {
+  return (std::int64_t{0} | ... | extents) >> (63 / Rank) == 0;
+}
+// The same of extents that make a shape, so that it is known to be a number: costs nothing.
+template <std::size_t Rank>
+constexpr std::int64_t countable_product_of(const std::array<std::int64_t, Rank>& extents) noexcept {
+  std::uint64_t n = 1;  // may wrap around before it meets a zero
+  for (const std::int64_t e : extents) n *= static_cast<std::uint64_t>(e);
+  return static_cast<std::int64_t>(n);
+}
+// Errors: `layout_error` that names the tensor's extents if there is no such number.
+template <std::size_t Rank>
+constexpr std::int64_t counted(std::int64_t n, const std::array<std::int64_t, Rank>& extents, const char* what) {
+  if (n < 0) throw_uncountable(extents.data(), Rank, what);
+  return n;
 }
 }  // namespace detail
 
 /// The extents of a row-major tensor, major dimension first. `shape<8, 64>` is an empty object,
 /// `shape{8, 64}` deduces `shape<dynamic, dynamic>`, and `shape<dynamic, 64>{8}` stores one number.
-/// Units: elements. Errors: `layout_error` if an extent is negative.
+/// Units: elements. Errors: `layout_error` if an extent is negative or a 64-bit number does not count the elements; a
+/// compile error where all extents are static.
 template <std::int64_t... Extents>
 class shape {
   static_assert(((Extents >= 0 || Extents == dynamic) && ...),
@@ -47,7 +104,7 @@ class shape {
   /// The dynamic extents in order, or all extents in order (static ones must then agree).
   template <std::integral... N>
     requires(sizeof...(N) > 0 && (sizeof...(N) == dynamic_count || sizeof...(N) == sizeof...(Extents)))
-  constexpr shape(N... n) {
+  [[gnu::always_inline]] constexpr shape(N... n) {
     const std::array<std::int64_t, sizeof...(N)> given{static_cast<std::int64_t>(n)...};
     for (const std::int64_t extent : given)
       if (extent < 0) detail::throw_negative_extent(extent);
@@ -63,6 +120,9 @@ class shape {
                              ", got " + std::to_string(given[i]));
       }
     }
+    if constexpr (!is_static && rank() > 1)
+      if (!detail::surely_countable<rank()>(static_cast<std::int64_t>(n)..., (Extents == dynamic ? 0 : Extents)...))
+        require_countable();
   }
 
   constexpr std::int64_t extent(std::size_t i) const noexcept {
@@ -78,19 +138,7 @@ class shape {
   constexpr std::int64_t operator[](std::size_t i) const noexcept { return extent(i); }
 
   /// Number of elements: the product of the extents, 1 for rank 0.
-  /// Errors: `layout_error` if it exceeds what std::int64_t holds.
-  constexpr std::int64_t size() const {
-    std::int64_t n = 1;
-    bool empty = false, too_many = false;
-    for (std::size_t i = 0; i < rank(); ++i) {
-      const std::int64_t e = extent(i);
-      empty = empty || e == 0;
-      too_many = too_many || (e != 0 && n > (std::numeric_limits<std::int64_t>::max)() / e);
-      n = too_many || e == 0 ? 0 : n * e;
-    }
-    if (too_many && !empty) detail::throw_too_many_elements(extents().data(), rank());
-    return n;
-  }
+  constexpr std::int64_t size() const noexcept { return detail::countable_product_of(extents()); }
 
   constexpr std::array<std::int64_t, sizeof...(Extents)> extents() const noexcept {
     std::array<std::int64_t, sizeof...(Extents)> e{};
@@ -110,11 +158,23 @@ class shape {
   }
 
  private:
+  friend detail::countable_shape;
+
+  constexpr void require_countable() const {
+    const auto e = extents();
+    if (detail::product_of(e) < 0) detail::throw_uncountable(e.data(), rank(), "has more elements");
+  }
+
   // One more than needed, so that rank 0 has an array too.
   static constexpr std::array<std::int64_t, sizeof...(Extents) + 1> fixed{Extents..., 0};
   struct nothing {};
   using storage = std::conditional_t<is_static, nothing, std::array<std::int64_t, is_static ? 1 : dynamic_count>>;
   [[no_unique_address]] storage sizes_{};
+
+  // Last, because clang leaves out the members that come after an assertion which fails.
+  static_assert(((Extents == dynamic) || ...) ||
+                    detail::product_of(std::array<std::int64_t, sizeof...(Extents)>{Extents...}) >= 0,
+                "heddle: shape<...>: there are more elements than a 64-bit number counts");
 };
 
 namespace detail {
@@ -135,7 +195,19 @@ shape(N...) -> shape<detail::dynamic_for<N>...>;
 template <std::size_t Rank>
 using dynamic_shape = typename detail::all_dynamic<std::make_index_sequence<Rank>>::type;
 
-/// The shape with these extents. Errors: `layout_error` if one is negative.
+namespace detail {
+// The shape with extents of which each is known to be at most that of some other shape: nothing needs to be checked.
+struct countable_shape {
+  template <std::size_t Rank>
+  static constexpr dynamic_shape<Rank> of(const std::array<std::int64_t, Rank>& extents) noexcept {
+    dynamic_shape<Rank> s;
+    if constexpr (Rank > 0) s.sizes_ = extents;
+    return s;
+  }
+};
+}  // namespace detail
+
+/// The shape with these extents. Errors: as of `shape`.
 template <std::size_t Rank>
 constexpr dynamic_shape<Rank> make_shape(const std::array<std::int64_t, Rank>& extents) {
   return [&]<std::size_t... Is>(std::integer_sequence<std::size_t, Is...>) {

@@ -31,7 +31,7 @@ struct balanced_split {
     return index < in_larger ? index / (quotient + 1) : larger + (index - in_larger) / quotient;
   }
   /// The largest part.
-  HEDDLE_HD constexpr std::int64_t largest() const noexcept { return (extent + parts - 1) / parts; }
+  HEDDLE_HD constexpr std::int64_t largest() const noexcept { return extent / parts + (extent % parts != 0 ? 1 : 0); }
 };
 
 struct split_kind {};
@@ -101,8 +101,9 @@ struct ceil {
     return n / p + (n % p != 0 ? 1 : 0);
   }
   HEDDLE_HD static constexpr std::int64_t offset(std::int64_t n, std::int64_t p, std::int64_t r) noexcept {
-    const std::int64_t from = r * chunk(n, p);
-    return from < n ? from : n;
+    // May be beyond n, and beyond what a signed number holds.
+    const std::uint64_t from = static_cast<std::uint64_t>(r) * static_cast<std::uint64_t>(chunk(n, p));
+    return from < static_cast<std::uint64_t>(n) ? static_cast<std::int64_t>(from) : n;
   }
   HEDDLE_HD static constexpr std::int64_t size(std::int64_t n, std::int64_t p, std::int64_t r) noexcept {
     return offset(n, p, r + 1) - offset(n, p, r);
@@ -202,11 +203,18 @@ template <std::int64_t... Sizes>
 struct ragged {
   static_assert(sizeof...(Sizes) > 0 && ((Sizes >= 0) && ...),
                 "heddle: split::ragged<sizes...>: give one size per rank along the axis, none of them negative");
+  static_assert(
+      [] {
+        std::uint64_t sum = 0;  // two numbers of 63 bits have a sum of 64
+        return ((sum += static_cast<std::uint64_t>(Sizes), sum >> 63 == 0) && ...);
+      }(),
+      "heddle: split::ragged<sizes...>: the sizes add up to more than a 64-bit number counts");
   using kind = split_kind;
   static constexpr bool contiguous = true;
   static constexpr std::int64_t parts = static_cast<std::int64_t>(sizeof...(Sizes));
   static constexpr bool fits(std::int64_t n, std::int64_t p) noexcept {
-    return p == static_cast<std::int64_t>(sizeof...(Sizes)) && n == (std::int64_t{0} + ... + Sizes);
+    return p == static_cast<std::int64_t>(sizeof...(Sizes)) &&
+           static_cast<std::uint64_t>(n) == (std::uint64_t{0} + ... + static_cast<std::uint64_t>(Sizes));
   }
   static constexpr std::int64_t offset(std::int64_t r) noexcept {
     std::int64_t at = 0, sum = 0;

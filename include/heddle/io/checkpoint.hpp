@@ -50,22 +50,43 @@ inline std::string rank_file_name(std::int64_t rank) {
   return "rank-" + padded_number(rank, 5) + ".tensors";
 }
 
-inline void make_folder(const std::filesystem::path& folder) {
-  std::error_code ec;
-  std::filesystem::create_directories(folder, ec);
-  if (ec) throw io_error("heddle: cannot create the folder '" + folder.string() + "': " + ec.message());
-}
 inline void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code ec;
   std::filesystem::rename(from, to, ec);
   if (ec) throw io_error("heddle: cannot rename '" + from.string() + "' to '" + to.string() + "': " + ec.message());
 }
-// The manifest goes first: a save that is half removed is an incomplete save.
+// The name goes first: a save that is half removed is no save.
 inline void remove_save(const std::filesystem::path& save) {
+  const std::filesystem::path gone = with_suffix(save, ".removed");
   std::error_code ec;
-  std::filesystem::remove(save / "manifest", ec);
-  if (!ec) std::filesystem::remove_all(save, ec);
+  std::filesystem::remove_all(gone, ec);
+  if (!ec) std::filesystem::rename(save, gone, ec);
+  if (!ec) std::filesystem::remove_all(gone, ec);
   if (ec) throw io_error("heddle: cannot remove the old save '" + save.string() + "': " + ec.message());
+}
+// Gives a save that must stay another name, because a new one takes its own.
+inline void set_aside(const std::filesystem::path& save) {
+  std::error_code ec;
+  for (int n = 1;; ++n) {
+    const auto to = with_suffix(save, n == 1 ? ".set-aside" : (".set-aside-" + std::to_string(n)).c_str());
+    if (!std::filesystem::exists(std::filesystem::symlink_status(to, ec))) return rename_path(save, to);
+  }
+}
+
+// What a name in a folder of saves says: "step-00000100" with what follows it, such as ".partial".
+struct save_name {
+  std::int64_t step = -1;  // negative: no name of a save
+  std::string suffix{};
+};
+inline save_name parse_save_name(std::string_view name) {
+  constexpr std::string_view head = "step-";
+  if (name.substr(0, head.size()) != head) return {};
+  name.remove_prefix(head.size());
+  save_name s;
+  const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), s.step);
+  if (code != std::errc{} || s.step < 0) return {};
+  s.suffix = name.substr(static_cast<std::size_t>(end - name.data()));
+  return s;
 }
 
 struct listed_save {
@@ -74,24 +95,38 @@ struct listed_save {
   std::filesystem::path path;
 };
 
-// Saves in a folder by name, newest first.
+// Parts of one tensor are apart or the same (replicas): else the value of an element would depend on the order of
+// reading, and the number of elements read would not tell whether all were.
+struct saved_part {
+  std::int64_t rank = 0;
+  tensor_entry entry;
+};
+inline void require_parts_apart(const std::filesystem::path& save, std::span<const saved_part> parts) {
+  std::map<std::pair<std::string_view, std::vector<std::int64_t>>, std::vector<const saved_part*>> tensors;
+  for (const saved_part& p : parts) tensors[{p.entry.name, p.entry.region.global}].push_back(&p);
+  std::vector<const tensor_region*> regions;
+  for (const auto& [tensor, held] : tensors) {
+    regions.clear();
+    for (const saved_part* p : held) regions.push_back(&p->entry.region);
+    const auto found = partial_overlap(regions);
+    if (!found) continue;
+    const saved_part &a = *held[found->first], &b = *held[found->second];
+    throw io_error("heddle: '" + save.string() + "', tensor '" + a.entry.name + "': rank " + std::to_string(b.rank) +
+                   " saved " + describe(b.entry.region) + ", which overlaps " + describe(a.entry.region) + " of rank " +
+                   std::to_string(a.rank) + "; parts of a tensor must be apart, or the same");
+  }
+}
+
+// Saves in a folder by name, newest first; whether they are saves is not known.
 inline std::vector<listed_save> list_saves(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   std::vector<listed_save> saves;
   std::error_code ec;
   fs::directory_iterator entries(folder, ec);
   for (; !ec && entries != fs::directory_iterator{}; entries.increment(ec)) {
-    const std::string name = entries->path().filename().string();
-    std::string_view rest = name;
-    if (rest.substr(0, 5) != "step-") continue;
-    rest.remove_prefix(5);
-    listed_save s{.step = 0, .replaced = false, .path = entries->path()};
-    const auto [end, code] = std::from_chars(rest.data(), rest.data() + rest.size(), s.step);
-    if (code != std::errc{} || s.step < 0) continue;
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-    s.replaced = rest == ".replaced";
-    std::error_code unknown;
-    if ((rest.empty() || s.replaced) && entries->is_directory(unknown)) saves.push_back(std::move(s));
+    const save_name name = parse_save_name(entries->path().filename().string());
+    const bool replaced = name.suffix == ".replaced";
+    if (name.step >= 0 && (name.suffix.empty() || replaced)) saves.push_back({name.step, replaced, entries->path()});
   }
   if (ec && ec != std::errc::no_such_file_or_directory)
     throw io_error("heddle: cannot read the folder '" + folder.string() + "': " + ec.message());
@@ -111,18 +146,22 @@ enum class verify : std::uint8_t {
 
 /// The manifest of the save in `path`, if the save is complete.
 /// Errors: `io_error` that says what is missing or damaged.
-inline manifest check_save(const std::filesystem::path& path, verify how = verify::contents) {
+inline manifest require_save(const std::filesystem::path& path, verify how = verify::contents) {
   const std::filesystem::path file = path / "manifest";
   std::error_code ec;
   const auto size = std::filesystem::file_size(file, ec);
-  if (ec) throw io_error("heddle: '" + path.string() + "' has no manifest: the save was not finished");
+  if (ec == std::errc::no_such_file_or_directory)
+    throw io_error("heddle: '" + path.string() + "' has no manifest: the save was not finished");
+  if (ec) throw io_error("heddle: '" + file.string() + "' cannot be read: " + ec.message());
   const auto bytes = read_bytes(file, 0, static_cast<std::int64_t>(size));
   manifest m = parse_manifest({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, "'" + file.string() + "'");
   for (const rank_file& f : m.files) {
     const std::filesystem::path rank_path = path / detail::rank_file_name(f.rank);
     const std::string where = "heddle: '" + rank_path.string() + "' ";
     const auto there = std::filesystem::file_size(rank_path, ec);
-    if (ec) throw io_error(where + "is missing: " + ec.message());
+    if (ec)
+      throw io_error(where + (ec == std::errc::no_such_file_or_directory ? "is missing: " : "cannot be read: ") +
+                     ec.message());
     if (static_cast<std::int64_t>(there) != f.bytes)
       throw io_error(where + "has " + std::to_string(there) + " bytes, " + std::to_string(f.bytes) + " were written");
     if (how == verify::contents) {
@@ -134,6 +173,27 @@ inline manifest check_save(const std::filesystem::path& path, verify how = verif
   }
   return m;
 }
+
+namespace detail {
+
+// The run that a save is of, as its manifest says; empty if it does not.
+inline std::string run_of(const manifest& m) {
+  const auto name = m.facts.find("run");
+  return name == m.facts.end() ? std::string() : name->second;
+}
+// Whether a save can be read, to its last byte, and is of this run: no other may be removed, or counted as one to go back to.
+inline bool is_of_run(const std::filesystem::path& save, const std::string& run) {
+  try {
+    return run_of(require_save(save, verify::contents)) == run;
+  } catch (const io_error&) {
+    return false;
+  }
+}
+inline void remove_of_run(const std::filesystem::path& save, const std::string& run) {
+  if (is_of_run(save, run)) remove_save(save);
+}
+
+}  // namespace detail
 
 /// Writes what one rank holds into a save that is being made. Every rank has one; they need not wait for each other.
 /// Errors: `io_error` that names file and tensor. A save that is never committed is never read.
@@ -168,14 +228,18 @@ class checkpoint_writer {
 };
 
 struct commit_options {
-  int keep = 2;  ///< complete saves that stay, this one counted; 0 keeps all
+  int keep = 2;  ///< complete saves of this run that stay, this one counted; 0 keeps all
 };
 
 /// Completes the save of step `m.step`: for one rank to call, after every rank's `finish`. `m.files` holds every rank's
 /// record. A save of the same step that is there already is replaced; older saves are removed, beyond `keep`, only when
-/// the new one is complete. Returns the folder of the save.
-/// Errors: `io_error` if a rank file is missing or of another size, the save cannot be read back as it was written (two runs
-/// in one folder, say), or the disk refuses; the saves that were complete before stay as they were.
+/// the new one is complete. Only saves that can be read and whose manifests have the same `facts["run"]` (or none, as
+/// this one) are replaced, removed and counted: what another run wrote, or what is damaged, stays; if the new save
+/// needs its name, as step-N.set-aside. So the new save, those that are kept and those that go are read once each. Returns
+/// the folder of the save.
+/// Errors: `io_error` if a rank file is missing or of another size, parts of a tensor overlap without being the same,
+/// the save cannot be read back as it was written (two runs in one folder, say), or the disk refuses; the saves that were
+/// complete before stay as they were.
 inline std::filesystem::path commit(const std::filesystem::path& folder, manifest m, commit_options options = {}) {
   namespace fs = std::filesystem;
   const fs::path partial = detail::partial_path(folder, m.step);
@@ -204,24 +268,25 @@ inline std::filesystem::path commit(const std::filesystem::path& folder, manifes
     if (!listed) fs::remove_all(entry->path(), ignored);
   }
   if (ec) throw io_error("heddle: cannot read the folder '" + partial.string() + "': " + ec.message());
+  std::vector<detail::saved_part> parts;
+  for (const rank_file& f : m.files)
+    for (tensor_entry& e : read_tensor_index(partial / detail::rank_file_name(f.rank)))
+      parts.push_back({f.rank, std::move(e)});
+  detail::require_parts_apart(partial, parts);
   durable_file file(partial / "manifest");
   file.write(to_text(m));
   file.close();
   sync_folder(partial);
 
-  if (fs::exists(final_path, ec)) {
-    bool complete = true;
-    try {
-      check_save(final_path, verify::contents);
-    } catch (const io_error&) {
-      complete = false;
-    }
-    // A damaged save must not take the place of a good one that was set aside earlier.
-    if (complete) {
-      if (fs::exists(aside, ec)) detail::remove_save(aside);
+  const std::string run = detail::run_of(m);
+  if (fs::exists(fs::symlink_status(final_path, ec))) {
+    if (detail::is_of_run(final_path, run)) {
+      // One that was set aside by a commit that was killed.
+      detail::remove_of_run(aside, run);
+      if (fs::exists(fs::symlink_status(aside, ec))) detail::set_aside(aside);
       detail::rename_path(final_path, aside);
     } else {
-      detail::remove_save(final_path);
+      detail::set_aside(final_path);
     }
   }
   detail::rename_path(partial, final_path);
@@ -229,34 +294,30 @@ inline std::filesystem::path commit(const std::filesystem::path& folder, manifes
 
   // Only now may anything older go, and only if what was written can be read: another run that writes into the same folder
   // would be noticed here, while the older saves are still there.
-  check_save(final_path, verify::contents);
+  require_save(final_path, verify::contents);
   // What cannot be removed (somebody reads it, or owns it) stays: the new save is complete all the same.
-  const auto remove_if_possible = [](const fs::path& save) {
+  const auto remove_if_possible = [&run](const fs::path& save) {
     try {
-      detail::remove_save(save);
+      detail::remove_of_run(save, run);
     } catch (const io_error&) {
     }
   };
-  if (fs::exists(aside, ec)) remove_if_possible(aside);
+  remove_if_possible(aside);
   int kept = 1;
   for (const detail::listed_save& s : detail::list_saves(folder)) {
     if (options.keep <= 0 || s.step >= m.step) continue;
-    if (kept >= options.keep) {
+    if (kept >= options.keep)
       remove_if_possible(s.path);
-    } else {
-      try {
-        check_save(s.path, verify::sizes);
-        ++kept;
-      } catch (const io_error&) {  // incomplete: does not count; it goes when enough newer ones are complete
-      }
-    }
+    else if (detail::is_of_run(s.path, run))
+      ++kept;
   }
   for (fs::directory_iterator entry(folder, ec); !ec && entry != fs::directory_iterator{}; entry.increment(ec)) {
-    // Attempts of earlier steps that were killed.
-    std::string name = entry->path().filename().string();
-    if (name.substr(0, 5) != "step-" || name.size() < 9 || name.substr(name.size() - 8) != ".partial") continue;
+    // Attempts of earlier steps that were killed, and what is left of saves whose removal was.
+    const detail::save_name name = detail::parse_save_name(entry->path().filename().string());
+    const bool killed = name.suffix == ".partial" && name.step >= 0 && name.step < m.step;
     std::error_code ignored;
-    if (name < partial.filename().string()) fs::remove_all(entry->path(), ignored);
+    if (killed || name.suffix == ".removed" || name.suffix == ".replaced.removed")
+      fs::remove_all(entry->path(), ignored);
   }
   return final_path;
 }
@@ -281,7 +342,7 @@ inline search_result latest(const std::filesystem::path& folder, verify how = ve
   search_result result;
   for (const detail::listed_save& s : detail::list_saves(folder)) {
     try {
-      result.save = found_save{s.path, check_save(s.path, how)};
+      result.save = found_save{s.path, require_save(s.path, how)};
       return result;
     } catch (const io_error& e) {
       result.skipped.emplace_back(e.what());
@@ -290,19 +351,38 @@ inline search_result latest(const std::filesystem::path& folder, verify how = ve
   return result;
 }
 
+/// For a run that was told to go on. Errors: `io_error` if `latest` passed over saves in `folder` and found none that
+/// can be read: whoever starts anew there trains over them. It says why each cannot be read, and what can be done.
+inline void require_readable(const search_result& found, const std::filesystem::path& folder) {
+  if (found.save || found.skipped.empty()) return;
+  constexpr std::string_view ours = "heddle: ";
+  constexpr std::size_t most = 8;
+  std::string text = "heddle: there are saves in '" + folder.string() + "', and none of them can be read: ";
+  for (std::size_t i = 0; i < found.skipped.size() && i < most; ++i) {
+    std::string_view why = found.skipped[i];
+    if (why.substr(0, ours.size()) == ours) why.remove_prefix(ours.size());
+    text += std::string(why) + "; ";
+  }
+  if (found.skipped.size() > most) text += "and " + std::to_string(found.skipped.size() - most) + " more; ";
+  throw io_error(text +
+                 "repair them or their permissions, or, to start anew, remove the folder or train without "
+                 "resuming into another one. Nothing was changed");
+}
+
 /// Reads tensors from a complete save, by name, on any mesh: a region may be put together from what several ranks
-/// saved. Construction checks the manifest and reads the index of every rank file; each tensor's checksum is checked
-/// when it is read. Several readers may read one save at once.
+/// saved. Construction checks the manifest, reads the index of every rank file and refuses parts of a tensor that overlap
+/// without being the same; each tensor's checksum is checked when it is read. Several readers may read one save at once.
 /// Errors: `io_error` that names file and tensor, what was expected and what is there.
 class checkpoint_reader {
  public:
   explicit checkpoint_reader(std::filesystem::path save) : path_(std::move(save)) {
-    manifest_ = check_save(path_, verify::sizes);
+    manifest_ = require_save(path_, verify::sizes);
     for (const rank_file& f : manifest_.files)
       for (tensor_entry& e : read_tensor_index(path_ / detail::rank_file_name(f.rank))) {
         by_name_[e.name].push_back(entries_.size());
         entries_.push_back({f.rank, std::move(e)});
       }
+    detail::require_parts_apart(path_, entries_);
   }
 
   const io::manifest& manifest() const noexcept { return manifest_; }
@@ -326,7 +406,7 @@ class checkpoint_reader {
     for (const std::size_t i : parts_of(name)) {
       const held& h = entries_[i];
       if (h.rank != rank) continue;
-      check_dtype<T>(h);
+      require_dtype<T>(h);
       if (h.entry.region == region) {
         copy_box<T>(h, region, out);
         return;
@@ -334,8 +414,8 @@ class checkpoint_reader {
       if (other == nullptr) other = &h;
     }
     if (other != nullptr)
-      throw io_error(where(*other) + "expected " + describe(region) + ", the file has " +
-                     describe(other->entry.region));
+      throw io_error(where(*other) + "expected " + detail::describe(region) + ", the file has " +
+                     detail::describe(other->entry.region));
     throw io_error("heddle: '" + (path_ / detail::rank_file_name(rank)).string() + "' has no tensor '" +
                    std::string(name) + "'");
   }
@@ -354,7 +434,7 @@ class checkpoint_reader {
     std::int64_t found = 0;
     for (const std::size_t i : parts_of(name)) {
       const held& h = entries_[i];
-      check_dtype<T>(h);
+      require_dtype<T>(h);
       if (h.entry.region.global != region.global)
         throw io_error(where(h) + "expected global shape [" + detail::join(region.global) + "], the file has [" +
                        detail::join(h.entry.region.global) + "]");
@@ -367,14 +447,11 @@ class checkpoint_reader {
     if (!contains(name)) throw io_error(what + "no rank saved it");
     if (found != region.count())
       throw io_error(what + "the ranks saved " + std::to_string(found) + " of the " + std::to_string(region.count()) +
-                     " elements of " + describe(region));
+                     " elements of " + detail::describe(region));
   }
 
  private:
-  struct held {
-    std::int64_t rank = 0;
-    tensor_entry entry;
-  };
+  using held = detail::saved_part;
 
   std::span<const std::size_t> parts_of(std::string_view name) const noexcept {
     const auto at = by_name_.find(name);
@@ -383,11 +460,8 @@ class checkpoint_reader {
   std::string where(const held& h) const {
     return "heddle: '" + (path_ / detail::rank_file_name(h.rank)).string() + "', tensor '" + h.entry.name + "': ";
   }
-  static std::string describe(const tensor_region& r) {
-    return "[" + detail::join(r.local) + "] at [" + detail::join(r.offset) + "] of [" + detail::join(r.global) + "]";
-  }
   template <class T>
-  void check_dtype(const held& h) const {
+  void require_dtype(const held& h) const {
     if (h.entry.dtype != dtype_name<T>())
       throw io_error(where(h) + "expected dtype " + std::string(dtype_name<T>()) + ", the file has " + h.entry.dtype);
   }

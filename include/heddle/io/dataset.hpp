@@ -118,7 +118,7 @@ class basic_dataset {
   /// Errors: `config_error` if they are too small.
   template <class Id>
   void fill_train(sample_block block, std::span<Id> inputs, std::span<Id> targets) const {
-    check_room(block, inputs.size(), targets.size());
+    require_room(block, inputs.size(), targets.size());
     for (std::int64_t i = 0; i < block.count; ++i) copy_chunk(train_chunk(block.first + i), i, inputs, targets);
   }
   /// Writes held-out samples. Errors: `config_error` if the block leaves [0, validation_samples()) or does not fit.
@@ -127,12 +127,12 @@ class basic_dataset {
     if (block.first < 0 || block.count < 0 || block.first + block.count > held_out_)
       throw config_error("heddle: validation samples " + std::to_string(block.first) + " to " +
                          std::to_string(block.first + block.count) + " asked, there are " + std::to_string(held_out_));
-    check_room(block, inputs.size(), targets.size());
+    require_room(block, inputs.size(), targets.size());
     for (std::int64_t i = 0; i < block.count; ++i) copy_chunk(validation_chunk(block.first + i), i, inputs, targets);
   }
 
  private:
-  void check_room(sample_block block, std::size_t inputs, std::size_t targets) const {
+  void require_room(sample_block block, std::size_t inputs, std::size_t targets) const {
     const auto needed = static_cast<std::size_t>(block.count * options_.context);
     if (inputs < needed || targets < needed)
       throw config_error("heddle: " + std::to_string(block.count) + " samples of " + std::to_string(options_.context) +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/file_size_signal.hpp>
 #include <heddle/io/checksum.hpp>
 
 #include <algorithm>
@@ -9,11 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,14 +27,20 @@ namespace heddle::inline v0::io {
 
 namespace detail {
 [[noreturn]] inline void throw_file_error(const char* what, const std::filesystem::path& path, int code) {
-  throw io_error(std::string("heddle: cannot ") + what + " '" + path.string() + "': " + std::strerror(code));
+  throw io_error(std::string("heddle: cannot ") + what + " '" + path.string() +
+                 "': " + heddle::detail::write_error_text(code));
+}
+inline void make_folder(const std::filesystem::path& folder) {
+  std::error_code ec;
+  std::filesystem::create_directories(folder, ec);
+  if (ec) throw io_error("heddle: cannot create the folder '" + folder.string() + "': " + ec.message());
 }
 }  // namespace detail
 
 /// A new file that is written front to back. Keeps count of its bytes and their checksum. `close` returns only when the
 /// operating system says that the contents reached the device (fsync). Without `close`, what was written so far is left
 /// behind as it is. POSIX.
-/// Errors: `io_error` with the path and the system's text (disk full, no permission, ...).
+/// Errors: `io_error` with the path and the system's text (disk full, no permission, the limit of file sizes, ...).
 class durable_file {
  public:
   /// Creates the file, or empties it if it exists.
@@ -50,6 +59,7 @@ class durable_file {
   void write(std::span<const std::byte> bytes) {
     sum_.update(bytes);
     bytes_ += static_cast<std::int64_t>(bytes.size());
+    const heddle::detail::file_size_signal_off no_signal;
     while (!bytes.empty()) {
       const ::ssize_t n = ::write(fd_, bytes.data(), (std::min)(bytes.size(), std::size_t{1} << 30));
       if (n < 0 && errno != EINTR) detail::throw_file_error("write", path_, errno);
@@ -93,7 +103,12 @@ inline void sync_folder(const std::filesystem::path& folder) {
 inline std::vector<std::byte> read_bytes(const std::filesystem::path& path, std::int64_t offset, std::int64_t count) {
   std::ifstream in(path, std::ios::binary);
   if (!in) detail::throw_file_error("read", path, errno);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(count));
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(static_cast<std::size_t>(count));
+  } catch (const std::exception&) {  // bad_alloc, length_error
+    throw io_error("heddle: no memory for " + std::to_string(count) + " bytes of '" + path.string() + "'");
+  }
   in.seekg(static_cast<std::streamoff>(offset));
   if (count > 0) in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(count));
   if (!in || in.gcount() != (count > 0 ? count : 0))

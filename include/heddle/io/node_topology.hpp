@@ -40,12 +40,16 @@ namespace detail {
 // several the one that the fewest ranks have.
 inline void assign_cards(node_topology& node) {
   std::vector<int> users(node.cards.size(), 0);
+  std::vector<std::vector<int>> hops;  // of each card, from every vertex
+  for (const network_card& card : node.cards) hops.push_back(node.links.hops_to(card.vertex));
   for (int r = 0; r < node.links.ranks(); ++r) {
     std::size_t best = node.cards.size();
     std::array<int, 3> least{};
     for (std::size_t c = 0; c < node.cards.size(); ++c) {
       const bool rdma = node.cards[c].kind == link_kind::infiniband || node.cards[c].kind == link_kind::roce;
-      const std::array<int, 3> cost{rdma ? 0 : 1, node.links.hops(r, node.cards[c].vertex), users[c]};
+      const int links_between = hops[c][static_cast<std::size_t>(r)];
+      if (links_between < 0) static_cast<void>(node.links.hops(r, node.cards[c].vertex));  // says that no way leads
+      const std::array<int, 3> cost{rdma ? 0 : 1, links_between, users[c]};
       if (best < node.cards.size() && least <= cost) continue;
       best = c;
       least = cost;

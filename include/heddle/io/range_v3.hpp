@@ -44,7 +44,7 @@ inline constexpr auto part_of_view = [](auto view, std::int64_t part, std::int64
   return std::move(view) | ranges::views::drop_exactly(cut.offset(part)) | ranges::views::take_exactly(cut.size(part));
 };
 
-inline void check_part(const char* what, std::int64_t part, std::int64_t parts) {
+inline void require_part(const char* what, std::int64_t part, std::int64_t parts) {
   if (parts < 1 || part < 0 || part >= parts)
     throw config_error(std::string("heddle: views::") + what + ": part " + std::to_string(part) + " of " +
                        std::to_string(parts) + " does not exist");
@@ -115,14 +115,14 @@ inline auto batches(std::int64_t size) {
 
 /// Of every batch the balanced share of one data-parallel rank.
 inline auto share(std::int64_t dp_rank, std::int64_t dp_size) {
-  detail::check_part("share", dp_rank, dp_size);
+  detail::require_part("share", dp_rank, dp_size);
   return ranges::views::transform(
       [dp_rank, dp_size](auto batch) { return detail::part_of_view(std::move(batch), dp_rank, dp_size); });
 }
 
 /// Every batch to a range of `count` balanced microbatches.
 inline auto microbatches(std::int64_t count) {
-  detail::check_part("microbatches", 0, count);
+  detail::require_part("microbatches", 0, count);
   return ranges::views::transform([count](auto batch) {
     return ranges::views::iota(std::int64_t{0}, count) |
            ranges::views::transform([batch = std::move(batch), count](std::int64_t part) {

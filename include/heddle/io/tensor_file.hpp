@@ -6,12 +6,16 @@
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <set>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,9 +34,14 @@ struct tensor_region {
   static tensor_region whole(std::vector<std::int64_t> shape) {
     return {shape, std::vector<std::int64_t>(shape.size(), 0), shape};
   }
-  std::int64_t count() const noexcept {
+  /// Elements of the box; the largest number where they are more than 64 bits count.
+  std::int64_t count() const noexcept { return elements_of(local); }
+  static std::int64_t elements_of(const std::vector<std::int64_t>& extents) noexcept {
+    constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
     std::int64_t n = 1;
-    for (const std::int64_t e : local) n *= e;
+    for (const std::int64_t e : extents)
+      if (e <= 0) return 0;
+    for (const std::int64_t e : extents) n = n > most / e ? most : n * e;
     return n;
   }
   friend bool operator==(const tensor_region&, const tensor_region&) = default;
@@ -64,15 +73,70 @@ inline std::vector<std::int64_t> split_numbers(std::string_view text, const std:
   return numbers;
 }
 
+// Bytes of that many elements are counted by 64 bits, whatever the type.
+inline constexpr std::int64_t most_elements = (std::numeric_limits<std::int64_t>::max)() / 16;
+
 // What is wrong with a region, or nothing.
 inline std::string region_fault(const tensor_region& r) {
   if (r.offset.size() != r.global.size() || r.local.size() != r.global.size())
     return "its global shape, offset and local shape have " + std::to_string(r.global.size()) + ", " +
            std::to_string(r.offset.size()) + " and " + std::to_string(r.local.size()) + " dimensions";
   for (std::size_t d = 0; d < r.global.size(); ++d)
-    if (r.offset[d] < 0 || r.local[d] < 0 || r.offset[d] + r.local[d] > r.global[d])
-      return "dimension " + std::to_string(d) + " of extent " + std::to_string(r.global[d]) + " has no elements " +
-             std::to_string(r.offset[d]) + " to " + std::to_string(r.offset[d] + r.local[d]);
+    if (r.global[d] < 0 || r.offset[d] < 0 || r.local[d] < 0 || r.local[d] > r.global[d] - r.offset[d])
+      return "dimension " + std::to_string(d) + " of extent " + std::to_string(r.global[d]) + " has no " +
+             std::to_string(r.local[d]) + " elements from index " + std::to_string(r.offset[d]) + " on";
+  if (tensor_region::elements_of(r.global) > most_elements)
+    return "the shape [" + join(r.global) + "] has more than " + std::to_string(most_elements) + " elements";
+  return {};
+}
+
+// Whether two faultless regions of one tensor have an element in common.
+inline bool overlap(const tensor_region& a, const tensor_region& b) noexcept {
+  bool common = a.count() > 0 && b.count() > 0;
+  for (std::size_t d = 0; common && d < a.global.size(); ++d)
+    common = a.offset[d] < b.offset[d] + b.local[d] && b.offset[d] < a.offset[d] + a.local[d];
+  return common;
+}
+
+inline std::string describe(const tensor_region& r) {
+  return "[" + join(r.local) + "] at [" + join(r.offset) + "] of [" + join(r.global) + "]";
+}
+
+// Two parts of one tensor that share some elements without being the same, or nothing. Boxes that touch the sweep along
+// one dimension together are compared with each other; it is the dimension in which the most of them begin apart.
+inline std::optional<std::pair<std::size_t, std::size_t>> partial_overlap(std::span<const tensor_region* const> parts) {
+  if (parts.size() < 2) return {};
+  const std::size_t dims = parts[0]->global.size();
+  std::size_t sweep = 0, most = 0;
+  for (std::size_t d = 0; d < dims; ++d) {
+    std::vector<std::int64_t> begins;
+    for (const tensor_region* r : parts) begins.push_back(r->offset[d]);
+    std::sort(begins.begin(), begins.end());
+    const auto apart = static_cast<std::size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
+    if (apart > most) most = apart, sweep = d;
+  }
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i]->count() > 0) order.push_back(i);
+  std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t k) {
+    const tensor_region &a = *parts[i], &b = *parts[k];
+    if (dims > 0 && a.offset[sweep] != b.offset[sweep]) return a.offset[sweep] < b.offset[sweep];
+    return a.offset != b.offset ? a.offset < b.offset : a.local != b.local ? a.local < b.local : i < k;
+  });
+  std::vector<std::size_t> open;  // those that reach beyond where the sweep stands
+  const tensor_region* last = nullptr;
+  for (const std::size_t i : order) {
+    const tensor_region& r = *parts[i];
+    if (last != nullptr && r == *last) continue;  // a replica
+    last = &r;
+    std::size_t kept = 0;
+    for (const std::size_t k : open) {
+      if (overlap(*parts[k], r)) return std::pair((std::min)(i, k), (std::max)(i, k));
+      if (parts[k]->offset[sweep] + parts[k]->local[sweep] > r.offset[sweep]) open[kept++] = k;
+    }
+    open.resize(kept);
+    open.push_back(i);
+  }
   return {};
 }
 
@@ -103,8 +167,15 @@ class tensor_file_writer {
     if (static_cast<std::int64_t>(values.size()) != region.count())
       throw io_error(where + "the local shape [" + detail::join(region.local) + "] has " +
                      std::to_string(region.count()) + " elements, got " + std::to_string(values.size()));
-    if (!names_.emplace(std::string(name) + '\t' + detail::join(region.offset)).second)
-      throw io_error(where + "the part at [" + detail::join(region.offset) + "] was added before");
+    std::vector<tensor_region>& parts = parts_[std::string(name)];
+    for (const tensor_region& earlier : parts) {
+      if (earlier.offset == region.offset)
+        throw io_error(where + "the part at [" + detail::join(region.offset) + "] was added before");
+      if (earlier.global == region.global && detail::overlap(earlier, region))
+        throw io_error(where + "the part " + detail::describe(region) + " overlaps " + detail::describe(earlier) +
+                       ", which was added before");
+    }
+    parts.push_back(region);
     static constexpr std::array<std::byte, detail::tensor_alignment> zeros{};
     if (const std::int64_t over = file_.bytes() % detail::tensor_alignment; over > 0)
       file_.write(std::span<const std::byte>(zeros).first(static_cast<std::size_t>(detail::tensor_alignment - over)));
@@ -131,7 +202,7 @@ class tensor_file_writer {
  private:
   durable_file file_;
   std::string index_;
-  std::set<std::string> names_;  // with offsets: a tensor may come in several parts
+  std::map<std::string, std::vector<tensor_region>, std::less<>> parts_;  // a tensor may come in several
 };
 
 /// The index of a tensor file. Errors: `io_error` if the file is no tensor file, cut off or damaged.
@@ -172,7 +243,7 @@ inline std::vector<tensor_entry> read_tensor_index(const std::filesystem::path& 
     const std::string fault = detail::region_fault(e.region);
     if (!fault.empty()) throw io_error(what + ": " + fault);
     if (dtype_bytes(e.dtype) == 0 || e.bytes != e.region.count() * dtype_bytes(e.dtype) || e.position < head_bytes ||
-        e.position + e.bytes > begin)
+        e.position > begin || e.bytes > begin - e.position)
       throw io_error(what + ": " + std::to_string(e.bytes) + " bytes at " + std::to_string(e.position) +
                      " do not fit " + e.dtype + " [" + detail::join(e.region.local) + "]");
     entries.push_back(std::move(e));

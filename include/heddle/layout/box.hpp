@@ -1,6 +1,7 @@
 // heddle/layout/box.hpp: the arithmetic of split dimensions on plain numbers; static and dynamic layouts both call it.
 #pragma once
 
+#include <heddle/core/shape.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/layout/placement.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -36,7 +37,8 @@ constexpr cut_list<Axes> cuts_of(const axis_table<Axes>& table) {
     if (u.role != axis_role::sharded) continue;
     std::size_t before = 0;  // how many cuts come before this one
     for (const axis_use& other : table.use)
-      if (other.role == axis_role::sharded && (other.dim < u.dim || (other.dim == u.dim && other.level < u.level))) ++before;
+      if (other.role == axis_role::sharded && (other.dim < u.dim || (other.dim == u.dim && other.level < u.level)))
+        ++before;
     out.cuts[before] = {u.dim, a, u.how};
     ++out.count;
   }
@@ -50,7 +52,7 @@ constexpr cut_list<Axes> cuts_of(const axis_table<Axes>& table) {
           std::to_string(p) + " parts; its sizes must be as many as the ranks along the axis and add up to the extent";
   throw layout_error(text);
 }
-constexpr void check_fit(const split_functions& how, int dim, std::int64_t n, std::int64_t p) {
+constexpr void require_fit(const split_functions& how, int dim, std::int64_t n, std::int64_t p) {
   if (!how.fits(n, p)) throw_unfit(how, dim, n, p);
 }
 
@@ -61,11 +63,7 @@ struct tensor_box {
   std::array<std::int64_t, Rank> offset{};
   std::array<std::int64_t, Rank> extent{};
 
-  constexpr std::int64_t size() const noexcept {
-    std::int64_t n = 1;
-    for (const std::int64_t e : extent) n *= e;
-    return n;
-  }
+  constexpr std::int64_t size() const noexcept { return countable_product_of(extent); }
 };
 
 // A mesh as plain numbers: of a static mesh they are constants.
@@ -90,7 +88,8 @@ constexpr mesh_numbers<Axes> numbers_of(const std::array<int, Axes>& extents) no
 // Inlined by order, as `owner`: what is known of the mesh and the shape must reach the division.
 // The formula: one cut keeps, of what is left of its dimension, the part that the rank's coordinate along the axis names.
 template <std::size_t Rank, std::size_t Axes>
-[[gnu::always_inline]] constexpr void apply_cut(tensor_box<Rank>& box, const cut& c, const mesh_numbers<Axes>& mesh, int rank) {
+[[gnu::always_inline]] constexpr void apply_cut(tensor_box<Rank>& box, const cut& c, const mesh_numbers<Axes>& mesh,
+                                                int rank) {
   const auto dim = static_cast<std::size_t>(c.dim);
   const std::int64_t n = box.extent[dim], p = mesh.extents[c.axis];
   const int part = mesh.coordinate(c.axis, rank);
@@ -99,7 +98,7 @@ template <std::size_t Rank, std::size_t Axes>
     box.extent[dim] = balanced_split{n, p}.size(part);
     return;
   }
-  check_fit(*c.how, c.dim, n, p);
+  require_fit(*c.how, c.dim, n, p);
   box.offset[dim] += c.how->contiguous ? c.how->to_global(n, p, part, 0) : 0;
   box.extent[dim] = c.how->size(n, p, part);
 }
@@ -114,8 +113,9 @@ constexpr tensor_box<Rank> local_box(const cut_list<Cuts>& cuts, const mesh_numb
 
 // Adds to `rank` the coordinate of the part that holds the element, and goes on inside that part.
 template <std::size_t Rank, std::size_t Axes>
-[[gnu::always_inline]] constexpr void find_part(int& rank, std::array<std::int64_t, Rank>& index, std::array<std::int64_t, Rank>& extents,
-                         const cut& c, const mesh_numbers<Axes>& mesh) {
+[[gnu::always_inline]] constexpr void find_part(int& rank, std::array<std::int64_t, Rank>& index,
+                                                std::array<std::int64_t, Rank>& extents, const cut& c,
+                                                const mesh_numbers<Axes>& mesh) {
   const auto dim = static_cast<std::size_t>(c.dim);
   const std::int64_t n = extents[dim], p = mesh.extents[c.axis];
   std::int64_t part = 0;
@@ -125,7 +125,7 @@ template <std::size_t Rank, std::size_t Axes>
     index[dim] -= split.offset(part);
     extents[dim] = split.size(part);
   } else {
-    check_fit(*c.how, c.dim, n, p);
+    require_fit(*c.how, c.dim, n, p);
     part = c.how->owner(n, p, index[dim]);
     index[dim] = c.how->to_local(n, p, index[dim]);
     extents[dim] = c.how->size(n, p, part);
@@ -164,8 +164,8 @@ template <std::size_t Rank>
                      index_text(extents));
 }
 template <std::size_t Rank>
-constexpr void check_index(const std::array<std::int64_t, Rank>& extents, const std::array<std::int64_t, Rank>& index,
-                           const char* what) {
+constexpr void require_index(const std::array<std::int64_t, Rank>& extents, const std::array<std::int64_t, Rank>& index,
+                             const char* what) {
   for (std::size_t d = 0; d < Rank; ++d)
     if (index[d] < 0 || index[d] >= extents[d]) throw_index(extents, index, what);
 }
@@ -174,7 +174,7 @@ constexpr void check_index(const std::array<std::int64_t, Rank>& extents, const 
   throw layout_error("heddle: rank " + std::to_string(rank) + " is outside the layout's mesh of " +
                      std::to_string(size) + " ranks");
 }
-constexpr void check_rank(int size, int rank) {
+constexpr void require_rank(int size, int rank) {
   if (rank < 0 || rank >= size) throw_rank(size, rank);
 }
 

@@ -20,6 +20,7 @@ inline constexpr std::size_t most_blocks_written = 12;
 inline constexpr std::size_t most_ranges_written = 4;
 inline constexpr std::size_t most_ranks_written = 32;
 inline constexpr std::size_t most_slices_written = 6;
+inline constexpr std::size_t most_slices_of_two = 4;  // of each of two dimensions
 inline constexpr std::size_t left_out = static_cast<std::size_t>(-1);
 
 // The first of `count` things and the last one, `left_out` between them, if there are more than `most`.
@@ -206,7 +207,7 @@ class holdings_text {
   explicit holdings_text(const tensor_holdings& h) : h_(h), holders_(h) {
     line(h.layout + ", tensor " + extents_text(h.extents));
     for (const held_axis& a : h.axes) line("  " + axis_text(a, h.axes));
-    if (h.extents.size() == 3)
+    if (h.extents.size() > 2)
       slices();
     else
       grid({});
@@ -226,12 +227,20 @@ class holdings_text {
     return text;
   }
 
+  // A grid under each block of dimension 0, or under each pair of blocks of dimensions 0 and 1.
   void slices() {
-    for (const std::size_t i : shown_blocks(h_, 0, most_slices_written)) {
-      line("dimension 0: " + block_text(h_, 0, i));
-      if (i != left_out) grid({i});
+    const bool pairs = h_.extents.size() == 4;
+    for (const std::size_t i : shown_blocks(h_, 0, pairs ? most_slices_of_two : most_slices_written)) {
+      const std::string first = "dimension 0: " + block_text(h_, 0, i);
+      if (i == left_out || !pairs) line(first);
+      if (i == left_out) continue;
+      if (!pairs) grid({i});
+      for (const std::size_t j : pairs ? shown_blocks(h_, 1, most_slices_of_two) : std::vector<std::size_t>{}) {
+        line(first + ", dimension 1: " + block_text(h_, 1, j));
+        if (j != left_out) grid({i, j});
+      }
     }
-    if (h_.blocks[0].empty()) line("no elements");
+    if (h_.blocks[0].empty() || (pairs && h_.blocks[1].empty())) line("no elements");
   }
 
   // The last two dimensions (or the only one, as columns) under fixed blocks of those before.
@@ -360,10 +369,10 @@ auto illustrative_shape(const Layout& layout) {
 
 }  // namespace detail
 
-/// Text that shows who holds what of a tensor of shape `s`: a grid of its blocks with the ranks that hold them (a slice per
-/// block of dimension 0 for three dimensions), then what each rank holds. Ranges are written `first..last`, both included.
+/// Text that shows who holds what of a tensor of shape `s`: a grid of its blocks with the ranks that hold them (of three
+/// dimensions one per block of dimension 0, of four one per pair of blocks of the first two), then what each rank holds. Ranges are written `first..last`, both included.
 /// `0,1` are copies, `0=1` copies of one computation, `0+1` contributions still to be combined, `0|1` unrelated values. Long lists are shortened with `..`.
-/// Shapes: 1 to 3 dimensions. Units: elements.
+/// Shapes: 1 to 4 dimensions. Units: elements.
 /// Errors: `layout_error` for another number of dimensions, or one that lacks a dimension the layout splits.
 template <layout_like L, std::int64_t... E>
 std::string describe(const L& layout, const shape<E...>& s) {

@@ -78,7 +78,7 @@ inline std::string placements_text(const std::vector<held_axis>& axes) {
 // Memory of what one rank holds, in elements.
 inline std::int64_t stored_size(const held_part& p) {
   std::int64_t n = 1;
-  for (const held_dimension& d : p.dims) n *= d.stored;
+  for (const held_dimension& d : p.dims) n = n == 0 || d.stored == 0 ? 0 : product_of(n, d.stored);
   return n;
 }
 // The extents of the largest part that any rank holds.
@@ -94,8 +94,8 @@ inline std::string largest_part_text(const tensor_holdings& h) {
 template <class From, class To, class Objective, std::int64_t... E>
 described_plan described(const redistribution_plan<From, To, Objective>& plan, const shape<E...>& s,
                          std::size_t element_size) {
-  constexpr int needed = (std::max)(From::min_tensor_rank, To::min_tensor_rank);
-  check_drawable(sizeof...(E), needed);
+  constexpr int needed = redistribution_plan<From, To, Objective>::min_tensor_rank;
+  require_drawable(sizeof...(E), needed);
   described_plan out;
   if constexpr (static_cast<int>(sizeof...(E)) >= needed) {
     constexpr auto names = short_names(typename From::mesh_type::tags{});
@@ -107,6 +107,10 @@ described_plan described(const redistribution_plan<From, To, Objective>& plan, c
     out.title += placements_text(static_cast<const To*>(nullptr));
     for (std::size_t d = 0; d < sizeof...(E); ++d) out.extents.push_back(s[d]);
     out.element_size = element_size;
+    out.most_sent = plan.bytes_sent_per_rank(s, element_size);
+    out.all_sent = plan.bytes_sent_in_total(s, element_size);
+    out.peak =
+        plan.peak_bytes(s, element_size);  // the steps' numbers below are no larger than these, which are checked
     for (std::size_t i = 0; i <= plan.steps.size(); ++i) {
       out.states.push_back(holdings_in({}, names.data(), ops.data(), plan.tables[i], mesh, s.extents()));
       out.states.back().layout = placements_text(out.states.back().axes);
@@ -127,9 +131,6 @@ described_plan described(const redistribution_plan<From, To, Objective>& plan, c
       }
       out.steps.push_back(std::move(step));
     }
-    out.most_sent = plan.bytes_sent_per_rank(s, element_size);
-    out.all_sent = plan.bytes_sent_in_total(s, element_size);
-    out.peak = plan.peak_bytes(s, element_size);
   }
   return out;
 }
@@ -172,7 +173,7 @@ inline std::string described_text(const described_plan& p) {
 
 /// A plan as a table: for each step the most bytes that a rank sends and those that all ranks send, the most memory that a
 /// rank needs for its parts before and after it, and what the largest part and the layout are then.
-/// Shapes: 1 to 3 dimensions. Units: bytes; parts in elements of memory.
+/// Shapes: 1 to 4 dimensions. Units: bytes; parts in elements of memory.
 /// Errors: `layout_error` for another number of dimensions, or one that lacks a dimension the plan splits.
 template <layout_like From, layout_like To, plan_objective Objective, std::int64_t... E>
 std::string describe(const redistribution_plan<From, To, Objective>& plan, const shape<E...>& s,

@@ -36,6 +36,7 @@ inline constexpr double title_width = 900.0;
 
 inline constexpr std::size_t most_blocks_drawn = 14;
 inline constexpr std::size_t most_slices_drawn = 6;
+inline constexpr std::size_t most_rows_of_slices = 4;
 inline constexpr std::size_t most_sheets_drawn = 4;
 inline constexpr std::size_t most_ranks_drawn = 16;
 inline constexpr std::size_t most_ranges_drawn = 24;
@@ -54,23 +55,13 @@ class holdings_drawing {
       return y + 28.0;
     }
     if (h_.extents.size() < 3) return grid({}, x, y + lift, h_.extents.size() == 1 ? 0.0 : 190.0, 400.0).second;
-    double row_top = y, row_bottom = y, at = x;
-    for (const std::size_t i : shown_blocks(h_, 0, most_slices_drawn)) {
-      if (i == left_out) {
-        to_.words(at, row_top + 60.0, "\u2026", 20.0, picture::normal);
-        at += 40.0;
-        continue;
-      }
-      if (at > x && at > 620.0) {
-        at = x;
-        row_top = row_bottom + 10.0;
-      }
-      to_.words(at, row_top + 14.0, "dimension 0: " + range_text(h_.blocks[0][i]), 12.0, picture::normal);
-      const auto [right, bottom] = grid({i}, at, row_top + 18.0 + lift, 110.0, 190.0);
-      at = (std::max)(right, at + 150.0) + lift + 26.0;
-      row_bottom = (std::max)(row_bottom, bottom);
+    if (h_.extents.size() == 3) return slices({}, x, y, lift);
+    for (const std::size_t i : shown_blocks(h_, 0, most_rows_of_slices)) {
+      to_.words(x, y + 14.0, "dimension 0: " + (i == left_out ? "\u2026" : range_text(h_.blocks[0][i])), 12.0,
+                picture::bright);
+      y = i == left_out ? y + 26.0 : slices({i}, x + 16.0, y + 18.0, lift) + 10.0;
     }
-    return row_bottom;
+    return y;
   }
 
   // What each axis does, a line each. Returns the y below.
@@ -97,7 +88,7 @@ class holdings_drawing {
   // A small picture per rank: the whole tensor, and what the rank holds of it. Returns the y below.
   double ranks(double x, double y, bool with_coordinates = true) {
     const double width = small_width();
-    const double height = h_.extents.size() == 1 ? 18.0 : 62.0;
+    const double height = small_height();
     double at = x, bottom = y;
     for (const std::size_t r : first_and_last(h_.ranks.size(), most_ranks_drawn)) {
       if (r == left_out) {
@@ -151,7 +142,12 @@ class holdings_drawing {
   }
   double small_width() const {
     if (h_.extents.size() < 3) return 100.0;
-    return (std::max)(100.0, 34.0 * static_cast<double>(shown_blocks(h_, 0, most_slices_drawn).size()));
+    return (std::max)(100.0,
+                      34.0 * static_cast<double>(shown_blocks(h_, h_.extents.size() - 3, most_slices_drawn).size()));
+  }
+  double small_height() const {
+    if (h_.extents.size() < 4) return h_.extents.size() == 1 ? 18.0 : 62.0;
+    return (std::max)(62.0, 34.0 * static_cast<double>(shown_blocks(h_, 0, most_rows_of_slices).size()));
   }
   void small_words(double x, double y, const std::string& text, std::string_view fill, double room) {
     to_.words(x, y, svg_fitted(text, 10.5, room + 10.0), 10.5, fill);
@@ -179,6 +175,31 @@ class holdings_drawing {
       at.push_back(at.back() + (std::max)(share, least[k]));
     }
     return at;
+  }
+
+  // The planes beside each other, one per block of the dimension before the last two. Returns the y below.
+  double slices(const std::vector<std::size_t>& before, double x, double y, double lift) {
+    const std::size_t dim = before.size();
+    double row_top = y, row_bottom = y, at = x;
+    for (const std::size_t i : shown_blocks(h_, dim, most_slices_drawn)) {
+      if (i == left_out) {
+        to_.words(at, row_top + 60.0, "\u2026", 20.0, picture::normal);
+        at += 40.0;
+        continue;
+      }
+      if (at > x && at > 620.0) {
+        at = x;
+        row_top = row_bottom + 10.0;
+      }
+      std::vector<std::size_t> block = before;
+      block.push_back(i);
+      to_.words(at, row_top + 14.0, "dimension " + std::to_string(dim) + ": " + range_text(h_.blocks[dim][i]), 12.0,
+                picture::normal);
+      const auto [right, bottom] = grid(block, at, row_top + 18.0 + lift, 110.0, 190.0);
+      at = (std::max)(right, at + 150.0) + lift + 26.0;
+      row_bottom = (std::max)(row_bottom, bottom);
+    }
+    return row_bottom;
   }
 
   // One plane of blocks at x, y; returns its right and lower end.
@@ -244,32 +265,47 @@ class holdings_drawing {
     return {left + xs.back(), lower + 22.0};
   }
 
-  // The tensor in outline, and in the rank's colour what it holds.
-  void part(const held_part& p, int rank, double x, double y, double w, double h) {
-    if (h_.extents.size() < 3) return plane(p, rank, 0, x, y, w, h);
-    const auto slices = shown_blocks(h_, 0, most_slices_drawn);
-    const double each = w / static_cast<double>((std::max)(slices.size(), std::size_t{1}));
-    for (std::size_t k = 0; k < slices.size(); ++k) {
-      const double at = x + each * static_cast<double>(k);
-      const auto held = [&](std::size_t slice) {
-        const std::int64_t i = h_.blocks[0][slice].begin;
-        return std::any_of(p.dims[0].ranges.begin(), p.dims[0].ranges.end(),
-                           [i](const index_range& r) { return r.begin <= i && i < r.end; });
-      };
-      if (slices[k] == left_out) {
-        const std::size_t end = k + 1 < slices.size() ? slices[k + 1] : h_.blocks[0].size();
-        bool any = h_.more_blocks[0] && k + 1 == slices.size() && !p.dims[0].complete;
-        for (std::size_t slice = k == 0 ? 0 : slices[k - 1] + 1; slice < end && !any; ++slice) any = held(slice);
-        any = any && !p.empty();
-        if (any) to_.rect(at, y, each - 4.0, h, rank_colour(rank), 0.0, " fill-opacity=\"0.45\"");
-        to_.words(at + each / 2, y + h / 2, "\u2026", 12.0, any ? picture::bright : picture::dim, "middle");
+  // Whether a rank holds some of what is shown of a dimension at place k: a block, or those that are left out.
+  bool holds_shown(const held_part& p, std::size_t dim, const std::vector<std::size_t>& shown, std::size_t k) const {
+    const auto held = [&](std::size_t block) {
+      const std::int64_t i = h_.blocks[dim][block].begin;
+      return std::any_of(p.dims[dim].ranges.begin(), p.dims[dim].ranges.end(),
+                         [i](const index_range& r) { return r.begin <= i && i < r.end; });
+    };
+    if (shown[k] != left_out) return held(shown[k]);
+    const std::size_t end = k + 1 < shown.size() ? shown[k + 1] : h_.blocks[dim].size();
+    bool any = h_.more_blocks[dim] && k + 1 == shown.size() && !p.dims[dim].complete;
+    for (std::size_t block = k == 0 ? 0 : shown[k - 1] + 1; block < end && !any; ++block) any = held(block);
+    return any && !p.empty();
+  }
+
+  // The tensor in outline, and in the rank's colour what it holds: planes beside each other, of four dimensions also below
+  // each other.
+  void part(const held_part& p, int rank, double x, double y, double w, double h, std::size_t dim = 0,
+            bool held = true) {
+    const std::size_t lead = h_.extents.size() < 3 ? 0 : h_.extents.size() - 2;
+    if (dim == lead) {
+      if (held)
+        plane(p, rank, lead, x, y, w, h);
+      else
+        to_.rect(x, y, w, h, picture::faint, 0.0, picture::outline);
+      return;
+    }
+    const bool down = dim + 1 < lead;
+    const auto shown = shown_blocks(h_, dim, down ? most_rows_of_slices : most_slices_drawn);
+    const double each = (down ? h : w) / static_cast<double>((std::max)(shown.size(), std::size_t{1}));
+    for (std::size_t k = 0; k < shown.size(); ++k) {
+      const double at_x = down ? x : x + each * static_cast<double>(k);
+      const double at_y = down ? y + each * static_cast<double>(k) : y;
+      const double own_w = down ? w : each - 4.0, own_h = down ? each - 4.0 : h;
+      const bool any = held && holds_shown(p, dim, shown, k);
+      if (shown[k] != left_out) {
+        part(p, rank, at_x, at_y, own_w, own_h, dim + 1, any);
         continue;
       }
-      const bool has = held(slices[k]);
-      if (has)
-        plane(p, rank, 1, at, y, each - 4.0, h);
-      else
-        to_.rect(at, y, each - 4.0, h, picture::faint, 0.0, picture::outline);
+      if (any) to_.rect(at_x, at_y, own_w, own_h, rank_colour(rank), 0.0, " fill-opacity=\"0.45\"");
+      to_.words(at_x + (down ? w : each) / 2, at_y + (down ? each : h) / 2, "\u2026", 12.0,
+                any ? picture::bright : picture::dim, "middle");
     }
   }
   void plane(const held_part& p, int rank, std::size_t first, double x, double y, double w, double h) {
@@ -330,10 +366,10 @@ inline std::string holdings_svg(const tensor_holdings& h) {
 
 }  // namespace detail
 
-/// An SVG picture of who holds what of a tensor of shape `s`: its blocks in the colours of the ranks that hold them (a slice
-/// per block of dimension 0 for three dimensions), copies as sheets behind, contributions hatched, unrelated values dotted;
+/// An SVG picture of who holds what of a tensor of shape `s`: its blocks in the colours of the ranks that hold them (of three
+/// dimensions a slice per block of dimension 0, of four a row of slices), copies as sheets behind, contributions hatched, unrelated values dotted;
 /// below it a small picture per rank, which is the legend too.
-/// Shapes: 1 to 3 dimensions. Units: elements.
+/// Shapes: 1 to 4 dimensions. Units: elements.
 /// Errors: `layout_error` for another number of dimensions, or one that lacks a dimension the layout splits.
 template <layout_like L, std::int64_t... E>
 std::string describe_svg(const L& layout, const shape<E...>& s) {

@@ -60,7 +60,7 @@ constexpr bool exchanges_with(const cut_list<Axes>& before, const mesh_numbers<A
   return true;
 }
 
-// Elements that `rank` sends in an exchange.
+// Elements that `rank` sends in an exchange; may be `uncountable`.
 template <std::size_t Rank, std::size_t Axes>
 constexpr std::int64_t exchanged_size(const cut_list<Axes>& before, const cut_list<Axes>& after,
                                       const mesh_numbers<Axes>& mesh, const std::array<std::int64_t, Rank>& extents,
@@ -69,7 +69,7 @@ constexpr std::int64_t exchanged_size(const cut_list<Axes>& before, const cut_li
   std::int64_t sent = 0;
   for (int peer = 0; peer < mesh.size; ++peer)
     if (peer != rank && exchanges_with(before, mesh, rank, peer))
-      sent += common_size(held, part_of(after, mesh, extents, peer));
+      sent = sum_of(sent, common_size(held, part_of(after, mesh, extents, peer)));
   return sent;
 }
 

@@ -97,6 +97,22 @@ struct reduced_layout {
   using type = layout_from<reduced_layout>;
 };
 
+// The layout with all partial axes replicated.
+template <class Layout>
+struct settled_layout {
+  using mesh_type = typename Layout::mesh_type;
+  using ops = typename Layout::ops;
+  using splits = typename Layout::splits;
+  static constexpr auto table = [] {
+    auto t = Layout::table;
+    for (axis_use& u : t.use)
+      if (u.role == axis_role::partial) u = {};
+    return t;
+  }();
+  static constexpr auto groups = canonical_groups(table);
+  using type = layout_from<settled_layout>;
+};
+
 enum class loss_problem : unsigned char { none, split, copies, varies, not_a_sum };
 
 // The first axis along which a layout cannot be a loss's. Axes of one rank do nothing.
@@ -206,6 +222,11 @@ using seed_gradient = typename detail::seed_of_loss<L>::type;
 /// The layout of `L` after its contributions along these axes have been combined.
 template <layout_like L, class... Axes>
 using reduced = typename detail::reduced_layout<L, Axes...>::type;
+
+/// The layout of `L` after its contributions along all axes have been combined: that of an optimizer's gradient is
+/// `settled<dual<weights>>`.
+template <layout_like L>
+using settled = typename detail::settled_layout<L>::type;
 
 /// The gradient's layout as an object, for meshes whose extents are known at run time.
 template <layout_like L>

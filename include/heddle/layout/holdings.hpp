@@ -105,14 +105,14 @@ inline void cut_into_blocks(tensor_holdings& h) {
 }
 
 [[noreturn]] inline void throw_not_drawable(std::size_t rank) {
-  throw layout_error("heddle: describe draws tensors of 1 to 3 dimensions, got " + std::to_string(rank));
+  throw layout_error("heddle: describe draws tensors of 1 to 4 dimensions, got " + std::to_string(rank));
 }
 [[noreturn]] inline void throw_too_few_dimensions(std::size_t rank, int needed) {
   throw layout_error("heddle: describe got a tensor of " + std::to_string(rank) +
                      " dimensions for a layout that splits dimension " + std::to_string(needed - 1));
 }
-inline void check_drawable(std::size_t rank, int needed) {
-  if (rank < 1 || rank > 3) throw_not_drawable(rank);
+inline void require_drawable(std::size_t rank, int needed) {
+  if (rank < 1 || rank > 4) throw_not_drawable(rank);
   if (static_cast<int>(rank) < needed) throw_too_few_dimensions(rank, needed);
 }
 
@@ -208,10 +208,10 @@ tensor_holdings holdings_in(std::string layout, const std::string_view* names, c
   return h;
 }
 
-// Errors: `layout_error` unless the tensor has 1 to 3 dimensions, and those that the layout splits.
+// Errors: `layout_error` unless the tensor has 1 to 4 dimensions, and those that the layout splits.
 template <class Layout, std::int64_t... E>
 tensor_holdings holdings_of(const Layout& layout, const shape<E...>& s) {
-  check_drawable(sizeof...(E), Layout::min_tensor_rank);
+  require_drawable(sizeof...(E), Layout::min_tensor_rank);
   constexpr auto names = short_names(typename Layout::mesh_type::tags{});
   constexpr auto ops = short_names(typename Layout::ops{});
   return holdings_in(to_string(layout), names.data(), ops.data(), Layout::table, numbers_of(layout.mesh().extents()),

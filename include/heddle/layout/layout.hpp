@@ -119,7 +119,7 @@ struct layout_facts : layout_tag {
   }
   template <std::int64_t... E>
   static constexpr tensor_box<sizeof...(E)> box(const numbers& mesh, const shape<E...>& s, int rank) {
-    check_rank(mesh.size, rank);
+    require_rank(mesh.size, rank);
     tensor_box<sizeof...(E)> b{{}, s.extents()};
     if constexpr (fits<E...>()) cut_all(b, mesh, rank, each_cut{});
     return b;
@@ -137,7 +137,7 @@ struct layout_facts : layout_tag {
   template <std::int64_t... E>
   [[gnu::always_inline]] static constexpr int owner_in(const numbers& mesh, const shape<E...>& s,
                                                        const std::array<std::int64_t, sizeof...(E)>& index) {
-    check_index(s.extents(), index, "a tensor");
+    require_index(s.extents(), index, "a tensor");
     if constexpr (fits<E...>())
       return find_all(index, s.extents(), mesh, each_cut{});
     else
@@ -145,7 +145,7 @@ struct layout_facts : layout_tag {
   }
   template <std::int64_t... E>
   static constexpr tensor_part<sizeof...(E), Mesh::rank> part_in(const numbers& mesh, const shape<E...>& s, int rank) {
-    check_rank(mesh.size, rank);
+    require_rank(mesh.size, rank);
     if constexpr (fits<E...>())
       return part_of(cuts, mesh, s.extents(), rank);
     else
@@ -164,10 +164,22 @@ struct layout_facts : layout_tag {
       return held(mesh, s, rank);
   }
   template <std::int64_t... E>
+  static constexpr dynamic_shape<sizeof...(E)> stored_shape(const numbers& mesh, const shape<E...>& s, int rank) {
+    if constexpr (is_padded)  // the policy says how much memory that is
+      return make_shape(stored(mesh, s, rank));
+    else
+      return countable_shape::of(stored(mesh, s, rank));
+  }
+  template <std::int64_t... E>
   static constexpr std::int64_t stored_size(const numbers& mesh, const shape<E...>& s, int rank) {
-    std::int64_t n = 1;
-    for (const std::int64_t e : stored(mesh, s, rank)) n *= e;
-    return n;
+    if constexpr (is_padded)
+      return counted(product_of(stored(mesh, s, rank)), s.extents(), "takes more elements of memory");
+    else
+      return countable_product_of(stored(mesh, s, rank));
+  }
+  template <std::int64_t... E>
+  static constexpr std::int64_t bytes_of(std::int64_t elements, const shape<E...>& s, std::size_t element_size) {
+    return counted(product_of(elements, static_cast<std::int64_t>(element_size)), s.extents(), "has more bytes");
   }
   // Balanced parts: the first rank has the most. Of others it depends.
   template <std::int64_t... E>
@@ -211,7 +223,7 @@ struct layout_facts : layout_tag {
   static constexpr std::array<std::int64_t, sizeof...(E)> into_local(const numbers& mesh, const shape<E...>& s,
                                                                      int rank,
                                                                      std::array<std::int64_t, sizeof...(E)> index) {
-    check_index(s.extents(), index, "a tensor");
+    require_index(s.extents(), index, "a tensor");
     if (!holds(mesh, s, rank, index)) throw_elsewhere(box(mesh, s, rank), rank, index);
     if constexpr (is_contiguous) {
       const auto b = box(mesh, s, rank);
@@ -226,7 +238,7 @@ struct layout_facts : layout_tag {
                                                                       int rank,
                                                                       std::array<std::int64_t, sizeof...(E)> index) {
     const auto b = box(mesh, s, rank);
-    check_index(b.extent, index, "a shard");
+    require_index(b.extent, index, "a shard");
     if constexpr (is_contiguous) {
       for (std::size_t d = 0; d < sizeof...(E); ++d) index[d] += b.offset[d];
       return index;
@@ -247,11 +259,11 @@ class static_layout : public layout_facts<Mesh, Ps...> {
 
   template <std::int64_t... E>
   static constexpr dynamic_shape<sizeof...(E)> local_shape(const shape<E...>& s, int rank) {
-    return make_shape(facts::stored(mesh_now, s, rank));
+    return facts::stored_shape(mesh_now, s, rank);
   }
   template <std::int64_t... E>
   static constexpr dynamic_shape<sizeof...(E)> valid_shape(const shape<E...>& s, int rank) {
-    return make_shape(facts::held(mesh_now, s, rank));
+    return countable_shape::of(facts::held(mesh_now, s, rank));
   }
   template <std::int64_t... E>
   static constexpr tensor_part<sizeof...(E), Mesh::rank> part(const shape<E...>& s, int rank) {
@@ -272,11 +284,11 @@ class static_layout : public layout_facts<Mesh, Ps...> {
   }
   template <std::int64_t... E>
   static constexpr bool owns(const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) {
-    check_rank(mesh_now.size, rank);
+    require_rank(mesh_now.size, rank);
     return facts::holds(mesh_now, s, rank, index);
   }
   static constexpr bool is_primary(int rank) {
-    check_rank(mesh_now.size, rank);
+    require_rank(mesh_now.size, rank);
     return is_first_copy(facts::table, mesh_now, rank);
   }
   template <std::int64_t... E>
@@ -291,11 +303,11 @@ class static_layout : public layout_facts<Mesh, Ps...> {
   }
   template <std::int64_t... E>
   static constexpr std::int64_t bytes_held(const shape<E...>& s, std::size_t element_size, int rank) {
-    return local_size(s, rank) * static_cast<std::int64_t>(element_size);
+    return facts::bytes_of(local_size(s, rank), s, element_size);
   }
   template <std::int64_t... E>
   static constexpr std::int64_t bytes_per_rank(const shape<E...>& s, std::size_t element_size) {
-    return facts::largest_size(mesh_now, s) * static_cast<std::int64_t>(element_size);
+    return facts::bytes_of(facts::largest_size(mesh_now, s), s, element_size);
   }
 };
 
@@ -312,11 +324,11 @@ class dynamic_layout : public layout_facts<Mesh, Ps...> {
 
   template <std::int64_t... E>
   constexpr dynamic_shape<sizeof...(E)> local_shape(const shape<E...>& s, int rank) const {
-    return make_shape(facts::stored(numbers_of(mesh_.extents()), s, rank));
+    return facts::stored_shape(numbers_of(mesh_.extents()), s, rank);
   }
   template <std::int64_t... E>
   constexpr dynamic_shape<sizeof...(E)> valid_shape(const shape<E...>& s, int rank) const {
-    return make_shape(facts::held(numbers_of(mesh_.extents()), s, rank));
+    return countable_shape::of(facts::held(numbers_of(mesh_.extents()), s, rank));
   }
   template <std::int64_t... E>
   constexpr tensor_part<sizeof...(E), Mesh::rank> part(const shape<E...>& s, int rank) const {
@@ -336,12 +348,12 @@ class dynamic_layout : public layout_facts<Mesh, Ps...> {
   }
   template <std::int64_t... E>
   constexpr bool owns(const shape<E...>& s, int rank, const std::array<std::int64_t, sizeof...(E)>& index) const {
-    check_rank(numbers_of(mesh_.extents()).size, rank);
+    require_rank(numbers_of(mesh_.extents()).size, rank);
     return facts::holds(numbers_of(mesh_.extents()), s, rank, index);
   }
   constexpr bool is_primary(int rank) const {
     const auto mesh = numbers_of(mesh_.extents());
-    check_rank(mesh.size, rank);
+    require_rank(mesh.size, rank);
     return is_first_copy(facts::table, mesh, rank);
   }
   template <std::int64_t... E>
@@ -356,11 +368,11 @@ class dynamic_layout : public layout_facts<Mesh, Ps...> {
   }
   template <std::int64_t... E>
   constexpr std::int64_t bytes_held(const shape<E...>& s, std::size_t element_size, int rank) const {
-    return local_size(s, rank) * static_cast<std::int64_t>(element_size);
+    return facts::bytes_of(local_size(s, rank), s, element_size);
   }
   template <std::int64_t... E>
   constexpr std::int64_t bytes_per_rank(const shape<E...>& s, std::size_t element_size) const {
-    return facts::largest_size(numbers_of(mesh_.extents()), s) * static_cast<std::int64_t>(element_size);
+    return facts::bytes_of(facts::largest_size(numbers_of(mesh_.extents()), s), s, element_size);
   }
 
  private:
@@ -386,9 +398,8 @@ using layout_base = std::conditional_t<Mesh::is_static, static_layout<Mesh, Ps..
 ///   to_local(s, rank, index), to_global(s, rank, index)                 inverse of each other inside the box
 ///   bytes_held(s, element_size, rank), bytes_per_rank(s, element_size)  exactly, and the most any rank holds
 /// Units: elements, unless the name says bytes.
-/// Errors: `layout_error` for a rank, an index or an extent out of range, or sizes of a ragged split that do not add up; a
-/// compile error if the layout splits a
-/// dimension that the shape does not have.
+/// Errors: `layout_error` for a rank, an index or an extent out of range, sizes of a ragged split that do not add up, or bytes
+/// that a 64-bit number does not count; a compile error if the layout splits a dimension that the shape does not have.
 /// Source: Yuan et al. 2021 (OneFlow), arXiv:2110.15032; nested cuts as in GSPMD, arXiv:2105.04663.
 template <class Mesh, class... Placements>
 class basic_layout : public detail::layout_base<Mesh, Placements...> {

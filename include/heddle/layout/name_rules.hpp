@@ -2,37 +2,19 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/layout/named_shape.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0 {
-
-/// A parameter of a model: its path, parts separated by '/', and its extents: `{"h/0/mlp/fc_in/kernel", {64, 256}}`.
-/// Weights of linear layers are [in, out]; their last part is "kernel", that of lookup tables "embedding".
-/// Errors: `layout_error` (a compile error in constant expressions) for more than four dimensions.
-struct named_shape {
-  static constexpr int max_rank = 4;
-  std::string_view path{};
-  std::array<std::int64_t, 4> extents{};
-  int rank = 0;
-
-  constexpr named_shape() = default;
-  constexpr named_shape(std::string_view name, std::initializer_list<std::int64_t> shape) : path(name) {
-    for (const std::int64_t extent : shape) add(extent);
-  }
-  constexpr void add(std::int64_t extent) {
-    if (rank == max_rank) throw layout_error("heddle: named_shape: a parameter has at most 4 dimensions");
-    extents[static_cast<std::size_t>(rank++)] = extent;
-  }
-};
 
 /// A rule that goes before the generated ones: parameters whose path ends with the parts of `pattern` are split along
 /// `dim`, or copied if it is -1. In a part, '*' stands for any text: `{"attn/c_attn/kernel", -1}`, `{"*_proj/kernel", 1}`.
@@ -42,7 +24,7 @@ struct name_rule {
 };
 
 /// The output of the linear layers named by `from` goes, element by element, into those named by `to`. Patterns as in
-/// `name_rule`, without the last part of the path ("kernel").
+/// `name_rule`, without the last part of the path ("kernel", "weight").
 struct linear_link {
   std::string_view from{};
   std::string_view to{};
@@ -51,7 +33,7 @@ struct linear_link {
 /// Why a parameter is split as it is.
 enum class rule_reason : unsigned char {
   given,          ///< an explicit rule
-  no_matrix,      ///< neither a kernel nor an embedding: copied
+  no_matrix,      ///< no matrix of a linear layer and no embedding, as far as names say: copied
   indivisible,    ///< no dimension is divisible for all parameters that share the key, or their ranks differ: copied
   embedding,      ///< the vocabulary if it divides
   attention_in,   ///< q, k, v: by outputs
@@ -66,10 +48,10 @@ enum class rule_reason : unsigned char {
 
 /// What a person should know about a split; several may hold.
 struct rule_notes {
-  bool fallback = false;     ///< the dimension the rule prefers does not divide
-  bool mixes_fused = false;  ///< q|k|v lie side by side in the dimension split: equal chunks mix q with k and v
-  bool splits_heads =
-      false;  ///< in attention: the parts are no whole numbers of heads (fewer key-value heads than ranks, say)
+  bool fallback = false;       ///< the dimension the rule prefers does not divide
+  bool mixes_fused = false;    ///< q|k|v, k|v or gate|up lie side by side in the dimension split: equal chunks mix them
+  bool splits_heads = false;   ///< in attention: the parts are no whole heads (fewer key-value heads than ranks, say)
+  bool copies_matrix = false;  ///< two dimensions or more, and a copy on every rank, which no explicit rule asked for
   friend constexpr bool operator==(const rule_notes&, const rule_notes&) = default;
 };
 
@@ -86,97 +68,11 @@ struct name_rules_options {
   std::span<const name_rule> given{};    ///< tried first, in order
   std::span<const linear_link> links{};  ///< `dataflow_rules` only: the model's linear chains
   std::int64_t head_dim = 0;             ///< elements of an attention head; 0: not checked
+  weight_order weights = weight_order::by_name;
 };
 inline constexpr name_rules_options default_name_rules{};
 
 namespace detail {
-
-// The parts of a path, from the end: part 0 is the leaf. Empty beyond the first.
-constexpr std::string_view path_part(std::string_view path, std::size_t from_end) {
-  for (;; --from_end) {
-    const std::size_t at = path.rfind('/');
-    if (from_end == 0) return at == std::string_view::npos ? path : path.substr(at + 1);
-    if (at == std::string_view::npos) return {};
-    path = path.substr(0, at);
-  }
-}
-constexpr std::string_view without_leaf(std::string_view path) {
-  const std::size_t at = path.rfind('/');
-  return at == std::string_view::npos ? std::string_view{} : path.substr(0, at);
-}
-
-constexpr bool part_matches(std::string_view pattern, std::string_view text) {
-  // '*' with one level of going back, which is all that wildcards without classes need.
-  std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-constexpr bool path_ends_with(std::string_view path, std::string_view pattern) {
-  for (;;) {
-    const std::size_t p = pattern.rfind('/'), t = path.rfind('/');
-    const bool first_of_pattern = p == std::string_view::npos, first_of_path = t == std::string_view::npos;
-    if (!part_matches(first_of_pattern ? pattern : pattern.substr(p + 1), first_of_path ? path : path.substr(t + 1)))
-      return false;
-    if (first_of_pattern) return true;
-    if (first_of_path) return false;
-    pattern = pattern.substr(0, p);
-    path = path.substr(0, t);
-  }
-}
-
-constexpr char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-constexpr bool has_ignoring_case(std::string_view text, std::string_view word) {
-  for (std::size_t i = 0; i + word.size() <= text.size(); ++i) {
-    std::size_t j = 0;
-    while (j < word.size() && lower(text[i + j]) == word[j]) ++j;
-    if (j == word.size()) return true;
-  }
-  return false;
-}
-// Whether the path goes through attention: "attention" or "attn" in it, in any case of letters. One pass: compilers count
-// the steps of constant expressions, and a model has hundreds of paths.
-constexpr bool goes_through_attention(std::string_view path) {
-  for (std::size_t i = 0; i + 4 <= path.size(); ++i)
-    if (lower(path[i]) == 'a' && lower(path[i + 1]) == 't' && lower(path[i + 2]) == 't' &&
-        (lower(path[i + 3]) == 'n' || has_ignoring_case(path.substr(i + 3, 6), "ention")))
-      return true;
-  return false;
-}
-constexpr bool same_text(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    if (a[i] != b[i]) return false;
-  return true;
-}
-constexpr bool has_token(std::string_view name, std::string_view token) {
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i <= name.size(); ++i)
-    if (i == name.size() || name[i] == '_') {
-      if (name.substr(begin, i - begin) == token) return true;
-      begin = i + 1;
-    }
-  return false;
-}
-constexpr bool begins_or_ends_with_one_of(std::string_view name, std::string_view letters) {
-  return !name.empty() &&
-         (letters.find(name.front()) != std::string_view::npos || letters.find(name.back()) != std::string_view::npos);
-}
 
 // Parameters that share a rule: the last two parts of a kernel's path, the last of any other.
 struct rule_key {
@@ -200,17 +96,17 @@ struct rule_key {
   }
 };
 constexpr bool splittable_leaf(std::string_view leaf) {
-  return same_text(leaf, "kernel") || same_text(leaf, "embedding");
+  return same_text(leaf, kernel_leaf) || same_text(leaf, embedding_leaf);
 }
 
-constexpr rule_key key_of(const named_shape& p, int m) {
-  const std::size_t slash = p.path.rfind('/');
-  const bool nested = slash != std::string_view::npos;
-  const std::string_view leaf = nested ? p.path.substr(slash + 1) : p.path;
+constexpr rule_key key_of(const seen_parameter& s, int m) {
+  const named_shape& p = s.shape;
+  const std::size_t at = last_separator(p.path);
+  const std::string_view leaf = s.leaf;
   rule_key key;
   key.name = leaf;
-  if (nested && same_text(leaf, "kernel")) {
-    key.name = path_part(p.path.substr(0, slash), 0);
+  if (at != std::string_view::npos && same_text(leaf, kernel_leaf)) {
+    key.name = path_part(p.path.substr(0, at), 0);
     key.leaf = leaf;
     key.in_attention = goes_through_attention(p.path);
   }
@@ -245,12 +141,12 @@ struct generated_rules {
   constexpr ~generated_rules() {}  // written out for nvcc, which takes the type for no literal one otherwise
 
   // A table of places, at most half full: as many comparisons as parameters, whatever the number of keys.
-  constexpr void collect(std::span<const named_shape> parameters, int m) {
+  constexpr void collect(std::span<const seen_parameter> parameters, int m) {
     std::size_t slots = 2;
     while (slots < 2 * parameters.size()) slots *= 2;
     std::vector<std::size_t> table(slots, parameters.size());
     of.reserve(parameters.size());
-    for (const named_shape& p : parameters) {
+    for (const seen_parameter& p : parameters) {
       const rule_key mine = key_of(p, m);
       std::uint32_t hash = 0;
       for (const char c : mine.name) hash = hash * 31u + static_cast<unsigned char>(c);
@@ -267,7 +163,7 @@ struct generated_rules {
   }
 };
 
-constexpr generated_rules generate_rules(std::span<const named_shape> parameters, int m) {
+constexpr generated_rules generate_rules(std::span<const seen_parameter> parameters, int m) {
   generated_rules result;
   result.collect(parameters, m);
   std::vector<std::size_t> order;
@@ -304,13 +200,24 @@ constexpr generated_rules generate_rules(std::span<const named_shape> parameters
 constexpr bool names_fused_qkv(std::string_view name) {
   return has_ignoring_case(name, "qkv") || name == "c_attn" || name == "query_key_value";
 }
-// Queries, keys and values side by side in dimension `dim`, the last one: said by the name, or three times as many
-// outputs as inputs in attention. With a dimension of three of their own, [in, 3, heads, head_dim], they are apart.
-constexpr bool holds_fused_qkv(const named_shape& p, std::string_view name, bool in_attention, int dim) {
+// Two matrices: keys and values, or the gate and what it gates.
+constexpr bool names_fused_pair(std::string_view name) {
+  for (std::size_t i = 0; i + 1 < name.size(); ++i)
+    if (name[i] == 'k' && name[i + 1] == 'v' && (i == 0 || name[i - 1] == '_') &&
+        (i + 2 == name.size() || name[i + 2] == '_'))
+      return true;
+  if (name.size() < 7) return false;
+  return (name[0] == 'k' && name.starts_with("key_value")) || (name[0] == 'g' && name.starts_with("gate_up")) ||
+         (name[0] == 'u' && name.starts_with("up_gate"));
+}
+// Queries, keys and values, or a pair, side by side in dimension `dim`, the last one: said by the name, or three times as many
+// outputs as inputs in attention. With a dimension of their own, [in, 3, heads, head_dim], they are apart.
+constexpr bool holds_fused(const named_shape& p, std::string_view name, bool in_attention, int dim) {
   if (p.rank < 2 || dim != p.rank - 1) return false;
+  const bool three = names_fused_qkv(name), pair = !three && names_fused_pair(name);
   for (int d = 1; d < dim; ++d)
-    if (p.extents[static_cast<std::size_t>(d)] == 3) return false;
-  return names_fused_qkv(name) || (in_attention && p.rank == 2 && p.extents[1] == 3 * p.extents[0]);
+    if (p.extents[static_cast<std::size_t>(d)] == (pair ? 2 : 3)) return false;
+  return three || pair || (in_attention && p.rank == 2 && p.extents[1] == 3 * p.extents[0]);
 }
 // Whether parts of the split dimension hold broken heads. Heads are outputs of q, k, v and inputs of o, in one dimension
 // or in two, [in, heads, head_dim] and [heads, head_dim, out].
@@ -330,17 +237,23 @@ constexpr bool breaks_heads(const parameter_rule& rule, const named_shape& p, st
   if (apart) return rule.dim == inner;
   return rule.dim == (outputs ? p.rank - 1 : 0) && p.extents[static_cast<std::size_t>(rule.dim)] / m % head_dim != 0;
 }
-constexpr void add_notes(parameter_rule& rule, const named_shape& p, int m, std::int64_t head_dim) {
-  if (rule.dim < 0 || m == 1 || !same_text(path_part(p.path, 0), "kernel")) return;
+constexpr void add_notes(parameter_rule& rule, const seen_parameter& s, int m, std::int64_t head_dim) {
+  const named_shape& p = s.shape;
+  if (m == 1) return;
+  if (rule.dim < 0)
+    rule.notes.copies_matrix =
+        rule.why != rule_reason::given && p.rank >= 2 && !same_text(s.leaf, "bias") && !same_text(s.leaf, "scale");
+  if (rule.dim < 0 || !same_text(s.leaf, kernel_leaf)) return;
   const std::string_view name = path_part(p.path, 1);
   const bool in_attention = goes_through_attention(p.path);
-  if (rule.why != rule_reason::given) rule.notes.mixes_fused = holds_fused_qkv(p, name, in_attention, rule.dim);
+  if (rule.why != rule_reason::given) rule.notes.mixes_fused = holds_fused(p, name, in_attention, rule.dim);
   if (head_dim > 0 && in_attention) rule.notes.splits_heads = breaks_heads(rule, p, name, m, head_dim);
 }
 
-// How many numbers a kernel adds up for one output. q, k, v may have their outputs in several dimensions; every other
+// How many numbers a linear layer adds up for one output. q, k, v may have their outputs in several dimensions; every other
 // kernel has its inputs in all dimensions but the last ([heads, head_dim, out], or a window before [in, out]).
-constexpr std::int64_t inputs_of(const named_shape& p) {
+constexpr std::int64_t inputs_of(const named_shape& given) {
+  const named_shape p = seen(given, weight_order::by_name).shape;
   if (p.rank < 1) return 1;
   const std::string_view name = path_part(p.path, 1);
   if (p.rank < 3 ||
@@ -370,7 +283,7 @@ constexpr parameter_rule applied(const named_shape& p, const name_rule& rule) {
   return {rule.dim, rule_reason::given, {}};
 }
 
-constexpr void check_rule_input(std::span<const named_shape> parameters, int m) {
+constexpr void require_rule_input(std::span<const named_shape> parameters, int m) {
   if (m < 1) throw layout_error("heddle: name_rules: a model is split over one rank or more");
   for (const named_shape& p : parameters)
     if (p.path.empty()) throw layout_error("heddle: name_rules: a parameter has no name");
@@ -382,7 +295,7 @@ enum class chain_role : unsigned char { unlinked, unknown, busy, column, row, wh
 // The layers that links name, each with a role of its own. A pattern may name one layer in every block; such layers are
 // linked within the deepest folder they share.
 struct chain {
-  std::span<const named_shape> parameters;
+  std::span<const seen_parameter> parameters;
   int m;
   std::vector<chain_role> roles{};
   struct edge {
@@ -390,7 +303,7 @@ struct chain {
   };
   std::vector<edge> edges{};
 
-  constexpr chain(std::span<const named_shape> all, int ranks) : parameters(all), m(ranks) {
+  constexpr chain(std::span<const seen_parameter> all, int ranks) : parameters(all), m(ranks) {
     roles.resize(all.size(), chain_role::unlinked);
   }
   constexpr ~chain() {}  // written out for nvcc, which takes the type for no literal one otherwise
@@ -398,8 +311,7 @@ struct chain {
   constexpr std::vector<std::size_t> named_by(std::string_view pattern) {
     std::vector<std::size_t> found;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (!same_text(path_part(parameters[i].path, 0), "kernel") ||
-          !path_ends_with(without_leaf(parameters[i].path), pattern))
+      if (!same_text(parameters[i].leaf, "kernel") || !path_ends_with(without_leaf(parameters[i].shape.path), pattern))
         continue;
       found.push_back(i);
       if (roles[i] == chain_role::unlinked) roles[i] = chain_role::unknown;
@@ -415,7 +327,7 @@ struct chain {
   // Compared from the end, where paths of blocks differ.
   static constexpr bool lies_in(std::string_view path, std::string_view folder) {
     if (folder.empty()) return true;
-    if (path.size() <= folder.size() || path[folder.size()] != '/') return false;
+    if (path.size() <= folder.size() || last_separator(path.substr(folder.size(), 1)) != 0) return false;
     for (std::size_t i = folder.size(); i-- > 0;)
       if (path[i] != folder[i]) return false;
     return true;
@@ -423,11 +335,11 @@ struct chain {
   constexpr void add(const linear_link& link) {
     const std::vector<std::size_t> from = named_by(link.from), to = named_by(link.to);
     for (const std::size_t t : to) {
-      std::string_view folder = without_leaf(parameters[t].path);
+      std::string_view folder = without_leaf(parameters[t].shape.path);
       for (bool found = false; !found;) {
         folder = without_leaf(folder);
         for (const std::size_t f : from)
-          if (lies_in(parameters[f].path, folder)) {
+          if (lies_in(parameters[f].shape.path, folder)) {
             found = true;
             edges.push_back({f, t});
           }
@@ -436,17 +348,17 @@ struct chain {
   }
   // An explicit rule decides first, and those it feeds follow it.
   constexpr void give(std::size_t at, int dim) {
-    const int last = parameters[at].rank - 1;
+    const int last = parameters[at].shape.rank - 1;
     roles[at] = dim == last && last > 0 ? chain_role::column : dim == 0 ? chain_role::row : chain_role::whole;
   }
   constexpr bool divides(std::size_t at, bool outputs) const {
-    const named_shape& p = parameters[at];
+    const named_shape& p = parameters[at].shape;
     return p.rank >= 2 && p.extents[outputs ? static_cast<std::size_t>(p.rank - 1) : 0] % m == 0;
   }
   constexpr chain_role role_of(std::size_t at) {
     if (roles[at] == chain_role::busy) {
       std::string text = "heddle: dataflow_rules: the linear links come back to ";
-      text += parameters[at].path;
+      text += parameters[at].shape.path;
       text += "; a chain has a first layer";
       throw layout_error(text);
     }
@@ -468,11 +380,36 @@ struct chain {
   }
 };
 
+// The rules in dimensions of parameters as they are seen.
+constexpr std::vector<parameter_rule> rules_for(std::span<const seen_parameter> parameters, int m,
+                                                const name_rules_options& options) {
+  const generated_rules generated = generate_rules(parameters, m);
+  std::vector<parameter_rule> rules;
+  rules.reserve(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const seen_parameter& p = parameters[i];
+    parameter_rule rule = generated.keys[generated.of[i]].rule;
+    if (const std::size_t at = given_rule(p.shape, options.given); at < options.given.size()) {
+      rule = applied(p.shape, options.given[at]);
+      rule.dim = p.own_dim(rule.dim);  // the rule names one of the parameter itself
+    }
+    add_notes(rule, p, m, options.head_dim);
+    rules.push_back(rule);
+  }
+  return rules;
+}
+// And in their own.
+constexpr std::vector<parameter_rule> in_own_dims(std::vector<parameter_rule> rules,
+                                                  std::span<const seen_parameter> parameters) {
+  for (std::size_t i = 0; i < rules.size(); ++i) rules[i].dim = parameters[i].own_dim(rules[i].dim);
+  return rules;
+}
+
 }  // namespace detail
 
-/// How to split each parameter over `m` ranks, from names and shapes alone. Columns (outputs, the last dimension) and
-/// rows (inputs, the first) are told by name; names that say nothing alternate in alphabetical order. Parameters with
-/// one key (the last two parts of a kernel's path, the leaf of others) share one rule, and only dimensions that `m`
+/// How to split each parameter over `m` ranks, from names and shapes alone. Columns (outputs, the last dimension of a kernel, the
+/// first of PyTorch's weights) and rows (inputs) are told by name; names that say nothing alternate in alphabetical order.
+/// Parameters with one key (the last two parts of a kernel's path, the leaf of others) share one rule, and only dimensions that `m`
 /// divides in all of them are split. Works at compile time and at run time; one rule per parameter, in their order.
 /// For m = 1 the rules name dimensions too, which splits nothing.
 /// Errors: `layout_error` (a compile error in constant expressions) for m < 1, a parameter without a name, and an
@@ -480,19 +417,9 @@ struct chain {
 /// Source: Tan et al., "Redco", arXiv:2310.16355, section 3.1; the order of tests as in its partition_utils.
 constexpr std::vector<parameter_rule> name_rules(std::span<const named_shape> parameters, int m,
                                                  const name_rules_options& options = {}) {
-  detail::check_rule_input(parameters, m);
-  const detail::generated_rules generated = detail::generate_rules(parameters, m);
-  std::vector<parameter_rule> rules;
-  rules.reserve(parameters.size());
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const named_shape& p = parameters[i];
-    parameter_rule rule = generated.keys[generated.of[i]].rule;
-    if (const std::size_t at = detail::given_rule(p, options.given); at < options.given.size())
-      rule = detail::applied(p, options.given[at]);
-    detail::add_notes(rule, p, m, options.head_dim);
-    rules.push_back(rule);
-  }
-  return rules;
+  detail::require_rule_input(parameters, m);
+  const std::vector<detail::seen_parameter> all = detail::seen(parameters, options.weights);
+  return detail::in_own_dims(detail::rules_for(all, m, options), all);
 }
 
 /// As `name_rules`, but layers named in `options.links` are split by what feeds them: by outputs if the activation is
@@ -504,21 +431,23 @@ constexpr std::vector<parameter_rule> name_rules(std::span<const named_shape> pa
 /// Source: the alternation of Tan et al., arXiv:2310.16355, section 3.1, along data flow.
 constexpr std::vector<parameter_rule> dataflow_rules(std::span<const named_shape> parameters, int m,
                                                      const name_rules_options& options) {
-  std::vector<parameter_rule> rules = name_rules(parameters, m, options);
-  detail::chain chain(parameters, m);
+  detail::require_rule_input(parameters, m);
+  const std::vector<detail::seen_parameter> all = detail::seen(parameters, options.weights);
+  std::vector<parameter_rule> rules = detail::rules_for(all, m, options);
+  detail::chain chain(all, m);
   for (const linear_link& link : options.links) chain.add(link);
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (rules[i].why == rule_reason::given) chain.give(i, rules[i].dim);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (rules[i].why == rule_reason::given || chain.roles[i] == detail::chain_role::unlinked) continue;
-    const named_shape& p = parameters[i];
+    const detail::seen_parameter& p = all[i];
     const detail::chain_role role = chain.role_of(i);
     rules[i] = {-1, rule_reason::indivisible, {}};
-    if (role == detail::chain_role::column) rules[i] = {p.rank - 1, rule_reason::column, {}};
+    if (role == detail::chain_role::column) rules[i] = {p.shape.rank - 1, rule_reason::column, {}};
     if (role == detail::chain_role::row) rules[i] = {0, rule_reason::row, {}};
     detail::add_notes(rules[i], p, m, options.head_dim);
   }
-  return rules;
+  return detail::in_own_dims(std::move(rules), all);
 }
 
 /// Splits by explicit rules only: the first match wins.
@@ -542,7 +471,7 @@ constexpr std::vector<parameter_rule> explicit_rules(std::span<const named_shape
 /// Why, in words: `"q, k, v: by outputs"`.
 constexpr std::string_view to_string(rule_reason why) noexcept {
   constexpr std::array<std::string_view, 12> words{"explicit rule",
-                                                   "neither kernel nor embedding",
+                                                   "no kernel, embedding or matrix called weight",
                                                    "no dimension divides",
                                                    "embedding",
                                                    "q, k, v: by outputs",
@@ -556,7 +485,7 @@ constexpr std::string_view to_string(rule_reason why) noexcept {
   return words[static_cast<std::size_t>(why)];
 }
 
-/// `"splits dimension 1 (q, k, v: by outputs); warning: ..."`, `"copied (neither kernel nor embedding)"`.
+/// `"splits dimension 1 (q, k, v: by outputs); warning: ..."`, `"copied (no kernel, embedding or matrix called weight)"`.
 inline std::string to_string(const parameter_rule& rule) {
   std::string text = "copied";
   if (rule.dim >= 0) {
@@ -568,9 +497,14 @@ inline std::string to_string(const parameter_rule& rule) {
   if (rule.notes.fallback) text += "; the preferred dimension does not divide";
   text += ")";
   if (rule.notes.mixes_fused)
-    text += "; warning: q, k and v lie side by side here, equal chunks mix them: give a rule, or split them by heads";
+    text +=
+        "; warning: several matrices (q, k and v, or a gate and what it gates) lie side by side here, equal chunks mix "
+        "them: "
+        "give a rule, or split them one by one";
   if (rule.notes.splits_heads)
     text += "; warning: the parts are no whole heads, attention has to send more (fewer key-value heads than ranks?)";
+  if (rule.notes.copies_matrix)
+    text += "; warning: every rank holds all of this matrix; give a rule if that is not meant";
   return text;
 }
 

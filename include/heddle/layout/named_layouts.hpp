@@ -83,8 +83,9 @@ struct split_along<Mesh, Axis, -1> {
 
 /// The plan of a model as types: the layout of parameter `At` is `at<At>`, that of a path `of<"fc1/kernel">`: split over
 /// `Axis` along the dimension the rules chose, copied along every other axis of the mesh. The rules run in the compiler.
-/// Errors (at compile time): the size of `Axis` is left to start-up; a path that the model does not list; a fused q|k|v
-/// matrix that would be cut into equal chunks, unless an explicit rule says so.
+/// Errors (at compile time): the size of `Axis` is left to start-up; a path that the model does not list; a fused matrix
+/// (q|k|v, k|v, gate|up) that would be cut into equal chunks, unless an explicit rule says so; a model with matrices of which
+/// none is split and none told to be copied.
 template <named_model Model, mesh_like Mesh, class Rules = redco_rules, class Axis = tp>
 struct named_layouts {
   using mesh_type = Mesh;
@@ -108,11 +109,28 @@ struct named_layouts {
     return i;
   }();
   static constexpr std::size_t culprit = first_mixed < size ? first_mixed : 0;
-  static_assert(detail::split_is_sound < first_mixed == size,
-                detail::parameter_named<detail::path_of_parameter<Model, culprit>()>, Axis > ::value,
-                "heddle: named_layouts: q, k and v lie side by side in this parameter, and equal chunks of it mix "
-                "them; give it an "
-                "explicit rule (-1 copies it), or keep three parameters or a dimension of heads");
+  static_assert(
+      detail::split_is_sound < first_mixed == size,
+      detail::parameter_named<detail::path_of_parameter<Model, culprit>()>, Axis > ::value,
+      "heddle: named_layouts: several matrices (q, k and v, or a gate and what it gates) lie side by side in this "
+      "parameter, and equal chunks of it mix them; give it an explicit rule (-1 copies it), or keep a parameter "
+      "of its own for each, or a dimension of heads");
+
+  // Matrices, and none of them split or told to be copied: names that the rules do not know.
+  static constexpr std::size_t first_copied = [] {
+    std::size_t i = 0, split = 0, copied = size;
+    for (; i < size; ++i) {
+      split += rules[i].dim >= 0 ? 1 : 0;
+      if (rules[i].notes.copies_matrix && rules[i].why == rule_reason::no_matrix && copied == size) copied = i;
+    }
+    return split > 0 ? size : copied;
+  }();
+  static_assert(
+      detail::split_is_sound < first_copied == size,
+      detail::parameter_named<detail::path_of_parameter<Model, (first_copied < size ? first_copied : 0)>()>,
+      Axis > ::value,
+      "heddle: named_layouts: the rules split no parameter of this model, so every rank would hold all of it; "
+      "weights are known by their last part, kernel, embedding or weight: rename them, or give explicit rules");
 
   static constexpr std::size_t place(std::string_view path) {
     const std::span<const named_shape> all(Model::parameters);

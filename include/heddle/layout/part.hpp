@@ -1,6 +1,7 @@
 // heddle/layout/part.hpp: which elements of a tensor one rank holds, for any split policy, as maps between local and global.
 #pragma once
 
+#include <heddle/core/shape.hpp>
 #include <heddle/layout/box.hpp>
 
 #include <array>
@@ -20,7 +21,7 @@ class dimension_part {
 
   // Errors: `layout_error` if the policy cannot cut so many elements into so many parts.
   constexpr void cut(const split_functions& how, int dim, std::int64_t parts, std::int64_t part) {
-    check_fit(how, dim, size_, parts);
+    require_fit(how, dim, size_, parts);
     levels_[count_++] = {&how, size_, parts, part};
     const std::int64_t memory = how.stored(size_, parts, part);
     const std::int64_t padded = stored_ == size_ ? memory : how.stored(stored_, parts, part);
@@ -95,11 +96,7 @@ struct tensor_part {
     for (std::size_t d = 0; d < Rank; ++d) e[d] = dims[d].stored();
     return e;
   }
-  constexpr std::int64_t size() const noexcept {
-    std::int64_t n = 1;
-    for (const auto& d : dims) n *= d.size();
-    return n;
-  }
+  constexpr std::int64_t size() const noexcept { return countable_product_of(extents()); }
   constexpr bool contiguous() const noexcept {
     for (const auto& d : dims)
       if (!d.contiguous()) return false;

@@ -142,17 +142,18 @@ constexpr plan_names problem_between(const axis_table<Axes>& from, const axis_ta
   if (changed.count > planned_axes)
     throw layout_error("heddle: a redistribution changes more than 8 axes at once; do it in two");
   names.how[0] = &functions_of<split::balanced>;
-  // Dimensions in order; those that only unchanging axes split come last, if there is room.
-  int highest = -1;
+  // Dimensions in order; those that only unchanging axes split come last, if there is room, and after them what nothing
+  // splits but every tensor has, if axes that stay as they are may help.
+  int highest = objective.idle_axes ? objective.dimensions - 1 : -1;
   for (std::size_t a = 0; a < Axes; ++a) {
     if (from.use[a].dim > highest) highest = from.use[a].dim;
     if (to.use[a].dim > highest) highest = to.use[a].dim;
   }
-  for (const bool of_changing : {true, false})
+  for (const int round : {0, 1, 2})
     for (int dim = 0; dim <= highest && p.dims < planned_dims; ++dim) {
-      bool used = false;
+      bool used = round == 2 && objective.idle_axes;
       for (std::size_t a = 0; a < Axes; ++a)
-        if (changed.changes[a] || !of_changing) used = used || from.use[a].dim == dim || to.use[a].dim == dim;
+        if (changed.changes[a] || round > 0) used = used || from.use[a].dim == dim || to.use[a].dim == dim;
       if (!used || planned_dim(names, dim) != p.dims) continue;
       names.dim[p.dims] = dim;
       for (std::size_t a = 0; a < Axes; ++a)
@@ -234,7 +235,7 @@ constexpr step_list<Axes> find_steps(const axis_table<Axes>& from, const axis_ta
                                       std::array<std::string_view, Axes>{});
 }
 
-// Elements that one rank sends in one step, from what is cut before it to what is cut after it.
+// Elements that one rank sends in one step, from what is cut before it to what is cut after it; may be `uncountable`.
 template <std::size_t Rank, std::size_t Axes>
 constexpr std::int64_t elements_sent(const redistribution_step& step, const cut_list<Axes>& before,
                                      const cut_list<Axes>& after, const mesh_numbers<Axes>& mesh,
@@ -248,11 +249,11 @@ constexpr std::int64_t elements_sent(const redistribution_step& step, const cut_
   if (parts == 1) return 0;
   switch (step.kind) {
     case step_kind::all_gather:
-      return (parts - 1) * part_of(before, mesh, extents, rank).size();
+      return product_of(parts - 1, part_of(before, mesh, extents, rank).size());
     case step_kind::all_reduce: {  // reduce-scatter and all-gather of the elements in memory order
       const std::int64_t all = part_of(before, mesh, extents, rank).size();
       const std::int64_t own = balanced_split{all, parts}.size(part);
-      return all - own + (parts - 1) * own;
+      return sum_of(all - own, product_of(parts - 1, own));
     }
     case step_kind::all_to_all:
     case step_kind::reduce_scatter: {

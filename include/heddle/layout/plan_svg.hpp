@@ -62,7 +62,7 @@ inline std::string plan_svg(const described_plan& p) {
 
 /// An SVG picture of a plan: what each rank holds before the first step and after each, with an arrow per step that says what
 /// it does, the bytes it sends and the memory it needs, and the total.
-/// Shapes: 1 to 3 dimensions. Errors: `layout_error` for another number of dimensions, or one that lacks a dimension the plan
+/// Shapes: 1 to 4 dimensions. Errors: `layout_error` for another number of dimensions, or one that lacks a dimension the plan
 /// splits.
 template <layout_like From, layout_like To, plan_objective Objective, std::int64_t... E>
 std::string describe_svg(const redistribution_plan<From, To, Objective>& plan, const shape<E...>& s,

@@ -258,6 +258,9 @@ template <class Op, class First, class... Rest>
 struct checked_propagation {
   using base = propagation<Op, First, Rest...>;
   using mesh_type = typename First::mesh_type;
+  using facts = typename base::facts;
+  static constexpr bool seen = true;
+
   static_assert(
       propagation_is_legal < !base::ok || base::counted, through_operator < Op >> ::value,
       "heddle: propagate<formula, layouts...>: the formula has another number of operands than layouts were given; "
@@ -267,7 +270,6 @@ struct checked_propagation {
                 "heddle: propagate<formula, layouts...>: the operands live on different meshes; give all of them "
                 "layouts on one mesh");
 
-  using facts = typename base::facts;
   static_assert(
       propagation_is_legal<!facts::ordered, through_operator<Op>, typename Op::monoid>::value,
       "heddle: propagate: the rule of an operator reduces a dimension under a monoid that is not commutative, "
@@ -359,8 +361,19 @@ struct checked_propagation {
       without<rule_problem::unknown_extent>::value,
       "heddle: propagate: a reshape joins or parts a dimension split over an axis whose extent is known only at "
       "start-up, so whether it divides is unknown; fix the axis's extent, or redistribute to replicated first");
+};
 
+template <bool Sound, class Op, class... Ls>
+struct propagation_of {
+  using type = void;  // refused already
+};
+template <class Op, class... Ls>
+struct propagation_of<true, Op, Ls...> {
+  using facts = typename propagation<Op, Ls...>::facts;
   using type = decltype(one_or_list<result_layout, facts>(std::make_index_sequence<facts::results>{}));
+  // What asserts is not a base: clang would take a class derived from one whose assertion failed as one without members,
+  // and complain of each use of the type.
+  static_assert(checked_propagation<Op, Ls...>::seen);
 };
 
 template <class Op, bool Found, class First, class... Rest>
@@ -377,7 +390,7 @@ struct repaired_facts {
 template <class Op, class First, class... Rest>
 struct repaired_facts<Op, false, First, Rest...> {  // legal as it is, or beyond repair and told so
   using operands = type_list<First, Rest...>;
-  using result = typename checked_propagation<Op, First, Rest...>::type;
+  using result = typename propagation_of<true, Op, First, Rest...>::type;
   static constexpr bool proven = true;
 };
 template <class Op, class... Ls>
@@ -399,12 +412,6 @@ struct propagation_arguments {
                 "heddle: propagate<formula, layouts...>: every argument after the formula or operator must be a layout "
                 "(auto_redistribute may stand before them); give one layout for each operand");
 };
-template <bool Sound, class Op, class... Ls>
-struct propagation_of {
-  using type = void;  // refused already
-};
-template <class Op, class... Ls>
-struct propagation_of<true, Op, Ls...> : checked_propagation<Op, Ls...> {};
 template <bool Sound, class Op, class... Ls>
 struct repaired_propagation_of {
   using type = void;

@@ -120,13 +120,13 @@ struct found_steps {
         "heddle: a redistribution cannot make or use up values that vary over an axis, because they have no meaning "
         "for the whole tensor; say what they mean with assume<To>, or keep the axis varying");
     static_assert(
-        redistribution_exists<reordering_axis == axes,
-                              typename decltype(axis_at<reordering_axis != axes, reordering_axis>(tags{}))::type, From,
-                              To>::value,
-        "heddle: a redistribution changes a dimension that an axis of one rank splits by a policy which reorders or pads "
+        redistribution_exists < reordering_axis == axes,
+        typename decltype(axis_at < reordering_axis != axes, reordering_axis > (tags{}))::type, From, To > ::value,
+        "heddle: a redistribution changes a dimension that an axis of one rank splits by a policy which reorders or "
+        "pads "
         "the elements of one part; leave that axis out of the layout, or let the policy keep one part as it is");
   }
-  static constexpr void check_reordering(const std::array<int, axes>& extents) {
+  static constexpr void require_reordering(const std::array<int, axes>& extents) {
     if constexpr (possible && may_reorder)
       if (axis_that_reorders_one_rank(from_table, to_table, extents) != axes) throw_reordering();
   }
@@ -173,13 +173,15 @@ class plan_steps<From, To, Objective, false> {
 /// bytes are asked for. Make one with `redistribution<From, To>` or `plan_redistribution(from, to)`.
 ///   steps      the steps, in order
 ///   tables     what the axes do before each step, and after the last
-///   proven     whether the search showed that no other plan is cheaper, by the objective and for even sizes. If not, it came to
-///              the end of what compilers calculate in one constant: the plan is right, and the cheapest of those it saw. Of
-///              random pairs that change four axes this is about one in 300 for `bytes`; more axes and the other objectives
-///              make it likelier. A plan in two parts, over a layout in between that the author names, may then be better.
+///   proven     whether the search showed that no other plan is cheaper, by the objective, for even sizes and among the plans
+///              that cut the dimensions which objective.hpp says are searched. If not, it came to the end of what compilers
+///              calculate in one constant, or three axes and more change and one becomes partial, for which not all exchanges
+///              are searched: the plan is right, and the cheapest of those it saw. Where none becomes partial and four axes
+///              change this is about one pair in 300 for `bytes`; more axes and the other objectives make it likelier. A plan
+///              in two parts, over a layout in between that the author names, may then be better.
 ///   has_static_steps   whether both are constants of the type (always on a static mesh) or members, found when extents are known
 /// Ranks that a change does not concern take no part: only axes that change talk (unless the objective says otherwise).
-/// Errors (at compile time): two meshes; values that vary over an axis, before or after but not both. Source: OneFlow's
+/// Errors: `layout_error` for bytes that a 64-bit number does not count. At compile time: two meshes; values that vary over an axis, before or after but not both. Source: OneFlow's
 /// transfer table, Yuan et al. 2021, arXiv:2110.15032, table 2; moves on the last cut of a dimension as in PyTorch's
 /// DTensor.
 template <layout_like From, layout_like To, plan_objective Objective = objective::bytes>
@@ -193,6 +195,12 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   using objective_type = Objective;
   /// The operators that `redistribution_step::op` counts.
   using ops = typename found::ops;
+  /// The least number of dimensions a tensor needs for the plan.
+  static constexpr int min_tensor_rank = [] {
+    const int named = From::min_tensor_rank > To::min_tensor_rank ? From::min_tensor_rank : To::min_tensor_rank;
+    const int cut = detail::dimensions_cut_by<Objective>();
+    return named > cut ? named : cut;
+  }();
   using base::proven;
   using base::steps;
   using base::tables;
@@ -205,8 +213,9 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   /// Errors: `layout_error` if the two meshes have the same axes but other extents.
   constexpr redistribution_plan(const From& from, const To& to) : base(from, to), from_(from), to_(to) {
     found::check();
-    if (!(from.mesh() == to.mesh())) detail::throw_two_meshes(from.mesh(), to.mesh());
-    found::check_reordering(from.mesh().extents());
+    if constexpr (found::one_mesh)
+      if (!(from.mesh() == to.mesh())) detail::throw_two_meshes(from.mesh(), to.mesh());
+    found::require_reordering(from.mesh().extents());
   }
 
   constexpr const From& from() const noexcept { return from_; }
@@ -216,7 +225,7 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   template <std::int64_t... E>
   constexpr dynamic_shape<sizeof...(E)> local_shape_before(std::size_t step, const shape<E...>& s, int rank) const {
     const auto mesh = detail::numbers_of(from_.mesh().extents());
-    detail::check_rank(mesh.size, rank);
+    detail::require_rank(mesh.size, rank);
     if constexpr (fits<sizeof...(E)>())
       return make_shape(detail::part_of(cuts_before(step), mesh, s.extents(), rank).stored());
     else
@@ -228,21 +237,22 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   template <std::int64_t... E>
   constexpr std::int64_t bytes_sent(const shape<E...>& s, std::size_t element_size, int rank) const {
     const auto mesh = detail::numbers_of(from_.mesh().extents());
-    detail::check_rank(mesh.size, rank);
+    detail::require_rank(mesh.size, rank);
     std::int64_t elements = 0;
     if constexpr (fits<sizeof...(E)>())
       for (std::size_t i = 0; i != steps.size(); ++i)
-        elements += detail::elements_sent(steps[i], cuts_before(i), cuts_before(i + 1), mesh, s.extents(), rank);
-    return elements * static_cast<std::int64_t>(element_size);
+        elements = detail::sum_of(
+            elements, detail::elements_sent(steps[i], cuts_before(i), cuts_before(i + 1), mesh, s.extents(), rank));
+    return sent(detail::product_of(elements, static_cast<std::int64_t>(element_size)), s);
   }
   /// The most bytes that any rank sends. When all parts are even this is the ring formula and the same for every rank.
   template <std::int64_t... E>
-  constexpr std::int64_t bytes_sent_per_rank(const shape<E...>& s, std::size_t element_size) const {
+  [[gnu::always_inline]] constexpr std::int64_t bytes_sent_per_rank(const shape<E...>& s,
+                                                                    std::size_t element_size) const {
     if constexpr (first_sends_most() && fits<sizeof...(E)>()) {
       const auto mesh = detail::numbers_of(from_.mesh().extents());
-      return [&]<std::size_t... Steps>(std::index_sequence<Steps...>) {
-        return (first_sends<Steps>(mesh, s.extents()) + ... + 0) * static_cast<std::int64_t>(element_size);
-      }(std::make_index_sequence<steps.size()>{});
+      const std::int64_t elements = all_first_sends(mesh, s.extents(), std::make_index_sequence<steps.size()>{});
+      return sent(detail::product_of(elements, static_cast<std::int64_t>(element_size)), s);
     } else {
       std::int64_t most = 0;
       for (int rank = 0; rank < from_.mesh().size(); ++rank) {
@@ -256,8 +266,9 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   template <std::int64_t... E>
   constexpr std::int64_t bytes_sent_in_total(const shape<E...>& s, std::size_t element_size) const {
     std::int64_t total = 0;
-    for (int rank = 0; rank < from_.mesh().size(); ++rank) total += bytes_sent(s, element_size, rank);
-    return total;
+    for (int rank = 0; rank < from_.mesh().size(); ++rank)
+      total = detail::sum_of(total, bytes_sent(s, element_size, rank));
+    return sent(total, s);
   }
 
   /// The most memory that any rank needs for its part: before and after a step together, whatever the transport needs
@@ -270,13 +281,15 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
       for (int rank = 0; rank < mesh.size; ++rank) {
         std::int64_t before = 0;
         for (std::size_t i = 0; i <= steps.size(); ++i) {
-          std::int64_t held = 1;
-          for (const std::int64_t e : detail::part_of(cuts_before(i), mesh, s.extents(), rank).stored()) held *= e;
-          if (before + held > most) most = before + held;
+          const std::int64_t held =
+              detail::product_of(detail::part_of(cuts_before(i), mesh, s.extents(), rank).stored());
+          const std::int64_t together = detail::sum_of(before, held);
+          most = together < 0 || most < 0 ? detail::uncountable : together > most ? together : most;
           before = held;
         }
       }
-    return most * static_cast<std::int64_t>(element_size);
+    return detail::counted(detail::product_of(most, static_cast<std::int64_t>(element_size)), s.extents(),
+                           "needs more bytes");
   }
 
   // What each axis does before step number `step`; with `steps.size()`, after the last one.
@@ -291,15 +304,17 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
   }
 
  private:
-  static constexpr int min_rank =
-      From::min_tensor_rank > To::min_tensor_rank ? From::min_tensor_rank : To::min_tensor_rank;
+  template <std::int64_t... E>
+  static constexpr std::int64_t sent(std::int64_t bytes, const shape<E...>& s) {
+    return detail::counted(bytes, s.extents(), "sends more bytes");
+  }
   template <std::size_t Rank>
   static constexpr bool fits() {
     static_assert(
-        detail::tensor_has_dimension<min_rank - 1, Rank>::value,
+        detail::tensor_has_dimension<min_tensor_rank - 1, Rank>::value,
         "heddle: a redistribution splits a dimension that the tensor does not have; dimensions count from 0, so lower "
         "the number in shard<dim, ...> or give the tensor more dimensions");
-    return min_rank <= static_cast<int>(Rank);
+    return min_tensor_rank <= static_cast<int>(Rank);
   }
 
   // Whether no rank sends more than rank 0, whatever the sizes: balanced parts are largest there, and these steps send
@@ -336,10 +351,19 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
         (detail::apply_cut(box, cuts_of_step<Step>.cuts[Cuts], mesh, 0), ...);
       }(std::make_index_sequence<cuts_of_step<Step>.count>{});
       const std::int64_t all = box.size();
-      if constexpr (step.kind == step_kind::all_gather) return (parts - 1) * all;
+      if constexpr (step.kind == step_kind::all_gather) return detail::product_of(parts - 1, all);
       const std::int64_t own = balanced_split{all, parts}.size(0);
-      return all - own + (parts - 1) * own;
+      return detail::sum_of(all - own, detail::product_of(parts - 1, own));
     }
+  }
+
+  template <std::size_t Rank, std::size_t... Steps>
+  [[gnu::always_inline]] static constexpr std::int64_t all_first_sends(const detail::mesh_numbers<found::axes>& mesh,
+                                                                       const std::array<std::int64_t, Rank>& extents,
+                                                                       std::index_sequence<Steps...>) {
+    std::int64_t elements = 0;
+    ((elements = detail::sum_of(elements, first_sends<Steps>(mesh, extents))), ...);
+    return elements;
   }
 
   [[no_unique_address]] From from_{};

@@ -358,6 +358,12 @@ class plan_search : plan_sizes {
         if (to_spread(s, a) && s.role(a) == planned_replicated) t.set(a, {planned_sharded, cut, lt.length[cut]++, 0});
     return t;
   }
+  // Whether there may be further exchanges that are worth it: of three axes and more, one of which becomes partial.
+  constexpr bool leaves_out_exchanges() const {
+    bool spreads = false;
+    for (unsigned a = 0; a < p_.axes; ++a) spreads = spreads || to_spread(p_.from, a);
+    return spreads && p_.axes > 2;
+  }
   constexpr int exchange_from(int at, unsigned cut) {
     work_ += 20 * static_cast<int>(p_.axes + p_.dims);
     const planned_state s = nodes_[at].state;
@@ -506,7 +512,8 @@ class plan_search : plan_sizes {
     }
     if (work_ > max_work_)
       for (int i = 0; i < open_count_; ++i) lost(open_[i]);
-    proven_ = proven_ && goal_ >= 0 && !less(lost_, nodes_[goal_].cost[0]);
+    proven_ = proven_ && goal_ >= 0 && !less(lost_, nodes_[goal_].cost[0]) &&
+              (!leaves_out_exchanges() || !less(nodes_[0].least[0], nodes_[goal_].cost[0]));
     return goal_;
   }
 

@@ -25,7 +25,8 @@ struct rank_range {
 /// it has for nothing.
 /// Units: bytes are exact. On disjoint ranks, p1 -> p2, with T the bytes of the tensor, for any sizes:
 /// T + [to replicated] (p2 - 1) T + [from partial] (p1 - 1) T. Only a tensor without dimensions has no parts: p1 p2 T there.
-/// Errors: `layout_error` if a list does not have one rank per rank of its mesh, has one twice, or a negative one.
+/// Errors: `layout_error` if a list does not have one rank per rank of its mesh, has one twice, or a negative one; for bytes that
+/// a 64-bit number does not count.
 /// Source: Yuan et al. 2021 (OneFlow), arXiv:2110.15032, table 2.
 template <layout_like From, layout_like To>
 class transfer_plan {
@@ -125,24 +126,28 @@ class transfer_plan {
     std::int64_t n = 0;
     if (source >= 0)
       for (int target = 0; target < to_.mesh().size(); ++target)
-        if (to_ranks_[static_cast<std::size_t>(target)] != rank) n += elements(s, source, target);
+        if (to_ranks_[static_cast<std::size_t>(target)] != rank) n = detail::sum_of(n, elements(s, source, target));
     const int own = target_of(rank);
     if (own >= 0)
       for (int other = 0; other < to_.mesh().size(); ++other)
-        if (other != own) n += gathered_elements(s, own, other);
-    return n * static_cast<std::int64_t>(element_size);
+        if (other != own) n = detail::sum_of(n, gathered_elements(s, own, other));
+    return sent(detail::product_of(n, static_cast<std::int64_t>(element_size)), s);
   }
   /// Bytes that all ranks send together.
   template <std::int64_t... E>
   std::int64_t bytes_sent_in_total(const shape<E...>& s, std::size_t element_size) const {
     std::int64_t total = 0;
-    for (const int rank : from_ranks_) total += bytes_sent(s, element_size, rank);
+    for (const int rank : from_ranks_) total = detail::sum_of(total, bytes_sent(s, element_size, rank));
     for (const int rank : to_ranks_)
-      if (source_of(rank) < 0) total += bytes_sent(s, element_size, rank);
-    return total;
+      if (source_of(rank) < 0) total = detail::sum_of(total, bytes_sent(s, element_size, rank));
+    return sent(total, s);
   }
 
  private:
+  template <std::int64_t... E>
+  static std::int64_t sent(std::int64_t bytes, const shape<E...>& s) {
+    return detail::counted(bytes, s.extents(), "sends more bytes");
+  }
   static int place(const std::vector<int>& ranks, int rank) noexcept {
     for (std::size_t i = 0; i < ranks.size(); ++i)
       if (ranks[i] == rank) return static_cast<int>(i);

@@ -63,7 +63,7 @@ constexpr axis_network network_along(const Mesh& mesh, const topology& t, std::s
 /// inside one node.
 /// Errors: `mesh_error` naming the axes and the physical ranks of the group.
 template <class... Tags, mesh_like Mesh>
-void check_one_kind(const Mesh& mesh, const topology& t, std::span<const int> order = {}) {
+void require_one_kind(const Mesh& mesh, const topology& t, std::span<const int> order = {}) {
   detail::each_group<Tags...>(mesh, t, order, [&](const std::vector<int>& members) {
     if (!network_of(t, members).mixed) return;
     std::string text = "heddle: the physical ranks ";
@@ -105,7 +105,7 @@ struct cluster {
 /// Errors: `mesh_error` naming the first rank whose card is of another kind, or both numbers of ranks; as
 /// `inverse_order`.
 template <class Cluster>
-void check_cluster(const topology& t, std::span<const int> order = {}) {
+void require_cluster(const topology& t, std::span<const int> order = {}) {
   if (t.ranks() != Cluster::size() || (!order.empty() && order.size() != static_cast<std::size_t>(t.ranks()))) {
     std::string text = "heddle: a cluster of ";
     text += std::to_string(Cluster::size());
@@ -193,12 +193,12 @@ inline constexpr bool one_kind_along = !detail::transport_of<Cluster, Mesh, Tags
 
 /// Refuses, at compile time, a mesh that puts different cards into one group along an axis of `Tags`, each taken alone.
 template <class Cluster, mesh_like Mesh, class... Tags>
-struct require_one_kind {
-  static constexpr bool value = (one_kind_along<Cluster, Mesh, Tags> && ...);
+consteval bool require_one_kind() {
   static_assert(
-      value,
+      (one_kind_along<Cluster, Mesh, Tags> && ...),
       "heddle: a group along one of these axes holds ranks with different network cards, which share no RDMA; "
       "name the axis that may cross clusters (pp) first in the mesh");
-};
+  return true;
+}
 
 }  // namespace heddle::inline v0

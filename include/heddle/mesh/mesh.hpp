@@ -7,6 +7,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -22,9 +23,17 @@ namespace detail {
 // The arithmetic, once, on plain numbers: extents e[0..n), strides with the last axis fastest.
 template <std::size_t N>
 constexpr int mesh_size(const std::array<int, N>& extents) noexcept {
-  int n = 1;
-  for (const int e : extents) n *= e;
-  return n;
+  unsigned n = 1;  // of a mesh that is refused it wraps around without a further error
+  for (const int e : extents) n *= static_cast<unsigned>(e);
+  return static_cast<int>(n);
+}
+
+template <std::size_t N>
+constexpr bool mesh_fits(const std::array<int, N>& extents) noexcept {
+  std::int64_t ranks = 1;
+  for (const int e : extents)
+    if ((ranks *= e) > (std::numeric_limits<int>::max)()) return false;
+  return true;
 }
 
 template <std::size_t N>
@@ -130,7 +139,8 @@ struct mesh_names : mesh_tag {
 
   template <class... Tags>
   static constexpr std::array<std::size_t, sizeof...(Tags)> positions = [] {
-    static_assert(all_distinct<Tags...>, "heddle: a group of ranks is asked for along one axis twice; name each axis once");
+    static_assert(all_distinct<Tags...>,
+                  "heddle: a group of ranks is asked for along one axis twice; name each axis once");
     return std::array<std::size_t, sizeof...(Tags)>{position<Tags>...};
   }();
 };
@@ -138,6 +148,9 @@ struct mesh_names : mesh_tag {
 template <class Mesh, class... Axes>
 class static_mesh : public mesh_names<Axes...> {
   using names = mesh_names<Axes...>;
+
+  static_assert(mesh_fits(std::array<int, sizeof...(Axes)>{Axes::size()...}),
+                "heddle: mesh<...>: the mesh has more ranks than an int counts");
 
  public:
   static constexpr std::array<int, sizeof...(Axes)> extents() noexcept { return {Axes::size()...}; }
@@ -220,7 +233,7 @@ class dynamic_mesh : public mesh_names<Axes...> {
                          std::to_string(extent));
       extents_[i] = static_cast<int>(extent);
     }
-    check_size(extents_);
+    require_size(extents_);
   }
 
   constexpr const std::array<int, sizeof...(Axes)>& extents() const noexcept { return extents_; }
@@ -287,7 +300,7 @@ class dynamic_mesh : public mesh_names<Axes...> {
                          ", got " + std::to_string(extents[i]));
       static_cast<dynamic_mesh&>(m).extents_[i] = extents[i];
     }
-    check_size(extents);
+    require_size(extents);
     return m;
   }
 
@@ -297,7 +310,7 @@ class dynamic_mesh : public mesh_names<Axes...> {
   static constexpr std::array<int, sizeof...(Axes)> fixed{Axes::fixed_size...};
 
   // Ranks are numbered by int.
-  static constexpr void check_size(const std::array<int, sizeof...(Axes)>& extents) {
+  static constexpr void require_size(const std::array<int, sizeof...(Axes)>& extents) {
     long long ranks = 1;
     for (const int e : extents) {
       ranks *= e;
@@ -376,7 +389,7 @@ std::string to_string(const Mesh& mesh) {
 
 /// Refuses a mesh that does not have exactly `world_size` ranks. Errors: `mesh_error` naming both numbers.
 template <mesh_like Mesh>
-void check_world_size(const Mesh& mesh, int world_size) {
+void require_world_size(const Mesh& mesh, int world_size) {
   if (mesh.size() != world_size)
     throw mesh_error("heddle: the mesh " + to_string(mesh) + " has " + std::to_string(mesh.size()) +
                      " ranks, but the world has " + std::to_string(world_size) +

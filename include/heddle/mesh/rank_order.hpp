@@ -144,7 +144,7 @@ constexpr group_spread spread_along(const Mesh& mesh, const topology& t, cluster
 /// Errors: `mesh_error` naming the axes, the physical ranks of the group and how many parts they lie in; as
 /// `spread_along`.
 template <class... Tags, mesh_like Mesh>
-void check_inside(const Mesh& mesh, const topology& t, cluster_level level, std::span<const int> order = {}) {
+void require_inside(const Mesh& mesh, const topology& t, cluster_level level, std::span<const int> order = {}) {
   constexpr std::string_view names[] = {"rank", "GPU", "node", "rail", "pod"};
   detail::each_group<Tags...>(mesh, t, order, [&](const std::vector<int>& members) {
     const int parts = detail::parts_of(t, level, members);

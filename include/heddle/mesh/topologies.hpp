@@ -158,7 +158,7 @@ constexpr void plug(topology& t, const card& c, int network_switch, const link_c
   t.add_link(network_switch, c.in, half_way(between));
 }
 
-constexpr void check_rails(int rails, int per_node) {
+constexpr void require_rails(int rails, int per_node) {
   if (positive(rails, "network card per node") > per_node)
     throw mesh_error(refusal("heddle: a node has at most one network card per rank, got ", rails, " cards"));
 }
@@ -171,7 +171,7 @@ constexpr void check_rails(int rails, int per_node) {
 constexpr topology nodes(int count, int per_node, const link_class& inside, const link_class& between, int cards = 1) {
   detail::positive(count, "node");
   detail::positive(per_node, "rank per node");
-  detail::check_rails(cards, per_node);
+  detail::require_rails(cards, per_node);
   topology t(detail::product(count, per_node));
   const auto plugs = detail::add_nodes(t, count, per_node, cards, inside, between.kind);
   const int network = t.add_vertex();
@@ -188,7 +188,7 @@ constexpr topology fat_tree(int pods, int nodes_per_pod, int per_node, const lin
   detail::positive(pods, "pod");
   detail::positive(nodes_per_pod, "node per pod");
   detail::positive(per_node, "rank per node");
-  detail::check_rails(rails, per_node);
+  detail::require_rails(rails, per_node);
   topology t(detail::product(detail::product(pods, nodes_per_pod), per_node));
   const auto plugs = detail::add_nodes(t, nodes_per_pod, per_node, rails, inside, between.kind);
   const int top = pods > 1 ? t.add_vertex() : -1;

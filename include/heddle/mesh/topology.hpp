@@ -222,6 +222,12 @@ class topology {
     return from == to ? 0 : walk_back(from, to).distance[index(from)];
   }
 
+  /// The same from every vertex; -1 where no way leads. One walk over all links.
+  constexpr std::vector<int> hops_to(int to) const {
+    checked(to);
+    return walk_back(-1, to).distance;
+  }
+
   /// The same cluster with its ranks renumbered: rank `r` of the result stands where rank `physical[r]` stood.
   /// Errors: `mesh_error` if `physical` does not name every rank once.
   constexpr topology renumbered(std::span<const int> physical) const {
@@ -318,12 +324,13 @@ class topology {
     of.last = number;
   }
 
+  // With `from` -1 as far as links lead.
   constexpr search walk_back(int from, int to) const {
     search s{std::vector<int>(kinds_.size(), -1), std::vector<double>(kinds_.size(), 0), {to}};
     s.distance[index(to)] = 0;
     for (std::size_t next = 0; next < s.order.size(); ++next) {
       const int v = s.order[next];
-      const int reached = s.distance[index(from)];
+      const int reached = from < 0 ? -1 : s.distance[index(from)];
       if (reached >= 0 && s.distance[index(v)] >= reached) break;  // what follows is farther away than `from`
       if (v != to && v < ranks_ && !ranks_forward_) continue;
       for (int l = in_[index(v)].first; l >= 0; l = next_in_[index(l)]) {
@@ -341,7 +348,8 @@ class topology {
         }
       }
     }
-    if (s.distance[index(from)] < 0) throw mesh_error(between("heddle: no links lead ", from, to, " of the topology"));
+    if (from >= 0 && s.distance[index(from)] < 0)
+      throw mesh_error(between("heddle: no links lead ", from, to, " of the topology"));
     return s;
   }
 

@@ -1,6 +1,7 @@
 // heddle/mesh/topology_file.hpp: a topology as text that people and programs read and write.
 #pragma once
 
+#include <heddle/core/file_size_signal.hpp>
 #include <heddle/mesh/topology.hpp>
 
 #include <charconv>
@@ -14,6 +15,9 @@
 #include <vector>
 
 namespace heddle::inline v0 {
+
+/// The most ranks that a topology's text may have: each takes memory, though it need not have a line.
+inline constexpr int most_ranks_in_text = 1 << 20;
 
 namespace detail {
 inline void append_number(std::string& text, double x) {
@@ -58,7 +62,14 @@ class topology_reader {
     if (what == "ranks") {
       expect(2, "ranks <number>");
       if (counted_) fail("the number of ranks is given twice");
-      result_ = topology(integer(1));
+      const int ranks = integer(1);
+      if (ranks > most_ranks_in_text) {
+        std::string text = std::to_string(ranks);
+        text += " ranks are too many: a topology's text has at most ";
+        text += std::to_string(most_ranks_in_text);
+        fail(text);
+      }
+      result_ = topology(ranks);
       counted_ = true;
     } else if (!counted_) {
       fail("the number of ranks comes first: ranks <number>");
@@ -183,7 +194,7 @@ class topology_reader {
 ///     vertex 2 switch
 ///     both 0 2 seconds 1e-06 bytes_per_second 2.5e+10 infiniband    # a comment
 ///     link 2 1 seconds 1e-06 bytes_per_second 2.5e+10 infiniband
-inline std::string to_string(const topology& t) {
+inline std::string to_text(const topology& t) {
   std::string text = "heddle topology 1\nranks ";
   text += std::to_string(t.ranks());
   text += t.ranks_forward() ? "\nforward ranks yes\n" : "\nforward ranks no\n";
@@ -211,7 +222,8 @@ inline std::string to_string(const topology& t) {
   return text;
 }
 
-/// Reads what `to_string` writes. `ranks` comes first; ranks without `place` keep the place of a new topology.
+/// Reads what `to_text` writes, of at most `most_ranks_in_text` ranks. `ranks` comes first; ranks without `place` keep
+/// the place of a new topology.
 /// Errors: `mesh_error` naming `source`, the line and what was expected there.
 inline topology parse_topology(std::string_view text, std::string_view source = "the topology's text") {
   return detail::topology_reader(text, source).read();
@@ -219,7 +231,8 @@ inline topology parse_topology(std::string_view text, std::string_view source = 
 
 /// Errors: `io_error` if the file cannot be written.
 inline void save_topology(const topology& t, const std::string& path) {
-  const std::string text = to_string(t);
+  const std::string text = to_text(t);
+  const detail::file_size_signal_off no_signal;
   std::FILE* file = std::fopen(path.c_str(), "wb");
   bool good = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file != nullptr) good = std::fclose(file) == 0 && good;

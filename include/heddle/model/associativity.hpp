@@ -13,7 +13,7 @@
 namespace heddle::inline v0::model {
 
 namespace detail {
-inline void check_triples(std::int64_t width, std::size_t a, std::size_t b, std::size_t c) {
+inline void require_triples(std::int64_t width, std::size_t a, std::size_t b, std::size_t c) {
   if (width > 0 && a == b && b == c && a > 0 && a % static_cast<std::size_t>(width) == 0) return;
   std::string text = "heddle: triples of elements of ";
   text += std::to_string(width);
@@ -33,7 +33,7 @@ inline void check_triples(std::int64_t width, std::size_t a, std::size_t b, std:
 template <class T, class Op>
 double associativity_defect(const Op& op, std::int64_t width, std::span<const T> a, std::span<const T> b,
                             std::span<const T> c) {
-  detail::check_triples(width, a.size(), b.size(), c.size());
+  detail::require_triples(width, a.size(), b.size(), c.size());
   std::vector<T> inner(a.size()), left(a.size()), right(a.size());
   op(a, b, std::span<T>(inner));
   op(std::span<const T>(inner), c, std::span<T>(left));
@@ -57,7 +57,7 @@ template <class T, class Op>
 double associativity_loss(const Op& op, std::int64_t width, std::span<const T> a, std::span<const T> b,
                           std::span<const T> c, T lambda) {
   if (lambda == T(0)) return associativity_defect(op, width, a, b, c);
-  detail::check_triples(width, a.size(), b.size(), c.size());
+  detail::require_triples(width, a.size(), b.size(), c.size());
   const std::size_t n = a.size();
   const auto kept = static_cast<std::size_t>(op.saved_size(static_cast<std::int64_t>(n)));
   struct application {

@@ -1,22 +1,73 @@
-// heddle/model/gpt2.hpp: GPT-2 as a model a trainer can be given.
+// heddle/model/gpt2.hpp: GPT-2 as a description of layers, and as a model a trainer can be given.
 #pragma once
 
 #include <heddle/model/gpt2_config.hpp>
-#include <heddle/model/gpt2_stage.hpp>
+#include <heddle/model/language_stage.hpp>
+#include <heddle/model/layer_operations.hpp>
+#include <heddle/model/layers/attention.hpp>
+#include <heddle/model/layers/ends.hpp>
+#include <heddle/model/layers/feed_forward.hpp>
+#include <heddle/model/layers/norms.hpp>
 
+#include <cmath>
+#include <cstdint>
 #include <span>
+#include <type_traits>
 
 namespace heddle::inline v0::model {
 
-/// GPT-2 with elements of type T: names the configuration, the stage that one rank holds and what a stage is fed.
-template <class T>
+namespace layers {
+
+/// GPT-2 with Hugging Face's names: layer norms before attention and MLP, one product for queries, keys and values, GELU,
+/// learned positions, and the token embedding as head. Weights begin as N(0, deviation), the projections back into the residual
+/// stream as N(0, residual_deviation).
+/// Source: Radford et al. 2019, "Language models are unsupervised multitask learners"; Hugging Face `GPT2LMHeadModel`.
+constexpr auto describe_gpt2(const gpt2_config& c, double deviation, double residual_deviation) {
+  const std::int64_t d = c.width, h = c.heads, e = c.head_dim(), f = c.hidden(), v = c.vocabulary;
+  using qkv_layer = typename fused_attention<>::in_layer;
+  using heads_layer = typename fused_attention<>::out_layer;
+  using to_hidden = linear<dims<dim::width>, dims<dim::ffn>>;
+  using from_hidden = linear<dims<dim::ffn>, dims<dim::width>>;
+  const auto norm = [&](const char* name, const char* role) {
+    return layer_norm<>(name, d, c.epsilon, activation_named(role));
+  };
+  return language_model{
+      embedding<true>{"", "wte.weight", "wpe.weight", v, d, c.context, deviation}, "h.", c.layers,
+      sequence(
+          d,
+          residual(norm("ln_1", "ln_1.out"), fused_attention<>{"attn", qkv_layer("c_attn", {d}, {3, h, e}, deviation),
+                                                               heads_layer("c_proj", {h, e}, {d}, residual_deviation)}),
+          residual(norm("ln_2", "ln_2.out"), gelu_mlp("mlp", to_hidden("c_fc", {d}, {f}, deviation),
+                                                      from_hidden("c_proj", {f}, {d}, residual_deviation)))),
+      language_head<layer_norm<>, true>(norm("ln_f", "ln_f.out"), v)};
+}
+constexpr auto describe_gpt2(const gpt2_config& c) {
+  const double deviation = c.initial_deviation, projections = 2.0 * (c.layers > 0 ? c.layers : 1);
+  double root = projections;  // Newton's iteration where the standard library's root is no constant
+  if (std::is_constant_evaluated())
+    for (int i = 0; i < 64; ++i) root = 0.5 * (root + projections / root);
+  else
+    root = std::sqrt(projections);
+  return describe_gpt2(c, deviation, deviation / root);
+}
+
+}  // namespace layers
+
+using layers::describe_gpt2;
+static_assert(layers::count_parameters(describe_gpt2(gpt2_config{})) == gpt2_config{}.parameters());
+
+/// GPT-2 with elements of type T: names the configuration, the description, the stage that one rank holds and what a stage is
+/// fed. `How` is its sharding: by default heads, hidden units and vocabulary over tp, samples over dp.
+template <class T, class How = megatron<>>
 struct gpt2 {
   using scalar = T;
   using config = gpt2_config;
+  using how = How;
   using batch = model::batch<T>;
-  template <class World, class Backend, class Activations = activations::keep>
+  static constexpr auto describe(const config& c) { return describe_gpt2(c); }
+  template <class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
     requires compute::kernel_set<Backend, T>
-  using stage = gpt2_stage<T, World, Backend, Activations>;
+  using stage = language_stage<gpt2, World, Backend, Activations, Pipeline>;
   /// The blocks of one pipeline stage when they are split evenly.
   static constexpr stage_layers layers_of(const gpt2_config& c, int stage, int stages) noexcept {
     return split_layers(c.layers, stage, stages);
@@ -26,7 +77,11 @@ struct gpt2 {
     return given_layers(c.layers, stage, counts);
   }
   /// What layers cost, for `layers_by_cost`.
-  static auto layer_costs(const gpt2_config& c) { return c.operations_by_layer(); }
+  static layer_operations layer_costs(const gpt2_config& c) { return operations_by_layer(describe(c), c.context); }
 };
+
+/// The stage of a GPT-2 with elements of type T.
+template <class T, class World, class Backend, class Activations = activations::keep>
+using gpt2_stage = language_stage<gpt2<T>, World, Backend, Activations>;
 
 }  // namespace heddle::inline v0::model

@@ -7,13 +7,15 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace heddle::inline v0::model {
 
 /// The shape of a GPT-2. Units: `context` in tokens, `width` in elements of the residual stream.
 /// Source: Radford et al. 2019, "Language models are unsupervised multitask learners"; Hugging Face `GPT2Config`.
 struct gpt2_config {
+  /// The largest numbers that are accepted: beyond them bytes and products of a model would leave 64 bits.
+  static constexpr int most_layers = 65536, most_width = 1048576, most_tokens = 16777216;
+
   int layers = 12;
   int heads = 12;
   int width = 768;
@@ -27,17 +29,16 @@ struct gpt2_config {
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
-    const auto positive = [](const char* name, int value) {
-      if (value <= 0)
-        throw config_error("heddle: gpt2_config." + std::string(name) + " must be positive, got " +
-                           std::to_string(value));
+    const auto in_range = [](const char* name, int value, int least, int most) {
+      if (value < least || value > most)
+        throw config_error("heddle: gpt2_config." + std::string(name) + " must be " + std::to_string(least) + " to " +
+                           std::to_string(most) + ", got " + std::to_string(value));
     };
-    if (layers < 0)
-      throw config_error("heddle: gpt2_config.layers must not be negative, got " + std::to_string(layers));
-    positive("heads", heads);
-    positive("width", width);
-    positive("context", context);
-    positive("vocabulary", vocabulary);
+    in_range("layers", layers, 0, most_layers);
+    in_range("heads", heads, 1, most_width);
+    in_range("width", width, 1, most_width);
+    in_range("context", context, 1, most_tokens);
+    in_range("vocabulary", vocabulary, 1, most_tokens);
     if (width % heads != 0)
       throw config_error("heddle: gpt2_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
                          std::to_string(heads) + "; every head has width / heads elements");
@@ -67,18 +68,6 @@ struct gpt2_config {
   constexpr double flops_per_token(int sequence = 0) const noexcept {
     const double s = sequence > 0 ? sequence : context;
     return 6.0 * static_cast<double>(matmul_parameters()) + 6.0 * layers * static_cast<double>(width) * (s + 1.0);
-  }
-
-  /// Floating-point operations of one training step per token in each block, and besides in the stage with the head.
-  /// What the embedding does is not counted, as above.
-  struct layer_operations {
-    std::vector<double> layers{};
-    double first = 0, last = 0;
-  };
-  layer_operations operations_by_layer() const {
-    const double d = width, head = 6.0 * vocabulary * d;
-    const double block = 72.0 * d * d + 6.0 * d * (context + 1.0);
-    return {std::vector<double>(static_cast<std::size_t>(layers), block), 0, head};
   }
 
   friend constexpr bool operator==(const gpt2_config&, const gpt2_config&) = default;

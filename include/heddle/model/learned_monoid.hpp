@@ -88,7 +88,7 @@ class learned_monoid {
   /// All ranks of the group call it with their own leaves; where these are projected, they are read again by `backward`.
   template <class Rows = rows_together, class Backend, class Communicator>
   void forward(Backend& compute, Communicator& group, saved& s, matrix_view<const T> x) {
-    check_leaves(s, x.extent(0), x.extent(1));
+    require_leaves(s, x.extent(0), x.extent(1));
     std::span<const T> leaves = x.elements();
     if (config_.inputs > 0) {
       const weight_views<T> p = views(2, config_.inputs, config_.width);
@@ -114,7 +114,7 @@ class learned_monoid {
   /// Adds to the gradients of the parameters and writes those of the leaves; once after each forward.
   template <class Backend>
   void backward(Backend& compute, saved& s, std::span<const T> d_roots, matrix_view<T> d_x) {
-    check_leaves(s, d_x.extent(0), d_x.extent(1));
+    require_leaves(s, d_x.extent(0), d_x.extent(1));
     if (config_.inputs == 0) return s.fold.backward(op(compute), d_roots, d_x.elements());
     const weight_views<T> p = views(2, config_.inputs, config_.width);
     std::vector<T> memory(s.projected.size());
@@ -142,7 +142,7 @@ class learned_monoid {
     return {as_matrix(parameters_.weight(i), rows, columns), as_matrix(parameters_.gradient(i), rows, columns),
             parameters_.weight(i + 1), parameters_.gradient(i + 1)};
   }
-  void check_leaves(const saved& s, std::int64_t rows, std::int64_t columns) const {
+  void require_leaves(const saved& s, std::int64_t rows, std::int64_t columns) const {
     const std::int64_t wanted = config_.inputs > 0 ? config_.inputs : config_.width;
     if (rows == s.fold.plan().leaves() && columns == wanted) return;
     std::string text = "heddle: learned_monoid on rank ";

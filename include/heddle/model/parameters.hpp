@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/core/shape.hpp>
 #include <heddle/core/static_vector.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/view.hpp>
@@ -94,15 +95,22 @@ class parameter_store {
     }
     p.decay = p.shape.size() >= 2;
     p.offset = size_;
-    size_ += (p.count + alignment - 1) / alignment * alignment;
+    const std::int64_t end = heddle::v0::detail::sum_of(size_, heddle::v0::detail::sum_of(p.count, alignment - 1));
+    size_ = heddle::v0::detail::counted(end, logical, "gives a rank more weights") / alignment * alignment;
     table_.push_back(std::move(p));
     return table_.size() - 1;
   }
 
-  /// Allocates both buffers, zeroed. Call once, after the last `add`.
+  /// Allocates both buffers, zeroed. Call once, after the last `add`. Errors: `memory_error` naming the largest
+  /// parameter.
   void allocate() {
-    weights_ = buffer<T>(size_);
-    gradients_ = buffer<T>(size_);
+    std::string of = " of " + std::to_string(table_.size()) + " parameters";
+    const parameter* largest = nullptr;
+    for (const parameter& p : table_)
+      if (largest == nullptr || p.count > largest->count) largest = &p;
+    if (largest != nullptr) of += ", the largest " + largest->name + " with " + std::to_string(largest->count);
+    weights_ = buffer<T>(size_, "the weights" + of);
+    gradients_ = buffer<T>(size_, "the gradients" + of);
   }
 
   const std::vector<parameter>& table() const noexcept { return table_; }

@@ -52,7 +52,7 @@ class resident_layers {
 
   resident_layers(const settings& /*none*/, int slots, std::span<const std::int64_t> elements) {
     for (const std::int64_t n : elements) ends_.push_back(slot_elements_ += n);
-    memory_ = buffer<T>(slot_elements_ * slots);
+    memory_ = buffer<T>(slot_elements_ * slots, "the saved activations of a stage's layers");
   }
 
   std::span<T> begin(int slot, int layer) noexcept { return need(slot, layer); }

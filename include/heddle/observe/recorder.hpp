@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <new>
 #include <set>
 #include <span>
@@ -51,7 +52,7 @@ class recorder {
     if (options.events_per_rank <= 0)
       throw config_error("heddle: observe::recorder needs room for at least one event per rank, got " +
                          std::to_string(options.events_per_rank));
-    lanes_ = std::vector<lane>(static_cast<std::size_t>(ranks));
+    lanes_.resize(static_cast<std::size_t>(ranks));
   }
 
   /// Keeps one event of rank `e.rank`. An event of a rank that does not exist counts as dropped. Never throws.
@@ -61,15 +62,16 @@ class recorder {
       return;
     }
     if (e.step < options_.first_step || e.step > options_.last_step) return;
-    lane& mine = lanes_[static_cast<std::size_t>(e.rank)];
-    if (static_cast<std::int64_t>(mine.events.size()) >= options_.events_per_rank) {
-      ++mine.dropped;
+    std::unique_ptr<lane>& mine = lanes_[static_cast<std::size_t>(e.rank)];
+    if (mine != nullptr && static_cast<std::int64_t>(mine->events.size()) >= options_.events_per_rank) {
+      ++mine->dropped;
       return;
     }
     try {
-      mine.events.push_back(e);
+      if (mine == nullptr) mine = std::make_unique<lane>();
+      mine->events.push_back(e);
     } catch (const std::bad_alloc&) {
-      ++mine.dropped;
+      strays_.fetch_add(1, std::memory_order_relaxed);
     }
   }
 
@@ -80,16 +82,17 @@ class recorder {
     if (rank < 0 || rank >= ranks())
       throw config_error("heddle: observe::recorder has ranks 0 to " + std::to_string(ranks() - 1) + ", not " +
                          std::to_string(rank));
-    return lanes_[static_cast<std::size_t>(rank)].events;
+    const auto& one = lanes_[static_cast<std::size_t>(rank)];
+    return one == nullptr ? std::span<const event>() : std::span<const event>(one->events);
   }
 
   /// What all ranks recorded, merged by time (see `earlier`).
   std::vector<event> events() const {
     std::vector<event> all;
     std::size_t n = 0;
-    for (const lane& l : lanes_) n += l.events.size();
+    for_each_lane([&](const lane& l) { n += l.events.size(); });
     all.reserve(n);
-    for (const lane& l : lanes_) all.insert(all.end(), l.events.begin(), l.events.end());
+    for_each_lane([&](const lane& l) { all.insert(all.end(), l.events.begin(), l.events.end()); });
     std::sort(all.begin(), all.end(), earlier);
     return all;
   }
@@ -97,7 +100,7 @@ class recorder {
   /// Events that were not kept: over capacity, or of a rank that does not exist.
   std::int64_t dropped() const noexcept {
     std::int64_t n = strays_.load(std::memory_order_relaxed);
-    for (const lane& l : lanes_) n += l.dropped;
+    for_each_lane([&](const lane& l) { n += l.dropped; });
     return n;
   }
 
@@ -109,10 +112,10 @@ class recorder {
 
   /// Forgets everything recorded, and the count of what was dropped.
   void clear() noexcept {
-    for (lane& l : lanes_) {
+    for_each_lane([](lane& l) {
       l.events.clear();
       l.dropped = 0;
-    }
+    });
     strays_.store(0, std::memory_order_relaxed);
   }
 
@@ -123,8 +126,14 @@ class recorder {
     std::int64_t dropped = 0;
   };
 
+  template <class F>
+  void for_each_lane(const F& f) const {
+    for (const auto& l : lanes_)
+      if (l != nullptr) f(*l);
+  }
+
   recorder_options options_;
-  std::vector<lane> lanes_;
+  std::vector<std::unique_ptr<lane>> lanes_;  // made by a rank's first event: ranks may have a recorder each
   std::set<std::string> names_;
   std::atomic<std::int64_t> strays_{0};
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/svg.hpp>
 
 #include <cerrno>
@@ -58,13 +59,14 @@ inline std::string xml_escape(std::string_view text) {
 
 /// Writes a text file, replacing what was there. Errors: `io_error` with the path and the system's text.
 inline void write_text_file(const std::string& path, std::string_view text) {
+  const heddle::detail::file_size_signal_off no_signal;
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) throw io_error("heddle: cannot create '" + path + "': " + std::strerror(errno));
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
   const int code = errno;
   const bool closed = std::fclose(file) == 0;
   if (!written || !closed)
-    throw io_error("heddle: cannot write '" + path + "': " + std::strerror(written ? errno : code));
+    throw io_error("heddle: cannot write '" + path + "': " + heddle::detail::write_error_text(written ? errno : code));
 }
 
 }  // namespace heddle::inline v0::observe

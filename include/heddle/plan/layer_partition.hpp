@@ -29,7 +29,7 @@ struct layer_partition {
 
 namespace detail {
 
-inline void check_layer_costs(const layer_costs& costs, int stages, int least) {
+inline void require_layer_costs(const layer_costs& costs, int stages, int least) {
   if (stages < 1)
     throw config_error("heddle: layers are distributed over at least one stage, not " + std::to_string(stages));
   if (least < 0 || static_cast<std::size_t>(least) * static_cast<std::size_t>(stages) > costs.layers.size())
@@ -65,7 +65,7 @@ inline std::vector<double> stage_costs(const layer_costs& costs, std::span<const
 /// balanced, too. Exact: dynamic programming over the boundaries, O(stages layers^2).
 /// Errors: `config_error` for too few layers, no stage, or costs that are negative or not finite.
 inline layer_partition partition_layers(const layer_costs& costs, int stages, int least = 0) {
-  detail::check_layer_costs(costs, stages, least);
+  detail::require_layer_costs(costs, stages, least);
   const std::size_t n = costs.layers.size(), all = static_cast<std::size_t>(stages);
   const std::size_t fewest = static_cast<std::size_t>(least);
   constexpr double never = std::numeric_limits<double>::infinity();

@@ -30,7 +30,7 @@ namespace detail {
 inline bool is_measured(double x) noexcept {
   return x >= 0 && x < std::numeric_limits<double>::infinity();
 }
-inline void check_offload_scopes(std::span<const offload_scope> scopes, double bytes_per_second) {
+inline void require_offload_scopes(std::span<const offload_scope> scopes, double bytes_per_second) {
   bool good = bytes_per_second >= 0;  // infinite: a store that costs nothing
   for (const offload_scope& s : scopes) good = good && is_measured(s.bytes) && is_measured(s.seconds);
   if (!good)
@@ -63,7 +63,7 @@ inline double needed_bytes_per_second(std::span<const offload_scope> scopes, std
 /// Errors: `config_error` for what is negative or not a number.
 /// Source: as `needed_bytes_per_second`.
 inline offload_amount amount_to_offload(std::span<const offload_scope> scopes, double bytes_per_second) {
-  detail::check_offload_scopes(scopes, bytes_per_second);
+  detail::require_offload_scopes(scopes, bytes_per_second);
   offload_amount a;
   a.first_kept = scopes.size();
   for (std::size_t n = 0; n < scopes.size(); ++n)

@@ -153,8 +153,18 @@ class fabric_states {
 class state_costs {
  public:
   /// `elements` as in `load_map`: those of the vector that the collective cuts.
+  /// Errors: `config_error` for sizes below 0, or a vector of 2^63 bytes or more.
   constexpr state_costs(const fabric_states& states, std::int64_t elements, std::int64_t element_bytes)
       : rounds_(states.rounds().rounds()), states_(states.size()) {
+    if (elements < 0 || element_bytes < 0 ||
+        (element_bytes > 0 && elements > (std::numeric_limits<std::int64_t>::max)() / element_bytes)) {
+      std::string text = "heddle: reconfigure: a collective of ";
+      text += std::to_string(elements);
+      text += " elements of ";
+      text += std::to_string(element_bytes);
+      text += " bytes each; give sizes of at least 0 that are less than 2^63 bytes together";
+      throw config_error(text);
+    }
     seconds_.assign(static_cast<std::size_t>(rounds_) * static_cast<std::size_t>(states_),
                     std::numeric_limits<double>::infinity());
     for (int s = 0; s < states_; ++s) {
@@ -214,7 +224,7 @@ struct reconfiguration {
 /// The plan that takes the least time: a shortest path through (round, state), so exact. Between equal ones it switches
 /// less often. `then` is a state in which to leave the fabric, which is paid for as well; 0 is the one it began in.
 /// Where no state carries some round, `possible()` of the result is false.
-/// Errors: `config_error` if the delay is negative or `then` is no state.
+/// Errors: `config_error` if the delay is negative or `then` is no state; that of `state_costs` for sizes below 0.
 /// Work: rounds * states. Source: Vijaya Kumar, Devraj and Singh 2025, arXiv:2509.15450 (when to switch depends on the
 /// delay alone, for any collective and any first topology); the search by dynamic programming is ours.
 constexpr reconfiguration reconfigure(const state_costs& costs, double reconfiguration_seconds, int then = stay) {

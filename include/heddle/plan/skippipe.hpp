@@ -50,7 +50,7 @@ template <path_rules Rules = published_rules, class Score>
   requires std::convertible_to<std::invoke_result_t<const Score&, const schedule::path_table&>, double>
 skip_plan skippipe(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int stages,
                    const skip_options& asked, const Score& score) {
-  detail::check_options(costs, stage_of_node, stages, asked);
+  detail::require_options(costs, stage_of_node, stages, asked);
   const skip_options options = detail::with_slots_in_use(asked, stage_of_node);
   const std::vector<agent> agents = detail::agents_of_wave(costs, stage_of_node, options);
   skip_plan plan;

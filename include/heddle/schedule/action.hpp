@@ -4,6 +4,7 @@
 #include <heddle/core/config.hpp>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -29,6 +30,33 @@ enum class action_kind : std::uint8_t {
   reduce_gradient,  ///< REDUCE_GRAD: the stage's weight gradients are complete; combine them over data-parallel ranks
   optimizer_step    ///< OPTIM: update the stage's weights
 };
+
+/// Words for places in schedules and for amounts, as compilers print them in messages.
+namespace at {
+template <int Rank>
+struct rank;
+template <int Position>
+struct position;  ///< in the list of the rank, from 0
+template <std::size_t Character>
+struct character;  ///< of a text, from 0
+template <action_kind Kind>
+struct action;
+template <int Stage>
+struct stage;
+template <int Microbatch>
+struct microbatch;
+/// What is missing, expected, or waited for.
+template <class... Where>
+struct needs;
+template <int Ranks>
+struct ranks;
+template <int Microbatches>
+struct microbatches;
+template <std::int64_t Bytes>
+struct needed;
+template <std::int64_t Bytes>
+struct allowed;
+}  // namespace at
 
 /// How many kinds there are.
 inline constexpr int action_kinds = 15;
@@ -88,9 +116,9 @@ constexpr bool is_of_saved(action_kind k) noexcept {
 
 /// The spelling of a kind in the text form: "F", "SEND_B", ...
 constexpr std::string_view name(action_kind k) noexcept {
-  constexpr std::array<std::string_view, action_kinds> names{
-      "F",         "B",       "I",      "W",       "SEND_F",  "RECV_F",      "SEND_B", "RECV_B",
-      "RECOMPUTE", "OFFLOAD", "RELOAD", "UNSHARD", "RESHARD", "REDUCE_GRAD", "OPTIM"};
+  constexpr std::array<std::string_view, action_kinds> names{"F",      "B",       "I",       "W",           "SEND_F",
+                                                             "RECV_F", "SEND_B",  "RECV_B",  "RECOMPUTE",   "OFFLOAD",
+                                                             "RELOAD", "UNSHARD", "RESHARD", "REDUCE_GRAD", "OPTIM"};
   return names[static_cast<std::size_t>(k)];
 }
 

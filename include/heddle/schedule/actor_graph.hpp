@@ -94,15 +94,16 @@ enum class actor_problem : std::uint8_t {
 };
 
 /// The first problem of a graph; `ok()` if there is none. In a circular wait `actor` waits for a value in, or a free slot
-/// of, `reg`. `link` is the place of an unknown register among the actor's links.
+/// of, `reg`. `link` is the place of an unknown register among the actor's links. The names are the graph's own text.
 struct actor_report {
   actor_problem what = actor_problem::none;
   int actor = -1;
   int reg = -1;
   int link = -1;
+  std::string_view actor_name{};
+  std::string_view register_name{};  ///< empty if it does not exist
 
   constexpr bool ok() const noexcept { return what == actor_problem::none; }
-  constexpr explicit operator bool() const noexcept { return ok(); }
 };
 
 namespace detail {
@@ -183,11 +184,8 @@ constexpr void link_actors(std::span<const actor_entry> actors, std::span<regist
       if (register_entry* r = reg(l)) links[static_cast<std::size_t>(r->end++)] = static_cast<int>(a);
 }
 
-}  // namespace detail
-
-/// The first problem of a graph: whether every register has one producer, and every circle of actors a slot to go on with.
-constexpr actor_report check_actors(const actor_graph_view& g) {
-  const detail::scratch<std::uint32_t> sums(g.actors());  // of names, to compare few of them letter by letter
+constexpr actor_report first_actor_problem(const actor_graph_view& g) {
+  const scratch<std::uint32_t> sums(g.actors());  // of names, to compare few of them letter by letter
   for (int a = 0; a < g.actors(); ++a) {
     for (const char c : g.actor(a).name) sums[a] = sums[a] * 31u + static_cast<unsigned char>(c);
     for (int b = 0; b < a; ++b)
@@ -199,8 +197,8 @@ constexpr actor_report check_actors(const actor_graph_view& g) {
       if (r < 0 || r >= g.registers()) return {actor_problem::unknown_register, a, r, g.actor(a).inputs + l};
     }
   }
-  const detail::scratch<int> written(g.registers());
-  const detail::scratch<int> second(g.registers());  // who wrote it as the second
+  const scratch<int> written(g.registers());
+  const scratch<int> second(g.registers());  // who wrote it as the second
   for (int a = 0; a < g.actors(); ++a)
     for (const int out : g.outputs(a))
       if (++written[out] == 2) second[out] = a;
@@ -215,26 +213,29 @@ constexpr actor_report check_actors(const actor_graph_view& g) {
     if (e.slots < 1) return {actor_problem::no_slots, e.producer, r, -1};
     if (e.initial < 0 || e.initial > e.slots) return {actor_problem::too_many_tokens, e.producer, r, -1};
   }
-  return detail::circular_wait(g);
+  return circular_wait(g);
+}
+
+}  // namespace detail
+
+/// The first problem of a graph: whether every register has one producer, and every circle of actors a slot to go on with.
+[[nodiscard]] constexpr actor_report check_actors(const actor_graph_view& g) {
+  actor_report found = detail::first_actor_problem(g);
+  if (found.actor >= 0) found.actor_name = g.actor(found.actor).name;
+  if (found.reg >= 0 && found.reg < g.registers()) found.register_name = g.reg(found.reg).name;
+  return found;
 }
 
 /// One line that names actor and register, and what to change.
-inline std::string to_string(const actor_report& found, const actor_graph_view& g) {
+inline std::string to_string(const actor_report& found) {
   if (found.ok()) return "the actor graph is sound";
   std::string text = "heddle: actor graph: ";
-  if (found.actor >= 0) {
-    text += "actor '";
-    text += g.actor(found.actor).name;
-    text += "': ";
-  }
+  if (found.actor >= 0) text.append("actor '").append(found.actor_name).append("': ");
   std::string name = "register ";
-  if (found.reg >= 0 && found.reg < g.registers()) {
-    name += "'";
-    name += g.reg(found.reg).name;
-    name += "'";
-  } else {
+  if (found.register_name.empty())
     name += std::to_string(found.reg);
-  }
+  else
+    name.append("'").append(found.register_name).append("'");
   switch (found.what) {
     case actor_problem::none:
       break;
@@ -277,8 +278,8 @@ inline std::string to_string(const actor_report& found, const actor_graph_view& 
 }
 
 /// Errors: `schedule_error` that says what is wrong with the graph.
-inline void check(const actor_graph_view& g) {
-  if (const actor_report found = check_actors(g); !found.ok()) throw schedule_error(to_string(found, g));
+inline void require_actors(const actor_graph_view& g) {
+  if (const actor_report found = check_actors(g); !found.ok()) throw schedule_error(to_string(found));
 }
 
 /// A graph that is made at run time.
@@ -527,6 +528,7 @@ class actor_graph {
       for (std::size_t a = 0; a < sizeof...(Actors); ++a) other.actors[a].name = std::string_view(text.data(), a);
       for (char& c : text) c = 'x';
       r = check_actors(other.view());
+      r.actor_name = {};  // of `other`
     }
     return r;
   }();

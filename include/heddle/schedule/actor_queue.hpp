@@ -169,7 +169,7 @@ class actor_queue {
     bool ended = false;
   };
   struct output {
-    constexpr explicit output(int slots) : free(slots), unread(detail::filled(at(slots), 0)) {}
+    constexpr explicit output(int slots) : free{slots}, unread(detail::filled(at(slots), 0)) {}
     detail::slot_fifo free;
     std::vector<int> unread;  // readers that have not yet read each slot
   };

@@ -114,7 +114,7 @@ class actor_failure {
 template <class Kernel>
 void run_actors(const actor_graph_view& graph, int rounds, Kernel&& kernel) {
   if (rounds < 0) throw schedule_error("heddle: run_actors: the number of rounds is negative");
-  check(graph);
+  require_actors(graph);
   std::vector<actor_queue> queues;
   std::vector<std::unique_ptr<detail::actor_mailbox>> boxes;
   std::vector<std::vector<actor_message>> taken(static_cast<std::size_t>(graph.queues()));

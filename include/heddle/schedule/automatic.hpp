@@ -354,7 +354,7 @@ class automatic {
   automatic(microbatches<> m, std::vector<stage_cost> costs, double link, std::vector<double> limits, double limit)
       : microbatches_(m), costs_(std::move(costs)), limits_(std::move(limits)), link_(link) {
     for (std::size_t r = 0; r < costs_.size(); ++r) rank_of_stage_.push_back(static_cast<int>(r));
-    check_arguments(static_cast<int>(costs_.size()), limit);
+    require_arguments(static_cast<int>(costs_.size()), limit);
     const int p = ranks(), count = m.count();
     consider(detail::lists_of(one_f_one_b<>{m}, p));
     consider(detail::lists_of(zb_h1<>{m}, p));
@@ -384,7 +384,7 @@ class automatic {
                            std::to_string(p) + " ranks in " + std::to_string(map.chains) +
                            " chains; give the cost of each of them, in one chain: there are " + std::to_string(stages));
     for (int s = 0; s < stages; ++s) rank_of_stage_.push_back(map.rank_of(s, p));
-    check_arguments(p, limit);
+    require_arguments(p, limit);
     consider(one_by_one());
     const int v = stages / p;
     if (is_map(v_shape{})) {
@@ -445,7 +445,7 @@ class automatic {
     best_ = std::move(candidate);
   }
 
-  void check_arguments(int ranks, double limit) {
+  void require_arguments(int ranks, double limit) {
     const auto sound = [](double x) { return x >= 0 && x < unlimited; };
     if (costs_.empty()) throw schedule_error("heddle: automatic schedule: give the cost of at least one stage");
     if (limits_.empty()) limits_.assign(static_cast<std::size_t>(ranks), limit);

@@ -1,10 +1,12 @@
 // heddle/schedule/check.hpp: schedules that are wrong do not compile.
 #pragma once
 
+#include <heddle/core/type_list.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/validate.hpp>
 
+#include <type_traits>
 #include <utility>
 
 namespace heddle::inline v0::schedule {
@@ -105,7 +107,7 @@ constexpr bool known_to_the_compiler() {
   static_assert(
       When::is_static && pipeline_ranks<Mesh> != dynamic,
       "heddle: a schedule can be checked by the compiler if its microbatches and the pp extent of the mesh are "
-      "constants; use schedule::check(schedule::make_table(when, ranks)) at run time");
+      "constants; use schedule::require_table(schedule::make_table(when, ranks)) at run time");
   return When::is_static && pipeline_ranks<Mesh> != dynamic;
 }
 }  // namespace detail
@@ -128,43 +130,71 @@ inline constexpr bool deadlock_free = [] {
     return false;
 }();
 
-/// Carries the first problem of a schedule into the compiler's message.
-template <problem What, int Rank, int Position, action_kind Kind, int Stage, int Microbatch>
+/// Carries the first problem of a schedule into the compiler's message, in words: `at::rank<0>, at::position<3>, ...`;
+/// `at::needs` has the action that is missing, expected or waited for, and its rank.
+template <problem What, class... Where>
 struct finding {
   static constexpr bool none = What == problem::none;
 };
 
 namespace detail {
+// The words for a place: `type_list`s joined, of which those are empty that do not apply.
+template <class... Lists>
+struct words;
+template <class... Ts>
+struct words<type_list<Ts...>> {
+  using list = type_list<Ts...>;
+  using needs = std::conditional_t<sizeof...(Ts) == 0, type_list<>, type_list<at::needs<Ts...>>>;
+};
+template <class... Ts, class... Us, class... Rest>
+struct words<type_list<Ts...>, type_list<Us...>, Rest...> : words<type_list<Ts..., Us...>, Rest...> {};
+
+template <template <int> class Word, int Value>
+using word = std::conditional_t<(Value >= 0), type_list<Word<Value>>, type_list<>>;
+template <int Rank, int Position, action_kind Kind, int Stage, int Microbatch>
+using place_words = words<word<at::rank, Rank>, word<at::position, Position>,
+                          std::conditional_t<(Stage >= 0), type_list<at::action<Kind>>, type_list<>>,
+                          word<at::stage, Stage>, word<at::microbatch, Microbatch>>;
+
+template <problem What, class List>
+struct finding_of;
+template <problem What, class... Ts>
+struct finding_of<What, type_list<Ts...>> {
+  using type = finding<What, Ts...>;
+};
+template <report R>
+using finding_in = typename finding_of<
+    R.what,
+    typename words<
+        typename place_words<R.rank, R.position, R.where.kind, R.where.stage, R.where.microbatch>::list,
+        typename place_words<R.other_rank, -1, R.needs.kind, R.needs.stage, R.needs.microbatch>::needs>::list>::type;
+
 // One error per mistake: each check stands only where those before it passed.
 template <class When, int Ranks, class... Passes>
 consteval bool require_ranks() {
   constexpr report found = report_of<When, Ranks>;
   if constexpr (found.what == problem::microbatch_count) {
     static_assert(
-        finding<found.what, -1, -1, action_kind{}, Ranks, When{}.microbatch_count()>::none,
-        "heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks (the last two "
-        "numbers of `finding`: ranks, microbatches); change one of them");
+        finding<found.what, at::ranks<Ranks>, at::microbatches<When{}.microbatch_count()>>::none,
+        "heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks, which `finding` "
+        "names; change one of them");
   } else if constexpr (found.what == problem::not_a_pair || found.what == problem::dependent_pair ||
                        found.what == problem::pair_of_one_gradient) {
     static_assert(
-        finding<found.what, found.rank, found.position, found.where.kind, found.where.stage,
-                found.where.microbatch>::none,
+        finding_in<found>::none,
         "heddle: the schedule is not valid: an overlapped pair is two computations that do not need each other and add "
-        "to different gradients; `finding` names the problem, rank, position in its list, action, stage and "
-        "microbatch; put one behind the other");
+        "to different gradients; `finding` names the problem and where it is; put one behind the other");
   } else if constexpr (!found.ok() && found.what != problem::deadlock) {
-    constexpr action at = found.where.stage >= 0 ? found.where : found.needs;
     static_assert(
-        finding<found.what, found.rank, found.position, at.kind, at.stage, at.microbatch>::none,
+        finding_in<found>::none,
         "heddle: the schedule is not valid: an action is missing, repeated, out of order or on the wrong rank; "
-        "`finding` names the problem, rank, position in its list, action, stage and microbatch");
+        "`finding` names the problem and where it is");
   } else {
     constexpr report blocked = lowered_report_of<When, Ranks, Passes...>;
-    static_assert(
-        finding<blocked.what, blocked.rank, blocked.position, blocked.where.kind, blocked.where.stage,
-                blocked.where.microbatch>::none,
-        "heddle: the schedule deadlocks: ranks wait for each other; `finding` names the first rank that waits, the "
-        "position in its list, action, stage and microbatch; let schedule::lower place the transfers, or reorder");
+    static_assert(finding_in<blocked>::none,
+                  "heddle: the schedule deadlocks: ranks wait for each other; `finding` names the first rank that "
+                  "waits, at which "
+                  "action, and for what; let schedule::lower place the transfers, or reorder");
   }
   return lowered_report_of<When, Ranks, Passes...>.ok();
 }

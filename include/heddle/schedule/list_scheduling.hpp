@@ -182,12 +182,16 @@ class list_scheduler {
   std::int64_t* backward_end_;
 };
 
+// Seconds of work.
+inline constexpr std::int64_t most_looks = std::int64_t{1} << 31;
+
 }  // namespace detail
 
 /// The lists that list scheduling finds on a stage map: each rank begins something as soon as anything is ready, so that
 /// it waits only where it must.
 /// Errors: `schedule_error` if the rule's `most_live` lets nothing go on, for times less than 1, for a stage that lives
-/// on no rank, and for numbers of ranks, stages, chains and microbatches that no table has.
+/// on no rank, for numbers of ranks, stages, chains and microbatches that no table has, and where actions times stages of a
+/// rank are more than 2^31, which takes seconds.
 template <stage_map_value Map, list_rule Rule>
 constexpr rank_lists list_schedule(const Map& map, int ranks, int microbatches, const Rule& rule) {
   const int stages = ranks < 1 || ranks > detail::most_ranks ? 0 : map.stages(ranks);
@@ -197,6 +201,13 @@ constexpr rank_lists list_schedule(const Map& map, int ranks, int microbatches, 
     throw schedule_error("heddle: list scheduling: no table has " + std::to_string(microbatches) + " microbatches on " +
                          std::to_string(stages) + " stages in " + std::to_string(chains) + " chains on " +
                          std::to_string(ranks) + " ranks");
+  // Each action is chosen among the stages of its rank.
+  if (const std::int64_t looks = 2 * std::int64_t{stages} * microbatches * ((stages + ranks - 1) / ranks);
+      looks > detail::most_looks)
+    throw schedule_error("heddle: list scheduling: " + std::to_string(stages) + " stages and " +
+                         std::to_string(microbatches) + " microbatches on " + std::to_string(ranks) +
+                         " ranks take too long to schedule; actions times stages of a rank are " +
+                         std::to_string(looks) + ", at most " + std::to_string(detail::most_looks));
   return detail::list_scheduler<Map, Rule>(map, ranks, microbatches, rule).run();
 }
 

@@ -149,7 +149,7 @@ class placement {
     for (int s = 0; s < t_.stages() && reduce_; ++s)
       if (left_[s] > 0)
         throw schedule_error("heddle: the schedule cannot be lowered: stage " + std::to_string(s) + " lacks " +
-                             std::to_string(left_[s]) + " backwards; schedule::validate says which");
+                             std::to_string(left_[s]) + " backwards; schedule::check_table says which");
     // A stage without microbatches has a gradient of zeros, which other replicas' may be added to.
     for (int s = 0; s < t_.stages() && reduce_; ++s)
       if (has_none(s)) out_[tail_[t_.rank_of(s)]++] = action{action_kind::reduce_gradient, s, -1, -1};
@@ -230,7 +230,7 @@ constexpr void lower_into(const table_view& t, const lowering& passes, const int
   std::string text = "heddle: the schedule cannot be executed in order: rank " + std::to_string(rank) + ", position " +
                      std::to_string(stuck - t.offset(rank)) + " (";
   text += to_text(t[stuck]);
-  throw schedule_error(text + ") waits for ever; schedule::validate says for what");
+  throw schedule_error(text + ") waits for ever; schedule::check_table says for what");
 }
 
 // Lowering counts with stages and microbatches: they must be there. Compilers see to that themselves, and count steps.
@@ -269,7 +269,7 @@ constexpr auto static_lowered() {
 /// pair stay side by side: their receives stand before the pair, the sends of both behind it. REDUCE_GRAD of a stage
 /// follows its last B or W.
 /// Errors: `schedule_error` if the table has transfers already, lists what does not exist, lacks backwards or cannot be
-/// executed in order, naming rank and action; all else is for `validate` to say.
+/// executed in order, naming rank and action; all else is for `check_table` to say.
 /// Source: the `_add_send_recv` pass of torch.distributed.pipelining (described, not copied).
 constexpr action_table lower(table_view table, lowering passes = {}) {
   detail::refuse_unknown(table);

@@ -207,27 +207,48 @@ constexpr std::int64_t peak_bytes(table_view table, const M& model, int rank) {
   return detail::peak_of_rank(table, model, rank, 0, recomputes.data()).bytes;
 }
 
+/// Whether a budget of memory is kept: `ok()`, and which rank needs how much at which action. Units: bytes.
+struct memory_report : memory_need {
+  std::int64_t allowed = 0;
+
+  constexpr bool ok() const noexcept { return bytes <= allowed; }
+};
+
 /// One line that names rank, bytes needed and allowed, and what to change.
-inline std::string to_string(const memory_need& need, std::int64_t allowed) {
-  std::string text = "heddle: rank " + std::to_string(need.rank) + " needs " + std::to_string(need.bytes) + " bytes";
-  if (need.position >= 0) text += " at position " + std::to_string(need.position) + " (" + to_text(need.where) + ")";
-  text += ", " + std::to_string(allowed);
-  text += need.bytes <= allowed ? " are allowed"
-                                : " are allowed; take a schedule that keeps fewer microbatches, smaller ones, or "
-                                  "recompute or offload activations";
+inline std::string to_string(const memory_report& r) {
+  std::string text = "heddle: rank " + std::to_string(r.rank) + " needs " + std::to_string(r.bytes) + " bytes";
+  if (r.position >= 0) text += " at position " + std::to_string(r.position) + " (" + to_text(r.where) + ")";
+  text += ", " + std::to_string(r.allowed);
+  text += r.ok() ? " are allowed"
+                 : " are allowed; take a schedule that keeps fewer microbatches, smaller ones, or recompute or offload "
+                   "activations";
   return text;
 }
 
-/// Refuses a table that needs more. Errors: `schedule_error` naming rank, position, action, bytes needed and allowed.
+/// Whether every rank manages with so many bytes, boundary buffers included.
 template <memory_model M>
-constexpr void check_memory(table_view table, const M& model, std::int64_t allowed) {
-  const memory_need need = peak_memory(table, model);
-  if (need.bytes > allowed) throw schedule_error(to_string(need, allowed));
+[[nodiscard]] constexpr memory_report check_memory(plan_view plan, const M& model, std::int64_t allowed) {
+  return {peak_memory(plan, model), allowed};
+}
+/// The same of a table, as it runs: lowered, if it has no transfers yet. Positions are those of the lowered lists, as in
+/// `require_memory<When, Mesh, Model, Bytes>()`. Errors: `schedule_error` if the table cannot be lowered.
+template <memory_model M>
+[[nodiscard]] constexpr memory_report check_memory(table_view table, const M& model, std::int64_t allowed) {
+  const action_table lowered = lowered_to_run(table);
+  const storage buffers = assign_storage(lowered);
+  return check_memory(plan_view{lowered, buffers}, model, allowed);
+}
+
+/// Refuses what needs more. Errors: `schedule_error` naming rank, position, action, bytes needed and allowed.
+template <memory_model M>
+constexpr void require_memory(plan_view plan, const M& model, std::int64_t allowed) {
+  if (const memory_report found = check_memory(plan, model, allowed); !found.ok())
+    throw schedule_error(to_string(found));
 }
 template <memory_model M>
-constexpr void check_memory(plan_view plan, const M& model, std::int64_t allowed) {
-  const memory_need need = peak_memory(plan, model);
-  if (need.bytes > allowed) throw schedule_error(to_string(need, allowed));
+constexpr void require_memory(table_view table, const M& model, std::int64_t allowed) {
+  if (const memory_report found = check_memory(table, model, allowed); !found.ok())
+    throw schedule_error(to_string(found));
 }
 
 /// The most that any rank needs for a static schedule, lowered by these passes or the usual ones, with its boundary
@@ -248,12 +269,28 @@ inline constexpr bool fits = [] {
     return false;
 }();
 
-/// Carries what is needed and allowed into the compiler's message.
-template <int Rank, std::int64_t Needed, std::int64_t Allowed, int Position, action_kind Kind, int Stage,
-          int Microbatch>
-struct bytes_of_rank {
+/// Carries what is needed and allowed into the compiler's message: `at::rank<0>, at::needed<400>, at::allowed<399>, ...`.
+/// Units: bytes.
+template <class... Words>
+struct bytes_of_rank;
+template <class Rank, std::int64_t Needed, std::int64_t Allowed, class... Where>
+struct bytes_of_rank<Rank, at::needed<Needed>, at::allowed<Allowed>, Where...> {
   static constexpr bool enough = Needed <= Allowed;
 };
+
+namespace detail {
+template <class List>
+struct bytes_words;
+template <class... Ts>
+struct bytes_words<type_list<Ts...>> {
+  using type = bytes_of_rank<Ts...>;
+};
+template <memory_need Need, std::int64_t Allowed>
+using bytes_in =
+    typename bytes_words<typename words<type_list<at::rank<Need.rank>, at::needed<Need.bytes>, at::allowed<Allowed>>,
+                                        typename place_words<-1, Need.position, Need.where.kind, Need.where.stage,
+                                                             Need.where.microbatch>::list>::list>::type;
+}  // namespace detail
 
 /// Does not compile if the schedule is wrong on this mesh or a rank needs more bytes; the message names both numbers.
 template <schedule_policy When, mesh_like Mesh, memory_model Model, std::int64_t Bytes, lowering_pass... Passes>
@@ -262,11 +299,10 @@ consteval bool require_memory() {
     if constexpr (detail::require_ranks<When, pipeline_ranks<Mesh>, Passes...>()) {
       constexpr memory_need need = memory_of<When, pipeline_ranks<Mesh>, Model, Passes...>;
       static_assert(
-          bytes_of_rank<need.rank, need.bytes, Bytes, need.position, need.where.kind, need.where.stage,
-                        need.where.microbatch>::enough,
+          detail::bytes_in<need, Bytes>::enough,
           "heddle: the schedule needs more memory than is allowed; `bytes_of_rank` names the rank, bytes needed and "
-          "allowed, position in its list, action, stage and microbatch; take a schedule that keeps fewer microbatches, "
-          "smaller ones, or recompute or offload activations");
+          "allowed, and the place in its list; take a schedule that keeps fewer microbatches, smaller ones, or "
+          "recompute or offload activations");
     }
   }
   return true;

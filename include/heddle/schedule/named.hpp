@@ -71,7 +71,8 @@ using named_schedules = schedule_list<                                          
 }  // namespace detail
 
 /// One of the schedules, known by name at run time: "gpipe", "1f1b", "zb-v", ..; `names` has all. Some take a number of
-/// chunks per rank, or of waves, behind a colon: "interleaved:4" (2 if there is none; 1 for "zb-h1" and "hanayo").
+/// chunks per rank, or of waves, behind a colon, at most 32768: "interleaved:4" (2 if there is none; 1 for "zb-h1" and
+/// "hanayo").
 /// Elsewhere the same as the schedule it names.
 /// Errors: `schedule_error` for another name, listing those there are, for a number where none belongs or that is none,
 /// or for fewer than one microbatch.
@@ -80,6 +81,8 @@ class named {
   using kind = schedule_kind;
   static constexpr bool is_static = false;
   static constexpr auto names = detail::named_schedules::names;
+  /// The largest number behind a colon.
+  static constexpr int most_number = 32768;
 
   constexpr named(std::string_view name, int microbatches_of_step) : microbatches_(microbatches_of_step) {
     read(name);
@@ -147,10 +150,16 @@ class named {
       good = good && c >= '0' && c <= '9';
       if (good) n = 10 * n + (c - '0');
     }
-    if (!good || n == 0) {
+    if (!good || n == 0 || n > most_number) {
       std::string message = "heddle: the schedule \"";
       message += text;
-      message += number_ > 0 ? "\": behind the colon stands a number of at least 1, as in \"" : "\": \"";
+      if (number_ > 0) {
+        message += "\": behind the colon stands a number from 1 to ";
+        message += std::to_string(most_number);
+        message += ", as in \"";
+      } else {
+        message += "\": \"";
+      }
       message += name;
       message += number_ > 0 ? ":2\"" : "\" takes no number";
       throw schedule_error(message);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace heddle::inline v0::schedule {
@@ -261,7 +262,7 @@ class table_reader {
 /// - "STAGES 0 1 1 0": the rank of each stage, needed for stages without actions;
 /// - "WAYS 0:0>1>3 1:0>2>3": the stages that each microbatch goes over, where they have ways of their own.
 /// What neither the lists nor these say, `form` does.
-/// Reads what `to_text` writes; whether the table makes sense is for `validate` to say.
+/// Reads what `to_text` writes; whether the table makes sense is for `check_table` to say.
 /// Errors: `schedule_error` with rank and position in its list, the piece of text that is wrong, and what was expected.
 constexpr action_table parse(std::string_view text, table_form form = {}) {
   action_table table;
@@ -292,12 +293,20 @@ constexpr action_table parse(std::string_view text, table_form form = {}) {
   return table;
 }
 
-/// Carries the place of what is wrong in a text into the compiler's message: the rank, the position in its list (-1 where
-/// it is in none), and the character, from 0.
-template <int Rank, int Position, std::size_t Character>
+/// Carries the place of what is wrong in a text into the compiler's message, in words: `at::rank<1>, at::position<1>,
+/// at::character<14>`; without position where it is in no list.
+template <class... Where>
 struct text_finding {
   static constexpr bool none = false;
 };
+
+namespace detail {
+template <int Rank, int Position, std::size_t Character>
+using text_finding_at =
+    std::conditional_t<(Position >= 0), text_finding<at::rank<Rank>, at::position<Position>, at::character<Character>>,
+                       std::conditional_t<(Rank >= 0), text_finding<at::rank<Rank>, at::character<Character>>,
+                                          text_finding<at::character<Character>>>>;
+}  // namespace detail
 
 /// A schedule written out as text: `written<"F0 F1 B0 B1 | F0 B0 F1 B1">`. With transfers in the text, they are run as
 /// written; without, `lower` places them. It runs on exactly as many pipeline ranks as it has lists.
@@ -367,7 +376,7 @@ class written {
 
   // Here, not in the class: clang takes a class whose assertion failed for broken, and says so for each use.
   static constexpr void refuse_other_text() noexcept {
-    static_assert(readable || text_finding<size.found.rank, size.found.position, size.found.begin>::none,
+    static_assert(readable || detail::text_finding_at<size.found.rank, size.found.position, size.found.begin>::none,
                   "heddle: written<\"...\">: the text is not a schedule; write [stage]KIND[microbatch] separated by "
                   "blanks, ranks separated by |, as in \"F0 F1 B0 B1 | F0 B0 F1 B1\"; `text_finding` says where: rank, "
                   "position in its list, character");

@@ -126,7 +126,7 @@ namespace detail {
 /// Refuses what is not a table of ways: numbers that do not fit each other, nodes that are not there, a way that does not
 /// begin on stage 0, comes there again or visits a stage twice, a cycle of microbatches that wait for each other.
 /// Errors: `schedule_error` naming the microbatch.
-constexpr void check_paths(const path_table& t) {
+constexpr void require_paths(const path_table& t) {
   if (t.length < 1 || t.stages < 1 || t.way.size() % static_cast<std::size_t>(t.length) != 0)
     throw schedule_error("heddle: the numbers of a table of ways do not fit each other: " +
                          std::to_string(t.way.size()) + " nodes on ways of " + std::to_string(t.length));

@@ -52,10 +52,10 @@ struct static_plan {
 /// Lowers the table, checks it for blocking transfers and assigns storage.
 /// Errors: `schedule_error` naming rank, position, action and microbatch.
 constexpr plan make_plan(table_view table, int sends_in_flight = 1) {
-  check(table, transfers::buffered);
+  require_table(table, transfers::buffered);
   plan p;
   p.table = lowered_to_run(table);
-  check(p.table, transfers::rendezvous);
+  require_table(p.table, transfers::rendezvous);
   p.memory = assign_storage(p.table, sends_in_flight);
   return p;
 }

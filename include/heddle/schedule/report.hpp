@@ -19,23 +19,23 @@ enum class problem : std::uint8_t {
   unknown_microbatch,  ///< an action of a microbatch that does not exist
   not_its_microbatch,  ///< an action of a microbatch that belongs to another chain, or does not come to the stage
   backward_in_inference,  ///< an action of training in a forward-only table
-  wrong_rank,          ///< an action of a stage that lives on another rank
-  wrong_peer,          ///< a transfer with a rank that does not hold the other stage, or a peer without a transfer
-  needless_transfer,   ///< a transfer where there is no other stage, or one on the same rank
-  repeated,            ///< an action occurs twice, both as B and as I or W, or UNSHARD of what is there
-  not_a_pair,          ///< an action that overlaps the next, where the two are not two computations
-  dependent_pair,      ///< a part of a pair reads what the other computes
-  pair_of_one_gradient,  ///< both parts of a pair add to the weight gradient of one stage
-  out_of_order,        ///< an action stands before one of its rank's list that it needs
-  too_late,            ///< an action stands behind one that it should prepare
-  missing,             ///< an action never occurs
-  transfer_order,      ///< two ranks list the messages between them in different orders
-  deadlock,            ///< ranks wait for each other
-  storage_misfit,      ///< a slot or buffer that is missing, needless, or not there; or storage of another table
-  slot_overwritten,    ///< activations are saved where others still are
-  slot_content,        ///< a slot does not hold the activations that are read
-  buffer_overwritten,  ///< a boundary buffer is written while its tensor is still needed or under way
-  buffer_content       ///< a boundary buffer does not hold the tensor that is read or sent
+  wrong_rank,             ///< an action of a stage that lives on another rank
+  wrong_peer,             ///< a transfer with a rank that does not hold the other stage, or a peer without a transfer
+  needless_transfer,      ///< a transfer where there is no other stage, or one on the same rank
+  repeated,               ///< an action occurs twice, both as B and as I or W, or UNSHARD of what is there
+  not_a_pair,             ///< an action that overlaps the next, where the two are not two computations
+  dependent_pair,         ///< a part of a pair reads what the other computes
+  pair_of_one_gradient,   ///< both parts of a pair add to the weight gradient of one stage
+  out_of_order,           ///< an action stands before one of its rank's list that it needs
+  too_late,               ///< an action stands behind one that it should prepare
+  missing,                ///< an action never occurs
+  transfer_order,         ///< two ranks list the messages between them in different orders
+  deadlock,               ///< ranks wait for each other
+  storage_misfit,         ///< a slot or buffer that is missing, needless, or not there; or storage of another table
+  slot_overwritten,       ///< activations are saved where others still are
+  slot_content,           ///< a slot does not hold the activations that are read
+  buffer_overwritten,     ///< a boundary buffer is written while its tensor is still needed or under way
+  buffer_content          ///< a boundary buffer does not hold the tensor that is read or sent
 };
 
 /// The first problem found in a table; `ok()` if there is none. `rank`, `position` (in the rank's list, from 0) and
@@ -52,7 +52,6 @@ struct report {
   action other{};
 
   constexpr bool ok() const noexcept { return what == problem::none; }
-  constexpr explicit operator bool() const noexcept { return ok(); }
 };
 
 /// One line that names rank, position, action and microbatch, and what to change.
@@ -70,8 +69,9 @@ inline std::string to_string(const report& r) {
       break;
     case problem::malformed:
       text += r.where.stage >= 0 ? "stage " + std::to_string(r.where.stage) + " lives on a rank that does not exist"
-                                 : std::string("the table has no ranks, no stages or no microbatches, or its parts "
-                                               "are not of the sizes that these say");
+                                 : std::string(
+                                       "the table has no ranks, no stages or no microbatches, or its parts "
+                                       "are not of the sizes that these say");
       break;
     case problem::broken_path:
       text += "the way of microbatch " + std::to_string(r.where.microbatch) + " is broken";

@@ -21,7 +21,7 @@ namespace heddle::inline v0::schedule {
 /// Each node takes its visits in the order of a timetable: that of a simulation (`sim::serial_nodes`) or of a plan for
 /// all microbatches; without one, all first visits, then all second ones, and so on, which needs slots for all
 /// microbatches.
-/// Errors: `schedule_error` if the ways are none (`check_paths`), or the timetable is of others or not of times.
+/// Errors: `schedule_error` if the ways are none (`require_paths`), or the timetable is of others or not of times.
 class routed {
  public:
   using kind = schedule_kind;
@@ -30,7 +30,7 @@ class routed {
   constexpr explicit routed(path_table paths) : routed(std::move(paths), timetable{}) {}
 
   constexpr routed(path_table paths, const timetable& order) : paths_(std::move(paths)) {
-    check_paths(paths_);
+    require_paths(paths_);
     const int m = paths_.microbatches();
     if (m < 1) throw schedule_error("heddle: a schedule of ways needs at least one microbatch");
     loss_of_.assign(static_cast<std::size_t>(paths_.nodes()), -1);

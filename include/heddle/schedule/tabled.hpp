@@ -18,7 +18,7 @@ class tabled {
   static constexpr bool is_static = false;
 
   /// Errors: `schedule_error` if the table's parts are not of the sizes that it says, or lead to stages and ranks that it
-  /// does not have; whether its actions make sense is for `validate` to say.
+  /// does not have; whether its actions make sense is for `check_table` to say.
   constexpr explicit tabled(action_table table) : table_(std::move(table)) {
     if (const report found = detail::check_shape(table_.view()); !found.ok()) throw schedule_error(to_string(found));
   }

@@ -63,7 +63,7 @@ constexpr report graver(const report& a, const report& b) noexcept {
   return a.ok() || (a.what == problem::missing && !b.ok() && b.what != problem::missing) ? b : a;
 }
 
-// The parts of `validate`, for tables so large that one constant expression may not do all. `check_execution` and
+// The parts of `check_table`, for tables so large that one constant expression may not do all. `check_execution` and
 // `check_messages` need sound lists.
 constexpr report check_lists(const table_view& t, const table_uses& uses) {
   report found{};
@@ -88,7 +88,7 @@ constexpr report check_execution(const table_view& t, transfers mode) {
 ///   of ranks.
 /// - The lists, run in order, finish where transfers behave as `mode` says. The strictest, rendezvous, is the default:
 ///   what passes it passes buffered and grouped ones, and what passes either passes asynchronous ones.
-constexpr report validate(table_view table, transfers mode = transfers::rendezvous) {
+[[nodiscard]] constexpr report check_table(table_view table, transfers mode = transfers::rendezvous) {
   report found = detail::check_shape(table);
   if (!found.ok()) return found;
   const detail::table_uses uses = detail::uses_of(table);
@@ -104,8 +104,8 @@ constexpr report validate(table_view table, transfers mode = transfers::rendezvo
 }
 
 /// Refuses a table with a problem. Errors: `schedule_error` naming rank, position, action and microbatch.
-constexpr void check(table_view table, transfers mode = transfers::rendezvous) {
-  const report found = validate(table, mode);
+constexpr void require_table(table_view table, transfers mode = transfers::rendezvous) {
+  const report found = check_table(table, mode);
   if (!found.ok()) throw schedule_error(to_string(found));
 }
 

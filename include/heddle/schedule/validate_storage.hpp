@@ -174,7 +174,7 @@ class storage_check {
 /// is read. A receive writes from where it stands, a send reads until `sends_in_flight` others have been started behind
 /// it, the parts of a pair read and write until both have ended.
 /// `other_position` of the report is the number of the slot or buffer, `needs` the action that wrote what lies there.
-constexpr report check_storage(table_view table, storage_view storage) {
+[[nodiscard]] constexpr report check_storage(table_view table, storage_view storage) {
   if (storage.fits(table) && storage.sends_in_flight() >= 0) return detail::storage_check(table, storage).run();
   report found{};
   found.what = problem::storage_misfit;

@@ -57,8 +57,8 @@ struct stage_times {
   }
   constexpr double operator()(const schedule::action& a, const schedule::action& b) const noexcept {
     using kind = schedule::action_kind;
-    const bool both = (a.kind == kind::forward && b.kind == kind::backward) ||
-                      (a.kind == kind::backward && b.kind == kind::forward);
+    const bool both =
+        (a.kind == kind::forward && b.kind == kind::backward) || (a.kind == kind::backward && b.kind == kind::forward);
     return both && pair >= 0 ? pair : (*this)(a) + (*this)(b);
   }
 };
@@ -104,7 +104,7 @@ class simulation {
       if (head_[at(r)] != t_.offset(r + 1))
         throw schedule_error("heddle: the simulated schedule stops: rank " + std::to_string(r) + ", position " +
                              std::to_string(head_[at(r)] - t_.offset(r)) + " (" + to_text(t_[head_[at(r)]]) +
-                             ") waits for ever; schedule::validate says for what");
+                             ") waits for ever; schedule::check_table says for what");
     for (const double end : line_.end) line_.makespan = end > line_.makespan ? end : line_.makespan;
     return line_;
   }

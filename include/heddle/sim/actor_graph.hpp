@@ -162,7 +162,7 @@ template <class Duration = actor_time>
   requires std::convertible_to<std::invoke_result_t<const Duration&, int, int>, double>
 constexpr actor_timeline simulate(const schedule::actor_graph_view& graph, int rounds, const Duration& duration = {}) {
   if (rounds < 0) throw schedule_error("heddle: simulate: the number of rounds is negative");
-  if (!schedule::check_actors(graph).ok()) schedule::check(graph);
+  if (!schedule::check_actors(graph).ok()) schedule::require_actors(graph);
   return detail::actor_simulation<Duration>(graph, rounds, duration).run();
 }
 

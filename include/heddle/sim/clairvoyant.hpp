@@ -40,6 +40,9 @@ class foresight {
     if (!(terms.set_up >= 0 && terms.finish >= 0 && terms.unit > 0 && terms.least_efficiency >= 0) ||
         !std::isfinite(terms.set_up + terms.finish + terms.unit))
       throw schedule_error("heddle: a plan needs units that take time, and set-up and finish of 0 s or more");
+    if (cluster.repartition_seconds != 0)
+      throw schedule_error("heddle: a plan beforehand is made for clusters without re-partitioning, got " +
+                           std::to_string(cluster.repartition_seconds) + " s");
     for (const reservation& r : cluster.reservations) {
       if (r.slice < 0 || r.slice >= static_cast<int>(bytes_.size()))
         throw schedule_error("heddle: slice " + std::to_string(r.slice) + " is reserved, there are " +
@@ -210,7 +213,7 @@ class foresight {
 /// again and again and puts them back in another order if that is no worse. Up to six jobs: the best of all orders.
 /// What it finds can be carried out (`planned_dispatcher`) and is no worse than `start`; a better plan may exist.
 /// Errors: `schedule_error` if a job has no slice with its memory, `start` has not all jobs or others, a reservation is of
-/// no slice, or the terms are no times.
+/// no slice, the terms are no times, or slices have to be re-partitioned.
 inline std::vector<cluster_piece> plan_clairvoyantly(const slice_cluster& cluster, std::span<const cluster_job> jobs,
                                                      const clairvoyant_terms& terms = {},
                                                      std::span<const cluster_piece> start = {}) {
@@ -295,7 +298,7 @@ inline double most_work(const slice_cluster& cluster, std::span<const cluster_jo
   std::vector<double> kinds = cluster.bytes;  // of slices, by memory, the largest first
   std::sort(kinds.begin(), kinds.end(), std::greater<>());
   kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
-  std::vector<double> free(kinds.size(), 0.0), backlog(kinds.size(), 0.0);
+  auto free = std::vector<double>(kinds.size(), 0.0), backlog = free;
   const auto kind_of = [&](double bytes) {  // the smallest that will do
     std::size_t k = kinds.size();
     while (k > 0 && kinds[k - 1] < bytes) --k;

@@ -67,7 +67,7 @@ struct network_timeline {
 /// Units: bytes per second. Source: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2.
 constexpr std::vector<double> fair_rates(const std::vector<link>& links, const std::vector<const route_table*>& ways) {
   std::vector<double> rate(ways.size(), std::numeric_limits<double>::infinity());
-  std::vector<double> free(links.size(), 0), wanted(links.size(), 0);
+  auto free = std::vector<double>(links.size(), 0), wanted = free;
   std::vector<std::vector<int>> users(links.size());
   std::vector<int> used;
   std::vector<char> fixed(ways.size(), 0);

@@ -19,7 +19,7 @@ struct serial_nodes {
   double injected_gap = 0.09;  ///< and so long after it has started a microbatch of its own
 
   /// When each visit happens. Errors: `schedule_error` if the nodes wait for each other's slots, naming one that does;
-  /// for a table that `schedule::check_paths` refuses, costs of other nodes, or slots and gaps below 0.
+  /// for a table that `schedule::require_paths` refuses, costs of other nodes, or slots and gaps below 0.
   constexpr schedule::timetable operator()(const schedule::path_table& paths,
                                            const schedule::visit_costs& costs) const {
     schedule::timetable line;
@@ -41,7 +41,7 @@ struct serial_nodes {
   // The end, or -1 if it never comes.
   constexpr double run(const schedule::path_table& paths, const schedule::visit_costs& costs,
                        schedule::timetable* line) const {
-    schedule::check_paths(paths);
+    schedule::require_paths(paths);
     constexpr double never = std::numeric_limits<double>::infinity();
     if (slots < 0 || !(gap >= 0 && gap < never) || !(injected_gap >= 0 && injected_gap < never))
       throw schedule_error("heddle: nodes have 0 slots or more and rest for seconds, not " + std::to_string(slots) +
@@ -52,7 +52,7 @@ struct serial_nodes {
     const int m = paths.microbatches();
     const auto n = static_cast<std::size_t>(paths.nodes());
     std::vector<std::vector<waiting>> queue(n);
-    std::vector<double> free(n, 0.0);
+    auto free = std::vector<double>(n, 0.0);
     std::vector<int> left(n, slots);
     for (int i = 0; i < m; ++i)
       if (paths.waits_for(i) < 0) queue[static_cast<std::size_t>(paths.origin(i))].push_back({i, 0, paths.ready_at(i)});

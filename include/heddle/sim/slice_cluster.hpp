@@ -34,9 +34,10 @@ struct reservation {
 struct slice_cluster {
   std::vector<double> bytes;
   std::vector<reservation> reservations;
+  double repartition_seconds = 0;  ///< a piece begins with so many where others had its slice before
 };
 
-/// A run of a job on a slice: `work` useful seconds somewhere in [start, end).
+/// A run of a job on a slice: `work` useful seconds somewhere in [start, end), behind those of re-partitioning.
 struct cluster_piece {
   int job = -1;
   int slice = -1;
@@ -51,7 +52,7 @@ struct cluster_outcome {
   double wait = 0;         ///< from arrival to completion, without the job's work
   double first_wait = 0;   ///< from arrival to the first start
   double makespan = 0;
-  double overhead = 0;  ///< occupied, but not useful, of what is occupied
+  double overhead = 0;  ///< occupied, but not useful (re-partitioning among it), of what is occupied
   int pieces = 0;
   std::vector<cluster_piece> ran;  ///< all of them, in the order they were given out
 };
@@ -61,7 +62,15 @@ class cluster_state {
  public:
   /// Errors: `schedule_error` for a job or a reservation that cannot be, or jobs that do not come in order.
   cluster_state(const slice_cluster& cluster, std::span<const cluster_job> jobs)
-      : bytes_(cluster.bytes), jobs_(jobs), left_(jobs.size()), busy_(cluster.bytes.size()) {
+      : bytes_(cluster.bytes),
+        jobs_(jobs),
+        repartition_(cluster.repartition_seconds),
+        left_(jobs.size()),
+        busy_(cluster.bytes.size()),
+        had_(cluster.bytes.size()) {
+    if (!(repartition_ >= 0) || !std::isfinite(repartition_))
+      throw schedule_error("heddle: re-partitioning a slice of a simulated cluster takes 0 s or more, not " +
+                           std::to_string(repartition_));
     double before = 0;
     for (std::size_t j = 0; j < jobs.size(); ++j) {
       const cluster_job& job = jobs[j];
@@ -114,8 +123,16 @@ class cluster_state {
     }
     return from;
   }
-  /// Starts a piece, or books one for later. Errors: `schedule_error` if the slice is not free then, or the job does not
-  /// wait or fit.
+  /// What re-partitioning takes.
+  double repartition_seconds() const noexcept { return repartition_; }
+  /// What it takes before a job can use a slice that is free now: nothing if that job was the last to have it, or nobody
+  /// has had it; booked for `later`, always all, as others may come before.
+  double repartition(int slice, int job, bool later = false) const {
+    const holder& h = had_[at(slice)];
+    return later || (h.job != job && h.job != nobody) ? repartition_ : 0;
+  }
+  /// Starts a piece, or books one for later. Errors: `schedule_error` if the slice is not free then, the job does not
+  /// wait or fit, or the piece is too short for re-partitioning and its work.
   void start(const cluster_piece& p) {
     const auto found = std::find(waiting_.begin(), waiting_.end(), p.job);
     bool free = found != waiting_.end() && jobs_[at(p.job)].bytes <= bytes_[at(p.slice)] && p.start >= now_;
@@ -125,6 +142,11 @@ class cluster_state {
       throw schedule_error("heddle: at " + std::to_string(now_) + " s job " + std::to_string(p.job) +
                            " cannot have slice " + std::to_string(p.slice) + " from " + std::to_string(p.start) +
                            " s to " + std::to_string(p.end) + " s");
+    const double before = repartition(p.slice, p.job, p.start > now_);
+    if (before > 0 && p.end - p.start < (before + p.work) * (1 - 1e-12) - 1e-9 * p.end)
+      throw schedule_error("heddle: job " + std::to_string(p.job) + " is given slice " + std::to_string(p.slice) +
+                           " for " + std::to_string(p.end - p.start) + " s, too short for " + std::to_string(before) +
+                           " s of re-partitioning and " + std::to_string(p.work) + " s of work");
     const std::pair<double, double> entry(p.start, p.end);
     list.insert(std::upper_bound(list.begin(), list.end(), entry), entry);
     waiting_.erase(found);
@@ -135,11 +157,22 @@ class cluster_state {
   template <class Dispatcher>
   friend cluster_outcome simulate_cluster(const slice_cluster&, std::span<const cluster_job>, Dispatcher&&);
   static std::size_t at(int i) noexcept { return static_cast<std::size_t>(i); }
+  static constexpr int nobody = -2, somebody_else = -1;
+  struct holder {  // the last one of a slice, and until when
+    int job = nobody;
+    double end = -std::numeric_limits<double>::infinity();
+  };
+  void hold(int slice, int job, double end) {
+    holder& h = had_[at(slice)];
+    if (end > h.end) h = {job, end};
+  }
 
   std::vector<double> bytes_;
   std::span<const cluster_job> jobs_;
+  double repartition_;
   std::vector<double> left_;
   std::vector<std::vector<std::pair<double, double>>> busy_;  // per slice, by time: reserved or given
+  std::vector<holder> had_;
   std::vector<int> waiting_;
   std::vector<cluster_piece> running_;
   double now_ = 0;
@@ -162,6 +195,9 @@ cluster_outcome simulate_cluster(const slice_cluster& cluster, std::span<const c
     times.push(r.end);
     free -= (std::max)(0.0, (std::min)(r.end, last) - (std::max)(r.start, 0.0));
   }
+  std::vector<reservation> ending = cluster.reservations;
+  std::sort(ending.begin(), ending.end(), [](const reservation& a, const reservation& b) { return a.end < b.end; });
+  std::size_t ended = 0;
   std::vector<bool> started(jobs.size());
   std::size_t arrived = 0;
   int finished = 0;
@@ -170,6 +206,9 @@ cluster_outcome simulate_cluster(const slice_cluster& cluster, std::span<const c
   while (!times.empty() && finished < static_cast<int>(jobs.size())) {
     s.now_ = times.top();
     while (!times.empty() && times.top() == s.now_) times.pop();
+    for (; ended < ending.size() && ending[ended].end <= s.now_; ++ended)
+      if (ending[ended].start < ending[ended].end)
+        s.hold(ending[ended].slice, cluster_state::somebody_else, ending[ended].end);
     for (std::size_t k = 0; k < s.running_.size();) {
       const cluster_piece p = s.running_[k];
       if (p.end > s.now_) {
@@ -177,6 +216,7 @@ cluster_outcome simulate_cluster(const slice_cluster& cluster, std::span<const c
         continue;
       }
       s.running_.erase(s.running_.begin() + static_cast<std::ptrdiff_t>(k));
+      s.hold(p.slice, p.job, p.end);
       const auto j = static_cast<std::size_t>(p.job);
       s.left_[j] -= p.work;
       if (s.left_[j] <= 1e-9 * jobs[j].work) {
@@ -231,20 +271,21 @@ struct first_come {
   }
 
  protected:
-  double seconds(const cluster_state& s, int job) const { return set_up + s.left(job) + finish; }
+  double seconds(const cluster_state& s, int job) const { return set_up + s.left(job) + finish; }  // on its slice
   // On slice `kept` only what ends by `until`.
   bool start_now(cluster_state& s, int job, int kept, double until) const {
-    const double length = seconds(s, job), end = s.now() + length;
+    const double own = seconds(s, job);
     int best = -1;
     for (int k = 0; k < s.slices(); ++k) {
       if (s.bytes(k) < s.jobs()[static_cast<std::size_t>(job)].bytes) continue;
+      const double length = s.repartition(k, job) + own, end = s.now() + length;
       if (s.free_until(k) <= s.now() || s.earliest(k, length) > s.now()) continue;
       if (k == kept && end > until) continue;
       if (best < 0 || s.bytes(k) < s.bytes(best) ||
           (s.bytes(k) == s.bytes(best) && s.free_until(k) < s.free_until(best)))
         best = k;
     }
-    if (best >= 0) s.start({job, best, s.now(), end, s.left(job)});
+    if (best >= 0) s.start({job, best, s.now(), s.now() + s.repartition(best, job) + own, s.left(job)});
     return best >= 0;
   }
 };
@@ -261,7 +302,7 @@ struct easy_backfilling : first_come {
     double from = std::numeric_limits<double>::infinity();
     for (int k = 0; k < s.slices(); ++k) {
       if (s.bytes(k) < s.jobs()[static_cast<std::size_t>(head)].bytes) continue;
-      if (const double t = s.earliest(k, seconds(s, head)); t < from) {
+      if (const double t = s.earliest(k, s.repartition_seconds() + seconds(s, head)); t < from) {
         from = t;
         kept = k;
       }

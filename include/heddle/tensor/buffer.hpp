@@ -1,66 +1,162 @@
-// heddle/tensor/buffer.hpp: memory that is owned, aligned and zeroed.
+// heddle/tensor/buffer.hpp: memory of a space that is owned, aligned and zeroed.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/shape.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
-#include <new>
-#include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
+#if defined(__unix__)
+#include <sys/resource.h>
+#include <unistd.h>
+#endif
+
 namespace heddle::inline v0 {
 
-/// Owns `size` values of a trivially copyable type in host memory, aligned to 64 bytes (a cache line, and the widest
-/// vector register), or more where the type asks for more, and zero-initialised. Moves, does not copy: a copy of a tensor is spelled out where it is made.
-/// Errors: `layout_error` for a negative size or one whose bytes overflow; `std::bad_alloc` when memory is exhausted.
-template <class T>
+/// Bytes that this process can have at most: the machine's memory, or the limit on its address space (`ulimit -v`) where
+/// that is less. The largest number where the system does not say.
+inline std::int64_t memory_limit() noexcept {
+  constexpr std::int64_t unknown = (std::numeric_limits<std::int64_t>::max)();
+  std::int64_t least = unknown;
+#if defined(__unix__)
+  const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES), page = ::sysconf(_SC_PAGESIZE);
+  if (pages > 0 && page > 0 && pages < unknown / page) least = pages * page;
+  rlimit space{};
+  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&
+      space.rlim_cur < static_cast<rlim_t>(least))
+    least = static_cast<std::int64_t>(space.rlim_cur);
+#endif
+  return least;
+}
+
+namespace detail {
+[[noreturn]] inline void refuse_memory(std::string_view what, std::size_t elements, std::size_t size) {
+  std::string text("heddle: no memory for ");
+  text += what;
+  text += ": " + std::to_string(elements) + " elements of " + std::to_string(size) + " bytes are " +
+          std::to_string(elements * size) + " bytes; this process can have " + std::to_string(memory_limit()) +
+          " in all";
+  throw memory_error(text);
+}
+}  // namespace detail
+
+/// Owns `size` values of a trivially copyable type in memory of a space (the host's, if none is named), aligned to 64 bytes (a
+/// cache line, and the widest vector register), or more where the type asks for more, and zeroed, in the order of the queue
+/// that it was made with. Moves, does not copy: a copy of a tensor is spelled out where it is made.
+/// `what` names it in errors. The host's elements need no queue; where the host may not touch them there is `address()` only.
+/// Errors: `layout_error` for a negative size or one whose bytes overflow; `memory_error` when memory is exhausted.
+template <class T, memory_space Space = host_memory>
   requires std::is_trivially_copyable_v<T>
 class buffer {
  public:
+  using element_type = T;
+  using space = Space;
   static constexpr std::size_t alignment = alignof(T) > 64 ? alignof(T) : 64;
 
   buffer() = default;
-  explicit buffer(std::int64_t size) : size_(checked(size)) {
-    if (size_ == 0) return;
-    void* raw = ::operator new(size_ * sizeof(T), std::align_val_t{alignment});
-    data_.reset(static_cast<T*>(raw));
-    std::uninitialized_value_construct_n(data_.get(), size_);
+  explicit buffer(std::int64_t size, std::string_view what = "a tensor")
+    requires std::same_as<Space, host_memory>
+      : size_(checked(size, what)) {
+    fill(host_memory::queue{}, what);
   }
-  buffer(buffer&& other) noexcept : data_(std::move(other.data_)), size_(std::exchange(other.size_, 0)) {}
+  buffer(typename Space::queue& queue, std::int64_t size, std::string_view what = "a tensor")
+      : size_(checked(size, what)) {
+    fill(queue, what);
+  }
+  buffer(buffer&& other) noexcept : memory_(std::move(other.memory_)), size_(std::exchange(other.size_, 0)) {}
   buffer& operator=(buffer&& other) noexcept {
-    data_ = std::move(other.data_);
+    memory_ = std::move(other.memory_);
     size_ = std::exchange(other.size_, 0);
     return *this;
   }
 
-  T* data() noexcept { return data_.get(); }
-  const T* data() const noexcept { return data_.get(); }
+  /// Where the elements are, in the space: for queues and for what is launched on them.
+  T* address() noexcept { return at(); }
+  const T* address() const noexcept { return at(); }
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
-  T& operator[](std::size_t i) noexcept { return data_[i]; }
-  const T& operator[](std::size_t i) const noexcept { return data_[i]; }
-  T* begin() noexcept { return data(); }
-  T* end() noexcept { return data() + size_; }
-  const T* begin() const noexcept { return data(); }
-  const T* end() const noexcept { return data() + size_; }
+  /// All elements in a row.
+  vector_view<T, Space> view() noexcept { return {at(), row()}; }
+  vector_view<const T, Space> view() const noexcept { return {at(), row()}; }
+
+  T* data() noexcept
+    requires host_accessible_space<Space>
+  {
+    return at();
+  }
+  const T* data() const noexcept
+    requires host_accessible_space<Space>
+  {
+    return at();
+  }
+  /// Errors: `layout_error` if there is no such element, where HEDDLE_CHECK_BOUNDS is on.
+  T& operator[](std::size_t i) noexcept(!HEDDLE_CHECK_BOUNDS)
+    requires host_accessible_space<Space>
+  {
+    return at()[in_range(i)];
+  }
+  const T& operator[](std::size_t i) const noexcept(!HEDDLE_CHECK_BOUNDS)
+    requires host_accessible_space<Space>
+  {
+    return at()[in_range(i)];
+  }
+  T* begin() noexcept
+    requires host_accessible_space<Space>
+  {
+    return at();
+  }
+  T* end() noexcept
+    requires host_accessible_space<Space>
+  {
+    return at() + size_;
+  }
+  const T* begin() const noexcept
+    requires host_accessible_space<Space>
+  {
+    return at();
+  }
+  const T* end() const noexcept
+    requires host_accessible_space<Space>
+  {
+    return at() + size_;
+  }
 
  private:
-  struct release {
-    void operator()(T* p) const noexcept { ::operator delete(p, std::align_val_t{alignment}); }
-  };
-  static std::size_t checked(std::int64_t size) {
+  T* at() const noexcept { return static_cast<T*>(memory_.address()); }
+  dynamic_shape<1> row() const noexcept { return detail::row_shape(static_cast<std::int64_t>(size_)); }
+  template <class Queue>
+  void fill(Queue&& queue, std::string_view what) {
+    if (size_ == 0) return;
+    memory_ = queue.template allocate<alignment>(size_ * sizeof(T));
+    if (memory_.address() == nullptr) detail::refuse_memory(what, size_, sizeof(T));
+    queue.zero(*this);
+  }
+  std::size_t in_range(std::size_t i) const noexcept(!HEDDLE_CHECK_BOUNDS) {
+#if HEDDLE_CHECK_BOUNDS
+    if (i >= size_)
+      throw layout_error("heddle: index " + std::to_string(i) + " is outside a buffer of " + std::to_string(size_) +
+                         " elements");
+#endif
+    return i;
+  }
+  static std::size_t checked(std::int64_t size, std::string_view what) {
     if (size < 0 || static_cast<std::uint64_t>(size) > (std::numeric_limits<std::int64_t>::max)() / sizeof(T))
       throw layout_error("heddle: a buffer cannot hold " + std::to_string(size) + " elements of " +
-                         std::to_string(sizeof(T)) + " bytes");
+                         std::to_string(sizeof(T)) + " bytes for " + std::string(what));
     return static_cast<std::size_t>(size);
   }
 
-  std::unique_ptr<T[], release> data_;
+  typename Space::template allocation<alignment> memory_;
   std::size_t size_ = 0;
 };
 

@@ -3,9 +3,11 @@
 
 #include <heddle/layout/box.hpp>
 #include <heddle/layout/part.hpp>
+#include <heddle/tensor/box_kernels.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/tensor/space_collectives.hpp>
 
 #include <algorithm>
 #include <array>
@@ -19,31 +21,22 @@ namespace heddle::inline v0 {
 namespace detail {
 
 // The local part while it moves: the caller's memory, read-only, until a step makes memory of its own.
-template <class T>
+template <class T, class Space = host_memory>
 struct moving_part {
-  std::span<const T> source{};
-  buffer<T> own{};
+  vector_view<const T, Space> source{};
+  buffer<T, Space> own{};
   bool owned = false;
 
-  void replace(buffer<T> next) {
+  void replace(buffer<T, Space> next) {
     own = std::move(next);
-    source = {own.data(), own.size()};
+    source = own.view();
     owned = true;
   }
-  buffer<T> release() && {
-    if (!owned) {
-      buffer<T> copy(static_cast<std::int64_t>(source.size()));
-      std::copy(source.begin(), source.end(), copy.begin());
-      return copy;
-    }
+  buffer<T, Space> release(typename Space::queue& q) && {
+    if (!owned) return copy_of<T, Space>(q, source);
     return std::move(own);
   }
 };
-
-template <class T>
-std::span<T> writable(buffer<T>& b) {
-  return {b.data(), b.size()};
-}
 
 // One number per rank of a group; groups of usual size need no allocation.
 class rank_counts {
@@ -62,9 +55,7 @@ class rank_counts {
 
 template <std::size_t Rank>
 std::int64_t elements_of(const std::array<std::int64_t, Rank>& extents) {
-  std::int64_t n = 1;
-  for (const std::int64_t e : extents) n *= e;
-  return n;
+  return counted(product_of(extents), extents, "has more elements");
 }
 
 // One step as numbers: who takes part in it, and which parts they hold before and after. It knows sizes and cuts, not layouts: however
@@ -149,10 +140,11 @@ struct step_group {
 
 // What goes to each rank of the group, one block after another: the tensor itself where the blocks lie in it so already,
 // otherwise packed straight from it.
-template <class T, std::size_t Rank, class Group>
-std::span<const T> packed_for_sending(const Group& group, std::span<const T> memory,
-                                      const std::array<std::int64_t, Rank>& extents, rank_counts& counts,
-                                      buffer<T>& room) {
+template <class T, class Space, std::size_t Rank, class Group>
+vector_view<const T, Space> packed_for_sending(typename Space::queue& q, const Group& group,
+                                               vector_view<const T, Space> memory,
+                                               const std::array<std::int64_t, Rank>& extents, rank_counts& counts,
+                                               buffer<T, Space>& room) {
   bool in_place = true;
   std::int64_t total = 0;
   for (int peer = 0; peer < group.parts(); ++peer) {
@@ -161,21 +153,22 @@ std::span<const T> packed_for_sending(const Group& group, std::span<const T> mem
     in_place = in_place && lies_packed<&stretch::from>(o, extents, total);
     total += counts[peer];
   }
-  if (in_place) return memory.first(static_cast<std::size_t>(total));
-  room = buffer<T>(total);
-  T* at = room.data();
+  if (in_place) return within(memory, 0, total);
+  room = buffer<T, Space>(q, total);
+  std::int64_t at = 0;
   for (int peer = 0; peer < group.parts(); ++peer) {
-    pack_overlap(group.to(peer), memory.data(), extents, at);
+    pack_box<T, Space>(q, group.to(peer), memory, extents, within(room.view(), at, counts[peer]));
     at += counts[peer];
   }
-  return writable(room);
+  return room.view();
 }
 
 // Receives a block from each rank, by calling `receive` with the memory for them, and puts them in their places.
-template <class T, class Group, std::size_t Rank, class Receive>
-buffer<T> received(const Group& group, const std::array<std::int64_t, Rank>& extents, Receive&& receive) {
+template <class T, class Space, class Group, std::size_t Rank, class Receive>
+buffer<T, Space> received(typename Space::queue& q, const Group& group, const std::array<std::int64_t, Rank>& extents,
+                          Receive&& receive) {
   rank_counts counts(group.parts());
-  buffer<T> whole(elements_of(extents));
+  buffer<T, Space> whole(q, elements_of(extents));
   bool in_place = true;
   std::int64_t total = 0;
   for (int peer = 0; peer < group.parts(); ++peer) {
@@ -185,129 +178,133 @@ buffer<T> received(const Group& group, const std::array<std::int64_t, Rank>& ext
     total += counts[peer];
   }
   if (in_place) {
-    receive(writable(whole).first(static_cast<std::size_t>(total)), counts);
+    receive(within(whole.view(), 0, total), counts);
     return whole;
   }
-  buffer<T> packed(total);
-  receive(writable(packed), counts);
-  const T* at = packed.data();
+  buffer<T, Space> packed(q, total);
+  receive(packed.view(), counts);
+  std::int64_t at = 0;
   for (int peer = 0; peer < group.parts(); ++peer) {
-    unpack_overlap(group.from(peer), at, whole.data(), extents);
+    unpack_box<T, Space>(q, group.from(peer), within(packed.view(), at, counts[peer]), whole.view(), extents);
     at += counts[peer];
   }
   return whole;
 }
 
 // The part without its padding.
-template <class T, std::size_t Rank, std::size_t Axes>
-std::span<const T> without_padding(std::span<const T> memory, const tensor_part<Rank, Axes>& part, buffer<T>& room) {
+template <class T, class Space, std::size_t Rank, std::size_t Axes>
+vector_view<const T, Space> without_padding(typename Space::queue& q, vector_view<const T, Space> memory,
+                                            const tensor_part<Rank, Axes>& part, buffer<T, Space>& room) {
   const auto all = overlap_of(part, part);
-  if (lies_packed<&stretch::from>(all, part.stored(), 0)) return memory.first(static_cast<std::size_t>(part.size()));
-  room = buffer<T>(part.size());
-  pack_overlap(all, memory.data(), part.stored(), room.data());
-  return writable(room);
+  if (lies_packed<&stretch::from>(all, part.stored(), 0)) return within(memory, 0, part.size());
+  room = buffer<T, Space>(q, part.size());
+  pack_box<T, Space>(q, all, memory, part.stored(), room.view());
+  return room.view();
 }
 
 // --- the steps, one function per kind ---
 
 // What needs no other rank: the elements that this one keeps, in their new places.
-template <class T, std::size_t Rank, std::size_t Axes>
-void slice_step(moving_part<T>& part, const step_place<Rank, Axes>& at) {
+template <class T, class Space, std::size_t Rank, std::size_t Axes>
+void slice_step(typename Space::queue& q, moving_part<T, Space>& part, const step_place<Rank, Axes>& at) {
   const auto before = at.before(at.rank), after = at.after(at.rank);
-  buffer<T> next(elements_of(after.stored()));
-  copy_overlap(overlap_of(before, after), part.source.data(), before.stored(), next.data(), after.stored());
+  buffer<T, Space> next(q, elements_of(after.stored()));
+  copy_box<T, Space>(q, overlap_of(before, after), part.source, before.stored(), next.view(), after.stored());
   part.replace(std::move(next));
 }
 
-template <class Op, class T, std::size_t Rank, std::size_t Axes>
-void pad_step(moving_part<T>& part, const step_place<Rank, Axes>& at) {
+template <class Op, class T, class Space, std::size_t Rank, std::size_t Axes>
+void pad_step(typename Space::queue& q, moving_part<T, Space>& part, const step_place<Rank, Axes>& at) {
   const auto before = at.before(at.rank), after = at.after(at.rank);
-  buffer<T> next(elements_of(after.stored()));
-  std::fill(next.begin(), next.end(), Op::template identity<T>());
-  copy_overlap(overlap_of(before, after), part.source.data(), before.stored(), next.data(), after.stored());
+  buffer<T, Space> next(q, elements_of(after.stored()));
+  fill<T, Space>(q, next.view(), Op::template identity<T>());
+  copy_box<T, Space>(q, overlap_of(before, after), part.source, before.stored(), next.view(), after.stored());
   part.replace(std::move(next));
 }
 
-template <class Op, class T>
-void keep_on_owner_step(moving_part<T>& part, int mine) {
+template <class Op, class T, class Space>
+void keep_on_owner_step(typename Space::queue& q, moving_part<T, Space>& part, int mine) {
   if (mine == 0) return;
-  if (!part.owned) part.replace(buffer<T>(static_cast<std::int64_t>(part.source.size())));
-  std::fill(part.own.begin(), part.own.end(), Op::template identity<T>());
+  if (!part.owned) part.replace(buffer<T, Space>(q, part.source.size()));
+  fill<T, Space>(q, part.own.view(), Op::template identity<T>());
 }
 
-template <class T, std::size_t Rank, std::size_t Axes, class Comm>
-void all_gather_step(moving_part<T>& part, const step_group<Rank, Axes>& group, Comm& comm) {
-  buffer<T> room;
-  const std::span<const T> sent = without_padding(part.source, group.at.before(group.at.rank), room);
-  part.replace(
-      received<T>(group, group.at.after(group.at.rank).stored(), [&](std::span<T> out, const rank_counts& counts) {
-        if (group.even())
-          comm.all_gather(sent, out);
-        else
-          comm.all_gather_v(sent, out, counts.span());
-      }));
+template <class T, class Space, std::size_t Rank, std::size_t Axes, class Comm>
+void all_gather_step(typename Space::queue& q, moving_part<T, Space>& part, const step_group<Rank, Axes>& group,
+                     Comm& comm) {
+  buffer<T, Space> room;
+  const auto sent = without_padding<T, Space>(q, part.source, group.at.before(group.at.rank), room);
+  part.replace(received<T, Space>(q, group, group.at.after(group.at.rank).stored(),
+                                  [&](vector_view<T, Space> out, const rank_counts& counts) {
+                                    if (group.even())
+                                      heddle::v0::all_gather(q, comm, sent, out);
+                                    else
+                                      heddle::v0::all_gather_v(q, comm, sent, out, counts.span());
+                                  }));
 }
 
-template <class T, class Group, class Comm>
-void all_to_all_step(moving_part<T>& part, const Group& group, Comm& comm) {
-  buffer<T> room;
+template <class T, class Space, class Group, class Comm>
+void all_to_all_step(typename Space::queue& q, moving_part<T, Space>& part, const Group& group, Comm& comm) {
+  buffer<T, Space> room;
   rank_counts out(group.parts());
-  const std::span<const T> sent =
-      packed_for_sending(group, part.source, group.at.before(group.at.rank).stored(), out, room);
-  part.replace(
-      received<T>(group, group.at.after(group.at.rank).stored(), [&](std::span<T> target, const rank_counts& in) {
-        if (group.even())
-          comm.all_to_all(sent, target);
-        else
-          comm.all_to_all_v(sent, out.span(), target, in.span());
-      }));
+  const auto sent =
+      packed_for_sending<T, Space>(q, group, part.source, group.at.before(group.at.rank).stored(), out, room);
+  part.replace(received<T, Space>(q, group, group.at.after(group.at.rank).stored(),
+                                  [&](vector_view<T, Space> target, const rank_counts& in) {
+                                    if (group.even())
+                                      heddle::v0::all_to_all(q, comm, sent, target);
+                                    else
+                                      heddle::v0::all_to_all_v(q, comm, sent, out.span(), target, in.span());
+                                  }));
 }
 
-template <class Op, class T, std::size_t Rank, std::size_t Axes, class Comm>
-void reduce_scatter_step(moving_part<T>& part, const step_group<Rank, Axes>& group, Comm& comm) {
-  buffer<T> room;
+template <class Op, class T, class Space, std::size_t Rank, std::size_t Axes, class Comm>
+void reduce_scatter_step(typename Space::queue& q, moving_part<T, Space>& part, const step_group<Rank, Axes>& group,
+                         Comm& comm) {
+  buffer<T, Space> room;
   rank_counts counts(group.parts());
   const auto after = group.at.after(group.at.rank);
-  const std::span<const T> sent =
-      packed_for_sending(group, part.source, group.at.before(group.at.rank).stored(), counts, room);
-  const auto reduce = [&](std::span<T> out) {
+  const auto sent =
+      packed_for_sending<T, Space>(q, group, part.source, group.at.before(group.at.rank).stored(), counts, room);
+  const auto reduce = [&](vector_view<T, Space> out) {
     if (group.even())
-      comm.reduce_scatter(sent, out, Op{});
+      heddle::v0::reduce_scatter(q, comm, sent, out, Op{});
     else
-      comm.reduce_scatter_v(sent, out, counts.span(), Op{});
+      heddle::v0::reduce_scatter_v(q, comm, sent, out, counts.span(), Op{});
   };
   const auto own = group.from(group.mine());
-  buffer<T> next(elements_of(after.stored()));
+  buffer<T, Space> next(q, elements_of(after.stored()));
   if (lies_packed<&stretch::to>(own, after.stored(), 0)) {
-    reduce(writable(next).first(static_cast<std::size_t>(after.size())));
+    reduce(within(next.view(), 0, after.size()));
   } else {
-    buffer<T> packed(after.size());
-    reduce(writable(packed));
-    unpack_overlap(own, packed.data(), next.data(), after.stored());
+    buffer<T, Space> packed(q, after.size());
+    reduce(packed.view());
+    unpack_box<T, Space>(q, own, packed.view(), next.view(), after.stored());
   }
   part.replace(std::move(next));
 }
 
-template <class Op, class T, std::size_t Rank, std::size_t Axes, class Comm>
-void all_reduce_step(moving_part<T>& part, const step_place<Rank, Axes>& at, Comm& comm) {
+template <class Op, class T, class Space, std::size_t Rank, std::size_t Axes, class Comm>
+void all_reduce_step(typename Space::queue& q, moving_part<T, Space>& part, const step_place<Rank, Axes>& at,
+                     Comm& comm) {
   const auto held = at.before(at.rank);
   const auto all = overlap_of(held, held);
-  const auto valid = static_cast<std::size_t>(held.size());
+  const std::int64_t valid = held.size();
   if (lies_packed<&stretch::from>(all, held.stored(), 0)) {
     if (part.owned) {
-      comm.all_reduce(writable(part.own).first(valid), Op{});
+      heddle::v0::all_reduce(q, comm, within(part.own.view(), 0, valid), Op{});
       return;
     }
-    buffer<T> next(elements_of(held.stored()));
-    comm.all_reduce(part.source.first(valid), writable(next).first(valid), Op{});
+    buffer<T, Space> next(q, elements_of(held.stored()));
+    heddle::v0::all_reduce(q, comm, within(part.source, 0, valid), within(next.view(), 0, valid), Op{});
     part.replace(std::move(next));
     return;
   }
-  buffer<T> packed(held.size());
-  pack_overlap(all, part.source.data(), held.stored(), packed.data());
-  comm.all_reduce(writable(packed), Op{});
-  if (!part.owned) part.replace(buffer<T>(elements_of(held.stored())));
-  unpack_overlap(all, packed.data(), part.own.data(), held.stored());
+  buffer<T, Space> packed(q, held.size());
+  pack_box<T, Space>(q, all, part.source, held.stored(), packed.view());
+  heddle::v0::all_reduce(q, comm, packed.view(), Op{});
+  if (!part.owned) part.replace(buffer<T, Space>(q, elements_of(held.stored())));
+  unpack_box<T, Space>(q, all, packed.view(), part.own.view(), held.stored());
 }
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/sharded.hpp>
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -123,16 +124,29 @@ constexpr bool can_square() {
 }
 
 // Of what this rank holds, without padding.
-template <class T, std::size_t Rank, class Layout>
-double local_sum_of_squares(const sharded<T, Rank, Layout>& x) {
+template <class T, class Layout, class Whole>
+double local_sum_of_squares(const T* at, const Layout& layout, const Whole& whole, int rank) {
   double sum = 0;
-  const T* const at = x.elements().data();
-  for_each_global_run(x.shape().extents(), x.layout().part(x.shape(), x.rank()),
+  for_each_global_run(whole.extents(), layout.part(whole, rank),
                       [&](std::int64_t, std::int64_t local, std::int64_t count) {
                         for (std::int64_t i = 0; i < count; ++i)
                           sum += static_cast<double>(at[local + i]) * static_cast<double>(at[local + i]);
                       });
   return sum;
+}
+template <class T, std::size_t Rank, class Layout>
+double local_sum_of_squares(const sharded<T, Rank, Layout>& x) {
+  return local_sum_of_squares(x.elements().data(), x.layout(), x.shape(), x.rank());
+}
+// In the order of a queue, into a number of its space.
+template <class T, std::size_t Rank, class Layout, class Space>
+void put_sum_of_squares(typename Space::queue& q, const sharded<T, Rank, Layout, Space>& x,
+                        vector_view<double, Space> sum) {
+  q.run(
+      [layout = x.layout(), whole = x.shape(), rank = x.rank()](const auto& memory, const auto& to) {
+        to(0) = local_sum_of_squares(memory.address(), layout, whole, rank);
+      },
+      x.memory(), sum);
 }
 // Over another mesh the copies would be counted that this one does not know of.
 template <class Layout, class World>
@@ -151,10 +165,19 @@ constexpr bool can_count() {
 template <class T, std::size_t Rank, class Layout, class World>
 double counted_sum_of_squares(const sharded<T, Rank, Layout>& x, const World& world) {
   if constexpr (can_count<Layout, World>()) {
-    check_part(x, world);
+    require_part(x, world);
     return x.layout().is_primary(x.rank()) ? local_sum_of_squares(x) : 0;
   } else {
     return 0;
+  }
+}
+
+template <class T, std::size_t Rank, class Layout, class Space, class World>
+void put_counted_sum_of_squares(typename Space::queue& q, const sharded<T, Rank, Layout, Space>& x,
+                                vector_view<double, Space> sum, const World& world) {
+  if constexpr (can_count<Layout, World>()) {
+    require_part(x, world);
+    if (x.layout().is_primary(x.rank())) put_sum_of_squares(q, x, sum);
   }
 }
 
@@ -173,20 +196,26 @@ constexpr bool settles() {
 }  // namespace detail
 
 /// Combines contributions over these axes, along which the tensor must be partial; afterwards it is replicated there. In
-/// place, one all_reduce per axis. All ranks of the world call it.
+/// place, one all_reduce per axis. All ranks of the world call it; in another space than the host's it happens in the order of `queue`.
 /// Errors (at compile time, naming the axis): an axis that splits the tensor (experts' gradients over the expert axis), one
 /// along which it is whole already (a second reduction), one along which it varies; an axis named twice. Otherwise as
 /// `redistribute`.
-template <class... Axes, class T, std::size_t Rank, layout_like L, class World>
-auto reduce(sharded<T, Rank, L>&& x, World& world) {
+template <class... Axes, class T, std::size_t Rank, layout_like L, memory_space Space, class World>
+auto reduce(sharded<T, Rank, L, Space>&& x, World& world, typename Space::queue& queue) {
   constexpr bool distinct = all_distinct<Axes...>;
   static_assert(distinct, "heddle: reduce<axes...> names one axis twice; a second reduction would count copies");
   if constexpr (!distinct)
     return std::move(x);
   else if constexpr ((detail::is_summed_over<L, Axes>() && ...))
-    return redistribute<reduced<L, Axes...>>(std::move(x), world);
+    return redistribute<reduced<L, Axes...>>(std::move(x), world, queue);
   else
     return std::move(x);
+}
+/// In the host's memory, which needs no queue.
+template <class... Axes, class T, std::size_t Rank, layout_like L, class World>
+auto reduce(sharded<T, Rank, L>&& x, World& world) {
+  host_memory::queue at_once;
+  return reduce<Axes...>(std::move(x), world, at_once);
 }
 
 /// Brings the gradient of a parameter of layout `Parameter` to the layout the optimizer wants, by default the parameter's own:
@@ -197,14 +226,20 @@ auto reduce(sharded<T, Rank, L>&& x, World& world) {
 /// Errors (at compile time, naming the axis): a gradient that is still a sum, already whole, or laid out otherwise; a `To`
 /// that is partial.
 template <layout_like Parameter, layout_like To = Parameter, class T, std::size_t Rank, layout_like Gradient,
-          class World>
-auto settle_gradient(sharded<T, Rank, Gradient>&& gradient, World& world) {
+          memory_space Space, class World>
+auto settle_gradient(sharded<T, Rank, Gradient, Space>&& gradient, World& world, typename Space::queue& queue) {
   if constexpr (!detail::gradient_check<Gradient, Parameter>::ok())
     return std::move(gradient);
   else if constexpr (detail::settles<To>())
-    return redistribute<To>(std::move(gradient), world);
+    return redistribute<To>(std::move(gradient), world, queue);
   else
     return std::move(gradient);
+}
+template <layout_like Parameter, layout_like To = Parameter, class T, std::size_t Rank, layout_like Gradient,
+          class World>
+auto settle_gradient(sharded<T, Rank, Gradient>&& gradient, World& world) {
+  host_memory::queue at_once;
+  return settle_gradient<Parameter, To>(std::move(gradient), world, at_once);
 }
 
 /// The 1 that backward starts from, for a loss that this rank holds its part of.
@@ -216,6 +251,15 @@ auto gradient_seed(const sharded<T, 0, L>& loss) {
   return one;
 }
 
+/// In the space of the loss; `queue` makes it.
+template <class T, layout_like L, memory_space Space>
+auto gradient_seed(typename Space::queue& queue, const sharded<T, 0, L, Space>& loss) {
+  sharded<T, 0, seed_gradient<L>, Space> one(queue, seed_gradient<L>{loss.layout().mesh()}, dynamic_shape<0>{},
+                                             loss.rank());
+  detail::fill<T, Space>(queue, one.memory(), T(1));
+  return one;
+}
+
 /// The sum of the squares of a tensor's elements: partial over the axes that split it, whole along the others. What must be
 /// reduced follows from the type, so that copies are counted once.
 /// `reduce<tp>(sum_of_squares(weight), world)` compiles if tp splits the weight, not if tp replicates it.
@@ -224,19 +268,46 @@ template <class T, std::size_t Rank, layout_like L>
 auto sum_of_squares(const sharded<T, Rank, L>& x) {
   using result = typename detail::squares_layout<L>::type;
   sharded<double, 0, result> sum(result{x.layout().mesh()}, dynamic_shape<0>{}, x.rank());
-  detail::check_held(x);
+  detail::require_held(x);
   if constexpr (detail::can_square<L>()) sum.elements()[0] = detail::local_sum_of_squares(x);
   return sum;
 }
 
+/// In any space whose queue runs host code, in its order.
+template <class T, std::size_t Rank, layout_like L, memory_space Space>
+  requires runs_host_code<typename Space::queue>
+auto sum_of_squares(typename Space::queue& queue, const sharded<T, Rank, L, Space>& x) {
+  using result = typename detail::squares_layout<L>::type;
+  sharded<double, 0, result, Space> sum(queue, result{x.layout().mesh()}, dynamic_shape<0>{}, x.rank());
+  detail::require_held(x);
+  if constexpr (detail::can_square<L>()) detail::put_sum_of_squares(queue, x, sum.memory());
+  return sum;
+}
+
 /// The squared Euclidean norm of several tensors together, each element of each counted once however many ranks hold a copy.
-/// One all_reduce of one number over the world; the same bits on every rank of it.
+/// One all_reduce of one number over the world, on its control plane; the same bits on every rank of it.
 /// Errors (at compile time): a partial or varying tensor, one on another mesh than the world's; `layout_error` if a part
 /// belongs to another rank or mesh, or was released or moved from.
 template <class World, class... T, std::size_t... Rank, class... L>
 double squared_norm(World& world, const sharded<T, Rank, L>&... tensors) {
   double sum = (0.0 + ... + detail::counted_sum_of_squares(tensors, world));
-  world.all().all_reduce(std::span<double>(&sum, 1), plus{});
+  world.control().all_reduce(std::span<double>(&sum, 1), plus{});
+  return sum;
+}
+
+/// Of tensors in a space whose queue runs host code; waits for the queue once.
+template <class Queue, class World, class... T, std::size_t... Rank, class... L, class Space>
+  requires std::same_as<Queue, typename Space::queue> && runs_host_code<Queue>
+double squared_norm(Queue& queue, World& world, const sharded<T, Rank, L, Space>&... tensors) {
+  buffer<double, Space> sums(queue, sizeof...(tensors), "the squares of the tensors");
+  std::int64_t at = 0;
+  (detail::put_counted_sum_of_squares(queue, tensors, detail::within(sums.view(), at++, 1), world), ...);
+  std::array<double, sizeof...(tensors)> parts{};
+  queue.copy(sums, parts);
+  queue.wait();
+  double sum = 0;
+  for (const double x : parts) sum += x;
+  world.control().all_reduce(std::span<double>(&sum, 1), plus{});
   return sum;
 }
 

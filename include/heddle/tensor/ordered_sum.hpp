@@ -273,7 +273,7 @@ sharded<T, Rank - sizeof...(Dims), without_dimensions<Layout, Dims...>> ordered_
       throw layout_error("heddle: ordered_reduce: rank " + std::to_string(x.rank()) + "'s part of a tensor on " +
                          to_string(x.layout().mesh()) + " came to rank " + std::to_string(world.rank()) +
                          " of a world on " + to_string(world.mesh()));
-    detail::check_held(x);
+    detail::require_held(x);
     std::array<std::int64_t, Rank> stored = x.local_shape().extents();
     std::array<std::int64_t, Rank - sizeof...(Dims)> kept{};
     for (std::size_t d = 0, k = 0; d < Rank; ++d)

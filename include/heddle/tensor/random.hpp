@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/tensor/box_kernels.hpp>
 #include <heddle/tensor/global_runs.hpp>
 #include <heddle/tensor/sharded.hpp>
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0 {
 namespace detail {
@@ -41,6 +43,11 @@ constexpr bool scales() {
   } else {
     return true;
   }
+}
+
+inline void require_rate(double rate) {
+  if (!(rate >= 0 && rate < 1))
+    throw config_error("heddle: dropout needs a rate in [0, 1), got " + std::to_string(rate));
 }
 
 // One run of neighbours. Not inlined: with one compiled form for every layout there is one rounding of every number.
@@ -74,7 +81,7 @@ template <class T>
 // the operator's identity, so that the combination is what one rank alone would draw.
 template <class T, std::size_t Rank, layout_like Layout, class Draw>
 void draw_part(sharded<T, Rank, Layout>& x, Draw&& draw) {
-  check_held(x);
+  require_held(x);
   if constexpr (Layout::has_partial) {
     if (!carries_value(x.layout(), x.rank())) {
       using op = typename partial_op<Layout>::type;
@@ -86,6 +93,26 @@ void draw_part(sharded<T, Rank, Layout>& x, Draw&& draw) {
   for_each_global_run(
       x.shape().extents(), x.layout().part(x.shape(), x.rank()),
       [&](std::int64_t global, std::int64_t local, std::int64_t count) { draw(out + local, count, global); });
+}
+
+// The same in the order of a queue that runs host code; the work keeps what it needs.
+template <class T, std::size_t Rank, layout_like Layout, class Space, class Draw>
+void draw_part(typename Space::queue& q, sharded<T, Rank, Layout, Space>& x, Draw draw) {
+  require_held(x);
+  if constexpr (Layout::has_partial) {
+    if (!carries_value(x.layout(), x.rank())) {
+      fill<T, Space>(q, x.memory(), partial_op<Layout>::type::template identity<T>());
+      return;
+    }
+  }
+  q.run(
+      [layout = x.layout(), whole = x.shape(), rank = x.rank(), draw = std::move(draw)](const auto& memory) {
+        for_each_global_run(whole.extents(), layout.part(whole, rank),
+                            [&](std::int64_t global, std::int64_t local, std::int64_t count) {
+                              draw(memory.address() + local, count, global);
+                            });
+      },
+      x.memory());
 }
 
 }  // namespace detail
@@ -101,12 +128,33 @@ void fill_by_index(sharded<T, Rank, Layout>& x, Value&& value) {
     });
 }
 
-/// Uniform numbers in [low, high), keyed by the index in the whole tensor: bit for bit the same on every mesh.
+/// In any space whose queue runs host code, in its order; `value` is kept until then.
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space, std::invocable<std::int64_t> Value>
+  requires runs_host_code<typename Space::queue>
+void fill_by_index(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, Value value) {
+  if constexpr (detail::has_global_index<Layout>())
+    detail::draw_part(queue, x, [value](T* out, std::int64_t count, std::int64_t global) {
+      for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(value(global + i));
+    });
+}
+
+/// Uniform numbers in [low, high), keyed by the index in the whole tensor: bit for bit the same on every mesh. Like all of these, with
+/// a queue in front for memory of its space.
 /// Errors: as `fill_by_index`.
 template <class T, std::size_t Rank, layout_like Layout>
 void fill_uniform(sharded<T, Rank, Layout>& x, const counter_random& random, double low = 0, double high = 1) {
   if constexpr (detail::has_global_index<Layout>())
     detail::draw_part(x, [&](T* out, std::int64_t count, std::int64_t global) {
+      detail::draw_uniform(out, count, global, random, low, high);
+    });
+}
+
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
+  requires runs_host_code<typename Space::queue>
+void fill_uniform(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, const counter_random& random,
+                  double low = 0, double high = 1) {
+  if constexpr (detail::has_global_index<Layout>())
+    detail::draw_part(queue, x, [random, low, high](T* out, std::int64_t count, std::int64_t global) {
       detail::draw_uniform(out, count, global, random, low, high);
     });
 }
@@ -121,6 +169,16 @@ void fill_normal(sharded<T, Rank, Layout>& x, const counter_random& random, doub
     });
 }
 
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
+  requires runs_host_code<typename Space::queue>
+void fill_normal(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, const counter_random& random,
+                 double mean = 0, double deviation = 1) {
+  if constexpr (detail::has_global_index<Layout>())
+    detail::draw_part(queue, x, [random, mean, deviation](T* out, std::int64_t count, std::int64_t global) {
+      detail::draw_normal(out, count, global, random, mean, deviation);
+    });
+}
+
 /// Dropout in place: each element is set to zero with probability `rate`, and divided by 1 - rate otherwise. Which ones is
 /// decided by their index in the whole tensor, so every mesh drops the same elements: copies stay copies, parts drop
 /// independently. Nothing is saved: the same call on the gradient is the backward. Use another stream for each use of one
@@ -130,16 +188,34 @@ void fill_normal(sharded<T, Rank, Layout>& x, const counter_random& random, doub
 /// Source: Srivastava et al. 2014, JMLR 15 (inverted form); counters by Salmon et al., SC 2011.
 template <std::floating_point T, std::size_t Rank, layout_like Layout>
 void dropout(sharded<T, Rank, Layout>& x, double rate, const counter_random& random) {
-  if (!(rate >= 0 && rate < 1))
-    throw config_error("heddle: dropout needs a rate in [0, 1), got " + std::to_string(rate));
+  detail::require_rate(rate);
   if constexpr (detail::has_global_index<Layout>() && detail::scales<Layout>()) {
-    detail::check_held(x);
+    detail::require_held(x);
     const T scale = static_cast<T>(1 / (1 - rate));
     T* const out = x.elements().data();
     detail::for_each_global_run(x.shape().extents(), x.layout().part(x.shape(), x.rank()),
                                 [&](std::int64_t global, std::int64_t local, std::int64_t count) {
                                   detail::drop(out + local, count, global, random, rate, scale);
                                 });
+  }
+}
+
+template <std::floating_point T, std::size_t Rank, layout_like Layout, memory_space Space>
+  requires runs_host_code<typename Space::queue>
+void dropout(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, double rate,
+             const counter_random& random) {
+  detail::require_rate(rate);
+  if constexpr (detail::has_global_index<Layout>() && detail::scales<Layout>()) {
+    detail::require_held(x);
+    const T scale = static_cast<T>(1 / (1 - rate));
+    queue.run(
+        [layout = x.layout(), whole = x.shape(), rank = x.rank(), random, rate, scale](const auto& memory) {
+          detail::for_each_global_run(whole.extents(), layout.part(whole, rank),
+                                      [&](std::int64_t global, std::int64_t local, std::int64_t count) {
+                                        detail::drop(memory.address() + local, count, global, random, rate, scale);
+                                      });
+        },
+        x.memory());
   }
 }
 

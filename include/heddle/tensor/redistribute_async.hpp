@@ -61,7 +61,7 @@ class async_redistribution final : public messaging_job<Comm> {
                        const std::array<std::int64_t, Rank>& whole, int rank)
       : part_(std::move(part)), stages_(std::move(stages)), mesh_(mesh), whole_(whole), rank_(rank) {}
 
-  buffer<T> result() && { return std::move(part_).release(); }
+  buffer<T> result() && { return std::move(part_).release(at_once_); }
 
  private:
   bool go_on() override {
@@ -97,13 +97,13 @@ class async_redistribution final : public messaging_job<Comm> {
       case step_kind::none:
         break;
       case step_kind::slice:
-        slice_step(part_, where);
+        slice_step(at_once_, part_, where);
         break;
       case step_kind::pad_with_identity: {
         const auto before = where.before(rank_), after = where.after(rank_);
         buffer<T> next(elements_of(after.stored()));
         s.op.fill(next.data(), static_cast<std::int64_t>(next.size()));
-        copy_overlap(overlap_of(before, after), part_.source.data(), before.stored(), next.data(), after.stored());
+        copy_overlap(overlap_of(before, after), part_.source.address(), before.stored(), next.data(), after.stored());
         part_.replace(std::move(next));
         break;
       }
@@ -180,7 +180,7 @@ class async_redistribution final : public messaging_job<Comm> {
     for (int peer = 0; peer < group.parts(); ++peer) {
       const auto sent = group.to(peer), got = group.from(peer);
       if (peer == group.mine()) {
-        copy_overlap(got, part_.source.data(), from, next_.data(), to);
+        copy_overlap(got, part_.source.address(), from, next_.data(), to);
         continue;
       }
       if (const std::int64_t n = got.size(); n != 0) {
@@ -189,8 +189,8 @@ class async_redistribution final : public messaging_job<Comm> {
       }
       if (const std::int64_t n = sent.size(); n != 0) {
         const std::int64_t start = packed_start<&stretch::from>(sent, from);
-        if (start < 0) pack_overlap(sent, part_.source.data(), from, outgoing_.data() + out);
-        send(start >= 0 ? part_.source.data() + start : outgoing_.data() + std::exchange(out, out + n), n, peer);
+        if (start < 0) pack_overlap(sent, part_.source.address(), from, outgoing_.data() + out);
+        send(start >= 0 ? part_.source.address() + start : outgoing_.data() + std::exchange(out, out + n), n, peer);
       }
     }
     under_way_ = true;
@@ -209,11 +209,11 @@ class async_redistribution final : public messaging_job<Comm> {
     for (int peer = 0; peer < group.parts(); ++peer) {
       const auto sent = group.to(peer);
       if (peer == group.mine()) {
-        pack_overlap(sent, part_.source.data(), from, incoming_.data() + count_ * peer);
+        pack_overlap(sent, part_.source.address(), from, incoming_.data() + count_ * peer);
         continue;
       }
       receive(incoming_.data() + count_ * peer, count_, peer);
-      pack_overlap(sent, part_.source.data(), from, at);
+      pack_overlap(sent, part_.source.address(), from, at);
       send(at, sent.size(), peer);
       at += sent.size();
     }
@@ -224,7 +224,7 @@ class async_redistribution final : public messaging_job<Comm> {
     const auto held = group.at.before(rank_);
     next_ = buffer<T>(elements_of(held.stored()));
     outgoing_ = buffer<T>(held.size());
-    pack_overlap(overlap_of(held, held), part_.source.data(), held.stored(), outgoing_.data());
+    pack_overlap(overlap_of(held, held), part_.source.address(), held.stored(), outgoing_.data());
     const balanced_split share{held.size(), group.parts()};
     const int mine = group.mine();
     count_ = share.size(mine);
@@ -267,6 +267,7 @@ class async_redistribution final : public messaging_job<Comm> {
           stages_[at_].comm->irecv(std::span<T>(data, static_cast<std::size_t>(count)), peer, stages_[at_].tag));
   }
 
+  [[no_unique_address]] host_memory::queue at_once_{};
   moving_part<T> part_;
   std::vector<stage> stages_;
   mesh_numbers<Axes> mesh_;
@@ -377,18 +378,25 @@ class redistribution_queue {
   /// Errors: as `redistribute`.
   template <layout_like To, plan_objective Objective = objective::bytes, class T, std::size_t Rank, layout_like From>
   pending_redistribution<T, Rank, To> start(const sharded<T, Rank, From>& x) {
-    return begin<To, Objective>([&] { return detail::moving_part<T>{x.elements(), {}, false}; }, x);
+    if constexpr (detail::on_mesh_of<From, To, World>())
+      return begin<To, Objective>([&] { return detail::moving_part<T>{x.memory(), {}, false}; }, x);
+    else
+      throw layout_error("heddle: redistribute: another mesh");  // already refused
   }
   /// As above, and takes the source's memory.
   template <layout_like To, plan_objective Objective = objective::bytes, class T, std::size_t Rank, layout_like From>
   pending_redistribution<T, Rank, To> start(sharded<T, Rank, From>&& x) {
-    return begin<To, Objective>(
-        [&] {
-          detail::moving_part<T> part;
-          part.replace(std::move(x).release());
-          return part;
-        },
-        x);
+    if constexpr (detail::on_mesh_of<From, To, World>()) {
+      return begin<To, Objective>(
+          [&] {
+            detail::moving_part<T> part;
+            part.replace(std::move(x).release());
+            return part;
+          },
+          x);
+    } else {
+      throw layout_error("heddle: redistribute: another mesh");  // already refused
+    }
   }
 
   /// Lets all that was started go on as far as it can without waiting; call it between pieces of other work.
@@ -418,10 +426,9 @@ class redistribution_queue {
     using mesh_type = typename From::mesh_type;
     using comm_type = std::remove_reference_t<decltype(world_->all())>;
     using job_type = detail::async_redistribution<T, Rank, mesh_type::rank, comm_type>;
-    static_cast<void>(detail::on_mesh_of<mesh_type, World>());
     const To to{x.layout().mesh()};
-    const auto plan = plan_redistribution(x.layout(), to, Objective{});
-    detail::check_part(x, *world_);
+    const auto plan = plan_redistribution(x.layout(), to, detail::objective_on<Objective, Rank>{});
+    detail::require_part(x, *world_);
     const auto mesh = detail::numbers_of(x.layout().mesh().extents());
     std::vector<typename job_type::stage> stages;
     using plan_type = std::remove_const_t<decltype(plan)>;

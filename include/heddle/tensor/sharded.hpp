@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,25 +20,35 @@
 namespace heddle::inline v0 {
 
 /// One rank's part of a tensor of `Rank` dimensions: a local buffer, the layout, the shape of the whole, and which rank.
-/// Moves, does not copy. Along partial axes the local part is a contribution; along replicated ones a copy.
+/// Moves, does not copy. Along partial axes the local part is a contribution; along replicated ones a copy. `Space` is that of the
+/// local memory, the host's if none is named; where host code may not touch it there are `local()` and `memory()` for queues.
 /// Errors: `layout_error` if the rank is not in the mesh or the given local part has another size; a compile error if
 /// the layout splits a dimension that the tensor does not have.
-template <class T, std::size_t Rank, layout_like Layout>
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space = host_memory>
 class sharded {
  public:
   using value_type = T;
+  using space = Space;
   using layout_type = Layout;
   static constexpr std::size_t dimensions = Rank;
 
   /// A part of zeros.
   template <std::int64_t... E>
-    requires(sizeof...(E) == Rank)
+    requires(sizeof...(E) == Rank && std::same_as<Space, host_memory>)
   sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank)
       : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank), local_(layout.local_size(whole, rank)) {}
+  /// A part of zeros in the space of the queue.
+  template <std::int64_t... E>
+    requires(sizeof...(E) == Rank)
+  sharded(typename Space::queue& queue, const Layout& layout, const heddle::v0::shape<E...>& whole, int rank)
+      : layout_(layout),
+        whole_(make_shape(whole.extents())),
+        rank_(rank),
+        local_(queue, layout.local_size(whole, rank)) {}
   /// A part that is already there. Shapes: as many elements as the layout gives the rank, row-major.
   template <std::int64_t... E>
     requires(sizeof...(E) == Rank)
-  sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, buffer<T> local)
+  sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, buffer<T, Space> local)
       : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank), local_(std::move(local)) {
     const std::int64_t wanted = layout.local_size(whole, rank);
     if (static_cast<std::int64_t>(local_.size()) != wanted) throw_size(wanted);
@@ -54,12 +65,31 @@ class sharded {
   /// Where the part begins in the whole; a compile error where parts are not intervals (see `layout().part`).
   std::array<std::int64_t, Rank> local_offset() const { return layout_.local_offset(whole_, rank_); }
   /// Errors: `layout_error` if the memory was released.
-  view<T, dynamic_shape<Rank>> local() { return {elements(), local_shape()}; }
-  view<const T, dynamic_shape<Rank>> local() const { return {elements(), local_shape()}; }
-  std::span<T> elements() noexcept { return {local_.data(), local_.size()}; }
-  std::span<const T> elements() const noexcept { return {local_.data(), local_.size()}; }
+  view<T, dynamic_shape<Rank>, Space> local() {
+    const dynamic_shape<Rank> s = local_shape();
+    require_all(s);
+    return {local_.address(), s};
+  }
+  view<const T, dynamic_shape<Rank>, Space> local() const {
+    const dynamic_shape<Rank> s = local_shape();
+    require_all(s);
+    return {local_.address(), s};
+  }
+  /// All that the rank holds, padding too, in a row.
+  vector_view<T, Space> memory() noexcept { return local_.view(); }
+  vector_view<const T, Space> memory() const noexcept { return local_.view(); }
+  std::span<T> elements() noexcept
+    requires host_accessible_space<Space>
+  {
+    return {local_.data(), local_.size()};
+  }
+  std::span<const T> elements() const noexcept
+    requires host_accessible_space<Space>
+  {
+    return {local_.data(), local_.size()};
+  }
   /// Gives the memory away; afterwards there are no elements, and `local` refuses.
-  buffer<T> release() && noexcept { return std::move(local_); }
+  buffer<T, Space> release() && noexcept { return std::move(local_); }
 
  private:
   [[noreturn]] void throw_size(std::int64_t wanted) const {
@@ -68,17 +98,24 @@ class sharded {
                        std::to_string(local_.size()));
   }
 
+  // Requires the size that the shape of the memory needs.
+  void require_all(const dynamic_shape<Rank>& s) const {
+    if (static_cast<std::int64_t>(local_.size()) != s.size())
+      throw layout_error("heddle: a view of shape " + to_string(s) + " needs " + std::to_string(s.size()) +
+                         " elements, got " + std::to_string(local_.size()));
+  }
+
   [[no_unique_address]] Layout layout_;
   dynamic_shape<Rank> whole_;
   int rank_ = 0;
-  buffer<T> local_;
+  buffer<T, Space> local_;
 };
 
 namespace detail {
 // Errors: `layout_error` if the memory was released or moved away.
-template <class T, std::size_t Rank, class L>
-void check_held(const sharded<T, Rank, L>& x) {
-  if (!x.elements().empty() || x.layout().local_size(x.shape(), x.rank()) == 0) return;
+template <class T, std::size_t Rank, class L, class Space>
+void require_held(const sharded<T, Rank, L, Space>& x) {
+  if (x.memory().size() != 0 || x.layout().local_size(x.shape(), x.rank()) == 0) return;
   throw layout_error("heddle: rank " + std::to_string(x.rank()) + "'s part of a tensor of " + to_string(x.shape()) +
                      " under " + to_string(x.layout()) + " was released or moved from, and holds nothing any more");
 }
@@ -135,6 +172,23 @@ bool carries_value(const L& layout, int rank) {
   return true;
 }
 }  // namespace detail
+
+/// The same part in memory of space `To`, copied through the queue, which is one of `To`'s space or of the part's; returns when
+/// it is there. `copy_to<host_memory>(queue, x)` brings to the host what is somewhere else.
+/// Errors: what the queue's work has thrown; `layout_error` if the part was released or moved from.
+template <memory_space To, class Queue, class T, std::size_t Rank, layout_like Layout, memory_space From>
+sharded<T, Rank, Layout, To> copy_to(Queue& queue, const sharded<T, Rank, Layout, From>& x) {
+  detail::require_held(x);
+  auto out = [&] {
+    if constexpr (std::same_as<To, host_memory>)
+      return sharded<T, Rank, Layout, To>(x.layout(), x.shape(), x.rank());
+    else
+      return sharded<T, Rank, Layout, To>(queue, x.layout(), x.shape(), x.rank());
+  }();
+  queue.copy(x.memory(), out.memory());
+  queue.wait();
+  return out;
+}
 
 /// The part of a whole tensor that `rank` holds: what a scatter gives it. Along partial axes the first rank keeps the
 /// values and the others hold the operator's identity; along varying axes each rank gets the same values. No communication: every rank has the whole.
@@ -240,16 +294,17 @@ consteval bool can_be_assumed() {
 /// of shape `whole`. Nothing is moved and nothing can be checked but the sizes.
 /// Errors: `layout_error` if `To` gives the rank another number of elements; a compile error if an axis changes that is
 /// varying on neither side.
-template <layout_like To, class T, std::size_t Rank, layout_like From, std::int64_t... E>
+template <layout_like To, class T, std::size_t Rank, layout_like From, memory_space Space, std::int64_t... E>
   requires(sizeof...(E) == Rank)
-sharded<T, Rank, To> assume(sharded<T, Rank, From>&& x, const shape<E...>& whole) {
+sharded<T, Rank, To, Space> assume(sharded<T, Rank, From, Space>&& x, const shape<E...>& whole) {
   if constexpr (detail::can_be_assumed<To, From>())
-    return sharded<T, Rank, To>(To{x.layout().mesh()}, make_shape(whole.extents()), x.rank(), std::move(x).release());
+    return sharded<T, Rank, To, Space>(To{x.layout().mesh()}, make_shape(whole.extents()), x.rank(),
+                                       std::move(x).release());
   else
     throw layout_error("heddle: assume: not possible");  // already refused
 }
-template <layout_like To, class T, std::size_t Rank, layout_like From>
-sharded<T, Rank, To> assume(sharded<T, Rank, From>&& x) {
+template <layout_like To, class T, std::size_t Rank, layout_like From, memory_space Space>
+sharded<T, Rank, To, Space> assume(sharded<T, Rank, From, Space>&& x) {
   const dynamic_shape<Rank> whole = x.shape();
   return assume<To>(std::move(x), whole);
 }

@@ -1,6 +1,7 @@
 // heddle/testing/counting_world.hpp: a world of threads that follows the textbook algorithms and counts what each rank sends.
 #pragma once
 
+#include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/mesh/mesh.hpp>
 
@@ -273,7 +274,7 @@ class communicator {
   }
   template <class InOut, class Op>
   void all_reduce(InOut&& inout, Op op) {
-    const auto x = std::span(inout);
+    const auto x = heddle::detail::elements_of(inout);
     const std::vector<typename decltype(x)::value_type> in(x.begin(), x.end());
     all_reduce(in, x, op);
   }
@@ -369,19 +370,15 @@ class world {
   }
   template <class... Tags>
   communicator& along() {
-    std::uint64_t key = 1;
-    ((key = key * 16 + Mesh::template position<Tags>), ...);
-    for (auto& [known, made] : made_)
-      if (known == key) return made;
-    std::vector<int> members;
-    for (const int r : group<Tags...>(mesh_, rank_)) members.push_back(r);
-    const std::lock_guard hold(all_->lock);
-    auto& state = all_->groups[{key, mesh_.template group_color<Tags...>(rank_)}];
-    if (!state) state = std::make_shared<group_state>(members.size());
-    made_.emplace_back(key, communicator(all_, state, std::move(members), mesh_.template group_index<Tags...>(rank_)));
-    return made_.back().second;
+    return group_along<Tags...>(1);
   }
-  communicator& all() { return all_of(typename Mesh::tags{}); }
+  communicator& all() { return all_of(typename Mesh::tags{}, 1); }
+  /// The control plane, with an order and messages of its own. Its bytes are counted like the others.
+  communicator& control() { return all_of(typename Mesh::tags{}, control_key); }
+  template <class... Tags>
+  communicator& control_along() {
+    return group_along<Tags...>(control_key);
+  }
 
   /// Bytes that other ranks got from this one so far. Meaningful after a barrier: others may still be reading.
   std::int64_t bytes_sent() const {
@@ -394,9 +391,24 @@ class world {
   }
 
  private:
+  static constexpr std::uint64_t control_key = 2;  // what the keys of control planes begin with, others with 1
+
   template <class... Tags>
-  communicator& all_of(type_list<Tags...>) {
-    return along<Tags...>();
+  communicator& all_of(type_list<Tags...>, std::uint64_t key) {
+    return group_along<Tags...>(key);
+  }
+  template <class... Tags>
+  communicator& group_along(std::uint64_t key) {
+    ((key = key * 16 + Mesh::template position<Tags>), ...);
+    for (auto& [known, made] : made_)
+      if (known == key) return made;
+    std::vector<int> members;
+    for (const int r : group<Tags...>(mesh_, rank_)) members.push_back(r);
+    const std::lock_guard hold(all_->lock);
+    auto& state = all_->groups[{key, mesh_.template group_color<Tags...>(rank_)}];
+    if (!state) state = std::make_shared<group_state>(members.size());
+    made_.emplace_back(key, communicator(all_, state, std::move(members), mesh_.template group_index<Tags...>(rank_)));
+    return made_.back().second;
   }
 
   Mesh mesh_;

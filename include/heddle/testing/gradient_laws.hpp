@@ -95,10 +95,10 @@ template <layout_like... Ls, mesh_like Mesh, std::int64_t... E>
 [[nodiscard]] report check_adjoints(type_list<Ls...>, const Mesh& mesh, const shape<E...>& s, std::uint64_t seed = 1) {
   report found;
   [[maybe_unused]] const auto from = [&]<class From>(std::type_identity<From>) {
-    ((found.ok ? void(found += check_adjoint<Ls>(From{mesh}, s, seed)) : void()), ...);
+    ((found.ok() ? void(found += check_adjoint<Ls>(From{mesh}, s, seed)) : void()), ...);
   };
   (from(std::type_identity<Ls>{}), ...);
-  if (found.cases == 0 && found.ok) return failure("no pair of layouts was given", 0);
+  if (found.cases == 0 && found.ok()) return failure("no pair of layouts was given", 0);
   return found;
 }
 

@@ -104,7 +104,7 @@ template <class Op, class T, class Same = same_value>
 [[nodiscard]] report check_monoid(std::uint64_t seed = 1, const Op& op = {}, const Same& same = {}) {
   const auto values = detail::some_values<T>(seed, 24);
   report r = check_monoid<Op, T, Same>(std::span<const T>(values), op, same);
-  if (!r.ok) r.text = "seed " + std::to_string(seed) + ", " + r.text;
+  if (!r.ok()) r.what = "seed " + std::to_string(seed) + ", " + r.what;
   return r;
 }
 

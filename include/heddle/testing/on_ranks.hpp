@@ -29,7 +29,7 @@ struct [[nodiscard]] rank_results {
   /// The error itself.
   std::exception_ptr exception{};
 
-  explicit operator bool() const noexcept { return !exception; }
+  bool ok() const noexcept { return !exception; }
   /// The result of one rank. Errors: rethrows the first error if there is none.
   const R& operator[](int rank) const {
     const auto& result = by_rank.at(static_cast<std::size_t>(rank));
@@ -45,6 +45,15 @@ struct [[nodiscard]] rank_results {
   }
 };
 
+/// `"all 4 ranks came to their end"`, or the error.
+template <class R>
+std::string to_string(const rank_results<R>& results) {
+  if (!results.ok()) return results.error;
+  std::string text = "all ";
+  text += std::to_string(results.by_rank.size());
+  return text + " ranks came to their end";
+}
+
 struct nothing {
   friend constexpr bool operator==(nothing, nothing) = default;
 };
@@ -52,15 +61,15 @@ struct nothing {
 /// The reports of all ranks as one, the first failure preceded by its rank.
 inline report joined(const rank_results<report>& results) {
   report all;
-  if (!results) all += failure(results.error, 0);
+  if (!results.ok()) all += failure(results.error, 0);
   for (std::size_t r = 0; r < results.by_rank.size(); ++r) {
     if (!results.by_rank[r]) continue;
     report one = *results.by_rank[r];
-    if (!one.ok) {
+    if (!one.ok()) {
       std::string text = "rank ";
       text += std::to_string(r);
       text += ": ";
-      one.text = text + one.text;
+      one.what = text + one.what;
     }
     all += std::move(one);
   }
@@ -99,7 +108,7 @@ auto on_ranks(const Mesh& mesh, const launch_options& options, Body&& body) {
       } else {
         const result mine = of_this_rank(w);
         std::vector<result> results(static_cast<std::size_t>(w.size()), mine);
-        w.all().all_gather(std::span(&mine, 1), std::span(results));
+        w.control().all_gather(std::span(&mine, 1), std::span(results));
         for (std::size_t r = 0; r < results.size(); ++r) all.by_rank[r].emplace(results[r]);
       }
     });

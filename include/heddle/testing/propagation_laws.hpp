@@ -337,7 +337,7 @@ inline std::string law_broken(const propagation_case& c, const law_kernel& compu
 ///
 ///     propagation_law<my_op>([](const law_call& c) { ... return std::vector{out}; }, {.shapes = {{5, 4}}})
 ///
-/// Errors: `report::text` names the first combination that broke the law: its layouts, result, rank, element, both
+/// Errors: `report::what` names the first combination that broke the law: its layouts, result, rank, element, both
 /// values. Source: law 5 of sharding: local compute, then gather, is global compute.
 template <operation Op, std::size_t Count = static_cast<std::size_t>(Op::least)>
 propagation_report propagation_law(const law_kernel& compute, const propagation_case& c) {
@@ -345,7 +345,7 @@ propagation_report propagation_law(const law_kernel& compute, const propagation_
   std::string name(short_type_name<Op>());
   propagation_report out;
   const auto fail = [&](std::string text) {
-    if (out.ok) static_cast<report&>(out) = failure(name + ": " + std::move(text), out.cases);
+    if (out.ok()) static_cast<report&>(out) = failure(name + ": " + std::move(text), out.cases);
   };
   if (c.shapes.size() != Count) {
     fail("give the shape of every operand");
@@ -387,7 +387,7 @@ propagation_report propagation_law(const law_kernel& compute, const propagation_
       const auto repair = heddle::detail::find_repair(evaluate, tables, detail::law_mesh, evaluate.dims());
       if (!repair.found || !evaluate(repair.tables).legal()) wrong = "refused, and there is no repair";
     }
-    if (!wrong.empty() && out.ok) {
+    if (!wrong.empty() && out.ok()) {
       std::string text = "combination ";
       text += std::to_string(number);
       for (std::size_t q = 0; q < Count; ++q) {

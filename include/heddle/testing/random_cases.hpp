@@ -101,14 +101,14 @@ template <mesh_like Mesh, std::size_t Rank, class Law>
     drawn now = detail::draw<Mesh, Rank>(options, number);
     report found = holds(now, number);
     all.cases += found.cases;
-    if (found.ok) continue;
+    if (found.ok()) continue;
     constexpr auto fixed = detail::fixed_ranks<Mesh>(typename Mesh::tags{});
     int tries = 200;
     const auto shrink = [&](int least, auto& value, auto smaller) {
       if (smaller < least || smaller >= value || tries-- <= 0) return false;
       const auto before = std::exchange(value, smaller);
       report r = holds(now, number);
-      if (r.ok) {
+      if (r.ok()) {
         value = before;
         return false;
       }
@@ -134,7 +134,7 @@ template <mesh_like Mesh, std::size_t Rank, class Law>
     text += ", shape ";
     text += to_string(make_shape(now.extents));
     text += ": ";
-    text += found.text;
+    text += found.what;
     return failure(std::move(text), all.cases);
   }
   if (options.cases <= 0) return failure("no case was asked for", 0);

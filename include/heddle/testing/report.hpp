@@ -13,20 +13,20 @@ namespace heddle::inline v0 {
 namespace testing {
 
 /// The answer of a law: whether it held, in how many cases, and if not, the first case in which it did not: seed, mesh, layout,
-/// shape, index, expected and got. `text` is empty when the law held.
-/// `assert(r)`, `REQUIRE(r.ok)`, `EXPECT_TRUE(r.ok) << r.text`, or `if (!r) std::puts(r.text.c_str())`.
+/// shape, index, expected and got. `what` is empty when the law held.
+/// `INFO(to_string(r)); CHECK(r.ok())`, `EXPECT_TRUE(r.ok()) << to_string(r)`, or `if (!r.ok()) ...`.
 struct report {
-  bool ok = true;
-  std::string text{};
+  bool held = true;
+  std::string what{};
   std::int64_t cases = 0;
 
-  explicit operator bool() const noexcept { return ok; }
+  bool ok() const noexcept { return held; }
   /// Adds another law's answer: the first failure stays.
   report& operator+=(report other) {
     cases += other.cases;
-    if (ok && !other.ok) {
-      ok = false;
-      text = std::move(other.text);
+    if (held && !other.held) {
+      held = false;
+      what = std::move(other.what);
     }
     return *this;
   }
@@ -54,7 +54,7 @@ inline std::string thrown_text() {
 
 /// `"holds in 1234 cases"`, or what went wrong.
 inline std::string to_string(const report& r) {
-  if (!r.ok) return r.text;
+  if (!r.ok()) return r.what;
   std::string text = "holds in ";
   text += std::to_string(r.cases);
   return text + " cases";

@@ -337,10 +337,10 @@ template <layout_like... Froms, layout_like... Tos, mesh_like Mesh, class Same =
                                            const shape<E...>& s, std::uint64_t seed = 1, const Same& same = {}) {
   report found;
   [[maybe_unused]] const auto from = [&]<class From>(std::type_identity<From>) {
-    ((found.ok ? void(found += check_redistribution<Tos>(From{mesh}, s, seed, same)) : void()), ...);
+    ((found.ok() ? void(found += check_redistribution<Tos>(From{mesh}, s, seed, same)) : void()), ...);
   };
   (from(std::type_identity<Froms>{}), ...);
-  if (found.cases == 0 && found.ok) return failure("no pair of layouts was given", 0);
+  if (found.cases == 0 && found.ok()) return failure("no pair of layouts was given", 0);
   return found;
 }
 /// The same for every pair of these layouts: `check_redistributions(type_list<A, B, C>{}, mesh, shape)`.
@@ -414,7 +414,7 @@ template <layout_like... Ls, mesh_like Mesh, std::int64_t... E>
   const std::array<std::string, count> names{to_string(Ls{mesh})...};
   report found;
   const auto at = [&](std::size_t a, std::size_t b) { return cost[a * count + b]; };
-  for (std::size_t a = 0; a < count && found.ok; ++a)
+  for (std::size_t a = 0; a < count && found.ok(); ++a)
     for (std::size_t b = 0; b < count; ++b)
       for (std::size_t c = 0; c < count; ++c, ++found.cases) {
         if (a == c ? at(a, a) == 0 : at(a, c) <= at(a, b) + at(b, c)) continue;

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/profile.hpp>
 #include <heddle/sim/action_table.hpp>
@@ -29,9 +30,8 @@ template <class Trainer>
 std::int64_t bytes_held(Trainer& trainer) {
   std::int64_t bytes = trainer.activation_bytes().total() + trainer.boundary_bytes();
   for (int k = 0; k < trainer.stages(); ++k) {
-    if constexpr (requires { trainer.stage(k).borrows_embedding(); })
-      if (trainer.stage(k).borrows_embedding())  // then its gradient is in no flat buffer
-        bytes += static_cast<std::int64_t>(trainer.stage(k).tied_gradient().size_bytes());
+    if (model::of_stage::borrows_embedding(trainer.stage(k)))  // then its gradient is in no flat buffer
+      bytes += static_cast<std::int64_t>(model::of_stage::tied_gradient(trainer.stage(k)).size_bytes());
     bytes += static_cast<std::int64_t>(trainer.stage(k).weights().size_bytes());
     bytes += static_cast<std::int64_t>(trainer.stage(k).gradients().size_bytes());
     bytes += trainer.optimizer_state(k).state_bytes();
@@ -44,14 +44,14 @@ namespace detail {
 template <class Trainer, class... Values>
 void agree(Trainer& trainer, Values&... values) {
   double all[] = {values...};
-  trainer.ranks().all().broadcast(std::span<double>(all), 0);
+  trainer.ranks().control().broadcast(std::span<double>(all), 0);
   std::size_t i = 0;
   ((values = all[i++]), ...);
 }
 template <class Trainer>
 std::int64_t most_bytes_held(Trainer& trainer) {
   std::int64_t bytes = bytes_held(trainer);
-  trainer.ranks().all().all_reduce(std::span<std::int64_t>(&bytes, 1), maximum{});
+  trainer.ranks().control().all_reduce(std::span<std::int64_t>(&bytes, 1), maximum{});
   return bytes;
 }
 }  // namespace detail
@@ -102,7 +102,8 @@ struct piece_report {
   double seconds = 0;  ///< of the steps
   double finish = 0;
   std::int64_t bytes = 0;
-  bool stopped = false;  ///< before the time ran out, with fewer steps than it might have done
+  bool stopped = false;        ///< before the time ran out, with fewer steps than it might have done
+  bool asked_to_stop = false;  ///< by the trainer's `options().stop`
 
   /// From the beginning of the piece to the end of its save.
   double length() const noexcept { return set_up + seconds + finish; }
@@ -146,8 +147,9 @@ step_times measure_step_times(Trainer& trainer, const Data& data, int steps, con
 
 /// One piece of a run: `load(trainer)` brings the state back, then up to `limits.steps` steps, but none behind
 /// `options().steps`, then `store(trainer)`. It stops between two steps when another one as long as the longest so far
-/// would leave too little time to save; rank 0's clock says so to all. Called on all ranks together. What was not done is
-/// left to the next piece; a piece without steps stores nothing. `clock()`: nanoseconds.
+/// would leave too little time to save (rank 0's clock says so to all), or where `options().stop` asks it to. Called on
+/// all ranks together. What was not done is left to the next piece; a piece without steps stores nothing. `clock()`:
+/// nanoseconds.
 template <class Trainer, class Data, class Load, class Store, class Listener = quiet, class Clock = std::int64_t (*)()>
 piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& limits, Load&& load, Store&& store,
                        Listener&& listener = {}, Clock&& clock = &now_ns) {
@@ -166,13 +168,18 @@ piece_report run_piece(Trainer& trainer, const Data& data, const piece_limits& l
   while (trainer.steps_done() < last) {
     if (limits.seconds < std::numeric_limits<double>::infinity()) {
       double needed = since(begin) + longest + limits.finish;
-      trainer.ranks().all().broadcast(std::span<double>(&needed, 1), 0);
+      trainer.ranks().control().broadcast(std::span<double>(&needed, 1), 0);
       report.stopped = needed > limits.seconds;
       if (report.stopped) break;
     }
     const std::int64_t before = clock();
     listener(trainer.step(data));
     longest = (std::max)(longest, since(before));
+    if constexpr (requires { trainer.stopped(); })
+      if (trainer.stopped()) {
+        report.stopped = report.asked_to_stop = true;
+        break;
+      }
   }
   report.steps = trainer.steps_done() - report.first;
   report.seconds = since(first_step);

@@ -12,25 +12,25 @@
 
 namespace heddle::inline v0::train {
 
-/// Adds up gradients over dp, and over pp where several stages have a share: replicas, and the tied embedding.
+/// Adds up gradients over `data`, the ranks along the axes that gradients are summed over, and over the pipeline where several stages have a share: replicas, and the tied embedding.
 ///
-/// A stage's gradients are reduced over dp as soon as they are complete (REDUCE_GRAD). Of a stage with a share of the
+/// A stage's gradients are reduced over `data` as soon as they are complete (REDUCE_GRAD). Of a stage with a share of the
 /// tied embedding that is all but this share. Where one rank has the embedding and another the head, the head's share
 /// travels from there on, beside what the two still compute; the embedding's rank adds it to its own at the end of the
 /// step, and the sum travels back. Replicas are added up at the end.
 /// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work)` runs `work`.
-template <class HeldStages, communicator Pipeline, communicator Dp, class Backend>
+template <class HeldStages, communicator Pipeline, communicator Data, class Backend>
 class gradient_sums {
  public:
   using held_type = typename HeldStages::held;
   using scalar = typename HeldStages::scalar;
 
-  gradient_sums(HeldStages& held, Pipeline& pipeline, Dp& along_dp, Backend& backend)
-      : held_(held), pipeline_(pipeline), dp_(along_dp), backend_(backend) {
+  gradient_sums(HeldStages& held, Pipeline& pipeline, Data& data, Backend& backend)
+      : held_(held), pipeline_(pipeline), data_(data), backend_(backend) {
     if (!held.ties_two_ranks()) return;
     tied_ = held.with_tied_gradient();
     embeds_ = held.has_embedding();
-    if (embeds_) room_ = buffer<scalar>(static_cast<std::int64_t>(tied_->stage.tied_gradient().size()));
+    if (embeds_) room_ = buffer<scalar>(static_cast<std::int64_t>(tied_->tied_gradient().size()));
   }
 
   /// Of the copy.
@@ -48,7 +48,7 @@ class gradient_sums {
   template <class Observe>
   void complete(int stage, Observe&& observe) {
     held_type& h = held_.at(stage);
-    if (held_.complete_alone(stage)) over_dp(h, observe);
+    if (held_.complete_alone(stage)) reduce(h, observe);
     if (&h == tied_ && !sent_) send_tied(observe);
   }
   /// All microbatches of all stages are through: what is left is added up. Called on all ranks together.
@@ -56,11 +56,11 @@ class gradient_sums {
   void finish(Observe&& observe) {
     if (tied_ != nullptr) {
       if (!sent_) send_tied(observe);
-      observe("add tied gradients", tied_->stage.tied_gradient().size_bytes(), [&] { add_tied(); });
+      observe("add tied gradients", tied_->tied_gradient().size_bytes(), [&] { add_tied(); });
     }
     if (held_.shares())
       observe("add shared gradients", std::size_t{0}, [&] { held_.sum_shared(pipeline_, backend_, tied_ == nullptr); });
-    held_.for_each([&](held_type& h) { over_dp(h, observe); });
+    held_.for_each([&](held_type& h) { reduce(h, observe); });
   }
 
  private:
@@ -68,7 +68,7 @@ class gradient_sums {
 
   // The part of the flat buffer that is the tied gradient.
   std::pair<std::size_t, std::size_t> tied_part() const {
-    const std::span<scalar> share = tied_->stage.tied_gradient();
+    const std::span<scalar> share = tied_->tied_gradient();
     const auto begin = static_cast<std::size_t>(share.data() - tied_->stage.gradients().data());
     return {begin, begin + share.size()};
   }
@@ -77,13 +77,13 @@ class gradient_sums {
     sent_ = true;
     if (!embeds_)
       on_its_way_.emplace(
-          pipeline_.isend(std::span<const scalar>(tied_->stage.tied_gradient()), held_.other_tied_rank(), head_share));
+          pipeline_.isend(std::span<const scalar>(tied_->tied_gradient()), held_.other_tied_rank(), head_share));
     const auto [begin, end] = tied_part();
-    over_dp(*tied_, 0, begin, observe);
-    over_dp(*tied_, end, tied_->stage.gradients().size(), observe);
+    reduce(*tied_, 0, begin, observe);
+    reduce(*tied_, end, tied_->stage.gradients().size(), observe);
   }
   void add_tied() {
-    const std::span<scalar> mine = tied_->stage.tied_gradient();
+    const std::span<scalar> mine = tied_->tied_gradient();
     on_its_way_->wait();
     on_its_way_.reset();
     const int other = held_.other_tied_rank();
@@ -96,26 +96,27 @@ class gradient_sums {
   }
 
   template <class Observe>
-  void over_dp(held_type& h, Observe& observe) {
+  void reduce(held_type& h, Observe& observe) {
     if (std::exchange(h.reduced, true)) return;
-    if (&h != tied_) return over_dp(h, 0, h.stage.gradients().size(), observe);
+    if (&h != tied_) return reduce(h, 0, h.stage.gradients().size(), observe);
     const auto [begin, end] = tied_part();
-    over_dp(h, begin, end, observe);
+    reduce(h, begin, end, observe);
   }
   template <class Observe>
-  void over_dp(held_type& h, std::size_t begin, std::size_t end, Observe& observe) {
+  void reduce(held_type& h, std::size_t begin, std::size_t end, Observe& observe) {
     const std::span<scalar> all = h.stage.gradients();
     const std::span<scalar> part = all.subspan(begin, end - begin);
     if (part.empty()) return;
     if (h.gradient_factor != 1) backend_.scale(part, static_cast<scalar>(h.gradient_factor));
-    if (dp_.size() > 1)
-      observe("reduce gradients", part.size_bytes(),
-              [&] { h.optimizer.reduce(dp_, all, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)); });
+    if (data_.size() > 1)
+      observe("reduce gradients", part.size_bytes(), [&] {
+        h.optimizer.reduce(data_, all, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+      });
   }
 
   HeldStages& held_;
   Pipeline& pipeline_;
-  Dp& dp_;
+  Data& data_;
   Backend& backend_;
   held_type* tied_ = nullptr;  // of this rank, if another has the other share
   bool embeds_ = false;        // this is the embedding's rank

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/sum_among.hpp>
@@ -29,17 +30,21 @@ struct held_stage {
   int replica;
   Stage stage;
   Optimizer optimizer;
-  bool reduced = false;  ///< this step's gradients have been summed over dp
-  bool stepped = false;  ///< and its optimizer has used them
+  bool reduced = false;        ///< this step's gradients have been summed over the ranks that share them
+  bool stepped = false;        ///< and its optimizer has used them
   double gradient_factor = 1;  ///< what the gradients are multiplied with once its replicas have added them up
 
   template <class MakeStage>
-  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, int dp_rank, int dp_size)
+  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, int share, int shares)
       : index(of_stage),
         part(parts.part_of(of_stage)),
         replica(parts.replica_of(of_stage)),
         stage(make()),
-        optimizer(stage.parameters(), static_cast<std::int64_t>(stage.weights().size()), dp_rank, dp_size) {}
+        optimizer(stage.parameters(), static_cast<std::int64_t>(stage.weights().size()), share, shares) {}
+
+  /// The gradient of what another stage has, too, in whose buffers it is if this one borrows it; empty if there is none.
+  std::span<typename Stage::scalar> tied_gradient() { return model::of_stage::tied_gradient(stage); }
+  bool borrows() const noexcept { return model::of_stage::borrows_embedding(stage); }
 };
 
 /// All stages of one rank, in the table's order.
@@ -53,8 +58,8 @@ class held_stages {
   /// has the head and another has the embedding, null otherwise. Errors: `schedule_error` if the rank would hold two
   /// replicas of one part.
   template <class MakeStage>
-  held_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make, int dp_rank,
-              int dp_size)
+  held_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make, int share,
+              int shares)
       : table_(table), parts_(of_model), rank_(rank) {
     const int parts = parts_.parts();
     std::vector<int> stage_of_part(static_cast<std::size_t>(parts), -1);
@@ -74,7 +79,7 @@ class held_stages {
       const bool head = parts > 1 && parts_.part_of(s) == parts - 1;
       const int embedding = stage_of_part.empty() ? -1 : stage_of_part[0];
       Stage* const lender = head && embedding >= 0 ? &at(embedding).stage : nullptr;
-      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, dp_rank, dp_size));
+      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, share, shares));
       by_stage_[static_cast<std::size_t>(s)] = all_.back().get();
     }
     std::sort(all_.begin(), all_.end(), [](const auto& a, const auto& b) { return a->index < b->index; });
@@ -106,8 +111,7 @@ class held_stages {
   /// Whether the gradients of a stage are complete on this rank when its own microbatches are through: it has no
   /// replica, and no part of the tied embedding that others use, too.
   bool complete_alone(int stage) noexcept {
-    return !parts_.has_replicas(parts_.part_of(stage)) &&
-           (parts_.parts() == 1 || at(stage).stage.tied_gradient().empty());
+    return !parts_.has_replicas(parts_.part_of(stage)) && (parts_.parts() == 1 || at(stage).tied_gradient().empty());
   }
   /// Whether the tied embedding's gradient has a share here and one on another rank, and nowhere else.
   bool ties_two_ranks() noexcept {
@@ -118,7 +122,7 @@ class held_stages {
   /// The stage whose gradients have this rank's share; null if there is none.
   held* with_tied_gradient() noexcept {
     for (const auto& h : all_)
-      if (!h->stage.tied_gradient().empty() && !borrows(h->stage)) return h.get();
+      if (!h->tied_gradient().empty() && !h->borrows()) return h.get();
     return nullptr;
   }
   int other_tied_rank() const noexcept { return tied_ranks_[tied_ranks_[0] == rank_ ? 1 : 0]; }
@@ -131,16 +135,16 @@ class held_stages {
   }
 
   /// Whether `mine` is true on this rank and on all that share weights with it or with one of those: replicas or the
-  /// tied embedding. Called by all ranks of `pipeline` together; who shares nothing sends nothing.
+  /// tied embedding. Called by all ranks of `pipeline`, a control plane, together; who shares nothing sends nothing.
   template <class Communicator>
-  bool all_who_share(Communicator& pipeline, bool mine, int tag) {
+  bool all_who_share(Communicator& pipeline, bool mine) {
     const char said = mine ? 1 : 0;
     std::vector<char> heard(sharers_.size(), 0);
     std::vector<typename Communicator::request> under_way;
     under_way.reserve(2 * sharers_.size());
     for (std::size_t k = 0; k < sharers_.size(); ++k) {
-      under_way.push_back(pipeline.irecv(std::span<char>(&heard[k], 1), sharers_[k], tag));
-      under_way.push_back(pipeline.isend(std::span<const char>(&said, 1), sharers_[k], tag));
+      under_way.push_back(pipeline.irecv(std::span<char>(&heard[k], 1), sharers_[k], verdict_tag));
+      under_way.push_back(pipeline.isend(std::span<const char>(&said, 1), sharers_[k], verdict_tag));
     }
     for (auto& r : under_way) r.wait();
     return mine && std::find(heard.begin(), heard.end(), 0) == heard.end();
@@ -154,12 +158,12 @@ class held_stages {
     const auto add = [&](std::span<scalar> x, std::span<scalar> y, std::span<scalar> to) { backend.add(x, y, to); };
     held* const owner = tied_too ? with_tied_gradient() : nullptr;
     for (const auto& h : all_)
-      if (owner != nullptr && borrows(h->stage)) {
-        const std::span<scalar> sum = owner->stage.tied_gradient();
-        backend.add(sum, h->stage.tied_gradient(), sum);
+      if (owner != nullptr && h->borrows()) {
+        const std::span<scalar> sum = owner->tied_gradient();
+        backend.add(sum, h->tied_gradient(), sum);
       }
     if (owner != nullptr && tied_ranks_.size() > 1) {
-      const std::span<scalar> mine = owner->stage.tied_gradient();
+      const std::span<scalar> mine = owner->tied_gradient();
       sum_among(pipeline, std::span<const int>(tied_ranks_), mine, room(mine.size(), tied_ranks_.size()), tied_tag,
                 add);
     }
@@ -174,8 +178,8 @@ class held_stages {
       }
       if (mine == nullptr) continue;
       const std::span<scalar> all = mine->stage.gradients();
-      const std::span<scalar> tied = mine->stage.tied_gradient();
-      const bool inside = !tied.empty() && !borrows(mine->stage);
+      const std::span<scalar> tied = mine->tied_gradient();
+      const bool inside = !tied.empty() && !mine->borrows();
       const std::size_t begin = inside ? static_cast<std::size_t>(tied.data() - all.data()) : all.size();
       const std::size_t end = inside ? begin + tied.size() : all.size();
       // Padding behind a copy of the embedding is not there in a replica that borrows one.
@@ -187,15 +191,9 @@ class held_stages {
   }
 
  private:
-  static constexpr int tied_tag = 7001, replica_tag = 7002;
+  static constexpr int tied_tag = 7001, replica_tag = 7002, verdict_tag = 7003;
   static constexpr std::size_t most_at_once = std::size_t{1} << 18;  // elements of each rank
 
-  static bool borrows(const Stage& stage) noexcept {
-    if constexpr (requires { stage.borrows_embedding(); })
-      return stage.borrows_embedding();
-    else
-      return false;
-  }
   std::span<scalar> room(std::size_t elements, std::size_t ranks) {
     const std::size_t n = (std::min)(elements, most_at_once) * (ranks - 1);
     if (room_.size() < n) room_ = buffer<scalar>(static_cast<std::int64_t>(n));

@@ -51,7 +51,7 @@ plan::layer_costs measure_layer_costs(World& world, const typename Model::config
   const int layers = config.layers;
   std::array<double, 3> measured{seconds_of(0, {0, layers, 0}), 0.0, seconds_of(2, {0, layers, 0})};
   if (layers > 0) measured[1] = seconds_of(1, {0, 1, layers - 1});
-  world.all().broadcast(std::span<double>(measured), 0);
+  world.control().broadcast(std::span<double>(measured), 0);
   return {std::vector<double>(static_cast<std::size_t>(layers), measured[1]), measured[0], measured[2]};
 }
 

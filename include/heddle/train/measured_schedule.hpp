@@ -144,12 +144,12 @@ struct schedule_comparison {
     const std::array<gantt_chart, 2> charts{measured, predicted};
     return gantt_svg(charts, options);
   }
-  /// The same in letters.
-  std::string text(int columns = 120) const {
-    const std::array<gantt_chart, 2> charts{measured, predicted};
-    return gantt_text(charts, columns);
-  }
 };
+/// Both charts in letters.
+inline std::string to_string(const schedule_comparison& both, int columns = 120) {
+  const std::array<gantt_chart, 2> charts{both.measured, both.predicted};
+  return gantt_text(charts, columns);
+}
 
 /// Compares the recorded events of one step with a simulation of `table`, the table that ran. `rows` are the ranks to
 /// show, of one pipeline or of several; by default ranks 0, 1, .. of the world, which are the pipeline. Everything is

@@ -145,7 +145,7 @@ class named_parameters {
  private:
   template <std::size_t Rank, class Layout>
   static void fill(sharded<T, Rank, Layout>& w, const named_shape& d, const counter_random& random) {
-    const std::string_view leaf = heddle::v0::detail::path_part(d.path, 0);
+    const std::string_view leaf = heddle::v0::detail::seen(d, weight_order::by_name).leaf;
     double mean = leaf == "scale" || leaf == "weight" ? 1.0 : 0.0, deviation = 0;
     if (leaf == "kernel")
       deviation = 1.0 / std::sqrt(static_cast<double>((std::max)(heddle::v0::detail::inputs_of(d), std::int64_t{1})));

@@ -1,16 +1,24 @@
-// heddle/train/nonfinite.hpp: finds where a NaN or an infinity came from, and stops all ranks with that name.
+// heddle/train/nonfinite.hpp: finds a NaN or an infinity, and where it came from, and stops all ranks with that name.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/monoid.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
+#include <heddle/train/optimizer.hpp>
 
 #include <algorithm>
+#include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -39,7 +47,7 @@ struct nonfinite_finding {
 };
 
 template <class Stage, class Backend>
-nonfinite_finding find_nonfinite(Stage& stage, Backend& backend) {
+nonfinite_finding find_nonfinite_in(Stage& stage, Backend& backend) {
   using scalar = typename Stage::scalar;
   nonfinite_finding found;
   const auto part = [](std::span<scalar> flat, const auto& p) {
@@ -50,7 +58,7 @@ nonfinite_finding find_nonfinite(Stage& stage, Backend& backend) {
       found.set(nonfinite_finding::weight, static_cast<std::int32_t>(p.id), p.name);
       return found;
     }
-  if (const auto layer = stage.first_nonfinite_activation(); layer.index >= 0) {
+  if (const auto layer = model::of_stage::first_nonfinite_activation(stage); layer.index >= 0) {
     found.set(nonfinite_finding::activation, layer.index, layer.name);
     return found;
   }
@@ -71,7 +79,7 @@ template <class Stages, class Backend>
 detail::nonfinite_finding find_nonfinite(Stages& stages, Backend& backend) {
   detail::nonfinite_finding mine;
   stages.for_each([&](auto& held) {
-    const detail::nonfinite_finding found = detail::find_nonfinite(held.stage, backend);
+    const detail::nonfinite_finding found = detail::find_nonfinite_in(held.stage, backend);
     if (found.is_closer_than(mine)) mine = found;
   });
   return mine;
@@ -108,6 +116,90 @@ template <communicator Communicator>
   }
   if (first.cause != nonfinite_finding::nothing) what += ", rank " + std::to_string(first.rank);
   throw numeric_error(what + ". The weights are those before the step");
+}
+
+namespace detail {
+
+// All ranks of `all` throw the error of the first rank that has a fault, or none does.
+template <class Error, communicator Communicator>
+void throw_together(Communicator& all, const std::string& fault) {
+  std::int32_t first = fault.empty() ? all.size() : all.rank();
+  all.all_reduce(std::span<std::int32_t>(&first, 1), minimum{});
+  if (first == all.size()) return;
+  std::string text = fault;
+  auto length = static_cast<std::int64_t>(text.size());
+  all.broadcast(std::span<std::int64_t>(&length, 1), first);
+  text.resize(static_cast<std::size_t>(length));
+  all.broadcast(std::span<char>(text), first);
+  throw Error(text);
+}
+
+// The first element that is not finite, or below 0 where none may be; as many as there are elements if none is. Looks
+// at bits, so that it also holds in programs compiled with -ffinite-math-only.
+template <std::floating_point T>
+std::size_t first_unfit(std::span<const T> x, bool may_be_negative) noexcept {
+  using bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  static_assert(sizeof(bits) == sizeof(T), "heddle: weights and moments are of 4 or 8 bytes");
+  constexpr bits infinity = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
+  constexpr bits minus_zero = bits{1} << (8 * sizeof(bits) - 1);
+  const bits most = may_be_negative ? ~bits{0} : minus_zero;
+  const auto is_unfit = [&](T value) {
+    const bits b = std::bit_cast<bits>(value);
+    return (b & ~minus_zero) >= infinity || b > most;
+  };
+  constexpr std::size_t block = 1024;
+  for (std::size_t begin = 0; begin < x.size(); begin += block) {
+    const std::span<const T> some = x.subspan(begin, (std::min)(block, x.size() - begin));
+    bool any = false;
+    for (const T value : some) any = any | is_unfit(value);
+    if (!any) continue;
+    return begin + static_cast<std::size_t>(std::find_if(some.begin(), some.end(), is_unfit) - some.begin());
+  }
+  return x.size();
+}
+
+// What is wrong with the weights and moments of one stage, or nothing.
+template <class Stage, class Optimizer>
+std::string state_fault(Stage& stage, Optimizer& optimizer) {
+  using scalar = typename Stage::scalar;
+  const auto fault = [](const char* kind, const auto& p, std::span<const scalar> x, std::int64_t first, bool negative) {
+    const std::size_t at = first_unfit(x, negative);
+    if (at == x.size()) return std::string();
+    char value[32];
+    std::snprintf(value, sizeof value, "%g", static_cast<double>(x[at]));
+    if (std::strcmp(value, "-nan") == 0) std::strcpy(value, "nan");
+    return std::string(kind) + " " + std::string(p.name) + " has " + value + " in element " +
+           std::to_string(first + static_cast<std::int64_t>(at));
+  };
+  const std::span<const scalar> weights = stage.weights();
+  for (const auto& p : stage.parameters()) {
+    std::string found = fault(
+        "weight", p, weights.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)), 0, true);
+    for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
+      const auto part = [&](std::span<const scalar> moments) {
+        return moments.subspan(static_cast<std::size_t>(in_share), static_cast<std::size_t>(count));
+      };
+      if (found.empty()) found = fault("first moment of", p, part(optimizer.first_moment()), first, true);
+      if (found.empty()) found = fault("second moment of", p, part(optimizer.second_moment()), first, false);
+    });
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+}  // namespace detail
+
+/// Whether a trainer's weights and moments can be trained with: all finite, second moments not negative. Called on all
+/// ranks together; reads the state once. Errors: `numeric_error` on all ranks, the same, which begins with `what` and
+/// names the tensor, what was found in which element, and the rank.
+template <class Trainer>
+void require_finite_state(Trainer& trainer, const std::string& what) {
+  std::string fault;
+  for (int k = 0; k < trainer.stages() && fault.empty(); ++k)
+    fault = detail::state_fault(trainer.stage(k), trainer.optimizer_state(k));
+  if (!fault.empty())
+    fault = "heddle: " + what + ": " + fault + " of the part of rank " + std::to_string(trainer.ranks().rank());
+  detail::throw_together<numeric_error>(trainer.ranks().control(), fault);
 }
 
 }  // namespace heddle::inline v0::train

@@ -79,6 +79,16 @@ class observed_world {
   auto along_if() {
     return wrap(to_.template along_if<Tags...>());
   }
+  /// The control planes of the world itself: what the host reads is not reported.
+  auto& control() { return to_.control(); }
+  template <class... Tags>
+  auto& control_along() {
+    return to_.template control_along<Tags...>();
+  }
+  template <class... Tags>
+  auto& control_along_if() {
+    return to_.template control_along_if<Tags...>();
+  }
 
  private:
   template <class Communicator>
@@ -90,5 +100,46 @@ class observed_world {
   Observer& observer_;
   const event& now_;
 };
+
+namespace detail {
+
+// A trainer's observer and the world that its stages are given: with an observer that is on, one that reports.
+template <class World, class Observer, bool On = Observer::enabled>
+class watched_ranks {
+ public:
+  using world_type = observed_world<World, Observer>;
+  watched_ranks(World& world, Observer* observer) : observer_(*observer), world_(world, *observer, now_) {
+    now_.kind = activity::collective;
+    now_.name = "";
+    now_.rank = world.rank();
+    now_.step = -1;
+  }
+  watched_ranks(const watched_ranks&) = delete;
+  watched_ranks& operator=(const watched_ranks&) = delete;
+  Observer& observer() noexcept { return observer_; }
+  world_type& world() noexcept { return world_; }
+  void set_step(std::int64_t step) noexcept { now_.step = static_cast<int>(step); }
+
+ private:
+  Observer& observer_;
+  event now_{};  // of the collectives that a stage calls
+  world_type world_;
+};
+// The observer that is off may be the trainer's own: nobody passes one.
+template <class World, class Observer>
+class watched_ranks<World, Observer, false> {
+ public:
+  using world_type = World;
+  watched_ranks(World& world, Observer*) : world_(world) {}
+  Observer& observer() noexcept { return off_; }
+  world_type& world() noexcept { return world_; }
+  void set_step(std::int64_t) noexcept {}
+
+ private:
+  [[no_unique_address]] Observer off_{};
+  World& world_;
+};
+
+}  // namespace detail
 
 }  // namespace heddle::inline v0::train

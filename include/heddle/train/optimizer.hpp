@@ -1,4 +1,4 @@
-// heddle/train/optimizer.hpp: AdamW over one rank's flat parameters, its state whole or sharded over dp (ZeRO-1).
+// heddle/train/optimizer.hpp: AdamW over one rank's flat parameters, its state whole or sharded over the ranks that hold them (ZeRO-1).
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
@@ -15,9 +15,10 @@
 
 namespace heddle::inline v0::train {
 
-/// AdamW for the parameters a rank holds in one flat buffer. With `zero<1>` rank r of dp owns the r-th part of the
-/// balanced cut of that buffer: it alone keeps moments for it and updates it.
-/// One step is `reduce` (gradients over dp), `counted_sum_of_squares` (for the global norm), `update`, `gather`.
+/// AdamW for the parameters a rank holds in one flat buffer; the ranks over which their gradients are summed, d of them
+/// (dp, say), hold the same. With `zero<1>` rank r of them owns the r-th part of the balanced cut of that buffer: it
+/// alone keeps moments for it and updates it.
+/// One step is `reduce` (gradients over those ranks), `counted_sum_of_squares` (for the global norm), `update`, `gather`.
 /// Bytes sent per rank and step by the ring formulas: zero<0> an all-reduce, 2(d-1)/d n s; zero<1> a reduce-scatter
 /// and an all-gather, the same 2(d-1)/d n s.
 template <class T, class Zero>
@@ -25,12 +26,12 @@ class optimizer {
  public:
   /// `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
   template <class Table>
-  optimizer(const Table& table, std::int64_t elements, int dp_rank, int dp_size) {
-    for (int r = 0; r < dp_size; ++r) shares_.push_back(balanced_split{elements, dp_size}.size(r));
-    begin_ = Zero::stage == 0 ? 0 : balanced_split{elements, dp_size}.offset(dp_rank);
-    end_ = Zero::stage == 0 ? elements : begin_ + shares_[static_cast<std::size_t>(dp_rank)];
-    // Without sharding every dp rank holds the same gradients: one of them counts.
-    const bool counts_here = Zero::stage == 1 || dp_rank == 0;
+  optimizer(const Table& table, std::int64_t elements, int rank, int ranks) {
+    for (int r = 0; r < ranks; ++r) shares_.push_back(balanced_split{elements, ranks}.size(r));
+    begin_ = Zero::stage == 0 ? 0 : balanced_split{elements, ranks}.offset(rank);
+    end_ = Zero::stage == 0 ? elements : begin_ + shares_[static_cast<std::size_t>(rank)];
+    // Without sharding every rank holds the same gradients: one of them counts.
+    const bool counts_here = Zero::stage == 1 || rank == 0;
     for (const auto& parameter : table) {
       const std::int64_t first = (std::max)(begin_, static_cast<std::int64_t>(parameter.offset));
       const std::int64_t last =
@@ -43,8 +44,8 @@ class optimizer {
       else
         segments_.push_back(s);
     }
-    first_moment_ = buffer<T>(end_ - begin_);
-    second_moment_ = buffer<T>(end_ - begin_);
+    first_moment_ = buffer<T>(end_ - begin_, "the first moments of the optimizer");
+    second_moment_ = buffer<T>(end_ - begin_, "the second moments of the optimizer");
   }
 
   /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
@@ -57,24 +58,24 @@ class optimizer {
     return (2 * (end_ - begin_) + static_cast<std::int64_t>(before_.size())) * static_cast<std::int64_t>(sizeof(T));
   }
 
-  /// Sums gradients over dp; afterwards the owned part holds the sum.
+  /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum.
   template <class Communicator>
-  void reduce(Communicator& dp, std::span<T> gradients) {
-    if (dp.size() == 1) return;
+  void reduce(Communicator& group, std::span<T> gradients) {
+    if (group.size() == 1) return;
     if constexpr (Zero::stage == 0)
-      dp.all_reduce(gradients, plus{});
+      group.all_reduce(gradients, plus{});
     else
-      dp.reduce_scatter_v(std::span<const T>(gradients), owned(gradients), std::span<const std::int64_t>(shares_),
-                          plus{});
+      group.reduce_scatter_v(std::span<const T>(gradients), owned(gradients), std::span<const std::int64_t>(shares_),
+                             plus{});
   }
 
   /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
   template <class Communicator>
-  void reduce(Communicator& dp, std::span<T> gradients, std::int64_t begin, std::int64_t end) {
-    if (dp.size() == 1 || begin >= end) return;
+  void reduce(Communicator& group, std::span<T> gradients, std::int64_t begin, std::int64_t end) {
+    if (group.size() == 1 || begin >= end) return;
     const std::span<T> part = gradients.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
     if constexpr (Zero::stage == 0) {
-      dp.all_reduce(part, plus{});
+      group.all_reduce(part, plus{});
     } else {
       std::vector<std::int64_t> shares;
       std::int64_t first = 0;
@@ -84,10 +85,9 @@ class optimizer {
         first += n;
       }
       const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
-      dp.reduce_scatter_v(
-          std::span<const T>(part),
-          gradients.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from)),
-          std::span<const std::int64_t>(shares), plus{});
+      group.reduce_scatter_v(std::span<const T>(part),
+                             gradients.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from)),
+                             std::span<const std::int64_t>(shares), plus{});
     }
   }
 
@@ -137,12 +137,12 @@ class optimizer {
     std::copy_n(before_.data() + 2 * n, n, second_moment_.data());
   }
 
-  /// Brings every rank of dp up to date after `update`.
+  /// Brings every rank of the group up to date after `update`.
   template <class Communicator>
-  void gather(Communicator& dp, std::span<T> weights) {
+  void gather(Communicator& group, std::span<T> weights) {
     if constexpr (Zero::stage == 1) {
-      if (dp.size() > 1)
-        dp.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
+      if (group.size() > 1)
+        group.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
     }
   }
 
@@ -184,5 +184,17 @@ class optimizer {
   buffer<T> second_moment_;
   buffer<T> before_;  // weights, first and second moments; empty if nobody asks for them
 };
+
+namespace detail {
+
+// The intersection of a parameter with the optimizer's share, relative to the parameter.
+template <class Parameter, class Optimizer, class F>
+void for_owned_part(const Parameter& p, const Optimizer& optimizer, F&& f) {
+  const std::int64_t first = (std::max)(std::int64_t{p.offset}, optimizer.owned_begin());
+  const std::int64_t last = (std::min)(p.offset + p.count, optimizer.owned_end());
+  if (first < last) f(first - p.offset, last - first, first - optimizer.owned_begin());
+}
+
+}  // namespace detail
 
 }  // namespace heddle::inline v0::train

@@ -5,6 +5,7 @@
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/learning_rate.hpp>
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -23,7 +24,7 @@ namespace detail {
   text += got;
   throw config_error(text);
 }
-inline void check_clip_norm(double norm) {
+inline void require_clip_norm(double norm) {
   if (!(norm > 0)) refuse_setting("clip_norm", std::to_string(norm), "positive (infinity: never clip)");
 }
 }  // namespace detail
@@ -49,33 +50,39 @@ struct adamw_options {
 /// Settings of a training run. `Config` is the model's own configuration.
 template <class Config>
 struct options {
+  /// The largest numbers that are accepted: samples and steps of a run are counted by 64 bits.
+  static constexpr std::int64_t most_batch = 1048576, most_steps = 1000000000000;
+
   Config model{};
-  std::int64_t batch = 8;         ///< samples per step, over all dp ranks
-  int microbatches = 0;           ///< per dp rank; 0: the schedule's own number, or 1 if that is left to run time
-  std::string schedule{};         ///< for the policy `schedule::named` only, a name as it reads them; empty: "1f1b"
+  std::int64_t batch = 8;  ///< samples per step, over all dp ranks
+  int microbatches = 0;    ///< per dp rank; 0: the schedule's own number, or 1 if that is left to run time
+  std::string schedule{};  ///< for the policy `schedule::named` only, a name as it reads them; empty: "1f1b"
   std::vector<int> layers_per_stage{};  ///< blocks of each stage, in order; empty: as even as can be
-  std::int64_t steps = 100;       ///< steps in the whole run, a resumed part included
-  warmup_cosine learning_rate{};  ///< `total_steps` 0: `steps`
+  std::int64_t steps = 100;             ///< steps in the whole run, a resumed part included
+  warmup_cosine learning_rate{};        ///< `total_steps` 0: `steps`
   adamw_options adamw{};
-  double clip_norm = 1.0;               ///< global gradient norm above which gradients are scaled down; infinity: never
-  std::uint64_t seed = 1;               ///< of the initial weights
-  std::string recompute{};              ///< for the policy `activations::recompute`, as `model::parse_recompute` reads
-                                        ///< it; empty: as the policy says
+  double clip_norm = 1.0;   ///< global gradient norm above which gradients are scaled down; infinity: never
+  std::uint64_t seed = 1;   ///< of the initial weights
+  std::string recompute{};  ///< for the policy `activations::recompute`, as `model::parse_recompute` reads
+                            ///< it; empty: as the policy says
   activations::offload_settings offload{};  ///< for the policy `activations::offload`; each rank its own
-  int threads_per_rank = 0;             ///< 0: this machine's cores shared out evenly, at least one each
-  std::int64_t validate_every = 0;      ///< steps between validations; 0: never
-  std::int64_t validation_samples = 0;  ///< at most so many held-out samples; 0: all there are
+  int threads_per_rank = 0;                 ///< 0: this machine's cores shared out evenly, at least one each
+  std::int64_t validate_every = 0;          ///< steps between validations; 0: never
+  std::int64_t validation_samples = 0;      ///< at most so many held-out samples; 0: all there are
+  /// Where it becomes true on any rank, `run` ends after the running step (with `post_validation`: or the next one) on
+  /// all ranks; null: nobody asks. A `stop_on_signal` has one, or the program. It must outlive the run.
+  const std::atomic<bool>* stop = nullptr;
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
     model.validate();
     learning_rate.validate();
     using detail::refuse_setting;
-    if (batch < 1) refuse_setting("batch", std::to_string(batch), "at least 1");
+    if (batch < 1 || batch > most_batch) refuse_setting("batch", std::to_string(batch), "1 to 1048576");
     if (microbatches < 0)
       refuse_setting("microbatches", std::to_string(microbatches), "at least 1, or 0 for the schedule's own number");
-    if (steps < 0) refuse_setting("steps", std::to_string(steps), "at least 0");
-    detail::check_clip_norm(clip_norm);
+    if (steps < 0 || steps > most_steps) refuse_setting("steps", std::to_string(steps), "0 to 1000000000000");
+    detail::require_clip_norm(clip_norm);
     adamw.validate();
     if (threads_per_rank < 0) refuse_setting("threads_per_rank", std::to_string(threads_per_rank), "at least 0");
     if (validate_every < 0) refuse_setting("validate_every", std::to_string(validate_every), "at least 0");
@@ -119,6 +126,7 @@ std::string to_string(const options<Config>& o) {
   add("seed", std::to_string(o.seed));
   add("validate_every", std::to_string(o.validate_every));
   add("validation_samples", std::to_string(o.validation_samples));
+  if (o.stop != nullptr) add("stop", "asked for after each step");
   return text;
 }
 

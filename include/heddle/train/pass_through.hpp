@@ -1,6 +1,7 @@
 // heddle/train/pass_through.hpp: a batch's way forward through all parts of a model, without a schedule.
 #pragma once
 
+#include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/stage_parts.hpp>
@@ -24,9 +25,11 @@ void pass_through(const stage_parts& parts, schedule::table_view t, Held& held, 
   for (int x = 0; x <= last; ++x) {
     if (!held.has(first(x))) continue;
     auto& stage = held.at(first(x)).stage;
-    const auto n = static_cast<std::size_t>(stage.boundary_elements(batch.samples, batch.sequence));
-    const std::span<T> in = x == 0 ? std::span<T>{} : std::span<T>(between[1 - next].data(), n);
-    const std::span<T> out = x == last ? std::span<T>{} : std::span<T>(between[next].data(), n);
+    const auto elements = [&](bool input) {
+      return static_cast<std::size_t>(model::of_stage::boundary_elements(stage, batch, input));
+    };
+    const std::span<T> in = x == 0 ? std::span<T>{} : std::span<T>(between[1 - next].data(), elements(true));
+    const std::span<T> out = x == last ? std::span<T>{} : std::span<T>(between[next].data(), elements(false));
     if (x > 0 && !held.has(first(x - 1))) pipeline.recv(in, t.rank_of(first(x - 1)), tag);
     forward(stage, std::span<const T>(in), out);
     if (x < last && !held.has(first(x + 1))) pipeline.send(std::span<const T>(out), t.rank_of(first(x + 1)), tag);

@@ -1,8 +1,10 @@
 // heddle/train/sampling.hpp: text from the model in training, token by token, on the mesh it trains on.
 #pragma once
 
+#include <heddle/core/type_list.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/train/training_axes.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -60,7 +62,8 @@ std::vector<std::int32_t> sample(Trainer& trainer, std::span<const std::int32_t>
     if (trainer.is_last_stage())
       token = draw_token(std::span<const scalar>(logits), options.temperature,
                          random.uniform(static_cast<std::uint64_t>(i)));
-    trainer.pp_group().broadcast(std::span<std::int32_t>(&token, 1), trainer.last_stage_rank());
+    detail::control_along(trainer.ranks(), type_list<typename Trainer::pipeline>{})
+        .broadcast(std::span<std::int32_t>(&token, 1), trainer.last_stage_rank());
     text.push_back(token);
   }
   return text;

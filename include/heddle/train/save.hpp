@@ -3,11 +3,15 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/io/checkpoint.hpp>
+#include <heddle/io/save_folder.hpp>
+#include <heddle/train/nonfinite.hpp>
+#include <heddle/train/optimizer.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -67,14 +71,6 @@ void for_each_region(const Parameter& p, std::int64_t first, std::int64_t count,
     f(region, at, n);
     at += n;
   });
-}
-
-// The intersection of a parameter with the optimizer's share, relative to the parameter.
-template <class Parameter, class Optimizer, class F>
-void for_owned_part(const Parameter& p, const Optimizer& optimizer, F&& f) {
-  const std::int64_t first = (std::max)(std::int64_t{p.offset}, optimizer.owned_begin());
-  const std::int64_t last = (std::min)(p.offset + p.count, optimizer.owned_end());
-  if (first < last) f(first - p.offset, last - first, first - optimizer.owned_begin());
 }
 
 // What this rank writes of one stage: each logical element once over all ranks.
@@ -137,31 +133,81 @@ void refuse_ahead(const Trainer& trainer) {
     throw config_error("heddle: the gradient norm of the last step is still on its way; call settle() before a save");
 }
 
+// 128 random bits: no two runs have the same.
+inline std::string new_run_name() {
+  std::random_device device;
+  std::string name;
+  for (int i = 0; i < 2; ++i) name += io::to_hex((std::uint64_t{device()} << 32) | device());
+  return name;
+}
+
+// What `work` finds out or does on rank 0; its `io_error` is thrown on all ranks. Returns its text to all.
+template <communicator Communicator, class Work>
+std::string on_first_rank(Communicator& all, Work&& work) {
+  std::string text, fault;
+  try {
+    if (all.rank() == 0) text = work();
+  } catch (const io_error& e) {
+    fault = e.what();
+  }
+  throw_together<io_error>(all, fault);
+  auto length = static_cast<std::int64_t>(text.size());
+  all.broadcast(std::span<std::int64_t>(&length, 1), 0);
+  text.resize(static_cast<std::size_t>(length));
+  if (length > 0) all.broadcast(std::span<char>(text), 0);
+  return text;
+}
+
 }  // namespace detail
+
+/// Claims `folder` for the saves of one run, and probes on every rank's machine that they can be written. Called on all
+/// ranks of a world together, before the first step. Rank 0 holds the claim as long as it keeps what this returns; the
+/// others get an empty object. A claim ends with its process, however that ends.
+/// Errors: `io_error` on all ranks, the same: another run is saving there, or nothing can be saved, and why.
+template <class World>
+io::save_folder claim_saves(World& world, const std::filesystem::path& folder) {
+  auto& all = world.control();
+  io::save_folder claimed;
+  const std::string first = detail::on_first_rank(all, [&] {
+    claimed = io::save_folder(folder);
+    return io::detail::this_process();
+  });
+  std::string fault;
+  try {
+    if (io::detail::this_process() != first) io::probe_folder(folder, world.rank());
+  } catch (const io_error& e) {
+    fault = std::string(e.what()) + ", rank " + std::to_string(world.rank());
+  }
+  detail::throw_together<io_error>(all, fault);
+  return claimed;
+}
 
 /// What a save is told beside the trainer's own state.
 struct save_facts {
   std::uint64_t corpus = 0;  ///< fingerprint of the data; a resume with other data is refused
   std::string order{};       ///< how samples are drawn (seed, context, held-out part); a resume with another is refused
-  int keep = 2;              ///< complete saves that stay
+  int keep = 2;              ///< complete saves of this run that stay
 };
 
 /// Saves weights, both moments and the position of a training run into `folder`/step-N. Called on all ranks together.
 /// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
-/// whenever the process is killed. A save says nothing of stages: another schedule may go on from it.
-/// Errors: `io_error` on the rank that failed; older saves stay as they were. `config_error` while a step waits for its
-/// gradient norm (`post_validation`).
+/// whenever the process is killed. A save says nothing of stages: another schedule may go on from it. Older saves are
+/// removed beyond `facts.keep` if this run wrote them (it or what it was resumed from), and no others.
+/// Errors: `io_error` on the rank that failed; older saves stay as they were. `numeric_error` on all ranks, before
+/// anything is written, if weights or moments are not finite. `config_error` while a step waits for its gradient norm
+/// (`post_validation`).
 template <class Trainer>
 void save(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   using scalar = typename Trainer::scalar;
   detail::refuse_ahead(trainer);
   auto& world = trainer.ranks();
-  auto& all = world.all();
+  auto& all = world.control();
+  require_finite_state(trainer, "step " + std::to_string(trainer.steps_done()) + " is not saved, older saves stay");
   io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
   // A zero<0> optimizer holds the same moments on every dp rank; a zero<1> share is held once.
-  const bool moments_here = Trainer::zero_stage == 1 || trainer.dp_group().rank() == 0;
+  const bool moments_here = Trainer::zero_stage == 1 || trainer.gradient_group().rank() == 0;
   for (int k = 0; k < trainer.stages(); ++k)
-    detail::write_stage(writer, trainer.stage(k), trainer.optimizer_state(k), trainer.dp_group().rank() == 0,
+    detail::write_stage(writer, trainer.stage(k), trainer.optimizer_state(k), trainer.gradient_group().rank() == 0,
                         moments_here);
   const io::rank_file mine = writer.finish();
   std::vector<io::rank_file> files(static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0));
@@ -174,6 +220,8 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
     manifest.corpus = facts.corpus;
     manifest.mesh = to_string(world.mesh());
     if (!facts.order.empty()) manifest.facts["order"] = facts.order;
+    if (!trainer.run_name()) trainer.set_run_name(detail::new_run_name());
+    if (!trainer.run_name()->empty()) manifest.facts["run"] = *trainer.run_name();
     manifest.config = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>());
     manifest.files = std::move(files);
     io::commit(folder, std::move(manifest), {.keep = facts.keep});
@@ -191,27 +239,25 @@ struct resume_result {
 
 /// Brings back the newest complete save in `folder`. Called on all ranks together. On the mesh that saved, the run
 /// continues bit for bit; on another mesh it continues the same training with that mesh's rounding.
-/// Errors: `config_error` if the save is of another model, element type or data; `io_error` if it is damaged.
+/// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons; `config_error` if the
+/// save is of another model, element type or data; `numeric_error` if its weights or moments are not finite, or a
+/// second moment is negative.
 template <class Trainer>
 resume_result resume(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
   using scalar = typename Trainer::scalar;
   detail::refuse_ahead(trainer);
   auto& world = trainer.ranks();
-  auto& all = world.all();
+  auto& all = world.control();
   resume_result result;
 
   // One rank looks, so that all take the same save.
-  std::string path;
-  if (world.rank() == 0) {
+  const std::string path = detail::on_first_rank(all, [&] {
     io::search_result found = io::latest(folder);
+    io::require_readable(found, folder);
     result.skipped = std::move(found.skipped);
-    if (found.save) path = found.save->path.string();
-  }
-  auto length = static_cast<std::int64_t>(path.size());
-  all.broadcast(std::span<std::int64_t>(&length, 1), 0);
-  if (length == 0) return result;
-  path.resize(static_cast<std::size_t>(length));
-  all.broadcast(std::span<char>(path), 0);
+    return found.save ? found.save->path.string() : std::string();
+  });
+  if (path.empty()) return result;
 
   const io::checkpoint_reader reader{std::filesystem::path(path)};
   const io::manifest& manifest = reader.manifest();
@@ -228,7 +274,9 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
                        "; this run would draw them by " + facts.order + ", and repeat some and lose others");
 
   for (int k = 0; k < trainer.stages(); ++k) detail::read_stage(reader, trainer.stage(k), trainer.optimizer_state(k));
+  require_finite_state(trainer, "'" + path + "' is no save to go on from");
   trainer.set_position(manifest.step, manifest.position.consumed);
+  trainer.set_run_name(io::detail::run_of(manifest));
   result.resumed = true;
   result.step = manifest.step;
   result.mesh = manifest.mesh;

@@ -55,7 +55,7 @@ class step_batches {
   /// Errors: `config_error` if the data's samples have another length.
   template <sample_source Data>
   void load(const Data& data, std::int64_t first, std::int64_t samples, double loss_scale) {
-    check_context(data);
+    require_context(data);
     const balanced_split cut{samples, static_cast<std::int64_t>(batches_.size())};
     for (std::size_t i = 0; i < batches_.size(); ++i) {
       const auto part = static_cast<std::int64_t>(i);
@@ -73,7 +73,7 @@ class step_batches {
   /// Held-out samples [first, first + count), at most those of a step; they take the place of the step's.
   template <sample_source Data>
   Batch held_out(const Data& data, std::int64_t first, std::int64_t count) {
-    check_context(data);
+    require_context(data);
     const auto [tokens, targets] = memory(0, count);
     data.fill_validation({first, count}, tokens, targets);
     Batch b;
@@ -95,7 +95,7 @@ class step_batches {
   }
 
   template <sample_source Data>
-  void check_context(const Data& data) const {
+  void require_context(const Data& data) const {
     if (data.context() != context_)
       throw config_error("heddle: the data has samples of " + std::to_string(data.context()) +
                          " tokens, the model a context of " + std::to_string(context_));

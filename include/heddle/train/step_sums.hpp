@@ -1,9 +1,9 @@
 // heddle/train/step_sums.hpp: what a step adds up over all ranks, and its way there beside the next step's forwards.
 #pragma once
 
-#include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/train/training_axes.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -12,18 +12,22 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
 
-/// What ranks add up in a step: losses, targets that count, squares of gradients. Every part is counted on one rank only.
+/// What ranks add up in a step: losses, targets that count, squares of gradients, each part counted on one rank only;
+/// and how many ranks were asked to stop.
 struct step_sums {
   double loss = 0;
   double targets = 0;
   double squares = 0;
+  double stops = 0;
 
   friend step_sums operator+(const step_sums& a, const step_sums& b) noexcept {
-    return {a.loss + b.loss, a.targets + b.targets, a.squares + b.squares};
+    return {a.loss + b.loss, a.targets + b.targets, a.squares + b.squares, a.stops + b.stops};
   }
 };
 
@@ -48,26 +52,17 @@ inline step_result result_of(const step_sums& sums, std::int64_t targets) noexce
 
 namespace detail {
 
-// World ranks along an axis that the mesh may not have.
-template <class Tag, class Mesh>
-std::vector<int> members_along(const Mesh& mesh, int rank) {
-  if constexpr (Mesh::template has<Tag>)
-    return group<Tag>(mesh, rank);
-  else
-    return {rank};
-}
-
-// The sum over tp and dp, in the order of their ranks: the same bits on all of them.
-template <communicator Dp, communicator Tp>
-double sum_over_replicas(double mine, Dp& along_dp, Tp& along_tp) {
+// The sum over two groups, in the order of their ranks: the same bits on all of them.
+template <class Data, class Inside>
+double sum_over_replicas(double mine, Data& data, Inside& inside) {
   const auto add = [&](auto& along) {
     if (along.size() == 1) return;
     std::vector<double> all(static_cast<std::size_t>(along.size()));
     along.all_gather(std::span<const double>(&mine, 1), std::span<double>(all));
     mine = std::accumulate(all.begin(), all.end(), 0.0);
   };
-  add(along_tp);
-  add(along_dp);
+  add(inside);
+  add(data);
   return mine;
 }
 
@@ -78,43 +73,50 @@ inline void refuse_no_targets(const step_result& r, std::int64_t step) {
 
 }  // namespace detail
 
-/// The sums of a step over a mesh of dp, pp and tp, in two parts: `start` adds them up over the ranks of this pipeline
-/// rank and sends them along pp; `finish` takes in the others', which may be much later. Added in the order of the mesh's
-/// ranks, so every rank gets the same bits, those of an all_reduce on threads.
-/// Messages per rank: pp - 1, of 24 dp tp bytes.
-template <communicator Pipeline>
+/// The sums of a step over a mesh, in two parts: `start` adds them up over the ranks of this pipeline rank, along the
+/// axes `Data` and `Inside` (dp and tp, say), and sends them along `Pipeline`; `finish` takes in the others', which may be
+/// much later. Added in the order of the mesh's ranks, so every rank gets the same bits, those of an all_reduce on threads.
+/// All of it goes over the control plane.
+/// Messages per rank: one to each other pipeline rank, of 32 bytes for each rank along `Data` and `Inside`.
+template <class World, class Pipeline, class Data = type_list<>, class Inside = type_list<>>
 class step_sums_on_the_way {
  public:
-  /// `pipeline`: ranks along pp; this rank's messages with `tag` are this object's.
-  template <mesh_like Mesh>
-  step_sums_on_the_way(const Mesh& mesh, int rank, Pipeline& pipeline, int tag) : pipeline_(&pipeline), tag_(tag) {
+  using communicator = std::remove_reference_t<decltype(std::declval<World&>().control())>;
+
+  /// Made on all ranks of the world together. The three lists are all axes of its mesh.
+  explicit step_sums_on_the_way(World& world)
+      : data_(&detail::control_along(world, Data{})),
+        inside_(&detail::control_along(world, Inside{})),
+        // Messages of its own: whatever the caller sends along the pipeline cannot meet them.
+        pipeline_(detail::control_along(world, Pipeline{}).split(0, detail::control_along(world, Pipeline{}).rank())) {
+    const auto& mesh = world.mesh();
+    const int rank = world.rank();
     std::vector<int> world_rank;
-    for (const int p : detail::members_along<pp>(mesh, rank))
-      for (const int d : detail::members_along<dp>(mesh, p))
-        for (const int t : detail::members_along<tp>(mesh, d)) world_rank.push_back(t);
+    for (const int p : detail::members_along(mesh, rank, Pipeline{}))
+      for (const int d : detail::members_along(mesh, p, Data{}))
+        for (const int t : detail::members_along(mesh, d, Inside{})) world_rank.push_back(t);
     order_.resize(world_rank.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     std::sort(order_.begin(), order_.end(),
               [&](std::size_t a, std::size_t b) { return world_rank[a] < world_rank[b]; });
     all_.resize(world_rank.size());
-    each_ = all_.size() / static_cast<std::size_t>(pipeline.size());
+    each_ = all_.size() / static_cast<std::size_t>(pipeline_.size());
   }
 
-  /// Called on all ranks together. Returns the sums over dp and tp of this pipeline rank.
-  template <communicator Dp, communicator Tp>
-  step_sums start(const step_sums& mine, Dp& along_dp, Tp& along_tp) {
-    std::vector<step_sums> row(static_cast<std::size_t>(along_tp.size()), mine);
-    if (along_tp.size() > 1) along_tp.all_gather(std::span<const step_sums>(&mine, 1), std::span<step_sums>(row));
-    const std::span<step_sums> own = share(pipeline_->rank());
-    if (along_dp.size() > 1)
-      along_dp.all_gather(std::span<const step_sums>(row), own);
+  /// Called on all ranks together. Returns the sums over `Data` and `Inside` of this pipeline rank.
+  step_sums start(const step_sums& mine) {
+    std::vector<step_sums> row(static_cast<std::size_t>(inside_->size()), mine);
+    if (inside_->size() > 1) inside_->all_gather(std::span<const step_sums>(&mine, 1), std::span<step_sums>(row));
+    const std::span<step_sums> own = share(pipeline_.rank());
+    if (data_->size() > 1)
+      data_->all_gather(std::span<const step_sums>(row), own);
     else
       std::copy(row.begin(), row.end(), own.begin());
-    for (int p = 0; p < pipeline_->size(); ++p)
-      if (p != pipeline_->rank()) under_way_.push_back(pipeline_->irecv(share(p), p, tag_));
-    for (int p = 0; p < pipeline_->size(); ++p)
-      if (p != pipeline_->rank()) under_way_.push_back(pipeline_->isend(std::span<const step_sums>(own), p, tag_));
-    return of(pipeline_->rank());
+    for (int p = 0; p < pipeline_.size(); ++p)
+      if (p != pipeline_.rank()) under_way_.push_back(pipeline_.irecv(share(p), p));
+    for (int p = 0; p < pipeline_.size(); ++p)
+      if (p != pipeline_.rank()) under_way_.push_back(pipeline_.isend(std::span<const step_sums>(own), p));
+    return of(pipeline_.rank());
   }
   /// Waits for the other pipeline ranks' sums. Returns those over all ranks.
   step_sums finish() {
@@ -124,6 +126,8 @@ class step_sums_on_the_way {
     for (std::size_t k = 1; k < order_.size(); ++k) sum = sum + all_[order_[k]];
     return sum;
   }
+  /// The control plane along pp that the sums travel on: for verdicts of the same step, with a tag other than 0.
+  communicator& pipeline() noexcept { return pipeline_; }
   /// Those of one pipeline rank; of another, behind `finish`.
   step_sums of(int pipeline_rank) noexcept {
     const std::span<const step_sums> part = share(pipeline_rank);
@@ -137,12 +141,13 @@ class step_sums_on_the_way {
     return std::span<step_sums>(all_).subspan(static_cast<std::size_t>(pipeline_rank) * each_, each_);
   }
 
-  Pipeline* pipeline_;
-  int tag_;
+  communicator* data_;
+  communicator* inside_;
+  communicator pipeline_;
   std::vector<std::size_t> order_;  // of `all_`, by world rank
-  std::vector<step_sums> all_;      // pipeline rank by pipeline rank, dp before tp
+  std::vector<step_sums> all_;      // pipeline rank by pipeline rank, `data` before `inside`
   std::size_t each_ = 1;
-  std::vector<typename Pipeline::request> under_way_;
+  std::vector<typename communicator::request> under_way_;
 };
 
 namespace detail {

@@ -9,6 +9,7 @@
 #include <heddle/schedule/gradient_scale.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/zero.hpp>
 
@@ -23,7 +24,7 @@ inline constexpr bool strategy_accepts = false;
 template <policy P>
 inline constexpr bool strategy_accepts<P> =
     contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
-             norm_check_kind, activations_kind, schedule::gradient_scale_kind>;
+             norm_check_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind>;
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
@@ -46,7 +47,8 @@ constexpr bool strangers_checked() {
     (..., [] {
       static_assert(strategy_takes<Ps>::value,
                     "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
-                    "backend, an observer, layers_by_cost, post_validation, what becomes of saved activations and how "
+                    "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, what becomes of saved "
+                    "activations and how "
                     "gradients of skipped stages are scaled");
     }());
     return false;
@@ -78,6 +80,7 @@ struct selected_strategy {
   using layers = v0::select_policy<layers_kind, layers_evenly, Ps...>;
   using norm_check = v0::select_policy<norm_check_kind, norm_first, Ps...>;
   using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
+  using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
 };
 
@@ -97,8 +100,8 @@ constexpr auto select_strategy() {
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
 /// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
 /// stages, the gradient norm known before a step, saved activations kept in memory, gradients of stages that
-/// microbatches skip divided by all of them (`schedule::by_batch`). A mesh is required.
-/// Members: `mesh`, `schedule`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `activations`, `gradient_scale`.
+/// microbatches skip divided by all of them (`schedule::by_batch`), the pipeline along `pp`. A mesh is required.
+/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `activations`, `gradient_scale`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
 

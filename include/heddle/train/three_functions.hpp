@@ -47,7 +47,7 @@ struct three_functions_options {
   void validate() const {
     learning_rate.validate();
     if (epochs < 0) detail::refuse_setting("epochs", std::to_string(epochs), "at least 0");
-    detail::check_clip_norm(clip_norm);
+    detail::require_clip_norm(clip_norm);
     adamw.validate();
   }
 };
@@ -171,6 +171,10 @@ struct input_of_product {
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 template <fixed_string Path>
 struct named_linear {
+  static_assert(!heddle::v0::detail::same_text(heddle::v0::detail::path_part(Path.view(), 0), "weight"),
+                "heddle: named_linear<path>: multiplies by a kernel [in, out], and what PyTorch calls weight is [out, "
+                "in]; list the "
+                "parameter as a kernel, or use einsum<\"bi,oi->bo\">");
   /// The product's input as the product saw it. A layer object holds one for each forward that awaits its backward.
   template <class Context, layout_like From>
   struct saved {
@@ -269,7 +273,7 @@ class three_function_pipeline {
   three_functions_step loss_and_gradients(const std::vector<Example>& examples,
                                           const std::vector<std::int64_t>& chosen) {
     const std::int64_t micro = options_.per_rank * replicas();
-    check_chosen(chosen, static_cast<std::int64_t>(examples.size()), micro);
+    require_chosen(chosen, static_cast<std::int64_t>(examples.size()), micro);
     all_.zero_gradients();
     context_.set_training(true);
     std::array<double, 2> sums{};
@@ -280,7 +284,7 @@ class three_function_pipeline {
       sums[0] += l.sum;
       sums[1] += static_cast<double>(l.tokens);
     }
-    world_.template along_if<dp>().all_reduce(std::span<double>(sums), plus{});
+    world_.template control_along_if<dp>().all_reduce(std::span<double>(sums), plus{});
     if (!(sums[1] > 0)) throw numeric_error("heddle: three_functions: no token of the batch counts towards the loss");
     require_finite("loss", sums[0]);
     return {step_, sums[0] / sums[1], static_cast<std::int64_t>(sums[1]), 0, 0};
@@ -300,7 +304,7 @@ class three_function_pipeline {
       p.gradient = gradient_type(p.gradient.layout(), whole.shape(), world_.rank(), std::move(whole).release());
     });
     std::array<double, 1> total{squares};
-    world_.all().all_reduce(std::span<double>(total), plus{});
+    world_.control().all_reduce(std::span<double>(total), plus{});
     const double per_token = 1.0 / static_cast<double>(now.tokens);
     now.gradient_norm = std::sqrt(total[0]) * per_token;
     require_finite("gradients' norm", now.gradient_norm);
@@ -345,7 +349,7 @@ class three_function_pipeline {
         throw layout_error(text);
       }
       outputs together(static_cast<std::size_t>(micro));
-      world_.template along_if<dp>().all_gather(std::span<const value>(own), std::span<value>(together));
+      world_.template control_along_if<dp>().all_gather(std::span<const value>(own), std::span<value>(together));
       const auto wanted = static_cast<std::ptrdiff_t>((std::min)(micro, count - at));
       all.insert(all.end(), together.begin(), together.begin() + wanted);
     }
@@ -372,7 +376,7 @@ class three_function_pipeline {
     text += "; the weights were not changed by it";
     throw numeric_error(text);
   }
-  static void check_chosen(const std::vector<std::int64_t>& chosen, std::int64_t examples, std::int64_t micro) {
+  static void require_chosen(const std::vector<std::int64_t>& chosen, std::int64_t examples, std::int64_t micro) {
     const auto given = static_cast<std::int64_t>(chosen.size());
     if (given < 1 || given % micro != 0) {
       std::string text = "heddle: three_functions: ";

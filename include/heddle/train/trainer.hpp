@@ -9,12 +9,13 @@
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/model/pipeline/executor.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/activations/bound.hpp>
 #include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/every.hpp>
-#include <heddle/train/executor.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
@@ -24,6 +25,7 @@
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/pass_through.hpp>
+#include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/stage_parts.hpp>
@@ -31,8 +33,10 @@
 #include <heddle/train/step_batches.hpp>
 #include <heddle/train/step_sums.hpp>
 #include <heddle/train/strategy.hpp>
+#include <heddle/train/trainable.hpp>
 #include <heddle/train/trainer_checks.hpp>
 #include <heddle/train/trainer_setup.hpp>
+#include <heddle/train/training_axes.hpp>
 #include <heddle/train/validation.hpp>
 
 #include <algorithm>
@@ -44,7 +48,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -52,53 +55,53 @@ namespace heddle::inline v0::train {
 /// Trains `Model` as `Strategy` says. One object per rank, all made and called together.
 ///
 /// A step: the rank's samples are cut into microbatches; the schedule's table runs over the stages; gradients of the
-/// tied embedding and of replicas are added up over pp, all gradients over dp; AdamW steps on gradients that are scaled
+/// tied embedding and of replicas are added up over the pipeline, all gradients over the axes on which the dual of the
+/// stage's `flat_weights` is partial (dp, say); AdamW steps on gradients that are scaled
 /// so that their global norm over all axes, each parameter counted once, is at most `clip_norm`; ZeRO shares are
 /// gathered. The loss is the mean over all targets of the step, whatever the mesh and the schedule: all of them train
 /// the same model.
 ///
 /// A rank holds as many stages as the schedule's map gives it, each with its optimizer. A stage's gradients are reduced
-/// over dp where the table has its REDUCE_GRAD, all but the tied embedding's share, which is added up with the other
+/// where the table has its REDUCE_GRAD, all but the tied embedding's share, which is added up with the other
 /// rank's first (`gradient_sums`), and those of replicas: they follow behind the last action. If embedding and head are
 /// on one rank, its weight is there once.
 ///
-/// `World` is what `launch` passes to its body; name it for another transport than threads.
+/// `World` is what `launch` passes to its body: `decltype(world)`; it may be left out where that is a world of threads.
+/// Tensors go over its data plane, what the host reads (losses, norms, verdicts, names) over its control plane.
 ///
 /// Errors: `config_error` for settings that cannot work; `numeric_error` naming step and layer as soon as loss or
 /// gradients are not finite, with the weights still those of the step before. After any error that a step throws the
 /// trainer's messages and slots may be half-way through: end the world, or make another trainer.
 template <class Model, class Strategy, class World = world<threads, typename Strategy::mesh>>
-class trainer {
+class trainer : public progress {
  public:
-  static_assert(
-      detail::trains_along_dp_pp_tp<typename Strategy::mesh>::value,
-      "heddle: a trainer knows the axes dp, pp and tp; give it the world.sub<dp, pp, tp>() of a mesh with more");
-  using scalar = typename Model::scalar;
+  using observer_type = typename Strategy::observer;
+  /// The world the stage is given: with an observer that is on, one that reports collectives.
+  using stage_world = typename detail::watched_ranks<World, observer_type>::world_type;
+  /// `Model`; where it or its stage lacks something, after an error that names it, one that stands in.
+  using model_type = detail::checked_model<Model, stage_world, typename Strategy::backend, typename Strategy::mesh>;
+  using scalar = typename model_type::scalar;
   using mesh_type = typename Strategy::mesh;
   using backend_type = typename Strategy::backend;
-  using observer_type = typename Strategy::observer;
   using schedule_type = typename Strategy::schedule;
-  /// The world the stage is given: with an observer that is on, one that reports collectives.
-  using stage_world = std::conditional_t<observer_type::enabled, observed_world<World, observer_type>, World>;
-  using stage_type = detail::stage_for<Model, stage_world, backend_type, typename Strategy::activations>;
-  static_assert(detail::learns_from_sums_over_dp<stage_type>::gradients,
-                "heddle: a trainer sums gradients over dp, once; the stage's flat_weights must be replicated over dp and, where tp does "
-                "not split them, identical or varying over tp");
-  static_assert(detail::learns_from_sums_over_dp<stage_type>::loss,
-                "heddle: a trainer's loss must be a sum over dp (partial<plus>), and along tp a sum or one computation (identical): "
-                "copies would be counted once each, in the loss and in every gradient");
+  using batch_type = typename model_type::batch;
+  using stage_type = detail::stage_of_trainer<model_type, stage_world, Strategy>;
+  using pipeline = typename Strategy::pipeline;
+  using axes = detail::training_axes<stage_type, mesh_type, pipeline>;
+  static_assert(axes::ok);
   static constexpr int zero_stage = Strategy::zero::stage;
-  using batch_type = typename Model::batch;
-  using options_type = train::options<typename Model::config>;
+  using options_type = typename detail::options_of_model<model_type>::type;
   using optimizer_type = optimizer<scalar, typename Strategy::zero>;
   using held_type = held_stage<stage_type, optimizer_type>;
   using activations_type = typename Strategy::activations;
   using step_result = train::step_result;
-  using plan_type =
-      decltype(detail::plan_for<activations_type>(std::declval<schedule_type>(), std::declval<mesh_type>()));
-  /// Of the groups along an axis; worlds of `by_network` have several types.
-  template <class Axis>
-  using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axis>())>;
+  using plan_type = decltype(detail::plan_for<activations_type>(
+      std::declval<schedule_type>(), detail::pipeline_mesh<pipeline>(std::declval<mesh_type>())));
+  /// Of the groups along some axes; worlds of `by_network` have several types.
+  template <class... Axes>
+  using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axes...>())>;
+  template <class List>
+  using group_type = std::remove_reference_t<decltype(detail::group_along(std::declval<World&>(), List{}))>;
 
   /// Makes the schedule itself, from `options.microbatches` and, for `schedule::named`, `options.schedule`.
   /// Errors: `config_error`, `schedule_error`.
@@ -118,6 +121,11 @@ class trainer {
   trainer(World& world, options_type options, const schedule_type& when, observer_type& observer)
       : trainer(world, detail::checked_options<Strategy>(std::move(options)), &observer, &when) {}
 
+  template <class Other, class... More>
+    requires(!std::is_convertible_v<Other&, World&> && requires { typename Other::mesh_type; })
+  explicit trainer(Other&, const More&...)
+      : trainer(detail::world_of_trainer<World, Other>(), options_type{}, no_observer, nullptr) {}
+
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
 
@@ -133,32 +141,25 @@ class trainer {
   backend_type& backend() noexcept { return backend_; }
   /// The lowered table of the schedule and the storage of its actions.
   schedule::plan_view plan() const noexcept { return plan_.view(); }
-  const executor_counters& counters() const noexcept { return executor_.counters(); }
+  const model::executor_counters& counters() const noexcept { return executor_.counters(); }
   int microbatches() const noexcept { return microbatches_; }
   /// With `post_validation`: how many steps of this rank have been taken back so far.
   std::int64_t steps_taken_back() const noexcept { return taken_back_; }
   std::int64_t max_samples() const noexcept { return max_samples_; }
-  /// Steps done so far, those before a save included.
-  std::int64_t steps_done() const noexcept { return step_; }
-  /// Position in the data: training samples consumed, over all ranks.
-  std::int64_t samples_consumed() const noexcept { return consumed_; }
-  /// Where a save left off. The rest of the state (weights, moments) is the caller's to bring.
-  void set_position(std::int64_t steps_done, std::int64_t samples_consumed) noexcept {
-    step_ = steps_done;
-    consumed_ = samples_consumed;
-  }
   /// Memory for activations on this rank.
   train::activation_bytes activation_bytes() const {
-    return detail::bytes_of_activations(plan_.view(), pp_.rank(), held_);
+    return detail::bytes_of_activations(plan_.view(), pipeline_.rank(), held_);
   }
   std::int64_t saved_activation_bytes() const { return activation_bytes().saved; }
   /// Memory for tensors between stages, and for the head's share of the tied gradient on the embedding's rank.
   std::int64_t boundary_bytes() const noexcept { return executor_.boundary_bytes() + gradients_.bytes(); }
 
-  /// Trains up to `options().steps`; `listener(const step_report&)` is called on every rank after each step; with
-  /// `post_validation` when the step's norm is known, while the next step's forwards run. `after_step(trainer)` is
-  /// called on every rank behind the report: the place to save. It may say after which steps (`train::every`): behind
-  /// those, and those with a validation, `post_validation` waits for the norm.
+  /// Trains up to `options().steps`, or until `options().stop` (then `stopped()`); `listener(const step_report&)` is
+  /// called on every rank after each step; with `post_validation` when the step's norm is known, while the next step's
+  /// forwards run. `after_step(trainer)` is called on every rank behind the report: the place to save. It may say after
+  /// which steps (`train::every`): behind those, and those with a validation, `post_validation` waits for the norm.
+  /// Errors: as `step`; `numeric_error` naming tensor and element if the last step leaves weights or moments that are
+  /// not finite.
   template <sample_source Data, class Listener = quiet, class AfterStep = detail::nothing_after_a_step>
   void run(const Data& data, Listener&& listener = {}, AfterStep&& after_step = {}) {
     detail::pace pace(now_ns());
@@ -166,23 +167,27 @@ class trainer {
       pace.note(report, now_ns());
       listener(static_cast<const step_report&>(report));
     };
-    while (step_ < options_.steps) {
+    const std::int64_t first = step_;
+    stopped_ = false;
+    while (step_ < options_.steps && !stopped_) {
       const bool validates =
           options_.validate_every > 0 && ((step_ + 1) % options_.validate_every == 0 || step_ + 1 == options_.steps);
-      const bool works = detail::is_due(after_step, step_ + 1, options_.steps);
+      bool works = detail::is_due(after_step, step_ + 1, options_.steps);
       step_report report;
       if constexpr (steps_first) {
         std::optional<step_report> before = step_ahead(data);
         if (before) tell(*before);
-        if (!validates && !works && step_ < options_.steps) continue;
+        if (!validates && !works && step_ < options_.steps && !stopped_) continue;
         report = *settle();
       } else {
         report = step(data);
       }
+      if (stopped_) works = works || detail::is_due(after_step, step_, step_);
       if (validates) report.validation_loss = validate(data);
       tell(report);
       if (works) after_step(*this);
     }
+    if (step_ > first) require_finite_state(*this, "step " + std::to_string(step_) + " cannot be gone on from");
   }
 
   /// One training step. Errors: `numeric_error`, with the weights of the step before; with `post_validation`, up to
@@ -218,9 +223,9 @@ class trainer {
     ahead_.step = step_;
     ahead_.report = new_report();
     ahead_.begin = start;
-    const step_sums part = sums_.start(my_sums(), dp_, tp_);
+    const step_sums part = sums_.start(my_sums());
     ahead_.pending = true;
-    const bool steps = held_.all_who_share(pp_, steps_.is_unclipped(part), copies_tag);
+    const bool steps = held_.all_who_share(sums_.pipeline(), steps_.is_unclipped(part));
     ahead_.finding = steps ? detail::nonfinite_finding{} : find_nonfinite(held_, backend_);
     if (steps) step_those_left(1.0, step_);
     gather_weights();
@@ -241,20 +246,21 @@ class trainer {
   bool is_ahead() const noexcept { return ahead_.pending; }
 
   /// Forward and backward of step `steps_done()`. Afterwards the owned part of each stage's `gradients()` (all of it
-  /// with zero<0>), times `gradient_scale`, is the gradient of the mean loss, summed over dp and over replicas. The
+  /// with zero<0>), times `gradient_scale`, is the gradient of the mean loss, summed over all ranks that share weights. The
   /// scale is 1 unless targets are ignored (negative): how many count is known only when all ranks are done.
   template <sample_source Data>
   step_result compute_gradients(const Data& data) {
     refuse_ahead();
     run_backward(data);
     const step_sums mine = my_sums();
-    std::array<double, 3> sums{mine.loss, mine.targets, mine.squares};
-    collective("all_reduce of loss and norm", sizeof sums,
-               [&] { world_.all().all_reduce(std::span<double>(sums), plus{}); });
+    std::array<double, 4> sums{mine.loss, mine.targets, mine.squares, mine.stops};
+    const std::span<double> used(sums.data(), options_.stop == nullptr ? 3 : 4);
+    collective("all_reduce of loss and norm", used.size_bytes(), [&] { world_.control().all_reduce(used, plus{}); });
+    stopped_ = stopped_ || sums[3] > 0;
     const step_result result = result_of({sums[0], sums[1], sums[2]}, targets_of_a_step());
     detail::refuse_no_targets(result, step_);
     if (!result.is_finite())
-      stop_nonfinite(world_.all(), find_nonfinite(held_, backend_), step_, result.loss, result.gradient_norm);
+      stop_nonfinite(world_.control(), find_nonfinite(held_, backend_), step_, result.loss, result.gradient_norm);
     return result;
   }
 
@@ -267,17 +273,17 @@ class trainer {
     end_step();
   }
 
-  /// Mean loss over the held-out samples (at most `validation_samples`), split over dp, without touching gradients.
+  /// Mean loss over the held-out samples (at most `validation_samples`), split like a step's, without touching gradients.
   /// Errors: `config_error` if the data holds none out, or all their targets are ignored.
   template <sample_source Data>
   double validate(const Data& data) {
     refuse_ahead();
-    return detail::held_out_loss(world_.all(), dp_, batches_, data, options_.validation_samples, max_samples_,
-                                 [&](const batch_type& batch) -> std::array<double, 2> {
+    return detail::held_out_loss(world_.control(), sample_ranks_, batches_, data, options_.validation_samples,
+                                 max_samples_, [&](const batch_type& batch) -> std::array<double, 2> {
                                    const double loss = forward_through(batch);
                                    if (!is_last_stage()) return {};
-                                   return {counts_loss_along_tp() ? loss : 0.0,
-                                           tp_.rank() == 0 ? batches_.counted_targets(batch.targets) : 0.0};
+                                   return {counts_loss_ ? loss : 0.0,
+                                           beside_.rank() == 0 ? batches_.counted_targets(batch.targets) : 0.0};
                                  });
   }
 
@@ -295,134 +301,114 @@ class trainer {
   /// last stage.
   void last_logits(const batch_type& batch, std::span<scalar> logits) {
     pass_through(batch, [&](stage_type& stage, std::span<const scalar> in, std::span<scalar> out) {
-      stage.last_logits(batch, in, out, logits);
+      detail::checked_last_logits(stage, batch, in, out, logits);
     });
   }
 
-  /// Whether this rank holds the stage with the embedding, and the one with the loss. With replicas: the
-  /// first of them.
-  bool is_first_stage() const noexcept { return pp_.rank() == rank_of_part(0); }
-  bool is_last_stage() const noexcept { return pp_.rank() == last_stage_rank(); }
-  /// The rank along pp where `forward_through` and `last_logits` have their results.
+  /// Whether this rank holds the stage with the embedding, and the one with the loss. With replicas: the first of them.
+  bool is_first_stage() const noexcept { return pipeline_.rank() == rank_of_part(0); }
+  bool is_last_stage() const noexcept { return pipeline_.rank() == last_stage_rank(); }
+  /// The rank along the pipeline where `forward_through` and `last_logits` have their results.
   int last_stage_rank() const noexcept { return rank_of_part(parts_.parts() - 1); }
-  communicator_along<dp>& dp_group() noexcept { return dp_; }
-  communicator_along<pp>& pp_group() noexcept { return pp_; }
-  communicator_along<tp>& tp_group() noexcept { return tp_; }
+  /// The ranks that share this rank's weights and add up their gradients; the pipeline, with messages of its own.
+  group_type<typename axes::gradients>& gradient_group() noexcept { return gradient_ranks_; }
+  communicator_along<pipeline>& pipeline_group() noexcept { return pipeline_; }
+  communicator_along<pipeline>& pp_group() noexcept { return pipeline_; }
+  /// The groups along the axes of these names, of one rank where the mesh has none.
+  communicator_along<dp>& dp_group() noexcept { return world_.template along_if<dp>(); }
+  communicator_along<tp>& tp_group() noexcept { return world_.template along_if<tp>(); }
 
  private:
-  static constexpr int forward_only_tag = 2, norm_tag = 3, copies_tag = 4;
+  static constexpr int forward_only_tag = 2;
   static constexpr observer_type* no_observer = nullptr;
+  using pipeline_axes = std::conditional_t<mesh_type::template has<pipeline>, type_list<pipeline>, type_list<>>;
 
   trainer(World& world, options_type options, observer_type* observer, const schedule_type* when)
       : world_(world),
         options_(std::move(options)),
-        observer_(own_or(observer)),
-        dp_(world.template along_if<dp>()),
-        // Messages of its own: whatever the caller sends along pp cannot meet the pipeline's.
-        pp_(world.template along_if<pp>().split(0, world.template along_if<pp>().rank())),
-        tp_(world.template along_if<tp>()),
-        plan_(when != nullptr ? detail::plan_for<activations_type>(*when, world.mesh())
+        watched_(world, observer),
+        gradient_ranks_(detail::group_along(world, typename axes::gradients{})),
+        sample_ranks_(detail::group_along(world, typename axes::samples{})),
+        inside_(detail::group_along(world, typename axes::inside{})),
+        beside_(detail::group_along(world, typename axes::beside{})),
+        // Messages of its own: whatever the caller sends along this axis cannot meet the pipeline's.
+        pipeline_(world.template along_if<pipeline>().split(0, world.template along_if<pipeline>().rank())),
+        plan_(when != nullptr ? detail::plan_for<activations_type>(*when, detail::pipeline_mesh<pipeline>(world.mesh()))
                               : detail::plan_for<activations_type>(detail::make_schedule<schedule_type>(options_),
-                                                                   world.mesh())),
+                                                                   detail::pipeline_mesh<pipeline>(world.mesh()))),
         parts_(when != nullptr ? stage_parts(*when, plan_.view().table)
                                : stage_parts(detail::make_schedule<schedule_type>(options_), plan_.view().table)),
-        microbatches_(checked_microbatches(plan_.view().table.microbatches())),
-        max_samples_(balanced_split{balanced_split{options_.batch, dp_.size()}.largest(), microbatches_}.largest()),
+        microbatches_(detail::checked_microbatches(options_, plan_.view().table.microbatches())),
+        max_samples_(
+            balanced_split{balanced_split{options_.batch, sample_ranks_.size()}.largest(), microbatches_}.largest()),
         backend_(detail::threads_for(options_, world.size())),
-        watched_(watch()),
         held_(
-            detail::trained(plan_.view().table), parts_, pp_.rank(),
-            [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, dp_.rank(), dp_.size()),
-        gradients_(held_, world.template along_if<pp>(), dp_, backend_),
+            detail::trained(plan_.view().table), parts_, pipeline_.rank(),
+            [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, gradient_ranks_.rank(),
+            gradient_ranks_.size()),
+        gradients_(held_, world.template along_if<pipeline>(), gradient_ranks_, backend_),
         steps_(held_, backend_, options_),
-        executor_(plan_, held_.pointers(), pp_, max_samples_, *observer_,
-                  detail::members_along<pp>(world.mesh(), world.rank())),
-        batches_(table(), parts_, pp_.rank(), max_samples_, options_.model.context),
-        sums_(world.mesh(), world.rank(), pp_, norm_tag) {
-    now_ = describe(activity::collective, "");
-    now_.step = -1;
-    require_same_options(world_.all(), to_string(options_) + " table=" + std::to_string(fingerprint(table())));
+        executor_(plan_, held_.pointers(), pipeline_, max_samples_, watched_.observer(),
+                  detail::members_along(world.mesh(), world.rank(), pipeline_axes{})),
+        batches_(table(), parts_, pipeline_.rank(), max_samples_, options_.model.context),
+        sums_(world) {
+    axes::require_known(world.mesh());
+    require_same_options(world_.control(), to_string(options_) + " table=" + std::to_string(fingerprint(table())));
     losses_.resize(static_cast<std::size_t>(microbatches_));
     const std::int64_t between =
         held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
-    for (auto& b : boundary_) b = buffer<scalar>(between);
+    for (auto& b : boundary_) b = buffer<scalar>(between, "a tensor between stages");
     held_.for_each([&](held_type& h) {
       h.stage.initialize(options_.seed);
-      h.gradient_factor = detail::gradient_factor<typename Strategy::gradient_scale>(table(), parts_, h.part,
-                                                                                     options_.batch, dp_.size());
+      h.gradient_factor = detail::gradient_factor<typename Strategy::gradient_scale>(
+          table(), parts_, h.part, options_.batch, sample_ranks_.size());
     });
   }
 
-  auto watch() noexcept {
-    if constexpr (observer_type::enabled)
-      return stage_world(world_, *observer_, now_);
-    else
-      return std::monostate{};
-  }
-  stage_world& stage_ranks() noexcept {
-    if constexpr (observer_type::enabled)
-      return watched_;
-    else
-      return world_;
-  }
-  observer_type* own_or(observer_type* given) noexcept {
-    if constexpr (observer_type::enabled)
-      return given;
-    else
-      return given == nullptr ? &off_ : given;
-  }
-  int checked_microbatches(int of_schedule) const {
-    if (const int wanted = options_.microbatches; wanted != 0 && wanted != of_schedule)
-      throw config_error("heddle: the schedule has " + std::to_string(of_schedule) +
-                         " microbatches; microbatches must be that or 0, got " + std::to_string(wanted));
-    return of_schedule;
-  }
   schedule::table_view table() const noexcept { return plan_.view().table; }
   int rank_of_part(int part) const noexcept { return table().rank_of(parts_.stages_of(part).front()); }
 
   stage_type make_stage(int index, stage_type* lender) {
     const schedule::table_view t = table();
-    auto layers = detail::assigned_layers<typename Strategy::layers, Model>(
+    auto layers = detail::assigned_layers<typename Strategy::layers, model_type>(
         options_.model, parts_.part_of(index), parts_.parts(), parts_.parts_with_layers(), options_.layers_per_stage);
     if constexpr (requires { layers.replica; }) layers.replica = parts_.replica_of(index);
-    const auto list = t.list(pp_.rank());
-    return detail::make_stage<stage_type>(options_, stage_ranks(), backend_of_next_stage(), layers,
+    const auto list = t.list(pipeline_.rank());
+    return detail::make_stage<stage_type>(options_, watched_.world(), backend_of_next_stage(), layers,
                                           plan_.view().storage.slots(index), max_samples_,
                                           detail::most_deferred(list, index), lender, list, index);
   }
   // Stages of overlapped pairs work at the same time if each has a backend of its own and none talks to others.
   backend_type& backend_of_next_stage() {
-    const bool alone =
-        tp_.size() == 1 && companionable_stage<stage_type> && detail::has_pairs(table().list(pp_.rank()));
+    const bool alone = beside_.size() == 1 && model::companionable_stage<stage_type> &&
+                       detail::has_pairs(table().list(pipeline_.rank()));
     return !alone || !std::exchange(backend_given_, true)
                ? backend_
                : more_backends_.emplace_back(detail::threads_for(options_, world_.size()));
-  }
-  // A loss that is identical along tp counts once.
-  bool counts_loss_along_tp() const noexcept {
-    return !stage_type::loss::template is_identical_on<tp> || tp_.rank() == 0;
   }
   static constexpr bool steps_first = Strategy::norm_check::steps_first;
 
   // Forward and backward of all microbatches, and every reduction of gradients.
   template <class Data>
   void run_backward(const Data& data) {
-    now_.step = static_cast<int>(step_);  // what is not part of a step (validation, sampling) has none
-    const balanced_split over_dp{options_.batch, dp_.size()};
-    batches_.load(data, consumed_ + over_dp.offset(dp_.rank()), over_dp.size(dp_.rank()),
+    watched_.set_step(step_);  // what is not part of a step (validation, sampling) has none
+    const balanced_split shares{options_.batch, sample_ranks_.size()};
+    const int share = sample_ranks_.rank();
+    batches_.load(data, consumed_ + shares.offset(share), shares.size(share),
                   1.0 / static_cast<double>(targets_of_a_step()));
     if constexpr (!steps_first) begin_gradients();
-    held_.for_each([](held_type& h) { detail::begin_step(h.stage); });
+    held_.for_each([](held_type& h) { model::of_stage::begin_step(h.stage); });
     std::fill(losses_.begin(), losses_.end(), 0.0);
     executor_.run(batches_.all(), static_cast<int>(step_), hooks{*this});
     gradients_.finish(observing());
   }
   step_sums my_sums() {
     step_sums sums;
-    if (counts_loss_along_tp())
+    if (counts_loss_)
       for (const double loss : losses_) sums.loss += loss;  // in the order of the microbatches, whatever the schedule
-    if (tp_.rank() == 0) sums.targets = batches_.counted_targets();
+    if (beside_.rank() == 0) sums.targets = batches_.counted_targets();
     sums.squares = steps_.squares();
+    sums.stops = options_.stop != nullptr && *options_.stop ? 1 : 0;
     return sums;
   }
   // With `post_validation` the gradients of the step before are needed until its norm has come.
@@ -442,17 +428,18 @@ class trainer {
   std::int64_t targets_of_a_step() const noexcept { return options_.batch * options_.model.context; }
   void step_those_left(double gradient_scale, std::int64_t step) {
     if (steps_.all_stepped()) return;
-    observed(*observer_, describe(activity::optimizer, "optimizer"),
+    observed(watched_.observer(), describe(activity::optimizer, "optimizer"),
              [&] { steps_.update_others(gradient_scale, step); });
   }
-  // Brings all dp ranks up to date.
+  // Brings all ranks that share weights up to date.
   void gather_weights() {
     held_.for_each([&](held_type& h) {
-      collective("gather weights", h.stage.weights().size_bytes(), [&] { h.optimizer.gather(dp_, h.stage.weights()); });
+      collective("gather weights", h.stage.weights().size_bytes(),
+                 [&] { h.optimizer.gather(gradient_ranks_, h.stage.weights()); });
     });
   }
   void end_step() noexcept {
-    now_.step = -1;
+    watched_.set_step(-1);
     ++step_;
     consumed_ += options_.batch;
   }
@@ -464,9 +451,10 @@ class trainer {
     step_sums sums;
     collective("loss and norm", sizeof sums, [&] { sums = sums_.finish(); });
     ahead_.pending = false;
+    stopped_ = stopped_ || sums.stops > 0;
     ahead_.result = result_of(sums, targets_of_a_step());
     bool agrees = ahead_.result.is_finite() && applied_scale(ahead_.result) == 1;
-    for (int p = 0; p < pp_.size(); ++p) agrees = agrees && steps_.is_unclipped(sums_.of(p));
+    for (int p = 0; p < pipeline_.size(); ++p) agrees = agrees && steps_.is_unclipped(sums_.of(p));
     if (agrees) report_ahead();
     return agrees;
   }
@@ -482,7 +470,7 @@ class trainer {
       consumed_ -= options_.batch;
     }
     detail::refuse_no_targets(result, ahead_.step);
-    if (!learns) stop_nonfinite(world_.all(), ahead_.finding, ahead_.step, result.loss, result.gradient_norm);
+    if (!learns) stop_nonfinite(world_.control(), ahead_.finding, ahead_.step, result.loss, result.gradient_norm);
     report_ahead();
   }
   void report_ahead() {
@@ -491,15 +479,15 @@ class trainer {
   }
 
   step_report new_report() const {
-    step_report report{.step = step_, .steps = options_.steps};
-    report.tokens = targets_of_a_step();
-    report.learning_rate = options_.learning_rate(step_);
-    return report;
+    return {.step = step_,
+            .steps = options_.steps,
+            .learning_rate = options_.learning_rate(step_),
+            .tokens = targets_of_a_step()};
   }
   template <class Forward>
   void pass_through(const batch_type& batch, Forward&& forward) {
     refuse_ahead();
-    train::pass_through(parts_, table(), held_, pp_, forward_only_tag, batch, boundary_, forward);
+    train::pass_through(parts_, table(), held_, pipeline_, forward_only_tag, batch, boundary_, forward);
   }
 
   struct hooks {
@@ -510,16 +498,20 @@ class trainer {
         self.losses_[static_cast<std::size_t>(microbatch)] = h.stage.loss_sum(slot);
     }
     void reduce_gradient(int stage) { self.gradients_.complete(stage, self.observing()); }
-    void recompute(int stage, int /*microbatch*/, int slot) { detail::recompute(self.held_.at(stage).stage, slot); }
-    void reload(int stage, int /*microbatch*/, int slot) { detail::reload(self.held_.at(stage).stage, slot); }
+    void recompute(int stage, int /*microbatch*/, int slot) {
+      model::of_stage::recompute(self.held_.at(stage).stage, slot);
+    }
+    void reload(int stage, int /*microbatch*/, int slot) { model::of_stage::reload(self.held_.at(stage).stage, slot); }
     // Where a table has OPTIM, for stages that nobody has to wait for.
     void optimizer_step(int stage) {
       if constexpr (steps_first) {
         held_type& h = self.held_.at(stage);
-        const bool summed = h.reduced || self.dp_.size() == 1;
+        const bool summed = h.reduced || self.gradient_ranks_.size() == 1;
         if (!self.ahead_.optimistic || !self.held_.complete_alone(stage) || !summed) return;
         self.gradients_.complete(stage, self.observing());
-        const double squares = detail::sum_over_replicas(self.steps_.squares_of(h), self.dp_, self.tp_);
+        const double squares = detail::sum_over_replicas(self.steps_.squares_of(h),
+                                                         detail::control_along(self.world_, typename axes::gradients{}),
+                                                         detail::control_along(self.world_, typename axes::inside{}));
         if (!self.steps_.is_unclipped(squares)) return;
         self.ahead_.stepped = true;
         self.steps_.update(h, 1.0, self.step_);
@@ -539,7 +531,8 @@ class trainer {
       self.put_right();
       self.begin_gradients();
       self.held_.for_each([&](held_type& h) {
-        detail::forget_forwards(h.stage, self.plan_.view().storage.slots(h.index));
+        for (int slot = 0; slot < self.plan_.view().storage.slots(h.index); ++slot)
+          model::of_stage::release(h.stage, slot);
       });
     }
   };
@@ -551,7 +544,7 @@ class trainer {
   void collective(const char* name, std::size_t bytes, Work&& work) {
     event e = describe(activity::collective, name);
     e.bytes = static_cast<std::int64_t>(bytes);
-    observed(*observer_, e, std::forward<Work>(work));
+    observed(watched_.observer(), e, std::forward<Work>(work));
   }
   event describe(activity kind, const char* name) const noexcept {
     event e;
@@ -564,12 +557,13 @@ class trainer {
 
   World& world_;
   options_type options_;
-  // The observer that is off is nobody else's; one that is on is passed in.
-  [[no_unique_address]] std::conditional_t<observer_type::enabled, std::monostate, observer_type> off_;
-  observer_type* observer_;
-  communicator_along<dp>& dp_;
-  communicator_along<pp> pp_;
-  communicator_along<tp>& tp_;
+  detail::watched_ranks<World, observer_type> watched_;
+  group_type<typename axes::gradients>& gradient_ranks_;
+  group_type<typename axes::samples>& sample_ranks_;
+  group_type<typename axes::inside>& inside_;
+  group_type<typename axes::beside>& beside_;
+  communicator_along<pipeline> pipeline_;
+  bool counts_loss_ = detail::is_first_along(world_.mesh(), world_.rank(), typename axes::repeats{});
   [[no_unique_address]] plan_type plan_;
   stage_parts parts_;
   int microbatches_;
@@ -577,21 +571,25 @@ class trainer {
   backend_type backend_;
   bool backend_given_ = false;
   std::deque<backend_type> more_backends_;  // references stay valid
-  event now_{};  // rank and step, for collectives that the stage reports
-  [[no_unique_address]] std::conditional_t<observer_type::enabled, stage_world, std::monostate> watched_;
   held_stages<stage_type, optimizer_type> held_;
-  gradient_sums<held_stages<stage_type, optimizer_type>, communicator_along<pp>, communicator_along<dp>, backend_type>
+  gradient_sums<held_stages<stage_type, optimizer_type>, communicator_along<pipeline>,
+                group_type<typename axes::gradients>, backend_type>
       gradients_;
   optimizer_steps<held_stages<stage_type, optimizer_type>, backend_type, Strategy::norm_check::copies> steps_;
-  executor<stage_type, communicator_along<pp>, observer_type> executor_;
-  std::int64_t step_ = 0;
-  std::int64_t consumed_ = 0;
+  model::executor<stage_type, communicator_along<pipeline>, observer_type> executor_;
   std::int64_t taken_back_ = 0;
   step_batches<batch_type> batches_;
   std::vector<double> losses_;
   detail::step_ahead ahead_;
-  std::conditional_t<steps_first, step_sums_on_the_way<communicator_along<pp>>, detail::no_sums_on_the_way> sums_;
+  using sums_ahead = step_sums_on_the_way<World, pipeline_axes, typename axes::gradients, typename axes::inside>;
+  std::conditional_t<steps_first, sums_ahead, detail::no_sums_on_the_way> sums_;
   std::array<buffer<scalar>, 2> boundary_;
+};
+
+/// With the type of a body's `auto& world`, a reference.
+template <class Model, class Strategy, class World>
+class trainer<Model, Strategy, World&> : public trainer<Model, Strategy, World> {
+  using trainer<Model, Strategy, World>::trainer;
 };
 
 }  // namespace heddle::inline v0::train

@@ -1,13 +1,15 @@
 // heddle/train/trainer_setup.hpp: what a trainer makes of its options before it has anything else.
 #pragma once
 
+#include <heddle/core/cores.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/schedule/named.hpp>
+#include <heddle/train/activations/bound.hpp>
+#include <heddle/train/trainable.hpp>
 
-#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -34,8 +36,16 @@ Options checked_options(Options o) {
 template <class Options>
 int threads_for(const Options& o, int ranks) {
   if (o.threads_per_rank > 0) return o.threads_per_rank;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return (std::max)(1, cores / ranks);
+  return heddle::detail::cores_per_rank(ranks);
+}
+
+// The microbatches of a step. Errors: `config_error` if the options say another number than the schedule.
+template <class Options>
+int checked_microbatches(const Options& o, int of_schedule) {
+  if (o.microbatches != 0 && o.microbatches != of_schedule)
+    throw config_error("heddle: the schedule has " + std::to_string(of_schedule) +
+                       " microbatches; microbatches must be that or 0, got " + std::to_string(o.microbatches));
+  return of_schedule;
 }
 
 template <class When, class Options>
@@ -50,5 +60,19 @@ When make_schedule(const Options& o) {
   else
     throw config_error("heddle: this schedule is not made from a number of microbatches; pass it to the trainer");
 }
+
+// The stage of a model under a strategy, whose members are checked.
+template <class Model, class World, class Strategy>
+struct stage_of {
+  using backend = typename Strategy::backend;
+  using config = typename Model::config;
+  using layers = decltype(Model::layers_of(std::declval<const config&>(), 0, 1));
+  using type =
+      checked_stage<typename Strategy::mesh,
+                    stage_for<Model, World, backend, typename Strategy::activations, typename Strategy::pipeline>,
+                    typename Model::batch, const config&, World&, backend&, const layers&, int, std::int64_t, int>;
+};
+template <class Model, class World, class Strategy>
+using stage_of_trainer = typename stage_of<Model, World, Strategy>::type;
 
 }  // namespace heddle::inline v0::train::detail

@@ -58,8 +58,8 @@ class training_job {
 };
 
 /// Offers a window to one job until it is used up: a piece is granted and trained, what it left of the window is
-/// announced again. Returns when the job wants no more of it. The protocol's time goes on by what pieces took.
-/// `told(const subjob&, const piece_report&)` is called behind each piece.
+/// announced again. Returns when the job wants no more of it, or a piece was asked to stop. The protocol's time goes on
+/// by what pieces took. `told(const subjob&, const piece_report&)` is called behind each piece.
 template <class Broker, class Job, class Told>
 void train_in_window(Broker& broker, Job& job, plan::sja::window w, Told&& told) {
   while (w.start < w.end) {
@@ -70,7 +70,7 @@ void train_in_window(Broker& broker, Job& job, plan::sja::window w, Told&& told)
       w.start = piece.start + did.length();
       broker.close(job, did.usage(piece.window, piece.job), w.start);
       told(piece, did);
-      if (did.steps == 0) return;
+      if (did.steps == 0 || did.asked_to_stop) return;
     }
   }
 }

@@ -1,4 +1,4 @@
-// heddle/train/validation.hpp: the mean loss over held-out samples that the ranks along dp share.
+// heddle/train/validation.hpp: the mean loss over held-out samples that several ranks share.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -13,16 +13,16 @@
 namespace heddle::inline v0::train::detail {
 
 // `forward(batch)` says this rank's loss and targets. At most `most` samples, 0: all; `at_once` in one batch.
-template <class All, class Dp, class Batches, class Data, class Forward>
-double held_out_loss(All& all, const Dp& along_dp, Batches& batches, const Data& data, std::int64_t most,
+template <class All, class Shares, class Batches, class Data, class Forward>
+double held_out_loss(All& all, const Shares& shares, Batches& batches, const Data& data, std::int64_t most,
                      std::int64_t at_once, Forward&& forward) {
   std::int64_t samples = data.validation_samples();
   if (most > 0) samples = (std::min)(most, samples);
-  batches.check_context(data);
+  batches.require_context(data);
   if (samples < 1) throw config_error("heddle: validation needs held-out samples; the data has none");
-  const balanced_split cut{samples, along_dp.size()};
-  std::int64_t first = cut.offset(along_dp.rank());
-  const std::int64_t end = first + cut.size(along_dp.rank());
+  const balanced_split cut{samples, shares.size()};
+  std::int64_t first = cut.offset(shares.rank());
+  const std::int64_t end = first + cut.size(shares.rank());
   std::array<double, 2> sums{};  // loss, targets
   for (; first < end; first += at_once) {
     const std::array<double, 2> part = forward(batches.held_out(data, first, (std::min)(at_once, end - first)));

@@ -17,6 +17,7 @@ std::condition_variable changed;
 
 std::map<std::string, int> call_counts;
 std::map<std::string, int> network_counts;
+std::vector<nccl_double::transfer> given;
 int device_count = 8, version_code = NCCL_VERSION_CODE;
 int living = 0, resources = 0;
 std::map<int, ncclResult_t> broken;
@@ -292,6 +293,7 @@ ncclResult_t call(const char* function, kind what, const void* from, void* to, s
   {
     const std::lock_guard lock(big);
     if (who.group->joined < who.group->size || who.in_progress > 0 || stream == nullptr) return ncclInvalidUsage;
+    given.push_back({function, type, n});
   }
   const bool message = what == kind::send || what == kind::recv;
   if (n == 0 && !message) return ncclSuccess;
@@ -331,6 +333,10 @@ std::map<std::string, int> networks() {
   const std::lock_guard lock(big);
   return network_counts;
 }
+std::vector<transfer> transfers() {
+  const std::lock_guard lock(big);
+  return given;
+}
 int open_communicators() {
   const std::lock_guard lock(big);
   return living;
@@ -343,6 +349,7 @@ void reset() {
   locked([] {
     call_counts.clear();
     network_counts.clear();
+    given.clear();
     broken.clear();
     cliques.clear();
     device_count = 8;
@@ -407,9 +414,11 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
   count("cudaMemcpyAsync");
-  if (kind != cudaMemcpyDeviceToDevice) {  // memory of the host that is not pinned: CUDA may wait for the stream first
+  if (kind != cudaMemcpyDeviceToDevice) {  // memory of the host that is not pinned: CUDA copies before it returns
     std::unique_lock lock(big);
     changed.wait(lock, [&] { return stream->jobs.empty() && !stream->busy; });
+    std::memcpy(to, from, n);
+    return cudaSuccess;
   }
   stream->add([=] { std::memcpy(to, from, n); });
   return cudaSuccess;

@@ -4,8 +4,10 @@
 
 #include <nccl.h>
 
+#include <cstddef>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace nccl_double {
 
@@ -13,6 +15,13 @@ namespace nccl_double {
 std::map<std::string, int> calls();
 /// How many communicators were asked to use which network (`netName`, "" for none), since `reset`, by all ranks.
 std::map<std::string, int> networks();
+/// What was given to NCCL since `reset`, by all threads: each collective and message with its elements.
+struct transfer {
+  std::string function;
+  ncclDataType_t type;
+  std::size_t count;
+};
+std::vector<transfer> transfers();
 /// Communicators that have been made and neither destroyed nor aborted.
 int open_communicators();
 /// Device memory and streams that have not been given back.

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -259,6 +260,57 @@ TEMPLATE_TEST_CASE("collectives over the stand-in equal their definitions", "[nc
   }
 }
 
+TEMPLATE_TEST_CASE("collectives that are started over the stand-in equal their definitions", "[nccl][started]",
+                   hd::nccl, hd::nccl_complete) {
+  const clean clean;
+  static_assert(hd::starting_communicator<hd::nccl_communicator>);
+  for (const int p : {1, 2, 3}) {
+    notes notes;
+    const std::string thrown = on_ranks<TestType>(p, options_ms(20'000), [&](auto& world) {
+      auto& c = world.all();
+      const int r = c.rank();
+      const auto own = static_cast<std::size_t>(r);
+      for (const int64_t n : {1, 5}) {
+        const auto size = static_cast<std::size_t>(n);
+        std::vector<int64_t> counts;
+        int64_t total = 0, offset = 0;
+        for (int q = 0; q < p; ++q) {
+          if (q < r) offset += n + q;
+          counts.push_back(n + q);
+          total += n + q;
+        }
+        const auto x = buffer<float>(r, n), wide = buffer<float>(r, n * p), uneven = buffer<float>(r, total);
+        const auto mine = buffer<float>(r, counts[own]);
+        auto in_place = x, told = x;
+        std::vector<float> sum(size), block(size), blocks(size * static_cast<std::size_t>(p)), some(mine.size()),
+            pieces(static_cast<std::size_t>(total));
+        auto a = c.start_all_reduce(x, sum, hd::plus{});
+        auto b = c.start_all_reduce(in_place, hd::maximum{});
+        auto d = c.start_broadcast(told, p - 1);
+        auto e = c.start_reduce_scatter(wide, block, hd::plus{});
+        auto f = c.start_reduce_scatter_v(uneven, some, counts, hd::plus{});
+        auto g = c.start_all_gather(x, blocks);
+        auto h = c.start_all_gather_v(mine, pieces, counts);
+        while (!h.test()) std::this_thread::yield();  // the stream has done all of them
+        for (auto* request : {&a, &b, &d, &e, &f, &g, &h}) request->wait();
+        notes.expect(r, same(sum, folded<float>(p, n, 0, hd::plus{})), "all_reduce");
+        notes.expect(r, same(in_place, folded<float>(p, n, 0, hd::maximum{})), "all_reduce in place");
+        notes.expect(r, same(told, buffer<float>(p - 1, n)), "broadcast");
+        notes.expect(r, same(block, folded<float>(p, n, r * n, hd::plus{})), "reduce_scatter");
+        notes.expect(r, same(some, folded<float>(p, counts[own], offset, hd::plus{})), "reduce_scatter_v");
+        std::vector<float> all, some_of_all;
+        for (int q = 0; q < p; ++q) {
+          for (const float v : buffer<float>(q, n)) all.push_back(v);
+          for (const float v : buffer<float>(q, n + q)) some_of_all.push_back(v);
+        }
+        notes.expect(r, same(blocks, all), "all_gather");
+        notes.expect(r, same(pieces, some_of_all), "all_gather_v");
+      }
+    });
+    CHECK(thrown == "");
+  }
+}
+
 TEST_CASE("every element type and operator that NCCL knows is folded", "[nccl]") {
   const clean clean;
   notes notes;
@@ -272,12 +324,17 @@ TEST_CASE("every element type and operator that NCCL knows is folded", "[nccl]")
           reductions<double>(c, 5, hd::multiplies{}, notes);
           reductions<__half>(c, 5, hd::plus{}, notes);
           reductions<__nv_bfloat16>(c, 5, hd::plus{}, notes);
+          reductions<hd::bf16>(c, 5, hd::plus{}, notes);
+          reductions<hd::f16>(c, 5, hd::maximum{}, notes);
           reductions<__nv_fp8_e4m3>(c, 5, hd::maximum{}, notes);
           reductions<__nv_fp8_e5m2>(c, 5, hd::plus{}, notes);
           moves<__nv_bfloat16>(c, 5, notes);
+          moves<hd::f16>(c, 5, notes);
           moves<char>(c, 5, notes);
         }) == "");
   STATIC_REQUIRE(hd::nccl_type<__nv_bfloat16> == ncclBfloat16);
+  STATIC_REQUIRE(hd::nccl_type<hd::bf16> == ncclBfloat16);
+  STATIC_REQUIRE(hd::nccl_type<hd::f16> == ncclFloat16);
   STATIC_REQUIRE(hd::nccl_type<__nv_fp8_e4m3> == ncclFloat8e4m3);
   STATIC_REQUIRE(hd::nccl_type<point> == ncclNumTypes);
   STATIC_REQUIRE(hd::nccl_type<bool> == ncclNumTypes);
@@ -644,6 +701,39 @@ TEST_CASE("what the caller can know is refused before NCCL is asked", "[nccl]") 
         }) == "");
 }
 
+TEST_CASE("a variable is reduced, and counts that add up to too much are refused", "[nccl]") {
+  const clean clean;
+  notes notes;
+  hd::launch<hd::nccl_complete>(line{2}, options_ms(20'000), [&](auto& world) {
+    auto& c = world.all();
+    int sum = c.rank() + 1;
+    c.all_reduce(sum, hd::plus{});
+    notes.expect(c.rank(), sum == 3, "a variable");
+    std::vector<char> x(2), y(2);
+    const std::vector<int64_t> much(2, int64_t{1} << 62);
+    std::string text;
+    try {
+      c.all_gather_v(x, y, much);
+    } catch (const hd::comm_error& e) {
+      text = e.what();
+    }
+    notes.expect(c.rank(), contains(text, "all_gather_v: the counts add up to more than"), text);
+    c.barrier();
+  });
+}
+
+TEST_CASE("launch with arguments gives a status", "[nccl][failure]") {
+  const clean clean;
+  const auto status = [](const auto& body) {
+    return hd::launch<hd::nccl_complete>(0, nullptr, line{2}, options_ms(20'000), body);
+  };
+  CHECK(status([](auto& world) { world.all().barrier(); }) == 0);
+  CHECK(status([](auto& world) {
+          if (world.rank() == 1) throw hd::config_error("heddle: a status is tested, this line is meant");
+          world.all().barrier();
+        }) == 1);
+}
+
 TEST_CASE("a launch needs GPUs and a library as new as its header", "[nccl]") {
   const clean clean;
   const auto nothing = [](auto&) {};
@@ -708,6 +798,64 @@ TEST_CASE("a world of another transport hands round what NCCL needs", "[nccl]") 
       notes.expect(outer.rank(), x == 10, "sum");
     });
   });
+}
+
+namespace {
+struct either {
+  template <class T>
+  static T identity() {
+    return {};
+  }
+  bool operator()(bool a, bool b) const { return a || b; }
+};
+
+// Sums, strings and verdicts of the host, along all axes, while the stream has work.
+template <class World>
+void use_control(World& world, notes& notes) {
+  static_assert(hd::communicator<typename World::control_communicator>);
+  const int r = world.rank(), p = world.size();
+  std::vector<float> tensor{1, 2};
+  world.all().all_reduce(tensor, hd::plus{});
+  std::array<double, 2> sums{0.5 * r, 1};
+  world.control().all_reduce(sums, hd::plus{});
+  notes.expect(r, sums[0] == 0.25 * p * (p - 1) && sums[1] == p, "sums");
+  std::string word = r == p - 1 ? "agreed" : "      ";
+  world.template control_along<dp>().broadcast(std::span<char>(word), p - 1);
+  notes.expect(r, word == "agreed", "string");
+  bool verdict = r == 1 || p == 1;  // a type that NCCL does not fold
+  world.control().all_reduce(verdict, either{});
+  notes.expect(r, verdict, "verdict");
+  world.all().wait();
+  notes.expect(r, tensor == std::vector<float>{1.0f * static_cast<float>(p), 2.0f * static_cast<float>(p)}, "tensor");
+}
+}  // namespace
+
+TEST_CASE("the control plane of GPUs is in the host's memory and calls nothing of NCCL's", "[nccl][control]") {
+  const clean clean;
+  for (const int p : {1, 2, 3}) {
+    notes notes;
+    nccl_double::reset();
+    CHECK(on_ranks(p, options_ms(10'000), [&](auto& world) { use_control(world, notes); }) == "");
+    const auto calls = nccl_double::calls();
+    CHECK(calls.at("ncclAllReduce") == p);  // the tensor's
+    CHECK(calls.count("ncclAllGather") + calls.count("ncclBroadcast") + calls.count("ncclSend") == 0);
+    CHECK(calls.count("cudaMemcpyAsync") == 0);
+  }
+  notes notes;
+  hd::launch<hd::threads>(line{3}, options_ms(10'000), [&](auto& threads) {
+    hd::nccl_complete::run_over(threads.all(), line{3}, options_ms(10'000), threads.rank(),
+                                [&](auto& world) { use_control(world, notes); });
+  });
+}
+
+TEST_CASE("a rank that fails ends those that wait on the control plane", "[nccl][control][failure]") {
+  const clean clean;
+  const std::string text = on_ranks(3, options_ms(60'000), [](auto& world) {
+    if (world.rank() == 2) throw hd::config_error("heddle: not today");
+    world.control().barrier();
+  });
+  INFO(text);
+  CHECK(contains(text, "rank 2: heddle: not today"));
 }
 
 TEST_CASE("communicators that others have made are used, and given back or not", "[nccl]") {
@@ -795,7 +943,8 @@ TEST_CASE("each axis has the transport of its network: RDMA inside clusters, ano
   CHECK(nccl_double::networks()["Socket"] == 0);
 }
 
-TEST_CASE("NCCL on every axis: over the network cards where a group has one kind, over sockets else", "[nccl][holmes]") {
+TEST_CASE("NCCL on every axis: over the network cards where a group has one kind, over sockets else",
+          "[nccl][holmes]") {
   const clean clean;
   notes notes;
   using rdma = hd::basic_nccl<hd::nccl_settings{.complete = true, .network = hd::nccl_network::rdma}>;

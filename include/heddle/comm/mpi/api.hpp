@@ -22,6 +22,14 @@
 
 namespace heddle::inline v0::detail {
 
+// Whether ranks are virtual: actors in one process of SimGrid's simulator (SMPI), in virtual time. A rank that waits in
+// MPI lets the others run, and the simulator knows when nobody can go on.
+#if defined(SMPI_H)
+inline constexpr bool virtual_ranks = true;
+#else
+inline constexpr bool virtual_ranks = false;
+#endif
+
 [[noreturn, gnu::noinline, gnu::cold]] inline void throw_mpi_error(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int length = 0;
@@ -44,6 +52,9 @@ inline void mpi_check(int code, const char* call) {
 inline std::int64_t received_bytes(const MPI_Status& status) {
 #if defined(OPEN_MPI)
   return static_cast<std::int64_t>(status._ucount);
+#elif defined(SMPI_H)
+  // SimGrid 3.32 declares MPI_Get_elements_x and ends the program in it. It counts bytes in an int.
+  return static_cast<std::int64_t>(static_cast<unsigned>(status.count));
 #else
   MPI_Count bytes = 0;
   MPI_Status copy = status;
@@ -52,14 +63,26 @@ inline std::int64_t received_bytes(const MPI_Status& status) {
 #endif
 }
 
-// MPI_Test in a loop that does nothing but wait. Virtual ranks (SimGrid's SMPI) wait in MPI: SimGrid 3.32 keeps every
-// message that ended in a test in a list that it searches again and again. It says by itself who waits for ever.
+// MPI_Test in a loop that does nothing but wait. Virtual ranks wait in MPI: SimGrid 3.32 keeps every message that ended
+// in a test in a list that it searches again and again.
 inline int mpi_test_while_waiting(MPI_Request* request, int* done, MPI_Status* status) {
 #if defined(SMPI_H)
   *done = 1;
   return MPI_Wait(request, status);
 #else
   return MPI_Test(request, done, status);
+#endif
+}
+
+// Starts an all-reduce that is then waited for. Virtual ranks wait for it here: SimGrid 3.32 makes the started form of a
+// message from each rank to each other one, the blocking form of two trees.
+inline void mpi_start_all_reduce(const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
+                                 MPI_Request* request) {
+#if defined(SMPI_H)
+  *request = MPI_REQUEST_NULL;
+  mpi_check(MPI_Allreduce(in, out, count, type, op, comm), "MPI_Allreduce");
+#else
+  mpi_check(MPI_Iallreduce(in, out, count, type, op, comm, request), "MPI_Iallreduce");
 #endif
 }
 

@@ -39,6 +39,7 @@ struct board_head {
   std::atomic<int> first_failed{-1};  // the rank whose error ended the world; its text is complete when this is set
   std::atomic<int> claimed{0};        // whether somebody writes `failure`
   std::atomic<int> reporter{0};       // whether somebody prints why the job ends
+  std::atomic<int> users{0};          // virtual ranks: the last one to go frees the board
   char failure[1000] = {};
 };
 
@@ -57,7 +58,24 @@ class mpi_board {
 
   // A collective over `all`. False on all ranks of a host where its memory cannot be shared.
   bool open(MPI_Comm all) {
-#if defined(__linux__) && !defined(SMPI_H)
+#if defined(SMPI_H)
+    int rank = 0;  // all ranks are one process
+    mpi_check(MPI_Comm_rank(all, &rank), "MPI_Comm_rank");
+    mpi_check(MPI_Comm_size(all, &size_), "MPI_Comm_size");
+    bytes_ = board_bytes(size_);
+    void* at = nullptr;
+    if (rank == 0) {
+      at = ::operator new(bytes_, std::align_val_t{alignof(board_slot)});
+      place_at(at);
+      construct();
+      head_->users.store(size_, std::memory_order_relaxed);
+    }
+    mpi_check(MPI_Bcast(&at, sizeof at, MPI_BYTE, 0, all), "MPI_Bcast");
+    place_at(at);
+    slot(rank).state.store(board_slot::inside, std::memory_order_release);
+    mpi_check(MPI_Barrier(all), "MPI_Barrier");
+    return true;
+#elif defined(__linux__)
     int rank = 0, ok = 1;
     mpi_check(MPI_Comm_rank(all, &rank), "MPI_Comm_rank");
     mpi_check(MPI_Comm_size(all, &size_), "MPI_Comm_size");
@@ -72,15 +90,12 @@ class mpi_board {
     int place = 0;
     mpi_check(MPI_Comm_rank(host, &place), "MPI_Comm_rank");
     char name[64] = "/dev/shm/heddle-XXXXXX";
-    bytes_ = sizeof(board_head) + 64 + sizeof(board_slot) * static_cast<std::size_t>(size_);
+    bytes_ = board_bytes(size_);
     int file = -1;
     if (place == 0) {
       file = ::mkstemp(name);
       ok = file >= 0 && ::posix_fallocate(file, 0, static_cast<::off_t>(bytes_)) == 0 && map(file) ? 1 : 0;
-      if (ok != 0) {
-        new (head_) board_head;
-        for (int r = 0; r < size_; ++r) new (slots_ + r) board_slot;
-      }
+      if (ok != 0) construct();
     }
     mpi_check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host), "MPI_Bcast");
     mpi_check(MPI_Bcast(&ok, 1, MPI_INT, 0, host), "MPI_Bcast");
@@ -136,7 +151,18 @@ class mpi_board {
   }
 
  private:
-#if defined(__linux__)
+  static std::size_t board_bytes(int ranks) noexcept {
+    return sizeof(board_head) + 64 + sizeof(board_slot) * static_cast<std::size_t>(ranks);
+  }
+  void place_at(void* at) noexcept {
+    head_ = static_cast<board_head*>(at);
+    slots_ = reinterpret_cast<board_slot*>(static_cast<char*>(at) + (sizeof(board_head) + 63) / 64 * 64);
+  }
+  void construct() noexcept {
+    new (head_) board_head;
+    for (int r = 0; r < size_; ++r) new (slots_ + r) board_slot;
+  }
+#if defined(__linux__) && !defined(SMPI_H)
   // The same number where processes can share memory by name and see each other by their process numbers.
   static std::uint64_t host_number() noexcept {
     std::uint64_t number = 0xcbf29ce484222325u;
@@ -160,19 +186,19 @@ class mpi_board {
     return number;
   }
 #endif
-  bool map([[maybe_unused]] int file) {
-#if defined(__linux__)
+#if defined(__linux__) && !defined(SMPI_H)
+  bool map(int file) {
     void* at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (at == MAP_FAILED) return false;
-    head_ = static_cast<board_head*>(at);
-    slots_ = reinterpret_cast<board_slot*>(static_cast<char*>(at) + (sizeof(board_head) + 63) / 64 * 64);
+    place_at(at);
     return true;
-#else
-    return false;
-#endif
   }
+#endif
   void unmap() noexcept {
-#if defined(__linux__)
+#if defined(SMPI_H)
+    if (head_ != nullptr && head_->users.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      ::operator delete(head_, std::align_val_t{alignof(board_slot)});
+#elif defined(__linux__)
     if (head_ != nullptr) ::munmap(head_, bytes_);
 #endif
     head_ = nullptr;

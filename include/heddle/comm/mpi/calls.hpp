@@ -1,4 +1,4 @@
-// heddle/comm/mpi/calls.hpp: what the calls of an MPI communicator are made of.
+// heddle/comm/mpi/calls.hpp: base of the MPI communicator: its members, and what its calls share.
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
@@ -116,7 +116,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   // Checked, too large for a count, or wrong.
   template <class T>
   [[gnu::noinline]] void send_with_more(std::span<const T> x, int to, int tag) {
-    check_peer("send", "to", to);
+    require_peer("send", "to", to);
     begin_message(comm_operation::send, bytes(x));
     if (checked()) return start_send<T>(x, to, tag).wait();
     const in_message here(group_->state(), comm_operation::send, bytes(x), to);
@@ -141,7 +141,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
   template <class T>
   [[gnu::noinline]] void recv_with_more(std::span<T> x, int from, int tag) {
-    check_peer("recv", "from", from);
+    require_peer("recv", "from", from);
     begin_message(comm_operation::recv, bytes(x));
     if (checked()) return start_recv<T>(x, from, tag).wait();
     const in_message here(group_->state(), comm_operation::recv, bytes(x), from);
@@ -156,7 +156,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   [[noreturn, gnu::noinline, gnu::cold]] void fail_received(int code, MPI_Status status, std::int64_t count, int from,
                                                             int tag) {
     fail_receive(*group_, code, status,
-                 {comm_operation::recv, count, short_type_name<T>(), {}, sizeof(T), from, tag, 0});
+                 {comm_operation::recv, count, short_type_name<T>(), {}, sizeof(T), from, tag, 0, false});
   }
 
   // The arguments come by reference, and those that the loop does not need are looked at after it: it has all registers.
@@ -205,11 +205,11 @@ class mpi_calls : protected argument_checks<mpi_calls> {
                                                 std::span<const std::int64_t> recv_counts) {
     const std::span<const T> x = std::span(in);
     const std::span<T> y = std::span(out);
-    const counted_blocks sent = check_counts("all_to_all_v", send_counts);
-    const counted_blocks received = check_counts("all_to_all_v", recv_counts);
-    check_length("all_to_all_v", "in", length(x), sent.offset(size()));
-    check_length("all_to_all_v", "out", length(y), received.offset(size()));
-    check_apart<T>("all_to_all_v", x, y);
+    const counted_blocks sent = require_counts("all_to_all_v", send_counts);
+    const counted_blocks received = require_counts("all_to_all_v", recv_counts);
+    require_length("all_to_all_v", "in", length(x), sent.offset(size()));
+    require_length("all_to_all_v", "out", length(y), received.offset(size()));
+    require_apart<T>("all_to_all_v", x, y);
     const std::int64_t most = (std::max)(length(x), length(y));
     const auto call = enter<T>(comm_operation::all_to_all_v, bytes(x), -1, -1, {}, too_many<T>(most));
     if (!call.flag()) [[likely]] {
@@ -218,7 +218,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
                               wire_datatype<T>(), native()),
                 "MPI_Alltoallv");
     } else {
-      check_told("all_to_all_v", most);
+      require_told("all_to_all_v", most);
       exchange_messages<T>([&](int r) { return x.subspan(index(sent.offset(r)), index(sent.count(r))); },
                            [&](int r) { return y.subspan(index(received.offset(r)), index(received.count(r))); });
     }
@@ -239,7 +239,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
   template <class T>
   [[gnu::noinline]] void isend_with_more(mpi_request& r, std::span<const T> x, int to, int tag) {
-    check_peer("send", "to", to);
+    require_peer("send", "to", to);
     begin_message(comm_operation::send, bytes(x));
     start_send<T>(r, x, to, tag);
   }
@@ -258,7 +258,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
   template <class T>
   [[gnu::noinline]] void irecv_with_more(mpi_request& r, std::span<T> x, int from, int tag) {
-    check_peer("recv", "from", from);
+    require_peer("recv", "from", from);
     begin_message(comm_operation::recv, bytes(x));
     start_recv<T>(r, x, from, tag);
   }
@@ -307,9 +307,9 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   template <class T>
   [[gnu::noinline]] void all_gather_with_more(std::span<const T> x, std::span<T> y) {
     const std::int64_t n = length(x);
-    check_length("all_gather", "out", length(y), size() * n);
+    require_length("all_gather", "out", length(y), size() * n);
     const bool in_place = x.data() == y.data() + rank() * n;
-    if (!in_place) check_overlap<T>("all_gather", x, y, 0, rank() * n);
+    if (!in_place) require_overlap<T>("all_gather", x, y, 0, rank() * n);
     const auto call = enter<T>(comm_operation::all_gather, bytes(x), n);
     with_amount<T>(n, [&](mpi_amount each) {
       mpi_check(MPI_Allgather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
@@ -356,8 +356,8 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   // Checked, an operator of the user's, too large for a count, in place, or wrong.
   template <class T, class Op>
   [[gnu::noinline]] void all_reduce_in_pieces(std::span<const T> x, std::span<T> y, const Op& op) {
-    check_length("all_reduce", "out", length(y), length(x));
-    check_overlap<T>("all_reduce", x, y, 0, 0);
+    require_length("all_reduce", "out", length(y), length(x));
+    require_overlap<T>("all_reduce", x, y, 0, 0);
     const auto call = enter<T, Op>(comm_operation::all_reduce, bytes(x), length(x));
     mpi_reduction<T, Op> f(operators(), op);
     const bool in_place = x.data() == y.data();
@@ -416,7 +416,7 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     return total * wire_units<T> > limit();
   }
   // Only checked calls tell the other ranks.
-  void check_told(const char* what, std::int64_t total) const {
+  void require_told(const char* what, std::int64_t total) const {
     if (!checked())
       fail(std::string(what) + ": MPI cannot count the " + std::to_string(total) +
            " elements of one rank; with checking::on such calls become messages");

@@ -5,6 +5,8 @@
 #include <heddle/comm/mpi/calls.hpp>
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/request.hpp>
+#include <heddle/comm/mpi/started.hpp>
+#include <heddle/comm/starting_calls.hpp>
 #include <heddle/core/type_name.hpp>
 
 #include <algorithm>
@@ -20,19 +22,22 @@
 
 namespace heddle::inline v0 {
 
-/// A group of MPI processes. Models `communicator`, which says what the calls mean: each is one call of MPI's, and
-/// arithmetic elements travel as MPI's own types, all others as bytes. Counts may exceed what an `int` holds.
+/// A group of MPI processes. Models `starting_communicator`; `communicator` says what the calls mean: each is one call of
+/// MPI's, and arithmetic elements travel as MPI's own types, all others as bytes. Counts may exceed what an `int` holds,
+/// except in reductions and `_v` calls that are started.
 ///
 /// Reductions: heddle's operators are MPI's own where both mean the same (sums and products of arithmetic types, maximum
 /// and minimum of integers), all others are user-defined operators of MPI's; an operator that does not declare
 /// `commutative` keeps the order of ranks. Unlike on `threads`, MPI chooses how operands are grouped: floating-point sums
-/// may differ in their last bits from one number of ranks to another, and from `threads`.
+/// may differ in their last bits from one number of ranks to another, and from `threads`, and a started reduction from the
+/// blocking one.
 ///
 /// A handle: cheap to move, tied to its process. One thread at a time may use it, and the thread that initialised MPI
 /// unless MPI was asked for more (`mpi_session`).
-class mpi_communicator : private detail::mpi_calls {
+class mpi_communicator : private detail::mpi_calls, public detail::starting_calls<mpi_communicator> {
  public:
   using request = mpi_request;
+  using started = mpi_started;
 
   /// Around a communicator of the caller's, which must outlive this one and keeps its error handler. No communication.
   static mpi_communicator borrow(MPI_Comm comm, std::string name = "borrowed") {
@@ -58,6 +63,8 @@ class mpi_communicator : private detail::mpi_calls {
   using detail::mpi_calls::name;
   /// The world rank of a member.
   using detail::mpi_calls::world_rank;
+  /// Whether ranks compare their calls: `launch_options::check`; not outside a launch.
+  using detail::mpi_calls::checked;
   /// `bytes_moved` stays 0: MPI does not tell.
   comm_counters counters() const { return group_->counters(); }
   /// 0, 1, 2, ... on each rank, counted by all communicators over the same axes of the same ranks together: a number that
@@ -117,17 +124,17 @@ class mpi_communicator : private detail::mpi_calls {
     if constexpr (detail::can_receive<InOut>()) {
       using T = detail::comm_element<InOut>;
       const std::span<T> x = std::span(inout);
-      check_root(root);
+      require_root(root);
       const auto call = enter<T>(comm_operation::broadcast, bytes(x), length(x), root);
       broadcast_span<T>(x, root);
     }
   }
 
-  template <detail::spannable InOut, class Op>
+  template <class InOut, class Op>
   [[gnu::always_inline]] void all_reduce(InOut&& inout, Op op) {
-    if constexpr (detail::can_receive<InOut>()) {
-      using T = detail::comm_element<InOut>;
-      all_reduce_span<T>(std::span<T>(std::span(inout)), op);
+    if constexpr (detail::can_reduce_in_place<InOut>()) {
+      using T = detail::reduced_element<InOut>;
+      all_reduce_span<T>(std::span<T>(detail::elements_of(inout)), op);
     }
   }
   template <detail::spannable In, detail::spannable Out, class Op>
@@ -146,10 +153,10 @@ class mpi_communicator : private detail::mpi_calls {
       if constexpr (detail::can_reduce<T, Op>()) {
         const std::span<const T> x = std::span(input);
         const std::span<T> y = std::span(output);
-        check_root(root);
+        require_root(root);
         if (rank() == root) {
-          check_length("reduce", "out", length(y), length(x));
-          check_overlap<T>("reduce", x, y, 0, 0);
+          require_length("reduce", "out", length(y), length(x));
+          require_overlap<T>("reduce", x, y, 0, 0);
         }
         const auto call = enter<T, Op>(comm_operation::reduce, bytes(x), length(x), root);
         detail::mpi_reduction<T, Op> f(operators(), op);
@@ -168,8 +175,8 @@ class mpi_communicator : private detail::mpi_calls {
         const std::span<const T> x = std::span(input);
         const std::span<T> y = std::span(output);
         const std::int64_t n = length(y);
-        check_length("reduce_scatter", "in", length(x), size() * n);
-        check_overlap<T>("reduce_scatter", x, y, rank() * n, 0);
+        require_length("reduce_scatter", "in", length(x), size() * n);
+        require_overlap<T>("reduce_scatter", x, y, rank() * n, 0);
         const auto call = enter<T, Op>(comm_operation::reduce_scatter, bytes(x), length(x));
         detail::mpi_reduction<T, Op> f(operators(), op);
         if (n <= limit()) [[likely]] {
@@ -189,17 +196,17 @@ class mpi_communicator : private detail::mpi_calls {
   }
   /// `counts[r]` elements for rank r, the same on every rank.
   template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter_v(In&& input, Out&& output, std::span<const std::int64_t> counts, Op op) {
+  void reduce_scatter_v(In&& input, Out&& output, counts_span counts, Op op) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       if constexpr (detail::can_reduce<T, Op>()) {
         const std::span<const T> x = std::span(input);
         const std::span<T> y = std::span(output);
-        const detail::counted_blocks blocks = check_counts("reduce_scatter_v", counts);
+        const detail::counted_blocks blocks = require_counts("reduce_scatter_v", counts);
         const std::int64_t total = blocks.offset(size());
-        check_length("reduce_scatter_v", "in", length(x), total);
-        check_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
-        check_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
+        require_length("reduce_scatter_v", "in", length(x), total);
+        require_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
+        require_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
         const auto call = enter<T, Op>(comm_operation::reduce_scatter_v, bytes(x), length(x), -1, counts);
         detail::mpi_reduction<T, Op> f(operators(), op);
         if (total <= limit()) [[likely]] {
@@ -230,16 +237,16 @@ class mpi_communicator : private detail::mpi_calls {
   }
   /// `counts[r]` elements of rank r, the same on every rank.
   template <detail::spannable In, detail::spannable Out>
-  void all_gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts) {
+  void all_gather_v(In&& input, Out&& output, counts_span counts) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      const detail::counted_blocks blocks = check_counts("all_gather_v", counts);
+      const detail::counted_blocks blocks = require_counts("all_gather_v", counts);
       const std::int64_t total = blocks.offset(size());
-      check_length("all_gather_v", "in", length(x), blocks.count(rank()));
-      check_length("all_gather_v", "out", length(y), total);
-      check_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
+      require_length("all_gather_v", "in", length(x), blocks.count(rank()));
+      require_length("all_gather_v", "out", length(y), total);
+      require_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
       const auto call = enter<T>(comm_operation::all_gather_v, bytes(x), total, -1, counts);
       T* const own = y.data() + blocks.offset(rank());
       if (total * detail::wire_units<T> <= limit()) [[likely]] {
@@ -263,9 +270,9 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_length("all_to_all", "out", length(y), length(x));
-      check_divides("all_to_all", length(x));
-      check_apart<T>("all_to_all", x, y);
+      require_length("all_to_all", "out", length(y), length(x));
+      require_divides("all_to_all", length(x));
+      require_apart<T>("all_to_all", x, y);
       const auto call = enter<T>(comm_operation::all_to_all, bytes(x), length(x));
       with_amount<T>(length(x) / size(), [&](detail::mpi_amount each) {
         detail::mpi_check(MPI_Alltoall(x.data(), each.count, each.type, y.data(), each.count, each.type, native()),
@@ -275,8 +282,7 @@ class mpi_communicator : private detail::mpi_calls {
   }
   /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
   template <detail::spannable In, detail::spannable Out>
-  [[gnu::always_inline]] void all_to_all_v(In&& input, std::span<const std::int64_t> send_counts, Out&& output,
-                                           std::span<const std::int64_t> recv_counts) {
+  [[gnu::always_inline]] void all_to_all_v(In&& input, counts_span send_counts, Out&& output, counts_span recv_counts) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       all_to_all_v_spans<T>(input, send_counts, output, recv_counts);
@@ -290,10 +296,10 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
+      require_root(root);
       if (rank() == root) {
-        check_length("gather", "out", length(y), size() * length(x));
-        check_overlap<T>("gather", x, y, 0, rank() * length(x));
+        require_length("gather", "out", length(y), size() * length(x));
+        require_overlap<T>("gather", x, y, 0, rank() * length(x));
       }
       const auto call = enter<T>(comm_operation::gather, bytes(x), length(x), root);
       with_amount<T>(length(x), [&](detail::mpi_amount each) {
@@ -306,19 +312,19 @@ class mpi_communicator : private detail::mpi_calls {
   }
   /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
   template <detail::spannable In, detail::spannable Out>
-  void gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts, int root) {
+  void gather_v(In&& input, Out&& output, counts_span counts, int root) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
+      require_root(root);
       const bool here = rank() == root;
       detail::counted_blocks blocks{counts.data()};
       if (here) {
-        blocks = check_counts("gather_v", counts);
-        check_length("gather_v", "out", length(y), blocks.offset(size()));
-        check_length("gather_v", "in", length(x), blocks.count(rank()));
-        check_overlap<T>("gather_v", x, y, 0, blocks.offset(rank()));
+        blocks = require_counts("gather_v", counts);
+        require_length("gather_v", "out", length(y), blocks.offset(size()));
+        require_length("gather_v", "in", length(x), blocks.count(rank()));
+        require_overlap<T>("gather_v", x, y, 0, blocks.offset(rank()));
       }
       const std::int64_t most = here ? length(y) : length(x);
       const auto call = enter<T>(comm_operation::gather_v, bytes(x), -1, root, {}, too_many<T>(most));
@@ -330,7 +336,7 @@ class mpi_communicator : private detail::mpi_calls {
                         y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), root, native()),
             "MPI_Gatherv");
       } else {
-        check_told("gather_v", most);
+        require_told("gather_v", most);
         exchange_messages<T>(
             [&](int r) { return r == root ? x : x.first(0); },
             [&](int r) { return here ? y.subspan(index(blocks.offset(r)), index(blocks.count(r))) : y.first(0); });
@@ -345,10 +351,10 @@ class mpi_communicator : private detail::mpi_calls {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
+      require_root(root);
       if (rank() == root) {
-        check_length("scatter", "in", length(x), size() * length(y));
-        check_overlap<T>("scatter", x, y, rank() * length(y), 0);
+        require_length("scatter", "in", length(x), size() * length(y));
+        require_overlap<T>("scatter", x, y, rank() * length(y), 0);
       }
       const auto call = enter<T>(comm_operation::scatter, bytes(x), length(y), root);
       with_amount<T>(length(y), [&](detail::mpi_amount each) {
@@ -361,19 +367,19 @@ class mpi_communicator : private detail::mpi_calls {
   }
   /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
   template <detail::spannable In, detail::spannable Out>
-  void scatter_v(In&& input, std::span<const std::int64_t> counts, Out&& output, int root) {
+  void scatter_v(In&& input, counts_span counts, Out&& output, int root) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
+      require_root(root);
       const bool here = rank() == root;
       detail::counted_blocks blocks{counts.data()};
       if (here) {
-        blocks = check_counts("scatter_v", counts);
-        check_length("scatter_v", "in", length(x), blocks.offset(size()));
-        check_length("scatter_v", "out", length(y), blocks.count(rank()));
-        check_overlap<T>("scatter_v", x, y, blocks.offset(rank()), 0);
+        blocks = require_counts("scatter_v", counts);
+        require_length("scatter_v", "in", length(x), blocks.offset(size()));
+        require_length("scatter_v", "out", length(y), blocks.count(rank()));
+        require_overlap<T>("scatter_v", x, y, blocks.offset(rank()), 0);
       }
       const std::int64_t most = here ? length(x) : length(y);
       const auto call = enter<T>(comm_operation::scatter_v, bytes(x), -1, root, {}, too_many<T>(most));
@@ -385,7 +391,7 @@ class mpi_communicator : private detail::mpi_calls {
                                        detail::wire_datatype<T>(), root, native()),
                           "MPI_Scatterv");
       } else {
-        check_told("scatter_v", most);
+        require_told("scatter_v", most);
         exchange_messages<T>(
             [&](int r) { return here ? x.subspan(index(blocks.offset(r)), index(blocks.count(r))) : x.first(0); },
             [&](int r) { return r == root ? y : y.first(0); });
@@ -421,6 +427,130 @@ class mpi_communicator : private detail::mpi_calls {
   void count_limit_for_tests(int most) { group_->state().count_limit(most); }
 
  private:
+  friend detail::starting_calls<mpi_communicator>;
+
+  // --- started collectives ---
+  template <class T, class Op>
+  static consteval bool can_fold() {
+    return detail::can_reduce<T, Op>();
+  }
+  template <class T, class Op = void>
+  detail::mpi_started_handle begin_started(comm_operation what, std::int64_t given, std::int64_t count, int root = -1,
+                                           std::span<const std::int64_t> counts = {}) {
+    group_->state().throw_late_error();
+    detail::mpi_started_handle call(new detail::mpi_started_call, detail::mpi_started_end{&group_->state()});
+    call->call = {what, count, short_type_name<T>(), {}, sizeof(T), root, 0, 0, true};
+    if constexpr (!std::is_void_v<Op>) call->call.combine = short_type_name<Op>();
+    if (!counts.empty()) call->call.counts_hash = detail::hash_of(counts);
+    call->bytes = given * static_cast<std::int64_t>(sizeof(T));
+    group_->count(what, call->bytes);
+    if (checked()) call->compare(*group_);
+    return call;
+  }
+  started under_way(detail::mpi_started_handle call, int code, const char* function) {
+    detail::mpi_check(code, function);
+    return {group_, std::move(call)};
+  }
+  void require_countable(const char* what, std::int64_t units) const {
+    if (units > limit())
+      fail(std::string(what) + ": MPI counts at most " + std::to_string(limit()) + " of the " + std::to_string(units) +
+           " elements in a call that is started; start several");
+  }
+  // The operator and the type for it, which live as long as the call.
+  template <class T, class Op>
+  std::pair<MPI_Op, MPI_Datatype> reduction_of(detail::mpi_started_call& call, const Op& op) {
+    if constexpr (detail::has_mpi_op<T, Op>) {
+      return {detail::predefined_mpi_op<Op>(), mpi_datatype<T>()};
+    } else {
+      const auto own = std::make_shared<Op>(op);
+      call.slot.op = own.get();
+      call.op = own;
+      call.type = detail::owned_datatype::contiguous(static_cast<int>(sizeof(T)), MPI_BYTE);
+      call.type.commit();
+      detail::mpi_check(MPI_Type_set_attr(call.type.get(), detail::mpi_op_key(), &call.slot), "MPI_Type_set_attr");
+      return {operators().template get<T, Op>().op, call.type.get()};
+    }
+  }
+  // MPI wants all ranks in place or none, and does not compare them: no rank is, and an input that is the output is copied.
+  template <class T>
+  const T* input_of(detail::mpi_started_call& call, std::span<const T> x, std::span<T> y) {
+    if (x.empty() || x.data() != y.data()) return x.data();
+    call.input = std::make_unique_for_overwrite<std::byte[]>(x.size_bytes());
+    std::memcpy(call.input.get(), x.data(), x.size_bytes());
+    return reinterpret_cast<const T*>(call.input.get());
+  }
+  // Here all ranks are in place: their own parts are put there first.
+  template <class T>
+  static void put_own(std::span<const T> x, T* own) {
+    if (!x.empty() && x.data() != own) std::memcpy(own, x.data(), x.size_bytes());
+  }
+  template <class T, class Op>
+  started started_all_reduce(std::span<const T> x, std::span<T> y, const Op& op) {
+    require_countable("start_all_reduce", length(x));
+    auto call = begin_started<T, Op>(comm_operation::all_reduce, length(x), length(x));
+    const auto [fold, type] = reduction_of<T>(*call, op);
+    const int code = MPI_Iallreduce(input_of<T>(*call, x, y), y.data(), static_cast<int>(length(x)), type, fold,
+                                    native(), &call->request);
+    return under_way(std::move(call), code, "MPI_Iallreduce");
+  }
+  template <class T>
+  started started_broadcast(std::span<T> x, int root) {
+    auto call = begin_started<T>(comm_operation::broadcast, length(x), length(x), root);
+    const int code = with_amount<T>(length(x), [&](detail::mpi_amount n) {
+      return MPI_Ibcast(x.data(), n.count, n.type, root, native(), &call->request);
+    });
+    return under_way(std::move(call), code, "MPI_Ibcast");
+  }
+  // MPI wants a result that is no part of the input: an output that is gets a copy of it at the end.
+  template <class T>
+  T* result_of(detail::mpi_started_call& call, std::span<const T> x, std::span<T> y) {
+    if (apart<T>(x, y)) return y.data();
+    call.result = std::make_unique_for_overwrite<std::byte[]>(y.size_bytes() + 1);
+    call.to = y.data();
+    call.to_bytes = y.size_bytes();
+    return reinterpret_cast<T*>(call.result.get());
+  }
+  template <class T, class Op>
+  started started_reduce_scatter(std::span<const T> x, std::span<T> y, const Op& op) {
+    require_countable("start_reduce_scatter", length(x));
+    auto call = begin_started<T, Op>(comm_operation::reduce_scatter, length(x), length(x));
+    const auto [fold, type] = reduction_of<T>(*call, op);
+    const int code = MPI_Ireduce_scatter_block(x.data(), result_of<T>(*call, x, y), static_cast<int>(length(y)), type,
+                                               fold, native(), &call->request);
+    return under_way(std::move(call), code, "MPI_Ireduce_scatter_block");
+  }
+  template <class T, class Op>
+  started started_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, const Op& op) {
+    require_countable("start_reduce_scatter_v", length(x));
+    auto call = begin_started<T, Op>(comm_operation::reduce_scatter_v, length(x), length(x), -1, counts);
+    const auto [fold, type] = reduction_of<T>(*call, op);
+    for (const std::int64_t c : counts) call->counts.push_back(static_cast<int>(c));
+    const int code = MPI_Ireduce_scatter(x.data(), result_of<T>(*call, x, y), call->counts.data(), type, fold, native(),
+                                         &call->request);
+    return under_way(std::move(call), code, "MPI_Ireduce_scatter");
+  }
+  template <class T>
+  started started_all_gather(std::span<const T> x, std::span<T> y) {
+    auto call = begin_started<T>(comm_operation::all_gather, length(x), length(x));
+    put_own<T>(x, y.data() + rank() * length(x));
+    const int code = with_amount<T>(length(x), [&](detail::mpi_amount n) {
+      return MPI_Iallgather(MPI_IN_PLACE, n.count, n.type, y.data(), n.count, n.type, native(), &call->request);
+    });
+    return under_way(std::move(call), code, "MPI_Iallgather");
+  }
+  template <class T>
+  started started_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
+    require_countable("start_all_gather_v", length(y) * detail::wire_units<T>);
+    auto call = begin_started<T>(comm_operation::all_gather_v, length(x), length(y), -1, counts);
+    const wire_blocks to = wire<T>(counts, 0);
+    call->counts.assign(to.counts, to.counts + 2 * size());
+    put_own<T>(x, y.data() + detail::counted_blocks{counts.data()}.offset(rank()));
+    const int code = MPI_Iallgatherv(MPI_IN_PLACE, call->counts[index(rank())], detail::wire_datatype<T>(), y.data(),
+                                     call->counts.data(), call->counts.data() + size(), detail::wire_datatype<T>(),
+                                     native(), &call->request);
+    return under_way(std::move(call), code, "MPI_Iallgatherv");
+  }
+
   static mpi_communicator around(MPI_Comm comm, bool owned, std::string name) {
     int size = 0;
     detail::mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
@@ -433,6 +563,6 @@ class mpi_communicator : private detail::mpi_calls {
   }
 };
 
-static_assert(communicator<mpi_communicator>);
+static_assert(starting_communicator<mpi_communicator>);
 
 }  // namespace heddle::inline v0

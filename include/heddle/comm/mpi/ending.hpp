@@ -28,7 +28,7 @@ inline mpi_session& mpi_of_this_process(int argc, char** argv) {
 }
 
 // The families of errors, as numbers that travel.
-enum class error_family : int { aborted, comm, mesh, layout, schedule, config, numeric, io, other };
+enum class error_family : int { aborted, comm, mesh, layout, schedule, config, numeric, memory, io, other };
 
 inline error_family family_of(const std::exception_ptr& problem) {
   try {
@@ -47,6 +47,8 @@ inline error_family family_of(const std::exception_ptr& problem) {
     return error_family::config;
   } catch (const numeric_error&) {
     return error_family::numeric;
+  } catch (const memory_error&) {
+    return error_family::memory;
   } catch (const io_error&) {
     return error_family::io;
   } catch (...) {
@@ -70,12 +72,68 @@ inline error_family family_of(const std::exception_ptr& problem) {
       throw config_error(text);
     case error_family::numeric:
       throw numeric_error(text);
+    case error_family::memory:
+      throw memory_error(text);
     case error_family::io:
       throw io_error(text);
     case error_family::other:
       break;
   }
   throw error(text);
+}
+
+// What the ranks of this process's last launch have told each other of the error that it throws here.
+struct mpi_agreed_error {
+  std::string text;         // as it is thrown; empty: they have not agreed on any
+  bool elsewhere = false;   // another process throws and prints the same
+  bool everywhere = false;  // every process of the job throws, so none waits for this one
+};
+inline mpi_agreed_error& mpi_last_error() {
+  static mpi_agreed_error last;
+  return last;
+}
+inline bool is_whole_job(int ranks) {
+  int all = 0;
+  mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &all), "MPI_Comm_size");
+  return ranks == all;
+}
+
+// The problem of one rank, as all ranks of the communicator are told. A collective.
+struct mpi_told_problem {
+  std::string text;
+  error_family family = error_family::other;
+};
+inline mpi_told_problem tell_problem(MPI_Comm comm, int rank, bool here, const std::exception_ptr& problem) {
+  mpi_told_problem told;
+  if (here) told = {what_of(problem), family_of(problem)};
+  int about[2] = {static_cast<int>(told.text.size()), static_cast<int>(told.family)};
+  mpi_check(MPI_Bcast(about, 2, MPI_INT, rank, comm), "MPI_Bcast");
+  told.text.resize(static_cast<std::size_t>(about[0]));
+  told.family = static_cast<error_family>(about[1]);
+  mpi_check(MPI_Bcast(told.text.data(), about[0], MPI_CHAR, rank, comm), "MPI_Bcast");
+  return told;
+}
+
+// Before the ranks of a communicator begin: if one of them has a problem all of them throw, each its own if it has one,
+// else the first one's by rank. Virtual ranks, whose time this would take, do not ask each other.
+inline void agree_to_begin(MPI_Comm comm, int rank, int size, const std::exception_ptr& problem) {
+  if constexpr (virtual_ranks) {
+    if (problem != nullptr) std::rethrow_exception(problem);
+    return;
+  }
+  const int mine = problem != nullptr ? rank : size;
+  int first = size;
+  mpi_check(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  if (first == size) return;
+  const mpi_told_problem told = tell_problem(comm, first, first == rank, problem);
+  if (problem != nullptr) {
+    const std::string text = what_of(problem);
+    mpi_last_error() = {text, first != rank && text == told.text, is_whole_job(size)};
+    std::rethrow_exception(problem);
+  }
+  const std::string all = "rank " + std::to_string(first) + ": " + told.text;
+  mpi_last_error() = {all, true, is_whole_job(size)};
+  throw_of_family(told.family, all);
 }
 
 // One launch, as one of its ranks sees it.
@@ -86,9 +144,9 @@ class mpi_world {
     mpi_check(MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     mpi_check(MPI_Comm_rank(all_, &rank_), "MPI_Comm_rank");
     mpi_check(MPI_Comm_size(all_, &size_), "MPI_Comm_size");
-    if (size_ > 1 && board_.open(all_)) {
+    if ((size_ > 1 || virtual_ranks) && board_.open(all_)) {
       state_->show_on(board_, rank_);
-      if (options.timeout.count() > 0) {
+      if (options.timeout.count() > 0 || virtual_ranks) {
         // Checked calls end by themselves after the timeout, even where a rank is slow to be scheduled.
         const auto margin = std::chrono::seconds(state_->checked() ? 2 : 0);
         watchdog_ = std::make_unique<mpi_watchdog>(board_, rank_, state_->options().timeout + margin);
@@ -147,17 +205,14 @@ class mpi_world {
     if (first == 3 * size_) return;
     state_->fail();
     const int failed = first % size_;
-    std::string text = failed == rank_ ? what_of(problem) : std::string{};
-    int about[2] = {static_cast<int>(text.size()), failed == rank_ ? static_cast<int>(family_of(problem)) : 0};
-    mpi_check(MPI_Bcast(about, 2, MPI_INT, failed, all_), "MPI_Bcast");
-    text.resize(static_cast<std::size_t>(about[0]));
-    mpi_check(MPI_Bcast(text.data(), about[0], MPI_CHAR, failed, all_), "MPI_Bcast");
-    if (failed == rank_) rethrow_of_rank(rank_, problem);
+    const mpi_told_problem told = tell_problem(all_, failed, failed == rank_, problem);
     std::string all = "rank ";
     all += std::to_string(failed);
     all += ": ";
-    all += text;
-    throw_of_family(static_cast<error_family>(about[1]), all);
+    all += told.text;
+    mpi_last_error() = {all, failed != rank_, is_whole_job(size_)};
+    if (failed == rank_) rethrow_of_rank(rank_, problem);
+    throw_of_family(told.family, all);
   }
 
  private:

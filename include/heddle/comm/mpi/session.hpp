@@ -17,7 +17,8 @@ namespace heddle::inline v0 {
 /// While it lives MPI can be used: it initialises MPI, and ends it again, unless somebody else has done so already.
 /// `launch<hd::mpi>` needs none: without one, its first call initialises MPI and the end of the process ends it.
 ///
-/// When an exception passes its end, and other processes do not end MPI within 3 seconds, it says so and ends the job.
+/// When an exception passes its end, or the last launch has returned 1 for an error that other processes may not have, and
+/// they do not end MPI within 3 seconds, it says so and ends the job.
 ///
 /// MPI is asked for `MPI_THREAD_FUNNELED`: only the thread that initialised it calls it. Whoever needs more initialises
 /// MPI before; communicators may then be used by as many threads as that level allows, each by one at a time.
@@ -42,11 +43,12 @@ class mpi_session {
   mpi_session& operator=(const mpi_session&) = delete;
   ~mpi_session() {
     if (!mine_ || !detail::mpi_usable()) return;
-    if (std::uncaught_exceptions() <= exceptions_) {
+    const bool passes = std::uncaught_exceptions() > exceptions_;
+    if (!passes && !failed()) {
       MPI_Finalize();
       return;
     }
-    // An exception passes. Other processes may wait for this one in other calls than MPI_Finalize, and for ever.
+    // Other processes may wait for this one in other calls than MPI_Finalize, and for ever.
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     std::mutex mutex;
@@ -55,11 +57,11 @@ class mpi_session {
     std::thread guard([&] {
       std::unique_lock lock(mutex);
       if (changed.wait_for(lock, std::chrono::seconds(3), [&] { return done; })) return;
-      std::fprintf(
-          stderr,
-          "heddle: rank %d: an exception ends MPI here, and other processes did not end it within 3 s: the job is "
-          "ended\n",
-          rank);
+      const char* const what = passes ? "an exception" : "the error of a launch";
+      std::fprintf(stderr,
+                   "heddle: rank %d: %s ends MPI here, and other processes did not end it within 3 s: the job is "
+                   "ended\n",
+                   rank, what);
       std::fflush(stderr);
       std::_Exit(1);
     });
@@ -72,6 +74,8 @@ class mpi_session {
     guard.join();
   }
 
+  /// Whether the last launch of this process has failed, and others may wait for it in vain.
+  static void last_launch_failed(bool yes) noexcept { failed() = yes; }
   /// Whether this object initialised MPI.
   bool started_mpi() const noexcept { return mine_; }
   /// MPI's thread level: `MPI_THREAD_SINGLE`, `FUNNELED`, `SERIALIZED` or `MULTIPLE`.
@@ -89,6 +93,12 @@ class mpi_session {
   }
 
  private:
+  // Needs no destructor: a session may be static, and end after other such objects.
+  static bool& failed() noexcept {
+    static bool yes = false;
+    return yes;
+  }
+
   bool mine_ = false;
   int exceptions_ = std::uncaught_exceptions();
 };

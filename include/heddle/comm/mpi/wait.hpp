@@ -49,7 +49,7 @@ class mpi_patience {
       text += board->head().failure;
       throw aborted_error(text);
     }
-    if (board != nullptr) {
+    if (board != nullptr && !virtual_ranks) {  // whose messages may be under way for long after their bodies' ends
       const int gone = returned(*board);
       if (gone < 0) {
         gone_since_ = now;
@@ -116,28 +116,69 @@ inline std::uint64_t mixed(std::uint64_t chain, std::string_view text) {
 inline std::uint64_t signature(const call_info& call) {
   std::uint64_t chain = mixed(mixed(0xcbf29ce484222325u, call.element), "|");
   chain = mixed(mixed(chain, call.combine), "|");
-  const std::uint64_t numbers[] = {static_cast<std::uint64_t>(call.what), static_cast<std::uint64_t>(call.count),
-                                   call.element_size, static_cast<std::uint64_t>(call.root), call.counts_hash};
+  const std::uint64_t numbers[] = {static_cast<std::uint64_t>(call.what),
+                                   static_cast<std::uint64_t>(call.count),
+                                   call.element_size,
+                                   static_cast<std::uint64_t>(call.root),
+                                   call.counts_hash,
+                                   call.started ? 1u : 0u};
   char bytes[sizeof numbers];
   std::memcpy(bytes, numbers, sizeof numbers);
   return mixed(chain, std::string_view(bytes, sizeof bytes));
 }
 
+// What ranks tell each other about a call, blocking or started: the maximum of these tells each rank whether all are the
+// same, whether any has raised its flag, and whether any has started its call and gone on.
+struct call_comparison {
+  std::uint64_t in[3] = {}, out[3] = {};
+
+  void begin(mpi_group& group, const call_info& call, bool flag, MPI_Request* request) {
+    group.chain() = (group.chain() ^ signature(call)) * 0x9e3779b97f4a7c15u;
+    in[0] = group.chain();
+    in[1] = ~group.chain();
+    in[2] = call.started ? 2u : flag ? 1u : 0u;
+    mpi_start_all_reduce(in, out, 3, MPI_UINT64_T, MPI_MAX, group.checks(), request);
+  }
+  bool same() const { return out[0] == ~out[1]; }
+  bool any_flag() const { return out[2] != 0; }
+  bool any_started() const { return out[2] == 2; }
+};
+
+// Where some ranks have started their calls, which need not wait for them here: nobody can be asked what they entered.
+[[noreturn]] inline void throw_disagreement_alone(mpi_group& group, const call_info& call, std::int64_t number) {
+  group.chain() = 0;  // who goes on with the communicator has its later calls compared
+  group.state().fail();
+  std::string text = "heddle: ranks disagree about call ";
+  text += std::to_string(number) + " on communicator (" + group.name() + "): rank ";
+  text += std::to_string(group.world_rank(group.rank())) + " entered ";
+  text += describe(call, group.members()) + ", and not all other ranks did";
+  throw comm_error(text);
+}
+
+// Every rank of the group comes here when their calls are not all the same and all of them block: rank 0's and that of
+// the first rank which has made another one are told to all.
 [[noreturn]] inline void throw_disagreement(mpi_group& group, const call_info& call, std::int64_t number) {
-  constexpr int length = 256;
-  std::vector<char> texts(static_cast<std::size_t>(length) * static_cast<std::size_t>(group.size()));
-  char mine[length] = {};
-  const std::string text = describe(call, group.members());
-  std::memcpy(mine, text.data(), (std::min)(text.size(), sizeof mine - 1));
-  mpi_check(MPI_Allgather(mine, length, MPI_CHAR, texts.data(), length, MPI_CHAR, group.checks()), "MPI_Allgather");
-  const auto of = [&](int r) { return std::string(texts.data() + static_cast<std::ptrdiff_t>(length) * r); };
-  int other = 1;
-  while (other + 1 < group.size() && of(other) == of(0)) ++other;
+  const std::string mine = describe(call, group.members());
+  const auto of = [&](int r) {
+    std::string text = mine;
+    auto length = static_cast<int>(text.size());
+    mpi_check(MPI_Bcast(&length, 1, MPI_INT, r, group.checks()), "MPI_Bcast");
+    text.resize(static_cast<std::size_t>(length));
+    mpi_check(MPI_Bcast(text.data(), length, MPI_CHAR, r, group.checks()), "MPI_Bcast");
+    return text;
+  };
+  std::uint64_t first = signature(call);
+  mpi_check(MPI_Bcast(&first, 1, MPI_UINT64_T, 0, group.checks()), "MPI_Bcast");
+  const int differs = signature(call) != first ? group.rank() : group.size() - 1;
+  int other = differs;
+  mpi_check(MPI_Allreduce(&differs, &other, 1, MPI_INT, MPI_MIN, group.checks()), "MPI_Allreduce");
+  const std::string theirs = of(other), zero = of(0);
   std::string all = "heddle: ranks disagree about call ";
   all += std::to_string(number) + " on communicator (" + group.name() + "): rank ";
-  all += std::to_string(group.world_rank(other)) + " entered " + of(other) + "; rank ";
-  all += std::to_string(group.world_rank(0)) + " entered " + of(0);
-  if (of(other) == of(0)) all += " with other counts per rank";
+  all += std::to_string(group.world_rank(other)) + " entered " + theirs + "; rank ";
+  all += std::to_string(group.world_rank(0)) + " entered " + zero;
+  if (theirs == zero) all += " with other counts per rank";
+  group.chain() = 0;  // who goes on with the communicator has its later calls compared
   group.state().fail();
   throw comm_error(all);
 }
@@ -145,17 +186,10 @@ inline std::uint64_t signature(const call_info& call) {
 // Before a collective: waits until all ranks have entered one, and compares them by one small all-reduce on a
 // communicator of its own. Returns whether any rank has raised its flag.
 inline bool agree(mpi_group& group, const call_info& call, bool flag) {
-  struct values {
-    std::uint64_t in[3], out[3];
-  };
-  auto v = std::make_unique<values>();
+  auto v = std::make_unique<call_comparison>();
   const std::int64_t number = group.next_call();
-  group.chain() = (group.chain() ^ signature(call)) * 0x9e3779b97f4a7c15u;
-  v->in[0] = group.chain();
-  v->in[1] = ~group.chain();
-  v->in[2] = flag ? 1 : 0;
   MPI_Request request = MPI_REQUEST_NULL;
-  mpi_check(MPI_Iallreduce(v->in, v->out, 3, MPI_UINT64_T, MPI_MAX, group.checks(), &request), "MPI_Iallreduce");
+  v->begin(group, call, flag, &request);
   try {
     wait_in_call(group, call, number, [&] {
       int done = 0;
@@ -166,8 +200,9 @@ inline bool agree(mpi_group& group, const call_info& call, bool flag) {
     (void)v.release();  // MPI may write into it as long as it lives
     throw;
   }
-  if (v->out[0] != ~v->out[1]) throw_disagreement(group, call, number);
-  return v->out[2] != 0;
+  if (!v->same() && v->any_started()) throw_disagreement_alone(group, call, number);
+  if (!v->same()) throw_disagreement(group, call, number);
+  return v->any_flag();
 }
 
 // A call, from its beginning to the end of the scope.

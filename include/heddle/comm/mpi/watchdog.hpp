@@ -1,4 +1,4 @@
-// heddle/comm/mpi/watchdog.hpp: a thread that ends the job with a report when a process is lost or a call never ends.
+// heddle/comm/mpi/watchdog.hpp: ends the job with a report when a process is lost or a call never ends.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -14,7 +14,12 @@
 #include <thread>
 #include <vector>
 
-#if defined(__linux__)
+#if defined(SMPI_H)
+#include <simgrid/s4u/Engine.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#elif defined(__linux__)
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -53,6 +58,56 @@ inline std::string who_waits_where(const mpi_board& board) {
   }
   return text;
 }
+
+#if defined(SMPI_H)
+
+// Among virtual ranks: SimGrid finds out when no rank can go on, kills all of them, and ends with status 0. Before it
+// does so the first rank's watchdog prints who failed and who waits where, and ends the simulator with status 1.
+class mpi_watchdog {
+ public:
+  mpi_watchdog(const mpi_board& board, int rank, std::chrono::milliseconds) : board_(board), rank_(rank) {
+    if (rank_ != 0) return;
+    static const bool told = [] {  // each virtual rank has variables of its own
+      simgrid::s4u::Engine::on_deadlock_cb([] {
+        if (!boards().empty()) end_job(*boards().back());
+      });
+      return true;
+    }();
+    (void)told;
+    boards().push_back(&board);
+  }
+  mpi_watchdog(const mpi_watchdog&) = delete;
+  mpi_watchdog& operator=(const mpi_watchdog&) = delete;
+  ~mpi_watchdog() {
+    if (rank_ == 0) std::erase(boards(), &board_);
+  }
+
+ private:
+  static std::vector<const mpi_board*>& boards() {
+    static std::vector<const mpi_board*> all;
+    return all;
+  }
+  [[noreturn]] static void end_job(const mpi_board& board) {
+    std::string text;
+    if (const int failed = board.first_failed(); failed >= 0) {
+      text += "heddle: rank " + std::to_string(failed) + ": ";
+      text += board.head().failure;
+      text += "\nheddle: other ranks wait for ever: the job is ended:";
+    } else {
+      text += "heddle: ranks wait for what never comes: the job is ended:";
+    }
+    text += who_waits_where(board) + "\n";
+    std::fflush(nullptr);
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+    std::_Exit(1);
+  }
+
+  const mpi_board& board_;
+  int rank_;
+};
+
+#else
 
 // Runs from its construction to its destruction, and calls nothing of MPI's: it sleeps until a process of this host ends,
 // and looks now and then whether its own rank has been in one call for longer than the timeout. In both cases it prints
@@ -160,5 +215,7 @@ class mpi_watchdog {
   int stop_ = -1;
   std::thread thread_;
 };
+
+#endif
 
 }  // namespace heddle::inline v0::detail

@@ -4,6 +4,7 @@
 #include <heddle/comm/nccl/types.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/rendezvous.hpp>
+#include <heddle/comm/rendezvous/control_state.hpp>
 #include <heddle/comm/blocks.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/type_name.hpp>
@@ -55,7 +56,7 @@ inline std::string nccl_version_text(int code) {
 }
 
 /// A library that is older than the header does not know all that was compiled in.
-inline void check_nccl_version(int header = NCCL_VERSION_CODE) {
+inline void require_nccl_version(int header = NCCL_VERSION_CODE) {
   int library = 0;
   if (ncclGetVersion(&library) == ncclSuccess && library >= header) return;
   std::string text = "heddle: the NCCL library is version ";
@@ -107,7 +108,8 @@ struct nccl_site {
   int rank = 0;                         // among all that were launched
   std::vector<nccl_channel*> open;
   std::map<std::string, int> made;
-  std::string failure;  // why every call fails from now on
+  std::map<std::string, std::shared_ptr<control_state>> controls;  // by group: those of one group share one order
+  std::string failure;                                             // why every call fails from now on
   bool reported = false;
   int fused = 0;               // how many communicators are in an `nccl_group` that is open
   std::vector<void*> scratch;  // on the GPU; kept to the end: freeing memory waits for all that runs there
@@ -201,7 +203,7 @@ class nccl_channel {
       until.pause(function);
     }
   }
-  void check_cuda(const char* function, cudaError_t result) {
+  void require_cuda(const char* function, cudaError_t result) {
     if (result == cudaSuccess) return;
     std::string text = function;
     text += ": ";
@@ -227,7 +229,7 @@ class nccl_channel {
       fail(to_string(call_).data(), problem);
     const cudaError_t state = cudaStreamQuery(stream);
     if (state == cudaSuccess) return true;
-    if (state != cudaErrorNotReady) check_cuda("cudaStreamQuery", state);
+    if (state != cudaErrorNotReady) require_cuda("cudaStreamQuery", state);
     return false;
   }
 
@@ -237,11 +239,12 @@ class nccl_channel {
     wait(stream);  // a copy from the host may wait for the stream, without a look at failures
     auto* const first = static_cast<std::byte*>(scratch(mine.size_bytes() + all.size_bytes()));
     auto* const rest = first + mine.size_bytes();
-    check_cuda("cudaMemcpyAsync",
-               cudaMemcpyAsync(first, mine.data(), mine.size_bytes(), cudaMemcpyHostToDevice, stream));
+    require_cuda("cudaMemcpyAsync",
+                 cudaMemcpyAsync(first, mine.data(), mine.size_bytes(), cudaMemcpyHostToDevice, stream));
     settle("ncclAllGather", ncclAllGather(first, rest, mine.size(), ncclInt64, comm, stream));
     wait(stream);  // first: a copy to the host would block without a look at failures
-    check_cuda("cudaMemcpyAsync", cudaMemcpyAsync(all.data(), rest, all.size_bytes(), cudaMemcpyDeviceToHost, stream));
+    require_cuda("cudaMemcpyAsync",
+                 cudaMemcpyAsync(all.data(), rest, all.size_bytes(), cudaMemcpyDeviceToHost, stream));
     wait(stream);
   }
 
@@ -380,12 +383,12 @@ class nccl_channel {
     if (bytes > site_->scratch_bytes) {
       int before = 0, device = 0;
       if (const auto result = ncclCommCuDevice(comm_, &device); result != ncclSuccess) fail("ncclCommCuDevice", result);
-      check_cuda("cudaGetDevice", cudaGetDevice(&before));
-      if (device != before) check_cuda("cudaSetDevice", cudaSetDevice(device));
+      require_cuda("cudaGetDevice", cudaGetDevice(&before));
+      if (device != before) require_cuda("cudaSetDevice", cudaSetDevice(device));
       void* memory = nullptr;
       const cudaError_t result = cudaMalloc(&memory, bytes);
-      if (device != before) check_cuda("cudaSetDevice", cudaSetDevice(before));
-      check_cuda("cudaMalloc", result);
+      if (device != before) require_cuda("cudaSetDevice", cudaSetDevice(before));
+      require_cuda("cudaMalloc", result);
       site_->scratch.push_back(memory);
       site_->scratch_bytes = bytes;
     }

@@ -5,6 +5,7 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/nccl/channel.hpp>
 #include <heddle/comm/nccl/request.hpp>
+#include <heddle/comm/starting_calls.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -18,23 +19,28 @@
 
 namespace heddle::inline v0 {
 
-/// A group of ranks with a GPU each. Models `communicator`, with NCCL's rules in place of some of its own:
+/// A group of ranks with a GPU each. Models `starting_communicator`, with NCCL's rules in place of some of its own:
 /// - spans are memory that the GPU can reach; calls go to `stream()` and return when the stream has them (see
 ///   `nccl_settings::complete`); `wait()` waits for the stream and notices failures;
 /// - NCCL is connected by the first call that needs it, in which all members take part;
 /// - reductions take `plus`, `multiplies`, `maximum` and `minimum` and fold in NCCL's order, the same for all ranks;
 ///   NCCL's maximum and minimum may lose a NaN;
+/// - a started collective is put on the stream; `wait()` returns at once, as the blocking calls do, or with
+///   `nccl_settings::complete` when the stream has done it; `test()` says whether the stream has;
 /// - messages between two ranks match in the order in which they are started, whatever their tags, and messages and
 ///   collectives of a communicator are launched in one order on all its ranks;
 /// - `barrier` waits for the stream, and compares with `checking::on` which collectives the ranks have called.
 ///
 /// A handle: cheap to move, used by its rank's thread only. Errors: `comm_error` with NCCL's and CUDA's own text; all
 /// communicators of the rank are aborted then, and the other ranks get an `aborted_error`.
-class nccl_communicator : private detail::argument_checks<nccl_communicator> {
+class nccl_communicator : private detail::argument_checks<nccl_communicator>,
+                          public detail::starting_calls<nccl_communicator> {
   friend class detail::argument_checks<nccl_communicator>;
+  friend class detail::starting_calls<nccl_communicator>;
 
  public:
   using request = nccl_request;
+  using started = nccl_request;
   static constexpr bool host_memory = false;
 
   nccl_communicator(std::shared_ptr<detail::nccl_channel> channel, cudaStream_t stream)
@@ -120,18 +126,18 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
     if constexpr (detail::can_receive<InOut>()) {
       using T = detail::comm_element<InOut>;
       const std::span<T> x = std::span(inout);
-      check_root(root);
+      require_root(root);
       const ncclComm_t comm = begin<T>(comm_operation::broadcast, length(x), length(x), root);
       const auto moved = detail::nccl_moved<T>(length(x));
       finish("ncclBroadcast", ncclBroadcast(x.data(), x.data(), moved.count, moved.type, root, comm, stream_));
     }
   }
 
-  template <detail::spannable InOut, class Op>
+  template <class InOut, class Op>
   void all_reduce(InOut&& inout, Op) {
-    if constexpr (detail::can_receive<InOut>()) {
-      using T = detail::comm_element<InOut>;
-      const std::span<T> x = std::span(inout);
+    if constexpr (detail::can_reduce_in_place<InOut>()) {
+      using T = detail::reduced_element<InOut>;
+      const std::span<T> x = detail::elements_of(inout);
       all_reduce_spans<T, Op>(std::span<const T>(x), x);
     }
   }
@@ -150,9 +156,9 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
       if constexpr (detail::nccl_can_reduce<T, Op>()) {
         const std::span<const T> x = std::span(input);
         const std::span<T> y = std::span(output);
-        check_root(root);
-        if (rank() == root) check_length("reduce", "out", length(y), length(x));
-        if (rank() == root) check_overlap<T>("reduce", x, y, 0, 0);
+        require_root(root);
+        if (rank() == root) require_length("reduce", "out", length(y), length(x));
+        if (rank() == root) require_overlap<T>("reduce", x, y, 0, 0);
         const ncclComm_t comm = begin<T>(comm_operation::reduce, length(x), length(x), root, nccl_operator<Op>);
         finish("ncclReduce", ncclReduce(x.data(), rank() == root ? y.data() : nullptr, x.size(), nccl_type<T>,
                                         nccl_operator<Op>, root, comm, stream_));
@@ -168,8 +174,8 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
       if constexpr (detail::nccl_can_reduce<T, Op>()) {
         const std::span<const T> x = std::span(input);
         const std::span<T> y = std::span(output);
-        check_length("reduce_scatter", "in", length(x), size() * length(y));
-        check_overlap<T>("reduce_scatter", x, y, rank() * length(y), 0);
+        require_length("reduce_scatter", "in", length(x), size() * length(y));
+        require_overlap<T>("reduce_scatter", x, y, rank() * length(y), 0);
         const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter, length(x), length(x), -1, nccl_operator<Op>);
         finish("ncclReduceScatter",
                ncclReduceScatter(x.data(), y.data(), y.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
@@ -178,16 +184,16 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   }
   /// `counts[r]` elements for rank r, the same on every rank. A group of reductions, one per rank.
   template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter_v(In&& input, Out&& output, std::span<const std::int64_t> counts, Op) {
+  void reduce_scatter_v(In&& input, Out&& output, counts_span counts, Op) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       if constexpr (detail::nccl_can_reduce<T, Op>()) {
         const std::span<const T> x = std::span(input);
         const std::span<T> y = std::span(output);
-        const counted_blocks blocks = check_counts("reduce_scatter_v", counts);
-        check_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
-        check_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
-        check_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
+        const counted_blocks blocks = require_counts("reduce_scatter_v", counts);
+        require_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
+        require_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
+        require_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
         const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter_v, length(x), length(x), -1, nccl_operator<Op>,
                                          detail::hash_of(counts));
         in_group([&] {
@@ -208,8 +214,8 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_length("all_gather", "out", length(y), size() * length(x));
-      check_overlap<T>("all_gather", x, y, 0, rank() * length(x));
+      require_length("all_gather", "out", length(y), size() * length(x));
+      require_overlap<T>("all_gather", x, y, 0, rank() * length(x));
       const ncclComm_t comm = begin<T>(comm_operation::all_gather, length(x), length(x));
       const auto moved = detail::nccl_moved<T>(length(x));
       finish("ncclAllGather", ncclAllGather(x.data(), y.data(), moved.count, moved.type, comm, stream_));
@@ -217,15 +223,15 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   }
   /// `counts[r]` elements of rank r, the same on every rank. A group of broadcasts, one per rank.
   template <detail::spannable In, detail::spannable Out>
-  void all_gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts) {
+  void all_gather_v(In&& input, Out&& output, counts_span counts) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      const counted_blocks blocks = check_counts("all_gather_v", counts);
-      check_length("all_gather_v", "in", length(x), blocks.count(rank()));
-      check_length("all_gather_v", "out", length(y), blocks.offset(size()));
-      check_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
+      const counted_blocks blocks = require_counts("all_gather_v", counts);
+      require_length("all_gather_v", "in", length(x), blocks.count(rank()));
+      require_length("all_gather_v", "out", length(y), blocks.offset(size()));
+      require_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
       const ncclComm_t comm =
           begin<T>(comm_operation::all_gather_v, length(x), length(y), -1, ncclNumOps, detail::hash_of(counts));
       in_group([&] {
@@ -247,9 +253,9 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_length("all_to_all", "out", length(y), length(x));
-      check_divides("all_to_all", length(x));
-      check_apart<T>("all_to_all", x, y);
+      require_length("all_to_all", "out", length(y), length(x));
+      require_divides("all_to_all", length(x));
+      require_apart<T>("all_to_all", x, y);
       const std::int64_t n = length(x) / size();
       const ncclComm_t comm = begin<T>(comm_operation::all_to_all, length(x), n);
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
@@ -267,15 +273,14 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   }
   /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
   template <detail::spannable In, detail::spannable Out>
-  void all_to_all_v(In&& input, std::span<const std::int64_t> send_counts, Out&& output,
-                    std::span<const std::int64_t> recv_counts) {
+  void all_to_all_v(In&& input, counts_span send_counts, Out&& output, counts_span recv_counts) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_length("all_to_all_v", "in", length(x), check_counts("all_to_all_v", send_counts).offset(size()));
-      check_length("all_to_all_v", "out", length(y), check_counts("all_to_all_v", recv_counts).offset(size()));
-      check_apart<T>("all_to_all_v", x, y);
+      require_length("all_to_all_v", "in", length(x), require_counts("all_to_all_v", send_counts).offset(size()));
+      require_length("all_to_all_v", "out", length(y), require_counts("all_to_all_v", recv_counts).offset(size()));
+      require_apart<T>("all_to_all_v", x, y);
       const auto own = static_cast<std::size_t>(rank());
       if (send_counts[own] != recv_counts[own])
         fail("all_to_all_v: this rank sends itself " + std::to_string(send_counts[own]) + " elements and expects " +
@@ -301,23 +306,23 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
-      if (rank() == root) check_length("gather", "out", length(y), size() * length(x));
+      require_root(root);
+      if (rank() == root) require_length("gather", "out", length(y), size() * length(x));
       gather_spans<T>(comm_operation::gather, x, y, equal_blocks{length(x)}, root, length(x));
     }
   }
   /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
   template <detail::spannable In, detail::spannable Out>
-  void gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts, int root) {
+  void gather_v(In&& input, Out&& output, counts_span counts, int root) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
+      require_root(root);
       if (rank() == root) {
-        const counted_blocks blocks = check_counts("gather_v", counts);
-        check_length("gather_v", "out", length(y), blocks.offset(size()));
-        check_length("gather_v", "in", length(x), blocks.count(rank()));
+        const counted_blocks blocks = require_counts("gather_v", counts);
+        require_length("gather_v", "out", length(y), blocks.offset(size()));
+        require_length("gather_v", "in", length(x), blocks.count(rank()));
       }
       gather_spans<T>(comm_operation::gather_v, x, y, counted_blocks{counts.data()}, root, -1);
     }
@@ -329,23 +334,23 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
-      if (rank() == root) check_length("scatter", "in", length(x), size() * length(y));
+      require_root(root);
+      if (rank() == root) require_length("scatter", "in", length(x), size() * length(y));
       scatter_spans<T>(comm_operation::scatter, x, y, equal_blocks{length(y)}, root, length(y));
     }
   }
   /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
   template <detail::spannable In, detail::spannable Out>
-  void scatter_v(In&& input, std::span<const std::int64_t> counts, Out&& output, int root) {
+  void scatter_v(In&& input, counts_span counts, Out&& output, int root) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
+      require_root(root);
       if (rank() == root) {
-        const counted_blocks blocks = check_counts("scatter_v", counts);
-        check_length("scatter_v", "in", length(x), blocks.offset(size()));
-        check_length("scatter_v", "out", length(y), blocks.count(rank()));
+        const counted_blocks blocks = require_counts("scatter_v", counts);
+        require_length("scatter_v", "in", length(x), blocks.offset(size()));
+        require_length("scatter_v", "out", length(y), blocks.count(rank()));
       }
       scatter_spans<T>(comm_operation::scatter_v, x, y, counted_blocks{counts.data()}, root, -1);
     }
@@ -423,7 +428,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
     complete();
   }
   void complete() {
-    if (channel_->site().settings.complete && !channel_->grouped()) channel_->wait(stream_);
+    if (!starting_ && channel_->site().settings.complete && !channel_->grouped()) channel_->wait(stream_);
   }
   template <class Calls>
   void in_group(const Calls& calls) {
@@ -453,8 +458,8 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   template <class T, class Op>
   void all_reduce_spans(std::span<const T> x, std::span<T> y) {
     if constexpr (detail::nccl_can_reduce<T, Op>()) {
-      check_length("all_reduce", "out", length(y), length(x));
-      check_overlap<T>("all_reduce", x, y, 0, 0);
+      require_length("all_reduce", "out", length(y), length(x));
+      require_overlap<T>("all_reduce", x, y, 0, 0);
       const ncclComm_t comm = begin<T>(comm_operation::all_reduce, length(x), length(x), -1, nccl_operator<Op>);
       finish("ncclAllReduce",
              ncclAllReduce(x.data(), y.data(), x.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
@@ -464,7 +469,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   void gather_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, int root,
                     std::int64_t agreed) {
     const bool here = rank() == root;
-    if (here) check_overlap<T>(to_string(what), x, y, 0, blocks.offset(rank()));
+    if (here) require_overlap<T>(to_string(what), x, y, 0, blocks.offset(rank()));
     const ncclComm_t comm = begin<T>(what, length(x), agreed, root);
     in_group([&] {
       if (here)
@@ -478,7 +483,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   void scatter_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, int root,
                      std::int64_t agreed) {
     const bool here = rank() == root;
-    if (here) check_overlap<T>(to_string(what), x, y, blocks.offset(rank()), 0);
+    if (here) require_overlap<T>(to_string(what), x, y, blocks.offset(rank()), 0);
     const ncclComm_t comm = begin<T>(what, here ? length(x) : 0, agreed, root);
     in_group([&] {
       if (here)
@@ -491,8 +496,8 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   template <class T>
   void copy_own(const T* from, T* to, std::int64_t count) {
     if (count == 0 || from == to) return;
-    channel_->check_cuda("cudaMemcpyAsync", cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(T),
-                                                            cudaMemcpyDeviceToDevice, stream_));
+    channel_->require_cuda("cudaMemcpyAsync", cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(T),
+                                                              cudaMemcpyDeviceToDevice, stream_));
     complete();
   }
 
@@ -500,7 +505,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   std::int64_t send_of(In& in, int to, int) {
     using T = detail::comm_element<In>;
     const std::span<const T> x = std::span(in);
-    check_peer("send", "to", to);
+    require_peer("send", "to", to);
     return channel_->add({true, x.data(), nullptr, detail::nccl_moved<T>(length(x)), to,
                           static_cast<std::int64_t>(x.size_bytes()), stream_});
   }
@@ -508,7 +513,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
   std::int64_t recv_of(Out& out, int from, int) {
     using T = detail::comm_element<Out>;
     const std::span<T> x = std::span(out);
-    check_peer("recv", "from", from);
+    require_peer("recv", "from", from);
     return channel_->add({false, nullptr, x.data(), detail::nccl_moved<T>(length(x)), from,
                           static_cast<std::int64_t>(x.size_bytes()), stream_});
   }
@@ -517,10 +522,56 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator> {
     complete();
   }
 
+  // --- started collectives: the same calls, which are not waited for ---
+  template <class T, class Op>
+  static consteval bool can_fold() {
+    return detail::nccl_can_reduce<T, Op>();
+  }
+  template <class Call>
+  started start(const Call& call) {
+    struct scope {
+      bool& flag;
+      explicit scope(bool& f) : flag(f) { flag = true; }
+      scope(const scope&) = delete;
+      scope& operator=(const scope&) = delete;
+      ~scope() { flag = false; }
+    };
+    {
+      const scope starting(starting_);
+      call();
+    }
+    return {channel_, -1, stream_};  // launched
+  }
+  template <class T, class Op>
+  started started_all_reduce(std::span<const T> x, std::span<T> y, Op) {
+    return start([&] { all_reduce_spans<T, Op>(x, y); });
+  }
+  template <class T>
+  started started_broadcast(std::span<T> x, int root) {
+    return start([&] { broadcast(x, root); });
+  }
+  template <class T, class Op>
+  started started_reduce_scatter(std::span<const T> x, std::span<T> y, Op op) {
+    return start([&] { reduce_scatter(x, y, op); });
+  }
+  template <class T, class Op>
+  started started_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, Op op) {
+    return start([&] { reduce_scatter_v(x, y, counts, op); });
+  }
+  template <class T>
+  started started_all_gather(std::span<const T> x, std::span<T> y) {
+    return start([&] { all_gather(x, y); });
+  }
+  template <class T>
+  started started_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
+    return start([&] { all_gather_v(x, y, counts); });
+  }
+
   std::shared_ptr<detail::nccl_channel> channel_;
   cudaStream_t stream_;
+  bool starting_ = false;
 };
 
-static_assert(communicator<nccl_communicator>);
+static_assert(starting_communicator<nccl_communicator>);
 
 }  // namespace heddle::inline v0

@@ -1,4 +1,4 @@
-// heddle/comm/nccl/request.hpp: a started send or receive between GPUs.
+// heddle/comm/nccl/request.hpp: a started send, receive or collective between GPUs.
 #pragma once
 
 #include <heddle/comm/nccl/channel.hpp>
@@ -10,7 +10,7 @@
 
 namespace heddle::inline v0 {
 
-/// A started send or receive. Messages that a rank starts one after the other are launched together, as one group of
+/// A started send, receive or collective. A collective is launched when it is started. Messages that a rank starts one after the other are launched together, as one group of
 /// NCCL calls, when the first of them is waited for or tested, or when the communicator is used for something else.
 ///
 /// `wait` returns when the message is launched: what follows on the stream sees its effect. With

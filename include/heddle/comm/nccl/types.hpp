@@ -1,4 +1,4 @@
-// heddle/comm/nccl/types.hpp: which element types and operators NCCL knows.
+// heddle/comm/nccl/types.hpp: NCCL's names of element types and operators.
 #pragma once
 
 #if !__has_include(<nccl.h>) || !__has_include(<cuda_runtime.h>)
@@ -7,6 +7,7 @@
 #endif
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
 
 #include <cuda_bf16.h>
@@ -29,9 +30,9 @@ consteval ncclDataType_t nccl_type_of() {
     return ncclFloat32;
   else if constexpr (is_same_v<T, double>)
     return ncclFloat64;
-  else if constexpr (is_same_v<T, __half>)
+  else if constexpr (is_same_v<T, f16> || is_same_v<T, __half>)
     return ncclFloat16;
-  else if constexpr (is_same_v<T, __nv_bfloat16>)
+  else if constexpr (is_same_v<T, bf16> || is_same_v<T, __nv_bfloat16>)
     return ncclBfloat16;
   else if constexpr (is_same_v<T, __nv_fp8_e4m3>)
     return ncclFloat8e4m3;
@@ -50,9 +51,10 @@ consteval ncclDataType_t nccl_type_of() {
 }
 }  // namespace detail
 
-/// NCCL's name for an element type: integers of 1, 4 and 8 bytes, float, double, `__half`, `__nv_bfloat16`, the two fp8
-/// types. `ncclNumTypes` for all others, which travel as bytes and are not folded. A program that has a 16-bit float of
-/// its own specialises it: `template <> inline constexpr ncclDataType_t heddle::nccl_type<mine> = ncclBfloat16;`
+/// NCCL's name for an element type: integers of 1, 4 and 8 bytes, float, double, `bf16` and `f16`, `__half`,
+/// `__nv_bfloat16`, the two fp8 types. `ncclNumTypes` for all others, which travel as bytes and are not folded. A program
+/// that has a float type of its own specialises it:
+/// `template <> inline constexpr ncclDataType_t heddle::nccl_type<mine> = ncclBfloat16;`
 template <class T>
 inline constexpr ncclDataType_t nccl_type = detail::nccl_type_of<T>();
 

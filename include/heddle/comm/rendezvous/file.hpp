@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/rendezvous.hpp>
+#include <heddle/core/file_size_signal.hpp>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,19 +10,49 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace heddle::inline v0 {
+namespace detail {
+
+// What rank 0 of a folder's rendezvous has written: its number, and what it says to the rank whose number is asked for.
+struct folder_welcome {
+  std::uint64_t session = 0;
+  std::string verdict;
+};
+// Nothing where it does not name that rank, or is not whole: something else may lie there.
+inline std::optional<folder_welcome> read_welcome(std::string_view text, std::string_view mine) {
+  folder_welcome w;
+  const char* const last = text.data() + (std::min)(text.size(), std::size_t{16});
+  const auto [end, problem] = std::from_chars(text.data(), last, w.session, 16);
+  if (problem != std::errc{} || text.size() < 16 || end != last || w.session == 0) return {};
+  std::string label = "\n";
+  label += mine;
+  label += ' ';
+  const std::size_t at = text.find(label);
+  if (at == std::string_view::npos) return {};
+  const std::size_t begin = at + label.size(), line_end = text.find('\n', begin);
+  if (line_end == std::string_view::npos) return {};
+  w.verdict = text.substr(begin, line_end - begin);
+  return w;
+}
+
+}  // namespace detail
 
 /// Processes that meet in a folder of a file system they share, one folder per job; it is made where it is missing. The
 /// constructor of rank 0 returns when all ranks are there, those of the others when rank 0 has seen them; the destructor
@@ -36,7 +67,7 @@ class file_rendezvous final : public detail::keyed_rendezvous {
   file_rendezvous(std::string folder, int rank, int size,
                   std::chrono::milliseconds timeout = std::chrono::milliseconds(60'000))
       : folder_(std::move(folder)), rank_(rank), size_(size), timeout_(timeout), mine_(fresh()) {
-    detail::check_rank_of("file_rendezvous", rank, size);
+    detail::require_rank_of("file_rendezvous", rank, size);
     if (::mkdir(folder_.c_str(), 0777) != 0 && errno != EEXIST) broken("make the folder", folder_);
     if (rank_ == 0)
       receive_all();
@@ -64,6 +95,20 @@ class file_rendezvous final : public detail::keyed_rendezvous {
         if (std::string text = failure(); !text.empty()) throw aborted_error(text);
       if (until.passed()) absent(rank_, until, place(), key, giver);
       pause(until);
+    }
+  }
+  bool draw(const std::string& key, std::vector<std::byte>& value, std::chrono::milliseconds patience) override {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    const std::string path = value_path(key);
+    for (int turn = 0;; ++turn) {
+      if (read(path, value)) {
+        ::unlink(path.c_str());
+        return true;
+      }
+      if (turn % 8 == 0)
+        if (std::string text = failure(); !text.empty()) throw aborted_error(text);
+      if (std::chrono::steady_clock::now() >= end) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds((std::min)(2'000, 50 * (turn + 1))));
     }
   }
   void announce(const std::string& text) noexcept override {
@@ -143,6 +188,7 @@ class file_rendezvous final : public detail::keyed_rendezvous {
   }
   // Whole or not at all: written aside, then renamed.
   void write(const std::string& path, std::span<const std::byte> bytes) const {
+    const detail::file_size_signal_off no_signal;
     std::string aside = path;
     aside += '.';
     aside += hex(mine_);
@@ -192,19 +238,13 @@ class file_rendezvous final : public detail::keyed_rendezvous {
     for (;;) {
       std::vector<std::byte> bytes;
       if (read(path_of("welcome"), bytes)) {
-        const std::string text = text_of(bytes);
-        std::string label = "\n";
-        label += hex(mine_);
-        label += ' ';
-        if (const std::size_t at = text.find(label); at != std::string::npos) {
-          const std::size_t begin = at + label.size();
-          const std::string verdict = text.substr(begin, text.find('\n', begin) - begin);
-          session_ = std::stoull(text.substr(0, 16), nullptr, 16);
+        if (const auto welcome = detail::read_welcome(text_of(bytes), hex(mine_))) {
+          session_ = welcome->session;
           std::string answer = hex(mine_);
           answer += ' ';
-          answer += text.substr(0, 16);
+          answer += hex(session_);
           write(numbered("ack.", rank_), answer);
-          if (verdict != "ok") throw comm_error(verdict);
+          if (welcome->verdict != "ok") throw comm_error(welcome->verdict);
           return;
         }
       }

@@ -37,7 +37,7 @@ class memory_rendezvous final : public detail::keyed_rendezvous {
   memory_rendezvous(std::shared_ptr<memory_meeting> meeting, int rank, int size,
                     std::chrono::milliseconds timeout = std::chrono::milliseconds(60'000))
       : meeting_(std::move(meeting)), rank_(rank), size_(size), timeout_(timeout) {
-    detail::check_rank_of("memory_rendezvous", rank, size);
+    detail::require_rank_of("memory_rendezvous", rank, size);
   }
 
   int rank() const noexcept override { return rank_; }
@@ -58,6 +58,21 @@ class memory_rendezvous final : public detail::keyed_rendezvous {
       // The system clock, in short steps: ThreadSanitizer of g++ 12 does not know waits on the steady clock.
       meeting_->changed_.wait_until(lock,
                                     std::chrono::system_clock::now() + until.rest(std::chrono::milliseconds(200)));
+    }
+  }
+  bool draw(const std::string& key, std::vector<std::byte>& value, std::chrono::milliseconds patience) override {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    std::unique_lock lock(meeting_->mutex_);
+    for (;;) {
+      if (auto found = meeting_->values_.extract(key); !found.empty()) {
+        value = std::move(found.mapped());
+        return true;
+      }
+      if (!meeting_->failure_.empty()) throw aborted_error(meeting_->failure_);
+      const auto left = end - std::chrono::steady_clock::now();
+      if (left <= std::chrono::steady_clock::duration::zero()) return false;
+      meeting_->changed_.wait_until(
+          lock, std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(left));
     }
   }
   void announce(const std::string& text) noexcept override {

@@ -30,7 +30,7 @@ class tcp_rendezvous final : public detail::keyed_rendezvous {
   tcp_rendezvous(const std::string& address, int rank, int size,
                  std::chrono::milliseconds timeout = std::chrono::milliseconds(60'000), std::string job = {})
       : address_(address), rank_(rank), size_(size), timeout_(timeout) {
-    detail::check_rank_of("tcp_rendezvous", rank, size);
+    detail::require_rank_of("tcp_rendezvous", rank, size);
     const detail::deadline until(timeout_);
     if (rank_ == 0) {
       table_ = std::make_unique<detail::tcp_table>(detail::tcp_listen(address_), size_, std::move(job), place());
@@ -80,6 +80,23 @@ class tcp_rendezvous final : public detail::keyed_rendezvous {
       if (answer.kind == 'X') throw aborted_error(answer.key);
       if (until.passed()) absent(rank_, until, place(), key, giver);
       std::this_thread::sleep_for((std::max)(std::chrono::milliseconds(1), until.rest(std::chrono::milliseconds(5))));
+    }
+  }
+  bool draw(const std::string& key, std::vector<std::byte>& value, std::chrono::milliseconds patience) override {
+    if (table_ != nullptr) return table_->draw(key, patience, value);
+    const std::lock_guard lock(mutex_);
+    const auto end = std::chrono::steady_clock::now() + patience;
+    for (;;) {  // rank 0 answers when the value is there, or after a while
+      const bool stays = std::chrono::steady_clock::now() < end;
+      const std::byte how{static_cast<unsigned char>(stays ? 1 : 0)};
+      detail::tcp_send(socket_, 'D', key, {&how, 1});
+      detail::tcp_frame answer = receive(detail::deadline(std::chrono::milliseconds(0)));
+      if (answer.kind == 'V') {
+        value = std::move(answer.value);
+        return true;
+      }
+      if (answer.kind == 'X') throw aborted_error(answer.key);
+      if (!stays) return false;
     }
   }
   void announce(const std::string& text) noexcept override {

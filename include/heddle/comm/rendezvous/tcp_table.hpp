@@ -74,13 +74,28 @@ class tcp_table {
         give_up(lock, text, false);
         throw comm_error(text);
       }
-      sleep(lock, until);
+      wait_until(lock, until);
     }
   }
   void put(const std::string& key, std::span<const std::byte> value) {
     const std::lock_guard lock(mutex_);
     values_[key].assign(value.begin(), value.end());
     changed_.notify_all();
+    ring();  // another rank may stay for it
+  }
+  /// Takes a value out. False when `patience` is over.
+  bool draw(const std::string& key, std::chrono::milliseconds patience, std::vector<std::byte>& value) {
+    const deadline until(patience);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (auto found = values_.extract(key); !found.empty()) {
+        value = std::move(found.mapped());
+        return true;
+      }
+      if (!failure_.empty()) throw aborted_error(failure_);
+      if (patience.count() <= 0 || until.passed()) return false;
+      wait_until(lock, until);
+    }
   }
   /// False when time is out.
   bool get(const std::string& key, const deadline& until, std::vector<std::byte>& value) {
@@ -92,7 +107,7 @@ class tcp_table {
       }
       if (!failure_.empty()) throw aborted_error(failure_);
       if (until.passed()) return false;
-      sleep(lock, until);
+      wait_until(lock, until);
     }
   }
   void fail(const std::string& text) {
@@ -113,7 +128,7 @@ class tcp_table {
     bool failed = !failure_.empty();
     while (!(failed ? soon : until).passed() && std::find(state_.begin(), state_.end(), present) != state_.end() &&
            std::count(state_.begin(), state_.end(), present) > 1) {
-      sleep(lock, until);
+      wait_until(lock, until);
       if (!failed && !failure_.empty()) {
         failed = true;
         soon = deadline(shortly);
@@ -128,13 +143,15 @@ class tcp_table {
     int rank = -1;
     std::vector<unsigned char> heard;  // what has come of frames that are not complete
     bool ended = false;
+    std::string stays_for{};  // the key of a value that it waits for
+    std::chrono::steady_clock::time_point until{};
   };
 
   void ring() {
     const char byte = 1;
     [[maybe_unused]] const ::ssize_t n = ::write(bell_in_.file(), &byte, 1);  // full: it rings already
   }
-  void sleep(std::unique_lock<std::mutex>& lock, const deadline& until) {
+  void wait_until(std::unique_lock<std::mutex>& lock, const deadline& until) {
     // The system clock, in short steps: ThreadSanitizer of g++ 12 does not know waits on the steady clock.
     changed_.wait_until(lock, std::chrono::system_clock::now() + until.rest(std::chrono::milliseconds(100)));
   }
@@ -147,7 +164,7 @@ class tcp_table {
     lock.lock();
     const deadline until(std::chrono::milliseconds(1'000));
     while (!(told_ && (!linger || std::count(seen_.begin(), seen_.end(), 0) == 0)) && !until.passed())
-      sleep(lock, until);
+      wait_until(lock, until);
   }
 
   void serve() {
@@ -156,7 +173,9 @@ class tcp_table {
     for (;;) {
       waits.assign({{listener_.file(), POLLIN, 0}, {bell_out_.file(), POLLIN, 0}});
       for (const guest& g : guests) waits.push_back({g.socket.file(), POLLIN, 0});
-      ::poll(waits.data(), waits.size(), 1'000);
+      const bool any_stays =
+          std::any_of(guests.begin(), guests.end(), [](const guest& g) { return !g.stays_for.empty(); });
+      ::poll(waits.data(), waits.size(), any_stays ? 50 : 1'000);
       char rings[64];
       while (::read(bell_out_.file(), rings, sizeof rings) > 0) {
       }
@@ -164,12 +183,14 @@ class tcp_table {
         tcp_socket socket(::accept4(listener_.file(), nullptr, nullptr, SOCK_CLOEXEC));
         if (socket.file() >= 0) {
           tcp_prepare(socket.file());
-          guests.push_back({std::move(socket), -1, {}, false});
+          guests.push_back({std::move(socket), -1, {}, false, {}, {}});
         }
       }
       const std::lock_guard lock(mutex_);
       for (std::size_t i = 2; i < waits.size(); ++i)
         if (waits[i].revents != 0) listen(guests[i - 2]);
+      for (guest& g : guests)
+        if (!g.stays_for.empty() && !g.ended) answer_draw(g);
       if (!refused_.empty() && !told_) {
         for (guest& g : guests)
           if (g.rank > 0 && !g.ended) answer(g, 'E', refused_, {});
@@ -222,6 +243,10 @@ class tcp_table {
         answer(g, 'X', failure_, {});
       else
         answer(g, 'N', {}, {});
+    } else if (kind == 'D') {
+      g.stays_for = key;
+      g.until = std::chrono::steady_clock::now();
+      if (!value.empty() && value[0] != std::byte{0}) g.until += std::chrono::milliseconds(100);
     } else if (kind == 'Q') {
       answer(g, 'T', failure_, {});
     } else if (kind == 'F') {
@@ -232,6 +257,18 @@ class tcp_table {
       g.ended = true;
       changed_.notify_all();
     }
+  }
+  // Once all that has come is known: a value that is there goes out, and one that does not come is given up in time.
+  void answer_draw(guest& g) {
+    if (auto found = values_.extract(g.stays_for); !found.empty())
+      answer(g, 'V', {}, found.mapped());
+    else if (!failure_.empty())
+      answer(g, 'X', failure_, {});
+    else if (std::chrono::steady_clock::now() >= g.until)
+      answer(g, 'N', {}, {});
+    else
+      return;
+    g.stays_for.clear();
   }
   void welcome(guest& g, const std::string& hello) {
     int rank = -1, size = 0, job_at = -1;

@@ -3,9 +3,12 @@
 
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/communicator.hpp>
+#include <heddle/comm/starting_calls.hpp>
 #include <heddle/comm/threads/fold.hpp>
 #include <heddle/comm/threads/group_state.hpp>
 #include <heddle/comm/threads/request.hpp>
+#include <heddle/comm/threads/started.hpp>
+#include <heddle/comm/threads/work.hpp>
 #include <heddle/core/type_name.hpp>
 
 #include <algorithm>
@@ -19,15 +22,18 @@
 
 namespace heddle::inline v0 {
 
-/// A group of threads of one world. Models `communicator`, which says what the calls mean.
+/// A group of threads of one world. Models `starting_communicator`; `communicator` says what the calls mean.
 ///
 /// A handle: cheap to move, tied to its rank. One thread of a rank at a time may use it. Collectives neither copy
 /// through staging buffers nor allocate: the last rank to arrive does a small call for all, large ones are shared,
-/// chunk by chunk, among the ranks that are awake. In a message the second side to arrive copies from buffer to buffer.
+/// chunk by chunk, among the ranks that are awake; one that is started allocates what its ranks share of it. In a
+/// message the second side to arrive copies from buffer to buffer.
 /// Waiting polls briefly, then sleeps (`launch_options::spin`).
-class threads_communicator : private detail::argument_checks<threads_communicator> {
+class threads_communicator : private detail::argument_checks<threads_communicator>,
+                             public detail::starting_calls<threads_communicator> {
  public:
   using request = threads_request;
+  using started = threads_started;
   /// Its own collectives beat every algorithm of messages: comm/collectives.hpp takes them where none is named.
   static constexpr bool collectives_in_place = true;
 
@@ -43,6 +49,8 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   /// The world rank of a member.
   int world_rank(int rank) const { return group_->world_rank(rank); }
   comm_counters counters() const { return group_->slot(rank_).counters; }
+  /// Whether ranks compare their calls: `launch_options::check`.
+  bool checked() const noexcept { return world_->options().check == checking::on; }
   /// 0, 1, 2, ... on each rank, counted by all communicators over the same axes of the same ranks together: a number that
   /// the ranks agree on for what all of them start in the same order.
   std::int64_t ticket() noexcept { return group_->slot(rank_).tickets++; }
@@ -86,21 +94,21 @@ class threads_communicator : private detail::argument_checks<threads_communicato
     if constexpr (detail::can_receive<InOut>()) {
       using T = detail::comm_element<InOut>;
       const std::span<T> x = std::span(inout);
-      check_root(root);
+      require_root(root);
       begin<T>(comm_operation::broadcast, length(x), root);
       buffers(std::span<const T>(x), x);
       const auto work = [this, root](std::int64_t first, std::int64_t last) {
-        return copy_to_all(in<T>(root) + first, first, last - first);
+        return detail::broadcast_range<T>(here(), root, first, last);
       };
       by_range<T>(length(x), work);
     }
   }
 
-  template <detail::spannable InOut, class Op>
+  template <class InOut, class Op>
   void all_reduce(InOut&& inout, Op op) {
-    if constexpr (detail::can_receive<InOut>()) {
-      using T = detail::comm_element<InOut>;
-      const std::span<T> x = std::span(inout);
+    if constexpr (detail::can_reduce_in_place<InOut>()) {
+      using T = detail::reduced_element<InOut>;
+      const std::span<T> x = detail::elements_of(inout);
       all_reduce_spans<T>(std::span<const T>(x), x, op);
     }
   }
@@ -120,16 +128,18 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       if constexpr (detail::can_reduce<T, Op>()) {
         const std::span<const T> x = std::span(input);
         const std::span<T> y = std::span(output);
-        check_root(root);
-        if (rank_ == root) check_length("reduce", "out", length(y), length(x));
-        if (rank_ == root) check_overlap<T>("reduce", x, y, 0, 0);
+        require_root(root);
+        if (rank_ == root) require_length("reduce", "out", length(y), length(x));
+        if (rank_ == root) require_overlap<T>("reduce", x, y, 0, 0);
         begin<T>(comm_operation::reduce, length(x), root, short_type_name<Op>());
         buffers(x, y);
         const auto work = [this, root, &op](std::int64_t first, std::int64_t last) {
           std::int64_t bytes = 0;
-          detail::fold<T>(size(), inputs<T>(), first, last, op, [&](std::int64_t at, const T* values, std::int64_t n) {
-            bytes += detail::copy_elements(out<T>(root) + at, values, n);
-          });
+          detail::fold<T>(
+              size(), [this](int r) { return in<T>(r); }, first, last, op,
+              [&](std::int64_t at, const T* values, std::int64_t n) {
+                bytes += detail::copy_elements(out<T>(root) + at, values, n);
+              });
           return bytes;
         };
         by_range<T>(length(x), work);
@@ -144,20 +154,20 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_length("reduce_scatter", "in", length(x), size() * length(y));
+      require_length("reduce_scatter", "in", length(x), size() * length(y));
       reduce_scatter_spans<T>(comm_operation::reduce_scatter, x, y, equal_blocks{length(y)}, op, 0);
     }
   }
   /// `counts[r]` elements for rank r, the same on every rank.
   template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter_v(In&& input, Out&& output, std::span<const std::int64_t> counts, Op op) {
+  void reduce_scatter_v(In&& input, Out&& output, counts_span counts, Op op) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      const counted_blocks blocks = check_counts("reduce_scatter_v", counts);
-      check_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
-      check_length("reduce_scatter_v", "out", length(y), blocks.count(rank_));
+      const counted_blocks blocks = require_counts("reduce_scatter_v", counts);
+      require_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
+      require_length("reduce_scatter_v", "out", length(y), blocks.count(rank_));
       reduce_scatter_spans<T>(comm_operation::reduce_scatter_v, x, y, blocks, op, detail::hash_of(counts));
     }
   }
@@ -169,20 +179,20 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_length("all_gather", "out", length(y), size() * length(x));
+      require_length("all_gather", "out", length(y), size() * length(x));
       all_gather_spans<T>(comm_operation::all_gather, x, y, equal_blocks{length(x)}, length(x), 0);
     }
   }
   /// `counts[r]` elements of rank r, the same on every rank.
   template <detail::spannable In, detail::spannable Out>
-  void all_gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts) {
+  void all_gather_v(In&& input, Out&& output, counts_span counts) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      const counted_blocks blocks = check_counts("all_gather_v", counts);
-      check_length("all_gather_v", "in", length(x), blocks.count(rank_));
-      check_length("all_gather_v", "out", length(y), blocks.offset(size()));
+      const counted_blocks blocks = require_counts("all_gather_v", counts);
+      require_length("all_gather_v", "in", length(x), blocks.count(rank_));
+      require_length("all_gather_v", "out", length(y), blocks.offset(size()));
       all_gather_spans<T>(comm_operation::all_gather_v, x, y, blocks, blocks.offset(size()), detail::hash_of(counts));
     }
   }
@@ -194,9 +204,9 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_length("all_to_all", "out", length(y), length(x));
-      check_divides("all_to_all", length(x));
-      check_apart<T>("all_to_all", x, y);
+      require_length("all_to_all", "out", length(y), length(x));
+      require_divides("all_to_all", length(x));
+      require_apart<T>("all_to_all", x, y);
       const std::int64_t block = length(x) / size();
       begin<T>(comm_operation::all_to_all, block);
       buffers(x, y);
@@ -209,15 +219,14 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   }
   /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
   template <detail::spannable In, detail::spannable Out>
-  void all_to_all_v(In&& input, std::span<const std::int64_t> send_counts, Out&& output,
-                    std::span<const std::int64_t> recv_counts) {
+  void all_to_all_v(In&& input, counts_span send_counts, Out&& output, counts_span recv_counts) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_length("all_to_all_v", "in", length(x), check_counts("all_to_all_v", send_counts).offset(size()));
-      check_length("all_to_all_v", "out", length(y), check_counts("all_to_all_v", recv_counts).offset(size()));
-      check_apart<T>("all_to_all_v", x, y);
+      require_length("all_to_all_v", "in", length(x), require_counts("all_to_all_v", send_counts).offset(size()));
+      require_length("all_to_all_v", "out", length(y), require_counts("all_to_all_v", recv_counts).offset(size()));
+      require_apart<T>("all_to_all_v", x, y);
       begin<T>(comm_operation::all_to_all_v, -1);
       buffers(x, y, send_counts.data(), recv_counts.data());
       const auto check = [this]() -> std::string {
@@ -245,9 +254,9 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
-      if (rank_ == root) check_length("gather", "out", length(y), size() * length(x));
-      if (rank_ == root) check_overlap<T>("gather", x, y, 0, rank_ * length(x));
+      require_root(root);
+      if (rank_ == root) require_length("gather", "out", length(y), size() * length(x));
+      if (rank_ == root) require_overlap<T>("gather", x, y, 0, rank_ * length(x));
       begin<T>(comm_operation::gather, length(x), root);
       buffers(x, y);
       const auto work = [this, root, n = length(x)](std::int64_t from) {
@@ -258,16 +267,16 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   }
   /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
   template <detail::spannable In, detail::spannable Out>
-  void gather_v(In&& input, Out&& output, std::span<const std::int64_t> counts, int root) {
+  void gather_v(In&& input, Out&& output, counts_span counts, int root) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
+      require_root(root);
       if (rank_ == root) {
-        const counted_blocks blocks = check_counts("gather_v", counts);
-        check_length("gather_v", "out", length(y), blocks.offset(size()));
-        check_overlap<T>("gather_v", x, y, 0, blocks.offset(rank_));
+        const counted_blocks blocks = require_counts("gather_v", counts);
+        require_length("gather_v", "out", length(y), blocks.offset(size()));
+        require_overlap<T>("gather_v", x, y, 0, blocks.offset(rank_));
       }
       begin<T>(comm_operation::gather_v, -1, root);
       buffers(x, y, counts.data(), counts.data());
@@ -294,9 +303,9 @@ class threads_communicator : private detail::argument_checks<threads_communicato
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
-      if (rank_ == root) check_length("scatter", "in", length(x), size() * length(y));
-      if (rank_ == root) check_overlap<T>("scatter", x, y, rank_ * length(y), 0);
+      require_root(root);
+      if (rank_ == root) require_length("scatter", "in", length(x), size() * length(y));
+      if (rank_ == root) require_overlap<T>("scatter", x, y, rank_ * length(y), 0);
       begin<T>(comm_operation::scatter, length(y), root);
       buffers(x, y);
       const auto work = [this, root, n = length(y)](std::int64_t to) {
@@ -307,16 +316,16 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   }
   /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
   template <detail::spannable In, detail::spannable Out>
-  void scatter_v(In&& input, std::span<const std::int64_t> counts, Out&& output, int root) {
+  void scatter_v(In&& input, counts_span counts, Out&& output, int root) {
     if constexpr (detail::same_elements<In, Out>()) {
       using T = detail::comm_element<In>;
       const std::span<const T> x = std::span(input);
       const std::span<T> y = std::span(output);
-      check_root(root);
+      require_root(root);
       if (rank_ == root) {
-        const counted_blocks blocks = check_counts("scatter_v", counts);
-        check_length("scatter_v", "in", length(x), blocks.offset(size()));
-        check_overlap<T>("scatter_v", x, y, blocks.offset(rank_), 0);
+        const counted_blocks blocks = require_counts("scatter_v", counts);
+        require_length("scatter_v", "in", length(x), blocks.offset(size()));
+        require_overlap<T>("scatter_v", x, y, blocks.offset(rank_), 0);
       }
       begin<T>(comm_operation::scatter_v, -1, root);
       buffers(x, y, counts.data(), counts.data());
@@ -355,32 +364,21 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   }
 
  private:
-  template <class T>
-  static constexpr std::int64_t bytes_of = static_cast<std::int64_t>(sizeof(T));
-  static constexpr std::int64_t chunk_bytes = 1 << 18;
-
   friend detail::argument_checks<threads_communicator>;
+  friend detail::starting_calls<threads_communicator>;
   using equal_blocks = detail::equal_blocks;
   using counted_blocks = detail::counted_blocks;
 
   detail::member_slot& slot(int r) const { return group_->slot(r); }
+  // The ranks' buffers of the current call.
+  detail::member_places here() const { return {group_.get()}; }
   template <class T>
   const T* in(int r) const {
-    return static_cast<const T*>(slot(r).in);
+    return here().template in<T>(r);
   }
   template <class T>
   T* out(int r) const {
-    return static_cast<T*>(slot(r).out);
-  }
-  template <class T>
-  auto inputs() const {
-    return [this](int r) { return in<T>(r); };
-  }
-  template <class T>
-  std::int64_t copy_to_all(const T* from, std::int64_t at, std::int64_t count) const {
-    std::int64_t bytes = 0;
-    for (int r = 0; r < size(); ++r) bytes += detail::copy_elements(out<T>(r) + at, from, count);
-    return bytes;
+    return here().template out<T>(r);
   }
 
   template <class T>
@@ -429,30 +427,20 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   // Runs work(first, last) over [0, count) in chunks of whole cache lines.
   template <class T, class Work>
   void by_range(std::int64_t count, const Work& work) {
-    const std::int64_t line = (std::max)(std::int64_t{1}, 64 / bytes_of<T>);
-    const std::int64_t each = (std::max)(line, chunk_bytes / size() / bytes_of<T> / line * line);
-    const auto chunk = [&work, each, count](std::int64_t c) {
-      return work(c * each, (std::min)(count, (c + 1) * each));
-    };
-    run((count + each - 1) / each, chunk);
+    const detail::chunks_of<T> cut(count, size());
+    const auto chunk = [&work, cut](std::int64_t c) { return work(cut.first(c), cut.last(c)); };
+    run(cut.number(), chunk);
   }
 
   template <class T, class Op>
   void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
     if constexpr (detail::can_reduce<T, Op>()) {
-      check_length("all_reduce", "out", length(y), length(x));
-      check_overlap<T>("all_reduce", x, y, 0, 0);
+      require_length("all_reduce", "out", length(y), length(x));
+      require_overlap<T>("all_reduce", x, y, 0, 0);
       begin<T>(comm_operation::all_reduce, length(x), -1, short_type_name<Op>());
       buffers(x, y);
       const auto work = [this, &op](std::int64_t first, std::int64_t last) {
-        if constexpr (std::is_arithmetic_v<T>)
-          if (size() == 2)
-            return detail::fold_pair(in<T>(0) + first, in<T>(1) + first, out<T>(0) + first, out<T>(1) + first,
-                                     last - first, op);
-        std::int64_t bytes = 0;
-        detail::fold<T>(size(), inputs<T>(), first, last, op,
-                        [&](std::int64_t at, const T* values, std::int64_t n) { bytes += copy_to_all(values, at, n); });
-        return bytes;
+        return detail::all_reduce_range<T>(here(), op, first, last);
       };
       by_range<T>(length(x), work);
     }
@@ -462,19 +450,11 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   void reduce_scatter_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, const Op& op,
                             std::uint64_t hash) {
     if constexpr (detail::can_reduce<T, Op>()) {
-      check_overlap<T>(to_string(what), x, y, blocks.offset(rank_), 0);
+      require_overlap<T>(to_string(what), x, y, blocks.offset(rank_), 0);
       begin<T>(what, length(x), -1, short_type_name<Op>(), hash);
       buffers(x, y);
       const auto work = [this, blocks, &op](std::int64_t first, std::int64_t last) {
-        std::int64_t bytes = 0;
-        for (int r = 0; r < size(); ++r) {
-          const std::int64_t begin = blocks.offset(r);
-          detail::fold<T>(size(), inputs<T>(), (std::max)(first, begin), (std::min)(last, begin + blocks.count(r)), op,
-                          [&](std::int64_t at, const T* values, std::int64_t n) {
-                            bytes += detail::copy_elements(out<T>(r) + (at - begin), values, n);
-                          });
-        }
-        return bytes;
+        return detail::reduce_scatter_range<T>(here(), blocks, op, first, last);
       };
       by_range<T>(length(x), work);
     }
@@ -483,19 +463,90 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   template <class T, class Blocks>
   void all_gather_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, std::int64_t count,
                         std::uint64_t hash) {
-    check_overlap<T>(to_string(what), x, y, 0, blocks.offset(rank_));
+    require_overlap<T>(to_string(what), x, y, 0, blocks.offset(rank_));
     begin<T>(what, count, -1, {}, hash);
     buffers(x, y);
     const auto work = [this, blocks](std::int64_t first, std::int64_t last) {
-      std::int64_t bytes = 0;
-      for (int r = 0; r < size(); ++r) {
-        const std::int64_t begin = blocks.offset(r);
-        const std::int64_t from = (std::max)(first, begin), to = (std::min)(last, begin + blocks.count(r));
-        if (from < to) bytes += copy_to_all(in<T>(r) + (from - begin), from, to - from);
-      }
-      return bytes;
+      return detail::all_gather_range<T>(here(), blocks, first, last);
     };
     by_range<T>(length(y), work);
+  }
+
+  // --- started collectives ---
+  // `work(places, first, last)` for `elements` elements. It is copied: it outlives the call.
+  template <class T, class Work>
+  started start_call(detail::call_info call, std::span<const T> x, std::span<T> y, std::int64_t elements,
+                     const Work& work) {
+    call.started = true;
+    struct context {
+      Work work;
+      detail::chunks_of<T> cut;
+      detail::started_places at;
+    };
+    auto mine = std::make_shared<context>(context{work, {elements, size()}, {}});
+    started request(world_, group_, rank_);
+    const std::int64_t chunks = mine->cut.number();
+    auto all = group_->start(rank_, call, x.data(), y.data(), static_cast<std::int64_t>(x.size_bytes()), chunks);
+    mine->at.call = all.get();
+    request.work_ = {chunks, std::move(mine), [](const void* c, std::int64_t chunk) -> std::int64_t {
+                       const context& own = *static_cast<const context*>(c);
+                       return own.work(own.at, own.cut.first(chunk), own.cut.last(chunk));
+                     }};
+    request.call_ = std::move(all);
+    return request;
+  }
+  template <class T, class Op>
+  static consteval bool can_fold() {
+    return detail::can_reduce<T, Op>();
+  }
+  template <class T, class Op>
+  static detail::call_info folding(comm_operation what, std::int64_t count, std::uint64_t hash = 0) {
+    detail::call_info call = call_of<T>(what, count, -1, 0);
+    call.combine = short_type_name<Op>();
+    call.counts_hash = hash;
+    return call;
+  }
+  template <class T, class Op>
+  started started_all_reduce(std::span<const T> x, std::span<T> y, const Op& op) {
+    return start_call<T>(
+        folding<T, Op>(comm_operation::all_reduce, length(x)), x, y, length(x),
+        [op](const auto& at, auto first, auto last) { return detail::all_reduce_range<T>(at, op, first, last); });
+  }
+  template <class T>
+  started started_broadcast(std::span<T> x, int root) {
+    return start_call<T>(
+        call_of<T>(comm_operation::broadcast, length(x), root, 0), x, x, length(x),
+        [root](const auto& at, auto first, auto last) { return detail::broadcast_range<T>(at, root, first, last); });
+  }
+  template <class T, class Op>
+  started started_reduce_scatter(std::span<const T> x, std::span<T> y, const Op& op) {
+    return start_call<T>(folding<T, Op>(comm_operation::reduce_scatter, length(x)), x, y, length(x),
+                         [op, blocks = equal_blocks{length(y)}](const auto& at, auto first, auto last) {
+                           return detail::reduce_scatter_range<T>(at, blocks, op, first, last);
+                         });
+  }
+  template <class T, class Op>
+  started started_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, const Op& op) {
+    return start_call<T>(folding<T, Op>(comm_operation::reduce_scatter_v, length(x), detail::hash_of(counts)), x, y,
+                         length(x), [op, blocks = detail::kept_blocks(counts)](const auto& at, auto first, auto last) {
+                           return detail::reduce_scatter_range<T>(at, blocks, op, first, last);
+                         });
+  }
+  template <class T>
+  started started_all_gather(std::span<const T> x, std::span<T> y) {
+    return start_call<T>(call_of<T>(comm_operation::all_gather, length(x), -1, 0), x, y, length(y),
+                         [blocks = equal_blocks{length(x)}](const auto& at, auto first, auto last) {
+                           return detail::all_gather_range<T>(at, blocks, first, last);
+                         });
+  }
+  template <class T>
+  started started_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
+    detail::call_info call = call_of<T>(comm_operation::all_gather_v, length(y), -1, 0);
+    call.counts_hash = detail::hash_of(counts);
+    return start_call<T>(call, x, y, length(y),
+                         [blocks = detail::kept_blocks(counts)](const auto& at, auto first, auto last) {
+                           return detail::all_gather_range<T>(at, blocks, first, last);
+                         });
   }
 
   // --- messages ---
@@ -503,19 +554,19 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   detail::message_plan send_of(In& in, int to, int tag) const {
     using T = detail::comm_element<In>;
     const std::span<const T> x = std::span(in);
-    check_peer("send", "to", to);
+    require_peer("send", "to", to);
     return {call_of<T>(comm_operation::send, length(x), to, tag), x.data(), nullptr, x.size() * sizeof(T)};
   }
   template <class Out>
   detail::message_plan recv_of(Out& out, int from, int tag) const {
     using T = detail::comm_element<Out>;
     const std::span<T> x = std::span(out);
-    check_peer("recv", "from", from);
+    require_peer("recv", "from", from);
     return {call_of<T>(comm_operation::recv, length(x), from, tag), nullptr, x.data(), x.size() * sizeof(T)};
   }
   template <class T>
   static detail::call_info call_of(comm_operation what, std::int64_t count, int peer, int tag) {
-    return {what, count, short_type_name<T>(), {}, sizeof(T), peer, tag, 0};
+    return {what, count, short_type_name<T>(), {}, sizeof(T), peer, tag, 0, false};
   }
   void exchange(const detail::message_plan& plan) {
     detail::message m;
@@ -539,6 +590,6 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   int rank_ = 0;
 };
 
-static_assert(communicator<threads_communicator>);
+static_assert(starting_communicator<threads_communicator>);
 
 }  // namespace heddle::inline v0

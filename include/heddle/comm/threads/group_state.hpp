@@ -1,4 +1,4 @@
-// heddle/comm/threads/group_state.hpp: how the threads of a group meet: collectives and messages, without types.
+// heddle/comm/threads/group_state.hpp: shared state of a group of threads: collectives and messages, without types.
 #pragma once
 
 #include <heddle/comm/threads/shared_state.hpp>
@@ -29,6 +29,7 @@ struct alignas(64) member_slot {
   const std::int64_t* out_counts = nullptr;
   std::atomic<std::int64_t> number{0};   // collectives this rank has entered and not withdrawn from
   std::atomic<std::int64_t> entered{0};  // the last one it entered, even if it gave up waiting
+  std::int64_t started = 0;              // collectives it has started; read by others while it waits in one
   comm_counters counters;                // touched by the rank alone
   std::int64_t tickets = 0;              // likewise
 };
@@ -54,6 +55,30 @@ struct message {
   std::atomic<std::uint32_t> state{posted};
 
   int receiver() const noexcept { return call.what == comm_operation::send ? call.root : owner; }
+};
+
+// A collective that ranks start, each when it likes: made by the first of them, worked on by those that wait for it once
+// all are there.
+struct started_collective {
+  enum : std::uint32_t { gathering, open, done, failed, broken };
+  struct member {
+    call_info call;
+    const void* in = nullptr;
+    void* out = nullptr;
+    std::int64_t after = 0;  // collectives that were not started, which this rank had entered before
+    std::atomic<bool> here{false};
+  };
+  started_collective(int ranks, std::int64_t k) : members(static_cast<std::size_t>(ranks)), number(k) {}
+
+  member& operator[](int r) noexcept { return members[static_cast<std::size_t>(r)]; }
+
+  std::vector<member> members;
+  std::int64_t number;
+  int arrived = 0;      // under the group's lock
+  std::string failure;  // written before `state` says failed or broken
+  std::atomic<std::uint32_t> state{gathering};
+  std::atomic<std::int64_t> next{0};      // chunks that have been taken
+  std::atomic<std::int64_t> finished{0};  // chunks that are done
 };
 
 class group_state {
@@ -93,6 +118,67 @@ class group_state {
     if (completed_.load(std::memory_order_acquire) != number) follow(me, number, work, problem);
     if (problem != nullptr) std::rethrow_exception(problem);
     if (failed_) throw comm_error(failure_text_);
+  }
+
+  // Starts a collective: the k-th that a rank starts belongs to the k-th that the others start. `chunks`: of its work.
+  std::shared_ptr<started_collective> start(int me, const call_info& call, const void* in, void* out,
+                                            std::int64_t bytes, std::int64_t chunks) {
+    enter(me, call);
+    member_slot& mine = slot(me);
+    count(mine.counters, call.what, bytes);
+    const std::int64_t number = ++mine.started;
+    std::shared_ptr<started_collective> started;
+    const std::lock_guard lock(started_mutex_);
+    for (const auto& other : started_)
+      if (other->number == number) started = other;
+    if (started == nullptr) started = started_.emplace_back(std::make_shared<started_collective>(size(), number));
+    started_collective::member& m = (*started)[me];
+    m.call = call;
+    m.in = in;
+    m.out = out;
+    m.after = mine.number.load(std::memory_order_relaxed);
+    m.here.store(true, std::memory_order_release);
+    if (++started->arrived < size()) return started;
+    std::erase(started_, started);
+    if (started->state.load(std::memory_order_relaxed) == started_collective::broken) return started;
+    if (world_.options().check == checking::on) started->failure = disagreement(*started);
+    if (started->failure.empty())
+      started->state.store(chunks > 0 ? started_collective::open : started_collective::done, std::memory_order_release);
+    else
+      started->state.store(started_collective::failed, std::memory_order_release);
+    bell_.notify();
+    return started;
+  }
+  // Takes a rank's call back, and with it everyone's. False once all have started it.
+  bool break_started(int me, started_collective& call) {
+    const std::lock_guard lock(started_mutex_);
+    const auto state = call.state.load(std::memory_order_relaxed);
+    if (state == started_collective::broken) return true;
+    if (state != started_collective::gathering) return false;
+    call.failure =
+        "heddle: rank " + std::to_string(world_rank(me)) + " has given up " + where(call[me].call, call.number);
+    call.state.store(started_collective::broken, std::memory_order_release);
+    bell_.notify();
+    return true;
+  }
+  // An operator has thrown on this rank; the others are told when all chunks are done.
+  void fail_started(int me, started_collective& call, const std::exception_ptr& problem) {
+    const std::lock_guard lock(started_mutex_);
+    call.failure = "heddle: " + where(call[me].call, call.number) + " failed on rank " +
+                   std::to_string(world_rank(me)) + ": " + what_of(problem);
+  }
+  void complete_started(started_collective& call) {
+    {
+      const std::lock_guard lock(started_mutex_);
+      call.state.store(call.failure.empty() ? started_collective::done : started_collective::failed,
+                       std::memory_order_release);
+    }
+    bell_.notify();
+  }
+  wait_word& bell() noexcept { return bell_; }
+  // "start_all_reduce of 8 float with plus, call 3 on communicator (dp)"
+  std::string where(const call_info& call, std::int64_t number) const {
+    return describe(call, members_) + ", call " + std::to_string(number) + on_communicator();
   }
 
   // Starts a message; `peer` is its other side. The second of the two sides to come copies, straight from the sender's
@@ -207,7 +293,28 @@ class group_state {
                std::to_string(world_rank(r)) + " entered " + describe(b, members_) + "; rank " +
                std::to_string(world_rank(0)) + " entered " + describe(a, members_) +
                (describe(a, members_) == describe(b, members_) ? " with other counts per rank" : "");
+    for (int r = 1; r < size(); ++r)
+      if (slot(r).started != slot(0).started)
+        return out_of_order(r, describe(slot(r).call, members_), slot(r).started, slot(0).started, "started");
     return {};
+  }
+  std::string disagreement(started_collective& started) {
+    for (int r = 1; r < size(); ++r)
+      if (const call_info &a = started[0].call, &b = started[r].call; !(a == b))
+        return "heddle: ranks disagree about started call " + std::to_string(started.number) + on_communicator() +
+               ": rank " + std::to_string(world_rank(r)) + " entered " + describe(b, members_) + "; rank " +
+               std::to_string(world_rank(0)) + " entered " + describe(a, members_) +
+               (describe(a, members_) == describe(b, members_) ? " with other counts per rank" : "");
+    for (int r = 1; r < size(); ++r)
+      if (started[r].after != started[0].after)
+        return out_of_order(r, describe(started[r].call, members_), started[r].after, started[0].after, "blocking");
+    return {};
+  }
+  std::string out_of_order(int r, const std::string& call, std::int64_t theirs, std::int64_t zero,
+                           const char* kind) const {
+    return "heddle: ranks disagree about the order of calls" + on_communicator() + ": rank " +
+           std::to_string(world_rank(r)) + " entered " + call + " after " + std::to_string(theirs) + " " + kind +
+           " calls; rank " + std::to_string(world_rank(0)) + " after " + std::to_string(zero);
   }
 
   void lead(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
@@ -326,6 +433,8 @@ class group_state {
           text += (text.empty() ? " for rank " : ", rank ") + std::to_string(group.world_rank(r));
       return text;
     }
+    template <class F>
+    void for_each_peer(const F&) const {}  // members end with an alarm of the group
   };
 
   void follow(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
@@ -345,6 +454,10 @@ class group_state {
       return group.world_.finished(peer) ? peer : -1;
     }
     std::string absent() const { return {}; }
+    template <class F>
+    void for_each_peer(const F& f) const {
+      f(group.world_rank(m.call.root));
+    }
   };
 
   world_state& world_;
@@ -355,6 +468,8 @@ class group_state {
   bool failed_ = false;       // of the last collective; written before it completes, read before the next is led
   std::string failure_text_;  // likewise
   std::mutex failure_mutex_;
+  std::mutex started_mutex_;
+  std::vector<std::shared_ptr<started_collective>> started_;  // those that some ranks have not started yet
   alignas(64) std::atomic<std::uint64_t> arrivals_{std::uint64_t{1} << 16};
   alignas(64) std::atomic<std::int64_t> completed_{0};
   std::atomic<std::int64_t> open_{0};
@@ -370,11 +485,37 @@ inline std::shared_ptr<group_state> world_state::group(const std::string& label,
   const auto found = groups_.find(key);
   if (found != groups_.end())
     if (auto existing = found->second.lock()) return existing;
-  for (auto g = groups_.begin(); g != groups_.end();) g = g->second.expired() ? groups_.erase(g) : std::next(g);
+  if (groups_.size() >= 2 * groups_after_purge_ + 16) {  // so many have come since that a look at all of them pays
+    for (auto g = groups_.begin(); g != groups_.end();) g = g->second.expired() ? groups_.erase(g) : std::next(g);
+    groups_after_purge_ = groups_.size();
+  }
   auto made = std::make_shared<group_state>(*this, label, members);
   groups_.insert_or_assign(std::move(key), made);
   if (keep) kept_.push_back(made);
+  for (const int member : members) {
+    rank_record& record = rank(member);
+    const std::lock_guard record_lock(record.mutex);
+    if (record.groups.size() == record.groups.capacity())
+      std::erase_if(record.groups, [](const std::weak_ptr<group_state>& g) { return g.expired(); });
+    record.groups.push_back(made);
+  }
   return made;
+}
+
+inline void world_state::finish(int r) {
+  rank_record& record = rank(r);
+  std::vector<int> sleepers;
+  std::vector<std::weak_ptr<group_state>> groups;
+  record.finished.store(true, std::memory_order_release);
+  any_finished_.store(true, std::memory_order_release);
+  {
+    const std::lock_guard lock(record.mutex);
+    sleepers = record.message_waits;
+    groups = record.groups;
+  }
+  for (const int sleeper : sleepers) rank(sleeper).bell.notify();
+  for (const auto& group : groups)
+    if (const auto live = group.lock()) live->alarm();
 }
 
 inline void world_state::alarm() {

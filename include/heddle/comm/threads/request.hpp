@@ -126,6 +126,10 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
       text += " more messages";
       return text;
     }
+    template <class F>
+    void for_each_peer(const F& f) const {
+      for (const threads_request* r : requests) f(r->group_->world_rank(r->message_->call.root));
+    }
   };
 
   threads_request(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group,

@@ -5,10 +5,12 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
+#include <heddle/core/cores.hpp>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -21,6 +23,8 @@
 #include <vector>
 
 namespace heddle::inline v0::detail {
+
+class group_state;
 
 using comm_clock = std::chrono::steady_clock;
 
@@ -42,8 +46,10 @@ struct alignas(64) rank_record {
   std::atomic<std::int64_t> spin_ns{0};  // how long this rank polls at present, at most launch_options::spin
   std::mutex mutex;                      // guards the rest
   std::vector<blocked> waits;
-  std::string given_up;           // the last wait that ended in an error, until the next wait
-  std::exception_ptr late_error;  // what a destructor could not throw; the next call does
+  std::string given_up;                            // the last wait that ended in an error, until the next wait
+  std::vector<int> message_waits;                  // ranks asleep in a message with this one, once per wait
+  std::vector<std::weak_ptr<group_state>> groups;  // those this rank is a member of
+  std::exception_ptr late_error;                   // what a destructor could not throw; the next call does
 };
 
 // "in barrier, call 3 on communicator (dp), for 0.250 s"
@@ -54,15 +60,10 @@ inline std::string describe(const rank_record::blocked& wait, comm_clock::time_p
          " on communicator (" + *wait.group + "), for " + seconds + " s";
 }
 
-class group_state;
-
 class world_state {
  public:
   world_state(int size, const launch_options& options)
-      : options_(options),
-        ranks_(static_cast<std::size_t>(size)),
-        cores_(static_cast<int>(std::thread::hardware_concurrency())) {
-    if (cores_ < 1) cores_ = 1;
+      : options_(options), ranks_(static_cast<std::size_t>(size)), cores_(available_cores()) {
     options_.timeout = countable(options.timeout);
     const std::chrono::microseconds longest = std::chrono::hours(1);
     spin_ = options.spin.count() >= 0 ? (std::min)(options.spin, longest) : std::chrono::microseconds(50);
@@ -93,10 +94,22 @@ class world_state {
     alarm();
   }
 
-  void finish(int r) {
-    rank(r).finished.store(true, std::memory_order_release);
-    any_finished_.store(true, std::memory_order_release);
-    alarm();
+  // Only those are woken that may wait for this rank: ranks that end one after the other while many wait for somebody
+  // else (the last report, say) would otherwise wake each of them each time.
+  void finish(int r);
+  // Around the sleep of a rank in a message with `peer`: begins before it looks whether the peer has finished, so that
+  // either `finish` sees the sleeper or the sleeper sees that.
+  void begin_message_wait(int peer, int sleeper) {
+    rank_record& record = rank(peer);
+    const std::lock_guard lock(record.mutex);
+    record.message_waits.push_back(sleeper);
+  }
+  void end_message_wait(int peer, int sleeper) noexcept {
+    rank_record& record = rank(peer);
+    const std::lock_guard lock(record.mutex);
+    const auto found = std::find(record.message_waits.begin(), record.message_waits.end(), sleeper);
+    *found = record.message_waits.back();
+    record.message_waits.pop_back();
   }
 
   // Requires aborted(); the failure does not change after that.
@@ -235,17 +248,20 @@ class world_state {
   std::exception_ptr failure_;
   std::mutex groups_mutex_;
   std::map<std::pair<std::string, std::vector<int>>, std::weak_ptr<group_state>> groups_;
+  std::size_t groups_after_purge_ = 0;
   std::vector<std::shared_ptr<group_state>> kept_;  // groups along axes live as long as the world
 };
 
-// Makes a sleeping rank visible to reports.
+// Makes a sleeping rank visible to reports, and to the end of those whose messages it waits for.
+template <class Waiter>
 class blocked_scope {
  public:
-  blocked_scope(rank_record& record, const rank_record::blocked& wait) : record_(record) {
+  blocked_scope(world_state& world, int my_rank, const rank_record::blocked& wait, const Waiter& w)
+      : world_(world), my_rank_(my_rank), waiter_(w), record_(world.rank(my_rank)), since_(wait.since) {
+    waiter_.for_each_peer([&](int peer) { world_.begin_message_wait(peer, my_rank_); });
     const std::lock_guard lock(record_.mutex);
     record_.waits.push_back(wait);
     record_.given_up.clear();
-    since_ = wait.since;
   }
   // Keeps the wait visible after its end, for the reports of ranks whose time runs out a moment later.
   void give_up() {
@@ -254,6 +270,7 @@ class blocked_scope {
       if (wait.since == since_) record_.given_up = describe(wait, comm_clock::now()) + ", given up";
   }
   ~blocked_scope() {
+    waiter_.for_each_peer([&](int peer) { world_.end_message_wait(peer, my_rank_); });
     const std::lock_guard lock(record_.mutex);
     for (std::size_t i = record_.waits.size(); i-- > 0;)
       if (record_.waits[i].since == since_) {
@@ -265,6 +282,9 @@ class blocked_scope {
   blocked_scope& operator=(const blocked_scope&) = delete;
 
  private:
+  world_state& world_;
+  int my_rank_;
+  const Waiter& waiter_;
   rank_record& record_;
   comm_clock::time_point since_;
 };
@@ -275,6 +295,7 @@ class blocked_scope {
 //   w.withdraw()  undoes the call unless another rank is already at work on it; then it is about to complete
 //   w.gone()      the world rank of someone who must still come but whose body has returned, or -1
 //   w.absent()    " for rank 1, rank 2": who has not come, as text
+//   w.for_each_peer(f)  f(world rank) for the other side of each message that it waits for
 // While asleep it looks out for trouble: the world has failed, someone is gone, time is out. Then it withdraws and
 // throws.
 template <class Waiter>
@@ -305,7 +326,7 @@ void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::b
   spin_ns.store((std::max)(spin / 2, world.spin().count() / (world.crowded() ? 8 : 2)), std::memory_order_relaxed);
 
   call.since = start;
-  blocked_scope scope(world.rank(my_rank), call);
+  blocked_scope scope(world, my_rank, call, w);
   const auto where = [&] {
     return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
            " on communicator (" + *call.group + ")";

@@ -1,6 +1,7 @@
 // heddle/compute/host/adamw.hpp: one AdamW step in one pass over parameters, gradients and moments.
 #pragma once
 
+#include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
@@ -10,21 +11,27 @@
 
 namespace heddle::inline v0::compute::detail {
 
-/// p *= 1 - lr wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps).
-/// The scalars are computed in double and rounded once.
+/// The update of one block of elements: p *= 1 - lr wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+/// p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps). The scalars are computed in double and rounded once.
 template <class T>
-void adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
-  if (step.step < 1) throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
-  const auto t = static_cast<double>(step.step);
-  const double correction2 = std::sqrt(1.0 - std::pow(step.beta2, t));
-  const T decay = static_cast<T>(1.0 - step.lr * step.weight_decay);
-  const T b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
-  const T b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);
-  const T rate = static_cast<T>(step.lr / (1.0 - std::pow(step.beta1, t)));
-  const T inverse = static_cast<T>(1.0 / correction2), eps = static_cast<T>(step.eps);
-  const T grad_scale = static_cast<T>(step.grad_scale);
-  constexpr int width = block_size<T>;
-  const auto update = [=](const T* gradient, T* first, T* second, T* parameter) {
+class adamw_update {
+ public:
+  static constexpr int width = block_size<T>;
+
+  explicit adamw_update(const adamw_step& step) {
+    if (step.step < 1)
+      throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
+    const auto t = static_cast<double>(step.step);
+    const double correction2 = std::sqrt(1.0 - std::pow(step.beta2, t));
+    decay = static_cast<T>(1.0 - step.lr * step.weight_decay);
+    b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
+    b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);
+    rate = static_cast<T>(step.lr / (1.0 - std::pow(step.beta1, t)));
+    inverse = static_cast<T>(1.0 / correction2), eps = static_cast<T>(step.eps);
+    grad_scale = static_cast<T>(step.grad_scale);
+  }
+
+  void operator()(const T* gradient, T* first, T* second, T* parameter) const {
     T mean[width], square[width], root[width];
     for (int l = 0; l < width; ++l) {
       const T d = gradient[l] * grad_scale;
@@ -36,21 +43,60 @@ void adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const ad
     for (int l = 0; l < width; ++l) first[l] = mean[l];
     for (int l = 0; l < width; ++l) second[l] = square[l];
     for (int l = 0; l < width; ++l) parameter[l] = root[l];
-  };
+  }
+
+ private:
+  T decay, b1, c1, b2, c2, rate, inverse, eps, grad_scale;
+};
+
+/// Gives `body(i, count, first, second, parameter)` blocks of at most `width` elements; what is shorter lies in
+/// whole blocks of memory, so that every element goes through the same code.
+template <class T, class Body>
+void for_each_adamw_block(std::int64_t begin, std::int64_t end, T* p, T* m, T* v, Body body) {
+  constexpr int width = adamw_update<T>::width;
+  std::int64_t i = begin;
+  for (; i + width <= end; i += width) body(i, std::int64_t{width}, m + i, v + i, p + i);
+  if (i == end) return;
+  T first[width] = {}, second[width] = {}, parameter[width] = {};
+  const auto rest = end - i;
+  std::copy_n(m + i, rest, first);
+  std::copy_n(v + i, rest, second);
+  std::copy_n(p + i, rest, parameter);
+  body(i, rest, first, second, parameter);
+  std::copy_n(first, rest, m + i);
+  std::copy_n(second, rest, v + i);
+  std::copy_n(parameter, rest, p + i);
+}
+
+template <class T>
+void adamw(team& workers, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+  const adamw_update<T> update(step);
+  constexpr int width = adamw_update<T>::width;
   workers.split(n, elementwise_grain, width, [&](std::int64_t begin, std::int64_t end) {
-    std::int64_t i = begin;
-    for (; i + width <= end; i += width) update(g + i, m + i, v + i, p + i);
-    if (i == end) return;
-    T gradient[width] = {}, first[width] = {}, second[width] = {}, parameter[width] = {};
-    const auto rest = end - i;
-    std::copy_n(g + i, rest, gradient);
-    std::copy_n(m + i, rest, first);
-    std::copy_n(v + i, rest, second);
-    std::copy_n(p + i, rest, parameter);
-    update(gradient, first, second, parameter);
-    std::copy_n(first, rest, m + i);
-    std::copy_n(second, rest, v + i);
-    std::copy_n(parameter, rest, p + i);
+    for_each_adamw_block(begin, end, p, m, v,
+                         [&](std::int64_t i, std::int64_t count, T* first, T* second, T* parameter) {
+                           if (count == width) return update(g + i, first, second, parameter);
+                           T gradient[width] = {};
+                           std::copy_n(g + i, count, gradient);
+                           update(gradient, first, second, parameter);
+                         });
+  });
+}
+
+/// As `adamw` on master weights of type T with gradients of type G; `round(i, count, master, weights)` writes the weights.
+template <class T, class W, class G, class Round>
+void adamw(team& workers, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step,
+           Round round) {
+  const adamw_update<T> update(step);
+  constexpr int width = adamw_update<T>::width;
+  workers.split(n, elementwise_grain, width, [&](std::int64_t begin, std::int64_t end) {
+    for_each_adamw_block(begin, end, master, m, v,
+                         [&](std::int64_t i, std::int64_t count, T* first, T* second, T* parameter) {
+                           T gradient[width] = {};
+                           cast_lanes(count, g + i, gradient);
+                           update(gradient, first, second, parameter);
+                           round(i, count, static_cast<const T*>(parameter), weights + i);
+                         });
   });
 }
 

@@ -1,106 +1,367 @@
-// heddle/compute/host/attention.hpp: causal self-attention, forward and backward, by blocks of query rows.
+// heddle/compute/host/attention.hpp: attention over lists of slices, forward and backward, by blocks of query rows.
 #pragma once
 
+#include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/gemm.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace heddle::inline v0::compute::detail {
 
 /// Query rows handled together: their scores against all keys stay in the second-level cache.
-inline std::int64_t query_block(std::int64_t sequence) {
-  return (std::min)(
-      sequence,
-      (std::max)(std::int64_t{8}, (std::min)(std::int64_t{64}, 65536 / (std::max)(sequence, std::int64_t{1}) / 8 * 8)));
+inline std::int64_t query_block(std::int64_t keys) {
+  return (std::max)(std::int64_t{8}, (std::min)(std::int64_t{64}, 65536 / (std::max)(keys, std::int64_t{1}) / 8 * 8));
+}
+
+/// Query rows [begin, end) and the slices that have some of them: work that shares no query row, and for the backward
+/// pass no key row, with that of other groups.
+struct attention_group {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::vector<attention_slice> slices;
+  std::int64_t rows = 0;  // query rows handled together
+  std::int64_t keys = 0;  // that so many rows see, at most
+};
+
+/// By first query; one order for any list, so that results do not depend on the order in which slices are given.
+inline bool query_order(const attention_slice& a, const attention_slice& b) noexcept {
+  return std::tie(a.q_begin, a.k_begin, a.q_end, a.k_end, a.mask) <
+         std::tie(b.q_begin, b.k_begin, b.q_end, b.k_end, b.mask);
+}
+
+/// Slices whose rows, by `begin` and `end`, overlap, as lists; in the order of the rows.
+template <class Begin, class End>
+std::vector<std::vector<attention_slice>> overlapping(std::vector<attention_slice> slices, Begin begin, End end) {
+  std::vector<std::vector<attention_slice>> lists;
+  std::sort(slices.begin(), slices.end(), [&](const attention_slice& a, const attention_slice& b) {
+    return begin(a) != begin(b) ? begin(a) < begin(b) : query_order(a, b);
+  });
+  std::int64_t last = 0;
+  for (const attention_slice& s : slices) {
+    if (lists.empty() || last <= begin(s)) lists.emplace_back();
+    last = lists.back().empty() ? end(s) : (std::max)(last, end(s));
+    lists.back().push_back(s);
+  }
+  return lists;
+}
+
+/// The slices in groups that can be computed at the same time, each in the order of its query rows.
+inline std::vector<attention_group> attention_groups(std::span<const attention_slice> slices, bool share_keys) {
+  const auto q_begin = [](const attention_slice& s) { return s.q_begin; };
+  const auto q_end = [](const attention_slice& s) { return s.q_end; };
+  std::vector<attention_slice> all;
+  for (const attention_slice& s : slices)
+    if (s.queries() > 0 && s.keys() > 0) all.push_back(s);
+  std::vector<attention_group> groups;
+  const auto add = [&](std::vector<attention_slice>&& list) {
+    std::sort(list.begin(), list.end(), query_order);
+    attention_group g;
+    g.begin = list.front().q_begin;
+    for (const attention_slice& s : list) g.end = (std::max)(g.end, s.q_end);
+    g.slices = std::move(list);
+    const auto most = [&](std::int64_t rows) {
+      std::int64_t most = 0;
+      for (std::int64_t first = g.begin; first < g.end; first += rows) {
+        std::int64_t keys = 0;
+        for (const attention_slice& s : g.slices) keys += s.of_queries(first, first + rows).keys();
+        most = (std::max)(most, keys);
+      }
+      return most;
+    };
+    g.rows = (std::min)(g.end - g.begin, query_block(most(64)));
+    g.keys = most(g.rows);
+    groups.push_back(std::move(g));
+  };
+  if (share_keys) {
+    for (auto& list : overlapping(std::move(all), q_begin, q_end)) add(std::move(list));
+    return groups;
+  }
+  const auto k_begin = [](const attention_slice& s) { return s.k_begin; };
+  const auto k_end = [](const attention_slice& s) { return s.k_end; };
+  // Slices that share keys go to one list; lists of which one's queries lie among another's are joined.
+  std::vector<std::vector<attention_slice>> lists = overlapping(std::move(all), k_begin, k_end);
+  for (auto& list : lists) std::sort(list.begin(), list.end(), query_order);
+  std::sort(lists.begin(), lists.end(), [](const auto& a, const auto& b) { return query_order(a.front(), b.front()); });
+  std::int64_t last = 0;
+  std::vector<attention_slice> open;
+  for (auto& list : lists) {
+    if (!open.empty() && last <= list.front().q_begin) {
+      add(std::move(open));
+      open.clear();
+    }
+    if (open.empty()) last = 0;
+    for (const attention_slice& s : list) last = (std::max)(last, s.q_end);
+    open.insert(open.end(), list.begin(), list.end());
+  }
+  if (!open.empty()) add(std::move(open));
+  return groups;
+}
+
+/// What a block of query rows sees: the slices cut to its rows, and where each one's keys begin among the block's scores.
+class attention_block {
+ public:
+  void reset(const attention_group& group, std::int64_t begin, std::int64_t end) {
+    parts_.clear();
+    keys_ = 0;
+    for (const attention_slice& s : group.slices) {
+      const attention_slice cut = s.of_queries(begin, end);
+      if (cut.queries() <= 0) continue;
+      parts_.push_back({cut, keys_});
+      keys_ += cut.keys();
+    }
+  }
+  struct part {
+    attention_slice slice;
+    std::int64_t column;  // of the slice's first key among the block's scores
+  };
+  const std::vector<part>& parts() const noexcept { return parts_; }
+  std::int64_t keys() const noexcept { return keys_; }
+
+ private:
+  std::vector<part> parts_;
+  std::int64_t keys_ = 0;
+};
+
+/// Calls `body(row, key, count)` for the pieces of the keys [begin, end) whose rows lie one behind the other.
+template <class Body>
+void each_key_run(const key_pages& pages, std::int64_t begin, std::int64_t end, Body body) {
+  if (pages.page_rows == 0) return body(begin, begin, end - begin);
+  for (std::int64_t key = begin; key < end;) {
+    const std::int64_t page = key / pages.page_rows, inside = key % pages.page_rows;
+    const std::int64_t count = (std::min)(pages.page_rows - inside, end - key);
+    body(pages.pages[static_cast<std::size_t>(page)] * pages.page_rows + inside, key, count);
+    key += count;
+  }
+}
+
+/// scores[row][column] = op(row of a) . (key rows of b) for all keys of the block; `columns` scores lie in a row.
+template <class G, class T>
+void block_scores(const attention_block& block, std::int64_t first, std::int64_t rows, const head_rows<const T>& a,
+                  std::int64_t a_head, const head_rows<const T>& b, std::int64_t b_head, const key_pages& pages,
+                  T* scores) {
+  if (b.head_dim == 0) return void(std::fill_n(scores, rows * block.keys(), T(0)));
+  for (const attention_block::part& p : block.parts())
+    each_key_run(pages, p.slice.k_begin, p.slice.k_end, [&](std::int64_t row, std::int64_t key, std::int64_t count) {
+      G::template multiply<transpose::no, transpose::yes>(
+          p.slice.queries(), count, b.head_dim, a.row(p.slice.q_begin, a_head), a.stride, b.row(row, b_head), b.stride,
+          T(0), scores + (p.slice.q_begin - first) * block.keys() + p.column + (key - p.slice.k_begin), block.keys());
+    });
+}
+
+/// Calls `body(scores, count)` for the stretches of query q's row of scores that count, and with `Clear` sets the rest
+/// to 0.
+template <bool Clear = false, class T, class Body>
+void each_stretch(const attention_block& block, std::int64_t q, T* row, Body body) {
+  for (const attention_block::part& p : block.parts()) {
+    T* const from = row + p.column;
+    std::int64_t begin = 0, end = 0;
+    if (q >= p.slice.q_begin && q < p.slice.q_end) {
+      begin = p.slice.first_key(q) - p.slice.k_begin;
+      end = (std::max)(begin, p.slice.last_key(q) - p.slice.k_begin);
+    }
+    if constexpr (Clear) {
+      std::fill(from, from + begin, T(0));
+      std::fill(from + end, from + p.slice.keys(), T(0));
+    }
+    if (begin < end) body(from + begin, end - begin);
+  }
 }
 
 /// Source: Dao et al., arXiv:2205.14135, for what is kept (the log-sum-exp) and what is computed again (P).
 template <class G, class T>
-void attention(team& workers, const attention_shape& s, const T* qkv, T* out, T* lse) {
-  const std::int64_t width = s.width(), stride = 3 * width, d = s.head_dim, n = s.sequence;
-  if (n == 0 || d == 0) return;
-  const T scale = T(1) / std::sqrt(static_cast<T>(d));
-  const std::int64_t rows = query_block(n);
-  const auto grain = (std::max)(std::int64_t{1}, 8 * elementwise_grain / (n * n * d + 1));
-  workers.split(s.batch * s.heads, grain, 1, [&](std::int64_t begin, std::int64_t end) {
-    const auto scores = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(rows * n));
-    for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t batch = task / s.heads, head = task % s.heads;
-      const T* q = qkv + batch * n * stride + head * d;
-      const T *k = q + width, *v = k + width;
-      T* o = out + batch * n * width + head * d;
-      for (std::int64_t first = 0; first < n; first += rows) {
-        const std::int64_t count = (std::min)(rows, n - first), keys = first + count;
+void attention(team& workers, const head_rows<const T>& q, const head_rows<const T>& k, const head_rows<const T>& v,
+               std::span<const attention_slice> slices, T scale, const head_rows<T>& out, T* lse,
+               const key_pages& pages) {
+  const std::int64_t heads = q.heads;
+  const auto groups = attention_groups(slices, true);
+  std::int64_t covered = 0, area = 0;
+  for (const attention_group& g : groups) {
+    covered += g.end - g.begin;
+    for (const attention_slice& s : g.slices) area += s.queries() * s.keys();
+  }
+  if (covered < q.rows)  // rows that no slice names
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t r = 0; r < q.rows; ++r) {
+        std::fill_n(out.row(r, h), out.head_dim, T(0));
+        lse[h * q.rows + r] = -(std::numeric_limits<T>::infinity)();
+      }
+  const auto tasks = static_cast<std::int64_t>(groups.size()) * heads;
+  const std::int64_t work = tasks == 0 ? 0 : area * heads / tasks * (q.head_dim + v.head_dim) / 2;
+  const auto grain = (std::max)(std::int64_t{1}, 8 * elementwise_grain / (work + 1));
+  workers.split(tasks, grain, 1, [&](std::int64_t task_begin, std::int64_t task_end) {
+    std::unique_ptr<T[]> scores;
+    std::int64_t room = 0;
+    attention_block block;
+    for (std::int64_t task = task_begin; task < task_end; ++task) {
+      const attention_group& group = groups[static_cast<std::size_t>(task / heads)];
+      const std::int64_t head = task % heads, kv = head * k.heads / heads;
+      if (group.rows * group.keys > room) {
+        room = group.rows * group.keys;
+        scores = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(room));
+      }
+      for (std::int64_t first = group.begin; first < group.end; first += group.rows) {
+        const std::int64_t end = (std::min)(first + group.rows, group.end);
+        block.reset(group, first, end);
         T* p = scores.get();
-        G::template multiply<transpose::no, transpose::yes>(count, keys, d, q + first * stride, stride, k, stride, T(0),
-                                                            p, keys);
-        for (std::int64_t i = 0; i < count; ++i) {
-          T* row = p + i * keys;
-          const std::int64_t seen = first + i + 1;
-          const T top = largest(seen, row) * scale;
-          map_lanes(seen, row, [=](T x) { return exp_lane(x * scale - top); }, static_cast<const T*>(row));
-          const T sum = sum_lanes<T>(seen, [](T x) { return x; }, static_cast<const T*>(row));
+        block_scores<G>(block, first, end - first, q, head, k, kv, pages, p);
+        for (std::int64_t r = first; r < end; ++r) {
+          T* row = p + (r - first) * block.keys();
+          T top = -(std::numeric_limits<T>::infinity)(), sum = 0;
+          each_stretch(block, r, row, [&](const T* x, std::int64_t n) {
+            const T most = largest(n, x) * scale;
+            if (!(most <= top) && top == top) top = most;  // a NaN is taken, and kept
+          });
+          const bool sees_none = top == -(std::numeric_limits<T>::infinity)();
+          if (sees_none) {
+            std::fill_n(row, block.keys(), T(0));
+            lse[head * q.rows + r] = top;
+            continue;
+          }
+          each_stretch(block, r, row, [&](T* x, std::int64_t n) {
+            map_lanes(n, x, [=](T s) { return exp_lane(s * scale - top); }, static_cast<const T*>(x));
+            sum += sum_lanes<T>(n, [](T s) { return s; }, static_cast<const T*>(x));
+          });
           const T inverse = T(1) / sum;
-          map_lanes(seen, row, [=](T x) { return x * inverse; }, static_cast<const T*>(row));
-          std::fill(row + seen, row + keys, T(0));
-          lse[task * n + first + i] = top + std::log(sum);
+          each_stretch<true>(block, r, row, [&](T* x, std::int64_t n) {
+            map_lanes(n, x, [=](T s) { return s * inverse; }, static_cast<const T*>(x));
+          });
+          lse[head * q.rows + r] = top + std::log(sum);
         }
-        G::template multiply<transpose::no, transpose::no>(count, d, keys, p, keys, v, stride, T(0), o + first * width,
-                                                           width);
+        // out = P V. The first product of a row overwrites what is there.
+        std::int64_t written = first;
+        for (const attention_block::part& part : block.parts()) {
+          const attention_slice& s = part.slice;
+          each_key_run(pages, s.k_begin, s.k_end, [&](std::int64_t row, std::int64_t key, std::int64_t count) {
+            const std::int64_t fresh = (std::max)(written, s.q_begin);
+            const T* weights = p + part.column + (key - s.k_begin);
+            const auto product = [&](std::int64_t from, std::int64_t to, T beta) {
+              if (from < to && v.head_dim > 0)
+                G::template multiply<transpose::no, transpose::no>(
+                    to - from, v.head_dim, count, weights + (from - first) * block.keys(), block.keys(), v.row(row, kv),
+                    v.stride, beta, out.row(from, head), out.stride);
+            };
+            product(s.q_begin, (std::min)(fresh, s.q_end), T(1));
+            product(fresh, s.q_end, T(0));
+            written = (std::max)(written, s.q_end);
+          });
+        }
+        // Behind the products, in which 0 times an infinite v is no number.
+        for (std::int64_t r = first; r < end; ++r)
+          if (lse[head * q.rows + r] == -(std::numeric_limits<T>::infinity)())
+            std::fill_n(out.row(r, head), out.head_dim, T(0));
       }
     }
   });
 }
 
-/// dV = P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)); dQ = dS K / sqrt(d); dK = dS^T Q / sqrt(d).
-/// Blocks of queries from the last, which sees all keys and so sets dK and dV, to the first; the others add.
+/// Whether the first product of each head sets every row of dQ, dK and dV: one slice to a group, whose last query sees
+/// all its keys and whose other queries see one at least, and no row outside.
+inline bool one_write_reaches_all(const std::vector<attention_group>& groups, std::int64_t queries, std::int64_t keys) {
+  for (const attention_group& g : groups) {
+    const attention_slice& s = g.slices.front();
+    if (g.slices.size() != 1 || s.begins_late() || (s.ends_early() && s.keys() < s.queries())) return false;
+    queries -= s.queries();
+    keys -= s.keys();
+  }
+  return queries == 0 && keys == 0;
+}
+
+/// dV = P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)) scale; dQ = dS K; dK = dS^T Q, with P from `lse`.
 template <class G, class T>
-void attention_backward(team& workers, const attention_shape& s, const T* dout, const T* qkv, const T* out,
-                        const T* lse, T* dqkv) {
-  const std::int64_t width = s.width(), stride = 3 * width, d = s.head_dim, n = s.sequence;
-  if (n == 0 || d == 0) return;
-  const T scale = T(1) / std::sqrt(static_cast<T>(d));
-  const std::int64_t rows = query_block(n);
-  const auto grain = (std::max)(std::int64_t{1}, 4 * elementwise_grain / (n * n * d + 1));
-  workers.split(s.batch * s.heads, grain, 1, [&](std::int64_t begin, std::int64_t end) {
-    const auto p_block = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(rows * n));
-    const auto ds_block = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(rows * n));
-    for (std::int64_t task = begin; task < end; ++task) {
-      const std::int64_t batch = task / s.heads, head = task % s.heads;
-      const std::int64_t at = batch * n * stride + head * d, at_out = batch * n * width + head * d;
-      const T *q = qkv + at, *k = q + width, *v = k + width, *o = out + at_out, *grad = dout + at_out;
-      T *dq = dqkv + at, *dk = dq + width, *dv = dk + width;
-      T *p = p_block.get(), *ds = ds_block.get();
-      bool set = true;
-      for (std::int64_t first = (n - 1) / rows * rows; first >= 0; first -= rows) {
-        const std::int64_t count = (std::min)(rows, n - first), keys = first + count;
-        G::template multiply<transpose::no, transpose::yes>(count, keys, d, q + first * stride, stride, k, stride, T(0),
-                                                            p, keys);
-        G::template multiply<transpose::no, transpose::yes>(count, keys, d, grad + first * width, width, v, stride,
-                                                            T(0), ds, keys);
-        for (std::int64_t i = 0; i < count; ++i) {
-          T *p_row = p + i * keys, *ds_row = ds + i * keys;
-          const std::int64_t row = first + i, seen = row + 1;
-          const T total = lse[task * n + row];
-          const T delta = sum_lanes<T>(d, [](T x, T y) { return x * y; }, grad + row * width, o + row * width);
-          map_lanes(seen, p_row, [=](T x) { return exp_lane(x * scale - total); }, static_cast<const T*>(p_row));
-          map_lanes(
-              seen, ds_row, [=](T x, T dx) { return x * (dx - delta) * scale; }, static_cast<const T*>(p_row),
-              static_cast<const T*>(ds_row));
-          std::fill(p_row + seen, p_row + keys, T(0));
-          std::fill(ds_row + seen, ds_row + keys, T(0));
+void attention_backward(team& workers, const head_rows<const T>& dout, const head_rows<const T>& q,
+                        const head_rows<const T>& k, const head_rows<const T>& v, const head_rows<const T>& out,
+                        const T* lse, std::span<const attention_slice> slices, T scale, const head_rows<T>& dq,
+                        const head_rows<T>& dk, const head_rows<T>& dv, const key_pages& pages) {
+  // Heads that share keys and values, and groups that do, are one task: both add to dK and dV. Pages may share rows.
+  const std::int64_t shared = k.heads == 0 ? 0 : q.heads / k.heads;
+  const auto groups = attention_groups(slices, pages.page_rows != 0);
+  const bool overwrites = pages.page_rows == 0 && one_write_reaches_all(groups, q.rows, k.rows);
+  if (!overwrites)
+    for (const head_rows<T>& x : {dq, dk, dv})
+      workers.split(x.rows, row_grain(x.width()), 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t r = begin; r < end; ++r) std::fill_n(x.row(r, 0), x.width(), T(0));
+      });
+  const std::int64_t parts = pages.page_rows != 0 ? 1 : static_cast<std::int64_t>(groups.size());
+  const std::int64_t tasks = parts * k.heads;
+  std::int64_t area = 0;
+  for (const attention_group& g : groups)
+    for (const attention_slice& s : g.slices) area += s.queries() * s.keys();
+  const std::int64_t work = tasks == 0 ? 0 : area * q.heads / tasks * (q.head_dim + v.head_dim);
+  const auto grain = (std::max)(std::int64_t{1}, 8 * elementwise_grain / (work + 1));
+  workers.split(tasks, grain, 1, [&](std::int64_t task_begin, std::int64_t task_end) {
+    std::unique_ptr<T[]> p_scores, ds_scores;
+    std::int64_t room = 0;
+    attention_block block;
+    const auto of_group = [&](const attention_group& group, std::int64_t kv, std::int64_t head) {
+      const T keep_q = overwrites ? T(0) : T(1);
+      T keep = overwrites && head == kv * shared ? T(0) : T(1);
+      if (group.rows * group.keys > room) {
+        room = group.rows * group.keys;
+        p_scores = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(room));
+        ds_scores = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(room));
+      }
+      // From the last block, which sees all keys of a causal slice and so can set dK and dV, to the first.
+      for (std::int64_t first = group.begin + (group.end - 1 - group.begin) / group.rows * group.rows;
+           first >= group.begin; first -= group.rows) {
+        const std::int64_t end = (std::min)(first + group.rows, group.end);
+        block.reset(group, first, end);
+        if (block.keys() == 0) continue;
+        T *p = p_scores.get(), *ds = ds_scores.get();
+        block_scores<G>(block, first, end - first, q, head, k, kv, pages, p);
+        block_scores<G>(block, first, end - first, dout, head, v, kv, pages, ds);
+        for (std::int64_t r = first; r < end; ++r) {
+          T *p_row = p + (r - first) * block.keys(), *ds_row = ds + (r - first) * block.keys();
+          const T total = lse[head * q.rows + r];
+          if (total == -(std::numeric_limits<T>::infinity)()) {  // sees no key
+            std::fill_n(p_row, block.keys(), T(0));
+            std::fill_n(ds_row, block.keys(), T(0));
+            continue;
+          }
+          const T delta = sum_lanes<T>(v.head_dim, [](T x, T y) { return x * y; }, dout.row(r, head), out.row(r, head));
+          each_stretch<true>(block, r, p_row, [&](T* x, std::int64_t n) {
+            map_lanes(n, x, [=](T s) { return exp_lane(s * scale - total); }, static_cast<const T*>(x));
+          });
+          each_stretch<true>(block, r, ds_row, [&](T* x, std::int64_t n) {
+            map_lanes(
+                n, x, [=](T w, T d) { return w * (d - delta) * scale; }, static_cast<const T*>(p_row + (x - ds_row)),
+                static_cast<const T*>(x));
+          });
         }
-        const T keep = set ? T(0) : T(1);
-        set = false;
-        G::template multiply<transpose::yes, transpose::no>(keys, d, count, p, keys, grad + first * width, width, keep,
-                                                            dv, stride);
-        G::template multiply<transpose::yes, transpose::no>(keys, d, count, ds, keys, q + first * stride, stride, keep,
-                                                            dk, stride);
-        G::template multiply<transpose::no, transpose::no>(count, d, keys, ds, keys, k, stride, T(0),
-                                                           dq + first * stride, stride);
+        for (const attention_block::part& part : block.parts()) {
+          const attention_slice& s = part.slice;
+          const std::int64_t n = s.queries(), ld = block.keys(), at = (s.q_begin - first) * ld + part.column;
+          each_key_run(pages, s.k_begin, s.k_end, [&](std::int64_t row, std::int64_t key, std::int64_t count) {
+            const std::int64_t from = at + (key - s.k_begin);
+            if (v.head_dim > 0)
+              G::template multiply<transpose::yes, transpose::no>(count, v.head_dim, n, p + from, ld,
+                                                                  dout.row(s.q_begin, head), dout.stride, keep,
+                                                                  dv.row(row, kv), dv.stride);
+            if (q.head_dim == 0) return;
+            G::template multiply<transpose::yes, transpose::no>(count, q.head_dim, n, ds + from, ld,
+                                                                q.row(s.q_begin, head), q.stride, keep, dk.row(row, kv),
+                                                                dk.stride);
+            G::template multiply<transpose::no, transpose::no>(n, q.head_dim, count, ds + from, ld, k.row(row, kv),
+                                                               k.stride, keep_q, dq.row(s.q_begin, head), dq.stride);
+          });
+        }
+        keep = T(1);
+      }
+    };
+    for (std::int64_t task = task_begin; task < task_end; ++task) {
+      const std::int64_t kv = task % k.heads;
+      for (std::int64_t h = kv * shared; h < (kv + 1) * shared; ++h) {
+        if (pages.page_rows == 0)
+          of_group(groups[static_cast<std::size_t>(task / k.heads)], kv, h);
+        else
+          for (const attention_group& g : groups) of_group(g, kv, h);
       }
     }
   });

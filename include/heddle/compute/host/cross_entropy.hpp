@@ -4,6 +4,7 @@
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/kernels.hpp>
 
+#include <cmath>
 #include <limits>
 
 namespace heddle::inline v0::compute::detail {
@@ -51,6 +52,18 @@ void pick_target(std::int64_t rows, std::int64_t columns, const T* logits, token
     const std::int64_t column = target - first_id;
     picked[i] = target >= 0 && column >= 0 && column < columns ? logits[i * columns + column] : T(0);
   }
+}
+
+/// The sum over rows, in order, of log(sum) + (m - picked) in double; rows of ignored targets are left out.
+template <class T>
+double cross_entropy_loss(std::int64_t rows, const T* m, const T* sum, const T* picked, token_ids targets) {
+  double loss = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    if (targets[static_cast<std::size_t>(i)] < 0) continue;
+    const double below = static_cast<double>(m[i]) - static_cast<double>(picked[i]);
+    loss += std::log(static_cast<double>(sum[i])) + below;
+  }
+  return loss;
 }
 
 template <class T>

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace heddle::inline v0::compute::detail {
@@ -111,6 +112,28 @@ double sum_of_squares(team& workers, std::int64_t n, const T* x) {
   double sum = 0;
   for (const double part : parts) sum += part;
   return sum;
+}
+
+/// The number of infinities and NaN. Looks at exponent bits, as `all_finite` does.
+template <class T>
+std::int64_t count_nonfinite(team& workers, std::int64_t n, const T* x) {
+  using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+  constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
+  std::atomic<std::int64_t> count{0};
+  workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+    constexpr int width = block_size<T>;
+    std::int64_t mine = 0, i = begin;
+    for (; i + width <= end; i += width) {
+      bits some = 0;
+      for (int l = 0; l < width; ++l)
+        some = static_cast<bits>(some + ((std::bit_cast<bits>(x[i + l]) & exponent) == exponent ? 1 : 0));
+      mine += static_cast<std::int64_t>(some);
+    }
+    for (; i < end; ++i) mine += (std::bit_cast<bits>(x[i]) & exponent) == exponent ? 1 : 0;
+    count.fetch_add(mine, std::memory_order_relaxed);
+  });
+  return count.load(std::memory_order_relaxed);
 }
 
 /// Looks at exponent bits, so that it also holds in programs compiled with -ffinite-math-only.

@@ -1,4 +1,4 @@
-// heddle/compute/host/gemm.hpp: what a library of matrix products offers, and a team's way to share one product.
+// heddle/compute/host/gemm.hpp: the concept of a library of matrix products; one product shared by a team.
 #pragma once
 
 #include <heddle/compute/host/team.hpp>
@@ -53,12 +53,12 @@ inline gemm_grid choose_gemm_grid(int threads, std::int64_t m, std::int64_t n, s
   return best;
 }
 
-template <class G, transpose TA, transpose TB, class T>
-void multiply_shared(team& workers, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t lda,
-                     const T* b, std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+template <class G, transpose TA, transpose TB, class A, class Beta, class C>
+void multiply_shared(team& workers, std::int64_t m, std::int64_t n, std::int64_t k, const A* a, std::int64_t lda,
+                     const A* b, std::int64_t ldb, Beta beta, C* c, std::int64_t ldc) {
   const gemm_grid grid = choose_gemm_grid(workers.size(), m, n, k);
   // Borders at multiples of a cache line of columns, and of a few rows, keep the libraries' inner kernels whole.
-  constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+  constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(C));
   constexpr std::int64_t strip = 8;
   const balanced_split row_cut{(m + strip - 1) / strip, grid.rows};
   const balanced_split column_cut{(n + line - 1) / line, grid.columns};
@@ -68,8 +68,8 @@ void multiply_shared(team& workers, std::int64_t m, std::int64_t n, std::int64_t
     const std::int64_t c0 = column_cut.offset(w % grid.columns) * line;
     const std::int64_t c1 = (std::min)(n, c0 + column_cut.size(w % grid.columns) * line);
     if (r0 >= r1 || c0 >= c1) return;
-    const T* rows = TA == transpose::no ? a + r0 * lda : a + r0;
-    const T* columns = TB == transpose::no ? b + c0 : b + c0 * ldb;
+    const A* rows = TA == transpose::no ? a + r0 * lda : a + r0;
+    const A* columns = TB == transpose::no ? b + c0 : b + c0 * ldb;
     G::template multiply<TA, TB>(r1 - r0, c1 - c0, k, rows, lda, columns, ldb, beta, c + r0 * ldc + c0, ldc);
   });
 }

@@ -2,20 +2,32 @@
 #pragma once
 
 #include <heddle/compute/host/adamw.hpp>
+#include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
+#include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/embedding.hpp>
+#include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
+#include <heddle/compute/host/half_products.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/portable.hpp>
+#include <heddle/compute/host/rms_norm.hpp>
+#include <heddle/compute/host/rotary.hpp>
+#include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/tensor/memory_space.hpp>
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 namespace heddle::inline v0::compute {
 
@@ -25,32 +37,70 @@ namespace heddle::inline v0::compute {
 /// Errors: `config_error` for fewer than one thread, `layout_error` if the arguments of a kernel do not fit together.
 template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
-class host {
+class host : detail::argument_checks {
+  /// What products into elements of type T are added up in.
+  template <class T>
+  using sum_type = std::conditional_t<is_half_precision<T>, float, T>;
+
  public:
   using kind = backend_kind;
   using gemm = Gemm;
+  using space = host_memory;
 
   explicit host(int threads = 1) : team_(threads) {}
 
   int threads() const noexcept { return team_.size(); }
   const char* gemm_name() const noexcept { return Gemm::name(); }
+  /// Whether bf16 operands go to the library as they are; if not they are converted to float, block by block, as f16
+  /// operands always are.
+  const char* half_product_name() const noexcept {
+    if constexpr (bf16_gemm_library<Gemm>)
+      if (native_bf16_) return "bf16 of the library";
+    return "float after conversion";
+  }
+  /// The host's queue, an empty object: kernels have run when their call returns.
+  host_memory::queue& queue() noexcept { return queue_; }
   /// The threads themselves, for work that has no kernel here.
   team& workers() noexcept { return team_; }
 
   template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
+    requires(!is_half_precision<T>)
   void matmul(input_matrix<T> a, input_matrix<T> b, matrix_view<T> c, std::type_identity_t<T> beta = T(0)) {
-    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
-    detail::expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
-    detail::expect("matmul", "rows of op(b)", k, b.extent(tb ? 1 : 0));
-    detail::expect("matmul", "columns of op(b)", n, b.extent(tb ? 0 : 1));
-    if (m == 0 || n == 0) return;
-    if (k == 0) {
-      if (beta == T(0)) return fill(c.elements(), T(0));
-      return scale(c.elements(), beta);
-    }
-    detail::multiply_shared<Gemm, TA, TB>(team_, m, n, k, a.data(), a.extent(1), b.data(), b.extent(1), beta, c.data(),
-                                          n);
+    product<Gemm, TA, TB, T, T, T>(a, b, beta, c);
+  }
+  /// Of bf16 and f16, added up in float and rounded once.
+  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
+    requires is_half_precision<T>
+  void matmul(input_matrix<T> a, input_matrix<T> b, matrix_view<T> c, float beta = 0) {
+    half_product<TA, TB, T, T>(a, b, beta, c);
+  }
+  template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B>
+    requires(is_half_precision<std::remove_const_t<A>> &&
+             std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
+  void matmul(matrix_view<A> a, matrix_view<B> b, matrix_view<float> c, float beta = 0) {
+    half_product<TA, TB, std::remove_const_t<A>, float>(a, b, beta, c);
+  }
+
+  template <transpose TB = transpose::no, class X, class W, class Y>
+  void grouped_matmul(matrix_view<X> x, std::span<const std::int64_t> offsets, stack_view<W> w, matrix_view<Y> y,
+                      std::type_identity_t<sum_type<Y>> beta = 0) {
+    constexpr bool tb = TB == transpose::yes;
+    groups("grouped_matmul", offsets, w.extent(0), x.extent(0));
+    detail::expect("grouped_matmul", "rows of y", x.extent(0), y.extent(0));
+    detail::expect("grouped_matmul", "rows of op(w)", x.extent(1), w.extent(tb ? 2 : 1));
+    detail::expect("grouped_matmul", "columns of op(w)", y.extent(1), w.extent(tb ? 1 : 2));
+    for (std::int64_t e = 0; e < w.extent(0); ++e)
+      matmul<transpose::no, TB>(group(x, offsets, e), matrix_of(w, e), group(y, offsets, e), beta);
+  }
+  template <class X, class D, class W>
+  void grouped_matmul_backward_weight(matrix_view<X> x, matrix_view<D> dy, std::span<const std::int64_t> offsets,
+                                      stack_view<W> dw, std::type_identity_t<sum_type<W>> beta = 0) {
+    groups("grouped_matmul_backward_weight", offsets, dw.extent(0), x.extent(0));
+    detail::expect("grouped_matmul_backward_weight", "rows of dy", x.extent(0), dy.extent(0));
+    detail::expect("grouped_matmul_backward_weight", "rows of dw", x.extent(1), dw.extent(1));
+    detail::expect("grouped_matmul_backward_weight", "columns of dw", dy.extent(1), dw.extent(2));
+    for (std::int64_t e = 0; e < dw.extent(0); ++e)
+      matmul<transpose::yes, transpose::no>(group(x, offsets, e), group(dy, offsets, e), matrix_of(dw, e), beta);
   }
 
   template <class T>
@@ -113,9 +163,87 @@ class host {
   }
 
   template <class T>
+  void rms_norm(input_matrix<T> x, input_vector<T> w, std::type_identity_t<T> eps, matrix_view<T> y,
+                std::type_identity_t<std::span<T>> rstd) {
+    const std::int64_t rows = x.extent(0), columns = x.extent(1);
+    same_shape<T>("rms_norm", "y", x, y);
+    detail::expect("rms_norm", "elements of w", columns, w.size());
+    detail::expect("rms_norm", "elements of rstd", rows, rstd.size());
+    detail::rms_norm(team_, rows, columns, x.data(), w.data(), eps, y.data(), rstd.data());
+  }
+  template <class T>
+  void rms_norm_backward_input(input_matrix<T> dy, input_matrix<T> x, input_vector<T> w, input_vector<T> rstd,
+                               matrix_view<T> dx) {
+    const std::int64_t rows = x.extent(0), columns = x.extent(1);
+    same_shape<T>("rms_norm_backward_input", "dy", x, dy);
+    same_shape<T>("rms_norm_backward_input", "dx", x, dx);
+    detail::expect("rms_norm_backward_input", "elements of w", columns, w.size());
+    detail::expect("rms_norm_backward_input", "elements of rstd", rows, rstd.size());
+    detail::rms_norm_backward_input(team_, rows, columns, dy.data(), x.data(), w.data(), rstd.data(), dx.data());
+  }
+  template <class T>
+  void rms_norm_backward_weight(input_matrix<T> dy, input_matrix<T> x, input_vector<T> rstd, std::span<T> dw) {
+    const std::int64_t rows = x.extent(0), columns = x.extent(1);
+    same_shape<T>("rms_norm_backward_weight", "dy", x, dy);
+    detail::expect("rms_norm_backward_weight", "elements of rstd", rows, rstd.size());
+    detail::expect("rms_norm_backward_weight", "elements of dw", columns, dw.size());
+    detail::rms_norm_backward_weight(team_, rows, columns, dy.data(), x.data(), rstd.data(), dw.data());
+  }
+
+  /// Errors: also `layout_error` for a position that the tables do not have.
+  template <rotary_pairs Pairs = rotary_pairs::halves, class T>
+  void rotary(input_heads<T> x, token_ids positions, input_matrix<T> cos, input_matrix<T> sin, head_rows<T> y) {
+    turn<Pairs, false, T>("rotary", x, positions, cos, sin, y);
+  }
+  template <rotary_pairs Pairs = rotary_pairs::halves, class T>
+  void rotary_backward(input_heads<T> dy, token_ids positions, input_matrix<T> cos, input_matrix<T> sin,
+                       head_rows<T> dx) {
+    turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
+  }
+
+  template <class A, class T>
+  void gated(input_vector<T> gate, input_vector<T> up, std::span<T> h) {
+    detail::expect("gated", "elements of up", size_of(gate), up.size());
+    detail::expect("gated", "elements of h", size_of(gate), h.size());
+    detail::gated<A>(team_, size_of(gate), gate.data(), up.data(), h.data());
+  }
+  template <class A, class T>
+  void gated_backward(input_vector<T> gate, input_vector<T> up, input_vector<T> dh, std::span<T> dgate,
+                      std::type_identity_t<std::span<T>> dup) {
+    detail::expect("gated_backward", "elements of up", size_of(gate), up.size());
+    detail::expect("gated_backward", "elements of dh", size_of(gate), dh.size());
+    detail::expect("gated_backward", "elements of dgate", size_of(gate), dgate.size());
+    detail::expect("gated_backward", "elements of dup", size_of(gate), dup.size());
+    detail::gated_backward<A>(team_, size_of(gate), gate.data(), up.data(), dh.data(), dgate.data(), dup.data());
+  }
+
+  template <class T>
+  void attention(input_heads<T> q, input_heads<T> k, input_heads<T> v, std::span<const attention_slice> slices,
+                 std::type_identity_t<T> scale, head_rows<T> out, std::type_identity_t<std::span<T>> lse,
+                 key_pages pages = {}) {
+    attention_arguments<T>("attention", q, k, v, slices, scale, out, lse.size(), pages);
+    detail::attention<Gemm>(team_, q, k, v, slices, scale, out, lse.data(), pages);
+  }
+  template <class T>
+  void attention_backward(input_heads<T> dout, input_heads<T> q, input_heads<T> k, input_heads<T> v, input_heads<T> out,
+                          input_vector<T> lse, std::span<const attention_slice> slices, std::type_identity_t<T> scale,
+                          head_rows<T> dq, std::type_identity_t<head_rows<T>> dk, std::type_identity_t<head_rows<T>> dv,
+                          key_pages pages = {}) {
+    attention_arguments<T>("attention_backward", q, k, v, slices, scale, out, lse.size(), pages);
+    same_heads<T>("attention_backward", "dout", out, dout);
+    same_heads<T>("attention_backward", "dq", q, dq);
+    same_heads<T>("attention_backward", "dk", k, dk);
+    same_heads<T>("attention_backward", "dv", v, dv);
+    detail::attention_backward<Gemm>(team_, dout, q, k, v, out, lse.data(), slices, scale, dq, dk, dv, pages);
+  }
+
+  template <class T>
   void attention(input_matrix<T> qkv, attention_shape s, matrix_view<T> out, std::type_identity_t<std::span<T>> lse) {
     attention_sizes<T>("attention", s, qkv, out, lse.size());
-    detail::attention<Gemm>(team_, s, qkv.data(), out.data(), lse.data());
+    const auto slices = causal_sequences(s.batch, s.sequence);
+    detail::attention<Gemm>(team_, third<T>(qkv, s, 0), third<T>(qkv, s, 1), third<T>(qkv, s, 2),
+                            std::span<const attention_slice>(slices), score_scale<T>(s),
+                            heads_of(out, s.heads, s.head_dim), lse.data(), key_pages{});
   }
   template <class T>
   void attention_backward(input_matrix<T> dout, input_matrix<T> qkv, input_matrix<T> out, input_vector<T> lse,
@@ -123,7 +251,12 @@ class host {
     attention_sizes<T>("attention_backward", s, qkv, out, lse.size());
     same_shape<T>("attention_backward", "dout", out, dout);
     same_shape<T>("attention_backward", "dqkv", qkv, dqkv);
-    detail::attention_backward<Gemm>(team_, s, dout.data(), qkv.data(), out.data(), lse.data(), dqkv.data());
+    const auto slices = causal_sequences(s.batch, s.sequence);
+    const auto third_of = [&](std::int64_t i) { return heads_of(dqkv, s.heads, s.head_dim, i * s.width()); };
+    detail::attention_backward<Gemm>(team_, heads_of(dout, s.heads, s.head_dim), third<T>(qkv, s, 0),
+                                     third<T>(qkv, s, 1), third<T>(qkv, s, 2), heads_of(out, s.heads, s.head_dim),
+                                     lse.data(), std::span<const attention_slice>(slices), score_scale<T>(s),
+                                     third_of(0), third_of(1), third_of(2), key_pages{});
   }
 
   template <class T>
@@ -177,6 +310,97 @@ class host {
   }
 
   template <class T>
+  void cross_entropy_loss(std::span<T> m, input_vector<std::remove_const_t<T>> sum,
+                          input_vector<std::remove_const_t<T>> picked, token_ids targets, double* out) {
+    const auto rows = static_cast<std::int64_t>(m.size());
+    detail::expect("cross_entropy_loss", "elements of sum", rows, sum.size());
+    detail::expect("cross_entropy_loss", "elements of picked", rows, picked.size());
+    detail::expect("cross_entropy_loss", "number of targets", rows, targets.size());
+    *out += detail::cross_entropy_loss<std::remove_const_t<T>>(rows, m.data(), sum.data(), picked.data(), targets);
+  }
+
+  /// Errors: `layout_error` for more choices than experts.
+  template <class Rule, class T>
+  void top_k(input_matrix<T> logits, matrix_view<std::int32_t> ids, matrix_view<T> weights) {
+    choices("top_k", logits.extent(0), logits.extent(1), ids, weights.extent(0), weights.extent(1));
+    detail::top_k<Rule>(team_, logits.extent(0), logits.extent(1), ids.extent(1), logits.data(), ids.data(),
+                        weights.data());
+  }
+  template <class Rule, class T>
+  void top_k_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids, input_matrix<T> weights,
+                      input_matrix<T> dweights, matrix_view<T> dlogits) {
+    const std::int64_t experts = logits.extent(1);
+    choices("top_k_backward", logits.extent(0), experts, ids, weights.extent(0), weights.extent(1));
+    same_shape<T>("top_k_backward", "dweights", weights, dweights);
+    same_shape<T>("top_k_backward", "dlogits", logits, dlogits);
+    within("top_k_backward", "ids", ids.elements(), 0, experts);
+    detail::top_k_backward<Rule>(team_, logits.extent(0), experts, ids.extent(1), logits.data(), ids.data(),
+                                 weights.data(), dweights.data(), dlogits.data());
+  }
+  void route(matrix_view<const std::int32_t> ids, std::int64_t first_id, std::span<std::int64_t> offsets,
+             std::span<std::int32_t> sources, matrix_view<std::int32_t> places) {
+    detail::expect("route", "elements of sources (tokens * k)", ids.size(), sources.size());
+    detail::expect("route", "rows of places", ids.extent(0), places.extent(0));
+    detail::expect("route", "columns of places", ids.extent(1), places.extent(1));
+    if (offsets.empty() || ids.size() > (std::numeric_limits<std::int32_t>::max)()) [[unlikely]]
+      throw layout_error(
+          "heddle: route: offsets should have an element more than there are experts, and choices at most 2^31 - 1, "
+          "got " +
+          std::to_string(offsets.size()) + " offsets and " + std::to_string(ids.size()) + " choices");
+    detail::route(ids.extent(0), ids.extent(1), static_cast<std::int64_t>(offsets.size()) - 1, ids.data(), first_id,
+                  offsets.data(), sources.data(), places.data());
+  }
+  template <class T>
+  void permute(input_matrix<T> x, token_ids sources, matrix_view<T> y) {
+    detail::expect("permute", "rows of y", static_cast<std::int64_t>(sources.size()), y.extent(0));
+    detail::expect("permute", "columns of y", x.extent(1), y.extent(1));
+    within("permute", "sources", sources, -1, x.extent(0));
+    detail::permute(team_, y.extent(0), y.extent(1), x.data(), sources.data(), y.data());
+  }
+  template <class T>
+  void permute_backward(input_matrix<T> dy, matrix_view<const std::int32_t> places, matrix_view<T> dx) {
+    detail::expect("permute_backward", "rows of dx", places.extent(0), dx.extent(0));
+    detail::expect("permute_backward", "columns of dx", dy.extent(1), dx.extent(1));
+    within("permute_backward", "places", places.elements(), -1, dy.extent(0));
+    detail::gather_rows(team_, dx.extent(0), places.extent(1), dx.extent(1), dy.data(), places.data(), dx.data(),
+                        [](std::int64_t) { return T(1); });
+  }
+  template <class T>
+  void unpermute(input_matrix<T> y, matrix_view<const std::int32_t> places, input_matrix<T> weights,
+                 matrix_view<T> out) {
+    moved("unpermute", places, weights.extent(0), weights.extent(1), out.extent(0), y.extent(0));
+    detail::expect("unpermute", "columns of out", y.extent(1), out.extent(1));
+    const T* w = weights.data();
+    detail::gather_rows(team_, out.extent(0), places.extent(1), out.extent(1), y.data(), places.data(), out.data(),
+                        [w](std::int64_t i) { return w[i]; });
+  }
+  template <class T>
+  void unpermute_backward(input_matrix<T> dout, input_matrix<T> y, matrix_view<const std::int32_t> places,
+                          input_matrix<T> weights, matrix_view<T> dy, std::type_identity_t<matrix_view<T>> dweights) {
+    moved("unpermute_backward", places, weights.extent(0), weights.extent(1), dout.extent(0), y.extent(0));
+    detail::expect("unpermute_backward", "columns of dout", y.extent(1), dout.extent(1));
+    same_shape<T>("unpermute_backward", "dy", y, dy);
+    same_shape<T>("unpermute_backward", "dweights", weights, dweights);
+    detail::unpermute_backward(team_, dout.extent(0), places.extent(1), y.extent(1), dout.data(), y.data(),
+                               places.data(), weights.data(), dy.data(), dweights.data());
+    std::vector<bool> used(static_cast<std::size_t>(dy.extent(0)));
+    for (const std::int32_t p : places.elements())
+      if (p >= 0) used[static_cast<std::size_t>(p)] = true;
+    for (std::int64_t r = 0; r < dy.extent(0); ++r)
+      if (!used[static_cast<std::size_t>(r)]) std::fill_n(dy.data() + r * dy.extent(1), dy.extent(1), T(0));
+  }
+
+  template <class From, class To>
+  void cast(std::span<From> x, std::span<To> y) {
+    detail::expect("cast", "elements of y", static_cast<std::int64_t>(x.size()), y.size());
+    detail::cast(team_, static_cast<std::int64_t>(x.size()), static_cast<const From*>(x.data()), y.data());
+  }
+  void cast(std::span<const float> x, std::span<bf16> y, const stochastic& rounding) {
+    detail::expect("cast", "elements of y", size_of(x), y.size());
+    detail::cast_stochastic(team_, size_of(x), x.data(), rounding, y.data());
+  }
+
+  template <class T>
   void add(input_vector<T> a, input_vector<T> b, std::span<T> c) {
     detail::expect("add", "elements of b", size_of(a), b.size());
     detail::expect("add", "elements of c", size_of(a), c.size());
@@ -208,6 +432,16 @@ class host {
   }
 
   template <class T>
+  void sum_of_squares(std::span<T> x, double* out) {
+    *out += sum_of_squares(x);
+  }
+  template <class T>
+  void count_nonfinite(std::span<T> x, double* out) {
+    *out += static_cast<double>(
+        detail::count_nonfinite<std::remove_const_t<T>>(team_, static_cast<std::int64_t>(x.size()), x.data()));
+  }
+
+  template <class T>
   void adamw(std::span<T> p, input_vector<T> g, std::type_identity_t<std::span<T>> m,
              std::type_identity_t<std::span<T>> v, const adamw_step& step) {
     const std::int64_t n = size_of(std::span<const T>(p));
@@ -215,6 +449,23 @@ class host {
     detail::expect("adamw", "elements of m", n, m.size());
     detail::expect("adamw", "elements of v", n, v.size());
     detail::adamw(team_, n, p.data(), g.data(), m.data(), v.data(), step);
+  }
+  template <class T, class W, class G>
+  void adamw(std::span<T> master, std::span<W> weights, std::span<G> g, std::type_identity_t<std::span<T>> m,
+             std::type_identity_t<std::span<T>> v, const adamw_step& step) {
+    const auto n = optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
+    detail::adamw(team_, n, master.data(), weights.data(), static_cast<const G*>(g.data()), m.data(), v.data(), step,
+                  [](std::int64_t, std::int64_t count, const T* from, W* to) { detail::cast_lanes(count, from, to); });
+  }
+  template <class T, class G>
+  void adamw(std::span<T> master, std::span<bf16> weights, std::span<G> g, std::type_identity_t<std::span<T>> m,
+             std::type_identity_t<std::span<T>> v, const adamw_step& step, const stochastic& rounding) {
+    const auto n = optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
+    detail::adamw(team_, n, master.data(), weights.data(), static_cast<const G*>(g.data()), m.data(), v.data(), step,
+                  [&rounding](std::int64_t i, std::int64_t count, const T* from, bf16* to) {
+                    detail::cast_stochastic_lanes(count, from, rounding.random,
+                                                  rounding.first + static_cast<std::uint64_t>(i), to);
+                  });
   }
   /// Takes the last `adamw` with the same arguments back, up to rounding.
   template <class T>
@@ -228,39 +479,82 @@ class host {
   }
 
  private:
-  template <class T>
-  static std::int64_t size_of(std::span<const T> x) noexcept {
-    return static_cast<std::int64_t>(x.size());
+  template <class G, transpose TA, transpose TB, class A, class Beta, class C>
+  void product(matrix_view<const A> a, matrix_view<const A> b, Beta beta, matrix_view<C> c) {
+    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
+    detail::expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
+    detail::expect("matmul", "rows of op(b)", k, b.extent(tb ? 1 : 0));
+    detail::expect("matmul", "columns of op(b)", n, b.extent(tb ? 0 : 1));
+    if (m == 0 || n == 0) return;
+    if (k == 0) {
+      if (beta == Beta(0)) return fill(c.elements(), C(0));
+      if constexpr (is_half_precision<C>) {
+        for (C& x : c.elements()) x = C(beta * static_cast<float>(x));
+        return;
+      } else {
+        return scale(c.elements(), beta);
+      }
+    }
+    detail::multiply_shared<G, TA, TB>(team_, m, n, k, a.data(), a.extent(1), b.data(), b.extent(1), beta, c.data(), n);
+  }
+  template <transpose TA, transpose TB, class A, class C>
+  void half_product(matrix_view<const A> a, matrix_view<const A> b, float beta, matrix_view<C> c) {
+    if constexpr (bf16_gemm_library<Gemm> && std::is_same_v<A, bf16>)
+      if (native_bf16_) return product<detail::half_products<Gemm, true>, TA, TB>(a, b, beta, c);
+    product<detail::half_products<Gemm, false>, TA, TB>(a, b, beta, c);
   }
   template <class T>
-  static void same_shape(const char* kernel, const char* what, matrix_view<const T> x, matrix_view<const T> y) {
-    if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + to_string(x.shape()) +
-                         ", got " + to_string(y.shape()));
+  static matrix_view<T> group(matrix_view<T> x, std::span<const std::int64_t> offsets, std::int64_t e) {
+    const std::int64_t first = offsets[static_cast<std::size_t>(e)], end = offsets[static_cast<std::size_t>(e) + 1];
+    T* const data = x.data() == nullptr ? nullptr : x.data() + first * x.extent(1);
+    return {data, dynamic_shape<2>(end - first, x.extent(1))};
   }
   template <class T>
-  static void attention_sizes(const char* kernel, const attention_shape& s, matrix_view<const T> qkv,
-                              matrix_view<const T> out, std::size_t lse) {
-    detail::expect(kernel, "rows of qkv (batch * sequence)", s.rows(), qkv.extent(0));
-    detail::expect(kernel, "columns of qkv (3 * heads * head_dim)", 3 * s.width(), qkv.extent(1));
-    detail::expect(kernel, "rows of out (batch * sequence)", s.rows(), out.extent(0));
-    detail::expect(kernel, "columns of out (heads * head_dim)", s.width(), out.extent(1));
-    detail::expect(kernel, "elements of lse (batch * heads * sequence)", s.rows() * s.heads, lse);
+  static matrix_view<T> matrix_of(stack_view<T> w, std::int64_t e) {
+    T* const data = w.data() == nullptr ? nullptr : w.data() + e * w.extent(1) * w.extent(2);
+    return {data, dynamic_shape<2>(w.extent(1), w.extent(2))};
   }
-  static void position_sizes(const char* kernel, std::int64_t rows, std::int64_t columns, std::int64_t positions,
-                             std::int64_t width, std::int64_t sequence) {
-    detail::expect(kernel, "columns of the position table", columns, width);
-    if (rows > 0 && (sequence < 1 || rows % sequence != 0)) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": " + std::to_string(rows) +
-                         " rows are not whole sequences of " + std::to_string(sequence));
-    if (sequence > positions) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": a sequence of " + std::to_string(sequence) +
-                         " does not fit a position table of " + std::to_string(positions) + " rows");
+  /// q, k or v of a fused product.
+  template <class T>
+  static head_rows<const T> third(matrix_view<const T> qkv, const attention_shape& s, std::int64_t i) {
+    return heads_of(qkv, s.heads, s.head_dim, i * s.width());
+  }
+  template <class T>
+  static T score_scale(const attention_shape& s) {
+    return s.head_dim == 0 ? T(1) : T(1) / std::sqrt(static_cast<T>(s.head_dim));
+  }
+  template <rotary_pairs Pairs, bool Back, class T>
+  void turn(const char* kernel, head_rows<const T> x, token_ids positions, matrix_view<const T> cos,
+            matrix_view<const T> sin, head_rows<T> y) {
+    same_heads<T>(kernel, "the output", x, y);
+    rows_apart(kernel, "the input", x);
+    same_shape<T>(kernel, "the table of sines", cos, sin);
+    detail::expect(kernel, "number of positions", x.rows, positions.size());
+    if (2 * cos.extent(1) > x.head_dim) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
+                         " columns turn " + std::to_string(2 * cos.extent(1)) + " elements, but a head has " +
+                         std::to_string(x.head_dim));
+    for (const std::int32_t p : positions)
+      if (p < 0 || p >= cos.extent(0)) [[unlikely]]
+        throw layout_error("heddle: " + std::string(kernel) + ": positions should be from 0 to " +
+                           std::to_string(cos.extent(0) - 1) + ", as the tables are, got " + std::to_string(p));
+    detail::rotary<Pairs, Back>(team_, x, positions, cos.extent(1), cos.data(), sin.data(), y);
   }
 
   team team_;
+  [[no_unique_address]] host_memory::queue queue_;
+  bool native_bf16_ = detail::has_bf16_products<Gemm>();
 };
 
+static_assert(backend_queue<host<>>);
 static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
+static_assert(rms_norm_kernels<host<>, float> && rotary_kernels<host<>, float> && gated_kernels<host<>, float> &&
+              sliced_attention_kernels<host<>, float>);
+static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float> &&
+              grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
+              cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
+              master_optimizer_kernels<host<>, float, bf16, bf16> &&
+              stochastic_optimizer_kernels<host<>, float, float>);
 
 }  // namespace heddle::inline v0::compute

@@ -10,6 +10,7 @@
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 
 #include <dlfcn.h>
 #include <dnnl.h>
@@ -58,10 +59,20 @@ class one_openmp_thread {
   int before_;
 };
 
+/// oneDNN's product of bf16 matrices into float, of the same form as `dnnl_sgemm`. The library exports it without
+/// declaring it in its headers: it is looked up by name, and null where it is not there.
+using onednn_bf16_product = dnnl_status_t (*)(char, char, dnnl_dim_t, dnnl_dim_t, dnnl_dim_t, float, const bf16*,
+                                              dnnl_dim_t, const bf16*, dnnl_dim_t, float, float*, dnnl_dim_t);
+inline onednn_bf16_product onednn_bf16() {
+  static const auto found = reinterpret_cast<onednn_bf16_product>(::dlsym(RTLD_DEFAULT, "dnnl_gemm_bf16bf16f32"));
+  return found;
+}
+
 }  // namespace detail
 
 /// float by oneDNN's `dnnl_sgemm`, which picks kernels for the machine it runs on, whatever this program was compiled
 /// for; every other type by `Others`, because oneDNN has no double product.
+/// bf16 operands by oneDNN too, on processors with instructions for them.
 /// Errors: `error` with oneDNN's status if it refuses a call.
 template <class Others>
 struct basic_onednn {
@@ -74,13 +85,32 @@ struct basic_onednn {
       const detail::one_openmp_thread alone;
       const dnnl_status_t status = ::dnnl_sgemm(TA == transpose::no ? 'N' : 'T', TB == transpose::no ? 'N' : 'T', m, n,
                                                 k, 1.0f, a, lda, b, ldb, beta, c, ldc);
-      if (status != dnnl_success)
-        throw error("heddle: oneDNN refused a product of " + std::to_string(m) + " x " + std::to_string(k) + " by " +
-                    std::to_string(k) + " x " + std::to_string(n) + ": status " +
-                    std::to_string(static_cast<int>(status)));
+      if (status != dnnl_success) refused(m, n, k, status);
     } else {
       Others::template multiply<TA, TB>(m, n, k, a, lda, b, ldb, beta, c, ldc);
     }
+  }
+
+  /// Whether the processor multiplies bf16 (AVX-512 BF16 or AMX) and the library uses that.
+  static bool has_bf16_products() {
+    constexpr auto needed = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);
+    return detail::onednn_bf16() != nullptr &&
+           (static_cast<unsigned>(::dnnl_get_effective_cpu_isa()) & needed) == needed;
+  }
+  /// c in float = op(a) op(b) + beta c for bf16 operands, summed in float. Requires `has_bf16_products()`.
+  template <transpose TA, transpose TB>
+  static void multiply_bf16(std::int64_t m, std::int64_t n, std::int64_t k, const bf16* a, std::int64_t lda,
+                            const bf16* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+    const detail::one_openmp_thread alone;
+    const dnnl_status_t status = detail::onednn_bf16()(TA == transpose::no ? 'N' : 'T', TB == transpose::no ? 'N' : 'T',
+                                                       m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+    if (status != dnnl_success) refused(m, n, k, status);
+  }
+
+ private:
+  [[noreturn]] static void refused(std::int64_t m, std::int64_t n, std::int64_t k, dnnl_status_t status) {
+    throw error("heddle: oneDNN refused a product of " + std::to_string(m) + " x " + std::to_string(k) + " by " +
+                std::to_string(k) + " x " + std::to_string(n) + ": status " + std::to_string(static_cast<int>(status)));
   }
 };
 

@@ -43,7 +43,7 @@ class nccl_topology_reader {
       : system_(system), classes_(classes), source_(std::move(source)) {}
 
   node_topology read() {
-    find_gpus(system_);
+    find_gpus();
     // By NCCL's device numbers; where two are alike, in the order of the file.
     std::sort(gpus_.begin(), gpus_.end(), [](const gpu& a, const gpu& b) {
       return a.device != b.device ? a.device < b.device : a.found < b.found;
@@ -56,6 +56,7 @@ class nccl_topology_reader {
     }
     std::vector<int> processors;
     for (const pugi::xml_node& cpu : system_.children("cpu")) {
+      if (processors.size() == most_cpus) too_many(most_cpus, "cpus");
       const int v = node_.links.add_vertex(vertex_kind::cpu);
       for (const int other : processors) node_.links.add_both(other, v, classes_.processor);
       processors.push_back(v);
@@ -79,11 +80,26 @@ class nccl_topology_reader {
     std::size_t found = 0;
   };
 
-  void find_gpus(const pugi::xml_node& at) {
-    for (const pugi::xml_node& child : at.children()) {
-      if (const pugi::xml_node g = child.child("gpu"))
-        gpus_.push_back({g, pci_address(child.attribute("busid")), g.attribute("dev").as_int(), gpus_.size()});
-      find_gpus(child);
+  // How deep elements may be nested, and how many cpus, gpus and cards there may be: all pairs of cpus are linked, and
+  // every gpu is compared with every card. Real machines are far below.
+  static constexpr int most_depth = 64;
+  static constexpr std::size_t most_cpus = 256, most_parts = 1024;
+
+  // Walks all elements, in the order of the file.
+  void find_gpus() {
+    int depth = 1;
+    for (pugi::xml_node at = system_.first_child(); at;) {
+      if (const pugi::xml_node g = at.child("gpu")) {
+        if (gpus_.size() == most_parts) too_many(most_parts, "gpus");
+        gpus_.push_back({g, pci_address(at.attribute("busid")), g.attribute("dev").as_int(), gpus_.size()});
+      }
+      if (at.first_child()) {
+        if (++depth > most_depth) fail("its elements are nested more than " + std::to_string(most_depth) + " deep");
+        at = at.first_child();
+        continue;
+      }
+      while (at != system_ && !at.next_sibling()) at = at.parent(), --depth;
+      at = at == system_ ? pugi::xml_node() : at.next_sibling();
     }
   }
 
@@ -115,12 +131,14 @@ class nccl_topology_reader {
   }
 
   int card(const pugi::xml_node& net) {
+    if (node_.cards.size() == most_parts) too_many(most_parts, "cards");
     const int v = node_.links.add_vertex(vertex_kind::nic);
     const std::string name = net.attribute("name").as_string();
     // Linux calls Ethernet devices eth0, enp1s0, eno1; cards with RDMA have the names of their drivers.
     const bool ethernet = name.compare(0, 3, "eth") == 0 || name.compare(0, 2, "en") == 0;
     const double megabits = net.attribute("speed").as_double();
-    node_.cards.push_back({v, name, megabits * 1e6 / 8, ethernet ? link_kind::ethernet : classes_.card});
+    const double bytes_per_second = megabits > 0 ? megabits * 1e6 / 8 : 0;
+    node_.cards.push_back({v, name, bytes_per_second, ethernet ? link_kind::ethernet : classes_.card});
     return v;
   }
 
@@ -137,6 +155,9 @@ class nccl_topology_reader {
     }
   }
 
+  [[noreturn]] void too_many(std::size_t most, const char* parts) const {
+    fail("it has more than " + std::to_string(most) + " " + parts);
+  }
   [[noreturn]] void fail(const std::string& why) const {
     throw io_error("heddle: " + source_ + " is no topology of NCCL: " + why);
   }
@@ -162,7 +183,8 @@ inline node_topology nccl_topology(const pugi::xml_document& file, const pugi::x
 /// The machine that NCCL's topology file describes (`NCCL_TOPO_FILE`, or what `NCCL_TOPO_DUMP_FILE` writes): ranks are
 /// the GPUs by device number; processors, PCIe bridges and an NVSwitch join them. PCIe bandwidths are those of the
 /// links' lanes. Each rank's place names the nearest card, of those with RDMA if there are any. Errors: `io_error`
-/// naming the file and what is wrong.
+/// naming the file and what is wrong, also elements nested more than 64 deep, and more than 256 cpus, 1024 gpus
+/// or 1024 cards.
 inline node_topology load_nccl_topology(const std::string& path, const node_link_classes& classes = {}) {
   pugi::xml_document file;
   const pugi::xml_parse_result parsed = file.load_file(path.c_str());

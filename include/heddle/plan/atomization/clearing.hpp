@@ -15,7 +15,8 @@ namespace heddle::inline v0::plan::sja {
 struct score_kind {};
 struct clearing_kind {};
 
-/// What a job answers to an announced window: the piece it could make. Nothing is made yet.
+/// What a job answers to an announced window: the piece it could make. Nothing is made yet. A broker puts what it knows
+/// itself in the place of waiting, rest, urgency and trust before it scores an offer.
 struct offer {
   int job = -1;
   std::int64_t epoch = 0;  ///< of the job when it answered; a grant is void if the job has moved on
@@ -26,13 +27,14 @@ struct offer {
   double useful = 0;   ///< seconds of its units; the rest is set-up, finish and margin
   double bytes = 0;    ///< mean memory
   double waiting = 0;  ///< seconds since the job last made progress, or since it came
-  double rest = 0;     ///< seconds that all the job's remaining units take, this piece's among them
+  double rest = 0;     ///< seconds that all the job's remaining units take, this piece's among them; 0: not told
   double urgency = 0;  ///< 0: no deadline or a distant one; 1: it must run now
   double trust = 1;    ///< how far its declared profile has held
   double score = 0;    ///< set by the broker
   double weight() const noexcept { return score * useful; }
 };
 
+/// The score of the paper (arXiv 2509.19086); in heddle's study jobs wait longer with it than with `response_ratio`.
 /// score = trust (a1 useful / window + a2 waiting / longest waiting + a3 urgency - a4 unused memory / memory). Of a window
 /// without an end, only the piece's own time counts; of one without a limit of memory, none is used.
 struct weighted {
@@ -53,7 +55,8 @@ struct weighted {
 
 /// score = trust (1 + waiting / rest), times `cut` if the piece leaves a rest. The highest ratio of response to service
 /// goes first: short rests before long ones, and nobody waits for ever. A `cut` below 1 spares set-ups: jobs that a window
-/// completes go before those that it cuts. Source: Brinch Hansen, Operating System Principles, 1973, section 5.2.
+/// completes go before those that it cuts. What brokers use if nothing else is said.
+/// Source: Brinch Hansen, Operating System Principles, 1973, section 5.2.
 struct response_ratio {
   using kind = score_kind;
   double cut = 1;

@@ -46,11 +46,17 @@ struct withdrawal {
 struct report {
   usage what;
 };
+/// Broker to one job: a bid, an offer or a piece does not count, or the job threw an exception, and why.
+struct refusal {
+  int window = -1;
+  int job = -1;
+  std::string why{};
+};
 
 /// A message of the protocol and when it was sent.
 struct message {
   double at = 0;
-  std::variant<announcement, bid, grant, decline, withdrawal, report> what;
+  std::variant<announcement, bid, grant, decline, withdrawal, report, refusal> what;
 
   int window() const noexcept {
     struct number {
@@ -60,6 +66,7 @@ struct message {
       int operator()(const grant& g) const noexcept { return g.window; }
       int operator()(const decline& d) const noexcept { return d.window; }
       int operator()(const withdrawal& w) const noexcept { return w.window; }
+      int operator()(const refusal& r) const noexcept { return r.window; }
     };
     return std::visit(number{}, what);
   }
@@ -69,6 +76,7 @@ struct message {
     if (const auto* g = std::get_if<grant>(&what)) return g->chosen.job;
     if (const auto* d = std::get_if<decline>(&what)) return d->job;
     if (const auto* r = std::get_if<report>(&what)) return r->what.job;
+    if (const auto* r = std::get_if<refusal>(&what)) return r->job;
     return -1;
   }
   template <class M>
@@ -78,9 +86,10 @@ struct message {
 };
 
 /// How many messages of a window there are: 1 announcement, as many bids as jobs, 1 grant for each piece and each decline,
-/// or 1 withdrawal, 1 report for each piece.
+/// or 1 withdrawal, 1 report for each piece; a refusal for each offer that did not count and each exception of a job, which
+/// then has no bid, or declines.
 struct message_counts {
-  int announcements = 0, bids = 0, grants = 0, declines = 0, withdrawals = 0, reports = 0;
+  int announcements = 0, bids = 0, grants = 0, declines = 0, withdrawals = 0, reports = 0, refusals = 0;
 };
 inline message_counts count_messages(std::span<const message> log, int window) {
   message_counts n;
@@ -92,6 +101,7 @@ inline message_counts count_messages(std::span<const message> log, int window) {
     n.declines += m.is<decline>();
     n.withdrawals += m.is<withdrawal>();
     n.reports += m.is<report>();
+    n.refusals += m.is<refusal>();
   }
   return n;
 }
@@ -111,6 +121,7 @@ class protocol_check {
     const auto found = windows_.find(m.window());
     if (found == windows_.end()) return "a message before the announcement";
     state& w = found->second;
+    if (m.is<refusal>()) return nullptr;
     if (const auto* b = std::get_if<bid>(&m.what)) return take(w, *b, m.at);
     if (const auto* g = std::get_if<grant>(&m.what))
       return take(w, *g, then && then->is<decline>() && then->window() == g->window && then->job() == m.job());

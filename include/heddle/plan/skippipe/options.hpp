@@ -92,8 +92,8 @@ inline schedule::path_table all_waves(const std::vector<agent>& agents, const st
   return t;
 }
 
-inline void check_options(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int stages,
-                          const skip_options& o) {
+inline void require_options(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int stages,
+                            const skip_options& o) {
   const auto refuse = [](const char* why) {
     std::string text = "heddle: plan::skippipe: ";
     text += why;

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/model/recompute.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
+#include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/plan.hpp>
@@ -35,19 +36,27 @@ constexpr auto select_stage() {
     return std::type_identity<typename Model::template stage<World, Backend, Activations>>{};
   }
 }
-template <class Model, class World, class Backend, class Activations>
-using stage_for = typename decltype(select_stage<Model, World, Backend, Activations>())::type;
+// A model whose stage takes the pipeline's axis is told it.
+template <class Model, class World, class Backend, class Activations, class Pipeline>
+constexpr auto select_stage_along() {
+  if constexpr (requires { typename Model::template stage<World, Backend, Activations, Pipeline>; })
+    return std::type_identity<typename Model::template stage<World, Backend, Activations, Pipeline>>{};
+  else
+    return select_stage<Model, World, Backend, Activations>();
+}
+template <class Model, class World, class Backend, class Activations, class Pipeline = pp>
+using stage_for = typename decltype(select_stage_along<Model, World, Backend, Activations, Pipeline>())::type;
 
 // A policy that brings activations back is told before a microbatch's backward: by RELOAD in the table.
 template <class Activations>
 inline constexpr bool reloads = requires { requires Activations::reloads; };
-template <class Activations, class When, class Mesh>
+template <class Activations, class When, class Mesh>  // the axis of the pipeline is pp
 constexpr auto plan_for(const When& when, const Mesh& mesh) {
   if constexpr (!reloads<Activations>) {
     return schedule::plan_for(when, mesh);
   } else {
     const schedule::action_table table = schedule::make_table(when, mesh.template extent_or_one<pp>());
-    schedule::check(table, schedule::transfers::buffered);
+    schedule::require_table(table, schedule::transfers::buffered);
     if (table.view().has(schedule::action_kind::offload)) return schedule::make_plan(table);
     return schedule::make_plan(
         schedule::lower(table, schedule::passes::merge_backward{}, schedule::passes::offload{.ahead = 1}));
@@ -77,54 +86,29 @@ Settings settings_of(const Options& options, std::span<const schedule::action> l
     static_cast<activations::offload_settings&>(s) = options.offload;
     s.keep_last = s.keep_last || backwards_follow(list, stage);
   }
-  if constexpr (requires { s.again; })
+  if constexpr (requires { s.again; })  // `of_stage::takes_recompute`, of the settings
     if (!options.recompute.empty()) s.again = model::parse_recompute(options.recompute);
   return s;
 }
-
-template <class Stage>
-struct takes_recompute {
-  static constexpr bool value = requires(const typename Stage::layers_memory::settings& s) { s.again; };
-};
 
 // A stage, told what it takes.
 template <class Stage, class Options, class World, class Backend, class Layers>
 Stage make_stage(const Options& options, World& world, Backend& backend, const Layers& layers, int slots,
                  std::int64_t max_samples, int deferred, Stage* lender, std::span<const schedule::action> list,
                  int index) {
-  const auto& model = options.model;
-  if constexpr (!takes_recompute<Stage>::value)
+  const auto& config = options.model;
+  if constexpr (!model::of_stage::takes_recompute<Stage>)
     if (!options.recompute.empty())
       throw config_error("heddle: options.recompute is \"" + options.recompute +
                          "\", but this strategy does not recompute; give it activations::recompute<>");
-  if constexpr (requires { typename Stage::layers_memory::settings; })
-    return Stage(model, world, backend, layers, slots, max_samples, deferred, lender,
+  if constexpr (model::of_stage::takes_settings<Stage>)
+    return Stage(config, world, backend, layers, slots, max_samples, deferred, lender,
                  settings_of<typename Stage::layers_memory::settings>(options, list, index));
-  else if constexpr (std::is_constructible_v<Stage, decltype(model), World&, Backend&, Layers, int, std::int64_t, int,
-                                             Stage*>)
-    return Stage(model, world, backend, layers, slots, max_samples, deferred, lender);
+  else if constexpr (model::of_stage::takes_lender<Stage, decltype(config), World&, Backend&, const Layers&, int,
+                                                   std::int64_t, int>)
+    return Stage(config, world, backend, layers, slots, max_samples, deferred, lender);
   else
-    return Stage(model, world, backend, layers, slots, max_samples, deferred);
-}
-
-// What a stage's memory is told, if it listens.
-template <class Stage>
-void begin_step(Stage& stage) {
-  if constexpr (requires { stage.saved_layers().begin_step(); }) stage.saved_layers().begin_step();
-}
-// Forwards that are done again: what was saved is dropped.
-template <class Stage>
-void forget_forwards(Stage& stage, int slots) {
-  if constexpr (requires { stage.release(0); })
-    for (int slot = 0; slot < slots; ++slot) stage.release(slot);
-}
-template <class Stage>
-void recompute(Stage& stage, int slot) {
-  if constexpr (requires { stage.recompute(slot); }) stage.recompute(slot);
-}
-template <class Stage>
-void reload(Stage& stage, int slot) {
-  if constexpr (requires { stage.saved_layers().reload(slot); }) stage.saved_layers().reload(slot);
+    return Stage(config, world, backend, layers, slots, max_samples, deferred);
 }
 
 }  // namespace heddle::inline v0::train::detail

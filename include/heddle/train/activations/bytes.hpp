@@ -1,6 +1,7 @@
 // heddle/train/activations/bytes.hpp: the memory that activations take on one rank.
 #pragma once
 
+#include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/train/trainer_checks.hpp>
 
@@ -23,11 +24,9 @@ activation_bytes bytes_of_activations(schedule::plan_view plan, int rank, const 
   activation_bytes all;
   for (int k = 0; k < held.size(); ++k) {
     const auto& h = held[k];
-    all.saved += plan.storage.slots(h.index) * h.stage.saved_bytes_per_slot();
-    if constexpr (requires { h.stage.deferred_bytes() + h.stage.workspace_bytes(); }) {
-      all.waiting += most_deferred(plan.table.list(rank), h.index) * h.stage.deferred_bytes();
-      all.scratch += h.stage.workspace_bytes();
-    }
+    all.saved += plan.storage.slots(h.index) * model::of_stage::saved_bytes_per_slot(h.stage);
+    all.waiting += most_deferred(plan.table.list(rank), h.index) * model::of_stage::deferred_bytes(h.stage);
+    all.scratch += model::of_stage::workspace_bytes(h.stage);
   }
   return all;
 }

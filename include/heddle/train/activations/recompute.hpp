@@ -3,7 +3,7 @@
 
 #include <heddle/core/fixed_string.hpp>
 #include <heddle/core/policy.hpp>
-#include <heddle/model/recompute.hpp>
+#include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
 
 #include <concepts>

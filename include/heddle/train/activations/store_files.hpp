@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/file_size_signal.hpp>
 #include <heddle/train/activations/store.hpp>
 
 #include <fcntl.h>
@@ -171,6 +172,7 @@ class store_files {
       ::unlink(name.c_str());
     }
     void grow(std::int64_t to) const {
+      const heddle::detail::file_size_signal_off no_signal;
       int code = 0;
       do {
         code = ::posix_fallocate(plain.descriptor, size, to - size);
@@ -189,7 +191,7 @@ class store_files {
       text += " in ";
       text += directory;
       text += " failed: ";
-      text += std::generic_category().message(code);
+      text += heddle::detail::write_error_text(code);
       throw io_error(text);
     }
   };

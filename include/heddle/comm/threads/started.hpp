@@ -1,0 +1,196 @@
+// heddle/comm/threads/started.hpp: collectives between threads that are started now and waited for later.
+#pragma once
+
+#include <heddle/comm/threads/group_state.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+
+namespace detail {
+
+// What a rank does of a started collective: the pieces of its work, with all that they need. Every rank has one of its own.
+struct started_work {
+  std::int64_t chunks = 0;
+  std::shared_ptr<void> context;
+  std::int64_t (*run)(const void* context, std::int64_t chunk) = nullptr;  // returns bytes written
+};
+
+// The buffers of a started collective, for the ranges of threads/work.hpp.
+struct started_places {
+  const started_collective* call;
+  int size() const { return static_cast<int>(call->members.size()); }
+  template <class T>
+  const T* in(int r) const {
+    return static_cast<const T*>(call->members[static_cast<std::size_t>(r)].in);
+  }
+  template <class T>
+  T* out(int r) const {
+    return static_cast<T*>(call->members[static_cast<std::size_t>(r)].out);
+  }
+};
+
+}  // namespace detail
+
+/// A started collective; its buffers belong to it until `wait` has returned or `test` has said true.
+///
+/// Nobody works on it before all ranks have started it. Then those that wait or test share the work, and any of them can
+/// do all of it: no rank depends on when another waits. Folds go in rank order, as in the blocking calls, to the same bits.
+///
+/// Destroying a request that has not been waited for waits for it, so that no buffer is used after its end; an error
+/// met there is thrown by the rank's next call or at the end of its body. While an exception unwinds the stack the call
+/// is taken back instead, and the other ranks get a `comm_error`.
+class [[nodiscard("heddle: a collective that was started must be waited for")]] threads_started {
+ public:
+  threads_started() = default;
+  threads_started(threads_started&&) noexcept = default;
+  threads_started& operator=(threads_started&& other) noexcept {
+    if (this != &other) {
+      end();
+      world_ = std::move(other.world_);
+      group_ = std::move(other.group_);
+      call_ = std::move(other.call_);
+      work_ = std::move(other.work_);
+      problem_ = std::move(other.problem_);
+      me_ = other.me_;
+      unwinding_ = other.unwinding_;
+    }
+    return *this;
+  }
+  ~threads_started() { end(); }
+
+  /// Returns when the result is there; at once for an empty request.
+  /// Errors: as the blocking call. The request is empty afterwards in any case.
+  void wait() {
+    if (call_ == nullptr) return;
+    const auto call = std::move(call_);
+    std::exception_ptr problem = std::move(problem_);
+    work_on(*call, problem);
+    if (!over(*call))
+      detail::wait_until(*world_, my_rank(), group_->bell(),
+                         {(*call)[me_].call, call->number, &group_->members(), &group_->label(), {}},
+                         waiter{*this, *call, problem});
+    finish(*call, problem);
+  }
+
+  /// Whether the result is there; takes its share of the work, and waits for nobody. Errors: as `wait`, but knows no timeout.
+  bool test() {
+    if (call_ == nullptr) return true;
+    work_on(*call_, problem_);
+    if (!over(*call_)) {
+      if (!world_->aborted() || !group_->break_started(me_, *call_)) return false;
+      const auto call = std::move(call_);
+      world_->throw_aborted(my_rank(), group_->where((*call)[me_].call, call->number));
+    }
+    const auto call = std::move(call_);
+    const std::exception_ptr problem = std::move(problem_);
+    finish(*call, problem);
+    return true;
+  }
+
+  /// Takes the call back; where ranks are at work on it already, returns when that is done.
+  void cancel() noexcept {
+    if (call_ == nullptr) return;
+    const auto call = std::move(call_);
+    if (group_->break_started(me_, *call)) return;
+    std::exception_ptr problem;
+    work_on(*call, problem);
+    while (!over(*call)) std::this_thread::yield();
+  }
+
+ private:
+  friend class threads_communicator;
+  using started_collective = detail::started_collective;
+
+  threads_started(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group, int me)
+      : world_(std::move(world)), group_(std::move(group)), me_(me), unwinding_(std::uncaught_exceptions()) {}
+
+  int my_rank() const { return group_->world_rank(me_); }
+  static bool over(const started_collective& call) {
+    return call.state.load(std::memory_order_acquire) >= started_collective::done;
+  }
+
+  // As many pieces as nobody else has, once all ranks are there.
+  void work_on(started_collective& call, std::exception_ptr& problem) {
+    if (call.state.load(std::memory_order_acquire) != started_collective::open) return;
+    for (;;) {
+      const std::int64_t chunk = call.next.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= work_.chunks) return;
+      try {
+        group_->slot(me_).counters.bytes_moved += work_.run(work_.context.get(), chunk);
+      } catch (...) {
+        problem = std::current_exception();
+        group_->fail_started(me_, call, problem);
+      }
+      if (call.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == work_.chunks) group_->complete_started(call);
+    }
+  }
+
+  struct waiter {
+    threads_started& request;
+    started_collective& call;
+    std::exception_ptr& problem;
+
+    bool ready() const { return over(call); }
+    void help() const { request.work_on(call, problem); }
+    bool withdraw() const { return request.group_->break_started(request.me_, call); }
+    // Who has finished is read first, so that a rank that started the call and then finished is not blamed.
+    int gone() const {
+      for (int r = 0; r < request.group_->size(); ++r)
+        if (request.world_->finished(request.group_->world_rank(r)) && !call[r].here.load(std::memory_order_acquire))
+          return request.group_->world_rank(r);
+      return -1;
+    }
+    std::string absent() const {
+      std::string text;
+      for (int r = 0; r < request.group_->size(); ++r)
+        if (!call[r].here.load(std::memory_order_acquire))
+          text += (text.empty() ? " for rank " : ", rank ") + std::to_string(request.group_->world_rank(r));
+      return text;
+    }
+    template <class F>
+    void for_each_peer(const F&) const {}  // members end with an alarm of the group
+  };
+
+  void finish(started_collective& call, const std::exception_ptr& problem) {
+    if (problem != nullptr) std::rethrow_exception(problem);
+    const auto state = call.state.load(std::memory_order_acquire);
+    if (state == started_collective::done) return;
+    // Whoever has taken it back is about to end the world, in most cases: its error says more.
+    for (int i = 0; i < 200 && state == started_collective::broken && !world_->aborted(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (state == started_collective::broken && world_->aborted())
+      world_->throw_aborted(my_rank(), group_->where(call[me_].call, call.number));
+    throw comm_error(call.failure);
+  }
+
+  void end() noexcept {
+    if (call_ == nullptr) return;
+    if (std::uncaught_exceptions() > unwinding_) return cancel();
+    try {
+      wait();
+    } catch (...) {
+      world_->store_late_error(my_rank(), std::current_exception());
+    }
+  }
+
+  std::shared_ptr<detail::world_state> world_;  // outlives the group
+  std::shared_ptr<detail::group_state> group_;
+  std::shared_ptr<started_collective> call_;
+  detail::started_work work_;
+  std::exception_ptr problem_;  // of this rank's own share: thrown when the others' shares are done, too
+  int me_ = 0;
+  int unwinding_ = 0;  // exceptions under way when it was made
+};
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,103 @@
+// heddle/compute/attention_operator.hpp: attention of q, k and v tensors [batch, heads, sequence, head_dim].
+#pragma once
+
+#include <heddle/compute/operator_kernel.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace heddle::inline v0::compute {
+
+/// Scores are scaled by 1 / sqrt(head_dim). The setting is the mask: `slice_mask::causal` (the default: the last query
+/// sees all keys) or `slice_mask::full`. Queries may be split along the sequence.
+template <>
+struct operator_kernel<op::attention> : detail::kernel_base {
+  static constexpr unsigned reads = 7;
+  static constexpr bool reads_result = true;
+  using setting_type = slice_mask;
+  static constexpr slice_mask default_value = slice_mask::causal;
+  template <class T>
+  struct state {
+    buffer<T> lse{};
+    std::vector<attention_slice> slices{};
+  };
+  template <std::size_t...>
+  static constexpr std::size_t rank = 4;
+  template <std::size_t... R>
+  static constexpr bool fits = ((R == 4) && ...);
+  template <class B, class T>
+  static constexpr bool runs_on = sliced_attention_kernels<B, T>;
+  template <class Op, class X>
+  static auto shape(const X& q, const auto& k, const auto& v) {
+    const auto e = q.shape().extents();
+    const std::int64_t keys = k.shape().extent(2), width = v.shape().extent(3);
+    detail::expect_shape<Op>(1, make_shape(std::array{e[0], e[1], keys, e[3]}), k);
+    detail::expect_shape<Op>(2, make_shape(std::array{e[0], e[1], keys, width}), v);
+    detail::expect_unpadded<Op>(q);
+    detail::expect_unpadded<Op>(k);
+    detail::expect_unpadded<Op>(v);
+    return make_shape(std::array{e[0], e[1], e[2], width});
+  }
+  // Each head of each sample is a sequence of rows with one head.
+  template <class X>
+  static auto heads(X& x) {
+    const auto rows = detail::as_rows(x);
+    using element = std::remove_pointer_t<decltype(rows.data())>;
+    return head_rows<element>{rows.data(), rows.extent(0), 1, rows.extent(1), rows.extent(1)};
+  }
+  static std::vector<attention_slice> slices_of(slice_mask mask, const auto& q, const auto& k) {
+    if (mask != slice_mask::full && mask != slice_mask::causal)
+      throw layout_error(std::string("heddle: apply<attention>: the mask should be causal or full, got ") +
+                         to_string(mask));
+    const auto mine = q.local_shape(), seen = k.local_shape();
+    const std::int64_t queries = mine.extent(2), keys = seen.extent(2), sequences = mine.extent(0) * mine.extent(1);
+    const std::int64_t first = k.shape().extent(2) - q.shape().extent(2) + detail::offset_along<2>(q);
+    std::vector<attention_slice> slices;
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      const std::int64_t from = i * queries, at = i * keys;
+      if (mask == slice_mask::full)
+        slices.push_back({from, from + queries, at, at + keys, slice_mask::full});
+      else
+        for (const attention_slice& s : causal_at(from, from + queries, first, at, at + keys, 0)) slices.push_back(s);
+    }
+    return slices;
+  }
+  template <class X>
+  static auto scale_of(const X& q) {
+    using T = typename X::value_type;
+    return T(1) / std::sqrt(static_cast<T>(q.shape().extent(3)));
+  }
+  template <class C, class S, class Y, class X>
+  static void forward(C& c, S& s, Y& y, const X& q, const auto& k, const auto& v) {
+    using T = typename X::value_type;
+    s.lse = buffer<T>(detail::rows_count(q));
+    s.slices = slices_of(c.setting, q, k);
+    c.backend.attention(heads(q), heads(k), heads(v), std::span<const attention_slice>(s.slices), scale_of(q), heads(y),
+                        std::span<T>(s.lse), key_pages{});
+  }
+  template <class C, class S, class Y, class G, class X>
+  static void backward(C& c, S& s, const auto& dy, const Y& y, G& g, const X& q, const auto& k, const auto& v) {
+    using T = typename X::value_type;
+    buffer<T> rest[3];
+    const auto to = [&]<std::size_t At>(std::integral_constant<std::size_t, At>, const auto& x) {
+      if constexpr (detail::is_wanted<At, G>) {
+        return heads(std::get<At>(g));
+      } else {
+        rest[At] = buffer<T>(static_cast<std::int64_t>(x.elements().size()));
+        const auto rows = detail::as_rows(x);
+        return head_rows<T>{rest[At].data(), rows.extent(0), 1, rows.extent(1), rows.extent(1)};
+      }
+    };
+    c.backend.attention_backward(
+        heads(dy), heads(q), heads(k), heads(v), heads(y), s.lse, std::span<const attention_slice>(s.slices),
+        scale_of(q), to(std::integral_constant<std::size_t, 0>{}, q), to(std::integral_constant<std::size_t, 1>{}, k),
+        to(std::integral_constant<std::size_t, 2>{}, v), key_pages{});
+  }
+};
+
+}  // namespace heddle::inline v0::compute

@@ -1,0 +1,90 @@
+// heddle/compute/facets.hpp: names of a backend's facets, and the one error of a layer whose facet a backend lacks.
+#pragma once
+
+#include <heddle/compute/kernels.hpp>
+
+#include <type_traits>
+
+namespace heddle::inline v0::compute {
+
+/// A facet as a type: `offered<B, T>` says whether backend B has its kernels for elements of type T. Backends and layers
+/// may define facets of their own in this form.
+#define HEDDLE_FACET(NAME, ...)                  \
+  struct NAME {                                  \
+    template <class B, class T>                  \
+    static constexpr bool offered = __VA_ARGS__; \
+  }
+HEDDLE_FACET(product_facet, product_kernels<B, T>);
+HEDDLE_FACET(elementwise_facet, elementwise_kernels<B, T>);
+HEDDLE_FACET(layer_norm_facet, norm_kernels<B, T>);
+HEDDLE_FACET(rms_norm_facet, rms_norm_kernels<B, T>);
+HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);
+HEDDLE_FACET(attention_facet, attention_kernels<B, T>);
+HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);
+HEDDLE_FACET(embedding_facet, embedding_kernels<B, T>);
+HEDDLE_FACET(cross_entropy_facet, cross_entropy_kernels<B, T>);
+HEDDLE_FACET(loss_facet, loss_kernels<B, T>);
+HEDDLE_FACET(reduction_facet, reduction_kernels<B, T>);
+HEDDLE_FACET(optimizer_facet, optimizer_kernels<B, T>);
+HEDDLE_FACET(reversible_optimizer_facet, reversible_optimizer_kernels<B, T>);
+HEDDLE_FACET(routing_facet, routing_kernels<B, T>);
+HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);
+#undef HEDDLE_FACET
+
+/// Gated activations with activation A.
+template <class A>
+struct gated_facet {
+  template <class B, class T>
+  static constexpr bool offered = gated_kernels<B, T, A>;
+};
+/// Casts from T to `To`.
+template <class To>
+struct cast_facet {
+  template <class B, class T>
+  static constexpr bool offered = cast_kernels<B, T, To>;
+};
+/// Products of operands of a 16-bit type T, summed in float.
+struct half_product_facet {
+  template <class B, class T>
+  static constexpr bool offered = half_product_kernels<B, T>;
+};
+/// AdamW on master weights and moments of type T, with weights of type W and gradients of type G.
+template <class W, class G>
+struct master_optimizer_facet {
+  template <class B, class T>
+  static constexpr bool offered = master_optimizer_kernels<B, T, W, G>;
+};
+
+/// A type with a member template `offered<B, T>` that is a bool.
+template <class F>
+concept facet = requires { static_cast<bool>(F::template offered<int, float>); };
+
+/// Whether backend B has all of these facets for elements of type T.
+template <class B, class T, facet... Facets>
+inline constexpr bool offers = (Facets::template offered<B, T> && ...);
+
+/// What an error about a missing facet names.
+template <class Layer, class Facet, class Backend, class T>
+struct layer_needs {
+  static constexpr bool value = Facet::template offered<Backend, T>;
+};
+
+/// One error that names the layer and the facet if the backend does not offer it for elements of type T. Returns whether
+/// it does, so that a layer can leave its kernels out after the error: `if constexpr (require_facet<mine, rms_norm_facet,
+/// B, T>()) { ... }`.
+template <class Layer, facet Facet, class Backend, class T>
+consteval bool require_facet() {
+  static_assert(
+      layer_needs<Layer, Facet, std::remove_cvref_t<Backend>, T>::value,
+      "heddle: the backend lacks kernels that a layer needs; layer_needs<layer, facet, backend, element type> "
+      "names them. Give the backend this facet (compute/kernels.hpp), or take a backend that has it");
+  return layer_needs<Layer, Facet, std::remove_cvref_t<Backend>, T>::value;
+}
+
+/// `require_facet` for several facets: one error for each that is missing.
+template <class Layer, class Backend, class T, facet... Facets>
+consteval bool require_facets() {
+  return (require_facet<Layer, Facets, Backend, T>() & ... & true);
+}
+
+}  // namespace heddle::inline v0::compute

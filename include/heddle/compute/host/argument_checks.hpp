@@ -1,0 +1,146 @@
+// heddle/compute/host/argument_checks.hpp: checks of sizes and indices shared by the host backend's kernels.
+#pragma once
+
+#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/kernels.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace heddle::inline v0::compute::detail {
+
+/// Each throws a `layout_error` that names the kernel, the argument, what was expected and what came.
+struct argument_checks {
+  template <class T>
+  static std::int64_t size_of(std::span<const T> x) noexcept {
+    return static_cast<std::int64_t>(x.size());
+  }
+  template <class T>
+  static void same_shape(const char* kernel, const char* what, matrix_view<const T> x, matrix_view<const T> y) {
+    if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + to_string(x.shape()) +
+                         ", got " + to_string(y.shape()));
+  }
+  static void groups(const char* kernel, std::span<const std::int64_t> offsets, std::int64_t count, std::int64_t rows) {
+    expect(kernel, "elements of offsets (matrices + 1)", count + 1, offsets.size());
+    for (std::size_t e = 0; e < offsets.size(); ++e)
+      if (offsets[e] < (e == 0 ? 0 : offsets[e - 1]) || offsets[e] > rows) [[unlikely]]
+        throw layout_error("heddle: " + std::string(kernel) + ": offsets should not descend and be from 0 to " +
+                           std::to_string(rows) + ", the rows of x, got " + std::to_string(offsets[e]) + " at " +
+                           std::to_string(e));
+  }
+  static void choices(const char* kernel, std::int64_t tokens, std::int64_t experts,
+                      matrix_view<const std::int32_t> ids, std::int64_t rows, std::int64_t columns) {
+    expect(kernel, "rows of ids", tokens, ids.extent(0));
+    expect(kernel, "rows of weights", tokens, rows);
+    expect(kernel, "columns of weights", ids.extent(1), columns);
+    if (ids.extent(1) > experts) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": at most all of the " + std::to_string(experts) +
+                         " experts can be chosen, got ids of " + std::to_string(ids.extent(1)) + " columns");
+  }
+  static void moved(const char* kernel, matrix_view<const std::int32_t> places, std::int64_t weight_rows,
+                    std::int64_t weight_columns, std::int64_t tokens, std::int64_t rows) {
+    expect(kernel, "rows of weights", places.extent(0), weight_rows);
+    expect(kernel, "columns of weights", places.extent(1), weight_columns);
+    expect(kernel, "tokens", places.extent(0), tokens);
+    within(kernel, "places", places.elements(), -1, rows);
+  }
+  static void within(const char* kernel, const char* what, token_ids values, std::int64_t first, std::int64_t end) {
+    for (const std::int32_t x : values)
+      if (x < first || x >= end) [[unlikely]]
+        throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be from " + std::to_string(first) +
+                           " to " + std::to_string(end - 1) + ", got " + std::to_string(x));
+  }
+  static std::int64_t optimizer_sizes(std::size_t n, std::size_t weights, std::size_t g, std::size_t m, std::size_t v) {
+    const auto expected = static_cast<std::int64_t>(n);
+    expect("adamw", "elements of the weights", expected, weights);
+    expect("adamw", "elements of g", expected, g);
+    expect("adamw", "elements of m", expected, m);
+    expect("adamw", "elements of v", expected, v);
+    return expected;
+  }
+  template <class T>
+  static void same_heads(const char* kernel, const char* what, const head_rows<const T>& x,
+                         const head_rows<const T>& y) {
+    if (x.rows != y.rows || x.heads != y.heads || x.head_dim != y.head_dim || y.stride < y.width()) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + heads_text(x) +
+                         " with its rows apart, got " + heads_text(y) + ", rows " + std::to_string(y.stride) +
+                         " elements apart");
+  }
+  template <class T>
+  static std::string heads_text(const head_rows<T>& x) {
+    return std::to_string(x.rows) + " rows of " + std::to_string(x.heads) + " heads of " + std::to_string(x.head_dim);
+  }
+  template <class T>
+  static void rows_apart(const char* kernel, const char* what, const head_rows<const T>& x) {
+    if (x.rows > 1 && x.stride < x.width()) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": rows of " + what + " should be at least " +
+                         std::to_string(x.width()) + " elements apart, got " + std::to_string(x.stride));
+  }
+  template <class T>
+  static void attention_arguments(const char* kernel, const head_rows<const T>& q, const head_rows<const T>& k,
+                                  const head_rows<const T>& v, std::span<const attention_slice> slices, T scale,
+                                  const head_rows<const T>& out, std::size_t lse, const key_pages& pages) {
+    const auto wrong = [kernel](const std::string& text) {
+      throw layout_error("heddle: " + std::string(kernel) + ": " + text);
+    };
+    expect(kernel, "columns of a head of k", q.head_dim, k.head_dim);
+    expect(kernel, "rows of v", k.rows, v.rows);
+    expect(kernel, "heads of v", k.heads, v.heads);
+    expect(kernel, "rows of out", q.rows, out.rows);
+    expect(kernel, "heads of out", q.heads, out.heads);
+    expect(kernel, "columns of a head of out", v.head_dim, out.head_dim);
+    expect(kernel, "elements of lse (heads * rows of queries)", q.heads * q.rows, lse);
+    if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0) [[unlikely]]
+      wrong("heads of q should be a multiple of the " + std::to_string(k.heads) + " heads of k, got " +
+            std::to_string(q.heads));
+    if (!(scale > T(0)) || !std::isfinite(scale)) [[unlikely]]
+      wrong("the scale of scores should be a positive number, got " + std::to_string(scale));
+    rows_apart(kernel, "q", q);
+    rows_apart(kernel, "k", k);
+    rows_apart(kernel, "v", v);
+    rows_apart(kernel, "out", out);
+    std::int64_t keys = k.rows;
+    if (pages.page_rows == 0 && !pages.pages.empty()) [[unlikely]]
+      wrong("a table of " + std::to_string(pages.pages.size()) + " pages needs the number of rows in a page, got 0");
+    if (pages.page_rows != 0) {
+      if (pages.page_rows < 0 || k.rows % pages.page_rows != 0) [[unlikely]]
+        wrong("the " + std::to_string(k.rows) + " rows of k should be whole pages, got pages of " +
+              std::to_string(pages.page_rows) + " rows");
+      for (const std::int32_t page : pages.pages)
+        if (page < 0 || page >= k.rows / pages.page_rows) [[unlikely]]
+          wrong("pages should be from 0 to " + std::to_string(k.rows / pages.page_rows - 1) + ", got " +
+                std::to_string(page));
+      keys = static_cast<std::int64_t>(pages.pages.size()) * pages.page_rows;
+    }
+    for (const attention_slice& s : slices)
+      if (s.q_begin < 0 || s.q_begin > s.q_end || s.q_end > q.rows || s.k_begin < 0 || s.k_begin > s.k_end ||
+          s.k_end > keys) [[unlikely]]
+        wrong("slices should lie in " + std::to_string(q.rows) + " queries by " + std::to_string(keys) + " keys, got " +
+              to_string(s));
+  }
+  template <class T>
+  static void attention_sizes(const char* kernel, const attention_shape& s, matrix_view<const T> qkv,
+                              matrix_view<const T> out, std::size_t lse) {
+    expect(kernel, "rows of qkv (batch * sequence)", s.rows(), qkv.extent(0));
+    expect(kernel, "columns of qkv (3 * heads * head_dim)", 3 * s.width(), qkv.extent(1));
+    expect(kernel, "rows of out (batch * sequence)", s.rows(), out.extent(0));
+    expect(kernel, "columns of out (heads * head_dim)", s.width(), out.extent(1));
+    expect(kernel, "elements of lse (heads * batch * sequence)", s.rows() * s.heads, lse);
+  }
+  static void position_sizes(const char* kernel, std::int64_t rows, std::int64_t columns, std::int64_t positions,
+                             std::int64_t width, std::int64_t sequence) {
+    expect(kernel, "columns of the position table", columns, width);
+    if (rows > 0 && (sequence < 1 || rows % sequence != 0)) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": " + std::to_string(rows) +
+                         " rows are not whole sequences of " + std::to_string(sequence));
+    if (sequence > positions) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": a sequence of " + std::to_string(sequence) +
+                         " does not fit a position table of " + std::to_string(positions) + " rows");
+  }
+};
+
+}  // namespace heddle::inline v0::compute::detail

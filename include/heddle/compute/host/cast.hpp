@@ -1,0 +1,77 @@
+// heddle/compute/host/cast.hpp: conversion of vectors between element types, to the nearest or stochastically.
+#pragma once
+
+#include <heddle/compute/host/elementwise.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/core/random.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::compute::detail {
+
+/// Elements per block of a conversion: the same for both types.
+inline constexpr int cast_block = 64;
+
+/// The float next to x on the side of zero, its last bit set if it is not x. Rounded to a type with two bits less or fewer
+/// it gives what x itself would; the nearest float would round a second time.
+/// Source: Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd".
+HEDDLE_HD constexpr float rounded_to_odd(double x) noexcept {
+  const float nearest = static_cast<float>(x);
+  const double back = static_cast<double>(nearest);
+  const bool inexact = (back < x) | (back > x);
+  const bool away = inexact & ((back > x) == (x > 0));
+  return heddle::v0::detail::bits_float((heddle::v0::detail::float_bits(nearest) - static_cast<std::uint32_t>(away)) |
+                                        static_cast<std::uint32_t>(inexact));
+}
+
+template <class To, class From>
+HEDDLE_HD constexpr To converted(From x) noexcept {
+  if constexpr (is_half_precision<To> && std::is_same_v<From, double>)
+    return To(rounded_to_odd(x));
+  else if constexpr (is_half_precision<To>)
+    return To(static_cast<float>(x));
+  else
+    return static_cast<To>(x);
+}
+
+/// y[i] = x[i] for i in [0, n), on the calling thread.
+template <class From, class To>
+void cast_lanes(std::int64_t n, const From* x, To* y) {
+  std::int64_t i = 0;
+  for (; i + cast_block <= n; i += cast_block) {
+    To block[cast_block];
+    for (int l = 0; l < cast_block; ++l) block[l] = converted<To>(x[i + l]);
+    for (int l = 0; l < cast_block; ++l) y[i + l] = block[l];
+  }
+  const int rest = static_cast<int>(n - i);
+  for (int l = 0; l < rest; ++l) y[i + l] = converted<To>(x[i + l]);
+}
+
+template <class From, class To>
+void cast(team& workers, std::int64_t n, const From* x, To* y) {
+  workers.split(n, elementwise_grain, cast_block,
+                [&](std::int64_t begin, std::int64_t end) { cast_lanes(end - begin, x + begin, y + begin); });
+}
+
+/// Element i takes 16 of the 128 bits that the generator has for index (first + i) / 8.
+template <class From>
+void cast_stochastic_lanes(std::int64_t n, const From* x, const counter_random& random, std::uint64_t first, bf16* y) {
+  for (std::int64_t i = 0; i < n;) {
+    const std::uint64_t at = first + static_cast<std::uint64_t>(i);
+    const auto bits = random.bits(at / 8);
+    for (auto part = static_cast<unsigned>(at % 8); part < 8 && i < n; ++part, ++i)
+      y[i] = round_stochastically(static_cast<float>(x[i]), (bits[part / 2] >> (16 * (part % 2))) & 0xffffu);
+  }
+}
+
+template <class From>
+void cast_stochastic(team& workers, std::int64_t n, const From* x, const stochastic& rounding, bf16* y) {
+  workers.split(n, elementwise_grain / 4, cast_block, [&](std::int64_t begin, std::int64_t end) {
+    cast_stochastic_lanes(end - begin, x + begin, rounding.random, rounding.first + static_cast<std::uint64_t>(begin),
+                          y + begin);
+  });
+}
+
+}  // namespace heddle::inline v0::compute::detail

@@ -1,0 +1,60 @@
+// heddle/compute/host/gated.hpp: gated activations (SwiGLU, GEGLU, ReGLU), forward and backward.
+#pragma once
+
+#include <heddle/compute/host/elementwise.hpp>
+#include <heddle/compute/kernels.hpp>
+
+namespace heddle::inline v0::compute::detail {
+
+template <class T>
+inline T activation_lane(silu, T x) noexcept {
+  return x * sigmoid_lane(x);
+}
+/// sigmoid(x) (1 + x (1 - sigmoid(x))), without cancellation for large x and without inf * 0 for small ones.
+template <class T>
+inline T activation_derivative_lane(silu, T x) noexcept {
+  const T e = exp_lane(-x);
+  const T s = T(1) / (T(1) + e);
+  const T rest = choose(e < T(1), e * s, T(1) - s);
+  return s + x * s * rest;
+}
+template <class T>
+inline T activation_lane(gelu_tanh, T x) noexcept {
+  return gelu_lane(x);
+}
+template <class T>
+inline T activation_derivative_lane(gelu_tanh, T x) noexcept {
+  return gelu_derivative_lane(x);
+}
+template <class T>
+inline T activation_lane(relu, T x) noexcept {
+  return choose(x < T(0), T(0), x);  // NaN goes through
+}
+template <class T>
+inline T activation_derivative_lane(relu, T x) noexcept {
+  return choose(x > T(0), T(1), T(0));
+}
+
+template <class A, class T>
+void gated(team& workers, std::int64_t n, const T* gate, const T* up, T* h) {
+  map_shared(workers, n, h, [](T g, T u) { return activation_lane(A{}, g) * u; }, gate, up);
+}
+
+/// Block by block, both results from one reading, so that each output may be an input's memory.
+template <class A, class T>
+void gated_backward(team& workers, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate, T* dup) {
+  workers.split(n, elementwise_grain, block_size<T>, [&](std::int64_t begin, std::int64_t end) {
+    constexpr int width = block_size<T>;
+    for (std::int64_t i = begin; i < end; i += width) {
+      const std::int64_t count = (std::min)(std::int64_t{width}, end - i);
+      T to_up[width];
+      map_lanes(count, to_up, [](T g, T d) { return d * activation_lane(A{}, g); }, gate + i, dh + i);
+      map_lanes(
+          count, dgate + i, [](T g, T u, T d) { return d * u * activation_derivative_lane(A{}, g); }, gate + i, up + i,
+          dh + i);
+      std::copy(to_up, to_up + count, dup + i);
+    }
+  });
+}
+
+}  // namespace heddle::inline v0::compute::detail

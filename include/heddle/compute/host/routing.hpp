@@ -1,0 +1,153 @@
+// heddle/compute/host/routing.hpp: choice of experts, the permutation by expert, and rows moved along it and back.
+#pragma once
+
+#include <heddle/compute/host/layer_norm.hpp>
+#include <heddle/compute/kernels.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::compute::detail {
+
+/// The k greatest of n logits in descending order; equal ones in the order of their ids; NaN before all numbers.
+template <class T>
+void choose_greatest(std::int64_t n, const T* logits, std::int64_t k, std::int32_t* ids) {
+  const auto before = [](T a, T b) { return a > b || (a != a && b == b); };
+  std::int64_t held = 0;
+  for (std::int64_t e = 0; e < n; ++e) {
+    if (held == k && !before(logits[e], logits[ids[k - 1]])) continue;
+    std::int64_t at = held < k ? held++ : k - 1;
+    for (; at > 0 && before(logits[e], logits[ids[at - 1]]); --at) ids[at] = ids[at - 1];
+    ids[at] = static_cast<std::int32_t>(e);
+  }
+}
+
+template <class Rule, class T>
+void top_k(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits, std::int32_t* ids,
+           T* weights) {
+  if (k == 0) return;
+  workers.split(tokens, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const T* row = logits + t * experts;
+      std::int32_t* chosen = ids + t * k;
+      T* out = weights + t * k;
+      choose_greatest(experts, row, k, chosen);
+      const T top = row[chosen[0]];
+      T sum = 0;
+      if constexpr (std::is_same_v<Rule, softmax_of_all>)
+        for (std::int64_t e = 0; e < experts; ++e) sum += std::exp(row[e] - top);
+      else
+        for (std::int64_t j = 0; j < k; ++j) sum += std::exp(row[chosen[j]] - top);
+      for (std::int64_t j = 0; j < k; ++j) out[j] = std::exp(row[chosen[j]] - top) / sum;
+    }
+  });
+}
+
+/// With w the weights and d their gradient: dlogits = p (g - sum of w d), where g is d at the chosen experts and 0 at the
+/// others, and p is the softmax that the rule takes (over the chosen: w there and 0 elsewhere).
+template <class Rule, class T>
+void top_k_backward(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
+                    const std::int32_t* ids, const T* weights, const T* dweights, T* dlogits) {
+  workers.split(tokens, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const T* row = logits + t * experts;
+      const T *w = weights + t * k, *d = dweights + t * k;
+      const std::int32_t* chosen = ids + t * k;
+      T* out = dlogits + t * experts;
+      T inner = 0;
+      for (std::int64_t j = 0; j < k; ++j) inner += w[j] * d[j];
+      if (std::is_same_v<Rule, softmax_of_chosen> || k == 0) {
+        std::fill_n(out, experts, T(0));
+      } else {
+        const T top = row[chosen[0]];
+        T sum = 0;
+        for (std::int64_t e = 0; e < experts; ++e) sum += std::exp(row[e] - top);
+        for (std::int64_t e = 0; e < experts; ++e) out[e] = -(std::exp(row[e] - top) / sum) * inner;
+      }
+      for (std::int64_t j = 0; j < k; ++j) {
+        if constexpr (std::is_same_v<Rule, softmax_of_chosen>)
+          out[chosen[j]] = w[j] * (d[j] - inner);
+        else
+          out[chosen[j]] += w[j] * d[j];
+      }
+    }
+  });
+}
+
+/// A counting sort by expert that keeps the order of tokens and choices.
+inline void route(std::int64_t tokens, std::int64_t k, std::int64_t experts, const std::int32_t* ids,
+                  std::int64_t first_id, std::int64_t* offsets, std::int32_t* sources, std::int32_t* places) {
+  const std::int64_t n = tokens * k;
+  const auto here = [&](std::int64_t i) {
+    const std::int64_t e = ids[i] - first_id;
+    return e >= 0 && e < experts ? e : std::int64_t{-1};
+  };
+  std::fill_n(offsets, experts + 1, std::int64_t{0});
+  for (std::int64_t i = 0; i < n; ++i)
+    if (const std::int64_t e = here(i); e >= 0) ++offsets[e + 1];
+  for (std::int64_t e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];
+  std::fill_n(sources, n, std::int32_t{-1});
+  // offsets[e] walks to the expert's end, which is where the next one begins: moved back by one place afterwards.
+  for (std::int64_t t = 0, i = 0; t < tokens; ++t)
+    for (std::int64_t j = 0; j < k; ++j, ++i) {
+      const std::int64_t e = here(i);
+      places[i] = -1;
+      if (e < 0) continue;
+      const std::int64_t row = offsets[e]++;
+      sources[row] = static_cast<std::int32_t>(t);
+      places[i] = static_cast<std::int32_t>(row);
+    }
+  for (std::int64_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
+  offsets[0] = 0;
+}
+
+template <class T>
+void permute(team& workers, std::int64_t rows, std::int64_t width, const T* x, const std::int32_t* sources, T* y) {
+  workers.split(rows, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      if (sources[i] >= 0)
+        std::copy_n(x + sources[i] * width, width, y + i * width);
+      else
+        std::fill_n(y + i * width, width, T(0));
+  });
+}
+
+/// out[t] = sum over j, in order, of factor(t, j) * y[places[t][j]].
+template <class T, class Factor>
+void gather_rows(team& workers, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* y,
+                 const std::int32_t* places, T* out, Factor factor) {
+  workers.split(tokens, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      T* to = out + t * width;
+      std::fill_n(to, width, T(0));
+      for (std::int64_t j = 0; j < k; ++j) {
+        const std::int64_t row = places[t * k + j];
+        if (row < 0) continue;
+        const T f = factor(t * k + j);
+        map_lanes(width, to, [f](T old, T v) { return old + f * v; }, static_cast<const T*>(to), y + row * width);
+      }
+    }
+  });
+}
+
+/// Every row of y belongs to one choice of one token, so that threads share the tokens. dy may be y.
+template <class T>
+void unpermute_backward(team& workers, std::int64_t tokens, std::int64_t k, std::int64_t width, const T* dout,
+                        const T* y, const std::int32_t* places, const T* weights, T* dy, T* dweights) {
+  workers.split(tokens, row_grain(width), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t)
+      for (std::int64_t j = 0; j < k; ++j) {
+        const std::int64_t i = t * k + j, row = places[i];
+        dweights[i] = T(0);
+        if (row < 0) continue;
+        const T* d = dout + t * width;
+        const T f = weights[i];
+        dweights[i] = sum_lanes<T>(width, [](T a, T b) { return a * b; }, d, y + row * width);
+        map_lanes(width, dy + row * width, [f](T v) { return f * v; }, d);
+      }
+  });
+}
+
+}  // namespace heddle::inline v0::compute::detail

@@ -1,0 +1,145 @@
+// heddle/core/half_precision.hpp: the element types bf16 and f16, with conversions from and to float.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+#include <cstdint>
+#include <limits>
+
+namespace heddle::inline v0 {
+
+namespace detail {
+HEDDLE_HD constexpr std::uint32_t float_bits(float x) noexcept {
+  return __builtin_bit_cast(std::uint32_t, x);
+}
+HEDDLE_HD constexpr float bits_float(std::uint32_t x) noexcept {
+  return __builtin_bit_cast(float, x);
+}
+// `condition ? yes : no` without a branch: compilers vectorise loops over it at every level of optimisation.
+HEDDLE_HD constexpr std::uint32_t choose_bits(bool condition, std::uint32_t yes, std::uint32_t no) noexcept {
+  const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
+}  // namespace detail
+
+/// A float in 16 bits with the exponents of float: 1 sign, 8 exponent and 7 mantissa bits (unit roundoff 2^-8). Converts
+/// to float exactly and by itself, so that arithmetic is that of float; back only when asked, to the nearest, ties to
+/// even. A NaN stays a NaN, infinities and subnormal numbers are kept. `T{}` is zero; `T x;` is not initialised.
+struct bf16 {
+  bf16() = default;
+  HEDDLE_HD explicit constexpr bf16(float x) noexcept : bits(rounded(detail::float_bits(x))) {}
+  HEDDLE_HD constexpr operator float() const noexcept { return detail::bits_float(std::uint32_t{bits} << 16); }
+  HEDDLE_HD static constexpr bf16 from_bits(std::uint16_t bits) noexcept {
+    bf16 x{};
+    x.bits = bits;
+    return x;
+  }
+
+  std::uint16_t bits;
+
+ private:
+  // A NaN whose upper bits are all zero would become an infinity: it is made quiet.
+  HEDDLE_HD static constexpr std::uint16_t rounded(std::uint32_t u) noexcept {
+    const std::uint32_t nearest = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    const std::uint32_t quiet = (u >> 16) | 0x40u;
+    return static_cast<std::uint16_t>(detail::choose_bits((u & 0x7fffffffu) > 0x7f800000u, quiet, nearest));
+  }
+};
+
+/// The 16-bit float of IEEE 754: 1 sign, 5 exponent and 10 mantissa bits (unit roundoff 2^-11, largest number 65504).
+/// Conversions as those of `bf16`; what is too large becomes an infinity.
+struct f16 {
+  f16() = default;
+  HEDDLE_HD explicit constexpr f16(float x) noexcept : bits(rounded(detail::float_bits(x))) {}
+  HEDDLE_HD constexpr operator float() const noexcept {
+    const std::uint32_t rest = std::uint32_t{bits} & 0x7fffu;
+    const std::uint32_t normal = (rest << 13) + (112u << 23);  // the exponent's bias: 127 - 15
+    const std::uint32_t tiny = detail::float_bits(detail::bits_float((rest << 13) + (113u << 23)) - 0x1p-14f);
+    const std::uint32_t finite = detail::choose_bits(rest < 0x400u, tiny, normal);
+    const std::uint32_t sign = (std::uint32_t{bits} & 0x8000u) << 16;
+    return detail::bits_float(sign | detail::choose_bits(rest >= 0x7c00u, normal + (112u << 23), finite));
+  }
+  HEDDLE_HD static constexpr f16 from_bits(std::uint16_t bits) noexcept {
+    f16 x{};
+    x.bits = bits;
+    return x;
+  }
+
+  std::uint16_t bits;
+
+ private:
+  HEDDLE_HD static constexpr std::uint16_t rounded(std::uint32_t u) noexcept {
+    const std::uint32_t size = u & 0x7fffffffu;
+    const std::uint32_t normal = (size + 0xfffu + ((size >> 13) & 1u) - (112u << 23)) >> 13;
+    // Below 2^-14: the last place of 0.5f is the smallest subnormal number, so that the addition rounds.
+    const bool is_tiny = size < 0x38800000u;
+    const std::uint32_t tame = detail::choose_bits(is_tiny, size, 0u);
+    const std::uint32_t tiny = detail::float_bits(detail::bits_float(tame) + 0.5f) - 0x3f000000u;
+    const std::uint32_t finite = detail::choose_bits(is_tiny, tiny, normal);
+    const std::uint32_t nan = 0x7e00u | ((size >> 13) & 0x3ffu);
+    const std::uint32_t large = detail::choose_bits(size > 0x7f800000u, nan, 0x7c00u);
+    return static_cast<std::uint16_t>(((u >> 16) & 0x8000u) | detail::choose_bits(size >= 0x477ff000u, large, finite));
+  }
+};
+
+static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
+
+/// `bf16` or `f16`.
+template <class T>
+inline constexpr bool is_half_precision = false;
+template <>
+inline constexpr bool is_half_precision<bf16> = true;
+template <>
+inline constexpr bool is_half_precision<f16> = true;
+
+/// A finite number of float as a bf16, upwards or downwards with the probability that makes the mean exact: `random16`
+/// is uniform in [0, 65536). Infinities and NaN as they are; a number beyond the largest bf16 may become an infinity.
+/// Source: Gupta et al. 2015, arXiv:1502.02551, section 3.
+HEDDLE_HD constexpr bf16 round_stochastically(float x, std::uint32_t random16) noexcept {
+  const std::uint32_t u = detail::float_bits(x);
+  const bool finite = (u & 0x7f800000u) != 0x7f800000u;
+  const std::uint32_t drawn = (u + (random16 & 0xffffu)) >> 16;
+  return bf16::from_bits(static_cast<std::uint16_t>(finite ? drawn : bf16(x).bits));
+}
+
+}  // namespace heddle::inline v0
+
+/// What generic code asks of element types.
+template <>
+struct std::numeric_limits<heddle::bf16> {
+  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false,
+                        is_iec559 = false;
+  static constexpr bool has_infinity = true, has_quiet_NaN = true, has_signaling_NaN = true, is_bounded = true;
+  static constexpr bool is_modulo = false, traps = false, tinyness_before = false;
+  static constexpr int radix = 2, digits = 8, digits10 = 2, max_digits10 = 4;
+  static constexpr int min_exponent = -125, min_exponent10 = -37, max_exponent = 128, max_exponent10 = 38;
+  static constexpr std::float_round_style round_style = std::round_to_nearest;
+  static constexpr heddle::bf16(min)() noexcept { return heddle::bf16::from_bits(0x0080); }
+  static constexpr heddle::bf16(max)() noexcept { return heddle::bf16::from_bits(0x7f7f); }
+  static constexpr heddle::bf16 lowest() noexcept { return heddle::bf16::from_bits(0xff7f); }
+  static constexpr heddle::bf16 epsilon() noexcept { return heddle::bf16(0x1p-7f); }
+  static constexpr heddle::bf16 round_error() noexcept { return heddle::bf16(0.5f); }
+  static constexpr heddle::bf16 infinity() noexcept { return heddle::bf16::from_bits(0x7f80); }
+  static constexpr heddle::bf16 quiet_NaN() noexcept { return heddle::bf16::from_bits(0x7fc0); }
+  static constexpr heddle::bf16 signaling_NaN() noexcept { return heddle::bf16::from_bits(0x7fa0); }
+  static constexpr heddle::bf16 denorm_min() noexcept { return heddle::bf16::from_bits(0x0001); }
+};
+
+template <>
+struct std::numeric_limits<heddle::f16> {
+  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false, is_iec559 = true;
+  static constexpr bool has_infinity = true, has_quiet_NaN = true, has_signaling_NaN = true, is_bounded = true;
+  static constexpr bool is_modulo = false, traps = false, tinyness_before = false;
+  static constexpr int radix = 2, digits = 11, digits10 = 3, max_digits10 = 5;
+  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
+  static constexpr std::float_round_style round_style = std::round_to_nearest;
+  static constexpr heddle::f16(min)() noexcept { return heddle::f16::from_bits(0x0400); }
+  static constexpr heddle::f16(max)() noexcept { return heddle::f16::from_bits(0x7bff); }
+  static constexpr heddle::f16 lowest() noexcept { return heddle::f16::from_bits(0xfbff); }
+  static constexpr heddle::f16 epsilon() noexcept { return heddle::f16(0x1p-10f); }
+  static constexpr heddle::f16 round_error() noexcept { return heddle::f16(0.5f); }
+  static constexpr heddle::f16 infinity() noexcept { return heddle::f16::from_bits(0x7c00); }
+  static constexpr heddle::f16 quiet_NaN() noexcept { return heddle::f16::from_bits(0x7e00); }
+  static constexpr heddle::f16 signaling_NaN() noexcept { return heddle::f16::from_bits(0x7d00); }
+  static constexpr heddle::f16 denorm_min() noexcept { return heddle::f16::from_bits(0x0001); }
+};

@@ -1,0 +1,55 @@
+// heddle/model/batch_checks.hpp: refuses batches and tensors of sizes that a stage of a language model does not take.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/model/layer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::model {
+
+/// The extent of a microbatch. Errors: `config_error` naming what does not fit: samples, length, or ids.
+template <class Config, class T>
+extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, const batch<T>& b, bool reads_tokens,
+                              bool reads_targets) {
+  const int sequence = b.sequence > 0 ? b.sequence : config.context;
+  if (b.samples < 0 || b.samples > max_samples)
+    throw config_error("heddle: a microbatch of " + std::to_string(b.samples) + " samples; this stage has room for " +
+                       std::to_string(max_samples));
+  if (sequence > config.context)
+    throw config_error("heddle: a sequence of " + std::to_string(sequence) + " tokens; the model's context is " +
+                       std::to_string(config.context));
+  const extent_of_batch e{b.samples, sequence};
+  const auto require_ids = [&](compute::token_ids ids, const char* what, bool negative) {
+    if (static_cast<std::int64_t>(ids.size()) != e.rows())
+      throw config_error(std::string("heddle: a microbatch of ") + std::to_string(b.samples) + " x " +
+                         std::to_string(sequence) + " tokens came with " + std::to_string(ids.size()) + " " + what);
+    for (const std::int32_t id : ids)
+      if (id >= config.vocabulary || (id < 0 && !negative))
+        throw config_error(std::string("heddle: ") + what + " hold the id " + std::to_string(id) +
+                           ", outside the vocabulary of " + std::to_string(config.vocabulary));
+  };
+  if (reads_tokens) require_ids(b.tokens, "tokens", false);
+  if (reads_targets) require_ids(b.targets, "targets", true);
+  return e;
+}
+
+/// Errors: `schedule_error` if a backward's batch is not the forward's of its slot.
+inline void require_same_extent(int slot, extent_of_batch e, extent_of_batch forward) {
+  if (e != forward)
+    throw schedule_error("heddle: backward of slot " + std::to_string(slot) + " with " + std::to_string(e.samples) +
+                         " samples of " + std::to_string(e.sequence) + " tokens, forward had " +
+                         std::to_string(forward.samples) + " of " + std::to_string(forward.sequence));
+}
+
+/// Errors: `config_error` if a tensor of the residual stream has not the elements of this batch.
+inline void require_stream_size(std::size_t elements, extent_of_batch e, int width, const char* what) {
+  if (static_cast<std::int64_t>(elements) != e.rows() * width)
+    throw config_error(std::string("heddle: ") + what + " must hold " + std::to_string(e.samples) + " x " +
+                       std::to_string(e.sequence) + " x " + std::to_string(width) + " elements, got " +
+                       std::to_string(elements));
+}
+
+}  // namespace heddle::inline v0::model

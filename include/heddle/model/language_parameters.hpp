@@ -1,0 +1,104 @@
+// heddle/model/language_parameters.hpp: the parameters of a language model that one rank holds.
+#pragma once
+
+#include <heddle/model/layer.hpp>
+#include <heddle/model/layers/placed.hpp>
+#include <heddle/model/parameters.hpp>
+#include <heddle/model/stage_layers.hpp>
+#include <heddle/tensor/buffer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace heddle::inline v0::model {
+
+/// The parameters of one pipeline stage in flat buffers, in the order of the description. A stage with both the embedding and a
+/// tied head has one token embedding with one gradient. A tied head without the embedding has a copy of it behind the other
+/// parameters, or uses that of another stage of this rank (`lender`), with a gradient of its own outside the flat buffer.
+template <class T, class Layouts, class Description>
+class language_parameters {
+ public:
+  using mesh_type = typename Layouts::mesh_type;
+  using placer = layers::placer<T, Layouts>;
+  static constexpr bool tied = std::remove_cvref_t<decltype(std::declval<Description&>().out)>::tied;
+
+  /// Fills in the places of the parameters in `at`.
+  template <class Places>
+  language_parameters(Places& at, const Description& of, const mesh_type& mesh, int rank, stage_layers part,
+                      const language_parameters* lender) {
+    const placer place(mesh, rank);
+    const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
+    constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
+    constexpr int of_block = layers::parameter_tensors<typename Places::block_layer>;
+    int id = 0;
+    if (has_in) place.add_parameters(at.in, store_, "", id, counted);
+    for (int l = 0; l < part.count; ++l) {
+      std::string name = of.block_name;
+      name += std::to_string(part.first + l);
+      name += '.';
+      id = of_in + of_block * (part.first + l);
+      auto more = at.block;  // all blocks lie alike: only the first is placed
+      const std::size_t first = store_.table().size();
+      place.add_parameters(l == 0 ? at.block : more, store_, name, id, counted);
+      if (l == 0) first_block_ = store_.table()[first].offset;
+      if (l == 1) block_stride_ = store_.table()[first].offset - first_block_;
+    }
+    placer::shift_parameters(at.block, first_block_);
+    id = of_in + of_block * static_cast<int>(of.count);
+    if (has_out) place.add_parameters(at.out, store_, "", id, counted);
+    at.brief_out.parameters = at.out.parameters;
+    at.brief_out.children.template get<0>().parameters = at.out.children.template get<0>().parameters;
+
+    const auto table = of.in.parameters().template get<0>();
+    const bool borrows = tied && lender != nullptr && has_out && !has_in;
+    std::size_t tied_at = 0;
+    if (tied && has_out && !has_in && !borrows) {
+      tied_at = store_.table().size();
+      place.add_tied_copy(table, store_, of.in.name, counted);
+    }
+    store_.allocate();
+    find_words(mesh, rank, table.extents[0]);
+    if (!tied || (!has_in && !has_out)) return;
+    const auto shape = dynamic_shape<2>(words_, table.extents[1]);
+    if (borrows) {
+      tied_weight_ = lender->tied_weight_;
+      own_gradient_ = buffer<T>(shape.size());
+      tied_gradient_ = {own_gradient_.data(), own_gradient_.size()};
+    } else {
+      tied_weight_ = {store_.weight(tied_at).data(), shape};
+      tied_gradient_ = store_.gradient(tied_at);
+    }
+  }
+
+  parameter_store<T>& store() noexcept { return store_; }
+  const parameter_store<T>& store() const noexcept { return store_; }
+  /// Offset of the parameters of block `layer` of the stage.
+  std::int64_t block_offset(int layer) const noexcept { return first_block_ + layer * block_stride_; }
+  /// The token embedding where the head is tied, and its gradient; empty where neither end is here.
+  matrix_view<const T> tied_weight() const noexcept { return tied_weight_; }
+  std::span<T> tied_gradient() const noexcept { return tied_gradient_; }
+  /// Whether the head uses the token embedding of another stage.
+  bool borrows() const noexcept { return own_gradient_.size() > 0; }
+  /// The first word of this rank's part of the vocabulary.
+  std::int64_t first_word() const noexcept { return first_word_; }
+
+ private:
+  void find_words(const mesh_type& mesh, int rank, std::int64_t vocabulary) {
+    const typename Layouts::template parameter<dims<dim::vocabulary>> split{mesh};
+    const auto all = dynamic_shape<1>(vocabulary);
+    words_ = split.local_shape(all, rank).extent(0);
+    first_word_ = split.local_offset(all, rank)[0];
+  }
+
+  parameter_store<T> store_{};
+  std::int64_t first_block_ = 0, block_stride_ = 0;
+  std::int64_t words_ = 0, first_word_ = 0;
+  matrix_view<const T> tied_weight_{};
+  std::span<T> tied_gradient_{};
+  buffer<T> own_gradient_{};
+};
+
+}  // namespace heddle::inline v0::model

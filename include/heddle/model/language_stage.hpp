@@ -1,0 +1,598 @@
+// heddle/model/language_stage.hpp: the part of a described language model that one rank holds, with the verbs a pipeline
+// schedule calls.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/layout/gradient.hpp>
+#include <heddle/model/batch_checks.hpp>
+#include <heddle/model/language_checks.hpp>
+#include <heddle/model/language_parameters.hpp>
+#include <heddle/model/language_places.hpp>
+#include <heddle/model/layers/call.hpp>
+#include <heddle/model/microbatch_slots.hpp>
+#include <heddle/model/recompute_plan.hpp>
+#include <heddle/model/saved_activations.hpp>
+#include <heddle/model/stage_layers.hpp>
+#include <heddle/model/token_positions.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+/// One pipeline stage of a described language model on one rank: its blocks, on stage 0 the embedding, on the last stage the
+/// final norm and the head. `Model` names the elements (`scalar`), the configuration (`config`), the description
+/// (`describe(config)`, a `layers::language_model`) and the sharding (`how`); layouts, memory, names and communications follow
+/// from these. What a rank holds lies in one flat buffer of weights and one of gradients.
+///
+/// Saved activations live in a ring of `slots`, allocated at construction for at most `max_samples` samples of a whole
+/// context. A microbatch goes through its slot as forward, then either `backward`, or `backward_input` and later
+/// `backward_weight`; `deferred` is how many microbatches may wait for `backward_weight` at once (zero-bubble schedules). No
+/// verb allocates memory for tensors.
+///
+/// A tied head stage that is given a `lender`, the embedding stage of the same rank, uses its token embedding instead of a
+/// copy; the lender must outlive it, and its `tied_gradient` is the caller's to add to the lender's.
+///
+/// Gradients are added up; nothing is reduced over the axes that split samples.
+///
+/// Shapes: `in`, `out`, `dout`, `din` are row-major [samples, sequence, width]; the first stage ignores `in` and `din`, the
+/// last ignores `out` and `dout`.
+/// Errors: `config_error` for a configuration or batch that does not fit, `schedule_error` for verbs out of order.
+/// `World` and `Backend` must outlive the stage.
+template <class Model, class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
+class language_stage {
+ public:
+  using scalar = typename Model::scalar;
+  using T = scalar;
+  using config_type = typename Model::config;
+  using batch_type = batch<T>;
+  using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
+  using how = typename Model::how;
+  using mesh_type = stage_mesh<whole_mesh, Pipeline, how>;
+  using layouts = model::layouts<mesh_type, how>;
+  using description = std::remove_const_t<decltype(Model::describe(std::declval<const config_type&>()))>;
+  using places = language_places<T, layouts, description>;
+  using in_layer = typename places::in_layer;
+  using block_layer = typename places::block_layer;
+  using out_layer = typename places::out_layer;
+  /// The flat buffer of weights as one tensor: copies along the axes that split samples, along the others parts of
+  /// different tensors on each rank. The gradients' layout is its dual.
+  using flat_weights =
+      typename detail::flat_layout<mesh_type, typename layouts::row_axes, typename mesh_type::tags>::type;
+  /// The axes that split its work, and the layout of a step's samples.
+  using axes = typename detail::sharding_rules<how>::axes;
+  using samples = typename detail::samples_layout_of<mesh_type, how>::type;
+  using loss = propagate<"b->", typename layouts::template edge<dims<>>>;
+  /// Where the blocks' saved activations are; what the head saves stays in the slots.
+  using layers_memory = typename Activations::template layers<T>;
+  static_assert(model::layer_memory<layers_memory, T>);
+  static_assert(detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);
+  /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
+  static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
+  static constexpr bool tied = out_layer::tied;
+
+  language_stage(const config_type& config, World& world, Backend& backend, stage_layers part, int slots,
+                 std::int64_t max_samples, int deferred = 1, const language_stage* lender = nullptr,
+                 const typename layers_memory::settings& saving = {})
+      : config_(checked_stage(config, part, slots, max_samples, deferred)),
+        world_(&world),
+        backend_(&backend),
+        part_(part),
+        max_samples_(max_samples),
+        again_(recompute_plan_of(saving)),
+        description_(Model::describe(config)),
+        at_(description_,
+            {make_stage_mesh<mesh_type>(world.mesh()), rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank())},
+            max_rows(), config.context, again_),
+        held_(at_, description_, make_stage_mesh<mesh_type>(world.mesh()),
+              rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), part,
+              lender == nullptr ? nullptr : &lender->held_),
+        saved_layers_(make_layers_memory(saving, slots)),
+        slots_(slots, deferred) {
+    slot_elements_ = is_last() ? stream_elements() + at_.of_end.saved[0] : 0;
+    saved_ = buffer<T>(slot_elements_ * slots, "the saved activations of a stage");
+    deferred_offsets_.resize(static_cast<std::size_t>(part_.count) + 1);
+    waiting_offsets_.resize(static_cast<std::size_t>(part_.count) + 1);
+    for (int l = 0; l <= part_.count; ++l) {
+      deferred_offsets_[static_cast<std::size_t>(l)] = deferred_elements_;
+      if (l < part_.count) deferred_elements_ += block_deferred();
+    }
+    for (int l = 0; l < part_.count; ++l) {
+      waiting_offsets_[static_cast<std::size_t>(l)] = deferred_elements_;
+      deferred_elements_ += at_.of_block.waiting[static_cast<std::size_t>(drops_of(l))];
+    }
+    waiting_offsets_.back() = deferred_elements_;
+    if (is_last()) deferred_elements_ += at_.of_end.waiting[0];
+    out_deferred_ = deferred_elements_;
+    deferred_elements_ += end_deferred();
+    deferred_memory_ = buffer<T>(deferred_elements_ * deferred, "the gradients that wait for backward_weight");
+    workspace_memory_ = buffer<T>(place_workspace(), "the working memory of a stage");
+    prepare();
+  }
+  language_stage(const language_stage&) = delete;
+  language_stage& operator=(const language_stage&) = delete;
+
+  // ---- what it is -----------------------------------------------------------------------------------------------
+  const config_type& config() const noexcept { return config_; }
+  stage_layers layers() const noexcept { return part_; }
+  bool is_first() const noexcept { return part_.has_embedding(); }
+  bool is_last() const noexcept { return part_.has_head(); }
+  int slots() const noexcept { return slots_.size(); }
+  std::int64_t max_samples() const noexcept { return max_samples_; }
+  /// Elements that travel between neighbouring stages for so many samples. `sequence` 0: the context.
+  std::int64_t boundary_elements(std::int64_t samples, int sequence = 0) const noexcept {
+    return samples * (sequence > 0 ? sequence : config_.context) * config_.width;
+  }
+  /// Whether this stage and the other may work at the same time, on two threads: each has a backend of its own, and
+  /// nothing is sent along the axes of the layers.
+  bool runs_beside(const language_stage& other) const {
+    return this != &other && backend_ != other.backend_ && layers_are_whole(typename mesh_type::tags{});
+  }
+  /// Bytes of saved activations that one slot of the ring holds.
+  std::int64_t saved_bytes_per_slot() const noexcept { return bytes(slot_elements_) + saved_layers_.bytes_per_slot(); }
+  /// What backward computes again.
+  const recompute_plan& recomputed() const noexcept { return again_; }
+  /// The memory of the blocks' saved activations.
+  layers_memory& saved_layers() noexcept { return saved_layers_; }
+  /// Bytes kept per microbatch between backward_input and backward_weight.
+  std::int64_t deferred_bytes() const noexcept { return bytes(deferred_elements_); }
+  /// Bytes of scratch that all microbatches share.
+  std::int64_t workspace_bytes() const noexcept { return bytes(static_cast<std::int64_t>(workspace_memory_.size())); }
+
+  // ---- parameters -----------------------------------------------------------------------------------------------
+  const std::vector<parameter>& parameters() const noexcept { return held_.store().table(); }
+  std::span<T> weights() noexcept { return held_.store().weights(); }
+  std::span<const T> weights() const noexcept { return held_.store().weights(); }
+  std::span<T> gradients() noexcept { return held_.store().gradients(); }
+  std::span<const T> gradients() const noexcept { return held_.store().gradients(); }
+  /// Sets every gradient to zero.
+  void zero_gradients() {
+    backend_->fill(gradients(), T(0));
+    if (borrows_embedding()) backend_->fill(tied_gradient(), T(0));
+  }
+  /// The gradient of the token embedding, where the head is tied and this stage has the embedding or the head; empty
+  /// elsewhere. It is part of `gradients()` unless the embedding is borrowed.
+  std::span<T> tied_gradient() noexcept { return held_.tied_gradient(); }
+  /// Whether the head uses the token embedding of another stage of this rank.
+  bool borrows_embedding() const noexcept { return held_.borrows(); }
+  /// The model's initial weights, the same on every mesh: what the description says, from counted random numbers.
+  void initialize(std::uint64_t seed) { held_.store().initialize(seed); }
+
+  // ---- verbs ----------------------------------------------------------------------------------------------------
+  void forward(int slot, const batch<T>& b, std::span<const T> in, std::span<T> out) {
+    slot_state& s = slots_.for_forward(slot);
+    const extent_of_batch e = checked(b, true);
+    if (!is_first()) require_size(in, e, "forward's `in`");
+    if (!is_last()) require_size(out, e, "forward's `out`");
+    s.extent = e;
+    s.loss_sum = 0;
+    run_type c = run_of(e);
+    T* x = part_.count > 0 ? saved_layers_.begin(slot, 0).data() : is_last() ? end_saved(slot) : out.data();
+    enter(c, b, in, x);
+    for (int l = 0; l < part_.count; ++l) {
+      // What leaves a block enters the next, whose memory begins with it.
+      T* const y = l + 1 < part_.count ? saved_layers_.begin(slot, l + 1).data()
+                   : is_last()         ? end_saved(slot)
+                                       : out.data();
+      at_block(c, l, x + stream_elements(), nullptr);
+      detail::require_stream<layouts, block_layer>(
+          call_type<block_layer>(at_.block, c).forward(const_matrix(x, e), matrix(y, e)));
+      wrote(slot, l);
+      saved_layers_.saved(slot, l);
+      x = y;
+    }
+    if (is_last()) {
+      at_end(c, x + stream_elements(), nullptr);
+      s.loss_sum = call_type<out_layer>(at_.out, c).forward(const_matrix(x, e), b.targets);
+      last_end_ = slot;
+    }
+    s.at = microbatch_slots::phase::forward_done;
+  }
+
+  /// Computes again, ahead of time, what the backward of this slot needs first: behind the last block, and of it.
+  void recompute(int slot) {
+    [[maybe_unused]] const slot_state& s = slots_.forwarded(slot, "recompute");
+    if constexpr (recomputes) {
+      run_type c = run_of(s.extent);
+      if (is_last()) {
+        restore_end(c, slot, false);
+        last_end_ = slot;
+      }
+      if (part_.count > 0) {
+        restore_block(c, slot, part_.count - 1, nullptr);
+        wrote(slot, part_.count - 1);
+      }
+    }
+  }
+
+  /// The gradient of the inputs; keeps what backward_weight needs.
+  void backward_input(int slot, const batch<T>& b, std::span<const T> dout, std::span<T> din) {
+    const std::size_t set = slots_.free_set(slot);
+    run_backward(slot, b, dout, din, deferred_memory_.data() + static_cast<std::int64_t>(set) * deferred_elements_,
+                 false);
+    slots_.defer(slot, set);
+  }
+
+  /// Adds the microbatch's weight gradients; its slot is free afterwards.
+  void backward_weight(int slot, const batch<T>& b) {
+    const slot_state& s = slots_.waiting(slot);
+    require_same_extent(slot, checked(b, true), slots_[slot].extent);
+    T* const set = deferred_memory_.data() + static_cast<std::int64_t>(s.deferred) * deferred_elements_;
+    run_type c = run_of(s.extent);
+    c.waits = true;
+    if (is_last()) end_weight(c, slot, set + out_deferred_, set + waiting_offsets_.back());
+    for (int l = part_.count; l-- > 0;) {
+      T* const x = saved_layers_.need(slot, l).data();
+      block_weight(c, l, x, set);
+      saved_layers_.done(slot, l);
+    }
+    embedding_weight(c, b, set + out_deferred_);
+    slots_.release(slot);
+  }
+
+  /// backward_input and backward_weight, layer by layer, with less memory traffic.
+  void backward(int slot, const batch<T>& b, std::span<const T> dout, std::span<T> din) {
+    run_backward(slot, b, dout, din, nullptr, true);
+    slots_.release(slot);
+  }
+
+  /// Forgets a microbatch whose backward will not run.
+  void release(int slot) {
+    slots_.release(slot);
+    saved_layers_.forget(slot);
+  }
+
+  /// On the last stage: the loss of the microbatch last sent forward through this slot, summed over its targets (not
+  /// scaled), the same on all ranks that share its rows. 0 on other stages.
+  double loss_sum(int slot) const { return slots_[slot].loss_sum; }
+
+  /// Forward without saving. Returns, on the last stage, the loss summed over the targets; 0 on other stages and for a
+  /// batch without targets.
+  double forward_only(const batch<T>& b, std::span<const T> in, std::span<T> out) {
+    const extent_of_batch e = checked(b, false);
+    run_type c = run_of(e);
+    T* const x = evaluate(c, b, e, in, out);
+    if (!is_last() || b.targets.empty()) return 0;
+    double loss = 0;
+    for (std::int64_t i = 0; i < e.samples; ++i) {  // sample by sample: logits of one only need memory
+      run_type one = run_of({1, e.sequence});
+      at_brief_end(one);
+      const auto first = static_cast<std::size_t>(i * e.sequence);
+      loss += call_type<out_layer>(at_.brief_out, one)
+                  .forward(const_matrix(x + i * e.sequence * config_.width, one.extent),
+                           b.targets.subspan(first, static_cast<std::size_t>(e.sequence)));
+    }
+    return loss;
+  }
+
+  /// Forward without saving, for sampling: the last stage gets the logits of each sample's last position over the whole
+  /// vocabulary, on every rank that shares its rows. Shapes: `logits` [samples, vocabulary]; other stages ignore it.
+  void last_logits(const batch<T>& b, std::span<const T> in, std::span<T> out, std::span<T> logits) {
+    const extent_of_batch e = checked(b, false);
+    const std::int64_t v = config_.vocabulary;
+    if (is_last() && static_cast<std::int64_t>(logits.size()) != e.samples * v)
+      throw config_error("heddle: last_logits needs room for " + std::to_string(e.samples) + " x " + std::to_string(v) +
+                         " logits, got " + std::to_string(logits.size()));
+    run_type c = run_of(e);
+    T* const x = evaluate(c, b, e, in, out);
+    if (!is_last() || e.rows() == 0) return;
+    for (std::int64_t i = 0; i < e.samples; ++i) {
+      run_type one = run_of({1, 1});
+      at_brief_end(one);
+      const call_type<out_layer> head(at_.brief_out, one);
+      head.layer().project(head, const_matrix(x + ((i + 1) * e.sequence - 1) * config_.width, one.extent));
+      const std::span<T> mine = head[model::layers::logits{}].elements();
+      head.layer().gather(head, mine, logits.subspan(static_cast<std::size_t>(i * v), static_cast<std::size_t>(v)));
+    }
+  }
+
+  /// A place in the model, in the order of the forward pass; index -1: none.
+  struct place_in_model {
+    int index = -1;
+    std::string name{};
+  };
+  /// The first layer whose output, as far as the slots still hold it, is not finite.
+  place_in_model first_nonfinite_activation() {
+    const auto bad = [&](const T* x) {  // all of it: the last microbatch may have been a small one
+      return !backend_->all_finite(std::span<const T>(x, static_cast<std::size_t>(max_rows() * config_.width)));
+    };
+    for (int l = 0; l <= part_.count; ++l)
+      for (int slot = 0; slot < slots(); ++slot) {
+        if (l < part_.count && layers_memory::moves) continue;
+        if (l == part_.count && !is_last()) continue;
+        if (!bad(l == part_.count ? end_saved(slot) : saved_layers_.need(slot, l).data())) continue;
+        // What enters a block left the one before it.
+        const int index = part_.first + l;
+        return {index, index == 0 ? "the embedding" : description_.block_name + std::to_string(index - 1)};
+      }
+    if (is_last() && !again_.of_end().any())
+      for (int slot = 0; slot < slots(); ++slot) {
+        run_type c = run_of({max_samples_, config_.context});
+        at_end(c, end_saved(slot) + stream_elements(), nullptr);
+        if (!backend_->all_finite(call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
+          return {static_cast<int>(description_.count) + 1, description_.out.norm.name};
+      }
+    return {};
+  }
+
+ private:
+  using run_type = model::layers::layer_run<T, layouts, Backend, World>;
+  template <class Layer>
+  using call_type = model::layers::call<Layer, run_type>;
+  using dropping = model::layers::dropping;
+  using slot_state = microbatch_slots::slot;
+
+  static std::int64_t bytes(std::int64_t elements) noexcept { return elements * static_cast<std::int64_t>(sizeof(T)); }
+  std::int64_t max_rows() const noexcept { return max_samples_ * config_.context; }
+  // A tensor of the residual stream, to the end of a cache line.
+  std::int64_t stream_elements() const noexcept { return places::in_lines(max_rows() * config_.width); }
+  static matrix_view<T> matrix_of(T* at, std::int64_t rows, std::int64_t columns) noexcept {
+    return {at, dynamic_shape<2>(rows, columns)};
+  }
+  matrix_view<T> matrix(T* at, extent_of_batch e) const noexcept { return matrix_of(at, e.rows(), config_.width); }
+  matrix_view<const T> const_matrix(const T* at, extent_of_batch e) const noexcept {
+    return {at, dynamic_shape<2>(e.rows(), config_.width)};
+  }
+
+  // ---- memory -----------------------------------------------------------------------------------------------------
+  layers_memory make_layers_memory(const typename layers_memory::settings& saving, int slots) const {
+    std::vector<std::int64_t> elements;
+    for (int l = 0; l < part_.count; ++l)
+      elements.push_back(stream_elements() + at_.of_block.saved[static_cast<std::size_t>(drops_of(l))]);
+    return make_layer_memory<layers_memory>(saving, slots, std::span<const std::int64_t>(elements));
+  }
+  // A block's gradients, the first of which is that of its output.
+  std::int64_t block_deferred() const noexcept { return stream_elements() + at_.of_block.deferred; }
+  // Those of the ends: of the head, and of the embedding's output.
+  std::int64_t end_deferred() const noexcept {
+    return (is_last() ? at_.of_end.deferred : 0) + (is_first() ? stream_elements() : 0);
+  }
+  T* embedding_gradient(T* end) const noexcept { return end + (is_last() ? at_.of_end.deferred : 0); }
+  std::int64_t place_workspace() {
+    std::int64_t used = 0;
+    const auto take = [&](std::int64_t elements) {
+      const std::int64_t at = used;
+      used += elements;
+      return at;
+    };
+    const std::int64_t stream = stream_elements();
+    // `backward` needs the gradients of two blocks at a time.
+    if (part_.count > 0) work_.pair = take(2 * block_deferred());
+    work_.end = take(end_deferred());
+    const bool blocks = part_.count > 0;
+    work_.scratch = take((std::max)(blocks ? at_.of_block.scratch : 0, is_last() ? at_.end_scratch() : 0));
+    work_.shared = take(blocks ? at_.of_block.shared : 0);
+    work_.end_shared = take(is_last() ? at_.of_end.shared : 0);
+    work_.x = take(stream);
+    work_.y = take(stream);
+    work_.brief = take(is_last() ? at_.of_brief_end.shared : 0);
+    work_.constants = take(blocks ? at_.of_block.constants : 0);
+    return used;
+  }
+  T* work(std::int64_t at) noexcept { return workspace_memory_.data() + at; }
+  T* end_saved(int slot) noexcept { return saved_.data() + slot * slot_elements_; }
+
+  dropping drops_of(int layer) const noexcept { return places::drops(again_, part_.first + layer); }
+  bool drops_any(int layer) const noexcept { return again_.of_block(part_.first + layer).any(); }
+
+  // ---- what layers are called with ----------------------------------------------------------------------------------
+  run_type run_of(extent_of_batch e) {
+    run_type c{*backend_, *world_};
+    c.extent = e;
+    c.constants = work(work_.constants);
+    c.scratch = work(work_.scratch);
+    c.weights = held_.store().weights().data();
+    c.gradients = held_.store().gradients().data();
+    if constexpr (tied) {
+      c.tied = held_.tied_weight();
+      c.tied_gradient = {held_.tied_gradient().data(), held_.tied_weight().shape()};
+    }
+    c.first_word = held_.first_word();
+    if constexpr (model::layers::uses_sequences<block_layer> || model::layers::uses_sequences<out_layer>) {
+      sequences_.prepare(max_samples_, e.sequence);
+      c.positions = sequences_.rows(e);
+      c.sequences = sequences_.slices(e);
+    }
+    return c;
+  }
+  void at_block(run_type& c, int layer, T* saved, T* deferred) {
+    c.weights = held_.store().weights().data() + held_.block_offset(layer);
+    c.gradients = held_.store().gradients().data() + held_.block_offset(layer);
+    c.saved = saved;
+    c.shared = work(work_.shared);
+    c.deferred = deferred;
+    c.drops = drops_of(layer);
+  }
+  void at_end(run_type& c, T* saved, T* deferred) {
+    c.weights = held_.store().weights().data();
+    c.gradients = held_.store().gradients().data();
+    c.saved = saved;
+    c.shared = work(work_.end_shared);
+    c.deferred = deferred;
+    c.drops = dropping::named;
+  }
+  void at_brief_end(run_type& c) {
+    at_end(c, nullptr, nullptr);
+    c.shared = work(work_.brief);
+    c.drops = dropping::transient;
+  }
+  void prepare() {
+    if constexpr (model::layers::uses_constants<block_layer>) {
+      if (part_.count == 0) return;
+      run_type c = run_of({0, 0});
+      at_block(c, 0, nullptr, nullptr);
+      model::layers::prepare_all(call_type<block_layer>(at_.block, c));
+    }
+  }
+
+  // ---- what is computed again ---------------------------------------------------------------------------------------
+  // The shared memory now belongs to this block.
+  void wrote(int slot, int layer) noexcept {
+    if (drops_any(layer)) last_block_ = {slot, layer};
+  }
+  // Before backward_input of a block. `waiting`: where what backward_weight needs goes; null if that follows at once.
+  void restore_block(run_type& c, int slot, int layer, T* waiting) {
+    T* const x = saved_layers_.need(slot, layer).data();
+    at_block(c, layer, x + stream_elements(), c.deferred);
+    c.waiting = waiting;
+    if constexpr (recomputes) {
+      if (!drops_any(layer)) return;
+      const bool there = last_block_ == std::pair(slot, layer);
+      last_block_ = {-1, -1};
+      restore(c, at_.block, there, waiting != nullptr,
+              [&](const auto& b) { b.forward(const_matrix(x, c.extent), matrix_view<T>{}); });
+    }
+  }
+  void restore_end(run_type& c, int slot, bool waits) {
+    at_end(c, end_saved(slot) + stream_elements(), c.deferred);
+    if constexpr (recomputes) {
+      if (!again_.of_end().any()) return;
+      const bool there = last_end_ == slot;
+      last_end_ = -1;
+      restore(c, at_.out, there, waits,
+              [&](const auto& b) { b.layer().project(b, const_matrix(end_saved(slot), c.extent)); });
+    }
+  }
+  template <class Layer, class Forward>
+  void restore(run_type& c, const model::layers::placed<Layer>& layer, bool there, bool waits, Forward&& again) {
+    c.waits = waits;
+    if (there) {
+      if (waits) model::layers::move_to_waiting(layer, c);
+      return;
+    }
+    c.replays = true;
+    again(call_type<Layer>(layer, c));
+    c.replays = false;
+  }
+
+  // ---- passes -------------------------------------------------------------------------------------------------------
+  // Fills the start of the residual stream.
+  void enter(run_type& c, const batch<T>& b, std::span<const T> in, T* to) {
+    const matrix_view<T> x = matrix(to, c.extent);
+    if (is_first())
+      detail::require_stream<layouts, in_layer>(call_type<in_layer>(at_.in, c).forward(b.tokens, x));
+    else
+      backend_->copy(in, x.elements());
+  }
+  // Forward without saving, up to the last block: where the residual stream is.
+  T* evaluate(run_type& c, const batch<T>& b, extent_of_batch e, std::span<const T> in, std::span<T> out) {
+    if (!is_first()) require_size(in, e, "forward_only's `in`");
+    if (!is_last()) require_size(out, e, "forward_only's `out`");
+    last_block_ = {-1, -1};
+    T* x = work(work_.x);
+    T* y = work(work_.y);
+    if (part_.count == 0 && !is_last()) x = out.data();
+    enter(c, b, in, x);
+    for (int l = 0; l < part_.count; ++l) {
+      if (l + 1 == part_.count && !is_last()) y = out.data();
+      at_block(c, l, nullptr, nullptr);
+      c.drops = dropping::transient;
+      detail::require_stream<layouts, block_layer>(
+          call_type<block_layer>(at_.block, c).forward(const_matrix(x, e), matrix(y, e)));
+      std::swap(x, y);
+    }
+    return x;
+  }
+
+  void run_backward(int slot, const batch<T>& b, std::span<const T> dout, std::span<T> din, T* set, bool weights_too) {
+    static_cast<void>(slots_.forwarded(slot, "backward"));
+    const extent_of_batch e = checked(b, true);
+    require_same_extent(slot, e, slots_[slot].extent);
+    if (!is_last()) require_size(dout, e, "backward's `dout`");
+    if (!is_first()) require_size(din, e, "backward's `din`");
+    T* const end = weights_too ? work(work_.end) : set + out_deferred_;
+    const auto deferred_of = [&](int l) {
+      return weights_too ? work(work_.pair) + (l % 2) * block_deferred()
+                         : set + deferred_offsets_[static_cast<std::size_t>(l)];
+    };
+    T* const start = is_first() ? embedding_gradient(end) : din.data();
+    T* const top = part_.count > 0 ? deferred_of(part_.count - 1) : start;
+    run_type c = run_of(e);
+    if (is_last()) {
+      c.waiting = weights_too ? nullptr : set + waiting_offsets_.back();
+      c.deferred = end;
+      restore_end(c, slot, !weights_too);
+      const call_type<out_layer> head(at_.out, c);
+      detail::require_stream<layouts, out_layer>(
+          head.backward_input(const_matrix(end_saved(slot), e), b.targets, b.loss_scale, matrix(top, e)));
+      if (weights_too) head.backward_weight(const_matrix(end_saved(slot), e));
+    } else {
+      backend_->copy(dout, matrix(top, e).elements());
+    }
+    for (int l = part_.count; l-- > 0;) {
+      T* const below = l > 0 ? deferred_of(l - 1) : start;
+      T* const own = deferred_of(l);
+      c.deferred = own + stream_elements();
+      c.waits = false;
+      restore_block(c, slot, l, weights_too ? nullptr : set + waiting_offsets_[static_cast<std::size_t>(l)]);
+      const call_type<block_layer> block(at_.block, c);
+      const auto x = const_matrix(c.saved - stream_elements(), e);
+      detail::require_stream<layouts, block_layer>(block.backward_input(x, const_matrix(own, e), matrix(below, e)));
+      if (!weights_too) continue;
+      block.backward_weight(x, const_matrix(own, e));
+      saved_layers_.done(slot, l);
+    }
+    if (weights_too) embedding_weight(c, b, end);
+  }
+  void block_weight(run_type& c, int layer, T* x, T* set) {
+    T* const own = set + deferred_offsets_[static_cast<std::size_t>(layer)];
+    at_block(c, layer, x + stream_elements(), own + stream_elements());
+    c.waiting = set + waiting_offsets_[static_cast<std::size_t>(layer)];
+    call_type<block_layer>(at_.block, c).backward_weight(const_matrix(x, c.extent), const_matrix(own, c.extent));
+  }
+  void end_weight(run_type& c, int slot, T* end, T* waiting) {
+    at_end(c, end_saved(slot) + stream_elements(), end);
+    c.waiting = waiting;
+    call_type<out_layer>(at_.out, c).backward_weight(const_matrix(end_saved(slot), c.extent));
+  }
+  void embedding_weight(run_type& c, const batch<T>& b, T* end) {
+    if (!is_first()) return;
+    at_end(c, nullptr, nullptr);
+    call_type<in_layer>(at_.in, c).backward_weight(b.tokens, const_matrix(embedding_gradient(end), c.extent));
+  }
+  // ---- checks -------------------------------------------------------------------------------------------------------
+  template <class... Tags>
+  bool layers_are_whole(type_list<Tags...>) const {
+    return ((detail::list_has<typename layouts::row_axes, Tags> || world_->template along_if<Tags>().size() == 1) &&
+            ...);
+  }
+  extent_of_batch checked(const batch<T>& b, bool needs_targets) const {
+    return checked_batch(config_, max_samples_, b, is_first(), is_last() && (needs_targets || !b.targets.empty()));
+  }
+  template <class U>
+  void require_size(std::span<U> s, extent_of_batch e, const char* what) const {
+    require_stream_size(s.size(), e, config_.width, what);
+  }
+
+  config_type config_;
+  World* world_;
+  Backend* backend_;
+  stage_layers part_;
+  std::int64_t max_samples_ = 0;
+  recompute_plan again_;
+  description description_;
+  places at_;
+  language_parameters<T, layouts, description> held_;
+  layers_memory saved_layers_;
+  std::int64_t slot_elements_ = 0, deferred_elements_ = 0, out_deferred_ = 0;
+  std::vector<std::int64_t> deferred_offsets_{}, waiting_offsets_{};
+  buffer<T> saved_{};
+  buffer<T> deferred_memory_{};
+  buffer<T> workspace_memory_{};
+  microbatch_slots slots_;
+  std::pair<int, int> last_block_{-1, -1};  ///< whose recomputed activations are in the shared memory: slot, layer
+  int last_end_ = -1;
+  struct {
+    std::int64_t pair = 0, end = 0, scratch = 0, shared = 0, end_shared = 0, x = 0, y = 0, brief = 0, constants = 0;
+  } work_;
+  token_positions sequences_{};
+};
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,26 @@
+// heddle/model/layer_operations.hpp: floating-point operations of a language model's layers, for planners and schedules.
+#pragma once
+
+#include <heddle/model/layers/ends.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+/// Floating-point operations of one training step per token in each block, and besides in the stages with the embedding and
+/// the head. Look-ups, norms, activations, softmax and the optimizer are not counted.
+struct layer_operations {
+  std::vector<double> layers{};
+  double first = 0, last = 0;
+};
+
+/// From the description, in sequences of `sequence` tokens.
+template <class In, class Block, class Out>
+layer_operations operations_by_layer(const layers::language_model<In, Block, Out>& m, std::int64_t sequence) {
+  return {std::vector<double>(static_cast<std::size_t>(m.count), layers::training_flops(m.block, sequence)), 0,
+          layers::training_flops(m.out, sequence)};
+}
+
+}  // namespace heddle::inline v0::model

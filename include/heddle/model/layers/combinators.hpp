@@ -1,0 +1,126 @@
+// heddle/model/layers/combinators.hpp: residual connections and sequences of layers.
+#pragma once
+
+#include <heddle/model/layers/linear.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::model::layers {
+
+struct normed {};
+struct d_normed {};
+struct between {};
+struct d_between {};
+
+namespace detail {
+template <bool Ok, class Layer, class Left, class Needed>
+struct leaves_what_is_needed {
+  static constexpr bool value = Ok;
+};
+template <class Layer, class Needed, class Made>
+constexpr void require_settled(made<Made>) {
+  constexpr bool says = !std::is_void_v<Made>;
+  static_assert(
+      leaves_what_is_needed<says, Layer, Made, Needed>::value,
+      "heddle: a verb inside a combinator says in which layout it leaves what it fills: return made<layout>{}");
+  if constexpr (says)
+    static_assert(
+        leaves_what_is_needed<std::is_same_v<Made, Needed>, Layer, Made, Needed>::value,
+        "heddle: a layer leaves a tensor in another layout than its neighbour takes: a settlement is missing, or one "
+        "too many; settle<made, needed>(y) after the verb that made it");
+}
+template <class Layer, class Needed>
+constexpr void require_settled(layers::detail::missing_verb) {}
+}  // namespace detail
+
+/// y = x + f(norm(x)). The norm's output is kept here, once for all that f computes from it.
+/// Shapes: x, y [rows, width].
+template <class Norm, class F>
+struct residual {
+  const char* name = "";
+  Norm norm;
+  F f;
+
+  constexpr residual(Norm n, F layer) : norm(n), f(layer) {}
+
+  static constexpr list<> parameters() { return {}; }
+  constexpr auto children() const { return list(norm, f); }
+  constexpr auto activations() const {
+    return list(activation<normed, life::until_weight, dims<dim::width>>{{norm.width}, norm.role},
+                activation<d_normed, life::deferred, dims<dim::width>>{{norm.width}});
+  }
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto [n, inner] = b.children();
+    detail::require_settled<Norm, stream>(n.forward(x, b.edge(normed{})));
+    detail::require_settled<F, stream>(inner.forward(b[normed{}], y));
+    b.give(y, [&](auto v) { b.compute().add(x.elements(), v.elements(), v.elements()); });
+    return made<stream>{};
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto [n, inner] = b.children();
+    detail::require_settled<F, dual<stream>>(inner.backward_input(b[normed{}], dy, b[d_normed{}]));
+    b.compute().copy(dy.elements(), dx.elements());
+    detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, true));
+    return made<dual<stream>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    auto [n, inner] = b.children();
+    inner.backward_weight(b[normed{}], dy);
+    n.backward_weight(x, b[d_normed{}]);
+  }
+};
+
+/// y = second(first(x)). Longer sequences nest: `sequence(a, b, c)`.
+template <class First, class Second>
+struct pair_of_layers {
+  const char* name = "";
+  First first;
+  Second second;
+  std::int64_t width;
+
+  static constexpr list<> parameters() { return {}; }
+  constexpr auto children() const { return list(first, second); }
+  constexpr auto activations() const {
+    return list(activation<between, life::until_weight, dims<dim::width>>{{width}, activation_named("mid")},
+                activation<d_between, life::deferred, dims<dim::width>>{{width}});
+  }
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto [p, q] = b.children();
+    detail::require_settled<First, stream>(p.forward(x, b.edge(between{})));
+    return q.forward(b[between{}], y);
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto [p, q] = b.children();
+    detail::require_settled<Second, dual<stream>>(q.backward_input(b[between{}], dy, b[d_between{}]));
+    return p.backward_input(x, b[d_between{}], dx);
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    auto [p, q] = b.children();
+    q.backward_weight(b[between{}], dy);
+    p.backward_weight(x, b[d_between{}]);
+  }
+};
+
+/// Layers of the residual stream, one behind the other.
+template <class First, class Second, class... More>
+constexpr auto sequence(std::int64_t width, First first, Second second, More... more) {
+  if constexpr (sizeof...(More) == 0) {
+    return pair_of_layers<First, Second>{"", first, second, width};
+  } else {
+    const auto rest = sequence(width, second, more...);
+    return pair_of_layers<First, std::remove_const_t<decltype(rest)>>{"", first, rest, width};
+  }
+}
+
+}  // namespace heddle::inline v0::model::layers

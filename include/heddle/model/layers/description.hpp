@@ -1,0 +1,194 @@
+// heddle/model/layers/description.hpp: the lists of parameters, activations and children that describe a layer.
+#pragma once
+
+#include <heddle/core/type_list.hpp>
+#include <heddle/model/recompute_plan.hpp>
+#include <heddle/model/sharding.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::model::layers {
+
+/// From when until when a tensor of a layer is needed. `until_input`: made by forward, used by backward_input;
+/// `until_weight`: made by forward, used by backward_weight; `deferred`: made by backward_input, used by backward_weight;
+/// `scratch`: inside one verb; `constant`: made once, used by every verb.
+enum class life : unsigned char { until_input, until_weight, deferred, scratch, constant };
+
+namespace detail {
+template <class A, class B>
+struct dims_joined;
+template <class... A, class... B>
+struct dims_joined<dims<A...>, dims<B...>> {
+  using type = dims<A..., B...>;
+};
+}  // namespace detail
+
+/// A parameter of a layer: a matrix whose rows are the dimensions `Rows` and whose columns are `Columns`, or a vector
+/// [Rows...]. `Meets`: dimensions that it is used together with without having them, such as the heads of a norm that all
+/// heads share. It begins as N(mean, deviation).
+template <class Tag, class Rows, class Columns = dims<>, class Meets = dims<>>
+struct parameter {
+  using tag = Tag;
+  using rows = Rows;
+  using columns = Columns;
+  using own = typename detail::dims_joined<Rows, Columns>::type;
+  using meets = Meets;
+  static constexpr bool is_vector = Columns::count == 0;
+  const char* name;  ///< behind the layer's own
+  std::array<std::int64_t, own::count> extents;
+  double deviation = 0;
+  double mean = 0;
+};
+
+/// A tensor [rows, Dims...] that a layer keeps, or a constant [Dims...]. `name` is what recomputation calls it; one that has
+/// none is never computed again.
+template <class Tag, life Life, class Dims = dims<>>
+struct activation {
+  using tag = Tag;
+  using own = Dims;
+  static constexpr life lives = Life;
+  std::array<std::int64_t, Dims::count> extents{};
+  activation_set role{};
+};
+
+namespace detail {
+template <std::size_t At, class X>
+struct list_item {
+  X item;
+};
+template <class Indices, class... X>
+struct list_items;
+template <std::size_t... Is, class... X>
+struct list_items<std::index_sequence<Is...>, X...> : list_item<Is, X>... {};
+template <std::size_t At, class X>
+constexpr const X& item_of(const list_item<At, X>& one) noexcept {
+  return one.item;
+}
+template <std::size_t At, class X>
+constexpr X& item_of(list_item<At, X>& one) noexcept {
+  return one.item;
+}
+}  // namespace detail
+
+/// Descriptions, in order. What a layer's `parameters()`, `activations()` and `children()` return; may be taken apart by a
+/// structured binding.
+template <class... X>
+struct list : detail::list_items<std::index_sequence_for<X...>, X...> {
+  static constexpr std::size_t size = sizeof...(X);
+  constexpr list() = default;
+  constexpr explicit list(X... x)
+    requires(sizeof...(X) > 0)
+      : detail::list_items<std::index_sequence_for<X...>, X...>{{std::move(x)}...} {}
+
+  template <std::size_t At>
+  constexpr const auto& get() const noexcept {
+    return detail::item_of<At>(*this);
+  }
+  template <std::size_t At>
+  constexpr auto& get() noexcept {
+    return detail::item_of<At>(*this);
+  }
+  /// Calls `f(index, item)`, the index as an integral constant.
+  template <class F>
+  constexpr void each(F&& f) const {
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (f(std::integral_constant<std::size_t, Is>{}, get<Is>()), ...);
+    }(std::index_sequence_for<X...>{});
+  }
+};
+template <class... X>
+list(X...) -> list<X...>;
+
+/// Which item of a list has this tag; the list's size if none has.
+template <class Tag, class List>
+inline constexpr std::size_t place_of = 0;
+template <class Tag, class... X>
+inline constexpr std::size_t place_of<Tag, list<X...>> = index_of<Tag, typename X::tag...>;
+
+/// A layer without parameters, activations or children of its own.
+struct leaf {
+  static constexpr list<> parameters() noexcept { return {}; }
+  static constexpr list<> activations() noexcept { return {}; }
+  static constexpr list<> children() noexcept { return {}; }
+};
+
+template <class L>
+using parameters_of = std::remove_cvref_t<decltype(std::declval<const L&>().parameters())>;
+template <class L>
+using activations_of = std::remove_cvref_t<decltype(std::declval<const L&>().activations())>;
+template <class L>
+using children_of = std::remove_cvref_t<decltype(std::declval<const L&>().children())>;
+
+namespace detail {
+template <class L>
+constexpr std::int64_t parameter_count(const L& layer);
+template <class... C>
+constexpr std::int64_t parameter_count_of(const list<C...>& children) {
+  std::int64_t n = 0;
+  children.each([&](auto, const auto& child) { n += parameter_count(child); });
+  return n;
+}
+template <class L>
+constexpr std::int64_t parameter_count(const L& layer) {
+  std::int64_t n = 0;
+  layer.parameters().each([&](auto, const auto& p) {
+    std::int64_t elements = 1;
+    for (const std::int64_t e : p.extents) elements *= e;
+    n += elements;
+  });
+  return n + parameter_count_of(layer.children());
+}
+template <class L>
+struct tensors_in;
+template <class List>
+struct tensors_in_all;
+template <class... C>
+struct tensors_in_all<list<C...>> {
+  static constexpr int value = (0 + ... + tensors_in<C>::value);
+};
+template <class L>
+struct tensors_in {
+  static constexpr int value = static_cast<int>(parameters_of<L>::size) + tensors_in_all<children_of<L>>::value;
+};
+}  // namespace detail
+
+/// Elements of all parameters of a layer and its children.
+template <class L>
+constexpr std::int64_t count_parameters(const L& layer) {
+  return detail::parameter_count(layer);
+}
+/// How many tensors these are.
+template <class L>
+inline constexpr int parameter_tensors = detail::tensors_in<L>::value;
+
+namespace detail {
+template <class L>
+constexpr double training_flops_of(const L& layer, std::int64_t sequence) {
+  double n = 0;
+  if constexpr (requires { layer.training_flops(sequence); }) n += layer.training_flops(sequence);
+  layer.children().each([&](auto, const auto& child) { n += training_flops_of(child, sequence); });
+  return n;
+}
+}  // namespace detail
+
+/// Floating-point operations per token of forward and backward of a layer and its children, in sequences of `sequence`
+/// tokens: matrix products and attention over unmasked pairs. A layer that has some says so: `training_flops(sequence)`.
+template <class L>
+constexpr double training_flops(const L& layer, std::int64_t sequence) {
+  return detail::training_flops_of(layer, sequence);
+}
+
+}  // namespace heddle::inline v0::model::layers
+
+namespace std {
+template <class... X>
+struct tuple_size<heddle::model::layers::list<X...>> : integral_constant<size_t, sizeof...(X)> {};
+template <size_t At, class... X>
+struct tuple_element<At, heddle::model::layers::list<X...>> {
+  using type = heddle::type_at<At, X...>;
+};
+}  // namespace std

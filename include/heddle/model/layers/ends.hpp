@@ -1,0 +1,248 @@
+// heddle/model/layers/ends.hpp: the ends of a language model: token embedding, and final norm with logits and loss.
+#pragma once
+
+#include <heddle/core/split.hpp>
+#include <heddle/layout/operations.hpp>
+#include <heddle/model/layers/combinators.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace heddle::inline v0::model::layers {
+
+struct tokens_table {};
+struct positions_table {};
+
+/// x[b, s] = table[token(b, s)] (+ positions[s]). This rank holds the rows of its part of the vocabulary and looks up what it
+/// has; the rest is zero, and the sum over the axis that splits the vocabulary is the embedding.
+/// Shapes: tokens [samples, sequence], x [rows, width], table [vocabulary, width], positions [context, width].
+/// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+template <bool LearnedPositions>
+struct embedding {
+  const char* name;            ///< of the layer; the tables' names follow
+  const char* tokens_name;     ///< as in "wte.weight"
+  const char* positions_name;  ///< as in "wpe.weight"
+  std::int64_t vocabulary, width, context;
+  double deviation = 0;
+
+  using table = parameter<tokens_table, dims<dim::vocabulary>, dims<dim::width>>;
+
+  constexpr auto parameters() const {
+    const table words{tokens_name, {vocabulary, width}, deviation};
+    if constexpr (LearnedPositions)
+      return list(words, parameter<positions_table, dims<dim::positions>, dims<dim::width>>{
+                             positions_name, {context, width}, deviation});
+    else
+      return list(words);
+  }
+  static constexpr list<> activations() { return {}; }
+  static constexpr list<> children() { return {}; }
+
+  template <class Layouts>
+  struct laid {
+    using weights = typename Layouts::template parameter<typename table::own>;
+    using one_hot = typename Layouts::template edge<dims<dim::vocabulary>>;
+    using stream = typename Layouts::template edge<dims<dim::width>>;
+    using made = propagate<"bv,vd->bd", one_hot, weights>;
+    static_assert(std::is_same_v<propagate<"bv,bd->vd", one_hot, dual<made>>, dual<weights>>,
+                  "heddle: the gradient of the token embedding must be the dual of its layout");
+  };
+  template <class B>
+  auto forward(const B& b, compute::token_ids tokens, typename B::view x) const {
+    using l = laid<typename B::layouts>;
+    b.compute().embedding(tokens, b[tokens_table{}], b.run().first_word, x);
+    b.template settle<typename l::made, typename l::stream>(x);
+    if constexpr (LearnedPositions) b.compute().add_positions(x, b[positions_table{}], b.run().extent.sequence);
+    return made<typename l::stream>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, compute::token_ids tokens, typename B::const_view dx) const {
+    b.compute().embedding_backward(tokens, dx, b.run().first_word, b.gradient(tokens_table{}));
+    if constexpr (LearnedPositions)
+      b.compute().add_positions_backward(dx, b.run().extent.sequence, b.gradient(positions_table{}));
+  }
+};
+
+struct logits {};
+struct greatest {};
+struct sum_of_exponentials {};
+struct picked {};
+
+namespace detail {
+inline constexpr activation_set kept_logits = activation_named("head.logits");
+}  // namespace detail
+
+/// loss = sum over targets of -log softmax(norm(x) W')[target], with the token embedding as W (`Tied`) or a weight of its own.
+/// This rank computes the logits of its own words; over the axis that splits the vocabulary travel three numbers per token
+/// (greatest logit, sum of exponentials, the target's logit) and in backward_input the gradient of norm(x). Negative targets are
+/// ignored.
+/// Shapes: x [rows, width], W [vocabulary, width], logits [rows, vocabulary].
+/// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (parallel cross-entropy).
+template <class Norm, bool Tied>
+struct language_head {
+  static constexpr bool tied = Tied;
+  const char* name = "";
+  Norm norm;
+  const char* weight_name;  ///< as in "lm_head.weight"
+  std::int64_t vocabulary, width;
+  double deviation = 0;
+
+  using table = parameter<weight, dims<dim::vocabulary>, dims<dim::width>>;
+
+  /// Tied: `weight_name` is not used.
+  constexpr language_head(Norm final_norm, std::int64_t words, const char* of_weight = "", double initial_deviation = 0)
+      : norm(final_norm),
+        weight_name(of_weight),
+        vocabulary(words),
+        width(final_norm.width),
+        deviation(initial_deviation) {}
+
+  constexpr auto parameters() const {
+    if constexpr (Tied)
+      return list<>{};
+    else
+      return list(table{weight_name, {vocabulary, width}, deviation});
+  }
+  constexpr auto children() const { return list(norm); }
+  constexpr auto activations() const {
+    return list(activation<normed, life::until_weight, dims<dim::width>>{{width}, norm.role},
+                activation<logits, life::until_weight, dims<dim::vocabulary>>{{vocabulary}, detail::kept_logits},
+                activation<greatest, life::until_input>{}, activation<sum_of_exponentials, life::until_input>{},
+                activation<picked, life::until_input>{},
+                activation<d_normed, life::deferred, dims<dim::width>>{{width}});
+  }
+
+  /// Of the logits.
+  constexpr double training_flops(std::int64_t /*sequence*/) const {
+    return 6.0 * static_cast<double>(vocabulary) * static_cast<double>(width);
+  }
+
+  template <class Layouts>
+  struct laid : product_layouts<Layouts, dims<dim::width>, dims<dim::vocabulary>,
+                                typename Layouts::template parameter<typename table::own>, true> {
+    using columns = typename Layouts::template edge<dims<dim::vocabulary>>;
+    template <class Op>
+    using over_words = propagate_through<op::reduce<Op, 1>, columns>;
+  };
+
+  /// The logits of this rank's words.
+  template <class B>
+  void make_logits(const B& b, typename B::const_view h, typename B::view out) const {
+    b.compute().template matmul<transpose::no, transpose::yes>(h, words(b), out, typename B::scalar(0));
+  }
+  /// Final norm and logits: what backward needs.
+  template <class B>
+  void project(const B& b, typename B::const_view x) const {
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto [n] = b.children();
+    detail::require_settled<Norm, stream>(n.forward(x, b.edge(normed{})));
+    b.make(logits{}, [&](auto v) { make_logits(b, b[normed{}], v); });
+  }
+  /// The loss, summed over the targets that are not ignored: the same number on all ranks that share the vocabulary.
+  template <class B>
+  double forward(const B& b, typename B::const_view x, compute::token_ids targets) const {
+    using greatest_made = typename laid<typename B::layouts>::template over_words<maximum>;
+    using sum_made = typename laid<typename B::layouts>::template over_words<plus>;
+    using whole = typename B::layouts::template edge<dims<>>;
+    project(b, x);
+    auto& k = b.compute();
+    k.row_max(b[logits{}], b.vector(greatest{}));
+    b.template settle<greatest_made, whole>(b[greatest{}]);
+    k.row_sum_exp(b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}));
+    b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
+    k.pick_target(b[logits{}], targets, b.run().first_word, b.vector(picked{}));
+    b.template settle<sum_made, whole>(b[picked{}]);
+    double loss = 0;
+    k.cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets, &loss);
+    return loss;
+  }
+  /// One row of logits over the whole vocabulary, from this rank's.
+  template <class B>
+  void gather(const B& b, std::span<const typename B::scalar> mine, std::span<typename B::scalar> all) const {
+    using how = typename B::layouts::how;
+    using mesh_type = typename B::layouts::mesh_type;
+    using axes = typename model::detail::sharding_rules<how>::template axes_of<mesh_type, dim::vocabulary>;
+    static_assert(axes::size <= 1, "heddle: the logits of a vocabulary that several axes split are not gathered");
+    gather_along(b, mine, all, axes{});
+  }
+  /// Turns the kept logits into their gradient times `scale`.
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, compute::token_ids targets, typename B::scalar scale,
+                      typename B::view dx) const {
+    using l = laid<typename B::layouts>;
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto [n] = b.children();
+    b.compute().cross_entropy_backward(b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}), targets,
+                                       b.run().first_word, scale);
+    b.compute().template matmul<transpose::no, transpose::no>(b[logits{}], words(b), b[d_normed{}],
+                                                              typename B::scalar(0));
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(b[d_normed{}]);
+    detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, false));
+    return made<dual<stream>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x) const {
+    auto [n] = b.children();
+    b.compute().template matmul<transpose::yes, transpose::no>(b[logits{}], b[normed{}], words_gradient(b),
+                                                               typename B::scalar(1));
+    n.backward_weight(x, b[d_normed{}]);
+  }
+
+ private:
+  template <class B, class T>
+  void gather_along(const B& b, std::span<const T> mine, std::span<T> all, type_list<>) const {
+    b.compute().copy(mine, all);
+  }
+  template <class B, class T, class Axis>
+  void gather_along(const B& b, std::span<const T> mine, std::span<T> all, type_list<Axis>) const {
+    auto&& group = b.run().world.template along_if<Axis>();
+    if (group.size() == 1) return b.compute().copy(mine, all);
+    const balanced_split cut{vocabulary, group.size()};
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < group.size(); ++r) counts.push_back(cut.size(r));
+    group.all_gather_v(mine, all, std::span<const std::int64_t>(counts));
+  }
+  template <class B>
+  typename B::const_view words(const B& b) const {
+    if constexpr (Tied)
+      return b.run().tied;
+    else
+      return b[weight{}];
+  }
+  template <class B>
+  typename B::view words_gradient(const B& b) const {
+    if constexpr (Tied)
+      return b.run().tied_gradient;
+    else
+      return b.gradient(weight{});
+  }
+};
+
+/// A decoder-only language model: embedding, `count` equal blocks, final norm with head and loss.
+template <class In, class Block, class Out>
+struct language_model {
+  In in;
+  const char* block_name;  ///< what names of blocks begin with, as in "h."
+  std::int64_t count;
+  Block block;
+  Out out;
+};
+template <class In, class Block, class Out>
+language_model(In, const char*, std::int64_t, Block, Out) -> language_model<In, Block, Out>;
+
+/// Trained numbers of all blocks and both ends.
+template <class In, class Block, class Out>
+constexpr std::int64_t count_parameters(const language_model<In, Block, Out>& m) {
+  return count_parameters(m.in) + m.count * count_parameters(m.block) + count_parameters(m.out);
+}
+
+/// Floating-point operations of one training step per token, in sequences of `sequence` tokens.
+template <class In, class Block, class Out>
+constexpr double training_flops(const language_model<In, Block, Out>& m, std::int64_t sequence) {
+  return static_cast<double>(m.count) * training_flops(m.block, sequence) + training_flops(m.out, sequence);
+}
+
+}  // namespace heddle::inline v0::model::layers

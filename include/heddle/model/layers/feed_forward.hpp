@@ -1,0 +1,125 @@
+// heddle/model/layers/feed_forward.hpp: the MLPs of transformer blocks, plain and gated.
+#pragma once
+
+#include <heddle/model/layers/linear.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::model::layers {
+
+struct hidden {};
+struct activated {};
+struct d_hidden {};
+struct d_activated {};
+struct gate {};
+struct up {};
+struct d_gate {};
+struct d_up {};
+
+namespace detail {
+inline constexpr activation_set kept_hidden = activation_named("mlp.hidden");
+inline constexpr activation_set kept_activated = activation_named("mlp.activated");
+// All products that read one tensor leave the same layout in its gradient.
+template <class First, class... More>
+inline constexpr bool all_same = (std::is_same_v<First, More> && ...);
+}  // namespace detail
+
+/// y = gelu(x W1 + b1) W2 + b2, tanh form. Hidden units may be split: the second product then is a sum.
+/// Shapes: x, y [rows, width]; hidden [rows, ffn].
+template <class Up, class Down>
+struct gelu_mlp {
+  const char* name;
+  Up up;
+  Down down;
+
+  constexpr gelu_mlp(const char* called, Up first, Down second) : name(called), up(first), down(second) {}
+
+  static constexpr list<> parameters() { return {}; }
+  constexpr auto children() const { return list(up, down); }
+  constexpr auto activations() const {
+    return list(activation<hidden, life::until_input, typename Up::out_dims>{up.out, detail::kept_hidden},
+                activation<activated, life::until_weight, typename Up::out_dims>{up.out, detail::kept_activated},
+                activation<d_hidden, life::deferred, typename Up::out_dims>{up.out});
+  }
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    auto [first, second] = b.children();
+    first.forward(x, b.edge(hidden{}));
+    b.make(activated{}, [&](auto v) { b.compute().gelu(b.vector(hidden{}), v.elements()); });
+    return second.forward(b[activated{}], y);
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
+    using l = typename Up::template laid<typename B::layouts>;
+    auto [first, second] = b.children();
+    second.backward_input(b[activated{}], dy, b[d_hidden{}]);
+    const auto d = b.vector(d_hidden{});
+    b.compute().gelu_backward(b.vector(hidden{}), d, d);
+    first.backward_input(x, b[d_hidden{}], dx);
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);
+    return made<dual<typename l::x_edge>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    auto [first, second] = b.children();
+    second.backward_weight(b[activated{}], dy);
+    first.backward_weight(x, b[d_hidden{}]);
+  }
+};
+
+/// y = (A(x Wg) * (x Wu)) Wd, with A silu (SwiGLU), `compute::gelu_tanh` or `compute::relu`.
+/// Source: Shazeer 2020, arXiv:2002.05202.
+template <class Activation, class In, class Down>
+struct gated_mlp {
+  const char* name;
+  In gate_layer, up_layer;
+  Down down;
+
+  static constexpr list<> parameters() { return {}; }
+  constexpr auto children() const { return list(gate_layer, up_layer, down); }
+  constexpr auto activations() const {
+    using units = typename In::out_dims;
+    return list(activation<gate, life::until_input, units>{up_layer.out, detail::kept_hidden},
+                activation<up, life::until_input, units>{up_layer.out, detail::kept_hidden},
+                activation<activated, life::until_weight, units>{up_layer.out, detail::kept_activated},
+                activation<d_gate, life::deferred, units>{up_layer.out},
+                activation<d_up, life::deferred, units>{up_layer.out},
+                activation<d_activated, life::scratch, units>{up_layer.out});
+  }
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    auto [g, u, d] = b.children();
+    g.forward(x, b.edge(gate{}));
+    u.forward(x, b.edge(up{}));
+    b.make(activated{},
+           [&](auto v) { b.compute().template gated<Activation>(b.vector(gate{}), b.vector(up{}), v.elements()); });
+    return d.forward(b[activated{}], y);
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
+    using l = typename In::template laid<typename B::layouts>;
+    auto [g, u, d] = b.children();
+    d.backward_input(b[activated{}], dy, b[d_activated{}]);
+    b.compute().template gated_backward<Activation>(b.vector(gate{}), b.vector(up{}), b.vector(d_activated{}),
+                                                    b.vector(d_gate{}), b.vector(d_up{}));
+    g.backward_input(x, b[d_gate{}], dx);
+    u.backward_input(x, b[d_up{}], dx, true);
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);  // one sum for both
+    return made<dual<typename l::x_edge>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    auto [g, u, d] = b.children();
+    d.backward_weight(b[activated{}], dy);
+    g.backward_weight(x, b[d_gate{}]);
+    u.backward_weight(x, b[d_up{}]);
+  }
+};
+/// `gated<compute::silu>("mlp", {...}, {...}, {...})`.
+template <class Activation, class In, class Down>
+constexpr auto gated(const char* name, In gate_layer, In up_layer, Down down) {
+  return gated_mlp<Activation, In, Down>{name, gate_layer, up_layer, down};
+}
+
+}  // namespace heddle::inline v0::model::layers

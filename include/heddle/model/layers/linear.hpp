@@ -1,0 +1,92 @@
+// heddle/model/layers/linear.hpp: a linear layer with or without bias, in either storage order.
+#pragma once
+
+#include <heddle/model/layers/call.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::model::layers {
+
+/// Tags of the parameters that most layers have.
+struct weight {};
+struct bias {};
+
+/// How a linear layer's weight lies: `in_out` [in, out] as GPT-2's, `out_in` [out, in] as PyTorch's `Linear`.
+enum class storage : bool { in_out, out_in };
+
+/// y = x W + b over the dimensions `In`, which become `Out`. What the sharding splits of `Out` is split in y; what it splits of
+/// `In` makes y a sum, which forward settles before the bias is added, once. backward_input leaves the sum over split outputs
+/// to the caller, who may have other products that add to the same gradient.
+/// Shapes: x [rows, In...], y [rows, Out...].
+/// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3, figure 3.
+template <class In, class Out, bool Bias = true, storage Stored = storage::in_out>
+struct linear : leaf {
+  using out_dims = Out;
+  static constexpr bool transposed = Stored == storage::out_in;
+  using weight_parameter = std::conditional_t<transposed, parameter<weight, Out, In>, parameter<weight, In, Out>>;
+  using bias_parameter = parameter<bias, Out>;
+
+  const char* name;
+  std::array<std::int64_t, In::count> in;
+  std::array<std::int64_t, Out::count> out;
+  double deviation = 0;
+
+  constexpr linear(const char* called, std::array<std::int64_t, In::count> from,
+                   std::array<std::int64_t, Out::count> to, double initial_deviation = 0)
+      : name(called), in(from), out(to), deviation(initial_deviation) {}
+
+  constexpr auto parameters() const {
+    std::array<std::int64_t, In::count + Out::count> both{};
+    for (std::size_t i = 0; i < In::count; ++i) both[i + (transposed ? Out::count : 0)] = in[i];
+    for (std::size_t i = 0; i < Out::count; ++i) both[i + (transposed ? 0 : In::count)] = out[i];
+    const weight_parameter w{"weight", both, deviation};
+    if constexpr (Bias)
+      return list(w, bias_parameter{"bias", out});
+    else
+      return list(w);
+  }
+
+  /// Two for each weight forward, four backward.
+  constexpr double training_flops(std::int64_t /*sequence*/) const {
+    double n = 6;
+    for (const std::int64_t e : in) n *= static_cast<double>(e);
+    for (const std::int64_t e : out) n *= static_cast<double>(e);
+    return n;
+  }
+
+  template <class Layouts>
+  using laid = product_layouts<Layouts, In, Out, typename Layouts::template parameter<typename weight_parameter::own>,
+                               transposed>;
+
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    using T = typename B::scalar;
+    using l = laid<typename B::layouts>;
+    b.give(y, [&](auto v) {
+      b.compute().template matmul<transpose::no, transposed ? transpose::yes : transpose::no>(x, b[weight{}], v, T(0));
+      b.template settle<typename l::made, typename l::y>(v);
+      if constexpr (Bias) b.compute().add_bias(v, b.vector(bias{}));
+    });
+    return made<typename l::y>{};
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view /*x*/, typename B::const_view dy, typename B::view dx,
+                      bool add = false) const {
+    using T = typename B::scalar;
+    b.compute().template matmul<transpose::no, transposed ? transpose::no : transpose::yes>(dy, b[weight{}], dx,
+                                                                                            add ? T(1) : T(0));
+    return made<typename laid<typename B::layouts>::dx_made>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    using T = typename B::scalar;
+    b.compute().template matmul<transpose::yes, transpose::no>(transposed ? dy : x, transposed ? x : dy,
+                                                               b.gradient(weight{}), T(1));
+    if constexpr (Bias) b.compute().add_bias_backward(dy, b.gradient_vector(bias{}));
+  }
+};
+
+}  // namespace heddle::inline v0::model::layers

@@ -1,0 +1,123 @@
+// heddle/model/layers/norms.hpp: layer norm and root mean square norm of the residual stream.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/layout/operations.hpp>
+#include <heddle/model/layers/linear.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::model::layers {
+
+/// Row statistics that norms keep.
+struct mean {};
+struct inverse_deviation {};
+
+namespace detail {
+// A norm of the dimension `Dim` does not take an edge that is split there: its operator says so.
+template <class Layouts, class Operation, class Dim>
+using normed_layout = propagate_through<Operation, typename Layouts::template edge<dims<Dim>>>;
+
+// One kernel makes output and statistics: both are kept or both are dropped.
+template <class B>
+void require_output(const B& b, typename B::view y) {
+  if (b.makes(inverse_deviation{}) && !b.is_wanted(y) && b.rows() > 0)
+    throw config_error(
+        std::string("heddle: the norm \"") + b.layer().name +
+        "\" computes its statistics again together with its output; the layer that keeps the output must "
+        "give it the norm's role");
+}
+}  // namespace detail
+
+/// y = (x - mean) / sqrt(variance + epsilon) w + b over dimension `Dim` of each row. Every rank that has the row computes the
+/// same; nothing is sent.
+/// Shapes: x, y [rows, width]; w, b [width].
+/// Errors: `config_error` where the statistics are computed again and the output is not.
+template <class Dim = dim::width>
+struct layer_norm : leaf {
+  const char* name;
+  std::int64_t width;
+  double epsilon;
+  activation_set role{};  ///< what recomputation calls its output and statistics
+
+  constexpr layer_norm(const char* called, std::int64_t elements, double added, activation_set kept_as = {})
+      : name(called), width(elements), epsilon(added), role(kept_as) {}
+
+  constexpr auto parameters() const {
+    return list(parameter<weight, dims<Dim>>{"weight", {width}, 0, 1}, parameter<bias, dims<Dim>>{"bias", {width}});
+  }
+  constexpr auto activations() const {
+    return list(activation<mean, life::until_weight>{{}, role},
+                activation<inverse_deviation, life::until_weight>{{}, role});
+  }
+  template <class Layouts>
+  using laid = detail::normed_layout<Layouts, op::layer_norm<1>, Dim>;
+
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    detail::require_output(b, y);
+    b.give(y, [&](auto v) {
+      b.compute().layer_norm(x, b.vector(weight{}), b.vector(bias{}), static_cast<typename B::scalar>(epsilon), v,
+                             b.vector(mean{}), b.vector(inverse_deviation{}));
+    });
+    return made<laid<typename B::layouts>>{};
+  }
+  /// Adds to dx.
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
+                      bool add) const {
+    if (!add) b.compute().fill(dx.elements(), typename B::scalar(0));
+    b.compute().layer_norm_backward_input(dy, x, b.vector(weight{}), b.vector(mean{}), b.vector(inverse_deviation{}),
+                                          dx);
+    return made<dual<laid<typename B::layouts>>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    b.compute().layer_norm_backward_weight(dy, x, b.vector(mean{}), b.vector(inverse_deviation{}),
+                                           b.gradient_vector(weight{}), b.gradient_vector(bias{}));
+  }
+};
+
+/// y = x / sqrt(mean(x^2) + epsilon) w over dimension `Dim` of each row.
+/// Shapes: x, y [rows, width]; w [width].
+/// Errors: `config_error` where the statistics are computed again and the output is not.
+/// Source: Zhang and Sennrich 2019, arXiv:1910.07467.
+template <class Dim = dim::width>
+struct rms_norm : leaf {
+  const char* name;
+  std::int64_t width;
+  double epsilon;
+  activation_set role{};
+
+  constexpr rms_norm(const char* called, std::int64_t elements, double added, activation_set kept_as = {})
+      : name(called), width(elements), epsilon(added), role(kept_as) {}
+
+  constexpr auto parameters() const { return list(parameter<weight, dims<Dim>>{"weight", {width}, 0, 1}); }
+  constexpr auto activations() const { return list(activation<inverse_deviation, life::until_weight>{{}, role}); }
+  template <class Layouts>
+  using laid = detail::normed_layout<Layouts, op::rms_norm<1>, Dim>;
+
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    detail::require_output(b, y);
+    b.give(y, [&](auto v) {
+      b.compute().rms_norm(x, b.vector(weight{}), static_cast<typename B::scalar>(epsilon), v,
+                           b.vector(inverse_deviation{}));
+    });
+    return made<laid<typename B::layouts>>{};
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
+                      bool add) const {
+    if (!add) b.compute().fill(dx.elements(), typename B::scalar(0));
+    b.compute().rms_norm_backward_input(dy, x, b.vector(weight{}), b.vector(inverse_deviation{}), dx);
+    return made<dual<laid<typename B::layouts>>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    b.compute().rms_norm_backward_weight(dy, x, b.vector(inverse_deviation{}), b.gradient_vector(weight{}));
+  }
+};
+
+}  // namespace heddle::inline v0::model::layers

@@ -1,0 +1,244 @@
+// heddle/model/layers/placed.hpp: a described layer with the offsets of its tensors, and the placer that finds them.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/shape.hpp>
+#include <heddle/model/layers/description.hpp>
+#include <heddle/model/parameters.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::model::layers {
+
+/// Which of a layer's named activations are computed again. `named`: those that the plan names; `all`: every one of them;
+/// `transient`: nothing is kept beyond the call, for passes without backward.
+enum class dropping : unsigned char { named, all, transient };
+
+namespace detail {
+/// A weight and its gradient. Offsets from the first parameter of the block; units: elements.
+struct parameter_place {
+  std::int64_t offset = 0, rows = 0, columns = 0;
+};
+/// Offsets in the arenas that a tensor may lie in. [0]: under `dropping::named`, [1]: under `dropping::all`.
+struct activation_place {
+  std::int64_t columns = 1;
+  std::int64_t rows = -1;  ///< of a constant
+  std::array<bool, 2> dropped{};
+  std::array<std::int64_t, 2> saved{}, waiting{};
+  std::int64_t shared = 0;  ///< or deferred, scratch or constant, whichever it is
+};
+
+template <class List>
+struct placed_children;
+}  // namespace detail
+
+/// A layer with the places of its tensors and those of its children.
+template <class Layer>
+struct placed {
+  using layer_type = Layer;
+  Layer layer;
+  std::array<detail::parameter_place, parameters_of<Layer>::size> parameters{};
+  std::array<detail::activation_place, activations_of<Layer>::size> activations{};
+  typename detail::placed_children<children_of<Layer>>::type children;
+
+  constexpr explicit placed(const Layer& of)
+      : layer(of), children(detail::placed_children<children_of<Layer>>::make(of.children())) {}
+};
+
+namespace detail {
+template <class... C>
+struct placed_children<list<C...>> {
+  using type = list<placed<C>...>;
+  static constexpr type make(const list<C...>& all) {
+    if constexpr (sizeof...(C) == 0)
+      return {};
+    else
+      return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+        return type(placed<C>(all.template get<Is>())...);
+      }(std::index_sequence_for<C...>{});
+  }
+};
+}  // namespace detail
+
+/// Elements of the arenas that a layer's activations need, each piece in whole cache lines. [0] and [1] as above.
+struct arena_sizes {
+  std::array<std::int64_t, 2> saved{}, waiting{};
+  std::int64_t shared = 0;  ///< all that forward makes: for passes without backward, and for what is computed again
+  std::int64_t deferred = 0;
+  std::int64_t scratch = 0;  ///< children use it in turn
+  std::int64_t constants = 0;
+};
+
+/// Gives the tensors of layers their places on one rank.
+template <class T, class Layouts>
+class placer {
+ public:
+  using mesh_type = typename Layouts::mesh_type;
+
+  constexpr placer(const mesh_type& mesh, int rank) : mesh_(mesh), rank_(rank) {}
+
+  /// Elements of this rank in dimensions of these extents.
+  template <class Dims>
+  constexpr std::int64_t local(const std::array<std::int64_t, Dims::count>& extents) const {
+    if constexpr (Dims::count == 0)
+      return 1;
+    else
+      return typename Layouts::template parameter<Dims>{mesh_}.local_shape(make_shape(extents), rank_).size();
+  }
+
+  /// The first of these dimensions on this rank.
+  template <class Dims>
+  constexpr std::int64_t local_rows(const std::array<std::int64_t, Dims::count>& extents) const {
+    if constexpr (Dims::count == 0)
+      return 1;
+    else
+      return typename Layouts::template parameter<Dims>{mesh_}.local_shape(make_shape(extents), rank_).extent(0);
+  }
+
+  /// Adds the layer's parameters to the store, in the order of the description. `at`: what their names begin with; `id`:
+  /// of the next parameter in the whole model. Offsets are those in the store; `shift_parameters` makes them relative.
+  template <class Layer>
+  void add_parameters(placed<Layer>& p, parameter_store<T>& store, const std::string& at, int& id, bool counted,
+                      bool tied_copy = false) const {
+    std::string path = at;
+    if (const char* const name = p.layer.name; name != nullptr && *name != '\0') (path += name) += '.';
+    p.layer.parameters().each([&](auto index, const auto& described) {
+      p.parameters[index] = add(described, store, path + described.name, id++, counted, tied_copy);
+    });
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (add_parameters(p.children.template get<Is>(), store, path, id, counted, tied_copy), ...);
+    }(std::make_index_sequence<children_of<Layer>::size>{});
+  }
+  /// Adds a copy of a parameter that another rank has, too.
+  template <class Described>
+  void add_tied_copy(const Described& d, parameter_store<T>& store, const std::string& at, bool counted) const {
+    static_cast<void>(add(d, store, at.empty() ? d.name : at + "." + d.name, 0, counted, true));
+  }
+  /// The place of the first parameter of a layer's description becomes 0.
+  template <class Layer>
+  static void shift_parameters(placed<Layer>& p, std::int64_t by) {
+    for (auto& one : p.parameters) one.offset -= by;
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (shift_parameters(p.children.template get<Is>(), by), ...);
+    }(std::make_index_sequence<children_of<Layer>::size>{});
+  }
+
+  /// Places the activations of at most `rows` rows behind what `sizes` has already. `named`: those that the plan computes
+  /// again; `all_shared`: whether the shared arena has a place for every tensor, or only for those.
+  template <class Layer>
+  constexpr void place_activations(placed<Layer>& p, arena_sizes& sizes, std::int64_t rows, activation_set named,
+                                   bool all_shared) const {
+    p.layer.activations().each([&](auto index, const auto& described) {
+      using described_type = std::remove_cvref_t<decltype(described)>;
+      auto& place = p.activations[index];
+      const std::int64_t columns = local<typename described_type::own>(described.extents);
+      if constexpr (described_type::lives == life::constant) {
+        place.rows = local_rows<typename described_type::own>(described.extents);
+        place.columns = place.rows > 0 ? columns / place.rows : 0;
+        place.shared = take(sizes.constants, columns);
+      } else {
+        const std::int64_t elements = rows * columns;
+        place.columns = columns;
+        if constexpr (described_type::lives == life::deferred) {
+          place.shared = take(sizes.deferred, elements);
+        } else if constexpr (described_type::lives == life::scratch) {
+          place.shared = take(sizes.scratch, elements);
+        } else {
+          place.dropped = {(described.role & named).any(), described.role.any()};
+          for (std::size_t v = 0; v < 2; ++v) {
+            if (!place.dropped[v])
+              place.saved[v] = take(sizes.saved[v], elements);
+            else if (described_type::lives == life::until_weight)
+              place.waiting[v] = take(sizes.waiting[v], elements);
+          }
+          if (all_shared || place.dropped[0]) place.shared = take(sizes.shared, elements);
+        }
+      }
+    });
+    const std::int64_t scratch = sizes.scratch;
+    std::int64_t most = scratch;
+    const auto child = [&](auto& c) {
+      sizes.scratch = scratch;
+      place_activations(c, sizes, rows, named, all_shared);
+      most = (std::max)(most, sizes.scratch);
+    };
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (child(p.children.template get<Is>()), ...);
+    }(std::make_index_sequence<children_of<Layer>::size>{});
+    sizes.scratch = most;
+  }
+
+  /// Elements of this rank's parameters of a layer, each in whole cache lines.
+  template <class Layer>
+  constexpr std::int64_t parameter_elements(const Layer& layer) const {
+    std::int64_t n = 0;
+    layer.parameters().each([&](auto, const auto& p) { take(n, local_parameter(p)); });
+    layer.children().each([&](auto, const auto& child) { n += parameter_elements(child); });
+    return n;
+  }
+  /// Elements of this rank's part of a described parameter.
+  template <class Described>
+  constexpr std::int64_t local_parameter(const Described& p) const {
+    using placement = typename Layouts::template parameter<typename Described::own, typename Described::meets>;
+    return placement{mesh_}.local_shape(make_shape(p.extents), rank_).size();
+  }
+
+  /// The next so many elements, to the end of a cache line.
+  static constexpr std::int64_t take(std::int64_t& used, std::int64_t elements) noexcept {
+    constexpr std::int64_t line = 64 / static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t at = used;
+    used += (elements + line - 1) / line * line;
+    return at;
+  }
+
+ private:
+  template <class Described>
+  detail::parameter_place add(const Described& d, parameter_store<T>& store, std::string name, int id, bool counted,
+                              bool tied_copy) const {
+    using own = typename Described::own;
+    using placement = typename Layouts::template parameter<own, typename Described::meets>;
+    const placement where{mesh_};
+    model::parameter p;
+    p.name = std::move(name);
+    p.id = id;
+    const std::int64_t rows = product(d.extents, 0, Described::rows::count);
+    const std::int64_t columns = product(d.extents, Described::rows::count, own::count);
+    p.shape = Described::is_vector ? std::vector<std::int64_t>{rows} : std::vector<std::int64_t>{rows, columns};
+    p.initial_mean = d.mean;
+    p.initial_deviation = d.deviation;
+    p.tied_copy = tied_copy;
+    p.counted = counted && !tied_copy && counts_here<placement>(typename mesh_type::tags{});
+    const auto local = where.local_shape(make_shape(d.extents), rank_);
+    std::array<std::int64_t, own::count> mine{};
+    for (std::size_t i = 0; i < own::count; ++i) mine[i] = local.extent(i);
+    const std::size_t at = store.add(std::move(p), d.extents, where, rank_);
+    return {store.table()[at].offset, product(mine, 0, Described::rows::count),
+            product(mine, Described::rows::count, own::count)};
+  }
+  template <std::size_t N>
+  static constexpr std::int64_t product(const std::array<std::int64_t, N>& extents, std::size_t begin,
+                                        std::size_t end) noexcept {
+    std::int64_t n = 1;
+    for (std::size_t i = begin; i < end; ++i) n *= extents[i];
+    return n;
+  }
+  // Among ranks that hold the same elements because nothing splits them, the first counts; over axes that split rows all
+  // do, as they share one gradient.
+  template <class Placement, class... Tags>
+  bool counts_here(type_list<Tags...>) const {
+    return ((Placement::template is_sharded_on<Tags> || model::detail::list_has<typename Layouts::row_axes, Tags> ||
+             mesh_.template coordinate<Tags>(rank_) == 0) &&
+            ...);
+  }
+
+  [[no_unique_address]] mesh_type mesh_;
+  int rank_;
+};
+
+}  // namespace heddle::inline v0::model::layers

@@ -1,0 +1,75 @@
+// heddle/model/llama.hpp: Llama as a description of layers, and as a model a trainer can be given.
+#pragma once
+
+#include <heddle/model/language_stage.hpp>
+#include <heddle/model/layer_operations.hpp>
+#include <heddle/model/layers/attention.hpp>
+#include <heddle/model/layers/feed_forward.hpp>
+#include <heddle/model/layers/norms.hpp>
+#include <heddle/model/llama_config.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace heddle::inline v0::model {
+
+namespace layers {
+
+/// Llama with Hugging Face's names: RMSNorm, rotary positions, grouped queries, SwiGLU, no biases, a head of its own. Weights lie
+/// [out, in] as PyTorch's `Linear` has them and begin as N(0, initial_deviation).
+/// Source: Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783; Hugging Face `LlamaForCausalLM`.
+constexpr auto describe_llama(const llama_config& c) {
+  const std::int64_t d = c.width, h = c.kv_heads, g = c.heads / c.kv_heads, e = c.head_dim(), f = c.ffn;
+  const double deviation = c.initial_deviation;
+  using grouped = grouped_attention<>;
+  using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
+  using from_hidden = linear<dims<dim::ffn>, dims<dim::width>, false, storage::out_in>;
+  const auto norm = [&](const char* name, const char* role) {
+    return rms_norm<>(name, d, c.epsilon, activation_named(role));
+  };
+  return language_model{
+      embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation}, "model.layers.",
+      c.layers,
+      sequence(
+          d,
+          residual(norm("input_layernorm", "ln_1.out"),
+                   grouped{"self_attn", grouped::q_layer("q_proj", {d}, {h, g, e}, deviation),
+                           grouped::kv_layer("k_proj", {d}, {h, e}, deviation),
+                           grouped::kv_layer("v_proj", {d}, {h, e}, deviation),
+                           grouped::out_layer("o_proj", {h, g, e}, {d}, deviation), c.theta, c.scaling, c.context}),
+          residual(norm("post_attention_layernorm", "ln_2.out"),
+                   gated<compute::silu>("mlp", to_hidden("gate_proj", {d}, {f}, deviation),
+                                        to_hidden("up_proj", {d}, {f}, deviation),
+                                        from_hidden("down_proj", {f}, {d}, deviation)))),
+      language_head<rms_norm<>, false>(norm("model.norm", "ln_f.out"), c.vocabulary, "lm_head.weight", deviation)};
+}
+
+}  // namespace layers
+
+using layers::describe_llama;
+static_assert(layers::count_parameters(describe_llama(llama2_7b())) == 6738415616);
+static_assert(layers::count_parameters(describe_llama(llama3_8b())) == 8030261248);
+
+/// Llama with elements of type T. `How` is its sharding: by default heads, hidden units and vocabulary over tp, samples over dp.
+template <class T, class How = megatron<>>
+struct llama {
+  using scalar = T;
+  using config = llama_config;
+  using how = How;
+  using batch = model::batch<T>;
+  static constexpr auto describe(const config& c) { return describe_llama(c); }
+  template <class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
+  using stage = language_stage<llama, World, Backend, Activations, Pipeline>;
+  /// The blocks of one pipeline stage when they are split evenly.
+  static constexpr stage_layers layers_of(const llama_config& c, int stage, int stages) noexcept {
+    return split_layers(c.layers, stage, stages);
+  }
+  /// The same when stage s is given `counts[s]` blocks. Errors: `config_error`.
+  static stage_layers layers_of(const llama_config& c, int stage, std::span<const int> counts) {
+    return given_layers(c.layers, stage, counts);
+  }
+  /// What layers cost, for `layers_by_cost`.
+  static layer_operations layer_costs(const llama_config& c) { return operations_by_layer(describe(c), c.context); }
+};
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,167 @@
+// heddle/model/llama_config.hpp: the numbers that make a Llama, with its parameter and operation counts.
+#pragma once
+
+#include <heddle/compute/rotary_table.hpp>
+#include <heddle/core/error.hpp>
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::model {
+
+/// The shape of a Llama: RMSNorm before each half of a block, rotary positions on queries and keys, grouped queries,
+/// SwiGLU, no biases, a head of its own. Units: `context` in tokens, `width` in elements of the residual stream, `ffn` in
+/// elements of a block's hidden layer.
+/// Source: Touvron et al. 2023, arXiv:2302.13971 and arXiv:2307.09288; Grattafiori et al. 2024, arXiv:2407.21783; Hugging
+/// Face `LlamaConfig`.
+struct llama_config {
+  /// The largest numbers that are accepted: beyond them bytes and products of a model would leave 64 bits.
+  static constexpr int most_layers = 65536, most_width = 1048576, most_tokens = 16777216;
+
+  int layers = 32;
+  int heads = 32;     ///< query heads
+  int kv_heads = 32;  ///< key-value heads: query head h reads key-value head h * kv_heads / heads
+  int width = 4096;
+  int ffn = 11008;
+  int context = 4096;
+  int vocabulary = 32000;
+  double theta = 10000;               ///< base of the rotary frequencies
+  compute::rotary_scaling scaling{};  ///< factor 1: frequencies as they are
+  double epsilon = 1e-5;              ///< added to the mean square by norms
+  double initial_deviation = 0.02;    ///< of weights and embeddings
+
+  constexpr int head_dim() const noexcept { return heads > 0 ? width / heads : 0; }
+  constexpr int kv_width() const noexcept { return kv_heads * head_dim(); }
+
+  /// Errors: `config_error` naming the setting, its value and what would be accepted.
+  void validate() const {
+    const auto in_range = [](const char* name, int value, int least, int most) {
+      if (value < least || value > most)
+        throw config_error("heddle: llama_config." + std::string(name) + " must be " + std::to_string(least) + " to " +
+                           std::to_string(most) + ", got " + std::to_string(value));
+    };
+    in_range("layers", layers, 0, most_layers);
+    in_range("heads", heads, 1, most_width);
+    in_range("kv_heads", kv_heads, 1, most_width);
+    in_range("width", width, 1, most_width);
+    in_range("ffn", ffn, 1, most_width);
+    in_range("context", context, 1, most_tokens);
+    in_range("vocabulary", vocabulary, 1, most_tokens);
+    if (width % heads != 0)
+      throw config_error("heddle: llama_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
+                         std::to_string(heads) + "; every head has width / heads elements");
+    if (heads % kv_heads != 0)
+      throw config_error("heddle: llama_config.heads = " + std::to_string(heads) + " is not a multiple of kv_heads = " +
+                         std::to_string(kv_heads) + "; every key-value head serves heads / kv_heads query heads");
+    if (head_dim() % 2 != 0)
+      throw config_error("heddle: llama_config.width / heads = " + std::to_string(head_dim()) +
+                         " must be even; rotary positions turn pairs of a head's elements");
+    const auto positive = [](const char* name, double value) {
+      if (!(value > 0 && std::isfinite(value)))
+        throw config_error("heddle: llama_config." + std::string(name) + " must be positive and finite, got " +
+                           std::to_string(value));
+    };
+    positive("theta", theta);
+    positive("scaling.factor", scaling.factor);
+    positive("scaling.low", scaling.low);
+    positive("scaling.high", scaling.high);
+    positive("scaling.original", scaling.original);
+    if (!(scaling.low < scaling.high))
+      throw config_error("heddle: llama_config.scaling.low = " + std::to_string(scaling.low) +
+                         " must be less than scaling.high = " + std::to_string(scaling.high) +
+                         "; wavelengths between original / high and original / low are blended");
+    positive("epsilon", epsilon);
+    if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
+      throw config_error("heddle: llama_config.initial_deviation must be a finite number >= 0, got " +
+                         std::to_string(initial_deviation));
+  }
+
+  /// Numbers that enter a matrix product for every token: with D the width, G = kv_width() and F = ffn,
+  /// `L (2 D^2 + 2 D G + 3 D F) + V D`.
+  constexpr std::int64_t matmul_parameters() const noexcept {
+    const std::int64_t d = width;
+    return layers * (2 * d * d + 2 * d * kv_width() + 3 * d * ffn) + vocabulary * d;
+  }
+
+  /// Trained numbers: those of the products, the embedding and `2 L + 1` norms.
+  constexpr std::int64_t parameters() const noexcept {
+    const std::int64_t d = width;
+    return matmul_parameters() + vocabulary * d + (2 * static_cast<std::int64_t>(layers) + 1) * d;
+  }
+
+  /// Floating-point operations of one training step per token: forward and backward matrix products (2 and 4 per
+  /// weight that enters one), and the two attention products over the causal half, 6 L D (S + 1), which grouping does not
+  /// change. Look-ups, norms, rotation, SiLU, softmax and the optimizer are not counted. `sequence` 0 means the context.
+  /// Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1; the attention term counts only unmasked pairs.
+  constexpr double flops_per_token(int sequence = 0) const noexcept {
+    const double s = sequence > 0 ? sequence : context;
+    return 6.0 * static_cast<double>(matmul_parameters()) + 6.0 * layers * static_cast<double>(width) * (s + 1.0);
+  }
+
+  friend constexpr bool operator==(const llama_config&, const llama_config&) = default;
+};
+
+/// `"llama layers=32 heads=32 kv_heads=8 width=4096 ffn=14336 context=8192 vocabulary=128256 theta=500000"`, and scaling
+/// and epsilon where they are other ones: what two configurations must share so that the weights of one are those of the
+/// other.
+inline std::string to_string(const llama_config& c) {
+  const auto digits = [](double value, auto... format) {  // the fewest that tell it from others
+    char text[400];
+    return std::string(text, std::to_chars(text, text + sizeof text, value, format...).ptr);
+  };
+  std::string text = "llama layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
+                     " kv_heads=" + std::to_string(c.kv_heads) + " width=" + std::to_string(c.width) +
+                     " ffn=" + std::to_string(c.ffn) + " context=" + std::to_string(c.context) +
+                     " vocabulary=" + std::to_string(c.vocabulary) +
+                     " theta=" + digits(c.theta, std::chars_format::fixed);
+  if (c.scaling.factor != 1)
+    text += " scaling=" + digits(c.scaling.factor) + "," + digits(c.scaling.low) + "," + digits(c.scaling.high) + "," +
+            digits(c.scaling.original);
+  if (c.epsilon != llama_config{}.epsilon) text += " epsilon=" + digits(c.epsilon);
+  return text;
+}
+
+/// For tests: sizes that divide by little, grouped queries, heads of two pairs.
+constexpr llama_config llama_tiny() noexcept {
+  return {.layers = 2, .heads = 6, .kv_heads = 2, .width = 24, .ffn = 29, .context = 13, .vocabulary = 61};
+}
+
+/// The published sizes. Llama 3.1's are Llama 3's with a longer context and scaled frequencies.
+constexpr llama_config llama2_7b() noexcept {
+  return {.layers = 32, .heads = 32, .kv_heads = 32, .width = 4096, .ffn = 11008};
+}
+constexpr llama_config llama2_13b() noexcept {
+  return {.layers = 40, .heads = 40, .kv_heads = 40, .width = 5120, .ffn = 13824};
+}
+constexpr llama_config llama2_70b() noexcept {
+  return {.layers = 80, .heads = 64, .kv_heads = 8, .width = 8192, .ffn = 28672};
+}
+constexpr llama_config llama3_8b() noexcept {
+  return {.layers = 32,
+          .heads = 32,
+          .kv_heads = 8,
+          .width = 4096,
+          .ffn = 14336,
+          .context = 8192,
+          .vocabulary = 128256,
+          .theta = 500000};
+}
+constexpr llama_config llama3_70b() noexcept {
+  return {.layers = 80,
+          .heads = 64,
+          .kv_heads = 8,
+          .width = 8192,
+          .ffn = 28672,
+          .context = 8192,
+          .vocabulary = 128256,
+          .theta = 500000};
+}
+constexpr llama_config llama3_1(llama_config of) noexcept {
+  of.context = 131072;
+  of.scaling = {.factor = 8, .low = 1, .high = 4, .original = 8192};
+  return of;
+}
+
+}  // namespace heddle::inline v0::model

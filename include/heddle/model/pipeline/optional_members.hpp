@@ -1,0 +1,176 @@
+// heddle/model/pipeline/optional_members.hpp: the members that a pipeline stage may have, with their defaults.
+#pragma once
+
+#include <heddle/core/type_list.hpp>
+#include <heddle/layout/layout.hpp>
+#include <heddle/mesh/mesh.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+/// What a stage may have beside the members it must have (`model::pipeline_stage`, `train::trainable_stage`), as functions
+/// that stand for the member where the stage has it and for its default elsewhere. The executor and the trainer ask here
+/// and nowhere else.
+///
+/// | member of the stage | default |
+/// |---|---|
+/// | `static constexpr bool forward_only` | false: the stage has backwards |
+/// | `boundary_elements(samples, sequence)` | `boundary_elements(samples)`: microbatches do not differ in length |
+/// | `input_elements(batch)` and `output_elements(batch)` | both `boundary_elements` of the batch |
+/// | `bool runs_beside(other)` | false: pairs run one after the other |
+/// | `using samples = layout<mesh, shard<0, axes...>>` | samples are split over `dp` |
+/// | `using axes = type_list<tags...>`, those that its work is split over | the axes of `flat_weights`' mesh |
+/// | `std::span<scalar> tied_gradient()` | empty: no weight is used by two stages |
+/// | `bool borrows_embedding() const` | false: the tied weight is in the stage's own buffers |
+/// | `void last_logits(batch, in, out, logits)` | none: no text can be drawn from the model (`train::sample`) |
+/// | `void recompute(int slot)` | nothing is computed again ahead of time |
+/// | `void release(int slot)` | nothing: a slot may be written again at any time |
+/// | `layers_memory::settings`, last in the constructor | saved activations stay where the stage keeps them |
+/// | `settings.again` | no recomputation: `options.recompute` must be empty |
+/// | a lender (`stage*`) as the last argument of the constructor | every stage has its own copy of the tied weight |
+/// | `saved_layers().begin_step()`, `saved_layers().reload(slot)` | nothing |
+/// | `saved_bytes_per_slot()`, `deferred_bytes()`, `workspace_bytes()` | 0: the memory is not in reports |
+/// | `first_nonfinite_activation()` with `index` and `name` | none: errors name weights and gradients only |
+namespace heddle::inline v0::model::of_stage {
+
+template <class Stage>
+inline constexpr bool forward_only = [] {
+  if constexpr (requires { requires static_cast<bool>(Stage::forward_only); })
+    return true;
+  else
+    return false;
+}();
+
+/// Elements of the tensor of one microbatch before (`input`) or behind a stage.
+template <class Stage, class Batch>
+std::int64_t boundary_elements(Stage& stage, const Batch& batch, bool input) {
+  if constexpr (requires { stage.input_elements(batch) + stage.output_elements(batch); })
+    return input ? stage.input_elements(batch) : stage.output_elements(batch);
+  else if constexpr (requires { stage.boundary_elements(batch.samples, batch.sequence); })
+    return stage.boundary_elements(batch.samples, batch.sequence);
+  else
+    return stage.boundary_elements(batch.samples);
+}
+
+template <class Stage>
+inline constexpr bool has_runs_beside = requires(Stage& a, Stage& b) {
+  { a.runs_beside(b) } -> std::convertible_to<bool>;
+};
+template <class Stage>
+bool runs_beside(Stage& a, Stage& b) {
+  if constexpr (has_runs_beside<Stage>)
+    return a.runs_beside(b);
+  else
+    return false;
+}
+
+namespace detail {
+template <class Stage, class Mesh>
+struct samples_of {
+  using type = layout_if<Mesh, shard<0, dp>>;
+};
+template <class Stage, class Mesh>
+  requires requires { typename Stage::samples; }
+struct samples_of<Stage, Mesh> {
+  using type = typename Stage::samples;
+};
+}  // namespace detail
+/// Whether the stage has something to do with an axis.
+template <class Stage, class Tag>
+inline constexpr bool names_axis = [] {
+  if constexpr (requires { typename Stage::axes; })
+    return []<class... Tags>(type_list<Tags...>) { return contains<Tag, Tags...>; }(typename Stage::axes{});
+  else
+    return Stage::flat_weights::mesh_type::template has<Tag>;
+}();
+/// The layout of a step's samples: the axes that split its dimension 0 share them out.
+template <class Stage, class Mesh>
+using samples = typename detail::samples_of<Stage, Mesh>::type;
+
+template <class Stage>
+std::span<typename Stage::scalar> tied_gradient(Stage& stage) {
+  if constexpr (requires { stage.tied_gradient(); })
+    return stage.tied_gradient();
+  else
+    return {};
+}
+template <class Stage>
+bool borrows_embedding(const Stage& stage) noexcept {
+  if constexpr (requires { stage.borrows_embedding(); })
+    return stage.borrows_embedding();
+  else
+    return false;
+}
+
+template <class Stage, class Batch>
+inline constexpr bool has_last_logits =
+    requires(Stage& s, const Batch& b, std::span<const typename Stage::scalar> in,
+             std::span<typename Stage::scalar> out) { s.last_logits(b, in, out, out); };
+
+template <class Stage>
+void recompute(Stage& stage, int slot) {
+  if constexpr (requires { stage.recompute(slot); }) stage.recompute(slot);
+}
+/// Drops what a slot holds.
+template <class Stage>
+void release(Stage& stage, int slot) {
+  if constexpr (requires { stage.release(slot); }) stage.release(slot);
+}
+
+template <class Stage>
+inline constexpr bool takes_settings = requires { typename Stage::layers_memory::settings; };
+template <class Stage>
+inline constexpr bool takes_recompute = requires(const typename Stage::layers_memory::settings& s) { s.again; };
+/// `First`: the arguments of the constructor before the lender.
+template <class Stage, class... First>
+inline constexpr bool takes_lender = std::is_constructible_v<Stage, First..., Stage*>;
+
+/// A step begins.
+template <class Stage>
+void begin_step(Stage& stage) {
+  if constexpr (requires { stage.saved_layers().begin_step(); }) stage.saved_layers().begin_step();
+}
+/// The backward of this slot's microbatch is near.
+template <class Stage>
+void reload(Stage& stage, int slot) {
+  if constexpr (requires { stage.saved_layers().reload(slot); }) stage.saved_layers().reload(slot);
+}
+
+template <class Stage>
+std::int64_t saved_bytes_per_slot(const Stage& stage) noexcept {
+  if constexpr (requires { stage.saved_bytes_per_slot(); })
+    return stage.saved_bytes_per_slot();
+  else
+    return 0;
+}
+template <class Stage>
+std::int64_t deferred_bytes(const Stage& stage) noexcept {
+  if constexpr (requires { stage.deferred_bytes(); })
+    return stage.deferred_bytes();
+  else
+    return 0;
+}
+template <class Stage>
+std::int64_t workspace_bytes(const Stage& stage) noexcept {
+  if constexpr (requires { stage.workspace_bytes(); })
+    return stage.workspace_bytes();
+  else
+    return 0;
+}
+
+/// A place in the model; index -1: none.
+struct no_place {
+  int index = -1;
+  const char* name = "";
+};
+template <class Stage>
+auto first_nonfinite_activation(Stage& stage) {
+  if constexpr (requires { stage.first_nonfinite_activation(); })
+    return stage.first_nonfinite_activation();
+  else
+    return no_place{};
+}
+
+}  // namespace heddle::inline v0::model::of_stage

@@ -1,0 +1,113 @@
+// heddle/model/pipeline/stage.hpp: concepts of a pipeline stage: the members that an executor needs.
+#pragma once
+
+#include <heddle/model/pipeline/optional_members.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+
+namespace heddle::inline v0::model {
+
+/// A pipeline stage that runs forward, as an executor sees it. A stage does not keep `in` and `out` after the call; they
+/// are empty where the microbatch enters or leaves the model here. `boundary_elements(samples)` is the size of the tensor
+/// between stages, at its largest; a stage whose microbatches differ in length has `boundary_elements(samples, sequence)`
+/// too, which is called with the batch's. What it says of one microbatch must be the same on all ranks. Where not all
+/// tensors of a microbatch are equally large, a stage says both: `input_elements(batch)` of what it gets and
+/// `output_elements(batch)` of what it gives, never more than `boundary_elements`. `model::of_stage` lists what else a
+/// stage may have.
+template <class S, class Batch>
+concept forward_stage =
+    requires(S s, const Batch& b, std::span<const typename S::scalar> in, std::span<typename S::scalar> out) {
+      typename S::scalar;
+      { s.boundary_elements(b.samples) } -> std::convertible_to<std::int64_t>;
+      s.forward(0, b, in, out);
+    };
+
+/// A stage for forward-only tables: it says so, `static constexpr bool forward_only = true`.
+template <class S, class Batch>
+concept inference_stage = forward_stage<S, Batch> && of_stage::forward_only<S>;
+
+/// One pipeline stage as an executor sees it. `forward(slot, batch, in, out)` saves what the backward needs in `slot`;
+/// `backward(slot, batch, dout, din)`, or `backward_input` and later `backward_weight(slot, batch)`, use it. A stage does
+/// not keep `in`, `out`, `dout` or `din` after the call.
+template <class S, class Batch>
+concept pipeline_stage =
+    forward_stage<S, Batch> &&
+    requires(S s, const Batch& b, std::span<const typename S::scalar> in, std::span<typename S::scalar> out) {
+      s.backward(0, b, in, out);
+      s.backward_input(0, b, in, out);
+      s.backward_weight(0, b);
+    };
+
+/// A stage that may work at the same time as another on a thread of its own: `a.runs_beside(b)`, asked with the two
+/// stages of an overlapped pair. Who says yes promises for F, B, I and W of both, of any two microbatches, that neither
+/// writes memory that the other reads or writes (so not for a stage and itself, unless it keeps nothing outside the
+/// slot), and that neither calls a communicator: collectives of two threads have no order that all ranks share. Stages
+/// that do not say so run the two computations of a pair one after the other, in the order of the table on every rank.
+template <class S>
+concept companionable_stage = of_stage::has_runs_beside<S>;
+
+namespace detail {
+
+// Carries the stage into the compiler's message, next to the text that names the member.
+template <bool Has, class Stage>
+struct stage_has_it {
+  static constexpr bool value = Has;
+};
+
+// One error for each member that is missing, and none of their consequences: who gets false uses none of them.
+template <class S>
+consteval bool stage_sizes_checked() {
+  constexpr bool scalar = requires { typename S::scalar; };
+  static_assert(stage_has_it<scalar, S>::value,
+                "heddle: a pipeline stage needs `using scalar = ...;`, the type of the elements between stages");
+  constexpr bool boundary = requires(S& s) {
+    { s.boundary_elements(0) } -> std::convertible_to<std::int64_t>;
+  };
+  static_assert(
+      stage_has_it<boundary, S>::value,
+      "heddle: a pipeline stage needs `std::int64_t boundary_elements(std::int64_t samples) const`, the size of "
+      "the tensor between stages at its largest");
+  return scalar && boundary;
+}
+template <class S, class Batch>
+consteval bool stage_verbs_checked() {
+  using in = std::span<const typename S::scalar>;
+  using out = std::span<typename S::scalar>;
+  constexpr bool forward = requires(S& s, const Batch& b, in x, out y) { s.forward(0, b, x, y); };
+  static_assert(stage_has_it<forward, S>::value,
+                "heddle: a pipeline stage needs `void forward(int slot, const batch&, std::span<const scalar> in, "
+                "std::span<scalar> out)`");
+  if constexpr (of_stage::forward_only<S>) {
+    return forward;
+  } else {
+    constexpr bool backward = requires(S& s, const Batch& b, in dy, out dx) { s.backward(0, b, dy, dx); };
+    static_assert(stage_has_it<backward, S>::value,
+                  "heddle: a pipeline stage needs `void backward(int slot, const batch&, std::span<const scalar> dout, "
+                  "std::span<scalar> din)`; one without backwards says `static constexpr bool forward_only = true;`");
+    constexpr bool input = requires(S& s, const Batch& b, in dy, out dx) { s.backward_input(0, b, dy, dx); };
+    static_assert(stage_has_it<input, S>::value,
+                  "heddle: a pipeline stage needs `void backward_input(int slot, const batch&, std::span<const scalar> "
+                  "dout, std::span<scalar> din)`, the first half of backward, for schedules that split it");
+    constexpr bool weight = requires(S& s, const Batch& b) { s.backward_weight(0, b); };
+    static_assert(stage_has_it<weight, S>::value,
+                  "heddle: a pipeline stage needs `void backward_weight(int slot, const batch&)`, the second half of "
+                  "backward, for schedules that split it");
+    return forward && backward && input && weight;
+  }
+}
+
+template <class S>
+struct scalar_of_stage {
+  using type = float;  // of a stage that was refused
+};
+template <class S>
+  requires requires { typename S::scalar; }
+struct scalar_of_stage<S> {
+  using type = typename S::scalar;
+};
+
+}  // namespace detail
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,305 @@
+// heddle/model/sharding.hpp: dimension tags of a model, which axes split them, and the layouts that follow.
+#pragma once
+
+#include <heddle/core/fixed_string.hpp>
+#include <heddle/core/type_list.hpp>
+#include <heddle/layout/gradient.hpp>
+#include <heddle/layout/layout.hpp>
+#include <heddle/layout/propagate.hpp>
+#include <heddle/mesh/mesh.hpp>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0 {
+
+/// Dimensions of a model's tensors, as types. Users declare their own beside these: any type will do.
+namespace dim {
+struct width {};      ///< of the residual stream
+struct heads {};      ///< key-value heads; the query heads of a group stay with theirs
+struct group {};      ///< query heads of one key-value head
+struct head_size {};  ///< elements of a head
+struct kinds {};      ///< query, key and value of a fused product
+struct ffn {};        ///< hidden units
+struct vocabulary {};
+struct positions {};
+struct experts {};
+struct samples {};  ///< of a batch; together with `sequence` the rows of every activation
+struct sequence {};
+
+/// `Axis` splits dimension `Dim` wherever it occurs.
+template <class Dim, class Axis>
+struct split {
+  using dimension = Dim;
+  using axis = Axis;
+};
+}  // namespace dim
+
+/// Which axes split which dimensions of a model: `sharding<dim::split<dim::heads, tp>, dim::split<dim::samples, dp>>`. The
+/// layouts of all parameters, activations and gradients follow, and from them every communication. Dimensions that are not
+/// named are whole; axes that the mesh lacks split nothing.
+template <class... Splits>
+struct sharding {
+  using splits = type_list<Splits...>;
+};
+
+namespace model {
+
+/// Dimensions of one tensor, in order.
+template <class... Dims>
+struct dims {
+  static constexpr std::size_t count = sizeof...(Dims);
+};
+
+/// The plan of Megatron-LM over `Tensor`, and samples over `Data`: heads, hidden units and vocabulary are split.
+/// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+template <class Data = dp, class Tensor = tp>
+using megatron = sharding<dim::split<dim::samples, Data>, dim::split<dim::heads, Tensor>, dim::split<dim::ffn, Tensor>,
+                          dim::split<dim::vocabulary, Tensor>>;
+
+namespace detail {
+
+using heddle::detail::joined;
+
+template <class How>
+struct sharding_rules;
+template <class... S>
+struct sharding_rules<sharding<S...>> {
+  /// The axes of the mesh that split a dimension, in the order of the sharding.
+  template <class Mesh, class D>
+  using axes_of =
+      joined<std::conditional_t<std::is_same_v<D, typename S::dimension> && Mesh::template has<typename S::axis>,
+                                type_list<typename S::axis>, type_list<>>...>;
+  /// All axes that the sharding names.
+  using axes = joined<type_list<typename S::axis>...>;
+};
+
+template <class List, class Axis>
+inline constexpr bool list_has = false;
+template <class... A, class Axis>
+inline constexpr bool list_has<type_list<A...>, Axis> = contains<Axis, A...>;
+
+template <int At, class Axes>
+struct shard_of {
+  using type = type_list<>;
+};
+template <int At, class A, class... More>
+struct shard_of<At, type_list<A, More...>> {
+  using type = type_list<shard<At, A, More...>>;
+};
+template <class Axes>
+struct identical_of {
+  using type = type_list<>;
+};
+template <class A, class... More>
+struct identical_of<type_list<A, More...>> {
+  using type = type_list<identical<A, More...>>;
+};
+template <class Mesh, class Placements>
+struct layout_of;
+template <class Mesh, class... P>
+struct layout_of<Mesh, type_list<P...>> {
+  using type = layout<Mesh, P...>;
+};
+
+// A tensor whose dimensions are D..., the first of them number `First`; `Split`: the axes that split something of it,
+// `Differs`: those over which its uses differ. All others repeat one computation.
+template <class Mesh, class Placed, class Split, class Differs, class Tags>
+struct spelled_layout;
+template <class Mesh, class... Placed, class Split, class Differs, class... Tags>
+struct spelled_layout<Mesh, type_list<Placed...>, Split, Differs, type_list<Tags...>> {
+  using same =
+      joined<std::conditional_t<list_has<Split, Tags> || list_has<Differs, Tags>, type_list<>, type_list<Tags>>...>;
+  using type = typename layout_of<Mesh, joined<type_list<Placed...>, typename identical_of<same>::type>>::type;
+};
+
+template <class Mesh, class How, class Own, class Meets, class Indices>
+struct parameter_layout_of;
+template <class Mesh, class How, class... D, class... M, std::size_t... Is>
+struct parameter_layout_of<Mesh, How, dims<D...>, dims<M...>, std::index_sequence<Is...>> {
+  using rules = sharding_rules<How>;
+  using own = joined<type_list<>, typename rules::template axes_of<Mesh, D>...>;
+  using differs =
+      joined<typename rules::template axes_of<Mesh, dim::samples>,
+             typename rules::template axes_of<Mesh, dim::sequence>, typename rules::template axes_of<Mesh, M>...>;
+  using placed =
+      joined<type_list<>, typename shard_of<static_cast<int>(Is), typename rules::template axes_of<Mesh, D>>::type...>;
+  using type = typename spelled_layout<Mesh, placed, own, differs, typename Mesh::tags>::type;
+};
+
+template <class Mesh, class How, class Own, class Indices>
+struct edge_layout_of;
+template <class Mesh, class How, class... D, std::size_t... Is>
+struct edge_layout_of<Mesh, How, dims<D...>, std::index_sequence<Is...>> {
+  using rules = sharding_rules<How>;
+  using rows = joined<typename rules::template axes_of<Mesh, dim::samples>,
+                      typename rules::template axes_of<Mesh, dim::sequence>>;
+  using own = joined<rows, typename rules::template axes_of<Mesh, D>...>;
+  using placed =
+      joined<typename shard_of<0, rows>::type,
+             typename shard_of<static_cast<int>(Is) + 1, typename rules::template axes_of<Mesh, D>>::type...>;
+  using type = typename spelled_layout<Mesh, placed, own, type_list<>, typename Mesh::tags>::type;
+};
+
+// Identical values that something split uses become copies: nothing moves, and the gradients of the copies are summed.
+template <class X, class W>
+struct layout_as_used {
+  using mesh_type = typename X::mesh_type;
+  using ops = typename X::ops;
+  using splits = typename X::splits;
+  static constexpr auto table = [] {
+    using heddle::detail::axis_role;
+    auto t = X::table;
+    for (std::size_t a = 0; a < mesh_type::rank; ++a)
+      if (t.use[a].role == axis_role::identical && W::table.use[a].role != axis_role::identical) t.use[a] = {};
+    return t;
+  }();
+  static constexpr auto groups = heddle::detail::canonical_groups(table);
+  using type = heddle::detail::layout_from<layout_as_used>;
+};
+
+// "bij,ijop->bop" and the like, for a product of rows with a weight: `b` rows, `i` the dimensions that go in, `o` those
+// that come out.
+template <std::size_t In, std::size_t Out>
+constexpr auto product_formula(const char* left, const char* right, const char* result) {
+  constexpr std::size_t length = 2 * (1 + In + Out) + 4;
+  char text[length] = {};
+  std::size_t n = 0;
+  const auto add = [&](const char* what) {
+    for (; *what != '\0'; ++what) {
+      if (*what == 'b') text[n++] = 'b';
+      for (std::size_t k = 0; *what == 'i' && k < In; ++k) text[n++] = static_cast<char>('i' + k);
+      for (std::size_t k = 0; *what == 'o' && k < Out; ++k) text[n++] = static_cast<char>('o' + k);
+    }
+  };
+  add(left);
+  text[n++] = ',';
+  add(right);
+  text[n++] = '-';
+  text[n++] = '>';
+  add(result);
+  return fixed_string<length>(text);
+}
+
+}  // namespace detail
+
+/// The layouts of a model's tensors on `Mesh` (without the pipeline's axis) under a sharding.
+template <mesh_like Mesh, class How>
+struct layouts {
+  using mesh_type = Mesh;
+  using how = How;
+
+  /// A parameter with dimensions `Own` that is used together with dimensions `Meets`: an axis that splits one of its own
+  /// cuts it; where rows or what it meets are split its uses differ, so that its gradient is a sum; over all other axes
+  /// every rank does the same with it.
+  template <class Own, class Meets = dims<>>
+  using parameter =
+      typename detail::parameter_layout_of<Mesh, How, Own, Meets, std::make_index_sequence<Own::count>>::type;
+  /// An activation [rows, Dims...].
+  template <class Own>
+  using edge = typename detail::edge_layout_of<Mesh, How, Own, std::make_index_sequence<Own::count>>::type;
+  /// The layout of `X` where a tensor in layout `W` uses it.
+  template <class X, class W>
+  using used = typename detail::layout_as_used<X, W>::type;
+
+  /// Whether the gradient of a parameter in this layout is a sum over axis `Tag`.
+  template <class Layout, class Tag>
+  static constexpr bool sums_over = dual<Layout>::template is_partial_on<Tag>;
+  /// The axes over which rows are split: every parameter's gradient is a sum over these.
+  using row_axes = typename detail::edge_layout_of<Mesh, How, dims<>, std::index_sequence<>>::rows;
+};
+
+namespace detail {
+// Dimension 0, over the axes that split samples.
+template <class Mesh, class How>
+struct samples_layout_of {
+  using axes = typename sharding_rules<How>::template axes_of<Mesh, dim::samples>;
+  using type = typename layout_of<Mesh, typename shard_of<0, axes>::type>::type;
+};
+
+// The mesh without the pipeline's axis, with the axes that the sharding names and the mesh lacks as axes of one rank.
+template <class Mesh, class Pipeline, class Tags, class Named>
+struct stage_mesh_of;
+template <class Mesh, class Pipeline, class... Tags, class... Named>
+struct stage_mesh_of<Mesh, Pipeline, type_list<Tags...>, type_list<Named...>> {
+  template <class... A>
+  static mesh<A...> as_mesh(type_list<A...>);
+  template <class Tag>
+  static auto axis_of() {
+    if constexpr (std::is_same_v<Tag, Pipeline>)
+      return type_list<>{};
+    else
+      return type_list<typename Mesh::template axis_of<Tag>>{};
+  }
+  template <std::size_t At, class Tag>
+  static auto missing() {
+    constexpr bool first = index_of<Tag, Named...> == At;
+    if constexpr (Mesh::template has<Tag> || !first || std::is_same_v<Tag, Pipeline>)
+      return type_list<>{};
+    else
+      return type_list<axis<Tag, 1>>{};
+  }
+  template <std::size_t... Is>
+  static auto all(std::index_sequence<Is...>)
+      -> joined<type_list<>, decltype(axis_of<Tags>())..., decltype(missing<Is, Named>())...>;
+  using type = decltype(as_mesh(all(std::make_index_sequence<sizeof...(Named)>{})));
+};
+}  // namespace detail
+
+/// The mesh that the tensors of one pipeline stage are laid out on: that of the world without the pipeline's axis. Axes
+/// that the sharding names and the world lacks are there with one rank.
+template <mesh_like Mesh, class Pipeline, class How>
+using stage_mesh = typename detail::stage_mesh_of<Mesh, Pipeline, typename Mesh::tags,
+                                                  typename detail::sharding_rules<How>::axes>::type;
+
+namespace detail {
+template <class To, class From, class... Tags>
+constexpr To mesh_of_stage(const From& whole, type_list<Tags...>) {
+  if constexpr (To::is_static)
+    return {};
+  else
+    return To::from_extents({whole.template extent_or_one<Tags>()...});
+}
+template <class To, class From, class... Tags>
+constexpr int rank_in_stage(const From& whole, int rank, type_list<Tags...>) {
+  int result = 0;
+  const auto next = [&]<class Tag>(std::type_identity<Tag>) {
+    result *= whole.template extent_or_one<Tag>();
+    if constexpr (From::template has<Tag>) result += whole.template coordinate<Tag>(rank);
+  };
+  (next(std::type_identity<Tags>{}), ...);
+  return result;
+}
+}  // namespace detail
+
+/// That mesh with the extents of the world's, and the place of a rank of the world in it.
+template <class StageMesh, mesh_like Mesh>
+constexpr StageMesh make_stage_mesh(const Mesh& whole) {
+  return detail::mesh_of_stage<StageMesh>(whole, typename StageMesh::tags{});
+}
+template <class StageMesh, mesh_like Mesh>
+constexpr int rank_in_stage_mesh(const Mesh& whole, int rank) {
+  return detail::rank_in_stage<StageMesh>(whole, rank, typename StageMesh::tags{});
+}
+
+/// The layouts of a product of rows with a weight, as each verb makes them, before anybody settles them.
+/// Shapes: x [rows, In...], weight [In..., Out...] (or [Out..., In...] where `Transposed`), y [rows, Out...].
+template <class Layouts, class In, class Out, class Weight, bool Transposed = false>
+struct product_layouts {
+  static constexpr std::size_t in = In::count, out = Out::count;
+  static constexpr const char* weight = Transposed ? "oi" : "io";
+  using x_edge = typename Layouts::template edge<In>;
+  using x = typename Layouts::template used<x_edge, Weight>;
+  using y = typename Layouts::template edge<Out>;
+  using made = propagate<detail::product_formula<in, out>("bi", weight, "bo"), x, Weight>;
+  using dx_made = propagate<detail::product_formula<in, out>("bo", weight, "bi"), dual<made>, Weight>;
+  using dw_made = propagate<detail::product_formula<in, out>("bi", "bo", weight), x, dual<made>>;
+  static_assert(
+      std::is_same_v<dw_made, dual<Weight>>,
+      "heddle: the gradient of a product's weight must be the dual of the weight's layout; check the dimensions "
+      "that the parameter names");
+};
+
+}  // namespace model
+}  // namespace heddle::inline v0

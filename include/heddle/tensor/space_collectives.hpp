@@ -1,0 +1,233 @@
+// heddle/tensor/space_collectives.hpp: messages and collectives of elements in any memory space, in the order of its queue.
+#pragma once
+
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0 {
+namespace detail {
+
+template <class Queue>
+inline constexpr bool is_host_queue = std::is_same_v<std::remove_cvref_t<Queue>, host_memory::queue>;
+
+template <class T, class Space>
+constexpr vector_view<T, Space> as_row(const vector_view<T, Space>& x) noexcept {
+  return x;
+}
+template <class T, std::int64_t... E, class Space>
+constexpr vector_view<T, Space> as_row(const view<T, shape<E...>, Space>& x) noexcept {
+  return {x.address(), row_shape(x.size())};
+}
+template <class X>
+  requires requires(X& x) { x.view(); }
+constexpr auto as_row(X& x) noexcept {
+  return x.view();
+}
+template <class X>
+  requires std::same_as<space_of<X>, host_memory> && (!requires(X& x) { x.view(); }) && requires(X& x) { std::span(x); }
+constexpr auto as_row(X&& x) noexcept {
+  return row_of(std::span(x));
+}
+
+template <bool Ok, class Queue, class Communicator>
+struct transport_keeps_queue_order {
+  static constexpr bool value = Ok;
+};
+
+// `work(comm, spans...)` in the order of the queue, on the host's thread at once or on the queue's. `own(queue, rows...)` is
+// the call of a communicator that works in the order of this queue itself, where it has one.
+template <class Queue, class Comm, class Work, class... Rows>
+void communicate(Queue& queue, Comm& comm, Work&& work, const Rows&... rows) {
+  if constexpr (is_host_queue<Queue>) {
+    work(comm, rows.elements()...);
+  } else if constexpr (runs_host_code<Queue>) {
+    queue.run([&comm, work = std::forward<Work>(work)](const auto&... x) { work(comm, x.elements()...); }, rows...);
+  } else {
+    static_assert(transport_keeps_queue_order<runs_host_code<Queue>, Queue, Comm>::value,
+                  "heddle: this queue runs no host code, so the communicator must have the call itself, with the queue "
+                  "as its first argument");
+  }
+}
+
+// The number of elements of each rank, kept until the call runs; groups of usual size need no allocation.
+class kept_counts {
+ public:
+  explicit kept_counts(std::span<const std::int64_t> counts) : size_(counts.size()) {
+    if (size_ > few_.size()) many_.assign(counts.begin(), counts.end());
+    for (std::size_t i = 0; i < size_ && many_.empty(); ++i) few_[i] = counts[i];
+  }
+  std::span<const std::int64_t> span() const noexcept { return {many_.empty() ? few_.data() : many_.data(), size_}; }
+
+ private:
+  std::size_t size_;
+  std::array<std::int64_t, 16> few_{};
+  std::vector<std::int64_t> many_;
+};
+template <class Queue>
+auto counts_for(Queue&, std::span<const std::int64_t> counts) {
+  if constexpr (is_host_queue<Queue>)
+    return counts;
+  else
+    return kept_counts(counts);
+}
+inline std::span<const std::int64_t> span_of(const kept_counts& c) noexcept {
+  return c.span();
+}
+inline std::span<const std::int64_t> span_of(std::span<const std::int64_t> c) noexcept {
+  return c;
+}
+
+template <class Queue>
+concept allocating = requires(Queue& q) {
+  q.template allocate<64>(std::size_t{});
+  q.wait();
+};
+// A communicator that says in the order of which queue it works has the calls with that queue as first argument.
+template <class C, class Queue>
+concept works_in_order_of = requires { typename C::queue; } && std::same_as<typename C::queue, Queue>;
+template <class X, class Queue>
+concept communicable = allocating<Queue> && requires(X&& x) { as_row(x); };
+}  // namespace detail
+
+/// `comm.all_reduce(x, op)` in the order of `queue`. Here and below: elements are buffers, views or parts' `memory()` of one space, of
+/// the host's queue also spans. On the host the call runs at once. Elsewhere it runs in the queue's order, so what it gives is there
+/// for what is queued later, and for the host after `queue.wait()`, which also throws what the communicator throws; until
+/// then the communicator must live and belongs to the queue: what the host must know goes through another one.
+/// A communicator that works in the order of a queue itself says so (`typename C::queue`) and has each of these calls with the
+/// queue in front of its rows: `comm.all_reduce(queue, row, op)`.
+template <class Queue, class C, class X, class Op>
+  requires detail::communicable<X, Queue>
+void all_reduce(Queue& queue, C& comm, X&& x, Op op) {
+  const auto row = detail::as_row(x);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.all_reduce(queue, row, op);
+  else
+    detail::communicate(queue, comm, [op](C& c, auto s) { c.all_reduce(s, op); }, row);
+}
+template <class Queue, class C, class In, class Out, class Op>
+  requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
+void all_reduce(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
+  const auto from = detail::as_row(in);
+  const auto to = detail::as_row(out);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.all_reduce(queue, from, to, op);
+  else
+    detail::communicate(queue, comm, [op](C& c, auto i, auto o) { c.all_reduce(i, o, op); }, from, to);
+}
+/// A block per rank in, the fold of the own blocks out. See `all_reduce`.
+template <class Queue, class C, class In, class Out, class Op>
+  requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
+void reduce_scatter(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
+  const auto from = detail::as_row(in);
+  const auto to = detail::as_row(out);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.reduce_scatter(queue, from, to, op);
+  else
+    detail::communicate(queue, comm, [op](C& c, auto i, auto o) { c.reduce_scatter(i, o, op); }, from, to);
+}
+template <class Queue, class C, class In, class Out, class Op>
+  requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
+void reduce_scatter_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts, Op op) {
+  const auto from = detail::as_row(in);
+  const auto to = detail::as_row(out);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.reduce_scatter_v(queue, from, to, counts, op);
+  else
+    detail::communicate(
+        queue, comm,
+        [op, n = detail::counts_for(queue, counts)](C& c, auto i, auto o) {
+          c.reduce_scatter_v(i, o, detail::span_of(n), op);
+        },
+        from, to);
+}
+/// The blocks of all ranks, in their order. See `all_reduce`.
+template <class Queue, class C, class In, class Out>
+  requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
+void all_gather(Queue& queue, C& comm, const In& in, Out&& out) {
+  const auto from = detail::as_row(in);
+  const auto to = detail::as_row(out);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.all_gather(queue, from, to);
+  else
+    detail::communicate(queue, comm, [](C& c, auto i, auto o) { c.all_gather(i, o); }, from, to);
+}
+template <class Queue, class C, class In, class Out>
+  requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
+void all_gather_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts) {
+  const auto from = detail::as_row(in);
+  const auto to = detail::as_row(out);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.all_gather_v(queue, from, to, counts);
+  else
+    detail::communicate(
+        queue, comm,
+        [n = detail::counts_for(queue, counts)](C& c, auto i, auto o) { c.all_gather_v(i, o, detail::span_of(n)); },
+        from, to);
+}
+/// Block s of `out` is the block for this rank of rank s. See `all_reduce`.
+template <class Queue, class C, class In, class Out>
+  requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
+void all_to_all(Queue& queue, C& comm, const In& in, Out&& out) {
+  const auto from = detail::as_row(in);
+  const auto to = detail::as_row(out);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.all_to_all(queue, from, to);
+  else
+    detail::communicate(queue, comm, [](C& c, auto i, auto o) { c.all_to_all(i, o); }, from, to);
+}
+template <class Queue, class C, class In, class Out>
+  requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
+void all_to_all_v(Queue& queue, C& comm, const In& in, std::span<const std::int64_t> sent, Out&& out,
+                  std::span<const std::int64_t> received) {
+  const auto from = detail::as_row(in);
+  const auto to = detail::as_row(out);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.all_to_all_v(queue, from, sent, to, received);
+  else
+    detail::communicate(
+        queue, comm,
+        [s = detail::counts_for(queue, sent), r = detail::counts_for(queue, received)](C& c, auto i, auto o) {
+          c.all_to_all_v(i, detail::span_of(s), o, detail::span_of(r));
+        },
+        from, to);
+}
+/// What `root` has. See `all_reduce`.
+template <class Queue, class C, class X>
+  requires detail::communicable<X, Queue>
+void broadcast(Queue& queue, C& comm, X&& x, int root) {
+  const auto row = detail::as_row(x);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.broadcast(queue, row, root);
+  else
+    detail::communicate(queue, comm, [root](C& c, auto s) { c.broadcast(s, root); }, row);
+}
+/// A message to or from one rank. See `all_reduce`.
+template <class Queue, class C, class X>
+  requires detail::communicable<X, Queue>
+void send(Queue& queue, C& comm, const X& x, int to, int tag = 0) {
+  const auto row = detail::as_row(x);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.send(queue, row, to, tag);
+  else
+    detail::communicate(queue, comm, [to, tag](C& c, auto s) { c.send(s, to, tag); }, row);
+}
+template <class Queue, class C, class X>
+  requires detail::communicable<X, Queue>
+void recv(Queue& queue, C& comm, X&& x, int from, int tag = 0) {
+  const auto row = detail::as_row(x);
+  if constexpr (detail::works_in_order_of<C, Queue>)
+    comm.recv(queue, row, from, tag);
+  else
+    detail::communicate(queue, comm, [from, tag](C& c, auto s) { c.recv(s, from, tag); }, row);
+}
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,332 @@
+// heddle/testing/checked_memory.hpp: a memory space that behaves like a device's: protected pages, and a queue on a thread of its own.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace heddle::inline v0 {
+namespace testing {
+namespace detail {
+
+// Pages of one allocation. They can be touched while somebody has them open, page by page; between and after them lie
+// pages that can never be.
+class checked_pages {
+ public:
+  checked_pages(std::size_t bytes, std::size_t alignment) : page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {
+    if (bytes > (std::size_t{1} << 62) || alignment > page_) return;
+    const std::size_t pages = (bytes + page_ - 1) / page_;
+    void* const there =
+        ::mmap(nullptr, (pages + 1) * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (there == MAP_FAILED) return;
+    pages_ = static_cast<std::byte*>(there);
+    users_.assign(pages, 0);
+    // The end of the memory is near the end of its pages, so that what lies behind it is a fault.
+    begin_ = pages_ + (pages * page_ - bytes) / alignment * alignment;
+    bytes_ = bytes;
+  }
+  checked_pages(const checked_pages&) = delete;
+  checked_pages& operator=(const checked_pages&) = delete;
+  ~checked_pages() {
+    if (pages_ != nullptr) ::munmap(pages_, (users_.size() + 1) * page_);
+  }
+
+  std::byte* begin() const noexcept { return begin_; }
+  std::size_t size() const noexcept { return bytes_; }
+  bool holds(const void* at, std::size_t bytes) const noexcept {
+    const auto a = reinterpret_cast<std::uintptr_t>(at), b = reinterpret_cast<std::uintptr_t>(begin_);
+    return a >= b && a - b <= bytes_ && bytes <= bytes_ - (a - b);
+  }
+  void open(const void* at, std::size_t bytes) { change(at, bytes, 1); }
+  void close(const void* at, std::size_t bytes) noexcept { change(at, bytes, -1); }
+
+ private:
+  void change(const void* at, std::size_t bytes, int by) {
+    const auto offset = reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(pages_);
+    const std::size_t first = offset / page_, end = (offset + bytes + page_ - 1) / page_;
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = first; i < end;) {  // pages that change together
+      std::size_t j = i;
+      for (; j < end && changes(j, by); ++j) users_[j] += by;
+      if (j > i) ::mprotect(pages_ + i * page_, (j - i) * page_, by > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+      for (; j < end && !changes(j, by); ++j) users_[j] += by;
+      i = j;
+    }
+  }
+  bool changes(std::size_t page, int by) const noexcept { return users_[page] == (by > 0 ? 0 : 1); }
+
+  std::size_t page_;
+  std::byte* pages_ = nullptr;
+  std::byte* begin_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::mutex mutex_;
+  std::vector<int> users_;
+};
+
+// All memory of an arena that is owned by somebody.
+class checked_arena {
+ public:
+  std::shared_ptr<checked_pages> allocate(std::size_t bytes, std::size_t alignment) {
+    auto made = std::make_shared<checked_pages>(bytes, alignment);
+    if (made->begin() == nullptr) return nullptr;
+    const std::lock_guard lock(mutex_);
+    blocks_[made->begin()] = made;
+    return made;
+  }
+  void forget(const checked_pages& pages) noexcept {
+    const std::lock_guard lock(mutex_);
+    blocks_.erase(pages.begin());
+  }
+  // Errors: `memory_error` if nobody owns all of it in this arena.
+  std::shared_ptr<checked_pages> find(const void* at, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    auto after = blocks_.upper_bound(static_cast<const std::byte*>(at));
+    if (after != blocks_.begin()) {
+      auto pages = std::prev(after)->second.lock();
+      if (pages != nullptr && pages->holds(at, bytes)) return pages;
+    }
+    throw memory_error(
+        "heddle: checked_memory: an operation names " + std::to_string(bytes) +
+        " bytes that are no memory of its queue's arena: released, outside a buffer, or of another space");
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const std::byte*, std::weak_ptr<checked_pages>, std::less<>> blocks_;
+};
+
+struct checked_use {
+  std::shared_ptr<checked_pages> pages{};
+  const void* at = nullptr;
+  std::size_t bytes = 0;
+};
+struct checked_job {
+  std::function<void()> work{};
+  std::vector<checked_use> uses{};
+};
+
+// Keeps the pages of a job open.
+class opened_pages {
+ public:
+  explicit opened_pages(std::vector<checked_use>& uses) : uses_(uses) {
+    for (checked_use& u : uses_) u.pages->open(u.at, u.bytes);
+  }
+  opened_pages(const opened_pages&) = delete;
+  opened_pages& operator=(const opened_pages&) = delete;
+  ~opened_pages() {
+    for (checked_use& u : uses_) u.pages->close(u.at, u.bytes);
+  }
+
+ private:
+  std::vector<checked_use>& uses_;
+};
+
+// A thread that does jobs in their order. After one has thrown, the others are left out until `wait` has told it.
+class checked_stream {
+ public:
+  checked_stream() : thread_([this] { work(); }) {}
+  checked_stream(const checked_stream&) = delete;
+  checked_stream& operator=(const checked_stream&) = delete;
+  ~checked_stream() {
+    {
+      const std::lock_guard lock(mutex_);
+      ending_ = true;
+      // While an exception unwinds the stack, nobody will use what has not begun; what others wait for ends with the world.
+      if (std::uncaught_exceptions() > unwinding_) jobs_.clear();
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void add(checked_job job) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return jobs_.empty() && !busy_; });
+    if (problem_ != nullptr) std::rethrow_exception(std::exchange(problem_, nullptr));
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      {
+        checked_job job = std::move(jobs_.front());
+        jobs_.pop_front();
+        busy_ = true;
+        const bool skipped = problem_ != nullptr;
+        lock.unlock();
+        std::exception_ptr thrown;
+        if (!skipped) {
+          const opened_pages open(job.uses);
+          try {
+            job.work();
+          } catch (...) {
+            thrown = std::current_exception();
+          }
+        }
+        job = {};  // what it refers to ends before anyone is told
+        lock.lock();
+        busy_ = false;
+        if (thrown != nullptr) problem_ = std::move(thrown);
+      }
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<checked_job> jobs_;
+  std::exception_ptr problem_;
+  int unwinding_ = std::uncaught_exceptions();
+  bool busy_ = false, ending_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace detail
+
+/// A memory space for tests that treats the host as a device does. Memory is in protected pages, which are open only while an
+/// operation of a queue runs that names them: host code that touches an element, or forgets to wait, is ended by the system
+/// (SIGSEGV), as is a kernel that writes behind its memory or to memory that it was not given. Queues work asynchronously, each on a
+/// thread of its own, and run host code (`run`), so every algorithm of `tensor/` and every transport runs on it.
+///
+/// Pages are counted, so several queues may work side by side, on one memory too. Released memory is unmapped after all that was queued on it.
+/// Linux and other systems with mmap.
+struct checked_memory {
+  static constexpr bool host_accessible = false;
+
+  template <std::size_t>
+  class allocation {
+   public:
+    allocation() = default;
+    allocation(allocation&& other) noexcept
+        : arena_(std::move(other.arena_)), pages_(std::exchange(other.pages_, nullptr)) {}
+    allocation& operator=(allocation&& other) noexcept {
+      if (this == &other) return *this;
+      release();
+      arena_ = std::move(other.arena_);
+      pages_ = std::exchange(other.pages_, nullptr);
+      return *this;
+    }
+    ~allocation() { release(); }
+    void* address() const noexcept { return pages_ == nullptr ? nullptr : pages_->begin(); }
+
+   private:
+    friend struct checked_memory;
+    allocation(std::shared_ptr<detail::checked_arena> arena, std::shared_ptr<detail::checked_pages> pages)
+        : arena_(std::move(arena)), pages_(std::move(pages)) {}
+    void release() noexcept {
+      if (pages_ != nullptr) arena_->forget(*pages_);
+      pages_ = nullptr;  // what is queued keeps the pages until it is done
+    }
+    std::shared_ptr<detail::checked_arena> arena_{};
+    std::shared_ptr<detail::checked_pages> pages_{};
+  };
+
+  /// An arena and a thread. The end of a queue waits for what it was given; while an exception unwinds the stack it leaves out
+  /// what has not begun, and waits for what has: a collective whose peers never come ends by the transport's timeout
+  /// (`launch_options::timeout`). It moves, does not copy.
+  /// Errors: what queued work throws comes out of the next `wait`, and what follows it in the queue is left out until then;
+  /// `memory_error` from the call itself for memory that is not of the arena.
+  class queue {
+   public:
+    queue() : queue(std::make_shared<detail::checked_arena>()) {}
+    /// Another queue for the same memory, with an order of its own.
+    queue beside() const { return queue(arena_); }
+
+    template <std::size_t Alignment>
+    allocation<Alignment> allocate(std::size_t bytes) {
+      static_assert(Alignment <= 4096, "heddle: checked_memory aligns to a page at most");
+      return make<Alignment>(arena_, arena_->allocate(bytes, Alignment));
+    }
+    template <class X>
+      requires elements_in<X, checked_memory>
+    void zero(X&& x) {
+      void* const at = heddle::v0::detail::first_element(x);
+      const std::size_t bytes = bytes_of(x);
+      if (bytes != 0) add([at, bytes] { std::memset(at, 0, bytes); }, {use(at, bytes)});
+    }
+    template <class From, class To>
+      requires(elements_in<From, checked_memory> || elements_in<From, host_memory>) &&
+              (elements_in<To, checked_memory> || elements_in<To, host_memory>) &&
+              std::same_as<heddle::v0::detail::element_of<From>, heddle::v0::detail::element_of<To>>
+    void copy(const From& from, To&& to) {
+      const std::size_t n = heddle::v0::detail::count_of(from), room = heddle::v0::detail::count_of(to);
+      if (n != room) heddle::v0::detail::throw_copy_of(n, room);
+      const void* const source = heddle::v0::detail::first_element(from);
+      void* const target = heddle::v0::detail::first_element(to);
+      const std::size_t bytes = bytes_of(from);
+      std::vector<detail::checked_use> uses;
+      if constexpr (elements_in<From, checked_memory>) uses.push_back(use(source, bytes));
+      if constexpr (elements_in<To, checked_memory>) uses.push_back(use(target, bytes));
+      if (bytes != 0) add([source, target, bytes] { std::memmove(target, source, bytes); }, std::move(uses));
+    }
+    /// `f(views...)` in its turn, on the queue's thread, with views of the host's space. What `f` refers to must live until then.
+    template <class F, class... T, class... Shape>
+    void run(F&& f, const view<T, Shape, checked_memory>&... views) {
+      std::vector<detail::checked_use> uses{use(views.address(), bytes_of(views))...};
+      add([work = std::make_shared<std::decay_t<F>>(std::forward<F>(f)),
+           ... at = view<T, Shape>(views.address(), views.shape())] { (*work)(at...); },
+          std::move(uses));
+    }
+    /// Errors: the first that the work has thrown since the last call.
+    void wait() { stream_->wait(); }
+
+   private:
+    explicit queue(std::shared_ptr<detail::checked_arena> arena)
+        : arena_(std::move(arena)), stream_(std::make_unique<detail::checked_stream>()) {}
+    template <class X>
+    static std::size_t bytes_of(const X& x) {
+      return heddle::v0::detail::count_of(x) * sizeof(*heddle::v0::detail::first_element(x));
+    }
+    detail::checked_use use(const void* at, std::size_t bytes) const {
+      if (bytes == 0) return {};
+      return {arena_->find(at, bytes), at, bytes};
+    }
+    template <class F>
+    void add(F&& f, std::vector<detail::checked_use> uses) {
+      std::erase_if(uses, [](const detail::checked_use& u) { return u.bytes == 0; });
+      stream_->add({std::forward<F>(f), std::move(uses)});
+    }
+
+    std::shared_ptr<detail::checked_arena> arena_;
+    std::unique_ptr<detail::checked_stream> stream_;
+  };
+
+ private:
+  template <std::size_t Alignment>
+  static allocation<Alignment> make(std::shared_ptr<detail::checked_arena> arena,
+                                    std::shared_ptr<detail::checked_pages> pages) {
+    return {std::move(arena), std::move(pages)};
+  }
+};
+
+}  // namespace testing
+}  // namespace heddle::inline v0

@@ -1,0 +1,161 @@
+// heddle/train/activations/language_memory.hpp: the bytes of a language model's activations as a formula, for `schedule::fits`.
+#pragma once
+
+#include <heddle/core/policy.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/model/recompute_plan.hpp>
+#include <heddle/model/saved_activations.hpp>
+#include <heddle/model/stage_layers.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::train {
+
+/// A language model on its ranks. `stages`: of the pipeline, with the blocks split evenly; `samples`: of the largest
+/// microbatch; `tp`: ranks that split each layer.
+template <class S>
+concept language_shape = requires {
+  { S::config.width } -> std::convertible_to<int>;
+  { S::stages } -> std::convertible_to<int>;
+  { S::samples } -> std::convertible_to<std::int64_t>;
+};
+
+namespace detail {
+
+template <class S>
+constexpr int tp_of() noexcept {
+  if constexpr (requires { S::tp; })
+    return S::tp;
+  else
+    return 1;
+}
+// What a policy computes again; with settings given at start-up it may be other.
+template <class Activations>
+constexpr model::recompute_plan recomputed_by() noexcept {
+  if constexpr (requires { Activations::again; })
+    return Activations::again;
+  else
+    return {};
+}
+template <class Activations>
+struct keeps_by {
+  using type = Activations;
+};
+template <class Activations>
+  requires requires { typename Activations::kept; }
+struct keeps_by<Activations> {
+  using type = typename Activations::kept;
+};
+
+template <class... Axes>
+constexpr bool splits_over_dp_and_tp(type_list<Axes...>) {
+  return ((std::is_same_v<Axes, dp> || std::is_same_v<Axes, tp>) && ...);
+}
+
+}  // namespace detail
+
+/// The activations of a described language model under a policy, from its description: what `trainer::activation_bytes`
+/// counts, of the first rank along tp, which has the most. A memory model for `schedule::fits`, with:
+/// - `activation_bytes`: what a slot keeps of a microbatch, without what the policy computes again;
+/// - `weight_input_bytes`: from I to W the slot stays, and gradients and what W needs of the recomputed come to it;
+/// - `offload_bytes`: what leaves memory with OFFLOAD, for policies whose amount is fixed; nothing with
+///   `amount::adaptive`, which may come to keep all;
+/// - `recompute_bytes`: as `activation_bytes`, since RECOMPUTE writes into memory that all microbatches share;
+/// - `resident_bytes`: that memory, and the other scratch of a stage. Not counted: weights, gradients, moments;
+/// - `boundary_bytes`: one tensor between stages.
+/// Units: bytes. `Model` is what a trainer is given, `Shape` a `language_shape`.
+template <class Model, language_shape Shape, policy Activations = activations::keep>
+struct language_memory {
+  using T = typename Model::scalar;
+  using kept = typename detail::keeps_by<Activations>::type;
+  using mesh_type = model::stage_mesh<mesh<axis<tp, detail::tp_of<Shape>()>>, pp, typename Model::how>;
+  using layouts = model::layouts<mesh_type, typename Model::how>;
+  static_assert(detail::splits_over_dp_and_tp(typename model::detail::sharding_rules<typename Model::how>::axes{}),
+                "heddle: language_memory counts ranks along dp and tp: the model's sharding must name no other axes");
+  static constexpr model::recompute_plan again = detail::recomputed_by<Activations>();
+  static constexpr std::int64_t rows = Shape::samples * Shape::config.context;
+  static constexpr auto description = Model::describe(Shape::config);
+
+  /// The blocks of a stage; in a table with two chains the second half has the same.
+  static constexpr model::stage_layers layers_of(int stage) noexcept {
+    return model::split_layers(Shape::config.layers, stage % Shape::stages, Shape::stages);
+  }
+  /// This rank's part of the vocabulary.
+  static constexpr std::int64_t words() noexcept {
+    return place.template local<model::dims<dim::vocabulary>>({Shape::config.vocabulary});
+  }
+  /// What block `layer` of the model keeps of a microbatch.
+  static constexpr std::int64_t block_bytes(int layer) noexcept {
+    return stream + in_bytes(at.of_block.saved[dropping(layer)]);
+  }
+  /// What the final norm and the head keep of one.
+  static constexpr std::int64_t end_bytes() noexcept { return stream + in_bytes(at.of_end.saved[0]); }
+
+  constexpr std::int64_t activation_bytes(int stage) const noexcept {
+    const model::stage_layers part = layers_of(stage);
+    std::int64_t n = part.has_head() ? end_bytes() : 0;
+    for (int l = part.first; l < part.first + part.count; ++l) n += block_bytes(l);
+    return n;
+  }
+  constexpr std::int64_t recompute_bytes(int stage) const noexcept { return activation_bytes(stage); }
+  constexpr std::int64_t offload_bytes(int stage) const noexcept {
+    std::int64_t n = 0;
+    if constexpr (requires { kept::fixed_layers(0); }) {
+      const model::stage_layers part = layers_of(stage);
+      for (int l = 0; l < kept::fixed_layers(part.count); ++l)
+        if (const std::int64_t bytes = block_bytes(part.first + l); bytes >= kept::least_bytes) n += bytes;
+    }
+    return n;
+  }
+  /// Between I and W: gradients, and what was computed again and W needs.
+  constexpr std::int64_t deferred_bytes(int stage) const noexcept {
+    const model::stage_layers part = layers_of(stage);
+    std::int64_t n = ends(part) + (part.has_head() ? in_bytes(at.of_end.waiting[0]) : 0);
+    for (int l = part.first; l < part.first + part.count; ++l)
+      n += gradients_of_block() + in_bytes(at.of_block.waiting[dropping(l)]);
+    return n;
+  }
+  constexpr std::int64_t weight_input_bytes(int stage) const noexcept {
+    return activation_bytes(stage) + deferred_bytes(stage);
+  }
+  constexpr std::int64_t resident_bytes(int stage) const noexcept {
+    const model::stage_layers part = layers_of(stage);
+    std::int64_t n = ends(part) + 2 * stream;
+    const std::int64_t of_blocks = part.count > 0 ? at.of_block.scratch : 0;
+    const std::int64_t of_head = part.has_head() ? at.end_scratch() : 0;
+    n += in_bytes(of_blocks > of_head ? of_blocks : of_head);
+    if (part.count > 0) n += 2 * gradients_of_block() + in_bytes(at.of_block.shared + at.of_block.constants);
+    if (part.has_head()) n += in_bytes(at.of_end.shared + at.of_brief_end.shared);
+    return n;
+  }
+  constexpr std::int64_t boundary_bytes() const noexcept {
+    return rows * Shape::config.width * static_cast<std::int64_t>(sizeof(T));
+  }
+
+ protected:
+  using places = model::language_places<T, layouts, std::remove_const_t<decltype(description)>>;
+  using placer = typename places::placer;
+  static constexpr placer place{mesh_type{}, 0};
+  static constexpr std::int64_t in_bytes(std::int64_t elements) noexcept {
+    return elements * static_cast<std::int64_t>(sizeof(T));
+  }
+
+ private:
+  static constexpr places at{description, place, rows, Shape::config.context, again};
+  static constexpr std::int64_t stream = in_bytes(places::in_lines(rows * Shape::config.width));
+  static constexpr std::size_t dropping(int layer) noexcept {
+    return static_cast<std::size_t>(places::drops(again, layer));
+  }
+  static constexpr std::int64_t gradients_of_block() noexcept { return stream + in_bytes(at.of_block.deferred); }
+  static constexpr std::int64_t ends(const model::stage_layers& part) noexcept {
+    return (part.has_head() ? in_bytes(at.of_end.deferred) : 0) + (part.has_embedding() ? stream : 0);
+  }
+};
+
+/// Of a GPT-2 with elements `T`.
+template <class T, language_shape Shape, policy Activations = activations::keep>
+using gpt2_memory = language_memory<model::gpt2<T>, Shape, Activations>;
+
+}  // namespace heddle::inline v0::train

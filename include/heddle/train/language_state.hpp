@@ -1,0 +1,79 @@
+// heddle/train/language_state.hpp: the bytes of a language model's weights, gradients and moments as a formula, beside its
+// activations.
+#pragma once
+
+#include <heddle/core/policy.hpp>
+#include <heddle/core/split.hpp>
+#include <heddle/train/activations/language_memory.hpp>
+#include <heddle/train/zero.hpp>
+
+#include <cstdint>
+
+namespace heddle::inline v0::train {
+
+/// `language_memory` with what a stage holds from step to step, so that `schedule::fits` and `static_profile` count all of a
+/// training run: what `bytes_held` counts, of the first rank along dp and tp, which has the most. `Shape` is a
+/// `language_shape` that may also say
+/// - `dp`: ranks that share the moments under `zero<1>`; 1 without;
+/// - `ends_on_one_rank`: the rank of the head has the embedding, too, as in V shapes and in schedules with two chains;
+///   a tied head then uses that weight and keeps only a gradient of its own. False without.
+/// Units: bytes.
+template <class Model, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep>
+struct language_with_state : language_memory<Model, Shape, Activations> {
+  using activations_only = language_memory<Model, Shape, Activations>;
+  using T = typename Model::scalar;
+
+  static constexpr int dp = [] {
+    if constexpr (requires { Shape::dp; })
+      return Shape::dp;
+    else
+      return 1;
+  }();
+  static constexpr bool ends_on_one_rank = [] {
+    if constexpr (requires { Shape::ends_on_one_rank; })
+      return Shape::ends_on_one_rank;
+    else
+      return false;
+  }();
+
+  /// The flat buffer of a stage's weights; that of its gradients has as many.
+  static constexpr std::int64_t weight_bytes(int stage) noexcept {
+    const model::stage_layers part = activations_only::layers_of(stage);
+    const auto& all = activations_only::description;
+    std::int64_t n = part.count * place.parameter_elements(all.block);
+    if (part.has_embedding()) n += place.parameter_elements(all.in);
+    if (part.has_head()) n += place.parameter_elements(all.out);
+    if (tied && part.has_head() && !part.has_embedding() && !ends_on_one_rank) n += lines_of_table();
+    return activations_only::in_bytes(n);
+  }
+  /// Two moments of each weight, of which `zero<1>` keeps a share.
+  static constexpr std::int64_t moment_bytes(int stage) noexcept {
+    const std::int64_t elements = weight_bytes(stage) / static_cast<std::int64_t>(sizeof(T));
+    return 2 * activations_only::in_bytes(Zero::stage == 0 ? elements : balanced_split{elements, dp}.largest());
+  }
+  /// Weights, gradients and moments, and the gradient of a tied embedding that is not in the flat buffers.
+  static constexpr std::int64_t state_bytes(int stage) noexcept {
+    const model::stage_layers part = activations_only::layers_of(stage);
+    // A head that uses the embedding's weight has a gradient of its own; that of a head elsewhere comes to the embedding.
+    const bool one_more = tied && part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
+    return 2 * weight_bytes(stage) + moment_bytes(stage) + (one_more ? activations_only::in_bytes(table()) : 0);
+  }
+  constexpr std::int64_t resident_bytes(int stage) const noexcept {
+    return activations_only::resident_bytes(stage) + state_bytes(stage);
+  }
+
+ private:
+  using activations_only::place;
+  static constexpr bool tied = decltype(activations_only::description.out)::tied;
+  // The token embedding on this rank.
+  static constexpr std::int64_t table() noexcept {
+    return place.local_parameter(activations_only::description.in.parameters().template get<0>());
+  }
+  static constexpr std::int64_t lines_of_table() noexcept { return activations_only::places::in_lines(table()); }
+};
+
+/// Of a GPT-2 with elements `T`.
+template <class T, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep>
+using gpt2_with_state = language_with_state<model::gpt2<T>, Shape, Zero, Activations>;
+
+}  // namespace heddle::inline v0::train

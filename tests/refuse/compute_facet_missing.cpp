@@ -1,0 +1,27 @@
+// refuse: heddle: the backend lacks kernels that a layer needs; layer_needs<layer, facet, backend, element type> names them
+// and: layer_needs<llama_norm,
+// and: rms_norm_facet, products_only, float>
+#include <heddle/compute/facets.hpp>
+
+namespace hc = heddle::compute;
+
+struct products_only {
+  template <hc::transpose TA, hc::transpose TB, class T>
+  void matmul(hc::input_matrix<T>, hc::input_matrix<T>, heddle::matrix_view<T>, T) {}
+  template <class T>
+  void add_bias(heddle::matrix_view<T>, hc::input_vector<T>) {}
+  template <class T>
+  void add_bias_backward(hc::input_matrix<T>, std::span<T>) {}
+};
+
+struct llama_norm {
+  template <class Backend, class T>
+  void forward(Backend& b, heddle::matrix_view<const T> x, std::span<const T> w, heddle::matrix_view<T> y,
+               std::span<T> rstd) const {
+    if constexpr (hc::require_facet<llama_norm, hc::rms_norm_facet, Backend, T>()) b.rms_norm(x, w, T(1e-6), y, rstd);
+  }
+};
+
+void use(products_only& b) {
+  llama_norm{}.forward<products_only, float>(b, {}, {}, {}, {});
+}

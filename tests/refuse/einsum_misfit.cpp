@@ -1,0 +1,12 @@
+// refuse: heddle: propagate: one operand holds partial values over an axis that splits another operand
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/einsum.hpp>
+#include <heddle/compute/host/host.hpp>
+namespace hd = heddle;
+using mesh = hd::mesh<hd::axis<hd::tp, 2>>;
+using sum = hd::layout<mesh, hd::partial<hd::plus, hd::tp>>;
+using column = hd::layout<mesh, hd::shard<1, hd::tp>>;
+void f(hd::compute::host<>& backend, hd::world<hd::threads, mesh>& world, hd::sharded<float, 2, sum>& x,
+       hd::sharded<float, 2, column>& w) {
+  hd::compute::einsum<"bi,io->bo">(backend, world, x, w);
+}

@@ -1,0 +1,5 @@
+// refuse: host_accessible_space
+// and: checked_memory
+#include <heddle/testing/checked_memory.hpp>
+namespace hd = heddle;
+float f(const hd::buffer<float, hd::testing::checked_memory>& x) { return x[0]; }

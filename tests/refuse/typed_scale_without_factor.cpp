@@ -1,0 +1,13 @@
+// refuse: heddle: apply<operator>: the last argument is no setting of this operator, or it lacks one
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/apply.hpp>
+#include <heddle/compute/host/host.hpp>
+
+namespace hd = heddle;
+using hd::dp, hd::tp;
+using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+using world = hd::world<hd::threads, mesh>;
+using rows = hd::layout<mesh, hd::shard<0, dp>>;
+auto f(hd::compute::host<>& backend, world& w, const hd::sharded<float, 2, rows>& x) {
+  return hd::apply<hd::op::scale>(backend, w, x);
+}
