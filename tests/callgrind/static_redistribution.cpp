@@ -35,22 +35,23 @@ void* operator new[](std::size_t bytes) {
 void* operator new(std::size_t bytes, std::align_val_t a) {
   return allocate(bytes == 0 ? 1 : bytes, static_cast<std::size_t>(a));
 }
-void operator delete(void* p) noexcept {
+// Never inlined: g++ would see std::free meet memory of the operator new that does not throw, which calls those above.
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
-void operator delete[](void* p) noexcept {
+[[gnu::noinline]] void operator delete[](void* p) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
   std::free(p);
 }
-void operator delete[](void* p, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::align_val_t) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
   std::free(p);
 }
 
