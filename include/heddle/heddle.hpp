@@ -227,6 +227,7 @@
 #include <heddle/compute/host/gemm_peak.hpp>
 #include <heddle/compute/host/half_products.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/compute/host/images.hpp>
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/math.hpp>
@@ -246,6 +247,7 @@
 #include <heddle/compute/value_and_gradient.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/batch_checks.hpp>
+#include <heddle/model/described.hpp>
 #include <heddle/model/flat_layout.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
@@ -259,16 +261,20 @@
 #include <heddle/model/layers/attention.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/combinators.hpp>
+#include <heddle/model/layers/convolution.hpp>
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/linear.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
+#include <heddle/model/layers/readouts.hpp>
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/llama_config.hpp>
 #include <heddle/model/microbatch_slots.hpp>
+#include <heddle/model/network.hpp>
+#include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/pipeline/companion.hpp>
 #include <heddle/model/pipeline/executor.hpp>
@@ -330,6 +336,7 @@
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
 #include <heddle/io/node_topology.hpp>
+#include <heddle/io/pairs.hpp>
 #include <heddle/io/permutation.hpp>
 #include <heddle/io/save_folder.hpp>
 #include <heddle/io/tensor_file.hpp>

@@ -24,6 +24,8 @@ HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);
 HEDDLE_FACET(embedding_facet, embedding_kernels<B, T>);
 HEDDLE_FACET(cross_entropy_facet, cross_entropy_kernels<B, T>);
 HEDDLE_FACET(loss_facet, loss_kernels<B, T>);
+HEDDLE_FACET(squared_error_facet, squared_error_kernels<B, T>);
+HEDDLE_FACET(image_facet, image_kernels<B, T>);
 HEDDLE_FACET(reduction_facet, reduction_kernels<B, T>);
 HEDDLE_FACET(optimizer_facet, optimizer_kernels<B, T>);
 HEDDLE_FACET(reversible_optimizer_facet, reversible_optimizer_kernels<B, T>);

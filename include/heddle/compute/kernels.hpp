@@ -118,6 +118,14 @@ struct silu {};
 struct gelu_tanh {};
 struct relu {};
 
+/// Images whose pixels are rows, and the square neighbourhood of each: `radius` 1 is 3 x 3. Units: pixels.
+struct image_window {
+  std::int64_t height = 0, width = 0, radius = 1;
+  constexpr std::int64_t pixels() const noexcept { return height * width; }
+  /// Pixels of a neighbourhood, row by row.
+  constexpr std::int64_t taps() const noexcept { return (2 * radius + 1) * (2 * radius + 1); }
+};
+
 namespace detail {
 /// The arguments the concepts below call a backend with.
 template <class T>
@@ -296,6 +304,26 @@ concept reduction_kernels = requires(B& backend, detail::kernel_arguments<T> x) 
 template <class B, class T>
 concept loss_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
   backend.cross_entropy_loss(x.values, x.values, x.values, x.ids, x.number);
+};
+
+/// `squared_error(x, target, out)`: adds the sum of (x - target)^2 to the number at `out`, in double and in order.
+/// `squared_error_backward(x, target, scale)`: x := 2 scale (x - target).
+template <class B, class T>
+concept squared_error_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+  backend.squared_error(x.values, x.values, x.number);
+  backend.squared_error_backward(x.results, x.values, x.factor);
+};
+
+/// Images [samples * pixels, channels]. `unfold(x, window, y)`: row p of y holds the neighbours of pixel p, tap by tap, zeros
+/// outside the image, so that a convolution is a product; `unfold_backward(dy, window, dx)` adds up what a pixel was to its
+/// neighbours. `mean_of_rows(x, group, y)`: the mean of each `group` rows; `mean_of_rows_backward(dy, group, dx)`. All overwrite.
+/// Shapes: x, dx [rows, channels]; unfolded [rows, taps * channels]; means [rows / group, channels].
+template <class B, class T>
+concept image_kernels = requires(B& backend, detail::kernel_arguments<T> x, image_window w, std::int64_t n) {
+  backend.unfold(x.in, w, x.out);
+  backend.unfold_backward(x.in, w, x.out);
+  backend.mean_of_rows(x.in, n, x.out);
+  backend.mean_of_rows_backward(x.in, n, x.out);
 };
 
 /// Experts. `top_k<Rule>(logits, ids, weights)`: the greatest logits of each row in descending order, equal ones by lower id,

@@ -44,6 +44,13 @@ inline void require_same_extent(int slot, extent_of_batch e, extent_of_batch for
                          std::to_string(forward.samples) + " of " + std::to_string(forward.sequence));
 }
 
+/// Errors: `config_error` if there is not room for the logits of each sample's last position.
+inline void require_logits(std::size_t room, extent_of_batch e, std::int64_t vocabulary) {
+  if (static_cast<std::int64_t>(room) != e.samples * vocabulary)
+    throw config_error("heddle: last_logits needs room for " + std::to_string(e.samples) + " x " +
+                       std::to_string(vocabulary) + " logits, got " + std::to_string(room));
+}
+
 /// Errors: `config_error` if a tensor of the residual stream has not the elements of this batch.
 inline void require_stream_size(std::size_t elements, extent_of_batch e, int width, const char* what) {
   if (static_cast<std::int64_t>(elements) != e.rows() * width)

@@ -1,9 +1,8 @@
 // heddle/model/gpt2.hpp: GPT-2 as a description of layers, and as a model a trainer can be given.
 #pragma once
 
+#include <heddle/model/described.hpp>
 #include <heddle/model/gpt2_config.hpp>
-#include <heddle/model/language_stage.hpp>
-#include <heddle/model/layer_operations.hpp>
 #include <heddle/model/layers/attention.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
@@ -11,7 +10,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <span>
 #include <type_traits>
 
 namespace heddle::inline v0::model {
@@ -59,25 +57,11 @@ static_assert(layers::count_parameters(describe_gpt2(gpt2_config{})) == gpt2_con
 /// GPT-2 with elements of type T: names the configuration, the description, the stage that one rank holds and what a stage is
 /// fed. `How` is its sharding: by default heads, hidden units and vocabulary over tp, samples over dp.
 template <class T, class How = megatron<>>
-struct gpt2 {
-  using scalar = T;
-  using config = gpt2_config;
-  using how = How;
-  using batch = model::batch<T>;
-  static constexpr auto describe(const config& c) { return describe_gpt2(c); }
+struct gpt2 : described<gpt2<T, How>, T, batch<T>, gpt2_config, How> {
+  static constexpr auto describe(const gpt2_config& c) { return describe_gpt2(c); }
   template <class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
     requires compute::kernel_set<Backend, T>
   using stage = language_stage<gpt2, World, Backend, Activations, Pipeline>;
-  /// The blocks of one pipeline stage when they are split evenly.
-  static constexpr stage_layers layers_of(const gpt2_config& c, int stage, int stages) noexcept {
-    return split_layers(c.layers, stage, stages);
-  }
-  /// The same when stage s is given `counts[s]` blocks. Errors: `config_error`.
-  static stage_layers layers_of(const gpt2_config& c, int stage, std::span<const int> counts) {
-    return given_layers(c.layers, stage, counts);
-  }
-  /// What layers cost, for `layers_by_cost`.
-  static layer_operations layer_costs(const gpt2_config& c) { return operations_by_layer(describe(c), c.context); }
 };
 
 /// The stage of a GPT-2 with elements of type T.

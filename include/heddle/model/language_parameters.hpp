@@ -28,7 +28,7 @@ class language_parameters {
   /// Fills in the places of the parameters in `at`.
   template <class Places>
   language_parameters(Places& at, const Description& of, const mesh_type& mesh, int rank, stage_layers part,
-                      const language_parameters* lender) {
+                      [[maybe_unused]] const language_parameters* lender) {
     const placer place(mesh, rank);
     const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
     constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
@@ -49,27 +49,29 @@ class language_parameters {
     placer::shift_parameters(at.block, first_block_);
     id = of_in + of_block * static_cast<int>(of.count);
     if (has_out) place.add_parameters(at.out, store_, "", id, counted);
-    at.brief_out.parameters = at.out.parameters;
-    at.brief_out.children.template get<0>().parameters = at.out.children.template get<0>().parameters;
-
-    const auto table = of.in.parameters().template get<0>();
-    const bool borrows = tied && lender != nullptr && has_out && !has_in;
-    std::size_t tied_at = 0;
-    if (tied && has_out && !has_in && !borrows) {
-      tied_at = store_.table().size();
-      place.add_tied_copy(table, store_, of.in.name, counted);
-    }
-    store_.allocate();
-    find_words(mesh, rank, table.extents[0]);
-    if (!tied || (!has_in && !has_out)) return;
-    const auto shape = dynamic_shape<2>(words_, table.extents[1]);
-    if (borrows) {
-      tied_weight_ = lender->tied_weight_;
-      own_gradient_ = buffer<T>(shape.size());
-      tied_gradient_ = {own_gradient_.data(), own_gradient_.size()};
+    layers::copy_parameter_places(at.out, at.brief_out);
+    if constexpr (requires { of.out.vocabulary; }) find_words(mesh, rank, of.out.vocabulary);
+    if constexpr (!tied) {
+      store_.allocate();
     } else {
-      tied_weight_ = {store_.weight(tied_at).data(), shape};
-      tied_gradient_ = store_.gradient(tied_at);
+      const auto table = of.in.parameters().template get<0>();
+      const bool borrows = lender != nullptr && has_out && !has_in;
+      std::size_t tied_at = 0;
+      if (has_out && !has_in && !borrows) {
+        tied_at = store_.table().size();
+        place.add_tied_copy(table, store_, of.in.name, counted);
+      }
+      store_.allocate();
+      if (!has_in && !has_out) return;
+      const auto shape = dynamic_shape<2>(words_, table.extents[1]);
+      if (borrows) {
+        tied_weight_ = lender->tied_weight_;
+        own_gradient_ = buffer<T>(shape.size());
+        tied_gradient_ = {own_gradient_.data(), own_gradient_.size()};
+      } else {
+        tied_weight_ = {store_.weight(tied_at).data(), shape};
+        tied_gradient_ = store_.gradient(tied_at);
+      }
     }
   }
 

@@ -10,6 +10,7 @@
 #include <heddle/model/language_places.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/microbatch_slots.hpp>
+#include <heddle/model/pair_batch.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/stage_layers.hpp>
@@ -52,7 +53,7 @@ class language_stage {
   using scalar = typename Model::scalar;
   using T = scalar;
   using config_type = typename Model::config;
-  using batch_type = batch<T>;
+  using batch_type = typename Model::batch;
   using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
   using how = typename Model::how;
   using mesh_type = stage_mesh<whole_mesh, Pipeline, how>;
@@ -137,9 +138,7 @@ class language_stage {
   }
   /// Bytes of saved activations that one slot of the ring holds.
   std::int64_t saved_bytes_per_slot() const noexcept { return bytes(slot_elements_) + saved_layers_.bytes_per_slot(); }
-  /// What backward computes again.
   const recompute_plan& recomputed() const noexcept { return again_; }
-  /// The memory of the blocks' saved activations.
   layers_memory& saved_layers() noexcept { return saved_layers_; }
   /// Bytes kept per microbatch between backward_input and backward_weight.
   std::int64_t deferred_bytes() const noexcept { return bytes(deferred_elements_); }
@@ -166,7 +165,7 @@ class language_stage {
   void initialize(std::uint64_t seed) { held_.store().initialize(seed); }
 
   // ---- verbs ----------------------------------------------------------------------------------------------------
-  void forward(int slot, const batch<T>& b, std::span<const T> in, std::span<T> out) {
+  void forward(int slot, const batch_type& b, std::span<const T> in, std::span<T> out) {
     slot_state& s = slots_.for_forward(slot);
     const extent_of_batch e = checked(b, true);
     if (!is_first()) require_size(in, e, "forward's `in`");
@@ -213,7 +212,7 @@ class language_stage {
   }
 
   /// The gradient of the inputs; keeps what backward_weight needs.
-  void backward_input(int slot, const batch<T>& b, std::span<const T> dout, std::span<T> din) {
+  void backward_input(int slot, const batch_type& b, std::span<const T> dout, std::span<T> din) {
     const std::size_t set = slots_.free_set(slot);
     run_backward(slot, b, dout, din, deferred_memory_.data() + static_cast<std::int64_t>(set) * deferred_elements_,
                  false);
@@ -221,7 +220,7 @@ class language_stage {
   }
 
   /// Adds the microbatch's weight gradients; its slot is free afterwards.
-  void backward_weight(int slot, const batch<T>& b) {
+  void backward_weight(int slot, const batch_type& b) {
     const slot_state& s = slots_.waiting(slot);
     require_same_extent(slot, checked(b, true), slots_[slot].extent);
     T* const set = deferred_memory_.data() + static_cast<std::int64_t>(s.deferred) * deferred_elements_;
@@ -238,7 +237,7 @@ class language_stage {
   }
 
   /// backward_input and backward_weight, layer by layer, with less memory traffic.
-  void backward(int slot, const batch<T>& b, std::span<const T> dout, std::span<T> din) {
+  void backward(int slot, const batch_type& b, std::span<const T> dout, std::span<T> din) {
     run_backward(slot, b, dout, din, nullptr, true);
     slots_.release(slot);
   }
@@ -255,7 +254,7 @@ class language_stage {
 
   /// Forward without saving. Returns, on the last stage, the loss summed over the targets; 0 on other stages and for a
   /// batch without targets.
-  double forward_only(const batch<T>& b, std::span<const T> in, std::span<T> out) {
+  double forward_only(const batch_type& b, std::span<const T> in, std::span<T> out) {
     const extent_of_batch e = checked(b, false);
     run_type c = run_of(e);
     T* const x = evaluate(c, b, e, in, out);
@@ -264,22 +263,22 @@ class language_stage {
     for (std::int64_t i = 0; i < e.samples; ++i) {  // sample by sample: logits of one only need memory
       run_type one = run_of({1, e.sequence});
       at_brief_end(one);
-      const auto first = static_cast<std::size_t>(i * e.sequence);
+      const std::size_t targets = b.targets.size() / static_cast<std::size_t>(e.samples);
       loss += call_type<out_layer>(at_.brief_out, one)
                   .forward(const_matrix(x + i * e.sequence * config_.width, one.extent),
-                           b.targets.subspan(first, static_cast<std::size_t>(e.sequence)));
+                           b.targets.subspan(static_cast<std::size_t>(i) * targets, targets));
     }
     return loss;
   }
 
   /// Forward without saving, for sampling: the last stage gets the logits of each sample's last position over the whole
   /// vocabulary, on every rank that shares its rows. Shapes: `logits` [samples, vocabulary]; other stages ignore it.
-  void last_logits(const batch<T>& b, std::span<const T> in, std::span<T> out, std::span<T> logits) {
+  void last_logits(const batch_type& b, std::span<const T> in, std::span<T> out, std::span<T> logits)
+    requires std::is_same_v<batch_type, batch<T>>
+  {
     const extent_of_batch e = checked(b, false);
     const std::int64_t v = config_.vocabulary;
-    if (is_last() && static_cast<std::int64_t>(logits.size()) != e.samples * v)
-      throw config_error("heddle: last_logits needs room for " + std::to_string(e.samples) + " x " + std::to_string(v) +
-                         " logits, got " + std::to_string(logits.size()));
+    if (is_last()) require_logits(logits.size(), e, v);
     run_type c = run_of(e);
     T* const x = evaluate(c, b, e, in, out);
     if (!is_last() || e.rows() == 0) return;
@@ -312,8 +311,8 @@ class language_stage {
         const int index = part_.first + l;
         return {index, index == 0 ? "the embedding" : description_.block_name + std::to_string(index - 1)};
       }
-    if (is_last() && !again_.of_end().any())
-      for (int slot = 0; slot < slots(); ++slot) {
+    if constexpr (requires { description_.out.norm.name; })
+      for (int slot = 0; is_last() && !again_.of_end().any() && slot < slots(); ++slot) {
         run_type c = run_of({max_samples_, config_.context});
         at_end(c, end_saved(slot) + stream_elements(), nullptr);
         if (!backend_->all_finite(call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
@@ -474,15 +473,16 @@ class language_stage {
 
   // ---- passes -------------------------------------------------------------------------------------------------------
   // Fills the start of the residual stream.
-  void enter(run_type& c, const batch<T>& b, std::span<const T> in, T* to) {
+  void enter(run_type& c, const batch_type& b, std::span<const T> in, T* to) {
     const matrix_view<T> x = matrix(to, c.extent);
     if (is_first())
-      detail::require_stream<layouts, in_layer>(call_type<in_layer>(at_.in, c).forward(b.tokens, x));
+      detail::require_stream<layouts, in_layer>(
+          call_type<in_layer>(at_.in, c).forward(inputs_of(config_, b, c.extent), x));
     else
       backend_->copy(in, x.elements());
   }
   // Forward without saving, up to the last block: where the residual stream is.
-  T* evaluate(run_type& c, const batch<T>& b, extent_of_batch e, std::span<const T> in, std::span<T> out) {
+  T* evaluate(run_type& c, const batch_type& b, extent_of_batch e, std::span<const T> in, std::span<T> out) {
     if (!is_first()) require_size(in, e, "forward_only's `in`");
     if (!is_last()) require_size(out, e, "forward_only's `out`");
     last_block_ = {-1, -1};
@@ -501,7 +501,8 @@ class language_stage {
     return x;
   }
 
-  void run_backward(int slot, const batch<T>& b, std::span<const T> dout, std::span<T> din, T* set, bool weights_too) {
+  void run_backward(int slot, const batch_type& b, std::span<const T> dout, std::span<T> din, T* set,
+                    bool weights_too) {
     static_cast<void>(slots_.forwarded(slot, "backward"));
     const extent_of_batch e = checked(b, true);
     require_same_extent(slot, e, slots_[slot].extent);
@@ -552,10 +553,11 @@ class language_stage {
     c.waiting = waiting;
     call_type<out_layer>(at_.out, c).backward_weight(const_matrix(end_saved(slot), c.extent));
   }
-  void embedding_weight(run_type& c, const batch<T>& b, T* end) {
+  void embedding_weight(run_type& c, const batch_type& b, T* end) {
     if (!is_first()) return;
     at_end(c, nullptr, nullptr);
-    call_type<in_layer>(at_.in, c).backward_weight(b.tokens, const_matrix(embedding_gradient(end), c.extent));
+    call_type<in_layer>(at_.in, c).backward_weight(inputs_of(config_, b, c.extent),
+                                                   const_matrix(embedding_gradient(end), c.extent));
   }
   // ---- checks -------------------------------------------------------------------------------------------------------
   template <class... Tags>
@@ -563,7 +565,7 @@ class language_stage {
     return ((detail::list_has<typename layouts::row_axes, Tags> || world_->template along_if<Tags>().size() == 1) &&
             ...);
   }
-  extent_of_batch checked(const batch<T>& b, bool needs_targets) const {
+  extent_of_batch checked(const batch_type& b, bool needs_targets) const {
     return checked_batch(config_, max_samples_, b, is_first(), is_last() && (needs_targets || !b.targets.empty()));
   }
   template <class U>

@@ -1,15 +1,13 @@
 // heddle/model/llama.hpp: Llama as a description of layers, and as a model a trainer can be given.
 #pragma once
 
-#include <heddle/model/language_stage.hpp>
-#include <heddle/model/layer_operations.hpp>
+#include <heddle/model/described.hpp>
 #include <heddle/model/layers/attention.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/llama_config.hpp>
 
 #include <cstdint>
-#include <span>
 
 namespace heddle::inline v0::model {
 
@@ -52,24 +50,8 @@ static_assert(layers::count_parameters(describe_llama(llama3_8b())) == 803026124
 
 /// Llama with elements of type T. `How` is its sharding: by default heads, hidden units and vocabulary over tp, samples over dp.
 template <class T, class How = megatron<>>
-struct llama {
-  using scalar = T;
-  using config = llama_config;
-  using how = How;
-  using batch = model::batch<T>;
-  static constexpr auto describe(const config& c) { return describe_llama(c); }
-  template <class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
-  using stage = language_stage<llama, World, Backend, Activations, Pipeline>;
-  /// The blocks of one pipeline stage when they are split evenly.
-  static constexpr stage_layers layers_of(const llama_config& c, int stage, int stages) noexcept {
-    return split_layers(c.layers, stage, stages);
-  }
-  /// The same when stage s is given `counts[s]` blocks. Errors: `config_error`.
-  static stage_layers layers_of(const llama_config& c, int stage, std::span<const int> counts) {
-    return given_layers(c.layers, stage, counts);
-  }
-  /// What layers cost, for `layers_by_cost`.
-  static layer_operations layer_costs(const llama_config& c) { return operations_by_layer(describe(c), c.context); }
+struct llama : described<llama<T, How>, T, batch<T>, llama_config, How> {
+  static constexpr auto describe(const llama_config& c) { return describe_llama(c); }
 };
 
 }  // namespace heddle::inline v0::model

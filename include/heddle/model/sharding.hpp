@@ -24,6 +24,9 @@ struct kinds {};      ///< query, key and value of a fused product
 struct ffn {};        ///< hidden units
 struct vocabulary {};
 struct positions {};
+struct taps {};      ///< pixels of a neighbourhood
+struct features {};  ///< numbers of a sample's x
+struct outputs {};   ///< numbers of a sample's y
 struct experts {};
 struct samples {};  ///< of a batch; together with `sequence` the rows of every activation
 struct sequence {};

@@ -65,9 +65,14 @@ const Config& checked_stage(const Config& config, stage_layers part, int slots, 
     throw config_error("heddle: a stage needs slots, max_samples and deferred that are not negative, got " +
                        std::to_string(slots) + ", " + std::to_string(max_samples) + ", " + std::to_string(deferred));
   // More than a stage ever keeps for a token: elements of all its memory are then counted by 64 bits.
-  double widths = static_cast<double>(config.width) + config.heads;
+  double widths = static_cast<double>(config.width), ends = 0;
+  if constexpr (requires { config.heads; }) widths += config.heads;
   if constexpr (requires { config.ffn; }) widths += config.ffn;
-  const double of_token = (part.count + 4.0) * 32.0 * widths + 2.0 * config.vocabulary;
+  if constexpr (requires { config.hidden + config.inputs; })
+    widths += static_cast<double>(config.hidden) + config.inputs;
+  if constexpr (requires { config.vocabulary; }) ends += 2.0 * config.vocabulary;
+  if constexpr (requires { config.outputs; }) ends += 2.0 * config.outputs;
+  const double of_token = (part.count + 4.0) * 32.0 * widths + ends;
   const double elements = of_token * static_cast<double>(max_samples) * config.context * (slots + deferred + 2.0);
   constexpr double most = 576460752303423488.0;  // 2^59
   if (elements > most)

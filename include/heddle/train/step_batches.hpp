@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/model/pair_batch.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/train/stage_parts.hpp>
 
@@ -12,34 +13,46 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace heddle::inline v0::train {
 
 /// What a trainer reads: an endless order of training samples addressed by global index, and held-out samples.
-/// `fill_train({first, count}, tokens, targets)` writes consecutive samples; `io::basic_dataset` is one.
-template <class D>
-concept sample_source = requires(const D& data, std::span<std::int32_t> ids) {
-  { data.context() } -> std::convertible_to<std::int64_t>;
+/// `fill_train({first, count}, inputs, targets)` writes consecutive samples of the kind that `Batch` holds: tokens and the
+/// tokens behind them, as `io::basic_dataset` has them, or x and y of pairs, as `io::pairs`.
+template <class D, class Batch = model::batch<float>>
+concept sample_source = requires(const D& data, std::span<typename model::batch_contents<Batch>::input> inputs,
+                                 std::span<typename model::batch_contents<Batch>::target> targets) {
+  requires requires {
+    { data.context() } -> std::convertible_to<std::int64_t>;
+  } || requires {
+    { data.inputs() } -> std::convertible_to<std::int64_t>;
+    { data.targets() } -> std::convertible_to<std::int64_t>;
+  };
   { data.validation_samples() } -> std::convertible_to<std::int64_t>;
-  data.fill_train({std::int64_t{}, std::int64_t{}}, ids, ids);
-  data.fill_validation({std::int64_t{}, std::int64_t{}}, ids, ids);
+  data.fill_train({std::int64_t{}, std::int64_t{}}, inputs, targets);
+  data.fill_validation({std::int64_t{}, std::int64_t{}}, inputs, targets);
 };
 
-/// The microbatches of a step, with memory for their tokens and targets, and where they enter and leave the model.
+/// The microbatches of a step, with memory for their inputs and targets, and where they enter and leave the model.
 template <class Batch>
 class step_batches {
  public:
-  /// Units: `max_samples` samples of `context` tokens in one microbatch.
+  using contents = model::batch_contents<Batch>;
+  using input = typename contents::input;
+  using target = typename contents::target;
+
+  /// Units: `max_samples` samples in one microbatch, numbers of `one` sample.
   step_batches(schedule::table_view t, const stage_parts& parts, int pipeline_rank, std::int64_t max_samples,
-               std::int64_t context)
-      : context_(context),
+               model::sample_extents one)
+      : one_(one),
         batches_(static_cast<std::size_t>(t.microbatches())),
         begins_here_(batches_.size(), false),
         ends_here_(batches_.size(), false) {
-    const auto ids = static_cast<std::size_t>(max_samples * t.microbatches() * context);
-    tokens_.resize(ids);
-    targets_.resize(ids);
+    const std::int64_t samples = max_samples * t.microbatches();
+    inputs_.resize(static_cast<std::size_t>(samples * one.inputs));
+    targets_.resize(static_cast<std::size_t>(samples * one.targets));
     const auto mark = [&](int part, std::vector<bool>& here) {
       for (const int s : parts.stages_of(part))
         for (int i = 0; i < t.microbatches() && t.rank_of(s) == pipeline_rank; ++i)
@@ -52,66 +65,78 @@ class step_batches {
   std::span<const Batch> all() const noexcept { return batches_; }
 
   /// The step's samples of one dp rank, which are `samples` from `first` on. Only the ends of a pipeline read them.
-  /// Errors: `config_error` if the data's samples have another length.
-  template <sample_source Data>
+  /// Errors: `config_error` if the data's samples are of another size.
+  template <sample_source<Batch> Data>
   void load(const Data& data, std::int64_t first, std::int64_t samples, double loss_scale) {
-    require_context(data);
+    require_fitting(data);
     const balanced_split cut{samples, static_cast<std::int64_t>(batches_.size())};
     for (std::size_t i = 0; i < batches_.size(); ++i) {
       const auto part = static_cast<std::int64_t>(i);
       Batch& b = batches_[i];
       b.samples = static_cast<int>(cut.size(part));
       b.loss_scale = static_cast<decltype(b.loss_scale)>(loss_scale);
-      const auto [tokens, targets] = memory(cut.offset(part), cut.size(part));
+      const auto at = memory(cut.offset(part), cut.size(part));
       if (begins_here_[i] || ends_here_[i])
-        data.fill_train({first + cut.offset(part), cut.size(part)}, tokens, targets);
-      b.tokens = tokens;
-      b.targets = targets;
+        data.fill_train({first + cut.offset(part), cut.size(part)}, at.inputs, at.targets);
+      contents::give(b, at.inputs, at.targets);
     }
   }
 
   /// Held-out samples [first, first + count), at most those of a step; they take the place of the step's.
-  template <sample_source Data>
+  template <sample_source<Batch> Data>
   Batch held_out(const Data& data, std::int64_t first, std::int64_t count) {
-    require_context(data);
-    const auto [tokens, targets] = memory(0, count);
-    data.fill_validation({first, count}, tokens, targets);
+    require_fitting(data);
+    const auto at = memory(0, count);
+    data.fill_validation({first, count}, at.inputs, at.targets);
     Batch b;
-    b.tokens = tokens;
-    b.targets = targets;
+    contents::give(b, at.inputs, at.targets);
     b.samples = static_cast<int>(count);
     return b;
   }
 
-  /// How many targets count, of the microbatches that leave the model on this rank: negative ones are ignored.
+  /// How many targets count, of the microbatches that leave the model on this rank: negative ids are ignored.
   double counted_targets() const {
     double n = 0;
     for (std::size_t i = 0; i < batches_.size(); ++i)
       if (ends_here_[i]) n += counted_targets(batches_[i].targets);
     return n;
   }
-  static double counted_targets(std::span<const std::int32_t> targets) {
-    return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](std::int32_t id) { return id >= 0; }));
+  static double counted_targets(std::span<const target> targets) {
+    if constexpr (std::is_integral_v<target>)
+      return static_cast<double>(std::count_if(targets.begin(), targets.end(), [](target id) { return id >= 0; }));
+    else
+      return static_cast<double>(targets.size());
   }
 
-  template <sample_source Data>
-  void require_context(const Data& data) const {
-    if (data.context() != context_)
-      throw config_error("heddle: the data has samples of " + std::to_string(data.context()) +
-                         " tokens, the model a context of " + std::to_string(context_));
+  template <sample_source<Batch> Data>
+  void require_fitting(const Data& data) const {
+    if constexpr (requires { data.context(); }) {
+      if (data.context() != one_.inputs)
+        throw config_error("heddle: the data has samples of " + std::to_string(data.context()) +
+                           " tokens, the model a context of " + std::to_string(one_.inputs));
+    } else if (data.inputs() != one_.inputs || data.targets() != one_.targets) {
+      throw config_error("heddle: the data has samples of " + std::to_string(data.inputs()) + " inputs and " +
+                         std::to_string(data.targets()) + " targets, the model takes " + std::to_string(one_.inputs) +
+                         " and " + std::to_string(one_.targets));
+    }
   }
 
  private:
-  struct ids {
-    std::span<std::int32_t> tokens, targets;
+  struct numbers {
+    std::span<input> inputs;
+    std::span<target> targets;
   };
-  ids memory(std::int64_t first, std::int64_t samples) {
-    const auto at = static_cast<std::size_t>(first * context_), n = static_cast<std::size_t>(samples * context_);
-    return {std::span<std::int32_t>(tokens_.data() + at, n), std::span<std::int32_t>(targets_.data() + at, n)};
+  numbers memory(std::int64_t first, std::int64_t samples) {
+    const auto part = [&](auto& all, std::int64_t of_one) {
+      return std::span(all).subspan(static_cast<std::size_t>(first * of_one),
+                                    static_cast<std::size_t>(samples * of_one));
+    };
+    return {part(inputs_, one_.inputs), part(targets_, one_.targets)};
   }
 
-  std::int64_t context_;
-  std::vector<std::int32_t> tokens_, targets_;
+  model::sample_extents one_;
+  std::vector<input> inputs_;
+  std::vector<target> targets_;
   std::vector<Batch> batches_;
   std::vector<bool> begins_here_, ends_here_;
 };

@@ -77,7 +77,8 @@ concept trainable_stage =
     detail::has_forward_only<S, Batch> && detail::has_flat_weights<S> && detail::has_loss<S>;
 
 /// A model that a trainer can train: `scalar`; `config` with `context` (tokens of a sample), `validate()` and a
-/// `to_string(config)`; `batch` with tokens, targets, samples, loss_scale and sequence, as `model::batch`; a template
+/// `to_string(config)`; `batch` with targets, samples, loss_scale and sequence, and tokens as `model::batch` or inputs as
+/// `model::pair_batch` has them; a template
 /// `stage<World, Backend>`; `layers_of(config, part, parts)`, which layers a part of the pipeline has, as the stage's
 /// constructor takes them. Optional: `stage<World, Backend, Activations>` for policies on saved activations,
 /// `layers_of(config, part, std::span<const int> counts)` for given numbers, `layer_costs(config)` for `layers_by_cost`.
@@ -89,7 +90,8 @@ concept trainable_model = requires(const typename M::config& c, const typename M
   c.validate();
   { c.context } -> std::convertible_to<std::int64_t>;
   { to_string(c) } -> std::convertible_to<std::string>;
-  b.tokens, b.targets, b.samples, b.loss_scale, b.sequence;
+  b.targets, b.samples, b.loss_scale, b.sequence;
+  requires requires { b.tokens; } || requires { b.inputs; };
 } && trainable_stage<typename M::template stage<World, Backend>, typename M::batch>;
 
 namespace detail {
@@ -217,7 +219,10 @@ inline constexpr bool is_config = requires(const C& c) {
   c.validate();
 };
 template <class B>
-inline constexpr bool is_batch = requires(B& b) { b.tokens, b.targets, b.samples, b.loss_scale, b.sequence; };
+inline constexpr bool is_batch = requires(B& b) {
+  b.targets, b.samples, b.loss_scale, b.sequence;
+  requires requires { b.tokens; } || requires { b.inputs; };
+};
 template <class M>
 inline constexpr bool has_layers_of = requires(const typename M::config& c) { M::layers_of(c, 0, 1); };
 
@@ -251,7 +256,7 @@ consteval bool model_checked() {
     static_assert(
         stage_has_it<is_batch<typename M::batch>, typename M::batch>::value,
         "heddle: the batch of a model that is trained needs tokens, targets, samples, loss_scale and sequence, "
-        "as model::batch<scalar> has them");
+        "as model::batch<scalar> has them, or inputs instead of tokens, as model::pair_batch<scalar>");
     batch = is_batch<typename M::batch>;
   }
   return has_scalar<M> && has_stage<M, World, Backend> && config && batch && layers;

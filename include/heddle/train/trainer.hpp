@@ -160,7 +160,7 @@ class trainer : public progress {
   /// which steps (`train::every`): behind those, and those with a validation, `post_validation` waits for the norm.
   /// Errors: as `step`; `numeric_error` naming tensor and element if the last step leaves weights or moments that are
   /// not finite.
-  template <sample_source Data, class Listener = quiet, class AfterStep = detail::nothing_after_a_step>
+  template <sample_source<batch_type> Data, class Listener = quiet, class AfterStep = detail::nothing_after_a_step>
   void run(const Data& data, Listener&& listener = {}, AfterStep&& after_step = {}) {
     detail::pace pace(now_ns());
     const auto tell = [&](step_report& report) {
@@ -192,7 +192,7 @@ class trainer : public progress {
 
   /// One training step. Errors: `numeric_error`, with the weights of the step before; with `post_validation`, up to
   /// rounding.
-  template <sample_source Data>
+  template <sample_source<batch_type> Data>
   step_report step(const Data& data) {
     if constexpr (steps_first) {
       static_cast<void>(settle());
@@ -212,7 +212,7 @@ class trainer : public progress {
   /// too. Returns the report of the step before, if that was not settled yet. Until `settle`, or the next call, weights
   /// and moments may yet change; `steps_done()` counts the step. Called on all ranks together.
   /// Errors: as `step`, of the step before.
-  template <sample_source Data>
+  template <sample_source<batch_type> Data>
   std::optional<step_report> step_ahead(const Data& data)
     requires(Strategy::norm_check::steps_first)
   {
@@ -248,7 +248,7 @@ class trainer : public progress {
   /// Forward and backward of step `steps_done()`. Afterwards the owned part of each stage's `gradients()` (all of it
   /// with zero<0>), times `gradient_scale`, is the gradient of the mean loss, summed over all ranks that share weights. The
   /// scale is 1 unless targets are ignored (negative): how many count is known only when all ranks are done.
-  template <sample_source Data>
+  template <sample_source<batch_type> Data>
   step_result compute_gradients(const Data& data) {
     refuse_ahead();
     run_backward(data);
@@ -275,7 +275,7 @@ class trainer : public progress {
 
   /// Mean loss over the held-out samples (at most `validation_samples`), split like a step's, without touching gradients.
   /// Errors: `config_error` if the data holds none out, or all their targets are ignored.
-  template <sample_source Data>
+  template <sample_source<batch_type> Data>
   double validate(const Data& data) {
     refuse_ahead();
     return detail::held_out_loss(world_.control(), sample_ranks_, batches_, data, options_.validation_samples,
@@ -350,7 +350,7 @@ class trainer : public progress {
         steps_(held_, backend_, options_),
         executor_(plan_, held_.pointers(), pipeline_, max_samples_, watched_.observer(),
                   detail::members_along(world.mesh(), world.rank(), pipeline_axes{})),
-        batches_(table(), parts_, pipeline_.rank(), max_samples_, options_.model.context),
+        batches_(table(), parts_, pipeline_.rank(), max_samples_, sample_extents_of_model()),
         sums_(world) {
     axes::require_known(world.mesh());
     require_same_options(world_.control(), to_string(options_) + " table=" + std::to_string(fingerprint(table())));
@@ -425,7 +425,10 @@ class trainer : public progress {
   }
 
   double applied_scale(const step_result& r) const { return steps_.coefficient(r.gradient_norm) * r.gradient_scale; }
-  std::int64_t targets_of_a_step() const noexcept { return options_.batch * options_.model.context; }
+  model::sample_extents sample_extents_of_model() const noexcept {
+    return model::batch_contents<batch_type>::extents(options_.model);
+  }
+  std::int64_t targets_of_a_step() const noexcept { return options_.batch * sample_extents_of_model().targets; }
   void step_those_left(double gradient_scale, std::int64_t step) {
     if (steps_.all_stepped()) return;
     observed(watched_.observer(), describe(activity::optimizer, "optimizer"),

@@ -18,7 +18,7 @@ double held_out_loss(All& all, const Shares& shares, Batches& batches, const Dat
                      std::int64_t at_once, Forward&& forward) {
   std::int64_t samples = data.validation_samples();
   if (most > 0) samples = (std::min)(most, samples);
-  batches.require_context(data);
+  batches.require_fitting(data);
   if (samples < 1) throw config_error("heddle: validation needs held-out samples; the data has none");
   const balanced_split cut{samples, shares.size()};
   std::int64_t first = cut.offset(shares.rank());

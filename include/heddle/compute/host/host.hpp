@@ -12,6 +12,7 @@
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
 #include <heddle/compute/host/half_products.hpp>
+#include <heddle/compute/host/images.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/host/rms_norm.hpp>
@@ -37,7 +38,7 @@ namespace heddle::inline v0::compute {
 /// Errors: `config_error` for fewer than one thread, `layout_error` if the arguments of a kernel do not fit together.
 template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
-class host : detail::argument_checks {
+class host : detail::argument_checks, public detail::image_members<host<Gemm>> {
   /// What products into elements of type T are added up in.
   template <class T>
   using sum_type = std::conditional_t<is_half_precision<T>, float, T>;

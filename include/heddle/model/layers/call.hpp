@@ -163,10 +163,12 @@ class call {
   }
 
   /// `auto [gate, up] = b.children();`
-  auto children() const {
+  auto children() const { return children(*run_); }
+  /// Called in another run, such as one of another extent.
+  auto children(Run& run) const {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return list(call<typename std::remove_cvref_t<decltype(at_->children.template get<Is>())>::layer_type, Run>(
-          at_->children.template get<Is>(), *run_)...);
+          at_->children.template get<Is>(), run)...);
     }(std::make_index_sequence<children_of<Layer>::size>{});
   }
 

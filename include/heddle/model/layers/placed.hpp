@@ -51,6 +51,15 @@ struct placed {
       : layer(of), children(detail::placed_children<children_of<Layer>>::make(of.children())) {}
 };
 
+/// Gives a second placement of a layer the parameters of the first.
+template <class Layer>
+constexpr void copy_parameter_places(const placed<Layer>& from, placed<Layer>& to) {
+  to.parameters = from.parameters;
+  from.children.each([&](auto at, const auto& child) {
+    copy_parameter_places(child, to.children.template get<decltype(at)::value>());
+  });
+}
+
 namespace detail {
 template <class... C>
 struct placed_children<list<C...>> {

@@ -1,0 +1,132 @@
+// heddle/compute/host/images.hpp: neighbourhoods of pixels, means of pixels and squared errors on the host.
+#pragma once
+
+#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/host/team.hpp>
+#include <heddle/compute/kernels.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace heddle::inline v0::compute::detail {
+
+// Calls `f(tap, other)` for each neighbour of pixel `at` that lies in the image; `other` is its pixel.
+template <class F>
+void for_each_neighbour(const image_window& w, std::int64_t at, F&& f) {
+  const std::int64_t row = at / w.width, column = at % w.width, side = 2 * w.radius + 1;
+  for (std::int64_t i = 0; i < side; ++i)
+    for (std::int64_t j = 0; j < side; ++j) {
+      const std::int64_t y = row + i - w.radius, x = column + j - w.radius;
+      if (y >= 0 && y < w.height && x >= 0 && x < w.width) f(i * side + j, y * w.width + x);
+    }
+}
+
+template <class T>
+void unfold(team& workers, std::int64_t rows, std::int64_t channels, const image_window& w, const T* x, T* y) {
+  const std::int64_t pixels = w.pixels(), taps = w.taps();
+  workers.split(rows, 1, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const T* image = x + (r - r % pixels) * channels;
+      T* out = y + r * taps * channels;
+      std::fill_n(out, taps * channels, T(0));
+      for_each_neighbour(w, r % pixels, [&](std::int64_t tap, std::int64_t other) {
+        std::copy_n(image + other * channels, channels, out + tap * channels);
+      });
+    }
+  });
+}
+
+// What pixel p is to its neighbour through one tap, the neighbour is to p through the opposite one.
+template <class T>
+void unfold_backward(team& workers, std::int64_t rows, std::int64_t channels, const image_window& w, const T* dy,
+                     T* dx) {
+  const std::int64_t pixels = w.pixels(), taps = w.taps();
+  workers.split(rows, 1, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t image = r - r % pixels;
+      T* out = dx + r * channels;
+      std::fill_n(out, channels, T(0));
+      for_each_neighbour(w, r % pixels, [&](std::int64_t tap, std::int64_t other) {
+        const T* from = dy + ((image + other) * taps + (taps - 1 - tap)) * channels;
+        for (std::int64_t c = 0; c < channels; ++c) out[c] += from[c];
+      });
+    }
+  });
+}
+
+/// The members of the host backend for images and squared errors. `Host` gives its team.
+template <class Host>
+class image_members {
+ public:
+  template <class T>
+  void unfold(input_matrix<T> x, const image_window& w, matrix_view<T> y) {
+    whole_images("unfold", w, x.extent(0));
+    expect("unfold", "rows of y", x.extent(0), y.extent(0));
+    expect("unfold", "columns of y (taps times channels)", w.taps() * x.extent(1), y.extent(1));
+    detail::unfold(team_of_host(), x.extent(0), x.extent(1), w, x.data(), y.data());
+  }
+  template <class T>
+  void unfold_backward(input_matrix<T> dy, const image_window& w, matrix_view<T> dx) {
+    whole_images("unfold_backward", w, dx.extent(0));
+    expect("unfold_backward", "rows of dy", dx.extent(0), dy.extent(0));
+    expect("unfold_backward", "columns of dy (taps times channels)", w.taps() * dx.extent(1), dy.extent(1));
+    detail::unfold_backward(team_of_host(), dx.extent(0), dx.extent(1), w, dy.data(), dx.data());
+  }
+  template <class T>
+  void mean_of_rows(input_matrix<T> x, std::int64_t group, matrix_view<T> y) {
+    grouped_rows("mean_of_rows", group, x.extent(0), y.extent(0), x.extent(1), y.extent(1));
+    const std::int64_t columns = x.extent(1);
+    for (std::int64_t s = 0; s < y.extent(0); ++s) {
+      T* out = y.data() + s * columns;
+      std::fill_n(out, columns, T(0));
+      for (std::int64_t r = s * group; r < (s + 1) * group; ++r)
+        for (std::int64_t c = 0; c < columns; ++c) out[c] += x.data()[r * columns + c];
+      for (std::int64_t c = 0; c < columns; ++c) out[c] /= static_cast<T>(group);
+    }
+  }
+  template <class T>
+  void mean_of_rows_backward(input_matrix<T> dy, std::int64_t group, matrix_view<T> dx) {
+    grouped_rows("mean_of_rows_backward", group, dx.extent(0), dy.extent(0), dx.extent(1), dy.extent(1));
+    const std::int64_t columns = dx.extent(1);
+    for (std::int64_t r = 0; r < dx.extent(0); ++r)
+      for (std::int64_t c = 0; c < columns; ++c)
+        dx.data()[r * columns + c] = dy.data()[r / group * columns + c] / static_cast<T>(group);
+  }
+
+  template <class T>
+  void squared_error(std::span<T> x, input_vector<std::remove_const_t<T>> target, double* out) {
+    expect("squared_error", "elements of target", static_cast<std::int64_t>(x.size()), target.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double off = static_cast<double>(x[i]) - static_cast<double>(target[i]);
+      sum += off * off;
+    }
+    *out += sum;
+  }
+  template <class T>
+  void squared_error_backward(std::span<T> x, input_vector<T> target, std::type_identity_t<T> scale) {
+    expect("squared_error_backward", "elements of target", static_cast<std::int64_t>(x.size()), target.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = T(2) * scale * (x[i] - target[i]);
+  }
+
+ private:
+  team& team_of_host() noexcept { return static_cast<Host*>(this)->workers(); }
+  static void whole_images(const char* kernel, const image_window& w, std::int64_t rows) {
+    if (w.height < 1 || w.width < 1 || w.radius < 0 || rows % w.pixels() != 0) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": rows should be whole images of " +
+                         std::to_string(w.height) + " x " + std::to_string(w.width) + " pixels, got " +
+                         std::to_string(rows) + " rows");
+  }
+  static void grouped_rows(const char* kernel, std::int64_t group, std::int64_t rows, std::int64_t groups,
+                           std::int64_t columns, std::int64_t mean_columns) {
+    if (group < 1) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": a group should have at least 1 row, got " +
+                         std::to_string(group));
+    expect(kernel, "rows (groups times their rows)", groups * group, rows);
+    expect(kernel, "columns", columns, mean_columns);
+  }
+};
+
+}  // namespace heddle::inline v0::compute::detail

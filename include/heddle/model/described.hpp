@@ -1,0 +1,35 @@
+// heddle/model/described.hpp: what a description of layers needs beside itself to be a model that a trainer can train.
+#pragma once
+
+#include <heddle/model/language_stage.hpp>
+#include <heddle/model/layer_operations.hpp>
+#include <heddle/model/stage_layers.hpp>
+
+#include <span>
+
+namespace heddle::inline v0::model {
+
+/// A model from its description: `struct mine : model::described<mine, float, model::pair_batch<float>> { static auto
+/// describe(const config& c) { ... } };`, where `describe` returns a `layers::network` or `layers::language_model`. `How` is
+/// its sharding.
+template <class Model, class T, class Batch, class Config, class How = megatron<>>
+struct described {
+  using scalar = T;
+  using config = Config;
+  using how = How;
+  using batch = Batch;
+  template <class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
+  using stage = language_stage<Model, World, Backend, Activations, Pipeline>;
+  /// The blocks of one pipeline stage when they are split evenly.
+  static constexpr stage_layers layers_of(const Config& c, int stage, int stages) noexcept {
+    return split_layers(c.layers, stage, stages);
+  }
+  /// The same when stage s is given `counts[s]` blocks. Errors: `config_error`.
+  static stage_layers layers_of(const Config& c, int stage, std::span<const int> counts) {
+    return given_layers(c.layers, stage, counts);
+  }
+  /// What layers cost, for `layers_by_cost`.
+  static layer_operations layer_costs(const Config& c) { return operations_by_layer(Model::describe(c), c.context); }
+};
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,55 @@
+// heddle/model/layers/convolution.hpp: convolutions over images whose pixels are the rows of the residual stream.
+#pragma once
+
+#include <heddle/model/layers/combinators.hpp>
+
+#include <cstdint>
+
+namespace heddle::inline v0::model::layers {
+
+struct neighbours {};
+struct d_neighbours {};
+
+/// y = f(neighbours of x): `F` takes the square neighbourhood of each pixel, tap by tap and zeros outside the image, so that a
+/// linear layer from dims<dim::taps, dim::width> is a convolution with stride 1 that keeps the size. What F splits of its
+/// hidden units, such as the channels inside a `gelu_mlp`, is split as there.
+/// Shapes: x, y [samples * height * width, channels]; neighbours [samples * height * width, taps, channels].
+template <class F>
+struct convolution {
+  const char* name;
+  compute::image_window window;
+  std::int64_t channels;
+  F f;
+
+  constexpr convolution(const char* called, compute::image_window around, std::int64_t width, F layer)
+      : name(called), window(around), channels(width), f(layer) {}
+
+  static constexpr list<> parameters() { return {}; }
+  constexpr auto children() const { return list(f); }
+  constexpr auto activations() const {
+    using taps = dims<dim::taps, dim::width>;
+    return list(activation<neighbours, life::until_weight, taps>{{window.taps(), channels}},
+                activation<d_neighbours, life::scratch, taps>{{window.taps(), channels}});
+  }
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    auto [inner] = b.children();
+    b.make(neighbours{}, [&](auto v) { b.compute().unfold(x, window, v); });
+    return inner.forward(b[neighbours{}], y);
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view /*x*/, typename B::const_view dy, typename B::view dx) const {
+    using taps = typename B::layouts::template edge<dims<dim::taps, dim::width>>;
+    auto [inner] = b.children();
+    detail::require_settled<F, dual<taps>>(inner.backward_input(b[neighbours{}], dy, b[d_neighbours{}]));
+    b.compute().unfold_backward(b[d_neighbours{}], window, dx);
+    return made<dual<typename B::layouts::template edge<dims<dim::width>>>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view /*x*/, typename B::const_view dy) const {
+    auto [inner] = b.children();
+    inner.backward_weight(b[neighbours{}], dy);
+  }
+};
+
+}  // namespace heddle::inline v0::model::layers

@@ -1,0 +1,154 @@
+// heddle/model/layers/readouts.hpp: the last layers of networks on pairs (x, y): squared error, and a head on the mean of rows.
+#pragma once
+
+#include <heddle/model/layers/ends.hpp>
+
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace heddle::inline v0::model::layers {
+
+struct predicted {};
+struct row_mean {};
+struct d_row_mean {};
+
+namespace detail {
+template <bool Ok, class Readout, class Edge>
+struct prediction_is_whole {
+  static constexpr bool value = Ok;
+};
+}  // namespace detail
+
+/// loss = sum over samples and outputs of (f(x) - y)^2, with a linear f.
+/// Shapes: x [rows, width]; f(x), y [rows, outputs].
+template <class Readout>
+struct squared_error {
+  static constexpr bool tied = false;
+  const char* name = "";
+  Readout readout;
+
+  constexpr explicit squared_error(Readout f) : readout(f) {}
+
+  static constexpr list<> parameters() { return {}; }
+  constexpr auto children() const { return list(readout); }
+  constexpr auto activations() const {
+    return list(activation<predicted, life::until_weight, typename Readout::out_dims>{readout.out});
+  }
+
+  template <class Layouts>
+  struct laid : Readout::template laid<Layouts> {
+    using y_edge = typename Layouts::template edge<typename Readout::out_dims>;
+    static_assert(detail::prediction_is_whole<std::is_same_v<y_edge, typename Layouts::template edge<dims<>>>, Readout,
+                                              y_edge>::value,
+                  "heddle: squared_error compares whole rows of outputs: leave their dimension out of the sharding");
+  };
+
+  template <class B>
+  void project(const B& b, typename B::const_view x) const {
+    using l = laid<typename B::layouts>;
+    auto [f] = b.children();
+    detail::require_settled<Readout, typename l::y_edge>(f.forward(x, b.edge(predicted{})));
+  }
+  /// The same number on all ranks that share the rows.
+  template <class B>
+  double forward(const B& b, typename B::const_view x, std::span<const typename B::scalar> targets) const {
+    project(b, x);
+    double loss = 0;
+    b.compute().squared_error(b.vector(predicted{}), targets, &loss);
+    return loss;
+  }
+  /// Turns the kept prediction into its gradient times `scale`.
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, std::span<const typename B::scalar> targets,
+                      typename B::scalar scale, typename B::view dx) const {
+    using l = laid<typename B::layouts>;
+    auto [f] = b.children();
+    b.compute().squared_error_backward(b.vector(predicted{}), targets, scale);
+    f.backward_input(x, b[predicted{}], dx);
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);
+    return made<dual<typename l::x_edge>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x) const {
+    auto [f] = b.children();
+    f.backward_weight(x, b[predicted{}]);
+  }
+};
+
+/// A head on the mean of each sample's rows, such as the pixels of an image: one target for each sample.
+/// Shapes: x [samples * rows, width]; the head's x [samples, width].
+template <class Head>
+struct pooled {
+  static constexpr bool tied = false;
+  const char* name = "";
+  Head head;
+  std::int64_t vocabulary;  ///< of the head, which may be split
+
+  constexpr explicit pooled(Head of) : head(of), vocabulary(of.vocabulary) {}
+
+  static constexpr list<> parameters() { return {}; }
+  constexpr auto children() const { return list(head); }
+  constexpr auto activations() const {
+    return list(activation<row_mean, life::until_weight, dims<dim::width>>{{head.width}},
+                activation<d_row_mean, life::scratch, dims<dim::width>>{{head.width}});
+  }
+
+  template <class B>
+  void project(const B& b, typename B::const_view x) const {
+    average(b, x);
+    auto run = of_samples(b);
+    auto [h] = b.children(run);
+    h.layer().project(h, per_sample(b, row_mean{}));
+  }
+  template <class B>
+  double forward(const B& b, typename B::const_view x, compute::token_ids targets) const {
+    average(b, x);
+    auto run = of_samples(b);
+    auto [h] = b.children(run);
+    return h.forward(per_sample(b, row_mean{}), targets);
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view /*x*/, compute::token_ids targets, typename B::scalar scale,
+                      typename B::view dx) const {
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto run = of_samples(b);
+    auto [h] = b.children(run);
+    detail::require_settled<Head, dual<stream>>(
+        h.backward_input(per_sample(b, row_mean{}), targets, scale, per_sample(b, d_row_mean{})));
+    b.compute().mean_of_rows_backward(per_sample(b, d_row_mean{}), b.run().extent.sequence, dx);
+    return made<dual<stream>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view /*x*/) const {
+    auto run = of_samples(b);
+    auto [h] = b.children(run);
+    h.backward_weight(per_sample(b, row_mean{}));
+  }
+
+ private:
+  template <class B>
+  static void average(const B& b, typename B::const_view x) {
+    b.make(row_mean{}, [&](auto) { b.compute().mean_of_rows(x, b.run().extent.sequence, per_sample(b, row_mean{})); });
+  }
+  // The head sees a row for each sample.
+  template <class B>
+  static auto of_samples(const B& b) {
+    auto run = b.run();
+    run.extent.sequence = 1;
+    return run;
+  }
+  template <class B, class Tag>
+  static typename B::view per_sample(const B& b, Tag tag) {
+    const auto all = b[tag];
+    return {all.data(), dynamic_shape<2>(b.run().extent.samples, all.extent(1))};
+  }
+};
+
+/// A network on pairs: `in` makes the residual stream from x, then `count` equal blocks, then the loss.
+template <class In, class Block, class Out>
+constexpr auto network(In in, const char* block_name, std::int64_t count, Block block, Out out) {
+  return language_model<In, Block, Out>{in, block_name, count, block, out};
+}
+
+}  // namespace heddle::inline v0::model::layers

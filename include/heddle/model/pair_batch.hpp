@@ -1,0 +1,97 @@
+// heddle/model/pair_batch.hpp: a microbatch of pairs (x, y), and what samples of any kind of batch consist of.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/model/layer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace heddle::inline v0::model {
+
+/// One microbatch of pairs (x, y). `inputs` [samples, context, inputs] are needed on the first stage, `targets` on the last:
+/// classes (an integer for each sample; negative: ignored) or numbers [samples, outputs]. `loss_scale` multiplies the gradient:
+/// 1 / (targets of the whole step). `sequence` is not used: every sample has the rows of the configuration.
+template <class T, class Target = T>
+struct pair_batch {
+  std::span<const T> inputs{};
+  std::span<const Target> targets{};
+  int samples = 0;
+  T loss_scale = T(1);
+  int sequence = 0;
+};
+
+/// Numbers of one sample.
+struct sample_extents {
+  std::int64_t inputs = 0, targets = 0;
+  friend constexpr bool operator==(const sample_extents&, const sample_extents&) = default;
+};
+
+/// What a sample of a batch holds: the types of its numbers, how many there are, and how a batch is given them. This one is of
+/// tokens; specialise it for a batch of your own.
+template <class Batch>
+struct batch_contents {
+  using input = std::int32_t;
+  using target = std::int32_t;
+  template <class Config>
+  static constexpr sample_extents extents(const Config& c) {
+    return {c.context, c.context};
+  }
+  static void give(Batch& b, std::span<const input> inputs, std::span<const target> targets) {
+    b.tokens = inputs;
+    b.targets = targets;
+  }
+};
+template <class T, class Target>
+struct batch_contents<pair_batch<T, Target>> {
+  using input = T;
+  using target = Target;
+  template <class Config>
+  static constexpr sample_extents extents(const Config& c) {
+    return {std::int64_t{c.context} * c.inputs, std::is_integral_v<Target> ? 1 : c.outputs};
+  }
+  static void give(pair_batch<T, Target>& b, std::span<const input> inputs, std::span<const target> targets) {
+    b.inputs = inputs;
+    b.targets = targets;
+  }
+};
+
+/// What the first layer of a model reads: token ids, or a matrix [rows, inputs].
+template <class Config, class T>
+compute::token_ids inputs_of(const Config&, const batch<T>& b, extent_of_batch) {
+  return b.tokens;
+}
+template <class Config, class T, class Target>
+matrix_view<const T> inputs_of(const Config& c, const pair_batch<T, Target>& b, extent_of_batch e) {
+  return {b.inputs.data(), dynamic_shape<2>(e.rows(), c.inputs)};
+}
+
+/// The extent of a microbatch. Errors: `config_error` naming what does not fit: samples, numbers, or classes.
+template <class Config, class T, class Target>
+extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, const pair_batch<T, Target>& b,
+                              bool reads_inputs, bool reads_targets) {
+  if (b.samples < 0 || b.samples > max_samples)
+    throw config_error("heddle: a microbatch of " + std::to_string(b.samples) + " samples; this stage has room for " +
+                       std::to_string(max_samples));
+  const sample_extents one = batch_contents<pair_batch<T, Target>>::extents(config);
+  const auto require = [&](std::size_t got, std::int64_t of_sample, const char* what) {
+    if (static_cast<std::int64_t>(got) != b.samples * of_sample)
+      throw config_error("heddle: a microbatch of " + std::to_string(b.samples) + " samples of " +
+                         std::to_string(of_sample) + " " + what + " came with " + std::to_string(got));
+  };
+  if (reads_inputs) require(b.inputs.size(), one.inputs, "inputs");
+  if (reads_targets) {
+    require(b.targets.size(), one.targets, "targets");
+    if constexpr (std::is_integral_v<Target>)
+      for (const Target id : b.targets)
+        if (id >= config.outputs)
+          throw config_error("heddle: targets hold the class " + std::to_string(id) + ", outside the " +
+                             std::to_string(config.outputs) + " of the model");
+  }
+  return {b.samples, config.context};
+}
+
+}  // namespace heddle::inline v0::model

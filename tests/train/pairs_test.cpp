@@ -1,0 +1,240 @@
+// Networks on pairs (x, y), a perceptron and a convolutional classifier: gradients against central differences, and any mesh,
+// schedule and policy trains what one rank trains, in double.
+#include "catch.hpp"
+#include "tables.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/io/pairs.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/layers/convolution.hpp>
+#include <heddle/model/layers/feed_forward.hpp>
+#include <heddle/model/layers/norms.hpp>
+#include <heddle/model/layers/readouts.hpp>
+#include <heddle/model/network.hpp>
+#include <heddle/schedule/tabled.hpp>
+#include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+namespace md = heddle::model;
+namespace sc = heddle::schedule;
+namespace dim = heddle::dim;
+using hd::dp, hd::pp, hd::tp, md::dims;
+
+namespace {
+
+using in_layer = md::layers::linear<dims<dim::features>, dims<dim::width>>;
+using down_layer = md::layers::linear<dims<dim::ffn>, dims<dim::width>>;
+
+// Two numbers of each sample, from three.
+struct perceptron : md::described<perceptron, double, md::pair_batch<double>, md::network_config> {
+  static constexpr config sizes{.inputs = 3, .outputs = 2, .layers = 3, .width = 10, .hidden = 13};
+  static auto describe(const config& c) {
+    using namespace md::layers;
+    using up = linear<dims<dim::width>, dims<dim::ffn>>;
+    using out = linear<dims<dim::width>, dims<dim::outputs>>;
+    return network(
+        in_layer("in", {c.inputs}, {c.width}, 0.5), "block.", c.layers,
+        residual(layer_norm<>("norm", c.width, 1e-5),
+                 gelu_mlp("mlp", up("up", {c.width}, {c.hidden}, 0.3), down_layer("down", {c.hidden}, {c.width}, 0.3))),
+        squared_error(out("out", {c.width}, {c.outputs}, 0.3)));
+  }
+  static hd::io::pairs<double, double> data() {
+    static const auto x = numbers(17 * 3, 1), y = numbers(17 * 2, 2);
+    return {x, y, {.inputs = 3, .targets = 2, .validation = 0.2, .seed = 3}};
+  }
+  static std::vector<double> numbers(std::size_t n, std::uint64_t stream) {
+    const hd::counter_random random(11, stream);
+    std::vector<double> all;
+    for (std::size_t i = 0; i < n; ++i) all.push_back(random.normal(i));
+    return all;
+  }
+};
+
+// One of five classes of each image of 3 x 4 pixels with two channels; every seventh image has none.
+struct classifier : md::described<classifier, double, md::pair_batch<double, std::int32_t>, md::network_config> {
+  static constexpr config sizes{.inputs = 2, .outputs = 5, .layers = 2, .width = 6, .hidden = 7, .context = 12};
+  static auto describe(const config& c) {
+    using namespace md::layers;
+    using up = linear<dims<dim::taps, dim::width>, dims<dim::ffn>>;
+    const gelu_mlp inner("mlp", up("up", {9, c.width}, {c.hidden}, 0.2),
+                         down_layer("down", {c.hidden}, {c.width}, 0.3));
+    return network(
+        in_layer("in", {c.inputs}, {c.width}, 0.5), "block.", c.layers,
+        residual(layer_norm<>("norm", c.width, 1e-5), convolution("conv", {3, 4}, c.width, inner)),
+        pooled(language_head<layer_norm<>, false>(layer_norm<>("last", c.width, 1e-5), c.outputs, "head.weight", 0.3)));
+  }
+  static hd::io::pairs<double, std::int32_t> data() {
+    static const auto x = perceptron::numbers(17 * 24, 4);
+    static const std::vector<std::int32_t> y = [] {
+      std::vector<std::int32_t> all;
+      for (std::int32_t i = 0; i < 17; ++i) all.push_back(i % 7 == 3 ? -1 : i * 3 % 5);
+      return all;
+    }();
+    return {x, y, {.inputs = 24, .targets = 1, .validation = 0.2, .seed = 3}};
+  }
+};
+
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+template <class Model, int Zero, class World>
+using trainer_of =
+    hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, hd::zero<Zero>, hd::activations::recompute<>>, World>;
+
+template <class Model>
+hd::train::options<typename Model::config> options_of() {
+  hd::train::options<typename Model::config> o;
+  o.model = Model::sizes;
+  o.batch = 7;
+  o.steps = 3;
+  o.clip_norm = 0.5;
+  o.threads_per_rank = 1;
+  return o;
+}
+
+struct outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<double>> weights;
+};
+
+template <class Model, int Zero = 1>
+outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
+              const std::string& again = "") {
+  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+  auto o = options_of<Model>();
+  o.recompute = again;
+  const sc::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), microbatches));
+  outcome all;
+  std::mutex mutex;
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    trainer_of<Model, Zero, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    std::vector<double> losses, norms;
+    for (int step = 0; step < 3; ++step) {
+      const auto report = trainer.step(Model::data());
+      losses.push_back(report.loss);
+      norms.push_back(report.gradient_norm);
+    }
+    losses.push_back(trainer.validate(Model::data()));
+    const std::lock_guard lock(mutex);
+    all.losses = losses;
+    all.norms = norms;
+    for (int k = 0; k < trainer.stages(); ++k) {
+      auto& stage = trainer.stage(k);
+      for (const md::parameter& p : stage.parameters()) {
+        auto& whole = all.weights[p.name];
+        whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
+        md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+          for (std::int64_t i = 0; i < length; ++i)
+            whole[static_cast<std::size_t>(global + i)] =
+                stage.weights()[static_cast<std::size_t>(p.offset + local + i)];
+        });
+      }
+    }
+  });
+  return all;
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size() || a.empty()) return 1e300;
+  double worst = 0, greatest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]);
+    if (std::isnan(d) || d > worst) worst = d;  // a NaN stays
+    greatest = (std::max)(greatest, std::abs(b[i]));
+  }
+  return worst / greatest;
+}
+
+void check_same(const outcome& got, const outcome& serial) {
+  CHECK(difference(got.losses, serial.losses) <= 1e-10);
+  CHECK(difference(got.norms, serial.norms) <= 1e-10);
+  REQUIRE(got.weights.size() == serial.weights.size());
+  for (const auto& [name, values] : serial.weights) {
+    INFO(name);
+    CHECK(difference(got.weights.at(name), values) <= 1e-10);
+  }
+}
+
+// Of the mean loss, every weight moved on its own.
+template <class Model>
+void check_gradients() {
+  hd::launch<hd::threads>(mesh_type(1, 1, 1), [](auto& world) {
+    trainer_of<Model, 0, std::remove_reference_t<decltype(world)>> trainer(
+        world, options_of<Model>(), sc::tabled(train_test::table_named("1f1b", 1, 2)));
+    const auto data = Model::data();
+    const auto weights = trainer.stage().weights();
+    const hd::counter_random random(7, 7);  // biases away from zero
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] += 0.1 * random.normal(i);
+    const auto result = trainer.compute_gradients(data);
+    std::vector<double> gradients(trainer.stage().gradients().begin(), trainer.stage().gradients().end());
+    double worst = 0, greatest = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const double at = weights[i], h = 1e-5;
+      weights[i] = at + h;
+      const double above = trainer.compute_gradients(data).loss;
+      weights[i] = at - h;
+      const double below = trainer.compute_gradients(data).loss;
+      weights[i] = at;
+      const double expected = (above - below) / (2 * h);
+      worst = (std::max)(worst, std::abs(gradients[i] * result.gradient_scale - expected));
+      greatest = (std::max)(greatest, std::abs(expected));
+    }
+    CHECK(greatest > 1e-2);
+    CHECK(worst < 1e-8);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("gradients of networks on pairs are those of central differences", "[train][pairs]") {
+  check_gradients<perceptron>();
+  check_gradients<classifier>();
+}
+
+TEMPLATE_TEST_CASE("a network on pairs trained on any mesh is that of one rank, in double", "[train][pairs][ranks]",
+                   perceptron, classifier) {
+  const outcome serial = train<TestType>("", "1f1b", 1);
+  REQUIRE(serial.weights.size() >= 2 + 2 * 6);
+  REQUIRE(std::abs(serial.losses[2] - serial.losses[0]) > 1e-6);
+  struct run {
+    const char* mesh;
+    const char* schedule;
+    int microbatches;
+    const char* again;
+  };
+  for (const run& r : {run{"dp=2", "1f1b", 2, ""}, run{"tp=2", "1f1b", 1, "mlp.hidden"}, run{"tp=3", "gpipe", 2, ""},
+                       run{"pp=2", "zb-h1", 4, "full"}, run{"dp=2,tp=2", "gpipe", 2, "mlp.activated"},
+                       run{"dp=3,pp=2", "1f1b", 2, ""}, run{"dp=2,pp=2,tp=2", "zb-h1", 2, "every 2"}}) {
+    INFO("mesh '" << r.mesh << "', " << r.schedule << ", " << r.microbatches << " microbatches, again '" << r.again
+                  << "'");
+    check_same(train<TestType>(r.mesh, r.schedule, r.microbatches, r.again), serial);
+  }
+  check_same(train<TestType, 0>("dp=2,pp=2", "1f1b", 2), serial);
+}
+
+TEST_CASE("pairs that do not fit a network are refused", "[train][pairs]") {
+  const auto refused = [](auto data) {
+    hd::launch<hd::threads>(mesh_type(1, 1, 1), [&](auto& world) {
+      trainer_of<classifier, 0, std::remove_reference_t<decltype(world)>> trainer(
+          world, options_of<classifier>(), sc::tabled(train_test::table_named("1f1b", 1, 1)));
+      trainer.step(data);
+    });
+  };
+  const std::vector<double> x(48);
+  const std::vector<std::int32_t> y{0, 5};
+  CHECK_THROWS_WITH(refused(hd::io::pairs(x, y, {.inputs = 24})),
+                    Catch::Matchers::Contains("targets hold the class 5, outside the 5 of the model"));
+  const std::vector<std::int32_t> more{0, 1, 1, 1};
+  CHECK_THROWS_WITH(
+      refused(hd::io::pairs(x, more, {.inputs = 12})),
+      Catch::Matchers::Contains("the data has samples of 12 inputs and 1 targets, the model takes 24 and 1"));
+}
