@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -83,6 +84,58 @@ struct classifier : md::described<classifier, double, md::pair_batch<double, std
     }();
     return {x, y, {.inputs = 24, .targets = 1, .validation = 0.2, .seed = 3}};
   }
+};
+
+// An image of 3 x 4 pixels has two numbers.
+struct pooled_numbers : md::described<pooled_numbers, double, md::pair_batch<double>, md::network_config> {
+  static constexpr config sizes{.inputs = 2, .outputs = 2, .layers = 2, .width = 6, .hidden = 7, .context = 12};
+  static auto describe(const config& c) {
+    using namespace md::layers;
+    using up = linear<dims<dim::width>, dims<dim::ffn>>;
+    using out = linear<dims<dim::width>, dims<dim::outputs>>;
+    return network(
+        in_layer("in", {c.inputs}, {c.width}, 0.5), "block.", c.layers,
+        residual(layer_norm<>("norm", c.width, 1e-5),
+                 gelu_mlp("mlp", up("up", {c.width}, {c.hidden}, 0.3), down_layer("down", {c.hidden}, {c.width}, 0.3))),
+        pooled(squared_error(out("out", {c.width}, {c.outputs}, 0.3))));
+  }
+  static hd::io::pairs<double, double> data() {
+    static const auto x = perceptron::numbers(17 * 24, 5), y = perceptron::numbers(17 * 2, 6);
+    return {x, y, {.inputs = 24, .targets = 2, .validation = 0.2, .seed = 3}};
+  }
+};
+
+// Tokens of 61 words, each of one of 40 classes: embedding and head are split differently.
+struct words_config : md::network_config {
+  int vocabulary = 61;
+};
+struct tagger : md::described<tagger, double, md::batch<double>, words_config> {
+  static constexpr config sizes{{.layers = 2, .width = 6, .hidden = 7, .context = 5}};
+  static auto describe(const config& c) {
+    using namespace md::layers;
+    using up = linear<dims<dim::width>, dims<dim::ffn>>;
+    return language_model{
+        embedding<false>{"", "words", "", c.vocabulary, c.width, c.context, 0.5}, "block.", c.layers,
+        residual(layer_norm<>("norm", c.width, 1e-5),
+                 gelu_mlp("mlp", up("up", {c.width}, {c.hidden}, 0.3), down_layer("down", {c.hidden}, {c.width}, 0.3))),
+        language_head<layer_norm<>, false>(layer_norm<>("last", c.width, 1e-5), 40, "head", 0.3)};
+  }
+  // Whose inputs reach beyond the classes.
+  struct tokens {
+    std::int64_t context() const { return 5; }
+    std::int64_t validation_samples() const { return 3; }
+    void fill_train(hd::io::sample_block b, std::span<std::int32_t> in, std::span<std::int32_t> out) const {
+      for (std::int64_t i = 0; i < b.count * 5; ++i) {
+        const std::int64_t at = b.first * 5 + i;
+        in[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(at * 17 % 61);
+        out[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(at * 11 % 40);
+      }
+    }
+    void fill_validation(hd::io::sample_block b, std::span<std::int32_t> in, std::span<std::int32_t> out) const {
+      fill_train(b, in, out);
+    }
+  };
+  static tokens data() { return {}; }
 };
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
@@ -198,10 +251,12 @@ void check_gradients() {
 TEST_CASE("gradients of networks on pairs are those of central differences", "[train][pairs]") {
   check_gradients<perceptron>();
   check_gradients<classifier>();
+  check_gradients<pooled_numbers>();
+  check_gradients<tagger>();
 }
 
 TEMPLATE_TEST_CASE("a network on pairs trained on any mesh is that of one rank, in double", "[train][pairs][ranks]",
-                   perceptron, classifier) {
+                   perceptron, classifier, pooled_numbers, tagger) {
   const outcome serial = train<TestType>("", "1f1b", 1);
   REQUIRE(serial.weights.size() >= 2 + 2 * 6);
   REQUIRE(std::abs(serial.losses[2] - serial.losses[0]) > 1e-6);
@@ -219,6 +274,36 @@ TEMPLATE_TEST_CASE("a network on pairs trained on any mesh is that of one rank, 
     check_same(train<TestType>(r.mesh, r.schedule, r.microbatches, r.again), serial);
   }
   check_same(train<TestType, 0>("dp=2,pp=2", "1f1b", 2), serial);
+}
+
+TEST_CASE("what layers of a network cost", "[train][pairs]") {
+  const auto c = classifier::layer_costs(classifier::sizes);
+  CHECK(c.first == 6.0 * 2 * 6);
+  CHECK(c.layers == std::vector<double>(2, 6.0 * (9 * 6 * 7 + 7 * 6)));
+  CHECK(c.last == Approx(6.0 * 6 * 5 / 12).epsilon(1e-12));  // per row, of which a sample has 12
+}
+
+TEST_CASE("networks whose parts do not fit are refused", "[train][pairs]") {
+  const auto make = []<class Model>(Model, md::network_config sizes) {
+    hd::launch<hd::threads>(mesh_type(1, 1, 1), [&](auto& world) {
+      auto o = options_of<Model>();
+      o.model = sizes;
+      trainer_of<Model, 0, std::remove_reference_t<decltype(world)>> trainer(
+          world, o, sc::tabled(train_test::table_named("1f1b", 1, 1)));
+      trainer.step(Model::data());
+    });
+  };
+  using Catch::Matchers::Contains;
+  auto sizes = perceptron::sizes;
+  sizes.context = 2;
+  CHECK_THROWS_WITH(make(perceptron{}, sizes), Contains("a context of 2 rows; layers::pooled gives a head the mean"));
+  sizes = classifier::sizes;
+  sizes.context = 8;
+  sizes.inputs = 3;
+  CHECK_THROWS_WITH(make(classifier{}, sizes),
+                    Contains("the convolution \"conv\" takes images of 3 x 4 pixels, but a sample has 8 rows"));
+  sizes.width = 0;
+  CHECK_THROWS_WITH(make(classifier{}, sizes), Contains("width must be 1 to 1048576, got 0"));
 }
 
 TEST_CASE("pairs that do not fit a network are refused", "[train][pairs]") {

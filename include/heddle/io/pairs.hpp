@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
 #include <string>
+#include <type_traits>
 
 namespace heddle::inline v0::io {
 
@@ -37,7 +39,7 @@ class pairs {
       throw config_error("heddle: the validation part must be in [0, 1), got " + std::to_string(options.validation));
     const auto inputs = static_cast<std::int64_t>(x.size()), targets = static_cast<std::int64_t>(y.size());
     samples_ = inputs / options.inputs;
-    if (inputs % options.inputs != 0 || targets != samples_ * options.targets)
+    if (inputs % options.inputs != 0 || targets % options.targets != 0 || targets / options.targets != samples_)
       throw io_error("heddle: " + std::to_string(inputs) + " inputs and " + std::to_string(targets) +
                      " targets are not equally many samples of " + std::to_string(options.inputs) + " and " +
                      std::to_string(options.targets));
@@ -65,16 +67,19 @@ class pairs {
     return permutation(n, options_.seed, static_cast<std::uint64_t>(sample / n))(sample % n);
   }
 
-  /// Writes the samples of a block of the training order. Errors: `config_error` if there is not room for them.
-  void fill_train(sample_block block, std::span<X> x, std::span<Y> y) const {
+  /// Writes the samples of a block of the training order, converted to the types of the spans. Errors: `config_error` if
+  /// there is not room for them.
+  template <class A, class B>
+  void fill_train(sample_block block, std::span<A> x, std::span<B> y) const {
     require_room(block, x.size(), y.size());
     for (std::int64_t i = 0; i < block.count; ++i) copy(train_pair(block.first + i), i, x, y);
   }
   /// Writes held-out samples. Errors: `config_error` if the block leaves [0, validation_samples()) or does not fit.
-  void fill_validation(sample_block block, std::span<X> x, std::span<Y> y) const {
-    if (block.first < 0 || block.count < 0 || block.first + block.count > held_out_)
-      throw config_error("heddle: validation samples " + std::to_string(block.first) + " to " +
-                         std::to_string(block.first + block.count) + " asked, there are " + std::to_string(held_out_));
+  template <class A, class B>
+  void fill_validation(sample_block block, std::span<A> x, std::span<B> y) const {
+    if (block.first < 0 || block.count < 0 || block.count > held_out_ - block.first)
+      throw config_error("heddle: " + std::to_string(block.count) + " validation samples from " +
+                         std::to_string(block.first) + " on asked, there are " + std::to_string(held_out_));
     require_room(block, x.size(), y.size());
     for (std::int64_t i = 0; i < block.count; ++i) copy(train_samples() + block.first + i, i, x, y);
   }
@@ -88,9 +93,16 @@ class pairs {
                          " inputs and " + std::to_string(targets) + " targets, got " + std::to_string(x) + " and " +
                          std::to_string(y));
   }
-  void copy(std::int64_t from, std::int64_t to, std::span<X> x, std::span<Y> y) const {
-    std::copy_n(x_.data() + from * options_.inputs, options_.inputs, x.data() + to * options_.inputs);
-    std::copy_n(y_.data() + from * options_.targets, options_.targets, y.data() + to * options_.targets);
+  template <class A, class B>
+  void copy(std::int64_t from, std::int64_t to, std::span<A> x, std::span<B> y) const {
+    const auto convert = [&]<class From, class To>(std::span<const From> values, std::span<To> out, std::int64_t n) {
+      static_assert(std::is_floating_point_v<To> || std::is_integral_v<From>,
+                    "heddle: io::pairs: y are classes, not numbers");
+      std::transform(values.data() + from * n, values.data() + (from + 1) * n, out.data() + to * n,
+                     [](From value) { return static_cast<To>(value); });
+    };
+    convert(x_, x, options_.inputs);
+    convert(y_, y, options_.targets);
   }
 
   std::span<const X> x_;
@@ -99,7 +111,9 @@ class pairs {
   std::int64_t samples_ = 0, held_out_ = 0;
 };
 
-template <class XRange, class YRange>
-pairs(const XRange&, const YRange&, pair_options) -> pairs<typename XRange::value_type, typename YRange::value_type>;
+// Of ranges that live on: a temporary vector does not compile.
+template <std::ranges::borrowed_range XRange, std::ranges::borrowed_range YRange>
+pairs(XRange&&, YRange&&, pair_options)
+    -> pairs<std::ranges::range_value_t<XRange>, std::ranges::range_value_t<YRange>>;
 
 }  // namespace heddle::inline v0::io

@@ -9,8 +9,8 @@
 
 namespace heddle::inline v0::model {
 
-/// A model from its description: `struct mine : model::described<mine, float, model::pair_batch<float>> { static auto
-/// describe(const config& c) { ... } };`, where `describe` returns a `layers::network` or `layers::language_model`. `How` is
+/// A model from its description: `struct mine : model::described<mine, float, model::pair_batch<float>,
+/// model::network_config> { static auto describe(const config& c) { ... } };`, where `describe` returns a `layers::network` or `layers::language_model`. `How` is
 /// its sharding.
 template <class Model, class T, class Batch, class Config, class How = megatron<>>
 struct described {

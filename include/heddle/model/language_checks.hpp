@@ -1,12 +1,16 @@
 // heddle/model/language_checks.hpp: checks at compile time that a stage can run the layers of a description under a sharding.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/model/flat_layout.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/description.hpp>
+#include <heddle/model/pair_batch.hpp>
 #include <heddle/model/sharding.hpp>
 
+#include <cstdint>
+#include <string>
 #include <type_traits>
 
 namespace heddle::inline v0::model::detail {
@@ -20,6 +24,35 @@ template <class Mesh, class... Axes>
 constexpr bool have_one_rank(type_list<Axes...>) {
   return ((Mesh::template axis_of<Axes>::fixed_size == 1) && ...);
 }
+
+template <class Out>
+inline constexpr bool compares_numbers = requires { requires !Out::takes_classes; };
+template <class Out>
+inline constexpr bool compares_classes = requires { requires Out::takes_classes; };
+template <class Out>
+inline constexpr bool takes_means = requires { requires Out::takes_means; };
+
+// What a batch holds, against the layers that read it.
+template <class T, class In, class Out, class Batch>
+struct batch_is_possible {
+  using target = typename batch_contents<Batch>::target;
+  static constexpr bool classes = std::is_integral_v<target>;
+  static constexpr bool has_scalar = std::is_same_v<decltype(Batch::loss_scale), T>;
+  static_assert(stage_can_run<has_scalar, Batch>::value,
+                "heddle: the batch of a model is of the model's scalar: model::batch<scalar>, or "
+                "model::pair_batch<scalar, ...>");
+  static constexpr bool ids = !classes || std::is_same_v<target, std::int32_t>;
+  static_assert(stage_can_run<ids, Batch>::value,
+                "heddle: classes are std::int32_t: model::pair_batch<T, std::int32_t>");
+  static constexpr bool fits = !(classes ? compares_numbers<Out> : compares_classes<Out>);
+  static_assert(stage_can_run<fits, Out>::value,
+                "heddle: squared_error compares numbers (model::pair_batch<T>), language_head takes classes "
+                "(model::pair_batch<T, std::int32_t>) or tokens (model::batch<T>)");
+  static constexpr bool embeds = !Out::tied || requires(const In& in) { in.vocabulary; };
+  static_assert(stage_can_run<embeds, In>::value,
+                "heddle: a tied head uses the token embedding: the first layer must be layers::embedding");
+  static constexpr bool value = true;  // one sentence is enough
+};
 
 template <class Layouts, class In, class Block, class Out>
 struct language_stage_is_possible {
@@ -37,6 +70,18 @@ struct language_stage_is_possible {
   static constexpr bool value = whole_sequences && sums_over_rows<Layouts, In>::value &&
                                 sums_over_rows<Layouts, Block>::value && sums_over_rows<Layouts, Out>::value;
 };
+
+// Errors: `config_error` if samples of several rows come with one target that no layer takes their mean for.
+template <class Out, class Batch, class Config>
+const Config& checked_rows(const Config& config) {
+  if constexpr (!requires(Batch b) { b.tokens; } && (compares_numbers<Out> || compares_classes<Out>) &&
+                !takes_means<Out>)
+    if (config.context != 1)
+      throw config_error("heddle: this model has one target for each sample, and a head of one row, but a context of " +
+                         std::to_string(config.context) +
+                         " rows; layers::pooled gives a head the mean of a sample's rows");
+  return config;
+}
 
 // A combinator's check for layers that a stage calls itself: they leave the residual stream, or its gradient.
 template <class Layouts, class Layer, class Made>

@@ -1,6 +1,7 @@
 // heddle/model/language_parameters.hpp: the parameters of a language model that one rank holds.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/parameters.hpp>
@@ -43,6 +44,7 @@ class language_parameters {
       auto more = at.block;  // all blocks lie alike: only the first is placed
       const std::size_t first = store_.table().size();
       place.add_parameters(l == 0 ? at.block : more, store_, name, id, counted);
+      if (first == store_.table().size()) continue;  // blocks without parameters
       if (l == 0) first_block_ = store_.table()[first].offset;
       if (l == 1) block_stride_ = store_.table()[first].offset - first_block_;
     }
@@ -50,11 +52,16 @@ class language_parameters {
     id = of_in + of_block * static_cast<int>(of.count);
     if (has_out) place.add_parameters(at.out, store_, "", id, counted);
     layers::copy_parameter_places(at.out, at.brief_out);
-    if constexpr (requires { of.out.vocabulary; }) find_words(mesh, rank, of.out.vocabulary);
+    if constexpr (requires { of.in.vocabulary; })
+      first_word_ = first_input_word_ = words_of(mesh, rank, of.in.vocabulary).first;
+    if constexpr (requires { of.out.vocabulary; }) first_word_ = words_of(mesh, rank, of.out.vocabulary).first;
     if constexpr (!tied) {
       store_.allocate();
     } else {
       const auto table = of.in.parameters().template get<0>();
+      if (of.out.vocabulary != table.extents[0])
+        throw config_error("heddle: a tied head of " + std::to_string(of.out.vocabulary) +
+                           " words cannot use a token embedding of " + std::to_string(table.extents[0]));
       const bool borrows = lender != nullptr && has_out && !has_in;
       std::size_t tied_at = 0;
       if (has_out && !has_in && !borrows) {
@@ -63,7 +70,7 @@ class language_parameters {
       }
       store_.allocate();
       if (!has_in && !has_out) return;
-      const auto shape = dynamic_shape<2>(words_, table.extents[1]);
+      const auto shape = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
       if (borrows) {
         tied_weight_ = lender->tied_weight_;
         own_gradient_ = buffer<T>(shape.size());
@@ -84,20 +91,23 @@ class language_parameters {
   std::span<T> tied_gradient() const noexcept { return tied_gradient_; }
   /// Whether the head uses the token embedding of another stage.
   bool borrows() const noexcept { return own_gradient_.size() > 0; }
-  /// The first word of this rank's part of the vocabulary.
+  /// The first word of this rank's part of the vocabulary, of the head and of the embedding.
   std::int64_t first_word() const noexcept { return first_word_; }
+  std::int64_t first_input_word() const noexcept { return first_input_word_; }
 
  private:
-  void find_words(const mesh_type& mesh, int rank, std::int64_t vocabulary) {
+  struct part_of_words {
+    std::int64_t first, count;
+  };
+  static part_of_words words_of(const mesh_type& mesh, int rank, std::int64_t vocabulary) {
     const typename Layouts::template parameter<dims<dim::vocabulary>> split{mesh};
     const auto all = dynamic_shape<1>(vocabulary);
-    words_ = split.local_shape(all, rank).extent(0);
-    first_word_ = split.local_offset(all, rank)[0];
+    return {split.local_offset(all, rank)[0], split.local_shape(all, rank).extent(0)};
   }
 
   parameter_store<T> store_{};
   std::int64_t first_block_ = 0, block_stride_ = 0;
-  std::int64_t words_ = 0, first_word_ = 0;
+  std::int64_t first_word_ = 0, first_input_word_ = 0;
   matrix_view<const T> tied_weight_{};
   std::span<T> tied_gradient_{};
   buffer<T> own_gradient_{};

@@ -30,7 +30,7 @@ namespace heddle::inline v0::model {
 
 /// One pipeline stage of a described language model on one rank: its blocks, on stage 0 the embedding, on the last stage the
 /// final norm and the head. `Model` names the elements (`scalar`), the configuration (`config`), the description
-/// (`describe(config)`, a `layers::language_model`) and the sharding (`how`); layouts, memory, names and communications follow
+/// (`describe(config)`, a `layers::language_model`), the sharding (`how`) and what it is fed (`batch`); layouts, memory, names and communications follow
 /// from these. What a rank holds lies in one flat buffer of weights and one of gradients.
 ///
 /// Saved activations live in a ring of `slots`, allocated at construction for at most `max_samples` samples of a whole
@@ -74,15 +74,15 @@ class language_stage {
   /// Where the blocks' saved activations are; what the head saves stays in the slots.
   using layers_memory = typename Activations::template layers<T>;
   static_assert(model::layer_memory<layers_memory, T>);
-  static_assert(detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);
+  static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
+                detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
   static constexpr bool tied = out_layer::tied;
-
   language_stage(const config_type& config, World& world, Backend& backend, stage_layers part, int slots,
                  std::int64_t max_samples, int deferred = 1, const language_stage* lender = nullptr,
                  const typename layers_memory::settings& saving = {})
-      : config_(checked_stage(config, part, slots, max_samples, deferred)),
+      : config_(checked_stage(detail::checked_rows<out_layer, batch_type>(config), part, slots, max_samples, deferred)),
         world_(&world),
         backend_(&backend),
         part_(part),
@@ -142,7 +142,6 @@ class language_stage {
   layers_memory& saved_layers() noexcept { return saved_layers_; }
   /// Bytes kept per microbatch between backward_input and backward_weight.
   std::int64_t deferred_bytes() const noexcept { return bytes(deferred_elements_); }
-  /// Bytes of scratch that all microbatches share.
   std::int64_t workspace_bytes() const noexcept { return bytes(static_cast<std::int64_t>(workspace_memory_.size())); }
 
   // ---- parameters -----------------------------------------------------------------------------------------------
@@ -299,6 +298,7 @@ class language_stage {
   };
   /// The first layer whose output, as far as the slots still hold it, is not finite.
   place_in_model first_nonfinite_activation() {
+    constexpr const char* first_layer = std::is_same_v<batch_type, batch<T>> ? "the embedding" : "the first layer";
     const auto bad = [&](const T* x) {  // all of it: the last microbatch may have been a small one
       return !backend_->all_finite(std::span<const T>(x, static_cast<std::size_t>(max_rows() * config_.width)));
     };
@@ -309,7 +309,7 @@ class language_stage {
         if (!bad(l == part_.count ? end_saved(slot) : saved_layers_.need(slot, l).data())) continue;
         // What enters a block left the one before it.
         const int index = part_.first + l;
-        return {index, index == 0 ? "the embedding" : description_.block_name + std::to_string(index - 1)};
+        return {index, index == 0 ? first_layer : description_.block_name + std::to_string(index - 1)};
       }
     if constexpr (requires { description_.out.norm.name; })
       for (int slot = 0; is_last() && !again_.of_end().any() && slot < slots(); ++slot) {
@@ -330,7 +330,6 @@ class language_stage {
 
   static std::int64_t bytes(std::int64_t elements) noexcept { return elements * static_cast<std::int64_t>(sizeof(T)); }
   std::int64_t max_rows() const noexcept { return max_samples_ * config_.context; }
-  // A tensor of the residual stream, to the end of a cache line.
   std::int64_t stream_elements() const noexcept { return places::in_lines(max_rows() * config_.width); }
   static matrix_view<T> matrix_of(T* at, std::int64_t rows, std::int64_t columns) noexcept {
     return {at, dynamic_shape<2>(rows, columns)};
@@ -347,9 +346,8 @@ class language_stage {
       elements.push_back(stream_elements() + at_.of_block.saved[static_cast<std::size_t>(drops_of(l))]);
     return make_layer_memory<layers_memory>(saving, slots, std::span<const std::int64_t>(elements));
   }
-  // A block's gradients, the first of which is that of its output.
+  // The gradients of a block, its output's first, and of the ends: the head's, and that of the embedding's output.
   std::int64_t block_deferred() const noexcept { return stream_elements() + at_.of_block.deferred; }
-  // Those of the ends: of the head, and of the embedding's output.
   std::int64_t end_deferred() const noexcept {
     return (is_last() ? at_.of_end.deferred : 0) + (is_first() ? stream_elements() : 0);
   }
@@ -393,7 +391,6 @@ class language_stage {
       c.tied = held_.tied_weight();
       c.tied_gradient = {held_.tied_gradient().data(), held_.tied_weight().shape()};
     }
-    c.first_word = held_.first_word();
     if constexpr (model::layers::uses_sequences<block_layer> || model::layers::uses_sequences<out_layer>) {
       sequences_.prepare(max_samples_, e.sequence);
       c.positions = sequences_.rows(e);
@@ -414,6 +411,7 @@ class language_stage {
     c.gradients = held_.store().gradients().data();
     c.saved = saved;
     c.shared = work(work_.end_shared);
+    c.first_word = held_.first_word();
     c.deferred = deferred;
     c.drops = dropping::named;
   }
@@ -475,6 +473,7 @@ class language_stage {
   // Fills the start of the residual stream.
   void enter(run_type& c, const batch_type& b, std::span<const T> in, T* to) {
     const matrix_view<T> x = matrix(to, c.extent);
+    c.first_word = held_.first_input_word();
     if (is_first())
       detail::require_stream<layouts, in_layer>(
           call_type<in_layer>(at_.in, c).forward(inputs_of(config_, b, c.extent), x));
@@ -556,6 +555,7 @@ class language_stage {
   void embedding_weight(run_type& c, const batch_type& b, T* end) {
     if (!is_first()) return;
     at_end(c, nullptr, nullptr);
+    c.first_word = held_.first_input_word();
     call_type<in_layer>(at_.in, c).backward_weight(inputs_of(config_, b, c.extent),
                                                    const_matrix(embedding_gradient(end), c.extent));
   }

@@ -19,8 +19,8 @@ struct layer_operations {
 /// From the description, in sequences of `sequence` tokens.
 template <class In, class Block, class Out>
 layer_operations operations_by_layer(const layers::language_model<In, Block, Out>& m, std::int64_t sequence) {
-  return {std::vector<double>(static_cast<std::size_t>(m.count), layers::training_flops(m.block, sequence)), 0,
-          layers::training_flops(m.out, sequence)};
+  return {std::vector<double>(static_cast<std::size_t>(m.count), layers::training_flops(m.block, sequence)),
+          layers::training_flops(m.in, sequence), layers::training_flops(m.out, sequence)};
 }
 
 }  // namespace heddle::inline v0::model

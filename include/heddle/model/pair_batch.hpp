@@ -14,7 +14,7 @@ namespace heddle::inline v0::model {
 
 /// One microbatch of pairs (x, y). `inputs` [samples, context, inputs] are needed on the first stage, `targets` on the last:
 /// classes (an integer for each sample; negative: ignored) or numbers [samples, outputs]. `loss_scale` multiplies the gradient:
-/// 1 / (targets of the whole step). `sequence` is not used: every sample has the rows of the configuration.
+/// 1 / (targets of the whole step). `sequence` stays 0: every sample has the rows of the configuration.
 template <class T, class Target = T>
 struct pair_batch {
   std::span<const T> inputs{};
@@ -31,7 +31,7 @@ struct sample_extents {
 };
 
 /// What a sample of a batch holds: the types of its numbers, how many there are, and how a batch is given them. This one is of
-/// tokens; specialise it for a batch of your own.
+/// tokens. A batch of your own specialises it, and has overloads of `inputs_of` and `checked_batch` in its namespace.
 template <class Batch>
 struct batch_contents {
   using input = std::int32_t;
@@ -76,6 +76,9 @@ extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, co
   if (b.samples < 0 || b.samples > max_samples)
     throw config_error("heddle: a microbatch of " + std::to_string(b.samples) + " samples; this stage has room for " +
                        std::to_string(max_samples));
+  if (b.sequence != 0)
+    throw config_error("heddle: samples of pairs have the rows of the configuration: sequence must be 0, got " +
+                       std::to_string(b.sequence));
   const sample_extents one = batch_contents<pair_batch<T, Target>>::extents(config);
   const auto require = [&](std::size_t got, std::int64_t of_sample, const char* what) {
     if (static_cast<std::int64_t>(got) != b.samples * of_sample)

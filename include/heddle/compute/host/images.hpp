@@ -6,6 +6,7 @@
 #include <heddle/compute/kernels.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -60,21 +61,21 @@ void unfold_backward(team& workers, std::int64_t rows, std::int64_t channels, co
 template <class Host>
 class image_members {
  public:
-  template <class T>
+  template <std::floating_point T>
   void unfold(input_matrix<T> x, const image_window& w, matrix_view<T> y) {
     whole_images("unfold", w, x.extent(0));
     expect("unfold", "rows of y", x.extent(0), y.extent(0));
     expect("unfold", "columns of y (taps times channels)", w.taps() * x.extent(1), y.extent(1));
     detail::unfold(team_of_host(), x.extent(0), x.extent(1), w, x.data(), y.data());
   }
-  template <class T>
+  template <std::floating_point T>
   void unfold_backward(input_matrix<T> dy, const image_window& w, matrix_view<T> dx) {
     whole_images("unfold_backward", w, dx.extent(0));
     expect("unfold_backward", "rows of dy", dx.extent(0), dy.extent(0));
     expect("unfold_backward", "columns of dy (taps times channels)", w.taps() * dx.extent(1), dy.extent(1));
     detail::unfold_backward(team_of_host(), dx.extent(0), dx.extent(1), w, dy.data(), dx.data());
   }
-  template <class T>
+  template <std::floating_point T>
   void mean_of_rows(input_matrix<T> x, std::int64_t group, matrix_view<T> y) {
     grouped_rows("mean_of_rows", group, x.extent(0), y.extent(0), x.extent(1), y.extent(1));
     const std::int64_t columns = x.extent(1);
@@ -86,7 +87,7 @@ class image_members {
       for (std::int64_t c = 0; c < columns; ++c) out[c] /= static_cast<T>(group);
     }
   }
-  template <class T>
+  template <std::floating_point T>
   void mean_of_rows_backward(input_matrix<T> dy, std::int64_t group, matrix_view<T> dx) {
     grouped_rows("mean_of_rows_backward", group, dx.extent(0), dy.extent(0), dx.extent(1), dy.extent(1));
     const std::int64_t columns = dx.extent(1);
@@ -105,7 +106,7 @@ class image_members {
     }
     *out += sum;
   }
-  template <class T>
+  template <std::floating_point T>
   void squared_error_backward(std::span<T> x, input_vector<T> target, std::type_identity_t<T> scale) {
     expect("squared_error_backward", "elements of target", static_cast<std::int64_t>(x.size()), target.size());
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = T(2) * scale * (x[i] - target[i]);

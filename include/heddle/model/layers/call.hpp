@@ -61,7 +61,9 @@ template <bool Ok, class Layer>
 struct layer_has {
   static constexpr bool value = Ok;
 };
-struct missing_verb {};  // after the sentence that says so
+struct missing_verb {  // after the sentence that says so
+  constexpr operator double() const noexcept { return 0; }
+};
 template <bool Ok, class From, class To>
 struct settles {
   static constexpr bool value = Ok;

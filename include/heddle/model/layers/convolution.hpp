@@ -1,9 +1,11 @@
 // heddle/model/layers/convolution.hpp: convolutions over images whose pixels are the rows of the residual stream.
 #pragma once
 
+#include <heddle/core/error.hpp>
 #include <heddle/model/layers/combinators.hpp>
 
 #include <cstdint>
+#include <string>
 
 namespace heddle::inline v0::model::layers {
 
@@ -13,6 +15,7 @@ struct d_neighbours {};
 /// y = f(neighbours of x): `F` takes the square neighbourhood of each pixel, tap by tap and zeros outside the image, so that a
 /// linear layer from dims<dim::taps, dim::width> is a convolution with stride 1 that keeps the size. What F splits of its
 /// hidden units, such as the channels inside a `gelu_mlp`, is split as there.
+/// Errors: `config_error` if samples are no whole images.
 /// Shapes: x, y [samples * height * width, channels]; neighbours [samples * height * width, taps, channels].
 template <class F>
 struct convolution {
@@ -33,6 +36,7 @@ struct convolution {
   }
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    require_images(b.run().extent.sequence);
     auto [inner] = b.children();
     b.make(neighbours{}, [&](auto v) { b.compute().unfold(x, window, v); });
     return inner.forward(b[neighbours{}], y);
@@ -49,6 +53,14 @@ struct convolution {
   void backward_weight(const B& b, typename B::const_view /*x*/, typename B::const_view dy) const {
     auto [inner] = b.children();
     inner.backward_weight(b[neighbours{}], dy);
+  }
+
+ private:
+  void require_images(std::int64_t rows) const {
+    if (window.pixels() < 1 || rows % window.pixels() != 0)
+      throw config_error("heddle: the convolution \"" + std::string(name) + "\" takes images of " +
+                         std::to_string(window.height) + " x " + std::to_string(window.width) +
+                         " pixels, but a sample has " + std::to_string(rows) + " rows");
   }
 };
 

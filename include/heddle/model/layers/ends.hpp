@@ -84,6 +84,7 @@ inline constexpr activation_set kept_logits = activation_named("head.logits");
 template <class Norm, bool Tied>
 struct language_head {
   static constexpr bool tied = Tied;
+  static constexpr bool takes_classes = true;
   const char* name = "";
   Norm norm;
   const char* weight_name;  ///< as in "lm_head.weight"
@@ -242,7 +243,8 @@ constexpr std::int64_t count_parameters(const language_model<In, Block, Out>& m)
 /// Floating-point operations of one training step per token, in sequences of `sequence` tokens.
 template <class In, class Block, class Out>
 constexpr double training_flops(const language_model<In, Block, Out>& m, std::int64_t sequence) {
-  return static_cast<double>(m.count) * training_flops(m.block, sequence) + training_flops(m.out, sequence);
+  return training_flops(m.in, sequence) + static_cast<double>(m.count) * training_flops(m.block, sequence) +
+         training_flops(m.out, sequence);
 }
 
 }  // namespace heddle::inline v0::model::layers

@@ -25,10 +25,12 @@ struct prediction_is_whole {
 template <class Readout>
 struct squared_error {
   static constexpr bool tied = false;
+  static constexpr bool takes_classes = false;
   const char* name = "";
   Readout readout;
+  std::int64_t width;
 
-  constexpr explicit squared_error(Readout f) : readout(f) {}
+  constexpr explicit squared_error(Readout f) : readout(f), width(f.in[0]) {}
 
   static constexpr list<> parameters() { return {}; }
   constexpr auto children() const { return list(readout); }
@@ -76,22 +78,44 @@ struct squared_error {
   }
 };
 
-/// A head on the mean of each sample's rows, such as the pixels of an image: one target for each sample.
+namespace detail {
+// The vocabulary of a head that has one, which may be split.
+template <class Head>
+struct words_of_head {
+  constexpr explicit words_of_head(const Head&) {}
+};
+template <class Head>
+  requires requires(const Head& head) { head.vocabulary; }
+struct words_of_head<Head> {
+  std::int64_t vocabulary;
+  constexpr explicit words_of_head(const Head& head) : vocabulary(head.vocabulary) {}
+};
+}  // namespace detail
+
+/// A head on the mean of each sample's rows, such as the pixels of an image: one target for each sample, a class
+/// (`language_head`) or numbers (`squared_error`). What the head keeps has memory for as many rows as the samples have.
 /// Shapes: x [samples * rows, width]; the head's x [samples, width].
 template <class Head>
-struct pooled {
+struct pooled : detail::words_of_head<Head> {
+  static_assert(!Head::tied, "heddle: pooled takes a head with a weight of its own");
   static constexpr bool tied = false;
+  static constexpr bool takes_classes = Head::takes_classes;
+  static constexpr bool takes_means = true;
   const char* name = "";
   Head head;
-  std::int64_t vocabulary;  ///< of the head, which may be split
 
-  constexpr explicit pooled(Head of) : head(of), vocabulary(of.vocabulary) {}
+  constexpr explicit pooled(Head of) : detail::words_of_head<Head>(of), head(of) {}
 
   static constexpr list<> parameters() { return {}; }
   constexpr auto children() const { return list(head); }
   constexpr auto activations() const {
     return list(activation<row_mean, life::until_weight, dims<dim::width>>{{head.width}},
                 activation<d_row_mean, life::scratch, dims<dim::width>>{{head.width}});
+  }
+
+  /// The head computes once for each sample: of what its own count for each row, the rest is taken back.
+  constexpr double training_flops(std::int64_t rows) const {
+    return layers::training_flops(head, 1) / static_cast<double>(rows) - layers::training_flops(head, rows);
   }
 
   template <class B>
@@ -102,14 +126,14 @@ struct pooled {
     h.layer().project(h, per_sample(b, row_mean{}));
   }
   template <class B>
-  double forward(const B& b, typename B::const_view x, compute::token_ids targets) const {
+  double forward(const B& b, typename B::const_view x, const auto& targets) const {
     average(b, x);
     auto run = of_samples(b);
     auto [h] = b.children(run);
     return h.forward(per_sample(b, row_mean{}), targets);
   }
   template <class B>
-  auto backward_input(const B& b, typename B::const_view /*x*/, compute::token_ids targets, typename B::scalar scale,
+  auto backward_input(const B& b, typename B::const_view /*x*/, const auto& targets, typename B::scalar scale,
                       typename B::view dx) const {
     using stream = typename B::layouts::template edge<dims<dim::width>>;
     auto run = of_samples(b);

@@ -1,0 +1,17 @@
+// refuse: heddle: the batch of a model is of the model's scalar: model::batch<scalar>
+#include <heddle/heddle.hpp>
+
+namespace hd = heddle;
+namespace dim = hd::dim;
+using hd::model::dims;
+using namespace hd::model::layers;
+using in_layer = linear<dims<dim::features>, dims<dim::width>>;
+using out_layer = linear<dims<dim::width>, dims<dim::outputs>>;
+struct model : hd::model::described<model, float, hd::model::pair_batch<double>, hd::model::network_config> {
+  static auto describe(const config& c) {
+    return network(in_layer("in", {c.inputs}, {c.width}), "block.", c.layers, layer_norm<>("norm", c.width, 1e-5),
+                   squared_error(out_layer("out", {c.width}, {c.outputs})));
+  }
+};
+using strategy = hd::strategy<hd::mesh<hd::axis<hd::dp, 2>>>;
+static_assert(sizeof(hd::train::trainer<model, strategy>) > 0);

@@ -1,0 +1,20 @@
+// refuse: heddle: a tied head uses the token embedding: the first layer must be layers::embedding
+#include <heddle/heddle.hpp>
+
+#include <cstdint>
+
+namespace hd = heddle;
+namespace dim = hd::dim;
+using hd::model::dims;
+using namespace hd::model::layers;
+using in_layer = linear<dims<dim::features>, dims<dim::width>>;
+using out_layer = linear<dims<dim::width>, dims<dim::outputs>>;
+struct model
+    : hd::model::described<model, float, hd::model::pair_batch<float, std::int32_t>, hd::model::network_config> {
+  static auto describe(const config& c) {
+    return network(in_layer("in", {c.inputs}, {c.width}), "block.", c.layers, layer_norm<>("norm", c.width, 1e-5),
+                   language_head<layer_norm<>, true>(layer_norm<>("last", c.width, 1e-5), c.outputs));
+  }
+};
+using strategy = hd::strategy<hd::mesh<hd::axis<hd::dp, 2>>>;
+static_assert(sizeof(hd::train::trainer<model, strategy>) > 0);
