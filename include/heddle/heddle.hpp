@@ -372,6 +372,7 @@
 #include <heddle/train/pass_through.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/post_validation.hpp>
+#include <heddle/train/predict.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>

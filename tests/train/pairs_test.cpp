@@ -14,6 +14,7 @@
 #include <heddle/model/network.hpp>
 #include <heddle/schedule/tabled.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/predict.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
@@ -156,8 +157,21 @@ hd::train::options<typename Model::config> options_of() {
 
 struct outcome {
   std::vector<double> losses, norms;
+  std::vector<double> predictions;
   std::map<std::string, std::vector<double>> weights;
 };
+
+// What a model says of five samples, more than go through at once on some meshes.
+template <class Model>
+auto asked() {
+  std::vector<typename md::batch_contents<typename Model::batch>::input> x;
+  const auto n = static_cast<std::size_t>(5 * md::batch_contents<typename Model::batch>::extents(Model::sizes).inputs);
+  const std::vector<double> numbers = perceptron::numbers(n, 9);
+  for (const double v : numbers)
+    x.push_back(static_cast<typename decltype(x)::value_type>(
+        std::is_integral_v<typename decltype(x)::value_type> ? std::abs(v) * 10 : v));
+  return x;
+}
 
 template <class Model, int Zero = 1>
 outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
@@ -177,7 +191,11 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
       norms.push_back(report.gradient_norm);
     }
     losses.push_back(trainer.validate(Model::data()));
+    const auto x = asked<Model>();
+    const auto predictions = hd::train::predict(trainer, std::span(x));
     const std::lock_guard lock(mutex);
+    if (!all.predictions.empty()) CHECK(all.predictions == predictions);  // the same on every rank
+    all.predictions = predictions;
     all.losses = losses;
     all.norms = norms;
     for (int k = 0; k < trainer.stages(); ++k) {
@@ -210,6 +228,7 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 void check_same(const outcome& got, const outcome& serial) {
   CHECK(difference(got.losses, serial.losses) <= 1e-10);
   CHECK(difference(got.norms, serial.norms) <= 1e-10);
+  CHECK(difference(got.predictions, serial.predictions) <= 1e-10);
   REQUIRE(got.weights.size() == serial.weights.size());
   for (const auto& [name, values] : serial.weights) {
     INFO(name);
@@ -259,6 +278,7 @@ TEMPLATE_TEST_CASE("a network on pairs trained on any mesh is that of one rank, 
                    perceptron, classifier, pooled_numbers, tagger) {
   const outcome serial = train<TestType>("", "1f1b", 1);
   REQUIRE(serial.weights.size() >= 2 + 2 * 6);
+  REQUIRE(serial.predictions.size() == 5 * static_cast<std::size_t>(TestType::describe(TestType::sizes).out.outputs()));
   REQUIRE(std::abs(serial.losses[2] - serial.losses[0]) > 1e-6);
   struct run {
     const char* mesh;
@@ -274,6 +294,44 @@ TEMPLATE_TEST_CASE("a network on pairs trained on any mesh is that of one rank, 
     check_same(train<TestType>(r.mesh, r.schedule, r.microbatches, r.again), serial);
   }
   check_same(train<TestType, 0>("dp=2,pp=2", "1f1b", 2), serial);
+}
+
+// The validation's loss is known already; this one is put together from f(x).
+TEST_CASE("predictions of a network are the f(x) of its loss", "[train][pairs]") {
+  hd::launch<hd::threads>(mesh_type(1, 1, 1), [](auto& world) {
+    trainer_of<perceptron, 0, std::remove_reference_t<decltype(world)>> regression(
+        world, options_of<perceptron>(), sc::tabled(train_test::table_named("1f1b", 1, 1)));
+    const auto pairs = perceptron::data();
+    std::vector<double> x(3 * 3), y(3 * 2);
+    pairs.fill_validation({0, 3}, std::span(x), std::span(y));
+    const auto f = hd::train::predict(regression, std::span<const double>(x));
+    REQUIRE(f.size() == y.size());
+    double squares = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) squares += (f[i] - y[i]) * (f[i] - y[i]);
+    CHECK(squares / 6 == Approx(regression.validate(pairs)).epsilon(1e-12));
+    CHECK_THROWS_WITH(hd::train::predict(regression, std::span<const double>(x).first(4)),
+                      Catch::Matchers::Contains("predict was given 4 inputs; a sample has 3"));
+    CHECK(hd::train::predict(regression, std::span<const double>()).empty());
+
+    trainer_of<classifier, 0, std::remove_reference_t<decltype(world)>> classes(
+        world, options_of<classifier>(), sc::tabled(train_test::table_named("1f1b", 1, 1)));
+    const auto images = classifier::data();
+    std::vector<double> pixels(3 * 24);
+    std::vector<std::int32_t> truth(3);
+    images.fill_validation({0, 3}, std::span(pixels), std::span(truth));
+    const auto logits = hd::train::predict(classes, std::span<const double>(pixels));
+    REQUIRE(logits.size() == 15);
+    double loss = 0, counted = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (truth[i] < 0) continue;
+      double total = 0;
+      for (std::size_t c = 0; c < 5; ++c) total += std::exp(logits[i * 5 + c]);
+      loss += std::log(total) - logits[i * 5 + static_cast<std::size_t>(truth[i])];
+      ++counted;
+    }
+    REQUIRE(counted > 0);
+    CHECK(loss / counted == Approx(classes.validate(images)).epsilon(1e-12));
+  });
 }
 
 TEST_CASE("what layers of a network cost", "[train][pairs]") {

@@ -270,24 +270,23 @@ class language_stage {
     return loss;
   }
 
-  /// Forward without saving, for sampling: the last stage gets the logits of each sample's last position over the whole
-  /// vocabulary, on every rank that shares its rows. Shapes: `logits` [samples, vocabulary]; other stages ignore it.
-  void last_logits(const batch_type& b, std::span<const T> in, std::span<T> out, std::span<T> logits)
-    requires std::is_same_v<batch_type, batch<T>>
-  {
+  /// Forward without saving, for sampling and prediction: the last stage gets the head's outputs for each sample's last
+  /// position, or for the mean of its rows behind `pooled`, whole and the same on every rank that shares its rows.
+  /// Shapes: `logits` [samples, outputs of the head]; other stages ignore it.
+  void last_logits(const batch_type& b, std::span<const T> in, std::span<T> out, std::span<T> logits) {
     const extent_of_batch e = checked(b, false);
-    const std::int64_t v = config_.vocabulary;
-    if (is_last()) require_logits(logits.size(), e, v);
+    const std::int64_t n = description_.out.outputs();
+    if (is_last()) require_logits(logits.size(), e, n);
     run_type c = run_of(e);
     T* const x = evaluate(c, b, e, in, out);
     if (!is_last() || e.rows() == 0) return;
+    const std::int64_t rows = detail::takes_means<out_layer> ? e.sequence : 1;
     for (std::int64_t i = 0; i < e.samples; ++i) {
-      run_type one = run_of({1, 1});
+      run_type one = run_of({1, rows});
       at_brief_end(one);
       const call_type<out_layer> head(at_.brief_out, one);
-      head.layer().project(head, const_matrix(x + ((i + 1) * e.sequence - 1) * config_.width, one.extent));
-      const std::span<T> mine = head[model::layers::logits{}].elements();
-      head.layer().gather(head, mine, logits.subspan(static_cast<std::size_t>(i * v), static_cast<std::size_t>(v)));
+      head.layer().predict(head, const_matrix(x + ((i + 1) * e.sequence - rows) * config_.width, one.extent),
+                           logits.subspan(static_cast<std::size_t>(i * n), static_cast<std::size_t>(n)));
     }
   }
 

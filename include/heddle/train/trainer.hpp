@@ -145,6 +145,7 @@ class trainer : public progress {
   int microbatches() const noexcept { return microbatches_; }
   /// With `post_validation`: how many steps of this rank have been taken back so far.
   std::int64_t steps_taken_back() const noexcept { return taken_back_; }
+  /// Of one microbatch.
   std::int64_t max_samples() const noexcept { return max_samples_; }
   /// Memory for activations on this rank.
   train::activation_bytes activation_bytes() const {
@@ -297,8 +298,8 @@ class trainer : public progress {
     return loss;
   }
 
-  /// The same for the logits of each sample's last position. Shapes: `logits` [samples, vocabulary] on the rank of the
-  /// last stage.
+  /// The same for the head's outputs of each sample, those of its last position. Shapes: `logits` [samples, outputs], such
+  /// as the vocabulary, on the rank of the last stage.
   void last_logits(const batch_type& batch, std::span<scalar> logits) {
     pass_through(batch, [&](stage_type& stage, std::span<const scalar> in, std::span<scalar> out) {
       detail::checked_last_logits(stage, batch, in, out, logits);

@@ -160,13 +160,17 @@ struct language_head {
     k.cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets, &loss);
     return loss;
   }
-  /// One row of logits over the whole vocabulary, from this rank's.
+  /// How many numbers `predict` makes of a row.
+  constexpr std::int64_t outputs() const { return vocabulary; }
+  /// The logits of one row over the whole vocabulary, on every rank that has a part of it.
   template <class B>
-  void gather(const B& b, std::span<const typename B::scalar> mine, std::span<typename B::scalar> all) const {
+  void predict(const B& b, typename B::const_view x, std::span<typename B::scalar> all) const {
     using how = typename B::layouts::how;
     using mesh_type = typename B::layouts::mesh_type;
     using axes = typename model::detail::sharding_rules<how>::template axes_of<mesh_type, dim::vocabulary>;
     static_assert(axes::size <= 1, "heddle: the logits of a vocabulary that several axes split are not gathered");
+    project(b, x);
+    const std::span<const typename B::scalar> mine = b.vector(logits{});
     gather_along(b, mine, all, axes{});
   }
   /// Turns the kept logits into their gradient times `scale`.

@@ -52,6 +52,18 @@ struct squared_error {
     auto [f] = b.children();
     detail::require_settled<Readout, typename l::y_edge>(f.forward(x, b.edge(predicted{})));
   }
+  /// How many numbers `predict` makes of a row.
+  constexpr std::int64_t outputs() const {
+    std::int64_t n = 1;
+    for (const std::int64_t extent : readout.out) n *= extent;
+    return n;
+  }
+  /// f(x) of one row.
+  template <class B>
+  void predict(const B& b, typename B::const_view x, std::span<typename B::scalar> all) const {
+    project(b, x);
+    b.compute().copy(std::span<const typename B::scalar>(b.vector(predicted{})), all);
+  }
   /// The same number on all ranks that share the rows.
   template <class B>
   double forward(const B& b, typename B::const_view x, std::span<const typename B::scalar> targets) const {
@@ -124,6 +136,15 @@ struct pooled : detail::words_of_head<Head> {
     auto run = of_samples(b);
     auto [h] = b.children(run);
     h.layer().project(h, per_sample(b, row_mean{}));
+  }
+  constexpr std::int64_t outputs() const { return head.outputs(); }
+  /// What the head makes of the mean of one sample's rows.
+  template <class B>
+  void predict(const B& b, typename B::const_view x, std::span<typename B::scalar> all) const {
+    average(b, x);
+    auto run = of_samples(b);
+    auto [h] = b.children(run);
+    h.layer().predict(h, per_sample(b, row_mean{}), all);
   }
   template <class B>
   double forward(const B& b, typename B::const_view x, const auto& targets) const {
