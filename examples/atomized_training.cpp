@@ -7,6 +7,11 @@
 // prints: the losses of job 0 are those of an uninterrupted run, bit for bit: yes
 // prints: the losses of job 1 are those of an uninterrupted run, bit for bit: yes
 #include <heddle/heddle.hpp>
+#include <heddle/io.hpp>
+#include <heddle/model.hpp>
+#include <heddle/plan.hpp>
+#include <heddle/sim.hpp>
+#include <heddle/train.hpp>
 
 #include <algorithm>
 #include <array>

@@ -11,6 +11,12 @@
 // varies: MFU  .*
 // varies: for equal stages, .*
 #include <heddle/heddle.hpp>
+#include <heddle/io.hpp>
+#include <heddle/model.hpp>
+#include <heddle/observe.hpp>
+#include <heddle/plan.hpp>
+#include <heddle/sim.hpp>
+#include <heddle/train.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include "gpt2_train/memory.hpp"

@@ -2,6 +2,9 @@
 // run:
 // prints: dp=2 x pp=2 x tp=2: bars told apart in all of 102 held-out images: yes
 #include <heddle/heddle.hpp>
+#include <heddle/io.hpp>
+#include <heddle/model.hpp>
+#include <heddle/train.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -6,6 +6,9 @@
 // prints: offload to files
 // prints: the same bits: yes
 #include <heddle/heddle.hpp>
+#include <heddle/io.hpp>
+#include <heddle/model.hpp>
+#include <heddle/train.hpp>
 
 #include <cstdint>
 #include <cstdio>

@@ -3,6 +3,9 @@
 // prints: dp=2 x pp=2 x tp=2: validation error below 0.05: yes
 // prints: one rank goes on from the save with the same error: yes
 #include <heddle/heddle.hpp>
+#include <heddle/io.hpp>
+#include <heddle/model.hpp>
+#include <heddle/train.hpp>
 
 #include <cstdio>
 #include <vector>

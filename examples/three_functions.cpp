@@ -5,6 +5,7 @@
 // prints: mlp/fc_out/kernel: splits dimension 0 (second layer by name: by inputs)
 // prints: equal on 1, dp2, mp2 and dp2 x mp2: yes
 #include <heddle/heddle.hpp>
+#include <heddle/train.hpp>
 #include <cmath>
 #include <cstdio>
 #include <vector>

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <heddle/heddle.hpp>
+#include <heddle/observe.hpp>
+#include <heddle/sim.hpp>
+#include <heddle/train.hpp>
 
 #include <cstdint>
 #include <cstdio>

@@ -1,7 +1,9 @@
 // examples/gpt2_train/ways.hpp: the schedule that the command line asks for: one by name, or ways of microbatches.
 #pragma once
 
-#include <heddle/heddle.hpp>
+#include <heddle/plan.hpp>
+#include <heddle/schedule.hpp>
+#include <heddle/sim.hpp>
 
 #include <algorithm>
 #include <cstddef>

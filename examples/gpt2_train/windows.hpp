@@ -1,7 +1,8 @@
 // examples/gpt2_train/windows.hpp: training in the windows in which a machine is free, cut to fit by job atomization.
 #pragma once
 
-#include <heddle/heddle.hpp>
+#include <heddle/plan.hpp>
+#include <heddle/train.hpp>
 
 #include <chrono>
 #include <csignal>

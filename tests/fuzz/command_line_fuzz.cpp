@@ -1,6 +1,8 @@
 // The command line of gpt2_train, its windows and its files of links: numbers that are accepted are in their ranges.
 #if __has_include(<CLI/CLI.hpp>)
-#include <heddle/heddle.hpp>
+#include <heddle/io.hpp>
+#include <heddle/model.hpp>
+#include <heddle/train.hpp>
 
 #include "../../examples/gpt2_train/memory.hpp"
 #include "../../examples/gpt2_train/settings.hpp"

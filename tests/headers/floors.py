@@ -2,7 +2,7 @@
 """Checks what the compiler cannot: that every header stands on its floor and keeps the house rules.
 
     floors.py <include directory>            check; exit status 1 and one line per finding
-    floors.py <include directory> --umbrella write include/heddle/heddle.hpp from the headers that are there
+    floors.py <include directory> --write    write heddle/heddle.hpp and the header of each room from the headers that are there
     floors.py --self-test                    check made-up trees that break each rule: each must be found
 """
 import re
@@ -13,7 +13,29 @@ from pathlib import Path
 FLOORS = [["core"], ["mesh"], ["layout", "comm", "schedule"], ["tensor"], ["compute"], ["model"], ["train", "infer"], ["rl"]]
 SIDES = {"plan": 2, "sim": 2, "observe": 1, "io": 3, "testing": 3}  # the highest floor each side room may include
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-ON_THEIR_OWN = {"testing"}  # rooms that the umbrella leaves out: a program that trains or serves does not need them
+# What heddle/heddle.hpp includes: the words of a parallel program. Everything else has its room's header.
+WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/random", "core/shape", "core/split", "mesh/mesh",
+         "mesh/parse", "layout/gradient", "layout/layout", "layout/propagate", "layout/redistribution", "comm/communicator",
+         "comm/launch", "comm/threads", "comm/world", "schedule/check", "schedule/named", "tensor/buffer", "tensor/gradient",
+         "tensor/redistribute", "tensor/sharded", "tensor/view"]
+ABOUT = {
+    "core": "shapes, splits, monoids, random numbers, errors and observers",
+    "mesh": "meshes of named axes, and the networks under them",
+    "layout": "layouts of tensors, propagation through operators and redistribution plans",
+    "comm": "the world of ranks, the transport over threads, and collective algorithms",
+    "schedule": "pipeline schedules, their checks, and lowering to what ranks do",
+    "tensor": "memory spaces, sharded tensors and redistribution of them",
+    "compute": "kernels on the host, and typed operators on sharded tensors",
+    "model": "layers, models made of them, and the stages of pipelines",
+    "train": "the trainer and its policies",
+    "infer": "the inference engine and its policies",
+    "rl": "reinforcement learning over trainers and engines",
+    "plan": "cost models, searches and placements",
+    "sim": "execution of plans and schedules in virtual time",
+    "observe": "traces, timelines and diagnosis",
+    "io": "data sets, tokens and saved tensors",
+    "testing": "what programs test sharding algebra and pipelines with",
+}
 OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|hwloc|pugixml|json|uring)(?:/|\.hpp$)")
 # Packages that only the header set of their component may include.
 PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing)")
@@ -91,44 +113,52 @@ def check_header(root, path):
         if other_optional and other_optional[1] not in (optional and optional[1], asked):
             yield f"{where}: <{target}> needs the component {other_optional[1]}; a header that needs none must not include it"
         if "/" not in other:
-            if other == "heddle.hpp":
-                yield f"{where}: the umbrella is for users; include the header that is needed"
+            if other != "version.hpp":
+                yield f"{where}: <{target}> is for users; include the header that is needed"
             continue
         if room is not None and other.split("/")[0] not in allowed(room):
             yield f"{where}: {room} must not include {other.split('/')[0]} (<{target}>): see the floor table"
 
 
-def plain_headers(root):
-    """Every header of the umbrella: those that need no optional package, lowest floor first, without the rooms on their own."""
-    order = [room for rooms in FLOORS for room in rooms]
-    for side in SIDES:
-        order.insert(order.index("train"), side)
-
-    def key(name):
-        parts = name.split("/")
-        return (order.index(parts[1]) if len(parts) > 2 and parts[1] in order else -1, name)
-
-    names = [path.relative_to(root).as_posix() for path in root.glob("heddle/**/*.hpp")]
-    return sorted((n for n in names if n != "heddle/heddle.hpp" and n.split("/")[1] not in ON_THEIR_OWN
-                   and not OPTIONAL.search(n.split("/", 1)[1])), key=key)
+def headers_of(root, room):
+    """Every header of a room that needs no optional package."""
+    names = [path.relative_to(root).as_posix() for path in root.glob(f"heddle/{room}/**/*.hpp")]
+    return sorted(n for n in names if not OPTIONAL.search(n.split("/", 1)[1]))
 
 
-def umbrella(root):
-    text = "// heddle/heddle.hpp: the umbrella: every header that needs no optional package.\n#pragma once\n\n"
-    return text + "".join(f"#include <{name}>\n" for name in plain_headers(root))
+def components(root):
+    """The headers that are written by rule: names and texts."""
+    def text(name, about, included):
+        return f"// {name}: {about}.\n#pragma once\n\n" + "".join(f"#include <{n}>\n" for n in included)
+
+    words = [f"heddle/{word}.hpp" for word in WORDS]
+    made = {"heddle/heddle.hpp": text("heddle/heddle.hpp", "the words of a parallel program: who, where, how and when, over threads",
+                                      [word for word in words if (root / word).is_file()])}
+    for room in [*FLOOR, *SIDES]:
+        if included := headers_of(root, room):
+            made[f"heddle/{room}.hpp"] = text(f"heddle/{room}.hpp", ABOUT[room], included)
+    return made
+
+
+def write_components(root):
+    for name, text in components(root).items():
+        (root / name).write_text(text)
 
 
 def check(root):
     root = Path(root)
     for path in sorted(root.glob("heddle/**/*.hpp")):
         yield from check_header(root, path)
-    file = root / "heddle/heddle.hpp"
-    have = set(re.findall(r"^#include <([^>]+)>", file.read_text() if file.is_file() else "", flags=re.M))
-    want = set(plain_headers(root))
-    for name in sorted(want - have):
-        yield f"heddle/heddle.hpp: does not include <{name}>"
-    for name in sorted(have - want):
-        yield f"heddle/heddle.hpp: includes <{name}>, which is not a header without optional packages, or is one on its own"
+    made = components(root)
+    for name, text in made.items():
+        file = root / name
+        if not file.is_file() or file.read_text() != text:
+            have = set(re.findall(r"^#include <([^>]+)>", file.read_text() if file.is_file() else "", flags=re.M))
+            want = set(re.findall(r"^#include <([^>]+)>", text, flags=re.M))
+            yield f"{name}: is not what floors.py --write makes of the room: lacks {sorted(want - have)}, has too much {sorted(have - want)}"
+    for path in sorted(root.glob("heddle/*.hpp")):
+        if (name := path.relative_to(root).as_posix()) not in made and name != "heddle/version.hpp":
+            yield f"{name}: belongs to no room"
 
 
 def self_test():
@@ -165,9 +195,13 @@ def self_test():
         ({"heddle/core/a.hpp": "#pragma once\n"}, "the first line must read"),
         ({"heddle/core/a.hpp": "// heddle/core/b.hpp: wrong name.\n#pragma once\n"}, "the first line must read"),
         ({"heddle/core/a.hpp": "// heddle/core/a.hpp: no guard.\n"}, "no #pragma once"),
-        ({**low, "heddle/heddle.hpp": "// heddle/heddle.hpp: empty.\n#pragma once\n"}, "does not include <heddle/core/low.hpp>"),
-        ({**header("comm/mpi.hpp", "#include <mpi.h>"), **header("heddle.hpp", "#include <heddle/comm/mpi.hpp>")}, "which is not a header without"),
-        ({**header("testing/a.hpp"), **header("heddle.hpp", "#include <heddle/testing/a.hpp>")}, "or is one on its own"),
+        ({**low, "heddle/core.hpp": "// heddle/core.hpp: empty.\n#pragma once\n"}, "lacks ['heddle/core/low.hpp']"),
+        ({**header("comm/mpi.hpp", "#include <mpi.h>"), **header("comm.hpp", "#include <heddle/comm/mpi.hpp>"), **header("comm/a.hpp")},
+         "has too much ['heddle/comm/mpi.hpp']"),
+        ({**header("train/a.hpp"), **header("heddle.hpp", "#include <heddle/train/a.hpp>")}, "has too much ['heddle/train/a.hpp']"),
+        ({**low, **header("core.hpp", "#include <heddle/core/low.hpp>")}, "is not what floors.py --write makes"),
+        (header("others.hpp"), "belongs to no room"),
+        ({**low, **header("mesh/a.hpp", "#include <heddle/core.hpp>")}, "is for users"),
         ({**header("testing/a.hpp", "#include <heddle/compute/a.hpp>"), **header("compute/a.hpp")}, "testing must not include compute"),
         ({**low, **mesh, **header("comm/mpi.hpp", "#include <mpi.h>"), **header("train/a.hpp", "#include <heddle/sim/a.hpp>", "// #include <mpi.h>"),
           **header("sim/a.hpp", "#include <heddle/mesh/mesh.hpp>", "", "#include <vector>")}, None),
@@ -179,8 +213,9 @@ def self_test():
             for name, content in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(content)
-            if "heddle/heddle.hpp" not in files:
-                (root / "heddle/heddle.hpp").write_text(umbrella(root))
+            for name, content in components(root).items():
+                if name not in files:
+                    (root / name).write_text(content)
             findings = list(check(root))
         if findings != [] if text is None else not any(text in finding for finding in findings):
             failed += 1
@@ -192,9 +227,8 @@ def self_test():
 def main(arguments):
     if arguments == ["--self-test"]:
         return self_test()
-    if len(arguments) == 2 and arguments[1] == "--umbrella":
-        root = Path(arguments[0])
-        (root / "heddle/heddle.hpp").write_text(umbrella(root))
+    if len(arguments) == 2 and arguments[1] == "--write":
+        write_components(Path(arguments[0]))
         return 0
     if len(arguments) != 1:
         print(__doc__)

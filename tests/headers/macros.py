@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that the umbrella survives other people's macros and defines none but its own.
+"""Checks that all rooms together survive other people's macros and define none but their own.
 
     macros.py <include directory> <compiler> [flags...]
     macros.py --self-test <compiler>         check made-up headers: those with a mistake must be found
 
 First everything outside heddle that its headers include; then, for the poison test, garbage under names that other
-headers are known to define as macros; then the umbrella. For the leak test the macros before and after are compared.
+headers are known to define as macros; then the rooms' headers. For the leak test the macros before and after are compared.
 """
 import re
 import subprocess
@@ -33,8 +33,9 @@ def macros(compiler, flags, text):
 def check(root, compiler, extra=()):
     """The first finding, or None; and how much was looked at."""
     flags = ["-std=c++20", f"-I{root}", *extra]
-    umbrella = "#include <heddle/heddle.hpp>\n"
-    ours = re.findall(r"^#include <(heddle/[^>]+)>", (root / "heddle/heddle.hpp").read_text(), flags=re.M)
+    rooms = sorted(path.relative_to(root).as_posix() for path in root.glob("heddle/*.hpp"))
+    everything = "".join(f"#include <{name}>\n" for name in rooms)
+    ours = sorted({name for room in rooms for name in re.findall(r"^#include <(heddle/[^>]+)>", (root / room).read_text(), flags=re.M)})
     outside = set()
     for name in ours:
         outside |= set(re.findall(r"^\s*#\s*include\s*<((?!heddle/)[^>]+)>", (root / name).read_text(), flags=re.M))
@@ -43,14 +44,14 @@ def check(root, compiler, extra=()):
 
     poison = "".join(f"#undef {name}\n#define {name}{'(...)' if name in FUNCTIONS else ''} ] a macro of somebody else [\n"
                      for name in POISON)
-    result = compile_text(compiler, [*flags, "-fsyntax-only"], before + poison + umbrella)
+    result = compile_text(compiler, [*flags, "-fsyntax-only"], before + poison + everything)
     if result.returncode != 0:
-        return f"the umbrella uses a name that others define as a macro ({' '.join(POISON)}):\n{result.stderr[:4000]}", looked_at
+        return f"a header uses a name that others define as a macro ({' '.join(POISON)}):\n{result.stderr[:4000]}", looked_at
 
-    leaked = {name for name in macros(compiler, flags, before + umbrella) - macros(compiler, flags, before)
+    leaked = {name for name in macros(compiler, flags, before + everything) - macros(compiler, flags, before)
               if not name.startswith("HEDDLE_")}
     if leaked:
-        return "the umbrella defines macros that are not called HEDDLE_...: " + " ".join(sorted(leaked)), looked_at
+        return "the headers define macros that are not called HEDDLE_...: " + " ".join(sorted(leaked)), looked_at
     return None, looked_at
 
 
@@ -65,9 +66,9 @@ def self_test(compiler):
     for text, expected in cases:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            (root / "heddle").mkdir()
-            (root / "heddle/heddle.hpp").write_text("#include <heddle/a.hpp>\n")
-            (root / "heddle/a.hpp").write_text(text)
+            (root / "heddle/core").mkdir(parents=True)
+            (root / "heddle/core.hpp").write_text("#include <heddle/core/a.hpp>\n")
+            (root / "heddle/core/a.hpp").write_text(text)
             finding, _ = check(root, compiler)
         if finding is not None if expected is None else expected not in (finding or ""):
             failed += 1

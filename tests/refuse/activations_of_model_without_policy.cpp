@@ -1,5 +1,7 @@
 // refuse: heddle: this model's stage keeps its saved activations itself: it takes no policy for them; give it a third parameter (model::layer_memory), or leave the policy out
-#include <heddle/heddle.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/train/activations/offload.hpp>
+#include <heddle/train/trainer.hpp>
 
 namespace hd = heddle;
 struct own : hd::model::gpt2<float> {

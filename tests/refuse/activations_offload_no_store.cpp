@@ -1,5 +1,5 @@
 // refuse: heddle: activations::offload<Store, ...>: the store does not model activation_store, or is not made from store_options
-#include <heddle/heddle.hpp>
+#include <heddle/train/activations/offload.hpp>
 
 namespace hd = heddle;
 struct disk {};

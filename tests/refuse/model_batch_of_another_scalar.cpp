@@ -1,5 +1,8 @@
 // refuse: heddle: the batch of a model is of the model's scalar: model::batch<scalar>
-#include <heddle/heddle.hpp>
+#include <heddle/model/layers/norms.hpp>
+#include <heddle/model/layers/readouts.hpp>
+#include <heddle/model/network.hpp>
+#include <heddle/train/trainer.hpp>
 
 namespace hd = heddle;
 namespace dim = hd::dim;

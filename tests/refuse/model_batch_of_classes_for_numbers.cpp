@@ -1,5 +1,8 @@
 // refuse: heddle: squared_error compares numbers (model::pair_batch<T>), language_head takes classes
-#include <heddle/heddle.hpp>
+#include <heddle/model/layers/norms.hpp>
+#include <heddle/model/layers/readouts.hpp>
+#include <heddle/model/network.hpp>
+#include <heddle/train/trainer.hpp>
 
 #include <cstdint>
 

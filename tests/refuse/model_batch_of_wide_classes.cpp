@@ -1,5 +1,8 @@
 // refuse: heddle: classes are std::int32_t: model::pair_batch<T, std::int32_t>
-#include <heddle/heddle.hpp>
+#include <heddle/model/layers/norms.hpp>
+#include <heddle/model/layers/readouts.hpp>
+#include <heddle/model/network.hpp>
+#include <heddle/train/trainer.hpp>
 
 #include <cstdint>
 

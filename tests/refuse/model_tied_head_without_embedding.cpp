@@ -1,5 +1,8 @@
 // refuse: heddle: a tied head uses the token embedding: the first layer must be layers::embedding
-#include <heddle/heddle.hpp>
+#include <heddle/model/layers/norms.hpp>
+#include <heddle/model/layers/readouts.hpp>
+#include <heddle/model/network.hpp>
+#include <heddle/train/trainer.hpp>
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 // refuse: heddle: strategy<...> needs a mesh: strategy<mesh<axis<dp, 2>>, ...>
-#include <heddle/heddle.hpp>
+#include <heddle/train/strategy.hpp>
 
 namespace hd = heddle;
 using nowhere = hd::strategy<hd::zero<1>>;

@@ -1,5 +1,5 @@
 // refuse: heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute backend, an observer, a pipeline_axis, layers_by_cost, post_validation, what becomes of saved activations and how gradients of skipped stages are scaled
-#include <heddle/heddle.hpp>
+#include <heddle/train/strategy.hpp>
 
 namespace hd = heddle;
 struct fast {};

@@ -1,5 +1,6 @@
 // refuse: heddle: strategy<...> got two policies of one kind; keep one of them
-#include <heddle/heddle.hpp>
+#include <heddle/schedule/gpipe.hpp>
+#include <heddle/train/strategy.hpp>
 
 namespace hd = heddle;
 using mesh = hd::mesh<hd::axis<hd::pp, 2>>;

@@ -71,9 +71,9 @@ drawn_case<Mesh::rank, Rank> draw(const case_options& options, std::int64_t numb
     std::int64_t& e = c.extents[(start + i) % Rank];
     const std::int64_t room = options.most_elements / (elements < 1 ? 1 : elements);
     const std::int64_t most = room < options.most_extent ? room : options.most_extent;
-    // Half of the extents are near a multiple of the ranks, where cuts change.
-    const std::int64_t near = ranks * below(4) + below(3) - 1;
-    e = below(2) == 0 && near >= 0 && near <= most ? near : below(most + 1);
+    // Half of the extents are beside a multiple of the ranks, where cuts change.
+    const std::int64_t beside = ranks * below(4) + below(3) - 1;
+    e = below(2) == 0 && beside >= 0 && beside <= most ? beside : below(most + 1);
     elements *= e;
   }
   return c;

@@ -1,0 +1,15 @@
+// heddle/io.hpp: data sets, tokens and saved tensors.
+#pragma once
+
+#include <heddle/io/checkpoint.hpp>
+#include <heddle/io/checksum.hpp>
+#include <heddle/io/corpus.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/io/dtype.hpp>
+#include <heddle/io/durable_file.hpp>
+#include <heddle/io/manifest.hpp>
+#include <heddle/io/node_topology.hpp>
+#include <heddle/io/pairs.hpp>
+#include <heddle/io/permutation.hpp>
+#include <heddle/io/save_folder.hpp>
+#include <heddle/io/tensor_file.hpp>

@@ -1,0 +1,35 @@
+// heddle/layout.hpp: layouts of tensors, propagation through operators and redistribution plans.
+#pragma once
+
+#include <heddle/layout/box.hpp>
+#include <heddle/layout/canonical.hpp>
+#include <heddle/layout/describe.hpp>
+#include <heddle/layout/describe_plan.hpp>
+#include <heddle/layout/describe_svg.hpp>
+#include <heddle/layout/exchange.hpp>
+#include <heddle/layout/factor_rule.hpp>
+#include <heddle/layout/formula.hpp>
+#include <heddle/layout/gradient.hpp>
+#include <heddle/layout/holdings.hpp>
+#include <heddle/layout/layout.hpp>
+#include <heddle/layout/merge.hpp>
+#include <heddle/layout/name_rules.hpp>
+#include <heddle/layout/named_layouts.hpp>
+#include <heddle/layout/named_shape.hpp>
+#include <heddle/layout/objective.hpp>
+#include <heddle/layout/operations.hpp>
+#include <heddle/layout/part.hpp>
+#include <heddle/layout/placement.hpp>
+#include <heddle/layout/plan.hpp>
+#include <heddle/layout/plan_problem.hpp>
+#include <heddle/layout/plan_sizes.hpp>
+#include <heddle/layout/plan_svg.hpp>
+#include <heddle/layout/propagate.hpp>
+#include <heddle/layout/redistribution.hpp>
+#include <heddle/layout/repair.hpp>
+#include <heddle/layout/repair_cost.hpp>
+#include <heddle/layout/reshape.hpp>
+#include <heddle/layout/sbp.hpp>
+#include <heddle/layout/search.hpp>
+#include <heddle/layout/step_kind.hpp>
+#include <heddle/layout/transfer.hpp>

@@ -1,0 +1,14 @@
+// heddle/testing.hpp: what programs test sharding algebra and pipelines with.
+#pragma once
+
+#include <heddle/testing/checked_memory.hpp>
+#include <heddle/testing/counting_world.hpp>
+#include <heddle/testing/gradient_laws.hpp>
+#include <heddle/testing/layout_laws.hpp>
+#include <heddle/testing/monoid_laws.hpp>
+#include <heddle/testing/on_ranks.hpp>
+#include <heddle/testing/propagation_laws.hpp>
+#include <heddle/testing/random_cases.hpp>
+#include <heddle/testing/report.hpp>
+#include <heddle/testing/split_laws.hpp>
+#include <heddle/testing/tensor_laws.hpp>
