@@ -2,9 +2,9 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
+#include <heddle/core/durations.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 
 namespace heddle::inline v0 {

@@ -15,16 +15,18 @@ std::int64_t elements_in(std::span<T> x) {
 }
 
 /// Base of a communicator that starts collectives: checks what the arguments say, and passes spans on to
-/// `started_all_reduce`, `started_broadcast`, `started_reduce_scatter(_v)` and `started_all_gather(_v)` of `Comm`.
+/// `started_all_reduce`, `started_broadcast`, `started_reduce_scatter(_v)` and `started_all_gather(_v)` of `Comm`. `C` is left
+/// out: `Comm`, which is not complete before it is used. With the type of the result written out a concept can ask for a
+/// call without instantiating it.
 template <class Comm>
 class starting_calls {
  public:
   /// Started now, waited for later: until `wait` has returned, or `test` has said true, the buffers belong to the call. All
   /// ranks start their collectives in one order with all other collectives of the communicator, and wait in any.
-  template <class InOut, class Op>
-  [[nodiscard("heddle: a collective that was started must be waited for")]] auto start_all_reduce(InOut&& inout,
-                                                                                                  Op op) {
-    using started = typename Comm::started;
+  template <class InOut, class Op, class C = Comm>
+  [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_all_reduce(
+      InOut&& inout, Op op) {
+    using started = typename C::started;
     if constexpr (!outlives_the_call<InOut>()) {
       return started();
     } else if constexpr (can_reduce_in_place<InOut>()) {
@@ -35,10 +37,10 @@ class starting_calls {
       return started();
     }
   }
-  template <spannable In, spannable Out, class Op>
-  [[nodiscard("heddle: a collective that was started must be waited for")]] auto start_all_reduce(In&& in, Out&& out,
-                                                                                                  Op op) {
-    using started = typename Comm::started;
+  template <spannable In, spannable Out, class Op, class C = Comm>
+  [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_all_reduce(
+      In&& in, Out&& out, Op op) {
+    using started = typename C::started;
     if constexpr (!outlives_the_call<In>() || !outlives_the_call<Out>()) {
       return started();
     } else if constexpr (same_elements<In, Out>()) {
@@ -48,10 +50,10 @@ class starting_calls {
       return started();
     }
   }
-  template <spannable InOut>
-  [[nodiscard("heddle: a collective that was started must be waited for")]] auto start_broadcast(InOut&& inout,
-                                                                                                 int root) {
-    using started = typename Comm::started;
+  template <spannable InOut, class C = Comm>
+  [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_broadcast(
+      InOut&& inout, int root) {
+    using started = typename C::started;
     if constexpr (!outlives_the_call<InOut>()) {
       return started();
     } else if constexpr (can_receive<InOut>()) {
@@ -64,11 +66,10 @@ class starting_calls {
     }
   }
   /// `in` holds a block per rank; `out` gets the fold of the own blocks.
-  template <spannable In, spannable Out, class Op>
-  [[nodiscard("heddle: a collective that was started must be waited for")]] auto start_reduce_scatter(In&& input,
-                                                                                                      Out&& output,
-                                                                                                      Op op) {
-    using started = typename Comm::started;
+  template <spannable In, spannable Out, class Op, class C = Comm>
+  [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_reduce_scatter(
+      In&& input, Out&& output, Op op) {
+    using started = typename C::started;
     if constexpr (!outlives_the_call<In>() || !outlives_the_call<Out>()) {
       return started();
     } else if constexpr (same_elements<In, Out>()) {
@@ -86,10 +87,10 @@ class starting_calls {
     }
   }
   /// `counts[r]` elements for rank r, the same on every rank; they are copied.
-  template <spannable In, spannable Out, class Op>
-  [[nodiscard("heddle: a collective that was started must be waited for")]] auto start_reduce_scatter_v(
+  template <spannable In, spannable Out, class Op, class C = Comm>
+  [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_reduce_scatter_v(
       In&& input, Out&& output, counts_span counts, Op op) {
-    using started = typename Comm::started;
+    using started = typename C::started;
     if constexpr (!outlives_the_call<In>() || !outlives_the_call<Out>()) {
       return started();
     } else if constexpr (same_elements<In, Out>()) {
@@ -109,10 +110,10 @@ class starting_calls {
     }
   }
   /// `out` gets a block per rank.
-  template <spannable In, spannable Out>
-  [[nodiscard("heddle: a collective that was started must be waited for")]] auto start_all_gather(In&& input,
-                                                                                                  Out&& output) {
-    using started = typename Comm::started;
+  template <spannable In, spannable Out, class C = Comm>
+  [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_all_gather(
+      In&& input, Out&& output) {
+    using started = typename C::started;
     if constexpr (!outlives_the_call<In>() || !outlives_the_call<Out>()) {
       return started();
     } else if constexpr (same_elements<In, Out>()) {
@@ -127,10 +128,10 @@ class starting_calls {
     }
   }
   /// `counts[r]` elements of rank r, the same on every rank; they are copied.
-  template <spannable In, spannable Out>
-  [[nodiscard("heddle: a collective that was started must be waited for")]] auto start_all_gather_v(
+  template <spannable In, spannable Out, class C = Comm>
+  [[nodiscard("heddle: a collective that was started must be waited for")]] typename C::started start_all_gather_v(
       In&& input, Out&& output, counts_span counts) {
-    using started = typename Comm::started;
+    using started = typename C::started;
     if constexpr (!outlives_the_call<In>() || !outlives_the_call<Out>()) {
       return started();
     } else if constexpr (same_elements<In, Out>()) {

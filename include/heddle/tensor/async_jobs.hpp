@@ -1,10 +1,10 @@
 // heddle/tensor/async_jobs.hpp: what a rank has started and lets go on side by side until it waits.
 #pragma once
 
+#include <heddle/core/durations.hpp>
 #include <heddle/core/error.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <memory>
 #include <span>

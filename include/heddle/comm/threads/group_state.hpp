@@ -481,16 +481,15 @@ class group_state {
 inline std::shared_ptr<group_state> world_state::group(const std::string& label, const std::vector<int>& members,
                                                        bool keep) {
   const std::lock_guard lock(groups_mutex_);
-  std::pair<std::string, std::vector<int>> key(label, members);
-  const auto found = groups_.find(key);
-  if (found != groups_.end())
-    if (auto existing = found->second.lock()) return existing;
+  for (const named_group& g : groups_)  // no map: it would be compiled into every program
+    if (g.members == members && g.label == label)
+      if (auto existing = g.state.lock()) return existing;
   if (groups_.size() >= 2 * groups_after_purge_ + 16) {  // so many have come since that a look at all of them pays
-    for (auto g = groups_.begin(); g != groups_.end();) g = g->second.expired() ? groups_.erase(g) : std::next(g);
+    std::erase_if(groups_, [](const named_group& g) { return g.state.expired(); });
     groups_after_purge_ = groups_.size();
   }
   auto made = std::make_shared<group_state>(*this, label, members);
-  groups_.insert_or_assign(std::move(key), made);
+  groups_.push_back({label, members, made});
   if (keep) kept_.push_back(made);
   for (const int member : members) {
     rank_record& record = rank(member);
@@ -521,8 +520,8 @@ inline void world_state::finish(int r) {
 inline void world_state::alarm() {
   for (rank_record& record : ranks_) record.bell.notify();
   const std::lock_guard lock(groups_mutex_);
-  for (const auto& group : groups_)
-    if (const auto live = group.second.lock()) live->alarm();
+  for (const named_group& group : groups_)
+    if (const auto live = group.state.lock()) live->alarm();
 }
 
 }  // namespace heddle::inline v0::detail

@@ -6,15 +6,14 @@
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
 #include <heddle/core/cores.hpp>
+#include <heddle/core/durations.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -247,7 +246,12 @@ class world_state {
   std::string failure_text_;
   std::exception_ptr failure_;
   std::mutex groups_mutex_;
-  std::map<std::pair<std::string, std::vector<int>>, std::weak_ptr<group_state>> groups_;
+  struct named_group {
+    std::string label;
+    std::vector<int> members;
+    std::weak_ptr<group_state> state;
+  };
+  std::vector<named_group> groups_;  // those that have ended among them
   std::size_t groups_after_purge_ = 0;
   std::vector<std::shared_ptr<group_state>> kept_;  // groups along axes live as long as the world
 };

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <heddle/comm/threads/group_state.hpp>
+#include <heddle/core/durations.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
+#include <heddle/core/durations.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <limits>

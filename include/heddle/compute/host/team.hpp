@@ -1,12 +1,12 @@
 // heddle/compute/host/team.hpp: a few threads that work together on one kernel at a time.
 #pragma once
 
+#include <heddle/core/durations.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>

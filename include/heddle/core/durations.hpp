@@ -1,0 +1,8 @@
+// heddle/core/durations.hpp: durations and clocks of std::chrono, without its calendars, time zones and text.
+#pragma once
+
+#include <heddle/core/config.hpp>
+
+// Waiting with a timeout is declared with durations and time points, and every standard library defines these on the way.
+// <chrono> itself brings <sstream> and more along: a third of a second in each translation unit with g++ 12.
+#include <condition_variable>
