@@ -89,4 +89,14 @@ consteval bool require_facets() {
   return (require_facet<Layer, Facets, Backend, T>() & ... & true);
 }
 
+/// The facets that a layer's own verbs use: `using needs = compute::facet_list<compute::product_facet>;`.
+template <facet... Facets>
+struct facet_list {
+  /// `require_facets` for these.
+  template <class Layer, class Backend, class T>
+  static consteval bool required() {
+    return require_facets<Layer, Backend, T, Facets...>();
+  }
+};
+
 }  // namespace heddle::inline v0::compute

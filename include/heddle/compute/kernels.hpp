@@ -33,9 +33,10 @@ struct attention_shape {
 };
 
 /// Rows of heads inside a matrix that may be wider: head h of row r is the `head_dim` elements from
-/// data + r * stride + h * head_dim on. Converts from `head_rows<T>` to `head_rows<const T>`.
-template <class T>
+/// data + r * stride + h * head_dim on. Converts from `head_rows<T>` to `head_rows<const T>`. `data` is an address in `Space`.
+template <class T, memory_space Space = host_memory>
 struct head_rows {
+  using space = Space;
   T* data = nullptr;
   std::int64_t rows = 0;
   std::int64_t heads = 0;
@@ -45,30 +46,33 @@ struct head_rows {
   constexpr std::int64_t width() const noexcept { return heads * head_dim; }
   template <class U>
     requires(std::is_same_v<U, const T> && !std::is_same_v<U, T>)
-  constexpr operator head_rows<U>() const noexcept {
+  constexpr operator head_rows<U, Space>() const noexcept {
     return {data, rows, heads, head_dim, stride};
   }
 };
 
 /// Columns [first, first + heads * head_dim) of a matrix as heads: q, k and v of a fused product, or the whole matrix.
 /// Errors: `layout_error` if the matrix does not have these columns.
-template <class T>
-constexpr head_rows<T> heads_of(matrix_view<T> m, std::int64_t heads, std::int64_t head_dim, std::int64_t first = 0) {
+template <class T, class Space>
+constexpr head_rows<T, Space> heads_of(matrix_view<T, Space> m, std::int64_t heads, std::int64_t head_dim,
+                                       std::int64_t first = 0) {
   const std::int64_t end = heddle::detail::sum_of(first, heddle::detail::product_of(heads, head_dim));
   if (heads < 0 || head_dim < 0 || end < 0 || end > m.extent(1))
     throw layout_error("heddle: heads_of: " + std::to_string(heads) + " heads of " + std::to_string(head_dim) +
                        " columns from column " + std::to_string(first) + " on should lie in a matrix of " +
                        std::to_string(m.extent(1)) + " columns");
-  T* const data = m.data() == nullptr ? nullptr : m.data() + first;  // nothing is added to no address
+  T* const data = m.address() == nullptr ? nullptr : m.address() + first;  // nothing is added to no address
   return {data, m.extent(0), heads, head_dim, m.extent(1)};
 }
 
 /// Where keys and values lie. Without `pages`, key j is row j. With pages of `page_rows` rows, key j is row
 /// pages[j / page_rows] * page_rows + j % page_rows, so that a sequence's cache need not be in one piece.
-struct key_pages {
-  std::span<const std::int32_t> pages{};
+template <memory_space Space>
+struct key_pages_in {
+  row_view<const std::int32_t, Space> pages{};
   std::int64_t page_rows = 0;
 };
+using key_pages = key_pages_in<host_memory>;
 
 /// The scalars of one AdamW step, kept in double. `step` counts from 1; gradients are multiplied by `grad_scale`
 /// (clipping, loss normalisation) as they are read.
@@ -92,6 +96,12 @@ using input_vector = std::type_identity_t<std::span<const T>>;
 template <class T>
 using input_heads = std::type_identity_t<head_rows<const T>>;
 using token_ids = std::span<const std::int32_t>;
+/// Token ids in any space.
+template <class Space>
+using token_ids_in = row_view<const std::int32_t, Space>;
+/// The number that a kernel of sums adds to: an address on the host, a view of one element elsewhere.
+template <class Space>
+using number_in = std::conditional_t<std::is_same_v<Space, host_memory>, double*, scalar_view<double, Space>>;
 
 /// Matrices one behind the other, such as the weights of experts: [matrices, rows, columns].
 template <class T>
@@ -127,26 +137,30 @@ struct image_window {
 };
 
 namespace detail {
-/// The arguments the concepts below call a backend with.
-template <class T>
+/// The arguments the concepts below call a backend with, in its space.
+template <class T, class Space = host_memory>
 struct kernel_arguments {
-  matrix_view<const T> in{};
-  matrix_view<T> out{};
-  std::span<const T> values{};
-  std::span<T> results{};
-  token_ids ids{};
+  matrix_view<const T, Space> in{};
+  matrix_view<T, Space> out{};
+  row_view<const T, Space> values{};
+  row_view<T, Space> results{};
+  token_ids_in<Space> ids{};
   T factor{};
-  head_rows<const T> heads_in{};
-  head_rows<T> heads_out{};
-  stack_view<const T> stack_in{};
-  stack_view<T> stack_out{};
-  matrix_view<const std::int32_t> places{};
-  matrix_view<std::int32_t> places_out{};
-  std::span<std::int32_t> ids_out{};
-  std::span<const std::int64_t> offsets{};
-  std::span<std::int64_t> offsets_out{};
-  double* number = nullptr;
+  head_rows<const T, Space> heads_in{};
+  head_rows<T, Space> heads_out{};
+  view<const T, dynamic_shape<3>, Space> stack_in{};
+  view<T, dynamic_shape<3>, Space> stack_out{};
+  matrix_view<const std::int32_t, Space> places{};
+  matrix_view<std::int32_t, Space> places_out{};
+  row_view<std::int32_t, Space> ids_out{};
+  row_view<const std::int64_t, Space> offsets{};
+  row_view<std::int64_t, Space> offsets_out{};
+  row_view<const attention_slice, Space> slices{};
+  key_pages_in<Space> pages{};
+  number_in<Space> number{};
 };
+template <class B, class T>
+using arguments_of = kernel_arguments<T, space_of<B>>;
 }  // namespace detail
 
 /// Where a backend computes: its memory space, and the queue in whose order its kernels run. On a device a kernel has been
@@ -157,11 +171,20 @@ concept backend_queue = requires(B& backend) {
   { backend.queue() } -> std::same_as<typename B::space::queue&>;
 };
 
+/// The queue of a backend; the host's, an empty object, of one that names none.
+template <class B>
+decltype(auto) queue_of(B& backend) noexcept {
+  if constexpr (requires { backend.queue(); })
+    return backend.queue();
+  else
+    return host_memory::queue{};
+}
+
 /// Matrix products and biases.
 /// `matmul<TA, TB>(a, b, c, beta)`: c = op(a) op(b) + beta c; beta 0 overwrites whatever c held, NaN too.
 /// `add_bias(y, b)`: y += b on every row. `add_bias_backward(dy, db)`: db += column sums of dy.
 template <class B, class T>
-concept product_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template matmul<transpose::no, transpose::no>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::no, transpose::yes>(x.in, x.in, x.out, x.factor);
   backend.template matmul<transpose::yes, transpose::no>(x.in, x.in, x.out, x.factor);
@@ -173,7 +196,7 @@ concept product_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
 /// `gelu(x, y)` (tanh form) and `gelu_backward(x, dy, dx)`: dx = dy gelu'(x); `add(a, b, c)`: c = a + b;
 /// `scale(x, f)`, `fill(x, f)`, `copy(x, y)`. Outputs may be the same memory as an input.
 template <class B, class T>
-concept elementwise_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept elementwise_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.gelu(x.values, x.results);
   backend.gelu_backward(x.values, x.values, x.results);
   backend.add(x.values, x.values, x.results);
@@ -186,7 +209,7 @@ concept elementwise_kernels = requires(B& backend, detail::kernel_arguments<T> x
 /// `layer_norm_backward_input(dy, x, w, mean, rstd, dx)` adds to dx;
 /// `layer_norm_backward_weight(dy, x, mean, rstd, dw, db)` adds to dw and db.
 template <class B, class T>
-concept norm_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.layer_norm(x.in, x.values, x.values, x.factor, x.out, x.results, x.results);
   backend.layer_norm_backward_input(x.in, x.in, x.values, x.values, x.values, x.out);
   backend.layer_norm_backward_weight(x.in, x.in, x.values, x.values, x.results, x.results);
@@ -197,7 +220,7 @@ concept norm_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
 /// dw. A norm of each head is a matrix of rows * heads rows.
 /// Source: Zhang and Sennrich 2019, arXiv:1910.07467.
 template <class B, class T>
-concept rms_norm_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept rms_norm_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.rms_norm(x.in, x.values, x.factor, x.out, x.results);
   backend.rms_norm_backward_input(x.in, x.in, x.values, x.values, x.out);
   backend.rms_norm_backward_weight(x.in, x.in, x.values, x.results);
@@ -207,7 +230,7 @@ concept rms_norm_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
 /// the angles in row positions[r] of the tables and copies the rest; y may be x. `rotary_backward` turns back.
 /// Source: Su et al. 2021, arXiv:2104.09864.
 template <class B, class T>
-concept rotary_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept rotary_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template rotary<rotary_pairs::halves>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
   backend.template rotary<rotary_pairs::neighbours>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
   backend.template rotary_backward<rotary_pairs::halves>(x.heads_in, x.ids, x.in, x.in, x.heads_out);
@@ -218,7 +241,7 @@ concept rotary_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
 /// may be the same memory as an input.
 /// Source: Shazeer 2020, arXiv:2002.05202.
 template <class B, class T, class A = silu>
-concept gated_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept gated_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template gated<A>(x.values, x.values, x.results);
   backend.template gated_backward<A>(x.values, x.values, x.values, x.results, x.results);
 };
@@ -232,19 +255,18 @@ concept gated_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
 /// of its own (that of out); lse [heads, rows of queries].
 /// Source: Dao et al. 2022, arXiv:2205.14135; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).
 template <class B, class T>
-concept sliced_attention_kernels =
-    requires(B& backend, detail::kernel_arguments<T> x, std::span<const attention_slice> s, key_pages pages) {
-      backend.attention(x.heads_in, x.heads_in, x.heads_in, s, x.factor, x.heads_out, x.results, pages);
-      backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.values, s, x.factor,
-                                 x.heads_out, x.heads_out, x.heads_out, pages);
-    };
+concept sliced_attention_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
+  backend.attention(x.heads_in, x.heads_in, x.heads_in, x.slices, x.factor, x.heads_out, x.results, x.pages);
+  backend.attention_backward(x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.heads_in, x.values, x.slices, x.factor,
+                             x.heads_out, x.heads_out, x.heads_out, x.pages);
+};
 
 /// Causal self-attention. `attention(qkv, shape, out, lse)` keeps only the log-sum-exp of each row of scores;
 /// `attention_backward(dout, qkv, out, lse, shape, dqkv)` overwrites dqkv.
 /// Shapes: qkv [batch*sequence, 3*heads*head_dim] with columns q|k|v, each head-major; out [batch*sequence,
 /// heads*head_dim]; lse [heads, batch*sequence].
 template <class B, class T>
-concept attention_kernels = requires(B& backend, detail::kernel_arguments<T> x, attention_shape s) {
+concept attention_kernels = requires(B& backend, detail::arguments_of<B, T> x, attention_shape s) {
   backend.attention(x.in, s, x.out, x.results);
   backend.attention_backward(x.in, x.in, x.in, x.values, s, x.out);
 };
@@ -253,7 +275,7 @@ concept attention_kernels = requires(B& backend, detail::kernel_arguments<T> x, 
 /// `first_id` on; other ids give rows of zeros. `embedding_backward(ids, dout, first_id, dtable)` adds.
 /// `add_positions(x, wpe, sequence)`: x[b*sequence + s] += wpe[s]; `add_positions_backward(dx, sequence, dwpe)` adds.
 template <class B, class T>
-concept embedding_kernels = requires(B& backend, detail::kernel_arguments<T> x, std::int64_t n) {
+concept embedding_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
   backend.embedding(x.ids, x.in, n, x.out);
   backend.embedding_backward(x.ids, x.in, n, x.out);
   backend.add_positions(x.out, x.in, n);
@@ -267,7 +289,7 @@ concept embedding_kernels = requires(B& backend, detail::kernel_arguments<T> x, 
 /// ignored targets become 0.
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (parallel cross-entropy).
 template <class B, class T>
-concept cross_entropy_kernels = requires(B& backend, detail::kernel_arguments<T> x, std::int64_t n) {
+concept cross_entropy_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
   backend.row_max(x.in, x.results);
   backend.row_sum_exp(x.in, x.values, x.results);
   backend.pick_target(x.in, x.ids, n, x.results);
@@ -276,7 +298,7 @@ concept cross_entropy_kernels = requires(B& backend, detail::kernel_arguments<T>
 
 /// `adamw(p, g, m, v, step)`, `sum_of_squares(x)` in double and in a fixed order, `all_finite(x)`.
 template <class B, class T>
-concept optimizer_kernels = requires(B& backend, detail::kernel_arguments<T> x, adamw_step s) {
+concept optimizer_kernels = requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
   backend.adamw(x.results, x.values, x.results, x.results, s);
   { backend.sum_of_squares(x.values) } -> std::same_as<double>;
   { backend.all_finite(x.values) } -> std::same_as<bool>;
@@ -285,7 +307,7 @@ concept optimizer_kernels = requires(B& backend, detail::kernel_arguments<T> x, 
 /// Optimizer steps that can be taken back: `undo_adamw(p, g, m, v, step)` after the `adamw` with the same arguments.
 template <class B, class T>
 concept reversible_optimizer_kernels =
-    optimizer_kernels<B, T> && requires(B& backend, detail::kernel_arguments<T> x, adamw_step s) {
+    optimizer_kernels<B, T> && requires(B& backend, detail::arguments_of<B, T> x, adamw_step s) {
       backend.undo_adamw(x.results, x.values, x.results, x.results, s);
     };
 
@@ -293,7 +315,7 @@ concept reversible_optimizer_kernels =
 /// needs it, once per step. `sum_of_squares(x, out)`, in the same order as the form that returns it;
 /// `count_nonfinite(x, out)`: how many elements are infinite or NaN.
 template <class B, class T>
-concept reduction_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept reduction_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.sum_of_squares(x.values, x.number);
   backend.count_nonfinite(x.values, x.number);
 };
@@ -302,14 +324,14 @@ concept reduction_kernels = requires(B& backend, detail::kernel_arguments<T> x) 
 /// `out`, in double, row by row, without rows of negative (ignored) targets. `m`, `sum` and `picked` are those of
 /// `cross_entropy_kernels`, of the whole vocabulary.
 template <class B, class T>
-concept loss_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept loss_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.cross_entropy_loss(x.values, x.values, x.values, x.ids, x.number);
 };
 
 /// `squared_error(x, target, out)`: adds the sum of (x - target)^2 to the number at `out`, in double and in order.
 /// `squared_error_backward(x, target, scale)`: x := 2 scale (x - target).
 template <class B, class T>
-concept squared_error_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept squared_error_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.squared_error(x.values, x.values, x.number);
   backend.squared_error_backward(x.results, x.values, x.factor);
 };
@@ -319,7 +341,7 @@ concept squared_error_kernels = requires(B& backend, detail::kernel_arguments<T>
 /// neighbours. `mean_of_rows(x, group, y)`: the mean of each `group` rows; `mean_of_rows_backward(dy, group, dx)`. All overwrite.
 /// Shapes: x, dx [rows, channels]; unfolded [rows, taps * channels]; means [rows / group, channels].
 template <class B, class T>
-concept image_kernels = requires(B& backend, detail::kernel_arguments<T> x, image_window w, std::int64_t n) {
+concept image_kernels = requires(B& backend, detail::arguments_of<B, T> x, image_window w, std::int64_t n) {
   backend.unfold(x.in, w, x.out);
   backend.unfold_backward(x.in, w, x.out);
   backend.mean_of_rows(x.in, n, x.out);
@@ -337,7 +359,7 @@ concept image_kernels = requires(B& backend, detail::kernel_arguments<T> x, imag
 /// Shapes: logits [tokens, experts]; ids, weights, places [tokens, k]; offsets [experts + 1]; sources [tokens * k].
 /// Source: Shazeer et al. 2017, arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841 (no token dropped).
 template <class B, class T>
-concept routing_kernels = requires(B& backend, detail::kernel_arguments<T> x, std::int64_t n) {
+concept routing_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
   backend.template top_k<softmax_of_chosen>(x.in, x.places_out, x.out);
   backend.template top_k<softmax_of_all>(x.in, x.places_out, x.out);
   backend.template top_k_backward<softmax_of_chosen>(x.in, x.places, x.in, x.in, x.out);
@@ -354,7 +376,7 @@ concept routing_kernels = requires(B& backend, detail::kernel_arguments<T> x, st
 /// same call with dy and the other TB. `grouped_matmul_backward_weight(x, dy, offsets, dw, beta)`: dw[e] = x^T dy over
 /// the rows of group e, + beta dw[e]. Rows in no group are left as they are.
 template <class B, class T>
-concept grouped_product_kernels = requires(B& backend, detail::kernel_arguments<T> x) {
+concept grouped_product_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
   backend.template grouped_matmul<transpose::no>(x.in, x.offsets, x.stack_in, x.out, x.factor);
   backend.template grouped_matmul<transpose::yes>(x.in, x.offsets, x.stack_in, x.out, x.factor);
   backend.grouped_matmul_backward_weight(x.in, x.in, x.offsets, x.stack_out, x.factor);
@@ -362,18 +384,21 @@ concept grouped_product_kernels = requires(B& backend, detail::kernel_arguments<
 
 /// `cast(x, y)`: y[i] = x[i] in the other element type, to the nearest, ties to even.
 template <class B, class From, class To>
-concept cast_kernels = requires(B& backend, std::span<const From> x, std::span<To> y) { backend.cast(x, y); };
+concept cast_kernels =
+    requires(B& backend, row_view<const From, space_of<B>> x, row_view<To, space_of<B>> y) { backend.cast(x, y); };
 
 /// `cast(x, y, rounding)`: from float to bf16 with `stochastic` rounding, whose mean is the number itself.
 template <class B>
-concept stochastic_cast_kernels = requires(B& backend, std::span<const float> x, std::span<bf16> y,
-                                           const stochastic& rounding) { backend.cast(x, y, rounding); };
+concept stochastic_cast_kernels =
+    requires(B& backend, row_view<const float, space_of<B>> x, row_view<bf16, space_of<B>> y,
+             const stochastic& rounding) { backend.cast(x, y, rounding); };
 
 /// `matmul<TA, TB>(a, b, c, beta)` of bf16 or f16 operands, added up in float, into c of float or of the same type (rounded
 /// once). `half_product_name()`: by which library.
 template <class B, class Half = bf16>
 concept half_product_kernels =
-    requires(B& backend, matrix_view<const Half> in, matrix_view<Half> out, matrix_view<float> sums, float beta) {
+    requires(B& backend, matrix_view<const Half, space_of<B>> in, matrix_view<Half, space_of<B>> out,
+             matrix_view<float, space_of<B>> sums, float beta) {
       backend.template matmul<transpose::no, transpose::no>(in, in, sums, beta);
       backend.template matmul<transpose::no, transpose::yes>(in, in, sums, beta);
       backend.template matmul<transpose::yes, transpose::no>(in, in, sums, beta);
@@ -386,14 +411,15 @@ concept half_product_kernels =
 /// AdamW with master weights and moments of type T, weights of type W and gradients of type G: `adamw(master, weights, g, m,
 /// v, step)` updates the master weights and writes them, rounded to the nearest, to the weights.
 template <class B, class T, class W, class G>
-concept master_optimizer_kernels = requires(B& backend, std::span<T> x, std::span<W> weights, std::span<const G> g,
-                                            adamw_step s) { backend.adamw(x, weights, g, x, x, s); };
+concept master_optimizer_kernels =
+    requires(B& backend, row_view<T, space_of<B>> x, row_view<W, space_of<B>> weights, row_view<const G, space_of<B>> g,
+             adamw_step s) { backend.adamw(x, weights, g, x, x, s); };
 
 /// As above into bf16 weights that are rounded stochastically: `adamw(master, weights, g, m, v, step, rounding)`.
 template <class B, class T, class G>
-concept stochastic_optimizer_kernels =
-    requires(B& backend, std::span<T> x, std::span<bf16> weights, std::span<const G> g, adamw_step s,
-             const stochastic& rounding) { backend.adamw(x, weights, g, x, x, s, rounding); };
+concept stochastic_optimizer_kernels = requires(
+    B& backend, row_view<T, space_of<B>> x, row_view<bf16, space_of<B>> weights, row_view<const G, space_of<B>> g,
+    adamw_step s, const stochastic& rounding) { backend.adamw(x, weights, g, x, x, s, rounding); };
 
 /// The union of the facets that GPT-2's training uses, for elements of type T. New code asks for the facets of each layer
 /// instead (`require_facet`). Empty matrices and vectors are legal everywhere. A backend object serves one rank: it is

@@ -59,9 +59,6 @@ static_assert(layers::count_parameters(describe_gpt2(gpt2_config{})) == gpt2_con
 template <class T, class How = megatron<>>
 struct gpt2 : described<gpt2<T, How>, T, batch<T>, gpt2_config, How> {
   static constexpr auto describe(const gpt2_config& c) { return describe_gpt2(c); }
-  template <class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
-    requires compute::kernel_set<Backend, T>
-  using stage = language_stage<gpt2, World, Backend, Activations, Pipeline>;
 };
 
 /// The stage of a GPT-2 with elements of type T.

@@ -113,6 +113,12 @@ using matrix_view = view<T, dynamic_shape<2>, Space>;
 /// Elements in a row, as many as are known at run time.
 template <class T, memory_space Space = host_memory>
 using vector_view = view<T, dynamic_shape<1>, Space>;
+/// One element, such as a sum that a kernel adds to.
+template <class T, memory_space Space = host_memory>
+using scalar_view = view<T, shape<>, Space>;
+/// A row as kernels take it: `std::span` in the host's memory, `vector_view` elsewhere.
+template <class T, memory_space Space = host_memory>
+using row_view = std::conditional_t<std::is_same_v<Space, host_memory>, std::span<T>, vector_view<T, Space>>;
 
 namespace detail {
 // Of a count that cannot be negative: no check is left of making the shape.
@@ -131,6 +137,20 @@ template <class T>
 constexpr vector_view<T> row_of(std::span<T> x) noexcept {
   return {x.data(), row_shape(static_cast<std::int64_t>(x.size()))};
 }
+// `count` elements at this address of the space.
+template <class Space, class T>
+constexpr row_view<T, Space> row_at(T* address, std::int64_t count) noexcept {
+  if constexpr (std::is_same_v<Space, host_memory>)
+    return {address, static_cast<std::size_t>(count)};
+  else
+    return {address, row_shape(count)};
+}
 }  // namespace detail
+
+/// All elements of a view in a row.
+template <class T, class Shape, class Space>
+constexpr row_view<T, Space> elements_of(const view<T, Shape, Space>& x) noexcept {
+  return detail::row_at<Space>(x.address(), x.size());
+}
 
 }  // namespace heddle::inline v0

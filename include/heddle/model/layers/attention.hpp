@@ -78,6 +78,8 @@ struct fused_attention {
   constexpr double training_flops(std::int64_t sequence) const {
     return detail::attention_flops(out.in[0] * out.in[1], sequence);
   }
+  using needs = compute::facet_list<compute::attention_facet>;
+
   template <class B>
   compute::attention_shape shape(const B& b) const {
     const auto& e = b.run().extent;
@@ -131,6 +133,7 @@ struct grouped_attention {
   std::int64_t context;  ///< positions that the rotary tables have
 
   static constexpr bool reads_sequences = true;
+  using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet>;
 
   static constexpr list<> parameters() { return {}; }
   constexpr auto children() const { return list(q, k, v, out); }
@@ -156,8 +159,8 @@ struct grouped_attention {
   void prepare(const B& b) const {
     using T = typename B::scalar;
     const compute::rotary_table<T> table(context, compute::rotary_frequencies(k.out[1], theta, scaling));
-    b.compute().copy(table.cosines().elements(), b.vector(cosines{}));
-    b.compute().copy(table.sines().elements(), b.vector(sines{}));
+    b.copy_from_host(cosines{}, table.cosines().elements());
+    b.copy_from_host(sines{}, table.sines().elements());
   }
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
@@ -176,7 +179,8 @@ struct grouped_attention {
     b.make(heads_out{}, [&](auto rows) {
       b.compute().attention(heads_in(b[query{}], query_heads(b)), heads_in(b[key{}], key_heads(b)),
                             heads_in(b[value{}], key_heads(b)), b.run().sequences, scale<typename B::scalar>(),
-                            heads_in(rows, query_heads(b)), b.vector(log_sum_exp{}), compute::key_pages{});
+                            heads_in(rows, query_heads(b)), b.vector(log_sum_exp{}),
+                            compute::key_pages_in<typename B::space>{});
     });
     return combine.forward(b[heads_out{}], y);
   }
@@ -192,7 +196,8 @@ struct grouped_attention {
     b.compute().attention_backward(heads_in(b[d_heads_out{}], hq), heads_in(b[query{}], hq), heads_in(b[key{}], hk),
                                    heads_in(b[value{}], hk), heads_in(b[heads_out{}], hq), b.vector(log_sum_exp{}),
                                    b.run().sequences, scale<typename B::scalar>(), heads_in(b[d_query{}], hq),
-                                   heads_in(b[d_key{}], hk), heads_in(b[d_value{}], hk), compute::key_pages{});
+                                   heads_in(b[d_key{}], hk), heads_in(b[d_value{}], hk),
+                                   compute::key_pages_in<typename B::space>{});
     const auto turn_back = [&](auto gradient) {
       b.compute().template rotary_backward<compute::rotary_pairs::halves>(gradient, b.run().positions, b[cosines{}],
                                                                           b[sines{}], gradient);
@@ -227,8 +232,8 @@ struct grouped_attention {
   std::int64_t key_heads(const B& b) const {
     return b[key{}].extent(1) / k.out[1];
   }
-  template <class T>
-  compute::head_rows<T> heads_in(matrix_view<T> m, std::int64_t heads) const {
+  template <class T, class Space>
+  compute::head_rows<T, Space> heads_in(matrix_view<T, Space> m, std::int64_t heads) const {
     return compute::heads_of(m, heads, k.out[1]);
   }
 };

@@ -1,9 +1,12 @@
 // heddle/model/layers/call.hpp: a layer at work: its tensors, its children and the kernels, as its verbs see them.
 #pragma once
 
+#include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/placed.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cstddef>
@@ -24,10 +27,21 @@ struct made {
   using layout = Layout;
 };
 
-/// What all layers of a stage work with in one call. Addresses are those of the block at work.
+/// What the loss of a head returns where the sum stays in the backend's memory, at `layer_run::loss`.
+struct loss_in_memory {};
+
+namespace detail {
+struct no_number {};
+// Where a head adds its loss to; on the host it returns the number.
+template <class Space>
+using loss_place = std::conditional_t<std::is_same_v<Space, host_memory>, no_number, compute::number_in<Space>>;
+}  // namespace detail
+
+/// What all layers of a stage work with in one call. Addresses are those of the block at work, in the backend's space.
 template <class T, class Layouts, class Backend, class World>
 struct layer_run {
   using scalar = T;
+  using space = space_of<Backend>;
   using layouts = Layouts;
   using backend_type = Backend;
 
@@ -43,13 +57,14 @@ struct layer_run {
   T* scratch = nullptr;
   T* constants = nullptr;
   dropping drops = dropping::named;
-  bool replays = false;                                   ///< forward runs once more, for what was dropped
-  bool waits = false;                                     ///< what was dropped lies in `waiting`
-  std::span<const std::int32_t> positions{};              ///< [rows]: of each token in its sequence
-  std::span<const compute::attention_slice> sequences{};  ///< causal attention inside each sequence
-  matrix_view<const T> tied{};                            ///< the token embedding, for a head that uses it
-  matrix_view<T> tied_gradient{};
-  std::int64_t first_word = 0;  ///< of this rank's part of the vocabulary
+  bool replays = false;                                         ///< forward runs once more, for what was dropped
+  bool waits = false;                                           ///< what was dropped lies in `waiting`
+  compute::token_ids_in<space> positions{};                     ///< [rows]: of each token in its sequence
+  row_view<const compute::attention_slice, space> sequences{};  ///< causal attention inside each sequence
+  matrix_view<const T, space> tied{};                           ///< the token embedding, for a head that uses it
+  matrix_view<T, space> tied_gradient{};
+  std::int64_t first_word = 0;                             ///< of this rank's part of the vocabulary
+  [[no_unique_address]] detail::loss_place<space> loss{};  ///< not on the host
 };
 
 namespace detail {
@@ -84,6 +99,11 @@ constexpr settlement settlement_along() {
   if (from.role == axis_role::identical && whole) return settlement::nothing;
   return from.role == axis_role::partial && whole ? settlement::reduce : settlement::refused;
 }
+// A group that the world made for this call ends with it, so what was queued for it must be done by then.
+template <class Group, class Queue>
+void keep_until_done(Queue& queue) {
+  if constexpr (!std::is_reference_v<Group>) queue.wait();
+}
 template <class From, class To, class... Tags>
 constexpr bool can_settle(type_list<Tags...>) {
   return ((settlement_along<From, To, Tags>() != settlement::refused) && ...);
@@ -92,9 +112,10 @@ constexpr bool can_settle(type_list<Tags...>) {
 
 /// Brings values from layout `From` to layout `To`, in place: contributions that are still to be combined along an axis
 /// become an all_reduce with their operator, equal layouts cost nothing, nor does using an identical value as copies;
-/// everything else does not compile. An axis of one rank sends nothing.
-template <class From, class To, class World, class T>
-void settle_in([[maybe_unused]] World& world, [[maybe_unused]] std::span<T> values) {
+/// everything else does not compile. An axis of one rank sends nothing. What is sent goes in the order of `queue`; `values` is
+/// a row in its space.
+template <class From, class To, class World, class Queue, class Row>
+void settle_in([[maybe_unused]] World& world, [[maybe_unused]] Queue& queue, [[maybe_unused]] Row values) {
   using tags = typename From::mesh_type::tags;
   static_assert(
       detail::settles<detail::can_settle<From, To>(tags{}), From, To>::value,
@@ -103,11 +124,25 @@ void settle_in([[maybe_unused]] World& world, [[maybe_unused]] std::span<T> valu
   [[maybe_unused]] const auto along = [&]<class Tag>(std::type_identity<Tag>) {
     if constexpr (detail::settlement_along<From, To, Tag>() == detail::settlement::reduce) {
       auto&& group = world.template along_if<Tag>();
-      if (group.size() > 1 && !values.empty()) group.all_reduce(values, typename From::template op_of<Tag>{});
+      if (group.size() > 1 && values.size() > 0) {
+        using op = typename From::template op_of<Tag>;
+        if constexpr (std::is_same_v<Queue, host_memory::queue>) {
+          group.all_reduce(values, op{});
+        } else {
+          heddle::v0::all_reduce(queue, group, values, op{});
+          detail::keep_until_done<decltype(world.template along_if<Tag>())>(queue);
+        }
+      }
     }
   };
   if constexpr (detail::can_settle<From, To>(tags{}))
     [&]<class... Tags>(type_list<Tags...>) { (along(std::type_identity<Tags>{}), ...); }(tags{});
+}
+/// The same for elements on the host.
+template <class From, class To, class World, class T>
+void settle_in(World& world, std::span<T> values) {
+  host_memory::queue at_once;
+  settle_in<From, To>(world, at_once, values);
 }
 
 /// One layer in one call. Verbs of a child are called with views: `x` what comes in, `y` what goes out, `dy` and `dx` their
@@ -117,14 +152,23 @@ class call {
  public:
   using scalar = typename Run::scalar;
   using layouts = typename Run::layouts;
-  using view = matrix_view<scalar>;
-  using const_view = matrix_view<const scalar>;
+  using space = typename Run::space;
+  using view = matrix_view<scalar, space>;
+  using const_view = matrix_view<const scalar, space>;
+  using row = row_view<scalar, space>;
+  using const_row = row_view<const scalar, space>;
+  using token_ids = compute::token_ids_in<space>;
+  /// Whether tensors lie in the host's memory, where kernels have run when their call returns.
+  static constexpr bool on_host = std::is_same_v<space, host_memory>;
+  /// What the forward of a layer with a loss returns: see `add_loss`.
+  using loss_type = std::conditional_t<on_host, double, loss_in_memory>;
 
   call(const placed<Layer>& at, Run& run) : at_(&at), run_(&run) {}
 
   const Layer& layer() const noexcept { return at_->layer; }
   Run& run() const noexcept { return *run_; }
   auto& compute() const noexcept { return run_->compute; }
+  decltype(auto) queue() const noexcept { return compute::queue_of(run_->compute); }
   std::int64_t rows() const noexcept { return run_->extent.rows(); }
 
   /// The layer's own tensor with this tag: a parameter (to read) or an activation [rows, columns].
@@ -157,11 +201,21 @@ class call {
   /// A row of each, as kernels of vectors take them.
   template <class Tag>
   auto vector(Tag tag) const {
-    return (*this)[tag].elements();
+    return elements_of((*this)[tag]);
   }
   template <class Tag>
-  std::span<scalar> gradient_vector(Tag tag) const {
-    return gradient(tag).elements();
+  row gradient_vector(Tag tag) const {
+    return elements_of(gradient(tag));
+  }
+  /// Copies numbers of the host to a tensor of the layer, and waits for it: for `prepare`.
+  template <class Tag>
+  void copy_from_host(Tag tag, std::span<const scalar> values) const {
+    if constexpr (on_host) {
+      compute().copy(values, vector(tag));
+    } else {
+      queue().copy(values, vector(tag));
+      queue().wait();
+    }
   }
 
   /// `auto [gate, up] = b.children();`
@@ -195,37 +249,70 @@ class call {
   static void give(view y, F&& f) {
     if (is_wanted(y)) f(y);
   }
-  static bool is_wanted(view y) noexcept { return y.data() != nullptr || y.size() > 0; }
+  static bool is_wanted(view y) noexcept { return y.address() != nullptr || y.size() > 0; }
   template <class From, class To>
   void settle(view x) const {
-    settle_in<From, To>(run_->world, x.elements());
+    auto&& in_order = queue();
+    settle_in<From, To>(run_->world, in_order, elements_of(x));
+  }
+  /// The loss that the kernel `f(number)` adds to: the number on the host; elsewhere it stays in memory, where the stage has a
+  /// place for each microbatch.
+  template <class F>
+  loss_type add_loss(F&& f) const {
+    if constexpr (on_host) {
+      double sum = 0;
+      f(&sum);
+      return sum;
+    } else {
+      f(run_->loss);
+      return {};
+    }
+  }
+
+  /// Whether the backend has the kernels that the layer's own verbs call: the facets that it lists (`using needs =
+  /// compute::facet_list<...>`). One error names the layer and the facet that is missing, and no verb of it is compiled.
+  static consteval bool has_kernels() {
+    if constexpr (requires { typename Layer::needs; })
+      return Layer::needs::template required<Layer, typename Run::backend_type, scalar>();
+    else
+      return true;
   }
 
   // ---- verbs ---------------------------------------------------------------------------------------------------
   template <class... X>
   auto forward(const X&... x) const {
-    constexpr bool has = requires(const Layer& l, const call& b) { l.forward(b, x...); };
-    static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb forward(b, x, y)");
-    if constexpr (has)
-      return result_of([&] { return at_->layer.forward(*this, x...); });
-    else
+    if constexpr (has_kernels()) {
+      constexpr bool has = requires(const Layer& l, const call& b) { l.forward(b, x...); };
+      static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb forward(b, x, y)");
+      if constexpr (has)
+        return result_of([&] { return at_->layer.forward(*this, x...); });
+      else
+        return detail::missing_verb{};
+    } else {
       return detail::missing_verb{};
+    }
   }
   template <class... X>
   auto backward_input(const X&... x) const {
-    constexpr bool has = requires(const Layer& l, const call& b) { l.backward_input(b, x...); };
-    static_assert(detail::layer_has<has, Layer>::value,
-                  "heddle: a layer needs a verb backward_input(b, x, dy, dx, add)");
-    if constexpr (has)
-      return result_of([&] { return at_->layer.backward_input(*this, x...); });
-    else
+    if constexpr (has_kernels()) {
+      constexpr bool has = requires(const Layer& l, const call& b) { l.backward_input(b, x...); };
+      static_assert(detail::layer_has<has, Layer>::value,
+                    "heddle: a layer needs a verb backward_input(b, x, dy, dx, add)");
+      if constexpr (has)
+        return result_of([&] { return at_->layer.backward_input(*this, x...); });
+      else
+        return detail::missing_verb{};
+    } else {
       return detail::missing_verb{};
+    }
   }
   template <class... X>
   void backward_weight(const X&... x) const {
-    constexpr bool has = requires(const Layer& l, const call& b) { l.backward_weight(b, x...); };
-    static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb backward_weight(b, x, dy)");
-    if constexpr (has) at_->layer.backward_weight(*this, x...);
+    if constexpr (has_kernels()) {
+      constexpr bool has = requires(const Layer& l, const call& b) { l.backward_weight(b, x...); };
+      static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb backward_weight(b, x, dy)");
+      if constexpr (has) at_->layer.backward_weight(*this, x...);
+    }
   }
 
  private:
@@ -327,11 +414,12 @@ void move_to_waiting(const placed<Layer>& at, Run& run) {
   at.layer.activations().each([&](auto index, const auto& described) {
     const detail::activation_place& place = at.activations[index];
     if (std::remove_cvref_t<decltype(described)>::lives != life::until_weight || !place.dropped[v]) return;
-    const auto n = static_cast<std::size_t>(rows * place.columns);
+    const std::int64_t n = rows * place.columns;
     using T = typename Run::scalar;
+    using space = typename Run::space;
     if (n > 0)
-      run.compute.copy(std::span<const T>(run.shared + place.shared, n),
-                       std::span<T>(run.waiting + place.waiting[v], n));
+      run.compute.copy(heddle::detail::row_at<space>(static_cast<const T*>(run.shared + place.shared), n),
+                       heddle::detail::row_at<space>(run.waiting + place.waiting[v], n));
   });
   at.children.each([&](auto, const auto& child) { move_to_waiting(child, run); });
 }

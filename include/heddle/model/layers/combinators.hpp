@@ -50,13 +50,15 @@ struct residual {
     return list(activation<normed, life::until_weight, dims<dim::width>>{{norm.width}, norm.role},
                 activation<d_normed, life::deferred, dims<dim::width>>{{norm.width}});
   }
+  using needs = compute::facet_list<compute::elementwise_facet>;
+
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     using stream = typename B::layouts::template edge<dims<dim::width>>;
     auto [n, inner] = b.children();
     detail::require_settled<Norm, stream>(n.forward(x, b.edge(normed{})));
     detail::require_settled<F, stream>(inner.forward(b[normed{}], y));
-    b.give(y, [&](auto v) { b.compute().add(x.elements(), v.elements(), v.elements()); });
+    b.give(y, [&](auto v) { b.compute().add(elements_of(x), elements_of(v), elements_of(v)); });
     return made<stream>{};
   }
   template <class B>
@@ -64,7 +66,7 @@ struct residual {
     using stream = typename B::layouts::template edge<dims<dim::width>>;
     auto [n, inner] = b.children();
     detail::require_settled<F, dual<stream>>(inner.backward_input(b[normed{}], dy, b[d_normed{}]));
-    b.compute().copy(dy.elements(), dx.elements());
+    b.compute().copy(elements_of(dy), elements_of(dx));
     detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, true));
     return made<dual<stream>>{};
   }

@@ -34,6 +34,8 @@ struct convolution {
     return list(activation<neighbours, life::until_weight, taps>{{window.taps(), channels}},
                 activation<d_neighbours, life::scratch, taps>{{window.taps(), channels}});
   }
+  using needs = compute::facet_list<compute::image_facet>;
+
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     require_images(b.run().extent.sequence);

@@ -40,6 +40,7 @@ struct embedding {
   }
   static constexpr list<> activations() { return {}; }
   static constexpr list<> children() { return {}; }
+  using needs = compute::facet_list<compute::embedding_facet>;
 
   template <class Layouts>
   struct laid {
@@ -51,7 +52,7 @@ struct embedding {
                   "heddle: the gradient of the token embedding must be the dual of its layout");
   };
   template <class B>
-  auto forward(const B& b, compute::token_ids tokens, typename B::view x) const {
+  auto forward(const B& b, typename B::token_ids tokens, typename B::view x) const {
     using l = laid<typename B::layouts>;
     b.compute().embedding(tokens, b[tokens_table{}], b.run().first_word, x);
     b.template settle<typename l::made, typename l::stream>(x);
@@ -59,7 +60,7 @@ struct embedding {
     return made<typename l::stream>{};
   }
   template <class B>
-  void backward_weight(const B& b, compute::token_ids tokens, typename B::const_view dx) const {
+  void backward_weight(const B& b, typename B::token_ids tokens, typename B::const_view dx) const {
     b.compute().embedding_backward(tokens, dx, b.run().first_word, b.gradient(tokens_table{}));
     if constexpr (LearnedPositions)
       b.compute().add_positions_backward(dx, b.run().extent.sequence, b.gradient(positions_table{}));
@@ -116,6 +117,8 @@ struct language_head {
                 activation<d_normed, life::deferred, dims<dim::width>>{{width}});
   }
 
+  using needs = compute::facet_list<compute::product_facet, compute::cross_entropy_facet, compute::loss_facet>;
+
   /// Of the logits.
   constexpr double training_flops(std::int64_t /*sequence*/) const {
     return 6.0 * static_cast<double>(vocabulary) * static_cast<double>(width);
@@ -144,7 +147,7 @@ struct language_head {
   }
   /// The loss, summed over the targets that are not ignored: the same number on all ranks that share the vocabulary.
   template <class B>
-  double forward(const B& b, typename B::const_view x, compute::token_ids targets) const {
+  typename B::loss_type forward(const B& b, typename B::const_view x, typename B::token_ids targets) const {
     using greatest_made = typename laid<typename B::layouts>::template over_words<maximum>;
     using sum_made = typename laid<typename B::layouts>::template over_words<plus>;
     using whole = typename B::layouts::template edge<dims<>>;
@@ -156,26 +159,26 @@ struct language_head {
     b.template settle<sum_made, whole>(b[sum_of_exponentials{}]);
     k.pick_target(b[logits{}], targets, b.run().first_word, b.vector(picked{}));
     b.template settle<sum_made, whole>(b[picked{}]);
-    double loss = 0;
-    k.cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets, &loss);
-    return loss;
+    return b.add_loss([&](auto sum) {
+      k.cross_entropy_loss(b.vector(greatest{}), b.vector(sum_of_exponentials{}), b.vector(picked{}), targets, sum);
+    });
   }
   /// How many numbers `predict` makes of a row.
   constexpr std::int64_t outputs() const { return vocabulary; }
   /// The logits of one row over the whole vocabulary, on every rank that has a part of it.
   template <class B>
-  void predict(const B& b, typename B::const_view x, std::span<typename B::scalar> all) const {
+  void predict(const B& b, typename B::const_view x, typename B::row all) const {
     using how = typename B::layouts::how;
     using mesh_type = typename B::layouts::mesh_type;
     using axes = typename model::detail::sharding_rules<how>::template axes_of<mesh_type, dim::vocabulary>;
     static_assert(axes::size <= 1, "heddle: the logits of a vocabulary that several axes split are not gathered");
     project(b, x);
-    const std::span<const typename B::scalar> mine = b.vector(logits{});
+    const typename B::const_row mine = b.vector(logits{});
     gather_along(b, mine, all, axes{});
   }
   /// Turns the kept logits into their gradient times `scale`.
   template <class B>
-  auto backward_input(const B& b, typename B::const_view x, compute::token_ids targets, typename B::scalar scale,
+  auto backward_input(const B& b, typename B::const_view x, typename B::token_ids targets, typename B::scalar scale,
                       typename B::view dx) const {
     using l = laid<typename B::layouts>;
     using stream = typename B::layouts::template edge<dims<dim::width>>;
@@ -197,18 +200,23 @@ struct language_head {
   }
 
  private:
-  template <class B, class T>
-  void gather_along(const B& b, std::span<const T> mine, std::span<T> all, type_list<>) const {
+  template <class B>
+  void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<>) const {
     b.compute().copy(mine, all);
   }
-  template <class B, class T, class Axis>
-  void gather_along(const B& b, std::span<const T> mine, std::span<T> all, type_list<Axis>) const {
+  template <class B, class Axis>
+  void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<Axis>) const {
     auto&& group = b.run().world.template along_if<Axis>();
     if (group.size() == 1) return b.compute().copy(mine, all);
     const balanced_split cut{vocabulary, group.size()};
     std::vector<std::int64_t> counts;
     for (int r = 0; r < group.size(); ++r) counts.push_back(cut.size(r));
-    group.all_gather_v(mine, all, std::span<const std::int64_t>(counts));
+    if constexpr (B::on_host) {
+      group.all_gather_v(mine, all, std::span<const std::int64_t>(counts));
+    } else {
+      all_gather_v(b.queue(), group, mine, all, std::span<const std::int64_t>(counts));
+      detail::keep_until_done<decltype(b.run().world.template along_if<Axis>())>(b.queue());
+    }
   }
   template <class B>
   typename B::const_view words(const B& b) const {

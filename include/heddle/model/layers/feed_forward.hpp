@@ -42,11 +42,13 @@ struct gelu_mlp {
                 activation<activated, life::until_weight, typename Up::out_dims>{up.out, detail::kept_activated},
                 activation<d_hidden, life::deferred, typename Up::out_dims>{up.out});
   }
+  using needs = compute::facet_list<compute::elementwise_facet>;
+
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     auto [first, second] = b.children();
     first.forward(x, b.edge(hidden{}));
-    b.make(activated{}, [&](auto v) { b.compute().gelu(b.vector(hidden{}), v.elements()); });
+    b.make(activated{}, [&](auto v) { b.compute().gelu(b.vector(hidden{}), elements_of(v)); });
     return second.forward(b[activated{}], y);
   }
   template <class B>
@@ -87,13 +89,15 @@ struct gated_mlp {
                 activation<d_up, life::deferred, units>{up_layer.out},
                 activation<d_activated, life::scratch, units>{up_layer.out});
   }
+  using needs = compute::facet_list<compute::gated_facet<Activation>>;
+
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     auto [g, u, d] = b.children();
     g.forward(x, b.edge(gate{}));
     u.forward(x, b.edge(up{}));
     b.make(activated{},
-           [&](auto v) { b.compute().template gated<Activation>(b.vector(gate{}), b.vector(up{}), v.elements()); });
+           [&](auto v) { b.compute().template gated<Activation>(b.vector(gate{}), b.vector(up{}), elements_of(v)); });
     return d.forward(b[activated{}], y);
   }
   template <class B>

@@ -57,6 +57,8 @@ struct linear : leaf {
     return n;
   }
 
+  using needs = compute::facet_list<compute::product_facet>;
+
   template <class Layouts>
   using laid = product_layouts<Layouts, In, Out, typename Layouts::template parameter<typename weight_parameter::own>,
                                transposed>;

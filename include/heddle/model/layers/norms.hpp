@@ -53,6 +53,7 @@ struct layer_norm : leaf {
   }
   template <class Layouts>
   using laid = detail::normed_layout<Layouts, op::layer_norm<1>, Dim>;
+  using needs = compute::facet_list<compute::layer_norm_facet, compute::elementwise_facet>;
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
@@ -67,7 +68,7 @@ struct layer_norm : leaf {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       bool add) const {
-    if (!add) b.compute().fill(dx.elements(), typename B::scalar(0));
+    if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
     b.compute().layer_norm_backward_input(dy, x, b.vector(weight{}), b.vector(mean{}), b.vector(inverse_deviation{}),
                                           dx);
     return made<dual<laid<typename B::layouts>>>{};
@@ -97,6 +98,7 @@ struct rms_norm : leaf {
   constexpr auto activations() const { return list(activation<inverse_deviation, life::until_weight>{{}, role}); }
   template <class Layouts>
   using laid = detail::normed_layout<Layouts, op::rms_norm<1>, Dim>;
+  using needs = compute::facet_list<compute::rms_norm_facet, compute::elementwise_facet>;
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
@@ -110,7 +112,7 @@ struct rms_norm : leaf {
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx,
                       bool add) const {
-    if (!add) b.compute().fill(dx.elements(), typename B::scalar(0));
+    if (!add) b.compute().fill(elements_of(dx), typename B::scalar(0));
     b.compute().rms_norm_backward_input(dy, x, b.vector(weight{}), b.vector(inverse_deviation{}), dx);
     return made<dual<laid<typename B::layouts>>>{};
   }

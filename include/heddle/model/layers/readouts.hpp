@@ -37,6 +37,7 @@ struct squared_error {
   constexpr auto activations() const {
     return list(activation<predicted, life::until_weight, typename Readout::out_dims>{readout.out});
   }
+  using needs = compute::facet_list<compute::squared_error_facet>;
 
   template <class Layouts>
   struct laid : Readout::template laid<Layouts> {
@@ -60,22 +61,20 @@ struct squared_error {
   }
   /// f(x) of one row.
   template <class B>
-  void predict(const B& b, typename B::const_view x, std::span<typename B::scalar> all) const {
+  void predict(const B& b, typename B::const_view x, typename B::row all) const {
     project(b, x);
-    b.compute().copy(std::span<const typename B::scalar>(b.vector(predicted{})), all);
+    b.compute().copy(typename B::const_row(b.vector(predicted{})), all);
   }
   /// The same number on all ranks that share the rows.
   template <class B>
-  double forward(const B& b, typename B::const_view x, std::span<const typename B::scalar> targets) const {
+  typename B::loss_type forward(const B& b, typename B::const_view x, typename B::const_row targets) const {
     project(b, x);
-    double loss = 0;
-    b.compute().squared_error(b.vector(predicted{}), targets, &loss);
-    return loss;
+    return b.add_loss([&](auto sum) { b.compute().squared_error(b.vector(predicted{}), targets, sum); });
   }
   /// Turns the kept prediction into its gradient times `scale`.
   template <class B>
-  auto backward_input(const B& b, typename B::const_view x, std::span<const typename B::scalar> targets,
-                      typename B::scalar scale, typename B::view dx) const {
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_row targets, typename B::scalar scale,
+                      typename B::view dx) const {
     using l = laid<typename B::layouts>;
     auto [f] = b.children();
     b.compute().squared_error_backward(b.vector(predicted{}), targets, scale);
@@ -124,6 +123,7 @@ struct pooled : detail::words_of_head<Head> {
     return list(activation<row_mean, life::until_weight, dims<dim::width>>{{head.width}},
                 activation<d_row_mean, life::scratch, dims<dim::width>>{{head.width}});
   }
+  using needs = compute::facet_list<compute::image_facet>;
 
   /// The head computes once for each sample: of what its own count for each row, the rest is taken back.
   constexpr double training_flops(std::int64_t rows) const {
@@ -140,14 +140,14 @@ struct pooled : detail::words_of_head<Head> {
   constexpr std::int64_t outputs() const { return head.outputs(); }
   /// What the head makes of the mean of one sample's rows.
   template <class B>
-  void predict(const B& b, typename B::const_view x, std::span<typename B::scalar> all) const {
+  void predict(const B& b, typename B::const_view x, typename B::row all) const {
     average(b, x);
     auto run = of_samples(b);
     auto [h] = b.children(run);
     h.layer().predict(h, per_sample(b, row_mean{}), all);
   }
   template <class B>
-  double forward(const B& b, typename B::const_view x, const auto& targets) const {
+  typename B::loss_type forward(const B& b, typename B::const_view x, const auto& targets) const {
     average(b, x);
     auto run = of_samples(b);
     auto [h] = b.children(run);
@@ -186,7 +186,7 @@ struct pooled : detail::words_of_head<Head> {
   template <class B, class Tag>
   static typename B::view per_sample(const B& b, Tag tag) {
     const auto all = b[tag];
-    return {all.data(), dynamic_shape<2>(b.run().extent.samples, all.extent(1))};
+    return {all.address(), dynamic_shape<2>(b.run().extent.samples, all.extent(1))};
   }
 };
 
