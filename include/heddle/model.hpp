@@ -41,5 +41,6 @@
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/sharding.hpp>
 #include <heddle/model/stage_layers.hpp>
+#include <heddle/model/stage_memory.hpp>
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>

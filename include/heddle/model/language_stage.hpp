@@ -14,10 +14,9 @@
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/stage_layers.hpp>
+#include <heddle/model/stage_memory.hpp>
 #include <heddle/model/token_positions.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -96,25 +95,8 @@ class language_stage {
               rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), part,
               lender == nullptr ? nullptr : &lender->held_),
         saved_layers_(make_layers_memory(saving, slots)),
+        memory_(compute::queue_of(backend), at_, part_, stream_elements(), again_, slots, deferred),
         slots_(slots, deferred) {
-    slot_elements_ = is_last() ? stream_elements() + at_.of_end.saved[0] : 0;
-    saved_ = buffer<T>(slot_elements_ * slots, "the saved activations of a stage");
-    deferred_offsets_.resize(static_cast<std::size_t>(part_.count) + 1);
-    waiting_offsets_.resize(static_cast<std::size_t>(part_.count) + 1);
-    for (int l = 0; l <= part_.count; ++l) {
-      deferred_offsets_[static_cast<std::size_t>(l)] = deferred_elements_;
-      if (l < part_.count) deferred_elements_ += block_deferred();
-    }
-    for (int l = 0; l < part_.count; ++l) {
-      waiting_offsets_[static_cast<std::size_t>(l)] = deferred_elements_;
-      deferred_elements_ += at_.of_block.waiting[static_cast<std::size_t>(drops_of(l))];
-    }
-    waiting_offsets_.back() = deferred_elements_;
-    if (is_last()) deferred_elements_ += at_.of_end.waiting[0];
-    out_deferred_ = deferred_elements_;
-    deferred_elements_ += end_deferred();
-    deferred_memory_ = buffer<T>(deferred_elements_ * deferred, "the gradients that wait for backward_weight");
-    workspace_memory_ = buffer<T>(place_workspace(), "the working memory of a stage");
     prepare();
   }
   language_stage(const language_stage&) = delete;
@@ -137,12 +119,14 @@ class language_stage {
     return this != &other && backend_ != other.backend_ && layers_are_whole(typename mesh_type::tags{});
   }
   /// Bytes of saved activations that one slot of the ring holds.
-  std::int64_t saved_bytes_per_slot() const noexcept { return bytes(slot_elements_) + saved_layers_.bytes_per_slot(); }
+  std::int64_t saved_bytes_per_slot() const noexcept {
+    return bytes(memory_.slot_elements()) + saved_layers_.bytes_per_slot();
+  }
   const recompute_plan& recomputed() const noexcept { return again_; }
   layers_memory& saved_layers() noexcept { return saved_layers_; }
   /// Bytes kept per microbatch between backward_input and backward_weight.
-  std::int64_t deferred_bytes() const noexcept { return bytes(deferred_elements_); }
-  std::int64_t workspace_bytes() const noexcept { return bytes(static_cast<std::int64_t>(workspace_memory_.size())); }
+  std::int64_t deferred_bytes() const noexcept { return bytes(memory_.set_elements()); }
+  std::int64_t workspace_bytes() const noexcept { return bytes(memory_.work_elements()); }
 
   // ---- parameters -----------------------------------------------------------------------------------------------
   const std::vector<parameter>& parameters() const noexcept { return held_.store().table(); }
@@ -172,12 +156,12 @@ class language_stage {
     s.extent = e;
     s.loss_sum = 0;
     run_type c = run_of(e);
-    T* x = part_.count > 0 ? saved_layers_.begin(slot, 0).data() : is_last() ? end_saved(slot) : out.data();
+    T* x = part_.count > 0 ? saved_layers_.begin(slot, 0).data() : is_last() ? memory_.end_saved(slot) : out.data();
     enter(c, b, in, x);
     for (int l = 0; l < part_.count; ++l) {
       // What leaves a block enters the next, whose memory begins with it.
       T* const y = l + 1 < part_.count ? saved_layers_.begin(slot, l + 1).data()
-                   : is_last()         ? end_saved(slot)
+                   : is_last()         ? memory_.end_saved(slot)
                                        : out.data();
       at_block(c, l, x + stream_elements(), nullptr);
       detail::require_stream<layouts, block_layer>(
@@ -213,8 +197,7 @@ class language_stage {
   /// The gradient of the inputs; keeps what backward_weight needs.
   void backward_input(int slot, const batch_type& b, std::span<const T> dout, std::span<T> din) {
     const std::size_t set = slots_.free_set(slot);
-    run_backward(slot, b, dout, din, deferred_memory_.data() + static_cast<std::int64_t>(set) * deferred_elements_,
-                 false);
+    run_backward(slot, b, dout, din, memory_.set(set), false);
     slots_.defer(slot, set);
   }
 
@@ -222,16 +205,16 @@ class language_stage {
   void backward_weight(int slot, const batch_type& b) {
     const slot_state& s = slots_.waiting(slot);
     require_same_extent(slot, checked(b, true), slots_[slot].extent);
-    T* const set = deferred_memory_.data() + static_cast<std::int64_t>(s.deferred) * deferred_elements_;
+    T* const set = memory_.set(s.deferred);
     run_type c = run_of(s.extent);
     c.waits = true;
-    if (is_last()) end_weight(c, slot, set + out_deferred_, set + waiting_offsets_.back());
+    if (is_last()) end_weight(c, slot, memory_.end_deferred(set), memory_.end_waiting(set));
     for (int l = part_.count; l-- > 0;) {
       T* const x = saved_layers_.need(slot, l).data();
       block_weight(c, l, x, set);
       saved_layers_.done(slot, l);
     }
-    embedding_weight(c, b, set + out_deferred_);
+    embedding_weight(c, b, memory_.end_deferred(set));
     slots_.release(slot);
   }
 
@@ -305,7 +288,7 @@ class language_stage {
       for (int slot = 0; slot < slots(); ++slot) {
         if (l < part_.count && layers_memory::moves) continue;
         if (l == part_.count && !is_last()) continue;
-        if (!bad(l == part_.count ? end_saved(slot) : saved_layers_.need(slot, l).data())) continue;
+        if (!bad(l == part_.count ? memory_.end_saved(slot) : saved_layers_.need(slot, l).data())) continue;
         // What enters a block left the one before it.
         const int index = part_.first + l;
         return {index, index == 0 ? first_layer : description_.block_name + std::to_string(index - 1)};
@@ -313,7 +296,7 @@ class language_stage {
     if constexpr (requires { description_.out.norm.name; })
       for (int slot = 0; is_last() && !again_.of_end().any() && slot < slots(); ++slot) {
         run_type c = run_of({max_samples_, config_.context});
-        at_end(c, end_saved(slot) + stream_elements(), nullptr);
+        at_end(c, memory_.end_saved(slot) + stream_elements(), nullptr);
         if (!backend_->all_finite(call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
           return {static_cast<int>(description_.count) + 1, description_.out.norm.name};
       }
@@ -345,36 +328,6 @@ class language_stage {
       elements.push_back(stream_elements() + at_.of_block.saved[static_cast<std::size_t>(drops_of(l))]);
     return make_layer_memory<layers_memory>(saving, slots, std::span<const std::int64_t>(elements));
   }
-  // The gradients of a block, its output's first, and of the ends: the head's, and that of the embedding's output.
-  std::int64_t block_deferred() const noexcept { return stream_elements() + at_.of_block.deferred; }
-  std::int64_t end_deferred() const noexcept {
-    return (is_last() ? at_.of_end.deferred : 0) + (is_first() ? stream_elements() : 0);
-  }
-  T* embedding_gradient(T* end) const noexcept { return end + (is_last() ? at_.of_end.deferred : 0); }
-  std::int64_t place_workspace() {
-    std::int64_t used = 0;
-    const auto take = [&](std::int64_t elements) {
-      const std::int64_t at = used;
-      used += elements;
-      return at;
-    };
-    const std::int64_t stream = stream_elements();
-    // `backward` needs the gradients of two blocks at a time.
-    if (part_.count > 0) work_.pair = take(2 * block_deferred());
-    work_.end = take(end_deferred());
-    const bool blocks = part_.count > 0;
-    work_.scratch = take((std::max)(blocks ? at_.of_block.scratch : 0, is_last() ? at_.end_scratch() : 0));
-    work_.shared = take(blocks ? at_.of_block.shared : 0);
-    work_.end_shared = take(is_last() ? at_.of_end.shared : 0);
-    work_.x = take(stream);
-    work_.y = take(stream);
-    work_.brief = take(is_last() ? at_.of_brief_end.shared : 0);
-    work_.constants = take(blocks ? at_.of_block.constants : 0);
-    return used;
-  }
-  T* work(std::int64_t at) noexcept { return workspace_memory_.data() + at; }
-  T* end_saved(int slot) noexcept { return saved_.data() + slot * slot_elements_; }
-
   dropping drops_of(int layer) const noexcept { return places::drops(again_, part_.first + layer); }
   bool drops_any(int layer) const noexcept { return again_.of_block(part_.first + layer).any(); }
 
@@ -382,8 +335,8 @@ class language_stage {
   run_type run_of(extent_of_batch e) {
     run_type c{*backend_, *world_};
     c.extent = e;
-    c.constants = work(work_.constants);
-    c.scratch = work(work_.scratch);
+    c.constants = memory_.constants();
+    c.scratch = memory_.scratch();
     c.weights = held_.store().weights().data();
     c.gradients = held_.store().gradients().data();
     if constexpr (tied) {
@@ -401,7 +354,7 @@ class language_stage {
     c.weights = held_.store().weights().data() + held_.block_offset(layer);
     c.gradients = held_.store().gradients().data() + held_.block_offset(layer);
     c.saved = saved;
-    c.shared = work(work_.shared);
+    c.shared = memory_.shared();
     c.deferred = deferred;
     c.drops = drops_of(layer);
   }
@@ -409,14 +362,14 @@ class language_stage {
     c.weights = held_.store().weights().data();
     c.gradients = held_.store().gradients().data();
     c.saved = saved;
-    c.shared = work(work_.end_shared);
+    c.shared = memory_.end_shared();
     c.first_word = held_.first_word();
     c.deferred = deferred;
     c.drops = dropping::named;
   }
   void at_brief_end(run_type& c) {
     at_end(c, nullptr, nullptr);
-    c.shared = work(work_.brief);
+    c.shared = memory_.brief();
     c.drops = dropping::transient;
   }
   void prepare() {
@@ -447,13 +400,13 @@ class language_stage {
     }
   }
   void restore_end(run_type& c, int slot, bool waits) {
-    at_end(c, end_saved(slot) + stream_elements(), c.deferred);
+    at_end(c, memory_.end_saved(slot) + stream_elements(), c.deferred);
     if constexpr (recomputes) {
       if (!again_.of_end().any()) return;
       const bool there = last_end_ == slot;
       last_end_ = -1;
       restore(c, at_.out, there, waits,
-              [&](const auto& b) { b.layer().project(b, const_matrix(end_saved(slot), c.extent)); });
+              [&](const auto& b) { b.layer().project(b, const_matrix(memory_.end_saved(slot), c.extent)); });
     }
   }
   template <class Layer, class Forward>
@@ -484,8 +437,8 @@ class language_stage {
     if (!is_first()) require_size(in, e, "forward_only's `in`");
     if (!is_last()) require_size(out, e, "forward_only's `out`");
     last_block_ = {-1, -1};
-    T* x = work(work_.x);
-    T* y = work(work_.y);
+    T* x = memory_.x();
+    T* y = memory_.y();
     if (part_.count == 0 && !is_last()) x = out.data();
     enter(c, b, in, x);
     for (int l = 0; l < part_.count; ++l) {
@@ -506,22 +459,19 @@ class language_stage {
     require_same_extent(slot, e, slots_[slot].extent);
     if (!is_last()) require_size(dout, e, "backward's `dout`");
     if (!is_first()) require_size(din, e, "backward's `din`");
-    T* const end = weights_too ? work(work_.end) : set + out_deferred_;
-    const auto deferred_of = [&](int l) {
-      return weights_too ? work(work_.pair) + (l % 2) * block_deferred()
-                         : set + deferred_offsets_[static_cast<std::size_t>(l)];
-    };
-    T* const start = is_first() ? embedding_gradient(end) : din.data();
+    T* const end = weights_too ? memory_.end_deferred_now() : memory_.end_deferred(set);
+    const auto deferred_of = [&](int l) { return weights_too ? memory_.deferred_now(l) : memory_.deferred(set, l); };
+    T* const start = is_first() ? memory_.embedding_gradient(end) : din.data();
     T* const top = part_.count > 0 ? deferred_of(part_.count - 1) : start;
     run_type c = run_of(e);
     if (is_last()) {
-      c.waiting = weights_too ? nullptr : set + waiting_offsets_.back();
+      c.waiting = weights_too ? nullptr : memory_.end_waiting(set);
       c.deferred = end;
       restore_end(c, slot, !weights_too);
       const call_type<out_layer> head(at_.out, c);
       detail::require_stream<layouts, out_layer>(
-          head.backward_input(const_matrix(end_saved(slot), e), b.targets, b.loss_scale, matrix(top, e)));
-      if (weights_too) head.backward_weight(const_matrix(end_saved(slot), e));
+          head.backward_input(const_matrix(memory_.end_saved(slot), e), b.targets, b.loss_scale, matrix(top, e)));
+      if (weights_too) head.backward_weight(const_matrix(memory_.end_saved(slot), e));
     } else {
       backend_->copy(dout, matrix(top, e).elements());
     }
@@ -530,7 +480,7 @@ class language_stage {
       T* const own = deferred_of(l);
       c.deferred = own + stream_elements();
       c.waits = false;
-      restore_block(c, slot, l, weights_too ? nullptr : set + waiting_offsets_[static_cast<std::size_t>(l)]);
+      restore_block(c, slot, l, weights_too ? nullptr : memory_.waiting(set, l));
       const call_type<block_layer> block(at_.block, c);
       const auto x = const_matrix(c.saved - stream_elements(), e);
       detail::require_stream<layouts, block_layer>(block.backward_input(x, const_matrix(own, e), matrix(below, e)));
@@ -541,22 +491,22 @@ class language_stage {
     if (weights_too) embedding_weight(c, b, end);
   }
   void block_weight(run_type& c, int layer, T* x, T* set) {
-    T* const own = set + deferred_offsets_[static_cast<std::size_t>(layer)];
+    T* const own = memory_.deferred(set, layer);
     at_block(c, layer, x + stream_elements(), own + stream_elements());
-    c.waiting = set + waiting_offsets_[static_cast<std::size_t>(layer)];
+    c.waiting = memory_.waiting(set, layer);
     call_type<block_layer>(at_.block, c).backward_weight(const_matrix(x, c.extent), const_matrix(own, c.extent));
   }
   void end_weight(run_type& c, int slot, T* end, T* waiting) {
-    at_end(c, end_saved(slot) + stream_elements(), end);
+    at_end(c, memory_.end_saved(slot) + stream_elements(), end);
     c.waiting = waiting;
-    call_type<out_layer>(at_.out, c).backward_weight(const_matrix(end_saved(slot), c.extent));
+    call_type<out_layer>(at_.out, c).backward_weight(const_matrix(memory_.end_saved(slot), c.extent));
   }
   void embedding_weight(run_type& c, const batch_type& b, T* end) {
     if (!is_first()) return;
     at_end(c, nullptr, nullptr);
     c.first_word = held_.first_input_word();
     call_type<in_layer>(at_.in, c).backward_weight(inputs_of(config_, b, c.extent),
-                                                   const_matrix(embedding_gradient(end), c.extent));
+                                                   const_matrix(memory_.embedding_gradient(end), c.extent));
   }
   // ---- checks -------------------------------------------------------------------------------------------------------
   template <class... Tags>
@@ -582,17 +532,10 @@ class language_stage {
   places at_;
   language_parameters<T, layouts, description> held_;
   layers_memory saved_layers_;
-  std::int64_t slot_elements_ = 0, deferred_elements_ = 0, out_deferred_ = 0;
-  std::vector<std::int64_t> deferred_offsets_{}, waiting_offsets_{};
-  buffer<T> saved_{};
-  buffer<T> deferred_memory_{};
-  buffer<T> workspace_memory_{};
+  stage_memory<T, places> memory_;
   microbatch_slots slots_;
   std::pair<int, int> last_block_{-1, -1};  ///< whose recomputed activations are in the shared memory: slot, layer
   int last_end_ = -1;
-  struct {
-    std::int64_t pair = 0, end = 0, scratch = 0, shared = 0, end_shared = 0, x = 0, y = 0, brief = 0, constants = 0;
-  } work_;
   token_positions sequences_{};
 };
 
