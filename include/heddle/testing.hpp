@@ -1,6 +1,7 @@
 // heddle/testing.hpp: what programs test sharding algebra and pipelines with.
 #pragma once
 
+#include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/checked_memory.hpp>
 #include <heddle/testing/counting_world.hpp>
 #include <heddle/testing/gradient_laws.hpp>

@@ -173,11 +173,13 @@ concept backend_queue = requires(B& backend) {
 
 /// The queue of a backend; the host's, an empty object, of one that names none.
 template <class B>
-decltype(auto) queue_of(B& backend) noexcept {
-  if constexpr (requires { backend.queue(); })
+typename space_of<B>::queue& queue_of(B& backend) noexcept {
+  if constexpr (requires { backend.queue(); }) {
     return backend.queue();
-  else
-    return host_memory::queue{};
+  } else {
+    static typename space_of<B>::queue nothing_to_keep;
+    return nothing_to_keep;
+  }
 }
 
 /// Matrix products and biases.
