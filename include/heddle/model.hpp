@@ -28,6 +28,7 @@
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/llama_config.hpp>
+#include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
 #include <heddle/model/network.hpp>
 #include <heddle/model/pair_batch.hpp>

@@ -7,10 +7,10 @@
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <type_traits>
 
@@ -19,7 +19,7 @@ namespace heddle::inline v0::model {
 /// The parameters of one pipeline stage in flat buffers, in the order of the description. A stage with both the embedding and a
 /// tied head has one token embedding with one gradient. A tied head without the embedding has a copy of it behind the other
 /// parameters, or uses that of another stage of this rank (`lender`), with a gradient of its own outside the flat buffer.
-template <class T, class Layouts, class Description>
+template <class T, class Layouts, class Description, memory_space Space = host_memory>
 class language_parameters {
  public:
   using mesh_type = typename Layouts::mesh_type;
@@ -28,8 +28,8 @@ class language_parameters {
 
   /// Fills in the places of the parameters in `at`.
   template <class Places>
-  language_parameters(Places& at, const Description& of, const mesh_type& mesh, int rank, stage_layers part,
-                      [[maybe_unused]] const language_parameters* lender) {
+  language_parameters(typename Space::queue& queue, Places& at, const Description& of, const mesh_type& mesh, int rank,
+                      stage_layers part, [[maybe_unused]] const language_parameters* lender) {
     const placer place(mesh, rank);
     const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
     constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
@@ -56,7 +56,7 @@ class language_parameters {
       first_word_ = first_input_word_ = words_of(mesh, rank, of.in.vocabulary).first;
     if constexpr (requires { of.out.vocabulary; }) first_word_ = words_of(mesh, rank, of.out.vocabulary).first;
     if constexpr (!tied) {
-      store_.allocate();
+      store_.allocate(queue);
     } else {
       const auto table = of.in.parameters().template get<0>();
       if (of.out.vocabulary != table.extents[0])
@@ -68,27 +68,27 @@ class language_parameters {
         tied_at = store_.table().size();
         place.add_tied_copy(table, store_, of.in.name, counted);
       }
-      store_.allocate();
+      store_.allocate(queue);
       if (!has_in && !has_out) return;
       const auto shape = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
       if (borrows) {
         tied_weight_ = lender->tied_weight_;
-        own_gradient_ = buffer<T>(shape.size());
-        tied_gradient_ = {own_gradient_.data(), own_gradient_.size()};
+        own_gradient_ = buffer<T, Space>(queue, shape.size());
+        tied_gradient_ = elements_of(own_gradient_.view());
       } else {
-        tied_weight_ = {store_.weight(tied_at).data(), shape};
+        tied_weight_ = {heddle::v0::detail::first_element(store_.weight(tied_at)), shape};
         tied_gradient_ = store_.gradient(tied_at);
       }
     }
   }
 
-  parameter_store<T>& store() noexcept { return store_; }
-  const parameter_store<T>& store() const noexcept { return store_; }
+  parameter_store<T, Space>& store() noexcept { return store_; }
+  const parameter_store<T, Space>& store() const noexcept { return store_; }
   /// Offset of the parameters of block `layer` of the stage.
   std::int64_t block_offset(int layer) const noexcept { return first_block_ + layer * block_stride_; }
   /// The token embedding where the head is tied, and its gradient; empty where neither end is here.
-  matrix_view<const T> tied_weight() const noexcept { return tied_weight_; }
-  std::span<T> tied_gradient() const noexcept { return tied_gradient_; }
+  matrix_view<const T, Space> tied_weight() const noexcept { return tied_weight_; }
+  row_view<T, Space> tied_gradient() const noexcept { return tied_gradient_; }
   /// Whether the head uses the token embedding of another stage.
   bool borrows() const noexcept { return own_gradient_.size() > 0; }
   /// The first word of this rank's part of the vocabulary, of the head and of the embedding.
@@ -105,12 +105,12 @@ class language_parameters {
     return {split.local_offset(all, rank)[0], split.local_shape(all, rank).extent(0)};
   }
 
-  parameter_store<T> store_{};
+  parameter_store<T, Space> store_{};
   std::int64_t first_block_ = 0, block_stride_ = 0;
   std::int64_t first_word_ = 0, first_input_word_ = 0;
-  matrix_view<const T> tied_weight_{};
-  std::span<T> tied_gradient_{};
-  buffer<T> own_gradient_{};
+  matrix_view<const T, Space> tied_weight_{};
+  row_view<T, Space> tied_gradient_{};
+  buffer<T, Space> own_gradient_{};
 };
 
 }  // namespace heddle::inline v0::model

@@ -9,6 +9,7 @@
 #include <heddle/model/language_parameters.hpp>
 #include <heddle/model/language_places.hpp>
 #include <heddle/model/layers/call.hpp>
+#include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/recompute_plan.hpp>
@@ -42,6 +43,10 @@ namespace heddle::inline v0::model {
 ///
 /// Gradients are added up; nothing is reduced over the axes that split samples.
 ///
+/// Everything lies in the memory of the backend, and the verbs go in the order of its queue. Where the host may not touch that
+/// memory, verbs return when they are queued: then a batch must stay as it is until somebody waits for the queue, as
+/// `loss_sum`, `forward_only` on the last stage and `initialize` do.
+///
 /// Shapes: `in`, `out`, `dout`, `din` are row-major [samples, sequence, width]; the first stage ignores `in` and `din`, the
 /// last ignores `out` and `dout`.
 /// Errors: `config_error` for a configuration or batch that does not fit, `schedule_error` for verbs out of order.
@@ -51,6 +56,10 @@ class language_stage {
  public:
   using scalar = typename Model::scalar;
   using T = scalar;
+  /// Where its tensors are, and rows of them: `std::span` on the host.
+  using space = space_of<Backend>;
+  using row = row_view<T, space>;
+  using const_row = row_view<const T, space>;
   using config_type = typename Model::config;
   using batch_type = typename Model::batch;
   using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
@@ -71,8 +80,12 @@ class language_stage {
   using samples = typename detail::samples_layout_of<mesh_type, how>::type;
   using loss = propagate<"b->", typename layouts::template edge<dims<>>>;
   /// Where the blocks' saved activations are; what the head saves stays in the slots.
-  using layers_memory = typename Activations::template layers<T>;
-  static_assert(model::layer_memory<layers_memory, T>);
+  using layers_memory = typename detail::layers_of_policy<Activations, T, space>::type;
+  static_assert(
+      detail::keeps_activations_in<detail::layers_of_policy<Activations, T, space>::there, Activations, space>::value,
+      "heddle: this policy keeps activations in the host's memory only; for a backend with another memory take "
+      "activations::keep or activations::recompute, or give the policy layers_in<T, Space>");
+  static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
@@ -91,11 +104,12 @@ class language_stage {
         at_(description_,
             {make_stage_mesh<mesh_type>(world.mesh()), rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank())},
             max_rows(), config.context, again_),
-        held_(at_, description_, make_stage_mesh<mesh_type>(world.mesh()),
+        held_(queue(), at_, description_, make_stage_mesh<mesh_type>(world.mesh()),
               rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), part,
               lender == nullptr ? nullptr : &lender->held_),
         saved_layers_(make_layers_memory(saving, slots)),
-        memory_(compute::queue_of(backend), at_, part_, stream_elements(), again_, slots, deferred),
+        memory_(queue(), at_, part_, stream_elements(), again_, slots, deferred),
+        given_(queue(), config_, max_samples, slots + 1, is_first(), is_last()),
         slots_(slots, deferred) {
     prepare();
   }
@@ -116,7 +130,7 @@ class language_stage {
   /// Whether this stage and the other may work at the same time, on two threads: each has a backend of its own, and
   /// nothing is sent along the axes of the layers.
   bool runs_beside(const language_stage& other) const {
-    return this != &other && backend_ != other.backend_ && layers_are_whole(typename mesh_type::tags{});
+    return on_host && this != &other && backend_ != other.backend_ && layers_are_whole(typename mesh_type::tags{});
   }
   /// Bytes of saved activations that one slot of the ring holds.
   std::int64_t saved_bytes_per_slot() const noexcept {
@@ -130,10 +144,10 @@ class language_stage {
 
   // ---- parameters -----------------------------------------------------------------------------------------------
   const std::vector<parameter>& parameters() const noexcept { return held_.store().table(); }
-  std::span<T> weights() noexcept { return held_.store().weights(); }
-  std::span<const T> weights() const noexcept { return held_.store().weights(); }
-  std::span<T> gradients() noexcept { return held_.store().gradients(); }
-  std::span<const T> gradients() const noexcept { return held_.store().gradients(); }
+  row weights() noexcept { return held_.store().weights(); }
+  const_row weights() const noexcept { return held_.store().weights(); }
+  row gradients() noexcept { return held_.store().gradients(); }
+  const_row gradients() const noexcept { return held_.store().gradients(); }
   /// Sets every gradient to zero.
   void zero_gradients() {
     backend_->fill(gradients(), T(0));
@@ -141,14 +155,14 @@ class language_stage {
   }
   /// The gradient of the token embedding, where the head is tied and this stage has the embedding or the head; empty
   /// elsewhere. It is part of `gradients()` unless the embedding is borrowed.
-  std::span<T> tied_gradient() noexcept { return held_.tied_gradient(); }
+  row tied_gradient() noexcept { return held_.tied_gradient(); }
   /// Whether the head uses the token embedding of another stage of this rank.
   bool borrows_embedding() const noexcept { return held_.borrows(); }
   /// The model's initial weights, the same on every mesh: what the description says, from counted random numbers.
-  void initialize(std::uint64_t seed) { held_.store().initialize(seed); }
+  void initialize(std::uint64_t seed) { held_.store().initialize(queue(), seed); }
 
   // ---- verbs ----------------------------------------------------------------------------------------------------
-  void forward(int slot, const batch_type& b, std::span<const T> in, std::span<T> out) {
+  void forward(int slot, const batch_type& b, const_row in, row out) {
     slot_state& s = slots_.for_forward(slot);
     const extent_of_batch e = checked(b, true);
     if (!is_first()) require_size(in, e, "forward's `in`");
@@ -156,13 +170,16 @@ class language_stage {
     s.extent = e;
     s.loss_sum = 0;
     run_type c = run_of(e);
-    T* x = part_.count > 0 ? saved_layers_.begin(slot, 0).data() : is_last() ? memory_.end_saved(slot) : out.data();
-    enter(c, b, in, x);
+    given_.take(queue(), slot, config_, b, e);
+    T* x = part_.count > 0 ? start_of(saved_layers_.begin(slot, 0))
+           : is_last()     ? memory_.end_saved(slot)
+                           : start_of(out);
+    enter(c, slot, b, in, x);
     for (int l = 0; l < part_.count; ++l) {
       // What leaves a block enters the next, whose memory begins with it.
-      T* const y = l + 1 < part_.count ? saved_layers_.begin(slot, l + 1).data()
+      T* const y = l + 1 < part_.count ? start_of(saved_layers_.begin(slot, l + 1))
                    : is_last()         ? memory_.end_saved(slot)
-                                       : out.data();
+                                       : start_of(out);
       at_block(c, l, x + stream_elements(), nullptr);
       detail::require_stream<layouts, block_layer>(
           call_type<block_layer>(at_.block, c).forward(const_matrix(x, e), matrix(y, e)));
@@ -172,7 +189,10 @@ class language_stage {
     }
     if (is_last()) {
       at_end(c, x + stream_elements(), nullptr);
-      s.loss_sum = call_type<out_layer>(at_.out, c).forward(const_matrix(x, e), b.targets);
+      add_loss_at(c, slot);
+      [[maybe_unused]] const auto loss =
+          call_type<out_layer>(at_.out, c).forward(const_matrix(x, e), given_.targets(slot, b));
+      if constexpr (on_host) s.loss_sum = loss;
       last_end_ = slot;
     }
     s.at = microbatch_slots::phase::forward_done;
@@ -195,7 +215,7 @@ class language_stage {
   }
 
   /// The gradient of the inputs; keeps what backward_weight needs.
-  void backward_input(int slot, const batch_type& b, std::span<const T> dout, std::span<T> din) {
+  void backward_input(int slot, const batch_type& b, const_row dout, row din) {
     const std::size_t set = slots_.free_set(slot);
     run_backward(slot, b, dout, din, memory_.set(set), false);
     slots_.defer(slot, set);
@@ -210,16 +230,16 @@ class language_stage {
     c.waits = true;
     if (is_last()) end_weight(c, slot, memory_.end_deferred(set), memory_.end_waiting(set));
     for (int l = part_.count; l-- > 0;) {
-      T* const x = saved_layers_.need(slot, l).data();
+      T* const x = start_of(saved_layers_.need(slot, l));
       block_weight(c, l, x, set);
       saved_layers_.done(slot, l);
     }
-    embedding_weight(c, b, memory_.end_deferred(set));
+    embedding_weight(c, slot, b, memory_.end_deferred(set));
     slots_.release(slot);
   }
 
   /// backward_input and backward_weight, layer by layer, with less memory traffic.
-  void backward(int slot, const batch_type& b, std::span<const T> dout, std::span<T> din) {
+  void backward(int slot, const batch_type& b, const_row dout, row din) {
     run_backward(slot, b, dout, din, nullptr, true);
     slots_.release(slot);
   }
@@ -231,35 +251,45 @@ class language_stage {
   }
 
   /// On the last stage: the loss of the microbatch last sent forward through this slot, summed over its targets (not
-  /// scaled), the same on all ranks that share its rows. 0 on other stages.
-  double loss_sum(int slot) const { return slots_[slot].loss_sum; }
+  /// scaled), the same on all ranks that share its rows. 0 on other stages. Waits for the queue where the loss is in its memory.
+  double loss_sum(int slot) const {
+    if constexpr (!on_host)
+      if (is_last() && slot >= 0 && slot < slots()) return given_.read_loss(queue(), slot);
+    return slots_[slot].loss_sum;
+  }
 
   /// Forward without saving. Returns, on the last stage, the loss summed over the targets; 0 on other stages and for a
   /// batch without targets.
-  double forward_only(const batch_type& b, std::span<const T> in, std::span<T> out) {
+  double forward_only(const batch_type& b, const_row in, row out) {
     const extent_of_batch e = checked(b, false);
     run_type c = run_of(e);
     T* const x = evaluate(c, b, e, in, out);
     if (!is_last() || b.targets.empty()) return 0;
     double loss = 0;
+    const auto all_targets = given_.targets(slots(), b);
+    add_loss_at(c, slots());
     for (std::int64_t i = 0; i < e.samples; ++i) {  // sample by sample: logits of one only need memory
       run_type one = run_of({1, e.sequence});
       at_brief_end(one);
-      const std::size_t targets = b.targets.size() / static_cast<std::size_t>(e.samples);
-      loss += call_type<out_layer>(at_.brief_out, one)
-                  .forward(const_matrix(x + i * e.sequence * config_.width, one.extent),
-                           b.targets.subspan(static_cast<std::size_t>(i) * targets, targets));
+      one.loss = c.loss;
+      const auto targets = static_cast<std::int64_t>(b.targets.size()) / e.samples;
+      [[maybe_unused]] const auto more =
+          call_type<out_layer>(at_.brief_out, one)
+              .forward(const_matrix(x + i * e.sequence * config_.width, one.extent),
+                       heddle::v0::detail::row_at<space>(start_of(all_targets) + i * targets, targets));
+      if constexpr (on_host) loss += more;
     }
+    if constexpr (!on_host) loss = given_.read_loss(queue(), slots());
     return loss;
   }
 
   /// Forward without saving, for sampling and prediction: the last stage gets the head's outputs for each sample's last
   /// position, or for the mean of its rows behind `pooled`, whole and the same on every rank that shares its rows.
   /// Shapes: `logits` [samples, outputs of the head]; other stages ignore it.
-  void last_logits(const batch_type& b, std::span<const T> in, std::span<T> out, std::span<T> logits) {
+  void last_logits(const batch_type& b, const_row in, row out, row logits) {
     const extent_of_batch e = checked(b, false);
     const std::int64_t n = description_.out.outputs();
-    if (is_last()) require_logits(logits.size(), e, n);
+    if (is_last()) require_logits(static_cast<std::size_t>(logits.size()), e, n);
     run_type c = run_of(e);
     T* const x = evaluate(c, b, e, in, out);
     if (!is_last() || e.rows() == 0) return;
@@ -269,7 +299,7 @@ class language_stage {
       at_brief_end(one);
       const call_type<out_layer> head(at_.brief_out, one);
       head.layer().predict(head, const_matrix(x + ((i + 1) * e.sequence - rows) * config_.width, one.extent),
-                           logits.subspan(static_cast<std::size_t>(i * n), static_cast<std::size_t>(n)));
+                           heddle::v0::detail::row_at<space>(start_of(logits) + i * n, n));
     }
   }
 
@@ -282,13 +312,13 @@ class language_stage {
   place_in_model first_nonfinite_activation() {
     constexpr const char* first_layer = std::is_same_v<batch_type, batch<T>> ? "the embedding" : "the first layer";
     const auto bad = [&](const T* x) {  // all of it: the last microbatch may have been a small one
-      return !backend_->all_finite(std::span<const T>(x, static_cast<std::size_t>(max_rows() * config_.width)));
+      return !backend_->all_finite(heddle::v0::detail::row_at<space>(x, max_rows() * config_.width));
     };
     for (int l = 0; l <= part_.count; ++l)
       for (int slot = 0; slot < slots(); ++slot) {
         if (l < part_.count && layers_memory::moves) continue;
         if (l == part_.count && !is_last()) continue;
-        if (!bad(l == part_.count ? memory_.end_saved(slot) : saved_layers_.need(slot, l).data())) continue;
+        if (!bad(l == part_.count ? memory_.end_saved(slot) : start_of(saved_layers_.need(slot, l)))) continue;
         // What enters a block left the one before it.
         const int index = part_.first + l;
         return {index, index == 0 ? first_layer : description_.block_name + std::to_string(index - 1)};
@@ -313,11 +343,16 @@ class language_stage {
   static std::int64_t bytes(std::int64_t elements) noexcept { return elements * static_cast<std::int64_t>(sizeof(T)); }
   std::int64_t max_rows() const noexcept { return max_samples_ * config_.context; }
   std::int64_t stream_elements() const noexcept { return places::in_lines(max_rows() * config_.width); }
-  static matrix_view<T> matrix_of(T* at, std::int64_t rows, std::int64_t columns) noexcept {
-    return {at, dynamic_shape<2>(rows, columns)};
+  static constexpr bool on_host = std::is_same_v<space, host_memory>;
+  decltype(auto) queue() const noexcept { return compute::queue_of(*backend_); }
+  template <class Row>
+  static auto* start_of(const Row& x) noexcept {
+    return heddle::v0::detail::first_element(x);
   }
-  matrix_view<T> matrix(T* at, extent_of_batch e) const noexcept { return matrix_of(at, e.rows(), config_.width); }
-  matrix_view<const T> const_matrix(const T* at, extent_of_batch e) const noexcept {
+  matrix_view<T, space> matrix(T* at, extent_of_batch e) const noexcept {
+    return {at, dynamic_shape<2>(e.rows(), config_.width)};
+  }
+  matrix_view<const T, space> const_matrix(const T* at, extent_of_batch e) const noexcept {
     return {at, dynamic_shape<2>(e.rows(), config_.width)};
   }
 
@@ -326,7 +361,7 @@ class language_stage {
     std::vector<std::int64_t> elements;
     for (int l = 0; l < part_.count; ++l)
       elements.push_back(stream_elements() + at_.of_block.saved[static_cast<std::size_t>(drops_of(l))]);
-    return make_layer_memory<layers_memory>(saving, slots, std::span<const std::int64_t>(elements));
+    return make_layer_memory<layers_memory>(queue(), saving, slots, std::span<const std::int64_t>(elements));
   }
   dropping drops_of(int layer) const noexcept { return places::drops(again_, part_.first + layer); }
   bool drops_any(int layer) const noexcept { return again_.of_block(part_.first + layer).any(); }
@@ -337,30 +372,30 @@ class language_stage {
     c.extent = e;
     c.constants = memory_.constants();
     c.scratch = memory_.scratch();
-    c.weights = held_.store().weights().data();
-    c.gradients = held_.store().gradients().data();
+    c.weights = start_of(held_.store().weights());
+    c.gradients = start_of(held_.store().gradients());
     if constexpr (tied) {
       c.tied = held_.tied_weight();
-      c.tied_gradient = {held_.tied_gradient().data(), held_.tied_weight().shape()};
+      c.tied_gradient = {start_of(held_.tied_gradient()), held_.tied_weight().shape()};
     }
     if constexpr (model::layers::uses_sequences<block_layer> || model::layers::uses_sequences<out_layer>) {
-      sequences_.prepare(max_samples_, e.sequence);
+      sequences_.prepare(queue(), max_samples_, e.sequence);
       c.positions = sequences_.rows(e);
       c.sequences = sequences_.slices(e);
     }
     return c;
   }
   void at_block(run_type& c, int layer, T* saved, T* deferred) {
-    c.weights = held_.store().weights().data() + held_.block_offset(layer);
-    c.gradients = held_.store().gradients().data() + held_.block_offset(layer);
+    c.weights = start_of(held_.store().weights()) + held_.block_offset(layer);
+    c.gradients = start_of(held_.store().gradients()) + held_.block_offset(layer);
     c.saved = saved;
     c.shared = memory_.shared();
     c.deferred = deferred;
     c.drops = drops_of(layer);
   }
   void at_end(run_type& c, T* saved, T* deferred) {
-    c.weights = held_.store().weights().data();
-    c.gradients = held_.store().gradients().data();
+    c.weights = start_of(held_.store().weights());
+    c.gradients = start_of(held_.store().gradients());
     c.saved = saved;
     c.shared = memory_.end_shared();
     c.first_word = held_.first_word();
@@ -371,6 +406,10 @@ class language_stage {
     at_end(c, nullptr, nullptr);
     c.shared = memory_.brief();
     c.drops = dropping::transient;
+  }
+  // Where the head adds the loss of this slot to, elsewhere than on the host.
+  void add_loss_at([[maybe_unused]] run_type& c, [[maybe_unused]] int slot) {
+    if constexpr (!on_host) c.loss = given_.new_loss(queue(), slot);
   }
   void prepare() {
     if constexpr (model::layers::uses_constants<block_layer>) {
@@ -388,7 +427,7 @@ class language_stage {
   }
   // Before backward_input of a block. `waiting`: where what backward_weight needs goes; null if that follows at once.
   void restore_block(run_type& c, int slot, int layer, T* waiting) {
-    T* const x = saved_layers_.need(slot, layer).data();
+    T* const x = start_of(saved_layers_.need(slot, layer));
     at_block(c, layer, x + stream_elements(), c.deferred);
     c.waiting = waiting;
     if constexpr (recomputes) {
@@ -396,7 +435,7 @@ class language_stage {
       const bool there = last_block_ == std::pair(slot, layer);
       last_block_ = {-1, -1};
       restore(c, at_.block, there, waiting != nullptr,
-              [&](const auto& b) { b.forward(const_matrix(x, c.extent), matrix_view<T>{}); });
+              [&](const auto& b) { b.forward(const_matrix(x, c.extent), matrix_view<T, space>{}); });
     }
   }
   void restore_end(run_type& c, int slot, bool waits) {
@@ -423,26 +462,27 @@ class language_stage {
 
   // ---- passes -------------------------------------------------------------------------------------------------------
   // Fills the start of the residual stream.
-  void enter(run_type& c, const batch_type& b, std::span<const T> in, T* to) {
-    const matrix_view<T> x = matrix(to, c.extent);
+  void enter(run_type& c, int slot, const batch_type& b, const_row in, T* to) {
+    const matrix_view<T, space> x = matrix(to, c.extent);
     c.first_word = held_.first_input_word();
     if (is_first())
       detail::require_stream<layouts, in_layer>(
-          call_type<in_layer>(at_.in, c).forward(inputs_of(config_, b, c.extent), x));
+          call_type<in_layer>(at_.in, c).forward(given_.inputs(slot, config_, b, c.extent), x));
     else
-      backend_->copy(in, x.elements());
+      backend_->copy(in, elements_of(x));
   }
   // Forward without saving, up to the last block: where the residual stream is.
-  T* evaluate(run_type& c, const batch_type& b, extent_of_batch e, std::span<const T> in, std::span<T> out) {
+  T* evaluate(run_type& c, const batch_type& b, extent_of_batch e, const_row in, row out) {
     if (!is_first()) require_size(in, e, "forward_only's `in`");
     if (!is_last()) require_size(out, e, "forward_only's `out`");
     last_block_ = {-1, -1};
     T* x = memory_.x();
     T* y = memory_.y();
-    if (part_.count == 0 && !is_last()) x = out.data();
-    enter(c, b, in, x);
+    if (part_.count == 0 && !is_last()) x = start_of(out);
+    given_.take(queue(), slots(), config_, b, e);
+    enter(c, slots(), b, in, x);
     for (int l = 0; l < part_.count; ++l) {
-      if (l + 1 == part_.count && !is_last()) y = out.data();
+      if (l + 1 == part_.count && !is_last()) y = start_of(out);
       at_block(c, l, nullptr, nullptr);
       c.drops = dropping::transient;
       detail::require_stream<layouts, block_layer>(
@@ -452,8 +492,7 @@ class language_stage {
     return x;
   }
 
-  void run_backward(int slot, const batch_type& b, std::span<const T> dout, std::span<T> din, T* set,
-                    bool weights_too) {
+  void run_backward(int slot, const batch_type& b, const_row dout, row din, T* set, bool weights_too) {
     static_cast<void>(slots_.forwarded(slot, "backward"));
     const extent_of_batch e = checked(b, true);
     require_same_extent(slot, e, slots_[slot].extent);
@@ -461,7 +500,7 @@ class language_stage {
     if (!is_first()) require_size(din, e, "backward's `din`");
     T* const end = weights_too ? memory_.end_deferred_now() : memory_.end_deferred(set);
     const auto deferred_of = [&](int l) { return weights_too ? memory_.deferred_now(l) : memory_.deferred(set, l); };
-    T* const start = is_first() ? memory_.embedding_gradient(end) : din.data();
+    T* const start = is_first() ? memory_.embedding_gradient(end) : start_of(din);
     T* const top = part_.count > 0 ? deferred_of(part_.count - 1) : start;
     run_type c = run_of(e);
     if (is_last()) {
@@ -469,11 +508,11 @@ class language_stage {
       c.deferred = end;
       restore_end(c, slot, !weights_too);
       const call_type<out_layer> head(at_.out, c);
-      detail::require_stream<layouts, out_layer>(
-          head.backward_input(const_matrix(memory_.end_saved(slot), e), b.targets, b.loss_scale, matrix(top, e)));
+      detail::require_stream<layouts, out_layer>(head.backward_input(
+          const_matrix(memory_.end_saved(slot), e), given_.targets(slot, b), b.loss_scale, matrix(top, e)));
       if (weights_too) head.backward_weight(const_matrix(memory_.end_saved(slot), e));
     } else {
-      backend_->copy(dout, matrix(top, e).elements());
+      backend_->copy(dout, elements_of(matrix(top, e)));
     }
     for (int l = part_.count; l-- > 0;) {
       T* const below = l > 0 ? deferred_of(l - 1) : start;
@@ -488,7 +527,7 @@ class language_stage {
       block.backward_weight(x, const_matrix(own, e));
       saved_layers_.done(slot, l);
     }
-    if (weights_too) embedding_weight(c, b, end);
+    if (weights_too) embedding_weight(c, slot, b, end);
   }
   void block_weight(run_type& c, int layer, T* x, T* set) {
     T* const own = memory_.deferred(set, layer);
@@ -501,11 +540,11 @@ class language_stage {
     c.waiting = waiting;
     call_type<out_layer>(at_.out, c).backward_weight(const_matrix(memory_.end_saved(slot), c.extent));
   }
-  void embedding_weight(run_type& c, const batch_type& b, T* end) {
+  void embedding_weight(run_type& c, int slot, const batch_type& b, T* end) {
     if (!is_first()) return;
     at_end(c, nullptr, nullptr);
     c.first_word = held_.first_input_word();
-    call_type<in_layer>(at_.in, c).backward_weight(inputs_of(config_, b, c.extent),
+    call_type<in_layer>(at_.in, c).backward_weight(given_.inputs(slot, config_, b, c.extent),
                                                    const_matrix(memory_.embedding_gradient(end), c.extent));
   }
   // ---- checks -------------------------------------------------------------------------------------------------------
@@ -517,9 +556,9 @@ class language_stage {
   extent_of_batch checked(const batch_type& b, bool needs_targets) const {
     return checked_batch(config_, max_samples_, b, is_first(), is_last() && (needs_targets || !b.targets.empty()));
   }
-  template <class U>
-  void require_size(std::span<U> s, extent_of_batch e, const char* what) const {
-    require_stream_size(s.size(), e, config_.width, what);
+  template <class Row>
+  void require_size(const Row& s, extent_of_batch e, const char* what) const {
+    require_stream_size(static_cast<std::size_t>(s.size()), e, config_.width, what);
   }
 
   config_type config_;
@@ -530,13 +569,14 @@ class language_stage {
   recompute_plan again_;
   description description_;
   places at_;
-  language_parameters<T, layouts, description> held_;
+  language_parameters<T, layouts, description, space> held_;
   layers_memory saved_layers_;
-  stage_memory<T, places> memory_;
+  stage_memory<T, places, space> memory_;
+  mutable microbatch_memory<batch_type, space> given_;
   microbatch_slots slots_;
   std::pair<int, int> last_block_{-1, -1};  ///< whose recomputed activations are in the shared memory: slot, layer
   int last_end_ = -1;
-  token_positions sequences_{};
+  token_positions_in<space> sequences_{};
 };
 
 }  // namespace heddle::inline v0::model

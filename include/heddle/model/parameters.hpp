@@ -6,9 +6,11 @@
 #include <heddle/core/shape.hpp>
 #include <heddle/core/static_vector.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -73,8 +75,8 @@ void for_each_run(const parameter& p, F&& f) {
 
 /// The table under construction and the two flat buffers. Parts begin at multiples of 64 bytes; the elements between
 /// them are zero and stay zero (a zero gradient moves no weight), so that optimizers and norms may take a buffer as
-/// one array.
-template <class T>
+/// one array. The buffers lie in `Space`.
+template <class T, memory_space Space = host_memory>
 class parameter_store {
  public:
   static constexpr std::int64_t alignment = 64 / static_cast<std::int64_t>(sizeof(T));
@@ -103,30 +105,53 @@ class parameter_store {
 
   /// Allocates both buffers, zeroed. Call once, after the last `add`. Errors: `memory_error` naming the largest
   /// parameter.
-  void allocate() {
+  void allocate(typename Space::queue& queue) {
     std::string of = " of " + std::to_string(table_.size()) + " parameters";
     const parameter* largest = nullptr;
     for (const parameter& p : table_)
       if (largest == nullptr || p.count > largest->count) largest = &p;
     if (largest != nullptr) of += ", the largest " + largest->name + " with " + std::to_string(largest->count);
-    weights_ = buffer<T>(size_, "the weights" + of);
-    gradients_ = buffer<T>(size_, "the gradients" + of);
+    weights_ = buffer<T, Space>(queue, size_, "the weights" + of);
+    gradients_ = buffer<T, Space>(queue, size_, "the gradients" + of);
+  }
+  void allocate()
+    requires std::same_as<Space, host_memory>
+  {
+    host_memory::queue at_once;
+    allocate(at_once);
   }
 
   const std::vector<parameter>& table() const noexcept { return table_; }
-  std::span<T> weights() noexcept { return {weights_.data(), weights_.size()}; }
-  std::span<const T> weights() const noexcept { return {weights_.data(), weights_.size()}; }
-  std::span<T> gradients() noexcept { return {gradients_.data(), gradients_.size()}; }
-  std::span<const T> gradients() const noexcept { return {gradients_.data(), gradients_.size()}; }
-  std::span<T> weight(std::size_t i) noexcept { return part(weights(), i); }
-  std::span<T> gradient(std::size_t i) noexcept { return part(gradients(), i); }
+  row_view<T, Space> weights() noexcept { return elements_of(weights_.view()); }
+  row_view<const T, Space> weights() const noexcept { return elements_of(weights_.view()); }
+  row_view<T, Space> gradients() noexcept { return elements_of(gradients_.view()); }
+  row_view<const T, Space> gradients() const noexcept { return elements_of(gradients_.view()); }
+  row_view<T, Space> weight(std::size_t i) noexcept { return part(weights_, i); }
+  row_view<T, Space> gradient(std::size_t i) noexcept { return part(gradients_, i); }
 
   /// Draws every weight from counter-based random numbers addressed by (seed, parameter id, index in the whole
-  /// parameter), so that every mesh starts from the same model. Padding stays zero.
-  void initialize(std::uint64_t seed) {
-    for (std::size_t i = 0; i < table_.size(); ++i) {
-      const parameter& p = table_[i];
-      const std::span<T> w = weight(i);
+  /// parameter), so that every mesh starts from the same model. Padding stays zero. Elsewhere than on the host they are drawn
+  /// there, copied, and waited for.
+  void initialize(typename Space::queue& queue, std::uint64_t seed) {
+    if constexpr (std::same_as<Space, host_memory>) {
+      draw(seed, weights());
+    } else {
+      std::vector<T> drawn(static_cast<std::size_t>(size_));
+      draw(seed, std::span<T>(drawn));
+      queue.copy(drawn, weights_);
+      queue.wait();
+    }
+  }
+  void initialize(std::uint64_t seed)
+    requires std::same_as<Space, host_memory>
+  {
+    draw(seed, weights());
+  }
+
+ private:
+  void draw(std::uint64_t seed, std::span<T> all) const {
+    for (const parameter& p : table_) {
+      const std::span<T> w = all.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
       const counter_random random(seed, static_cast<std::uint64_t>(p.id));
       for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
         for (std::int64_t k = 0; k < length; ++k) {
@@ -138,16 +163,14 @@ class parameter_store {
       });
     }
   }
-
- private:
-  std::span<T> part(std::span<T> all, std::size_t i) noexcept {
-    return all.subspan(static_cast<std::size_t>(table_[i].offset), static_cast<std::size_t>(table_[i].count));
+  row_view<T, Space> part(buffer<T, Space>& all, std::size_t i) noexcept {
+    return heddle::v0::detail::row_at<Space>(all.address() + table_[i].offset, table_[i].count);
   }
 
   std::vector<parameter> table_;
   std::int64_t size_ = 0;
-  buffer<T> weights_;
-  buffer<T> gradients_;
+  buffer<T, Space> weights_;
+  buffer<T, Space> gradients_;
 };
 
 }  // namespace heddle::inline v0::model

@@ -3,6 +3,9 @@
 
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/model/layer.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,11 +34,46 @@ class token_positions {
     const auto n = e.sequence == 0 ? std::size_t{0} : static_cast<std::size_t>(e.samples);
     return std::span<const compute::attention_slice>(slices_).first(n);
   }
+  std::int64_t sequence() const noexcept { return sequence_; }
 
  private:
   std::int64_t sequence_ = 0;
   std::vector<std::int32_t> positions_{};
   std::vector<compute::attention_slice> slices_{};
+};
+
+/// The same in the memory of a backend: copied, and waited for, when sequences get another length.
+template <memory_space Space>
+class token_positions_in {
+ public:
+  void prepare(typename Space::queue& queue, std::int64_t max_samples, std::int64_t sequence) {
+    if (sequence == host_.sequence() || sequence == 0) return;
+    host_.prepare(max_samples, sequence);
+    const extent_of_batch all{max_samples, sequence};
+    positions_ = buffer<std::int32_t, Space>(queue, all.rows(), "the positions of tokens");
+    slices_ = buffer<compute::attention_slice, Space>(queue, max_samples, "the slices of sequences");
+    queue.copy(host_.rows(all), positions_);
+    queue.copy(host_.slices(all), slices_);
+    queue.wait();
+  }
+  compute::token_ids_in<Space> rows(extent_of_batch e) const noexcept {
+    return heddle::detail::row_at<Space>(positions_.address(), e.rows());
+  }
+  row_view<const compute::attention_slice, Space> slices(extent_of_batch e) const noexcept {
+    return heddle::detail::row_at<Space>(slices_.address(), e.sequence == 0 ? 0 : e.samples);
+  }
+
+ private:
+  token_positions host_{};
+  buffer<std::int32_t, Space> positions_{};
+  buffer<compute::attention_slice, Space> slices_{};
+};
+template <>
+class token_positions_in<host_memory> : public token_positions {
+ public:
+  void prepare(host_memory::queue&, std::int64_t max_samples, std::int64_t sequence) {
+    token_positions::prepare(max_samples, sequence);
+  }
 };
 
 }  // namespace heddle::inline v0::model

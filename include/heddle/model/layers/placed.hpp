@@ -112,8 +112,8 @@ class placer {
 
   /// Adds the layer's parameters to the store, in the order of the description. `at`: what their names begin with; `id`:
   /// of the next parameter in the whole model. Offsets are those in the store; `shift_parameters` makes them relative.
-  template <class Layer>
-  void add_parameters(placed<Layer>& p, parameter_store<T>& store, const std::string& at, int& id, bool counted,
+  template <class Layer, class Space>
+  void add_parameters(placed<Layer>& p, parameter_store<T, Space>& store, const std::string& at, int& id, bool counted,
                       bool tied_copy = false) const {
     std::string path = at;
     if (const char* const name = p.layer.name; name != nullptr && *name != '\0') (path += name) += '.';
@@ -125,8 +125,8 @@ class placer {
     }(std::make_index_sequence<children_of<Layer>::size>{});
   }
   /// Adds a copy of a parameter that another rank has, too.
-  template <class Described>
-  void add_tied_copy(const Described& d, parameter_store<T>& store, const std::string& at, bool counted) const {
+  template <class Described, class Space>
+  void add_tied_copy(const Described& d, parameter_store<T, Space>& store, const std::string& at, bool counted) const {
     static_cast<void>(add(d, store, at.empty() ? d.name : at + "." + d.name, 0, counted, true));
   }
   /// The place of the first parameter of a layer's description becomes 0.
@@ -207,9 +207,9 @@ class placer {
   }
 
  private:
-  template <class Described>
-  detail::parameter_place add(const Described& d, parameter_store<T>& store, std::string name, int id, bool counted,
-                              bool tied_copy) const {
+  template <class Described, class Space>
+  detail::parameter_place add(const Described& d, parameter_store<T, Space>& store, std::string name, int id,
+                              bool counted, bool tied_copy) const {
     using own = typename Described::own;
     using placement = typename Layouts::template parameter<own, typename Described::meets>;
     const placement where{mesh_};

@@ -67,6 +67,10 @@ class recomputed_layers : public Base {
   recomputed_layers(const settings& how, int slots, std::span<const std::int64_t> elements)
     requires std::constructible_from<Base, const typename Base::settings&, int, std::span<const std::int64_t>>
       : Base(how, slots, elements) {}
+  template <class Queue>
+    requires std::constructible_from<Base, Queue&, const typename Base::settings&, int, std::span<const std::int64_t>>
+  recomputed_layers(Queue& queue, const settings& how, int slots, std::span<const std::int64_t> elements)
+      : Base(queue, how, slots, elements) {}
   recomputed_layers(const settings& how, int slots, int layers, std::int64_t elements)
     requires std::constructible_from<Base, const typename Base::settings&, int, int, std::int64_t>
       : Base(how, slots, layers, elements) {}
@@ -119,6 +123,8 @@ struct recompute {
   static constexpr bool reloads = requires { requires kept::reloads; };
   template <class T>
   using layers = detail::recomputed_layers<typename kept::template layers<T>, again>;
+  template <class T, class Space>
+  using layers_in = detail::recomputed_layers<typename kept::template layers_in<T, Space>, again>;
 };
 
 }  // namespace heddle::inline v0::activations

@@ -1,0 +1,180 @@
+// Stages on memory that the host may not touch: the bits of the host's, on several meshes, and what is caught.
+#include "catch.hpp"
+#include "support.hpp"
+
+#include <heddle/compute/host/host.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/testing/checked_backend.hpp>
+#include <heddle/testing/on_ranks.hpp>
+#include <heddle/train/activations/recompute.hpp>
+
+#include <csetjmp>
+#include <csignal>
+
+using namespace model_test;
+namespace act = heddle::activations;
+using hd::testing::checked_memory;
+
+namespace {
+
+using host = hd::compute::host<>;
+using checked = hd::testing::checked_backend<host>;
+using mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::tp>>;
+
+// The elements of a row on the host.
+template <class Backend, class Row>
+auto read(Backend& backend, const Row& row) {
+  std::vector<hd::detail::element_of<const Row>> values(static_cast<std::size_t>(row.size()));
+  backend.queue().copy(row, values);
+  backend.queue().wait();
+  return values;
+}
+// So many numbers in the backend's memory, zeroed.
+template <class Backend>
+auto room(Backend& backend, std::int64_t n) {
+  return hd::buffer<double, typename Backend::space>(backend.queue(), n);
+}
+
+// All that a stage computes. Equal results are equal bit by bit.
+struct result {
+  std::vector<double> losses, gradients, boundary, logits;
+  friend bool operator==(const result&, const result&) = default;
+};
+
+// Two stages on one rank, one with the embedding and one with the head, and two microbatches of different sizes: one
+// through backward, one through both halves of it.
+template <class Model, class Policy, class Backend, class World>
+result train(const typename Model::config& config, World& world) {
+  using stage = md::language_stage<Model, World, Backend, Policy>;
+  Backend backend{1};
+  const auto part = [&](int s) { return md::split_layers(config.layers, s, 2); };
+  stage first(config, world, backend, part(0), 2, 2, 1), last(config, world, backend, part(1), 2, 2, 1);
+  for (stage* s : {&first, &last}) {
+    s->initialize(3);
+    backend.scale(s->weights(), 6.0);  // norms and softmax far from their linear range
+    s->zero_gradients();
+  }
+  const auto stream = first.boundary_elements(2), v = std::int64_t{config.vocabulary};
+  auto up = room(backend, stream), down = room(backend, stream), logits = room(backend, 2 * v);
+  const auto part_of = [](auto& memory, std::int64_t n) {
+    return hd::detail::row_at<typename Backend::space>(memory.address(), n);
+  };
+  std::vector<std::int32_t> tokens[2], targets[2];
+  result r;
+  const auto batch = [&](int i) {
+    return typename Model::batch{tokens[i], targets[i], 2 - i, 1.0 / 9, i == 0 ? 0 : 3};
+  };
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t rows = i == 0 ? 2 * config.context : 3;
+    tokens[i] = random_ids(rows, config.vocabulary, static_cast<std::uint64_t>(2 * i));
+    targets[i] = random_ids(rows, config.vocabulary, static_cast<std::uint64_t>(2 * i + 1));
+    targets[i][1] = -1;
+  }
+  const auto between = [&](int i) { return i == 0 ? stream : 3 * std::int64_t{config.width}; };
+  for (int i = 0; i < 2; ++i) {
+    first.forward(i, batch(i), {}, part_of(up, between(i)));
+    last.forward(i, batch(i), part_of(up, between(i)), {});
+  }
+  last.backward(0, batch(0), {}, part_of(down, between(0)));
+  first.backward(0, batch(0), part_of(down, between(0)), {});
+  last.backward_input(1, batch(1), {}, part_of(down, between(1)));
+  first.backward_input(1, batch(1), part_of(down, between(1)), {});
+  first.forward_only(batch(0), {}, part_of(up, between(0)));
+  r.losses.push_back(last.forward_only(batch(0), part_of(up, between(0)), {}));
+  last.backward_weight(1, batch(1));
+  first.backward_weight(1, batch(1));
+  last.last_logits(batch(0), part_of(up, between(0)), {}, part_of(logits, 2 * v));
+  for (int i = 0; i < 2; ++i) r.losses.push_back(last.loss_sum(i));
+  r.boundary = read(backend, std::as_const(down).view());
+  r.logits = read(backend, std::as_const(logits).view());
+  for (stage* s : {&first, &last}) {
+    for (const double g : read(backend, s->gradients())) r.gradients.push_back(g);
+    for (const double g : read(backend, s->tied_gradient())) r.gradients.push_back(g);
+    if (s->first_nonfinite_activation().index != -1) r.losses.push_back(-1);
+  }
+  return r;
+}
+
+template <class Model, class Policy>
+void compare(const typename Model::config& config, mesh on) {
+  const auto results = hd::testing::on_ranks(on, [&](auto& world) {
+    return std::pair(train<Model, Policy, host>(config, world), train<Model, Policy, checked>(config, world));
+  });
+  INFO(to_string(results));
+  REQUIRE(results.ok());
+  for (int rank = 0; rank < on.size(); ++rank) {
+    const auto& [expected, got] = results[rank];
+    REQUIRE(expected.gradients.size() > 100);
+    double norm = 0;
+    for (const double g : expected.gradients) norm += g * g;
+    CHECK(norm > 1e-3);
+    CHECK(expected.losses[1] > 1);
+    CHECK(expected.losses[0] == Approx(expected.losses[1]).epsilon(1e-12));
+    CHECK(got == expected);
+  }
+}
+
+sigjmp_buf before_fault;
+void leave(int) {
+  siglongjmp(before_fault, 1);
+}
+// Whether the system refuses a read of this number.
+bool faults(const volatile double* at) {
+  struct sigaction with{}, before{}, bus{};
+  with.sa_handler = leave;
+  sigemptyset(&with.sa_mask);
+  sigaction(SIGSEGV, &with, &before);
+  sigaction(SIGBUS, &with, &bus);
+  volatile bool refused = true;
+  if (sigsetjmp(before_fault, 1) == 0) {
+    static_cast<void>(*at);
+    refused = false;
+  }
+  sigaction(SIGSEGV, &before, nullptr);
+  sigaction(SIGBUS, &bus, nullptr);
+  return refused;
+}
+
+constexpr md::gpt2_config gpt2{.layers = 3, .heads = 3, .width = 12, .context = 5, .vocabulary = 17};
+constexpr md::llama_config llama{.layers = 3,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .width = 16,
+                                 .ffn = 7,
+                                 .context = 5,
+                                 .vocabulary = 17,
+                                 .theta = 50,
+                                 .initial_deviation = 0.1};
+
+}  // namespace
+
+TEST_CASE("GPT-2 on checked memory has the bits of the host's", "[model][memory]") {
+  for (const mesh on : {mesh{1, 1}, mesh{1, 2}, mesh{2, 3}}) compare<md::gpt2<double>, act::keep>(gpt2, on);
+}
+TEST_CASE("Llama on checked memory has the bits of the host's, with activations computed again", "[model][memory]") {
+  using again = act::recompute<act::named<"mlp.activated", "attn.out", "ln_1.out", "head.logits">>;
+  for (const mesh on : {mesh{1, 1}, mesh{1, 2}, mesh{2, 3}}) compare<md::llama<double>, again>(llama, on);
+}
+
+TEST_CASE("the host cannot touch what a stage holds in checked memory", "[model][memory]") {
+  using stage = md::gpt2_stage<double, alone_world, checked>;
+  checked backend{1};
+  alone_world world;
+  stage s(gpt2, world, backend, md::split_layers(gpt2.layers, 0, 1), 1, 1);
+  STATIC_REQUIRE(std::is_same_v<decltype(s.weights()), hd::vector_view<double, checked_memory>>);
+  CHECK_FALSE([](auto x) { return requires { x[0]; } || requires { x.data(); }; }(s.weights()));
+  CHECK_FALSE(s.runs_beside(s));
+  s.initialize(1);
+  CHECK(faults(s.weights().address()));
+  std::vector<double> own(static_cast<std::size_t>(s.weights().size()));
+  CHECK_FALSE(faults(own.data()));
+  // Memory of the host, and of another queue, under the name of this one.
+  CHECK_THROWS_AS(backend.fill(hd::vector_view<double, checked_memory>(own.data(), {10}), 0.0), hd::memory_error);
+  checked other{1};
+  CHECK_THROWS_AS(other.fill(s.weights(), 0.0), hd::memory_error);
+  // What a kernel throws is there at the next wait.
+  CHECK_NOTHROW(
+      backend.add(s.weights(), s.gradients(), hd::vector_view<double, checked_memory>(s.weights().address(), {3})));
+  CHECK_THROWS_AS(s.loss_sum(0), hd::layout_error);
+  CHECK_NOTHROW(s.loss_sum(0));
+}
