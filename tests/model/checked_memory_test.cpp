@@ -4,6 +4,10 @@
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/pipeline/executor.hpp>
+#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/zb_h1.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/on_ranks.hpp>
 #include <heddle/train/activations/recompute.hpp>
@@ -19,7 +23,7 @@ namespace {
 
 using host = hd::compute::host<>;
 using checked = hd::testing::checked_backend<host>;
-using mesh = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::tp>>;
+using mesh = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::dp>, hd::axis<hd::tp>>;
 
 // The elements of a row on the host.
 template <class Backend, class Row>
@@ -95,6 +99,48 @@ result train(const typename Model::config& config, World& world) {
   return r;
 }
 
+struct losses_of_steps {
+  template <class Stage>
+  struct hooks {
+    Stage& stage;
+    std::vector<double>& losses;
+    void forward_done(int, int, int slot) { losses.push_back(stage.loss_sum(slot)); }
+    void reduce_gradient(int) {}
+  };
+};
+
+// A stage for each rank along pp, run by an executor: two steps of four microbatches.
+template <class Model, class Backend, class World>
+result run_pipeline(const typename Model::config& config, World& world, hd::schedule::table_view table) {
+  using stage = md::language_stage<Model, World, Backend>;
+  auto& pipe = world.template along<hd::pp>();
+  const auto plan = hd::schedule::make_plan(table);
+  const hd::schedule::plan_view view = plan;
+  Backend backend{1};
+  stage mine(config, world, backend, md::split_layers(config.layers, pipe.rank(), pipe.size()), 4, 2, 4);
+  mine.initialize(3);
+  backend.scale(mine.weights(), 6.0);
+  mine.zero_gradients();
+  std::vector<stage*> held(static_cast<std::size_t>(pipe.size()), nullptr);
+  held[static_cast<std::size_t>(pipe.rank())] = &mine;
+  hd::null_observer nobody;
+  md::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(view, held, pipe, 2, nobody);
+  std::vector<std::int32_t> tokens[4], targets[4];
+  std::vector<typename Model::batch> batches;
+  for (int i = 0; i < 4; ++i) {
+    const int samples = 1 + i % 2;
+    tokens[i] = random_ids(samples * config.context, config.vocabulary, static_cast<std::uint64_t>(2 * i));
+    targets[i] = random_ids(samples * config.context, config.vocabulary, static_cast<std::uint64_t>(2 * i + 1));
+    batches.push_back({tokens[i], targets[i], samples, 1.0 / 30, 0});
+  }
+  result r;
+  for (int step = 0; step < 2; ++step)
+    executor.run(std::span<const typename Model::batch>(batches), step, losses_of_steps::hooks<stage>{mine, r.losses});
+  r.gradients = read(backend, mine.gradients());
+  r.logits.push_back(static_cast<double>(executor.counters().sends));
+  return r;
+}
+
 template <class Model, class Policy>
 void compare(const typename Model::config& config, mesh on) {
   const auto results = hd::testing::on_ranks(on, [&](auto& world) {
@@ -149,11 +195,30 @@ constexpr md::llama_config llama{.layers = 3,
 }  // namespace
 
 TEST_CASE("GPT-2 on checked memory has the bits of the host's", "[model][memory]") {
-  for (const mesh on : {mesh{1, 1}, mesh{1, 2}, mesh{2, 3}}) compare<md::gpt2<double>, act::keep>(gpt2, on);
+  for (const mesh on : {mesh{1, 1, 1}, mesh{1, 1, 2}, mesh{1, 2, 3}}) compare<md::gpt2<double>, act::keep>(gpt2, on);
 }
 TEST_CASE("Llama on checked memory has the bits of the host's, with activations computed again", "[model][memory]") {
   using again = act::recompute<act::named<"mlp.activated", "attn.out", "ln_1.out", "head.logits">>;
-  for (const mesh on : {mesh{1, 1}, mesh{1, 2}, mesh{2, 3}}) compare<md::llama<double>, again>(llama, on);
+  for (const mesh on : {mesh{1, 1, 1}, mesh{1, 1, 2}, mesh{1, 2, 3}}) compare<md::llama<double>, again>(llama, on);
+}
+TEST_CASE("an executor runs stages on checked memory, with the bits of the host's", "[model][memory][ranks]") {
+  const hd::schedule::action_table tables[] = {hd::schedule::make_table(hd::schedule::one_f_one_b<>{4}, 2),
+                                               hd::schedule::make_table(hd::schedule::zb_h1<>{4}, 2)};
+  for (const hd::schedule::action_table& table : tables) {
+    const auto results = hd::testing::on_ranks(mesh{2, 1, 2}, [&](auto& world) {
+      return std::pair(run_pipeline<md::gpt2<double>, host>(gpt2, world, table),
+                       run_pipeline<md::gpt2<double>, checked>(gpt2, world, table));
+    });
+    INFO(to_string(results));
+    REQUIRE(results.ok());
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto& [expected, got] = results[rank];
+      REQUIRE(expected.losses.size() == 8);
+      CHECK((expected.losses[0] > 1) == (rank >= 2));  // the last stage's
+      CHECK(expected.logits[0] == 4);                  // messages of the second step
+      CHECK(got == expected);
+    }
+  }
 }
 
 TEST_CASE("the host cannot touch what a stage holds in checked memory", "[model][memory]") {

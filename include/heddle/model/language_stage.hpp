@@ -121,6 +121,8 @@ class language_stage {
   stage_layers layers() const noexcept { return part_; }
   bool is_first() const noexcept { return part_.has_embedding(); }
   bool is_last() const noexcept { return part_.has_head(); }
+  /// In whose order it works.
+  typename space::queue& queue() const noexcept { return compute::queue_of(*backend_); }
   int slots() const noexcept { return slots_.size(); }
   std::int64_t max_samples() const noexcept { return max_samples_; }
   /// Elements that travel between neighbouring stages for so many samples. `sequence` 0: the context.
@@ -344,7 +346,6 @@ class language_stage {
   std::int64_t max_rows() const noexcept { return max_samples_ * config_.context; }
   std::int64_t stream_elements() const noexcept { return places::in_lines(max_rows() * config_.width); }
   static constexpr bool on_host = std::is_same_v<space, host_memory>;
-  decltype(auto) queue() const noexcept { return compute::queue_of(*backend_); }
   template <class Row>
   static auto* start_of(const Row& x) noexcept {
     return heddle::v0::detail::first_element(x);

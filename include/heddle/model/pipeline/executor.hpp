@@ -4,6 +4,7 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/model/pipeline/boundary_memory.hpp>
 #include <heddle/model/pipeline/companion.hpp>
 #include <heddle/model/pipeline/hooks.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
@@ -39,6 +40,10 @@ struct executor_counters {
 /// The two computations of an overlapped pair run at the same time, the second on a thread beside the rank's own, where
 /// their stages allow it (`companionable_stage`); the thread is there only if the rank has such a pair.
 /// Boundary buffers and saved slots are those of the plan (`schedule::make_plan`), allocated once.
+///
+/// Boundary buffers lie in the memory of the stages (`Stage::space`, the host's if they name none). Where the host may not touch
+/// it, stages work in the order of one queue, computations have been queued when `run` returns, and messages go through
+/// buffers on the host.
 ///
 /// Shapes: a boundary buffer holds the boundary tensor of the largest microbatch; microbatches may differ in samples and
 /// in length, both sides compute the size from the same batches. Errors: `schedule_error` if the table names a stage
@@ -84,8 +89,7 @@ class executor {
                               static_cast<std::int64_t>(stages_[s]->boundary_elements(static_cast<int>(max_samples))));
     }
     const auto buffers = static_cast<std::size_t>(storage_.buffers(rank));
-    boundary_.reserve(buffers);
-    for (std::size_t i = 0; i < buffers; ++i) boundary_.emplace_back(largest_);
+    boundary_.allocate(queue_of_stages(rank), buffers, largest_);
     received_.resize(buffers);
     under_way_.resize(static_cast<std::size_t>(storage_.sends_in_flight()) + 1);
     if (needs_companion(rank)) companion_ = std::make_unique<companion>();
@@ -108,13 +112,10 @@ class executor {
 
   const executor_counters& counters() const noexcept { return counters_; }
   /// Bytes of the boundary buffers on this rank.
-  std::int64_t boundary_bytes() const noexcept {
-    std::int64_t n = 0;
-    for (const auto& b : boundary_) n += static_cast<std::int64_t>(b.size() * sizeof(scalar));
-    return n;
-  }
+  std::int64_t boundary_bytes() const noexcept { return boundary_.bytes(); }
 
  private:
+  using space = space_of<Stage>;
   static constexpr bool has_sizes = detail::stage_sizes_checked<Stage>();
   static constexpr bool forward_only = of_stage::forward_only<Stage>;
   using request = typename Communicator::request;
@@ -197,8 +198,8 @@ class executor {
         }
       } else if (schedule::is_recv(a.kind)) {
         const std::int64_t elements = elements_sent(a, batches);
-        received_[static_cast<std::size_t>(places[k].input)] =
-            receipt{pipeline_.irecv(part(places[k].input, elements), a.peer, tag_of(a.kind)), a, elements};
+        received_[static_cast<std::size_t>(places[k].input)] = receipt{
+            pipeline_.irecv(boundary_.to_receive(places[k].input, elements), a.peer, tag_of(a.kind)), a, elements};
       } else if (schedule::is_send(a.kind)) {
         start_send(a, places[k].output, elements_sent(a, batches), step);
       } else if (a.kind == schedule::action_kind::reduce_gradient) {
@@ -280,8 +281,8 @@ class executor {
   void call(const task<Batch>& t) {
     using schedule::action_kind;
     const int slot = t.place->saved;
-    const std::span<const scalar> in = part(t.place->input, t.read);
-    const std::span<scalar> out = part(t.place->output, t.written);
+    const row_view<const scalar, space> in = part(t.place->input, t.read);
+    const row_view<scalar, space> out = part(t.place->output, t.written);
     if (t.what->kind == action_kind::forward) return static_cast<void>(t.stage->forward(slot, *t.batch, in, out));
     if constexpr (!forward_only) {
       if (t.what->kind == action_kind::backward) t.stage->backward(slot, *t.batch, in, out);
@@ -346,14 +347,27 @@ class executor {
     return kind == schedule::action_kind::send_forward || kind == schedule::action_kind::recv_forward ? 0 : 1;
   }
 
-  std::span<scalar> part(int buffer, std::int64_t elements) {
+  row_view<scalar, space> part(int buffer, std::int64_t elements) {
     if (buffer < 0) return {};
-    return std::span<scalar>(boundary_[static_cast<std::size_t>(buffer)].data(), static_cast<std::size_t>(elements));
+    return boundary_.row(buffer, elements);
+  }
+  // Elsewhere than on the host all stages here work in the order of one queue.
+  typename space::queue* queue_of_stages([[maybe_unused]] int rank) const {
+    typename space::queue* found = nullptr;
+    if constexpr (!std::same_as<space, host_memory>)
+      for (const schedule::action& a : table_.list(rank)) {
+        auto* const queue = &stages_[static_cast<std::size_t>(a.stage)]->queue();
+        if (found != nullptr && found != queue)
+          throw schedule_error("heddle: the stages of pipeline rank " + std::to_string(rank) +
+                               " work in the order of different queues; give the stages of one rank the same backend");
+        found = queue;
+      }
+    return found;
   }
 
   void start_send(const schedule::action& a, int buffer, std::int64_t elements, int step) {
     std::optional<sending>& started = under_way_[next_send_ % under_way_.size()];
-    const std::span<const scalar> payload = part(buffer, elements);
+    const std::span<const scalar> payload = boundary_.to_send(buffer, elements);
     if constexpr (Observer::enabled) {
       event e = describe(activity::send,
                          a.kind == schedule::action_kind::send_forward ? "send forward" : "send backward", a, step);
@@ -392,6 +406,7 @@ class executor {
     std::optional<receipt>& r = received_[static_cast<std::size_t>(buffer)];
     if (!r) return;
     finish_receive(*r, step);
+    boundary_.received(buffer, r->elements);
     r.reset();
   }
   void finish_receive(receipt& r, int step) {
@@ -456,7 +471,7 @@ class executor {
   Communicator& pipeline_;
   Observer& observer_;
   std::vector<int> world_rank_of_;
-  std::vector<buffer<scalar>> boundary_;
+  boundary_memory<scalar, space> boundary_;
   std::vector<std::optional<receipt>> received_;
   std::vector<std::optional<sending>> under_way_;
   std::int64_t largest_ = 0;  // elements that a boundary buffer holds

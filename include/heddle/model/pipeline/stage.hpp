@@ -2,6 +2,8 @@
 #pragma once
 
 #include <heddle/model/pipeline/optional_members.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -15,14 +17,15 @@ namespace heddle::inline v0::model {
 /// too, which is called with the batch's. What it says of one microbatch must be the same on all ranks. Where not all
 /// tensors of a microbatch are equally large, a stage says both: `input_elements(batch)` of what it gets and
 /// `output_elements(batch)` of what it gives, never more than `boundary_elements`. `model::of_stage` lists what else a
-/// stage may have.
+/// stage may have. `in` and `out` are rows in the stage's memory: spans, unless it names another (`typename S::space`, with
+/// `queue()`, in whose order it works).
 template <class S, class Batch>
-concept forward_stage =
-    requires(S s, const Batch& b, std::span<const typename S::scalar> in, std::span<typename S::scalar> out) {
-      typename S::scalar;
-      { s.boundary_elements(b.samples) } -> std::convertible_to<std::int64_t>;
-      s.forward(0, b, in, out);
-    };
+concept forward_stage = requires(S s, const Batch& b, row_view<const typename S::scalar, space_of<S>> in,
+                                 row_view<typename S::scalar, space_of<S>> out) {
+  typename S::scalar;
+  { s.boundary_elements(b.samples) } -> std::convertible_to<std::int64_t>;
+  s.forward(0, b, in, out);
+};
 
 /// A stage for forward-only tables: it says so, `static constexpr bool forward_only = true`.
 template <class S, class Batch>
@@ -33,8 +36,8 @@ concept inference_stage = forward_stage<S, Batch> && of_stage::forward_only<S>;
 /// not keep `in`, `out`, `dout` or `din` after the call.
 template <class S, class Batch>
 concept pipeline_stage =
-    forward_stage<S, Batch> &&
-    requires(S s, const Batch& b, std::span<const typename S::scalar> in, std::span<typename S::scalar> out) {
+    forward_stage<S, Batch> && requires(S s, const Batch& b, row_view<const typename S::scalar, space_of<S>> in,
+                                        row_view<typename S::scalar, space_of<S>> out) {
       s.backward(0, b, in, out);
       s.backward_input(0, b, in, out);
       s.backward_weight(0, b);
@@ -73,8 +76,8 @@ consteval bool stage_sizes_checked() {
 }
 template <class S, class Batch>
 consteval bool stage_verbs_checked() {
-  using in = std::span<const typename S::scalar>;
-  using out = std::span<typename S::scalar>;
+  using in = row_view<const typename S::scalar, space_of<S>>;
+  using out = row_view<typename S::scalar, space_of<S>>;
   constexpr bool forward = requires(S& s, const Batch& b, in x, out y) { s.forward(0, b, x, y); };
   static_assert(stage_has_it<forward, S>::value,
                 "heddle: a pipeline stage needs `void forward(int slot, const batch&, std::span<const scalar> in, "
