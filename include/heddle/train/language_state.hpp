@@ -5,6 +5,7 @@
 #include <heddle/core/policy.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/train/activations/language_memory.hpp>
+#include <heddle/train/precision.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <cstdint>
@@ -17,8 +18,9 @@ namespace heddle::inline v0::train {
 /// - `dp`: ranks that share the moments under `zero<1>`; 1 without;
 /// - `ends_on_one_rank`: the rank of the head has the embedding, too, as in V shapes and in schedules with two chains;
 ///   a tied head then uses that weight and keeps only a gradient of its own. False without.
-/// Units: bytes.
-template <class Model, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep>
+/// Under a `precision`: without the rooms of its optimizer (`mixed_optimizer::room_bytes`). Units: bytes.
+template <class Model, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep,
+          class Precision = precision<>>
 struct language_with_state : language_memory<Model, Shape, Activations> {
   using activations_only = language_memory<Model, Shape, Activations>;
   using T = typename Model::scalar;
@@ -48,15 +50,20 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
   }
   /// Two moments of each weight, of which `zero<1>` keeps a share.
   static constexpr std::int64_t moment_bytes(int stage) noexcept {
-    const std::int64_t elements = weight_bytes(stage) / static_cast<std::int64_t>(sizeof(T));
-    return 2 * activations_only::in_bytes(Zero::stage == 0 ? elements : balanced_split{elements, dp}.largest());
+    return 2 * owned(stage) * static_cast<std::int64_t>(sizeof(typename Precision::template moment<T>));
   }
-  /// Weights, gradients and moments, and the gradient of a tied embedding that is not in the flat buffers.
+  /// The master weights that a `precision` keeps, of which `zero<1>` keeps a share; 0 where weights are their own masters.
+  static constexpr std::int64_t master_bytes(int stage) noexcept {
+    if (!Precision::template keeps_masters<T>) return 0;
+    return owned(stage) * static_cast<std::int64_t>(sizeof(typename Precision::template master<T>));
+  }
+  /// Weights, gradients, moments and masters, and the gradient of a tied embedding that is not in the flat buffers.
   static constexpr std::int64_t state_bytes(int stage) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);
     // A head that uses the embedding's weight has a gradient of its own; that of a head elsewhere comes to the embedding.
     const bool one_more = tied && part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
-    return 2 * weight_bytes(stage) + moment_bytes(stage) + (one_more ? activations_only::in_bytes(table()) : 0);
+    return 2 * weight_bytes(stage) + moment_bytes(stage) + master_bytes(stage) +
+           (one_more ? activations_only::in_bytes(table()) : 0);
   }
   constexpr std::int64_t resident_bytes(int stage) const noexcept {
     return activations_only::resident_bytes(stage) + state_bytes(stage);
@@ -64,6 +71,11 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
 
  private:
   using activations_only::place;
+  // Elements whose state the first rank along dp keeps.
+  static constexpr std::int64_t owned(int stage) noexcept {
+    const std::int64_t elements = weight_bytes(stage) / static_cast<std::int64_t>(sizeof(T));
+    return Zero::stage == 0 ? elements : balanced_split{elements, dp}.largest();
+  }
   static constexpr bool tied = decltype(activations_only::description.out)::tied;
   // The token embedding on this rank.
   static constexpr std::int64_t table() noexcept {
@@ -73,7 +85,8 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
 };
 
 /// Of a GPT-2 with elements `T`.
-template <class T, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep>
-using gpt2_with_state = language_with_state<model::gpt2<T>, Shape, Zero, Activations>;
+template <class T, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep,
+          class Precision = precision<>>
+using gpt2_with_state = language_with_state<model::gpt2<T>, Shape, Zero, Activations, Precision>;
 
 }  // namespace heddle::inline v0::train

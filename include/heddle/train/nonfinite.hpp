@@ -3,6 +3,7 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/train/optimizer.hpp>
@@ -136,16 +137,18 @@ void throw_together(Communicator& all, const std::string& fault) {
 
 // The first element that is not finite, or below 0 where none may be; as many as there are elements if none is. Looks
 // at bits, so that it also holds in programs compiled with -ffinite-math-only.
-template <std::floating_point T>
+template <class T>
+  requires(std::floating_point<T> || is_half_precision<T>)
 std::size_t first_unfit(std::span<const T> x, bool may_be_negative) noexcept {
-  using bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-  static_assert(sizeof(bits) == sizeof(T), "heddle: weights and moments are of 4 or 8 bytes");
+  using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+  static_assert(sizeof(bits) == sizeof(T), "heddle: weights and moments are of 2, 4 or 8 bytes");
   constexpr bits infinity = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
-  constexpr bits minus_zero = bits{1} << (8 * sizeof(bits) - 1);
-  const bits most = may_be_negative ? ~bits{0} : minus_zero;
+  constexpr bits magnitude = (std::numeric_limits<bits>::max)() / 2, minus_zero = magnitude + 1;
+  const bits most = may_be_negative ? (std::numeric_limits<bits>::max)() : minus_zero;
   const auto is_unfit = [&](T value) {
     const bits b = std::bit_cast<bits>(value);
-    return (b & ~minus_zero) >= infinity || b > most;
+    return (b & magnitude) >= infinity || b > most;
   };
   constexpr std::size_t block = 1024;
   for (std::size_t begin = 0; begin < x.size(); begin += block) {
@@ -162,8 +165,8 @@ std::size_t first_unfit(std::span<const T> x, bool may_be_negative) noexcept {
 template <class Stage, class Optimizer>
 std::string state_fault(Stage& stage, Optimizer& optimizer) {
   using scalar = typename Stage::scalar;
-  const auto fault = [](const char* kind, const auto& p, std::span<const scalar> x, std::int64_t first, bool negative) {
-    const std::size_t at = first_unfit(x, negative);
+  const auto fault = [](const char* kind, const auto& p, auto x, std::int64_t first, bool negative) {
+    const std::size_t at = first_unfit(std::span<const typename decltype(x)::value_type>(x), negative);
     if (at == x.size()) return std::string();
     char value[32];
     std::snprintf(value, sizeof value, "%g", static_cast<double>(x[at]));
@@ -176,9 +179,11 @@ std::string state_fault(Stage& stage, Optimizer& optimizer) {
     std::string found = fault(
         "weight", p, weights.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)), 0, true);
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
-      const auto part = [&](std::span<const scalar> moments) {
+      const auto part = [&](auto moments) {
         return moments.subspan(static_cast<std::size_t>(in_share), static_cast<std::size_t>(count));
       };
+      if constexpr (requires { optimizer.masters(); })
+        if (found.empty()) found = fault("master weight", p, part(optimizer.masters()), first, true);
       if (found.empty()) found = fault("first moment of", p, part(optimizer.first_moment()), first, true);
       if (found.empty()) found = fault("second moment of", p, part(optimizer.second_moment()), first, false);
     });

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/save_folder.hpp>
+#include <heddle/train/mixed_save.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/optimizer.hpp>
 
@@ -189,7 +190,7 @@ struct save_facts {
   int keep = 2;              ///< complete saves of this run that stay
 };
 
-/// Saves weights, both moments and the position of a training run into `folder`/step-N. Called on all ranks together.
+/// Saves weights, masters where a `precision` keeps them, both moments and the position of a training run into `folder`/step-N. Called on all ranks together.
 /// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
 /// whenever the process is killed. A save says nothing of stages: another schedule may go on from it. Older saves are
 /// removed beyond `facts.keep` if this run wrote them (it or what it was resumed from), and no others.
@@ -222,7 +223,8 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
     if (!facts.order.empty()) manifest.facts["order"] = facts.order;
     if (!trainer.run_name()) trainer.set_run_name(detail::new_run_name());
     if (!trainer.run_name()->empty()) manifest.facts["run"] = *trainer.run_name();
-    manifest.config = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>());
+    manifest.config = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>()) +
+                      detail::saved_types<typename Trainer::optimizer_type>::words();
     manifest.files = std::move(files);
     io::commit(folder, std::move(manifest), {.keep = facts.keep});
   }
@@ -239,8 +241,10 @@ struct resume_result {
 
 /// Brings back the newest complete save in `folder`. Called on all ranks together. On the mesh that saved, the run
 /// continues bit for bit; on another mesh it continues the same training with that mesh's rounding.
+/// With a `precision`, a save made without one is converted: its weights become the masters. One made with other types of
+/// weights, masters or moments is refused; the type of reduced gradients, and how is rounded, may differ.
 /// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons; `config_error` if the
-/// save is of another model, element type or data; `numeric_error` if its weights or moments are not finite, or a
+/// save is of another model, element types or data; `numeric_error` if its weights or moments are not finite, or a
 /// second moment is negative.
 template <class Trainer>
 resume_result resume(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
@@ -261,8 +265,9 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
 
   const io::checkpoint_reader reader{std::filesystem::path(path)};
   const io::manifest& manifest = reader.manifest();
-  const std::string config = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>());
-  if (manifest.config != config)
+  const std::string plain = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>());
+  const std::string config = plain + detail::saved_types<typename Trainer::optimizer_type>::words();
+  if (manifest.config != config && manifest.config != plain)
     throw config_error("heddle: '" + path + "' is a save of " + manifest.config + "; this run trains " + config);
   if (facts.corpus != 0 && manifest.corpus != 0 && manifest.corpus != facts.corpus)
     throw config_error("heddle: '" + path + "' was trained on other data (fingerprint " + io::to_hex(manifest.corpus) +

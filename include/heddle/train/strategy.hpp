@@ -11,6 +11,7 @@
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/post_validation.hpp>
+#include <heddle/train/precision.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <type_traits>
@@ -24,7 +25,7 @@ inline constexpr bool strategy_accepts = false;
 template <policy P>
 inline constexpr bool strategy_accepts<P> =
     contains<typename P::kind, mesh_kind, schedule_kind, zero_kind, compute::backend_kind, observer_kind, layers_kind,
-             norm_check_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind>;
+             norm_check_kind, activations_kind, pipeline_axis_kind, schedule::gradient_scale_kind, precision_kind>;
 
 // The types below carry what the compiler prints next to the advice.
 template <class P>
@@ -45,11 +46,11 @@ constexpr bool strangers_checked() {
     return true;
   } else {
     (..., [] {
-      static_assert(strategy_takes<Ps>::value,
-                    "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
-                    "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, what becomes of saved "
-                    "activations and how "
-                    "gradients of skipped stages are scaled");
+      static_assert(
+          strategy_takes<Ps>::value,
+          "heddle: strategy<...> does not know this policy; it takes a mesh, a schedule, zero<N>, a compute "
+          "backend, an observer, a pipeline_axis, layers_by_cost, post_validation, precision<...>, what becomes of "
+          "saved activations and how gradients of skipped stages are scaled");
     }());
     return false;
   }
@@ -69,6 +70,19 @@ constexpr bool mesh_checked() {
   static_assert(has_mesh<Ps...>, "heddle: strategy<...> needs a mesh: strategy<mesh<axis<dp, 2>>, ...>");
   return has_mesh<Ps...>;
 }
+// What a rounded weight or moment was before a step does not follow from what it is behind it.
+template <class NormCheck, class Precision>
+struct step_can_be_taken_back {
+  static constexpr bool value =
+      !NormCheck::steps_first || NormCheck::copies || std::is_same_v<Precision, heddle::precision<>>;
+};
+template <class NormCheck, class Precision>
+constexpr bool taking_back_checked() {
+  static_assert(step_can_be_taken_back<NormCheck, Precision>::value,
+                "heddle: post_validation takes steps back by AdamW's formulas, and what precision<...> rounds is not "
+                "brought back by them; use post_validation_with_copy");
+  return true;
+}
 
 template <class... Ps>
 struct selected_strategy {
@@ -82,6 +96,8 @@ struct selected_strategy {
   using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
   using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
+  using precision = v0::select_policy<precision_kind, heddle::precision<>, Ps...>;
+  static_assert(taking_back_checked<norm_check, precision>());
 };
 
 // A refused strategy still names something for every kind, so that its uses add no errors of their own.
@@ -100,8 +116,10 @@ constexpr auto select_strategy() {
 /// How a model is trained. Policies in any order, at most one per kind; what is left out has the default:
 /// schedule 1F1B with run-time microbatches, `zero<0>`, the portable host backend, no observer, layers evenly over the
 /// stages, the gradient norm known before a step, saved activations kept in memory, gradients of stages that
-/// microbatches skip divided by all of them (`schedule::by_batch`), the pipeline along `pp`. A mesh is required.
-/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `activations`, `gradient_scale`.
+/// microbatches skip divided by all of them (`schedule::by_batch`), the pipeline along `pp`, everything of the model's element
+/// type (`precision<>`). A mesh is required.
+/// Members: `mesh`, `schedule`, `pipeline`, `zero`, `backend`, `observer`, `layers`, `norm_check`, `activations`,
+/// `gradient_scale`, `precision`.
 template <class... Policies>
 struct strategy : decltype(detail::select_strategy<Policies...>())::type {};
 

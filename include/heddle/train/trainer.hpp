@@ -19,9 +19,9 @@
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
+#include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
-#include <heddle/train/optimizer.hpp>
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/pass_through.hpp>
@@ -91,7 +91,7 @@ class trainer : public progress {
   static_assert(axes::ok);
   static constexpr int zero_stage = Strategy::zero::stage;
   using options_type = typename detail::options_of_model<model_type>::type;
-  using optimizer_type = optimizer<scalar, typename Strategy::zero>;
+  using optimizer_type = detail::optimizer_under<scalar, Strategy>;
   using held_type = held_stage<stage_type, optimizer_type>;
   using activations_type = typename Strategy::activations;
   using step_result = train::step_result;
@@ -360,7 +360,7 @@ class trainer : public progress {
         held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
     for (auto& b : boundary_) b = buffer<scalar>(between, "a tensor between stages");
     held_.for_each([&](held_type& h) {
-      h.stage.initialize(options_.seed);
+      detail::initialize_weights(h, options_.seed);
       h.gradient_factor = detail::gradient_factor<typename Strategy::gradient_scale>(
           table(), parts_, h.part, options_.batch, sample_ranks_.size());
     });

@@ -1,0 +1,529 @@
+// heddle/train/mixed_optimizer.hpp: AdamW whose weights, reduced gradients, master weights and moments have element types of
+// their own.
+#pragma once
+
+#include <heddle/compute/facets.hpp>
+#include <heddle/compute/host/cast.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/monoid.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/core/split.hpp>
+#include <heddle/model/parameters.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/train/optimizer.hpp>
+#include <heddle/train/options.hpp>
+#include <heddle/train/precision.hpp>
+#include <heddle/train/zero.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace heddle::inline v0::train {
+
+namespace detail {
+
+// The types below carry what the compiler prints next to the advice.
+template <class T, class Part>
+struct scalar_holds {
+  static constexpr bool value = heddle::v0::detail::holds_exactly<Part, T>;
+};
+template <class Arithmetic, class Rounding>
+struct is_rounded_stochastically_from {
+  static constexpr bool value = !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<Arithmetic, float>;
+};
+template <class Zero>
+struct state_is_sharded_by {
+  static constexpr bool value = Zero::stage == 0 || Zero::stage == 1;
+};
+
+// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
+template <class T, class Zero, class W, class G, class M, class Arithmetic, class WeightRounding, class MomentRounding>
+constexpr bool mixed_types_checked() {
+  if constexpr (!state_is_sharded_by<Zero>::value)
+    static_assert(state_is_sharded_by<Zero>::value, "heddle: precision<...> works with zero<0> and zero<1> so far");
+  else if constexpr (!scalar_holds<T, W>::value)
+    static_assert(scalar_holds<T, W>::value,
+                  "heddle: weights_in<W> is wider than the model's scalar, in which it computes: take a model of wider "
+                  "elements, or masters_in<M> for more bits in the optimizer");
+  else if constexpr (!scalar_holds<T, G>::value)
+    static_assert(
+        scalar_holds<T, G>::value,
+        "heddle: gradients_in<G> is wider than the model's scalar, in which gradients are computed and added up");
+  else if constexpr (!scalar_holds<M, W>::value)
+    static_assert(
+        scalar_holds<M, W>::value,
+        "heddle: masters_in<M> is narrower than the weights, which are of the model's scalar if weights_in<W> is "
+        "not given: master weights are what weights are rounded from; give them at least as many bits");
+  else
+    static_assert(
+        is_rounded_stochastically_from<Arithmetic, WeightRounding>::value &&
+            is_rounded_stochastically_from<Arithmetic, MomentRounding>::value,
+        "heddle: stochastic rounding is from float, and AdamW computes in double here: take masters and moments "
+        "of float or bf16");
+  return true;
+}
+
+template <class From, class To>
+void convert(std::span<const From> x, std::span<To> y) {
+  compute::detail::cast_lanes(static_cast<std::int64_t>(x.size()), x.data(), y.data());
+}
+
+// Elements of a run of neighbours in a whole parameter, where they lie in the flat buffer and in that parameter.
+struct rounded_run {
+  std::int64_t begin, end;
+  std::int64_t in_whole;
+  std::uint64_t parameter;
+};
+
+// What the bits of stochastic rounding are drawn for. A stream of its own for each step (below 2^40), parameter (below 2^22)
+// and use; streams below 2^24 are those of the initial weights.
+enum class rounded : std::uint64_t { weight, first_moment, second_moment };
+constexpr compute::stochastic rounding_of(std::uint64_t seed, std::int64_t step, std::uint64_t parameter, rounded what,
+                                          std::int64_t index) {
+  const std::uint64_t stream =
+      (static_cast<std::uint64_t>(step) << 24) | (parameter << 2) | static_cast<std::uint64_t>(what);
+  return {counter_random(seed, stream), static_cast<std::uint64_t>(index)};
+}
+
+}  // namespace detail
+
+/// As `optimizer` with the same interface, for a stage with elements T under a `precision`: see there what has which type.
+///
+/// Bytes sent per rank and step over d ranks, of n elements: gradients (d-1)/d n s_G, once more that with `zero<0>`, where the sum is gathered;
+/// weights (d-1)/d n s_W with `zero<1>`. Gradients of type G travel by all_to_all_v and are added up in T; each goes to
+/// its owner at once, so that none is rounded twice.
+/// Memory beside the stage's buffers: `state_bytes`, of `owned` elements s_M if masters are kept and 2 s_V for the moments, and
+/// rooms for blocks of a size that does not grow with the model.
+template <class T, class Zero, class Precision>
+class mixed_optimizer {
+ public:
+  using weight_type = typename Precision::template weight<T>;
+  using gradient_type = typename Precision::template gradient<T>;
+  using master_type = typename Precision::template master<T>;
+  using moment_type = typename Precision::template moment<T>;
+  /// What AdamW computes in.
+  using arithmetic = heddle::v0::detail::wider_of<float, heddle::v0::detail::wider_of<master_type, moment_type>>;
+  static constexpr bool keeps_masters = Precision::template keeps_masters<T>;
+  static constexpr bool rounds_weights =
+      std::is_same_v<arithmetic, float> && std::is_same_v<typename Precision::weight_rounding, rounding::stochastic>;
+  static constexpr bool rounds_moments =
+      std::is_same_v<arithmetic, float> && std::is_same_v<typename Precision::moment_rounding, rounding::stochastic>;
+
+  static_assert(
+      detail::mixed_types_checked<T, Zero, weight_type, gradient_type, master_type, arithmetic,
+                                  typename Precision::weight_rounding, typename Precision::moment_rounding>());
+
+  /// `table`: one entry per tensor with id, offset, count, counted, decay; entries of `model::parameter` where something is rounded
+  /// stochastically. `elements`: size of the flat buffer.
+  template <class Table>
+  mixed_optimizer(const Table& table, std::int64_t elements, int rank, int ranks) : rank_(rank) {
+    const balanced_split cut{elements, ranks};
+    for (int r = 0; r < ranks; ++r) shares_.push_back(cut.size(r));
+    begin_ = Zero::stage == 0 ? 0 : cut.offset(rank);
+    end_ = Zero::stage == 0 ? elements : begin_ + cut.size(rank);
+    // Without sharding every rank holds the same gradients: one of them counts.
+    const bool counts_here = Zero::stage == 1 || rank == 0;
+    for (const auto& p : table) {
+      const std::int64_t first = (std::max)(begin_, static_cast<std::int64_t>(p.offset));
+      const std::int64_t last =
+          (std::min)(end_, static_cast<std::int64_t>(p.offset) + static_cast<std::int64_t>(p.count));
+      if (first >= last) continue;
+      segments_.push_back({first, last, counts_here && p.counted, p.decay});
+      if constexpr (rounds_weights || rounds_moments) add_runs(p);
+    }
+    const std::int64_t owned = end_ - begin_;
+    if constexpr (keeps_masters) masters_ = buffer<master_type>(owned, "the master weights of the optimizer");
+    first_moment_ = buffer<moment_type>(owned, "the first moments of the optimizer");
+    second_moment_ = buffer<moment_type>(owned, "the second moments of the optimizer");
+
+    const std::int64_t block = (std::min)(owned, most_in_a_block);
+    constexpr const char* blocks = "blocks of the optimizer";
+    if constexpr (copies_masters) master_room_ = buffer<arithmetic>(block, blocks);
+    if constexpr (copies_moments) moment_room_ = buffer<arithmetic>(2 * block, blocks);
+    if constexpr (!std::is_same_v<weight_type, T>) weight_room_ = buffer<weight_type>(block, blocks);
+    if (ranks == 1) return;
+    window_ = (std::min)(cut.largest(), (std::max)(most_in_a_block / ranks, std::int64_t{1}));
+    if constexpr (sends_weights) weights_sent_ = buffer<weight_type>((1 + ranks) * window_, "weights on their way");
+    if constexpr (sends_gradients)
+      gradients_sent_ = buffer<gradient_type>(2 * ranks * window_, "gradients on their way");
+  }
+
+  /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
+  std::int64_t owned_begin() const noexcept { return begin_; }
+  std::int64_t owned_end() const noexcept { return end_; }
+  std::span<moment_type> first_moment() noexcept { return {first_moment_.data(), first_moment_.size()}; }
+  std::span<moment_type> second_moment() noexcept { return {second_moment_.data(), second_moment_.size()}; }
+  /// The owned master weights.
+  std::span<master_type> masters() noexcept
+    requires keeps_masters
+  {
+    return {masters_.data(), masters_.size()};
+  }
+  /// Bytes of optimizer state on this rank, the copy of `remember` and the rooms included.
+  std::int64_t state_bytes() const noexcept {
+    return bytes(masters_) + bytes(first_moment_) + bytes(second_moment_) + bytes(masters_before_) +
+           bytes(moments_before_) + bytes(weights_before_) + room_bytes();
+  }
+  /// Of that, the rooms for blocks of elements that are converted.
+  std::int64_t room_bytes() const noexcept {
+    return bytes(master_room_) + bytes(moment_room_) + bytes(weight_room_) + bytes(weights_sent_) +
+           bytes(gradients_sent_);
+  }
+
+  /// The seed of stochastic rounding, and the stage's first weights.
+  void start(std::span<T> weights, std::uint64_t seed) {
+    seed_ = seed;
+    adopt(weights);
+  }
+  /// After somebody has written the stage's weights: the owned ones, as they are, become the masters, and all of them are
+  /// rounded to the nearest of type W.
+  void adopt(std::span<T> weights) {
+    if constexpr (keeps_masters) detail::convert(std::span<const T>(owned(weights)), masters());
+    if constexpr (!std::is_same_v<weight_type, T>)
+      for (T& w : weights) w = static_cast<T>(compute::detail::converted<weight_type>(w));
+  }
+
+  /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum.
+  template <class Communicator>
+  void reduce(Communicator& group, std::span<T> gradients) {
+    reduce(group, gradients, 0, static_cast<std::int64_t>(gradients.size()));
+  }
+  /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
+  template <class Communicator>
+  void reduce(Communicator& group, std::span<T> gradients, std::int64_t begin, std::int64_t end) {
+    if (group.size() == 1 || begin >= end) return;
+    const std::span<T> part = gradients.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    std::vector<std::int64_t> shares;
+    std::int64_t first = 0;
+    for (const std::int64_t n : shares_) {
+      const std::int64_t from = (std::max)(first, begin), to = (std::min)(first + n, end);
+      shares.push_back((std::max)(to - from, std::int64_t{0}));
+      first += n;
+    }
+    if constexpr (sends_gradients) {
+      reduce_rounded(group, part, shares);
+    } else if constexpr (Zero::stage == 0) {
+      group.all_reduce(part, plus{});
+    } else {
+      const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
+      group.reduce_scatter_v(std::span<const T>(part),
+                             gradients.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from)),
+                             std::span<const std::int64_t>(shares), plus{});
+    }
+  }
+
+  /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
+  /// with every logical parameter once.
+  template <class Backend>
+  double counted_sum_of_squares(Backend& backend, std::span<const T> gradients) const {
+    double sum = 0;
+    for (const segment& s : segments_)
+      if (s.counted) sum += backend.sum_of_squares(part_of(gradients, s.begin, s.end));
+    return sum;
+  }
+
+  /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
+  template <class Backend>
+  void update(Backend& backend, std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
+              double learning_rate, std::int64_t step, double gradient_scale) {
+    if constexpr (require_kernels<Backend>()) {
+      compute::adamw_step hyper{};
+      hyper.lr = learning_rate;
+      hyper.beta1 = constants.beta1;
+      hyper.beta2 = constants.beta2;
+      hyper.eps = constants.epsilon;
+      hyper.step = step;
+      hyper.grad_scale = gradient_scale;
+      for (const segment& s : segments_) {
+        hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
+        for (std::int64_t b = s.begin; b < s.end; b += most_in_a_block)
+          update_block(backend, weights, gradients, b, (std::min)(b + most_in_a_block, s.end), hyper);
+      }
+    }
+  }
+
+  /// Copies the owned weights, masters and moments, for `restore`. Memory is allocated by the first call.
+  void remember(std::span<const T> weights) {
+    const std::int64_t n = end_ - begin_;
+    if (weights_before_.size() == 0) {
+      weights_before_ = buffer<weight_type>(n);
+      moments_before_ = buffer<moment_type>(2 * n);
+      if constexpr (keeps_masters) masters_before_ = buffer<master_type>(n);
+    }
+    detail::convert(part_of(weights, begin_, end_), all_of(weights_before_));
+    std::copy_n(first_moment_.data(), n, moments_before_.data());
+    std::copy_n(second_moment_.data(), n, moments_before_.data() + n);
+    if constexpr (keeps_masters) std::copy_n(masters_.data(), n, masters_before_.data());
+  }
+  /// The owned weights, masters and moments as they were at `remember`, bit for bit.
+  void restore(std::span<T> weights) {
+    const std::int64_t n = end_ - begin_;
+    detail::convert(std::span<const weight_type>(all_of(weights_before_)), owned(weights));
+    std::copy_n(moments_before_.data(), n, first_moment_.data());
+    std::copy_n(moments_before_.data() + n, n, second_moment_.data());
+    if constexpr (keeps_masters) std::copy_n(masters_before_.data(), n, masters_.data());
+  }
+
+  /// Brings every rank of the group up to date after `update`.
+  template <class Communicator>
+  void gather(Communicator& group, std::span<T> weights) {
+    if constexpr (Zero::stage == 1) {
+      if (group.size() == 1) return;
+      if constexpr (sends_weights)
+        for_each_window(shares_, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
+          gather_window(group, weights, shares_, at, counts, weights_sent_);
+        });
+      else
+        group.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
+    }
+  }
+
+  std::span<T> owned(std::span<T> flat) const { return part_of(flat, begin_, end_); }
+
+ private:
+  static constexpr std::int64_t most_in_a_block = 1 << 16;  // elements that are converted at a time
+  static constexpr bool sends_gradients = !std::is_same_v<gradient_type, T>;
+  static constexpr bool sends_weights = Zero::stage == 1 && !std::is_same_v<weight_type, T>;
+  static constexpr bool copies_moments = !std::is_same_v<moment_type, arithmetic>;
+  // Whether the stage's weights are what AdamW steps, where they are.
+  static constexpr bool in_place = !keeps_masters && std::is_same_v<weight_type, T> && std::is_same_v<T, arithmetic>;
+  static constexpr bool copies_masters = !in_place && !(keeps_masters && std::is_same_v<master_type, arithmetic>);
+
+  struct segment {
+    std::int64_t begin, end;
+    bool counted, decay;
+  };
+
+  template <class U>
+  static std::int64_t bytes(const buffer<U>& b) noexcept {
+    return static_cast<std::int64_t>(b.size() * sizeof(U));
+  }
+  template <class U>
+  static std::span<U> all_of(buffer<U>& b) noexcept {
+    return {b.data(), b.size()};
+  }
+  template <class U>
+  static std::span<U> part_of(std::span<U> flat, std::int64_t begin, std::int64_t end) {
+    return flat.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  }
+  template <class U>
+  static std::span<const U> as_const(std::span<U> x) noexcept {
+    return x;
+  }
+  template <class Backend>
+  static consteval bool require_kernels() {
+    using compute::require_facet;
+    bool there = true;
+    if constexpr (in_place)
+      there = require_facet<mixed_optimizer, compute::optimizer_facet, Backend, T>();
+    else
+      there = require_facet<mixed_optimizer, compute::master_optimizer_facet<weight_type, T>, Backend, arithmetic>();
+    if constexpr (copies_moments)
+      there = there && require_facet<mixed_optimizer, compute::cast_facet<moment_type>, Backend, arithmetic>();
+    return there;
+  }
+
+  void add_runs(const model::parameter& p) {
+    model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+      const std::int64_t at = p.offset + local;
+      const std::int64_t first = (std::max)(at, begin_), last = (std::min)(at + length, end_);
+      if (first < last) runs_.push_back({first, last, global + first - at, static_cast<std::uint64_t>(p.id)});
+    });
+  }
+  // Rounds elements [begin, end) of the flat buffer stochastically; `x` and `y` begin at the first.
+  template <class Backend>
+  void round(Backend& backend, std::int64_t begin, std::int64_t end, std::span<const float> x, std::span<bf16> y,
+             std::int64_t step, detail::rounded what) const {
+    auto run = std::partition_point(runs_.begin(), runs_.end(), [&](const auto& r) { return r.end <= begin; });
+    for (; run != runs_.end() && run->begin < end; ++run) {
+      const std::int64_t first = (std::max)(run->begin, begin), last = (std::min)(run->end, end);
+      backend.cast(part_of(x, first - begin, last - begin), part_of(y, first - begin, last - begin),
+                   detail::rounding_of(seed_, step, run->parameter, what, run->in_whole + first - run->begin));
+    }
+  }
+
+  template <class Backend>
+  void update_block(Backend& backend, std::span<T> weights, std::span<const T> gradients, std::int64_t begin,
+                    std::int64_t end, const compute::adamw_step& hyper) {
+    const std::int64_t n = end - begin, in_state = begin - begin_;
+    const std::span<T> w = part_of(weights, begin, end);
+    const std::span<const T> g = part_of(gradients, begin, end);
+    const std::span<moment_type> first = part_of(first_moment(), in_state, in_state + n);
+    const std::span<moment_type> second = part_of(second_moment(), in_state, in_state + n);
+    std::span<arithmetic> m, v;
+    if constexpr (copies_moments) {
+      m = part_of(all_of(moment_room_), 0, n);
+      v = part_of(all_of(moment_room_), n, 2 * n);
+      backend.cast(as_const(first), m);
+      backend.cast(as_const(second), v);
+    } else {
+      m = first;
+      v = second;
+    }
+    if constexpr (in_place)
+      backend.adamw(w, g, m, v, hyper);
+    else
+      update_masters(backend, w, g, m, v, begin, hyper);
+    if constexpr (rounds_moments) {
+      round(backend, begin, end, m, first, hyper.step, detail::rounded::first_moment);
+      round(backend, begin, end, v, second, hyper.step, detail::rounded::second_moment);
+    } else if constexpr (copies_moments) {
+      backend.cast(as_const(m), first);
+      backend.cast(as_const(v), second);
+    }
+  }
+  template <class Backend>
+  void update_masters(Backend& backend, std::span<T> w, std::span<const T> g, std::span<arithmetic> m,
+                      std::span<arithmetic> v, std::int64_t begin, const compute::adamw_step& hyper) {
+    const auto n = static_cast<std::int64_t>(w.size());
+    std::span<arithmetic> p;
+    if constexpr (copies_masters) {
+      p = part_of(all_of(master_room_), 0, n);
+      if constexpr (keeps_masters)
+        backend.cast(as_const(kept(begin, n)), p);
+      else
+        backend.cast(as_const(w), p);
+    } else {
+      p = kept(begin, n);
+    }
+    std::span<weight_type> rounded;
+    if constexpr (std::is_same_v<weight_type, T>)
+      rounded = w;
+    else
+      rounded = part_of(all_of(weight_room_), 0, n);
+    backend.adamw(p, rounded, g, m, v, hyper);
+    if constexpr (rounds_weights) round(backend, begin, begin + n, p, rounded, hyper.step, detail::rounded::weight);
+    if constexpr (!std::is_same_v<weight_type, T>) backend.cast(as_const(rounded), w);
+    if constexpr (keeps_masters && copies_masters) backend.cast(as_const(p), kept(begin, n));
+  }
+  std::span<master_type> kept(std::int64_t begin, std::int64_t n) {
+    return part_of(all_of(masters_), begin - begin_, begin - begin_ + n);
+  }
+
+  // `f(at, counts)` with the elements that each share has in a window of all, from `at` of each on.
+  template <class F>
+  void for_each_window(const std::vector<std::int64_t>& shares, F&& f) const {
+    const std::int64_t most = *std::max_element(shares.begin(), shares.end());
+    std::vector<std::int64_t> counts(shares.size());
+    for (std::int64_t at = 0; at < most; at += window_) {
+      for (std::size_t r = 0; r < shares.size(); ++r)
+        counts[r] = (std::clamp)(shares[r] - at, std::int64_t{0}, window_);
+      f(at, counts);
+    }
+  }
+  // Calls `f(r, begin, end, in_window)` for each share's part of a window: where it is in the whole, and behind how many.
+  template <class F>
+  static void for_each_share(const std::vector<std::int64_t>& shares, std::int64_t at,
+                             const std::vector<std::int64_t>& counts, F&& f) {
+    std::int64_t offset = 0, in_window = 0;
+    for (std::size_t r = 0; r < shares.size(); ++r) {
+      if (counts[r] > 0) f(static_cast<int>(r), offset + at, offset + at + counts[r], in_window);
+      offset += shares[r];
+      in_window += counts[r];
+    }
+  }
+  // Every rank gets all shares of `flat` in a window, in another type.
+  template <class Communicator, class U>
+  void gather_window(Communicator& group, std::span<T> flat, const std::vector<std::int64_t>& shares, std::int64_t at,
+                     const std::vector<std::int64_t>& counts, buffer<U>& room) const {
+    const std::int64_t mine = counts[static_cast<std::size_t>(rank_)];
+    std::int64_t all = 0;
+    for (const std::int64_t n : counts) all += n;
+    const std::span<U> out = part_of(all_of(room), 0, mine), in = part_of(all_of(room), mine, mine + all);
+    for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t) {
+      if (r == rank_) detail::convert(std::span<const T>(part_of(flat, begin, end)), out);
+    });
+    group.all_gather_v(std::span<const U>(out), in, std::span<const std::int64_t>(counts));
+    for_each_share(shares, at, counts, [&](int, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
+      detail::convert(std::span<const U>(part_of(in, in_window, in_window + end - begin)), part_of(flat, begin, end));
+    });
+  }
+  // The sum over all ranks of `flat`, each rounded: of a rank's share, with `zero<0>` of all.
+  template <class Communicator>
+  void reduce_rounded(Communicator& group, std::span<T> flat, const std::vector<std::int64_t>& shares) {
+    using G = gradient_type;
+    for_each_window(shares, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
+      const std::int64_t mine = counts[static_cast<std::size_t>(rank_)], ranks = group.size();
+      std::int64_t all = 0;
+      for (const std::int64_t n : counts) all += n;
+      const std::span<G> out = part_of(all_of(gradients_sent_), 0, all);
+      const std::span<G> in = part_of(all_of(gradients_sent_), all, all + ranks * mine);
+      std::span<T> sum;
+      for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
+        detail::convert(std::span<const T>(part_of(flat, begin, end)),
+                        part_of(out, in_window, in_window + end - begin));
+        if (r == rank_) sum = part_of(flat, begin, end);
+      });
+      const std::vector<std::int64_t> received(counts.size(), mine);
+      group.all_to_all_v(std::span<const G>(out), std::span<const std::int64_t>(counts), in,
+                         std::span<const std::int64_t>(received));
+      std::fill(sum.begin(), sum.end(), T(0));
+      for (std::int64_t r = 0; r < ranks; ++r) {
+        const std::span<const G> from = part_of(in, r * mine, (r + 1) * mine);
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<T>(from[i]);
+      }
+      if constexpr (Zero::stage == 0) gather_window(group, flat, shares, at, counts, gradients_sent_);
+    });
+  }
+
+  int rank_ = 0;
+  std::int64_t begin_ = 0;
+  std::int64_t end_ = 0;
+  std::int64_t window_ = 1;  // elements of each share that travel at a time
+  std::uint64_t seed_ = 0;
+  std::vector<std::int64_t> shares_;
+  std::vector<segment> segments_;
+  std::vector<detail::rounded_run>
+      runs_;  // in the order of the flat buffer; empty if nothing is rounded stochastically
+  buffer<master_type> masters_;
+  buffer<moment_type> first_moment_;
+  buffer<moment_type> second_moment_;
+  buffer<weight_type> weights_before_;  // the copies are empty if nobody asks for them
+  buffer<moment_type> moments_before_;
+  buffer<master_type> masters_before_;
+  buffer<arithmetic> master_room_;
+  buffer<arithmetic> moment_room_;
+  buffer<weight_type> weight_room_;
+  buffer<weight_type> weights_sent_;
+  buffer<gradient_type> gradients_sent_;
+};
+
+namespace detail {
+
+template <class T, class Zero, class Precision>
+struct optimizer_of {
+  using type = mixed_optimizer<T, Zero, Precision>;
+};
+template <class T, class Zero, class Precision>
+  requires(Precision::template is_plain<T>)
+struct optimizer_of<T, Zero, Precision> {
+  using type = optimizer<T, Zero>;
+};
+/// The optimizer of a stage with elements T under a strategy.
+template <class T, class Strategy>
+using optimizer_under = typename optimizer_of<T, typename Strategy::zero, typename Strategy::precision>::type;
+
+// The weights of a stage and what its optimizer makes of them, at the beginning.
+template <class Held>
+void initialize_weights(Held& held, std::uint64_t seed) {
+  held.stage.initialize(seed);
+  if constexpr (requires { held.optimizer.start(held.stage.weights(), seed); })
+    held.optimizer.start(held.stage.weights(), seed);
+}
+
+}  // namespace detail
+
+/// After somebody has written weights of a trainer's stages (`trainer.stage(k).weights()`): masters become what was written, and
+/// weights are rounded as the strategy's `precision` says. Nothing happens without one. Not needed behind `resume`.
+template <class Trainer>
+void adopt_weights(Trainer& trainer) {
+  for (int k = 0; k < trainer.stages(); ++k)
+    if constexpr (requires { trainer.optimizer_state(k).adopt(trainer.stage(k).weights()); })
+      trainer.optimizer_state(k).adopt(trainer.stage(k).weights());
+}
+
+}  // namespace heddle::inline v0::train

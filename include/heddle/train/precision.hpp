@@ -1,0 +1,200 @@
+// heddle/train/precision.hpp: the element types of weights, reduced gradients, master weights and moments, as a policy.
+#pragma once
+
+#include <heddle/core/half_precision.hpp>
+#include <heddle/core/type_list.hpp>
+
+#include <cstddef>
+#include <limits>
+#include <type_traits>
+
+namespace heddle::inline v0 {
+
+struct precision_kind {};
+
+/// How a number becomes a bf16: to the nearest, ties to even; or up or down with the probability that makes the mean exact, by
+/// random bits that are a function of (seed, step, parameter, index in the whole parameter), so that every mesh rounds alike.
+namespace rounding {
+struct nearest {};
+struct stochastic {};
+}  // namespace rounding
+
+namespace detail {
+struct weights_part {};
+struct gradients_part {};
+struct masters_part {};
+struct moments_part {};
+
+template <class T>
+inline constexpr bool is_state_element =
+    std::is_same_v<T, bf16> || std::is_same_v<T, float> || std::is_same_v<T, double>;
+template <class T>
+struct element_of_precision {
+  static constexpr bool value = is_state_element<T>;
+};
+template <class T, class Rounding>
+struct rounds_stochastically_to {
+  static constexpr bool value = !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<T, bf16>;
+};
+template <class T, class Rounding = rounding::nearest>
+constexpr bool element_checked() {
+  static_assert(
+      element_of_precision<T>::value,
+      "heddle: a precision<...> takes the element types bf16, float and double; f16 would need loss scaling, which "
+      "heddle does not have, and integers do not round: take bf16");
+  if constexpr (element_of_precision<T>::value)
+    static_assert(rounds_stochastically_to<T, Rounding>::value,
+                  "heddle: stochastic rounding is to bf16; float and double are rounded to the nearest");
+  return true;
+}
+/// Whether every number of type `Narrow` is one of type `Wide`, too.
+template <class Narrow, class Wide>
+inline constexpr bool holds_exactly = std::numeric_limits<Narrow>::digits <= std::numeric_limits<Wide>::digits;
+template <class A, class B>
+using wider_of = std::conditional_t<holds_exactly<A, B>, B, A>;
+}  // namespace detail
+
+/// Parts of `precision`. The type of the weights that the model computes with and that are sent and saved.
+template <class W, class Rounding = rounding::nearest>
+struct weights_in {
+  static_assert(detail::element_checked<W, Rounding>());
+  using part = detail::weights_part;
+  using element = W;
+  using round = Rounding;
+};
+/// The type in which gradients are sent where they are added up over ranks that share weights.
+template <class G>
+struct gradients_in {
+  static_assert(detail::element_checked<G>());
+  using part = detail::gradients_part;
+  using element = G;
+  using round = rounding::nearest;
+};
+/// The type of the weights that the optimizer steps; weights are rounded from them.
+template <class M>
+struct masters_in {
+  static_assert(detail::element_checked<M>());
+  using part = detail::masters_part;
+  using element = M;
+  using round = rounding::nearest;
+};
+/// The type of both moments of AdamW.
+template <class V, class Rounding = rounding::nearest>
+struct moments_in {
+  static_assert(detail::element_checked<V, Rounding>());
+  using part = detail::moments_part;
+  using element = V;
+  using round = Rounding;
+};
+
+namespace detail {
+template <class P>
+inline constexpr bool is_part_of_precision = requires {
+  typename P::part;
+  typename P::element;
+  typename P::round;
+};
+// The types below carry what the compiler prints next to the advice.
+template <class P>
+struct precision_takes {
+  static constexpr bool value = is_part_of_precision<P>;
+};
+template <class P, class... All>
+struct only_part_of_its_kind {
+  static constexpr bool value = v0::count_of<typename P::part, typename All::part...> == 1;
+};
+template <class Master, class Weight>
+struct master_holds_weight {
+  static constexpr bool value = holds_exactly<Weight, Master>;
+};
+
+struct no_part {
+  using part = no_part;
+  using element = void;
+  using round = rounding::nearest;
+};
+template <class Part, class... Ps>
+struct precision_part_of {
+  using type = no_part;
+};
+template <class Part, class P, class... Ps>
+struct precision_part_of<Part, P, Ps...> : std::conditional_t<std::is_same_v<typename P::part, Part>,
+                                                              std::type_identity<P>, precision_part_of<Part, Ps...>> {};
+
+template <class... Ps>
+struct selected_parts {
+  using weights = typename precision_part_of<weights_part, Ps...>::type;
+  using gradients = typename precision_part_of<gradients_part, Ps...>::type;
+  using masters = typename precision_part_of<masters_part, Ps...>::type;
+  using moments = typename precision_part_of<moments_part, Ps...>::type;
+};
+// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
+template <class... Ps>
+constexpr auto select_parts() {
+  if constexpr (!(is_part_of_precision<Ps> && ...)) {
+    static_assert((precision_takes<Ps>::value && ...),
+                  "heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M> and moments_in<V>");
+    return selected_parts<>{};
+  } else if constexpr (!((v0::count_of<typename Ps::part, typename Ps::part...> == 1) && ...)) {
+    static_assert((only_part_of_its_kind<Ps, Ps...>::value && ...),
+                  "heddle: precision<...> got two element types for one thing; keep one of them");
+    return selected_parts<>{};
+  } else {
+    using all = selected_parts<Ps...>;
+    using master = typename all::masters::element;
+    using weight = typename all::weights::element;
+    if constexpr (!std::is_void_v<master> && !std::is_void_v<weight>)
+      static_assert(master_holds_weight<master, weight>::value,
+                    "heddle: masters_in<M> is narrower than weights_in<W>: master weights are what weights are rounded "
+                    "from; give them at least as many bits");
+    return all{};
+  }
+}
+template <class T, class Default>
+using or_default = std::conditional_t<std::is_void_v<T>, Default, T>;
+}  // namespace detail
+
+/// The element types of what training holds and sends, apart from the type it computes with, which is the model's `scalar` T
+/// (`gpt2<float>`). What is left out is of type T; a `precision` of T alone changes nothing, not one instruction.
+///
+/// - `weights_in<W>`: after each step the weights are numbers of type W. Each rank keeps them in a working copy of type T,
+///   exactly the same numbers, as W must be no wider than T: so the model computes what weights of type W with sums,
+///   activations and gradients of type T compute. `zero<1>` gathers them in W, saves have them in W. W = bf16 halves both.
+/// - `gradients_in<G>`: where gradients are added up over ranks that share weights (dp), each rank's are rounded to G, sent,
+///   and added up in T in the order of the ranks; with `zero<0>` the sum is rounded to G once more, as it is sent, too. One
+///   rank rounds nothing. Sums over microbatches and along the pipeline (tied embeddings, replicas) are of type T.
+/// - `masters_in<M>`: the weights that AdamW steps; those of type W are rounded from them. At least as wide as W. M = W needs no
+///   memory: weights are their own masters then, for which bf16 should be rounded stochastically, as steps of less than
+///   half a last place would be lost.
+/// - `moments_in<V>`: of both moments. AdamW computes in the widest of float, M and V.
+///
+/// `weights_in<bf16, rounding::stochastic>` and `moments_in<bf16, rounding::stochastic>` round stochastically.
+/// No loss is scaled: bf16 has the exponents of float, so that what float does not lose, bf16 does not lose to underflow.
+/// `post_validation` takes steps back by formulas and is refused; `post_validation_with_copy` copies, in the same types.
+/// Source: Micikevicius et al. 2018, arXiv:1710.03740 (master weights); Kalamkar et al. 2019, arXiv:1905.12322 (bf16); Gupta et
+/// al. 2015, arXiv:1502.02551 (stochastic rounding).
+template <class... Parts>
+struct precision {
+  using kind = precision_kind;
+  using parts = decltype(detail::select_parts<Parts...>());
+  /// For a model with elements T.
+  template <class T>
+  using weight = detail::or_default<typename parts::weights::element, T>;
+  template <class T>
+  using gradient = detail::or_default<typename parts::gradients::element, T>;
+  template <class T>
+  using master = detail::or_default<typename parts::masters::element, T>;
+  template <class T>
+  using moment = detail::or_default<typename parts::moments::element, T>;
+  using weight_rounding = typename parts::weights::round;
+  using moment_rounding = typename parts::moments::round;
+  /// Whether all are of type T.
+  template <class T>
+  static constexpr bool is_plain = std::is_same_v<weight<T>, T> && std::is_same_v<gradient<T>, T> &&
+                                   std::is_same_v<master<T>, T> && std::is_same_v<moment<T>, T>;
+  /// Whether the optimizer keeps master weights beside a model's weights of type T: not where they are the same numbers.
+  template <class T>
+  static constexpr bool keeps_masters = !std::is_same_v<master<T>, weight<T>>;
+};
+
+}  // namespace heddle::inline v0
