@@ -1,0 +1,6 @@
+// refuse: heddle: post_validation takes steps back by AdamW's formulas, and what precision<...> rounds is not brought back by them; use post_validation_with_copy
+#include <heddle/train/strategy.hpp>
+
+namespace hd = heddle;
+using mesh = hd::mesh<hd::axis<hd::dp, 2>>;
+hd::strategy<mesh, hd::post_validation, hd::precision<hd::weights_in<hd::bf16>>> odd;

@@ -1,0 +1,5 @@
+// refuse: heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M> and moments_in<V>
+#include <heddle/train/precision.hpp>
+
+namespace hd = heddle;
+hd::precision<hd::weights_in<hd::bf16>, float> odd;
