@@ -1,4 +1,4 @@
-// refuse: heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M> and moments_in<V>
+// refuse: heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M>, moments_in<V> and products_in<bf16>
 #include <heddle/train/precision.hpp>
 
 namespace hd = heddle;

@@ -41,9 +41,10 @@ using tokens = train_test::random_tokens<config.context, config.vocabulary>;
 
 // Weights and reduced gradients in bf16, masters and moments in float.
 using usual = hd::precision<hd::weights_in<bf16>, hd::gradients_in<bf16>>;
-// Nothing wider than bf16 is kept.
-using narrow = hd::precision<hd::gradients_in<bf16>, hd::weights_in<bf16, hd::rounding::stochastic>,
-                             hd::moments_in<bf16, hd::rounding::stochastic>, hd::masters_in<bf16>>;
+// Nothing wider than bf16 is kept, and products are of bf16.
+using narrow =
+    hd::precision<hd::products_in<bf16>, hd::gradients_in<bf16>, hd::weights_in<bf16, hd::rounding::stochastic>,
+                  hd::moments_in<bf16, hd::rounding::stochastic>, hd::masters_in<bf16>>;
 
 using plain_strategy = hd::strategy<mesh_type, hd::zero<0>>;
 using usual_strategy = hd::strategy<mesh_type, usual, hd::zero<1>>;
@@ -57,6 +58,13 @@ static_assert(
     std::is_same_v<tr::detail::optimizer_under<
                        float, hd::strategy<mesh_type, hd::precision<hd::weights_in<float>, hd::masters_in<float>>>>,
                    tr::optimizer<float, hd::zero<0>>>);
+
+static_assert(std::is_same_v<hd::strategy<mesh_type, usual>::backend, hd::compute::host<>> &&
+              std::is_same_v<narrow_strategy::backend, hd::compute::bf16_products<hd::compute::host<>>>);
+static_assert(hd::compute::kernel_set<hd::compute::bf16_products<hd::compute::host<>>, float> &&
+              hd::compute::kernel_set<hd::compute::bf16_products<hd::compute::host<>>, double> &&
+              hd::compute::grouped_product_kernels<hd::compute::bf16_products<hd::compute::host<>>, float> &&
+              hd::compute::half_product_kernels<hd::compute::bf16_products<hd::compute::host<>>>);
 
 tr::options<hd::model::gpt2_config> options_of(std::int64_t steps) {
   tr::options<hd::model::gpt2_config> o;
@@ -257,6 +265,48 @@ TEST_CASE("bf16 weights and moments without masters train on every mesh", "[trai
     CHECK(got.apart == 0);
     CHECK(got.odd_weights == 0);
   }
+}
+
+TEST_CASE("products of bf16 are of rounded operands, added up in float", "[train][precision]") {
+  constexpr std::int64_t m = 5, k = 37, n = 7;
+  const auto filled = [](std::int64_t size, std::uint64_t stream) {
+    std::vector<float> x(static_cast<std::size_t>(size));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(hd::counter_random(7, stream).normal(static_cast<std::uint64_t>(i)));
+    return x;
+  };
+  const std::vector<float> a = filled(m * k, 1), b = filled(k * n, 2), before = filled(m * n, 3);
+  const auto matrix = [](const std::vector<float>& x, std::int64_t rows, std::int64_t columns) {
+    return hd::matrix_view<const float>(x.data(), hd::dynamic_shape<2>(rows, columns));
+  };
+  hd::compute::bf16_products<hd::compute::host<>> backend(2);
+  std::vector<float> c = before;
+  const hd::matrix_view<float> out(c.data(), hd::dynamic_shape<2>(m, n));
+  backend.matmul(matrix(a, m, k), matrix(b, k, n), out, 1.0f);
+  double rounding = 0;
+  const auto check = [&] {
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        double sum = before[static_cast<std::size_t>(i * n + j)], size = std::abs(sum), whole = sum;
+        for (std::int64_t l = 0; l < k; ++l) {
+          const float x = a[static_cast<std::size_t>(i * k + l)], y = b[static_cast<std::size_t>(l * n + j)];
+          const double product = double{static_cast<float>(bf16(x))} * static_cast<float>(bf16(y));
+          sum += product;
+          size += std::abs(product);
+          whole += double{x} * y;
+        }
+        const double got = c[static_cast<std::size_t>(i * n + j)];
+        CHECK(std::abs(got - sum) <= (k + 3) * 0x1p-24 * size);
+        rounding = std::max(rounding, std::abs(got - whole));
+      }
+  };
+  check();
+  CHECK(rounding > 1e-3);  // it is not the product of the operands themselves
+  c = before;
+  const std::vector<std::int64_t> offsets{0, m};
+  backend.grouped_matmul(matrix(a, m, k), std::span<const std::int64_t>(offsets),
+                         hd::compute::stack_view<const float>(b.data(), hd::dynamic_shape<3>(1, k, n)), out, 1.0f);
+  check();
 }
 
 TEST_CASE("bytes of gradients, weights and state are those of their types", "[train][precision]") {

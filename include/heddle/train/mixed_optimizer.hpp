@@ -93,9 +93,9 @@ constexpr compute::stochastic rounding_of(std::uint64_t seed, std::int64_t step,
 
 /// As `optimizer` with the same interface, for a stage with elements T under a `precision`: see there what has which type.
 ///
-/// Bytes sent per rank and step over d ranks, of n elements: gradients (d-1)/d n s_G, once more that with `zero<0>`, where the sum is gathered;
-/// weights (d-1)/d n s_W with `zero<1>`. Gradients of type G travel by all_to_all_v and are added up in T; each goes to
-/// its owner at once, so that none is rounded twice.
+/// Bytes sent per rank and step over d ranks, of n elements: gradients (d-1)/d n s_G, once more that with `zero<0>`, where
+/// the sum is gathered; weights (d-1)/d n s_W with `zero<1>`. Gradients of type G travel by all_to_all_v and are added up
+/// in T; each goes to its owner at once, so that none is rounded twice.
 /// Memory beside the stage's buffers: `state_bytes`, of `owned` elements s_M if masters are kept and 2 s_V for the moments, and
 /// rooms for blocks of a size that does not grow with the model.
 template <class T, class Zero, class Precision>
@@ -117,7 +117,7 @@ class mixed_optimizer {
       detail::mixed_types_checked<T, Zero, weight_type, gradient_type, master_type, arithmetic,
                                   typename Precision::weight_rounding, typename Precision::moment_rounding>());
 
-  /// `table`: one entry per tensor with id, offset, count, counted, decay; entries of `model::parameter` where something is rounded
+  /// `table`: one entry per tensor with id, offset, count, counted, decay; of `model::parameter` where something is rounded
   /// stochastically. `elements`: size of the flat buffer.
   template <class Table>
   mixed_optimizer(const Table& table, std::int64_t elements, int rank, int ranks) : rank_(rank) {
@@ -503,9 +503,18 @@ template <class T, class Zero, class Precision>
 struct optimizer_of<T, Zero, Precision> {
   using type = optimizer<T, Zero>;
 };
+template <class T, class Precision>
+struct products_are_of {
+  static constexpr bool value = !Precision::rounds_products || std::is_same_v<T, float>;
+};
+template <class T, class Zero, class Precision>
+struct checked_optimizer_of : optimizer_of<T, Zero, Precision> {
+  static_assert(products_are_of<T, Precision>::value,
+                "heddle: products_in<bf16> is of models whose scalar is float, in which products are added up");
+};
 /// The optimizer of a stage with elements T under a strategy.
 template <class T, class Strategy>
-using optimizer_under = typename optimizer_of<T, typename Strategy::zero, typename Strategy::precision>::type;
+using optimizer_under = typename checked_optimizer_of<T, typename Strategy::zero, typename Strategy::precision>::type;
 
 // The weights of a stage and what its optimizer makes of them, at the beginning.
 template <class Held>

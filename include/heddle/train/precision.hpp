@@ -24,6 +24,7 @@ struct weights_part {};
 struct gradients_part {};
 struct masters_part {};
 struct moments_part {};
+struct products_part {};
 
 template <class T>
 inline constexpr bool is_state_element =
@@ -45,6 +46,16 @@ constexpr bool element_checked() {
   if constexpr (element_of_precision<T>::value)
     static_assert(rounds_stochastically_to<T, Rounding>::value,
                   "heddle: stochastic rounding is to bf16; float and double are rounded to the nearest");
+  return true;
+}
+template <class P>
+struct product_element {
+  static constexpr bool value = std::is_same_v<P, bf16>;
+};
+template <class P>
+constexpr bool product_checked() {
+  static_assert(product_element<P>::value,
+                "heddle: products_in<P> takes bf16; without it products are of the model's scalar");
   return true;
 }
 /// Whether every number of type `Narrow` is one of type `Wide`, too.
@@ -87,6 +98,15 @@ struct moments_in {
   using round = Rounding;
 };
 
+/// The type to which the operands of the model's matrix products are rounded.
+template <class P>
+struct products_in {
+  static_assert(detail::product_checked<P>());
+  using part = detail::products_part;
+  using element = P;
+  using round = rounding::nearest;
+};
+
 namespace detail {
 template <class P>
 inline constexpr bool is_part_of_precision = requires {
@@ -127,13 +147,15 @@ struct selected_parts {
   using gradients = typename precision_part_of<gradients_part, Ps...>::type;
   using masters = typename precision_part_of<masters_part, Ps...>::type;
   using moments = typename precision_part_of<moments_part, Ps...>::type;
+  using products = typename precision_part_of<products_part, Ps...>::type;
 };
 // Checks one after the other and stops at the first mistake, so that one mistake gives one error.
 template <class... Ps>
 constexpr auto select_parts() {
   if constexpr (!(is_part_of_precision<Ps> && ...)) {
     static_assert((precision_takes<Ps>::value && ...),
-                  "heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M> and moments_in<V>");
+                  "heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M>, moments_in<V> and "
+                  "products_in<bf16>");
     return selected_parts<>{};
   } else if constexpr (!((v0::count_of<typename Ps::part, typename Ps::part...> == 1) && ...)) {
     static_assert((only_part_of_its_kind<Ps, Ps...>::value && ...),
@@ -167,6 +189,8 @@ using or_default = std::conditional_t<std::is_void_v<T>, Default, T>;
 ///   memory: weights are their own masters then, for which bf16 should be rounded stochastically, as steps of less than
 ///   half a last place would be lost.
 /// - `moments_in<V>`: of both moments. AdamW computes in the widest of float, M and V.
+/// - `products_in<bf16>`: the operands of the layers' matrix products are rounded to bf16, products are added up in float
+///   (`compute::bf16_products`); T is float. Everything else, attention among it, is computed in T.
 ///
 /// `weights_in<bf16, rounding::stochastic>` and `moments_in<bf16, rounding::stochastic>` round stochastically.
 /// No loss is scaled: bf16 has the exponents of float, so that what float does not lose, bf16 does not lose to underflow.
@@ -186,6 +210,12 @@ struct precision {
   using master = detail::or_default<typename parts::masters::element, T>;
   template <class T>
   using moment = detail::or_default<typename parts::moments::element, T>;
+  /// Whether products are of operands of bf16.
+  static constexpr bool rounds_products = !std::is_void_v<typename parts::products::element>;
+  /// Whether it says anything about what is kept from step to step, or sent.
+  static constexpr bool is_of_state =
+      !(std::is_void_v<typename parts::weights::element> && std::is_void_v<typename parts::gradients::element> &&
+        std::is_void_v<typename parts::masters::element> && std::is_void_v<typename parts::moments::element>);
   using weight_rounding = typename parts::weights::round;
   using moment_rounding = typename parts::moments::round;
   /// Whether all are of type T.

@@ -190,7 +190,8 @@ struct save_facts {
   int keep = 2;              ///< complete saves of this run that stay
 };
 
-/// Saves weights, masters where a `precision` keeps them, both moments and the position of a training run into `folder`/step-N. Called on all ranks together.
+/// Saves weights, masters where a `precision` keeps them, both moments and the position of a training run into
+/// `folder`/step-N. Called on all ranks together.
 /// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
 /// whenever the process is killed. A save says nothing of stages: another schedule may go on from it. Older saves are
 /// removed beyond `facts.keep` if this run wrote them (it or what it was resumed from), and no others.
@@ -242,7 +243,7 @@ struct resume_result {
 /// Brings back the newest complete save in `folder`. Called on all ranks together. On the mesh that saved, the run
 /// continues bit for bit; on another mesh it continues the same training with that mesh's rounding.
 /// With a `precision`, a save made without one is converted: its weights become the masters. One made with other types of
-/// weights, masters or moments is refused; the type of reduced gradients, and how is rounded, may differ.
+/// weights, masters or moments is refused; those of reduced gradients and products, and how is rounded, may differ.
 /// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons; `config_error` if the
 /// save is of another model, element types or data; `numeric_error` if its weights or moments are not finite, or a
 /// second moment is negative.

@@ -1,6 +1,7 @@
 // heddle/train/strategy.hpp: how a model is trained: mesh, schedule, ZeRO stage, backend, observer, as one type.
 #pragma once
 
+#include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/core/policy.hpp>
@@ -73,8 +74,7 @@ constexpr bool mesh_checked() {
 // What a rounded weight or moment was before a step does not follow from what it is behind it.
 template <class NormCheck, class Precision>
 struct step_can_be_taken_back {
-  static constexpr bool value =
-      !NormCheck::steps_first || NormCheck::copies || std::is_same_v<Precision, heddle::precision<>>;
+  static constexpr bool value = !NormCheck::steps_first || NormCheck::copies || !Precision::is_of_state;
 };
 template <class NormCheck, class Precision>
 constexpr bool taking_back_checked() {
@@ -84,19 +84,30 @@ constexpr bool taking_back_checked() {
   return true;
 }
 
+template <class Backend, class Precision>
+struct backend_under {
+  using type = Backend;
+};
+template <class Backend, class Precision>
+  requires(Precision::rounds_products)
+struct backend_under<Backend, Precision> {
+  using type = compute::bf16_products<Backend>;
+};
+
 template <class... Ps>
 struct selected_strategy {
   using mesh = v0::select_policy<mesh_kind, heddle::mesh<>, Ps...>;
   using schedule = v0::select_policy<schedule_kind, heddle::schedule::one_f_one_b<microbatches<>>, Ps...>;
   using zero = v0::select_policy<zero_kind, heddle::zero<0>, Ps...>;
-  using backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
+  using precision = v0::select_policy<precision_kind, heddle::precision<>, Ps...>;
+  using backend =
+      typename backend_under<v0::select_policy<compute::backend_kind, compute::host<>, Ps...>, precision>::type;
   using observer = v0::select_policy<observer_kind, null_observer, Ps...>;
   using layers = v0::select_policy<layers_kind, layers_evenly, Ps...>;
   using norm_check = v0::select_policy<norm_check_kind, norm_first, Ps...>;
   using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
   using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
-  using precision = v0::select_policy<precision_kind, heddle::precision<>, Ps...>;
   static_assert(taking_back_checked<norm_check, precision>());
 };
 

@@ -1,0 +1,5 @@
+// refuse: heddle: products_in<P> takes bf16; without it products are of the model's scalar
+#include <heddle/train/precision.hpp>
+
+namespace hd = heddle;
+hd::precision<hd::products_in<float>> plain;
