@@ -48,7 +48,8 @@ using narrow =
 
 using plain_strategy = hd::strategy<mesh_type, hd::zero<0>>;
 using usual_strategy = hd::strategy<mesh_type, usual, hd::zero<1>>;
-using narrow_strategy = hd::strategy<hd::zero<0>, mesh_type, narrow>;
+// Its steps may be taken back, from copies.
+using narrow_strategy = hd::strategy<hd::zero<0>, mesh_type, narrow, hd::post_validation_with_copy>;
 template <class Strategy>
 using trainer_of = tr::trainer<model, Strategy, hd::world<hd::threads, mesh_type>>;
 
@@ -85,6 +86,7 @@ struct outcome {
   tensors weights, masters, first;
   std::int64_t first_step = 0, odd_weights = 0, apart = 0;  // weights that are no bf16, and copies that differ
   std::int64_t reduced = 0, sent_whole = 0, gathered = 0;   // bytes that rank 0 gave to dp in the last step
+  std::int64_t taken_back = 0;                              // by any rank
   std::int64_t elements = 0, owned = 0, state_bytes = 0, room_bytes = 0;  // of rank 0
 };
 
@@ -132,6 +134,7 @@ outcome train(const std::string& mesh_text, std::int64_t steps, const std::strin
     }
     if (!save_to.empty()) tr::save(trainer, save_to);
     const std::lock_guard lock(guard);
+    all.taken_back += trainer.steps_taken_back();
     for (int k = 0; k < trainer.stages(); ++k) {
       auto& stage = trainer.stage(k);
       auto& optimizer = trainer.optimizer_state(k);
@@ -257,6 +260,7 @@ TEST_CASE("bf16 weights and moments without masters train on every mesh", "[trai
   CHECK(distance(one.weights, plain.weights) <= 0.2 * distance(initial, plain.weights));
   CHECK(largest_relative(one.losses, plain.losses) <= 2e-2);
   CHECK(one.masters.empty());
+  std::int64_t taken_back = 0;
   for (const char* mesh : meshes) {
     INFO(mesh);
     const outcome got = train<narrow_strategy>(mesh, 6);
@@ -264,7 +268,9 @@ TEST_CASE("bf16 weights and moments without masters train on every mesh", "[trai
     CHECK(distance(got.weights, plain.weights) <= 0.2 * distance(initial, plain.weights));
     CHECK(got.apart == 0);
     CHECK(got.odd_weights == 0);
+    taken_back += got.taken_back;
   }
+  CHECK(taken_back > 0);
 }
 
 TEST_CASE("products of bf16 are of rounded operands, added up in float", "[train][precision]") {
@@ -327,12 +333,13 @@ TEST_CASE("bytes of gradients, weights and state are those of their types", "[tr
     CHECK(plain.state_bytes == 2 * 4 * n);
     CHECK(a.owned == share);
     CHECK(a.state_bytes - a.room_bytes == (4 + 2 * 4) * share);
-    CHECK(b.state_bytes - b.room_bytes == 2 * 2 * n);
+    const std::int64_t copies = 3 * 2 * n;  // of weights and moments
+    CHECK(b.state_bytes - b.room_bytes == 2 * 2 * n + copies);
     if (d != 3) continue;
     using formula = tr::gpt2_with_state<float, shape, hd::zero<1>, hd::activations::keep, usual>;
     CHECK(a.state_bytes - a.room_bytes == formula::moment_bytes(0) + formula::master_bytes(0));
     using formula_b = tr::gpt2_with_state<float, shape, hd::zero<0>, hd::activations::keep, narrow>;
-    CHECK(b.state_bytes - b.room_bytes == formula_b::moment_bytes(0) + formula_b::master_bytes(0));
+    CHECK(b.state_bytes - b.room_bytes - copies == formula_b::moment_bytes(0) + formula_b::master_bytes(0));
   }
 }
 
