@@ -315,6 +315,17 @@ TEST_CASE("products of bf16 are of rounded operands, added up in float", "[train
   check();
 }
 
+TEST_CASE("weights that somebody writes become the masters", "[train][precision]") {
+  hd::launch<hd::threads>(mesh_type(1, 1, 1), [&](auto& world) {
+    trainer_of<usual_strategy> trainer(world, options_of(1));
+    auto& stage = trainer.stage();
+    std::fill(stage.weights().begin(), stage.weights().end(), 0.3f);
+    tr::adopt_weights(trainer);
+    CHECK(stage.weights()[3] == static_cast<float>(bf16(0.3f)));
+    CHECK(trainer.optimizer_state().masters()[3] == 0.3f);
+  });
+}
+
 TEST_CASE("bytes of gradients, weights and state are those of their types", "[train][precision]") {
   for (const int d : {1, 2, 3}) {
     const std::string mesh = d == 1 ? "" : "dp=" + std::to_string(d);

@@ -2,6 +2,7 @@
 // their own.
 #pragma once
 
+#include <heddle/comm/communicator.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -35,17 +36,10 @@ template <class Arithmetic, class Rounding>
 struct is_rounded_stochastically_from {
   static constexpr bool value = !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<Arithmetic, float>;
 };
-template <class Zero>
-struct state_is_sharded_by {
-  static constexpr bool value = Zero::stage == 0 || Zero::stage == 1;
-};
-
 // Checks one after the other and stops at the first mistake, so that one mistake gives one error.
-template <class T, class Zero, class W, class G, class M, class Arithmetic, class WeightRounding, class MomentRounding>
+template <class T, class W, class G, class M, class Arithmetic, class WeightRounding, class MomentRounding>
 constexpr bool mixed_types_checked() {
-  if constexpr (!state_is_sharded_by<Zero>::value)
-    static_assert(state_is_sharded_by<Zero>::value, "heddle: precision<...> works with zero<0> and zero<1> so far");
-  else if constexpr (!scalar_holds<T, W>::value)
+  if constexpr (!scalar_holds<T, W>::value)
     static_assert(scalar_holds<T, W>::value,
                   "heddle: weights_in<W> is wider than the model's scalar, in which it computes: take a model of wider "
                   "elements, or masters_in<M> for more bits in the optimizer");
@@ -101,6 +95,7 @@ constexpr compute::stochastic rounding_of(std::uint64_t seed, std::int64_t step,
 template <class T, class Zero, class Precision>
 class mixed_optimizer {
  public:
+  static constexpr int zero_stage = Zero::stage;
   using weight_type = typename Precision::template weight<T>;
   using gradient_type = typename Precision::template gradient<T>;
   using master_type = typename Precision::template master<T>;
@@ -114,7 +109,7 @@ class mixed_optimizer {
       std::is_same_v<arithmetic, float> && std::is_same_v<typename Precision::moment_rounding, rounding::stochastic>;
 
   static_assert(
-      detail::mixed_types_checked<T, Zero, weight_type, gradient_type, master_type, arithmetic,
+      detail::mixed_types_checked<T, weight_type, gradient_type, master_type, arithmetic,
                                   typename Precision::weight_rounding, typename Precision::moment_rounding>());
 
   /// `table`: one entry per tensor with id, offset, count, counted, decay; of `model::parameter` where something is rounded
@@ -126,7 +121,7 @@ class mixed_optimizer {
     begin_ = Zero::stage == 0 ? 0 : cut.offset(rank);
     end_ = Zero::stage == 0 ? elements : begin_ + cut.size(rank);
     // Without sharding every rank holds the same gradients: one of them counts.
-    const bool counts_here = Zero::stage == 1 || rank == 0;
+    const bool counts_here = Zero::stage >= 1 || rank == 0;
     for (const auto& p : table) {
       const std::int64_t first = (std::max)(begin_, static_cast<std::int64_t>(p.offset));
       const std::int64_t last =
@@ -139,6 +134,9 @@ class mixed_optimizer {
     if constexpr (keeps_masters) masters_ = buffer<master_type>(owned, "the master weights of the optimizer");
     first_moment_ = buffer<moment_type>(owned, "the first moments of the optimizer");
     second_moment_ = buffer<moment_type>(owned, "the second moments of the optimizer");
+
+    if constexpr (Zero::stage >= 2) gradients_ = buffer<T>(owned, "a rank's share of the gradients");
+    if constexpr (Zero::stage >= 3) weights_ = buffer<T>(owned, "a rank's share of the weights");
 
     const std::int64_t block = (std::min)(owned, most_in_a_block);
     constexpr const char* blocks = "blocks of the optimizer";
@@ -157,6 +155,25 @@ class mixed_optimizer {
   std::int64_t owned_end() const noexcept { return end_; }
   std::span<moment_type> first_moment() noexcept { return {first_moment_.data(), first_moment_.size()}; }
   std::span<moment_type> second_moment() noexcept { return {second_moment_.data(), second_moment_.size()}; }
+  /// What a rank keeps of a stage's weights and of its reduced gradients, as `optimizer` says: elements from `weights_begin()`
+  /// (`gradients_begin()`) on of the flat buffers. `weights` and `gradients` below begin there, those of `reduce` and `gather`
+  /// are whole.
+  template <class Stage>
+  std::span<T> weights_of(Stage& stage) noexcept {
+    if constexpr (Zero::stage >= 3)
+      return {weights_.data(), weights_.size()};
+    else
+      return stage.weights();
+  }
+  template <class Stage>
+  std::span<T> gradients_of(Stage& stage) noexcept {
+    if constexpr (Zero::stage >= 2)
+      return {gradients_.data(), gradients_.size()};
+    else
+      return stage.gradients();
+  }
+  std::int64_t weights_begin() const noexcept { return Zero::stage >= 3 ? begin_ : 0; }
+  std::int64_t gradients_begin() const noexcept { return Zero::stage >= 2 ? begin_ : 0; }
   /// The owned master weights.
   std::span<master_type> masters() noexcept
     requires keeps_masters
@@ -182,7 +199,7 @@ class mixed_optimizer {
   /// After somebody has written the stage's weights: the owned ones, as they are, become the masters, and all of them are
   /// rounded to the nearest of type W.
   void adopt(std::span<T> weights) {
-    if constexpr (keeps_masters) detail::convert(std::span<const T>(owned(weights)), masters());
+    if constexpr (keeps_masters) detail::convert(as_const(kept_of(weights)), masters());
     if constexpr (!std::is_same_v<weight_type, T>)
       for (T& w : weights) w = static_cast<T>(compute::detail::converted<weight_type>(w));
   }
@@ -205,13 +222,12 @@ class mixed_optimizer {
       first += n;
     }
     if constexpr (sends_gradients) {
-      reduce_rounded(group, part, shares);
+      reduce_rounded(group, part, begin, shares);
     } else if constexpr (Zero::stage == 0) {
       group.all_reduce(part, plus{});
     } else {
       const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
-      group.reduce_scatter_v(std::span<const T>(part),
-                             gradients.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from)),
+      group.reduce_scatter_v(std::span<const T>(part), share_of(gradients, from, to),
                              std::span<const std::int64_t>(shares), plus{});
     }
   }
@@ -222,7 +238,8 @@ class mixed_optimizer {
   double counted_sum_of_squares(Backend& backend, std::span<const T> gradients) const {
     double sum = 0;
     for (const segment& s : segments_)
-      if (s.counted) sum += backend.sum_of_squares(part_of(gradients, s.begin, s.end));
+      if (s.counted)
+        sum += backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()));
     return sum;
   }
 
@@ -254,7 +271,7 @@ class mixed_optimizer {
       moments_before_ = buffer<moment_type>(2 * n);
       if constexpr (keeps_masters) masters_before_ = buffer<master_type>(n);
     }
-    detail::convert(part_of(weights, begin_, end_), all_of(weights_before_));
+    detail::convert(kept_of(weights), all_of(weights_before_));
     std::copy_n(first_moment_.data(), n, moments_before_.data());
     std::copy_n(second_moment_.data(), n, moments_before_.data() + n);
     if constexpr (keeps_masters) std::copy_n(masters_.data(), n, masters_before_.data());
@@ -262,23 +279,27 @@ class mixed_optimizer {
   /// The owned weights, masters and moments as they were at `remember`, bit for bit.
   void restore(std::span<T> weights) {
     const std::int64_t n = end_ - begin_;
-    detail::convert(std::span<const weight_type>(all_of(weights_before_)), owned(weights));
+    detail::convert(as_const(all_of(weights_before_)), kept_of(weights));
     std::copy_n(moments_before_.data(), n, first_moment_.data());
     std::copy_n(moments_before_.data() + n, n, second_moment_.data());
     if constexpr (keeps_masters) std::copy_n(masters_before_.data(), n, masters_.data());
   }
 
-  /// Brings every rank of the group up to date after `update`.
+  /// Brings every rank of the group up to date after `update`; with `zero<3>` the next UNSHARD does.
   template <class Communicator>
   void gather(Communicator& group, std::span<T> weights) {
-    if constexpr (Zero::stage == 1) {
-      if (group.size() == 1) return;
-      if constexpr (sends_weights)
-        for_each_window(shares_, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
-          gather_window(group, weights, shares_, at, counts, weights_sent_);
-        });
-      else
-        group.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
+    if constexpr (Zero::stage == 1 || Zero::stage == 2)
+      if (group.size() > 1) gather_whole(group, weights);
+  }
+  /// With `zero<3>`: gathers all ranks' shares of the weights into `to`, a whole flat buffer. Weights of a type of their own have arrived
+  /// when it returns; of others `started` gets the call that is under way, where the communicator starts calls.
+  template <class Communicator, class Started>
+  void start_gather(Communicator& group, std::span<T> to, Started& started) {
+    if constexpr (!sends_weights && starting_communicator<Communicator>) {
+      started.emplace(group.start_all_gather_v(as_const(all_of(weights_)), to, std::span<const std::int64_t>(shares_)));
+    } else {
+      std::copy_n(weights_.data(), end_ - begin_, owned(to).begin());
+      gather_whole(group, to);
     }
   }
 
@@ -287,7 +308,7 @@ class mixed_optimizer {
  private:
   static constexpr std::int64_t most_in_a_block = 1 << 16;  // elements that are converted at a time
   static constexpr bool sends_gradients = !std::is_same_v<gradient_type, T>;
-  static constexpr bool sends_weights = Zero::stage == 1 && !std::is_same_v<weight_type, T>;
+  static constexpr bool sends_weights = Zero::stage >= 1 && !std::is_same_v<weight_type, T>;
   static constexpr bool copies_moments = !std::is_same_v<moment_type, arithmetic>;
   // Whether the stage's weights are what AdamW steps, where they are.
   static constexpr bool in_place = !keeps_masters && std::is_same_v<weight_type, T> && std::is_same_v<T, arithmetic>;
@@ -313,6 +334,27 @@ class mixed_optimizer {
   template <class U>
   static std::span<const U> as_const(std::span<U> x) noexcept {
     return x;
+  }
+  // The owned part of what a rank keeps of its weights.
+  template <class U>
+  std::span<U> kept_of(std::span<U> weights) const {
+    return part_of(weights, begin_ - weights_begin(), end_ - weights_begin());
+  }
+  // Elements [from, to) of the flat buffer, of the owned ones, where their sum goes.
+  std::span<T> share_of(std::span<T> gradients, std::int64_t from, std::int64_t to) {
+    if constexpr (Zero::stage >= 2)
+      return from < to ? part_of(all_of(gradients_), from - begin_, to - begin_) : std::span<T>{};
+    else
+      return part_of(gradients, from, to);
+  }
+  template <class Communicator>
+  void gather_whole(Communicator& group, std::span<T> weights) {
+    if constexpr (sends_weights)
+      for_each_window(shares_, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
+        gather_window(group, weights, shares_, at, counts, weights_sent_);
+      });
+    else
+      group.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
   }
   template <class Backend>
   static consteval bool require_kernels() {
@@ -350,8 +392,8 @@ class mixed_optimizer {
   void update_block(Backend& backend, std::span<T> weights, std::span<const T> gradients, std::int64_t begin,
                     std::int64_t end, const compute::adamw_step& hyper) {
     const std::int64_t n = end - begin, in_state = begin - begin_;
-    const std::span<T> w = part_of(weights, begin, end);
-    const std::span<const T> g = part_of(gradients, begin, end);
+    const std::span<T> w = part_of(weights, begin - weights_begin(), end - weights_begin());
+    const std::span<const T> g = part_of(gradients, begin - gradients_begin(), end - gradients_begin());
     const std::span<moment_type> first = part_of(first_moment(), in_state, in_state + n);
     const std::span<moment_type> second = part_of(second_moment(), in_state, in_state + n);
     std::span<arithmetic> m, v;
@@ -442,9 +484,10 @@ class mixed_optimizer {
       detail::convert(std::span<const U>(part_of(in, in_window, in_window + end - begin)), part_of(flat, begin, end));
     });
   }
-  // The sum over all ranks of `flat`, each rounded: of a rank's share, with `zero<0>` of all.
+  // The sum over all ranks of `flat`, elements from `first` on, each rounded: of a rank's share, with `zero<0>` of all.
   template <class Communicator>
-  void reduce_rounded(Communicator& group, std::span<T> flat, const std::vector<std::int64_t>& shares) {
+  void reduce_rounded(Communicator& group, std::span<T> flat, std::int64_t first,
+                      const std::vector<std::int64_t>& shares) {
     using G = gradient_type;
     for_each_window(shares, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
       const std::int64_t mine = counts[static_cast<std::size_t>(rank_)], ranks = group.size();
@@ -456,7 +499,7 @@ class mixed_optimizer {
       for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
         detail::convert(std::span<const T>(part_of(flat, begin, end)),
                         part_of(out, in_window, in_window + end - begin));
-        if (r == rank_) sum = part_of(flat, begin, end);
+        if (r == rank_) sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
       });
       const std::vector<std::int64_t> received(counts.size(), mine);
       group.all_to_all_v(std::span<const G>(out), std::span<const std::int64_t>(counts), in,
@@ -482,6 +525,7 @@ class mixed_optimizer {
   buffer<master_type> masters_;
   buffer<moment_type> first_moment_;
   buffer<moment_type> second_moment_;
+  buffer<T> gradients_, weights_;       // the owned part, where the whole is not kept
   buffer<weight_type> weights_before_;  // the copies are empty if nobody asks for them
   buffer<moment_type> moments_before_;
   buffer<master_type> masters_before_;
@@ -516,23 +560,26 @@ struct checked_optimizer_of : optimizer_of<T, Zero, Precision> {
 template <class T, class Strategy>
 using optimizer_under = typename checked_optimizer_of<T, typename Strategy::zero, typename Strategy::precision>::type;
 
-// The weights of a stage and what its optimizer makes of them, at the beginning.
+// Behind the first weights of a stage: what its optimizer makes of them.
 template <class Held>
-void initialize_weights(Held& held, std::uint64_t seed) {
-  held.stage.initialize(seed);
-  if constexpr (requires { held.optimizer.start(held.stage.weights(), seed); })
-    held.optimizer.start(held.stage.weights(), seed);
+void start_optimizer(Held& held, std::uint64_t seed) {
+  if constexpr (requires { held.optimizer.start(held.optimizer.weights_of(held.stage), seed); })
+    held.optimizer.start(held.optimizer.weights_of(held.stage), seed);
 }
 
 }  // namespace detail
 
-/// After somebody has written weights of a trainer's stages (`trainer.stage(k).weights()`): masters become what was written, and
+/// After somebody has written weights of a trainer's stages (`trainer.stage(k).weights()`, with `zero<3>`
+/// `trainer.optimizer_state(k).weights_of(trainer.stage(k))`): masters become what was written, and
 /// weights are rounded as the strategy's `precision` says. Nothing happens without one. Not needed behind `resume`.
 template <class Trainer>
 void adopt_weights(Trainer& trainer) {
-  for (int k = 0; k < trainer.stages(); ++k)
-    if constexpr (requires { trainer.optimizer_state(k).adopt(trainer.stage(k).weights()); })
-      trainer.optimizer_state(k).adopt(trainer.stage(k).weights());
+  for (int k = 0; k < trainer.stages(); ++k) {
+    auto& stage = trainer.stage(k);
+    auto& optimizer = trainer.optimizer_state(k);
+    if constexpr (requires { optimizer.adopt(optimizer.weights_of(stage)); })
+      optimizer.adopt(optimizer.weights_of(stage));
+  }
 }
 
 }  // namespace heddle::inline v0::train

@@ -6,6 +6,7 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -38,6 +39,17 @@ struct saved_types<mixed_optimizer<T, Zero, Precision>> {
   }
 };
 
+// What this rank keeps of the weights of a parameter: f(first of the parameter, elements).
+template <class Parameter, class Stage, class T, class Zero, class Precision, class F>
+void for_kept_weights(const Parameter& p, Stage& stage, mixed_optimizer<T, Zero, Precision>& optimizer, F&& f) {
+  const std::span<T> kept = optimizer.weights_of(stage);
+  const std::int64_t begin = optimizer.weights_begin(), end = begin + static_cast<std::int64_t>(kept.size());
+  const std::int64_t first = (std::max)(std::int64_t{p.offset}, begin);
+  const std::int64_t last = (std::min)(std::int64_t{p.offset} + p.count, end);
+  if (first < last)
+    f(first - p.offset, kept.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
+}
+
 // What this rank writes of one stage: each logical element once over all ranks.
 template <class Stage, class T, class Zero, class Precision>
 void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T, Zero, Precision>& optimizer,
@@ -51,14 +63,16 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T,
   };
   for (const auto& p : stage.parameters()) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
-    if (weights_here) {
-      buffer<W> rounded(p.count);
-      convert(std::span<const T>(part(stage.weights(), p.offset, p.count)),
-              std::span<W>(rounded.data(), rounded.size()));
-      for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-        add("weight/" + p.name, part(std::span<W>(rounded.data(), rounded.size()), at, n), region);
+    if (weights_here)
+      for_kept_weights(p, stage, optimizer, [&](std::int64_t first, std::span<T> kept) {
+        buffer<W> rounded(static_cast<std::int64_t>(kept.size()));
+        const std::span<W> all(rounded.data(), rounded.size());
+        convert(std::span<const T>(kept), all);
+        for_each_region(p, first, static_cast<std::int64_t>(all.size()),
+                        [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+                          add("weight/" + p.name, part(all, at - first, n), region);
+                        });
       });
-    }
     if (!state_here) continue;
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
       for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
@@ -97,8 +111,11 @@ void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage,
   };
   for (const auto& p : stage.parameters()) {
     if (p.count == 0) continue;
-    for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-      read_as<W>(reader, "weight/" + p.name, part(stage.weights(), p.offset + at, n), region);
+    for_kept_weights(p, stage, optimizer, [&](std::int64_t first, std::span<T> kept) {
+      for_each_region(p, first, static_cast<std::int64_t>(kept.size()),
+                      [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+                        read_as<W>(reader, "weight/" + p.name, part(kept, at - first, n), region);
+                      });
     });
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
       for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
@@ -118,7 +135,7 @@ void read_stage(const io::checkpoint_reader& reader, Stage& stage, mixed_optimiz
     read_mixed_stage<false>(reader, stage, optimizer);
   } else {
     read_mixed_stage<true>(reader, stage, optimizer);
-    optimizer.adopt(stage.weights());
+    optimizer.adopt(optimizer.weights_of(stage));
   }
 }
 

@@ -360,7 +360,8 @@ class trainer : public progress {
         held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
     for (auto& b : boundary_) b = buffer<scalar>(between, "a tensor between stages");
     held_.for_each([&](held_type& h) {
-      detail::initialize_weights(h, options_.seed);
+      h.stage.initialize(options_.seed);
+      detail::start_optimizer(h, options_.seed);
       h.gradient_factor = detail::gradient_factor<typename Strategy::gradient_scale>(
           table(), parts_, h.part, options_.batch, sample_ranks_.size());
     });
