@@ -326,6 +326,24 @@ TEST_CASE("weights that somebody writes become the masters", "[train][precision]
   });
 }
 
+TEST_CASE("masters and moments that are not finite are not saved", "[train][precision][nonfinite]") {
+  const auto fault = []<class Strategy>(Strategy, auto&& poison) {
+    hd::launch<hd::threads>(mesh_type(1, 1, 1), [&](auto& world) {
+      trainer_of<Strategy> trainer(world, options_of(1));
+      tr::require_finite_state(trainer, "before");
+      poison(trainer.optimizer_state());
+      tr::require_finite_state(trainer, "behind");
+    });
+  };
+  CHECK_THROWS_WITH(
+      fault(usual_strategy{}, [](auto& o) { o.masters()[5] = HUGE_VALF; }),
+      Catch::Matchers::Contains("behind: master weight") && Catch::Matchers::Contains("inf in element 5"));
+  CHECK_THROWS_WITH(fault(narrow_strategy{}, [](auto& o) { o.first_moment()[6] = bf16(std::nanf("")); }),
+                    Catch::Matchers::Contains("behind: first moment") && Catch::Matchers::Contains("nan in element 6"));
+  CHECK_THROWS_WITH(fault(narrow_strategy{}, [](auto& o) { o.second_moment()[7] = bf16(-1.0f); }),
+                    Catch::Matchers::Contains("behind: second moment") && Catch::Matchers::Contains("-1 in element 7"));
+}
+
 TEST_CASE("bytes of gradients, weights and state are those of their types", "[train][precision]") {
   for (const int d : {1, 2, 3}) {
     const std::string mesh = d == 1 ? "" : "dp=" + std::to_string(d);
