@@ -24,6 +24,8 @@
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/measure_layers.hpp>
 #include <heddle/train/measured_schedule.hpp>
+#include <heddle/train/mixed_optimizer.hpp>
+#include <heddle/train/mixed_save.hpp>
 #include <heddle/train/named_parameters.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
@@ -33,6 +35,7 @@
 #include <heddle/train/pass_through.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/post_validation.hpp>
+#include <heddle/train/precision.hpp>
 #include <heddle/train/predict.hpp>
 #include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
