@@ -88,6 +88,13 @@ function(heddle_find_component name out_found out_reason)
   endif()
   if(found AND NOT TARGET heddle::${name})
     add_library(heddle::${name} INTERFACE IMPORTED GLOBAL)
+  endif()
+  set(ready FALSE)
+  if(TARGET heddle::${name})
+    get_target_property(ready heddle::${name} HEDDLE_READY)  # Conan's files define the target, and leave it empty
+  endif()
+  if(found AND NOT ready)
+    set_target_properties(heddle::${name} PROPERTIES HEDDLE_READY TRUE)
     target_link_libraries(heddle::${name} INTERFACE heddle::heddle ${targets})
     if(name STREQUAL "kokkos")
       # Debian 12's Kokkos package names an include directory that does not exist.

@@ -1,0 +1,99 @@
+"""heddle for Conan 2: headers, one package for all settings and options.
+
+An option with_<component> makes the CMake target heddle::<component>. Its package comes from the system, found when the
+consumer configures; the option changes no header and nothing in the package.
+"""
+import os
+import re
+
+from conan import ConanFile
+from conan.tools.build import check_min_cppstd
+from conan.tools.files import copy, load
+from conan.tools.layout import basic_layout
+from conan.tools.system.package_manager import Apt
+
+required_conan_version = ">=2.4"
+
+# The components of cmake/heddle-components.cmake, and the Debian packages that bring what each needs. CUDA's toolkit, NCCL and
+# a Kokkos for GPUs come from NVIDIA or from source.
+COMPONENTS = {
+    "mpi": ["libopenmpi-dev", "openmpi-bin"],
+    "kokkos": ["libtrilinos-kokkos-dev"],
+    "cuda": [],
+    "nccl": [],
+    "onednn": ["libdnnl-dev"],
+    "cblas": ["libopenblas-dev"],
+    "range_v3": ["librange-v3-dev"],
+    "hwloc": ["libhwloc-dev"],
+    "pugixml": ["libpugixml-dev"],
+    "uring": ["liburing-dev"],
+}
+
+
+class HeddleConan(ConanFile):
+    name = "heddle"
+    description = "Header-only C++20 parallelism toolkit for training and serving large language models on many ranks"
+    topics = ("header-only", "parallel", "mpi", "training", "tensor")
+    license = "Apache-2.0 WITH LLVM-exception"
+    package_type = "header-library"
+    settings = "os", "arch", "compiler", "build_type"
+    options = {f"with_{component}": [True, False] for component in COMPONENTS}
+    default_options = {f"with_{component}": False for component in COMPONENTS}
+    exports_sources = "include/*", "cmake/*", "LICENSE"
+    no_copy_source = True
+
+    def _components(self):
+        return [c for c in COMPONENTS if self.options.get_safe(f"with_{c}")]
+
+    def set_version(self):
+        text = load(self, os.path.join(self.recipe_folder, "include", "heddle", "version.hpp"))
+        self.version = ".".join(re.search(rf"VERSION_{part} (\d+)", text)[1] for part in ("MAJOR", "MINOR", "PATCH"))
+
+    def layout(self):
+        basic_layout(self)
+
+    def package_id(self):
+        self.info.clear()
+
+    def validate(self):
+        check_min_cppstd(self, 20)
+
+    def system_requirements(self):
+        # Whoever installed them: CMake says what is missing. These are installed, or listed, only where a profile asks for it.
+        if self.conf.get("tools.system.package_manager:mode", default="check") != "check":
+            packages = [package for component in self._components() for package in COMPONENTS[component]]
+            if packages:
+                Apt(self).install(packages, update=True, check=True)
+
+    def package(self):
+        copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
+        copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
+        for file in ("components", "testing", "refusal", "conan"):
+            copy(self, f"heddle-{file}.cmake", os.path.join(self.source_folder, "cmake"),
+                 os.path.join(self.package_folder, "cmake"))
+
+    def package_info(self):
+        self.cpp_info.bindirs = []
+        self.cpp_info.libdirs = []
+        # heddle::heddle is the headers alone, so what stands for all components has another name.
+        self.cpp_info.set_property("cmake_file_name", "heddle")
+        self.cpp_info.set_property("cmake_target_name", "heddle::all")
+        self.cpp_info.set_property("cmake_config_version_compat", "SameMinorVersion")
+        self.cpp_info.set_property("cmake_build_modules", ["cmake/heddle-conan.cmake"])
+        self.cpp_info.set_property("pkg_config_name", "heddle-all")
+
+        headers = self.cpp_info.components["heddle"]
+        headers.set_property("cmake_target_name", "heddle::heddle")
+        headers.set_property("pkg_config_name", "heddle")
+        headers.bindirs = []
+        headers.libdirs = []
+        if self.settings.get_safe("os") in ("Linux", "FreeBSD"):
+            headers.system_libs = ["pthread"]
+        for name in self._components():
+            component = self.cpp_info.components[name]
+            component.set_property("cmake_target_name", f"heddle::{name}")
+            component.set_property("pkg_config_name", f"heddle-{name}")
+            component.requires = ["heddle"]
+            component.includedirs = []
+            component.bindirs = []
+            component.libdirs = []

@@ -1,0 +1,108 @@
+# heddle through Conan, with the client from the Python index.
+#
+#   cmake -DWAY=client|create|mpi|refused -DSOURCE=<heddle> -DFOLDER=<scratch> -DCXX=<compiler> -DGENERATOR=<CMake's>
+#         -DPYTHON=<python3> -DKNOWN=mpi,kokkos,... -P conan.cmake
+#
+# `client` comes first: it puts the client and Conan's home, with a profile of this compiler, into the scratch folder;
+# `create` then makes the package that the others use. No remote is asked for anything.
+cmake_minimum_required(VERSION 3.25)
+set(version 2.34.0)  # of the client
+set(client "${FOLDER}/venv/bin/conan")
+set(scratch "${FOLDER}/${WAY}")
+set(ENV{CONAN_HOME} "${FOLDER}/home")
+set(ENV{CXX} "${CXX}")
+file(REMOVE_RECURSE "${scratch}")
+file(MAKE_DIRECTORY "${scratch}")
+
+# Conan writes what it does to stderr, and results to stdout.
+function(must)
+  execute_process(COMMAND ${ARGV} WORKING_DIRECTORY "${scratch}" RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "${command}\nended with ${status}:\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(must_fail text)
+  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY "${scratch}" RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  string(FIND "${output}" "${text}" at)
+  if(status EQUAL 0 OR at EQUAL -1)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}\nended with ${status} and should have said \"${text}\":\n${output}")
+  endif()
+endfunction()
+
+# The two steps of test_package, and that four ranks have the losses of one.
+function(must_train output)
+  foreach(step 1 2)
+    if(NOT output MATCHES "step ${step}: loss ([0-9.]+) on one rank, ([0-9.]+) on four" OR NOT CMAKE_MATCH_1 STREQUAL CMAKE_MATCH_2)
+      message(FATAL_ERROR "step ${step} of test_package:\n${output}")
+    endif()
+  endforeach()
+endfunction()
+
+# Debug, for compile times: one package serves every setting.
+set(how --no-remote -s compiler.cppstd=20 -s build_type=Debug -c "tools.cmake.cmake_layout:test_folder=${scratch}")
+
+# The files of Conan's for a consumer that asks for MPI, and how that one is configured.
+macro(install generator)
+  set(files "${scratch}/${generator}")
+  must("${client}" install "--requires=heddle/[*]" ${how} -o "heddle/*:with_mpi=True" -g ${generator} -g CMakeToolchain -of "${files}")
+  set(configure "${CMAKE_COMMAND}" -G "${GENERATOR}" "-DCMAKE_TOOLCHAIN_FILE=${files}/conan_toolchain.cmake" -DCMAKE_BUILD_TYPE=Debug
+    -DWAY=find_package -S "${SOURCE}/tests/consume" -B "${files}/build")
+endmacro()
+
+if(WAY STREQUAL "client")
+  execute_process(COMMAND "${client}" --version OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE status)
+  if(NOT status EQUAL 0 OR NOT output MATCHES "Conan version ${version}")
+    file(REMOVE_RECURSE "${FOLDER}/venv")
+    foreach(command "${PYTHON}|-m|venv|${FOLDER}/venv" "${FOLDER}/venv/bin/python|-m|pip|install|--quiet|conan==${version}")
+      string(REPLACE "|" ";" command "${command}")
+      execute_process(COMMAND ${command} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+      if(NOT status EQUAL 0)
+        list(JOIN command " " command)
+        message(FATAL_ERROR "heddle: the Conan client could not be installed from the Python index, which these tests need "
+          "(python3-venv and pip's index; HEDDLE_TEST_CONAN=OFF leaves the tests out):\n${command}\nended with ${status}:\n${output}")
+      endif()
+    endforeach()
+  endif()
+  file(REMOVE_RECURSE "${FOLDER}/home")
+  must("${client}" profile detect)
+  message("${output}")
+elseif(WAY STREQUAL "create")
+  must("${client}" inspect "${SOURCE}")
+  string(REPLACE "," ";" known "${KNOWN}")
+  string(REGEX MATCHALL "with_[a-z0-9_]+: \\['True', 'False'\\]|with_[a-z0-9_]+: \\[True, False\\]" options "${output}")
+  list(TRANSFORM options REPLACE "with_([a-z0-9_]+): .*" "\\1")
+  list(SORT options)
+  list(SORT known)
+  if(NOT options STREQUAL known)
+    message(FATAL_ERROR "conanfile.py has options for '${options}', heddle-components.cmake knows '${known}'")
+  endif()
+  must("${client}" create "${SOURCE}" ${how})
+  must_train("${output}")
+elseif(WAY STREQUAL "mpi")  # the same package: its id does not depend on options
+  must("${client}" test "${SOURCE}/test_package" heddle/[*] ${how} -o "heddle/*:with_mpi=True")
+  must_train("${output}")
+  if(NOT output MATCHES "train \\(4 ranks\\) [.]+ +Passed")
+    message(FATAL_ERROR "test_package did not run under mpirun:\n${output}")
+  endif()
+  foreach(generator CMakeDeps CMakeConfigDeps)
+    install(${generator})
+    must(${configure} -DCOMPONENTS=mpi)
+  endforeach()
+elseif(WAY STREQUAL "refused")
+  must_fail("lower than the required C++ standard (20)"
+    "${client}" install "--requires=heddle/[*]" ${how} -s compiler.cppstd=17 -of "${scratch}")
+  foreach(generator CMakeDeps CMakeConfigDeps)
+    install(${generator})
+    must_fail("heddle has no component 'rocm' (known: mpi kokkos cuda nccl" ${configure} -DCOMPONENTS=rocm)
+    must_fail("component 'onednn' is off in this Conan package: set its option, -o \"heddle/*:with_onednn=True\"" ${configure} -DCOMPONENTS=onednn)
+    must_fail("component 'mpi' needs MPI::MPI_CXX, which was not found. Conan's option with_mpi takes it from the system."
+      ${configure} -DCOMPONENTS=mpi -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+  endforeach()
+else()
+  message(FATAL_ERROR "WAY is '${WAY}'")
+endif()
