@@ -96,6 +96,11 @@ elseif(WAY STREQUAL "mpi")  # the same package: its id does not depend on option
 elseif(WAY STREQUAL "refused")
   must_fail("lower than the required C++ standard (20)"
     "${client}" install "--requires=heddle/[*]" ${how} -s compiler.cppstd=17 -of "${scratch}")
+  must("${client}" install "--requires=heddle/[*]" ${how} -o "heddle/*:with_uring=True" -of "${scratch}" --format=json
+    -c tools.system.package_manager:mode=report -c tools.system.package_manager:tool=apt-get)
+  if(NOT output MATCHES "\"install\": \\[[ \n]*\"liburing-dev\"[ \n]*\\]")
+    message(FATAL_ERROR "with_uring did not name Debian's package:\n${output}")
+  endif()
   foreach(generator CMakeDeps CMakeConfigDeps)
     install(${generator})
     must_fail("heddle has no component 'rocm' (known: mpi kokkos cuda nccl" ${configure} -DCOMPONENTS=rocm)
