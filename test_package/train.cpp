@@ -13,6 +13,7 @@ using transport = heddle::threads;
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 
 namespace hd = heddle;
@@ -35,10 +36,10 @@ std::array<double, 2> losses(World& world) {
   hd::fill_normal(v, hd::counter_random(7, 4));
   auto w_moments = hd::zero_moments(w);
   auto v_moments = hd::zero_moments(v);
-  const auto error = [](auto w, auto v, auto x, auto target) {
-    const auto hidden = hd::apply<op::gelu>(hd::einsum<"bi,ih->bh">(x, w));
-    const auto y = hd::redistribute<rows>(hd::einsum<"bh,ho->bo">(hidden, v));
-    const auto miss = hd::apply<op::add>(y, hd::apply<op::scale>(target, -1));
+  const auto error = [](auto in, auto out, auto inputs, auto targets) {
+    const auto hidden = hd::apply<op::gelu>(hd::einsum<"bi,ih->bh">(inputs, in));
+    const auto y = hd::redistribute<rows>(hd::einsum<"bh,ho->bo">(hidden, out));
+    const auto miss = hd::apply<op::add>(y, hd::apply<op::scale>(targets, -1));
     return hd::mean(hd::apply<op::multiply>(miss, miss));
   };
   hd::compute::host<> backend{1};
@@ -48,7 +49,7 @@ std::array<double, 2> losses(World& world) {
                                                                                 hd::constant(x), hd::constant(target));
     hd::adamw_step(backend, world, w, dw, w_moments, {.lr = 0.05, .step = step});
     hd::adamw_step(backend, world, v, dv, v_moments, {.lr = 0.05, .step = step});
-    result[step - 1] = loss.elements()[0];
+    result[static_cast<std::size_t>(step - 1)] = loss.elements()[0];
   }
   return result;
 }
@@ -60,9 +61,9 @@ int main(int argc, char** argv) {
   hd::launch<hd::threads, one_rank>([&](auto& world) { alone = losses<one_rank>(world); });
   return hd::launch<transport, four_ranks>(argc, argv, [&](auto& world) {
     const auto together = losses<four_ranks>(world);
-    for (int step = 0; step < 2; ++step) {
+    for (std::size_t step = 0; step < 2; ++step) {
       if (world.rank() == 0)
-        std::printf("step %d: loss %.6f on one rank, %.6f on four\n", step + 1, alone[step], together[step]);
+        std::printf("step %zu: loss %.6f on one rank, %.6f on four\n", step + 1, alone[step], together[step]);
       if (!(std::abs(alone[step] - together[step]) < 1e-10))
         throw hd::error("heddle: four ranks train another network");
     }
