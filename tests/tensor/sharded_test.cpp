@@ -60,6 +60,34 @@ TEST_CASE("a static mesh makes a sharded tensor no larger than its parts", "[ten
   CHECK(y.elements().data() == where);
 }
 
+TEST_CASE("a tensor in memory of somebody else leaves it there", "[tensor]") {
+  using fixed = hd::mesh<hd::axis<tp, 2>>;
+  using part = hd::sharded<double, 1, hd::layout<fixed, hd::shard<0, tp>>>;
+  hd::buffer<double> flat(16);
+  const auto mine = [&](std::size_t at) { return std::span<double>(flat.data() + at, 4); };
+  {
+    part x({}, hd::shape{8}, 1, mine(8));
+    x.elements()[3] = 7;
+    CHECK(flat[11] == 7);
+    part y = std::move(x);  // still there
+    CHECK(y.elements().data() == flat.data() + 8);
+    CHECK(x.elements().empty());
+    const hd::buffer<double> copy = std::move(y).release();
+    CHECK(copy.data() != flat.data() + 8);
+    CHECK(copy[3] == 7);
+    CHECK(y.elements().empty());
+
+    part own({}, hd::shape{8}, 0);
+    own = part({}, hd::shape{8}, 0, mine(0));  // its own memory goes
+    CHECK(own.elements().data() == flat.data());
+    own = part({}, hd::shape{8}, 0);  // the lent memory does not
+    own.elements()[0] = 5;
+    CHECK(flat[0] == 0);
+  }
+  CHECK(flat[11] == 7);
+  CHECK_THROWS_WITH(part({}, hd::shape{8}, 1, std::span<double>(flat.data(), 3)), Catch::Contains("got 3"));
+}
+
 TEST_CASE("a sharded tensor refuses a local part of another size", "[tensor]") {
   const mesh w{1, 1, 3};
   using part = hd::sharded<float, 1, hd::layout<mesh, hd::shard<0, tp>>>;

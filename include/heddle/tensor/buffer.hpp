@@ -48,6 +48,7 @@ namespace detail {
           " in all";
   throw memory_error(text);
 }
+struct lending;
 }  // namespace detail
 
 /// Owns `size` values of a trivially copyable type in memory of a space (the host's, if none is named), aligned to 64 bytes (a
@@ -132,6 +133,8 @@ class buffer {
   }
 
  private:
+  friend struct detail::lending;
+
   T* at() const noexcept { return static_cast<T*>(memory_.address()); }
   dynamic_shape<1> row() const noexcept { return detail::row_shape(static_cast<std::int64_t>(size_)); }
   template <class Queue>

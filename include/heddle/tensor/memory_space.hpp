@@ -127,12 +127,19 @@ struct host_memory {
     explicit allocation(std::size_t bytes) noexcept
         : memory_(::operator new(bytes, std::align_val_t{Alignment}, std::nothrow)) {}
     void* address() const noexcept { return memory_.get(); }
+    /// An owner of memory that `release` gave up, and what gives it up.
+    static allocation owner_of(void* memory) noexcept {
+      allocation owner;
+      owner.memory_.reset(memory);
+      return owner;
+    }
+    void* release() noexcept { return memory_.release(); }
 
    private:
-    struct release {
+    struct deleter {
       void operator()(void* p) const noexcept { ::operator delete(p, std::align_val_t{Alignment}); }
     };
-    std::unique_ptr<void, release> memory_;
+    std::unique_ptr<void, deleter> memory_;
   };
 
   class queue {

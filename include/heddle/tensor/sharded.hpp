@@ -19,6 +19,24 @@
 
 namespace heddle::inline v0 {
 
+namespace detail {
+// Buffers on memory of somebody else: it must be taken from them before their end.
+struct lending {
+  template <class T>
+  static buffer<T> lend(std::span<T> memory) noexcept {
+    buffer<T> lent;
+    lent.memory_ = host_memory::allocation<buffer<T>::alignment>::owner_of(memory.data());
+    lent.size_ = memory.size();
+    return lent;
+  }
+  template <class T>
+  static void take_back(buffer<T>& lent) noexcept {
+    static_cast<void>(lent.memory_.release());
+    lent.size_ = 0;
+  }
+};
+}  // namespace detail
+
 /// One rank's part of a tensor of `Rank` dimensions: a local buffer, the layout, the shape of the whole, and which rank.
 /// Moves, does not copy. Along partial axes the local part is a contribution; along replicated ones a copy. `Space` is that of the
 /// local memory, the host's if none is named; where host code may not touch it there are `local()` and `memory()` for queues.
@@ -51,8 +69,32 @@ class sharded {
   sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, buffer<T, Space> local)
       : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank), local_(std::move(local)) {
     const std::int64_t wanted = layout.local_size(whole, rank);
-    if (static_cast<std::int64_t>(local_.size()) != wanted) throw_size(wanted);
+    if (static_cast<std::int64_t>(local_.size()) != wanted) throw_size(wanted, local_.size());
   }
+  /// A part in memory of somebody else, such as a flat buffer of all parameters: it must outlive this tensor and what
+  /// that is moved to. `release` then gives a copy.
+  template <std::int64_t... E>
+    requires(sizeof...(E) == Rank && std::same_as<Space, host_memory>)
+  sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, std::span<T> lent)
+      : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank) {
+    const std::int64_t wanted = layout.local_size(whole, rank);
+    if (static_cast<std::int64_t>(lent.size()) != wanted) throw_size(wanted, lent.size());
+    local_ = detail::lending::lend(lent);
+    is_lent_ = true;
+  }
+  sharded(sharded&&) noexcept = default;
+  /// The memory that was there goes, or back to whom it belongs.
+  sharded& operator=(sharded&& other) noexcept {
+    if (this == &other) return *this;
+    take_back();
+    layout_ = std::move(other.layout_);
+    whole_ = other.whole_;
+    rank_ = other.rank_;
+    local_ = std::move(other.local_);
+    is_lent_ = other.is_lent_;
+    return *this;
+  }
+  ~sharded() { take_back(); }
 
   const Layout& layout() const noexcept { return layout_; }
   /// The shape of the whole tensor.
@@ -88,14 +130,29 @@ class sharded {
   {
     return {local_.data(), local_.size()};
   }
-  /// Gives the memory away; afterwards there are no elements, and `local` refuses.
-  buffer<T, Space> release() && noexcept { return std::move(local_); }
+  /// Gives the memory away, or a copy of it if it is lent; afterwards there are no elements, and `local` refuses.
+  /// Errors: `memory_error` if there is no memory for a copy.
+  buffer<T, Space> release() && {
+    if constexpr (std::same_as<Space, host_memory>) {
+      if (is_lent_) {
+        buffer<T> copy(static_cast<std::int64_t>(local_.size()));
+        std::copy(local_.begin(), local_.end(), copy.begin());
+        take_back();
+        return copy;
+      }
+    }
+    return std::move(local_);
+  }
 
  private:
-  [[noreturn]] void throw_size(std::int64_t wanted) const {
+  void take_back() noexcept {
+    if constexpr (std::same_as<Space, host_memory>)
+      if (is_lent_) detail::lending::take_back(local_);
+  }
+  [[noreturn]] void throw_size(std::int64_t wanted, std::size_t got) const {
     throw layout_error("heddle: rank " + std::to_string(rank_) + " holds " + std::to_string(wanted) +
                        " elements of a tensor of " + to_string(whole_) + " under " + to_string(layout_) + ", got " +
-                       std::to_string(local_.size()));
+                       std::to_string(got));
   }
 
   // Requires the size that the shape of the memory needs.
@@ -108,6 +165,7 @@ class sharded {
   [[no_unique_address]] Layout layout_;
   dynamic_shape<Rank> whole_;
   int rank_ = 0;
+  bool is_lent_ = false;
   buffer<T, Space> local_;
 };
 
