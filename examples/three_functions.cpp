@@ -70,7 +70,8 @@ std::vector<double> losses(const std::vector<example>& data) {
     };
     hd::train::three_functions_options options{.batch = 8, .per_rank = 2, .epochs = 20};
     options.learning_rate = {.peak = 2e-2, .warmup_steps = 5};
-    auto pipeline = hd::train::three_functions<model, double>(world, collate, loss, predict, options);
+    using strategy = hd::strategy<Mesh, hd::zero<1>>;  // without one: three_functions<model, double>(...)
+    auto pipeline = hd::train::three_functions<strategy, model, double>(world, collate, loss, predict, options);
     std::vector<double> mine;
     pipeline.run(data, [&](const hd::train::three_functions_step& s) { mine.push_back(s.loss); });
     const std::vector<double> answers = pipeline.predict(std::vector<example>{{.5, .5, 0}, {-.5, .5, 0}, {1, 1, 0}});

@@ -26,6 +26,7 @@
 #include <heddle/train/measured_schedule.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/mixed_save.hpp>
+#include <heddle/train/named_context.hpp>
 #include <heddle/train/named_parameters.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/observed_world.hpp>
@@ -50,6 +51,7 @@
 #include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/strategy.hpp>
 #include <heddle/train/three_functions.hpp>
+#include <heddle/train/three_functions_stage.hpp>
 #include <heddle/train/trainable.hpp>
 #include <heddle/train/trainer.hpp>
 #include <heddle/train/trainer_checks.hpp>

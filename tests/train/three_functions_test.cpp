@@ -1,10 +1,16 @@
 // Three functions on every mesh: loss and gradients of a plan made from names equal the serial model's.
 #include "catch.hpp"
 
+#include "folder.hpp"
 #include "toy_transformer.hpp"
 #include "transport.hpp"
 
+#include <heddle/core/observer.hpp>
+#include <heddle/io/permutation.hpp>
+#include <heddle/train/save.hpp>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -31,18 +37,21 @@ struct outcome {
   std::int64_t bytes = 0;  // given to collectives along tp, all ranks together
 };
 
+tr::three_functions_options as_serial() {
+  tr::three_functions_options options{.batch = 8, .per_rank = 2, .epochs = 6};
+  options.learning_rate = {.peak = 1e-2};
+  options.clip_norm = 0.5;
+  return options;
+}
+
 template <class Mesh, class Rules = hd::redco_rules>
 outcome train(int examples = 16, std::int64_t epochs = 6) {
   outcome o;
   toy::collected gradients;
   std::mutex lock;
   const auto data = toy::examples(examples);
-  tr::three_functions_options options;
-  options.batch = 8;
-  options.per_rank = 2;
+  auto options = as_serial();
   options.epochs = epochs;
-  options.learning_rate = {.peak = 1e-2};
-  options.clip_norm = 0.5;
   transport_test::launch<Mesh>([&](auto& world) {
     auto p = tr::three_functions<toy::model, double, Rules>(world, toy::collate, toy::loss_function{},
                                                             toy::predict_function{}, options);
@@ -87,6 +96,14 @@ outcome train(int examples = 16, std::int64_t epochs = 6) {
 const outcome& serial() {
   static const outcome one = train<grid<1, 1>>();
   return one;
+}
+
+// Elements of the parameters that are not split.
+std::int64_t copies(const std::vector<hd::model::parameter>& table) {
+  std::int64_t n = 0;
+  for (const auto& entry : table)
+    if (entry.count == entry.global_count()) n += entry.count;
+  return n;
 }
 
 // The largest difference of any gradient, relative to the largest element of that parameter's gradient.
@@ -166,7 +183,8 @@ TEST_CASE("both layers of a pair by columns: equal numbers, more bytes", "[train
   CHECK(wrong.bytes > train<grid<1, 2>>().bytes);
 }
 
-TEST_CASE("a pair of columns and rows sends one all_reduce forward and one backward", "[train][three_functions][ranks]") {
+TEST_CASE("a pair of columns and rows sends one all_reduce forward and one backward",
+          "[train][three_functions][ranks]") {
   std::mutex lock;
   std::vector<std::int64_t> forward, backward, others;
   transport_test::launch<grid<2, 2>>([&](auto& world) {
@@ -195,17 +213,39 @@ TEST_CASE("a pair of columns and rows sends one all_reduce forward and one backw
   CHECK(others == std::vector<std::int64_t>(4, 1));
 }
 
-TEST_CASE("layouts of optimizer state are those of the parameters", "[train][three_functions]") {
+TEST_CASE("parameters are tensors in the flat buffers of the trainer", "[train][three_functions]") {
   using all = tr::named_parameters<double, toy::model, grid<2, 2>>;
   using column = hd::layout<grid<2, 2>, hd::shard<1, tp>>;
   using fc1 = std::remove_reference_t<decltype(std::declval<all&>().of<"block/0/mlp/fc1/kernel">())>;
   STATIC_REQUIRE(std::same_as<fc1::layout_type, column>);
-  STATIC_REQUIRE(std::same_as<decltype(fc1::first_moment), decltype(fc1::weight)>);
-  STATIC_REQUIRE(std::same_as<decltype(fc1::second_moment), decltype(fc1::weight)>);
+  STATIC_REQUIRE(std::derived_from<decltype(fc1::weight), hd::sharded<double, 2, column>>);
+  STATIC_REQUIRE(!std::movable<decltype(fc1::weight)>);
   STATIC_REQUIRE(
       std::same_as<fc1::gradient_layout, hd::layout<grid<2, 2>, hd::shard<1, tp>, hd::partial<hd::plus, dp>>>);
   using scale = std::remove_reference_t<decltype(std::declval<all&>().of<"block/0/norm/scale">())>;
   STATIC_REQUIRE(std::same_as<scale::layout_type, hd::layout<grid<2, 2>, hd::identical<tp>>>);
+
+  for (const int rank : {0, 3}) {
+    all p(grid<2, 2>{}, rank);
+    std::size_t at = 0;
+    std::int64_t counted = 0;
+    p.for_each([&](auto& parameter, const hd::named_shape& d) {
+      const auto& entry = p.table()[at++];
+      CHECK(entry.name == d.path);
+      CHECK(entry.decay == (d.rank >= 2));
+      CHECK(parameter.weight.elements().data() == p.weights().data() + entry.offset);
+      CHECK(parameter.gradient.elements().data() == p.gradients().data() + entry.offset);
+      CHECK(static_cast<std::int64_t>(parameter.weight.elements().size()) == entry.count);
+      counted += entry.counted ? entry.count : 0;
+    });
+    CHECK(at == p.table().size());
+    // The three parameters of a norm and a bias that are copies along tp count on the first of its ranks.
+    std::int64_t split = 0;
+    for (const auto& entry : p.table())
+      if (entry.count != entry.global_count()) split += entry.count;
+    CHECK(split > 0);
+    CHECK(counted == (rank == 0 ? split + copies(p.table()) : split));
+  }
 }
 
 TEST_CASE("a batch that is no whole number of micro-batches is refused", "[train][three_functions]") {
@@ -304,6 +344,180 @@ TEST_CASE("wrong settings and lists of examples are refused", "[train][three_fun
     CHECK_THROWS_WITH(p.loss_and_gradients(data, {0, 4}), Contains("example 4 was chosen of 4"));
     CHECK_THROWS_AS(p.loss_and_gradients(data, {-1, 0}), hd::config_error);
   });
+}
+
+namespace {
+// Counts the events of one rank.
+struct event_counts {
+  using kind = hd::observer_kind;
+  static constexpr bool enabled = true;
+  std::map<std::string, int> calls;
+  std::map<std::string, std::int64_t> bytes;
+  std::int64_t forwards = 0;
+  bool in_steps = true;
+  void record(const hd::event& e) {
+    ++calls[e.name];
+    if (e.bytes > 0) bytes[e.name] += e.bytes;
+    forwards += e.kind == hd::activity::forward ? 1 : 0;
+    in_steps = in_steps && e.step >= 0;
+  }
+};
+// Loss and norm of a step of one's own, and the loss behind it.
+template <class Pipeline>
+std::vector<double> one_more_step(Pipeline& p, const std::vector<toy::example>& data) {
+  const std::vector<std::int64_t> some{8, 1, 2, 3, 4, 5, 6, 7};
+  const auto step = p.update(p.loss_and_gradients(data, some), 1e-3);
+  return {step.loss, step.gradient_norm, p.loss_and_gradients(data, some).loss};
+}
+}  // namespace
+
+TEST_CASE("zero<1>, an observer and saves train the same; a save goes on, on another mesh",
+          "[train][three_functions][ranks]") {
+  using strategy = hd::strategy<grid<2, 2>, hd::zero<1>, event_counts>;
+  const train_test::folder saves("three-functions");
+  const auto data = toy::examples(16);
+  std::mutex lock;
+  std::vector<double> losses, norms, own;
+  std::vector<std::int64_t> shares;
+  bool observed = true;
+  transport_test::launch<grid<2, 2>>([&](auto& world) {
+    event_counts counts;
+    auto p = tr::three_functions<strategy, toy::model, double>(world, toy::collate, toy::loss_function{},
+                                                               toy::predict_function{}, as_serial(), counts);
+    std::vector<double> mine, of_norms;
+    const auto listen = [&](const tr::step_report& r) {
+      mine.push_back(r.loss);
+      of_norms.push_back(r.gradient_norm);
+    };
+    p.run(data, listen, [&](auto& trainer) {
+      if (trainer.steps_done() == 5) tr::save(trainer, saves.path);  // in the middle of the third epoch
+    });
+    const auto bytes = static_cast<std::int64_t>(p.trainer().stage().gradients().size_bytes());
+    const event_counts of_run = counts;
+    const auto own_step = one_more_step(p, data);
+    const std::lock_guard hold(lock);
+    observed =
+        observed && counts.in_steps && of_run.forwards == 12 * 2 && of_run.bytes.at("reduce gradients") == 12 * bytes;
+    for (const char* name : {"reduce gradients", "all_reduce of loss and norm", "optimizer", "gather weights"})
+      observed = observed && of_run.calls.at(name) == 12;
+    shares.push_back(p.trainer().optimizer_state().state_bytes() * 2 - 2 * bytes);
+    if (world.rank() != 0) return;
+    losses = mine;
+    norms = of_norms;
+    own = own_step;
+  });
+  for (auto* values : {&losses, &norms, &own}) transport_test::tell(*values, 0);
+  transport_test::merge(shares);
+  transport_test::merge(observed, [](bool& all, bool other) { all = all && other; });
+  CHECK(observed);
+  CHECK(shares == std::vector<std::int64_t>(4, 0));  // moments for half of the parameters
+  REQUIRE(losses.size() == 12);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    CHECK(losses[i] == Approx(serial().losses[i]).epsilon(1e-10));
+    CHECK(norms[i] == Approx(serial().norms[i]).epsilon(1e-10));
+  }
+
+  std::vector<double> resumed, own_of_one;
+  std::vector<std::int64_t> first;
+  std::vector<std::int32_t> predictions;
+  transport_test::launch<grid<1, 1>>([&](auto& world) {
+    auto p = tr::three_functions<toy::model, double>(world, toy::collate, toy::loss_function{}, toy::predict_function{},
+                                                     as_serial());
+    first.push_back(tr::resume(p.trainer(), saves.path).step);
+    p.run(data, [&](const tr::three_functions_step& s) {
+      first.push_back(s.step);
+      resumed.push_back(s.loss);
+    });
+    predictions = p.predict(std::vector<toy::example>(data.begin(), data.begin() + 7));
+    own_of_one = one_more_step(p, data);
+  });
+  transport_test::tell(own_of_one, 0);
+  transport_test::tell(resumed, 0);
+  transport_test::tell(first, 0);
+  transport_test::tell(predictions, 0);
+  CHECK(first == std::vector<std::int64_t>{5, 5, 6, 7, 8, 9, 10, 11});
+  REQUIRE(resumed.size() == 7);
+  for (std::size_t i = 0; i < resumed.size(); ++i) CHECK(resumed[i] == Approx(serial().losses[i + 5]).epsilon(1e-10));
+  CHECK(predictions == serial().predictions);
+  REQUIRE(own.size() == 3);
+  REQUIRE(own_of_one.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) CHECK(own_of_one[i] == Approx(own[i]).epsilon(1e-10));
+}
+
+TEST_CASE("a run that is stopped goes on; another list begins an epoch of its own", "[train][three_functions]") {
+  std::atomic<bool> stop = false;
+  auto options = as_serial();
+  options.stop = &stop;
+  with_pipeline<grid<1, 1>>(
+      [&](auto&, auto& p) {
+        std::vector<double> losses;
+        const auto listen = [&](const tr::three_functions_step& s) {
+          losses.push_back(s.loss);
+          stop = losses.size() == 4;
+        };
+        const auto data = toy::examples(16);
+        p.run(data, listen);
+        CHECK(losses.size() == 5);
+        CHECK(p.trainer().stopped());
+        p.run(data, listen);
+        REQUIRE(losses.size() == 12);
+        for (std::size_t i = 0; i < losses.size(); ++i) CHECK(losses[i] == Approx(serial().losses[i]).epsilon(1e-10));
+        // A step of one's own counts as a step, and not in the order of the list.
+        p.update(p.loss_and_gradients(data, {0, 1, 2, 3, 4, 5, 6, 7}), 1e-3);
+        CHECK(p.trainer().steps_done() == 13);
+        CHECK(p.trainer().samples_consumed() == 12 * 8);
+        p.run(toy::examples(24), listen);  // three steps in an epoch
+        CHECK(losses.size() == 12 + 6 * 3);
+        CHECK(p.trainer().steps_done() == 13 + 6 * 3);
+        p.trainer().set_position(1, 8);  // as a save from the first list would
+        p.run(toy::examples(24), listen);
+        CHECK(p.trainer().steps_done() == 6 * 3);
+      },
+      options);
+}
+
+TEST_CASE("ranks may have no token that counts, all ranks together may not", "[train][three_functions][ranks]") {
+  auto data = toy::examples(4);
+  data[1].targets.fill(-1);
+  data[2].targets.fill(-1);
+  std::int64_t valid = 0;
+  for (const auto& e : data) valid += std::count_if(e.targets.begin(), e.targets.end(), [](auto t) { return t >= 0; });
+  auto options = as_serial();
+  options.batch = 4;
+  bool alone = false;  // in some epoch both are on one of two ranks
+  for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
+    const hd::io::permutation order(4, options.seed, epoch);
+    alone = alone || order(0) + order(1) == 3;
+  }
+  REQUIRE(alone);
+  const auto losses = [&]<class Mesh>(Mesh) {
+    std::vector<double> all;
+    std::mutex lock;
+    with_pipeline<Mesh>(
+        [&](auto& world, auto& p) {
+          std::vector<double> mine;
+          p.run(data, [&](const tr::three_functions_step& s) { mine.push_back(s.tokens == valid ? s.loss : -1); });
+          const std::lock_guard hold(lock);
+          if (world.rank() == 0) all = mine;
+        },
+        options);
+    transport_test::tell(all, 0);
+    return all;
+  };
+  const auto one = losses(grid<1, 1>{}), two = losses(grid<2, 1>{});
+  REQUIRE(one.size() == 6);
+  REQUIRE(two.size() == 6);
+  for (std::size_t i = 0; i < 6; ++i) CHECK(two[i] == Approx(one[i]).epsilon(1e-12));
+  CHECK(one.back() > 0);
+
+  for (auto& e : data) e.targets.fill(-1);
+  CHECK_THROWS_WITH(losses(grid<1, 1>{}), Contains("no target to learn from"));
+}
+
+TEST_CASE("a schedule of several stages is refused", "[train][three_functions]") {
+  using model = tr::three_functions_model<double, toy::model, hd::redco_rules, int, int>;
+  CHECK(model::layers_of({}, 0, 1) == 0);
+  CHECK_THROWS_WITH(model::layers_of({}, 1, 2), Contains("cannot be cut into the 2 stages"));
 }
 
 namespace {

@@ -52,6 +52,7 @@ template <class Stage, class Optimizer>
 class held_stages {
  public:
   using held = held_stage<Stage, Optimizer>;
+  using stage_type = Stage;
   using scalar = typename Stage::scalar;
 
   /// `make(stage, lender)` makes a stage; `lender` is the stage of this rank that has the embedding, where the stage

@@ -1,13 +1,10 @@
-// heddle/train/named_parameters.hpp: a rank's part of every parameter of a model, laid out by name rules, with its gradient
-// and optimizer state.
+// heddle/train/named_parameters.hpp: a rank's part of every parameter of a model and its gradient, laid out by name rules.
 #pragma once
 
-#include <heddle/compute/kernels.hpp>
-#include <heddle/core/random.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/named_layouts.hpp>
+#include <heddle/model/parameters.hpp>
 #include <heddle/tensor/sharded.hpp>
-#include <heddle/train/options.hpp>
 
 #include <algorithm>
 #include <array>
@@ -15,9 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0::train {
 
@@ -51,29 +50,45 @@ Parameter& slot_value(parameter_slot<At, Parameter>& slot) {
   return slot.value;
 }
 
+// A tensor in a flat buffer: read and written where it is, and neither moved nor assigned to.
+template <class T, std::size_t Rank, layout_like Layout>
+struct tensor_in_buffer : sharded<T, Rank, Layout> {
+  using sharded<T, Rank, Layout>::sharded;
+  tensor_in_buffer(tensor_in_buffer&&) = delete;
+  tensor_in_buffer& operator=(tensor_in_buffer&&) = delete;
+};
+
+// What a parameter begins with: kernels N(0, 1/inputs), embeddings N(0, 1/width), norms' factors 1, all others 0.
+inline void set_initial(model::parameter& p, const named_shape& d) {
+  const std::string_view leaf = heddle::v0::detail::seen(d, weight_order::by_name).leaf;
+  const auto deviation = [](std::int64_t n) {
+    return 1.0 / std::sqrt(static_cast<double>((std::max)(n, std::int64_t{1})));
+  };
+  if (leaf == "scale" || leaf == "weight") p.initial_mean = 1;
+  if (leaf == "kernel") p.initial_deviation = deviation(heddle::v0::detail::inputs_of(d));
+  if (leaf == "embedding" && d.rank > 0)
+    p.initial_deviation = deviation(d.extents[static_cast<std::size_t>(d.rank - 1)]);
+}
+
 }  // namespace detail
 
-/// One parameter on one rank. A weight is split as the rules say, or identical along the tensor-parallel axis, and
-/// replicated along the others; its gradient has the dual layout (a sum over the others is still to come), its moments
-/// have its own.
+/// One parameter on one rank, in the flat buffers of `named_parameters`. A weight is split as the rules say, or identical
+/// along the tensor-parallel axis, and replicated along the others; its gradient has the dual layout (a sum over the
+/// others is still to come).
 template <class T, std::size_t Rank, layout_like Layout>
 struct named_parameter {
   using layout_type = Layout;
   using gradient_layout = dual<Layout>;
-  sharded<T, Rank, Layout> weight;
-  sharded<T, Rank, gradient_layout> gradient;
-  sharded<T, Rank, Layout> first_moment;
-  sharded<T, Rank, Layout> second_moment;
+  detail::tensor_in_buffer<T, Rank, Layout> weight;
+  detail::tensor_in_buffer<T, Rank, gradient_layout> gradient;
 
   template <class Shape, class Mesh>
-  named_parameter(const Shape& whole, const Mesh& mesh, int rank)
-      : weight(Layout{mesh}, whole, rank),
-        gradient(gradient_layout{mesh}, whole, rank),
-        first_moment(Layout{mesh}, whole, rank),
-        second_moment(Layout{mesh}, whole, rank) {}
+  named_parameter(const Shape& whole, const Mesh& mesh, int rank, std::span<T> weights, std::span<T> gradients)
+      : weight(Layout{mesh}, whole, rank, weights), gradient(gradient_layout{mesh}, whole, rank, gradients) {}
 };
 
-/// All parameters of a model. `at<At>()` and `of<"path">()` are `named_parameter`s.
+/// All parameters of a model, as a trainer takes them: a table, and weights and gradients in one flat buffer each.
+/// `at<At>()` and `of<"path">()` are `named_parameter`s, the same elements as tensors.
 template <class T, named_model Model, mesh_like Mesh, class Rules = redco_rules, class Axis = tp>
 class named_parameters {
  public:
@@ -95,24 +110,50 @@ class named_parameters {
   struct slots;
   template <std::size_t... Is>
   struct slots<std::index_sequence<Is...>> : detail::parameter_slot<Is, parameter<Is>>... {
-    slots(const Mesh& mesh, int rank)
-        : detail::parameter_slot<Is, parameter<Is>>{parameter<Is>(shape_of<Is>(), mesh, rank)}... {}
+    slots(model::parameter_store<T>& store, const Mesh& mesh, int rank)
+        : detail::parameter_slot<Is, parameter<Is>>{
+              parameter<Is>(shape_of<Is>(), mesh, rank, store.weight(Is), store.gradient(Is))}... {}
   };
   static constexpr std::size_t at_once = 64;  // a fold of a few hundred is too long for clang
+  // Calls `f.template operator()<At>()` for each parameter.
   template <std::size_t First, std::size_t Count, class F>
-  void visit(F& f) {
+  static void visit(F& f) {
     if constexpr (Count > at_once) {
       visit<First, Count / 2>(f);
       visit<First + Count / 2, Count - Count / 2>(f);
     } else {
       [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-        (f(at<First + Is>(), Model::parameters[First + Is]), ...);
+        (f.template operator()<First + Is>(), ...);
       }(std::make_index_sequence<Count>{});
     }
   }
+  // The table, with memory for all of it.
+  static model::parameter_store<T> listed(const Mesh& mesh, int rank) {
+    model::parameter_store<T> store;
+    const auto add = [&]<std::size_t At>() {
+      using layout_type = typename parameter<At>::layout_type;
+      const auto extents = shape_of<At>().extents();
+      model::parameter p;
+      p.name = std::string(Model::parameters[At].path);
+      p.id = static_cast<int>(At);
+      p.shape.assign(extents.begin(), extents.end());
+      if constexpr (Mesh::template has<Axis>)
+        p.counted = layout_type::template is_sharded_on<Axis> || mesh.template coordinate<Axis>(rank) == 0;
+      detail::set_initial(p, Model::parameters[At]);
+      store.add(std::move(p), extents, layout_type{mesh}, rank);
+    };
+    visit<0, size>(add);
+    store.allocate();
+    return store;
+  }
 
  public:
-  named_parameters(const Mesh& mesh, int rank) : all_(mesh, rank) {}
+  named_parameters(const Mesh& mesh, int rank) : store_(listed(mesh, rank)), all_(store_, mesh, rank) {}
+
+  /// As a trainer's stage has them.
+  const std::vector<model::parameter>& table() const noexcept { return store_.table(); }
+  std::span<T> weights() noexcept { return store_.weights(); }
+  std::span<T> gradients() noexcept { return store_.gradients(); }
 
   template <std::size_t At>
   auto& at() {
@@ -126,48 +167,18 @@ class named_parameters {
   /// Calls `f(parameter, description)` for each parameter, in the model's order.
   template <class F>
   void for_each(F&& f) {
-    visit<0, size>(f);
+    const auto call = [&]<std::size_t At>() { f(at<At>(), Model::parameters[At]); };
+    visit<0, size>(call);
   }
 
   /// Draws the weights from random numbers addressed by parameter and index, so that every mesh starts from the same
   /// model: kernels N(0, 1/inputs), embeddings N(0, 1/width), norms' factors ("scale", "weight") 1, all others 0.
-  void initialize(std::uint64_t seed) {
-    std::uint64_t stream = 0;
-    for_each([&](auto& p, const named_shape& d) { fill(p.weight, d, counter_random(seed, stream++)); });
-  }
+  void initialize(std::uint64_t seed) { store_.initialize(seed); }
 
-  void zero_gradients() {
-    for_each([](auto& p, const named_shape&) {
-      std::fill(p.gradient.elements().begin(), p.gradient.elements().end(), T(0));
-    });
-  }
+  void zero_gradients() { std::fill(gradients().begin(), gradients().end(), T(0)); }
 
  private:
-  template <std::size_t Rank, class Layout>
-  static void fill(sharded<T, Rank, Layout>& w, const named_shape& d, const counter_random& random) {
-    const std::string_view leaf = heddle::v0::detail::seen(d, weight_order::by_name).leaf;
-    double mean = leaf == "scale" || leaf == "weight" ? 1.0 : 0.0, deviation = 0;
-    if (leaf == "kernel")
-      deviation = 1.0 / std::sqrt(static_cast<double>((std::max)(heddle::v0::detail::inputs_of(d), std::int64_t{1})));
-    if (leaf == "embedding" && d.rank > 0)
-      deviation =
-          1.0 /
-          std::sqrt(static_cast<double>((std::max)(d.extents[static_cast<std::size_t>(d.rank - 1)], std::int64_t{1})));
-    const auto local = w.local_shape().extents();
-    std::array<std::int64_t, Rank> index{};
-    for (T& value : w.elements()) {
-      const auto global = w.layout().to_global(w.shape(), w.rank(), index);
-      std::int64_t flat = 0;
-      for (std::size_t k = 0; k < Rank; ++k) flat = flat * w.shape().extent(k) + global[k];
-      value =
-          static_cast<T>(mean + (deviation > 0 ? deviation * random.normal(static_cast<std::uint64_t>(flat)) : 0.0));
-      for (std::size_t k = Rank; k-- > 0;) {
-        if (++index[k] < local[k]) break;
-        index[k] = 0;
-      }
-    }
-  }
-
+  model::parameter_store<T> store_;
   slots<std::make_index_sequence<size>> all_;
 };
 

@@ -67,6 +67,8 @@ class observed_world {
   /// `now` is read at every report: its owner keeps rank and step up to date.
   observed_world(World& to, Observer& observer, const event& now) noexcept : to_(to), observer_(observer), now_(now) {}
 
+  /// The world that does not report.
+  World& unobserved() noexcept { return to_; }
   int rank() const noexcept { return to_.rank(); }
   int size() const noexcept { return to_.size(); }
   decltype(auto) mesh() const noexcept { return std::as_const(to_).mesh(); }
@@ -102,6 +104,14 @@ class observed_world {
 };
 
 namespace detail {
+
+template <class World>
+auto& unobserved(World& world) noexcept {
+  if constexpr (requires { world.unobserved(); })
+    return world.unobserved();
+  else
+    return world;
+}
 
 // A trainer's observer and the world that its stages are given: with an observer that is on, one that reports.
 template <class World, class Observer, bool On = Observer::enabled>

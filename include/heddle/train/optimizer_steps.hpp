@@ -14,7 +14,8 @@
 namespace heddle::inline v0::train {
 
 /// Steps the stages that a rank holds (`held_stages`), each at most once between two calls of `begin`.
-/// With `Copies`, steps are taken back from copies. Units: `step` counts from 0.
+/// With `Copies`, steps are taken back from copies. Units: `step` counts from 0. The learning rate is read from the options at
+/// each step: they must live as long.
 template <class HeldStages, class Backend, bool Copies = false>
 class optimizer_steps {
  public:
@@ -88,7 +89,7 @@ class optimizer_steps {
   HeldStages& held_;
   Backend& backend_;
   adamw_options adamw_;
-  warmup_cosine learning_rate_;
+  const warmup_cosine& learning_rate_;
   double clip_norm_;
 };
 

@@ -16,7 +16,8 @@ struct step_report {
   std::optional<double> validation_loss{};
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  std::int64_t tokens = 0;       ///< trained on in this step, over all ranks
+  std::int64_t tokens = 0;       ///< trained on in this step, over all ranks; samples, where a sample has one target
+  std::int64_t targets = 0;      ///< of them, those that counted in the loss
   double seconds = 0;            ///< of this step, on this rank
   double tokens_per_second = 0;  ///< average over training steps since the run was started or resumed
   double seconds_left = 0;       ///< at the average pace so far, validation and saves included

@@ -5,6 +5,7 @@
 #include <heddle/train/report.hpp>
 #include <heddle/train/step_sums.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -40,6 +41,7 @@ struct step_ahead {
 inline step_report completed(step_report report, const step_result& result, std::int64_t nanoseconds) noexcept {
   report.loss = result.loss;
   report.gradient_norm = result.gradient_norm;
+  report.targets = std::llround(static_cast<double>(report.tokens) / result.gradient_scale);
   report.seconds = static_cast<double>(nanoseconds) * 1e-9;
   return report;
 }

@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/model/pair_batch.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/train/stage_parts.hpp>
 
@@ -140,5 +141,19 @@ class step_batches {
   std::vector<Batch> batches_;
   std::vector<bool> begins_here_, ends_here_;
 };
+
+namespace detail {
+// Targets of the step that count on this rank: as its stages say, or as the batches do.
+template <class HeldStages, class Batches>
+double counted_targets(HeldStages& held, const Batches& batches) {
+  if constexpr (model::of_stage::counts_targets<typename HeldStages::stage_type>) {
+    double n = 0;
+    held.for_each([&](auto& h) { n += static_cast<double>(h.stage.counted_targets()); });
+    return n;
+  } else {
+    return batches.counted_targets();
+  }
+}
+}  // namespace detail
 
 }  // namespace heddle::inline v0::train

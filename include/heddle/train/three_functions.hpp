@@ -2,19 +2,20 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
-#include <heddle/compute/einsum.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/error.hpp>
-#include <heddle/core/random.hpp>
+#include <heddle/io/dataset.hpp>
 #include <heddle/io/permutation.hpp>
-#include <heddle/tensor/gradient.hpp>
-#include <heddle/tensor/redistribute.hpp>
 #include <heddle/train/learning_rate.hpp>
-#include <heddle/train/named_parameters.hpp>
+#include <heddle/train/make_trainer.hpp>
+#include <heddle/train/named_context.hpp>
 #include <heddle/train/options.hpp>
+#include <heddle/train/strategy.hpp>
+#include <heddle/train/three_functions_stage.hpp>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -26,13 +27,6 @@
 
 namespace heddle::inline v0::train {
 
-/// What a loss function returns for one micro-batch: the sum over the tokens (or examples) that this rank saw, and how
-/// many count. Sums, not means: ranks and micro-batches hold different numbers of valid tokens.
-struct token_loss {
-  double sum = 0;
-  std::int64_t tokens = 0;
-};
-
 /// Settings of `three_functions`.
 struct three_functions_options {
   std::int64_t batch = 8;     ///< examples per optimizer step, over all ranks
@@ -42,6 +36,8 @@ struct three_functions_options {
   adamw_options adamw{};          ///< weight decay on parameters of two and more dimensions only
   double clip_norm = 1.0;         ///< infinity: never
   std::uint64_t seed = 1;         ///< of the initial weights, of the order of examples and of `context.random()`
+  /// Where it becomes true on any rank, `run` ends after the running step on all ranks, as `options::stop` of a trainer.
+  const std::atomic<bool>* stop = nullptr;
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
@@ -62,207 +58,111 @@ struct three_functions_step {
 };
 
 namespace detail {
-// Carries the parameter's name and both numbers of dimensions into the compiler's message.
-template <class Parameter, std::size_t Given, std::size_t Wanted>
-struct gradient_has_the_rank_of {
-  static constexpr bool value = Given == Wanted;
+
+template <class S>
+concept training_strategy = requires {
+  typename S::mesh;
+  typename S::schedule;
+  typename S::backend;
 };
-}  // namespace detail
 
-/// What loss and predict compute with: the parameters, a backend and the world. `training()` tells the two uses apart.
-template <class T, named_model Model, class World, class Rules, class Backend>
-class named_context {
- public:
-  using value_type = T;
-  using mesh_type = typename World::mesh_type;
-  using parameters = named_parameters<T, Model, mesh_type, Rules>;
-  /// Activations between layers, [rows, width]: rows split over dp, one value along tp.
-  using activations = layout_if<mesh_type, shard<0, dp>, identical<tp>>;
+// Carries the policy into the compiler's message.
+template <bool Ok, class Policy>
+struct policy_of_three_functions {
+  static constexpr bool value = Ok;
+};
 
-  named_context(Backend& backend, World& world, parameters& all) : backend_(backend), world_(world), all_(all) {}
+// Places of examples in the order of a run: a permutation of the list in each epoch, whole batches only.
+struct example_order {
+  std::int64_t examples, batch;  // of the list, of a step
+  std::int64_t origin, epoch;    // the first sample of this list, in the run, and its epoch
+  std::uint64_t seed;
 
-  Backend& compute() noexcept { return backend_; }
-  World& world() noexcept { return world_; }
-  bool training() const noexcept { return training_; }
-  void set_training(bool on) noexcept { training_ = on; }
-
-  /// Random numbers of this step, a pure function of (seed, step, use), the same on every rank. Give each use (each
-  /// dropout) a number of its own, below 2^20, and address elements by their place in the batch, which no mesh changes:
-  /// this rank's examples of the micro-batch are `first_example()`, `first_example() + 1`, ... of it.
-  counter_random random(std::uint64_t use = 0) const noexcept {
-    return {seed_, std::uint64_t{1} << 63 | static_cast<std::uint64_t>(step_) << 20 | use};
-  }
-  std::int64_t first_example() const noexcept { return first_example_; }
-  void set_place(std::uint64_t seed, std::int64_t step, std::int64_t first_example) noexcept {
-    seed_ = seed;
-    step_ = step;
-    first_example_ = first_example;
-  }
-
-  template <fixed_string Path>
-  const auto& weight() {
-    return all_.template of<Path>().weight;
-  }
-
-  /// Adds to a parameter's gradient, whatever layout the contribution has: a missing sum or gather along an axis is in
-  /// the types and is done here. Sums over dp stay open until the step.
-  /// Errors: `layout_error` naming the parameter if the contribution has another shape; a compile error for another
-  /// number of dimensions.
-  template <fixed_string Path, std::size_t Rank, layout_like L>
-  void add_gradient(sharded<T, Rank, L>&& g) {
-    auto& target = all_.template of<Path>().gradient;
-    using target_type = std::remove_cvref_t<decltype(target)>;
-    constexpr bool fits = Rank == target_type::dimensions;
-    static_assert(detail::gradient_has_the_rank_of<heddle::v0::detail::parameter_named<Path>, Rank,
-                                                   target_type::dimensions>::value,
-                  "heddle: add_gradient: the contribution has another number of dimensions than the parameter; a "
-                  "gradient has the shape of its parameter");
-    if constexpr (fits) {
-      if (!(g.shape() == target.shape())) {
-        std::string text = "heddle: add_gradient: the parameter ";
-        text += Path.view();
-        text += " is of shape ";
-        text += to_string(target.shape());
-        text += ", its gradient was given as ";
-        text += to_string(g.shape());
-        throw layout_error(text);
-      }
-      const auto settled = redistribute<typename target_type::layout_type>(std::move(g), world_);
-      const std::span<T> sum = target.elements();
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += settled.elements()[i];
+  static constexpr std::int64_t inputs() noexcept { return 2; }
+  static constexpr std::int64_t targets() noexcept { return 1; }
+  static constexpr std::int64_t validation_samples() noexcept { return 0; }
+  void fill_train(io::sample_block block, std::span<std::int64_t> inputs, std::span<std::int8_t>) const {
+    const std::int64_t each = examples / batch * batch;
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      const std::int64_t at = block.first + i - origin;
+      const io::permutation order(examples, seed, static_cast<std::uint64_t>(epoch + at / each));
+      inputs[static_cast<std::size_t>(2 * i)] = order(at % each);
+      inputs[static_cast<std::size_t>(2 * i + 1)] = at % batch;
     }
   }
-
-  /// This rank's rows of an activation: `local` rows of `width` values, all dp ranks together `local * dp` rows.
-  sharded<T, 2, activations> make_activations(std::int64_t local_rows, std::int64_t width) {
-    return {activations{world_.mesh()}, shape{local_rows * world_.mesh().template extent_or_one<dp>(), width},
-            world_.rank()};
-  }
-  /// The same tensor in another layout, by as many collectives as it takes.
-  template <layout_like To, std::size_t Rank, layout_like From>
-  sharded<T, Rank, To> convert(sharded<T, Rank, From>&& x) {
-    return redistribute<To>(std::move(x), world_);
-  }
-
- private:
-  Backend& backend_;
-  World& world_;
-  parameters& all_;
-  bool training_ = true;
-  std::uint64_t seed_ = 0;
-  std::int64_t step_ = 0, first_example_ = 0;
+  static void fill_validation(io::sample_block, std::span<std::int64_t>, std::span<std::int8_t>) noexcept {}
 };
 
-namespace detail {
-// What a product with this weight wants of its input along tp: all of it for a split of the outputs, the matching part
-// for a split of the inputs, the one value for a copy.
-template <class Mesh, class Weight>
-struct input_of_product {
-  using type =
-      std::conditional_t<Weight::template is_sharded_on<tp>,
-                         std::conditional_t<Weight::template dim_of<tp> == 0,
-                                            layout_if<Mesh, shard<0, dp>, shard<1, tp>>, layout_if<Mesh, shard<0, dp>>>,
-                         layout_if<Mesh, shard<0, dp>, identical<tp>>>;
-};
 }  // namespace detail
 
-/// y = x W for the parameter `Path` [in, out], whatever its layout: the input is brought to what the split of W needs
-/// (nothing is sent where it fits), the product is local. A column layer leaves y split, a row layer leaves it a sum.
-/// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
-template <fixed_string Path>
-struct named_linear {
-  static_assert(!heddle::v0::detail::same_text(heddle::v0::detail::path_part(Path.view(), 0), "weight"),
-                "heddle: named_linear<path>: multiplies by a kernel [in, out], and what PyTorch calls weight is [out, "
-                "in]; list the "
-                "parameter as a kernel, or use einsum<\"bi,oi->bo\">");
-  /// The product's input as the product saw it. A layer object holds one for each forward that awaits its backward.
-  template <class Context, layout_like From>
-  struct saved {
-    using input = typename detail::input_of_product<
-        typename Context::mesh_type,
-        typename std::remove_cvref_t<decltype(std::declval<Context&>().template weight<Path>())>::layout_type>::type;
-    using source = From;
-    sharded<typename Context::value_type, 2, input> x;
-  };
-
-  /// The result, and what backward needs.
-  template <class Context, class T, layout_like From>
-  static auto forward(Context& c, sharded<T, 2, From>&& x) {
-    using kept = saved<Context, From>;
-    kept s{c.template convert<typename kept::input>(std::move(x))};
-    auto y = compute::einsum<"bi,io->bo">(c.compute(), c.world(), s.x, c.template weight<Path>());
-    return std::pair<decltype(y), kept>(std::move(y), std::move(s));
-  }
-  /// The input's gradient, in the dual of its layout; adds the weight's. `dy` may have any layout.
-  template <class Context, class Saved, class T, layout_like From>
-  static auto backward(Context& c, const Saved& s, sharded<T, 2, From>&& dy) {
-    const auto& w = c.template weight<Path>();
-    using weight_layout = typename std::remove_cvref_t<decltype(w)>::layout_type;
-    using result = dual<propagate<"bi,io->bo", typename Saved::input, weight_layout>>;
-    const auto g = c.template convert<result>(std::move(dy));
-    c.template add_gradient<Path>(compute::einsum_gradient<"bi,io->bo", 1>(c.compute(), c.world(), g, s.x, w));
-    return c.template convert<dual<typename Saved::source>>(
-        compute::einsum_gradient<"bi,io->bo", 0>(c.compute(), c.world(), g, s.x, w));
-  }
-};
-
-/// Trains and predicts; made by `three_functions`.
-template <class T, named_model Model, class World, class Collate, class Loss, class Predict, class Rules, class Backend>
+/// Trains and predicts; made by `three_functions`. `Strategy`: mesh, schedule of one stage, `zero`, backend, observer.
+template <class Strategy, class T, named_model Model, class World, class Collate, class Loss, class Predict,
+          class Rules>
 class three_function_pipeline {
- public:
-  using context = named_context<T, Model, World, Rules, Backend>;
-  using parameters = typename context::parameters;
+  static_assert(
+      detail::policy_of_three_functions<!Strategy::norm_check::steps_first, typename Strategy::norm_check>::value,
+      "heddle: three_functions: the loss function adds gradients as it runs forward, so a step cannot run "
+      "forward before the step before has used its own; leave post_validation out");
 
+ public:
+  using context = named_context<T, Model, World, Rules, typename Strategy::backend>;
+  using parameters = typename context::parameters;
+  using model_type = three_functions_model<T, Model, Rules, Collate, Loss>;
+  using trainer_type = train::trainer<model_type, Strategy, World>;
+
+  /// `more`: the observer, if the strategy has one.
   /// Errors: `config_error` if the batch is no whole number of micro-batches, naming the numbers, and as
-  /// `three_functions_options::validate`.
+  /// `three_functions_options::validate` and `trainer`.
+  template <class... More>
   three_function_pipeline(World& world, Collate collate, Loss loss, Predict predict,
-                          const three_functions_options& options)
+                          const three_functions_options& options, More&... more)
       : world_(world),
         options_(options),
         collate_(std::move(collate)),
         loss_(std::move(loss)),
         predict_(std::move(predict)),
-        all_(world.mesh(), world.rank()),
-        context_(backend_, world, all_) {
-    const std::int64_t micro = options.per_rank * replicas();
-    if (options.batch < 1 || options.per_rank < 1 || options.batch % micro != 0) {
-      std::string text = "heddle: three_functions: a batch of ";
-      text += std::to_string(options.batch);
-      text += " examples is no whole number of micro-batches of ";
-      text += std::to_string(options.per_rank);
-      text += " on each of ";
-      text += std::to_string(replicas());
-      text += " dp ranks; choose a multiple of ";
-      text += std::to_string(micro);
-      throw config_error(text);
-    }
-    options.validate();
-    all_.initialize(options.seed);
-  }
+        trainer_(world, for_trainer(), more...) {}
   three_function_pipeline(const three_function_pipeline&) = delete;
   three_function_pipeline& operator=(const three_function_pipeline&) = delete;
 
-  parameters& all() noexcept { return all_; }
+  parameters& all() { return stage().all(); }
+  /// What `run` trains with: to save (`save(pipeline.trainer(), folder)`), to go on from a save (`resume`), to look at.
+  trainer_type& trainer() noexcept { return trainer_; }
   /// Micro-batches per step.
-  std::int64_t accumulate() const { return options_.batch / (options_.per_rank * replicas()); }
+  std::int64_t accumulate() const { return options_.batch / micro(); }
 
-  /// Trains for all epochs, calling `report(three_functions_step)` after each step. Every rank passes the same list; its
-  /// order is drawn anew each epoch, the same on all ranks; what does not fill a batch is left out of that epoch.
-  /// A second run goes on: epochs and steps are counted through, and a learning rate with `total_steps` 0 ends with it.
-  template <class Example, class Report>
-  void run(const std::vector<Example>& examples, Report&& report) {
-    const std::int64_t count = static_cast<std::int64_t>(examples.size()), steps = count / options_.batch;
-    warmup_cosine rate = options_.learning_rate;
-    if (rate.total_steps == 0) rate.total_steps = step_ + steps * options_.epochs;
-    for (std::int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-      const io::permutation order(count, options_.seed, static_cast<std::uint64_t>(epoch_++));
-      for (std::int64_t s = 0; s < steps; ++s) {
-        std::vector<std::int64_t> chosen;
-        for (std::int64_t i = 0; i < options_.batch; ++i) chosen.push_back(order(s * options_.batch + i));
-        const three_functions_step before = loss_and_gradients(examples, chosen);
-        report(update(before, rate(step_)));
-      }
+  /// Trains for all epochs, calling `report` after each step: with a `three_functions_step`, or a `step_report` where it
+  /// takes that only. `after_step(trainer)` is the place to save, as in `trainer::run`. Every rank passes the same list;
+  /// its order is drawn anew each epoch, the same on all ranks; what does not fill a batch is left out of that epoch.
+  /// A run that was stopped, or comes from a save, goes on to its end; behind it another run goes on: epochs and steps are
+  /// counted through, and a learning rate with `total_steps` 0 ends with it.
+  /// Errors: as `trainer::run`.
+  template <class Example, class Report, class AfterStep = detail::nothing_after_a_step>
+  void run(const std::vector<Example>& examples, Report&& report, AfterStep&& after_step = {}) {
+    const auto count = static_cast<std::int64_t>(examples.size());
+    const std::int64_t steps = count / options_.batch, all_steps = steps * options_.epochs;
+    if (all_steps == 0) return;
+    if (trainer_.samples_consumed() < order_.origin) order_ = {};  // a save from before this list
+    if (order_.examples != count) {
+      // Another list than before: it begins an epoch of its own.
+      const bool first = order_.examples == 0;
+      const std::int64_t each = first ? 1 : order_.examples / options_.batch * options_.batch;
+      const std::int64_t done = first ? 0 : trainer_.samples_consumed() - order_.origin;
+      order_ = {count, options_.batch, order_.origin + done, order_.epoch + (done + each - 1) / each, options_.seed};
     }
+    const std::int64_t done = (trainer_.samples_consumed() - order_.origin) / options_.batch;
+    const std::int64_t end = trainer_.steps_done() + all_steps - done % all_steps;
+    warmup_cosine rate = options_.learning_rate;
+    if (rate.total_steps == 0) rate.total_steps = end;
+    trainer_.set_steps(end, rate);
+    stage().read(examples, trainer_);
+    const auto tell = [&](const step_report& r) {
+      if constexpr (std::is_invocable_v<Report&, three_functions_step>)
+        report(three_functions_step{r.step, r.loss, r.targets, r.gradient_norm, r.learning_rate});
+      else
+        report(r);
+    };
+    trainer_.run(order_, tell, after_step);
   }
 
   /// Loss and gradients of some examples, in whole micro-batches: afterwards each parameter's `gradient` holds this
@@ -272,56 +172,44 @@ class three_function_pipeline {
   template <class Example>
   three_functions_step loss_and_gradients(const std::vector<Example>& examples,
                                           const std::vector<std::int64_t>& chosen) {
-    const std::int64_t micro = options_.per_rank * replicas();
-    require_chosen(chosen, static_cast<std::int64_t>(examples.size()), micro);
-    all_.zero_gradients();
-    context_.set_training(true);
+    require_chosen(chosen, static_cast<std::int64_t>(examples.size()), micro());
+    stage().read(examples, trainer_);
+    stage().zero_gradients();
     std::array<double, 2> sums{};
-    for (std::int64_t at = 0; at + micro <= static_cast<std::int64_t>(chosen.size()); at += micro) {
-      const auto batch = collate_(mine(examples, chosen, at));
-      context_.set_place(options_.seed, step_, at + part() * options_.per_rank);
-      const token_loss l = loss_(context_, batch);
+    std::vector<std::int64_t> places;
+    for (std::int64_t at = 0; at < static_cast<std::int64_t>(chosen.size()); at += micro()) {
+      places.clear();
+      for (std::int64_t i = at + part() * options_.per_rank; places.size() < at_once() * 2; ++i) {
+        places.push_back(chosen[static_cast<std::size_t>(i)]);
+        places.push_back(i);
+      }
+      const token_loss l = stage().loss_of({.inputs = places, .samples = static_cast<int>(options_.per_rank)}, true);
       sums[0] += l.sum;
       sums[1] += static_cast<double>(l.tokens);
     }
     world_.template control_along_if<dp>().all_reduce(std::span<double>(sums), plus{});
     if (!(sums[1] > 0)) throw numeric_error("heddle: three_functions: no token of the batch counts towards the loss");
     require_finite("loss", sums[0]);
-    return {step_, sums[0] / sums[1], static_cast<std::int64_t>(sums[1]), 0, 0};
+    return {trainer_.steps_done(), sums[0] / sums[1], static_cast<std::int64_t>(sums[1]), 0, 0};
   }
 
-  /// One AdamW step with the gradients of `loss_and_gradients`.
+  /// One AdamW step with the gradients of `loss_and_gradients`. The order of a `run`'s examples does not count it.
   /// Errors: `numeric_error`, the same on every rank, if the gradients' norm is not finite; the weights stay as they were.
   three_functions_step update(three_functions_step now, double rate) {
-    double squares = 0;
-    all_.for_each([&](auto& p, const named_shape&) {
-      using layout_type = typename std::remove_cvref_t<decltype(p)>::layout_type;
-      using gradient_type = std::remove_cvref_t<decltype(p.gradient)>;
-      auto whole = settle_gradient<layout_type>(std::move(p.gradient), world_);  // the sum over dp
-      if (whole.layout().is_primary(world_.rank()))
-        squares += backend_.sum_of_squares(std::span<const T>(whole.elements()));
-      // Kept where it was, so that the step needs no second set of buffers.
-      p.gradient = gradient_type(p.gradient.layout(), whole.shape(), world_.rank(), std::move(whole).release());
-    });
-    std::array<double, 1> total{squares};
-    world_.control().all_reduce(std::span<double>(total), plus{});
+    auto& optimizer = trainer_.optimizer_state();
+    const std::span<T> gradients = stage().gradients();
+    optimizer.reduce(trainer_.gradient_group(), gradients);
+    std::array<double, 1> squares{optimizer.counted_sum_of_squares(trainer_.backend(), std::span<const T>(gradients))};
+    world_.control().all_reduce(std::span<double>(squares), plus{});
     const double per_token = 1.0 / static_cast<double>(now.tokens);
-    now.gradient_norm = std::sqrt(total[0]) * per_token;
+    now.gradient_norm = std::sqrt(squares[0]) * per_token;
     require_finite("gradients' norm", now.gradient_norm);
     now.learning_rate = rate;
-    compute::adamw_step hyper{};
-    hyper.lr = rate;
-    hyper.beta1 = options_.adamw.beta1;
-    hyper.beta2 = options_.adamw.beta2;
-    hyper.eps = options_.adamw.epsilon;
-    hyper.step = ++step_;
-    hyper.grad_scale = per_token * (std::min)(1.0, options_.clip_norm / (now.gradient_norm + 1e-6));
-    all_.for_each([&](auto& p, const named_shape& d) {
-      hyper.weight_decay = d.rank >= 2 ? options_.adamw.weight_decay : 0.0;
-      backend_.adamw(p.weight.elements(), std::span<const T>(p.gradient.elements()), p.first_moment.elements(),
-                     p.second_moment.elements(), hyper);
-    });
-    all_.zero_gradients();
+    const std::int64_t consumed = trainer_.samples_consumed();
+    trainer_.set_steps(trainer_.steps_done() + 1, {.peak = rate, .minimum = rate});
+    trainer_.apply_gradients({now.loss, now.gradient_norm, per_token});
+    trainer_.set_position(trainer_.steps_done(), consumed);
+    stage().zero_gradients();
     return now;
   }
 
@@ -330,16 +218,19 @@ class three_function_pipeline {
   /// Errors: `layout_error` if the function returns another number of outputs than it got examples.
   template <class Example>
   auto predict(const std::vector<Example>& examples) {
-    context_.set_training(false);
-    const std::int64_t count = static_cast<std::int64_t>(examples.size()), micro = options_.per_rank * replicas();
-    using outputs = decltype(predict_(context_, collate_(examples)));
+    context& c = stage().functions_context();
+    c.set_training(false);
+    const std::int64_t count = static_cast<std::int64_t>(examples.size()), micro = this->micro();
+    using outputs = decltype(predict_(c, collate_(examples)));
     using value = typename outputs::value_type;
     outputs all;
     for (std::int64_t at = 0; at < count; at += micro) {
-      std::vector<std::int64_t> chosen;
-      for (std::int64_t i = at; i < at + micro; ++i) chosen.push_back((std::min)(i, count - 1));
-      context_.set_place(options_.seed, step_, at + part() * options_.per_rank);
-      const outputs own = predict_(context_, collate_(mine(examples, chosen, 0)));
+      const std::int64_t first = at + part() * options_.per_rank;
+      std::vector<Example> some;
+      for (std::int64_t i = first; i < first + options_.per_rank; ++i)
+        some.push_back(examples[static_cast<std::size_t>((std::min)(i, count - 1))]);
+      c.set_place(options_.seed, trainer_.steps_done(), first);
+      const outputs own = predict_(c, collate_(some));
       if (static_cast<std::int64_t>(own.size()) != options_.per_rank) {
         std::string text = "heddle: three_functions: predict got ";
         text += std::to_string(options_.per_rank);
@@ -357,7 +248,38 @@ class three_function_pipeline {
   }
 
  private:
+  auto& stage() { return trainer_.stage(); }
   std::int64_t replicas() const { return world_.mesh().template extent_or_one<dp>(); }
+  /// Examples of a micro-batch, on all dp ranks.
+  std::int64_t micro() const { return options_.per_rank * replicas(); }
+  std::size_t at_once() const { return static_cast<std::size_t>(options_.per_rank); }
+
+  // The trainer's options, with all that it needs checked.
+  auto for_trainer() const {
+    if (options_.batch < 1 || options_.per_rank < 1 || options_.batch % micro() != 0) {
+      std::string text = "heddle: three_functions: a batch of ";
+      text += std::to_string(options_.batch);
+      text += " examples is no whole number of micro-batches of ";
+      text += std::to_string(options_.per_rank);
+      text += " on each of ";
+      text += std::to_string(replicas());
+      text += " dp ranks; choose a multiple of ";
+      text += std::to_string(micro());
+      throw config_error(text);
+    }
+    options_.validate();
+    train::options<typename model_type::config> result;
+    result.model = {.collate = &collate_, .loss = &loss_};
+    result.batch = options_.batch;
+    result.microbatches = static_cast<int>(accumulate());
+    result.steps = 0;
+    result.learning_rate = options_.learning_rate;
+    result.adamw = options_.adamw;
+    result.clip_norm = options_.clip_norm;
+    result.seed = options_.seed;
+    result.stop = options_.stop;
+    return result;
+  }
 
   std::int64_t part() const {
     if constexpr (World::mesh_type::template has<dp>) return world_.template coordinate<dp>();
@@ -370,7 +292,7 @@ class three_function_pipeline {
     std::string text = "heddle: three_functions: the ";
     text += what;
     text += " of step ";
-    text += std::to_string(step_);
+    text += std::to_string(trainer_.steps_done());
     text += " is ";
     text += std::to_string(value);
     text += "; the weights were not changed by it";
@@ -395,26 +317,13 @@ class three_function_pipeline {
       }
   }
 
-  // This dp rank's examples of the micro-batch that begins at `at`.
-  template <class Example>
-  std::vector<Example> mine(const std::vector<Example>& examples, const std::vector<std::int64_t>& chosen,
-                            std::int64_t at) const {
-    const std::int64_t first = at + part() * options_.per_rank;
-    std::vector<Example> result;
-    for (std::int64_t i = 0; i < options_.per_rank; ++i)
-      result.push_back(examples[static_cast<std::size_t>(chosen[static_cast<std::size_t>(first + i)])]);
-    return result;
-  }
-
   World& world_;
   three_functions_options options_;
   Collate collate_;
   Loss loss_;
   Predict predict_;
-  Backend backend_{};
-  parameters all_;
-  context context_;
-  std::int64_t step_ = 0, epoch_ = 0;
+  trainer_type trainer_;
+  detail::example_order order_{};
 };
 
 /// A pipeline from three functions; layouts of the parameters follow from their names and shapes.
@@ -425,14 +334,22 @@ class three_function_pipeline {
 ///
 /// The same three functions run on any mesh with or without the axes dp and tp, and give the same numbers up to rounding.
 /// `auto p = train::three_functions<model, double>(world, collate, loss, predict, options); p.run(examples, report);`
-/// Errors: `config_error` if the batch is no whole number of micro-batches.
+/// `three_functions<strategy, model, double>(world, ..., options, observer)` is told how to train: `zero<1>`, an observer.
+/// Errors: `config_error` if the batch is no whole number of micro-batches, or the schedule cuts the model into stages.
 /// Source: Tan et al., "Redco", arXiv:2310.16355, section 3.2. Loss and gradients are weighted by tokens instead of by
 /// replicas, whose means would be wrong where they hold different numbers of valid tokens.
+template <detail::training_strategy Strategy, named_model Model, class T, class Rules = redco_rules, class World,
+          class Collate, class Loss, class Predict, class... More>
+auto three_functions(World& world, Collate collate, Loss loss, Predict predict, const three_functions_options& options,
+                     More&... more) {
+  return three_function_pipeline<Strategy, T, Model, World, Collate, Loss, Predict, Rules>(
+      world, std::move(collate), std::move(loss), std::move(predict), options, more...);
+}
 template <named_model Model, class T, class Rules = redco_rules, class Backend = compute::host<>, class World,
           class Collate, class Loss, class Predict>
 auto three_functions(World& world, Collate collate, Loss loss, Predict predict,
                      const three_functions_options& options) {
-  return three_function_pipeline<T, Model, World, Collate, Loss, Predict, Rules, Backend>(
+  return three_functions<strategy<typename World::mesh_type, Backend>, Model, T, Rules>(
       world, std::move(collate), std::move(loss), std::move(predict), options);
 }
 

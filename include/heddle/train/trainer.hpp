@@ -56,15 +56,13 @@ namespace heddle::inline v0::train {
 ///
 /// A step: the rank's samples are cut into microbatches; the schedule's table runs over the stages; gradients of the
 /// tied embedding and of replicas are added up over the pipeline, all gradients over the axes on which the dual of the
-/// stage's `flat_weights` is partial (dp, say); AdamW steps on gradients that are scaled
-/// so that their global norm over all axes, each parameter counted once, is at most `clip_norm`; ZeRO shares are
-/// gathered. The loss is the mean over all targets of the step, whatever the mesh and the schedule: all of them train
-/// the same model.
+/// stage's `flat_weights` is partial (dp, say); AdamW steps on gradients scaled so that their global norm over all axes,
+/// each parameter counted once, is at most `clip_norm`; ZeRO shares are gathered. The loss is the mean over all targets
+/// of the step, whatever the mesh and the schedule: all of them train the same model.
 ///
 /// A rank holds as many stages as the schedule's map gives it, each with its optimizer. A stage's gradients are reduced
-/// where the table has its REDUCE_GRAD, all but the tied embedding's share, which is added up with the other
-/// rank's first (`gradient_sums`), and those of replicas: they follow behind the last action. If embedding and head are
-/// on one rank, its weight is there once.
+/// where the table has its REDUCE_GRAD, all but the tied embedding's share, which is added up with the other rank's first
+/// (`gradient_sums`), and those of replicas: they follow behind the last action. If one rank has both, the weight is there once.
 ///
 /// `World` is what `launch` passes to its body: `decltype(world)`; it may be left out where that is a world of threads.
 /// Tensors go over its data plane, what the host reads (losses, norms, verdicts, names) over its control plane.
@@ -113,8 +111,7 @@ class trainer : public progress {
   trainer(World& world, options_type options, observer_type& observer)
       : trainer(world, detail::checked_options<Strategy>(std::move(options)), &observer, nullptr) {}
 
-  /// With this schedule, such as `schedule::tabled` of a table that was computed; `options.microbatches` is its number
-  /// or 0.
+  /// With this schedule, such as a `schedule::tabled`; `options.microbatches` is its number or 0.
   trainer(World& world, options_type options, const schedule_type& when)
     requires(!observer_type::enabled)
       : trainer(world, detail::checked_options<Strategy>(std::move(options)), no_observer, &when) {}
@@ -130,6 +127,11 @@ class trainer : public progress {
   trainer& operator=(const trainer&) = delete;
 
   const options_type& options() const noexcept { return options_; }
+  /// Another length of the run, with its learning rates: the same on all ranks, between steps.
+  void set_steps(std::int64_t steps, const warmup_cosine& rate) {
+    options_.steps = steps;
+    options_.learning_rate = rate;
+  }
   World& ranks() noexcept { return world_; }
   /// How many stages of the pipeline this rank holds.
   int stages() const noexcept { return held_.size(); }
@@ -191,8 +193,7 @@ class trainer : public progress {
     if (step_ > first) require_finite_state(*this, "step " + std::to_string(step_) + " cannot be gone on from");
   }
 
-  /// One training step. Errors: `numeric_error`, with the weights of the step before; with `post_validation`, up to
-  /// rounding.
+  /// One training step. Errors: `numeric_error`, with the weights of the step before (`post_validation`: up to rounding).
   template <sample_source<batch_type> Data>
   step_report step(const Data& data) {
     if constexpr (steps_first) {
@@ -211,8 +212,7 @@ class trainer : public progress {
   /// With `post_validation`: one training step that does not wait for its gradient norm, which arrives behind the
   /// forwards that begin the next step; if it says so, this step is then taken back and done again, and those forwards,
   /// too. Returns the report of the step before, if that was not settled yet. Until `settle`, or the next call, weights
-  /// and moments may yet change; `steps_done()` counts the step. Called on all ranks together.
-  /// Errors: as `step`, of the step before.
+  /// and moments may yet change; `steps_done()` counts the step. Called on all ranks together. Errors: as `step`, of that.
   template <sample_source<batch_type> Data>
   std::optional<step_report> step_ahead(const Data& data)
     requires(Strategy::norm_check::steps_first)
@@ -306,7 +306,7 @@ class trainer : public progress {
     });
   }
 
-  /// Whether this rank holds the stage with the embedding, and the one with the loss. With replicas: the first of them.
+  /// Whether this rank holds the stage with the embedding, and the one with the loss. Of replicas: the first.
   bool is_first_stage() const noexcept { return pipeline_.rank() == rank_of_part(0); }
   bool is_last_stage() const noexcept { return pipeline_.rank() == last_stage_rank(); }
   /// The rank along the pipeline where `forward_through` and `last_logits` have their results.
@@ -408,7 +408,7 @@ class trainer : public progress {
     step_sums sums;
     if (counts_loss_)
       for (const double loss : losses_) sums.loss += loss;  // in the order of the microbatches, whatever the schedule
-    if (beside_.rank() == 0) sums.targets = batches_.counted_targets();
+    if (beside_.rank() == 0) sums.targets = detail::counted_targets(held_, batches_);
     sums.squares = steps_.squares();
     sums.stops = options_.stop != nullptr && *options_.stop ? 1 : 0;
     return sums;

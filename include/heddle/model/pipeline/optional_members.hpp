@@ -32,6 +32,7 @@
 /// | a lender (`stage*`) as the last argument of the constructor | every stage has its own copy of the tied weight |
 /// | `saved_layers().begin_step()`, `saved_layers().reload(slot)` | nothing |
 /// | `saved_bytes_per_slot()`, `deferred_bytes()`, `workspace_bytes()` | 0: the memory is not in reports |
+/// | `counted_targets()`, of all microbatches sent forward since `zero_gradients()` | those of the batches that are not negative |
 /// | `first_nonfinite_activation()` with `index` and `name` | none: errors name weights and gradients only |
 namespace heddle::inline v0::model::of_stage {
 
@@ -159,6 +160,11 @@ std::int64_t workspace_bytes(const Stage& stage) noexcept {
   else
     return 0;
 }
+
+template <class Stage>
+inline constexpr bool counts_targets = requires(const Stage& s) {
+  { s.counted_targets() } -> std::convertible_to<std::int64_t>;
+};
 
 /// A place in the model; index -1: none.
 struct no_place {

@@ -1,0 +1,173 @@
+// heddle/train/named_context.hpp: what a loss over named parameters computes with: the parameters, a backend and the world.
+#pragma once
+
+#include <heddle/compute/einsum.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/tensor/redistribute.hpp>
+#include <heddle/train/named_parameters.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0::train {
+
+namespace detail {
+// Carries the parameter's name and both numbers of dimensions into the compiler's message.
+template <class Parameter, std::size_t Given, std::size_t Wanted>
+struct gradient_has_the_rank_of {
+  static constexpr bool value = Given == Wanted;
+};
+// Without the class that keeps it in a flat buffer.
+template <class T, std::size_t Rank, layout_like L>
+const sharded<T, Rank, L>& as_sharded(const sharded<T, Rank, L>& x) noexcept {
+  return x;
+}
+}  // namespace detail
+
+/// What loss and predict compute with: the parameters, a backend and the world. `training()` tells the two uses apart.
+template <class T, named_model Model, class World, class Rules, class Backend>
+class named_context {
+ public:
+  using value_type = T;
+  using mesh_type = typename World::mesh_type;
+  using parameters = named_parameters<T, Model, mesh_type, Rules>;
+  /// Activations between layers, [rows, width]: rows split over dp, one value along tp.
+  using activations = layout_if<mesh_type, shard<0, dp>, identical<tp>>;
+
+  named_context(Backend& backend, World& world, parameters& all) : backend_(backend), world_(world), all_(all) {}
+
+  Backend& compute() noexcept { return backend_; }
+  World& world() noexcept { return world_; }
+  bool training() const noexcept { return training_; }
+  void set_training(bool on) noexcept { training_ = on; }
+  /// What contributions to gradients are multiplied with; with 0 they are dropped.
+  void set_gradient_scale(T scale) noexcept { gradient_scale_ = scale; }
+
+  /// Random numbers of this step, a pure function of (seed, step, use), the same on every rank. Give each use (each
+  /// dropout) a number of its own, below 2^20, and address elements by their place in the batch, which no mesh changes:
+  /// this rank's examples of the micro-batch are `first_example()`, `first_example() + 1`, ... of it.
+  counter_random random(std::uint64_t use = 0) const noexcept {
+    return {seed_, std::uint64_t{1} << 63 | static_cast<std::uint64_t>(step_) << 20 | use};
+  }
+  std::int64_t first_example() const noexcept { return first_example_; }
+  void set_place(std::uint64_t seed, std::int64_t step, std::int64_t first_example) noexcept {
+    seed_ = seed;
+    step_ = step;
+    first_example_ = first_example;
+  }
+
+  template <fixed_string Path>
+  const auto& weight() {
+    return detail::as_sharded(all_.template of<Path>().weight);
+  }
+
+  /// Adds to a parameter's gradient, whatever layout the contribution has: a missing sum or gather along an axis is in
+  /// the types and is done here. Sums over dp stay open until the step.
+  /// Errors: `layout_error` naming the parameter if the contribution has another shape; a compile error for another
+  /// number of dimensions.
+  template <fixed_string Path, std::size_t Rank, layout_like L>
+  void add_gradient(sharded<T, Rank, L>&& g) {
+    auto& target = all_.template of<Path>().gradient;
+    using target_type = std::remove_cvref_t<decltype(target)>;
+    constexpr bool fits = Rank == target_type::dimensions;
+    static_assert(detail::gradient_has_the_rank_of<heddle::v0::detail::parameter_named<Path>, Rank,
+                                                   target_type::dimensions>::value,
+                  "heddle: add_gradient: the contribution has another number of dimensions than the parameter; a "
+                  "gradient has the shape of its parameter");
+    if constexpr (fits) {
+      if (!(g.shape() == target.shape())) {
+        std::string text = "heddle: add_gradient: the parameter ";
+        text += Path.view();
+        text += " is of shape ";
+        text += to_string(target.shape());
+        text += ", its gradient was given as ";
+        text += to_string(g.shape());
+        throw layout_error(text);
+      }
+      if (gradient_scale_ == T(0)) return;  // the same on all ranks
+      const auto settled = redistribute<typename target_type::layout_type>(std::move(g), world_);
+      const std::span<T> sum = target.elements();
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += gradient_scale_ * settled.elements()[i];
+    }
+  }
+
+  /// This rank's rows of an activation: `local` rows of `width` values, all dp ranks together `local * dp` rows.
+  sharded<T, 2, activations> make_activations(std::int64_t local_rows, std::int64_t width) {
+    return {activations{world_.mesh()}, shape{local_rows * world_.mesh().template extent_or_one<dp>(), width},
+            world_.rank()};
+  }
+  /// The same tensor in another layout, by as many collectives as it takes.
+  template <layout_like To, std::size_t Rank, layout_like From>
+  sharded<T, Rank, To> convert(sharded<T, Rank, From>&& x) {
+    return redistribute<To>(std::move(x), world_);
+  }
+
+ private:
+  Backend& backend_;
+  World& world_;
+  parameters& all_;
+  bool training_ = true;
+  T gradient_scale_ = T(1);
+  std::uint64_t seed_ = 0;
+  std::int64_t step_ = 0, first_example_ = 0;
+};
+
+namespace detail {
+// What a product with this weight wants of its input along tp: all of it for a split of the outputs, the matching part
+// for a split of the inputs, the one value for a copy.
+template <class Mesh, class Weight>
+struct input_of_product {
+  using type =
+      std::conditional_t<Weight::template is_sharded_on<tp>,
+                         std::conditional_t<Weight::template dim_of<tp> == 0,
+                                            layout_if<Mesh, shard<0, dp>, shard<1, tp>>, layout_if<Mesh, shard<0, dp>>>,
+                         layout_if<Mesh, shard<0, dp>, identical<tp>>>;
+};
+}  // namespace detail
+
+/// y = x W for the parameter `Path` [in, out], whatever its layout: the input is brought to what the split of W needs
+/// (nothing is sent where it fits), the product is local. A column layer leaves y split, a row layer leaves it a sum.
+/// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+template <fixed_string Path>
+struct named_linear {
+  static_assert(!heddle::v0::detail::same_text(heddle::v0::detail::path_part(Path.view(), 0), "weight"),
+                "heddle: named_linear<path>: multiplies by a kernel [in, out], and what PyTorch calls weight is [out, "
+                "in]; list the "
+                "parameter as a kernel, or use einsum<\"bi,oi->bo\">");
+  /// The product's input as the product saw it. A layer object holds one for each forward that awaits its backward.
+  template <class Context, layout_like From>
+  struct saved {
+    using input = typename detail::input_of_product<
+        typename Context::mesh_type,
+        typename std::remove_cvref_t<decltype(std::declval<Context&>().template weight<Path>())>::layout_type>::type;
+    using source = From;
+    sharded<typename Context::value_type, 2, input> x;
+  };
+
+  /// The result, and what backward needs.
+  template <class Context, class T, layout_like From>
+  static auto forward(Context& c, sharded<T, 2, From>&& x) {
+    using kept = saved<Context, From>;
+    kept s{c.template convert<typename kept::input>(std::move(x))};
+    auto y = compute::einsum<"bi,io->bo">(c.compute(), c.world(), s.x, c.template weight<Path>());
+    return std::pair<decltype(y), kept>(std::move(y), std::move(s));
+  }
+  /// The input's gradient, in the dual of its layout; adds the weight's. `dy` may have any layout.
+  template <class Context, class Saved, class T, layout_like From>
+  static auto backward(Context& c, const Saved& s, sharded<T, 2, From>&& dy) {
+    const auto& w = c.template weight<Path>();
+    using weight_layout = typename std::remove_cvref_t<decltype(w)>::layout_type;
+    using result = dual<propagate<"bi,io->bo", typename Saved::input, weight_layout>>;
+    const auto g = c.template convert<result>(std::move(dy));
+    c.template add_gradient<Path>(compute::einsum_gradient<"bi,io->bo", 1>(c.compute(), c.world(), g, s.x, w));
+    return c.template convert<dual<typename Saved::source>>(
+        compute::einsum_gradient<"bi,io->bo", 0>(c.compute(), c.world(), g, s.x, w));
+  }
+};
+
+}  // namespace heddle::inline v0::train
