@@ -21,6 +21,7 @@
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/learning_rate.hpp>
+#include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/measure_layers.hpp>
 #include <heddle/train/measured_schedule.hpp>
@@ -43,6 +44,7 @@
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/static_profile.hpp>
 #include <heddle/train/step_ahead.hpp>

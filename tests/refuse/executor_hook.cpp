@@ -1,4 +1,4 @@
-// refuse: heddle: a hook of model::executor has the wrong parameters: optimizer_step, unshard and reshard take (int stage), recompute, offload and reload take (int stage, int microbatch, int slot)
+// refuse: heddle: a hook of model::executor has the wrong parameters: optimizer_step, unshard and reshard take (int stage), recompute, offload and reload take (int stage, int microbatch, int slot), before takes (const schedule::action&)
 #include <heddle/model/pipeline/hooks.hpp>
 
 struct hooks {

@@ -37,7 +37,7 @@ using tokens = train_test::random_tokens<config.context, config.vocabulary, 3>;
 using recompute = hd::activations::recompute<>;
 template <class World>
 using trainer_of =
-    hd::train::trainer<md::llama<double>, hd::strategy<mesh_type, sc::tabled, hd::zero<1>, recompute>, World>;
+    hd::train::trainer<md::llama<double>, hd::strategy<mesh_type, sc::tabled, hd::zero<3>, recompute>, World>;
 
 struct outcome {
   std::vector<double> losses, norms;
@@ -70,14 +70,15 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     all.losses = losses;
     all.norms = norms;
     for (int k = 0; k < trainer.stages(); ++k) {
-      auto& stage = trainer.stage(k);
-      for (const md::parameter& p : stage.parameters()) {
+      auto& state = trainer.optimizer_state(k);
+      const auto share = state.weights_of(trainer.stage(k));
+      for (const md::parameter& p : trainer.stage(k).parameters()) {
         auto& whole = all.weights[p.name];
         whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
         md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
           for (std::int64_t i = 0; i < length; ++i)
-            whole[static_cast<std::size_t>(global + i)] =
-                stage.weights()[static_cast<std::size_t>(p.offset + local + i)];
+            if (const std::int64_t at = p.offset + local + i; at >= state.owned_begin() && at < state.owned_end())
+              whole[static_cast<std::size_t>(global + i)] = share[static_cast<std::size_t>(at - state.owned_begin())];
         });
       }
     }

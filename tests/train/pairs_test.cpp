@@ -173,7 +173,7 @@ auto asked() {
   return x;
 }
 
-template <class Model, int Zero = 1>
+template <class Model, int Zero = 3>
 outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
               const std::string& again = "") {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
@@ -199,14 +199,17 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     all.losses = losses;
     all.norms = norms;
     for (int k = 0; k < trainer.stages(); ++k) {
-      auto& stage = trainer.stage(k);
-      for (const md::parameter& p : stage.parameters()) {
+      auto& state = trainer.optimizer_state(k);
+      const auto kept = state.weights_of(trainer.stage(k));
+      for (const md::parameter& p : trainer.stage(k).parameters()) {
         auto& whole = all.weights[p.name];
         whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
         md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-          for (std::int64_t i = 0; i < length; ++i)
-            whole[static_cast<std::size_t>(global + i)] =
-                stage.weights()[static_cast<std::size_t>(p.offset + local + i)];
+          for (std::int64_t i = 0; i < length; ++i) {
+            const std::int64_t at = p.offset + local + i - state.weights_begin();
+            if (at >= 0 && at < static_cast<std::int64_t>(kept.size()))
+              whole[static_cast<std::size_t>(global + i)] = kept[static_cast<std::size_t>(at)];
+          }
         });
       }
     }

@@ -146,8 +146,8 @@ void all_at_once(const std::string& mesh, int first) {
     if (!transport_test::on_threads && compared > 1) break;  // with processes each run takes longer
     const auto table = passed(train_test::table_named(name, p, m), random);
     INFO(name << "\n" << sc::to_text(table));
-    CHECK(largest_relative(train<hd::zero<1>, away>(mesh, table, clipped), with_clip) <= 1e-10);
-    CHECK(largest_relative(train<hd::zero<1>, away, hd::post_validation>(mesh, table, clipped, &taken_back),
+    CHECK(largest_relative(train<hd::zero<3>, away>(mesh, table, clipped), with_clip) <= 1e-10);
+    CHECK(largest_relative(train<hd::zero<3>, away, hd::post_validation>(mesh, table, clipped, &taken_back),
                            with_clip) <= 1e-10);
     CHECK(largest_relative(train<hd::zero<0>, act::recompute<>, hd::post_validation>(mesh, table, whole), without) <=
           1e-10);
@@ -185,7 +185,7 @@ TEST_CASE("samples that microbatches and ranks do not divide, or that are fewer 
         if (!has_room(mesh) || !train_test::has_table(name, p, m)) continue;
         INFO(batch << " samples, " << name << " on " << mesh);
         const auto table = train_test::table_named(name, p, m);
-        CHECK(largest_relative(train<hd::zero<1>, away>(mesh, table, s), serial) <= 1e-10);
+        CHECK(largest_relative(train<hd::zero<3>, away>(mesh, table, s), serial) <= 1e-10);
       }
   }
 }
@@ -197,14 +197,14 @@ TEST_CASE("ranks may have nothing to do, and a run goes on with other idle ranks
   const auto serial = on_one_rank(s);
   const auto middle = sc::parse("0F0 0F1 0B0 0B1 | - | 1F0 1B0 1F1 1B1");
   const auto front = sc::parse("- | 0F0 0F1 0B0 0B1 | 1F0 1B0 1F1 1B1");
-  CHECK(largest_relative(train<hd::zero<1>, away>("pp=3", middle, s), serial) <= 1e-10);
-  CHECK(largest_relative(train<hd::zero<1>, away, hd::post_validation>("pp=3", front, s), serial) <= 1e-10);
+  CHECK(largest_relative(train<hd::zero<3>, away>("pp=3", middle, s), serial) <= 1e-10);
+  CHECK(largest_relative(train<hd::zero<3>, away, hd::post_validation>("pp=3", front, s), serial) <= 1e-10);
   if (has_room("dp=2,pp=3"))
-    CHECK(largest_relative(train<hd::zero<1>, away, hd::post_validation>("dp=2,pp=3", middle, s), serial) <= 1e-10);
+    CHECK(largest_relative(train<hd::zero<3>, away, hd::post_validation>("dp=2,pp=3", middle, s), serial) <= 1e-10);
   setup head = s, rest = s;
   head.steps = 2;
   head.save_to = rest.resume_from = saves.path.string();
-  train<hd::zero<1>, away>("pp=3", front, head);
-  const auto resumed = train<hd::zero<1>, away>("pp=3", middle, rest);
+  train<hd::zero<3>, away>("pp=3", front, head);
+  const auto resumed = train<hd::zero<3>, away>("pp=3", middle, rest);
   CHECK(largest_relative(resumed, {serial.begin() + 4, serial.end()}) <= 1e-10);
 }

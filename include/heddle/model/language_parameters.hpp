@@ -9,6 +9,7 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,6 +20,7 @@ namespace heddle::inline v0::model {
 /// The parameters of one pipeline stage in flat buffers, in the order of the description. A stage with both the embedding and a
 /// tied head has one token embedding with one gradient. A tied head without the embedding has a copy of it behind the other
 /// parameters, or uses that of another stage of this rank (`lender`), with a gradient of its own outside the flat buffer.
+/// The flat buffers may be the caller's, and may be away (`lend_weights`, `lend_gradients`).
 template <class T, class Layouts, class Description, memory_space Space = host_memory>
 class language_parameters {
  public:
@@ -30,6 +32,7 @@ class language_parameters {
   template <class Places>
   language_parameters(typename Space::queue& queue, Places& at, const Description& of, const mesh_type& mesh, int rank,
                       stage_layers part, [[maybe_unused]] const language_parameters* lender) {
+    const auto allocate = [&] { store_.allocate(queue, part.lent_weights, part.lent_gradients); };
     const placer place(mesh, rank);
     const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
     constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
@@ -56,30 +59,49 @@ class language_parameters {
       first_word_ = first_input_word_ = words_of(mesh, rank, of.in.vocabulary).first;
     if constexpr (requires { of.out.vocabulary; }) first_word_ = words_of(mesh, rank, of.out.vocabulary).first;
     if constexpr (!tied) {
-      store_.allocate(queue);
+      allocate();
     } else {
       const auto table = of.in.parameters().template get<0>();
       if (of.out.vocabulary != table.extents[0])
         throw config_error("heddle: a tied head of " + std::to_string(of.out.vocabulary) +
                            " words cannot use a token embedding of " + std::to_string(table.extents[0]));
       const bool borrows = lender != nullptr && has_out && !has_in;
-      std::size_t tied_at = 0;
       if (has_out && !has_in && !borrows) {
-        tied_at = store_.table().size();
+        tied_at_ = store_.table().size();
         place.add_tied_copy(table, store_, of.in.name, counted);
       }
-      store_.allocate(queue);
+      allocate();
       if (!has_in && !has_out) return;
-      const auto shape = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
+      tied_shape_ = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
       if (borrows) {
-        tied_weight_ = lender->tied_weight_;
-        own_gradient_ = buffer<T, Space>(queue, shape.size());
+        lender_ = lender;
+        own_gradient_ = buffer<T, Space>(queue, tied_shape_.size());
         tied_gradient_ = elements_of(own_gradient_.view());
-      } else {
-        tied_weight_ = {heddle::v0::detail::first_element(store_.weight(tied_at)), shape};
-        tied_gradient_ = store_.gradient(tied_at);
       }
+      find_tied();
     }
+  }
+
+  /// As those of `parameter_store`, and the tied weight with them.
+  void lend_weights(std::span<T> weights)
+    requires std::same_as<Space, host_memory>
+  {
+    store_.lend_weights(weights);
+    find_tied();
+  }
+  void lend_gradients(std::span<T> gradients)
+    requires std::same_as<Space, host_memory>
+  {
+    store_.lend_gradients(gradients);
+    find_tied();
+  }
+  /// Tells the layers of a run where the parameters from `offset` on are; null where they are away.
+  template <class Run>
+  void place(Run& run, std::int64_t offset = 0) noexcept {
+    T* const weights = heddle::v0::detail::first_element(store_.weights());
+    T* const gradients = heddle::v0::detail::first_element(store_.gradients());
+    run.weights = weights == nullptr ? nullptr : weights + offset;
+    run.gradients = gradients == nullptr ? nullptr : gradients + offset;
   }
 
   parameter_store<T, Space>& store() noexcept { return store_; }
@@ -87,8 +109,12 @@ class language_parameters {
   /// Offset of the parameters of block `layer` of the stage.
   std::int64_t block_offset(int layer) const noexcept { return first_block_ + layer * block_stride_; }
   /// The token embedding where the head is tied, and its gradient; empty where neither end is here.
-  matrix_view<const T, Space> tied_weight() const noexcept { return tied_weight_; }
+  matrix_view<const T, Space> tied_weight() const noexcept {
+    return lender_ != nullptr ? lender_->tied_weight() : matrix_view<const T, Space>(tied_weight_, tied_shape_);
+  }
   row_view<T, Space> tied_gradient() const noexcept { return tied_gradient_; }
+  /// Elements of the tied gradient, wherever it lies.
+  std::int64_t tied_elements() const noexcept { return tied_shape_.size(); }
   /// Whether the head uses the token embedding of another stage.
   bool borrows() const noexcept { return own_gradient_.size() > 0; }
   /// The first word of this rank's part of the vocabulary, of the head and of the embedding.
@@ -105,10 +131,21 @@ class language_parameters {
     return {split.local_offset(all, rank)[0], split.local_shape(all, rank).extent(0)};
   }
 
+  void find_tied() {
+    if (tied_shape_.size() == 0 || lender_ != nullptr) return;
+    const bool weights = heddle::v0::detail::first_element(store_.weights()) != nullptr;
+    const bool gradients = heddle::v0::detail::first_element(store_.gradients()) != nullptr;
+    tied_weight_ = weights ? heddle::v0::detail::first_element(store_.weight(tied_at_)) : nullptr;
+    tied_gradient_ = gradients ? store_.gradient(tied_at_) : row_view<T, Space>{};
+  }
+
   parameter_store<T, Space> store_{};
   std::int64_t first_block_ = 0, block_stride_ = 0;
   std::int64_t first_word_ = 0, first_input_word_ = 0;
-  matrix_view<const T, Space> tied_weight_{};
+  std::size_t tied_at_ = 0;  // in the table
+  dynamic_shape<2> tied_shape_{0, 0};
+  const T* tied_weight_ = nullptr;
+  const language_parameters* lender_ = nullptr;
   row_view<T, Space> tied_gradient_{};
   buffer<T, Space> own_gradient_{};
 };

@@ -1,5 +1,4 @@
-// heddle/model/language_stage.hpp: the part of a described language model that one rank holds, with the verbs a pipeline
-// schedule calls.
+// heddle/model/language_stage.hpp: the part of a described language model on one rank, with the verbs of a pipeline.
 #pragma once
 
 #include <heddle/core/error.hpp>
@@ -49,8 +48,7 @@ namespace heddle::inline v0::model {
 ///
 /// Shapes: `in`, `out`, `dout`, `din` are row-major [samples, sequence, width]; the first stage ignores `in` and `din`, the
 /// last ignores `out` and `dout`.
-/// Errors: `config_error` for a configuration or batch that does not fit, `schedule_error` for verbs out of order.
-/// `World` and `Backend` must outlive the stage.
+/// Errors: `config_error` for what does not fit, `schedule_error` for verbs out of order. `World`, `Backend` must outlive it.
 template <class Model, class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
 class language_stage {
  public:
@@ -150,6 +148,19 @@ class language_stage {
   const_row weights() const noexcept { return held_.store().weights(); }
   row gradients() noexcept { return held_.store().gradients(); }
   const_row gradients() const noexcept { return held_.store().gradients(); }
+  /// The flat buffers, and the tied gradient in them, may be lent and away (`of_stage`): so many elements have they.
+  std::int64_t flat_elements() const noexcept { return held_.store().size(); }
+  std::int64_t tied_elements() const noexcept { return held_.tied_elements(); }
+  void lend_weights(std::span<T> weights)
+    requires std::same_as<space, host_memory>
+  {
+    held_.lend_weights(weights);
+  }
+  void lend_gradients(std::span<T> gradients)
+    requires std::same_as<space, host_memory>
+  {
+    held_.lend_gradients(gradients);
+  }
   /// Sets every gradient to zero.
   void zero_gradients() {
     backend_->fill(gradients(), T(0));
@@ -373,8 +384,7 @@ class language_stage {
     c.extent = e;
     c.constants = memory_.constants();
     c.scratch = memory_.scratch();
-    c.weights = start_of(held_.store().weights());
-    c.gradients = start_of(held_.store().gradients());
+    held_.place(c);
     if constexpr (tied) {
       c.tied = held_.tied_weight();
       c.tied_gradient = {start_of(held_.tied_gradient()), held_.tied_weight().shape()};
@@ -387,16 +397,14 @@ class language_stage {
     return c;
   }
   void at_block(run_type& c, int layer, T* saved, T* deferred) {
-    c.weights = start_of(held_.store().weights()) + held_.block_offset(layer);
-    c.gradients = start_of(held_.store().gradients()) + held_.block_offset(layer);
+    held_.place(c, held_.block_offset(layer));
     c.saved = saved;
     c.shared = memory_.shared();
     c.deferred = deferred;
     c.drops = drops_of(layer);
   }
   void at_end(run_type& c, T* saved, T* deferred) {
-    c.weights = start_of(held_.store().weights());
-    c.gradients = start_of(held_.store().gradients());
+    held_.place(c);
     c.saved = saved;
     c.shared = memory_.end_shared();
     c.first_word = held_.first_word();

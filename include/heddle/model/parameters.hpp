@@ -103,16 +103,18 @@ class parameter_store {
     return table_.size() - 1;
   }
 
-  /// Allocates both buffers, zeroed. Call once, after the last `add`. Errors: `memory_error` naming the largest
-  /// parameter.
-  void allocate(typename Space::queue& queue) {
+  /// Allocates both buffers, zeroed, but those that are lent (`lend_weights`, `lend_gradients`). Call once, after the last
+  /// `add`. Errors: `memory_error` naming the largest parameter.
+  void allocate(typename Space::queue& queue, bool lent_weights = false, bool lent_gradients = false) {
     std::string of = " of " + std::to_string(table_.size()) + " parameters";
     const parameter* largest = nullptr;
     for (const parameter& p : table_)
       if (largest == nullptr || p.count > largest->count) largest = &p;
     if (largest != nullptr) of += ", the largest " + largest->name + " with " + std::to_string(largest->count);
-    weights_ = buffer<T, Space>(queue, size_, "the weights" + of);
-    gradients_ = buffer<T, Space>(queue, size_, "the gradients" + of);
+    if (!lent_weights) own_weights_ = buffer<T, Space>(queue, size_, "the weights" + of);
+    if (!lent_gradients) own_gradients_ = buffer<T, Space>(queue, size_, "the gradients" + of);
+    weights_ = own_weights_.address();
+    gradients_ = own_gradients_.address();
   }
   void allocate()
     requires std::same_as<Space, host_memory>
@@ -120,12 +122,28 @@ class parameter_store {
     host_memory::queue at_once;
     allocate(at_once);
   }
+  /// From now on the weights, or the gradients, are these `size()` elements of the caller's; none: there are none until the
+  /// next call. Own memory of the store is given back. Errors: `layout_error` for another number of elements.
+  void lend_weights(std::span<T> weights)
+    requires std::same_as<Space, host_memory>
+  {
+    weights_ = fitting(weights);
+    own_weights_ = {};
+  }
+  void lend_gradients(std::span<T> gradients)
+    requires std::same_as<Space, host_memory>
+  {
+    gradients_ = fitting(gradients);
+    own_gradients_ = {};
+  }
+  /// Elements of each flat buffer, wherever it lies.
+  std::int64_t size() const noexcept { return size_; }
 
   const std::vector<parameter>& table() const noexcept { return table_; }
-  row_view<T, Space> weights() noexcept { return elements_of(weights_.view()); }
-  row_view<const T, Space> weights() const noexcept { return elements_of(weights_.view()); }
-  row_view<T, Space> gradients() noexcept { return elements_of(gradients_.view()); }
-  row_view<const T, Space> gradients() const noexcept { return elements_of(gradients_.view()); }
+  row_view<T, Space> weights() noexcept { return whole(weights_); }
+  row_view<const T, Space> weights() const noexcept { return whole<const T>(weights_); }
+  row_view<T, Space> gradients() noexcept { return whole(gradients_); }
+  row_view<const T, Space> gradients() const noexcept { return whole<const T>(gradients_); }
   row_view<T, Space> weight(std::size_t i) noexcept { return part(weights_, i); }
   row_view<T, Space> gradient(std::size_t i) noexcept { return part(gradients_, i); }
 
@@ -138,7 +156,7 @@ class parameter_store {
     } else {
       std::vector<T> drawn(static_cast<std::size_t>(size_));
       draw(seed, std::span<T>(drawn));
-      queue.copy(drawn, weights_);
+      queue.copy(drawn, own_weights_);
       queue.wait();
     }
   }
@@ -163,14 +181,26 @@ class parameter_store {
       });
     }
   }
-  row_view<T, Space> part(buffer<T, Space>& all, std::size_t i) noexcept {
-    return heddle::v0::detail::row_at<Space>(all.address() + table_[i].offset, table_[i].count);
+  row_view<T, Space> part(T* all, std::size_t i) noexcept {
+    return heddle::v0::detail::row_at<Space>(all + table_[i].offset, table_[i].count);
+  }
+  template <class U>
+  row_view<U, Space> whole(U* all) const noexcept {
+    return heddle::v0::detail::row_at<Space>(all, all == nullptr ? 0 : size_);
+  }
+  T* fitting(std::span<T> lent) const {
+    if (!lent.empty() && static_cast<std::int64_t>(lent.size()) != size_)
+      throw layout_error("heddle: a stage of " + std::to_string(size_) + " parameters is lent memory for " +
+                         std::to_string(lent.size()));
+    return lent.empty() ? nullptr : lent.data();
   }
 
   std::vector<parameter> table_;
   std::int64_t size_ = 0;
-  buffer<T, Space> weights_;
-  buffer<T, Space> gradients_;
+  buffer<T, Space> own_weights_;  // empty where they are lent
+  buffer<T, Space> own_gradients_;
+  T* weights_ = nullptr;  // null where they are away
+  T* gradients_ = nullptr;
 };
 
 }  // namespace heddle::inline v0::model

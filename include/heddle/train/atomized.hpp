@@ -24,11 +24,13 @@
 namespace heddle::inline v0::train {
 
 /// Bytes that this rank holds while it trains: weights, gradients and moments of all its stages, their activations with
-/// what microbatches share, and what waits between stages, as mesh, schedule, policies and ZeRO stage make them. The
+/// what microbatches share, and what waits between stages, as mesh, schedule, policies and ZeRO stage make them; what comes and goes at its most. The
 /// tokens of a step, two tensors for validation, what replicas exchange and an observer's events come on top.
 template <class Trainer>
 std::int64_t bytes_held(Trainer& trainer) {
   std::int64_t bytes = trainer.activation_bytes().total() + trainer.boundary_bytes();
+  if constexpr (requires { trainer.parameter_memory(); })
+    return bytes + trainer.parameter_memory().predicted_peak_bytes();
   for (int k = 0; k < trainer.stages(); ++k) {
     if (model::of_stage::borrows_embedding(trainer.stage(k)))  // then its gradient is in no flat buffer
       bytes += static_cast<std::int64_t>(model::of_stage::tied_gradient(trainer.stage(k)).size_bytes());

@@ -18,6 +18,7 @@ namespace heddle::inline v0::train {
 /// tied embedding that is all but this share. Where one rank has the embedding and another the head, the head's share
 /// travels from there on, beside what the two still compute; the embedding's rank adds it to its own at the end of the
 /// step, and the sum travels back. Replicas are added up at the end.
+/// With `zero<2>` and `zero<3>` a stage's whole gradients are given back when they are reduced.
 /// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work)` runs `work`.
 template <class HeldStages, communicator Pipeline, communicator Data, class Backend>
 class gradient_sums {
@@ -30,7 +31,7 @@ class gradient_sums {
     if (!held.ties_two_ranks()) return;
     tied_ = held.with_tied_gradient();
     embeds_ = held.has_embedding();
-    if (embeds_) room_ = buffer<scalar>(static_cast<std::int64_t>(tied_->tied_gradient().size()));
+    if (embeds_) room_ = buffer<scalar>(tied_->tied_elements());
   }
 
   /// Of the copy.
@@ -48,12 +49,16 @@ class gradient_sums {
   template <class Observe>
   void complete(int stage, Observe&& observe) {
     held_type& h = held_.at(stage);
+    if (!h.reduced) h.lent.need();
     if (held_.complete_alone(stage)) reduce(h, observe);
     if (&h == tied_ && !sent_) send_tied(observe);
   }
   /// All microbatches of all stages are through: what is left is added up. Called on all ranks together.
   template <class Observe>
   void finish(Observe&& observe) {
+    held_.for_each([](held_type& h) {
+      if (!h.reduced) h.lent.need();
+    });
     if (tied_ != nullptr) {
       if (!sent_) send_tied(observe);
       observe("add tied gradients", tied_->tied_gradient().size_bytes(), [&] { add_tied(); });
@@ -98,9 +103,9 @@ class gradient_sums {
   template <class Observe>
   void reduce(held_type& h, Observe& observe) {
     if (std::exchange(h.reduced, true)) return;
-    if (&h != tied_) return reduce(h, 0, h.stage.gradients().size(), observe);
-    const auto [begin, end] = tied_part();
+    const auto [begin, end] = &h != tied_ ? std::pair{std::size_t{0}, h.stage.gradients().size()} : tied_part();
     reduce(h, begin, end, observe);
+    h.lent.give_back();
   }
   template <class Observe>
   void reduce(held_type& h, std::size_t begin, std::size_t end, Observe& observe) {

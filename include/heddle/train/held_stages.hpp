@@ -7,6 +7,7 @@
 #include <heddle/schedule/table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/sum_among.hpp>
+#include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/stage_parts.hpp>
 
 #include <algorithm>
@@ -33,17 +34,20 @@ struct held_stage {
   bool reduced = false;        ///< this step's gradients have been summed over the ranks that share them
   bool stepped = false;        ///< and its optimizer has used them
   double gradient_factor = 1;  ///< what the gradients are multiplied with once its replicas have added them up
+  lent_gradients<Stage, Optimizer> lent;  ///< where they are while microbatches add to them
 
   template <class MakeStage>
-  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, int share, int shares)
+  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, int share, int shares, byte_meter& meter)
       : index(of_stage),
         part(parts.part_of(of_stage)),
         replica(parts.replica_of(of_stage)),
         stage(make()),
-        optimizer(stage.parameters(), static_cast<std::int64_t>(stage.weights().size()), share, shares) {}
+        optimizer(stage.parameters(), model::of_stage::flat_elements(stage), share, shares),
+        lent(stage, optimizer, shares, meter) {}
 
   /// The gradient of what another stage has, too, in whose buffers it is if this one borrows it; empty if there is none.
   std::span<typename Stage::scalar> tied_gradient() { return model::of_stage::tied_gradient(stage); }
+  std::int64_t tied_elements() { return model::of_stage::tied_elements(stage); }
   bool borrows() const noexcept { return model::of_stage::borrows_embedding(stage); }
 };
 
@@ -80,7 +84,7 @@ class held_stages {
       const bool head = parts > 1 && parts_.part_of(s) == parts - 1;
       const int embedding = stage_of_part.empty() ? -1 : stage_of_part[0];
       Stage* const lender = head && embedding >= 0 ? &at(embedding).stage : nullptr;
-      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, share, shares));
+      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, share, shares, *meter_));
       by_stage_[static_cast<std::size_t>(s)] = all_.back().get();
     }
     std::sort(all_.begin(), all_.end(), [](const auto& a, const auto& b) { return a->index < b->index; });
@@ -112,7 +116,7 @@ class held_stages {
   /// Whether the gradients of a stage are complete on this rank when its own microbatches are through: it has no
   /// replica, and no part of the tied embedding that others use, too.
   bool complete_alone(int stage) noexcept {
-    return !parts_.has_replicas(parts_.part_of(stage)) && (parts_.parts() == 1 || at(stage).tied_gradient().empty());
+    return !parts_.has_replicas(parts_.part_of(stage)) && (parts_.parts() == 1 || at(stage).tied_elements() == 0);
   }
   /// Whether the tied embedding's gradient has a share here and one on another rank, and nowhere else.
   bool ties_two_ranks() noexcept {
@@ -123,9 +127,11 @@ class held_stages {
   /// The stage whose gradients have this rank's share; null if there is none.
   held* with_tied_gradient() noexcept {
     for (const auto& h : all_)
-      if (!h->tied_gradient().empty() && !h->borrows()) return h.get();
+      if (h->tied_elements() > 0 && !h->borrows()) return h.get();
     return nullptr;
   }
+  /// Bytes of weights and gradients that are lent to the stages.
+  byte_meter& meter() noexcept { return *meter_; }
   int other_tied_rank() const noexcept { return tied_ranks_[tied_ranks_[0] == rank_ ? 1 : 0]; }
   bool has_embedding() const noexcept { return has(parts_.stages_of(0).front()); }
   /// Whether `sum_shared` has anything to do on this rank.
@@ -221,6 +227,7 @@ class held_stages {
   schedule::table_view table_;
   stage_parts parts_;
   int rank_;
+  std::unique_ptr<byte_meter> meter_ = std::make_unique<byte_meter>();
   std::vector<std::unique_ptr<held>> all_;
   std::vector<held*> by_stage_;
   std::vector<int> tied_ranks_;

@@ -15,9 +15,12 @@ namespace heddle::inline v0::train {
 /// `language_memory` with what a stage holds from step to step, so that `schedule::fits` and `static_profile` count all of a
 /// training run: what `bytes_held` counts, of the first rank along dp and tp, which has the most. `Shape` is a
 /// `language_shape` that may also say
-/// - `dp`: ranks that share the moments under `zero<1>`; 1 without;
+/// - `dp`: ranks that share the moments under `zero<1>`, the gradients under `zero<2>`, the weights under `zero<3>`; 1
+///   without;
 /// - `ends_on_one_rank`: the rank of the head has the embedding, too, as in V shapes and in schedules with two chains;
 ///   a tied head then uses that weight and keeps only a gradient of its own. False without.
+/// With `zero<2>` and `zero<3>` whole gradients are counted as if they stayed: a bound where a rank has several stages. With
+/// `zero<3>` whole weights are `gathered_bytes`, for tables with UNSHARD (`schedule::passes::unshard`).
 /// Under a `precision`: without the rooms of its optimizer (`mixed_optimizer::room_bytes`). Units: bytes.
 template <class Model, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep,
           class Precision = precision<>>
@@ -38,7 +41,7 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
       return false;
   }();
 
-  /// The flat buffer of a stage's weights; that of its gradients has as many.
+  /// The flat buffer of a stage's weights, whole; that of its gradients has as many.
   static constexpr std::int64_t weight_bytes(int stage) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);
     const auto& all = activations_only::description;
@@ -52,6 +55,13 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
   static constexpr std::int64_t moment_bytes(int stage) noexcept {
     return 2 * owned(stage) * static_cast<std::int64_t>(sizeof(typename Precision::template moment<T>));
   }
+  /// With `zero<3>`: between UNSHARD and RESHARD of the stage; with the embedding's stage where its head uses that.
+  static constexpr std::int64_t gathered_bytes(int stage) noexcept {
+    if (Zero::stage < 3 || dp == 1) return 0;
+    const model::stage_layers part = activations_only::layers_of(stage);
+    const bool borrows = tied && part.has_head() && !part.has_embedding() && ends_on_one_rank;
+    return weight_bytes(stage) + (borrows ? weight_bytes(0) : 0);
+  }
   /// The master weights that a `precision` keeps, of which `zero<1>` keeps a share; 0 where weights are their own masters.
   static constexpr std::int64_t master_bytes(int stage) noexcept {
     if (!Precision::template keeps_masters<T>) return 0;
@@ -62,7 +72,10 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
     const model::stage_layers part = activations_only::layers_of(stage);
     // A head that uses the embedding's weight has a gradient of its own; that of a head elsewhere comes to the embedding.
     const bool one_more = tied && part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
-    return 2 * weight_bytes(stage) + moment_bytes(stage) + master_bytes(stage) +
+    const std::int64_t share = activations_only::in_bytes(owned(stage));
+    const std::int64_t weights = Zero::stage < 3 ? weight_bytes(stage) : share;
+    const std::int64_t gradients = Zero::stage < 2 ? weight_bytes(stage) : share + (dp > 1 ? weight_bytes(stage) : 0);
+    return weights + gradients + moment_bytes(stage) + master_bytes(stage) +
            (one_more ? activations_only::in_bytes(table()) : 0);
   }
   constexpr std::int64_t resident_bytes(int stage) const noexcept {

@@ -47,15 +47,34 @@ struct nonfinite_finding {
   }
 };
 
-template <class Stage, class Backend>
-nonfinite_finding find_nonfinite_in(Stage& stage, Backend& backend) {
-  using scalar = typename Stage::scalar;
+// `held` has a stage, and an optimizer where only this rank's share of weights or gradients may be there.
+template <class Held, class Backend>
+nonfinite_finding find_nonfinite_in(Held& held, Backend& backend) {
+  auto& stage = held.stage;
+  using scalar = typename std::remove_reference_t<decltype(stage)>::scalar;
   nonfinite_finding found;
-  const auto part = [](std::span<scalar> flat, const auto& p) {
-    return std::span<const scalar>(flat.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
+  const auto is_finite = [&](std::span<scalar> kept, std::int64_t begin, const auto& p) {
+    bool finite = true;
+    for_kept_part(p, begin, kept.size(), [&](std::int64_t, std::int64_t count, std::int64_t at) {
+      finite = backend.all_finite(
+          std::span<const scalar>(kept.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count))));
+    });
+    return finite;
+  };
+  const auto weights_are_finite = [&](const auto& p) {
+    if constexpr (requires { held.optimizer.weights_of(stage); })
+      return is_finite(held.optimizer.weights_of(stage), held.optimizer.weights_begin(), p);
+    else
+      return is_finite(stage.weights(), 0, p);
+  };
+  const auto gradients_are_finite = [&](const auto& p) {
+    if constexpr (requires { held.optimizer.gradients_of(stage); })
+      return is_finite(held.optimizer.gradients_of(stage), held.optimizer.gradients_begin(), p);
+    else
+      return is_finite(stage.gradients(), 0, p);
   };
   for (const auto& p : stage.parameters())
-    if (!backend.all_finite(part(stage.weights(), p))) {
+    if (!weights_are_finite(p)) {
       found.set(nonfinite_finding::weight, static_cast<std::int32_t>(p.id), p.name);
       return found;
     }
@@ -67,7 +86,7 @@ nonfinite_finding find_nonfinite_in(Stage& stage, Backend& backend) {
   for (const auto& p : stage.parameters()) {
     const auto order = -static_cast<std::int32_t>(p.id);
     const bool later = found.cause == nonfinite_finding::nothing || order < found.order;
-    if (later && !backend.all_finite(part(stage.gradients(), p))) found.set(nonfinite_finding::gradient, order, p.name);
+    if (later && !gradients_are_finite(p)) found.set(nonfinite_finding::gradient, order, p.name);
   }
   return found;
 }
@@ -80,7 +99,7 @@ template <class Stages, class Backend>
 detail::nonfinite_finding find_nonfinite(Stages& stages, Backend& backend) {
   detail::nonfinite_finding mine;
   stages.for_each([&](auto& held) {
-    const detail::nonfinite_finding found = detail::find_nonfinite_in(held.stage, backend);
+    const detail::nonfinite_finding found = detail::find_nonfinite_in(held, backend);
     if (found.is_closer_than(mine)) mine = found;
   });
   return mine;
@@ -174,10 +193,13 @@ std::string state_fault(Stage& stage, Optimizer& optimizer) {
     return std::string(kind) + " " + std::string(p.name) + " has " + value + " in element " +
            std::to_string(first + static_cast<std::int64_t>(at));
   };
-  const std::span<const scalar> weights = stage.weights();
+  const std::span<const scalar> weights = optimizer.weights_of(stage);
   for (const auto& p : stage.parameters()) {
-    std::string found = fault(
-        "weight", p, weights.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)), 0, true);
+    std::string found;
+    for_kept_part(p, optimizer.weights_begin(), weights.size(), [&](std::int64_t first, std::int64_t count, auto at) {
+      found = fault("weight", p, weights.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)), first,
+                    true);
+    });
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
       const auto part = [&](auto moments) {
         return moments.subspan(static_cast<std::size_t>(in_share), static_cast<std::size_t>(count));

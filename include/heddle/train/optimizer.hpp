@@ -1,6 +1,7 @@
-// heddle/train/optimizer.hpp: AdamW over one rank's flat parameters, its state whole or sharded over the ranks that hold them (ZeRO-1).
+// heddle/train/optimizer.hpp: AdamW over one rank's flat parameters, its state whole or sharded over the ranks that hold them (ZeRO).
 #pragma once
 
+#include <heddle/comm/communicator.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
@@ -17,13 +18,16 @@ namespace heddle::inline v0::train {
 
 /// AdamW for the parameters a rank holds in one flat buffer; the ranks over which their gradients are summed, d of them
 /// (dp, say), hold the same. With `zero<1>` rank r of them owns the r-th part of the balanced cut of that buffer: it
-/// alone keeps moments for it and updates it.
+/// alone keeps moments for it and updates it; with `zero<2>` it alone keeps this part's gradients, too, with `zero<3>` its
+/// weights: in memory of the optimizer, while the whole buffers come and go (`held_stage`).
 /// One step is `reduce` (gradients over those ranks), `counted_sum_of_squares` (for the global norm), `update`, `gather`.
 /// Bytes sent per rank and step by the ring formulas: zero<0> an all-reduce, 2(d-1)/d n s; zero<1> a reduce-scatter
-/// and an all-gather, the same 2(d-1)/d n s.
+/// (or 2) and an all-gather, the same 2(d-1)/d n s; zero<3> the reduce-scatter here, the all-gathers at each UNSHARD.
 template <class T, class Zero>
 class optimizer {
  public:
+  static constexpr int zero_stage = Zero::stage;
+
   /// `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
   template <class Table>
   optimizer(const Table& table, std::int64_t elements, int rank, int ranks) {
@@ -31,7 +35,7 @@ class optimizer {
     begin_ = Zero::stage == 0 ? 0 : balanced_split{elements, ranks}.offset(rank);
     end_ = Zero::stage == 0 ? elements : begin_ + shares_[static_cast<std::size_t>(rank)];
     // Without sharding every rank holds the same gradients: one of them counts.
-    const bool counts_here = Zero::stage == 1 || rank == 0;
+    const bool counts_here = Zero::stage >= 1 || rank == 0;
     for (const auto& parameter : table) {
       const std::int64_t first = (std::max)(begin_, static_cast<std::int64_t>(parameter.offset));
       const std::int64_t last =
@@ -46,6 +50,8 @@ class optimizer {
     }
     first_moment_ = buffer<T>(end_ - begin_, "the first moments of the optimizer");
     second_moment_ = buffer<T>(end_ - begin_, "the second moments of the optimizer");
+    if constexpr (Zero::stage >= 2) gradients_ = buffer<T>(end_ - begin_, "a rank's share of the gradients");
+    if constexpr (Zero::stage >= 3) weights_ = buffer<T>(end_ - begin_, "a rank's share of the weights");
   }
 
   /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
@@ -53,20 +59,40 @@ class optimizer {
   std::int64_t owned_end() const noexcept { return end_; }
   std::span<T> first_moment() noexcept { return {first_moment_.data(), first_moment_.size()}; }
   std::span<T> second_moment() noexcept { return {second_moment_.data(), second_moment_.size()}; }
+  /// What a rank keeps of a stage's weights from step to step, and of its gradients from their reduction to the next step:
+  /// elements from `weights_begin()` (`gradients_begin()`) on of the flat buffers; all of them, or the owned part.
+  template <class Stage>
+  std::span<T> weights_of(Stage& stage) noexcept {
+    if constexpr (Zero::stage >= 3)
+      return {weights_.data(), weights_.size()};
+    else
+      return stage.weights();
+  }
+  template <class Stage>
+  std::span<T> gradients_of(Stage& stage) noexcept {
+    if constexpr (Zero::stage >= 2)
+      return {gradients_.data(), gradients_.size()};
+    else
+      return stage.gradients();
+  }
+  std::int64_t weights_begin() const noexcept { return Zero::stage >= 3 ? begin_ : 0; }
+  std::int64_t gradients_begin() const noexcept { return Zero::stage >= 2 ? begin_ : 0; }
   /// Bytes of optimizer state on this rank, the copy of `remember` included.
   std::int64_t state_bytes() const noexcept {
     return (2 * (end_ - begin_) + static_cast<std::int64_t>(before_.size())) * static_cast<std::int64_t>(sizeof(T));
   }
 
-  /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum.
+  /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum: in place, or with `zero<2>` and
+  /// `zero<3>` in `gradients_of`. A group of one has nothing to sum: its `gradients` are there already.
   template <class Communicator>
   void reduce(Communicator& group, std::span<T> gradients) {
     if (group.size() == 1) return;
     if constexpr (Zero::stage == 0)
       group.all_reduce(gradients, plus{});
     else
-      group.reduce_scatter_v(std::span<const T>(gradients), owned(gradients), std::span<const std::int64_t>(shares_),
-                             plus{});
+      group.reduce_scatter_v(std::span<const T>(gradients),
+                             Zero::stage >= 2 ? std::span<T>(gradients_.data(), gradients_.size()) : owned(gradients),
+                             std::span<const std::int64_t>(shares_), plus{});
   }
 
   /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
@@ -85,21 +111,28 @@ class optimizer {
         first += n;
       }
       const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
-      group.reduce_scatter_v(std::span<const T>(part),
-                             gradients.subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from)),
-                             std::span<const std::int64_t>(shares), plus{});
+      std::span<T> mine = gradients;
+      std::int64_t first_of_mine = 0;
+      if constexpr (Zero::stage >= 2) {
+        mine = {gradients_.data(), gradients_.size()};
+        first_of_mine = from < to ? begin_ : from;
+      }
+      group.reduce_scatter_v(
+          std::span<const T>(part),
+          mine.subspan(static_cast<std::size_t>(from - first_of_mine), static_cast<std::size_t>(to - from)),
+          std::span<const std::int64_t>(shares), plus{});
     }
   }
 
   /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
-  /// with every logical parameter once.
+  /// with every logical parameter once. `gradients` here and below: those of `gradients_of`, weights those of `weights_of`.
   template <class Backend>
   double counted_sum_of_squares(Backend& backend, std::span<const T> gradients) const {
     double sum = 0;
     for (const segment& s : segments_)
       if (s.counted)
-        sum += backend.sum_of_squares(
-            gradients.subspan(static_cast<std::size_t>(s.begin), static_cast<std::size_t>(s.end - s.begin)));
+        sum += backend.sum_of_squares(gradients.subspan(static_cast<std::size_t>(s.begin - gradients_begin()),
+                                                        static_cast<std::size_t>(s.end - s.begin)));
     return sum;
   }
 
@@ -124,7 +157,7 @@ class optimizer {
   void remember(std::span<const T> weights) {
     const auto n = static_cast<std::size_t>(end_ - begin_);
     if (before_.size() < 3 * n) before_ = buffer<T>(3 * (end_ - begin_));
-    const std::span<const T> mine = weights.subspan(static_cast<std::size_t>(begin_), n);
+    const std::span<const T> mine = weights.subspan(static_cast<std::size_t>(begin_ - weights_begin()), n);
     std::copy(mine.begin(), mine.end(), before_.data());
     std::copy_n(first_moment_.data(), n, before_.data() + n);
     std::copy_n(second_moment_.data(), n, before_.data() + 2 * n);
@@ -132,18 +165,30 @@ class optimizer {
   /// The owned weights and their moments as they were at `remember`, bit for bit.
   void restore(std::span<T> weights) {
     const auto n = static_cast<std::size_t>(end_ - begin_);
-    std::copy_n(before_.data(), n, owned(weights).begin());
+    std::copy_n(before_.data(), n, weights.subspan(static_cast<std::size_t>(begin_ - weights_begin()), n).begin());
     std::copy_n(before_.data() + n, n, first_moment_.data());
     std::copy_n(before_.data() + 2 * n, n, second_moment_.data());
   }
 
-  /// Brings every rank of the group up to date after `update`.
+  /// Brings every rank of the group up to date after `update`; with `zero<3>` the next UNSHARD does.
   template <class Communicator>
   void gather(Communicator& group, std::span<T> weights) {
-    if constexpr (Zero::stage == 1) {
+    if constexpr (Zero::stage == 1 || Zero::stage == 2) {
       if (group.size() > 1)
         group.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
     }
+  }
+
+  /// With `zero<3>`: gathers all ranks' shares of the weights into `to`, a whole flat buffer; `started` gets the call that is
+  /// under way, where the communicator starts calls.
+  template <class Communicator, class Started>
+  void start_gather(Communicator& group, std::span<T> to, Started& started) {
+    const std::span<const T> mine(weights_.data(), weights_.size());
+    const std::span<const std::int64_t> shares(shares_);
+    if constexpr (starting_communicator<Communicator>)
+      started.emplace(group.start_all_gather_v(mine, to, shares));
+    else
+      group.all_gather_v(mine, to, shares);
   }
 
   std::span<T> owned(std::span<T> flat) const {
@@ -160,7 +205,8 @@ class optimizer {
   void for_each_segment(std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
                         double learning_rate, std::int64_t step, double gradient_scale, F&& f) {
     for (const segment& s : segments_) {
-      const auto at = static_cast<std::size_t>(s.begin);
+      const auto at = static_cast<std::size_t>(s.begin - weights_begin());
+      const auto of_gradients = static_cast<std::size_t>(s.begin - gradients_begin());
       const auto n = static_cast<std::size_t>(s.end - s.begin);
       const auto in_state = static_cast<std::size_t>(s.begin - begin_);
       compute::adamw_step hyper{};
@@ -171,7 +217,7 @@ class optimizer {
       hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
       hyper.step = step;
       hyper.grad_scale = gradient_scale;
-      f(weights.subspan(at, n), gradients.subspan(at, n), first_moment().subspan(in_state, n),
+      f(weights.subspan(at, n), gradients.subspan(of_gradients, n), first_moment().subspan(in_state, n),
         second_moment().subspan(in_state, n), hyper);
     }
   }
@@ -182,17 +228,25 @@ class optimizer {
   std::vector<segment> segments_;
   buffer<T> first_moment_;
   buffer<T> second_moment_;
-  buffer<T> before_;  // weights, first and second moments; empty if nobody asks for them
+  buffer<T> gradients_, weights_;  // the owned part, where the whole is not kept
+  buffer<T> before_;               // weights, first and second moments; empty if nobody asks for them
 };
 
 namespace detail {
 
-// The intersection of a parameter with the optimizer's share, relative to the parameter.
+// The intersection of a parameter with the optimizer's share, relative to the parameter: first, count, place in the share.
 template <class Parameter, class Optimizer, class F>
 void for_owned_part(const Parameter& p, const Optimizer& optimizer, F&& f) {
   const std::int64_t first = (std::max)(std::int64_t{p.offset}, optimizer.owned_begin());
   const std::int64_t last = (std::min)(p.offset + p.count, optimizer.owned_end());
   if (first < last) f(first - p.offset, last - first, first - optimizer.owned_begin());
+}
+// The part of a parameter in a buffer that begins at element `begin` of the flat one: f(first, count, place in the buffer).
+template <class Parameter, class F>
+void for_kept_part(const Parameter& p, std::int64_t begin, std::size_t elements, F&& f) {
+  const std::int64_t first = (std::max)(std::int64_t{p.offset}, begin);
+  const std::int64_t last = (std::min)(std::int64_t{p.offset} + p.count, begin + static_cast<std::int64_t>(elements));
+  if (first < last) f(first - p.offset, last - first, first - begin);
 }
 
 }  // namespace detail

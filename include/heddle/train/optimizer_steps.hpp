@@ -30,7 +30,8 @@ class optimizer_steps {
         learning_rate_(options.learning_rate),
         clip_norm_(options.clip_norm) {
     if constexpr (Copies)  // so that their memory is there, and counted, before the first step
-      held_.for_each([](held_type& h) { h.optimizer.remember(std::span<const scalar>(h.stage.weights())); });
+      held_.for_each(
+          [](held_type& h) { h.optimizer.remember(std::span<const scalar>(h.optimizer.weights_of(h.stage))); });
   }
 
   /// As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
@@ -40,7 +41,7 @@ class optimizer_steps {
   bool is_unclipped(const step_sums& part) const { return std::isfinite(part.loss) && is_unclipped(part.squares); }
   /// What this rank adds to the squared norm, of one stage and of all.
   double squares_of(held_type& h) const {
-    return h.optimizer.counted_sum_of_squares(backend_, std::span<const scalar>(h.stage.gradients()));
+    return h.optimizer.counted_sum_of_squares(backend_, std::span<const scalar>(h.optimizer.gradients_of(h.stage)));
   }
   double squares() const {
     double sum = 0;
@@ -53,9 +54,10 @@ class optimizer_steps {
   }
   void update(held_type& h, double gradient_scale, std::int64_t step) {
     if constexpr (Copies)
-      if (gradient_scale == 1.0) h.optimizer.remember(std::span<const scalar>(h.stage.weights()));
-    h.optimizer.update(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), adamw_,
-                       learning_rate_(step), step + 1, gradient_scale);
+      if (gradient_scale == 1.0) h.optimizer.remember(std::span<const scalar>(h.optimizer.weights_of(h.stage)));
+    h.optimizer.update(backend_, h.optimizer.weights_of(h.stage),
+                       std::span<const scalar>(h.optimizer.gradients_of(h.stage)), adamw_, learning_rate_(step),
+                       step + 1, gradient_scale);
     h.stepped = true;
   }
   bool all_stepped() const {
@@ -77,10 +79,11 @@ class optimizer_steps {
       if (!std::exchange(h.stepped, false)) return;
       any = true;
       if constexpr (Copies)
-        h.optimizer.restore(h.stage.weights());
+        h.optimizer.restore(h.optimizer.weights_of(h.stage));
       else
-        h.optimizer.undo(backend_, h.stage.weights(), std::span<const scalar>(h.stage.gradients()), adamw_,
-                         learning_rate_(step), step + 1, 1.0);
+        h.optimizer.undo(backend_, h.optimizer.weights_of(h.stage),
+                         std::span<const scalar>(h.optimizer.gradients_of(h.stage)), adamw_, learning_rate_(step),
+                         step + 1, 1.0);
     });
     return any;
   }

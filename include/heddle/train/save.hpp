@@ -74,20 +74,27 @@ void for_each_region(const Parameter& p, std::int64_t first, std::int64_t count,
   });
 }
 
+// The same of what this rank keeps of its weights, `elements` of them; `f` gets places in these.
+template <class Parameter, class Optimizer, class F>
+void for_each_kept_region(const Parameter& p, const Optimizer& optimizer, std::size_t elements, F&& f) {
+  for_kept_part(p, optimizer.weights_begin(), elements, [&](std::int64_t first, std::int64_t count, std::int64_t in) {
+    for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
+      f(region, static_cast<std::size_t>(in + at - first), static_cast<std::size_t>(n));
+    });
+  });
+}
+
 // What this rank writes of one stage: each logical element once over all ranks.
 template <class Stage, class Optimizer>
 void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
                  bool moments_here) {
   using scalar = typename Stage::scalar;
-  const auto weights = stage.weights();
+  const std::span<scalar> weights = optimizer.weights_of(stage);
   for (const auto& p : stage.parameters()) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
     if (weights_here)
-      for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-        writer.add("weight/" + p.name,
-                   std::span<const scalar>(
-                       weights.subspan(static_cast<std::size_t>(p.offset + at), static_cast<std::size_t>(n))),
-                   region);
+      for_each_kept_region(p, optimizer, weights.size(), [&](const io::tensor_region& region, auto at, auto n) {
+        writer.add("weight/" + p.name, std::span<const scalar>(weights.subspan(at, n)), region);
       });
     if (!moments_here) continue;
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
@@ -105,12 +112,11 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimiz
 
 template <class Stage, class Optimizer>
 void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
-  const auto weights = stage.weights();
+  const std::span<typename Stage::scalar> weights = optimizer.weights_of(stage);
   for (const auto& p : stage.parameters()) {
     if (p.count == 0) continue;
-    for_each_region(p, 0, p.count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-      reader.read("weight/" + p.name,
-                  weights.subspan(static_cast<std::size_t>(p.offset + at), static_cast<std::size_t>(n)), region);
+    for_each_kept_region(p, optimizer, weights.size(), [&](const io::tensor_region& region, auto at, auto n) {
+      reader.read("weight/" + p.name, weights.subspan(at, n), region);
     });
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
       for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
@@ -206,11 +212,11 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
   auto& all = world.control();
   require_finite_state(trainer, "step " + std::to_string(trainer.steps_done()) + " is not saved, older saves stay");
   io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
-  // A zero<0> optimizer holds the same moments on every dp rank; a zero<1> share is held once.
-  const bool moments_here = Trainer::zero_stage == 1 || trainer.gradient_group().rank() == 0;
+  // What is whole is the same on every rank of the group; a share is held once.
+  const bool first = trainer.gradient_group().rank() == 0;
   for (int k = 0; k < trainer.stages(); ++k)
-    detail::write_stage(writer, trainer.stage(k), trainer.optimizer_state(k), trainer.gradient_group().rank() == 0,
-                        moments_here);
+    detail::write_stage(writer, trainer.stage(k), trainer.optimizer_state(k), Trainer::zero_stage >= 3 || first,
+                        Trainer::zero_stage >= 1 || first);
   const io::rank_file mine = writer.finish();
   std::vector<io::rank_file> files(static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0));
   all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(files), 0);

@@ -28,6 +28,7 @@
 #include <heddle/train/progress.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
+#include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
@@ -86,15 +87,15 @@ class trainer : public progress {
   using stage_type = detail::stage_of_trainer<model_type, stage_world, Strategy>;
   using pipeline = typename Strategy::pipeline;
   using axes = detail::training_axes<stage_type, mesh_type, pipeline>;
-  static_assert(axes::ok);
+  static_assert(axes::ok && detail::stage_can_be_sharded<stage_type, Strategy::zero::stage>());
   static constexpr int zero_stage = Strategy::zero::stage;
   using options_type = typename detail::options_of_model<model_type>::type;
   using optimizer_type = detail::optimizer_under<scalar, Strategy>;
   using held_type = held_stage<stage_type, optimizer_type>;
+  using stages_type = held_stages<stage_type, optimizer_type>;
   using activations_type = typename Strategy::activations;
   using step_result = train::step_result;
-  using plan_type = decltype(detail::plan_for<activations_type>(
-      std::declval<schedule_type>(), detail::pipeline_mesh<pipeline>(std::declval<mesh_type>())));
+  using plan_type = decltype(detail::plan_of<Strategy>(std::declval<schedule_type>(), std::declval<mesh_type>()));
   /// Of the groups along some axes; worlds of `by_network` have several types.
   template <class... Axes>
   using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axes...>())>;
@@ -154,6 +155,8 @@ class trainer : public progress {
     return detail::bytes_of_activations(plan_.view(), pipeline_.rank(), held_);
   }
   std::int64_t saved_activation_bytes() const { return activation_bytes().saved; }
+  /// Memory for weights, gradients and moments on this rank; with `zero<3>` `with_weights(work)` has them whole.
+  auto& parameter_memory() noexcept { return sharded_; }
   /// Memory for tensors between stages, and for the head's share of the tied gradient on the embedding's rank.
   std::int64_t boundary_bytes() const noexcept { return executor_.boundary_bytes() + gradients_.bytes(); }
 
@@ -246,9 +249,9 @@ class trainer : public progress {
   /// Whether a step's norm is still on its way: `settle` before weights, moments or losses are read or saved.
   bool is_ahead() const noexcept { return ahead_.pending; }
 
-  /// Forward and backward of step `steps_done()`. Afterwards the owned part of each stage's `gradients()` (all of it
-  /// with zero<0>), times `gradient_scale`, is the gradient of the mean loss, summed over all ranks that share weights. The
-  /// scale is 1 unless targets are ignored (negative): how many count is known only when all ranks are done.
+  /// Forward and backward of step `steps_done()`. Afterwards the owned part of each stage's gradients (all of them with
+  /// zero<0>; `optimizer_state(k).gradients_of(stage(k))`), times `gradient_scale`, is the gradient of the mean loss, summed
+  /// over all ranks that share weights. The scale is 1 unless targets are ignored (negative): how many count is known only when all ranks are done.
   template <sample_source<batch_type> Data>
   step_result compute_gradients(const Data& data) {
     refuse_ahead();
@@ -279,13 +282,13 @@ class trainer : public progress {
   template <sample_source<batch_type> Data>
   double validate(const Data& data) {
     refuse_ahead();
-    return detail::held_out_loss(world_.control(), sample_ranks_, batches_, data, options_.validation_samples,
-                                 max_samples_, [&](const batch_type& batch) -> std::array<double, 2> {
-                                   const double loss = forward_through(batch);
-                                   if (!is_last_stage()) return {};
-                                   return {counts_loss_ ? loss : 0.0,
-                                           beside_.rank() == 0 ? batches_.counted_targets(batch.targets) : 0.0};
-                                 });
+    return detail::held_out_loss<zero_stage >= 3>(
+        world_.control(), sample_ranks_, batches_, data, options_.validation_samples, max_samples_,
+        [&](const batch_type& batch) -> std::array<double, 2> {
+          const double loss = forward_through(batch);
+          if (!is_last_stage()) return {};
+          return {counts_loss_ ? loss : 0.0, beside_.rank() == 0 ? batches_.counted_targets(batch.targets) : 0.0};
+        });
   }
 
   /// One forward pass through the pipeline without saving. Returns the loss sum on the rank of the last stage, 0
@@ -334,9 +337,8 @@ class trainer : public progress {
         beside_(detail::group_along(world, typename axes::beside{})),
         // Messages of its own: whatever the caller sends along this axis cannot meet the pipeline's.
         pipeline_(world.template along_if<pipeline>().split(0, world.template along_if<pipeline>().rank())),
-        plan_(when != nullptr ? detail::plan_for<activations_type>(*when, detail::pipeline_mesh<pipeline>(world.mesh()))
-                              : detail::plan_for<activations_type>(detail::make_schedule<schedule_type>(options_),
-                                                                   detail::pipeline_mesh<pipeline>(world.mesh()))),
+        plan_(detail::plan_of<Strategy>(when != nullptr ? *when : detail::make_schedule<schedule_type>(options_),
+                                        world.mesh())),
         parts_(when != nullptr ? stage_parts(*when, plan_.view().table)
                                : stage_parts(detail::make_schedule<schedule_type>(options_), plan_.view().table)),
         microbatches_(detail::checked_microbatches(options_, plan_.view().table.microbatches())),
@@ -347,6 +349,7 @@ class trainer : public progress {
             detail::trained(plan_.view().table), parts_, pipeline_.rank(),
             [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, gradient_ranks_.rank(),
             gradient_ranks_.size()),
+        sharded_(held_, gradient_ranks_, table(), pipeline_.rank()),
         gradients_(held_, world.template along_if<pipeline>(), gradient_ranks_, backend_),
         steps_(held_, backend_, options_),
         executor_(plan_, held_.pointers(), pipeline_, max_samples_, watched_.observer(),
@@ -360,7 +363,7 @@ class trainer : public progress {
         held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
     for (auto& b : boundary_) b = buffer<scalar>(between, "a tensor between stages");
     held_.for_each([&](held_type& h) {
-      h.stage.initialize(options_.seed);
+      sharded_.initialize(h, options_.seed);
       detail::start_optimizer(h, options_.seed);
       h.gradient_factor = detail::gradient_factor<typename Strategy::gradient_scale>(
           table(), parts_, h.part, options_.batch, sample_ranks_.size());
@@ -374,7 +377,7 @@ class trainer : public progress {
     const schedule::table_view t = table();
     auto layers = detail::assigned_layers<typename Strategy::layers, model_type>(
         options_.model, parts_.part_of(index), parts_.parts(), parts_.parts_with_layers(), options_.layers_per_stage);
-    if constexpr (requires { layers.replica; }) layers.replica = parts_.replica_of(index);
+    detail::complete_layers<zero_stage>(layers, parts_.replica_of(index));
     const auto list = t.list(pipeline_.rank());
     return detail::make_stage<stage_type>(options_, watched_.world(), backend_of_next_stage(), layers,
                                           plan_.view().storage.slots(index), max_samples_,
@@ -401,7 +404,7 @@ class trainer : public progress {
     if constexpr (!steps_first) begin_gradients();
     held_.for_each([](held_type& h) { model::of_stage::begin_step(h.stage); });
     std::fill(losses_.begin(), losses_.end(), 0.0);
-    executor_.run(batches_.all(), static_cast<int>(step_), hooks{*this});
+    executor_.run(batches_.all(), static_cast<int>(step_), sharded_.hooks(hooks{*this}, observing()));
     gradients_.finish(observing());
   }
   step_sums my_sums() {
@@ -437,12 +440,7 @@ class trainer : public progress {
              [&] { steps_.update_others(gradient_scale, step); });
   }
   // Brings all ranks that share weights up to date.
-  void gather_weights() {
-    held_.for_each([&](held_type& h) {
-      collective("gather weights", h.stage.weights().size_bytes(),
-                 [&] { h.optimizer.gather(gradient_ranks_, h.stage.weights()); });
-    });
-  }
+  void gather_weights() { sharded_.gather_updated(observing()); }
   void end_step() noexcept {
     watched_.set_step(-1);
     ++step_;
@@ -492,7 +490,8 @@ class trainer : public progress {
   template <class Forward>
   void pass_through(const batch_type& batch, Forward&& forward) {
     refuse_ahead();
-    train::pass_through(parts_, table(), held_, pipeline_, forward_only_tag, batch, boundary_, forward);
+    train::pass_through(parts_, table(), held_, pipeline_, forward_only_tag, batch, boundary_,
+                        sharded_.gathered(forward));
   }
 
   struct hooks {
@@ -576,11 +575,11 @@ class trainer : public progress {
   backend_type backend_;
   bool backend_given_ = false;
   std::deque<backend_type> more_backends_;  // references stay valid
-  held_stages<stage_type, optimizer_type> held_;
-  gradient_sums<held_stages<stage_type, optimizer_type>, communicator_along<pipeline>,
-                group_type<typename axes::gradients>, backend_type>
-      gradients_;
-  optimizer_steps<held_stages<stage_type, optimizer_type>, backend_type, Strategy::norm_check::copies> steps_;
+  stages_type held_;
+  using gradient_ranks = group_type<typename axes::gradients>;
+  sharded_stages<stages_type, gradient_ranks> sharded_;
+  gradient_sums<stages_type, communicator_along<pipeline>, gradient_ranks, backend_type> gradients_;
+  optimizer_steps<stages_type, backend_type, Strategy::norm_check::copies> steps_;
   model::executor<stage_type, communicator_along<pipeline>, observer_type> executor_;
   std::int64_t taken_back_ = 0;
   step_batches<batch_type> batches_;

@@ -12,8 +12,9 @@
 
 namespace heddle::inline v0::train::detail {
 
-// `forward(batch)` says this rank's loss and targets. At most `most` samples, 0: all; `at_once` in one batch.
-template <class All, class Shares, class Batches, class Data, class Forward>
+// `forward(batch)` says this rank's loss and targets. At most `most` samples, 0: all; `at_once` in one batch. `Together`: all
+// ranks call it equally often, perhaps with an empty batch.
+template <bool Together, class All, class Shares, class Batches, class Data, class Forward>
 double held_out_loss(All& all, const Shares& shares, Batches& batches, const Data& data, std::int64_t most,
                      std::int64_t at_once, Forward&& forward) {
   std::int64_t samples = data.validation_samples();
@@ -24,8 +25,10 @@ double held_out_loss(All& all, const Shares& shares, Batches& batches, const Dat
   std::int64_t first = cut.offset(shares.rank());
   const std::int64_t end = first + cut.size(shares.rank());
   std::array<double, 2> sums{};  // loss, targets
-  for (; first < end; first += at_once) {
-    const std::array<double, 2> part = forward(batches.held_out(data, first, (std::min)(at_once, end - first)));
+  const std::int64_t last = Together ? first + cut.largest() : end;
+  for (; first < last; first += at_once) {
+    const std::int64_t count = (std::max)((std::min)(at_once, end - first), std::int64_t{0});
+    const std::array<double, 2> part = forward(batches.held_out(data, (std::min)(first, end), count));
     sums[0] += part[0];
     sums[1] += part[1];
   }

@@ -98,7 +98,8 @@ class executor {
   /// Runs the list once. `batches[i]` is microbatch i on this rank. `hooks.forward_done(stage, microbatch, slot)` is
   /// called after each F, while the slot is the microbatch's, and `hooks.reduce_gradient(stage)` at REDUCE_GRAD. Where
   /// the hooks have them, the other actions call `optimizer_step(stage)`, `unshard(stage)`, `reshard(stage)`,
-  /// `recompute(stage, microbatch, slot)`, `offload(stage, microbatch, slot)`, `reload(stage, microbatch, slot)`.
+  /// `recompute(stage, microbatch, slot)`, `offload(stage, microbatch, slot)`, `reload(stage, microbatch, slot)`;
+  /// `before(const schedule::action&)` is called before each F, B, I and W, when its input is there.
   /// Hooks may have `bool validate()` and `redo()`: `validate` is called once, behind the rank's `schedule::warm_up`. If
   /// it says no, on all ranks or none, the warm-up's messages are taken in, `redo` is called, and the list begins again.
   /// `step` is for the record. Errors: whatever stages, hooks and the communicator throw.
@@ -179,6 +180,8 @@ class executor {
           const task<Batch> second = task_of(list[k + 1], places[k + 1], batches);
           arrive(first.place->input, step);
           arrive(second.place->input, step);
+          detail::call_before(hooks, a);
+          detail::call_before(hooks, list[k + 1]);
           if (companion_ && of_stage::runs_beside(*first.stage, *second.stage)) {
             compute_together(first, second, step);
           } else {
@@ -192,6 +195,7 @@ class executor {
           ++k;
         } else {
           arrive(first.place->input, step);
+          detail::call_before(hooks, a);
           compute(first, step);
           began(first, hooks);
           ended(first);

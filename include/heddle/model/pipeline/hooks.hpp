@@ -12,8 +12,16 @@ template <bool Named, bool Callable>
 consteval bool hook_is_callable() {
   static_assert(!Named || Callable,
                 "heddle: a hook of model::executor has the wrong parameters: optimizer_step, unshard and reshard take "
-                "(int stage), recompute, offload and reload take (int stage, int microbatch, int slot)");
+                "(int stage), recompute, offload and reload take (int stage, int microbatch, int slot), before takes "
+                "(const schedule::action&)");
   return Callable;
+}
+
+// Before a computation begins: F, B, I or W.
+template <class Hooks>
+void call_before(Hooks& hooks, const schedule::action& a) {
+  using H = std::remove_cvref_t<Hooks>;
+  if constexpr (hook_is_callable<requires { &H::before; }, requires { hooks.before(a); }>()) hooks.before(a);
 }
 
 // The optional hooks: what they mean is the caller's; where they stand is the table's.

@@ -25,6 +25,8 @@
 /// | `std::span<scalar> tied_gradient()` | empty: no weight is used by two stages |
 /// | `bool borrows_embedding() const` | false: the tied weight is in the stage's own buffers |
 /// | `void last_logits(batch, in, out, logits)` | none: no text can be drawn from the model (`train::sample`) |
+/// | `void lend_weights(std::span<scalar>)`, `void lend_gradients(std::span<scalar>)` | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
+/// | `flat_elements()`, `tied_elements()` | `weights().size()`, `tied_gradient().size()`: the buffers are always there |
 /// | `void recompute(int slot)` | nothing is computed again ahead of time |
 /// | `void release(int slot)` | nothing: a slot may be written again at any time |
 /// | `layers_memory::settings`, last in the constructor | saved activations stay where the stage keeps them |
@@ -97,6 +99,35 @@ std::span<typename Stage::scalar> tied_gradient(Stage& stage) {
   else
     return {};
 }
+/// A stage whose weights, or gradients, may lie in memory of the caller's: `lend_weights(w)` makes the flat buffer `w`, which has
+/// `flat_elements()` elements; an empty one takes it away. While weights are away the caller runs no forward, backward or
+/// backward_input, and no recompute; while gradients are away no backward and no backward_weight. backward_weight reads no
+/// weights. A stage that is made with `layers.lent_weights` (`lent_gradients`) allocates none.
+template <class Stage>
+inline constexpr bool can_lend_weights = requires(Stage& s, std::span<typename Stage::scalar> w) {
+  s.lend_weights(w);
+  { s.flat_elements() } -> std::convertible_to<std::int64_t>;
+};
+template <class Stage>
+inline constexpr bool can_lend_gradients = requires(Stage& s, std::span<typename Stage::scalar> g) {
+  s.lend_gradients(g);
+  { s.flat_elements() } -> std::convertible_to<std::int64_t>;
+};
+template <class Stage>
+std::int64_t flat_elements(Stage& stage) {
+  if constexpr (requires { stage.flat_elements(); })
+    return stage.flat_elements();
+  else
+    return static_cast<std::int64_t>(stage.weights().size());
+}
+template <class Stage>
+std::int64_t tied_elements(Stage& stage) {
+  if constexpr (requires { stage.tied_elements(); })
+    return stage.tied_elements();
+  else
+    return static_cast<std::int64_t>(tied_gradient(stage).size());
+}
+
 template <class Stage>
 bool borrows_embedding(const Stage& stage) noexcept {
   if constexpr (requires { stage.borrows_embedding(); })

@@ -1,0 +1,71 @@
+// heddle/train/lent_gradients.hpp: whole gradients of a stage that are there only while microbatches add to them.
+#pragma once
+
+#include <heddle/model/pipeline/optional_members.hpp>
+#include <heddle/tensor/buffer.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace heddle::inline v0::train {
+
+/// Counts memory that comes and goes. Units: bytes.
+struct byte_meter {
+  std::int64_t now = 0;
+  std::int64_t peak = 0;
+  void take(std::int64_t bytes) noexcept { peak = (std::max)(peak, now += bytes); }
+  void give(std::int64_t bytes) noexcept { now -= bytes; }
+};
+
+/// The whole gradients of a stage of `zero<2>` or `zero<3>`: there from `need` to `give_back`, in memory of their own, or in
+/// the rank's share where one rank has all of it. Nothing under `zero<0>` and `zero<1>`, where the stage keeps them.
+template <class Stage, class Optimizer>
+class lent_gradients {
+ public:
+  using scalar = typename Stage::scalar;
+  static constexpr bool lends = Optimizer::zero_stage >= 2 && model::of_stage::can_lend_gradients<Stage>;
+
+  lent_gradients(Stage& stage, Optimizer& optimizer, int ranks, byte_meter& meter)
+      : stage_(stage), optimizer_(optimizer), meter_(meter), alone_(ranks == 1) {
+    if constexpr (lends) stage_.lend_gradients({});
+  }
+  lent_gradients(const lent_gradients&) = delete;
+  lent_gradients& operator=(const lent_gradients&) = delete;
+
+  /// Zeros, if they are not there yet. Errors: `memory_error`.
+  void need() {
+    if constexpr (lends) {
+      if (std::exchange(here_, true)) return;
+      if (alone_) {
+        stage_.lend_gradients(optimizer_.gradients_of(stage_));
+        stage_.zero_gradients();
+        return;
+      }
+      whole_ = buffer<scalar>(stage_.flat_elements(), "the gradients of a stage");
+      meter_.take(bytes());
+      stage_.lend_gradients({whole_.data(), whole_.size()});
+    }
+  }
+  void give_back() {
+    if constexpr (lends) {
+      if (!std::exchange(here_, false)) return;
+      stage_.lend_gradients({});
+      meter_.give(bytes());
+      whole_ = {};
+    }
+  }
+
+ private:
+  std::int64_t bytes() const noexcept { return static_cast<std::int64_t>(whole_.size() * sizeof(scalar)); }
+
+  Stage& stage_;
+  Optimizer& optimizer_;
+  byte_meter& meter_;
+  bool alone_;
+  bool here_ = false;
+  buffer<scalar> whole_{};
+};
+
+}  // namespace heddle::inline v0::train

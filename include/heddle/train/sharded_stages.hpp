@@ -1,0 +1,355 @@
+// heddle/train/sharded_stages.hpp: gathers the weights of a rank's stages around their use (ZeRO-3), and counts what weights,
+// gradients and moments take.
+#pragma once
+
+#include <heddle/comm/communicator.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
+#include <heddle/model/pipeline/stage.hpp>
+#include <heddle/schedule/passes.hpp>
+#include <heddle/schedule/plan.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/train/activations/bound.hpp>
+#include <heddle/train/lent_gradients.hpp>
+#include <heddle/train/pipeline_axis.hpp>
+#include <heddle/train/stage_parts.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::train {
+
+/// Memory for the parameters of one rank. Units: bytes.
+struct parameter_bytes {
+  std::int64_t weights = 0;    ///< whole, or this rank's share
+  std::int64_t gradients = 0;  ///< the same, and those of a tied embedding that a head borrows
+  std::int64_t moments = 0;    ///< and copies for `post_validation_with_copy`
+  std::int64_t lent = 0;       ///< whole weights and gradients that come and go (`zero<2>`, `zero<3>`)
+  std::int64_t total() const noexcept { return weights + gradients + moments + lent; }
+  friend bool operator==(const parameter_bytes&, const parameter_bytes&) = default;
+};
+
+namespace detail {
+
+// A communicator's started collective, if it starts any.
+template <class Communicator>
+struct started_of {
+  struct type {
+    void wait() {}
+  };
+};
+template <starting_communicator Communicator>
+struct started_of<Communicator> {
+  using type = typename Communicator::started;
+};
+
+template <class Stage, int Zero>
+consteval bool stage_can_be_sharded() {
+  if constexpr (!requires { Stage::is_refused; }) {
+    constexpr bool gradients = Zero < 2 || model::of_stage::can_lend_gradients<Stage>;
+    static_assert(
+        model::detail::stage_has_it<gradients, Stage>::value,
+        "heddle: zero<2> and zero<3> keep a rank's share of the gradients only: the stage needs `void "
+        "lend_gradients(std::span<scalar>)` and `std::int64_t flat_elements() const`; without them use zero<1>");
+    constexpr bool weights = Zero < 3 || !gradients || model::of_stage::can_lend_weights<Stage>;
+    static_assert(
+        model::detail::stage_has_it<weights, Stage>::value,
+        "heddle: zero<3> keeps a rank's share of the weights only: the stage needs `void "
+        "lend_weights(std::span<scalar>)` and `std::int64_t flat_elements() const`; without them use zero<2>");
+  }
+  return true;
+}
+
+// Tells a stage in the making which replica it is, and which memory it need not allocate.
+template <int Zero, class Layers>
+void complete_layers(Layers& layers, int replica) noexcept {
+  if constexpr (requires { layers.replica; }) layers.replica = replica;
+  if constexpr (requires { layers.lent_weights, layers.lent_gradients; }) {
+    layers.lent_weights = Zero >= 3;
+    layers.lent_gradients = Zero >= 2;
+  }
+}
+
+// The plan of a strategy: with UNSHARD and RESHARD where weights are shares.
+template <class Strategy, class When, class Mesh>
+constexpr auto plan_of(const When& when, const Mesh& mesh) {
+  auto plan =
+      detail::plan_for<typename Strategy::activations>(when, detail::pipeline_mesh<typename Strategy::pipeline>(mesh));
+  if constexpr (Strategy::zero::stage < 3) {
+    return plan;
+  } else {
+    const schedule::table_view table = schedule::plan_view(plan).table;
+    schedule::plan sharded;
+    sharded.table = table.has(schedule::action_kind::unshard)
+                        ? schedule::copy(table)
+                        : schedule::passes::unshard{.resident = Strategy::zero::resident}(table);
+    schedule::require_table(sharded.table, schedule::transfers::rendezvous);
+    sharded.memory = schedule::assign_storage(sharded.table);
+    return sharded;
+  }
+}
+
+}  // namespace detail
+
+/// The stages of a rank under a ZeRO stage. Between `unshard` and `reshard` a stage's weights are whole, in memory that is
+/// allocated for them; `unshard` starts the all-gather, and the first computation waits for it (`before`). A head that uses
+/// the embedding of another stage of this rank has that gathered, too. With fewer than three ZeRO stages weights are whole
+/// all the time, and nothing of this happens.
+/// `group`: the ranks that have the shares. Every call is made by all of them, in the same order.
+template <class HeldStages, communicator Group>
+class sharded_stages {
+ public:
+  using held_type = typename HeldStages::held;
+  using scalar = typename HeldStages::scalar;
+  static constexpr int zero_stage = decltype(held_type::optimizer)::zero_stage;
+  static constexpr bool shards_weights =
+      zero_stage >= 3 &&
+      model::of_stage::can_lend_weights<std::remove_cvref_t<decltype(std::declval<held_type&>().stage)>>;
+
+  sharded_stages(HeldStages& held, Group& group, schedule::table_view table, int rank)
+      : held_(held), group_(group), table_(table), rank_(rank) {
+    weights_.resize(static_cast<std::size_t>(table.stages()));
+    if constexpr (shards_weights) held.for_each([](held_type& h) { h.stage.lend_weights({}); });
+  }
+
+  /// The first weights of a stage; of a sharded one this rank's share.
+  void initialize(held_type& h, std::uint64_t seed) {
+    if constexpr (shards_weights) {
+      lend(h);
+      h.stage.initialize(seed);
+      if (!alone()) {
+        const std::span<scalar> mine = h.optimizer.owned(h.stage.weights());
+        std::copy(mine.begin(), mine.end(), h.optimizer.weights_of(h.stage).begin());
+      }
+      give_back(h);
+    } else {
+      h.stage.initialize(seed);
+    }
+  }
+
+  /// UNSHARD and RESHARD. `observe(name, bytes, work)` runs `work`.
+  template <class Observe>
+  void unshard(int stage, Observe&& observe) {
+    if constexpr (shards_weights) for_those_used(stage, [&](held_type& h) { hold(h, observe); });
+  }
+  void reshard(int stage) {
+    if constexpr (shards_weights) for_those_used(stage, [&](held_type& h) { drop(h); });
+  }
+  /// Before a computation.
+  template <class Observe>
+  void before(const schedule::action& a, Observe&& observe) {
+    using schedule::action_kind;
+    if constexpr (shards_weights)
+      if (a.kind != action_kind::backward_weight) for_those_used(a.stage, [&](held_type& h) { await(h, observe); });
+    if (a.kind == action_kind::backward || a.kind == action_kind::backward_input ||
+        a.kind == action_kind::backward_weight)
+      held_.at(a.stage).lent.need();
+  }
+  /// Weights gathered in this step are old: they are given back. Called on all ranks together.
+  void drop_all() {
+    if constexpr (shards_weights)
+      held_.for_each([&](held_type& h) {
+        auto& w = of(h);
+        if (std::exchange(w.users, 0) > 0) give_back(h);
+      });
+  }
+  /// After the optimizer's step: all ranks' weights are up to date; sharded ones at the next UNSHARD.
+  template <class Observe>
+  void gather_updated(Observe&& observe) {
+    if constexpr (!shards_weights)
+      held_.for_each([&](held_type& h) {
+        const std::span<scalar> weights = h.stage.weights();
+        observe("gather weights", weights.size_bytes(), [&] { h.optimizer.gather(group_, weights); });
+      });
+  }
+  /// Runs `work` with the weights of all stages whole. Called on all ranks together.
+  template <class Work>
+  void with_weights(Work&& work) {
+    for (int k = 0; k < held_.size(); ++k) gather(held_[k].index);
+    std::forward<Work>(work)();
+    for (int k = 0; k < held_.size(); ++k) reshard(held_[k].index);
+  }
+  /// `forward(stage, in, out)` of a pass without a schedule, with that stage's weights whole.
+  template <class Forward>
+  decltype(auto) gathered(Forward& forward) {
+    if constexpr (shards_weights)
+      return [this, &forward](auto& stage, auto in, auto out) {
+        const int index = index_of(stage);
+        gather(index);
+        forward(stage, in, out);
+        reshard(index);
+      };
+    else
+      return (forward);
+  }
+
+  /// What an executor calls: `base` with UNSHARD, RESHARD and what comes before computations.
+  template <class Base, class Observe>
+  auto hooks(Base base, Observe observe) {
+    if constexpr (zero_stage < 2)
+      return base;
+    else
+      return sharding_hooks<Base, Observe>{base, this, observe};
+  }
+
+  /// Bytes on this rank now; the most so far of `total()`, since construction; and what that is predicted to be for a table
+  /// that runs, from the sizes of the stages alone: shares (and copies) all the time; n of a stage's weights from UNSHARD to
+  /// RESHARD, of it and of the embedding that its head borrows; n of its gradients from its first backward to REDUCE_GRAD, or
+  /// to the end of the list where other stages have a share of them. Where one rank has all shares nothing comes and goes.
+  parameter_bytes bytes() {
+    parameter_bytes b;
+    held_.for_each([&](held_type& h) {
+      const std::int64_t n = model::of_stage::flat_elements(h.stage);
+      const std::int64_t owned = h.optimizer.owned_end() - h.optimizer.owned_begin();
+      b.weights += in_bytes(zero_stage >= 3 ? owned : n);
+      b.gradients += in_bytes((zero_stage >= 2 ? owned : n) + (h.borrows() ? h.tied_elements() : 0));
+      b.moments += h.optimizer.state_bytes();
+    });
+    b.lent = held_.meter().now;
+    return b;
+  }
+  std::int64_t peak_bytes() { return bytes().total() - held_.meter().now + held_.meter().peak; }
+  std::int64_t predicted_peak_bytes() { return bytes().total() - held_.meter().now + predicted_lent_bytes(); }
+
+ private:
+  template <class Base, class Observe>
+  struct sharding_hooks : Base {
+    sharded_stages* sharded;
+    Observe observe;
+    void before(const schedule::action& a) { sharded->before(a, observe); }
+    void unshard(int stage) { sharded->unshard(stage, observe); }
+    void reshard(int stage) { sharded->reshard(stage); }
+    void recompute(int stage, int microbatch, int slot) {
+      sharded->before({schedule::action_kind::recompute, stage, microbatch}, observe);
+      Base::recompute(stage, microbatch, slot);
+    }
+    // Steps that were taken back have other weights.
+    void redo()
+      requires requires(Base& b) { b.redo(); }
+    {
+      sharded->drop_all();
+      Base::redo();
+    }
+  };
+  struct whole_weights {
+    int users = 0;
+    buffer<scalar> memory{};
+    std::optional<typename detail::started_of<Group>::type> under_way{};  // into it: ends first
+  };
+  struct silent {
+    template <class Work>
+    void operator()(const char*, std::size_t, Work&& work) const {
+      std::forward<Work>(work)();
+    }
+  };
+
+  static std::int64_t in_bytes(std::int64_t elements) noexcept {
+    return elements * static_cast<std::int64_t>(sizeof(scalar));
+  }
+  bool alone() const noexcept { return group_.size() == 1; }
+  whole_weights& of(const held_type& h) noexcept { return weights_[static_cast<std::size_t>(h.index)]; }
+  template <class Stage>
+  int index_of(const Stage& stage) {
+    int index = -1;
+    held_.for_each([&](held_type& h) { index = &h.stage == &stage ? h.index : index; });
+    return index;
+  }
+  // The stage, behind the one whose embedding its head uses.
+  template <class F>
+  void for_those_used(int stage, F&& f) {
+    held_type& h = held_.at(stage);
+    if (h.borrows())
+      held_.for_each([&](held_type& other) {
+        if (other.part == 0) f(other);
+      });
+    f(h);
+  }
+  void gather(int stage) {
+    unshard(stage, silent{});
+    before({schedule::action_kind::forward, stage, 0}, silent{});
+  }
+
+  void lend(held_type& h) {
+    if (alone()) return h.stage.lend_weights(h.optimizer.weights_of(h.stage));
+    buffer<scalar>& to = of(h).memory;
+    to = buffer<scalar>(h.stage.flat_elements(), "the gathered weights of a stage");
+    held_.meter().take(in_bytes(h.stage.flat_elements()));
+    h.stage.lend_weights({to.data(), to.size()});
+  }
+  void give_back(held_type& h) {
+    whole_weights& w = of(h);
+    if (w.under_way) std::exchange(w.under_way, {})->wait();
+    h.stage.lend_weights({});
+    held_.meter().give(static_cast<std::int64_t>(w.memory.size() * sizeof(scalar)));
+    w.memory = {};
+  }
+  template <class Observe>
+  void hold(held_type& h, Observe& observe) {
+    whole_weights& w = of(h);
+    if (w.users++ > 0) return;
+    lend(h);
+    if (alone()) return;
+    const std::span<scalar> to(w.memory.data(), w.memory.size());
+    observe("gather weights", to.size_bytes(), [&] { h.optimizer.start_gather(group_, to, w.under_way); });
+  }
+  void drop(held_type& h) {
+    if (--of(h).users == 0) give_back(h);
+  }
+  template <class Observe>
+  void await(held_type& h, Observe& observe) {
+    whole_weights& w = of(h);
+    if (!w.under_way) return;
+    observe("wait for weights", w.memory.size() * sizeof(scalar), [&] { w.under_way->wait(); });
+    w.under_way.reset();
+  }
+
+  std::int64_t predicted_lent_bytes() {
+    if (zero_stage < 2 || alone()) return 0;
+    using schedule::action_kind;
+    const auto n = [&](held_type& h) { return in_bytes(model::of_stage::flat_elements(h.stage)); };
+    byte_meter meter;
+    std::vector<int> users(weights_.size(), 0), has_gradients(users), reduced(users);
+    const auto gradients = [&](held_type& h) {
+      if (std::exchange(has_gradients[static_cast<std::size_t>(h.index)], 1) != 0) return;
+      meter.take(n(h));
+    };
+    if constexpr (shards_weights)  // for the first weights, one after the other
+      held_.for_each([&](held_type& h) { meter.peak = (std::max)(meter.peak, n(h)); });
+    for (const schedule::action& a : table_.list(rank_)) {
+      const bool backward = a.kind == action_kind::backward || a.kind == action_kind::backward_input ||
+                            a.kind == action_kind::backward_weight;
+      held_type& own = held_.at(a.stage);
+      const auto at = static_cast<std::size_t>(a.stage);
+      if (backward || a.kind == action_kind::reduce_gradient) gradients(own);
+      if (a.kind == action_kind::reduce_gradient && held_.complete_alone(a.stage)) {
+        meter.give(n(own));
+        reduced[at] = 1;
+      }
+      if (a.kind == action_kind::unshard && shards_weights)
+        for_those_used(a.stage, [&](held_type& h) {
+          if (users[static_cast<std::size_t>(h.index)]++ == 0) meter.take(n(h));
+        });
+      if (a.kind == action_kind::reshard && shards_weights)
+        for_those_used(a.stage, [&](held_type& h) {
+          if (--users[static_cast<std::size_t>(h.index)] == 0) meter.give(n(h));
+        });
+    }
+    held_.for_each([&](held_type& h) {
+      if (reduced[static_cast<std::size_t>(h.index)] == 0) gradients(h);
+    });
+    return meter.peak;
+  }
+
+  HeldStages& held_;
+  Group& group_;
+  schedule::table_view table_;
+  int rank_;
+  std::vector<whole_weights> weights_;  // by the stage's number in the table
+};
+
+}  // namespace heddle::inline v0::train
