@@ -10,6 +10,7 @@
 // varies: [0-9]+ tok/s.*
 // varies: MFU  .*
 // varies: for equal stages, .*
+#include <heddle/compute.hpp>
 #include <heddle/heddle.hpp>
 #include <heddle/io.hpp>
 #include <heddle/model.hpp>
