@@ -43,6 +43,7 @@ struct setup {
   std::int64_t batch = 7;
   double clip = 0.5;
   std::string save_to = "", resume_from = "", poison = "";
+  bool errs = false;  // before the second step, outside of steps
 };
 
 // What one rank counted in the last step, and its memory for parameters after the run.
@@ -124,6 +125,17 @@ outcome train(const setup& s) {
       result.norms.push_back(report.gradient_norm);
     };
     while (trainer.steps_done() < s.steps) {
+      if (s.errs && trainer.steps_done() == 1) {
+        const std::vector<std::int32_t> outside(static_cast<std::size_t>(o.model.context), 99);
+        hd::model::batch<double> b;
+        b.tokens = outside;
+        b.samples = 1;
+        std::vector<double> logits(static_cast<std::size_t>(o.model.vocabulary));
+        CHECK_THROWS_AS(trainer.last_logits(b, logits), hd::config_error);
+        if constexpr (Zero == 3)
+          CHECK_THROWS_WITH(trainer.parameter_memory().with_weights([&] { trainer.step(data); }),
+                            Catch::Matchers::Contains("no step can run inside of with_weights"));
+      }
       before = trainer.dp_group().counters();
       if constexpr (sizeof...(Policies) > 0) {  // the next step's forwards begin before the norm is known
         if (const auto report = trainer.step_ahead(data)) tell(*report);
@@ -387,6 +399,26 @@ TEST_CASE("steps on shares are taken back", "[train][zero][ranks]") {
     }
     CHECK(taken_back > 0);
   }
+}
+
+TEST_CASE("errors that are caught outside of a step leave no old weights behind", "[train][zero][ranks]") {
+  if (!fits("dp=2")) return;
+  setup s;
+  const outcome serial = train<0>(s);
+  s.mesh = "dp=2";
+  s.errs = true;
+  const outcome got = train<3>(s);
+  check_equal(got, serial);
+  for (const counts& c : got.ranks) CHECK(c.lent == 0);
+  check_equal(train<2>(s), serial);
+}
+
+TEST_CASE("a table that gathers the weights of some stages only is refused", "[train][zero]") {
+  const auto bare = table_named("interleaved:2", 2, 4);
+  const auto whole = sc::passes::unshard{}(bare.view());
+  CHECK_NOTHROW(hd::train::detail::require_unshard_of_all(whole.view()));
+  CHECK_THROWS_WITH(hd::train::detail::require_unshard_of_all(bare.view()),
+                    Catch::Matchers::Contains("but none of stage 0"));
 }
 
 TEST_CASE("a weight that is not finite is found in the share of whoever has it", "[train][zero][ranks]") {

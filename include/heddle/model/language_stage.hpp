@@ -277,7 +277,11 @@ class language_stage {
     const extent_of_batch e = checked(b, false);
     run_type c = run_of(e);
     T* const x = evaluate(c, b, e, in, out);
-    if (!is_last() || b.targets.empty()) return 0;
+    if (!is_last()) return 0;
+    if (b.targets.empty()) {
+      if constexpr (!on_host) queue().wait();  // the caller's inputs have been read
+      return 0;
+    }
     double loss = 0;
     const auto all_targets = given_.targets(slots(), b);
     add_loss_at(c, slots());

@@ -47,7 +47,8 @@ template <memory_space Space>
 class token_positions_in {
  public:
   void prepare(typename Space::queue& queue, std::int64_t max_samples, std::int64_t sequence) {
-    if (sequence == host_.sequence() || sequence == 0) return;
+    if (sequence == ready_ || sequence == 0) return;
+    ready_ = 0;  // until they are there: the queue may throw
     host_.prepare(max_samples, sequence);
     const extent_of_batch all{max_samples, sequence};
     positions_ = buffer<std::int32_t, Space>(queue, all.rows(), "the positions of tokens");
@@ -55,6 +56,7 @@ class token_positions_in {
     queue.copy(host_.rows(all), positions_);
     queue.copy(host_.slices(all), slices_);
     queue.wait();
+    ready_ = sequence;
   }
   compute::token_ids_in<Space> rows(extent_of_batch e) const noexcept {
     return heddle::detail::row_at<Space>(positions_.address(), e.rows());
@@ -65,6 +67,7 @@ class token_positions_in {
 
  private:
   token_positions host_{};
+  std::int64_t ready_ = 0;  // the length of sequences that lies in the memory
   buffer<std::int32_t, Space> positions_{};
   buffer<compute::attention_slice, Space> slices_{};
 };

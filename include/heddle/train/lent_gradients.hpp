@@ -39,8 +39,9 @@ class lent_gradients {
     if constexpr (lends) {
       if (std::exchange(here_, true)) return;
       if (alone_) {
-        stage_.lend_gradients(optimizer_.gradients_of(stage_));
-        stage_.zero_gradients();
+        const std::span<scalar> all = optimizer_.gradients_of(stage_);
+        std::fill(all.begin(), all.end(), scalar(0));  // the stage itself was told so when the step began
+        stage_.lend_gradients(all);
         return;
       }
       whole_ = buffer<scalar>(stage_.flat_elements(), "the gradients of a stage");

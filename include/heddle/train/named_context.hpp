@@ -89,6 +89,7 @@ class named_context {
         text += to_string(g.shape());
         throw layout_error(text);
       }
+      heddle::v0::detail::require_held(detail::as_sharded(target));
       if (gradient_scale_ == T(0)) return;  // the same on all ranks
       const auto settled = redistribute<typename target_type::layout_type>(std::move(g), world_);
       const std::span<T> sum = target.elements();

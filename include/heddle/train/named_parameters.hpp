@@ -50,7 +50,8 @@ Parameter& slot_value(parameter_slot<At, Parameter>& slot) {
   return slot.value;
 }
 
-// A tensor in a flat buffer: read and written where it is, and neither moved nor assigned to.
+// A tensor in a flat buffer: read and written where it is. What takes it as a `sharded` can still move from it: it is empty
+// then, and the next `add_gradient` says so.
 template <class T, std::size_t Rank, layout_like Layout>
 struct tensor_in_buffer : sharded<T, Rank, Layout> {
   using sharded<T, Rank, Layout>::sharded;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
 #include <heddle/schedule/passes.hpp>
@@ -16,8 +17,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -75,6 +78,18 @@ void complete_layers(Layers& layers, int replica) noexcept {
   }
 }
 
+// Errors: `schedule_error` naming a stage that computes with weights that the table never gathers.
+constexpr void require_unshard_of_all(schedule::table_view table) {
+  for (int s = 0; s < table.stages(); ++s) {
+    bool there = false;
+    for (const schedule::action& a : table.list(table.rank_of(s)))
+      there = there || (a.kind == schedule::action_kind::unshard && a.stage == s);
+    if (!there)
+      throw schedule_error("heddle: zero<3>: the table has UNSHARD of some stages, but none of stage " +
+                           std::to_string(s) + "; put UNSHARD and RESHARD around the computations of every stage");
+  }
+}
+
 // The plan of a strategy: with UNSHARD and RESHARD where weights are shares.
 template <class Strategy, class When, class Mesh>
 constexpr auto plan_of(const When& when, const Mesh& mesh) {
@@ -89,6 +104,7 @@ constexpr auto plan_of(const When& when, const Mesh& mesh) {
                         ? schedule::copy(table)
                         : schedule::passes::unshard{.resident = Strategy::zero::resident}(table);
     schedule::require_table(sharded.table, schedule::transfers::rendezvous);
+    require_unshard_of_all(sharded.table);
     sharded.memory = schedule::assign_storage(sharded.table);
     return sharded;
   }
@@ -170,27 +186,29 @@ class sharded_stages {
   /// Runs `work` with the weights of all stages whole. Called on all ranks together.
   template <class Work>
   void with_weights(Work&& work) {
-    for (int k = 0; k < held_.size(); ++k) gather(held_[k].index);
+    const open_call open(open_);
+    std::deque<gathered_stage> whole;
+    for (int k = 0; k < held_.size(); ++k) whole.emplace_back(*this, held_[k].index);
     std::forward<Work>(work)();
-    for (int k = 0; k < held_.size(); ++k) reshard(held_[k].index);
   }
   /// `forward(stage, in, out)` of a pass without a schedule, with that stage's weights whole.
   template <class Forward>
   decltype(auto) gathered(Forward& forward) {
     if constexpr (shards_weights)
       return [this, &forward](auto& stage, auto in, auto out) {
-        const int index = index_of(stage);
-        gather(index);
+        const gathered_stage whole(*this, index_of(stage));
         forward(stage, in, out);
-        reshard(index);
       };
     else
       return (forward);
   }
 
   /// What an executor calls: `base` with UNSHARD, RESHARD and what comes before computations.
+  /// Errors: `config_error` inside of `with_weights`, whose weights a step would leave behind.
   template <class Base, class Observe>
   auto hooks(Base base, Observe observe) {
+    if (shards_weights && open_ > 0)
+      throw config_error("heddle: zero<3>: no step can run inside of with_weights: its weights would be those before");
     if constexpr (zero_stage < 2)
       return base;
     else
@@ -240,6 +258,25 @@ class sharded_stages {
     int users = 0;
     buffer<scalar> memory{};
     std::optional<typename detail::started_of<Group>::type> under_way{};  // into it: ends first
+  };
+  // A stage's weights, whole until its end, after an error too. Nothing is under way then.
+  class gathered_stage {
+   public:
+    gathered_stage(sharded_stages& all, int stage) : all_(all), stage_(stage) { all.gather(stage); }
+    gathered_stage(const gathered_stage&) = delete;
+    gathered_stage& operator=(const gathered_stage&) = delete;
+    ~gathered_stage() { all_.reshard(stage_); }
+
+   private:
+    sharded_stages& all_;
+    int stage_;
+  };
+  struct open_call {
+    int& calls;
+    explicit open_call(int& count) : calls(count) { ++calls; }
+    open_call(const open_call&) = delete;
+    open_call& operator=(const open_call&) = delete;
+    ~open_call() { --calls; }
   };
   struct silent {
     template <class Work>
@@ -291,9 +328,8 @@ class sharded_stages {
   template <class Observe>
   void hold(held_type& h, Observe& observe) {
     whole_weights& w = of(h);
-    if (w.users++ > 0) return;
-    lend(h);
-    if (alone()) return;
+    if (w.users == 0) lend(h);
+    if (w.users++ > 0 || alone()) return;
     const std::span<scalar> to(w.memory.data(), w.memory.size());
     observe("gather weights", to.size_bytes(), [&] { h.optimizer.start_gather(group_, to, w.under_way); });
   }
@@ -349,6 +385,7 @@ class sharded_stages {
   Group& group_;
   schedule::table_view table_;
   int rank_;
+  int open_ = 0;                        // calls of with_weights that run
   std::vector<whole_weights> weights_;  // by the stage's number in the table
 };
 

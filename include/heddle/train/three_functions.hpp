@@ -143,6 +143,10 @@ class three_function_pipeline {
     const std::int64_t steps = count / options_.batch, all_steps = steps * options_.epochs;
     if (all_steps == 0) return;
     if (trainer_.samples_consumed() < order_.origin) order_ = {};  // a save from before this list
+    if ((trainer_.samples_consumed() - order_.origin) % options_.batch != 0)
+      throw config_error("heddle: three_functions: a run of batches of " + std::to_string(options_.batch) +
+                         " examples cannot go on behind " + std::to_string(trainer_.samples_consumed()) +
+                         ": resume with the batch that the save was made with");
     if (order_.examples != count) {
       // Another list than before: it begins an epoch of its own.
       const bool first = order_.examples == 0;
@@ -267,6 +271,9 @@ class three_function_pipeline {
       text += std::to_string(micro());
       throw config_error(text);
     }
+    if (const int ranks = world_.mesh().template extent_or_one<typename Strategy::pipeline>(); ranks != 1)
+      throw config_error("heddle: three_functions are one stage: the pipeline axis must have 1 rank, got " +
+                         std::to_string(ranks));
     options_.validate();
     train::options<typename model_type::config> result;
     result.model = {.collate = &collate_, .loss = &loss_};

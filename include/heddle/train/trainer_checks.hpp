@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/train/stage_parts.hpp>
 
@@ -29,6 +30,19 @@ inline schedule::table_view trained(schedule::table_view t) {
   if (t.forward_only())
     throw schedule_error("heddle: the schedule has no backwards: it is for inference, a trainer needs one that trains");
   return t;
+}
+
+template <bool Ok, class Stage>
+struct counts_in_one_run {
+  static constexpr bool value = Ok;
+};
+// With `post_validation` a step's gradients begin at zero behind the forwards that begin it.
+template <class Stage, bool StepsFirst>
+constexpr bool counts_are_whole() {
+  static_assert(counts_in_one_run < !StepsFirst || !model::of_stage::counts_targets<Stage>, Stage > ::value,
+                "heddle: a stage with counted_targets() counts from zero_gradients() on, which post_validation calls "
+                "behind the first forwards of a step; leave post_validation out");
+  return true;
 }
 
 // The most microbatches of a stage that wait between I and W.

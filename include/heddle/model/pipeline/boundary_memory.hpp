@@ -5,6 +5,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +20,21 @@ template <class T, memory_space Space>
 class boundary_memory {
  public:
   using queue = typename Space::queue;
+
+  boundary_memory() = default;
+  boundary_memory(const boundary_memory&) = delete;
+  boundary_memory& operator=(const boundary_memory&) = delete;
+  /// While an exception unwinds the stack the queue may still read what came.
+  ~boundary_memory() {
+    try {
+      settle();
+    } catch (...) {  // an error is on its way already: `settle` comes behind every run
+    }
+  }
+  /// The queue reads nothing of the host's any more. Errors: as its `wait`.
+  void settle() {
+    if (std::find(leaves_.begin(), leaves_.end(), true) != leaves_.end()) wait();
+  }
 
   /// `q` may be null where there are no buffers.
   void allocate(queue* q, std::size_t count, std::int64_t elements) {
@@ -61,8 +77,8 @@ class boundary_memory {
     return {on_host_[static_cast<std::size_t>(i)].data(), static_cast<std::size_t>(elements)};
   }
   void wait() {
-    queue_->wait();
     leaves_.assign(leaves_.size(), false);
+    queue_->wait();
   }
 
   queue* queue_ = nullptr;
@@ -85,6 +101,7 @@ class boundary_memory<T, host_memory> {
   std::span<const T> to_send(int i, std::int64_t elements) noexcept { return row(i, elements); }
   std::span<T> to_receive(int i, std::int64_t elements) noexcept { return row(i, elements); }
   static void received(int, std::int64_t) noexcept {}
+  static void settle() noexcept {}
   std::int64_t bytes() const noexcept {
     std::int64_t n = 0;
     for (const auto& b : here_) n += static_cast<std::int64_t>(b.size() * sizeof(T));

@@ -151,6 +151,7 @@ class executor {
       run_entries(0, end, batches, step, hooks);
     }
     finish_sends(step);
+    boundary_.settle();
   }
 
   template <class Hooks>

@@ -104,6 +104,14 @@ struct kept_by<What, Whats...> {
                 "heddle: activations::recompute<...> got two policies for what is kept; keep one of them");
   using type = What;
 };
+// Of a policy that keeps what is kept in that space; nothing of others.
+template <class Kept, class T, class Space>
+struct kept_in {};
+template <class Kept, class T, class Space>
+  requires requires { typename Kept::template layers_in<T, Space>; }
+struct kept_in<Kept, T, Space> {
+  using type = typename Kept::template layers_in<T, Space>;
+};
 }  // namespace detail
 
 /// Drops saved activations after forward and computes them again in backward: `none`, `full`, `every<K>`, `named<...>`,
@@ -124,7 +132,7 @@ struct recompute {
   template <class T>
   using layers = detail::recomputed_layers<typename kept::template layers<T>, again>;
   template <class T, class Space>
-  using layers_in = detail::recomputed_layers<typename kept::template layers_in<T, Space>, again>;
+  using layers_in = detail::recomputed_layers<typename detail::kept_in<kept, T, Space>::type, again>;
 };
 
 }  // namespace heddle::inline v0::activations
