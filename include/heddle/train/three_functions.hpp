@@ -66,12 +66,6 @@ concept training_strategy = requires {
   typename S::backend;
 };
 
-// Carries the policy into the compiler's message.
-template <bool Ok, class Policy>
-struct policy_of_three_functions {
-  static constexpr bool value = Ok;
-};
-
 // Places of examples in the order of a run: a permutation of the list in each epoch, whole batches only.
 struct example_order {
   std::int64_t examples, batch;  // of the list, of a step
@@ -99,11 +93,6 @@ struct example_order {
 template <class Strategy, class T, named_model Model, class World, class Collate, class Loss, class Predict,
           class Rules>
 class three_function_pipeline {
-  static_assert(
-      detail::policy_of_three_functions<!Strategy::norm_check::steps_first, typename Strategy::norm_check>::value,
-      "heddle: three_functions: the loss function adds gradients as it runs forward, so a step cannot run "
-      "forward before the step before has used its own; leave post_validation out");
-
  public:
   using context = named_context<T, Model, World, Rules, typename Strategy::backend>;
   using parameters = typename context::parameters;

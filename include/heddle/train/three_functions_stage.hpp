@@ -130,6 +130,7 @@ class three_functions_stage {
   void backward_input(int, const batch&, std::span<const T>, std::span<T>) {}
   void backward_weight(int, const batch&) {}
   double loss_sum(int slot) const { return sums_[static_cast<std::size_t>(slot)]; }
+  static constexpr bool adds_gradients_in_forward = true;
   std::int64_t counted_targets() const noexcept { return targets_; }
   double forward_only(const batch& b, std::span<const T>, std::span<T>) { return loss_of(b, false).sum; }
 

@@ -88,7 +88,7 @@ class trainer : public progress {
   using pipeline = typename Strategy::pipeline;
   using axes = detail::training_axes<stage_type, mesh_type, pipeline>;
   static_assert(axes::ok && detail::stage_can_be_sharded<stage_type, Strategy::zero::stage>() &&
-                detail::counts_are_whole<stage_type, Strategy::norm_check::steps_first>());
+                detail::steps_in_order<stage_type, Strategy::norm_check::steps_first>());
   static constexpr int zero_stage = Strategy::zero::stage;
   using options_type = typename detail::options_of_model<model_type>::type;
   using optimizer_type = detail::optimizer_under<scalar, Strategy>;

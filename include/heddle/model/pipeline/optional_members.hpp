@@ -34,6 +34,7 @@
 /// | a lender (`stage*`) as the last argument of the constructor | every stage has its own copy of the tied weight |
 /// | `saved_layers().begin_step()`, `saved_layers().reload(slot)` | nothing |
 /// | `saved_bytes_per_slot()`, `deferred_bytes()`, `workspace_bytes()` | 0: the memory is not in reports |
+/// | `static constexpr bool adds_gradients_in_forward` | false: backwards add them. True: not with `post_validation` |
 /// | `counted_targets()`, of all microbatches sent forward since `zero_gradients()` | those of the batches that are not negative |
 /// | `first_nonfinite_activation()` with `index` and `name` | none: errors name weights and gradients only |
 namespace heddle::inline v0::model::of_stage {
@@ -191,6 +192,10 @@ std::int64_t workspace_bytes(const Stage& stage) noexcept {
   else
     return 0;
 }
+
+template <class Stage>
+inline constexpr bool adds_gradients_in_forward =
+    requires { requires static_cast<bool>(Stage::adds_gradients_in_forward); };
 
 template <class Stage>
 inline constexpr bool counts_targets = requires(const Stage& s) {
