@@ -202,7 +202,7 @@ def self_test():
         ({**low, **header("core.hpp", "#include <heddle/core/low.hpp>")}, "is not what floors.py --write makes"),
         (header("others.hpp"), "belongs to no room"),
         ({**low, **header("mesh/a.hpp", "#include <heddle/core.hpp>")}, "is for users"),
-        ({**header("testing/a.hpp", "#include <heddle/compute/a.hpp>"), **header("compute/a.hpp")}, "testing must not include compute"),
+        ({**header("testing/a.hpp", "#include <heddle/model/a.hpp>"), **header("model/a.hpp")}, "testing must not include model"),
         ({**low, **mesh, **header("comm/mpi.hpp", "#include <mpi.h>"), **header("train/a.hpp", "#include <heddle/sim/a.hpp>", "// #include <mpi.h>"),
           **header("sim/a.hpp", "#include <heddle/mesh/mesh.hpp>", "", "#include <vector>")}, None),
     ]
