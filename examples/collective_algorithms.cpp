@@ -4,6 +4,7 @@
 // prints: ring: 6 messages of rank 0, 48 bytes; recursive doubling: 2 messages, 64 bytes
 // prints: sum modulo 7: 0; composed maps: 3x + 6
 // prints: algo::pairwise has no rounds for this number of ranks; these have:
+// varies: rank [0-2]: heddle
 #include <heddle/comm/collectives.hpp>
 #include <heddle/comm/round_cost.hpp>
 #include <heddle/comm/threads.hpp>
