@@ -49,6 +49,7 @@
 #include <heddle/train/static_profile.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_memory.hpp>
 #include <heddle/train/step_sums.hpp>
 #include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/strategy.hpp>

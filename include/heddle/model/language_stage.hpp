@@ -270,6 +270,8 @@ class language_stage {
       if (is_last() && slot >= 0 && slot < slots()) return given_.read_loss(queue(), slot);
     return slots_[slot].loss_sum;
   }
+  /// On the last stage, where the loss is not on the host: copies it to a number there, in the order of the queue.
+  void copy_loss(int slot, scalar_view<double, space> to) { given_.copy_loss(queue(), slot, to); }
 
   /// Forward without saving. Returns, on the last stage, the loss summed over the targets; 0 on other stages and for a
   /// batch without targets.

@@ -58,6 +58,7 @@ class microbatch_memory {
     q.zero(loss(place));
     return loss(place);
   }
+  void copy_loss(queue& q, int place, scalar_view<double, Space> to) { q.copy(loss(place), to); }
   /// Waits for the queue.
   double read_loss(queue& q, int place) {
     double sum = 0;

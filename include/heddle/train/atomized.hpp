@@ -8,6 +8,7 @@
 #include <heddle/plan/atomization/calibration.hpp>
 #include <heddle/plan/atomization/profile.hpp>
 #include <heddle/sim/action_table.hpp>
+#include <heddle/tensor/host_copy.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/save.hpp>
 
@@ -33,9 +34,10 @@ std::int64_t bytes_held(Trainer& trainer) {
     return bytes + trainer.parameter_memory().predicted_peak_bytes();
   for (int k = 0; k < trainer.stages(); ++k) {
     if (model::of_stage::borrows_embedding(trainer.stage(k)))  // then its gradient is in no flat buffer
-      bytes += static_cast<std::int64_t>(model::of_stage::tied_gradient(trainer.stage(k)).size_bytes());
-    bytes += static_cast<std::int64_t>(trainer.stage(k).weights().size_bytes());
-    bytes += static_cast<std::int64_t>(trainer.stage(k).gradients().size_bytes());
+      bytes +=
+          static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(model::of_stage::tied_gradient(trainer.stage(k))));
+    bytes += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(trainer.stage(k).weights()));
+    bytes += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(trainer.stage(k).gradients()));
     bytes += trainer.optimizer_state(k).state_bytes();
   }
   return bytes;

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/compute/kernels.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,19 +22,24 @@ namespace heddle::inline v0::train {
 /// travels from there on, beside what the two still compute; the embedding's rank adds it to its own at the end of the
 /// step, and the sum travels back. Replicas are added up at the end.
 /// With `zero<2>` and `zero<3>` a stage's whole gradients are given back when they are reduced.
+/// Where the stages' memory is not the host's, reductions over `data` go in the order of the backend's queue, and what travels
+/// along the pipeline goes through the host's memory.
 /// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work)` runs `work`.
 template <class HeldStages, communicator Pipeline, communicator Data, class Backend>
 class gradient_sums {
  public:
   using held_type = typename HeldStages::held;
   using scalar = typename HeldStages::scalar;
+  using space = typename HeldStages::space;
+  using row = row_view<scalar, space>;
+  using const_row = row_view<const scalar, space>;
 
   gradient_sums(HeldStages& held, Pipeline& pipeline, Data& data, Backend& backend)
-      : held_(held), pipeline_(pipeline), data_(data), backend_(backend) {
+      : held_(held), pipeline_(pipeline), data_(data), backend_(backend), queue_(compute::queue_of(backend)) {
     if (!held.ties_two_ranks()) return;
     tied_ = held.with_tied_gradient();
     embeds_ = held.has_embedding();
-    if (embeds_) room_ = buffer<scalar>(tied_->tied_elements());
+    if (embeds_) room_ = buffer<scalar, space>(*queue_, tied_->tied_elements());
   }
 
   /// Of the copy.
@@ -42,8 +50,7 @@ class gradient_sums {
     held_.for_each([](held_type& h) { h.reduced = false; });
     sent_ = false;
     if (tied_ != nullptr && embeds_)
-      on_its_way_.emplace(
-          pipeline_.irecv(std::span<scalar>(room_.data(), room_.size()), held_.other_tied_rank(), head_share));
+      on_its_way_.emplace(pipeline_.irecv(messages_.to_receive(*queue_, room()), held_.other_tied_rank(), head_share));
   }
   /// All microbatches of a stage are through.
   template <class Observe>
@@ -61,7 +68,7 @@ class gradient_sums {
     });
     if (tied_ != nullptr) {
       if (!sent_) send_tied(observe);
-      observe("add tied gradients", tied_->tied_gradient().size_bytes(), [&] { add_tied(); });
+      observe("add tied gradients", heddle::v0::detail::bytes_of_row(tied_->tied_gradient()), [&] { add_tied(); });
     }
     if (held_.shares())
       observe("add shared gradients", std::size_t{0}, [&] { held_.sum_shared(pipeline_, backend_, tied_ == nullptr); });
@@ -72,61 +79,69 @@ class gradient_sums {
   static constexpr int head_share = 7003, whole_sum = 7004;
 
   // The part of the flat buffer that is the tied gradient.
-  std::pair<std::size_t, std::size_t> tied_part() const {
-    const std::span<scalar> share = tied_->tied_gradient();
-    const auto begin = static_cast<std::size_t>(share.data() - tied_->stage.gradients().data());
-    return {begin, begin + share.size()};
+  std::pair<std::int64_t, std::int64_t> tied_part() const {
+    using heddle::v0::detail::first_element;
+    const row share = tied_->tied_gradient(), all = tied_->stage.gradients();
+    const std::int64_t begin = first_element(share) - first_element(all);
+    return {begin, begin + static_cast<std::int64_t>(share.size())};
+  }
+  row room() noexcept {
+    return heddle::v0::detail::row_at<space>(room_.address(), static_cast<std::int64_t>(room_.size()));
   }
   template <class Observe>
   void send_tied(Observe& observe) {
     sent_ = true;
     if (!embeds_)
-      on_its_way_.emplace(
-          pipeline_.isend(std::span<const scalar>(tied_->tied_gradient()), held_.other_tied_rank(), head_share));
+      on_its_way_.emplace(pipeline_.isend(messages_.to_send(*queue_, const_row(tied_->tied_gradient())),
+                                          held_.other_tied_rank(), head_share));
     const auto [begin, end] = tied_part();
     reduce(*tied_, 0, begin, observe);
-    reduce(*tied_, end, tied_->stage.gradients().size(), observe);
+    reduce(*tied_, end, elements_of(*tied_), observe);
   }
   void add_tied() {
-    const std::span<scalar> mine = tied_->tied_gradient();
+    const row mine = tied_->tied_gradient();
     on_its_way_->wait();
     on_its_way_.reset();
     const int other = held_.other_tied_rank();
     if (embeds_) {
-      backend_.add(std::span<const scalar>(mine), std::span<const scalar>(room_.data(), room_.size()), mine);
-      pipeline_.send(std::span<const scalar>(mine), other, whole_sum);
+      messages_.received(*queue_, room());
+      backend_.add(const_row(mine), const_row(room()), mine);
+      pipeline_.send(messages_.to_send(*queue_, const_row(mine)), other, whole_sum);
     } else {
-      pipeline_.recv(mine, other, whole_sum);
+      pipeline_.recv(messages_.to_receive(*queue_, mine), other, whole_sum);
+      messages_.received(*queue_, mine);
     }
   }
 
   template <class Observe>
   void reduce(held_type& h, Observe& observe) {
     if (std::exchange(h.reduced, true)) return;
-    const auto [begin, end] = &h != tied_ ? std::pair{std::size_t{0}, h.stage.gradients().size()} : tied_part();
+    const auto [begin, end] = &h != tied_ ? std::pair{std::int64_t{0}, elements_of(h)} : tied_part();
     reduce(h, begin, end, observe);
     h.lent.give_back();
   }
   template <class Observe>
-  void reduce(held_type& h, std::size_t begin, std::size_t end, Observe& observe) {
-    const std::span<scalar> all = h.stage.gradients();
-    const std::span<scalar> part = all.subspan(begin, end - begin);
-    if (part.empty()) return;
+  void reduce(held_type& h, std::int64_t begin, std::int64_t end, Observe& observe) {
+    if (begin == end) return;
+    const row all = h.stage.gradients();
+    const row part = heddle::v0::detail::part_of_row<space>(all, begin, end - begin);
     if (h.gradient_factor != 1) backend_.scale(part, static_cast<scalar>(h.gradient_factor));
     if (data_.size() > 1)
-      observe("reduce gradients", part.size_bytes(), [&] {
-        h.optimizer.reduce(data_, all, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
-      });
+      observe("reduce gradients", heddle::v0::detail::bytes_of_row(part),
+              [&] { h.optimizer.reduce(data_, all, begin, end); });
   }
+  static std::int64_t elements_of(held_type& h) { return static_cast<std::int64_t>(h.stage.gradients().size()); }
 
   HeldStages& held_;
   Pipeline& pipeline_;
   Data& data_;
   Backend& backend_;
+  [[no_unique_address]] heddle::v0::detail::kept_queue<space> queue_;
   held_type* tied_ = nullptr;  // of this rank, if another has the other share
   bool embeds_ = false;        // this is the embedding's rank
   bool sent_ = false;
-  buffer<scalar> room_;
+  buffer<scalar, space> room_;
+  [[no_unique_address]] host_messages<scalar, space> messages_{};
   std::optional<typename Pipeline::request> on_its_way_;  // into it: ends first
 };
 

@@ -2,11 +2,15 @@
 // share.
 #pragma once
 
+#include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/sum_among.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/stage_parts.hpp>
 
@@ -17,10 +21,23 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
+
+namespace detail {
+// An optimizer for the parameters of a stage, in the memory where these are.
+template <class Optimizer, class Stage>
+Optimizer optimizer_of_stage(Stage& stage, int share, int shares) {
+  const std::int64_t elements = model::of_stage::flat_elements(stage);
+  if constexpr (std::is_same_v<space_of<Stage>, host_memory>)
+    return Optimizer(stage.parameters(), elements, share, shares);
+  else
+    return Optimizer(stage.queue(), stage.parameters(), elements, share, shares);
+}
+}  // namespace detail
 
 /// A stage of the schedule on the rank that holds it, with the optimizer of its parameters. `index` is the stage's
 /// number in the table, `part` which part of the model it is, `replica` which of the stages that are this part.
@@ -42,11 +59,11 @@ struct held_stage {
         part(parts.part_of(of_stage)),
         replica(parts.replica_of(of_stage)),
         stage(make()),
-        optimizer(stage.parameters(), model::of_stage::flat_elements(stage), share, shares),
+        optimizer(detail::optimizer_of_stage<Optimizer>(stage, share, shares)),
         lent(stage, optimizer, shares, meter) {}
 
   /// The gradient of what another stage has, too, in whose buffers it is if this one borrows it; empty if there is none.
-  std::span<typename Stage::scalar> tied_gradient() { return model::of_stage::tied_gradient(stage); }
+  row_view<typename Stage::scalar, space_of<Stage>> tied_gradient() { return model::of_stage::tied_gradient(stage); }
   std::int64_t tied_elements() { return model::of_stage::tied_elements(stage); }
   bool borrows() const noexcept { return model::of_stage::borrows_embedding(stage); }
 };
@@ -58,6 +75,8 @@ class held_stages {
   using held = held_stage<Stage, Optimizer>;
   using stage_type = Stage;
   using scalar = typename Stage::scalar;
+  using space = space_of<Stage>;
+  using row = row_view<scalar, space>;
 
   /// `make(stage, lender)` makes a stage; `lender` is the stage of this rank that has the embedding, where the stage
   /// has the head and another has the embedding, null otherwise. Errors: `schedule_error` if the rank would hold two
@@ -160,20 +179,17 @@ class held_stages {
   /// Adds up what several stages share: the gradient of the tied embedding over all stages that use it, and the
   /// gradients of replicas over the ranks that hold them. Afterwards every copy has the same bits. Called by all ranks
   /// of `pipeline` together, after their last backward. `tied_too`: the embedding's, too.
+  /// Elsewhere than on the host other ranks' shares go through its memory, and are added up there.
   template <class Communicator, class Backend>
   void sum_shared(Communicator& pipeline, Backend& backend, bool tied_too) {
-    const auto add = [&](std::span<scalar> x, std::span<scalar> y, std::span<scalar> to) { backend.add(x, y, to); };
     held* const owner = tied_too ? with_tied_gradient() : nullptr;
     for (const auto& h : all_)
       if (owner != nullptr && h->borrows()) {
-        const std::span<scalar> sum = owner->tied_gradient();
+        const row sum = owner->tied_gradient();
         backend.add(sum, h->tied_gradient(), sum);
       }
-    if (owner != nullptr && tied_ranks_.size() > 1) {
-      const std::span<scalar> mine = owner->tied_gradient();
-      sum_among(pipeline, std::span<const int>(tied_ranks_), mine, room(mine.size(), tied_ranks_.size()), tied_tag,
-                add);
-    }
+    if (owner != nullptr && tied_ranks_.size() > 1)
+      sum_among_ranks(pipeline, backend, std::span<const int>(tied_ranks_), owner->tied_gradient(), tied_tag);
     std::vector<int> replicas;
     for (int x = 0; x < parts_.parts(); ++x) {
       if (!parts_.has_replicas(x)) continue;
@@ -184,16 +200,21 @@ class held_stages {
         if (has(s)) mine = &at(s);
       }
       if (mine == nullptr) continue;
-      const std::span<scalar> all = mine->stage.gradients();
-      const std::span<scalar> tied = mine->tied_gradient();
-      const bool inside = !tied.empty() && !mine->borrows();
-      const std::size_t begin = inside ? static_cast<std::size_t>(tied.data() - all.data()) : all.size();
-      const std::size_t end = inside ? begin + tied.size() : all.size();
+      const row all = mine->stage.gradients();
+      const row tied = mine->tied_gradient();
+      const auto elements = static_cast<std::int64_t>(all.size()), shared = static_cast<std::int64_t>(tied.size());
+      const bool inside = shared > 0 && !mine->borrows();
+      const std::int64_t begin =
+          inside ? heddle::v0::detail::first_element(tied) - heddle::v0::detail::first_element(all) : elements;
+      const std::int64_t end = inside ? begin + shared : elements;
       // Padding behind a copy of the embedding is not there in a replica that borrows one.
       const bool more = std::any_of(mine->stage.parameters().begin(), mine->stage.parameters().end(),
-                                    [&](const auto& p) { return p.offset >= static_cast<std::int64_t>(end); });
-      for (const std::span<scalar> rest : {all.first(begin), more ? all.subspan(end) : std::span<scalar>{}})
-        sum_among(pipeline, std::span<const int>(replicas), rest, room(rest.size(), replicas.size()), replica_tag, add);
+                                    [&](const auto& p) { return p.offset >= end; });
+      const auto part = [&](std::int64_t first, std::int64_t last) {
+        return heddle::v0::detail::part_of_row<space>(all, first, last - first);
+      };
+      for (const row rest : {part(0, begin), more ? part(end, elements) : part(0, 0)})
+        sum_among_ranks(pipeline, backend, std::span<const int>(replicas), rest, replica_tag);
     }
   }
 
@@ -201,6 +222,21 @@ class held_stages {
   static constexpr int tied_tag = 7001, replica_tag = 7002, verdict_tag = 7003;
   static constexpr std::size_t most_at_once = std::size_t{1} << 18;  // elements of each rank
 
+  template <class Communicator, class Backend>
+  void sum_among_ranks(Communicator& pipeline, Backend& backend, std::span<const int> ranks, row mine, int tag) {
+    if constexpr (std::is_same_v<space, host_memory>) {
+      sum_among(pipeline, ranks, mine, room(mine.size(), ranks.size()), tag,
+                [&](std::span<scalar> x, std::span<scalar> y, std::span<scalar> to) { backend.add(x, y, to); });
+    } else {
+      written_on_host<scalar, space> here(compute::queue_of(backend), mine);
+      const std::span<scalar> all = here.elements();
+      sum_among(pipeline, ranks, all, room(all.size(), ranks.size()), tag,
+                [](std::span<scalar> x, std::span<scalar> y, std::span<scalar> to) {
+                  std::transform(x.begin(), x.end(), y.begin(), to.begin(), [](scalar a, scalar b) { return a + b; });
+                });
+      here.finish();
+    }
+  }
   std::span<scalar> room(std::size_t elements, std::size_t ranks) {
     const std::size_t n = (std::min)(elements, most_at_once) * (ranks - 1);
     if (room_.size() < n) room_ = buffer<scalar>(static_cast<std::int64_t>(n));
@@ -232,7 +268,7 @@ class held_stages {
   std::vector<held*> by_stage_;
   std::vector<int> tied_ranks_;
   std::vector<int> sharers_;
-  buffer<scalar> room_;
+  buffer<scalar> room_;  // on the host
 };
 
 }  // namespace heddle::inline v0::train

@@ -1,9 +1,12 @@
 // heddle/train/measure_layers.hpp: how long the layers of a model take here: what a partition of layers is made from.
 #pragma once
 
+#include <heddle/compute/kernels.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/plan/layer_partition.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +27,7 @@ template <class Model, class World, class Backend>
 plan::layer_costs measure_layer_costs(World& world, const typename Model::config& config, Backend& backend,
                                       std::int64_t samples, int repeats = 3) {
   using scalar = typename Model::scalar;
+  using space = space_of<Backend>;
   using stage_type = typename Model::template stage<World, Backend>;
   const auto ids = static_cast<std::size_t>(samples * config.context);
   const std::vector<std::int32_t> tokens(ids, 0);
@@ -36,14 +40,20 @@ plan::layer_costs measure_layer_costs(World& world, const typename Model::config
                      0);
     stage.initialize(1);
     const std::int64_t n = stage.boundary_elements(samples);
-    buffer<scalar> in(n), out(n), dout(n), din(n);
-    for (std::size_t i = 0; i < in.size(); ++i) in[i] = dout[i] = static_cast<scalar>(i % 7) - scalar(3);
+    auto& queue = compute::queue_of(backend);
+    buffer<scalar, space> in(queue, n), out(queue, n), dout(queue, n), din(queue, n);
+    std::vector<scalar> numbers(in.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<scalar>(i % 7) - scalar(3);
+    queue.copy(numbers, in);
+    queue.copy(numbers, dout);
+    queue.wait();
+    const auto row = [&](buffer<scalar, space>& of) { return heddle::v0::detail::row_at<space>(of.address(), n); };
     double least = std::numeric_limits<double>::infinity();
     for (int k = 0; k < (std::max)(1, repeats); ++k) {
       const std::int64_t start = now_ns();
-      stage.forward(0, batch, std::span<const scalar>(in.data(), in.size()), std::span<scalar>(out.data(), out.size()));
-      stage.backward(0, batch, std::span<const scalar>(dout.data(), dout.size()),
-                     std::span<scalar>(din.data(), din.size()));
+      stage.forward(0, batch, row(in), row(out));
+      stage.backward(0, batch, row(dout), row(din));
+      queue.wait();
       least = (std::min)(least, static_cast<double>(now_ns() - start) * 1e-9);
     }
     return least;

@@ -538,27 +538,28 @@ class mixed_optimizer {
 
 namespace detail {
 
-template <class T, class Zero, class Precision>
+template <class T, class Zero, class Precision, class Space>
 struct optimizer_of {
   using type = mixed_optimizer<T, Zero, Precision>;
 };
-template <class T, class Zero, class Precision>
+template <class T, class Zero, class Precision, class Space>
   requires(Precision::template is_plain<T>)
-struct optimizer_of<T, Zero, Precision> {
-  using type = optimizer<T, Zero>;
+struct optimizer_of<T, Zero, Precision, Space> {
+  using type = optimizer<T, Zero, Space>;
 };
 template <class T, class Precision>
 struct products_are_of {
   static constexpr bool value = !Precision::rounds_products || std::is_same_v<T, float>;
 };
-template <class T, class Zero, class Precision>
-struct checked_optimizer_of : optimizer_of<T, Zero, Precision> {
+template <class T, class Zero, class Precision, class Space>
+struct checked_optimizer_of : optimizer_of<T, Zero, Precision, Space> {
   static_assert(products_are_of<T, Precision>::value,
                 "heddle: products_in<bf16> is of models whose scalar is float, in which products are added up");
 };
-/// The optimizer of a stage with elements T under a strategy.
-template <class T, class Strategy>
-using optimizer_under = typename checked_optimizer_of<T, typename Strategy::zero, typename Strategy::precision>::type;
+/// The optimizer of a stage with elements T in memory space `Space` under a strategy.
+template <class T, class Strategy, class Space = space_of<typename Strategy::backend>>
+using optimizer_under =
+    typename checked_optimizer_of<T, typename Strategy::zero, typename Strategy::precision, Space>::type;
 
 // Behind the first weights of a stage: what its optimizer makes of them.
 template <class Held>

@@ -6,6 +6,9 @@
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/optimizer.hpp>
 
 #include <algorithm>
@@ -51,14 +54,17 @@ struct nonfinite_finding {
 template <class Held, class Backend>
 nonfinite_finding find_nonfinite_in(Held& held, Backend& backend) {
   auto& stage = held.stage;
-  using scalar = typename std::remove_reference_t<decltype(stage)>::scalar;
+  using stage_type = std::remove_reference_t<decltype(stage)>;
+  using space = space_of<stage_type>;
+  using row = row_view<typename stage_type::scalar, space>;
   nonfinite_finding found;
-  const auto is_finite = [&](std::span<scalar> kept, std::int64_t begin, const auto& p) {
+  const auto is_finite = [&](row kept, std::int64_t begin, const auto& p) {
     bool finite = true;
-    for_kept_part(p, begin, kept.size(), [&](std::int64_t, std::int64_t count, std::int64_t at) {
-      finite = backend.all_finite(
-          std::span<const scalar>(kept.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count))));
-    });
+    for_kept_part(p, begin, static_cast<std::size_t>(kept.size()),
+                  [&](std::int64_t, std::int64_t count, std::int64_t at) {
+                    finite = backend.all_finite(row_view<const typename stage_type::scalar, space>(
+                        heddle::v0::detail::part_of_row<space>(kept, at, count)));
+                  });
     return finite;
   };
   const auto weights_are_finite = [&](const auto& p) {
@@ -180,12 +186,26 @@ std::size_t first_unfit(std::span<const T> x, bool may_be_negative) noexcept {
   return x.size();
 }
 
+// The queue of the memory that a stage lies in.
+template <class Stage>
+typename space_of<Stage>::queue& queue_of_stage(Stage& stage) noexcept {
+  if constexpr (std::is_same_v<space_of<Stage>, host_memory>)
+    return *heddle::v0::detail::kept_queue<host_memory>();
+  else
+    return stage.queue();
+}
+// The elements of a row of a stage, to be read.
+template <class Stage, class Row>
+auto read_of_stage(Stage& stage, const Row& row) {
+  using T = heddle::v0::detail::element_of<const Row>;
+  return read_on_host<T, space_of<Stage>>(queue_of_stage(stage), row);
+}
+
 // What is wrong with the weights and moments of one stage, or nothing.
 template <class Stage, class Optimizer>
 std::string state_fault(Stage& stage, Optimizer& optimizer) {
-  using scalar = typename Stage::scalar;
   const auto fault = [](const char* kind, const auto& p, auto x, std::int64_t first, bool negative) {
-    const std::size_t at = first_unfit(std::span<const typename decltype(x)::value_type>(x), negative);
+    const std::size_t at = first_unfit(x, negative);
     if (at == x.size()) return std::string();
     char value[32];
     std::snprintf(value, sizeof value, "%g", static_cast<double>(x[at]));
@@ -193,7 +213,10 @@ std::string state_fault(Stage& stage, Optimizer& optimizer) {
     return std::string(kind) + " " + std::string(p.name) + " has " + value + " in element " +
            std::to_string(first + static_cast<std::int64_t>(at));
   };
-  const std::span<const scalar> weights = optimizer.weights_of(stage);
+  const auto weights_here = read_of_stage(stage, optimizer.weights_of(stage));
+  const auto first_moments = read_of_stage(stage, optimizer.first_moment());
+  const auto second_moments = read_of_stage(stage, optimizer.second_moment());
+  const auto weights = weights_here.elements();
   for (const auto& p : stage.parameters()) {
     std::string found;
     for_kept_part(p, optimizer.weights_begin(), weights.size(), [&](std::int64_t first, std::int64_t count, auto at) {
@@ -205,9 +228,10 @@ std::string state_fault(Stage& stage, Optimizer& optimizer) {
         return moments.subspan(static_cast<std::size_t>(in_share), static_cast<std::size_t>(count));
       };
       if constexpr (requires { optimizer.masters(); })
-        if (found.empty()) found = fault("master weight", p, part(optimizer.masters()), first, true);
-      if (found.empty()) found = fault("first moment of", p, part(optimizer.first_moment()), first, true);
-      if (found.empty()) found = fault("second moment of", p, part(optimizer.second_moment()), first, false);
+        if (found.empty())
+          found = fault("master weight", p, part(read_of_stage(stage, optimizer.masters()).elements()), first, true);
+      if (found.empty()) found = fault("first moment of", p, part(first_moments.elements()), first, true);
+      if (found.empty()) found = fault("second moment of", p, part(second_moments.elements()), first, false);
     });
     if (!found.empty()) return found;
   }

@@ -105,6 +105,15 @@ class observed_world {
 
 namespace detail {
 
+inline event event_of(activity kind, const char* name, int rank, std::int64_t step) noexcept {
+  event e;
+  e.kind = kind;
+  e.name = name;
+  e.rank = rank;
+  e.step = static_cast<int>(step);
+  return e;
+}
+
 template <class World>
 auto& unobserved(World& world) noexcept {
   if constexpr (requires { world.unobserved(); })

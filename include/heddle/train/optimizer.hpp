@@ -6,12 +6,17 @@
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/space_collectives.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -23,14 +28,24 @@ namespace heddle::inline v0::train {
 /// One step is `reduce` (gradients over those ranks), `counted_sum_of_squares` (for the global norm), `update`, `gather`.
 /// Bytes sent per rank and step by the ring formulas: zero<0> an all-reduce, 2(d-1)/d n s; zero<1> a reduce-scatter
 /// (or 2) and an all-gather, the same 2(d-1)/d n s; zero<3> the reduce-scatter here, the all-gathers at each UNSHARD.
-template <class T, class Zero>
+/// Weights, gradients and moments lie in `Space`; elsewhere than on the host all calls go in the order of one queue, which must
+/// outlive the optimizer, and `zero<2>`, `zero<3>` and `remember` are for the host's memory only.
+template <class T, class Zero, memory_space Space = host_memory>
 class optimizer {
  public:
   static constexpr int zero_stage = Zero::stage;
+  using space = Space;
+  using row = row_view<T, Space>;
+  using const_row = row_view<const T, Space>;
 
   /// `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
   template <class Table>
-  optimizer(const Table& table, std::int64_t elements, int rank, int ranks) {
+  optimizer(const Table& table, std::int64_t elements, int rank, int ranks)
+    requires std::is_same_v<Space, host_memory>
+      : optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
+  template <class Table>
+  optimizer(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank, int ranks)
+      : queue_(queue) {
     for (int r = 0; r < ranks; ++r) shares_.push_back(balanced_split{elements, ranks}.size(r));
     begin_ = Zero::stage == 0 ? 0 : balanced_split{elements, ranks}.offset(rank);
     end_ = Zero::stage == 0 ? elements : begin_ + shares_[static_cast<std::size_t>(rank)];
@@ -48,30 +63,31 @@ class optimizer {
       else
         segments_.push_back(s);
     }
-    first_moment_ = buffer<T>(end_ - begin_, "the first moments of the optimizer");
-    second_moment_ = buffer<T>(end_ - begin_, "the second moments of the optimizer");
-    if constexpr (Zero::stage >= 2) gradients_ = buffer<T>(end_ - begin_, "a rank's share of the gradients");
-    if constexpr (Zero::stage >= 3) weights_ = buffer<T>(end_ - begin_, "a rank's share of the weights");
+    first_moment_ = buffer<T, Space>(queue, end_ - begin_, "the first moments of the optimizer");
+    second_moment_ = buffer<T, Space>(queue, end_ - begin_, "the second moments of the optimizer");
+    if constexpr (Zero::stage >= 2)
+      gradients_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the gradients");
+    if constexpr (Zero::stage >= 3) weights_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the weights");
   }
 
   /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
   std::int64_t owned_begin() const noexcept { return begin_; }
   std::int64_t owned_end() const noexcept { return end_; }
-  std::span<T> first_moment() noexcept { return {first_moment_.data(), first_moment_.size()}; }
-  std::span<T> second_moment() noexcept { return {second_moment_.data(), second_moment_.size()}; }
+  row first_moment() noexcept { return all_of(first_moment_); }
+  row second_moment() noexcept { return all_of(second_moment_); }
   /// What a rank keeps of a stage's weights from step to step, and of its gradients from their reduction to the next step:
   /// elements from `weights_begin()` (`gradients_begin()`) on of the flat buffers; all of them, or the owned part.
   template <class Stage>
-  std::span<T> weights_of(Stage& stage) noexcept {
+  row weights_of(Stage& stage) noexcept {
     if constexpr (Zero::stage >= 3)
-      return {weights_.data(), weights_.size()};
+      return all_of(weights_);
     else
       return stage.weights();
   }
   template <class Stage>
-  std::span<T> gradients_of(Stage& stage) noexcept {
+  row gradients_of(Stage& stage) noexcept {
     if constexpr (Zero::stage >= 2)
-      return {gradients_.data(), gradients_.size()};
+      return all_of(gradients_);
     else
       return stage.gradients();
   }
@@ -85,23 +101,23 @@ class optimizer {
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum: in place, or with `zero<2>` and
   /// `zero<3>` in `gradients_of`. A group of one has nothing to sum: its `gradients` are there already.
   template <class Communicator>
-  void reduce(Communicator& group, std::span<T> gradients) {
+  void reduce(Communicator& group, row gradients) {
     if (group.size() == 1) return;
     if constexpr (Zero::stage == 0)
-      group.all_reduce(gradients, plus{});
+      heddle::v0::all_reduce(*queue_, group, gradients, plus{});
     else
-      group.reduce_scatter_v(std::span<const T>(gradients),
-                             Zero::stage >= 2 ? std::span<T>(gradients_.data(), gradients_.size()) : owned(gradients),
-                             std::span<const std::int64_t>(shares_), plus{});
+      heddle::v0::reduce_scatter_v(*queue_, group, const_row(gradients),
+                                   Zero::stage >= 2 ? all_of(gradients_) : owned(gradients),
+                                   std::span<const std::int64_t>(shares_), plus{});
   }
 
   /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
   template <class Communicator>
-  void reduce(Communicator& group, std::span<T> gradients, std::int64_t begin, std::int64_t end) {
+  void reduce(Communicator& group, row gradients, std::int64_t begin, std::int64_t end) {
     if (group.size() == 1 || begin >= end) return;
-    const std::span<T> part = gradients.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    const row some = part(gradients, begin, end - begin);
     if constexpr (Zero::stage == 0) {
-      group.all_reduce(part, plus{});
+      heddle::v0::all_reduce(*queue_, group, some, plus{});
     } else {
       std::vector<std::int64_t> shares;
       std::int64_t first = 0;
@@ -111,35 +127,37 @@ class optimizer {
         first += n;
       }
       const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
-      std::span<T> mine = gradients;
+      row mine = gradients;
       std::int64_t first_of_mine = 0;
       if constexpr (Zero::stage >= 2) {
-        mine = {gradients_.data(), gradients_.size()};
+        mine = all_of(gradients_);
         first_of_mine = from < to ? begin_ : from;
       }
-      group.reduce_scatter_v(
-          std::span<const T>(part),
-          mine.subspan(static_cast<std::size_t>(from - first_of_mine), static_cast<std::size_t>(to - from)),
-          std::span<const std::int64_t>(shares), plus{});
+      heddle::v0::reduce_scatter_v(*queue_, group, const_row(some), part(mine, from - first_of_mine, to - from),
+                                   std::span<const std::int64_t>(shares), plus{});
     }
   }
 
   /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
   /// with every logical parameter once. `gradients` here and below: those of `gradients_of`, weights those of `weights_of`.
   template <class Backend>
-  double counted_sum_of_squares(Backend& backend, std::span<const T> gradients) const {
+  double counted_sum_of_squares(Backend& backend, const_row gradients) const {
     double sum = 0;
     for (const segment& s : segments_)
-      if (s.counted)
-        sum += backend.sum_of_squares(gradients.subspan(static_cast<std::size_t>(s.begin - gradients_begin()),
-                                                        static_cast<std::size_t>(s.end - s.begin)));
+      if (s.counted) sum += backend.sum_of_squares(part(gradients, s.begin - gradients_begin(), s.end - s.begin));
     return sum;
+  }
+  /// The same, added to a number in the backend's memory (`compute::reduction_kernels`).
+  template <class Backend>
+  void add_counted_squares(Backend& backend, const_row gradients, compute::number_in<Space> sum) const {
+    for (const segment& s : segments_)
+      if (s.counted) backend.sum_of_squares(part(gradients, s.begin - gradients_begin(), s.end - s.begin), sum);
   }
 
   /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
   template <class Backend>
-  void update(Backend& backend, std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
-              double learning_rate, std::int64_t step, double gradient_scale) {
+  void update(Backend& backend, row weights, const_row gradients, const adamw_options& constants, double learning_rate,
+              std::int64_t step, double gradient_scale) {
     for_each_segment(weights, gradients, constants, learning_rate, step, gradient_scale,
                      [&](auto... arguments) { backend.adamw(arguments...); });
   }
@@ -147,14 +165,16 @@ class optimizer {
   /// Takes back the `update` with the same arguments, weights and moments up to rounding. Requires
   /// learning_rate weight_decay < 1.
   template <class Backend>
-  void undo(Backend& backend, std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
-            double learning_rate, std::int64_t step, double gradient_scale) {
+  void undo(Backend& backend, row weights, const_row gradients, const adamw_options& constants, double learning_rate,
+            std::int64_t step, double gradient_scale) {
     for_each_segment(weights, gradients, constants, learning_rate, step, gradient_scale,
                      [&](auto... arguments) { backend.undo_adamw(arguments...); });
   }
 
   /// Copies the owned weights and their moments, for `restore`. Memory is allocated by the first call.
-  void remember(std::span<const T> weights) {
+  void remember(std::span<const T> weights)
+    requires std::is_same_v<Space, host_memory>
+  {
     const auto n = static_cast<std::size_t>(end_ - begin_);
     if (before_.size() < 3 * n) before_ = buffer<T>(3 * (end_ - begin_));
     const std::span<const T> mine = weights.subspan(static_cast<std::size_t>(begin_ - weights_begin()), n);
@@ -163,7 +183,9 @@ class optimizer {
     std::copy_n(second_moment_.data(), n, before_.data() + 2 * n);
   }
   /// The owned weights and their moments as they were at `remember`, bit for bit.
-  void restore(std::span<T> weights) {
+  void restore(std::span<T> weights)
+    requires std::is_same_v<Space, host_memory>
+  {
     const auto n = static_cast<std::size_t>(end_ - begin_);
     std::copy_n(before_.data(), n, weights.subspan(static_cast<std::size_t>(begin_ - weights_begin()), n).begin());
     std::copy_n(before_.data() + n, n, first_moment_.data());
@@ -172,10 +194,11 @@ class optimizer {
 
   /// Brings every rank of the group up to date after `update`; with `zero<3>` the next UNSHARD does.
   template <class Communicator>
-  void gather(Communicator& group, std::span<T> weights) {
+  void gather(Communicator& group, row weights) {
     if constexpr (Zero::stage == 1 || Zero::stage == 2) {
       if (group.size() > 1)
-        group.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
+        heddle::v0::all_gather_v(*queue_, group, const_row(owned(weights)), weights,
+                                 std::span<const std::int64_t>(shares_));
     }
   }
 
@@ -191,9 +214,7 @@ class optimizer {
       group.all_gather_v(mine, to, shares);
   }
 
-  std::span<T> owned(std::span<T> flat) const {
-    return flat.subspan(static_cast<std::size_t>(begin_), static_cast<std::size_t>(end_ - begin_));
-  }
+  row owned(row flat) const { return part(flat, begin_, end_ - begin_); }
 
  private:
   struct segment {
@@ -201,14 +222,19 @@ class optimizer {
     bool counted, decay;
   };
 
+  static row all_of(buffer<T, Space>& memory) noexcept {
+    return heddle::v0::detail::row_at<Space>(memory.address(), static_cast<std::int64_t>(memory.size()));
+  }
+  template <class Row>
+  static Row part(Row whole, std::int64_t begin, std::int64_t count) noexcept {
+    return heddle::v0::detail::part_of_row<Space>(whole, begin, count);
+  }
+
   template <class F>
-  void for_each_segment(std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
-                        double learning_rate, std::int64_t step, double gradient_scale, F&& f) {
+  void for_each_segment(row weights, const_row gradients, const adamw_options& constants, double learning_rate,
+                        std::int64_t step, double gradient_scale, F&& f) {
     for (const segment& s : segments_) {
-      const auto at = static_cast<std::size_t>(s.begin - weights_begin());
-      const auto of_gradients = static_cast<std::size_t>(s.begin - gradients_begin());
-      const auto n = static_cast<std::size_t>(s.end - s.begin);
-      const auto in_state = static_cast<std::size_t>(s.begin - begin_);
+      const std::int64_t n = s.end - s.begin;
       compute::adamw_step hyper{};
       hyper.lr = learning_rate;
       hyper.beta1 = constants.beta1;
@@ -217,8 +243,8 @@ class optimizer {
       hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
       hyper.step = step;
       hyper.grad_scale = gradient_scale;
-      f(weights.subspan(at, n), gradients.subspan(of_gradients, n), first_moment().subspan(in_state, n),
-        second_moment().subspan(in_state, n), hyper);
+      f(part(weights, s.begin - weights_begin(), n), part(gradients, s.begin - gradients_begin(), n),
+        part(first_moment(), s.begin - begin_, n), part(second_moment(), s.begin - begin_, n), hyper);
     }
   }
 
@@ -226,10 +252,11 @@ class optimizer {
   std::int64_t end_ = 0;
   std::vector<std::int64_t> shares_;
   std::vector<segment> segments_;
-  buffer<T> first_moment_;
-  buffer<T> second_moment_;
-  buffer<T> gradients_, weights_;  // the owned part, where the whole is not kept
-  buffer<T> before_;               // weights, first and second moments; empty if nobody asks for them
+  [[no_unique_address]] heddle::v0::detail::kept_queue<Space> queue_;
+  buffer<T, Space> first_moment_;
+  buffer<T, Space> second_moment_;
+  buffer<T, Space> gradients_, weights_;  // the owned part, where the whole is not kept
+  buffer<T> before_;                      // weights, first and second moments; empty if nobody asks for them
 };
 
 namespace detail {

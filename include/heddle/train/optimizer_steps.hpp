@@ -1,6 +1,10 @@
 // heddle/train/optimizer_steps.hpp: the optimizer steps of all stages of a rank, clipped, and taken back.
 #pragma once
 
+#include <heddle/compute/kernels.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/step_sums.hpp>
@@ -8,19 +12,25 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0::train {
 
 /// Steps the stages that a rank holds (`held_stages`), each at most once between two calls of `begin`.
 /// With `Copies`, steps are taken back from copies. Units: `step` counts from 0. The learning rate is read from the options at
-/// each step: they must live as long.
+/// each step: they must live as long. Where gradients lie in memory that the host may not touch, their squares are added up
+/// there, one number for each stage, and read once for all of them (`squares`).
 template <class HeldStages, class Backend, bool Copies = false>
 class optimizer_steps {
  public:
   using held_type = typename HeldStages::held;
   using scalar = typename HeldStages::scalar;
+  using space = typename HeldStages::space;
+  using const_row = row_view<const scalar, space>;
 
   template <class Options>
   optimizer_steps(HeldStages& held, Backend& backend, const Options& options)
@@ -41,11 +51,28 @@ class optimizer_steps {
   bool is_unclipped(const step_sums& part) const { return std::isfinite(part.loss) && is_unclipped(part.squares); }
   /// What this rank adds to the squared norm, of one stage and of all.
   double squares_of(held_type& h) const {
-    return h.optimizer.counted_sum_of_squares(backend_, std::span<const scalar>(h.optimizer.gradients_of(h.stage)));
+    return h.optimizer.counted_sum_of_squares(backend_, const_row(h.optimizer.gradients_of(h.stage)));
   }
-  double squares() const {
+  /// Waits for the backend's queue.
+  double squares() {
     double sum = 0;
-    held_.for_each([&](held_type& h) { sum += squares_of(h); });
+    if constexpr (std::is_same_v<space, host_memory>) {
+      held_.for_each([&](held_type& h) { sum += squares_of(h); });
+    } else if (held_.size() > 0) {
+      auto& queue = compute::queue_of(backend_);
+      std::vector<double> of_stages(static_cast<std::size_t>(held_.size()));
+      if (sums_.size() < of_stages.size())
+        sums_ = buffer<double, space>(queue, held_.size(), "the squared gradient norms of stages");
+      queue.zero(sums_);
+      for (int k = 0; k < held_.size(); ++k) {
+        held_type& h = held_[k];
+        h.optimizer.add_counted_squares(backend_, const_row(h.optimizer.gradients_of(h.stage)),
+                                        scalar_view<double, space>(sums_.address() + k, {}));
+      }
+      queue.copy(sums_, of_stages);
+      queue.wait();
+      sum = std::accumulate(of_stages.begin(), of_stages.end(), 0.0);
+    }
     return sum;
   }
 
@@ -55,9 +82,8 @@ class optimizer_steps {
   void update(held_type& h, double gradient_scale, std::int64_t step) {
     if constexpr (Copies)
       if (gradient_scale == 1.0) h.optimizer.remember(std::span<const scalar>(h.optimizer.weights_of(h.stage)));
-    h.optimizer.update(backend_, h.optimizer.weights_of(h.stage),
-                       std::span<const scalar>(h.optimizer.gradients_of(h.stage)), adamw_, learning_rate_(step),
-                       step + 1, gradient_scale);
+    h.optimizer.update(backend_, h.optimizer.weights_of(h.stage), const_row(h.optimizer.gradients_of(h.stage)), adamw_,
+                       learning_rate_(step), step + 1, gradient_scale);
     h.stepped = true;
   }
   bool all_stepped() const {
@@ -81,9 +107,8 @@ class optimizer_steps {
       if constexpr (Copies)
         h.optimizer.restore(h.optimizer.weights_of(h.stage));
       else
-        h.optimizer.undo(backend_, h.optimizer.weights_of(h.stage),
-                         std::span<const scalar>(h.optimizer.gradients_of(h.stage)), adamw_, learning_rate_(step),
-                         step + 1, 1.0);
+        h.optimizer.undo(backend_, h.optimizer.weights_of(h.stage), const_row(h.optimizer.gradients_of(h.stage)),
+                         adamw_, learning_rate_(step), step + 1, 1.0);
     });
     return any;
   }
@@ -94,6 +119,7 @@ class optimizer_steps {
   adamw_options adamw_;
   const warmup_cosine& learning_rate_;
   double clip_norm_;
+  buffer<double, space> sums_{};  // not on the host
 };
 
 }  // namespace heddle::inline v0::train

@@ -4,6 +4,8 @@
 #include <heddle/core/error.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/save_folder.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/mixed_save.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/optimizer.hpp>
@@ -84,27 +86,34 @@ void for_each_kept_region(const Parameter& p, const Optimizer& optimizer, std::s
   });
 }
 
+// Room for the elements of a row of a stage, to be written.
+template <class Stage, class Row>
+auto written_of_stage(Stage& stage, const Row& row) {
+  using T = heddle::v0::detail::element_of<const Row>;
+  return written_on_host<T, space_of<Stage>>(queue_of_stage(stage), row);
+}
+
 // What this rank writes of one stage: each logical element once over all ranks.
 template <class Stage, class Optimizer>
 void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
                  bool moments_here) {
-  using scalar = typename Stage::scalar;
-  const std::span<scalar> weights = optimizer.weights_of(stage);
+  const auto all_weights = read_of_stage(stage, optimizer.weights_of(stage));
+  const auto first_moments = read_of_stage(stage, optimizer.first_moment());
+  const auto second_moments = read_of_stage(stage, optimizer.second_moment());
+  const auto weights = all_weights.elements();
   for (const auto& p : stage.parameters()) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
     if (weights_here)
       for_each_kept_region(p, optimizer, weights.size(), [&](const io::tensor_region& region, auto at, auto n) {
-        writer.add("weight/" + p.name, std::span<const scalar>(weights.subspan(at, n)), region);
+        writer.add("weight/" + p.name, weights.subspan(at, n), region);
       });
     if (!moments_here) continue;
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
       for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
         const auto from = static_cast<std::size_t>(in_share + at - first);
         const auto length = static_cast<std::size_t>(n);
-        writer.add("first_moment/" + p.name, std::span<const scalar>(optimizer.first_moment().subspan(from, length)),
-                   region);
-        writer.add("second_moment/" + p.name, std::span<const scalar>(optimizer.second_moment().subspan(from, length)),
-                   region);
+        writer.add("first_moment/" + p.name, first_moments.elements().subspan(from, length), region);
+        writer.add("second_moment/" + p.name, second_moments.elements().subspan(from, length), region);
       });
     });
   }
@@ -112,7 +121,10 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimiz
 
 template <class Stage, class Optimizer>
 void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
-  const std::span<typename Stage::scalar> weights = optimizer.weights_of(stage);
+  auto all_weights = written_of_stage(stage, optimizer.weights_of(stage));
+  auto first_moments = written_of_stage(stage, optimizer.first_moment());
+  auto second_moments = written_of_stage(stage, optimizer.second_moment());
+  const auto weights = all_weights.elements();
   for (const auto& p : stage.parameters()) {
     if (p.count == 0) continue;
     for_each_kept_region(p, optimizer, weights.size(), [&](const io::tensor_region& region, auto at, auto n) {
@@ -122,11 +134,14 @@ void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& op
       for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
         const auto to = static_cast<std::size_t>(in_share + at - first);
         const auto elements = static_cast<std::size_t>(n);
-        reader.read("first_moment/" + p.name, optimizer.first_moment().subspan(to, elements), region);
-        reader.read("second_moment/" + p.name, optimizer.second_moment().subspan(to, elements), region);
+        reader.read("first_moment/" + p.name, first_moments.elements().subspan(to, elements), region);
+        reader.read("second_moment/" + p.name, second_moments.elements().subspan(to, elements), region);
       });
     });
   }
+  all_weights.finish();
+  first_moments.finish();
+  second_moments.finish();
 }
 
 }  // namespace detail

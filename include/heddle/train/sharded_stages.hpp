@@ -9,6 +9,7 @@
 #include <heddle/schedule/passes.hpp>
 #include <heddle/schedule/plan.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
 #include <heddle/train/activations/bound.hpp>
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/pipeline_axis.hpp>
@@ -179,8 +180,9 @@ class sharded_stages {
   void gather_updated(Observe&& observe) {
     if constexpr (!shards_weights)
       held_.for_each([&](held_type& h) {
-        const std::span<scalar> weights = h.stage.weights();
-        observe("gather weights", weights.size_bytes(), [&] { h.optimizer.gather(group_, weights); });
+        const auto weights = h.stage.weights();
+        observe("gather weights", heddle::v0::detail::bytes_of_row(weights),
+                [&] { h.optimizer.gather(group_, weights); });
       });
   }
   /// Runs `work` with the weights of all stages whole. Called on all ranks together.

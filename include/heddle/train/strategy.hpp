@@ -9,6 +9,7 @@
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/schedule/gradient_scale.hpp>
 #include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/post_validation.hpp>
@@ -84,6 +85,54 @@ constexpr bool taking_back_checked() {
   return true;
 }
 
+// Policies that work in the host's memory only, one after the other, so that one mistake gives one error.
+template <class Policy, class Space>
+struct works_in_memory {
+  static constexpr bool value = std::is_same_v<Space, host_memory>;
+};
+template <int Stage, int Resident, class Space>
+struct works_in_memory<zero<Stage, Resident>, Space> {
+  static constexpr bool value = Stage < 2 || std::is_same_v<Space, host_memory>;
+};
+template <class Space>
+struct works_in_memory<norm_first, Space> {
+  static constexpr bool value = true;
+};
+template <class Space>
+struct works_in_memory<precision<>, Space> {
+  static constexpr bool value = true;
+};
+// A policy for saved activations says where it can keep them.
+template <class Activations, class Space>
+struct keeps_activations_in_memory {
+  static constexpr bool value =
+      std::is_same_v<Space, host_memory> || requires { typename Activations::template layers_in<float, Space>; };
+};
+template <class Space, class Zero, class Precision, class NormCheck, class Activations>
+constexpr bool memory_checked() {
+  if constexpr (!works_in_memory<Zero, Space>::value)
+    static_assert(works_in_memory<Zero, Space>::value,
+                  "heddle: zero<2> and zero<3> keep shares of gradients and weights in the host's memory only; with "
+                  "this backend take zero<0> or zero<1>");
+  else if constexpr (!works_in_memory<Precision, Space>::value)
+    static_assert(works_in_memory<Precision, Space>::value,
+                  "heddle: precision<...> rounds weights, gradients and moments in the host's memory only; with this "
+                  "backend leave it out");
+  else if constexpr (!works_in_memory<NormCheck, Space>::value)
+    static_assert(works_in_memory<NormCheck, Space>::value,
+                  "heddle: post_validation takes steps back in the host's memory only; with this backend leave it out");
+  else if constexpr (!keeps_activations_in_memory<Activations, Space>::value)
+    static_assert(keeps_activations_in_memory<Activations, Space>::value,
+                  "heddle: this policy keeps saved activations in the host's memory only; with this backend take "
+                  "activations::keep or activations::recompute");
+  else
+    return true;
+  return false;
+}
+// After an error a backend of the host stands in.
+template <class Backend, bool Fits>
+using backend_if = std::conditional_t<Fits, Backend, compute::host<>>;
+
 template <class Backend, class Precision>
 struct backend_under {
   using type = Backend;
@@ -100,13 +149,15 @@ struct selected_strategy {
   using schedule = v0::select_policy<schedule_kind, heddle::schedule::one_f_one_b<microbatches<>>, Ps...>;
   using zero = v0::select_policy<zero_kind, heddle::zero<0>, Ps...>;
   using precision = v0::select_policy<precision_kind, heddle::precision<>, Ps...>;
-  using backend =
-      typename backend_under<v0::select_policy<compute::backend_kind, compute::host<>, Ps...>, precision>::type;
   using observer = v0::select_policy<observer_kind, null_observer, Ps...>;
   using layers = v0::select_policy<layers_kind, layers_evenly, Ps...>;
   using norm_check = v0::select_policy<norm_check_kind, norm_first, Ps...>;
   using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
   using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
+  using chosen_backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
+  using backend = typename backend_under<
+      backend_if<chosen_backend, memory_checked<space_of<chosen_backend>, zero, precision, norm_check, activations>()>,
+      precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
   static_assert(taking_back_checked<norm_check, precision>());
 };

@@ -4,6 +4,8 @@
 #include <heddle/layout/layout.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/options.hpp>
 
 #include <concepts>
@@ -30,11 +32,11 @@ template <class S>
 inline constexpr bool has_parameters = requires(S& s) { requires parameter_entry<decltype(*s.parameters().begin())>; };
 template <class S>
 inline constexpr bool has_weights = requires(S& s) {
-  { s.weights() } -> std::convertible_to<std::span<typename S::scalar>>;
+  { s.weights() } -> std::convertible_to<row_view<typename S::scalar, space_of<S>>>;
 };
 template <class S>
 inline constexpr bool has_gradients = requires(S& s) {
-  { s.gradients() } -> std::convertible_to<std::span<typename S::scalar>>;
+  { s.gradients() } -> std::convertible_to<row_view<typename S::scalar, space_of<S>>>;
 };
 template <class S>
 inline constexpr bool has_zero_gradients = requires(S& s) { s.zero_gradients(); };
@@ -46,7 +48,8 @@ inline constexpr bool has_loss_sum = requires(S& s) {
 };
 template <class S, class Batch>
 inline constexpr bool has_forward_only =
-    requires(S& s, const Batch& b, std::span<const typename S::scalar> in, std::span<typename S::scalar> out) {
+    requires(S& s, const Batch& b, row_view<const typename S::scalar, space_of<S>> in,
+             row_view<typename S::scalar, space_of<S>> out) {
       { s.forward_only(b, in, out) } -> std::convertible_to<double>;
     };
 template <class S>
@@ -69,6 +72,8 @@ inline constexpr bool has_loss = requires { requires layout_like<typename S::los
 /// | `using flat_weights = layout<...>` | the flat buffer as one tensor: a gradient is summed over the axes on which its dual is partial |
 /// | `using loss = layout<...>` | `partial<plus>` over axes that see other samples, identical along axes that repeat the computation |
 ///
+/// Rows are spans where the stage keeps its tensors in the host's memory; one that names another space has `queue()`, in whose
+/// order it works, and rows there (`row_view<scalar, space>`).
 /// `model::of_stage` lists what else it may have, with the defaults. Saves (`train::save`) need tables of `model::parameter`.
 template <class S, class Batch>
 concept trainable_stage =
@@ -154,8 +159,9 @@ consteval bool trainable_checked() {
 
 // Sampling alone asks for it.
 template <class S, class Batch>
-void checked_last_logits(S& stage, const Batch& b, std::span<const typename S::scalar> in,
-                         std::span<typename S::scalar> out, std::span<typename S::scalar> logits) {
+void checked_last_logits(S& stage, const Batch& b, row_view<const typename S::scalar, space_of<S>> in,
+                         row_view<typename S::scalar, space_of<S>> out,
+                         row_view<typename S::scalar, space_of<S>> logits) {
   constexpr bool has = model::of_stage::has_last_logits<S, Batch>;
   static_assert(stage_has_it<has, S>::value,
                 "heddle: text is drawn from a model whose stage has `void last_logits(const batch&, std::span<const "

@@ -32,6 +32,7 @@
 #include <heddle/train/stage_parts.hpp>
 #include <heddle/train/step_ahead.hpp>
 #include <heddle/train/step_batches.hpp>
+#include <heddle/train/step_memory.hpp>
 #include <heddle/train/step_sums.hpp>
 #include <heddle/train/strategy.hpp>
 #include <heddle/train/trainable.hpp>
@@ -67,6 +68,8 @@ namespace heddle::inline v0::train {
 ///
 /// `World` is what `launch` passes to its body: `decltype(world)`; it may be left out where that is a world of threads.
 /// Tensors go over its data plane, what the host reads (losses, norms, verdicts, names) over its control plane.
+/// Weights, gradients, moments and activations lie in the backend's memory (`space`). Where the host may not touch that,
+/// reductions go in the order of the backend's queue; messages between stages, saves and logits go through copies on the host.
 ///
 /// Errors: `config_error` for settings that cannot work; `numeric_error` naming step and layer as soon as loss or
 /// gradients are not finite, with the weights still those of the step before. After any error that a step throws the
@@ -88,10 +91,12 @@ class trainer : public progress {
   using pipeline = typename Strategy::pipeline;
   using axes = detail::training_axes<stage_type, mesh_type, pipeline>;
   static_assert(axes::ok && detail::stage_can_be_sharded<stage_type, Strategy::zero::stage>() &&
-                detail::steps_in_order<stage_type, Strategy::norm_check::steps_first>());
+                detail::steps_in_order<stage_type, Strategy::norm_check::steps_first>() &&
+                detail::stage_is_in_memory_of<stage_type, backend_type>());
+  using space = space_of<stage_type>;
   static constexpr int zero_stage = Strategy::zero::stage;
   using options_type = typename detail::options_of_model<model_type>::type;
-  using optimizer_type = detail::optimizer_under<scalar, Strategy>;
+  using optimizer_type = detail::optimizer_under<scalar, Strategy, space>;
   using held_type = held_stage<stage_type, optimizer_type>;
   using stages_type = held_stages<stage_type, optimizer_type>;
   using activations_type = typename Strategy::activations;
@@ -296,18 +301,18 @@ class trainer : public progress {
   /// elsewhere.
   double forward_through(const batch_type& batch) {
     double loss = 0;
-    pass_through(batch, [&](stage_type& stage, std::span<const scalar> in, std::span<scalar> out) {
-      loss += stage.forward_only(batch, in, out);
-    });
+    pass_through(batch, [&](stage_type& stage, auto in, auto out) { loss += stage.forward_only(batch, in, out); });
     return loss;
   }
 
   /// The same for the head's outputs of each sample, those of its last position. Shapes: `logits` [samples, outputs], such
   /// as the vocabulary, on the rank of the last stage.
   void last_logits(const batch_type& batch, std::span<scalar> logits) {
-    pass_through(batch, [&](stage_type& stage, std::span<const scalar> in, std::span<scalar> out) {
-      detail::checked_last_logits(stage, batch, in, out, logits);
+    detail::logits_on_host<scalar, space> given(compute::queue_of(backend_), logits);
+    pass_through(batch, [&](stage_type& stage, auto in, auto out) {
+      detail::checked_last_logits(stage, batch, in, out, given.row());
     });
+    given.read(compute::queue_of(backend_));
   }
 
   /// Whether this rank holds the stage with the embedding, and the one with the loss. Of replicas: the first.
@@ -356,13 +361,13 @@ class trainer : public progress {
         executor_(plan_, held_.pointers(), pipeline_, max_samples_, watched_.observer(),
                   detail::members_along(world.mesh(), world.rank(), pipeline_axes{})),
         batches_(table(), parts_, pipeline_.rank(), max_samples_, sample_extents_of_model()),
+        losses_(detail::queue_for<space>(backend_), microbatches_),
         sums_(world) {
     axes::require_known(world.mesh());
     require_same_options(world_.control(), to_string(options_) + " table=" + std::to_string(fingerprint(table())));
-    losses_.resize(static_cast<std::size_t>(microbatches_));
     const std::int64_t between =
         held_.size() == 0 ? 0 : held_[0].stage.boundary_elements(static_cast<int>(max_samples_));
-    for (auto& b : boundary_) b = buffer<scalar>(between, "a tensor between stages");
+    boundary_.allocate(detail::queue_for<space>(backend_), 2, between);
     held_.for_each([&](held_type& h) {
       sharded_.initialize(h, options_.seed);
       detail::start_optimizer(h, options_.seed);
@@ -386,8 +391,8 @@ class trainer : public progress {
   }
   // Stages of overlapped pairs work at the same time if each has a backend of its own and none talks to others.
   backend_type& backend_of_next_stage() {
-    const bool alone = beside_.size() == 1 && model::companionable_stage<stage_type> &&
-                       detail::has_pairs(table().list(pipeline_.rank()));
+    const bool alone = std::is_same_v<space, host_memory> && beside_.size() == 1 &&
+                       model::companionable_stage<stage_type> && detail::has_pairs(table().list(pipeline_.rank()));
     return !alone || !std::exchange(backend_given_, true)
                ? backend_
                : more_backends_.emplace_back(detail::threads_for(options_, world_.size()));
@@ -404,14 +409,13 @@ class trainer : public progress {
                   1.0 / static_cast<double>(targets_of_a_step()));
     if constexpr (!steps_first) begin_gradients();
     held_.for_each([](held_type& h) { model::of_stage::begin_step(h.stage); });
-    std::fill(losses_.begin(), losses_.end(), 0.0);
+    losses_.begin();
     executor_.run(batches_.all(), static_cast<int>(step_), sharded_.hooks(hooks{*this}, observing()));
     gradients_.finish(observing());
   }
   step_sums my_sums() {
     step_sums sums;
-    if (counts_loss_)
-      for (const double loss : losses_) sums.loss += loss;  // in the order of the microbatches, whatever the schedule
+    if (counts_loss_) sums.loss = losses_.sum();
     if (beside_.rank() == 0) sums.targets = detail::counted_targets(held_, batches_);
     sums.squares = steps_.squares();
     sums.stops = options_.stop != nullptr && *options_.stop ? 1 : 0;
@@ -499,8 +503,7 @@ class trainer : public progress {
     trainer& self;
     void forward_done(int stage, int microbatch, int slot) {
       held_type& h = self.held_.at(stage);
-      if (h.part + 1 == self.parts_.parts())
-        self.losses_[static_cast<std::size_t>(microbatch)] = h.stage.loss_sum(slot);
+      if (h.part + 1 == self.parts_.parts()) self.losses_.take(h.stage, microbatch, slot);
     }
     void reduce_gradient(int stage) { self.gradients_.complete(stage, self.observing()); }
     void recompute(int stage, int /*microbatch*/, int slot) {
@@ -552,12 +555,7 @@ class trainer : public progress {
     observed(watched_.observer(), e, std::forward<Work>(work));
   }
   event describe(activity kind, const char* name) const noexcept {
-    event e;
-    e.kind = kind;
-    e.name = name;
-    e.rank = world_.rank();
-    e.step = static_cast<int>(step_);
-    return e;
+    return detail::event_of(kind, name, world_.rank(), step_);
   }
 
   World& world_;
@@ -584,11 +582,11 @@ class trainer : public progress {
   model::executor<stage_type, communicator_along<pipeline>, observer_type> executor_;
   std::int64_t taken_back_ = 0;
   step_batches<batch_type> batches_;
-  std::vector<double> losses_;
+  step_losses<stage_type> losses_;
   detail::step_ahead ahead_;
   using sums_ahead = step_sums_on_the_way<World, pipeline_axes, typename axes::gradients, typename axes::inside>;
   std::conditional_t<steps_first, sums_ahead, detail::no_sums_on_the_way> sums_;
-  std::array<buffer<scalar>, 2> boundary_;
+  model::boundary_memory<scalar, space> boundary_;
 };
 
 /// With the type of a body's `auto& world`, a reference.

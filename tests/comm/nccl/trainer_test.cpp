@@ -1,8 +1,10 @@
 // A GPT-2 trains over the stand-in for NCCL as over threads, and NCCL is given tensors only.
 #include <heddle/comm/nccl.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/testing/checked_backend.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/trainer.hpp>
 
@@ -25,6 +27,7 @@ namespace hd = heddle;
 using hd::dp, hd::pp, hd::tp;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 constexpr int context = 6, words = 20, width = 8, steps = 3;
+using checked = hd::testing::checked_backend<hd::compute::host<>>;
 using samples = train_test::random_tokens<context, words>;
 
 struct outcome {
@@ -52,8 +55,12 @@ outcome train(const std::string& mesh_text, int microbatches, bool poisoned = fa
       hd::train::trainer<hd::model::gpt2<double>, hd::strategy<mesh_type, hd::zero<1>, Policies...>,
                          std::remove_reference_t<decltype(world)>>
           trainer(world, o);
-      if (poisoned && world.rank() == world.size() - 1)
+      if constexpr ((std::is_same_v<Policies, checked> || ...)) {
+        // The stand-in's devices are those of a thread: communicators connect on the rank's own, before the queue's uses them.
+        for (auto* group : {&trainer.dp_group(), &trainer.tp_group()}) group->native();
+      } else if (poisoned && world.rank() == world.size() - 1) {
         trainer.stage().weights()[0] = std::numeric_limits<double>::quiet_NaN();
+      }
       const auto note = [&](double x) {
         if (world.rank() == 0) all.numbers.push_back(x);
       };
@@ -131,6 +138,23 @@ TEST_CASE("a GPT-2 trains over the stand-in for NCCL as over threads; its scalar
     }
   }
   nccl_double::reset();
+}
+
+// Stages of one rank: what travels between stages is sent by the rank's thread, not in the order of the queue.
+TEST_CASE("a GPT-2 in memory that the host may not touch trains over the stand-in for NCCL with the bits of the host's",
+          "[nccl][train][memory]") {
+  for (const char* mesh : {"dp=2", "tp=2", "dp=2,tp=2", "dp=3,tp=2"}) {
+    CAPTURE(mesh);
+    const outcome expected = train<hd::nccl_complete>(mesh, 2);
+    REQUIRE(expected.error == "");
+    nccl_double::reset();
+    const outcome got = train<hd::nccl_complete, checked>(mesh, 2);
+    CHECK(got.error == "");
+    CHECK(got.numbers == expected.numbers);
+    CHECK(got.text == expected.text);
+    check_transfers();
+    nccl_double::reset();
+  }
 }
 
 TEST_CASE("ranks over the stand-in for NCCL agree where a NaN came from, on the control plane", "[nccl][train]") {

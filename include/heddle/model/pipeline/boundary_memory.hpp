@@ -40,7 +40,7 @@ class boundary_memory {
   void allocate(queue* q, std::size_t count, std::int64_t elements) {
     queue_ = q;
     for (std::size_t i = 0; i < count; ++i) {
-      here_.emplace_back(*q, elements);
+      here_.emplace_back(*q, elements, "a tensor between stages");
       on_host_.emplace_back(elements);
     }
     leaves_.resize(count, false);
@@ -65,6 +65,11 @@ class boundary_memory {
     queue_->copy(host_row(i, elements), row(i, elements));
     leaves_[static_cast<std::size_t>(i)] = true;
   }
+  /// Until all that was queued is done.
+  void wait() {
+    leaves_.assign(leaves_.size(), false);
+    queue_->wait();
+  }
   /// Of the stages' memory; that on the host is as large.
   std::int64_t bytes() const noexcept {
     std::int64_t n = 0;
@@ -75,10 +80,6 @@ class boundary_memory {
  private:
   std::span<T> host_row(int i, std::int64_t elements) noexcept {
     return {on_host_[static_cast<std::size_t>(i)].data(), static_cast<std::size_t>(elements)};
-  }
-  void wait() {
-    leaves_.assign(leaves_.size(), false);
-    queue_->wait();
   }
 
   queue* queue_ = nullptr;
@@ -93,7 +94,7 @@ class boundary_memory<T, host_memory> {
  public:
   void allocate(host_memory::queue*, std::size_t count, std::int64_t elements) {
     here_.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) here_.emplace_back(elements);
+    for (std::size_t i = 0; i < count; ++i) here_.emplace_back(elements, "a tensor between stages");
   }
   std::span<T> row(int i, std::int64_t elements) noexcept {
     return {here_[static_cast<std::size_t>(i)].data(), static_cast<std::size_t>(elements)};
@@ -102,6 +103,7 @@ class boundary_memory<T, host_memory> {
   std::span<T> to_receive(int i, std::int64_t elements) noexcept { return row(i, elements); }
   static void received(int, std::int64_t) noexcept {}
   static void settle() noexcept {}
+  static void wait() noexcept {}
   std::int64_t bytes() const noexcept {
     std::int64_t n = 0;
     for (const auto& b : here_) n += static_cast<std::int64_t>(b.size() * sizeof(T));

@@ -4,6 +4,8 @@
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -16,6 +18,7 @@
 ///
 /// | member of the stage | default |
 /// |---|---|
+/// | `using space`, with `queue()` | the host's: rows are `std::span`, elsewhere `row_view<scalar, space>` |
 /// | `static constexpr bool forward_only` | false: the stage has backwards |
 /// | `boundary_elements(samples, sequence)` | `boundary_elements(samples)`: microbatches do not differ in length |
 /// | `input_elements(batch)` and `output_elements(batch)` | both `boundary_elements` of the batch |
@@ -36,6 +39,7 @@
 /// | `saved_bytes_per_slot()`, `deferred_bytes()`, `workspace_bytes()` | 0: the memory is not in reports |
 /// | `static constexpr bool adds_gradients_in_forward` | false: backwards add them. True: not with `post_validation` |
 /// | `counted_targets()`, of all microbatches sent forward since `zero_gradients()` | those of the batches that are not negative |
+/// | `void copy_loss(int slot, scalar_view<double, space> to)`, where the host may not touch the stage's memory | `loss_sum(slot)` is asked after each forward |
 /// | `first_nonfinite_activation()` with `index` and `name` | none: errors name weights and gradients only |
 namespace heddle::inline v0::model::of_stage {
 
@@ -94,7 +98,7 @@ template <class Stage, class Mesh>
 using samples = typename detail::samples_of<Stage, Mesh>::type;
 
 template <class Stage>
-std::span<typename Stage::scalar> tied_gradient(Stage& stage) {
+row_view<typename Stage::scalar, space_of<Stage>> tied_gradient(Stage& stage) {
   if constexpr (requires { stage.tied_gradient(); })
     return stage.tied_gradient();
   else
@@ -139,8 +143,8 @@ bool borrows_embedding(const Stage& stage) noexcept {
 
 template <class Stage, class Batch>
 inline constexpr bool has_last_logits =
-    requires(Stage& s, const Batch& b, std::span<const typename Stage::scalar> in,
-             std::span<typename Stage::scalar> out) { s.last_logits(b, in, out, out); };
+    requires(Stage& s, const Batch& b, row_view<const typename Stage::scalar, space_of<Stage>> in,
+             row_view<typename Stage::scalar, space_of<Stage>> out) { s.last_logits(b, in, out, out); };
 
 template <class Stage>
 void recompute(Stage& stage, int slot) {
@@ -201,6 +205,10 @@ template <class Stage>
 inline constexpr bool counts_targets = requires(const Stage& s) {
   { s.counted_targets() } -> std::convertible_to<std::int64_t>;
 };
+
+template <class Stage>
+inline constexpr bool copies_loss = !std::is_same_v<space_of<Stage>, host_memory> &&
+                                    requires(Stage& s, scalar_view<double, space_of<Stage>> to) { s.copy_loss(0, to); };
 
 /// A place in the model; index -1: none.
 struct no_place {
