@@ -5,7 +5,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/plan/offload_amount.hpp>
-#include <heddle/train/activations/found_store.hpp>
+#include <heddle/train/activations/default_file_store.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/trainer.hpp>

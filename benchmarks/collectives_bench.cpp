@@ -10,9 +10,9 @@
 // best possible choice.
 //
 // Then the ring from its table beside a loop over isend and irecv written by hand.
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
-#include <heddle/comm/tune.hpp>
+#include <heddle/collective/tune.hpp>
 
 #include <algorithm>
 #include <cmath>

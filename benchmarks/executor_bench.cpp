@@ -4,9 +4,9 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/observe/recorder.hpp>
-#include <heddle/schedule/formulas.hpp>
-#include <heddle/schedule/formulas_bidirectional.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/check/formulas.hpp>
+#include <heddle/schedule/check/formulas_bidirectional.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/sim/action_table.hpp>
 
 #include <benchmark/benchmark.h>

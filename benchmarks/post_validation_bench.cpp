@@ -5,11 +5,11 @@
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/model/pipeline/executor.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/schedule/zb_h1.hpp>
-#include <heddle/schedule/zb_h2.hpp>
-#include <heddle/schedule/zb_v.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/schedule/generate/zb_h1.hpp>
+#include <heddle/schedule/generate/zb_h2.hpp>
+#include <heddle/schedule/generate/zb_v.hpp>
 #include <heddle/train/step_sums.hpp>
 
 #include <benchmark/benchmark.h>

@@ -1,7 +1,7 @@
 // benchmarks/schedule_bench.cpp: what schedules cost at start-up: generating, lowering, checking and simulating tables.
-#include <heddle/schedule/formulas.hpp>
+#include <heddle/schedule/check/formulas.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/sim/action_table.hpp>
 
 #include <benchmark/benchmark.h>

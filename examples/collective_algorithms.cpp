@@ -5,8 +5,8 @@
 // prints: sum modulo 7: 0; composed maps: 3x + 6
 // prints: algo::pairwise has no rounds for this number of ranks; these have:
 // varies: rank [0-2]: heddle
-#include <heddle/comm/collectives.hpp>
-#include <heddle/comm/round_cost.hpp>
+#include <heddle/collective/collectives.hpp>
+#include <heddle/collective/round_cost.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <cstdio>

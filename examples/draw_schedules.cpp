@@ -5,8 +5,8 @@
 // prints: | zb-v | 25.5 | 5.9 % | 4 | 96 | 56.5 |
 // prints: rank 3 ............F0--I0--F1--I1--F2--I2--F3--I3--W0--F4--I4--W1--F5--I5--W2--F6--I6--W3--F7--I7--W4--W5--W6--W7--
 // prints: wrote images/schedule_dual_pipe.svg
-#include <heddle/schedule/automatic.hpp>
-#include <heddle/schedule/inference.hpp>
+#include <heddle/schedule/generate/automatic.hpp>
+#include <heddle/schedule/generate/inference.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/sim/gantt.hpp>
 

@@ -10,7 +10,7 @@
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/train/measured_schedule.hpp>
 
 #include <chrono>

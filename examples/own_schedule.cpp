@@ -3,8 +3,8 @@
 // prints: 1F1B; 49; bubble 51 %; at most 4, 3, 2, 1 microbatches alive
 // prints: eager; 39; bubble 38.5 %; at most 7, 5, 3, 1 microbatches alive
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/stage_map.hpp>
 #include <heddle/sim/gantt.hpp>
 

@@ -3,11 +3,11 @@
 // prints: 16 MB, switch of 10 us: 13 switches, 490 us
 // prints: round  0: the circuits of round 0
 // prints: wrote images/photonic_ring.svg
-#include <heddle/comm/algorithm/bidirectional_ring.hpp>
-#include <heddle/comm/algorithm/rabenseifner.hpp>
-#include <heddle/comm/algorithm/ring.hpp>
-#include <heddle/comm/algorithm/swing.hpp>
-#include <heddle/comm/algorithm/torus.hpp>
+#include <heddle/collective/algorithm/bidirectional_ring.hpp>
+#include <heddle/collective/algorithm/rabenseifner.hpp>
+#include <heddle/collective/algorithm/ring.hpp>
+#include <heddle/collective/algorithm/swing.hpp>
+#include <heddle/collective/algorithm/torus.hpp>
 #include <heddle/mesh/topologies.hpp>
 #include <heddle/plan/gain_map.hpp>
 

@@ -8,7 +8,7 @@
 #include <heddle/plan/skippipe.hpp>
 #include <heddle/plan/skippipe/assign.hpp>
 #include <heddle/plan/skippipe/published.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/routed.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 #include <heddle/sim/visits_svg.hpp>

@@ -73,12 +73,12 @@ SCHEDULES = {"1F1B": "one_f_one_b<m>", "interleaved, v = 2": "interleaved<m>", "
 
 def schedule_unit(schedule, check="valid"):
     return f"""#include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/check.hpp>
-#include <heddle/schedule/interleaved.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/v_half.hpp>
-#include <heddle/schedule/zb_h1.hpp>
-#include <heddle/schedule/zb_v.hpp>
+#include <heddle/schedule/check/check.hpp>
+#include <heddle/schedule/generate/interleaved.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/generate/v_half.hpp>
+#include <heddle/schedule/generate/zb_h1.hpp>
+#include <heddle/schedule/generate/zb_v.hpp>
 
 namespace hs = heddle::schedule;
 using m = heddle::microbatches<64>;

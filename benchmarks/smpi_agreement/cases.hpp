@@ -1,11 +1,11 @@
 // The collectives that rounds.cpp and agreement.cpp have in common.
 #pragma once
 
-#include <heddle/comm/algorithm/direct.hpp>
-#include <heddle/comm/algorithm/recursive_doubling.hpp>
-#include <heddle/comm/algorithm/ring.hpp>
-#include <heddle/comm/round_cost.hpp>
-#include <heddle/comm/rounds.hpp>
+#include <heddle/collective/algorithm/direct.hpp>
+#include <heddle/collective/algorithm/recursive_doubling.hpp>
+#include <heddle/collective/algorithm/ring.hpp>
+#include <heddle/collective/round_cost.hpp>
+#include <heddle/collective/rounds.hpp>
 
 #include <random>
 #include <string_view>

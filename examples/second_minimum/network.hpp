@@ -2,7 +2,7 @@
 // turn.
 #pragma once
 
-#include <heddle/comm/dyadic_fold.hpp>
+#include <heddle/collective/dyadic_fold.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>

@@ -8,7 +8,6 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/fixed_string.hpp>
-#include <heddle/core/gantt.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/observer.hpp>
@@ -18,6 +17,5 @@
 #include <heddle/core/shape.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/core/static_vector.hpp>
-#include <heddle/core/svg.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/type_name.hpp>

@@ -10,13 +10,11 @@
 #include <heddle/layout/factor_rule.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
-#include <heddle/layout/holdings.hpp>
 #include <heddle/layout/layout.hpp>
-#include <heddle/layout/merge.hpp>
+#include <heddle/layout/merge_monoids.hpp>
 #include <heddle/layout/name_rules.hpp>
 #include <heddle/layout/named_layouts.hpp>
 #include <heddle/layout/named_shape.hpp>
-#include <heddle/layout/objective.hpp>
 #include <heddle/layout/operations.hpp>
 #include <heddle/layout/part.hpp>
 #include <heddle/layout/placement.hpp>
@@ -26,10 +24,12 @@
 #include <heddle/layout/plan_svg.hpp>
 #include <heddle/layout/propagate.hpp>
 #include <heddle/layout/redistribution.hpp>
+#include <heddle/layout/redistribution_objective.hpp>
 #include <heddle/layout/repair.hpp>
 #include <heddle/layout/repair_cost.hpp>
 #include <heddle/layout/reshape.hpp>
 #include <heddle/layout/sbp.hpp>
 #include <heddle/layout/search.hpp>
 #include <heddle/layout/step_kind.hpp>
+#include <heddle/layout/tensor_holdings.hpp>
 #include <heddle/layout/transfer.hpp>

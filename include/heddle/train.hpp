@@ -1,21 +1,20 @@
 // heddle/train.hpp: the trainer and its policies.
 #pragma once
 
-#include <heddle/train/activations/bound.hpp>
 #include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/activations/cache.hpp>
+#include <heddle/train/activations/default_file_store.hpp>
 #include <heddle/train/activations/file_store.hpp>
-#include <heddle/train/activations/found_store.hpp>
 #include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/activations/memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/activations/store_files.hpp>
 #include <heddle/train/activations/threaded_store.hpp>
 #include <heddle/train/atomized.hpp>
-#include <heddle/train/every.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/language_state.hpp>
@@ -35,6 +34,7 @@
 #include <heddle/train/optimizer_steps.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/pass_through.hpp>
+#include <heddle/train/periodic_work.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/post_validation.hpp>
 #include <heddle/train/precision.hpp>

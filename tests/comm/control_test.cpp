@@ -1,11 +1,11 @@
 // The control plane: the collectives' definitions again, on every carrier of it, and what happens when something fails.
 #include "definitions.hpp"
 
-#include <heddle/comm/rendezvous/communicator.hpp>
-#include <heddle/comm/rendezvous/control.hpp>
-#include <heddle/comm/rendezvous/file.hpp>
-#include <heddle/comm/rendezvous/memory.hpp>
-#include <heddle/comm/rendezvous/tcp.hpp>
+#include <heddle/rendezvous/communicator.hpp>
+#include <heddle/rendezvous/control.hpp>
+#include <heddle/rendezvous/file.hpp>
+#include <heddle/rendezvous/memory.hpp>
+#include <heddle/rendezvous/tcp.hpp>
 #include <heddle/testing/counting_world.hpp>
 
 #include <cstdlib>

@@ -1,8 +1,8 @@
 // Collectives that are started and waited for later: the definitions again, on both planes, in any order of waiting.
 #include "support.hpp"
 
-#include <heddle/comm/rendezvous/control.hpp>
-#include <heddle/comm/rendezvous/memory.hpp>
+#include <heddle/rendezvous/control.hpp>
+#include <heddle/rendezvous/memory.hpp>
 #include <heddle/core/random.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Messages of a rendezvous: frames that are sent arrive as they were, rank 0's table sends strangers away and goes on
 // serving, and a welcome file that is damaged is not one.
-#include <heddle/comm/rendezvous/file.hpp>
-#include <heddle/comm/rendezvous/tcp.hpp>
+#include <heddle/rendezvous/file.hpp>
+#include <heddle/rendezvous/tcp.hpp>
 
 #include "fuzz.hpp"
 

@@ -1,9 +1,9 @@
 // Schedules from text and by name: what is accepted, printed and read again is the same, and check_table can read it.
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/print.hpp>
-#include <heddle/schedule/tabled.hpp>
-#include <heddle/schedule/validate.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/text/print.hpp>
+#include <heddle/schedule/table_schedule.hpp>
+#include <heddle/schedule/check/validate.hpp>
 
 #include "fuzz.hpp"
 

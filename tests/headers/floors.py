@@ -10,9 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-FLOORS = [["core"], ["mesh"], ["layout", "comm", "schedule"], ["tensor"], ["compute"], ["model"], ["train", "infer"], ["rl"]]
-SIDES = {"plan": 2, "sim": 2, "observe": 1, "io": 3, "testing": 4}  # the highest floor each side room may include
+FLOORS = [["core"], ["mesh"], ["layout", "comm", "collective", "rendezvous", "schedule"], ["tensor"], ["compute"], ["model"], ["train", "infer"], ["rl"]]
+SIDES = {"plan": 2, "sim": 2, "observe": 1, "io": 3, "testing": 4, "draw": 1}  # the highest floor each side room may include
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+# Rooms of one floor that may include a neighbour. comm stands without them, but for the headers of its component nccl.
+BESIDE = {"collective": {"comm"}, "rendezvous": {"comm"}, "comm/nccl": {"rendezvous"}}
+DRAW = "draw"  # the side room which every side room, and every room above its floor, may draw with
 # What heddle/heddle.hpp includes: the words of a parallel program. Everything else has its room's header.
 WORDS = ["version", "core/error", "core/half_precision", "core/monoid", "core/random", "core/shape", "core/split", "mesh/mesh",
          "mesh/parse", "layout/gradient", "layout/layout", "layout/propagate", "layout/redistribution", "comm/communicator",
@@ -22,7 +25,9 @@ ABOUT = {
     "core": "shapes, splits, monoids, random numbers, errors and observers",
     "mesh": "meshes of named axes, and the networks under them",
     "layout": "layouts of tensors, propagation through operators and redistribution plans",
-    "comm": "the world of ranks, the transport over threads, and collective algorithms",
+    "comm": "the communicator, the world of ranks, and the transport over threads",
+    "collective": "collectives as tables of rounds: algorithms, decisions between them, checks and folds",
+    "rendezvous": "how processes find one another, and the messages they exchange by it",
     "schedule": "pipeline schedules, their checks, and lowering to what ranks do",
     "tensor": "memory spaces, sharded tensors and redistribution of them",
     "compute": "kernels on the host, and typed operators on sharded tensors",
@@ -32,6 +37,7 @@ ABOUT = {
     "rl": "reinforcement learning over trainers and engines",
     "plan": "cost models, searches and placements",
     "sim": "execution of plans and schedules in virtual time",
+    "draw": "pictures in SVG and as text",
     "observe": "traces, timelines and diagnosis",
     "io": "data sets, tokens and saved tensors",
     "testing": "what programs test sharding algebra and pipelines with",
@@ -40,18 +46,19 @@ OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|hwloc
 # Packages that only the header set of their component may include.
 PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing)")
 HEAVY = {"iostream", "ranges", "regex", "functional"}  # not in core to schedule: they cost more than the room
-LIGHT_ROOMS = {"core", "mesh", "layout", "comm", "schedule"}
+LIGHT_ROOMS = {"core", "mesh", "layout", "comm", "collective", "rendezvous", "schedule", "draw"}
 INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
 ALLOWED_MACROS = {"OMPI_SKIP_MPICXX", "MPICH_SKIP_MPICXX"}  # settings that mpi.h reads
 
 
-def allowed(room):
-    """The rooms that `room` may include, itself among them."""
+def allowed(room, component=None):
+    """The rooms that `room`, or its headers of a component, may include, itself among them."""
+    beside = BESIDE.get(room, set()) | BESIDE.get(f"{room}/{component}", set())
     if room in SIDES:
-        return {room} | {other for other, floor in FLOOR.items() if floor <= SIDES[room]}
+        return {room} | {other for other, floor in FLOOR.items() if floor <= SIDES[room]} | {DRAW}
     below = {other for other, floor in FLOOR.items() if floor < FLOOR[room]}
-    return {room} | below | (set(SIDES) if FLOOR[room] >= FLOOR["train"] else set())
+    return {room} | beside | below | ({DRAW} if FLOOR[room] > SIDES[DRAW] else set()) | (set(SIDES) if FLOOR[room] >= FLOOR["train"] else set())
 
 
 def without_comments(text):
@@ -116,7 +123,7 @@ def check_header(root, path):
             if other != "version.hpp":
                 yield f"{where}: <{target}> is for users; include the header that is needed"
             continue
-        if room is not None and other.split("/")[0] not in allowed(room):
+        if room is not None and other.split("/")[0] not in allowed(room, optional and optional[1]):
             yield f"{where}: {room} must not include {other.split('/')[0]} (<{target}>): see the floor table"
 
 
@@ -170,6 +177,13 @@ def self_test():
     cases = [
         ({**low, **header("mesh/up.hpp", "#include <heddle/layout/a.hpp>"), **header("layout/a.hpp")}, "mesh must not include layout"),
         ({**header("comm/side.hpp", "#include <heddle/layout/a.hpp>"), **header("layout/a.hpp")}, "comm must not include layout"),
+        ({**header("comm/a.hpp", "#include <heddle/collective/a.hpp>"), **header("collective/a.hpp")}, "comm must not include collective"),
+        ({**header("comm/a.hpp", "#include <heddle/rendezvous/a.hpp>"), **header("rendezvous/a.hpp")}, "comm must not include rendezvous"),
+        ({**header("comm/nccl/a.hpp", "#include <heddle/rendezvous/a.hpp>"), **header("rendezvous/a.hpp", "#include <heddle/comm/a.hpp>"),
+          **header("comm/a.hpp"), **header("collective/a.hpp", "#include <heddle/comm/a.hpp>")}, None),
+        ({**header("draw/a.hpp", "#include <heddle/layout/a.hpp>"), **header("layout/a.hpp")}, "draw must not include layout"),
+        ({**header("core/a.hpp", "#include <heddle/draw/a.hpp>"), **header("draw/a.hpp")}, "core must not include draw"),
+        ({**header("layout/a.hpp", "#include <heddle/draw/a.hpp>"), **header("draw/a.hpp")}, None),
         ({**header("train/a.hpp", "#include <heddle/infer/a.hpp>"), **header("infer/a.hpp")}, "train must not include infer"),
         ({**header("infer/a.hpp", "#include <heddle/model/pipeline/executor.hpp>"), **header("model/pipeline/executor.hpp")}, None),
         ({**header("infer/a.hpp", "#include <heddle/train/a.hpp>"), **header("train/a.hpp")}, "infer must not include train"),

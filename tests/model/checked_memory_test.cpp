@@ -5,9 +5,9 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/pipeline/executor.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/schedule/zb_h1.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/schedule/generate/zb_h1.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/on_ranks.hpp>
 #include <heddle/train/activations/recompute.hpp>

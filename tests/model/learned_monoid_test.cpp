@@ -1,5 +1,5 @@
 // The learned monoid: golden cell, the same bits on any number of ranks, gradients against differences and one rank's.
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/learned_monoid.hpp>
@@ -205,7 +205,8 @@ TEST_CASE("a learned fold has the same bits on any number of ranks, all sizes to
   }
 }
 
-TEST_CASE("with rows alone any library of products gives the same bits on any number of ranks", "[model][monoid][ranks]") {
+TEST_CASE("with rows alone any library of products gives the same bits on any number of ranks",
+          "[model][monoid][ranks]") {
   md::learned_monoid<float> monoid({.width = 16, .inputs = 4});
   set_random(monoid, 30);
   const std::vector<std::int64_t> trees{0, 7, 7, 20};
@@ -255,7 +256,8 @@ TEST_CASE("a set's value does not depend on the sets beside it", "[model][monoid
   CHECK(root({0, 3}) == root({0, 3, 43}));
 }
 
-TEST_CASE("gradients of a learned fold are those of central differences, on any number of ranks", "[model][monoid][ranks]") {
+TEST_CASE("gradients of a learned fold are those of central differences, on any number of ranks",
+          "[model][monoid][ranks]") {
   const std::vector<std::int64_t> trees{0, 5, 5, 6, 13};
   const std::int64_t leaves_count = 13, inputs = 3, width = 4;
   for (const bool projected : {false, true}) {

@@ -3,7 +3,7 @@
 #include <heddle/plan/reconfigure.hpp>
 
 #include "catch.hpp"
-#include "comm/plain_rounds.hpp"
+#include "collective/plain_rounds.hpp"
 
 #include <map>
 #include <utility>

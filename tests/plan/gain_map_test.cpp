@@ -2,7 +2,7 @@
 #include <heddle/plan/gain_map.hpp>
 
 #include "catch.hpp"
-#include "comm/plain_rounds.hpp"
+#include "collective/plain_rounds.hpp"
 
 #include <array>
 #include <cmath>
@@ -91,6 +91,5 @@ TEST_CASE("a map of a fabric without circuits to begin with", "[plan][pccl]") {
   const std::array at_once{plain_rounds::shifts(8, true)};
   const std::vector<hd::round_view> too_much(at_once.begin(), at_once.end());
   CHECK(plan::gains_of_switching(too_much, hd::topology(8), {3e-6, 100e9, 2, 0}, {1e-6}, {1000}).gain(0, 0) == 1);
-  CHECK_THROWS_AS(plan::gains_of_switching({}, hd::topology(8), {3e-6, 100e9, 2, 0}, {1e-6}, {1000}),
-                  hd::config_error);
+  CHECK_THROWS_AS(plan::gains_of_switching({}, hd::topology(8), {3e-6, 100e9, 2, 0}, {1e-6}, {1000}), hd::config_error);
 }

@@ -2,7 +2,7 @@
 #include <heddle/plan/reconfigure.hpp>
 
 #include "catch.hpp"
-#include "comm/plain_rounds.hpp"
+#include "collective/plain_rounds.hpp"
 
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
 // refuse: the algorithm of a collective is a type such as algo::ring, with name, offers, order and rounds
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

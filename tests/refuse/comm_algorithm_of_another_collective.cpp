@@ -1,5 +1,5 @@
 // refuse: this algorithm has no rounds for this collective; name another one, or none
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

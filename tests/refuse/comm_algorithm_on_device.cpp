@@ -1,5 +1,5 @@
 // refuse: heddle: the rounds of an algorithm fold and copy in the host's memory, and the buffers of this communicator
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

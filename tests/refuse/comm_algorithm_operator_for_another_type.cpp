@@ -1,5 +1,5 @@
 // refuse: the operator of a reduction takes two elements and returns one
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

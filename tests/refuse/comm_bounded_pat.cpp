@@ -1,6 +1,6 @@
 // refuse: heddle: bounded_pat<Most>: Most is a number of blocks, a power of two
-#include <heddle/comm/algorithm/pat.hpp>
-#include <heddle/comm/rounds_check.hpp>
+#include <heddle/collective/algorithm/pat.hpp>
+#include <heddle/collective/rounds_check.hpp>
 
 namespace hd = heddle;
 

@@ -1,5 +1,5 @@
 // refuse: heddle: by_network chooses transports by type: it needs a mesh whose extents are all known
-#include <heddle/comm/by_network.hpp>
+#include <heddle/comm/transport_by_network.hpp>
 #include <heddle/comm/threads.hpp>
 
 namespace hd = heddle;

@@ -1,5 +1,5 @@
 // refuse: a dyadic fold needs an operator that can be copied and called as
-#include <heddle/comm/dyadic_fold.hpp>
+#include <heddle/collective/dyadic_fold.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <span>

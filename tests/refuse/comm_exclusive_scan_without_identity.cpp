@@ -1,5 +1,5 @@
 // refuse: exclusive_scan gives rank 0 the operator's identity: template <class T> T identity()
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

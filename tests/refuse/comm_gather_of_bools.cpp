@@ -1,5 +1,5 @@
 // refuse: heddle: the elements of a std::vector<bool> are bits without an address; use a std::vector<char> or std::vector<unsigned char>
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

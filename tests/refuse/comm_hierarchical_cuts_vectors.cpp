@@ -1,6 +1,6 @@
 // refuse: this algorithm cuts the vector, and the operator declares elementwise = false; use one that sends whole vectors
-#include <heddle/comm/algorithms.hpp>
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/algorithms.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <span>

@@ -1,5 +1,5 @@
 // refuse: heddle: hierarchical<G>: G is the number of ranks of a node, 1 or more
-#include <heddle/comm/algorithm/hierarchical.hpp>
+#include <heddle/collective/algorithm/hierarchical.hpp>
 
 namespace hd = heddle;
 

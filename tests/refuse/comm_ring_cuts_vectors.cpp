@@ -1,5 +1,5 @@
 // refuse: this algorithm cuts the vector, and the operator declares elementwise = false; use one that sends whole vectors
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <span>

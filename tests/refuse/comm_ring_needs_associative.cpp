@@ -1,5 +1,5 @@
 // refuse: the operator declares associative = false; use algo::dyadic, which always folds the same tree, or for reduce_scatter algo::reduce_then_scatter
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

@@ -1,5 +1,5 @@
 // refuse: changes the order of the ranks, and the operator does not declare commutative = true; declare it, or use
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

@@ -1,5 +1,5 @@
 // refuse: heddle: this algorithm has no rounds for this collective on this number of ranks; name another one
-#include <heddle/comm/algorithm/swing.hpp>
+#include <heddle/collective/algorithm/swing.hpp>
 
 namespace hd = heddle;
 

@@ -1,5 +1,5 @@
 // refuse: heddle: what comes is stored in a std::vector<T>: T needs a default constructor, and bool is no element of such; send char instead
-#include <heddle/comm/sparse_exchange.hpp>
+#include <heddle/collective/sparse_exchange.hpp>
 #include <heddle/comm/threads.hpp>
 
 #include <vector>

@@ -1,5 +1,5 @@
 // refuse: heddle: swing needs a torus whose extents are even, or 1
-#include <heddle/comm/algorithm/swing.hpp>
+#include <heddle/collective/algorithm/swing.hpp>
 
 namespace hd = heddle;
 

@@ -1,5 +1,5 @@
 // refuse: heddle: name the extent of every dimension of the torus, each positive
-#include <heddle/comm/algorithm/torus.hpp>
+#include <heddle/collective/algorithm/torus.hpp>
 
 namespace hd = heddle;
 

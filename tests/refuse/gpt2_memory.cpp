@@ -1,7 +1,7 @@
 // refuse: heddle: the schedule needs more memory than is allowed; `bytes_of_rank` names the rank, bytes needed and allowed
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/memory.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/check/memory.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/activations/recompute.hpp>
 

@@ -1,5 +1,5 @@
 // refuse: use algo::dyadic, which always folds the same tree
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/gru_operator.hpp>

@@ -1,5 +1,5 @@
 // refuse: heddle: actor_threads::run: the kernel of this actor must be callable with its inputs (const references)
-#include <heddle/schedule/actor_threads.hpp>
+#include <heddle/schedule/actor/actor_threads.hpp>
 
 namespace sc = heddle::schedule;
 struct load;

@@ -1,5 +1,5 @@
 // refuse: heddle: actor_graph: actors wait for each other in a circle; give its feedback register an initial value, or a slot more
-#include <heddle/schedule/actor_graph.hpp>
+#include <heddle/schedule/actor/actor_graph.hpp>
 
 namespace sc = heddle::schedule;
 struct update;

@@ -1,5 +1,5 @@
 // refuse: heddle: actor_graph: a register is produced twice; each register has one producer
-#include <heddle/schedule/actor_graph.hpp>
+#include <heddle/schedule/actor/actor_graph.hpp>
 
 namespace sc = heddle::schedule;
 struct load;

@@ -1,5 +1,5 @@
 // refuse: heddle: actor_graph: an actor reads a register that no actor produces
-#include <heddle/schedule/actor_graph.hpp>
+#include <heddle/schedule/actor/actor_graph.hpp>
 
 namespace sc = heddle::schedule;
 struct load;

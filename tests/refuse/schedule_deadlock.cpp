@@ -7,8 +7,8 @@
 // and: at::needs<
 // and: action_kind::recv_forward>
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/check.hpp>
-#include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/check/check.hpp>
+#include <heddle/schedule/text/parse.hpp>
 
 // Both ranks send at the same moment.
 using crossed = heddle::schedule::written<

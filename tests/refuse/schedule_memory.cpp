@@ -7,8 +7,8 @@
 // and: at::stage<0>,
 // and: at::microbatch<7>
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/memory.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/check/memory.hpp>
 
 struct layers {
   constexpr long activation_bytes(int) const { return 1L << 20; }

@@ -2,8 +2,8 @@
 // and: at::ranks<4>,
 // and: at::microbatches<6>
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/check.hpp>
-#include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/check/check.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
 
 // A schedule of a user that wants a multiple of the ranks.
 template <class Microbatches>

@@ -1,7 +1,7 @@
 // refuse: heddle: the schedule deadlocks: ranks wait for each other
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/check.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/check/check.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
 
 namespace sc = heddle::schedule;
 

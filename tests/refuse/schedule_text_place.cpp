@@ -2,7 +2,7 @@
 // and: at::rank<1>,
 // and: at::position<1>,
 // and: at::character<14>
-#include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/text/parse.hpp>
 
 using forgets = heddle::schedule::written<"F0 F1 B0 | F0 F B0">;
 constexpr int n = forgets{}.microbatch_count();

@@ -1,7 +1,7 @@
 // refuse: heddle: written<"...">: the text is not a schedule
 #include <heddle/mesh/mesh.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 
 // No errors of checks behind it.
 using mesh = heddle::mesh<heddle::axis<heddle::pp, 2>>;

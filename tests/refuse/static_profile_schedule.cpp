@@ -1,5 +1,5 @@
 // refuse: heddle: the schedule cannot run this number of microbatches on this number of pipeline ranks
-#include <heddle/schedule/interleaved.hpp>
+#include <heddle/schedule/generate/interleaved.hpp>
 #include <heddle/train/static_profile.hpp>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // refuse: heddle: strategy<...> got two policies of one kind; keep one of them
-#include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
 #include <heddle/train/strategy.hpp>
 
 namespace hd = heddle;

@@ -1,5 +1,5 @@
-#include <heddle/schedule/actor_graph.hpp>
-#include <heddle/schedule/actor_threads.hpp>
+#include <heddle/schedule/actor/actor_graph.hpp>
+#include <heddle/schedule/actor/actor_threads.hpp>
 
 #include "catch.hpp"
 

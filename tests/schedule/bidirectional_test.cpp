@@ -1,9 +1,9 @@
-#include <heddle/schedule/check.hpp>
-#include <heddle/schedule/formulas_bidirectional.hpp>
+#include <heddle/schedule/check/check.hpp>
+#include <heddle/schedule/check/formulas_bidirectional.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/print.hpp>
-#include <heddle/schedule/validate.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/text/print.hpp>
+#include <heddle/schedule/check/validate.hpp>
 
 #include "catch.hpp"
 

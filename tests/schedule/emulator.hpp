@@ -1,7 +1,7 @@
 // tests/schedule/emulator.hpp: runs tables on symbolic data, to compare what they compute with serial runs.
 #pragma once
 
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 
 #include <algorithm>
 #include <cstdint>

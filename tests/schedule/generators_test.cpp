@@ -1,9 +1,9 @@
-#include <heddle/schedule/formulas.hpp>
+#include <heddle/schedule/check/formulas.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/schedule/print.hpp>
-#include <heddle/schedule/validate.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/schedule/text/print.hpp>
+#include <heddle/schedule/check/validate.hpp>
 
 #include "catch.hpp"
 #include "schedules.hpp"

@@ -1,6 +1,6 @@
-#include <heddle/schedule/memory.hpp>
+#include <heddle/schedule/check/memory.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/text/parse.hpp>
 
 #include "catch.hpp"
 

@@ -1,8 +1,8 @@
 // Valid tables changed at random: the validator must reject what does not compute what a serial run does.
-#include <heddle/schedule/inference.hpp>
+#include <heddle/schedule/generate/inference.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 
 #include "catch.hpp"
 #include "emulator.hpp"

@@ -1,13 +1,13 @@
-#include <heddle/schedule/automatic.hpp>
-#include <heddle/schedule/inference.hpp>
-#include <heddle/schedule/list_scheduling.hpp>
-#include <heddle/schedule/memory.hpp>
+#include <heddle/schedule/generate/automatic.hpp>
+#include <heddle/schedule/generate/inference.hpp>
+#include <heddle/schedule/generate/list_scheduling.hpp>
+#include <heddle/schedule/check/memory.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/passes.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/schedule/tabled.hpp>
-#include <heddle/schedule/validate_storage.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/passes.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/schedule/table_schedule.hpp>
+#include <heddle/schedule/check/validate_storage.hpp>
 
 #include "catch.hpp"
 #include "emulator.hpp"

@@ -1,7 +1,7 @@
 // tests/schedule/pairs.hpp: valid tables with overlapped pairs, made at random from valid tables without.
 #pragma once
 
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/lower/lower.hpp>
 
 #include <random>
 

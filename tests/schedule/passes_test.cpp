@@ -1,9 +1,9 @@
-#include <heddle/schedule/memory.hpp>
+#include <heddle/schedule/check/memory.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/passes.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/schedule/validate_storage.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/passes.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/schedule/check/validate_storage.hpp>
 
 #include "catch.hpp"
 #include "emulator.hpp"

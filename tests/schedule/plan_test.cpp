@@ -1,5 +1,5 @@
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 
 #include "catch.hpp"
 #include "emulator.hpp"

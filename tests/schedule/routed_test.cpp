@@ -3,7 +3,7 @@
 
 #include <heddle/plan/skippipe.hpp>
 #include <heddle/plan/skippipe/published.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/routed.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/sim/serial_nodes.hpp>

@@ -1,15 +1,15 @@
 // tests/schedule/schedules.hpp: tables of every schedule, one as a user would write it, and a naive lowering.
 #pragma once
 
-#include <heddle/schedule/breadth_first.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/inference.hpp>
-#include <heddle/schedule/interleaved.hpp>
-#include <heddle/schedule/lower.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/zb_h1.hpp>
-#include <heddle/schedule/zb_h2.hpp>
-#include <heddle/schedule/zb_v.hpp>
+#include <heddle/schedule/generate/breadth_first.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/generate/inference.hpp>
+#include <heddle/schedule/generate/interleaved.hpp>
+#include <heddle/schedule/lower/lower.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/generate/zb_h1.hpp>
+#include <heddle/schedule/generate/zb_h2.hpp>
+#include <heddle/schedule/generate/zb_v.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/schedule/validate_storage.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/schedule/check/validate_storage.hpp>
 
 #include "catch.hpp"
 #include "emulator.hpp"

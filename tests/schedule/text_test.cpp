@@ -1,9 +1,9 @@
-#include <heddle/schedule/check.hpp>
-#include <heddle/schedule/lower.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/print.hpp>
+#include <heddle/schedule/check/check.hpp>
+#include <heddle/schedule/lower/lower.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/text/print.hpp>
 #include <heddle/schedule/routed.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 
 #include "catch.hpp"
 #include "schedules.hpp"

@@ -1,6 +1,6 @@
-#include <heddle/schedule/inference.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/generate/inference.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 
 #include "catch.hpp"
 #include "emulator.hpp"

@@ -2,9 +2,9 @@
 #include "catch.hpp"
 #include "schedules.hpp"
 
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/lower/lower.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/warm_up.hpp>
+#include <heddle/schedule/generate/warm_up.hpp>
 
 #include <algorithm>
 #include <set>

@@ -1,6 +1,6 @@
-#include <heddle/schedule/formulas.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/validate.hpp>
+#include <heddle/schedule/check/formulas.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/check/validate.hpp>
 #include <heddle/sim/action_table.hpp>
 
 #include "../schedule/schedules.hpp"

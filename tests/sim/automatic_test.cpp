@@ -1,6 +1,6 @@
-#include <heddle/schedule/automatic.hpp>
-#include <heddle/schedule/lower.hpp>
-#include <heddle/schedule/validate.hpp>
+#include <heddle/schedule/generate/automatic.hpp>
+#include <heddle/schedule/lower/lower.hpp>
+#include <heddle/schedule/check/validate.hpp>
 #include <heddle/sim/action_table.hpp>
 
 #include "catch.hpp"

@@ -1,5 +1,5 @@
-#include <heddle/schedule/formulas_bidirectional.hpp>
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/check/formulas_bidirectional.hpp>
+#include <heddle/schedule/lower/lower.hpp>
 #include <heddle/sim/action_table.hpp>
 
 #include "catch.hpp"

@@ -1,7 +1,7 @@
 // Decisions between algorithms on described networks: fitted by simulation, and by thresholds with a hint.
-#include <heddle/comm/algorithms.hpp>
-#include <heddle/comm/measured_decisions.hpp>
-#include <heddle/comm/round_load.hpp>
+#include <heddle/collective/algorithms.hpp>
+#include <heddle/collective/measured_decisions.hpp>
+#include <heddle/collective/round_load.hpp>
 #include <heddle/mesh/topologies.hpp>
 #include <heddle/sim/network.hpp>
 

@@ -1,10 +1,10 @@
 // Every schedule as a picture and in letters: each computation once, pairs side by side, captions as counted.
 #include "catch.hpp"
 
-#include <heddle/schedule/inference.hpp>
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/generate/inference.hpp>
+#include <heddle/schedule/lower/lower.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/text/parse.hpp>
 #include <heddle/schedule/routed.hpp>
 #include <heddle/sim/gantt.hpp>
 

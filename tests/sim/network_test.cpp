@@ -1,16 +1,16 @@
-#include <heddle/comm/algorithm/bidirectional_ring.hpp>
-#include <heddle/comm/algorithm/bruck.hpp>
-#include <heddle/comm/algorithm/pat.hpp>
-#include <heddle/comm/algorithm/recursive_doubling.hpp>
-#include <heddle/comm/algorithm/recursive_halving.hpp>
-#include <heddle/comm/algorithm/ring.hpp>
-#include <heddle/comm/algorithm/swing.hpp>
-#include <heddle/comm/algorithm/torus.hpp>
+#include <heddle/collective/algorithm/bidirectional_ring.hpp>
+#include <heddle/collective/algorithm/bruck.hpp>
+#include <heddle/collective/algorithm/pat.hpp>
+#include <heddle/collective/algorithm/recursive_doubling.hpp>
+#include <heddle/collective/algorithm/recursive_halving.hpp>
+#include <heddle/collective/algorithm/ring.hpp>
+#include <heddle/collective/algorithm/swing.hpp>
+#include <heddle/collective/algorithm/torus.hpp>
 #include <heddle/mesh/topologies.hpp>
 #include <heddle/sim/network.hpp>
 
 #include "catch.hpp"
-#include "comm/plain_rounds.hpp"
+#include "collective/plain_rounds.hpp"
 
 #include <algorithm>
 #include <random>

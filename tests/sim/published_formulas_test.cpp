@@ -1,6 +1,6 @@
 // tests/sim/published_formulas_test.cpp: what schedules cost, as published, written out once more: nothing here is taken
 // from the library but tables, counts and simulated times.
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/lower/lower.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/sim/action_table.hpp>
 

@@ -1,5 +1,5 @@
 // heddle_mpi <cluster>, under smpirun: heddle's MPI transport on virtual ranks gives the bits of a serial fold.
-#include <heddle/comm/collectives.hpp>
+#include <heddle/collective/collectives.hpp>
 #include <heddle/comm/mpi.hpp>
 
 #include "clusters.hpp"

@@ -1,11 +1,11 @@
 // tests/testing/reports_test.cpp: every report has one form: ok(), to_string(report), and no way to read it as a bool.
-#include <heddle/comm/algorithm/ring.hpp>
+#include <heddle/collective/algorithm/ring.hpp>
 #include <heddle/comm/launch_order.hpp>
-#include <heddle/comm/rounds_check.hpp>
-#include <heddle/schedule/actor_graph.hpp>
-#include <heddle/schedule/memory.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/validate_storage.hpp>
+#include <heddle/collective/rounds_check.hpp>
+#include <heddle/schedule/actor/actor_graph.hpp>
+#include <heddle/schedule/check/memory.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/check/validate_storage.hpp>
 #include <heddle/testing/monoid_laws.hpp>
 #include <heddle/testing/on_ranks.hpp>
 #include <heddle/testing/propagation_laws.hpp>

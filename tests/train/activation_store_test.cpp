@@ -3,7 +3,7 @@
 #include "catch.hpp"
 
 #include <heddle/core/random.hpp>
-#include <heddle/train/activations/found_store.hpp>
+#include <heddle/train/activations/default_file_store.hpp>
 #include <heddle/train/activations/memory.hpp>
 
 #include <fcntl.h>

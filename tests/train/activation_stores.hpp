@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/train/activations/file_store.hpp>
-#include <heddle/train/activations/found_store.hpp>
+#include <heddle/train/activations/default_file_store.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 
 #include <algorithm>

@@ -4,9 +4,9 @@
 #include "catch.hpp"
 #include "small_model.hpp"
 
-#include <heddle/schedule/inference.hpp>
+#include <heddle/schedule/generate/inference.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/text/parse.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -4,10 +4,10 @@
 
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/observe/recorder.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 
 #include <algorithm>
 #include <map>
@@ -185,7 +185,8 @@ TEST_CASE("every schedule on every pipeline gives the gradients of the chain rul
       }
 }
 
-TEST_CASE("tables written by hand run too: split backwards, several stages per rank, V maps", "[train][executor][ranks]") {
+TEST_CASE("tables written by hand run too: split backwards, several stages per rank, V maps",
+          "[train][executor][ranks]") {
   const struct {
     const char* what;
     const char* text;
@@ -259,8 +260,8 @@ TEST_CASE("a rank computes on while its messages are on their way", "[train][exe
       if (wait.kind != hd::activity::send || wait.flow != 0 || wait.peer < wait.rank) continue;
       int computed = 0;  // forwards of this rank that were over when it began to wait
       for (const hd::event& e : events)
-        computed += e.kind == hd::activity::forward && e.rank == wait.rank && e.step == wait.step &&
-                    e.end_ns <= wait.begin_ns;
+        computed +=
+            e.kind == hd::activity::forward && e.rank == wait.rank && e.step == wait.step && e.end_ns <= wait.begin_ns;
       CHECK(computed == std::min(wait.microbatch + 1 + in_flight, m));
     }
   }
@@ -288,21 +289,21 @@ TEST_CASE("an executor refuses plans that are none", "[train][executor]") {
 TEST_CASE("an executor refuses a table that is not its pipeline's", "[train][executor][ranks]") {
   const sc::plan plan = sc::make_plan(sc::make_table(sc::gpipe<>{2}, 2));
   CHECK_THROWS_WITH(transport_test::launch(hd::mesh<hd::axis<hd::pp>>(3),
-                                            [&](auto& world) {
-                                              auto& pipe = world.template along<hd::pp>();
-                                              using communicator = std::remove_reference_t<decltype(pipe)>;
-                                              hd::null_observer off;
-                                              hd::model::executor<toy_stage, communicator> executor(plan, {}, pipe, 1,
-                                                                                                    off);
-                                            }),
+                                           [&](auto& world) {
+                                             auto& pipe = world.template along<hd::pp>();
+                                             using communicator = std::remove_reference_t<decltype(pipe)>;
+                                             hd::null_observer off;
+                                             hd::model::executor<toy_stage, communicator> executor(plan, {}, pipe, 1,
+                                                                                                   off);
+                                           }),
                     Catch::Matchers::Contains("table is for 2 pipeline ranks, the pipeline has 3"));
   CHECK_THROWS_WITH(transport_test::launch(hd::mesh<hd::axis<hd::pp>>(2),
-                                            [&](auto& world) {
-                                              auto& pipe = world.template along<hd::pp>();
-                                              using communicator = std::remove_reference_t<decltype(pipe)>;
-                                              hd::null_observer off;
-                                              hd::model::executor<toy_stage, communicator> executor(
-                                                  plan, {nullptr, nullptr}, pipe, 1, off);
-                                            }),
+                                           [&](auto& world) {
+                                             auto& pipe = world.template along<hd::pp>();
+                                             using communicator = std::remove_reference_t<decltype(pipe)>;
+                                             hd::null_observer off;
+                                             hd::model::executor<toy_stage, communicator> executor(
+                                                 plan, {nullptr, nullptr}, pipe, 1, off);
+                                           }),
                     Catch::Matchers::Contains("which it does not hold"));
 }

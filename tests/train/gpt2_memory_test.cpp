@@ -6,10 +6,10 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/memory.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/check/memory.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>

@@ -5,9 +5,9 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/static_profile.hpp>

@@ -9,8 +9,8 @@
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/pipeline/executor.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/train/activations/bound.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
@@ -122,8 +122,7 @@ gradients run(const sc::action_table& table) {
     hd::null_observer off;
     hd::model::executor<stage, std::remove_reference_t<decltype(pipe)>> executor(view, held.pointers(), pipe,
                                                                                  most_samples, off);
-    executor.run(std::span<const md::batch<double>>(batches), 0,
-                 hooks<held_type>{held, losses, parts.parts() - 1});
+    executor.run(std::span<const md::batch<double>>(batches), 0, hooks<held_type>{held, losses, parts.parts() - 1});
     held.sum_shared(pipe, products, true);
 
     const std::lock_guard lock(guard);

@@ -7,7 +7,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/llama.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/atomized.hpp>

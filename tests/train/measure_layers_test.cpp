@@ -6,7 +6,7 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/layer_assignment.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/train/measure_layers.hpp>
 #include <heddle/train/trainer.hpp>
 

@@ -2,7 +2,7 @@
 #include "catch.hpp"
 
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/text/parse.hpp>
 #include <heddle/train/measured_schedule.hpp>
 
 #include <cmath>

@@ -9,7 +9,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/save.hpp>

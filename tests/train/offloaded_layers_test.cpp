@@ -3,9 +3,9 @@
 #include "catch.hpp"
 #include "tables.hpp"
 
-#include <heddle/schedule/lower.hpp>
-#include <heddle/schedule/passes.hpp>
-#include <heddle/train/activations/bound.hpp>
+#include <heddle/schedule/lower/lower.hpp>
+#include <heddle/schedule/lower/passes.hpp>
+#include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/offload.hpp>
 
 #include <chrono>

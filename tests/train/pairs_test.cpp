@@ -12,7 +12,7 @@
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/readouts.hpp>
 #include <heddle/model/network.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/predict.hpp>
 #include <heddle/train/trainer.hpp>

@@ -9,8 +9,8 @@
 
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>

@@ -6,9 +6,9 @@
 #include "small_model.hpp"
 
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/passes.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/lower/passes.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 
 #include <algorithm>
 #include <cstddef>

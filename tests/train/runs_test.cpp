@@ -10,7 +10,7 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 

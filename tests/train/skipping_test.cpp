@@ -7,9 +7,9 @@
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/plan/skippipe.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/schedule/routed.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>

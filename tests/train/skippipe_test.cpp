@@ -3,7 +3,7 @@
 #include "small_model.hpp"
 
 #include <heddle/plan/skippipe.hpp>
-#include <heddle/schedule/gpipe.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
 #include <heddle/schedule/routed.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 
@@ -183,7 +183,8 @@ TEST_CASE("all stages in order are a plain pipeline, bit for bit", "[train][skip
   const result got = run<sc::by_batch>(when);
   const int m = made.paths.microbatches();
   auto expected = small_model::serial(5, m).gradients;
-  for (const int five : transport_test::rank_counts(std::vector{5})) {  // a plain pipeline with the loss as its fifth stage
+  for (const int five :
+       transport_test::rank_counts(std::vector{5})) {  // a plain pipeline with the loss as its fifth stage
     const sc::action_table plain = sc::make_table(sc::gpipe<hd::microbatches<>>(hd::microbatches<>{m}), five);
     const auto by_rank = small_model::run(plain);
     for (int part = 0; part < 5; ++part)

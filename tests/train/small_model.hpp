@@ -5,7 +5,7 @@
 
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/observe/recorder.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 
 #include <atomic>
 #include <cmath>
@@ -245,8 +245,7 @@ struct doubting_hooks : hooks {
   bool wrong;
   int asked = 0;
 
-  doubting_hooks(rank_result& r, std::vector<stage>& here, bool is_wrong)
-      : hooks{r}, stages(here), wrong(is_wrong) {
+  doubting_hooks(rank_result& r, std::vector<stage>& here, bool is_wrong) : hooks{r}, stages(here), wrong(is_wrong) {
     if (wrong)
       for (auto& s : stages)
         for (double& w : s.weights) w *= 4;

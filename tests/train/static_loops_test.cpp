@@ -2,12 +2,12 @@
 #include "catch.hpp"
 #include "static_schedules.hpp"
 
-#include <heddle/schedule/breadth_first.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/interleaved.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/zb_h1.hpp>
-#include <heddle/schedule/zb_h2.hpp>
+#include <heddle/schedule/generate/breadth_first.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/generate/interleaved.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/generate/zb_h1.hpp>
+#include <heddle/schedule/generate/zb_h2.hpp>
 
 using four = heddle::microbatches<4>;
 namespace sc = heddle::schedule;

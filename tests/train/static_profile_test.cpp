@@ -3,9 +3,9 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/plan/atomization/job.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/zb_h1.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/generate/zb_h1.hpp>
 #include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/static_profile.hpp>
 

@@ -7,8 +7,8 @@
 #include <heddle/core/random.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>

@@ -2,14 +2,14 @@
 #include "catch.hpp"
 #include "static_schedules.hpp"
 
-#include <heddle/schedule/chimera.hpp>
-#include <heddle/schedule/dual_pipe.hpp>
-#include <heddle/schedule/dual_pipe_v.hpp>
-#include <heddle/schedule/hanayo.hpp>
-#include <heddle/schedule/parse.hpp>
-#include <heddle/schedule/v_half.hpp>
-#include <heddle/schedule/v_min.hpp>
-#include <heddle/schedule/zb_v.hpp>
+#include <heddle/schedule/generate/chimera.hpp>
+#include <heddle/schedule/generate/dual_pipe.hpp>
+#include <heddle/schedule/generate/dual_pipe_v.hpp>
+#include <heddle/schedule/generate/hanayo.hpp>
+#include <heddle/schedule/text/parse.hpp>
+#include <heddle/schedule/generate/v_half.hpp>
+#include <heddle/schedule/generate/v_min.hpp>
+#include <heddle/schedule/generate/zb_v.hpp>
 
 using four = heddle::microbatches<4>;
 namespace sc = heddle::schedule;

@@ -8,10 +8,10 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/lower/lower.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/passes.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/lower/passes.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>
 #include <heddle/train/activations/recompute.hpp>
@@ -90,14 +90,14 @@ TEST_CASE("forwards are done again where activations are stored elsewhere", "[tr
 
 TEST_CASE("stages that have stepped when the store fails are taken back", "[train][post_validation][offload]") {
   using activation_stores::failing_device;
-  using failing = act::offload<activation_stores::patient_failing_store, act::amount::all, act::prefetch::off,
-                               act::min_bytes<0>>;
+  using failing =
+      act::offload<activation_stores::patient_failing_store, act::amount::all, act::prefetch::off, act::min_bytes<0>>;
   using alone = hd::mesh<hd::axis<hd::pp, 1>>;
   namespace passes = hd::schedule::passes;
   // OPTIM of the third and the second stage come before the last backward of the first.
-  const hd::schedule::tabled when(
-      hd::schedule::lower(train_test::table_named("interleaved:4", 1, 4), passes::merge_backward{},
-                          passes::offload<>{.ahead = 1}, passes::optimizer{.post_validation = true}));
+  const hd::schedule::tabled when(hd::schedule::lower(train_test::table_named("interleaved:4", 1, 4),
+                                                      passes::merge_backward{}, passes::offload<>{.ahead = 1},
+                                                      passes::optimizer{.post_validation = true}));
   hd::launch<hd::threads>(alone{}, [&](auto& world) {
     tr::options<hd::model::gpt2_config> o;
     o.model = config;
@@ -114,8 +114,7 @@ TEST_CASE("stages that have stepped when the store fails are taken back", "[trai
     for (const int reads : {9, 10, 11, 12}) {  // of a step, before one fails; it has 12
       INFO(reads << " reads");
       failing_device::fail_after(999, 999, 999);
-      tr::trainer<hd::model::gpt2<double>,
-                  hd::strategy<alone, hd::schedule::tabled, hd::post_validation, failing>,
+      tr::trainer<hd::model::gpt2<double>, hd::strategy<alone, hd::schedule::tabled, hd::post_validation, failing>,
                   std::remove_reference_t<decltype(world)>>
           trainer(world, o, when);
       trainer.step(tokens{});
@@ -129,8 +128,7 @@ TEST_CASE("stages that have stepped when the store fails are taken back", "[trai
       CHECK_FALSE(trainer.is_ahead());
       const std::vector<double> after = weights_of(trainer);
       double difference = 0;
-      for (std::size_t i = 0; i < after.size(); ++i)
-        difference = std::max(difference, std::abs(after[i] - before[i]));
+      for (std::size_t i = 0; i < after.size(); ++i) difference = std::max(difference, std::abs(after[i] - before[i]));
       if (reads == 12)
         CHECK(difference > 1e-6);
       else

@@ -10,7 +10,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/train/atomized.hpp>
-#include <heddle/train/every.hpp>
+#include <heddle/train/periodic_work.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/stop_on_signal.hpp>
 #include <heddle/train/trainer.hpp>

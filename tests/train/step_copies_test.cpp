@@ -8,7 +8,7 @@
 #include <heddle/io/dataset.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/schedule/tabled.hpp>
+#include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // tests/train/tables.hpp: the action tables that runs are made with, by name: those of the library and some of a user's.
 #pragma once
 
-#include <heddle/schedule/automatic.hpp>
-#include <heddle/schedule/lower.hpp>
+#include <heddle/schedule/generate/automatic.hpp>
+#include <heddle/schedule/lower/lower.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/passes.hpp>
+#include <heddle/schedule/lower/passes.hpp>
 #include <heddle/schedule/stage_map.hpp>
 #include <heddle/schedule/table.hpp>
 

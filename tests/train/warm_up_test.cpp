@@ -3,7 +3,7 @@
 #include "small_model.hpp"
 
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/warm_up.hpp>
+#include <heddle/schedule/generate/warm_up.hpp>
 
 #include <string>
 #include <type_traits>

@@ -5,7 +5,7 @@
 #include <heddle/core/random.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/model/gpt2.hpp>
-#include <heddle/schedule/parse.hpp>
+#include <heddle/schedule/text/parse.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <cstdint>

@@ -5,9 +5,9 @@
 #include <heddle/comm/nccl/communicator.hpp>
 #include <heddle/comm/nccl/group.hpp>
 #include <heddle/comm/nccl/start.hpp>
-#include <heddle/comm/rendezvous/communicator.hpp>
-#include <heddle/comm/rendezvous/control.hpp>
-#include <heddle/comm/rendezvous/memory.hpp>
+#include <heddle/rendezvous/communicator.hpp>
+#include <heddle/rendezvous/control.hpp>
+#include <heddle/rendezvous/memory.hpp>
 #include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/world.hpp>
 

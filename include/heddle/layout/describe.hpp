@@ -1,7 +1,7 @@
 // heddle/layout/describe.hpp: draws in text which rank holds which part of a tensor.
 #pragma once
 
-#include <heddle/layout/holdings.hpp>
+#include <heddle/layout/tensor_holdings.hpp>
 
 #include <algorithm>
 #include <array>

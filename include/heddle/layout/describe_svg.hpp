@@ -1,7 +1,7 @@
 // heddle/layout/describe_svg.hpp: draws which rank holds which part of a tensor as a standalone SVG picture.
 #pragma once
 
-#include <heddle/core/svg.hpp>
+#include <heddle/draw/svg.hpp>
 #include <heddle/layout/describe.hpp>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/core/shape.hpp>
-#include <heddle/layout/merge.hpp>
+#include <heddle/layout/merge_monoids.hpp>
 #include <heddle/layout/propagate.hpp>
 #include <heddle/layout/reshape.hpp>
 

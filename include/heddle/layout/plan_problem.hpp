@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/core/static_vector.hpp>
-#include <heddle/layout/objective.hpp>
+#include <heddle/layout/redistribution_objective.hpp>
 #include <heddle/layout/step_kind.hpp>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // heddle/layout/plan_svg.hpp: draws a redistribution plan as a standalone SVG picture: what each rank holds, step by step.
 #pragma once
 
-#include <heddle/core/svg.hpp>
+#include <heddle/draw/svg.hpp>
 #include <heddle/layout/describe_plan.hpp>
 #include <heddle/layout/describe_svg.hpp>
 

@@ -169,12 +169,12 @@ class plan_steps<From, To, Objective, false> {
 }  // namespace detail
 
 /// The plan that brings a tensor from layout `From` to layout `To` on one mesh: of all ways, the cheapest for even
-/// sizes (`Objective` says of what; see objective.hpp). Between any two layouts there is one. Sizes enter only where
+/// sizes (`Objective` says of what; see redistribution_objective.hpp). Between any two layouts there is one. Sizes enter only where
 /// bytes are asked for. Make one with `redistribution<From, To>` or `plan_redistribution(from, to)`.
 ///   steps      the steps, in order
 ///   tables     what the axes do before each step, and after the last
 ///   proven     whether the search showed that no other plan is cheaper, by the objective, for even sizes and among the plans
-///              that cut the dimensions which objective.hpp says are searched. If not, it came to the end of what compilers
+///              that cut the dimensions which redistribution_objective.hpp says are searched. If not, it came to the end of what compilers
 ///              calculate in one constant, or three axes and more change and one becomes partial, for which not all exchanges
 ///              are searched: the plan is right, and the cheapest of those it saw. Where none becomes partial and four axes
 ///              change this is about one pair in 300 for `bytes`; more axes and the other objectives make it likelier. A plan

@@ -1,7 +1,7 @@
 // heddle/model/associativity.hpp: how far an operator is from associative, as a measure and as a loss to train with.
 #pragma once
 
-#include <heddle/comm/dyadic_fold.hpp>
+#include <heddle/collective/dyadic_fold.hpp>
 #include <heddle/core/error.hpp>
 
 #include <cstddef>

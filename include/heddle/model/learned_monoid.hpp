@@ -1,7 +1,7 @@
 // heddle/model/learned_monoid.hpp: an aggregator of sets whose operator is learned, over leaves on any number of ranks.
 #pragma once
 
-#include <heddle/comm/dyadic_fold.hpp>
+#include <heddle/collective/dyadic_fold.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/mesh/mesh.hpp>

@@ -3,7 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/file_size_signal.hpp>
-#include <heddle/core/svg.hpp>
+#include <heddle/draw/svg.hpp>
 
 #include <cerrno>
 #include <cstddef>

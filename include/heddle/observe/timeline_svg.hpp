@@ -1,7 +1,7 @@
 // heddle/observe/timeline_svg.hpp: pipelines as Gantt charts in a standalone SVG picture: measured above predicted.
 #pragma once
 
-#include <heddle/core/gantt.hpp>
+#include <heddle/draw/gantt.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/text_file.hpp>

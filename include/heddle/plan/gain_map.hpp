@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/core/svg.hpp>
+#include <heddle/draw/svg.hpp>
 #include <heddle/plan/reconfigure.hpp>
 
 #include <algorithm>

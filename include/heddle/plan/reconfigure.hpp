@@ -1,7 +1,7 @@
 // heddle/plan/reconfigure.hpp: before which rounds of a collective an optical fabric had better switch its circuits.
 #pragma once
 
-#include <heddle/comm/round_load.hpp>
+#include <heddle/collective/round_load.hpp>
 
 #include <algorithm>
 #include <array>

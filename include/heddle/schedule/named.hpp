@@ -2,19 +2,19 @@
 #pragma once
 
 #include <heddle/core/fixed_string.hpp>
-#include <heddle/schedule/breadth_first.hpp>
-#include <heddle/schedule/chimera.hpp>
-#include <heddle/schedule/dual_pipe.hpp>
-#include <heddle/schedule/dual_pipe_v.hpp>
-#include <heddle/schedule/gpipe.hpp>
-#include <heddle/schedule/hanayo.hpp>
-#include <heddle/schedule/interleaved.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
-#include <heddle/schedule/v_half.hpp>
-#include <heddle/schedule/v_min.hpp>
-#include <heddle/schedule/zb_h1.hpp>
-#include <heddle/schedule/zb_h2.hpp>
-#include <heddle/schedule/zb_v.hpp>
+#include <heddle/schedule/generate/breadth_first.hpp>
+#include <heddle/schedule/generate/chimera.hpp>
+#include <heddle/schedule/generate/dual_pipe.hpp>
+#include <heddle/schedule/generate/dual_pipe_v.hpp>
+#include <heddle/schedule/generate/gpipe.hpp>
+#include <heddle/schedule/generate/hanayo.hpp>
+#include <heddle/schedule/generate/interleaved.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
+#include <heddle/schedule/generate/v_half.hpp>
+#include <heddle/schedule/generate/v_min.hpp>
+#include <heddle/schedule/generate/zb_h1.hpp>
+#include <heddle/schedule/generate/zb_h2.hpp>
+#include <heddle/schedule/generate/zb_v.hpp>
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // heddle/sim/action_table.hpp: how long a pipeline schedule takes, in virtual time.
 #pragma once
 
-#include <heddle/schedule/print.hpp>
+#include <heddle/schedule/text/print.hpp>
 #include <heddle/schedule/table.hpp>
 
 #include <concepts>

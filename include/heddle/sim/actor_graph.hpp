@@ -1,7 +1,7 @@
 // heddle/sim/actor_graph.hpp: an actor graph in virtual time.
 #pragma once
 
-#include <heddle/schedule/actor_queue.hpp>
+#include <heddle/schedule/actor/actor_queue.hpp>
 
 #include <concepts>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // heddle/sim/gantt.hpp: a pipeline schedule as a picture and as a drawing in letters.
 #pragma once
 
-#include <heddle/core/gantt.hpp>
+#include <heddle/draw/gantt.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/sim/action_table.hpp>
 

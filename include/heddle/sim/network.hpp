@@ -1,7 +1,7 @@
 // heddle/sim/network.hpp: how long the rounds of a collective take on a topology whose links are shared fairly.
 #pragma once
 
-#include <heddle/comm/round_load.hpp>
+#include <heddle/collective/round_load.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // heddle/sim/visits_svg.hpp: what each node does when, of microbatches on ways of their own, as a picture.
 #pragma once
 
-#include <heddle/core/svg.hpp>
+#include <heddle/draw/svg.hpp>
 #include <heddle/schedule/paths.hpp>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // heddle/train/measured_schedule.hpp: a pipeline's step as it ran, beside what a simulation says with the times measured.
 #pragma once
 
-#include <heddle/core/gantt.hpp>
+#include <heddle/draw/gantt.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/pipeline_bubble.hpp>

@@ -6,11 +6,11 @@
 #include <heddle/core/error.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
-#include <heddle/schedule/passes.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/lower/passes.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
-#include <heddle/train/activations/bound.hpp>
+#include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/stage_parts.hpp>

@@ -3,8 +3,8 @@
 
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/plan/atomization/profile.hpp>
-#include <heddle/schedule/check.hpp>
-#include <heddle/schedule/memory.hpp>
+#include <heddle/schedule/check/check.hpp>
+#include <heddle/schedule/check/memory.hpp>
 #include <heddle/sim/action_table.hpp>
 #include <heddle/train/atomized.hpp>
 

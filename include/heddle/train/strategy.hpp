@@ -8,7 +8,7 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/schedule/gradient_scale.hpp>
-#include <heddle/schedule/one_f_one_b.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/pipeline_axis.hpp>

@@ -12,10 +12,10 @@
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/train/activations/bound.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/bytes.hpp>
-#include <heddle/train/every.hpp>
+#include <heddle/train/periodic_work.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>

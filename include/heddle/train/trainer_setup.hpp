@@ -4,7 +4,7 @@
 #include <heddle/core/cores.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/schedule/named.hpp>
-#include <heddle/train/activations/bound.hpp>
+#include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/trainable.hpp>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The nccl transport over the stand-in for NCCL and CUDA: no GPU takes part.
-#include <heddle/comm/by_network.hpp>
+#include <heddle/comm/transport_by_network.hpp>
 #include <heddle/comm/nccl.hpp>
 #include <heddle/comm/threads.hpp>
 

@@ -3,8 +3,8 @@
 
 #include <heddle/comm/nccl/types.hpp>
 #include <heddle/comm/options.hpp>
-#include <heddle/comm/rendezvous.hpp>
-#include <heddle/comm/rendezvous/control_state.hpp>
+#include <heddle/rendezvous/rendezvous.hpp>
+#include <heddle/rendezvous/control_state.hpp>
 #include <heddle/comm/blocks.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/type_name.hpp>

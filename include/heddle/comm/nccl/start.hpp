@@ -1,10 +1,10 @@
 // heddle/comm/nccl/start.hpp: how a process learns which rank it is and where the others meet.
 #pragma once
 
-#include <heddle/comm/rendezvous.hpp>
-#include <heddle/comm/rendezvous/file.hpp>
-#include <heddle/comm/rendezvous/memory.hpp>
-#include <heddle/comm/rendezvous/tcp.hpp>
+#include <heddle/rendezvous/rendezvous.hpp>
+#include <heddle/rendezvous/file.hpp>
+#include <heddle/rendezvous/memory.hpp>
+#include <heddle/rendezvous/tcp.hpp>
 
 #include <chrono>
 #include <cstdlib>

@@ -9,8 +9,8 @@
 #include <heddle/model/pipeline/hooks.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
-#include <heddle/schedule/plan.hpp>
-#include <heddle/schedule/warm_up.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/schedule/generate/warm_up.hpp>
 #include <heddle/tensor/buffer.hpp>
 
 #include <algorithm>

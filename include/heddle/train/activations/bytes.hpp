@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/model/pipeline/optional_members.hpp>
-#include <heddle/schedule/plan.hpp>
+#include <heddle/schedule/lower/plan.hpp>
 #include <heddle/train/trainer_checks.hpp>
 
 #include <cstdint>

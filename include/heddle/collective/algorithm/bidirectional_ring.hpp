@@ -1,0 +1,47 @@
+// heddle/collective/algorithm/bidirectional_ring.hpp: a ring on which blocks travel both ways: half the rounds of the ring.
+#pragma once
+
+#include <heddle/collective/rounds_reverse.hpp>
+
+#include <string_view>
+
+namespace heddle::inline v0 {
+namespace algo {
+
+/// The ring, with both neighbours: every block goes half way round clockwise and half way counter-clockwise. Half the
+/// rounds of the ring, ceil((p - 1) / 2) for all_gather and as many for reduce_scatter, and half of its bytes per
+/// direction: (p - 1) / 2 blocks each way. Where p is even, the rank opposite gets one half of the block from each
+/// side. all_reduce is one after the other. For long vectors where links work both ways at once and each neighbour
+/// has its own (torus, NVLink pairs); with one port it is no faster than the ring. Needs a commutative operator.
+struct bidirectional_ring {
+  static constexpr std::string_view name = "bidirectional_ring";
+
+  template <comm_operation What>
+  static constexpr bool offers(int ranks) {
+    return ranks >= 1 && detail::is_gather_or_reduction<What>;
+  }
+  template <comm_operation What>
+  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
+
+  template <comm_operation What>
+  static constexpr round_table rounds(int ranks, int root) {
+    const int p = ranks;
+    const bool halves = p % 2 == 0 && p > 2;  // two ranks are neighbours on both sides: one message will do
+    round_builder rounds(comm_operation::all_gather, p, root, p, halves ? 2 : 1);
+    const int whole = p == 2 ? 0 : (p - 1) / 2;
+    for (int k = 0; k < whole; ++k)
+      for (int r = 0; r < p; ++r) {
+        rounds.send(k, r, (r + 1) % p).block((r - k + p) % p);
+        rounds.send(k, r, (r - 1 + p) % p).block((r + k) % p);
+      }
+    for (int r = 0; halves && r < p; ++r) {
+      rounds.send(whole, r, (r + 1) % p).item((r - whole + p) % p * 2);
+      rounds.send(whole, r, (r - 1 + p) % p).item((r + whole) % p * 2 + 1);
+    }
+    for (int r = 0; p == 2 && r < p; ++r) rounds.send(0, r, 1 - r).block(r);
+    return detail::from_all_gather<What>(rounds.take());
+  }
+};
+
+}  // namespace algo
+}  // namespace heddle::inline v0

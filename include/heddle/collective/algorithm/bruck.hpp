@@ -1,0 +1,60 @@
+// heddle/collective/algorithm/bruck.hpp: ceil(log2 p) rounds for any number of ranks, each to a rank twice as far away.
+#pragma once
+
+#include <heddle/collective/algorithm/power_of_two.hpp>
+#include <heddle/collective/rounds_reverse.hpp>
+
+#include <algorithm>
+#include <string_view>
+
+namespace heddle::inline v0 {
+namespace algo {
+
+/// Bruck's algorithms, for small blocks and any number of ranks. In round s all ranks send 2^s ranks away.
+///
+/// - all_gather: all that is held, at most the blocks still missing there: 1, 2, 4, ... blocks to r - 2^s, the last
+///   message the rest; p - 1 blocks in all.
+/// - reduce_scatter: the same backwards. all_reduce: one after the other. Need a commutative operator.
+/// - all_to_all: a block whose way is d ranks long goes 2^s ranks in the rounds s of the bits of d: p / 2 log2 p blocks
+///   in log2 p messages (p = 2^k), instead of p - 1 in p - 1.
+///
+/// Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE TPDS 8(11).
+struct bruck {
+  static constexpr std::string_view name = "bruck";
+
+  template <comm_operation What>
+  static constexpr bool offers(int ranks) {
+    return ranks >= 1 && (detail::is_gather_or_reduction<What> || What == comm_operation::all_to_all);
+  }
+  template <comm_operation What>
+  static constexpr fold_order order =
+      What == comm_operation::all_gather || What == comm_operation::all_to_all ? fold_order::none : fold_order::any;
+
+  template <comm_operation What>
+  static constexpr round_table rounds(int ranks, int root) {
+    const int p = ranks;
+    if constexpr (What == comm_operation::all_to_all) {
+      round_builder rounds(What, p, root, p * p, 1);
+      int k = 0;
+      for (int step = 1; step < p; step *= 2, ++k)
+        for (int r = 0; r < p; ++r) {
+          rounds.send(k, r, (r + step) % p);
+          for (int way = step; way < p; ++way) {
+            if ((way & step) == 0) continue;
+            const int source = (r - way % step + p) % p;  // it has gone the lower bits of its way already
+            rounds.block(source * p + (source + way) % p);
+          }
+        }
+      return rounds.take();
+    } else {
+      round_builder rounds(comm_operation::all_gather, p, root, p, 1);
+      int k = 0;
+      for (int have = 1; have < p; have *= 2, ++k)
+        for (int r = 0; r < p; ++r) rounds.send(k, r, (r - have + p) % p).blocks(r, (std::min)(have, p - have));
+      return detail::from_all_gather<What>(rounds.take());
+    }
+  }
+};
+
+}  // namespace algo
+}  // namespace heddle::inline v0

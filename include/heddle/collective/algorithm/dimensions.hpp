@@ -1,0 +1,34 @@
+// heddle/collective/algorithm/dimensions.hpp: ranks as the points of a grid, for algorithms that work along its dimensions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace heddle::inline v0 {
+namespace detail {
+
+/// A grid of ranks: the last dimension varies fastest, as in a mesh; every dimension is a ring.
+template <int... Extents>
+struct dimensions {
+  static_assert(sizeof...(Extents) > 0 && ((Extents > 0) && ...),
+                "heddle: name the extent of every dimension of the torus, each positive");
+  static constexpr int count = static_cast<int>(sizeof...(Extents));
+  static constexpr std::array<int, sizeof...(Extents)> extents{Extents...};
+  static constexpr int ranks = (1 * ... * Extents);
+
+  static constexpr int extent(int d) noexcept { return extents[static_cast<std::size_t>(d)]; }
+  static constexpr int stride(int d) noexcept {
+    int n = 1;
+    for (int i = d + 1; i < count; ++i) n *= extent(i);
+    return n;
+  }
+  static constexpr int coordinate(int rank, int d) noexcept { return rank / stride(d) % extent(d); }
+  /// The rank with this coordinate instead; coordinates are taken modulo the extent.
+  static constexpr int with(int rank, int d, int coordinate_there) noexcept {
+    const int x = (coordinate_there % extent(d) + extent(d)) % extent(d);
+    return rank + (x - coordinate(rank, d)) * stride(d);
+  }
+};
+
+}  // namespace detail
+}  // namespace heddle::inline v0

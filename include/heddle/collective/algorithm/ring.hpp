@@ -1,0 +1,43 @@
+// heddle/collective/algorithm/ring.hpp: every rank sends to the next one only: fewest bytes, most rounds.
+#pragma once
+
+#include <heddle/collective/rounds.hpp>
+
+#include <string_view>
+
+namespace heddle::inline v0 {
+namespace algo {
+
+/// The ring: reduce_scatter and all_gather in p - 1 rounds, all_reduce as one after the other in 2 (p - 1). Each rank
+/// sends (p - 1) / p of the vector per half, the least possible, to one neighbour, from another one. For long vectors.
+/// Folds the contributions to rank r's block in the order r + 1, r + 2, ..., r: needs a commutative operator.
+struct ring {
+  static constexpr std::string_view name = "ring";
+
+  template <comm_operation What>
+  static constexpr bool offers(int ranks) {
+    return ranks >= 1 && (What == comm_operation::all_reduce || What == comm_operation::reduce_scatter ||
+                          What == comm_operation::all_gather);
+  }
+  template <comm_operation What>
+  static constexpr fold_order order = What == comm_operation::all_gather ? fold_order::none : fold_order::any;
+
+  template <comm_operation What>
+  static constexpr round_table rounds(int ranks, int root) {
+    round_builder rounds(What, ranks, root, ranks, 1);
+    int first = 0;
+    if constexpr (What != comm_operation::all_gather) {
+      for (int k = 0; k < ranks - 1; ++k)
+        for (int r = 0; r < ranks; ++r)
+          rounds.send(k, r, (r + 1) % ranks, arrival::fold_before).block((r - k - 1 + ranks) % ranks);
+      first = ranks - 1;
+    }
+    if constexpr (What != comm_operation::reduce_scatter)
+      for (int k = 0; k < ranks - 1; ++k)
+        for (int r = 0; r < ranks; ++r) rounds.send(first + k, r, (r + 1) % ranks).block((r - k + ranks) % ranks);
+    return rounds.take();
+  }
+};
+
+}  // namespace algo
+}  // namespace heddle::inline v0
