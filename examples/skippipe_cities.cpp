@@ -7,7 +7,6 @@
 // prints: wrote images/skippipe_planned.svg
 #include <heddle/plan/skippipe.hpp>
 #include <heddle/plan/skippipe/assign.hpp>
-#include <heddle/plan/skippipe/published.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/routed.hpp>
 #include <heddle/sim/serial_nodes.hpp>
@@ -21,9 +20,10 @@
 #include <string>
 #include <vector>
 
+#include "skippipe_cities/published.hpp"
+
 namespace hd = heddle;
 namespace plan = heddle::plan;
-namespace published = heddle::plan::published;
 
 int main(int argc, char** argv) try {
   if (argc > 1 && argv[1][0] == '-') {
@@ -33,8 +33,8 @@ int main(int argc, char** argv) try {
   const std::filesystem::path folder = argc > 1 ? argv[1] : ".";
   std::filesystem::create_directories(folder);
   std::vector<std::string> names;  // "Bel 0"
-  for (std::size_t n = 0; n < plan::twenty_nodes.size(); ++n) {
-    names.push_back(plan::twelve_city_names[static_cast<std::size_t>(plan::twenty_nodes[n])]);
+  for (std::size_t n = 0; n < published::twenty_nodes.size(); ++n) {
+    names.push_back(published::twelve_city_names[static_cast<std::size_t>(published::twenty_nodes[n])]);
     names.back() += ' ';
     names.back() += std::to_string(n);
   }

@@ -21,7 +21,5 @@
 #include <heddle/plan/skippipe/conflict_search.hpp>
 #include <heddle/plan/skippipe/exchange.hpp>
 #include <heddle/plan/skippipe/options.hpp>
-#include <heddle/plan/skippipe/published.hpp>
 #include <heddle/plan/skippipe/rules.hpp>
-#include <heddle/plan/skippipe/twelve_cities.hpp>
 #include <heddle/plan/skippipe/way.hpp>

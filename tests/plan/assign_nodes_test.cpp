@@ -1,9 +1,9 @@
 // tests/plan/assign_nodes_test.cpp: nodes go to stages at the least cost, which is that of its definition.
 #include "catch.hpp"
+#include "skippipe_cities/published.hpp"
 
 #include <heddle/plan/skippipe.hpp>
 #include <heddle/plan/skippipe/assign.hpp>
-#include <heddle/plan/skippipe/published.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 
 #include <algorithm>
@@ -17,7 +17,6 @@
 namespace hd = heddle;
 namespace sc = heddle::schedule;
 namespace plan = heddle::plan;
-namespace published = heddle::plan::published;
 
 namespace {
 

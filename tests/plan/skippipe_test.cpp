@@ -1,8 +1,8 @@
 // tests/plan/skippipe_test.cpp: planned ways obey the rules, are balanced and collision-free, and as fast as can be.
 #include "catch.hpp"
+#include "skippipe_cities/published.hpp"
 
 #include <heddle/plan/skippipe.hpp>
-#include <heddle/plan/skippipe/published.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 
 #include <algorithm>
@@ -17,7 +17,6 @@
 namespace hd = heddle;
 namespace sc = heddle::schedule;
 namespace plan = heddle::plan;
-namespace published = heddle::plan::published;
 
 namespace {
 
@@ -263,7 +262,7 @@ TEST_CASE("the published case with more exchanges, and a way for each microbatch
 
 TEST_CASE("a plan blind to costs is balanced, but slow", "[plan][skippipe]") {
   sc::visit_costs costs = published::costs();
-  costs.message = plan::twenty_node_links().all_seconds(published::message_bytes, published::message_overhead);
+  costs.message = published::twenty_node_links().all_seconds(published::message_bytes, published::message_overhead);
   const hd::sim::serial_nodes nodes;
   const auto score = [&](const sc::path_table& t) { return nodes.seconds(t, costs); };
   plan::skip_options o;
@@ -343,7 +342,7 @@ TEST_CASE("visits are even where that is asked for, also where nodes have more s
 }
 
 TEST_CASE("one link of the published table is a slip, and no published plan uses it", "[plan][skippipe]") {
-  const auto right = plan::twelve_cities(), as_published = plan::twelve_cities(false);
+  const auto right = published::twelve_cities(), as_published = published::twelve_cities(false);
   for (int a = 0; a < 12; ++a)
     for (int b = 0; b < 12; ++b) {
       const bool slip = (a == 7 && b == 11) || (a == 11 && b == 7);
@@ -355,7 +354,7 @@ TEST_CASE("one link of the published table is a slip, and no published plan uses
        {published::full_pipeline(), published::cost_blind(), published::balanced(), published::collision_aware()})
     for (int i = 0; i < t.microbatches(); ++i)
       for (int k = 0; k + 1 < t.visits(); ++k) {
-        const auto city = [&](int at) { return plan::twenty_nodes[static_cast<std::size_t>(t.node_at(i, at))]; };
+        const auto city = [&](int at) { return published::twenty_nodes[static_cast<std::size_t>(t.node_at(i, at))]; };
         if (city(k) + city(k + 1) == 18 && city(k) * city(k + 1) == 77) FAIL("microbatch " << i);
       }
 }

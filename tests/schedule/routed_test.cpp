@@ -1,8 +1,8 @@
 // tests/schedule/routed_test.cpp: ways of microbatches become action tables that are valid, lowered and simulated.
 #include "catch.hpp"
+#include "skippipe_cities/published.hpp"
 
 #include <heddle/plan/skippipe.hpp>
-#include <heddle/plan/skippipe/published.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/routed.hpp>
 #include <heddle/sim/action_table.hpp>
@@ -15,7 +15,6 @@
 
 namespace hd = heddle;
 namespace sc = heddle::schedule;
-namespace published = heddle::plan::published;
 
 namespace {
 

@@ -1,7 +1,7 @@
 // tests/sim/serial_nodes_test.cpp: the published SkipPipe plans take the published times; slots, gaps and waves hold.
 #include "catch.hpp"
+#include "skippipe_cities/published.hpp"
 
-#include <heddle/plan/skippipe/published.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 
 #include <algorithm>
@@ -12,7 +12,6 @@
 
 namespace hd = heddle;
 namespace sc = heddle::schedule;
-namespace published = heddle::plan::published;
 
 namespace {
 

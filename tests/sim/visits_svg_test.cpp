@@ -1,7 +1,7 @@
 // tests/sim/visits_svg_test.cpp: the picture of a timetable has every visit, node and origin.
 #include "catch.hpp"
+#include "skippipe_cities/published.hpp"
 
-#include <heddle/plan/skippipe/published.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 #include <heddle/sim/visits_svg.hpp>
 
@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace hd = heddle;
-namespace published = heddle::plan::published;
 
 namespace {
 int count(const std::string& text, const std::string& what) {

@@ -1,4 +1,4 @@
-// heddle/plan/skippipe/twelve_cities.hpp: measured links between twelve cities, the case SkipPipe was published with.
+// Measured links between twelve cities, which SkipPipe was published with.
 #pragma once
 
 #include <heddle/mesh/link_table.hpp>
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace heddle::inline v0::plan {
+namespace published {
 
 /// The cities, by index: Australia, Belgium, Canada, Germany, Iowa, Japan, Los Angeles, Netherlands, Oregon, Singapore,
 /// Taiwan, London.
@@ -43,9 +43,9 @@ inline constexpr std::array<city_pair, 66> city_pairs{{
 /// The links between the twelve cities. The bandwidth published for Netherlands - London is a thousandth of what it
 /// must be; `corrected` puts that right (no published plan uses the link). Units: seconds, bytes per second.
 /// Source: Blagoev et al. 2025, arXiv:2502.19913, the link table of its public planner.
-constexpr link_table twelve_cities(bool corrected = true) {
+constexpr heddle::link_table twelve_cities(bool corrected = true) {
   constexpr double gib = 1024.0 * 1024.0 * 1024.0;
-  link_table table(12);
+  heddle::link_table table(12);
   for (const detail::city_pair& p : detail::city_pairs) {
     const bool slip = p.a == 7 && p.b == 11;
     const double thousandths = slip && corrected ? 242.5 : p.gib_per_second_thousandths;
@@ -58,9 +58,9 @@ constexpr link_table twelve_cities(bool corrected = true) {
 inline constexpr std::array<int, 20> twenty_nodes{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8};
 
 /// The links of the twenty nodes; nodes of one city are joined by 1 ms and 2 GiB/s.
-constexpr link_table twenty_node_links(bool corrected = true) {
-  return nodes_at(twelve_cities(corrected), std::vector<int>(twenty_nodes.begin(), twenty_nodes.end()),
-                  {0.001, 2.0 * 1024.0 * 1024.0 * 1024.0});
+constexpr heddle::link_table twenty_node_links(bool corrected = true) {
+  return heddle::nodes_at(twelve_cities(corrected), std::vector<int>(twenty_nodes.begin(), twenty_nodes.end()),
+                          {0.001, 2.0 * 1024.0 * 1024.0 * 1024.0});
 }
 
-}  // namespace heddle::inline v0::plan
+}  // namespace published
