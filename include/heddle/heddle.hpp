@@ -1,4 +1,4 @@
-// heddle/heddle.hpp: the words of a parallel program: who, where, how and when, over threads.
+// heddle/heddle.hpp: the vocabulary of a parallel program: meshes, layouts, schedules, tensors, ranks as threads.
 #pragma once
 
 #include <heddle/version.hpp>

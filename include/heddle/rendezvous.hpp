@@ -1,4 +1,4 @@
-// heddle/rendezvous.hpp: how processes find one another, and the messages they exchange by it.
+// heddle/rendezvous.hpp: rendezvous of processes, and control messages over it.
 #pragma once
 
 #include <heddle/rendezvous/communicator.hpp>

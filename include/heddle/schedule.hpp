@@ -1,4 +1,4 @@
-// heddle/schedule.hpp: pipeline schedules, their checks, and lowering to what ranks do.
+// heddle/schedule.hpp: pipeline schedules, their checks, and lowering to executable actions.
 #pragma once
 
 #include <heddle/schedule/action.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing.hpp: what programs test sharding algebra and pipelines with.
+// heddle/testing.hpp: laws, worlds and memories for tests of sharding algebra and pipelines.
 #pragma once
 
 #include <heddle/testing/checked_backend.hpp>

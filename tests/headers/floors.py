@@ -27,8 +27,8 @@ ABOUT = {
     "layout": "layouts of tensors, propagation through operators and redistribution plans",
     "comm": "the communicator, the world of ranks, and the transport over threads",
     "collective": "collectives as tables of rounds: algorithms, decisions between them, checks and folds",
-    "rendezvous": "how processes find one another, and the messages they exchange by it",
-    "schedule": "pipeline schedules, their checks, and lowering to what ranks do",
+    "rendezvous": "rendezvous of processes, and control messages over it",
+    "schedule": "pipeline schedules, their checks, and lowering to executable actions",
     "tensor": "memory spaces, sharded tensors and redistribution of them",
     "compute": "kernels on the host, and typed operators on sharded tensors",
     "model": "layers, models made of them, and the stages of pipelines",
@@ -40,7 +40,7 @@ ABOUT = {
     "draw": "pictures in SVG and as text",
     "observe": "traces, timelines and diagnosis",
     "io": "data sets, tokens and saved tensors",
-    "testing": "what programs test sharding algebra and pipelines with",
+    "testing": "laws, worlds and memories for tests of sharding algebra and pipelines",
 }
 OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|hwloc|pugixml|json|uring)(?:/|\.hpp$)")
 # Packages that only the header set of their component may include.
@@ -139,7 +139,7 @@ def components(root):
         return f"// {name}: {about}.\n#pragma once\n\n" + "".join(f"#include <{n}>\n" for n in included)
 
     words = [f"heddle/{word}.hpp" for word in WORDS]
-    made = {"heddle/heddle.hpp": text("heddle/heddle.hpp", "the words of a parallel program: who, where, how and when, over threads",
+    made = {"heddle/heddle.hpp": text("heddle/heddle.hpp", "the vocabulary of a parallel program: meshes, layouts, schedules, tensors, ranks as threads",
                                       [word for word in words if (root / word).is_file()])}
     for room in [*FLOOR, *SIDES]:
         if included := headers_of(root, room):

@@ -1,4 +1,4 @@
-// heddle/collective/all_to_all_by_volume.hpp: all_to_all_v whose counts are not known, or whose volume chooses its way.
+// heddle/collective/all_to_all_by_volume.hpp: all_to_all_v with unknown counts, its algorithm chosen by the volume.
 #pragma once
 
 #include <heddle/collective/collectives.hpp>

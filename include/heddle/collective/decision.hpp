@@ -1,4 +1,4 @@
-// heddle/collective/decision.hpp: which algorithm a collective takes when none is named.
+// heddle/collective/decision.hpp: the default choice of an algorithm for each collective.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

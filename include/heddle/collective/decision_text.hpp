@@ -1,4 +1,4 @@
-// heddle/collective/decision_text.hpp: which algorithm a collective takes and what the others would cost, as text.
+// heddle/collective/decision_text.hpp: the chosen algorithm of a collective, and the cost of the others, as text.
 #pragma once
 
 #include <heddle/collective/decision.hpp>

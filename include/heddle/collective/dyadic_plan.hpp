@@ -1,4 +1,4 @@
-// heddle/collective/dyadic_plan.hpp: who folds which nodes of dyadic trees over leaves that lie on many ranks, as data.
+// heddle/collective/dyadic_plan.hpp: the assignment of the nodes of dyadic trees to ranks, as data.
 #pragma once
 
 #include <heddle/core/dyadic.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/measured_decisions.hpp: decisions between algorithms by what they cost on one network.
+// heddle/collective/measured_decisions.hpp: the choice of algorithms by their cost on one measured network.
 #pragma once
 
 #include <heddle/collective/decision.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/round_load.hpp: which links of a topology the rounds of a collective use, and how much they carry.
+// heddle/collective/round_load.hpp: the load that the rounds of a collective put on each link of a topology.
 #pragma once
 
 #include <heddle/collective/round_cost.hpp>

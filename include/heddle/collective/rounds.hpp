@@ -1,4 +1,4 @@
-// heddle/collective/rounds.hpp: a collective algorithm as data: in which round which rank sends which items to whom.
+// heddle/collective/rounds.hpp: round tables: collective algorithms as data, message by message.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/rounds_check.hpp: whether rounds do what the collective promises, by following them on symbols.
+// heddle/collective/rounds_check.hpp: symbolic execution of a round table, as a check that it computes its collective.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

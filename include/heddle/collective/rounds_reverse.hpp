@@ -1,4 +1,4 @@
-// heddle/collective/rounds_reverse.hpp: the rounds of a collective backwards, which are those of its adjoint.
+// heddle/collective/rounds_reverse.hpp: the reversed rounds of a collective: those of its adjoint.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

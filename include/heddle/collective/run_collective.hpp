@@ -1,4 +1,4 @@
-// heddle/collective/run_collective.hpp: from a call of a collective to the rounds that do it, and what is refused before.
+// heddle/collective/run_collective.hpp: checks a call of a collective, finds its rounds and executes them.
 #pragma once
 
 #include <heddle/collective/algorithm/name.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/sparse_exchange.hpp: blocks for a few ranks that do not know that they come, nor how long they are.
+// heddle/collective/sparse_exchange.hpp: blocks for a few ranks that know neither senders nor lengths beforehand.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

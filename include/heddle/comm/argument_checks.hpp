@@ -1,4 +1,4 @@
-// heddle/comm/argument_checks.hpp: what the arguments of a call must be, whatever the transport; known before anyone is asked.
+// heddle/comm/argument_checks.hpp: checks of the arguments of a communicator's calls, the same for all transports.
 #pragma once
 
 #include <heddle/comm/blocks.hpp>

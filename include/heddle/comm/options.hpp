@@ -1,4 +1,4 @@
-// heddle/comm/options.hpp: what a launch can be told about waiting, checking and cores.
+// heddle/comm/options.hpp: options of a launch: waiting, checks and cores.
 #pragma once
 
 #include <heddle/core/config.hpp>

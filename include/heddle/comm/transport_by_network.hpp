@@ -1,4 +1,4 @@
-// heddle/comm/transport_by_network.hpp: axes whose groups share RDMA talk over one transport, the others over another, by type.
+// heddle/comm/transport_by_network.hpp: one transport for axes whose groups share RDMA, another for the rest.
 #pragma once
 
 #include <heddle/comm/launch.hpp>

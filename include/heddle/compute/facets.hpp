@@ -1,4 +1,4 @@
-// heddle/compute/facets.hpp: names of a backend's facets, and the one error of a layer whose facet a backend lacks.
+// heddle/compute/facets.hpp: names of a backend's facets, and the one error for a layer that needs a missing one.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

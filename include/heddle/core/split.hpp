@@ -1,4 +1,4 @@
-// heddle/core/split.hpp: how a range of elements is cut into parts: balanced, by chunks, by blocks, in zigzag, by given sizes.
+// heddle/core/split.hpp: split policies of a range: balanced, chunked, block-cyclic, zigzag, by given sizes.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/draw/gantt.hpp: who did what when, in rows of boxes: as an SVG picture and as text.
+// heddle/draw/gantt.hpp: Gantt charts: rows of boxes over time, as an SVG picture and as text.
 #pragma once
 
 #include <heddle/draw/svg.hpp>

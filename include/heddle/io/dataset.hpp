@@ -1,4 +1,4 @@
-// heddle/io/dataset.hpp: which tokens sample k of a training run holds, and which samples a rank gets.
+// heddle/io/dataset.hpp: the tokens of each sample of a training run, and the samples of each rank.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/io/hwloc.hpp: a machine as hwloc sees it: this one, or one whose XML was saved.
+// heddle/io/hwloc.hpp: a machine's topology by hwloc, of this machine or from saved XML.
 #pragma once
 
 #if !__has_include(<hwloc.h>)

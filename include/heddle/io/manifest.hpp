@@ -1,4 +1,4 @@
-// heddle/io/manifest.hpp: what a save says about itself, as lines of text.
+// heddle/io/manifest.hpp: the manifest of a save, as lines of text.
 #pragma once
 
 #include <heddle/core/error.hpp>

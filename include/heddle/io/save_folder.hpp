@@ -1,4 +1,4 @@
-// heddle/io/save_folder.hpp: a folder that one run claims for its saves, after a look whether it can be written.
+// heddle/io/save_folder.hpp: claims a writable folder for the saves of one run.
 #pragma once
 
 #include <heddle/core/error.hpp>

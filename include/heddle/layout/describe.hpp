@@ -1,4 +1,4 @@
-// heddle/layout/describe.hpp: draws in text which rank holds which part of a tensor.
+// heddle/layout/describe.hpp: draws the parts of a tensor that each rank holds, in text.
 #pragma once
 
 #include <heddle/layout/tensor_holdings.hpp>

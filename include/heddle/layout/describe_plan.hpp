@@ -1,4 +1,4 @@
-// heddle/layout/describe_plan.hpp: a redistribution plan as a table: what each step sends, and what the ranks hold between.
+// heddle/layout/describe_plan.hpp: a redistribution plan as a table: the messages and the layout after each step.
 #pragma once
 
 #include <heddle/layout/describe.hpp>

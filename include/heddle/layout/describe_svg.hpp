@@ -1,4 +1,4 @@
-// heddle/layout/describe_svg.hpp: draws which rank holds which part of a tensor as a standalone SVG picture.
+// heddle/layout/describe_svg.hpp: draws the parts of a tensor that each rank holds, as a standalone SVG picture.
 #pragma once
 
 #include <heddle/draw/svg.hpp>

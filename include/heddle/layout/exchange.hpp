@@ -1,4 +1,4 @@
-// heddle/layout/exchange.hpp: who gets which elements from whom when ranks bring one set of parts into another directly.
+// heddle/layout/exchange.hpp: direct exchange between two sets of parts: the elements of each message.
 #pragma once
 
 #include <heddle/layout/part.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/factor_rule.hpp: what an operator does to layouts, as data, and the engine that applies it.
+// heddle/layout/factor_rule.hpp: factor rules, an operator's effect on layouts as data, and their engine.
 #pragma once
 
 #include <heddle/layout/formula.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/layout.hpp: where each element of a tensor lives on a mesh.
+// heddle/layout/layout.hpp: the layout of a tensor on a mesh.
 #pragma once
 
 #include <heddle/core/shape.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/named_shape.hpp: a parameter of a model by name and shape, and what its path says about it.
+// heddle/layout/named_shape.hpp: a parameter of a model by path and shape, and its kind by its path.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/part.hpp: which elements of a tensor one rank holds, for any split policy, as maps between local and global.
+// heddle/layout/part.hpp: the local part of a tensor under any split policy, with index maps.
 #pragma once
 
 #include <heddle/core/shape.hpp>

@@ -1,4 +1,4 @@
-// heddle/layout/plan_svg.hpp: draws a redistribution plan as a standalone SVG picture: what each rank holds, step by step.
+// heddle/layout/plan_svg.hpp: draws a redistribution plan step by step, as a standalone SVG picture.
 #pragma once
 
 #include <heddle/draw/svg.hpp>

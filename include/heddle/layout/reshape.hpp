@@ -1,4 +1,4 @@
-// heddle/layout/reshape.hpp: which splits survive when dimensions are joined and parted.
+// heddle/layout/reshape.hpp: propagation of splits through reshapes that join and part dimensions.
 #pragma once
 
 #include <heddle/layout/factor_rule.hpp>

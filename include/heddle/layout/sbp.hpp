@@ -1,4 +1,4 @@
-// heddle/layout/sbp.hpp: layouts in OneFlow's spelling: what each mesh axis does, one after the other.
+// heddle/layout/sbp.hpp: layouts in OneFlow's spelling: one placement per mesh axis.
 #pragma once
 
 #include <heddle/layout/layout.hpp>

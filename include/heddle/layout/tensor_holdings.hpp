@@ -1,4 +1,4 @@
-// heddle/layout/tensor_holdings.hpp: what every rank holds of a tensor, as plain data that a printer or a drawing reads.
+// heddle/layout/tensor_holdings.hpp: the parts of a tensor on every rank as plain data, for printers and drawings.
 #pragma once
 
 #include <heddle/layout/layout.hpp>

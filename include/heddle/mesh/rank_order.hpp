@@ -1,4 +1,4 @@
-// heddle/mesh/rank_order.hpp: which physical rank plays which rank of a mesh, so that groups stay inside nodes.
+// heddle/mesh/rank_order.hpp: orders of physical ranks on a mesh that keep groups inside of nodes.
 #pragma once
 
 #include <heddle/mesh/inverse_order.hpp>

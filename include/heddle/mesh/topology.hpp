@@ -1,4 +1,4 @@
-// heddle/mesh/topology.hpp: ranks, switches and the links between them, and the ways messages take.
+// heddle/mesh/topology.hpp: ranks, switches and the links between them, and the routes of messages.
 #pragma once
 
 #include <heddle/core/error.hpp>

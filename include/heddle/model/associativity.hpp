@@ -1,4 +1,4 @@
-// heddle/model/associativity.hpp: how far an operator is from associative, as a measure and as a loss to train with.
+// heddle/model/associativity.hpp: the distance of an operator from associativity, as a measure and as a training loss.
 #pragma once
 
 #include <heddle/collective/dyadic_fold.hpp>

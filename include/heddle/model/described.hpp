@@ -1,4 +1,4 @@
-// heddle/model/described.hpp: what a description of layers needs beside itself to be a model that a trainer can train.
+// heddle/model/described.hpp: a model for a trainer, from a description of layers, its sizes and its initial weights.
 #pragma once
 
 #include <heddle/model/language_stage.hpp>

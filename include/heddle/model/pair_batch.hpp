@@ -1,4 +1,4 @@
-// heddle/model/pair_batch.hpp: a microbatch of pairs (x, y), and what samples of any kind of batch consist of.
+// heddle/model/pair_batch.hpp: a microbatch of pairs (x, y), and the sample types of every kind of batch.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/model/recompute_plan.hpp: saved activations by name, and which of them are computed again instead of kept.
+// heddle/model/recompute_plan.hpp: the set of saved activations, by name, that are recomputed instead of kept.
 #pragma once
 
 #include <heddle/core/error.hpp>

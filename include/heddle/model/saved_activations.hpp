@@ -1,4 +1,4 @@
-// heddle/model/saved_activations.hpp: where a stage keeps what its layers save from forward to backward.
+// heddle/model/saved_activations.hpp: memory of the activations that layers save from forward to backward.
 #pragma once
 
 #include <heddle/core/error.hpp>

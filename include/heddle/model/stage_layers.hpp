@@ -1,4 +1,4 @@
-// heddle/model/stage_layers.hpp: which layers of a model a pipeline stage holds.
+// heddle/model/stage_layers.hpp: the range of a model's layers on a pipeline stage.
 #pragma once
 
 #include <heddle/core/error.hpp>

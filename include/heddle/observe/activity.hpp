@@ -1,4 +1,4 @@
-// heddle/observe/activity.hpp: what activities are called, and which of them compute and which communicate.
+// heddle/observe/activity.hpp: names of activities, and their classes: compute and communication.
 #pragma once
 
 #include <heddle/core/observer.hpp>

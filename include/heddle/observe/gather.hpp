@@ -1,4 +1,4 @@
-// heddle/observe/gather.hpp: one recorder for all ranks, of what each of them recorded in a process of its own.
+// heddle/observe/gather.hpp: gathers the events recorded in all processes into one recorder.
 #pragma once
 
 #include <heddle/core/observer.hpp>

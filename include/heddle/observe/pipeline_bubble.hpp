@@ -1,4 +1,4 @@
-// heddle/observe/pipeline_bubble.hpp: how much of a pipeline's time its ranks stood idle, from recorded events.
+// heddle/observe/pipeline_bubble.hpp: the bubble of a pipeline, measured from recorded events.
 #pragma once
 
 #include <heddle/core/observer.hpp>

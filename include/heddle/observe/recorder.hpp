@@ -1,4 +1,4 @@
-// heddle/observe/recorder.hpp: an observer that keeps what every rank did, without locks.
+// heddle/observe/recorder.hpp: an observer that keeps the events of every rank, without locks.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/gain_map.hpp: what switching circuits gains, by the delay of the switch and the size of the data, as a picture.
+// heddle/plan/gain_map.hpp: the gain of switching circuits over switch delay and data size, as a picture.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/layer_partition.hpp: how many layers each pipeline stage gets, so that the slowest stage is as fast as can be.
+// heddle/plan/layer_partition.hpp: partitions of layers into pipeline stages that minimise the slowest stage.
 #pragma once
 
 #include <heddle/core/error.hpp>

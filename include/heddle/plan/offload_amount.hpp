@@ -1,4 +1,4 @@
-// heddle/plan/offload_amount.hpp: how many layers' activations a store takes and brings back behind the computations.
+// heddle/plan/offload_amount.hpp: the number of layers whose activations can be offloaded behind the computation.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/reconfigure.hpp: before which rounds of a collective an optical fabric had better switch its circuits.
+// heddle/plan/reconfigure.hpp: the rounds of a collective before which an optical fabric should switch its circuits.
 #pragma once
 
 #include <heddle/collective/round_load.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/skippipe.hpp: plans ways of microbatches through a part of the stages, on nodes that are far apart.
+// heddle/plan/skippipe.hpp: plans paths of microbatches through a subset of the stages, on distant nodes.
 #pragma once
 
 #include <heddle/plan/skippipe/conflict_search.hpp>

@@ -1,4 +1,4 @@
-// heddle/rendezvous/control.hpp: the control plane of ranks whose tensors are in a device's memory: messages of a rendezvous.
+// heddle/rendezvous/control.hpp: a control plane over rendezvous messages, for ranks with device memory.
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>

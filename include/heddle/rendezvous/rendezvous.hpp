@@ -1,4 +1,4 @@
-// heddle/rendezvous/rendezvous.hpp: the interface through which ranks exchange bytes before they have a communicator.
+// heddle/rendezvous/rendezvous.hpp: the rendezvous interface: bytes exchanged before there is a communicator.
 #pragma once
 
 #include <heddle/comm/options.hpp>

@@ -1,4 +1,4 @@
-// heddle/rendezvous/tcp_table.hpp: rank 0's side of a TCP rendezvous: who is there, and what was stored.
+// heddle/rendezvous/tcp_table.hpp: rank 0's side of a TCP rendezvous: its members and the stored values.
 #pragma once
 
 #include <heddle/rendezvous/tcp_socket.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/gradient_scale.hpp: how gradients of a part of the model that not all microbatches visit are scaled.
+// heddle/schedule/gradient_scale.hpp: gradient scales of layers that only some microbatches visit.
 #pragma once
 
 #include <heddle/core/policy.hpp>

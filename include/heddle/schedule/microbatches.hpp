@@ -1,4 +1,4 @@
-// heddle/schedule/microbatches.hpp: into how many microbatches a schedule cuts the batch of a step.
+// heddle/schedule/microbatches.hpp: policies for the number of microbatches of a step.
 #pragma once
 
 #include <heddle/core/error.hpp>

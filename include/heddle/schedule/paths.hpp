@@ -1,4 +1,4 @@
-// heddle/schedule/paths.hpp: microbatches that go ways of their own through a part of the stages (SkipPipe).
+// heddle/schedule/paths.hpp: paths of microbatches through a subset of the stages (SkipPipe).
 #pragma once
 
 #include <heddle/core/error.hpp>

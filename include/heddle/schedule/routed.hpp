@@ -1,4 +1,4 @@
-// heddle/schedule/routed.hpp: the schedule of microbatches that go ways of their own, as any other schedule.
+// heddle/schedule/routed.hpp: a schedule of microbatches with paths of their own.
 #pragma once
 
 #include <heddle/schedule/gradient_scale.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/stage_cost.hpp: what one microbatch costs on one stage, and what a plan comes to.
+// heddle/schedule/stage_cost.hpp: costs of one microbatch on one stage, and totals of a plan.
 #pragma once
 
 #include <heddle/core/config.hpp>

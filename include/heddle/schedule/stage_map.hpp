@@ -1,4 +1,4 @@
-// heddle/schedule/stage_map.hpp: on which pipeline rank each stage lives, as policies.
+// heddle/schedule/stage_map.hpp: maps from stages to pipeline ranks, as policies.
 #pragma once
 
 #include <heddle/schedule/table.hpp>

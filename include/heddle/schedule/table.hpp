@@ -1,4 +1,4 @@
-// heddle/schedule/table.hpp: action tables: per pipeline rank the list of what it does, and where each stage lives.
+// heddle/schedule/table.hpp: action tables: a list of actions for each pipeline rank, with the stage map.
 #pragma once
 
 #include <heddle/core/policy.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/table_schedule.hpp: an action table as a schedule: what a planner computed or a text says.
+// heddle/schedule/table_schedule.hpp: a schedule made of an action table, from a planner or a text.
 #pragma once
 
 #include <heddle/schedule/table.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/action_table.hpp: how long a pipeline schedule takes, in virtual time.
+// heddle/sim/action_table.hpp: simulates a pipeline schedule in virtual time.
 #pragma once
 
 #include <heddle/schedule/text/print.hpp>

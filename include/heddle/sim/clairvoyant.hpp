@@ -1,4 +1,4 @@
-// heddle/sim/clairvoyant.hpp: the baseline that knows the future: a plan of all pieces beforehand, and a bound on any.
+// heddle/sim/clairvoyant.hpp: the clairvoyant baseline: a plan with all jobs known, and a bound on any plan.
 #pragma once
 
 #include <heddle/core/random.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/nccl_model.hpp: how long NCCL expects its own collectives to take, and which algorithm and protocol it picks.
+// heddle/sim/nccl_model.hpp: NCCL's model of its collectives: time, algorithm and protocol.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/network.hpp: how long the rounds of a collective take on a topology whose links are shared fairly.
+// heddle/sim/network.hpp: simulates the rounds of a collective on a topology with fair sharing of links.
 #pragma once
 
 #include <heddle/collective/round_load.hpp>

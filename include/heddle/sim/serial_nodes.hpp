@@ -1,4 +1,4 @@
-// heddle/sim/serial_nodes.hpp: how long microbatches on ways of their own take on nodes that do one thing at a time.
+// heddle/sim/serial_nodes.hpp: simulates microbatches with paths of their own on nodes that do one thing at a time.
 #pragma once
 
 #include <heddle/schedule/paths.hpp>

@@ -1,4 +1,4 @@
-// heddle/sim/visits_svg.hpp: what each node does when, of microbatches on ways of their own, as a picture.
+// heddle/sim/visits_svg.hpp: draws the visits of microbatches at nodes over time, as an SVG picture.
 #pragma once
 
 #include <heddle/draw/svg.hpp>

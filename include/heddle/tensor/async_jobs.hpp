@@ -1,4 +1,4 @@
-// heddle/tensor/async_jobs.hpp: what a rank has started and lets go on side by side until it waits.
+// heddle/tensor/async_jobs.hpp: the unfinished redistributions of a rank; waiting for one advances all.
 #pragma once
 
 #include <heddle/core/durations.hpp>

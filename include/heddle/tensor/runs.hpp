@@ -1,4 +1,4 @@
-// heddle/tensor/runs.hpp: walks what two row-major memories have in common in runs that are contiguous in both.
+// heddle/tensor/runs.hpp: iterates over the contiguous runs that two row-major memories have in common.
 #pragma once
 
 #include <heddle/core/config.hpp>

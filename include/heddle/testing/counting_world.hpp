@@ -1,4 +1,4 @@
-// heddle/testing/counting_world.hpp: a world of threads that follows the textbook algorithms and counts what each rank sends.
+// heddle/testing/counting_world.hpp: a world of threads with textbook collectives that counts sent bytes.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

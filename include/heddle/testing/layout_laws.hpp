@@ -1,4 +1,4 @@
-// heddle/testing/layout_laws.hpp: the laws of a layout that need no data: who holds what, and where.
+// heddle/testing/layout_laws.hpp: laws of a layout that need no data: coverage, offsets and owners.
 #pragma once
 
 #include <heddle/layout/layout.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing/report.hpp: what a checked law found, as a value that any test framework can take.
+// heddle/testing/report.hpp: the result of a checked law, for any test framework.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,4 +1,4 @@
-// heddle/testing/tensor_laws.hpp: the laws of layouts that need data: scatter, gather, and every way from one to another.
+// heddle/testing/tensor_laws.hpp: laws of layouts that need data: scatter, gather, and all redistributions.
 #pragma once
 
 #include <heddle/core/random.hpp>

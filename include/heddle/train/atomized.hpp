@@ -1,4 +1,4 @@
-// heddle/train/atomized.hpp: a training run as a job that is cut into pieces: what it needs, and one piece of it.
+// heddle/train/atomized.hpp: a training run as a divisible job: its profile, and one part of it.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/layer_assignment.hpp: which layers the stages of a pipeline get, as policies.
+// heddle/train/layer_assignment.hpp: policies that assign layers to the stages of a pipeline.
 #pragma once
 
 #include <heddle/core/error.hpp>

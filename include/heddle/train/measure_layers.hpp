@@ -1,4 +1,4 @@
-// heddle/train/measure_layers.hpp: how long the layers of a model take here: what a partition of layers is made from.
+// heddle/train/measure_layers.hpp: measures the time of each layer of a model, for partitions of layers.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

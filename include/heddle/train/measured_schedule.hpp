@@ -1,4 +1,4 @@
-// heddle/train/measured_schedule.hpp: a pipeline's step as it ran, beside what a simulation says with the times measured.
+// heddle/train/measured_schedule.hpp: a measured pipeline step beside its simulation with the measured times.
 #pragma once
 
 #include <heddle/draw/gantt.hpp>

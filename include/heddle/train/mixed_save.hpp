@@ -1,4 +1,4 @@
-// heddle/train/mixed_save.hpp: what is saved of a stage whose weights, masters and moments have types of their own.
+// heddle/train/mixed_save.hpp: the saved state of a stage with mixed element types.
 #pragma once
 
 #include <heddle/io/checkpoint.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/nonfinite.hpp: finds a NaN or an infinity, and where it came from, and stops all ranks with that name.
+// heddle/train/nonfinite.hpp: finds NaNs and infinities, names their origin, and stops all ranks.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

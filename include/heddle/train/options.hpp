@@ -1,4 +1,4 @@
-// heddle/train/options.hpp: what a training run is told at start-up.
+// heddle/train/options.hpp: options of a training run.
 #pragma once
 
 #include <heddle/core/error.hpp>

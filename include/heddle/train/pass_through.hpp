@@ -1,4 +1,4 @@
-// heddle/train/pass_through.hpp: a batch's way forward through all parts of a model, without a schedule.
+// heddle/train/pass_through.hpp: a forward pass of a batch through all stages, without a schedule.
 #pragma once
 
 #include <heddle/model/pipeline/boundary_memory.hpp>

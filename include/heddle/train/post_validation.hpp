@@ -1,4 +1,4 @@
-// heddle/train/post_validation.hpp: whether an optimizer step waits for the global gradient norm, as policies.
+// heddle/train/post_validation.hpp: policies of a step: wait for the global gradient norm, or validate it afterwards.
 #pragma once
 
 #include <heddle/core/config.hpp>

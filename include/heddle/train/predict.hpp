@@ -1,4 +1,4 @@
-// heddle/train/predict.hpp: what a trained network says of samples, on the mesh it trains on.
+// heddle/train/predict.hpp: predictions of a trained network, on the mesh it trains on.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/progress.hpp: how far a training run is, which run it is, and whether it was asked to end.
+// heddle/train/progress.hpp: the progress, identity and stop request of a training run.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// heddle/train/report.hpp: what a trainer tells about each step, and a printer of plain progress lines.
+// heddle/train/report.hpp: the report of a training step, and a printer of progress lines.
 #pragma once
 
 #include <cstdint>

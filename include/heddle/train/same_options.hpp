@@ -1,4 +1,4 @@
-// heddle/train/same_options.hpp: finds the rank that was told something else, before it trains nonsense or waits for ever.
+// heddle/train/same_options.hpp: finds ranks with different options before training starts.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>

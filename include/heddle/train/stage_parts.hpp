@@ -1,4 +1,4 @@
-// heddle/train/stage_parts.hpp: which part of the model each stage of a schedule is, and which stages are replicas.
+// heddle/train/stage_parts.hpp: the part of the model on each stage of a schedule, and the replicated stages.
 #pragma once
 
 #include <heddle/core/error.hpp>

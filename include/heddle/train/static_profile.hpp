@@ -1,4 +1,4 @@
-// heddle/train/static_profile.hpp: what a training run needs as its types tell it, while compiling, before anything runs.
+// heddle/train/static_profile.hpp: memory and communication of a training run, computed from its types.
 #pragma once
 
 #include <heddle/mesh/mesh.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/step_ahead.hpp: what a trainer remembers of a step whose gradient norm is still on its way.
+// heddle/train/step_ahead.hpp: the state of a step whose gradient norm is still being reduced.
 #pragma once
 
 #include <heddle/train/nonfinite.hpp>

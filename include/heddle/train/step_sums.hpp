@@ -1,4 +1,4 @@
-// heddle/train/step_sums.hpp: what a step adds up over all ranks, and its way there beside the next step's forwards.
+// heddle/train/step_sums.hpp: sums of a step over all ranks, reduced while the next step's forwards run.
 #pragma once
 
 #include <heddle/core/error.hpp>

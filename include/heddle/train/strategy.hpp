@@ -1,4 +1,4 @@
-// heddle/train/strategy.hpp: how a model is trained: mesh, schedule, ZeRO stage, backend, observer, as one type.
+// heddle/train/strategy.hpp: a training strategy as one type: mesh, schedule, ZeRO stage, backend, observer, ...
 #pragma once
 
 #include <heddle/compute/bf16_products.hpp>

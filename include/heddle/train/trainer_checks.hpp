@@ -1,4 +1,4 @@
-// heddle/train/trainer_checks.hpp: checks a trainer's world and its schedule's table, and what follows from the table.
+// heddle/train/trainer_checks.hpp: checks of a trainer's world and of its schedule's table.
 #pragma once
 
 #include <heddle/core/error.hpp>

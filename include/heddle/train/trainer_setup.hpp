@@ -1,4 +1,4 @@
-// heddle/train/trainer_setup.hpp: what a trainer makes of its options before it has anything else.
+// heddle/train/trainer_setup.hpp: the parts of a trainer that are made from its options alone.
 #pragma once
 
 #include <heddle/core/cores.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/zero.hpp: how much of moments, gradients and weights each data-parallel rank keeps.
+// heddle/train/zero.hpp: ZeRO stages: the share of moments, gradients and weights on each data-parallel rank.
 #pragma once
 
 #include <heddle/core/config.hpp>

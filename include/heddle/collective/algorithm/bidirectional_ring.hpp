@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/bidirectional_ring.hpp: a ring on which blocks travel both ways: half the rounds of the ring.
+// heddle/collective/algorithm/bidirectional_ring.hpp: ring algorithms in both directions at once, in half the rounds.
 #pragma once
 
 #include <heddle/collective/rounds_reverse.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/pairwise.hpp: direct exchange in pairs: in step k rank r and rank r XOR k swap what they need.
+// heddle/collective/algorithm/pairwise.hpp: direct exchange in pairs: in step k rank r exchanges with rank r XOR k.
 #pragma once
 
 #include <heddle/collective/rounds.hpp>

@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/recursive_halving.hpp: a reduce_scatter that halves what it sends in every round.
+// heddle/collective/algorithm/recursive_halving.hpp: reduce_scatter by recursive halving of the vector.
 #pragma once
 
 #include <heddle/collective/algorithm/power_of_two.hpp>

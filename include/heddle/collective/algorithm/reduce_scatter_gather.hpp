@@ -1,4 +1,4 @@
-// heddle/collective/algorithm/reduce_scatter_gather.hpp: reduce of long vectors, of which each rank folds a part first.
+// heddle/collective/algorithm/reduce_scatter_gather.hpp: reduce of long vectors: reduce_scatter, then gather.
 #pragma once
 
 #include <heddle/collective/algorithm/append_rounds.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/mpi/board.hpp: memory that the MPI processes of one host share: who waits where, who failed, who is alive.
+// heddle/comm/mpi/board.hpp: memory shared by the MPI processes of one host: their calls, failures and signs of life.
 #pragma once
 
 #include <heddle/comm/mpi/api.hpp>

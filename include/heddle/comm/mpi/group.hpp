@@ -1,4 +1,4 @@
-// heddle/comm/mpi/group.hpp: what the communicators of one rank share, and what one of them is made of.
+// heddle/comm/mpi/group.hpp: the state of one MPI communicator, and the state shared by all communicators of a rank.
 #pragma once
 
 #include <heddle/comm/call_info.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/mpi/operator.hpp: heddle's operators as MPI's: its own where they mean the same, user-defined ones otherwise.
+// heddle/comm/mpi/operator.hpp: MPI operators for heddle's: predefined where one means the same, else user-defined.
 #pragma once
 
 #include <heddle/comm/mpi/datatype.hpp>

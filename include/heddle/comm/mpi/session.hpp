@@ -1,4 +1,4 @@
-// heddle/comm/mpi/session.hpp: who starts and ends MPI.
+// heddle/comm/mpi/session.hpp: initialises and finalises MPI.
 #pragma once
 
 #include <heddle/comm/mpi/api.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/nccl/start.hpp: how a process learns which rank it is and where the others meet.
+// heddle/comm/nccl/start.hpp: a process's rank and its rendezvous, from the environment of the launcher.
 #pragma once
 
 #include <heddle/rendezvous/rendezvous.hpp>

@@ -1,4 +1,4 @@
-// heddle/comm/threads/shared_state.hpp: what the threads of one world share: failure, who waits where, and the groups.
+// heddle/comm/threads/shared_state.hpp: state shared by the threads of a world: failure, waiting ranks, groups.
 #pragma once
 
 #include <heddle/comm/call_info.hpp>

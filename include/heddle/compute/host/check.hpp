@@ -1,4 +1,4 @@
-// heddle/compute/host/check.hpp: the arguments of a kernel must fit together; if not, say which and how.
+// heddle/compute/host/check.hpp: checks of a kernel's arguments, with errors that name the mismatch.
 #pragma once
 
 #include <heddle/core/error.hpp>

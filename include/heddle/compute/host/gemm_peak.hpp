@@ -1,4 +1,4 @@
-// heddle/compute/host/gemm_peak.hpp: how fast a backend multiplies matrices here and now: what MFU is measured against.
+// heddle/compute/host/gemm_peak.hpp: the measured peak of matrix products on this machine, which MFU is relative to.
 #pragma once
 
 #include <heddle/compute/kernels.hpp>

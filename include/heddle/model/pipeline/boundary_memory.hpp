@@ -1,4 +1,4 @@
-// heddle/model/pipeline/boundary_memory.hpp: memory for the tensors between pipeline stages, and their way to and from messages.
+// heddle/model/pipeline/boundary_memory.hpp: memory of boundary tensors between pipeline stages, and their messages.
 #pragma once
 
 #include <heddle/tensor/buffer.hpp>

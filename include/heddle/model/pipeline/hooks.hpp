@@ -1,4 +1,4 @@
-// heddle/model/pipeline/hooks.hpp: calls a hook of the caller's where the caller has it.
+// heddle/model/pipeline/hooks.hpp: calls a caller's hook if there is one.
 #pragma once
 
 #include <heddle/schedule/action.hpp>

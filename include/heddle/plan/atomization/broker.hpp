@@ -1,4 +1,4 @@
-// heddle/plan/atomization/broker.hpp: announces windows to jobs, collects their offers, grants pieces, takes reports.
+// heddle/plan/atomization/broker.hpp: a broker that announces windows, collects offers, grants some, takes reports.
 #pragma once
 
 #include <heddle/core/error.hpp>

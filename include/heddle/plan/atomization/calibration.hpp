@@ -1,4 +1,4 @@
-// heddle/plan/atomization/calibration.hpp: corrects a job's profile by what its pieces really took, and says how far to trust it.
+// heddle/plan/atomization/calibration.hpp: corrects a job's profile by measured durations, and rates its trust.
 #pragma once
 
 #include <heddle/plan/atomization/profile.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/atomization/clearing.hpp: which of the pieces that jobs offer get a window.
+// heddle/plan/atomization/clearing.hpp: algorithms that choose among the offers of jobs for windows.
 #pragma once
 
 #include <heddle/plan/atomization/profile.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/atomization/job.hpp: a job that says which piece of it fits a window, and what a broker needs of any such job.
+// heddle/plan/atomization/job.hpp: the concept of a job that offers parts of its work for windows of time.
 #pragma once
 
 #include <heddle/core/error.hpp>

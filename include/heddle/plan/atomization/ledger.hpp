@@ -1,4 +1,4 @@
-// heddle/plan/atomization/ledger.hpp: a broker's own record of what each job promised and what it delivered.
+// heddle/plan/atomization/ledger.hpp: a broker's record of promised and delivered work of each job.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/atomization/profile.hpp: what a job that can be cut needs, over its progress, and the windows it is offered.
+// heddle/plan/atomization/profile.hpp: the needs of a divisible job over its progress, and the windows offered to it.
 #pragma once
 
 #include <heddle/core/error.hpp>

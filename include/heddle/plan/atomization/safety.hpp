@@ -1,4 +1,4 @@
-// heddle/plan/atomization/safety.hpp: how long a piece of a job may be so that it stays in its window, with high probability.
+// heddle/plan/atomization/safety.hpp: the longest duration that stays in its window with a given probability.
 #pragma once
 
 #include <heddle/core/error.hpp>

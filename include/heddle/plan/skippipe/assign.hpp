@@ -1,4 +1,4 @@
-// heddle/plan/skippipe/assign.hpp: which node holds which stage, by a genetic search.
+// heddle/plan/skippipe/assign.hpp: assigns stages to nodes by a genetic search.
 #pragma once
 
 #include <heddle/core/error.hpp>

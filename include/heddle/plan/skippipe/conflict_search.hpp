@@ -1,4 +1,4 @@
-// heddle/plan/skippipe/conflict_search.hpp: ways for all microbatches that do not get into each other's way.
+// heddle/plan/skippipe/conflict_search.hpp: searches collision-free paths for all microbatches.
 #pragma once
 
 #include <heddle/core/random.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/skippipe/exchange.hpp: a plan made better by exchanging nodes between ways.
+// heddle/plan/skippipe/exchange.hpp: improves a plan by exchanging nodes between paths.
 #pragma once
 
 #include <heddle/core/random.hpp>

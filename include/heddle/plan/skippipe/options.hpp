@@ -1,4 +1,4 @@
-// heddle/plan/skippipe/options.hpp: what a SkipPipe plan is asked for, and what it tells.
+// heddle/plan/skippipe/options.hpp: options and result of a SkipPipe plan.
 #pragma once
 
 #include <heddle/plan/skippipe/way.hpp>

@@ -1,4 +1,4 @@
-// heddle/plan/skippipe/rules.hpp: which stages a microbatch may skip or visit out of order, as policies.
+// heddle/plan/skippipe/rules.hpp: policies for the stages that a microbatch may skip or visit out of order.
 #pragma once
 
 #include <concepts>

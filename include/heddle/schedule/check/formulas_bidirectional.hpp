@@ -1,4 +1,4 @@
-// heddle/schedule/check/formulas_bidirectional.hpp: bubble, peak activations and messages where microbatches turn or meet.
+// heddle/schedule/check/formulas_bidirectional.hpp: closed formulas of V-shaped and bidirectional schedules.
 #pragma once
 
 #include <heddle/schedule/generate/chimera.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/check/memory.hpp: how many bytes each rank of a table needs at most, and whether that fits.
+// heddle/schedule/check/memory.hpp: peak bytes of each rank of a table, and the check that they fit.
 #pragma once
 
 #include <heddle/schedule/check/check.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/check/report.hpp: what is wrong with an action table, as data and as a sentence.
+// heddle/schedule/check/report.hpp: findings about an action table, as data and as a sentence.
 #pragma once
 
 #include <heddle/schedule/text/print.hpp>

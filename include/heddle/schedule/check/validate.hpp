@@ -1,4 +1,4 @@
-// heddle/schedule/check/validate.hpp: whether an action table is complete, in order, and finishes.
+// heddle/schedule/check/validate.hpp: validates an action table: complete, in order, free of deadlock.
 #pragma once
 
 #include <heddle/schedule/check/report.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/check/validate_execution.hpp: whether the lists of all ranks, run in order, come to their end.
+// heddle/schedule/check/validate_execution.hpp: validates that the lists of all ranks, run in order, end.
 #pragma once
 
 #include <heddle/schedule/check/validate_lists.hpp>

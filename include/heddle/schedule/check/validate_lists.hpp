@@ -1,4 +1,4 @@
-// heddle/schedule/check/validate_lists.hpp: whether each rank's list is sound by itself, and whether lists agree on messages.
+// heddle/schedule/check/validate_lists.hpp: validates each rank's list by itself, and the messages between lists.
 #pragma once
 
 #include <heddle/schedule/check/report.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/check/validate_storage.hpp: whether no slot and no boundary buffer is used again while it is still needed.
+// heddle/schedule/check/validate_storage.hpp: validates that slots and boundary buffers are not reused while needed.
 #pragma once
 
 #include <heddle/schedule/check/report.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/list_scheduling.hpp: schedules found by letting each rank begin the best of what is ready.
+// heddle/schedule/generate/list_scheduling.hpp: list scheduling: each rank begins the best action that is ready.
 #pragma once
 
 #include <heddle/schedule/constexpr_scratch.hpp>

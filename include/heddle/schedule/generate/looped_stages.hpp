@@ -1,4 +1,4 @@
-// heddle/schedule/generate/looped_stages.hpp: what schedules with several stages per rank share: the round map, and whose turn it is.
+// heddle/schedule/generate/looped_stages.hpp: base of schedules with several stages per rank.
 #pragma once
 
 #include <heddle/core/shape.hpp>

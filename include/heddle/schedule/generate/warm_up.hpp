@@ -1,4 +1,4 @@
-// heddle/schedule/generate/warm_up.hpp: how far each rank can run a table before weight gradients are touched.
+// heddle/schedule/generate/warm_up.hpp: the prefix of a rank's list that touches no weight gradients.
 #pragma once
 
 #include <heddle/schedule/constexpr_scratch.hpp>

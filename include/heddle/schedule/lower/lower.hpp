@@ -1,4 +1,4 @@
-// heddle/schedule/lower/lower.hpp: from computations to what an executor runs: transfers placed, gradients reduced.
+// heddle/schedule/lower/lower.hpp: lowers computations to executable actions, with transfers and gradient reductions.
 #pragma once
 
 #include <heddle/schedule/text/print.hpp>

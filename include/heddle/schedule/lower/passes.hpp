@@ -1,4 +1,4 @@
-// heddle/schedule/lower/passes.hpp: lowering as a row of passes, each of which makes a table from a table.
+// heddle/schedule/lower/passes.hpp: lowering passes, each from a table to a table.
 #pragma once
 
 #include <heddle/schedule/lower/lower.hpp>

@@ -1,4 +1,4 @@
-// heddle/schedule/lower/storage.hpp: which saved-activation slot and which boundary buffer each action of a table uses.
+// heddle/schedule/lower/storage.hpp: assigns activation slots and boundary buffers to the actions of a table.
 #pragma once
 
 #include <heddle/schedule/lower/passes.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/activations/memory.hpp: memory for activations, lent out and counted, whose addresses come back as others.
+// heddle/train/activations/memory.hpp: pooled memory of activations, lent in stamped blocks and counted.
 #pragma once
 
 #include <heddle/core/error.hpp>

@@ -1,4 +1,4 @@
-// heddle/train/activations/stage_for.hpp: what a trainer does for the policy that says what becomes of saved activations.
+// heddle/train/activations/stage_for.hpp: the stage type for a policy of saved activations.
 #pragma once
 
 #include <heddle/core/error.hpp>

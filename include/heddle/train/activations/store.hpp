@@ -1,4 +1,4 @@
-// heddle/train/activations/store.hpp: where activations wait for their backward: what a store must do.
+// heddle/train/activations/store.hpp: the concept of a store of activations between forward and backward.
 #pragma once
 
 #include <heddle/core/config.hpp>

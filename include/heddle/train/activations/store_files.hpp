@@ -1,4 +1,4 @@
-// heddle/train/activations/store_files.hpp: files that are allocated once and whose parts are used again and again.
+// heddle/train/activations/store_files.hpp: preallocated files whose parts are reused.
 #pragma once
 
 #include <heddle/core/error.hpp>
