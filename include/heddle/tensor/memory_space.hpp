@@ -97,6 +97,16 @@ concept memory_queue = requires(Q& q, std::size_t bytes, const detail::some_elem
 template <class Q>
 concept runs_host_code = requires(Q& q) { q.run([] {}); };
 
+/// A queue beside which others of the same memory work: `beside()` is another one, with an order of its own. `record()` is an
+/// event, which happens when all that the queue was given so far has been done, or was left out after an error. What a queue
+/// is given after `after(event)` begins when the event has happened.
+template <class Q>
+concept concurrent_queue = requires(Q& q, const Q& k) {
+  { k.beside() } -> std::same_as<Q>;
+  requires std::copyable<decltype(q.record())>;
+  q.after(q.record());
+};
+
 /// A memory space: whose memory it is and how it is reached, as a type. `host_accessible` says whether host code may read and
 /// write the elements between the operations of queues; `queue` is a `memory_queue`; `allocation<Alignment>` owns memory: it
 /// is empty when default-constructed, moves, and has `address()`. Buffers, views and tensors carry their space in their type.

@@ -6,6 +6,7 @@
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -110,6 +111,8 @@ class checked_arena {
         " bytes that are no memory of its queue's arena: released, outside a buffer, or of another space");
   }
 
+  std::atomic<std::int64_t> with_host = 0;  // bytes of copies that the host has a side of
+
  private:
   std::mutex mutex_;
   std::map<const std::byte*, std::weak_ptr<checked_pages>, std::less<>> blocks_;
@@ -139,6 +142,30 @@ class opened_pages {
 
  private:
   std::vector<checked_use>& uses_;
+};
+
+// Has happened when the last owner of `signal` has gone, whether its job ran or was left out.
+class checked_event {
+ public:
+  std::shared_ptr<void> signal() {
+    return {static_cast<void*>(state_.get()), [state = state_](void*) {
+              const std::lock_guard lock(state->mutex);
+              state->happened = true;
+              state->changed.notify_all();
+            }};
+  }
+  void wait() const {
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [&] { return state_->happened; });
+  }
+
+ private:
+  struct state {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool happened = false;
+  };
+  std::shared_ptr<state> state_ = std::make_shared<state>();
 };
 
 // A thread that does jobs in their order. After one has thrown, the others are left out until `wait` has told it.
@@ -286,6 +313,7 @@ struct checked_memory {
       std::vector<detail::checked_use> uses;
       if constexpr (elements_in<From, checked_memory>) uses.push_back(use(source, bytes));
       if constexpr (elements_in<To, checked_memory>) uses.push_back(use(target, bytes));
+      if (uses.size() < 2) arena_->with_host += static_cast<std::int64_t>(bytes);
       if (bytes != 0) add([source, target, bytes] { std::memmove(target, source, bytes); }, std::move(uses));
     }
     /// `f(views...)` in its turn, on the queue's thread, with views of the host's space. What `f` refers to must live until then.
@@ -296,6 +324,18 @@ struct checked_memory {
            ... at = view<T, Shape>(views.address(), views.shape())] { (*work)(at...); },
           std::move(uses));
     }
+    /// What happens when all that this queue was given so far is done, or left out.
+    detail::checked_event record() {
+      detail::checked_event e;
+      add([signal = e.signal()] {}, {});
+      return e;
+    }
+    /// What follows begins when this event has happened.
+    void after(const detail::checked_event& e) {
+      add([e] { e.wait(); }, {});
+    }
+    /// Bytes that all queues of this memory have been given to copy from the host or to it.
+    std::int64_t bytes_copied_with_host() const noexcept { return arena_->with_host; }
     /// Errors: the first that the work has thrown since the last call.
     void wait() { stream_->wait(); }
 

@@ -3,8 +3,10 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cstddef>
@@ -23,7 +25,8 @@ namespace heddle::inline v0::train {
 /// step, and the sum travels back. Replicas are added up at the end.
 /// With `zero<2>` and `zero<3>` a stage's whole gradients are given back when they are reduced.
 /// Where the stages' memory is not the host's, reductions over `data` go in the order of the backend's queue, and what travels
-/// along the pipeline goes through the host's memory.
+/// along the pipeline goes through the host's memory; or in that order, too, where the communicator can (`sends_in_order_of`): the head's
+/// share then travels at the end of the step, when both ranks are through their lists, so that neither keeps the other from what it still computes.
 /// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work)` runs `work`.
 template <class HeldStages, communicator Pipeline, communicator Data, class Backend>
 class gradient_sums {
@@ -49,7 +52,7 @@ class gradient_sums {
   void begin() {
     held_.for_each([](held_type& h) { h.reduced = false; });
     sent_ = false;
-    if (tied_ != nullptr && embeds_)
+    if (!queued && tied_ != nullptr && embeds_)
       on_its_way_.emplace(pipeline_.irecv(messages_.to_receive(*queue_, room()), held_.other_tied_rank(), head_share));
   }
   /// All microbatches of a stage are through.
@@ -77,6 +80,7 @@ class gradient_sums {
 
  private:
   static constexpr int head_share = 7003, whole_sum = 7004;
+  static constexpr bool queued = model::detail::messages_are_queued<Pipeline, space>();
 
   // The part of the flat buffer that is the tied gradient.
   std::pair<std::int64_t, std::int64_t> tied_part() const {
@@ -91,7 +95,7 @@ class gradient_sums {
   template <class Observe>
   void send_tied(Observe& observe) {
     sent_ = true;
-    if (!embeds_)
+    if (!queued && !embeds_)
       on_its_way_.emplace(pipeline_.isend(messages_.to_send(*queue_, const_row(tied_->tied_gradient())),
                                           held_.other_tied_rank(), head_share));
     const auto [begin, end] = tied_part();
@@ -100,16 +104,27 @@ class gradient_sums {
   }
   void add_tied() {
     const row mine = tied_->tied_gradient();
-    on_its_way_->wait();
-    on_its_way_.reset();
     const int other = held_.other_tied_rank();
-    if (embeds_) {
-      messages_.received(*queue_, room());
-      backend_.add(const_row(mine), const_row(room()), mine);
-      pipeline_.send(messages_.to_send(*queue_, const_row(mine)), other, whole_sum);
+    if constexpr (queued) {
+      if (embeds_) {
+        recv(*queue_, pipeline_, room(), other, head_share);
+        backend_.add(const_row(mine), const_row(room()), mine);
+        send(*queue_, pipeline_, mine, other, whole_sum);
+      } else {
+        send(*queue_, pipeline_, mine, other, head_share);
+        recv(*queue_, pipeline_, mine, other, whole_sum);
+      }
     } else {
-      pipeline_.recv(messages_.to_receive(*queue_, mine), other, whole_sum);
-      messages_.received(*queue_, mine);
+      on_its_way_->wait();
+      on_its_way_.reset();
+      if (embeds_) {
+        messages_.received(*queue_, room());
+        backend_.add(const_row(mine), const_row(room()), mine);
+        pipeline_.send(messages_.to_send(*queue_, const_row(mine)), other, whole_sum);
+      } else {
+        pipeline_.recv(messages_.to_receive(*queue_, mine), other, whole_sum);
+        messages_.received(*queue_, mine);
+      }
     }
   }
 

@@ -4,12 +4,14 @@
 
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/sum_among.hpp>
+#include <heddle/tensor/sum_among_in_order.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/stage_parts.hpp>
@@ -179,7 +181,8 @@ class held_stages {
   /// Adds up what several stages share: the gradient of the tied embedding over all stages that use it, and the
   /// gradients of replicas over the ranks that hold them. Afterwards every copy has the same bits. Called by all ranks
   /// of `pipeline` together, after their last backward. `tied_too`: the embedding's, too.
-  /// Elsewhere than on the host other ranks' shares go through its memory, and are added up there.
+  /// Elsewhere than on the host other ranks' shares go through its memory, and are added up there; where the communicator can, all
+  /// of it is in the order of the backend's queue.
   template <class Communicator, class Backend>
   void sum_shared(Communicator& pipeline, Backend& backend, bool tied_too) {
     held* const owner = tied_too ? with_tied_gradient() : nullptr;
@@ -227,6 +230,13 @@ class held_stages {
     if constexpr (std::is_same_v<space, host_memory>) {
       sum_among(pipeline, ranks, mine, room(mine.size(), ranks.size()), tag,
                 [&](std::span<scalar> x, std::span<scalar> y, std::span<scalar> to) { backend.add(x, y, to); });
+    } else if constexpr (model::detail::messages_are_queued<Communicator, space>()) {
+      auto& queue = compute::queue_of(backend);
+      const std::size_t n = (std::min)(static_cast<std::size_t>(mine.size()), most_at_once) * (ranks.size() - 1);
+      if (static_cast<std::size_t>(queued_room_.size()) < n)
+        queued_room_ = buffer<scalar, space>(queue, static_cast<std::int64_t>(n), "shares of other ranks");
+      sum_among(queue, pipeline, ranks, mine, heddle::v0::detail::row_at<space>(queued_room_.address(), queued_room_.size()), tag,
+                [&](row x, row y, row to) { backend.add(x, y, to); });
     } else {
       written_on_host<scalar, space> here(compute::queue_of(backend), mine);
       const std::span<scalar> all = here.elements();
@@ -269,6 +279,9 @@ class held_stages {
   std::vector<int> tied_ranks_;
   std::vector<int> sharers_;
   buffer<scalar> room_;  // on the host
+  struct no_room {};
+  [[no_unique_address]] std::conditional_t<std::is_same_v<space, host_memory>, no_room, buffer<scalar, space>>
+      queued_room_{};
 };
 
 }  // namespace heddle::inline v0::train

@@ -37,12 +37,14 @@ struct outcome {
 };
 
 template <class Transport, class... Policies>
-outcome train(const std::string& mesh_text, int microbatches, bool poisoned = false) {
+outcome train(const std::string& mesh_text, int microbatches, bool poisoned = false,
+              const std::string& schedule = "1f1b", int layers = 2) {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
   hd::train::options<hd::model::gpt2_config> o;
-  o.model = {.layers = 2, .heads = 2, .width = width, .context = context, .vocabulary = words};
+  o.model = {.layers = layers, .heads = 2, .width = width, .context = context, .vocabulary = words};
   o.batch = 4;
   o.microbatches = microbatches;
+  o.schedule = schedule;
   o.steps = steps;
   o.clip_norm = 0.5;
   o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 1, .total_steps = 10};
@@ -52,7 +54,7 @@ outcome train(const std::string& mesh_text, int microbatches, bool poisoned = fa
   outcome all;
   try {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
-      hd::train::trainer<hd::model::gpt2<double>, hd::strategy<mesh_type, hd::zero<1>, Policies...>,
+      hd::train::trainer<hd::model::gpt2<double>, hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Policies...>,
                          std::remove_reference_t<decltype(world)>>
           trainer(world, o);
       if constexpr ((std::is_same_v<Policies, checked> || ...)) {
@@ -140,15 +142,22 @@ TEST_CASE("a GPT-2 trains over the stand-in for NCCL as over threads; its scalar
   nccl_double::reset();
 }
 
-// Stages of one rank: what travels between stages is sent by the rank's thread, not in the order of the queue.
 TEST_CASE("a GPT-2 in memory that the host may not touch trains over the stand-in for NCCL with the bits of the host's",
           "[nccl][train][memory]") {
-  for (const char* mesh : {"dp=2", "tp=2", "dp=2,tp=2", "dp=3,tp=2"}) {
-    CAPTURE(mesh);
-    const outcome expected = train<hd::nccl_complete>(mesh, 2);
+  struct setup {
+    const char *mesh, *schedule;
+    int microbatches, layers;
+  };
+  for (const auto& [mesh, schedule, microbatches, layers] :
+       {setup{"dp=2", "1f1b", 2, 2}, setup{"tp=2", "1f1b", 2, 2}, setup{"dp=3,tp=2", "1f1b", 2, 2},
+        setup{"pp=2", "1f1b", 1, 2}, setup{"pp=2", "1f1b", 4, 2}, setup{"pp=2,tp=2", "1f1b", 4, 2},
+        setup{"dp=2,pp=2", "zb-h1", 2, 2}, setup{"pp=3", "1f1b", 4, 5}, setup{"pp=3", "zb-h1", 4, 3},
+        setup{"pp=2,tp=2", "interleaved", 4, 4}, setup{"pp=2", "zb-v", 4, 4}, setup{"dp=2,pp=2", "chimera", 2, 3}}) {
+    CAPTURE(mesh, schedule, microbatches, layers);
+    const outcome expected = train<hd::nccl_complete>(mesh, microbatches, false, schedule, layers);
     REQUIRE(expected.error == "");
     nccl_double::reset();
-    const outcome got = train<hd::nccl_complete, checked>(mesh, 2);
+    const outcome got = train<hd::nccl_complete, checked>(mesh, microbatches, false, schedule, layers);
     CHECK(got.error == "");
     CHECK(got.numbers == expected.numbers);
     CHECK(got.text == expected.text);

@@ -359,6 +359,24 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   /// The ranks that call with the same color (0 or more) become a communicator, ordered by key, then by rank here, on the
   /// same stream. A collective, which waits for the stream.
   [[nodiscard("heddle: split makes a communicator")]] nccl_communicator split(int color, int key) {
+    return split_to(color, key, channel_->shared_site(), stream_);
+  }
+  /// Another communicator of all its ranks, for calls beside those of this one: on a stream of its own, with failures of its own
+  /// (so that another thread may use it), and no order between the two. A collective, which waits for the stream.
+  [[nodiscard("heddle: beside makes a communicator")]] nccl_communicator beside() {
+    std::shared_ptr<CUstream_st> stream = new_stream();
+    auto site = std::make_shared<detail::nccl_site>();
+    site->options = channel_->site().options;
+    site->settings = channel_->site().settings;
+    site->meeting = channel_->site().meeting;
+    site->rank = channel_->site().rank;
+    nccl_communicator made = split_to(0, rank(), std::move(site), stream.get());
+    made.own_stream_ = std::move(stream);
+    return made;
+  }
+
+ private:
+  nccl_communicator split_to(int color, int key, std::shared_ptr<detail::nccl_site> site, cudaStream_t stream) {
     if (color < 0) fail("split: a color of " + std::to_string(color) + "; NCCL takes 0 and above");
     if (channel_->grouped()) fail("split: a group of calls cannot wait");
     const ncclComm_t comm = begin<void>(comm_operation::split, 0, 0);
@@ -386,13 +404,17 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     label += std::to_string(channel_->number());
     label += ':';
     label += std::to_string(color);
-    auto part = std::make_shared<detail::nccl_channel>(channel_->shared_site(), std::move(label), std::move(order),
-                                                       index, child, true);
+    auto part = std::make_shared<detail::nccl_channel>(std::move(site), std::move(label), std::move(order), index,
+                                                       child, true);
     part->settle("ncclCommSplit", ncclInProgress);  // ready when all its members have it
-    return {std::move(part), stream_};
+    return {std::move(part), stream};
+  }
+  std::shared_ptr<CUstream_st> new_stream() {
+    cudaStream_t made = nullptr;
+    channel_->require_cuda("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    return {made, [](cudaStream_t s) { static_cast<void>(cudaStreamDestroy(s)); }};
   }
 
- private:
   using equal_blocks = detail::equal_blocks;
   using counted_blocks = detail::counted_blocks;
 
@@ -567,6 +589,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     return start([&] { all_gather_v(x, y, counts); });
   }
 
+  std::shared_ptr<CUstream_st> own_stream_;  // where it is this communicator's; ends last
   std::shared_ptr<detail::nccl_channel> channel_;
   cudaStream_t stream_;
   bool starting_ = false;

@@ -5,6 +5,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>
+#include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/companion.hpp>
 #include <heddle/model/pipeline/hooks.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
@@ -12,6 +13,7 @@
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/generate/warm_up.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -21,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -42,8 +45,9 @@ struct executor_counters {
 /// Boundary buffers and saved slots are those of the plan (`schedule::make_plan`), allocated once.
 ///
 /// Boundary buffers lie in the memory of the stages (`Stage::space`, the host's if they name none). Where the host may not touch
-/// it, stages work in the order of one queue, computations have been queued when `run` returns, and messages go through
-/// buffers on the host.
+/// it, stages work in the order of one queue, and computations have been queued when `run` returns. Messages go straight from and to
+/// that memory in the order of queues, where the communicator can (`boundary_messages`, which says why nothing waits for ever); `run`
+/// waits for them at its end. Elsewhere they go through buffers on the host.
 ///
 /// Shapes: a boundary buffer holds the boundary tensor of the largest microbatch; microbatches may differ in samples and
 /// in length, both sides compute the size from the same batches. Errors: `schedule_error` if the table names a stage
@@ -89,7 +93,10 @@ class executor {
                               static_cast<std::int64_t>(stages_[s]->boundary_elements(static_cast<int>(max_samples))));
     }
     const auto buffers = static_cast<std::size_t>(storage_.buffers(rank));
-    boundary_.allocate(queue_of_stages(rank), buffers, largest_);
+    if constexpr (queued)
+      boundary_.allocate(queue_of_stages(rank), buffers, largest_, pipeline, table_.forward_only() ? 1 : 2);
+    else
+      boundary_.allocate(queue_of_stages(rank), buffers, largest_);
     received_.resize(buffers);
     under_way_.resize(static_cast<std::size_t>(storage_.sends_in_flight()) + 1);
     if (needs_companion(rank)) companion_ = std::make_unique<companion>();
@@ -119,7 +126,12 @@ class executor {
   using space = space_of<Stage>;
   static constexpr bool has_sizes = detail::stage_sizes_checked<Stage>();
   static constexpr bool forward_only = of_stage::forward_only<Stage>;
-  using request = typename Communicator::request;
+  static constexpr bool queued = detail::messages_are_queued<Communicator, space>();
+  struct queued_request {  // what follows waits by itself
+    static void wait() noexcept {}
+    static bool test() noexcept { return true; }
+  };
+  using request = std::conditional_t<queued, queued_request, typename Communicator::request>;
   struct receipt {
     request pending;
     schedule::action what;
@@ -181,6 +193,8 @@ class executor {
           const task<Batch> second = task_of(list[k + 1], places[k + 1], batches);
           arrive(first.place->input, step);
           arrive(second.place->input, step);
+          before_compute(first);
+          before_compute(second);
           detail::call_before(hooks, a);
           detail::call_before(hooks, list[k + 1]);
           if (companion_ && of_stage::runs_beside(*first.stage, *second.stage)) {
@@ -189,6 +203,8 @@ class executor {
             compute(first, step);
             compute(second, step);
           }
+          after_compute(first);
+          after_compute(second);
           began(first, hooks);
           began(second, hooks);
           ended(first);
@@ -196,15 +212,17 @@ class executor {
           ++k;
         } else {
           arrive(first.place->input, step);
+          before_compute(first);
           detail::call_before(hooks, a);
           compute(first, step);
+          after_compute(first);
           began(first, hooks);
           ended(first);
         }
       } else if (schedule::is_recv(a.kind)) {
         const std::int64_t elements = elements_sent(a, batches);
-        received_[static_cast<std::size_t>(places[k].input)] = receipt{
-            pipeline_.irecv(boundary_.to_receive(places[k].input, elements), a.peer, tag_of(a.kind)), a, elements};
+        received_[static_cast<std::size_t>(places[k].input)] =
+            receipt{start_receive(a, places[k].input, elements), a, elements};
       } else if (schedule::is_send(a.kind)) {
         start_send(a, places[k].output, elements_sent(a, batches), step);
       } else if (a.kind == schedule::action_kind::reduce_gradient) {
@@ -225,8 +243,12 @@ class executor {
     for (const int k : warm_up_->sent_early) {
       const schedule::action& a = list[static_cast<std::size_t>(k)];
       const std::int64_t elements = elements_sent(a, batches);
-      const std::span<scalar> to(room.emplace_back(elements));
-      late.push_back(receipt{pipeline_.irecv(to, a.peer, tag_of(a.kind)), a, elements});
+      if constexpr (queued) {
+        boundary_.drop(elements, a.peer, tag_of(a.kind));
+      } else {
+        const std::span<scalar> to(room.emplace_back(elements));
+        late.push_back(receipt{pipeline_.irecv(to, a.peer, tag_of(a.kind)), a, elements});
+      }
     }
     for (std::size_t i = 0; i < received_.size(); ++i) arrive(static_cast<int>(i), step);
     for (receipt& r : late) finish_receive(r, step);
@@ -304,6 +326,19 @@ class executor {
       call(t);
   }
 
+  // A computation and the messages of its buffers wait for each other where all of them are queued.
+  template <class Batch>
+  void before_compute([[maybe_unused]] const task<Batch>& t) {
+    if constexpr (queued) {
+      boundary_.before_compute(t.place->input);
+      boundary_.before_compute(t.place->output);
+    }
+  }
+  template <class Batch>
+  void after_compute([[maybe_unused]] const task<Batch>& t) {
+    if constexpr (queued) boundary_.after_compute(t.place->input, t.place->output);
+  }
+
   // The second on the companion's thread; both are recorded here, by the rank's own.
   template <class Batch>
   void compute_together(const task<Batch>& first, const task<Batch>& second, int step) {
@@ -370,23 +405,41 @@ class executor {
     return found;
   }
 
+  request start_receive(const schedule::action& a, int buffer, std::int64_t elements) {
+    if constexpr (queued) {
+      boundary_.receive(buffer, elements, a.peer, tag_of(a.kind));
+      return {};
+    } else {
+      return pipeline_.irecv(boundary_.to_receive(buffer, elements), a.peer, tag_of(a.kind));
+    }
+  }
+  template <class Payload>
+  request isend(const schedule::action& a, [[maybe_unused]] int buffer, const Payload& payload) {
+    if constexpr (queued) {
+      boundary_.send(buffer, payload.size(), a.peer, tag_of(a.kind));
+      return {};
+    } else {
+      return pipeline_.isend(payload, a.peer, tag_of(a.kind));
+    }
+  }
+
   void start_send(const schedule::action& a, int buffer, std::int64_t elements, int step) {
     std::optional<sending>& started = under_way_[next_send_ % under_way_.size()];
-    const std::span<const scalar> payload = boundary_.to_send(buffer, elements);
+    const row_view<const scalar, space> payload = boundary_.to_send(buffer, elements);
     if constexpr (Observer::enabled) {
       event e = describe(activity::send,
                          a.kind == schedule::action_kind::send_forward ? "send forward" : "send backward", a, step);
-      e.bytes = static_cast<std::int64_t>(payload.size_bytes());
+      e.bytes = static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(payload));
       e.flow = flow_of(a, step);
-      observed(observer_, e, [&] { started.emplace(sending{pipeline_.isend(payload, a.peer, tag_of(a.kind)), a}); });
+      observed(observer_, e, [&] { started.emplace(sending{isend(a, buffer, payload), a}); });
     } else {
-      started.emplace(sending{pipeline_.isend(payload, a.peer, tag_of(a.kind)), a});
+      started.emplace(sending{isend(a, buffer, payload), a});
     }
     ++next_send_;
     // The plan reuses the buffer of the send before the last `sends_in_flight` ones, so that one has to be over.
     finish_send(under_way_[next_send_ % under_way_.size()], step);
     ++counters_.sends;
-    counters_.bytes_sent += static_cast<std::int64_t>(payload.size_bytes());
+    counters_.bytes_sent += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(payload));
   }
 
   // Waits for a send, if one is there. The wait is recorded where there is any: as a send that joins nothing (flow 0).
@@ -411,7 +464,7 @@ class executor {
     std::optional<receipt>& r = received_[static_cast<std::size_t>(buffer)];
     if (!r) return;
     finish_receive(*r, step);
-    boundary_.received(buffer, r->elements);
+    if constexpr (!queued) boundary_.received(buffer, r->elements);
     r.reset();
   }
   void finish_receive(receipt& r, int step) {
@@ -476,7 +529,7 @@ class executor {
   Communicator& pipeline_;
   Observer& observer_;
   std::vector<int> world_rank_of_;
-  boundary_memory<scalar, space> boundary_;
+  std::conditional_t<queued, boundary_messages<scalar, space, Communicator>, boundary_memory<scalar, space>> boundary_;
   std::vector<std::optional<receipt>> received_;
   std::vector<std::optional<sending>> under_way_;
   std::int64_t largest_ = 0;  // elements that a boundary buffer holds

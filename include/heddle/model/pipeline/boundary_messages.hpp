@@ -1,0 +1,166 @@
+// heddle/model/pipeline/boundary_messages.hpp: messages between pipeline stages in the order of queues, from and to the memory of the stages.
+#pragma once
+
+#include <heddle/comm/communicator.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/space_collectives.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+namespace detail {
+template <bool Ok, class Communicator, class Space>
+struct messages_reach_memory {
+  static constexpr bool value = Ok;
+};
+
+// Whether messages between stages in memory `Space` go in the order of queues; through the host's memory where not.
+template <class Communicator, class Space>
+consteval bool messages_are_queued() {
+  if constexpr (std::is_same_v<Space, host_memory>) {
+    return false;
+  } else {
+    constexpr bool queued = sends_in_order_of<Communicator, typename Space::queue>;
+    static_assert(messages_reach_memory<queued || !requires { requires !Communicator::host_memory; }, Communicator,
+                                        Space>::value,
+                  "heddle: this communicator takes no memory of the host, so what travels between stages is sent in the order of "
+                  "queues: the queue of the stages' memory must have beside(), record() and after(event) (concurrent_queue), and run "
+                  "host code or be the communicator's own");
+    return queued;
+  }
+}
+}  // namespace detail
+
+/// Buffers of equal size in the memory of the stages, and the messages that leave and fill them, where a communicator sends in
+/// the order of queues (`sends_in_order_of`). Nothing is copied to the host, which waits for nothing before `settle`.
+///
+/// The stages compute in the order of their own queue. Messages forward along the pipeline are in the order of a second queue,
+/// those backward of a third, each over a communicator of its own (`Communicator::beside`, where it has that), since one communicator's messages
+/// follow each other whatever queue they are in. A message begins when the last computation with its buffer is done, a
+/// computation when the last messages with its buffers are.
+///
+/// This cannot deadlock, even where a send waits for its receive and a receive for its send: a plan's table has passed
+/// `transfers::rendezvous`, so there is one order of all ranks' computations and messages in which they can run one at a time. Each of the
+/// queues, and each of the waits between them, is in that order: whatever stands first in it among what is left
+/// waits for nothing. The same holds for collectives inside of computations and at REDUCE_GRAD, whose ranks walk the same list, and where a device runs
+/// what it is given one after the other. Sends and receives of a direction need no queues of their own for that, and no grouped calls.
+///
+/// Units: elements. Errors: `settle` throws what a message has thrown.
+template <class T, memory_space Space, communicator Communicator>
+class boundary_messages {
+ public:
+  using queue = typename Space::queue;
+
+  boundary_messages() = default;
+  boundary_messages(const boundary_messages&) = delete;
+  boundary_messages& operator=(const boundary_messages&) = delete;
+
+  /// `q` may be null where there are no buffers. Called by all ranks of `pipeline` together: `directions` 1 for messages forward only, else 2.
+  void allocate(queue* q, std::size_t count, std::int64_t elements, Communicator& pipeline, int directions) {
+    queue_ = q;
+    for (std::size_t i = 0; i < count; ++i) here_.emplace_back(*q, elements, "a tensor between stages");
+    computed_.resize(count);
+    moved_.resize(count);
+    for (int i = 0; i < directions && pipeline.size() > 1; ++i) {
+      auto made = std::make_unique<direction>(pipeline);
+      if (q != nullptr) made->messages.emplace(q->beside());
+      ways_.push_back(std::move(made));
+    }
+  }
+
+  row_view<T, Space> row(int i, std::int64_t elements) noexcept {
+    return heddle::v0::detail::row_at<Space>(here_[static_cast<std::size_t>(i)].address(), elements);
+  }
+  /// The elements of buffer i, which a message will take.
+  row_view<const T, Space> to_send(int i, std::int64_t elements) noexcept { return row(i, elements); }
+
+  /// A message of buffer i, in direction 0 or 1, which is the messages' tag, too.
+  void send(int i, std::int64_t elements, int peer, int way) {
+    move(i, way, [&](direction& d) { heddle::v0::send(*d.messages, d.to(), row(i, elements), peer, way); });
+  }
+  void receive(int i, std::int64_t elements, int peer, int way) {
+    move(i, way, [&](direction& d) { heddle::v0::recv(*d.messages, d.to(), row(i, elements), peer, way); });
+  }
+  /// Takes in a message that nobody needs.
+  void drop(std::int64_t elements, int peer, int way) {
+    direction& d = *ways_[static_cast<std::size_t>(way)];
+    const buffer<T, Space> room(*queue_, elements, "a message that is dropped");  // lives until it is there
+    heddle::v0::recv(*d.messages, d.to(), heddle::v0::detail::row_at<Space>(room.address(), elements), peer, way);
+  }
+  /// Before a computation with buffer i is queued; -1: it has none.
+  void before_compute(int i) {
+    if (i < 0) return;
+    if (auto& moved = moved_[static_cast<std::size_t>(i)]) {
+      queue_->after(*moved);
+      moved.reset();
+    }
+  }
+  /// Behind a computation that reads buffer `input` and writes buffer `output`.
+  void after_compute(int input, int output) {
+    if (ways_.empty() || (input < 0 && output < 0)) return;
+    const event done = queue_->record();
+    if (input >= 0) computed_[static_cast<std::size_t>(input)] = done;
+    if (output >= 0) computed_[static_cast<std::size_t>(output)] = done;
+  }
+  /// Until all messages are through. Errors: what they have thrown.
+  void settle() {
+    std::exception_ptr first;
+    for (auto& d : ways_) try {
+        if (d->messages) d->messages->wait();
+      } catch (...) {
+        if (first == nullptr) first = std::current_exception();
+      }
+    if (first != nullptr) std::rethrow_exception(first);
+  }
+  std::int64_t bytes() const noexcept {
+    std::int64_t n = 0;
+    for (const auto& b : here_) n += static_cast<std::int64_t>(b.size() * sizeof(T));
+    return n;
+  }
+
+ private:
+  using event = decltype(std::declval<queue&>().record());
+  static constexpr bool has_beside = requires(Communicator& c) {
+    { c.beside() } -> std::same_as<Communicator>;
+  };
+  struct direction {
+    explicit direction(Communicator& pipeline) : shared(&pipeline) {
+      if constexpr (has_beside) own.emplace(pipeline.beside());
+    }
+    Communicator& to() noexcept { return own ? *own : *shared; }
+    Communicator* shared;
+    std::optional<Communicator> own{};
+    std::optional<queue> messages{};  // ends first: it uses the communicator
+  };
+
+  template <class Message>
+  void move(int i, int way, Message&& message) {
+    const auto at = static_cast<std::size_t>(i);
+    direction& d = *ways_[static_cast<std::size_t>(way)];
+    if (computed_[at]) {
+      d.messages->after(*computed_[at]);
+      computed_[at].reset();
+    }
+    if (moved_[at]) d.messages->after(*moved_[at]);  // one that no computation has waited for
+    message(d);
+    moved_[at] = d.messages->record();
+  }
+
+  queue* queue_ = nullptr;
+  std::vector<buffer<T, Space>> here_{};
+  std::vector<std::optional<event>> computed_{};  // of each buffer, the last computation that no message has waited for
+  std::vector<std::optional<event>> moved_{};     // the last message that no computation has waited for
+  std::vector<std::unique_ptr<direction>> ways_{};
+};
+
+}  // namespace heddle::inline v0::model
