@@ -102,12 +102,11 @@ concept communicable = allocating<Queue> && requires(X&& x) { as_row(x); };
 /// communicator works in the order of the queue itself, or it moves memory that the host cannot use (`host_memory = false`)
 /// and is called by host code of the queue, for which `beside()` makes another one. `send` and `recv` below are the calls.
 template <class C, class Queue>
-concept sends_in_order_of =
-    (!detail::is_host_queue<Queue>) && concurrent_queue<Queue> &&
-    (detail::works_in_order_of<C, Queue> || (runs_host_code<Queue> && requires(C& c) {
-       requires !C::host_memory;
-       { c.beside() } -> std::same_as<C>;
-     }));
+concept sends_in_order_of = (!detail::is_host_queue<Queue>) && concurrent_queue<Queue> &&
+                            (detail::works_in_order_of<C, Queue> || (runs_host_code<Queue> && requires(C& c) {
+                               requires !C::host_memory;
+                               { c.beside() } -> std::same_as<C>;
+                             }));
 
 /// `comm.all_reduce(x, op)` in the order of `queue`. Here and below: elements are buffers, views or parts' `memory()` of one space, of
 /// the host's queue also spans. On the host the call runs at once. Elsewhere it runs in the queue's order, so what it gives is there

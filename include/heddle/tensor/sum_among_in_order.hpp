@@ -17,7 +17,8 @@ namespace heddle::inline v0 {
 /// Shapes: `scratch` any multiple of ranks - 1 elements, at least that many. Bytes sent per rank: (ranks - 1) n s. `add(a, b, to)` adds two rows.
 /// All of it has been queued when this returns.
 template <class Queue, class Communicator, class Row, class Add>
-void sum_among(Queue& queue, Communicator& group, std::span<const int> ranks, Row mine, Row scratch, int tag, Add&& add) {
+void sum_among(Queue& queue, Communicator& group, std::span<const int> ranks, Row mine, Row scratch, int tag,
+               Add&& add) {
   using space = space_of<Row>;
   const auto others = static_cast<std::int64_t>(ranks.size()) - 1;
   if (others < 1) return;

@@ -8,6 +8,7 @@
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/trainer.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -26,25 +27,34 @@ namespace {
 namespace hd = heddle;
 using hd::dp, hd::pp, hd::tp;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-constexpr int context = 6, words = 20, width = 8, steps = 3;
+constexpr int context = 6, words = 20, steps = 3;
 using checked = hd::testing::checked_backend<hd::compute::host<>>;
 using samples = train_test::random_tokens<context, words>;
+
+struct setup {
+  std::string mesh;
+  int microbatches = 2;
+  std::string schedule = "1f1b";
+  int layers = 2, width = 8;
+  bool poisoned = false;
+};
 
 struct outcome {
   std::vector<double> numbers;  // loss and norm of each step, then the loss on held-out samples
   std::vector<std::int32_t> text;
+  std::int64_t host_bytes = 0;  // copied between device and host in all steps but the first, by all ranks
   std::string error;
 };
 
 template <class Transport, class... Policies>
-outcome train(const std::string& mesh_text, int microbatches, bool poisoned = false,
-              const std::string& schedule = "1f1b", int layers = 2) {
-  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+outcome train(const setup& s) {
+  constexpr bool on_device = (std::is_same_v<Policies, checked> || ...);
+  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   hd::train::options<hd::model::gpt2_config> o;
-  o.model = {.layers = layers, .heads = 2, .width = width, .context = context, .vocabulary = words};
+  o.model = {.layers = s.layers, .heads = 2, .width = s.width, .context = context, .vocabulary = words};
   o.batch = 4;
-  o.microbatches = microbatches;
-  o.schedule = schedule;
+  o.microbatches = s.microbatches;
+  o.schedule = s.schedule;
   o.steps = steps;
   o.clip_norm = 0.5;
   o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 1, .total_steps = 10};
@@ -52,15 +62,17 @@ outcome train(const std::string& mesh_text, int microbatches, bool poisoned = fa
   hd::launch_options launch;
   launch.timeout = std::chrono::milliseconds(20'000);
   outcome all;
+  std::atomic<std::int64_t> host_bytes = 0;
   try {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
-      hd::train::trainer<hd::model::gpt2<double>, hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Policies...>,
+      hd::train::trainer<hd::model::gpt2<double>,
+                         hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Policies...>,
                          std::remove_reference_t<decltype(world)>>
           trainer(world, o);
-      if constexpr ((std::is_same_v<Policies, checked> || ...)) {
+      if constexpr (on_device) {
         // The stand-in's devices are those of a thread: communicators connect on the rank's own, before the queue's uses them.
         for (auto* group : {&trainer.dp_group(), &trainer.tp_group()}) group->native();
-      } else if (poisoned && world.rank() == world.size() - 1) {
+      } else if (s.poisoned && world.rank() == world.size() - 1) {
         trainer.stage().weights()[0] = std::numeric_limits<double>::quiet_NaN();
       }
       const auto note = [&](double x) {
@@ -69,6 +81,11 @@ outcome train(const std::string& mesh_text, int microbatches, bool poisoned = fa
       trainer.run(samples{}, [&](const hd::train::step_report& report) {
         note(report.loss);
         note(report.gradient_norm);
+        if constexpr (on_device) {
+          const std::int64_t so_far = trainer.backend().queue().bytes_copied_with_host();
+          if (report.step == 0) host_bytes -= so_far;
+          if (report.step + 1 == steps) host_bytes += so_far;
+        }
       });
       note(trainer.validate(samples{}));
       const std::vector<std::int32_t> prompt{1, 2, 3};
@@ -78,6 +95,7 @@ outcome train(const std::string& mesh_text, int microbatches, bool poisoned = fa
   } catch (const std::exception& e) {
     all.error = e.what();
   }
+  all.host_bytes = host_bytes;
   return all;
 }
 
@@ -123,17 +141,17 @@ TEST_CASE("a GPT-2 trains over the stand-in for NCCL as over threads; its scalar
   for (const char* mesh : {"dp=2", "tp=2", "pp=2", "dp=2,tp=2", "dp=2,pp=2", "dp=2,pp=2,tp=2"}) {
     for (const int m : {1, 2}) {
       CAPTURE(mesh, m);
-      const outcome expected = train<hd::threads>(mesh, m);
+      const outcome expected = train<hd::threads>({mesh, m});
       REQUIRE(expected.error == "");
       REQUIRE(expected.numbers.size() == 2 * steps + 1);
       nccl_double::reset();
-      const outcome got = train<hd::nccl_complete>(mesh, m);
+      const outcome got = train<hd::nccl_complete>({mesh, m});
       CHECK(got.error == "");
       CHECK(largest_relative(got.numbers, expected.numbers) < 1e-12);
       CHECK(got.text == expected.text);
       check_transfers();
       nccl_double::reset();
-      const outcome ahead = train<hd::nccl_complete, hd::post_validation>(mesh, m);
+      const outcome ahead = train<hd::nccl_complete, hd::post_validation>({mesh, m});
       CHECK(ahead.error == "");
       CHECK(largest_relative(ahead.numbers, expected.numbers) < 1e-9);  // steps are taken back and done again
       check_transfers();
@@ -144,20 +162,15 @@ TEST_CASE("a GPT-2 trains over the stand-in for NCCL as over threads; its scalar
 
 TEST_CASE("a GPT-2 in memory that the host may not touch trains over the stand-in for NCCL with the bits of the host's",
           "[nccl][train][memory]") {
-  struct setup {
-    const char *mesh, *schedule;
-    int microbatches, layers;
-  };
-  for (const auto& [mesh, schedule, microbatches, layers] :
-       {setup{"dp=2", "1f1b", 2, 2}, setup{"tp=2", "1f1b", 2, 2}, setup{"dp=3,tp=2", "1f1b", 2, 2},
-        setup{"pp=2", "1f1b", 1, 2}, setup{"pp=2", "1f1b", 4, 2}, setup{"pp=2,tp=2", "1f1b", 4, 2},
-        setup{"dp=2,pp=2", "zb-h1", 2, 2}, setup{"pp=3", "1f1b", 4, 5}, setup{"pp=3", "zb-h1", 4, 3},
-        setup{"pp=2,tp=2", "interleaved", 4, 4}, setup{"pp=2", "zb-v", 4, 4}, setup{"dp=2,pp=2", "chimera", 2, 3}}) {
-    CAPTURE(mesh, schedule, microbatches, layers);
-    const outcome expected = train<hd::nccl_complete>(mesh, microbatches, false, schedule, layers);
+  for (const setup& s :
+       {setup{"dp=2"}, setup{"tp=2"}, setup{"dp=3,tp=2"}, setup{"pp=2", 1}, setup{"pp=2", 4}, setup{"pp=2,tp=2", 4},
+        setup{"dp=2,pp=2", 2, "zb-h1"}, setup{"pp=3", 4, "1f1b", 5}, setup{"pp=3", 4, "zb-h1", 3},
+        setup{"pp=2,tp=2", 4, "interleaved", 4}, setup{"pp=2", 4, "zb-v", 4}, setup{"dp=2,pp=2", 2, "chimera", 3}}) {
+    CAPTURE(s.mesh, s.schedule, s.microbatches, s.layers);
+    const outcome expected = train<hd::nccl_complete>(s);
     REQUIRE(expected.error == "");
     nccl_double::reset();
-    const outcome got = train<hd::nccl_complete, checked>(mesh, microbatches, false, schedule, layers);
+    const outcome got = train<hd::nccl_complete, checked>(s);
     CHECK(got.error == "");
     CHECK(got.numbers == expected.numbers);
     CHECK(got.text == expected.text);
@@ -166,10 +179,28 @@ TEST_CASE("a GPT-2 in memory that the host may not touch trains over the stand-i
   }
 }
 
-TEST_CASE("ranks over the stand-in for NCCL agree where a NaN came from, on the control plane", "[nccl][train]") {
-  const outcome expected = train<hd::threads>("dp=2,tp=2", 1, true);
+// What a step copies between device and host are samples, losses and norms: none of it grows with the width of the model, as
+// the tensors between stages and gradients do.
+TEST_CASE("neither tensors between stages nor gradients go through the host over the stand-in for NCCL",
+          "[nccl][train][memory]") {
+  for (const setup& s : {setup{"pp=2", 4, "1f1b"}, setup{"dp=2,pp=2", 2, "chimera", 3}}) {
+    CAPTURE(s.mesh, s.schedule);
+    setup wide = s;
+    wide.width *= 2;
+    const outcome narrow = train<hd::nccl_complete, checked>(s), twice = train<hd::nccl_complete, checked>(wide);
+    CHECK(narrow.error == "");
+    CHECK(twice.error == "");
+    CHECK(narrow.host_bytes > 0);
+    CHECK(narrow.host_bytes == twice.host_bytes);
+    CHECK(narrow.numbers != twice.numbers);
+  }
   nccl_double::reset();
-  const outcome got = train<hd::nccl_complete>("dp=2,tp=2", 1, true);
+}
+
+TEST_CASE("ranks over the stand-in for NCCL agree where a NaN came from, on the control plane", "[nccl][train]") {
+  const outcome expected = train<hd::threads>({.mesh = "dp=2,tp=2", .microbatches = 1, .poisoned = true});
+  nccl_double::reset();
+  const outcome got = train<hd::nccl_complete>({.mesh = "dp=2,tp=2", .microbatches = 1, .poisoned = true});
   INFO(got.error);
   CHECK(got.error.find("was not finite before the step, rank 3") != std::string::npos);
   CHECK(got.error.substr(got.error.find("heddle")) == expected.error.substr(expected.error.find("heddle")));

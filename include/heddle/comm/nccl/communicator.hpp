@@ -404,8 +404,8 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     label += std::to_string(channel_->number());
     label += ':';
     label += std::to_string(color);
-    auto part = std::make_shared<detail::nccl_channel>(std::move(site), std::move(label), std::move(order), index,
-                                                       child, true);
+    auto part =
+        std::make_shared<detail::nccl_channel>(std::move(site), std::move(label), std::move(order), index, child, true);
     part->settle("ncclCommSplit", ncclInProgress);  // ready when all its members have it
     return {std::move(part), stream};
   }

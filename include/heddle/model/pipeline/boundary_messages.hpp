@@ -31,11 +31,13 @@ consteval bool messages_are_queued() {
     return false;
   } else {
     constexpr bool queued = sends_in_order_of<Communicator, typename Space::queue>;
-    static_assert(messages_reach_memory<queued || !requires { requires !Communicator::host_memory; }, Communicator,
-                                        Space>::value,
-                  "heddle: this communicator takes no memory of the host, so what travels between stages is sent in the order of "
-                  "queues: the queue of the stages' memory must have beside(), record() and after(event) (concurrent_queue), and run "
-                  "host code or be the communicator's own");
+    static_assert(
+        messages_reach_memory < queued || !requires { requires !Communicator::host_memory; }, Communicator,
+        Space > ::value,
+        "heddle: this communicator takes no memory of the host, so what travels between stages is sent in the order of "
+        "queues: the queue of the stages' memory must have beside(), record() and after(event) (concurrent_queue), and "
+        "run "
+        "host code or be the communicator's own");
     return queued;
   }
 }
