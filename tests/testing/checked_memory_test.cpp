@@ -174,6 +174,52 @@ TEST_CASE("two queues have their own order and share pages", "[testing][memory]"
   CHECK(out[10] == 2);
 }
 
+TEST_CASE("what follows an event of another queue begins when that is done, or left out", "[testing][memory]") {
+  STATIC_REQUIRE(hd::concurrent_queue<checked_memory::queue>);
+  STATIC_REQUIRE_FALSE(hd::concurrent_queue<hd::host_memory::queue>);
+  checked_memory::queue first;
+  checked_memory::queue second = first.beside();
+  std::atomic<bool> go{false};
+  std::atomic<int> done{0};
+  std::atomic<int> seen{-1};
+  first.run([&] {
+    while (!go) std::this_thread::yield();
+    done = 1;
+  });
+  const auto event = first.record();
+  first.run([&] { done = 2; });
+  second.after(event);
+  second.run([&] { seen = done.load(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  CHECK(seen == -1);
+  go = true;
+  second.wait();
+  CHECK(seen >= 1);
+  first.wait();
+  second.after(event);  // has happened
+  second.wait();
+  first.run([] { throw hd::layout_error("heddle: of the work"); });
+  second.after(first.record());  // left out
+  CHECK_NOTHROW(second.wait());
+  CHECK_THROWS_WITH(first.wait(), "heddle: of the work");
+}
+
+TEST_CASE("checked memory counts what is copied from the host and to it", "[testing][memory]") {
+  checked_memory::queue queue;
+  hd::buffer<int, checked_memory> x(queue, 30, "x"), y(queue, 30, "y");
+  std::vector<int> values(30, 4);
+  CHECK(queue.bytes_copied_with_host() == 0);
+  queue.copy(values, x);
+  CHECK(queue.bytes_copied_with_host() == 120);
+  queue.copy(x, y);
+  CHECK(queue.bytes_copied_with_host() == 120);
+  checked_memory::queue other = queue.beside();
+  queue.wait();
+  other.copy(y, values);
+  CHECK(queue.bytes_copied_with_host() == 240);
+  other.wait();
+}
+
 TEST_CASE("errors of queued work come out of the next wait", "[testing][memory]") {
   checked_memory::queue queue;
   hd::buffer<int, checked_memory> x(queue, 4, "x");

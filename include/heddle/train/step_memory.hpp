@@ -83,35 +83,32 @@ typename Space::queue* queue_for([[maybe_unused]] Backend& backend) noexcept {
     return &backend.queue();
 }
 
-// Memory of the stages for as many outputs of the head as the host has room for.
+// Memory of the stages for as many outputs of the head as the host has room for, kept for the next call.
 template <class T, memory_space Space>
 class logits_on_host {
  public:
-  logits_on_host(typename Space::queue& queue, std::span<T> to)
-      : to_(to), here_(queue, static_cast<std::int64_t>(to.size()), "the head's outputs") {}
-  row_view<T, Space> row() noexcept {
-    return heddle::v0::detail::row_at<Space>(here_.address(), static_cast<std::int64_t>(here_.size()));
+  row_view<T, Space> row(typename Space::queue& queue, std::span<T> to) {
+    const auto n = static_cast<std::int64_t>(to.size());
+    if (static_cast<std::int64_t>(here_.size()) < n) here_ = buffer<T, Space>(queue, n, "the head's outputs");
+    return heddle::v0::detail::row_at<Space>(here_.address(), n);
   }
-  void read(typename Space::queue& queue) {
-    queue.copy(here_, to_);
+  void read(typename Space::queue& queue, std::span<T> to) {
+    queue.copy(row(queue, to), to);
     queue.wait();
   }
 
  private:
-  std::span<T> to_;
   buffer<T, Space> here_;
 };
 template <class T>
 class logits_on_host<T, host_memory> {
  public:
   template <class Queue>
-  logits_on_host(Queue&, std::span<T> to) noexcept : to_(to) {}
-  std::span<T> row() noexcept { return to_; }
+  static std::span<T> row(Queue&, std::span<T> to) noexcept {
+    return to;
+  }
   template <class Queue>
-  static void read(Queue&) noexcept {}
-
- private:
-  std::span<T> to_;
+  static void read(Queue&, std::span<T>) noexcept {}
 };
 
 }  // namespace heddle::inline v0::train::detail

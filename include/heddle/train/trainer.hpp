@@ -68,8 +68,9 @@ namespace heddle::inline v0::train {
 ///
 /// `World` is what `launch` passes to its body: `decltype(world)`; it may be left out where that is a world of threads.
 /// Tensors go over its data plane, what the host reads (losses, norms, verdicts, names) over its control plane.
-/// Weights, gradients, moments and activations lie in the backend's memory (`space`). Where the host may not touch that,
-/// reductions go in the order of the backend's queue; messages between stages, saves and logits go through copies on the host.
+/// Weights, gradients, moments and activations lie in the backend's memory (`space`). Where the host may not touch that, reductions
+/// go in the order of its queue, messages between stages in that of queues beside it where the communicator can (`sends_in_order_of`), else
+/// through copies on the host, as saves and logits do.
 ///
 /// Errors: `config_error` for settings that cannot work; `numeric_error` naming step and layer as soon as loss or
 /// gradients are not finite, with the weights still those of the step before. After any error that a step throws the
@@ -308,11 +309,11 @@ class trainer : public progress {
   /// The same for the head's outputs of each sample, those of its last position. Shapes: `logits` [samples, outputs], such
   /// as the vocabulary, on the rank of the last stage.
   void last_logits(const batch_type& batch, std::span<scalar> logits) {
-    detail::logits_on_host<scalar, space> given(compute::queue_of(backend_), logits);
+    const auto given = logits_.row(compute::queue_of(backend_), logits);
     pass_through(batch, [&](stage_type& stage, auto in, auto out) {
-      detail::checked_last_logits(stage, batch, in, out, given.row());
+      detail::checked_last_logits(stage, batch, in, out, given);
     });
-    given.read(compute::queue_of(backend_));
+    logits_.read(compute::queue_of(backend_), logits);
   }
 
   /// Whether this rank holds the stage with the embedding, and the one with the loss. Of replicas: the first.
@@ -587,6 +588,7 @@ class trainer : public progress {
   using sums_ahead = step_sums_on_the_way<World, pipeline_axes, typename axes::gradients, typename axes::inside>;
   std::conditional_t<steps_first, sums_ahead, detail::no_sums_on_the_way> sums_;
   model::boundary_memory<scalar, space> boundary_;
+  [[no_unique_address]] detail::logits_on_host<scalar, space> logits_;
 };
 
 /// With the type of a body's `auto& world`, a reference.

@@ -482,6 +482,43 @@ TEST_CASE("ranks split by color, ordered by key", "[nccl]") {
                  "split: a color of -1; NCCL takes 0 and above"));
 }
 
+TEST_CASE("a communicator beside another has a stream, an order and failures of its own", "[nccl]") {
+  const clean clean;
+  notes notes;
+  CHECK(on_ranks(3, options_ms(60'000), [&](auto& world) {
+          auto& c = world.all();
+          auto other = c.beside();
+          const int r = c.rank(), to = (r + 1) % 3, from = (r + 2) % 3;
+          notes.expect(r, other.size() == 3 && other.rank() == r && other.world_rank(to) == to, "members");
+          notes.expect(r, other.stream() != c.stream() && other.native() != c.native(), "its own");
+          int sum = r, out = 10 + r, in = -1;
+          std::thread messages([&] {
+            if (r == 0) other.send(std::span<const int>(&out, 1), to);
+            other.recv(std::span(&in, 1), from);
+            if (r != 0) other.send(std::span<const int>(&out, 1), to);
+          });
+          c.all_reduce(std::span(&sum, 1), hd::plus{});
+          messages.join();
+          notes.expect(r, sum == 3 && in == 10 + from, "results");
+          auto moved = std::move(other);
+          moved.barrier();
+        }) == "");
+  // Rank 0 waits in vain: its other communicator goes on.
+  CHECK(on_ranks(2, options_ms(500), [&](auto& world) {
+          auto& c = world.all();
+          auto other = c.beside();
+          int x = 0;
+          std::string text;
+          try {
+            if (c.rank() == 0) other.recv(std::span(&x, 1), 1);
+          } catch (const hd::comm_error& e) {
+            text = e.what();
+          }
+          notes.expect(c.rank(), contains(text, "has waited") == (c.rank() == 0), "timeout: " + text);
+          notes.expect(c.rank(), c.native() != nullptr, "goes on");
+        }) == "");
+}
+
 TEST_CASE("an error of NCCL ends all ranks with NCCL's text", "[nccl][failure]") {
   const clean clean;
   for (const char* function :

@@ -1,19 +1,27 @@
-// A GPT-2 trains over the stand-in for NCCL as over threads, and NCCL is given tensors only.
+// A GPT-2 trains over the stand-in for NCCL as over threads, and NCCL is given tensors only; what travels between stages in
+// memory that the host may not touch goes in the order of queues.
 #include <heddle/comm/nccl.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/pipeline/executor.hpp>
+#include <heddle/schedule/lower/plan.hpp>
+#include <heddle/schedule/named.hpp>
+#include <heddle/tensor/sum_among_in_order.hpp>
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/trainer.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <mutex>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -194,6 +202,184 @@ TEST_CASE("neither tensors between stages nor gradients go through the host over
     CHECK(narrow.host_bytes == twice.host_bytes);
     CHECK(narrow.numbers != twice.numbers);
   }
+  nccl_double::reset();
+}
+
+// A stage on checked memory: y = weight * x in the order of the queue. Weights and inputs are such that every sum is exact.
+namespace {
+
+using hd::testing::checked_memory;
+
+struct numbers {
+  int samples = 0;
+  double value = 0;  // what the first part makes its tensor of
+};
+
+struct queued_stage {
+  using scalar = double;
+  using space = checked_memory;
+  using in_row = hd::row_view<const double, space>;
+  using out_row = hd::row_view<double, space>;
+  int part, parts;
+  checked_memory::queue* order;
+  std::vector<double> saved_x, saved_dy;  // touched by the queue only, as the sum is
+  double gradient = 0;
+
+  queued_stage(int x, int n, int slots, checked_memory::queue& q)
+      : part(x), parts(n), order(&q), saved_x(3 * static_cast<std::size_t>(slots)), saved_dy(saved_x) {}
+  static double weight_of(int part) { return 1.0 + 0.5 * part; }
+  checked_memory::queue& queue() const { return *order; }
+  std::int64_t boundary_elements(std::int64_t samples) const { return samples; }
+  void forward(int slot, const numbers& b, in_row in, out_row out) {
+    order->run(
+        [this, slot, b](auto from, auto to) {
+          for (int i = 0; i < b.samples; ++i) {
+            const double x = part == 0 ? b.value + i : from(i);
+            saved_x[3 * static_cast<std::size_t>(slot) + static_cast<std::size_t>(i)] = x;
+            if (part + 1 < parts) to(i) = weight_of(part) * x;
+          }
+        },
+        in, out);
+  }
+  void backward_input(int slot, const numbers& b, in_row dout, out_row din) {
+    order->run(
+        [this, slot, b](auto from, auto to) {
+          for (int i = 0; i < b.samples; ++i) {
+            const double dy = part + 1 == parts ? 1.0 : from(i);
+            saved_dy[3 * static_cast<std::size_t>(slot) + static_cast<std::size_t>(i)] = dy;
+            if (part > 0) to(i) = weight_of(part) * dy;
+          }
+        },
+        dout, din);
+  }
+  void backward_weight(int slot, const numbers& b) {
+    order->run([this, slot, b] {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(b.samples); ++i)
+        gradient += saved_x[3 * static_cast<std::size_t>(slot) + i] * saved_dy[3 * static_cast<std::size_t>(slot) + i];
+    });
+  }
+  void backward(int slot, const numbers& b, in_row dout, out_row din) {
+    backward_input(slot, b, dout, din);
+    backward_weight(slot, b);
+  }
+};
+
+// Says no to the first warm-up: it is done again.
+struct hesitating {
+  std::vector<queued_stage>& stages;
+  int asked = 0;
+  void forward_done(int, int, int) {}
+  void reduce_gradient(int) {}
+  bool validate() { return ++asked > 1; }
+  void redo() {}
+};
+
+// The gradients of all parts.
+std::vector<double> run_table(hd::schedule::table_view table, int sends_in_flight) {
+  const hd::schedule::plan plan = hd::schedule::make_plan(table, sends_in_flight);
+  const hd::schedule::plan_view view = plan;
+  std::vector<numbers> batches;
+  for (int i = 0; i < table.microbatches(); ++i) batches.push_back({1 + i % 3, 1.0 + i});
+  std::vector<double> gradients(static_cast<std::size_t>(table.parts()));
+  std::mutex guard;
+  std::int64_t sent = 0;
+  hd::launch_options launch;
+  launch.timeout = std::chrono::milliseconds(20'000);
+  hd::launch<hd::nccl_complete>(hd::mesh<hd::axis<pp>>(table.ranks()), launch, [&](auto& world) {
+    auto& pipe = world.template along<pp>();
+    checked_memory::queue queue;
+    std::vector<queued_stage> mine;
+    mine.reserve(static_cast<std::size_t>(table.stages()));
+    std::vector<queued_stage*> held(static_cast<std::size_t>(table.stages()), nullptr);
+    for (int s = 0; s < table.stages(); ++s)
+      if (table.rank_of(s) == pipe.rank())
+        held[static_cast<std::size_t>(s)] =
+            &mine.emplace_back(table.part_of(s), table.parts(), view.storage.slots(s), queue);
+    hd::null_observer nobody;
+    hd::model::executor<queued_stage, std::remove_reference_t<decltype(pipe)>> executor(view, held, pipe, 3, nobody);
+    for (int step = 0; step < 2; ++step) executor.run(std::span<const numbers>(batches), step, hesitating{mine});
+    queue.wait();
+    const std::lock_guard lock(guard);
+    for (const queued_stage& s : mine) gradients[static_cast<std::size_t>(s.part)] += s.gradient / 2;
+    sent += executor.counters().sends;
+  });
+  CHECK(sent == hd::schedule::sends(view.table));
+  return gradients;
+}
+
+}  // namespace
+
+TEST_CASE("an executor sends in the order of queues under every schedule, with messages that wait for their receives",
+          "[nccl][memory]") {
+  nccl_double::reset();
+  for (const auto name : hd::schedule::named::names) {
+    for (const int ranks : {2, 4}) {
+      const int m = 8;
+      const hd::schedule::named when(name, m);
+      const hd::schedule::action_table table = hd::schedule::make_table(when, ranks);
+      CAPTURE(name, ranks);
+      std::vector<double> expected(static_cast<std::size_t>(table.view().parts()));
+      for (int i = 0; i < m; ++i)
+        for (int e = 0; e < 1 + i % 3; ++e) {
+          double all = 1.0 + i + e;  // input times all weights
+          for (std::size_t x = 0; x < expected.size(); ++x) all *= queued_stage::weight_of(static_cast<int>(x));
+          for (std::size_t x = 0; x < expected.size(); ++x)
+            expected[x] += all / queued_stage::weight_of(static_cast<int>(x));
+        }
+      for (const int sends_in_flight : {1, 3}) {
+        const std::vector<double> got = run_table(table, sends_in_flight);
+        for (std::size_t x = 0; x < expected.size(); ++x) CHECK(got[x] == Approx(expected[x]).epsilon(1e-12));
+      }
+    }
+  }
+  CHECK(nccl_double::open_communicators() == 0);
+  CHECK(nccl_double::open_resources() == 0);
+  nccl_double::reset();
+}
+
+TEST_CASE("a sum among ranks in the order of a queue is added in the order of the ranks", "[nccl][memory]") {
+  constexpr int elements = 11;
+  const std::vector<std::vector<int>> groups{{0, 1}, {2, 0, 3}, {3, 1, 2, 0}};
+  const auto value = [](int rank, int i) { return 1.0 / (1 + rank) + std::pow(10.0, (i * 7 + rank * 5) % 17 - 8); };
+  std::mutex guard;
+  int summed = 0, wrong = 0;
+  hd::launch_options launch;
+  launch.timeout = std::chrono::milliseconds(20'000);
+  hd::launch<hd::nccl_complete>(hd::mesh<hd::axis<pp>>(4), launch, [&](auto& world) {
+    auto& pipe = world.template along<pp>();
+    pipe.native();
+    checked_memory::queue queue;
+    for (const auto& ranks : groups)
+      for (const int room : {2, 11}) {
+        if (std::find(ranks.begin(), ranks.end(), pipe.rank()) == ranks.end()) continue;
+        std::vector<double> mine(elements), expected(elements), got(elements);
+        for (int i = 0; i < elements; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          mine[at] = value(pipe.rank(), i);
+          for (const int r : ranks) expected[at] = r == ranks[0] ? value(r, i) : expected[at] + value(r, i);
+        }
+        hd::buffer<double, checked_memory> row(queue, elements, "row");
+        hd::buffer<double, checked_memory> scratch(queue, room * (static_cast<int>(ranks.size()) - 1), "scratch");
+        queue.copy(mine, row);
+        hd::sum_among(queue, pipe, std::span<const int>(ranks),
+                      hd::detail::row_at<checked_memory>(row.address(), elements),
+                      hd::detail::row_at<checked_memory>(scratch.address(), static_cast<std::int64_t>(scratch.size())),
+                      5, [&](auto a, auto b, auto to) {
+                        queue.run(
+                            [](auto x, auto y, auto sum) {
+                              for (std::int64_t i = 0; i < sum.size(); ++i) sum(i) = x(i) + y(i);
+                            },
+                            a, b, to);
+                      });
+        queue.copy(row, got);
+        queue.wait();
+        const std::lock_guard lock(guard);
+        ++summed;
+        wrong += got != expected;
+      }
+  });
+  CHECK(summed == 18);
+  CHECK(wrong == 0);
   nccl_double::reset();
 }
 

@@ -35,9 +35,10 @@ consteval bool messages_are_queued() {
         messages_reach_memory < queued || !requires { requires !Communicator::host_memory; }, Communicator,
         Space > ::value,
         "heddle: this communicator takes no memory of the host, so what travels between stages is sent in the order of "
-        "queues: the queue of the stages' memory must have beside(), record() and after(event) (concurrent_queue), and "
-        "run "
-        "host code or be the communicator's own");
+        "queues: the "
+        "queue of the stages' memory needs beside(), record() and after(event) (concurrent_queue), and either runs "
+        "host code and "
+        "the communicator has beside(), or is the queue in whose order the communicator works");
     return queued;
   }
 }
@@ -96,7 +97,7 @@ class boundary_messages {
   /// Takes in a message that nobody needs.
   void drop(std::int64_t elements, int peer, int way) {
     direction& d = *ways_[static_cast<std::size_t>(way)];
-    const buffer<T, Space> room(*queue_, elements, "a message that is dropped");  // lives until it is there
+    buffer<T, Space> room(*queue_, elements, "a message that is dropped");  // lives until it is there
     heddle::v0::recv(*d.messages, d.to(), heddle::v0::detail::row_at<Space>(room.address(), elements), peer, way);
   }
   /// Before a computation with buffer i is queued; -1: it has none.

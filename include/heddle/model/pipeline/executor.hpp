@@ -425,7 +425,7 @@ class executor {
 
   void start_send(const schedule::action& a, int buffer, std::int64_t elements, int step) {
     std::optional<sending>& started = under_way_[next_send_ % under_way_.size()];
-    const row_view<const scalar, space> payload = boundary_.to_send(buffer, elements);
+    const auto payload = boundary_.to_send(buffer, elements);
     if constexpr (Observer::enabled) {
       event e = describe(activity::send,
                          a.kind == schedule::action_kind::send_forward ? "send forward" : "send backward", a, step);
