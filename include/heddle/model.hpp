@@ -34,6 +34,7 @@
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>
+#include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/companion.hpp>
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/model/pipeline/hooks.hpp>

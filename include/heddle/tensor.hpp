@@ -18,5 +18,6 @@
 #include <heddle/tensor/sharded.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/sum_among.hpp>
+#include <heddle/tensor/sum_among_in_order.hpp>
 #include <heddle/tensor/transfer.hpp>
 #include <heddle/tensor/view.hpp>

@@ -236,7 +236,7 @@ class held_stages {
       if (static_cast<std::size_t>(queued_room_.size()) < n)
         queued_room_ = buffer<scalar, space>(queue, static_cast<std::int64_t>(n), "shares of other ranks");
       sum_among(queue, pipeline, ranks, mine,
-                heddle::v0::detail::row_at<space>(queued_room_.address(), queued_room_.size()), tag,
+                heddle::v0::detail::row_at<space>(queued_room_.address(), static_cast<std::int64_t>(n)), tag,
                 [&](row x, row y, row to) { backend.add(x, y, to); });
     } else {
       written_on_host<scalar, space> here(compute::queue_of(backend), mine);

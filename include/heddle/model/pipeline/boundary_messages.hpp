@@ -1,4 +1,4 @@
-// heddle/model/pipeline/boundary_messages.hpp: messages between pipeline stages in the order of queues, from and to the memory of the stages.
+// heddle/model/pipeline/boundary_messages.hpp: messages between pipeline stages in the order of queues, from and to the stages' memory.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -7,6 +7,7 @@
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -31,14 +32,12 @@ consteval bool messages_are_queued() {
     return false;
   } else {
     constexpr bool queued = sends_in_order_of<Communicator, typename Space::queue>;
+    constexpr bool reached = queued || !requires { requires !Communicator::host_memory; };
     static_assert(
-        messages_reach_memory < queued || !requires { requires !Communicator::host_memory; }, Communicator,
-        Space > ::value,
-        "heddle: this communicator takes no memory of the host, so what travels between stages is sent in the order of "
-        "queues: the "
-        "queue of the stages' memory needs beside(), record() and after(event) (concurrent_queue), and either runs "
-        "host code and "
-        "the communicator has beside(), or is the queue in whose order the communicator works");
+        messages_reach_memory<reached, Communicator, Space>::value,
+        "heddle: this communicator takes no memory of the host, so what travels between stages is sent in the "
+        "order of queues: the queue of the stages' memory needs beside(), record() and after(event), and runs "
+        "host code while the communicator has beside(), or the communicator works in its order");
     return queued;
   }
 }
@@ -48,15 +47,16 @@ consteval bool messages_are_queued() {
 /// the order of queues (`sends_in_order_of`). Nothing is copied to the host, which waits for nothing before `settle`.
 ///
 /// The stages compute in the order of their own queue. Messages forward along the pipeline are in the order of a second queue,
-/// those backward of a third, each over a communicator of its own (`Communicator::beside`, where it has that), since one communicator's messages
-/// follow each other whatever queue they are in. A message begins when the last computation with its buffer is done, a
-/// computation when the last messages with its buffers are.
+/// those backward of a third, each over a communicator of its own (`Communicator::beside`, where it has that), since the
+/// messages of one communicator follow each other whatever queue they are in. A message begins when the last computation with
+/// its buffer is done, a computation when the last messages with its buffers are.
 ///
-/// This cannot deadlock, even where a send waits for its receive and a receive for its send: a plan's table has passed
-/// `transfers::rendezvous`, so there is one order of all ranks' computations and messages in which they can run one at a time. Each of the
-/// queues, and each of the waits between them, is in that order: whatever stands first in it among what is left
-/// waits for nothing. The same holds for collectives inside of computations and at REDUCE_GRAD, whose ranks walk the same list, and where a device runs
-/// what it is given one after the other. Sends and receives of a direction need no queues of their own for that, and no grouped calls.
+/// This cannot deadlock, even where a send waits for its receive and a receive for its send. A plan's table has passed
+/// `transfers::rendezvous`: there is one order of all ranks' computations and messages in which they can run one at a time.
+/// Each queue, and each wait between two of them, keeps that order, so what stands first in it among all that is left waits for
+/// nothing. Collectives inside of computations and at REDUCE_GRAD have their place in it, too, since their ranks walk the same
+/// list. It needs no queue for sends and another for receives, no grouped calls, and a device may run what it is given one
+/// after the other.
 ///
 /// Units: elements. Errors: `settle` throws what a message has thrown.
 template <class T, memory_space Space, communicator Communicator>
@@ -68,7 +68,8 @@ class boundary_messages {
   boundary_messages(const boundary_messages&) = delete;
   boundary_messages& operator=(const boundary_messages&) = delete;
 
-  /// `q` may be null where there are no buffers. Called by all ranks of `pipeline` together: `directions` 1 for messages forward only, else 2.
+  /// `q` may be null where there are no buffers. Called by all ranks of `pipeline` together. `directions`: 1 for messages
+  /// forward only, else 2.
   void allocate(queue* q, std::size_t count, std::int64_t elements, Communicator& pipeline, int directions) {
     queue_ = q;
     for (std::size_t i = 0; i < count; ++i) here_.emplace_back(*q, elements, "a tensor between stages");
@@ -118,11 +119,13 @@ class boundary_messages {
   /// Until all messages are through. Errors: what they have thrown.
   void settle() {
     std::exception_ptr first;
-    for (auto& d : ways_) try {
+    for (auto& d : ways_) {
+      try {
         if (d->messages) d->messages->wait();
-      } catch (...) {
+      } catch (...) {  // the other direction's are waited for all the same
         if (first == nullptr) first = std::current_exception();
       }
+    }
     if (first != nullptr) std::rethrow_exception(first);
   }
   std::int64_t bytes() const noexcept {
