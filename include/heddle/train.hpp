@@ -15,6 +15,7 @@
 #include <heddle/train/activations/store_files.hpp>
 #include <heddle/train/activations/threaded_store.hpp>
 #include <heddle/train/atomized.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/language_state.hpp>

@@ -8,7 +8,9 @@
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/train/buckets.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +19,7 @@
 
 namespace heddle::inline v0::train {
 
-/// Adds up gradients over `data`, the ranks along the axes that gradients are summed over, and over the pipeline where several stages have a share: replicas, and the tied embedding.
+/// Adds up gradients over `data`, the ranks along the axes that gradients are summed over (each bucket's: `bucket_groups`), and over the pipeline where several stages have a share: replicas, and the tied embedding.
 ///
 /// A stage's gradients are reduced over `data` as soon as they are complete (REDUCE_GRAD). Of a stage with a share of the
 /// tied embedding that is all but this share. Where one rank has the embedding and another the head, the head's share
@@ -28,7 +30,7 @@ namespace heddle::inline v0::train {
 /// along the pipeline goes through the host's memory; or in that order, too, where the communicator can (`sends_in_order_of`): the head's
 /// share then travels at the end of the step, when both ranks are through their lists, so that neither keeps the other from what it still computes.
 /// Memory: one copy of the tied gradient on the embedding's rank. `observe(name, bytes, work)` runs `work`.
-template <class HeldStages, communicator Pipeline, communicator Data, class Backend>
+template <class HeldStages, communicator Pipeline, class Data, class Backend>
 class gradient_sums {
  public:
   using held_type = typename HeldStages::held;
@@ -141,9 +143,17 @@ class gradient_sums {
     const row all = h.stage.gradients();
     const row part = heddle::v0::detail::part_of_row<space>(all, begin, end - begin);
     if (h.gradient_factor != 1) backend_.scale(part, static_cast<scalar>(h.gradient_factor));
-    if (data_.size() > 1)
-      observe("reduce gradients", heddle::v0::detail::bytes_of_row(part),
-              [&] { h.optimizer.reduce(data_, all, begin, end); });
+    detail::for_each_bucket(h.stage, h.optimizer, [&](auto& stage, auto& optimizer, auto bucket) {
+      auto& group = detail::group_of_bucket<decltype(bucket)::value>(data_);
+      const row mine = stage.gradients();
+      const std::int64_t at = detail::first_element_of(stage), size = static_cast<std::int64_t>(mine.size());
+      const std::int64_t from = (std::clamp)(begin - at, std::int64_t{0}, size);
+      const std::int64_t to = (std::clamp)(end - at, std::int64_t{0}, size);
+      if (group.size() > 1 && from < to)
+        observe("reduce gradients",
+                heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)),
+                [&] { optimizer.reduce(group, mine, from, to); });
+    });
   }
   static std::int64_t elements_of(held_type& h) { return static_cast<std::int64_t>(h.stage.gradients().size()); }
 

@@ -13,6 +13,7 @@
 #include <heddle/tensor/sum_among.hpp>
 #include <heddle/tensor/sum_among_in_order.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/stage_parts.hpp>
 
@@ -29,18 +30,6 @@
 
 namespace heddle::inline v0::train {
 
-namespace detail {
-// An optimizer for the parameters of a stage, in the memory where these are.
-template <class Optimizer, class Stage>
-Optimizer optimizer_of_stage(Stage& stage, int share, int shares) {
-  const std::int64_t elements = model::of_stage::flat_elements(stage);
-  if constexpr (std::is_same_v<space_of<Stage>, host_memory>)
-    return Optimizer(stage.parameters(), elements, share, shares);
-  else
-    return Optimizer(stage.queue(), stage.parameters(), elements, share, shares);
-}
-}  // namespace detail
-
 /// A stage of the schedule on the rank that holds it, with the optimizer of its parameters. `index` is the stage's
 /// number in the table, `part` which part of the model it is, `replica` which of the stages that are this part.
 template <class Stage, class Optimizer>
@@ -55,14 +44,15 @@ struct held_stage {
   double gradient_factor = 1;  ///< what the gradients are multiplied with once its replicas have added them up
   lent_gradients<Stage, Optimizer> lent;  ///< where they are while microbatches add to them
 
-  template <class MakeStage>
-  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, int share, int shares, byte_meter& meter)
+  /// `groups`: the ranks over which gradients are summed, `rank()` and `size()`; `bucket_groups` of several buckets.
+  template <class MakeStage, class Groups>
+  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, Groups& groups, byte_meter& meter)
       : index(of_stage),
         part(parts.part_of(of_stage)),
         replica(parts.replica_of(of_stage)),
         stage(make()),
-        optimizer(detail::optimizer_of_stage<Optimizer>(stage, share, shares)),
-        lent(stage, optimizer, shares, meter) {}
+        optimizer(detail::optimizer_of_stage<Optimizer>(stage, groups)),
+        lent(stage, optimizer, groups.size(), meter) {}
 
   /// The gradient of what another stage has, too, in whose buffers it is if this one borrows it; empty if there is none.
   row_view<typename Stage::scalar, space_of<Stage>> tied_gradient() { return model::of_stage::tied_gradient(stage); }
@@ -83,9 +73,13 @@ class held_stages {
   /// `make(stage, lender)` makes a stage; `lender` is the stage of this rank that has the embedding, where the stage
   /// has the head and another has the embedding, null otherwise. Errors: `schedule_error` if the rank would hold two
   /// replicas of one part.
+  /// `share` of `shares`: this rank among those over which gradients are summed, or their `groups`.
   template <class MakeStage>
   held_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make, int share,
               int shares)
+      : held_stages(table, of_model, rank, make, detail::place_in_group{share, shares}) {}
+  template <class MakeStage, class Groups>
+  held_stages(schedule::table_view table, const stage_parts& of_model, int rank, MakeStage&& make, const Groups& groups)
       : table_(table), parts_(of_model), rank_(rank) {
     const int parts = parts_.parts();
     std::vector<int> stage_of_part(static_cast<std::size_t>(parts), -1);
@@ -105,7 +99,7 @@ class held_stages {
       const bool head = parts > 1 && parts_.part_of(s) == parts - 1;
       const int embedding = stage_of_part.empty() ? -1 : stage_of_part[0];
       Stage* const lender = head && embedding >= 0 ? &at(embedding).stage : nullptr;
-      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, share, shares, *meter_));
+      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, groups, *meter_));
       by_stage_[static_cast<std::size_t>(s)] = all_.back().get();
     }
     std::sort(all_.begin(), all_.end(), [](const auto& a, const auto& b) { return a->index < b->index; });

@@ -11,6 +11,7 @@
 #include <heddle/core/split.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/precision.hpp>
@@ -564,8 +565,10 @@ using optimizer_under =
 // Behind the first weights of a stage: what its optimizer makes of them.
 template <class Held>
 void start_optimizer(Held& held, std::uint64_t seed) {
-  if constexpr (requires { held.optimizer.start(held.optimizer.weights_of(held.stage), seed); })
-    held.optimizer.start(held.optimizer.weights_of(held.stage), seed);
+  for_each_bucket(held.stage, held.optimizer, [&](auto& stage, auto& optimizer, auto) {
+    if constexpr (requires { optimizer.start(optimizer.weights_of(stage), seed); })
+      optimizer.start(optimizer.weights_of(stage), seed);
+  });
 }
 
 }  // namespace detail
@@ -575,12 +578,11 @@ void start_optimizer(Held& held, std::uint64_t seed) {
 /// weights are rounded as the strategy's `precision` says. Nothing happens without one. Not needed behind `resume`.
 template <class Trainer>
 void adopt_weights(Trainer& trainer) {
-  for (int k = 0; k < trainer.stages(); ++k) {
-    auto& stage = trainer.stage(k);
-    auto& optimizer = trainer.optimizer_state(k);
-    if constexpr (requires { optimizer.adopt(optimizer.weights_of(stage)); })
-      optimizer.adopt(optimizer.weights_of(stage));
-  }
+  for (int k = 0; k < trainer.stages(); ++k)
+    detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [](auto& stage, auto& optimizer, auto) {
+      if constexpr (requires { optimizer.adopt(optimizer.weights_of(stage)); })
+        optimizer.adopt(optimizer.weights_of(stage));
+    });
 }
 
 }  // namespace heddle::inline v0::train

@@ -4,6 +4,7 @@
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/dtype.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 
 #include <algorithm>
@@ -38,6 +39,9 @@ struct saved_types<mixed_optimizer<T, Zero, Precision>> {
     return text;
   }
 };
+
+template <class Optimizer, int Buckets>
+struct saved_types<bucketed_optimizer<Optimizer, Buckets>> : saved_types<Optimizer> {};
 
 // What this rank keeps of the weights of a parameter: f(first of the parameter, elements).
 template <class Parameter, class Stage, class T, class Zero, class Precision, class F>

@@ -9,6 +9,7 @@
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/optimizer.hpp>
 
 #include <algorithm>
@@ -247,7 +248,9 @@ template <class Trainer>
 void require_finite_state(Trainer& trainer, const std::string& what) {
   std::string fault;
   for (int k = 0; k < trainer.stages() && fault.empty(); ++k)
-    fault = detail::state_fault(trainer.stage(k), trainer.optimizer_state(k));
+    detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto) {
+      if (fault.empty()) fault = detail::state_fault(stage, optimizer);
+    });
   if (!fault.empty())
     fault = "heddle: " + what + ": " + fault + " of the part of rank " + std::to_string(trainer.ranks().rank());
   detail::throw_together<numeric_error>(trainer.ranks().control(), fault);

@@ -5,6 +5,7 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/step_sums.hpp>
@@ -40,8 +41,9 @@ class optimizer_steps {
         learning_rate_(options.learning_rate),
         clip_norm_(options.clip_norm) {
     if constexpr (Copies)  // so that their memory is there, and counted, before the first step
-      held_.for_each(
-          [](held_type& h) { h.optimizer.remember(std::span<const scalar>(h.optimizer.weights_of(h.stage))); });
+      held_.for_each([](held_type& h) {
+        for_each_bucket(h, [](auto& stage, auto& optimizer, auto) { remember(stage, optimizer); });
+      });
   }
 
   /// As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
@@ -51,7 +53,11 @@ class optimizer_steps {
   bool is_unclipped(const step_sums& part) const { return std::isfinite(part.loss) && is_unclipped(part.squares); }
   /// What this rank adds to the squared norm, of one stage and of all.
   double squares_of(held_type& h) const {
-    return h.optimizer.counted_sum_of_squares(backend_, const_row(h.optimizer.gradients_of(h.stage)));
+    double sum = 0;
+    for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
+      sum += optimizer.counted_sum_of_squares(backend_, const_row(optimizer.gradients_of(stage)));
+    });
+    return sum;
   }
   /// Waits for the backend's queue.
   double squares() {
@@ -66,8 +72,10 @@ class optimizer_steps {
       queue.zero(sums_);
       for (int k = 0; k < held_.size(); ++k) {
         held_type& h = held_[k];
-        h.optimizer.add_counted_squares(backend_, const_row(h.optimizer.gradients_of(h.stage)),
+        for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
+          optimizer.add_counted_squares(backend_, const_row(optimizer.gradients_of(stage)),
                                         scalar_view<double, space>(sums_.address() + k, {}));
+        });
       }
       queue.copy(sums_, of_stages);
       queue.wait();
@@ -80,10 +88,12 @@ class optimizer_steps {
     held_.for_each([](held_type& h) { h.stepped = false; });
   }
   void update(held_type& h, double gradient_scale, std::int64_t step) {
-    if constexpr (Copies)
-      if (gradient_scale == 1.0) h.optimizer.remember(std::span<const scalar>(h.optimizer.weights_of(h.stage)));
-    h.optimizer.update(backend_, h.optimizer.weights_of(h.stage), const_row(h.optimizer.gradients_of(h.stage)), adamw_,
+    for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
+      if constexpr (Copies)
+        if (gradient_scale == 1.0) remember(stage, optimizer);
+      optimizer.update(backend_, optimizer.weights_of(stage), const_row(optimizer.gradients_of(stage)), adamw_,
                        learning_rate_(step), step + 1, gradient_scale);
+    });
     h.stepped = true;
   }
   bool all_stepped() const {
@@ -104,16 +114,27 @@ class optimizer_steps {
     held_.for_each([&](held_type& h) {
       if (!std::exchange(h.stepped, false)) return;
       any = true;
-      if constexpr (Copies)
-        h.optimizer.restore(h.optimizer.weights_of(h.stage));
-      else
-        h.optimizer.undo(backend_, h.optimizer.weights_of(h.stage), const_row(h.optimizer.gradients_of(h.stage)),
-                         adamw_, learning_rate_(step), step + 1, 1.0);
+      for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
+        if constexpr (Copies)
+          optimizer.restore(optimizer.weights_of(stage));
+        else
+          optimizer.undo(backend_, optimizer.weights_of(stage), const_row(optimizer.gradients_of(stage)), adamw_,
+                         learning_rate_(step), step + 1, 1.0);
+      });
     });
     return any;
   }
 
  private:
+  template <class F>
+  static void for_each_bucket(held_type& h, F&& f) {
+    detail::for_each_bucket(h.stage, h.optimizer, f);
+  }
+  template <class Stage, class Optimizer>
+  static void remember(Stage& stage, Optimizer& optimizer) {
+    optimizer.remember(std::span<const scalar>(optimizer.weights_of(stage)));
+  }
+
   HeldStages& held_;
   Backend& backend_;
   adamw_options adamw_;

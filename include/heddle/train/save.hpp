@@ -6,6 +6,7 @@
 #include <heddle/io/save_folder.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/memory_space.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/mixed_save.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/optimizer.hpp>
@@ -227,11 +228,14 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
   auto& all = world.control();
   require_finite_state(trainer, "step " + std::to_string(trainer.steps_done()) + " is not saved, older saves stay");
   io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
-  // What is whole is the same on every rank of the group; a share is held once.
-  const bool first = trainer.gradient_group().rank() == 0;
   for (int k = 0; k < trainer.stages(); ++k)
-    detail::write_stage(writer, trainer.stage(k), trainer.optimizer_state(k), Trainer::zero_stage >= 3 || first,
-                        Trainer::zero_stage >= 1 || first);
+    detail::for_each_bucket(
+        trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto bucket) {
+          // What is whole is the same on every rank of the group; a share is held once.
+          const bool first = detail::group_of_bucket<decltype(bucket)::value>(trainer.gradient_group()).rank() == 0;
+          detail::write_stage(writer, stage, optimizer, Trainer::zero_stage >= 3 || first,
+                              Trainer::zero_stage >= 1 || first);
+        });
   const io::rank_file mine = writer.finish();
   std::vector<io::rank_file> files(static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0));
   all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(files), 0);
@@ -300,7 +304,9 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
     throw config_error("heddle: '" + path + "' drew its samples by " + order->second +
                        "; this run would draw them by " + facts.order + ", and repeat some and lose others");
 
-  for (int k = 0; k < trainer.stages(); ++k) detail::read_stage(reader, trainer.stage(k), trainer.optimizer_state(k));
+  for (int k = 0; k < trainer.stages(); ++k)
+    detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k),
+                            [&](auto& stage, auto& optimizer, auto) { detail::read_stage(reader, stage, optimizer); });
   require_finite_state(trainer, "'" + path + "' is no save to go on from");
   trainer.set_position(manifest.step, manifest.position.consumed);
   trainer.set_run_name(io::detail::run_of(manifest));

@@ -11,6 +11,7 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/train/activations/stage_for.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/lent_gradients.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/stage_parts.hpp>
@@ -117,8 +118,8 @@ constexpr auto plan_of(const When& when, const Mesh& mesh) {
 /// allocated for them; `unshard` starts the all-gather, and the first computation waits for it (`before`). A head that uses
 /// the embedding of another stage of this rank has that gathered, too. With fewer than three ZeRO stages weights are whole
 /// all the time, and nothing of this happens.
-/// `group`: the ranks that have the shares. Every call is made by all of them, in the same order.
-template <class HeldStages, communicator Group>
+/// `group`: the ranks that have the shares (each bucket's: `bucket_groups`). Every call is made by all of them, in the same order.
+template <class HeldStages, class Group>
 class sharded_stages {
  public:
   using held_type = typename HeldStages::held;
@@ -180,9 +181,12 @@ class sharded_stages {
   void gather_updated(Observe&& observe) {
     if constexpr (!shards_weights)
       held_.for_each([&](held_type& h) {
-        const auto weights = h.stage.weights();
-        observe("gather weights", heddle::v0::detail::bytes_of_row(weights),
-                [&] { h.optimizer.gather(group_, weights); });
+        detail::for_each_bucket(h.stage, h.optimizer, [&](auto& stage, auto& optimizer, auto bucket) {
+          auto& group = detail::group_of_bucket<decltype(bucket)::value>(group_);
+          const auto weights = stage.weights();
+          observe("gather weights", heddle::v0::detail::bytes_of_row(weights),
+                  [&] { optimizer.gather(group, weights); });
+        });
       });
   }
   /// Runs `work` with the weights of all stages whole. Called on all ranks together.
@@ -225,7 +229,10 @@ class sharded_stages {
     parameter_bytes b;
     held_.for_each([&](held_type& h) {
       const std::int64_t n = model::of_stage::flat_elements(h.stage);
-      const std::int64_t owned = h.optimizer.owned_end() - h.optimizer.owned_begin();
+      std::int64_t owned = 0;
+      detail::for_each_bucket(h.stage, h.optimizer, [&](auto&, const auto& optimizer, auto) {
+        owned += optimizer.owned_end() - optimizer.owned_begin();
+      });
       b.weights += in_bytes(zero_stage >= 3 ? owned : n);
       b.gradients += in_bytes((zero_stage >= 2 ? owned : n) + (h.borrows() ? h.tied_elements() : 0));
       b.moments += h.optimizer.state_bytes();

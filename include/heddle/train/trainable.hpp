@@ -69,7 +69,7 @@ inline constexpr bool has_loss = requires { requires layout_like<typename S::los
 /// | `zero_gradients()`, `initialize(std::uint64_t seed)` | backward adds to gradients; weights are the same on every mesh |
 /// | `double loss_sum(int slot)` | on the last stage, of the microbatch last sent forward: summed over targets, not scaled |
 /// | `double forward_only(batch, in, out)` | forward without saving; the loss sum on the last stage |
-/// | `using flat_weights = layout<...>` | the flat buffer as one tensor: a gradient is summed over the axes on which its dual is partial |
+/// | `using flat_weights = layout<...>` | the flat buffer as one tensor: a gradient is summed over the axes on which its dual is partial; where these differ: `model::of_stage::buckets` |
 /// | `using loss = layout<...>` | `partial<plus>` over axes that see other samples, identical along axes that repeat the computation |
 ///
 /// Rows are spans where the stage keeps its tensors in the host's memory; one that names another space has `queue()`, in whose

@@ -16,6 +16,7 @@
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/bytes.hpp>
 #include <heddle/train/periodic_work.hpp>
+#include <heddle/train/buckets.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/layer_assignment.hpp>
@@ -58,7 +59,7 @@ namespace heddle::inline v0::train {
 ///
 /// A step: the rank's samples are cut into microbatches; the schedule's table runs over the stages; gradients of the
 /// tied embedding and of replicas are added up over the pipeline, all gradients over the axes on which the dual of the
-/// stage's `flat_weights` is partial (dp, say); AdamW steps on gradients scaled so that their global norm over all axes,
+/// weights of their bucket is partial (dp, say); AdamW steps on gradients scaled so that their global norm over all axes,
 /// each parameter counted once, is at most `clip_norm`; ZeRO shares are gathered. The loss is the mean over all targets
 /// of the step, whatever the mesh and the schedule: all of them train the same model.
 ///
@@ -97,7 +98,8 @@ class trainer : public progress {
   using space = space_of<stage_type>;
   static constexpr int zero_stage = Strategy::zero::stage;
   using options_type = typename detail::options_of_model<model_type>::type;
-  using optimizer_type = detail::optimizer_under<scalar, Strategy, space>;
+  static constexpr int buckets = detail::served_buckets<stage_type, zero_stage>;
+  using optimizer_type = detail::bucketed<detail::optimizer_under<scalar, Strategy, space>, buckets>;
   using held_type = held_stage<stage_type, optimizer_type>;
   using stages_type = held_stages<stage_type, optimizer_type>;
   using activations_type = typename Strategy::activations;
@@ -108,6 +110,7 @@ class trainer : public progress {
   using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axes...>())>;
   template <class List>
   using group_type = std::remove_reference_t<decltype(detail::group_along(std::declval<World&>(), List{}))>;
+  using gradient_groups = detail::gradient_groups<World, axes, buckets>;
 
   /// Makes the schedule itself, from `options.microbatches` and, for `schedule::named`, `options.schedule`.
   /// Errors: `config_error`, `schedule_error`.
@@ -289,7 +292,7 @@ class trainer : public progress {
   template <sample_source<batch_type> Data>
   double validate(const Data& data) {
     refuse_ahead();
-    return detail::held_out_loss<zero_stage >= 3>(
+    return detail::held_out_loss<(zero_stage >= 3 || buckets > 1)>(
         world_.control(), sample_ranks_, batches_, data, options_.validation_samples, max_samples_,
         [&](const batch_type& batch) -> std::array<double, 2> {
           const double loss = forward_through(batch);
@@ -321,8 +324,8 @@ class trainer : public progress {
   bool is_last_stage() const noexcept { return pipeline_.rank() == last_stage_rank(); }
   /// The rank along the pipeline where `forward_through` and `last_logits` have their results.
   int last_stage_rank() const noexcept { return rank_of_part(parts_.parts() - 1); }
-  /// The ranks that share this rank's weights and add up their gradients; the pipeline, with messages of its own.
-  group_type<typename axes::gradients>& gradient_group() noexcept { return gradient_ranks_; }
+  /// The ranks that add up this rank's gradients, or `bucket_groups`; the pipeline, with messages of its own.
+  auto& gradient_group() noexcept { return gradient_ranks_; }
   communicator_along<pipeline>& pipeline_group() noexcept { return pipeline_; }
   communicator_along<pipeline>& pp_group() noexcept { return pipeline_; }
   /// The groups along the axes of these names, of one rank where the mesh has none.
@@ -338,7 +341,7 @@ class trainer : public progress {
       : world_(world),
         options_(std::move(options)),
         watched_(world, observer),
-        gradient_ranks_(detail::group_along(world, typename axes::gradients{})),
+        gradient_ranks_(gradient_groups::of(world)),
         sample_ranks_(detail::group_along(world, typename axes::samples{})),
         inside_(detail::group_along(world, typename axes::inside{})),
         beside_(detail::group_along(world, typename axes::beside{})),
@@ -354,8 +357,7 @@ class trainer : public progress {
         backend_(detail::threads_for(options_, world.size())),
         held_(
             detail::trained(plan_.view().table), parts_, pipeline_.rank(),
-            [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, gradient_ranks_.rank(),
-            gradient_ranks_.size()),
+            [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, gradient_ranks_),
         sharded_(held_, gradient_ranks_, table(), pipeline_.rank()),
         gradients_(held_, world.template along_if<pipeline>(), gradient_ranks_, backend_),
         steps_(held_, backend_, options_),
@@ -562,7 +564,7 @@ class trainer : public progress {
   World& world_;
   options_type options_;
   detail::watched_ranks<World, observer_type> watched_;
-  group_type<typename axes::gradients>& gradient_ranks_;
+  typename gradient_groups::type gradient_ranks_;
   group_type<typename axes::samples>& sample_ranks_;
   group_type<typename axes::inside>& inside_;
   group_type<typename axes::beside>& beside_;
@@ -576,7 +578,7 @@ class trainer : public progress {
   bool backend_given_ = false;
   std::deque<backend_type> more_backends_;  // references stay valid
   stages_type held_;
-  using gradient_ranks = group_type<typename axes::gradients>;
+  using gradient_ranks = typename gradient_groups::group;
   sharded_stages<stages_type, gradient_ranks> sharded_;
   gradient_sums<stages_type, communicator_along<pipeline>, gradient_ranks, backend_type> gradients_;
   optimizer_steps<stages_type, backend_type, Strategy::norm_check::copies> steps_;

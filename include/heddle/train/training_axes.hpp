@@ -30,20 +30,31 @@ struct axis_of_stage {
 };
 
 /// What the axes of a mesh are for a stage; nothing is known by name but the pipeline's. `samples` split a step's samples
-/// (dimension 0 of the stage's `samples`); `gradients` are those over which gradients are summed (`dual<flat_weights>` is
-/// partial); `inside` are the others but the pipeline, `beside` those that do not split samples. All in the mesh's order.
+/// (dimension 0 of the stage's `samples`); `gradients` are those over which gradients are summed (the dual of the weights of
+/// any bucket is partial), `of_buckets` has them bucket by bucket; `inside` are the others but the pipeline, `beside` those that do not split samples. All in the mesh's order.
 template <class Stage, class Mesh, class Pipeline>
 struct training_axes {
   using role = heddle::v0::detail::axis_role;
-  using weights = typename Stage::flat_weights;
+  using buckets = model::of_stage::buckets<Stage>;
   using samples_layout = model::of_stage::samples<Stage, Mesh>;
 
   template <class Tag>
   static constexpr bool is_pipeline = std::is_same_v<Tag, Pipeline>;
   template <class Tag>
   static constexpr bool splits_samples = !is_pipeline<Tag> && role_on<samples_layout, Tag>() == role::sharded;
+  // Whether the weights of any bucket have this role along an axis.
+  template <class Tag, class... Weights>
+  static consteval bool any_is(role r, type_list<Weights...>) {
+    return ((role_on<Weights, Tag>() == r) || ...);
+  }
+  template <class Weights, class Tag>
+  static constexpr bool sums = !is_pipeline<Tag> && role_on<dual<Weights>, Tag>() == role::partial;
+  template <class Tag, class... Weights>
+  static consteval bool any_sums(type_list<Weights...>) {
+    return (sums<Weights, Tag> || ...);
+  }
   template <class Tag>
-  static constexpr bool sums_gradients = !is_pipeline<Tag> && role_on<dual<weights>, Tag>() == role::partial;
+  static constexpr bool sums_gradients = any_sums<Tag>(buckets{});
   template <class Tag>
   static constexpr bool repeats_loss = !is_pipeline<Tag> && role_on<typename Stage::loss, Tag>() == role::identical;
   template <class Tag>
@@ -61,9 +72,22 @@ struct training_axes {
     using beside = heddle::v0::detail::joined<type_list<>, kept<!is_pipeline<Tags> && !splits_samples<Tags>, Tags>...>;
     using repeats = heddle::v0::detail::joined<type_list<>, kept<repeats_loss<Tags>, Tags>...>;
   };
+  template <class Weights, class Tags>
+  struct sums_of;
+  template <class Weights, class... Tags>
+  struct sums_of<Weights, type_list<Tags...>> {
+    using type = heddle::v0::detail::joined<type_list<>, kept<sums<Weights, Tags>, Tags>...>;
+  };
+  template <class Buckets>
+  struct by_bucket;
+  template <class... Weights>
+  struct by_bucket<type_list<Weights...>> {
+    using type = type_list<typename sums_of<Weights, typename Mesh::tags>::type...>;
+  };
   using all = lists<typename Mesh::tags>;
   using samples = typename all::samples;
   using gradients = typename all::gradients;
+  using of_buckets = typename by_bucket<buckets>::type;
   using inside = typename all::inside;
   using beside = typename all::beside;
   using repeats = typename all::repeats;
@@ -78,9 +102,9 @@ struct training_axes {
           "heddle: the mesh has an axis that the model's stage does not name, in flat_weights or in samples: "
           "ranks along it would do the same work twice; name it there, or give the trainer the world.sub<...>() "
           "of the other axes");
-      constexpr role of_weights = role_on<weights, Tags>();
-      constexpr bool summed = !splits_samples<Tags> || extent == 1 || of_weights != role::identical;
-      constexpr bool whole = is_pipeline<Tags> || of_weights != role::partial;
+      constexpr bool copies = any_is<Tags>(role::identical, buckets{});
+      constexpr bool summed = !splits_samples<Tags> || extent == 1 || !copies;
+      constexpr bool whole = is_pipeline<Tags> || !any_is<Tags>(role::partial, buckets{});
       static_assert(
           axis_of_stage<summed, Stage, Tags>::value,
           "heddle: an axis splits the samples, but the stage's flat_weights are identical along it, so gradients "
@@ -89,7 +113,7 @@ struct training_axes {
           axis_of_stage<whole, Stage, Tags>::value,
           "heddle: the stage's flat_weights are partial over an axis; a trainer steps weights that are whole, split "
           "or varying on each rank");
-      constexpr bool once = !splits_samples<Tags> || extent == 1 || of_weights == role::identical;  // or refused above
+      constexpr bool once = !splits_samples<Tags> || extent == 1 || copies;  // or refused above
       constexpr bool counted_once = once || !repeats_loss<Tags>;
       static_assert(axis_of_stage<counted_once, Stage, Tags>::value,
                     "heddle: an axis splits the samples, but the stage's loss is identical along it; make the loss "

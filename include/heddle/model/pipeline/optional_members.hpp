@@ -8,6 +8,7 @@
 #include <heddle/tensor/view.hpp>
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -24,6 +25,7 @@
 /// | `input_elements(batch)` and `output_elements(batch)` | both `boundary_elements` of the batch |
 /// | `bool runs_beside(other)` | false: pairs run one after the other |
 /// | `using samples = layout<mesh, shard<0, axes...>>` | samples are split over `dp` |
+/// | `using buckets = type_list<layout<...>...>`, with `bucket_elements()` | one bucket, `flat_weights`: all gradients are summed over the same axes |
 /// | `using axes = type_list<tags...>`, those that its work is split over | the axes of `flat_weights`' mesh |
 /// | `std::span<scalar> tied_gradient()` | empty: no weight is used by two stages |
 /// | `bool borrows_embedding() const` | false: the tied weight is in the stage's own buffers |
@@ -96,6 +98,38 @@ inline constexpr bool names_axis = [] {
 /// The layout of a step's samples: the axes that split its dimension 0 share them out.
 template <class Stage, class Mesh>
 using samples = typename detail::samples_of<Stage, Mesh>::type;
+
+namespace detail {
+template <class Stage>
+struct buckets_of {
+  using type = type_list<typename Stage::flat_weights>;
+};
+template <class Stage>
+  requires requires { typename Stage::buckets; }
+struct buckets_of<Stage> {
+  using type = typename Stage::buckets;
+};
+template <class Stage, class List>
+inline constexpr std::size_t layouts_in = 0;
+template <class Stage, layout_like... Layouts>
+inline constexpr std::size_t layouts_in<Stage, type_list<Layouts...>> = sizeof...(Layouts);
+template <class First, class... More>
+First first_of(type_list<First, More...>);
+}  // namespace detail
+/// The buckets of a stage's parameters: a list of layouts, as `flat_weights` is one. Each is a part of the flat buffers, one
+/// behind the other in the order of the list, `bucket_elements()[k]` elements of the k-th; none of the parameters lies in two.
+/// A gradient is summed over the axes on which the dual of its bucket's layout is partial. The first is `flat_weights`.
+template <class Stage>
+using buckets = typename detail::buckets_of<Stage>::type;
+template <class Stage>
+inline constexpr std::size_t bucket_count = detail::layouts_in<Stage, buckets<Stage>>;
+template <class Stage>
+inline constexpr bool first_bucket_is_flat_weights =
+    std::is_same_v<decltype(detail::first_of(buckets<Stage>{})), typename Stage::flat_weights>;
+template <class Stage>
+inline constexpr bool has_bucket_elements = requires(const Stage& s) {
+  { *s.bucket_elements().begin() } -> std::convertible_to<std::int64_t>;
+};
 
 template <class Stage>
 row_view<typename Stage::scalar, space_of<Stage>> tied_gradient(Stage& stage) {
