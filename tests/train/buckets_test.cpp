@@ -72,19 +72,25 @@ class stage {
     if (first_) add("embedding", 0, {words, width}, {words, width}, {0, 0});
     if (last_) add("output", 1, {words, width}, {words, width}, {0, 0});
     if (!first_ && !last_) add("bias." + std::to_string(part_), 100 + part_, {width}, {width}, {0});
-    dense_ = static_cast<std::int64_t>(weights_.size());
+    dense_ = elements_;
     add("experts." + std::to_string(part_), 2 + part_, {all_experts, width, width}, {mine_, width, width},
         {begin_, 0, 0});
-    gradients_.resize(weights_.size());
+    memory_.resize(2 * at(elements_));
+    weights_ = std::span<double>(memory_).first(at(elements_));
+    gradients_ = std::span<double>(memory_).last(at(elements_));
   }
 
   std::int64_t boundary_elements(std::int64_t samples) const { return samples * context * width; }
   const std::vector<hd::model::parameter>& parameters() const { return table_; }
-  std::array<std::int64_t, 2> bucket_elements() const {
-    return {dense_, static_cast<std::int64_t>(weights_.size()) - dense_};
-  }
+  std::array<std::int64_t, 2> bucket_elements() const { return {dense_, elements_ - dense_}; }
+  std::int64_t flat_elements() const { return elements_; }
   std::span<double> weights() { return weights_; }
   std::span<double> gradients() { return gradients_; }
+  void lend_weights(std::span<double> w) { weights_ = w; }
+  void lend_gradients(std::span<double> g) {
+    gradients_ = g;
+    zero_gradients();
+  }
   void zero_gradients() { std::fill(gradients_.begin(), gradients_.end(), 0.0); }
   void initialize(std::uint64_t seed) {
     for (const auto& p : table_)
@@ -165,19 +171,19 @@ class stage {
     p.shape = p.logical = std::move(whole);
     p.local = std::move(local);
     p.start = std::move(start);
-    p.offset = static_cast<std::int64_t>(weights_.size());
+    p.offset = elements_;
     p.count = 1;
     for (const std::int64_t n : p.local) p.count *= n;
     p.decay = p.shape.size() > 1;
-    weights_.resize(at(p.offset + p.count));
+    elements_ += p.count;
     table_.push_back(std::move(p));
   }
-  std::span<double> tensor(int id, std::vector<double>& of) const {
+  std::span<double> tensor(int id, std::span<double> of) const {
     for (const auto& p : table_)
-      if (p.id == id) return std::span<double>(of).subspan(at(p.offset), at(p.count));
+      if (p.id == id) return of.subspan(at(p.offset), at(p.count));
     return {};
   }
-  double& weight(std::size_t expert, std::size_t i, std::size_t j, std::vector<double>& of) const {
+  double& weight(std::size_t expert, std::size_t i, std::size_t j, std::span<double> of) const {
     return of[at(dense_) + ((expert - at(begin_)) * width + i) * width + j];
   }
   std::vector<double> input(const batch& b, std::span<const double> in) {
@@ -252,9 +258,10 @@ class stage {
   int part_;
   bool first_, last_;
   int rank_ = 0;
-  std::int64_t begin_ = 0, mine_ = 0, dense_ = 0;
+  std::int64_t begin_ = 0, mine_ = 0, dense_ = 0, elements_ = 0;
   std::vector<hd::model::parameter> table_;
-  std::vector<double> weights_, gradients_;
+  std::vector<double> memory_;
+  std::span<double> weights_, gradients_;  // in it, or the trainer's
   std::vector<saved> slots_;
 };
 
@@ -280,7 +287,11 @@ struct tally {
 using mesh_type = hd::mesh<hd::axis<copies>, hd::axis<line>, hd::axis<experts>>;
 using whole = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<0>>;
 using shares = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<1>, tally>;
-using ahead = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<1>, hd::post_validation_with_copy>;
+using ahead = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<2>, hd::post_validation_with_copy>;
+using gathered = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<3>>;
+// Gradients and weights travel in float.
+using rounded = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<1>,
+                             hd::precision<hd::weights_in<float>, hd::gradients_in<float>, hd::masters_in<double>>>;
 constexpr std::int64_t all_steps = 4;
 
 struct outcome {
@@ -321,7 +332,9 @@ outcome train(const mesh_type& mesh, const task& what) {
     double squares = 0;  // by the definition, where one rank has all
     if (world.size() == 1) {
       mine.first_norm = trainer.compute_gradients(data{}).gradient_norm;
-      for (const double g : trainer.stage().gradients()) squares += g * g;
+      hd::train::detail::for_each_bucket(trainer.stage(), trainer.optimizer_state(), [&](auto& bucket, auto& of, auto) {
+        for (const double g : of.gradients_of(bucket)) squares += g * g;
+      });
     }
     const std::int64_t before = trainer.steps_done();
     seen.bytes.clear();
@@ -342,25 +355,32 @@ outcome train(const mesh_type& mesh, const task& what) {
       CHECK(seen.bytes["reduce gradients"] == reduced * bytes);
       CHECK(seen.bytes["gather weights"] == gathered * bytes);
     }
+    if constexpr (Strategy::zero::stage >= 2) {
+      auto& memory = trainer.parameter_memory();
+      const std::lock_guard lock(one_at_a_time);
+      CHECK(memory.peak_bytes() == memory.predicted_peak_bytes());
+    }
     mine.held_out = trainer.validate(data{});
     if (what.to != nullptr) hd::train::save(trainer, *what.to);
-    for (int k = 0; k < trainer.stages(); ++k)
-      for (const auto& p : trainer.stage(k).parameters()) {
-        std::vector<double>& to = mine.weights[p.name];
-        const std::vector<double> expected =
-            what.like != nullptr ? what.like->weights.at(p.name) : std::vector<double>{};
-        to.resize(static_cast<std::size_t>(p.global_count()));
-        hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-          for (std::int64_t i = 0; i < length; ++i) {
-            const auto there = static_cast<std::size_t>(global + i);
-            to[there] = trainer.stage(k).weights()[static_cast<std::size_t>(p.offset + local + i)];
-            if (expected.empty()) continue;
-            const double difference = std::abs(to[there] - expected[there]);
-            mine.apart =
-                std::isnan(difference) ? std::numeric_limits<double>::infinity() : (std::max)(mine.apart, difference);
-          }
-        });
-      }
+    trainer.parameter_memory().with_weights([&] {
+      for (int k = 0; k < trainer.stages(); ++k)
+        for (const auto& p : trainer.stage(k).parameters()) {
+          std::vector<double>& to = mine.weights[p.name];
+          const std::vector<double> expected =
+              what.like != nullptr ? what.like->weights.at(p.name) : std::vector<double>{};
+          to.resize(static_cast<std::size_t>(p.global_count()));
+          hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+            for (std::int64_t i = 0; i < length; ++i) {
+              const auto there = static_cast<std::size_t>(global + i);
+              to[there] = trainer.stage(k).weights()[static_cast<std::size_t>(p.offset + local + i)];
+              if (expected.empty()) continue;
+              const double difference = std::abs(to[there] - expected[there]);
+              mine.apart =
+                  std::isnan(difference) ? std::numeric_limits<double>::infinity() : (std::max)(mine.apart, difference);
+            }
+          });
+        }
+    });
     const std::lock_guard lock(one_at_a_time);
     if (world.size() == 1) CHECK(mine.first_norm == Approx(std::sqrt(squares)).epsilon(1e-12));
     mine.apart = (std::max)(mine.apart, all.apart);
@@ -405,6 +425,7 @@ TEST_CASE("experts' gradients are summed over the copies of an expert only, all 
   check_every_mesh<whole>(clip);
   check_every_mesh<shares>(clip);
   check_every_mesh<ahead>(clip);
+  check_every_mesh<gathered>(clip);
 }
 
 TEST_CASE("a save of several buckets goes on on another mesh", "[train][buckets]") {
@@ -426,6 +447,36 @@ TEST_CASE("a save of several buckets goes on on another mesh", "[train][buckets]
   begin(whole{}, mesh_type::from_extents({1, 1, 3}));
   go_on(shares{}, mesh_type::from_extents({2, 1, 2}));
   go_on(whole{}, mesh_type::from_extents({2, 1, 1}));
+  begin(gathered{}, mesh_type::from_extents({1, 1, 3}));
+  go_on(gathered{}, mesh_type::from_extents({2, 1, 2}));
+  go_on(whole{}, mesh_type::from_extents({1, 1, 1}));
+}
+
+TEST_CASE("a precision rounds each bucket", "[train][buckets]") {
+  const outcome one = train<whole>(mesh_type::from_extents({1, 1, 1}), {});
+  const outcome got = train<rounded>(mesh_type::from_extents({2, 1, 2}), {.like = &one});
+  CHECK(got.apart > 1e-12);
+  CHECK(got.apart < 1e-4);
+}
+
+TEST_CASE("an expert that is not finite is named", "[train][buckets]") {
+  std::vector<std::string> texts(4);
+  hd::launch<hd::threads>(mesh_type::from_extents({2, 1, 2}), [&](auto& world) {
+    hd::train::options<config> o;
+    o.batch = 7;
+    o.microbatches = 2;
+    o.steps = 1;
+    o.threads_per_rank = 1;
+    auto trainer = hd::train::make_trainer<whole>(routed_bigrams{}, world, o);
+    if (world.mesh().template coordinate<experts>(world.rank()) == 1)
+      trainer.stage().weights().back() = std::numeric_limits<double>::quiet_NaN();
+    try {
+      trainer.step(data{});
+    } catch (const hd::numeric_error& e) {
+      texts[static_cast<std::size_t>(world.rank())] = e.what();
+    }
+  });
+  for (const std::string& text : texts) CHECK_THAT(text, Catch::Contains("the weight experts.0 was not finite"));
 }
 
 TEST_CASE("what is summed over which axes follows from the buckets' layouts", "[train][buckets]") {

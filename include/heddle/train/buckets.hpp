@@ -30,7 +30,7 @@ struct buckets_of_stage {
   static constexpr bool value = Ok;
 };
 // Stops at the first mistake, so that one mistake gives one error.
-template <class Stage, int Zero>
+template <class Stage>
 consteval bool buckets_checked() {
   using model::of_stage::bucket_count;
   if constexpr (bucket_count<Stage> == 0) {
@@ -44,19 +44,15 @@ consteval bool buckets_checked() {
     static_assert(buckets_of_stage<model::of_stage::has_bucket_elements<Stage>, Stage>::value,
                   "heddle: a stage with several buckets needs `bucket_elements() const`, how many elements of its flat "
                   "buffers each bucket has, such as `std::array<std::int64_t, 2>`");
-  } else if constexpr (bucket_count<Stage> > 1 && Zero >= 2) {
-    static_assert(buckets_of_stage < bucket_count<Stage> == 1, Stage > ::value,
-                  "heddle: zero<2> and zero<3> keep shares of stages with one bucket only, and this stage's gradients "
-                  "are summed over several sets of axes; take zero<0> or zero<1>");
   } else {
     return true;
   }
   return false;
 }
 // The buckets that a trainer works with; after an error one, so that its uses add no errors of their own.
-template <class Stage, int Zero>
+template <class Stage>
 inline constexpr int served_buckets =
-    buckets_checked<Stage, Zero>() ? static_cast<int>(model::of_stage::bucket_count<Stage>) : 1;
+    buckets_checked<Stage>() ? static_cast<int>(model::of_stage::bucket_count<Stage>) : 1;
 
 }  // namespace detail
 
@@ -224,13 +220,17 @@ class bucketed_optimizer {
   const Optimizer& bucket(int k) const noexcept { return parts_[static_cast<std::size_t>(k)]; }
   /// The elements of bucket k in the stage's flat buffers: [begin(k), begin(k + 1)).
   std::int64_t begin(int k) const noexcept { return begins_[static_cast<std::size_t>(k)]; }
-  /// What a rank keeps of the stage's weights and gradients: all of them.
+  /// What a rank keeps of the stage's weights and gradients: all of them; of shares (`zero<2>`, `zero<3>`) each bucket has its own.
   template <class Stage>
-  auto weights_of(Stage& stage) noexcept {
+  auto weights_of(Stage& stage) noexcept
+    requires(zero_stage < 3)
+  {
     return stage.weights();
   }
   template <class Stage>
-  auto gradients_of(Stage& stage) noexcept {
+  auto gradients_of(Stage& stage) noexcept
+    requires(zero_stage < 2)
+  {
     return stage.gradients();
   }
   std::int64_t weights_begin() const noexcept { return 0; }
@@ -269,6 +269,20 @@ struct optimizer_of_buckets<Optimizer, 1> {
 };
 template <class Optimizer, int Buckets>
 using bucketed = typename optimizer_of_buckets<Optimizer, Buckets>::type;
+
+template <class Optimizer>
+inline constexpr int buckets_of_optimizer = 1;
+template <class Optimizer, int Buckets>
+inline constexpr int buckets_of_optimizer<bucketed_optimizer<Optimizer, Buckets>> = Buckets;
+
+// Elements [begin, end) of a bucket's gradients that no other rank has a share of: where the optimizer keeps its own.
+template <class All, class Stage, class Optimizer>
+void keep_gradients(const All&, Stage& stage, Optimizer& optimizer, std::int64_t begin, std::int64_t end) {
+  if constexpr (buckets_of_optimizer<All> > 1 && Optimizer::zero_stage >= 2) {
+    const auto from = stage.gradients(), to = optimizer.gradients_of(stage);
+    for (std::int64_t i = begin; i < end; ++i) to[static_cast<std::size_t>(i)] = from[static_cast<std::size_t>(i)];
+  }
+}
 
 template <int Bucket, class Stage, class Optimizer, class F>
 void for_bucket(Stage& stage, Optimizer& optimizer, F& f) {

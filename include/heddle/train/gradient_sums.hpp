@@ -153,6 +153,8 @@ class gradient_sums {
         observe("reduce gradients",
                 heddle::v0::detail::bytes_of_row(heddle::v0::detail::part_of_row<space>(mine, from, to - from)),
                 [&] { optimizer.reduce(group, mine, from, to); });
+      else
+        detail::keep_gradients(h.optimizer, stage, optimizer, from, to);
     });
   }
   static std::int64_t elements_of(held_type& h) { return static_cast<std::int64_t>(h.stage.gradients().size()); }

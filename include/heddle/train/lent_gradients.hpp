@@ -3,6 +3,7 @@
 
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/train/buckets.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,15 +21,16 @@ struct byte_meter {
 };
 
 /// The whole gradients of a stage of `zero<2>` or `zero<3>`: there from `need` to `give_back`, in memory of their own, or in
-/// the rank's share where one rank has all of it. Nothing under `zero<0>` and `zero<1>`, where the stage keeps them.
+/// the rank's share where one rank has all of it and the stage one bucket. Nothing under `zero<0>` and `zero<1>`, where the stage keeps them.
 template <class Stage, class Optimizer>
 class lent_gradients {
  public:
   using scalar = typename Stage::scalar;
+  static constexpr bool one_bucket = detail::buckets_of_optimizer<Optimizer> == 1;
   static constexpr bool lends = Optimizer::zero_stage >= 2 && model::of_stage::can_lend_gradients<Stage>;
 
   lent_gradients(Stage& stage, Optimizer& optimizer, int ranks, byte_meter& meter)
-      : stage_(stage), optimizer_(optimizer), meter_(meter), alone_(ranks == 1) {
+      : stage_(stage), optimizer_(optimizer), meter_(meter), alone_(one_bucket && ranks == 1) {
     if constexpr (lends) stage_.lend_gradients({});
   }
   lent_gradients(const lent_gradients&) = delete;
@@ -38,12 +40,13 @@ class lent_gradients {
   void need() {
     if constexpr (lends) {
       if (std::exchange(here_, true)) return;
-      if (alone_) {
-        const std::span<scalar> all = optimizer_.gradients_of(stage_);
-        std::fill(all.begin(), all.end(), scalar(0));  // the stage itself was told so when the step began
-        stage_.lend_gradients(all);
-        return;
-      }
+      if constexpr (one_bucket)
+        if (alone_) {
+          const std::span<scalar> all = optimizer_.gradients_of(stage_);
+          std::fill(all.begin(), all.end(), scalar(0));  // the stage itself was told so when the step began
+          stage_.lend_gradients(all);
+          return;
+        }
       whole_ = buffer<scalar>(stage_.flat_elements(), "the gradients of a stage");
       meter_.take(bytes());
       stage_.lend_gradients({whole_.data(), whole_.size()});

@@ -51,7 +51,7 @@ struct nonfinite_finding {
   }
 };
 
-// `held` has a stage, and an optimizer where only this rank's share of weights or gradients may be there.
+// `held` has a stage and its optimizer, which may have this rank's share of weights and gradients only.
 template <class Held, class Backend>
 nonfinite_finding find_nonfinite_in(Held& held, Backend& backend) {
   auto& stage = held.stage;
@@ -68,33 +68,26 @@ nonfinite_finding find_nonfinite_in(Held& held, Backend& backend) {
                   });
     return finite;
   };
-  const auto weights_are_finite = [&](const auto& p) {
-    if constexpr (requires { held.optimizer.weights_of(stage); })
-      return is_finite(held.optimizer.weights_of(stage), held.optimizer.weights_begin(), p);
-    else
-      return is_finite(stage.weights(), 0, p);
-  };
-  const auto gradients_are_finite = [&](const auto& p) {
-    if constexpr (requires { held.optimizer.gradients_of(stage); })
-      return is_finite(held.optimizer.gradients_of(stage), held.optimizer.gradients_begin(), p);
-    else
-      return is_finite(stage.gradients(), 0, p);
-  };
-  for (const auto& p : stage.parameters())
-    if (!weights_are_finite(p)) {
-      found.set(nonfinite_finding::weight, static_cast<std::int32_t>(p.id), p.name);
-      return found;
-    }
+  for_each_bucket(stage, held.optimizer, [&](auto& bucket, auto& optimizer, auto) {
+    for (const auto& p : bucket.parameters())
+      if (found.cause == nonfinite_finding::nothing &&
+          !is_finite(optimizer.weights_of(bucket), optimizer.weights_begin(), p))
+        found.set(nonfinite_finding::weight, static_cast<std::int32_t>(p.id), p.name);
+  });
+  if (found.cause != nonfinite_finding::nothing) return found;
   if (const auto layer = model::of_stage::first_nonfinite_activation(stage); layer.index >= 0) {
     found.set(nonfinite_finding::activation, layer.index, layer.name);
     return found;
   }
   // Gradients flow from the last layer to the first: the last one that is bad is where it began.
-  for (const auto& p : stage.parameters()) {
-    const auto order = -static_cast<std::int32_t>(p.id);
-    const bool later = found.cause == nonfinite_finding::nothing || order < found.order;
-    if (later && !gradients_are_finite(p)) found.set(nonfinite_finding::gradient, order, p.name);
-  }
+  for_each_bucket(stage, held.optimizer, [&](auto& bucket, auto& optimizer, auto) {
+    for (const auto& p : bucket.parameters()) {
+      const auto order = -static_cast<std::int32_t>(p.id);
+      const bool later = found.cause == nonfinite_finding::nothing || order < found.order;
+      if (later && !is_finite(optimizer.gradients_of(bucket), optimizer.gradients_begin(), p))
+        found.set(nonfinite_finding::gradient, order, p.name);
+    }
+  });
   return found;
 }
 

@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -51,6 +52,36 @@ struct started_of {
 template <starting_communicator Communicator>
 struct started_of<Communicator> {
   using type = typename Communicator::started;
+};
+// Those of a stage's weights that are under way.
+template <class Groups>
+struct started_of_buckets {
+  std::optional<typename started_of<Groups>::type> one{};
+  bool any() const noexcept { return one.has_value(); }
+  void wait() {
+    if (one) std::exchange(one, {})->wait();
+  }
+  template <int>
+  auto& get() noexcept {
+    return one;
+  }
+};
+template <class World, class... Axes>
+struct started_of_buckets<bucket_groups<World, Axes...>> {
+  template <class Tags>
+  using started = std::optional<
+      typename started_of<std::remove_reference_t<decltype(group_along(std::declval<World&>(), Tags{}))>>::type>;
+  std::tuple<started<Axes>...> all{};
+  bool any() const noexcept {
+    return std::apply([](const auto&... one) { return (one.has_value() || ...); }, all);
+  }
+  void wait() {
+    std::apply([](auto&... one) { (..., (one ? std::exchange(one, {})->wait() : void())); }, all);
+  }
+  template <int Bucket>
+  auto& get() noexcept {
+    return std::get<static_cast<std::size_t>(Bucket)>(all);
+  }
 };
 
 template <class Stage, int Zero>
@@ -125,6 +156,7 @@ class sharded_stages {
   using held_type = typename HeldStages::held;
   using scalar = typename HeldStages::scalar;
   static constexpr int zero_stage = decltype(held_type::optimizer)::zero_stage;
+  static constexpr int buckets = detail::buckets_of_optimizer<decltype(held_type::optimizer)>;
   static constexpr bool shards_weights =
       zero_stage >= 3 &&
       model::of_stage::can_lend_weights<std::remove_cvref_t<decltype(std::declval<held_type&>().stage)>>;
@@ -140,10 +172,11 @@ class sharded_stages {
     if constexpr (shards_weights) {
       lend(h);
       h.stage.initialize(seed);
-      if (!alone()) {
-        const std::span<scalar> mine = h.optimizer.owned(h.stage.weights());
-        std::copy(mine.begin(), mine.end(), h.optimizer.weights_of(h.stage).begin());
-      }
+      if (!alone())
+        detail::for_each_bucket(h.stage, h.optimizer, [](auto& stage, auto& optimizer, auto) {
+          const std::span<scalar> mine = optimizer.owned(stage.weights());
+          std::copy(mine.begin(), mine.end(), optimizer.weights_of(stage).begin());
+        });
       give_back(h);
     } else {
       h.stage.initialize(seed);
@@ -266,7 +299,7 @@ class sharded_stages {
   struct whole_weights {
     int users = 0;
     buffer<scalar> memory{};
-    std::optional<typename detail::started_of<Group>::type> under_way{};  // into it: ends first
+    detail::started_of_buckets<Group> under_way{};  // into it: ends first
   };
   // A stage's weights, whole until its end, after an error too. Nothing is under way then.
   class gathered_stage {
@@ -297,7 +330,8 @@ class sharded_stages {
   static std::int64_t in_bytes(std::int64_t elements) noexcept {
     return elements * static_cast<std::int64_t>(sizeof(scalar));
   }
-  bool alone() const noexcept { return group_.size() == 1; }
+  // Whether the rank's share of a stage is all of it, and lies together.
+  bool alone() const noexcept { return buckets == 1 && group_.size() == 1; }
   whole_weights& of(const held_type& h) noexcept { return weights_[static_cast<std::size_t>(h.index)]; }
   template <class Stage>
   int index_of(const Stage& stage) {
@@ -321,7 +355,8 @@ class sharded_stages {
   }
 
   void lend(held_type& h) {
-    if (alone()) return h.stage.lend_weights(h.optimizer.weights_of(h.stage));
+    if constexpr (buckets == 1)
+      if (alone()) return h.stage.lend_weights(h.optimizer.weights_of(h.stage));
     buffer<scalar>& to = of(h).memory;
     to = buffer<scalar>(h.stage.flat_elements(), "the gathered weights of a stage");
     held_.meter().take(in_bytes(h.stage.flat_elements()));
@@ -329,7 +364,7 @@ class sharded_stages {
   }
   void give_back(held_type& h) {
     whole_weights& w = of(h);
-    if (w.under_way) std::exchange(w.under_way, {})->wait();
+    w.under_way.wait();
     h.stage.lend_weights({});
     held_.meter().give(static_cast<std::int64_t>(w.memory.size() * sizeof(scalar)));
     w.memory = {};
@@ -340,7 +375,15 @@ class sharded_stages {
     if (w.users == 0) lend(h);
     if (w.users++ > 0 || alone()) return;
     const std::span<scalar> to(w.memory.data(), w.memory.size());
-    observe("gather weights", to.size_bytes(), [&] { h.optimizer.start_gather(group_, to, w.under_way); });
+    observe("gather weights", to.size_bytes(), [&] {
+      detail::for_each_bucket(h.stage, h.optimizer, [&](auto& stage, auto& optimizer, auto bucket) {
+        constexpr int k = decltype(bucket)::value;
+        const auto first = static_cast<std::size_t>(detail::first_element_of(stage));
+        const auto elements = static_cast<std::size_t>(model::of_stage::flat_elements(stage));
+        optimizer.start_gather(detail::group_of_bucket<k>(group_), to.subspan(first, elements),
+                               w.under_way.template get<k>());
+      });
+    });
   }
   void drop(held_type& h) {
     if (--of(h).users == 0) give_back(h);
@@ -348,9 +391,8 @@ class sharded_stages {
   template <class Observe>
   void await(held_type& h, Observe& observe) {
     whole_weights& w = of(h);
-    if (!w.under_way) return;
-    observe("wait for weights", w.memory.size() * sizeof(scalar), [&] { w.under_way->wait(); });
-    w.under_way.reset();
+    if (!w.under_way.any()) return;
+    observe("wait for weights", w.memory.size() * sizeof(scalar), [&] { w.under_way.wait(); });
   }
 
   std::int64_t predicted_lent_bytes() {

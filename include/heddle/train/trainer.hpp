@@ -98,7 +98,7 @@ class trainer : public progress {
   using space = space_of<stage_type>;
   static constexpr int zero_stage = Strategy::zero::stage;
   using options_type = typename detail::options_of_model<model_type>::type;
-  static constexpr int buckets = detail::served_buckets<stage_type, zero_stage>;
+  static constexpr int buckets = detail::served_buckets<stage_type>;
   using optimizer_type = detail::bucketed<detail::optimizer_under<scalar, Strategy, space>, buckets>;
   using held_type = held_stage<stage_type, optimizer_type>;
   using stages_type = held_stages<stage_type, optimizer_type>;
