@@ -33,8 +33,8 @@ struct buckets_of_stage {
 template <class Stage>
 consteval bool buckets_checked() {
   using model::of_stage::bucket_count;
-  if constexpr (bucket_count<Stage> == 0) {
-    static_assert(buckets_of_stage < bucket_count<Stage> != 0, Stage > ::value,
+  if constexpr (!model::of_stage::buckets_are_layouts<Stage>) {
+    static_assert(buckets_of_stage<model::of_stage::buckets_are_layouts<Stage>, Stage>::value,
                   "heddle: the stage's `buckets` is no type_list of layouts, one for each bucket of its parameters");
   } else if constexpr (!model::of_stage::first_bucket_is_flat_weights<Stage>) {
     static_assert(
@@ -106,7 +106,7 @@ auto& group_of_bucket(Groups& groups) noexcept {
     return groups;
 }
 
-// Where a rank of a group was known before the group is at hand.
+// A rank in its group, and the group's size, where no communicator is at hand.
 struct place_in_group {
   int rank_, size_;
   int rank() const noexcept { return rank_; }

@@ -19,7 +19,8 @@
 
 namespace heddle::inline v0::train {
 
-/// Adds up gradients over `data`, the ranks along the axes that gradients are summed over (each bucket's: `bucket_groups`), and over the pipeline where several stages have a share: replicas, and the tied embedding.
+/// Adds up gradients over `data`, the ranks along the axes that gradients are summed over (each bucket's: `bucket_groups`), and
+/// over the pipeline where several stages have a share: replicas, and the tied embedding.
 ///
 /// A stage's gradients are reduced over `data` as soon as they are complete (REDUCE_GRAD). Of a stage with a share of the
 /// tied embedding that is all but this share. Where one rank has the embedding and another the head, the head's share

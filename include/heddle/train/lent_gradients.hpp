@@ -21,7 +21,8 @@ struct byte_meter {
 };
 
 /// The whole gradients of a stage of `zero<2>` or `zero<3>`: there from `need` to `give_back`, in memory of their own, or in
-/// the rank's share where one rank has all of it and the stage one bucket. Nothing under `zero<0>` and `zero<1>`, where the stage keeps them.
+/// the rank's share where one rank has all of it and the stage one bucket. Nothing under `zero<0>` and `zero<1>`, where the
+/// stage keeps them.
 template <class Stage, class Optimizer>
 class lent_gradients {
  public:

@@ -149,7 +149,8 @@ constexpr auto plan_of(const When& when, const Mesh& mesh) {
 /// allocated for them; `unshard` starts the all-gather, and the first computation waits for it (`before`). A head that uses
 /// the embedding of another stage of this rank has that gathered, too. With fewer than three ZeRO stages weights are whole
 /// all the time, and nothing of this happens.
-/// `group`: the ranks that have the shares (each bucket's: `bucket_groups`). Every call is made by all of them, in the same order.
+/// `group`: the ranks that have the shares (each bucket's: `bucket_groups`). Every call is made by all of them, in the same
+/// order.
 template <class HeldStages, class Group>
 class sharded_stages {
  public:

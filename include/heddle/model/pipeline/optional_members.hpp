@@ -100,19 +100,19 @@ template <class Stage, class Mesh>
 using samples = typename detail::samples_of<Stage, Mesh>::type;
 
 namespace detail {
+template <class List>
+inline constexpr std::size_t layouts_in = 0;
+template <layout_like... Layouts>
+inline constexpr std::size_t layouts_in<type_list<Layouts...>> = sizeof...(Layouts);
 template <class Stage>
 struct buckets_of {
   using type = type_list<typename Stage::flat_weights>;
 };
 template <class Stage>
-  requires requires { typename Stage::buckets; }
+  requires(layouts_in<typename Stage::buckets> > 0)
 struct buckets_of<Stage> {
   using type = typename Stage::buckets;
 };
-template <class Stage, class List>
-inline constexpr std::size_t layouts_in = 0;
-template <class Stage, layout_like... Layouts>
-inline constexpr std::size_t layouts_in<Stage, type_list<Layouts...>> = sizeof...(Layouts);
 template <class First, class... More>
 First first_of(type_list<First, More...>);
 }  // namespace detail
@@ -122,7 +122,15 @@ First first_of(type_list<First, More...>);
 template <class Stage>
 using buckets = typename detail::buckets_of<Stage>::type;
 template <class Stage>
-inline constexpr std::size_t bucket_count = detail::layouts_in<Stage, buckets<Stage>>;
+inline constexpr std::size_t bucket_count = buckets<Stage>::size;
+/// Not where `Stage::buckets` is something else than a list of layouts.
+template <class Stage>
+inline constexpr bool buckets_are_layouts = [] {
+  if constexpr (requires { typename Stage::buckets; })
+    return detail::layouts_in<typename Stage::buckets> > 0;
+  else
+    return true;
+}();
 template <class Stage>
 inline constexpr bool first_bucket_is_flat_weights =
     std::is_same_v<decltype(detail::first_of(buckets<Stage>{})), typename Stage::flat_weights>;
