@@ -4,12 +4,13 @@
 #include <heddle/comm/argument_checks.hpp>
 #include <heddle/comm/blocks.hpp>
 #include <heddle/comm/call_info.hpp>
+#include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/launch_order.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/rethrow.hpp>
-#include <heddle/comm/starting_calls.hpp>
+#include <heddle/comm/split_part.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/threads/communicator.hpp>
 #include <heddle/comm/threads/fold.hpp>

@@ -68,6 +68,60 @@ class argument_checks {
     if (!x.empty() && !apart<T>(x, y)) fail_overlap(what, "in and out overlap");
   }
 
+  // What a collective asks of its two buffers. `what` is its name in errors.
+  template <class T>
+  void require_vectors(const char* what, std::span<const T> x, std::span<T> y) const {
+    require_length(what, "out", length(y), length(x));
+    require_overlap<T>(what, x, y, 0, 0);
+  }
+  // `x` holds a block per rank, `y` the own one.
+  template <class T>
+  void require_blocks_in(const char* what, std::span<const T> x, std::span<T> y) const {
+    require_length(what, "in", length(x), self().size() * length(y));
+    require_overlap<T>(what, x, y, self().rank() * length(y), 0);
+  }
+  template <class T>
+  counted_blocks require_blocks_in(const char* what, std::span<const T> x, std::span<T> y,
+                                   std::span<const std::int64_t> counts) const {
+    const counted_blocks blocks = require_counts(what, counts);
+    require_length(what, "in", length(x), blocks.offset(self().size()));
+    require_length(what, "out", length(y), blocks.count(self().rank()));
+    require_overlap<T>(what, x, y, blocks.offset(self().rank()), 0);
+    return blocks;
+  }
+  // `y` holds a block per rank, `x` the own one.
+  template <class T>
+  void require_blocks_out(const char* what, std::span<const T> x, std::span<T> y) const {
+    require_length(what, "out", length(y), self().size() * length(x));
+    require_overlap<T>(what, x, y, 0, self().rank() * length(x));
+  }
+  template <class T>
+  counted_blocks require_blocks_out(const char* what, std::span<const T> x, std::span<T> y,
+                                    std::span<const std::int64_t> counts) const {
+    const counted_blocks blocks = require_counts(what, counts);
+    require_length(what, "in", length(x), blocks.count(self().rank()));
+    require_length(what, "out", length(y), blocks.offset(self().size()));
+    require_overlap<T>(what, x, y, 0, blocks.offset(self().rank()));
+    return blocks;
+  }
+  // Both hold a block per rank.
+  template <class T>
+  void require_all_to_all(std::span<const T> x, std::span<T> y) const {
+    require_length("all_to_all", "out", length(y), length(x));
+    require_divides("all_to_all", length(x));
+    require_apart<T>("all_to_all", x, y);
+  }
+  template <class T>
+  void require_all_to_all_v(std::span<const T> x, std::span<const std::int64_t> send_counts, std::span<T> y,
+                            std::span<const std::int64_t> recv_counts) const {
+    const counted_blocks sent = require_counts("all_to_all_v", send_counts);
+    const counted_blocks received = require_counts("all_to_all_v", recv_counts);
+    require_length("all_to_all_v", "in", length(x), sent.offset(self().size()));
+    require_length("all_to_all_v", "out", length(y), received.offset(self().size()));
+    require_length("all_to_all_v", "the own block", sent.count(self().rank()), received.count(self().rank()));
+    require_apart<T>("all_to_all_v", x, y);
+  }
+
   // Whether the two share no memory. False for some that are empty.
   template <class T>
   static bool apart(std::span<const T> x, std::span<T> y) {

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
-#include <heddle/rendezvous/control_state.hpp>
-#include <heddle/comm/starting_calls.hpp>
+#include <heddle/comm/split_part.hpp>
 #include <heddle/core/type_name.hpp>
+#include <heddle/rendezvous/control_state.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -29,9 +29,9 @@ namespace heddle::inline v0 {
 /// A handle: cheap to move, used by its rank's thread only. Errors: `comm_error` when ranks disagree, or one has not come
 /// within `launch_options::timeout`, naming it; `aborted_error` when another rank has failed.
 class rendezvous_control : private detail::argument_checks<rendezvous_control>,
-                           public detail::starting_calls<rendezvous_control> {
+                           public detail::collective_calls<rendezvous_control> {
   friend detail::argument_checks<rendezvous_control>;
-  friend detail::starting_calls<rendezvous_control>;
+  friend detail::collective_calls<rendezvous_control>;
 
  public:
   using request = control_request;
@@ -51,227 +51,8 @@ class rendezvous_control : private detail::argument_checks<rendezvous_control>,
   /// Whether ranks compare their calls: `launch_options::check`.
   bool checked() const noexcept { return state_->checked(); }
 
-  template <detail::spannable In>
-  void send(In&& in, int to, int tag = 0) {
-    if constexpr (detail::can_travel<detail::comm_element<In>>()) leave_message(in, to, tag);
-  }
-  template <detail::spannable Out>
-  void recv(Out&& out, int from, int tag = 0) {
-    if constexpr (detail::can_receive<Out>()) expect_message(out, from, tag).wait();
-  }
-  template <detail::spannable In>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request isend(In&& in, int to, int tag = 0) {
-    if constexpr (detail::outlives_the_call<In>() && detail::can_travel<detail::comm_element<In>>())
-      leave_message(in, to, tag);
-    return {};
-  }
-  template <detail::spannable Out>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from,
-                                                                                       int tag = 0) {
-    if constexpr (!detail::outlives_the_call<Out>())
-      return {};
-    else if constexpr (detail::can_receive<Out>())
-      return expect_message(out, from, tag);
-  }
-
   void barrier() {
     state_->template meet<true>(call_of<void>(comm_operation::barrier, 0), {}, [](parts&, int) { return bytes{}; });
-  }
-  template <detail::spannable InOut>
-  void broadcast(InOut&& inout, int root) {
-    if constexpr (detail::can_receive<InOut>()) {
-      using T = detail::comm_element<InOut>;
-      const std::span<T> x = std::span(inout);
-      require_root(root);
-      const bool here = rank() == root;
-      const bytes whole = state_->template meet<true>(
-          call_of<T>(comm_operation::broadcast, length(x), root),
-          here ? std::as_bytes(x) : std::span<const std::byte>{},
-          [root](parts& all, int) { return std::move(all[static_cast<std::size_t>(root)]); });
-      if (!here) store<T>(whole, x);
-    }
-  }
-
-  template <class InOut, class Op>
-  void all_reduce(InOut&& inout, Op op) {
-    if constexpr (detail::can_reduce_in_place<InOut>()) {
-      using T = detail::reduced_element<InOut>;
-      const std::span<T> x = detail::elements_of(inout);
-      all_reduce_spans<T>(std::span<const T>(x), x, op);
-    }
-  }
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void all_reduce(In&& in, Out&& out, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      all_reduce_spans<T>(std::span<const T>(std::span(in)), std::span<T>(std::span(out)), op);
-    }
-  }
-  /// `out` is used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce(In&& input, Out&& output, Op op, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      if constexpr (detail::can_reduce<T, Op>()) {
-        const std::span<const T> x = std::span(input);
-        const std::span<T> y = std::span(output);
-        require_root(root);
-        if (rank() == root) require_length("reduce", "out", length(y), length(x));
-        const bytes sum = state_->template meet<false>(
-            call_of<T, Op>(comm_operation::reduce, length(x), root), std::as_bytes(x),
-            [&](parts& all, int r) { return r == root ? folded<T>(all, 0, x.size(), op) : bytes{}; });
-        if (rank() == root) store<T>(sum, y);
-      }
-    }
-  }
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter(In&& input, Out&& output, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("reduce_scatter", "in", length(x), size() * length(y));
-      reduce_scatter_spans<T>(comm_operation::reduce_scatter, x, y, equal_blocks{length(y)}, op, 0);
-    }
-  }
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter_v(In&& input, Out&& output, counts_span counts, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      const counted_blocks blocks = require_counts("reduce_scatter_v", counts);
-      require_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
-      require_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
-      reduce_scatter_spans<T>(comm_operation::reduce_scatter_v, x, y, blocks, op, detail::hash_of(counts));
-    }
-  }
-  template <detail::spannable In, detail::spannable Out>
-  void all_gather(In&& input, Out&& output) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_gather", "out", length(y), size() * length(x));
-      gather_all<T>(call_of<T>(comm_operation::all_gather, length(x)), x, y);
-    }
-  }
-  template <detail::spannable In, detail::spannable Out>
-  void all_gather_v(In&& input, Out&& output, counts_span counts) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      const counted_blocks blocks = require_counts("all_gather_v", counts);
-      require_length("all_gather_v", "in", length(x), blocks.count(rank()));
-      require_length("all_gather_v", "out", length(y), blocks.offset(size()));
-      gather_all<T>(with_counts(call_of<T>(comm_operation::all_gather_v, length(y)), counts), x, y);
-    }
-  }
-
-  template <detail::spannable In, detail::spannable Out>
-  void all_to_all(In&& input, Out&& output) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_to_all", "out", length(y), length(x));
-      require_divides("all_to_all", length(x));
-      const std::size_t each = x.size_bytes() / static_cast<std::size_t>(size());
-      store<T>(
-          state_->template meet<false>(call_of<T>(comm_operation::all_to_all, length(x) / size()), std::as_bytes(x),
-                                       [&](parts& all, int r) {
-                                         bytes column;
-                                         for (const bytes& p : all)
-                                           append(column, slice(p, static_cast<std::size_t>(r) * each, each));
-                                         return column;
-                                       }),
-          y);
-    }
-  }
-  /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
-  template <detail::spannable In, detail::spannable Out>
-  void all_to_all_v(In&& input, counts_span send_counts, Out&& output, counts_span recv_counts) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_to_all_v", "in", length(x), require_counts("all_to_all_v", send_counts).offset(size()));
-      require_length("all_to_all_v", "out", length(y), require_counts("all_to_all_v", recv_counts).offset(size()));
-      bytes mine;
-      append(mine, std::as_bytes(std::span<const std::int64_t>(send_counts)));
-      append(mine, std::as_bytes(std::span<const std::int64_t>(recv_counts)));
-      append(mine, std::as_bytes(x));
-      store<T>(state_->template meet<false>(
-                   call_of<T>(comm_operation::all_to_all_v, -1), mine,
-                   [&](parts& all, int r) {
-                     bytes column;
-                     for (int s = 0; s < size(); ++s) {
-                       const bytes& p = all[static_cast<std::size_t>(s)];
-                       const std::int64_t sent = number_in(p, r);
-                       const std::int64_t expected = number_in(all[static_cast<std::size_t>(r)], size() + s);
-                       if (sent != expected)
-                         throw comm_error("rank " + std::to_string(world_rank(s)) + " sends " + std::to_string(sent) +
-                                          " elements to rank " + std::to_string(world_rank(r)) + ", which expects " +
-                                          std::to_string(expected));
-                       std::int64_t before = 0;
-                       for (int k = 0; k < r; ++k) before += number_in(p, k);
-                       append(column, slice(p, 2 * counts_bytes() + size_of<T>(before), size_of<T>(sent)));
-                     }
-                     return column;
-                   }),
-               y);
-    }
-  }
-  /// The root's `out` gets a block per rank; elsewhere it is not used and may be empty.
-  template <detail::spannable In, detail::spannable Out>
-  void gather(In&& input, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root) require_length("gather", "out", length(y), size() * length(x));
-      gather_at<T>(call_of<T>(comm_operation::gather, length(x), root), x, y, root);
-    }
-  }
-  /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out>
-  void gather_v(In&& input, Out&& output, counts_span counts, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root)
-        require_length("gather_v", "out", length(y), require_counts("gather_v", counts).offset(size()));
-      gather_at<T>(call_of<T>(comm_operation::gather_v, -1, root), x, y, root);
-    }
-  }
-  /// Rank r's `out` gets block r of the root's `in`, which elsewhere is not used and may be empty.
-  template <detail::spannable In, detail::spannable Out>
-  void scatter(In&& input, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root) require_length("scatter", "in", length(x), size() * length(y));
-      scatter_from<T>(call_of<T>(comm_operation::scatter, length(y), root), x, y, equal_blocks{length(y)}, root);
-    }
-  }
-  /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out>
-  void scatter_v(In&& input, counts_span counts, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root)
-        require_length("scatter_v", "in", length(x), require_counts("scatter_v", counts).offset(size()));
-      scatter_from<T>(call_of<T>(comm_operation::scatter_v, -1, root), x, y, counted_blocks{counts.data()}, root);
-    }
   }
 
   /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
@@ -279,18 +60,9 @@ class rendezvous_control : private detail::argument_checks<rendezvous_control>,
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
     const std::int64_t mine[2] = {color, key};
     gather_all<std::int64_t>(call_of<void>(comm_operation::split, 0), mine, all);
-    std::vector<int> order;
-    for (int r = 0; r < size(); ++r)
-      if (all[2 * static_cast<std::size_t>(r)] == color) order.push_back(r);
-    const auto key_of = [&](int r) { return all[2 * static_cast<std::size_t>(r) + 1]; };
-    std::sort(order.begin(), order.end(),
-              [&](int a, int b) { return std::pair(key_of(a), a) < std::pair(key_of(b), b); });
-    const int index = static_cast<int>(std::find(order.begin(), order.end(), rank()) - order.begin());
-    for (int& r : order) r = world_rank(r);
-    std::string label = name() + "/" + std::to_string(state_->next_split());
-    label += ":" + std::to_string(color);
-    return rendezvous_control(std::make_shared<detail::control_state>(state_->meeting(), std::move(label),
-                                                                      std::move(order), index, state_->options()));
+    detail::split_part part = detail::part_of(*this, all, state_->next_split());
+    return rendezvous_control(std::make_shared<detail::control_state>(
+        state_->meeting(), std::move(part.label), std::move(part.members), part.rank, state_->options()));
   }
 
  private:
@@ -356,28 +128,108 @@ class rendezvous_control : private detail::argument_checks<rendezvous_control>,
     return result;
   }
 
-  template <class T, class Op>
-  void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
-    if constexpr (detail::can_reduce<T, Op>()) {
-      require_length("all_reduce", "out", length(y), length(x));
-      store<T>(state_->template meet<true>(call_of<T, Op>(comm_operation::all_reduce, length(x)), std::as_bytes(x),
-                                           [&](parts& all, int) { return folded<T>(all, 0, x.size(), op); }),
-               y);
-    }
+  // --- collectives ---
+  template <class T>
+  void waiting_broadcast(std::span<T> x, int root) {
+    const bool here = rank() == root;
+    const bytes whole = state_->template meet<true>(
+        call_of<T>(comm_operation::broadcast, length(x), root), here ? std::as_bytes(x) : std::span<const std::byte>{},
+        [root](parts& all, int) { return std::move(all[static_cast<std::size_t>(root)]); });
+    if (!here) store<T>(whole, x);
   }
+  template <class T, class Op>
+  void waiting_all_reduce(std::span<const T> x, std::span<T> y, const Op& op) {
+    store<T>(state_->template meet<true>(call_of<T, Op>(comm_operation::all_reduce, length(x)), std::as_bytes(x),
+                                         [&](parts& all, int) { return folded<T>(all, 0, x.size(), op); }),
+             y);
+  }
+  template <class T, class Op>
+  void waiting_reduce(std::span<const T> x, std::span<T> y, const Op& op, int root) {
+    const bytes sum = state_->template meet<false>(
+        call_of<T, Op>(comm_operation::reduce, length(x), root), std::as_bytes(x),
+        [&](parts& all, int r) { return r == root ? folded<T>(all, 0, x.size(), op) : bytes{}; });
+    if (rank() == root) store<T>(sum, y);
+  }
+  template <class T, class Op>
+  void waiting_reduce_scatter(std::span<const T> x, std::span<T> y, const Op& op) {
+    fold_blocks<T>(call_of<T, Op>(comm_operation::reduce_scatter, length(x)), x, y, equal_blocks{length(y)}, op);
+  }
+  template <class T, class Op>
+  void waiting_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, const Op& op) {
+    fold_blocks<T>(with_counts(call_of<T, Op>(comm_operation::reduce_scatter_v, length(x)), counts), x, y,
+                   counted_blocks{counts.data()}, op);
+  }
+  template <class T>
+  void waiting_all_gather(std::span<const T> x, std::span<T> y) {
+    gather_all<T>(call_of<T>(comm_operation::all_gather, length(x)), x, y);
+  }
+  template <class T>
+  void waiting_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
+    gather_all<T>(with_counts(call_of<T>(comm_operation::all_gather_v, length(y)), counts), x, y);
+  }
+  template <class T>
+  void waiting_all_to_all(std::span<const T> x, std::span<T> y) {
+    const std::size_t each = x.size_bytes() / static_cast<std::size_t>(size());
+    store<T>(state_->template meet<false>(call_of<T>(comm_operation::all_to_all, length(x) / size()), std::as_bytes(x),
+                                          [&](parts& all, int r) {
+                                            bytes column;
+                                            for (const bytes& p : all)
+                                              append(column, slice(p, static_cast<std::size_t>(r) * each, each));
+                                            return column;
+                                          }),
+             y);
+  }
+  template <class T>
+  void waiting_all_to_all_v(std::span<const T> x, counts_span send_counts, std::span<T> y, counts_span recv_counts) {
+    bytes mine;
+    append(mine, std::as_bytes(std::span<const std::int64_t>(send_counts)));
+    append(mine, std::as_bytes(std::span<const std::int64_t>(recv_counts)));
+    append(mine, std::as_bytes(x));
+    store<T>(state_->template meet<false>(
+                 call_of<T>(comm_operation::all_to_all_v, -1), mine,
+                 [&](parts& all, int r) {
+                   bytes column;
+                   for (int s = 0; s < size(); ++s) {
+                     const bytes& p = all[static_cast<std::size_t>(s)];
+                     const std::int64_t sent = number_in(p, r);
+                     const std::int64_t expected = number_in(all[static_cast<std::size_t>(r)], size() + s);
+                     if (sent != expected)
+                       throw comm_error("rank " + std::to_string(world_rank(s)) + " sends " + std::to_string(sent) +
+                                        " elements to rank " + std::to_string(world_rank(r)) + ", which expects " +
+                                        std::to_string(expected));
+                     std::int64_t before = 0;
+                     for (int k = 0; k < r; ++k) before += number_in(p, k);
+                     append(column, slice(p, 2 * counts_bytes() + size_of<T>(before), size_of<T>(sent)));
+                   }
+                   return column;
+                 }),
+             y);
+  }
+  template <class T>
+  void waiting_gather(std::span<const T> x, std::span<T> y, int root) {
+    gather_at<T>(call_of<T>(comm_operation::gather, length(x), root), x, y, root);
+  }
+  template <class T>
+  void waiting_gather_v(std::span<const T> x, std::span<T> y, counts_span, int root) {
+    gather_at<T>(call_of<T>(comm_operation::gather_v, -1, root), x, y, root);
+  }
+  template <class T>
+  void waiting_scatter(std::span<const T> x, std::span<T> y, int root) {
+    scatter_from<T>(call_of<T>(comm_operation::scatter, length(y), root), x, y, equal_blocks{length(y)}, root);
+  }
+  template <class T>
+  void waiting_scatter_v(std::span<const T> x, counts_span counts, std::span<T> y, int root) {
+    scatter_from<T>(call_of<T>(comm_operation::scatter_v, -1, root), x, y, counted_blocks{counts.data()}, root);
+  }
+
   template <class T, class Blocks, class Op>
-  void reduce_scatter_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, const Op& op,
-                            std::uint64_t hash) {
-    if constexpr (detail::can_reduce<T, Op>()) {
-      detail::call_info call = call_of<T, Op>(what, length(x));
-      call.counts_hash = hash;
-      store<T>(state_->template meet<false>(call, std::as_bytes(x),
-                                            [&](parts& all, int r) {
-                                              return folded<T>(all, static_cast<std::size_t>(blocks.offset(r)),
-                                                               static_cast<std::size_t>(blocks.count(r)), op);
-                                            }),
-               y);
-    }
+  void fold_blocks(const detail::call_info& call, std::span<const T> x, std::span<T> y, Blocks blocks, const Op& op) {
+    store<T>(state_->template meet<false>(call, std::as_bytes(x),
+                                          [&](parts& all, int r) {
+                                            return folded<T>(all, static_cast<std::size_t>(blocks.offset(r)),
+                                                             static_cast<std::size_t>(blocks.count(r)), op);
+                                          }),
+             y);
   }
   template <class T>
   void gather_all(const detail::call_info& call, std::span<const T> x, std::span<T> y) {
@@ -514,19 +366,23 @@ class rendezvous_control : private detail::argument_checks<rendezvous_control>,
         [to = rendezvous_control(state_), y](const parts& all) { to.store<T>(joined(all), y); });
   }
 
-  template <class In>
-  void leave_message(In& in, int to, int tag) {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    require_peer("send", "to", to);
+  // --- messages ---
+  template <class T>
+  void waiting_send(std::span<const T> x, int to, int tag) {
     state_->begin(comm_operation::send, x.size_bytes());
     state_->give(state_->next_message(true, to, tag), to, std::as_bytes(x));
   }
-  template <class Out>
-  request expect_message(Out& out, int from, int tag) {
-    using T = detail::comm_element<Out>;
-    const std::span<T> x = std::span(out);
-    require_peer("recv", "from", from);
+  template <class T>
+  request started_send(std::span<const T> x, int to, int tag) {
+    waiting_send<T>(x, to, tag);
+    return {};
+  }
+  template <class T>
+  void waiting_recv(std::span<T> x, int from, int tag) {
+    started_recv<T>(x, from, tag).wait();
+  }
+  template <class T>
+  request started_recv(std::span<T> x, int from, int tag) {
     state_->begin(comm_operation::recv, x.size_bytes());
     auto work = std::make_unique<detail::control_work>();
     work->call = call_of<T>(comm_operation::recv, length(x), from, tag);

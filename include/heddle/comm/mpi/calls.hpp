@@ -103,9 +103,9 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   template <class T>
-  [[gnu::always_inline]] void send_span(std::span<const T> x, int to, int tag) {
+  [[gnu::always_inline]] void waiting_send(std::span<const T> x, int to, int tag) {
     mpi_group& g = *group_;
-    if (static_cast<unsigned>(to) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
+    if (g.plain(units(x))) [[likely]] {
       board_slot& shown = g.begin(comm_operation::send, bytes(x), to);
       const int code = MPI_Send(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), to, tag, g.comm());
       g.end(shown);
@@ -113,10 +113,9 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     }
     send_with_more<T>(x, to, tag);
   }
-  // Checked, too large for a count, or wrong.
+  // Checked, or too large for a count.
   template <class T>
   [[gnu::noinline]] void send_with_more(std::span<const T> x, int to, int tag) {
-    require_peer("send", "to", to);
     begin_message(comm_operation::send, bytes(x));
     if (checked()) return start_send<T>(x, to, tag).wait();
     const in_message here(group_->state(), comm_operation::send, bytes(x), to);
@@ -126,9 +125,9 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   template <class T>
-  [[gnu::always_inline]] void recv_span(std::span<T> x, int from, int tag) {
+  [[gnu::always_inline]] void waiting_recv(std::span<T> x, int from, int tag) {
     mpi_group& g = *group_;
-    if (static_cast<unsigned>(from) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
+    if (g.plain(units(x))) [[likely]] {
       board_slot& shown = g.begin(comm_operation::recv, bytes(x), from);
       MPI_Status status;
       const int code = MPI_Recv(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), from, tag, g.comm(), &status);
@@ -141,7 +140,6 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
   template <class T>
   [[gnu::noinline]] void recv_with_more(std::span<T> x, int from, int tag) {
-    require_peer("recv", "from", from);
     begin_message(comm_operation::recv, bytes(x));
     if (checked()) return start_recv<T>(x, from, tag).wait();
     const in_message here(group_->state(), comm_operation::recv, bytes(x), from);
@@ -161,13 +159,13 @@ class mpi_calls : protected argument_checks<mpi_calls> {
 
   // The arguments come by reference, and those that the loop does not need are looked at after it: it has all registers.
   template <class T, class In, class Out>
-  [[gnu::always_inline]] void all_to_all_v_spans(const In& in, std::span<const std::int64_t> send_counts, Out& out,
+  [[gnu::always_inline]] bool quick_all_to_all_v(const In& in, std::span<const std::int64_t> send_counts, Out& out,
                                                  std::span<const std::int64_t> recv_counts) {
     constexpr std::size_t few = mpi_group::few;
     mpi_group& g = *group_;
     const std::size_t n = g.size_if_few();
     if (send_counts.size() != n || recv_counts.size() != n) [[unlikely]]
-      return all_to_all_v_with_more<T>(in, send_counts, out, recv_counts);
+      return false;
     const std::int64_t* const send = send_counts.data();
     const std::int64_t* const recv = recv_counts.data();
     int* const to = g.int_scratch();
@@ -192,24 +190,19 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     const bool fits = ((x_end ^ at(x.data() + x.size())) | (y_end ^ at(y.data() + y.size()))) == 0;
     const std::uint64_t bits = send_bits | recv_bits | sent | received;
     if (!g.plain(bits) || (units_each > 1 && !g.plain(bits * units_each)) || !fits || !apart<T>(x, y)) [[unlikely]]
-      return all_to_all_v_with_more<T>(in, {send, n}, out, {recv, n});
+      return false;
     board_slot& shown = g.begin(comm_operation::all_to_all_v, static_cast<std::int64_t>(sent * sizeof(T)));
     const int code = MPI_Alltoallv(x.data(), to, to + few, wire_datatype<T>(), y.data(), to + 2 * few, to + 3 * few,
                                    wire_datatype<T>(), g.comm());
     g.end(shown);
     mpi_check(code, "MPI_Alltoallv");
+    return true;
   }
-  // Checked, many ranks, too large for a count, or wrong.
-  template <class T, class In, class Out>
-  [[gnu::noinline]] void all_to_all_v_with_more(const In& in, std::span<const std::int64_t> send_counts, Out& out,
-                                                std::span<const std::int64_t> recv_counts) {
-    const std::span<const T> x = std::span(in);
-    const std::span<T> y = std::span(out);
-    const counted_blocks sent = require_counts("all_to_all_v", send_counts);
-    const counted_blocks received = require_counts("all_to_all_v", recv_counts);
-    require_length("all_to_all_v", "in", length(x), sent.offset(size()));
-    require_length("all_to_all_v", "out", length(y), received.offset(size()));
-    require_apart<T>("all_to_all_v", x, y);
+  // Checked, many ranks, or too large for a count.
+  template <class T>
+  void waiting_all_to_all_v(std::span<const T> x, std::span<const std::int64_t> send_counts, std::span<T> y,
+                            std::span<const std::int64_t> recv_counts) {
+    const counted_blocks sent{send_counts.data()}, received{recv_counts.data()};
     const std::int64_t most = (std::max)(length(x), length(y));
     const auto call = enter<T>(comm_operation::all_to_all_v, bytes(x), -1, -1, {}, too_many<T>(most));
     if (!call.flag()) [[likely]] {
@@ -225,10 +218,10 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   template <class T>
-  [[gnu::always_inline]] mpi_request isend_span(std::span<const T> x, int to, int tag) {
+  [[gnu::always_inline]] mpi_request started_send(std::span<const T> x, int to, int tag) {
     mpi_group& g = *group_;
     mpi_request r(group_, {comm_operation::send, to, tag, length(x), bytes(x)});
-    if (static_cast<unsigned>(to) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
+    if (g.plain(units(x))) [[likely]] {
       g.count(comm_operation::send, bytes(x));
       mpi_check(MPI_Isend(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), to, tag, g.comm(), &r.request_),
                 "MPI_Isend");
@@ -239,15 +232,14 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
   template <class T>
   [[gnu::noinline]] void isend_with_more(mpi_request& r, std::span<const T> x, int to, int tag) {
-    require_peer("send", "to", to);
     begin_message(comm_operation::send, bytes(x));
     start_send<T>(r, x, to, tag);
   }
   template <class T>
-  [[gnu::always_inline]] mpi_request irecv_span(std::span<T> x, int from, int tag) {
+  [[gnu::always_inline]] mpi_request started_recv(std::span<T> x, int from, int tag) {
     mpi_group& g = *group_;
     mpi_request r(group_, {comm_operation::recv, from, tag, length(x), bytes(x)});
-    if (static_cast<unsigned>(from) < static_cast<unsigned>(g.size()) && g.plain(units(x))) [[likely]] {
+    if (g.plain(units(x))) [[likely]] {
       g.count(comm_operation::recv, bytes(x));
       mpi_check(MPI_Irecv(x.data(), wire_count<T>(length(x)), wire_datatype<T>(), from, tag, g.comm(), &r.request_),
                 "MPI_Irecv");
@@ -258,7 +250,6 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
   template <class T>
   [[gnu::noinline]] void irecv_with_more(mpi_request& r, std::span<T> x, int from, int tag) {
-    require_peer("recv", "from", from);
     begin_message(comm_operation::recv, bytes(x));
     start_recv<T>(r, x, from, tag);
   }
@@ -292,24 +283,23 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   template <class T>
-  [[gnu::always_inline]] void all_gather_spans(std::span<const T> x, std::span<T> y) {
+  [[gnu::always_inline]] bool quick_all_gather(std::span<const T> x, std::span<T> y) {
     mpi_group& g = *group_;
     if (length(y) == g.size() * length(x) && g.plain(units(x)) && apart<T>(x, y)) [[likely]] {
       board_slot& shown = g.begin(comm_operation::all_gather, bytes(x));
       const int n = wire_count<T>(length(x));
       const int code = MPI_Allgather(x.data(), n, wire_datatype<T>(), y.data(), n, wire_datatype<T>(), g.comm());
       g.end(shown);
-      return mpi_check(code, "MPI_Allgather");
+      mpi_check(code, "MPI_Allgather");
+      return true;
     }
-    all_gather_with_more<T>(x, y);
+    return false;
   }
-  // Checked, in place, too large for a count, or wrong.
+  // Checked, in place, or too large for a count.
   template <class T>
-  [[gnu::noinline]] void all_gather_with_more(std::span<const T> x, std::span<T> y) {
+  void waiting_all_gather(std::span<const T> x, std::span<T> y) {
     const std::int64_t n = length(x);
-    require_length("all_gather", "out", length(y), size() * n);
     const bool in_place = x.data() == y.data() + rank() * n;
-    if (!in_place) require_overlap<T>("all_gather", x, y, 0, rank() * n);
     const auto call = enter<T>(comm_operation::all_gather, bytes(x), n);
     with_amount<T>(n, [&](mpi_amount each) {
       mpi_check(MPI_Allgather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
@@ -325,24 +315,24 @@ class mpi_calls : protected argument_checks<mpi_calls> {
   }
 
   template <class T, class Op>
-  [[gnu::always_inline]] void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
-    if constexpr (can_reduce<T, Op>()) {
-      if constexpr (has_mpi_op<T, Op>) {
-        if (x.size() == y.size() && group_->plain(x.size()) && apart<T>(x, y)) [[likely]]
-          return plain_all_reduce<T, Op>(x.data(), y);
+  [[gnu::always_inline]] bool quick_all_reduce(std::span<const T> x, std::span<T> y) {
+    if constexpr (has_mpi_op<T, Op>) {
+      if (x.size() == y.size() && group_->plain(x.size()) && apart<T>(x, y)) [[likely]] {
+        plain_all_reduce<T, Op>(x.data(), y);
+        return true;
       }
-      all_reduce_in_pieces<T>(x, y, op);
     }
+    return false;
   }
   template <class T, class Op>
-  [[gnu::always_inline]] void all_reduce_span(std::span<T> x, const Op& op) {
-    if constexpr (can_reduce<T, Op>()) {
-      if constexpr (has_mpi_op<T, Op>) {
-        if (group_->plain(x.size())) [[likely]]
-          return plain_all_reduce<T, Op>(MPI_IN_PLACE, x);
+  [[gnu::always_inline]] bool quick_all_reduce(std::span<T> x) {
+    if constexpr (has_mpi_op<T, Op>) {
+      if (group_->plain(x.size())) [[likely]] {
+        plain_all_reduce<T, Op>(MPI_IN_PLACE, x);
+        return true;
       }
-      all_reduce_in_pieces<T>(std::span<const T>(x), x, op);
     }
+    return false;
   }
   template <class T, class Op>
   [[gnu::always_inline]] void plain_all_reduce(const void* from, std::span<T> to) {
@@ -353,11 +343,9 @@ class mpi_calls : protected argument_checks<mpi_calls> {
     g.end(shown);
     mpi_check(code, "MPI_Allreduce");
   }
-  // Checked, an operator of the user's, too large for a count, in place, or wrong.
+  // Checked, an operator of the user's, too large for a count, or in place.
   template <class T, class Op>
-  [[gnu::noinline]] void all_reduce_in_pieces(std::span<const T> x, std::span<T> y, const Op& op) {
-    require_length("all_reduce", "out", length(y), length(x));
-    require_overlap<T>("all_reduce", x, y, 0, 0);
+  void waiting_all_reduce(std::span<const T> x, std::span<T> y, const Op& op) {
     const auto call = enter<T, Op>(comm_operation::all_reduce, bytes(x), length(x));
     mpi_reduction<T, Op> f(operators(), op);
     const bool in_place = x.data() == y.data();

@@ -1,15 +1,15 @@
 // heddle/comm/mpi/communicator.hpp: ranks that are MPI processes; calls are MPI's own.
 #pragma once
 
+#include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/mpi/calls.hpp>
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/request.hpp>
 #include <heddle/comm/mpi/started.hpp>
-#include <heddle/comm/starting_calls.hpp>
+#include <heddle/comm/split_part.hpp>
 #include <heddle/core/type_name.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,7 +34,7 @@ namespace heddle::inline v0 {
 ///
 /// A handle: cheap to move, tied to its process. One thread at a time may use it, and the thread that initialised MPI
 /// unless MPI was asked for more (`mpi_session`).
-class mpi_communicator : private detail::mpi_calls, public detail::starting_calls<mpi_communicator> {
+class mpi_communicator : private detail::mpi_calls, public detail::collective_calls<mpi_communicator> {
  public:
   using request = mpi_request;
   using started = mpi_started;
@@ -75,328 +75,10 @@ class mpi_communicator : private detail::mpi_calls, public detail::starting_call
   /// MPI's communicator, for calls that heddle does not have. It belongs to this one.
   using detail::mpi_calls::native;
 
-  /// Returns when the buffer may be used again. Errors: `comm_error` of MPI's.
-  template <detail::spannable In>
-  [[gnu::always_inline]] void send(In&& in, int to, int tag = 0) {
-    if constexpr (detail::can_travel<detail::comm_element<In>>()) {
-      using T = detail::comm_element<In>;
-      send_span<T>(std::span<const T>(std::span(in)), to, tag);
-    }
-  }
-  /// Errors: `comm_error` if the message has another number of bytes.
-  template <detail::spannable Out>
-  [[gnu::always_inline]] void recv(Out&& out, int from, int tag = 0) {
-    if constexpr (detail::can_receive<Out>()) {
-      using T = detail::comm_element<Out>;
-      recv_span<T>(std::span<T>(std::span(out)), from, tag);
-    }
-  }
-  /// Starts a message. The buffer must stay alive and (send) unchanged until the request has been waited for.
-  template <detail::spannable In>
-  [[nodiscard("heddle: a message that was started must be waited for"), gnu::always_inline]] request isend(
-      In&& in, int to, int tag = 0) {
-    if constexpr (!detail::outlives_the_call<In>()) {
-      return {};
-    } else if constexpr (detail::can_travel<detail::comm_element<In>>()) {
-      using T = detail::comm_element<In>;
-      return isend_span<T>(std::span<const T>(std::span(in)), to, tag);
-    }
-  }
-  template <detail::spannable Out>
-  [[nodiscard("heddle: a message that was started must be waited for"), gnu::always_inline]] request irecv(
-      Out&& out, int from, int tag = 0) {
-    if constexpr (!detail::outlives_the_call<Out>()) {
-      return {};
-    } else if constexpr (detail::can_receive<Out>()) {
-      using T = detail::comm_element<Out>;
-      return irecv_span<T>(std::span<T>(std::span(out)), from, tag);
-    }
-  }
-
   void barrier() {
     const auto call = enter<void>(comm_operation::barrier, 0, 0);
     if (checked()) return;  // all are here
     detail::mpi_check(MPI_Barrier(native()), "MPI_Barrier");
-  }
-
-  template <detail::spannable InOut>
-  void broadcast(InOut&& inout, int root) {
-    if constexpr (detail::can_receive<InOut>()) {
-      using T = detail::comm_element<InOut>;
-      const std::span<T> x = std::span(inout);
-      require_root(root);
-      const auto call = enter<T>(comm_operation::broadcast, bytes(x), length(x), root);
-      broadcast_span<T>(x, root);
-    }
-  }
-
-  template <class InOut, class Op>
-  [[gnu::always_inline]] void all_reduce(InOut&& inout, Op op) {
-    if constexpr (detail::can_reduce_in_place<InOut>()) {
-      using T = detail::reduced_element<InOut>;
-      all_reduce_span<T>(std::span<T>(detail::elements_of(inout)), op);
-    }
-  }
-  template <detail::spannable In, detail::spannable Out, class Op>
-  [[gnu::always_inline]] void all_reduce(In&& in, Out&& out, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      all_reduce_spans<T>(std::span<const T>(std::span(in)), std::span<T>(std::span(out)), op);
-    }
-  }
-
-  /// `out` is used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce(In&& input, Out&& output, Op op, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      if constexpr (detail::can_reduce<T, Op>()) {
-        const std::span<const T> x = std::span(input);
-        const std::span<T> y = std::span(output);
-        require_root(root);
-        if (rank() == root) {
-          require_length("reduce", "out", length(y), length(x));
-          require_overlap<T>("reduce", x, y, 0, 0);
-        }
-        const auto call = enter<T, Op>(comm_operation::reduce, bytes(x), length(x), root);
-        detail::mpi_reduction<T, Op> f(operators(), op);
-        reduce_spans<T>(x.data(), y.data(), length(x), f, root);
-        f.done();
-      }
-    }
-  }
-
-  /// `in` holds a block per rank; `out` gets the fold of the own blocks.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter(In&& input, Out&& output, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      if constexpr (detail::can_reduce<T, Op>()) {
-        const std::span<const T> x = std::span(input);
-        const std::span<T> y = std::span(output);
-        const std::int64_t n = length(y);
-        require_length("reduce_scatter", "in", length(x), size() * n);
-        require_overlap<T>("reduce_scatter", x, y, rank() * n, 0);
-        const auto call = enter<T, Op>(comm_operation::reduce_scatter, bytes(x), length(x));
-        detail::mpi_reduction<T, Op> f(operators(), op);
-        if (n <= limit()) [[likely]] {
-          apart_from_input<T>(x, y, [&](T* result) {
-            detail::mpi_check(
-                MPI_Reduce_scatter_block(x.data(), result, static_cast<int>(n), f.type(), f.op(), native()),
-                "MPI_Reduce_scatter_block");
-          });
-        } else {
-          apart_from_input<T>(x, y, [&](T* result) {
-            for (int r = 0; r < size(); ++r) reduce_spans<T>(x.data() + r * n, result, n, f, r);
-          });
-        }
-        f.done();
-      }
-    }
-  }
-  /// `counts[r]` elements for rank r, the same on every rank.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter_v(In&& input, Out&& output, counts_span counts, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      if constexpr (detail::can_reduce<T, Op>()) {
-        const std::span<const T> x = std::span(input);
-        const std::span<T> y = std::span(output);
-        const detail::counted_blocks blocks = require_counts("reduce_scatter_v", counts);
-        const std::int64_t total = blocks.offset(size());
-        require_length("reduce_scatter_v", "in", length(x), total);
-        require_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
-        require_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
-        const auto call = enter<T, Op>(comm_operation::reduce_scatter_v, bytes(x), length(x), -1, counts);
-        detail::mpi_reduction<T, Op> f(operators(), op);
-        if (total <= limit()) [[likely]] {
-          int* n = group_->int_scratch();
-          for (int r = 0; r < size(); ++r) n[r] = static_cast<int>(blocks.count(r));
-          apart_from_input<T>(x, y, [&](T* result) {
-            detail::mpi_check(MPI_Reduce_scatter(x.data(), result, n, f.type(), f.op(), native()),
-                              "MPI_Reduce_scatter");
-          });
-        } else {
-          apart_from_input<T>(x, y, [&](T* result) {
-            for (int r = 0; r < size(); ++r)
-              reduce_spans<T>(x.data() + blocks.offset(r), result, blocks.count(r), f, r);
-          });
-        }
-        f.done();
-      }
-    }
-  }
-
-  /// `out` gets a block per rank.
-  template <detail::spannable In, detail::spannable Out>
-  [[gnu::always_inline]] void all_gather(In&& input, Out&& output) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      all_gather_spans<T>(std::span<const T>(std::span(input)), std::span<T>(std::span(output)));
-    }
-  }
-  /// `counts[r]` elements of rank r, the same on every rank.
-  template <detail::spannable In, detail::spannable Out>
-  void all_gather_v(In&& input, Out&& output, counts_span counts) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      const detail::counted_blocks blocks = require_counts("all_gather_v", counts);
-      const std::int64_t total = blocks.offset(size());
-      require_length("all_gather_v", "in", length(x), blocks.count(rank()));
-      require_length("all_gather_v", "out", length(y), total);
-      require_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
-      const auto call = enter<T>(comm_operation::all_gather_v, bytes(x), total, -1, counts);
-      T* const own = y.data() + blocks.offset(rank());
-      if (total * detail::wire_units<T> <= limit()) [[likely]] {
-        const wire_blocks to = wire<T>(counts, 0);
-        detail::mpi_check(
-            MPI_Allgatherv(x.data() == own ? MPI_IN_PLACE : x.data(), to.counts[rank()], detail::wire_datatype<T>(),
-                           y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), native()),
-            "MPI_Allgatherv");
-      } else {
-        if (!x.empty() && x.data() != own) std::memcpy(own, x.data(), x.size_bytes());
-        for (int r = 0; r < size(); ++r)
-          broadcast_span<T>(y.subspan(index(blocks.offset(r)), index(blocks.count(r))), r);
-      }
-    }
-  }
-
-  /// Block s of `out` is block `rank()` of rank s's `in`.
-  template <detail::spannable In, detail::spannable Out>
-  void all_to_all(In&& input, Out&& output) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_to_all", "out", length(y), length(x));
-      require_divides("all_to_all", length(x));
-      require_apart<T>("all_to_all", x, y);
-      const auto call = enter<T>(comm_operation::all_to_all, bytes(x), length(x));
-      with_amount<T>(length(x) / size(), [&](detail::mpi_amount each) {
-        detail::mpi_check(MPI_Alltoall(x.data(), each.count, each.type, y.data(), each.count, each.type, native()),
-                          "MPI_Alltoall");
-      });
-    }
-  }
-  /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
-  template <detail::spannable In, detail::spannable Out>
-  [[gnu::always_inline]] void all_to_all_v(In&& input, counts_span send_counts, Out&& output, counts_span recv_counts) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      all_to_all_v_spans<T>(input, send_counts, output, recv_counts);
-    }
-  }
-
-  /// The root's `out` gets a block per rank; elsewhere it is not used and may be empty.
-  template <detail::spannable In, detail::spannable Out>
-  void gather(In&& input, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root) {
-        require_length("gather", "out", length(y), size() * length(x));
-        require_overlap<T>("gather", x, y, 0, rank() * length(x));
-      }
-      const auto call = enter<T>(comm_operation::gather, bytes(x), length(x), root);
-      with_amount<T>(length(x), [&](detail::mpi_amount each) {
-        const bool in_place = rank() == root && x.data() == y.data() + rank() * length(x);
-        detail::mpi_check(MPI_Gather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
-                                     each.type, root, native()),
-                          "MPI_Gather");
-      });
-    }
-  }
-  /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out>
-  void gather_v(In&& input, Out&& output, counts_span counts, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      const bool here = rank() == root;
-      detail::counted_blocks blocks{counts.data()};
-      if (here) {
-        blocks = require_counts("gather_v", counts);
-        require_length("gather_v", "out", length(y), blocks.offset(size()));
-        require_length("gather_v", "in", length(x), blocks.count(rank()));
-        require_overlap<T>("gather_v", x, y, 0, blocks.offset(rank()));
-      }
-      const std::int64_t most = here ? length(y) : length(x);
-      const auto call = enter<T>(comm_operation::gather_v, bytes(x), -1, root, {}, too_many<T>(most));
-      if (!call.flag()) [[likely]] {
-        const wire_blocks to = here ? wire<T>(counts, 0) : wire_blocks{};
-        const bool in_place = here && x.data() == y.data() + blocks.offset(rank());
-        detail::mpi_check(
-            MPI_Gatherv(in_place ? MPI_IN_PLACE : x.data(), wire_count<T>(length(x)), detail::wire_datatype<T>(),
-                        y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), root, native()),
-            "MPI_Gatherv");
-      } else {
-        require_told("gather_v", most);
-        exchange_messages<T>(
-            [&](int r) { return r == root ? x : x.first(0); },
-            [&](int r) { return here ? y.subspan(index(blocks.offset(r)), index(blocks.count(r))) : y.first(0); });
-      }
-    }
-  }
-
-  /// Rank r's `out` gets block r of the root's `in`, which elsewhere is not used and may be empty.
-  template <detail::spannable In, detail::spannable Out>
-  void scatter(In&& input, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root) {
-        require_length("scatter", "in", length(x), size() * length(y));
-        require_overlap<T>("scatter", x, y, rank() * length(y), 0);
-      }
-      const auto call = enter<T>(comm_operation::scatter, bytes(x), length(y), root);
-      with_amount<T>(length(y), [&](detail::mpi_amount each) {
-        const bool in_place = rank() == root && x.data() + rank() * length(y) == y.data();
-        detail::mpi_check(MPI_Scatter(x.data(), each.count, each.type, in_place ? MPI_IN_PLACE : y.data(), each.count,
-                                      each.type, root, native()),
-                          "MPI_Scatter");
-      });
-    }
-  }
-  /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out>
-  void scatter_v(In&& input, counts_span counts, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      const bool here = rank() == root;
-      detail::counted_blocks blocks{counts.data()};
-      if (here) {
-        blocks = require_counts("scatter_v", counts);
-        require_length("scatter_v", "in", length(x), blocks.offset(size()));
-        require_length("scatter_v", "out", length(y), blocks.count(rank()));
-        require_overlap<T>("scatter_v", x, y, blocks.offset(rank()), 0);
-      }
-      const std::int64_t most = here ? length(x) : length(y);
-      const auto call = enter<T>(comm_operation::scatter_v, bytes(x), -1, root, {}, too_many<T>(most));
-      if (!call.flag()) [[likely]] {
-        const wire_blocks from = here ? wire<T>(counts, 0) : wire_blocks{};
-        const bool in_place = here && x.data() + blocks.offset(rank()) == y.data();
-        detail::mpi_check(MPI_Scatterv(x.data(), from.counts, from.offsets, detail::wire_datatype<T>(),
-                                       in_place ? MPI_IN_PLACE : y.data(), wire_count<T>(length(y)),
-                                       detail::wire_datatype<T>(), root, native()),
-                          "MPI_Scatterv");
-      } else {
-        require_told("scatter_v", most);
-        exchange_messages<T>(
-            [&](int r) { return here ? x.subspan(index(blocks.offset(r)), index(blocks.count(r))) : x.first(0); },
-            [&](int r) { return r == root ? y : y.first(0); });
-      }
-    }
   }
 
   /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
@@ -410,24 +92,146 @@ class mpi_communicator : private detail::mpi_calls, public detail::starting_call
     while (all[2 * index(first)] != color) ++first;
     MPI_Comm part = MPI_COMM_NULL;
     detail::mpi_check(MPI_Comm_split(native(), first, key, &part), "MPI_Comm_split");
-    std::vector<int> members;
-    for (int r = 0; r < size(); ++r)
-      if (all[2 * index(r)] == color) members.push_back(r);
-    std::sort(members.begin(), members.end(),
-              [&](int a, int b) { return std::pair(all[2 * index(a) + 1], a) < std::pair(all[2 * index(b) + 1], b); });
-    for (int& r : members) r = world_rank(r);
-    std::string label = name();
-    label += "/" + std::to_string(group_->next_split());
-    label += ":" + std::to_string(color);
-    return mpi_communicator(
-        std::make_shared<detail::mpi_group>(group_->shared_state(), part, true, std::move(label), std::move(members)));
+    detail::split_part members = detail::part_of(*this, all, group_->next_split());
+    return mpi_communicator(std::make_shared<detail::mpi_group>(group_->shared_state(), part, true,
+                                                                std::move(members.label), std::move(members.members)));
   }
 
   /// The largest count that is given to MPI at once, for tests of what happens beyond it.
   void count_limit_for_tests(int most) { group_->state().count_limit(most); }
 
  private:
-  friend detail::starting_calls<mpi_communicator>;
+  friend detail::collective_calls<mpi_communicator>;
+
+  // --- collectives; those that are quick, and messages, are in mpi_calls ---
+  static constexpr bool quick_calls = true;
+  template <class T>
+  void waiting_broadcast(std::span<T> x, int root) {
+    const auto call = enter<T>(comm_operation::broadcast, bytes(x), length(x), root);
+    broadcast_span<T>(x, root);
+  }
+  template <class T, class Op>
+  void waiting_reduce(std::span<const T> x, std::span<T> y, const Op& op, int root) {
+    const auto call = enter<T, Op>(comm_operation::reduce, bytes(x), length(x), root);
+    detail::mpi_reduction<T, Op> f(operators(), op);
+    reduce_spans<T>(x.data(), y.data(), length(x), f, root);
+    f.done();
+  }
+  template <class T, class Op>
+  void waiting_reduce_scatter(std::span<const T> x, std::span<T> y, const Op& op) {
+    const std::int64_t n = length(y);
+    const auto call = enter<T, Op>(comm_operation::reduce_scatter, bytes(x), length(x));
+    detail::mpi_reduction<T, Op> f(operators(), op);
+    apart_from_input<T>(x, y, [&](T* result) {
+      if (n <= limit()) [[likely]]
+        detail::mpi_check(MPI_Reduce_scatter_block(x.data(), result, static_cast<int>(n), f.type(), f.op(), native()),
+                          "MPI_Reduce_scatter_block");
+      else
+        for (int r = 0; r < size(); ++r) reduce_spans<T>(x.data() + r * n, result, n, f, r);
+    });
+    f.done();
+  }
+  template <class T, class Op>
+  void waiting_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, const Op& op) {
+    const detail::counted_blocks blocks{counts.data()};
+    const auto call = enter<T, Op>(comm_operation::reduce_scatter_v, bytes(x), length(x), -1, counts);
+    detail::mpi_reduction<T, Op> f(operators(), op);
+    apart_from_input<T>(x, y, [&](T* result) {
+      if (length(x) <= limit()) [[likely]] {
+        int* n = group_->int_scratch();
+        for (int r = 0; r < size(); ++r) n[r] = static_cast<int>(blocks.count(r));
+        detail::mpi_check(MPI_Reduce_scatter(x.data(), result, n, f.type(), f.op(), native()), "MPI_Reduce_scatter");
+      } else {
+        for (int r = 0; r < size(); ++r) reduce_spans<T>(x.data() + blocks.offset(r), result, blocks.count(r), f, r);
+      }
+    });
+    f.done();
+  }
+  template <class T>
+  void waiting_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
+    const detail::counted_blocks blocks{counts.data()};
+    const std::int64_t total = length(y);
+    const auto call = enter<T>(comm_operation::all_gather_v, bytes(x), total, -1, counts);
+    T* const own = y.data() + blocks.offset(rank());
+    if (total * detail::wire_units<T> <= limit()) [[likely]] {
+      const wire_blocks to = wire<T>(counts, 0);
+      detail::mpi_check(
+          MPI_Allgatherv(x.data() == own ? MPI_IN_PLACE : x.data(), to.counts[rank()], detail::wire_datatype<T>(),
+                         y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), native()),
+          "MPI_Allgatherv");
+    } else {
+      put_own<T>(x, own);
+      for (int r = 0; r < size(); ++r) broadcast_span<T>(y.subspan(index(blocks.offset(r)), index(blocks.count(r))), r);
+    }
+  }
+  template <class T>
+  void waiting_all_to_all(std::span<const T> x, std::span<T> y) {
+    const auto call = enter<T>(comm_operation::all_to_all, bytes(x), length(x));
+    with_amount<T>(length(x) / size(), [&](detail::mpi_amount each) {
+      detail::mpi_check(MPI_Alltoall(x.data(), each.count, each.type, y.data(), each.count, each.type, native()),
+                        "MPI_Alltoall");
+    });
+  }
+  template <class T>
+  void waiting_gather(std::span<const T> x, std::span<T> y, int root) {
+    const auto call = enter<T>(comm_operation::gather, bytes(x), length(x), root);
+    with_amount<T>(length(x), [&](detail::mpi_amount each) {
+      const bool in_place = rank() == root && x.data() == y.data() + rank() * length(x);
+      detail::mpi_check(MPI_Gather(in_place ? MPI_IN_PLACE : x.data(), each.count, each.type, y.data(), each.count,
+                                   each.type, root, native()),
+                        "MPI_Gather");
+    });
+  }
+  template <class T>
+  void waiting_gather_v(std::span<const T> x, std::span<T> y, counts_span counts, int root) {
+    const bool here = rank() == root;
+    const detail::counted_blocks blocks{counts.data()};
+    const std::int64_t most = here ? length(y) : length(x);
+    const auto call = enter<T>(comm_operation::gather_v, bytes(x), -1, root, {}, too_many<T>(most));
+    if (!call.flag()) [[likely]] {
+      const wire_blocks to = here ? wire<T>(counts, 0) : wire_blocks{};
+      const bool in_place = here && x.data() == y.data() + blocks.offset(rank());
+      detail::mpi_check(
+          MPI_Gatherv(in_place ? MPI_IN_PLACE : x.data(), wire_count<T>(length(x)), detail::wire_datatype<T>(),
+                      y.data(), to.counts, to.offsets, detail::wire_datatype<T>(), root, native()),
+          "MPI_Gatherv");
+    } else {
+      require_told("gather_v", most);
+      exchange_messages<T>(
+          [&](int r) { return r == root ? x : x.first(0); },
+          [&](int r) { return here ? y.subspan(index(blocks.offset(r)), index(blocks.count(r))) : y.first(0); });
+    }
+  }
+  template <class T>
+  void waiting_scatter(std::span<const T> x, std::span<T> y, int root) {
+    const auto call = enter<T>(comm_operation::scatter, bytes(x), length(y), root);
+    with_amount<T>(length(y), [&](detail::mpi_amount each) {
+      const bool in_place = rank() == root && x.data() + rank() * length(y) == y.data();
+      detail::mpi_check(MPI_Scatter(x.data(), each.count, each.type, in_place ? MPI_IN_PLACE : y.data(), each.count,
+                                    each.type, root, native()),
+                        "MPI_Scatter");
+    });
+  }
+  template <class T>
+  void waiting_scatter_v(std::span<const T> x, counts_span counts, std::span<T> y, int root) {
+    const bool here = rank() == root;
+    const detail::counted_blocks blocks{counts.data()};
+    const std::int64_t most = here ? length(x) : length(y);
+    const auto call = enter<T>(comm_operation::scatter_v, bytes(x), -1, root, {}, too_many<T>(most));
+    if (!call.flag()) [[likely]] {
+      const wire_blocks from = here ? wire<T>(counts, 0) : wire_blocks{};
+      const bool in_place = here && x.data() + blocks.offset(rank()) == y.data();
+      detail::mpi_check(MPI_Scatterv(x.data(), from.counts, from.offsets, detail::wire_datatype<T>(),
+                                     in_place ? MPI_IN_PLACE : y.data(), wire_count<T>(length(y)),
+                                     detail::wire_datatype<T>(), root, native()),
+                        "MPI_Scatterv");
+    } else {
+      require_told("scatter_v", most);
+      exchange_messages<T>(
+          [&](int r) { return here ? x.subspan(index(blocks.offset(r)), index(blocks.count(r))) : x.first(0); },
+          [&](int r) { return r == root ? y : y.first(0); });
+    }
+  }
 
   // --- started collectives ---
   template <class T, class Op>

@@ -47,7 +47,7 @@ class mpi_rank_state {
   }
   const mpi_board* board() const noexcept { return board_; }
   board_slot& slot() const noexcept { return *slot_; }
-  board_slot& enter(comm_operation what, std::int64_t bytes, int other) noexcept {
+  [[gnu::always_inline]] board_slot& enter(comm_operation what, std::int64_t bytes, int other) noexcept {
     board_slot& here = *slot_;
     here.bytes.store(bytes, std::memory_order_relaxed);
     here.entered.store(here.entered.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -156,7 +156,7 @@ class mpi_group {
   // A call of so many units is one of MPI's and nothing more.
   bool plain(std::uint64_t units) const noexcept { return units < state_->plain_end(); }
   // Counts and shows such a call. `begin` comes before MPI's call, `end` after it, whatever it says.
-  board_slot& begin(comm_operation what, std::int64_t bytes, int other = -1) noexcept {
+  [[gnu::always_inline]] board_slot& begin(comm_operation what, std::int64_t bytes, int other = -1) noexcept {
     count(what, bytes);
     return state_->enter(what, bytes, other);
   }

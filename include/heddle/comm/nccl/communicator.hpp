@@ -2,12 +2,12 @@
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/nccl/channel.hpp>
 #include <heddle/comm/nccl/request.hpp>
-#include <heddle/comm/starting_calls.hpp>
+#include <heddle/comm/split_part.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,9 +34,9 @@ namespace heddle::inline v0 {
 /// A handle: cheap to move, used by its rank's thread only. Errors: `comm_error` with NCCL's and CUDA's own text; all
 /// communicators of the rank are aborted then, and the other ranks get an `aborted_error`.
 class nccl_communicator : private detail::argument_checks<nccl_communicator>,
-                          public detail::starting_calls<nccl_communicator> {
+                          public detail::collective_calls<nccl_communicator> {
   friend class detail::argument_checks<nccl_communicator>;
-  friend class detail::starting_calls<nccl_communicator>;
+  friend class detail::collective_calls<nccl_communicator>;
 
  public:
   using request = nccl_request;
@@ -81,31 +81,6 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     channel_->wait(stream_);
   }
 
-  template <detail::spannable In>
-  void send(In&& in, int to, int tag = 0) {
-    if constexpr (detail::can_travel<detail::comm_element<In>>()) finish_message(send_of(in, to, tag));
-  }
-  template <detail::spannable Out>
-  void recv(Out&& out, int from, int tag = 0) {
-    if constexpr (detail::can_receive<Out>()) finish_message(recv_of(out, from, tag));
-  }
-  /// Starts a message. The buffer must stay alive and (send) unchanged until the stream has done it.
-  template <detail::spannable In>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request isend(In&& in, int to, int tag = 0) {
-    if constexpr (!detail::outlives_the_call<In>())
-      return {};
-    else if constexpr (detail::can_travel<detail::comm_element<In>>())
-      return {channel_, send_of(in, to, tag), stream_};
-  }
-  template <detail::spannable Out>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from,
-                                                                                       int tag = 0) {
-    if constexpr (!detail::outlives_the_call<Out>())
-      return {};
-    else if constexpr (detail::can_receive<Out>())
-      return {channel_, recv_of(out, from, tag), stream_};
-  }
-
   /// Returns when all ranks' streams have done what was put on them before.
   void barrier() {
     if (channel_->grouped()) fail("barrier: a group of calls cannot wait");
@@ -119,241 +94,6 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
         fail("barrier: the ranks' collectives differ: this rank has made " + std::to_string(mine[0]) + " calls, rank " +
              std::to_string(world_rank(static_cast<int>(r))) + " " + std::to_string(all[2 * r]) +
              (all[2 * r] == mine[0] ? ", of another kind, type or size or in another order" : ""));
-  }
-
-  template <detail::spannable InOut>
-  void broadcast(InOut&& inout, int root) {
-    if constexpr (detail::can_receive<InOut>()) {
-      using T = detail::comm_element<InOut>;
-      const std::span<T> x = std::span(inout);
-      require_root(root);
-      const ncclComm_t comm = begin<T>(comm_operation::broadcast, length(x), length(x), root);
-      const auto moved = detail::nccl_moved<T>(length(x));
-      finish("ncclBroadcast", ncclBroadcast(x.data(), x.data(), moved.count, moved.type, root, comm, stream_));
-    }
-  }
-
-  template <class InOut, class Op>
-  void all_reduce(InOut&& inout, Op) {
-    if constexpr (detail::can_reduce_in_place<InOut>()) {
-      using T = detail::reduced_element<InOut>;
-      const std::span<T> x = detail::elements_of(inout);
-      all_reduce_spans<T, Op>(std::span<const T>(x), x);
-    }
-  }
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void all_reduce(In&& in, Out&& out, Op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      all_reduce_spans<T, Op>(std::span<const T>(std::span(in)), std::span<T>(std::span(out)));
-    }
-  }
-  /// `out` is used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce(In&& input, Out&& output, Op, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      if constexpr (detail::nccl_can_reduce<T, Op>()) {
-        const std::span<const T> x = std::span(input);
-        const std::span<T> y = std::span(output);
-        require_root(root);
-        if (rank() == root) require_length("reduce", "out", length(y), length(x));
-        if (rank() == root) require_overlap<T>("reduce", x, y, 0, 0);
-        const ncclComm_t comm = begin<T>(comm_operation::reduce, length(x), length(x), root, nccl_operator<Op>);
-        finish("ncclReduce", ncclReduce(x.data(), rank() == root ? y.data() : nullptr, x.size(), nccl_type<T>,
-                                        nccl_operator<Op>, root, comm, stream_));
-      }
-    }
-  }
-
-  /// `in` holds a block per rank; `out` gets the fold of the own blocks.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter(In&& input, Out&& output, Op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      if constexpr (detail::nccl_can_reduce<T, Op>()) {
-        const std::span<const T> x = std::span(input);
-        const std::span<T> y = std::span(output);
-        require_length("reduce_scatter", "in", length(x), size() * length(y));
-        require_overlap<T>("reduce_scatter", x, y, rank() * length(y), 0);
-        const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter, length(x), length(x), -1, nccl_operator<Op>);
-        finish("ncclReduceScatter",
-               ncclReduceScatter(x.data(), y.data(), y.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
-      }
-    }
-  }
-  /// `counts[r]` elements for rank r, the same on every rank. A group of reductions, one per rank.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter_v(In&& input, Out&& output, counts_span counts, Op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      if constexpr (detail::nccl_can_reduce<T, Op>()) {
-        const std::span<const T> x = std::span(input);
-        const std::span<T> y = std::span(output);
-        const counted_blocks blocks = require_counts("reduce_scatter_v", counts);
-        require_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
-        require_length("reduce_scatter_v", "out", length(y), blocks.count(rank()));
-        require_overlap<T>("reduce_scatter_v", x, y, blocks.offset(rank()), 0);
-        const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter_v, length(x), length(x), -1, nccl_operator<Op>,
-                                         detail::hash_of(counts));
-        in_group([&] {
-          for (int r = 0; r < size(); ++r)
-            if (blocks.count(r) > 0)
-              channel_->settle("ncclReduce", ncclReduce(x.data() + blocks.offset(r), r == rank() ? y.data() : nullptr,
-                                                        static_cast<std::size_t>(blocks.count(r)), nccl_type<T>,
-                                                        nccl_operator<Op>, r, comm, stream_));
-        });
-      }
-    }
-  }
-
-  /// `out` gets a block per rank.
-  template <detail::spannable In, detail::spannable Out>
-  void all_gather(In&& input, Out&& output) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_gather", "out", length(y), size() * length(x));
-      require_overlap<T>("all_gather", x, y, 0, rank() * length(x));
-      const ncclComm_t comm = begin<T>(comm_operation::all_gather, length(x), length(x));
-      const auto moved = detail::nccl_moved<T>(length(x));
-      finish("ncclAllGather", ncclAllGather(x.data(), y.data(), moved.count, moved.type, comm, stream_));
-    }
-  }
-  /// `counts[r]` elements of rank r, the same on every rank. A group of broadcasts, one per rank.
-  template <detail::spannable In, detail::spannable Out>
-  void all_gather_v(In&& input, Out&& output, counts_span counts) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      const counted_blocks blocks = require_counts("all_gather_v", counts);
-      require_length("all_gather_v", "in", length(x), blocks.count(rank()));
-      require_length("all_gather_v", "out", length(y), blocks.offset(size()));
-      require_overlap<T>("all_gather_v", x, y, 0, blocks.offset(rank()));
-      const ncclComm_t comm =
-          begin<T>(comm_operation::all_gather_v, length(x), length(y), -1, ncclNumOps, detail::hash_of(counts));
-      in_group([&] {
-        for (int r = 0; r < size(); ++r) {
-          const auto moved = detail::nccl_moved<T>(blocks.count(r));
-          T* const block = y.data() + blocks.offset(r);
-          if (moved.count > 0)
-            channel_->settle("ncclBroadcast", ncclBroadcast(r == rank() ? x.data() : block, block, moved.count,
-                                                            moved.type, r, comm, stream_));
-        }
-      });
-    }
-  }
-
-  /// Block s of `out` is block `rank()` of rank s's `in`.
-  template <detail::spannable In, detail::spannable Out>
-  void all_to_all(In&& input, Out&& output) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_to_all", "out", length(y), length(x));
-      require_divides("all_to_all", length(x));
-      require_apart<T>("all_to_all", x, y);
-      const std::int64_t n = length(x) / size();
-      const ncclComm_t comm = begin<T>(comm_operation::all_to_all, length(x), n);
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
-      const auto moved = detail::nccl_moved<T>(n);
-      finish("ncclAlltoAll", ncclAlltoAll(x.data(), y.data(), moved.count, moved.type, comm, stream_));
-#else
-      in_group([&] {
-        for (int r = 0; r < size(); ++r) {
-          put<T>(x.data() + r * n, n, r, comm);
-          take<T>(y.data() + r * n, n, r, comm);
-        }
-      });
-#endif
-    }
-  }
-  /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
-  template <detail::spannable In, detail::spannable Out>
-  void all_to_all_v(In&& input, counts_span send_counts, Out&& output, counts_span recv_counts) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_to_all_v", "in", length(x), require_counts("all_to_all_v", send_counts).offset(size()));
-      require_length("all_to_all_v", "out", length(y), require_counts("all_to_all_v", recv_counts).offset(size()));
-      require_apart<T>("all_to_all_v", x, y);
-      const auto own = static_cast<std::size_t>(rank());
-      if (send_counts[own] != recv_counts[own])
-        fail("all_to_all_v: this rank sends itself " + std::to_string(send_counts[own]) + " elements and expects " +
-             std::to_string(recv_counts[own]));
-      const ncclComm_t comm = begin<T>(comm_operation::all_to_all_v, length(x), -1);
-      in_group([&] {
-        std::int64_t from = 0, to = 0;
-        for (int r = 0; r < size(); ++r) {
-          const auto at = static_cast<std::size_t>(r);
-          put<T>(x.data() + from, send_counts[at], r, comm);
-          take<T>(y.data() + to, recv_counts[at], r, comm);
-          from += send_counts[at];
-          to += recv_counts[at];
-        }
-      });
-    }
-  }
-
-  /// The root's `out` gets a block per rank; elsewhere it is not used and may be empty.
-  template <detail::spannable In, detail::spannable Out>
-  void gather(In&& input, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root) require_length("gather", "out", length(y), size() * length(x));
-      gather_spans<T>(comm_operation::gather, x, y, equal_blocks{length(x)}, root, length(x));
-    }
-  }
-  /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out>
-  void gather_v(In&& input, Out&& output, counts_span counts, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root) {
-        const counted_blocks blocks = require_counts("gather_v", counts);
-        require_length("gather_v", "out", length(y), blocks.offset(size()));
-        require_length("gather_v", "in", length(x), blocks.count(rank()));
-      }
-      gather_spans<T>(comm_operation::gather_v, x, y, counted_blocks{counts.data()}, root, -1);
-    }
-  }
-  /// The root's `in` holds a block per rank; elsewhere it is not used and may be empty.
-  template <detail::spannable In, detail::spannable Out>
-  void scatter(In&& input, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root) require_length("scatter", "in", length(x), size() * length(y));
-      scatter_spans<T>(comm_operation::scatter, x, y, equal_blocks{length(y)}, root, length(y));
-    }
-  }
-  /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out>
-  void scatter_v(In&& input, counts_span counts, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank() == root) {
-        const counted_blocks blocks = require_counts("scatter_v", counts);
-        require_length("scatter_v", "in", length(x), blocks.offset(size()));
-        require_length("scatter_v", "out", length(y), blocks.count(rank()));
-      }
-      scatter_spans<T>(comm_operation::scatter_v, x, y, counted_blocks{counts.data()}, root, -1);
-    }
   }
 
   /// The ranks that call with the same color (0 or more) become a communicator, ordered by key, then by rank here, on the
@@ -383,14 +123,6 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     const std::int64_t mine[2] = {color, key};
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
     channel_->exchange(mine, all, stream_);
-    std::vector<int> order;
-    for (int r = 0; r < size(); ++r)
-      if (all[2 * static_cast<std::size_t>(r)] == color) order.push_back(r);
-    const auto key_of = [&](int r) { return all[2 * static_cast<std::size_t>(r) + 1]; };
-    std::sort(order.begin(), order.end(),
-              [&](int a, int b) { return std::pair(key_of(a), a) < std::pair(key_of(b), b); });
-    const int index = static_cast<int>(std::find(order.begin(), order.end(), rank()) - order.begin());
-    for (int& r : order) r = world_rank(r);
     auto place = std::make_unique<ncclComm_t>(nullptr);  // a thread of NCCL writes there
     try {
       channel_->settle("ncclCommSplit", ncclCommSplit(comm, color, key, place.get(), nullptr));
@@ -399,13 +131,9 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
       throw;
     }
     const ncclComm_t child = *place;
-    std::string label = name();
-    label += '/';
-    label += std::to_string(channel_->number());
-    label += ':';
-    label += std::to_string(color);
-    auto part =
-        std::make_shared<detail::nccl_channel>(std::move(site), std::move(label), std::move(order), index, child, true);
+    detail::split_part members = detail::part_of(*this, all, channel_->number());
+    auto part = std::make_shared<detail::nccl_channel>(std::move(site), std::move(members.label),
+                                                       std::move(members.members), members.rank, child, true);
     part->settle("ncclCommSplit", ncclInProgress);  // ready when all its members have it
     return {std::move(part), stream};
   }
@@ -477,21 +205,117 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     if (count > 0) channel_->settle("ncclRecv", ncclRecv(to, moved.count, moved.type, from, comm, stream_));
   }
 
+  // --- collectives ---
+  template <class T>
+  void waiting_broadcast(std::span<T> x, int root) {
+    const ncclComm_t comm = begin<T>(comm_operation::broadcast, length(x), length(x), root);
+    const auto moved = detail::nccl_moved<T>(length(x));
+    finish("ncclBroadcast", ncclBroadcast(x.data(), x.data(), moved.count, moved.type, root, comm, stream_));
+  }
   template <class T, class Op>
-  void all_reduce_spans(std::span<const T> x, std::span<T> y) {
-    if constexpr (detail::nccl_can_reduce<T, Op>()) {
-      require_length("all_reduce", "out", length(y), length(x));
-      require_overlap<T>("all_reduce", x, y, 0, 0);
-      const ncclComm_t comm = begin<T>(comm_operation::all_reduce, length(x), length(x), -1, nccl_operator<Op>);
-      finish("ncclAllReduce",
-             ncclAllReduce(x.data(), y.data(), x.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
-    }
+  void waiting_all_reduce(std::span<const T> x, std::span<T> y, Op) {
+    const ncclComm_t comm = begin<T>(comm_operation::all_reduce, length(x), length(x), -1, nccl_operator<Op>);
+    finish("ncclAllReduce",
+           ncclAllReduce(x.data(), y.data(), x.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
+  }
+  template <class T, class Op>
+  void waiting_reduce(std::span<const T> x, std::span<T> y, Op, int root) {
+    const ncclComm_t comm = begin<T>(comm_operation::reduce, length(x), length(x), root, nccl_operator<Op>);
+    finish("ncclReduce", ncclReduce(x.data(), rank() == root ? y.data() : nullptr, x.size(), nccl_type<T>,
+                                    nccl_operator<Op>, root, comm, stream_));
+  }
+  template <class T, class Op>
+  void waiting_reduce_scatter(std::span<const T> x, std::span<T> y, Op) {
+    const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter, length(x), length(x), -1, nccl_operator<Op>);
+    finish("ncclReduceScatter",
+           ncclReduceScatter(x.data(), y.data(), y.size(), nccl_type<T>, nccl_operator<Op>, comm, stream_));
+  }
+  // A group of reductions, one per rank.
+  template <class T, class Op>
+  void waiting_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, Op) {
+    const counted_blocks blocks{counts.data()};
+    const ncclComm_t comm = begin<T>(comm_operation::reduce_scatter_v, length(x), length(x), -1, nccl_operator<Op>,
+                                     detail::hash_of(counts));
+    in_group([&] {
+      for (int r = 0; r < size(); ++r)
+        if (blocks.count(r) > 0)
+          channel_->settle("ncclReduce", ncclReduce(x.data() + blocks.offset(r), r == rank() ? y.data() : nullptr,
+                                                    static_cast<std::size_t>(blocks.count(r)), nccl_type<T>,
+                                                    nccl_operator<Op>, r, comm, stream_));
+    });
+  }
+  template <class T>
+  void waiting_all_gather(std::span<const T> x, std::span<T> y) {
+    const ncclComm_t comm = begin<T>(comm_operation::all_gather, length(x), length(x));
+    const auto moved = detail::nccl_moved<T>(length(x));
+    finish("ncclAllGather", ncclAllGather(x.data(), y.data(), moved.count, moved.type, comm, stream_));
+  }
+  // A group of broadcasts, one per rank.
+  template <class T>
+  void waiting_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
+    const counted_blocks blocks{counts.data()};
+    const ncclComm_t comm =
+        begin<T>(comm_operation::all_gather_v, length(x), length(y), -1, ncclNumOps, detail::hash_of(counts));
+    in_group([&] {
+      for (int r = 0; r < size(); ++r) {
+        const auto moved = detail::nccl_moved<T>(blocks.count(r));
+        T* const block = y.data() + blocks.offset(r);
+        if (moved.count > 0)
+          channel_->settle("ncclBroadcast", ncclBroadcast(r == rank() ? x.data() : block, block, moved.count,
+                                                          moved.type, r, comm, stream_));
+      }
+    });
+  }
+  template <class T>
+  void waiting_all_to_all(std::span<const T> x, std::span<T> y) {
+    const std::int64_t n = length(x) / size();
+    const ncclComm_t comm = begin<T>(comm_operation::all_to_all, length(x), n);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+    const auto moved = detail::nccl_moved<T>(n);
+    finish("ncclAlltoAll", ncclAlltoAll(x.data(), y.data(), moved.count, moved.type, comm, stream_));
+#else
+    in_group([&] {
+      for (int r = 0; r < size(); ++r) {
+        put<T>(x.data() + r * n, n, r, comm);
+        take<T>(y.data() + r * n, n, r, comm);
+      }
+    });
+#endif
+  }
+  template <class T>
+  void waiting_all_to_all_v(std::span<const T> x, counts_span send_counts, std::span<T> y, counts_span recv_counts) {
+    const ncclComm_t comm = begin<T>(comm_operation::all_to_all_v, length(x), -1);
+    in_group([&] {
+      std::int64_t from = 0, to = 0;
+      for (int r = 0; r < size(); ++r) {
+        const auto at = static_cast<std::size_t>(r);
+        put<T>(x.data() + from, send_counts[at], r, comm);
+        take<T>(y.data() + to, recv_counts[at], r, comm);
+        from += send_counts[at];
+        to += recv_counts[at];
+      }
+    });
+  }
+  template <class T>
+  void waiting_gather(std::span<const T> x, std::span<T> y, int root) {
+    gather_spans<T>(comm_operation::gather, x, y, equal_blocks{length(x)}, root, length(x));
+  }
+  template <class T>
+  void waiting_gather_v(std::span<const T> x, std::span<T> y, counts_span counts, int root) {
+    gather_spans<T>(comm_operation::gather_v, x, y, counted_blocks{counts.data()}, root, -1);
+  }
+  template <class T>
+  void waiting_scatter(std::span<const T> x, std::span<T> y, int root) {
+    scatter_spans<T>(comm_operation::scatter, x, y, equal_blocks{length(y)}, root, length(y));
+  }
+  template <class T>
+  void waiting_scatter_v(std::span<const T> x, counts_span counts, std::span<T> y, int root) {
+    scatter_spans<T>(comm_operation::scatter_v, x, y, counted_blocks{counts.data()}, root, -1);
   }
   template <class T, class Blocks>
   void gather_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, int root,
                     std::int64_t agreed) {
     const bool here = rank() == root;
-    if (here) require_overlap<T>(to_string(what), x, y, 0, blocks.offset(rank()));
     const ncclComm_t comm = begin<T>(what, length(x), agreed, root);
     in_group([&] {
       if (here)
@@ -505,7 +329,6 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   void scatter_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, int root,
                      std::int64_t agreed) {
     const bool here = rank() == root;
-    if (here) require_overlap<T>(to_string(what), x, y, blocks.offset(rank()), 0);
     const ncclComm_t comm = begin<T>(what, here ? length(x) : 0, agreed, root);
     in_group([&] {
       if (here)
@@ -523,11 +346,27 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     complete();
   }
 
+  // --- messages ---
+  template <class T>
+  void waiting_send(std::span<const T> x, int to, int tag) {
+    finish_message(send_of(x, to, tag));
+  }
+  template <class T>
+  void waiting_recv(std::span<T> x, int from, int tag) {
+    finish_message(recv_of(x, from, tag));
+  }
+  template <class T>
+  request started_send(std::span<const T> x, int to, int tag) {
+    return {channel_, send_of(x, to, tag), stream_};
+  }
+  template <class T>
+  request started_recv(std::span<T> x, int from, int tag) {
+    return {channel_, recv_of(x, from, tag), stream_};
+  }
   template <class In>
   std::int64_t send_of(In& in, int to, int) {
     using T = detail::comm_element<In>;
     const std::span<const T> x = std::span(in);
-    require_peer("send", "to", to);
     return channel_->add({true, x.data(), nullptr, detail::nccl_moved<T>(length(x)), to,
                           static_cast<std::int64_t>(x.size_bytes()), stream_});
   }
@@ -535,7 +374,6 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   std::int64_t recv_of(Out& out, int from, int) {
     using T = detail::comm_element<Out>;
     const std::span<T> x = std::span(out);
-    require_peer("recv", "from", from);
     return channel_->add({false, nullptr, x.data(), detail::nccl_moved<T>(length(x)), from,
                           static_cast<std::int64_t>(x.size_bytes()), stream_});
   }
@@ -565,28 +403,28 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     return {channel_, -1, stream_};  // launched
   }
   template <class T, class Op>
-  started started_all_reduce(std::span<const T> x, std::span<T> y, Op) {
-    return start([&] { all_reduce_spans<T, Op>(x, y); });
+  started started_all_reduce(std::span<const T> x, std::span<T> y, Op op) {
+    return start([&] { waiting_all_reduce<T>(x, y, op); });
   }
   template <class T>
   started started_broadcast(std::span<T> x, int root) {
-    return start([&] { broadcast(x, root); });
+    return start([&] { waiting_broadcast<T>(x, root); });
   }
   template <class T, class Op>
   started started_reduce_scatter(std::span<const T> x, std::span<T> y, Op op) {
-    return start([&] { reduce_scatter(x, y, op); });
+    return start([&] { waiting_reduce_scatter<T>(x, y, op); });
   }
   template <class T, class Op>
   started started_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, Op op) {
-    return start([&] { reduce_scatter_v(x, y, counts, op); });
+    return start([&] { waiting_reduce_scatter_v<T>(x, y, counts, op); });
   }
   template <class T>
   started started_all_gather(std::span<const T> x, std::span<T> y) {
-    return start([&] { all_gather(x, y); });
+    return start([&] { waiting_all_gather<T>(x, y); });
   }
   template <class T>
   started started_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
-    return start([&] { all_gather_v(x, y, counts); });
+    return start([&] { waiting_all_gather_v<T>(x, y, counts); });
   }
 
   std::shared_ptr<CUstream_st> own_stream_;  // where it is this communicator's; ends last

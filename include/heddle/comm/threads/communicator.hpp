@@ -2,8 +2,9 @@
 #pragma once
 
 #include <heddle/comm/argument_checks.hpp>
+#include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
-#include <heddle/comm/starting_calls.hpp>
+#include <heddle/comm/split_part.hpp>
 #include <heddle/comm/threads/fold.hpp>
 #include <heddle/comm/threads/group_state.hpp>
 #include <heddle/comm/threads/request.hpp>
@@ -11,7 +12,6 @@
 #include <heddle/comm/threads/work.hpp>
 #include <heddle/core/type_name.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,7 +30,7 @@ namespace heddle::inline v0 {
 /// message the second side to arrive copies from buffer to buffer.
 /// Waiting polls briefly, then sleeps (`launch_options::spin`).
 class threads_communicator : private detail::argument_checks<threads_communicator>,
-                             public detail::starting_calls<threads_communicator> {
+                             public detail::collective_calls<threads_communicator> {
  public:
   using request = threads_request;
   using started = threads_started;
@@ -57,315 +57,23 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   /// One place per rank, for what goes on side by side on all of its communicators.
   std::weak_ptr<void>& work_under_way() noexcept { return world_->rank(group_->world_rank(rank_)).work_under_way; }
 
-  /// Returns when `to` has the elements. Errors: `comm_error` if the other side expects another count or type, or if a
-  /// rank sends to itself without having posted the receive.
-  template <detail::spannable In>
-  void send(In&& in, int to, int tag = 0) {
-    if constexpr (detail::can_travel<detail::comm_element<In>>()) exchange(send_of(in, to, tag));
-  }
-  template <detail::spannable Out>
-  void recv(Out&& out, int from, int tag = 0) {
-    if constexpr (detail::can_receive<Out>()) exchange(recv_of(out, from, tag));
-  }
-  /// Starts a message. The buffer must stay alive and (send) unchanged until the request has been waited for.
-  template <detail::spannable In>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request isend(In&& in, int to, int tag = 0) {
-    if constexpr (!detail::outlives_the_call<In>())
-      return {};
-    else if constexpr (detail::can_travel<detail::comm_element<In>>())
-      return start(send_of(in, to, tag));
-  }
-  template <detail::spannable Out>
-  [[nodiscard("heddle: a message that was started must be waited for")]] request irecv(Out&& out, int from,
-                                                                                       int tag = 0) {
-    if constexpr (!detail::outlives_the_call<Out>())
-      return {};
-    else if constexpr (detail::can_receive<Out>())
-      return start(recv_of(out, from, tag));
-  }
-
   void barrier() {
     begin<void>(comm_operation::barrier, 0);
     group_->collective(rank_, {});
-  }
-
-  template <detail::spannable InOut>
-  void broadcast(InOut&& inout, int root) {
-    if constexpr (detail::can_receive<InOut>()) {
-      using T = detail::comm_element<InOut>;
-      const std::span<T> x = std::span(inout);
-      require_root(root);
-      begin<T>(comm_operation::broadcast, length(x), root);
-      buffers(std::span<const T>(x), x);
-      const auto work = [this, root](std::int64_t first, std::int64_t last) {
-        return detail::broadcast_range<T>(here(), root, first, last);
-      };
-      by_range<T>(length(x), work);
-    }
-  }
-
-  template <class InOut, class Op>
-  void all_reduce(InOut&& inout, Op op) {
-    if constexpr (detail::can_reduce_in_place<InOut>()) {
-      using T = detail::reduced_element<InOut>;
-      const std::span<T> x = detail::elements_of(inout);
-      all_reduce_spans<T>(std::span<const T>(x), x, op);
-    }
-  }
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void all_reduce(In&& in, Out&& out, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      all_reduce_spans<T>(std::span<const T>(std::span(in)), std::span<T>(std::span(out)), op);
-    }
-  }
-
-  /// `out` is used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce(In&& input, Out&& output, Op op, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      if constexpr (detail::can_reduce<T, Op>()) {
-        const std::span<const T> x = std::span(input);
-        const std::span<T> y = std::span(output);
-        require_root(root);
-        if (rank_ == root) require_length("reduce", "out", length(y), length(x));
-        if (rank_ == root) require_overlap<T>("reduce", x, y, 0, 0);
-        begin<T>(comm_operation::reduce, length(x), root, short_type_name<Op>());
-        buffers(x, y);
-        const auto work = [this, root, &op](std::int64_t first, std::int64_t last) {
-          std::int64_t bytes = 0;
-          detail::fold<T>(
-              size(), [this](int r) { return in<T>(r); }, first, last, op,
-              [&](std::int64_t at, const T* values, std::int64_t n) {
-                bytes += detail::copy_elements(out<T>(root) + at, values, n);
-              });
-          return bytes;
-        };
-        by_range<T>(length(x), work);
-      }
-    }
-  }
-
-  /// `in` holds a block per rank; `out` gets the fold of the own blocks.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter(In&& input, Out&& output, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("reduce_scatter", "in", length(x), size() * length(y));
-      reduce_scatter_spans<T>(comm_operation::reduce_scatter, x, y, equal_blocks{length(y)}, op, 0);
-    }
-  }
-  /// `counts[r]` elements for rank r, the same on every rank.
-  template <detail::spannable In, detail::spannable Out, class Op>
-  void reduce_scatter_v(In&& input, Out&& output, counts_span counts, Op op) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      const counted_blocks blocks = require_counts("reduce_scatter_v", counts);
-      require_length("reduce_scatter_v", "in", length(x), blocks.offset(size()));
-      require_length("reduce_scatter_v", "out", length(y), blocks.count(rank_));
-      reduce_scatter_spans<T>(comm_operation::reduce_scatter_v, x, y, blocks, op, detail::hash_of(counts));
-    }
-  }
-
-  /// `out` gets a block per rank.
-  template <detail::spannable In, detail::spannable Out>
-  void all_gather(In&& input, Out&& output) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_gather", "out", length(y), size() * length(x));
-      all_gather_spans<T>(comm_operation::all_gather, x, y, equal_blocks{length(x)}, length(x), 0);
-    }
-  }
-  /// `counts[r]` elements of rank r, the same on every rank.
-  template <detail::spannable In, detail::spannable Out>
-  void all_gather_v(In&& input, Out&& output, counts_span counts) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      const counted_blocks blocks = require_counts("all_gather_v", counts);
-      require_length("all_gather_v", "in", length(x), blocks.count(rank_));
-      require_length("all_gather_v", "out", length(y), blocks.offset(size()));
-      all_gather_spans<T>(comm_operation::all_gather_v, x, y, blocks, blocks.offset(size()), detail::hash_of(counts));
-    }
-  }
-
-  /// Block s of `out` is block `rank()` of rank s's `in`.
-  template <detail::spannable In, detail::spannable Out>
-  void all_to_all(In&& input, Out&& output) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_to_all", "out", length(y), length(x));
-      require_divides("all_to_all", length(x));
-      require_apart<T>("all_to_all", x, y);
-      const std::int64_t block = length(x) / size();
-      begin<T>(comm_operation::all_to_all, block);
-      buffers(x, y);
-      const auto work = [this, block](std::int64_t pair) {
-        const int to = static_cast<int>(pair / size()), from = static_cast<int>(pair % size());
-        return detail::copy_elements(out<T>(to) + from * block, in<T>(from) + to * block, block);
-      };
-      run(std::int64_t{size()} * size(), work);
-    }
-  }
-  /// `send_counts[r]` elements for rank r and `recv_counts[r]` from rank r, in rank order without gaps.
-  template <detail::spannable In, detail::spannable Out>
-  void all_to_all_v(In&& input, counts_span send_counts, Out&& output, counts_span recv_counts) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_length("all_to_all_v", "in", length(x), require_counts("all_to_all_v", send_counts).offset(size()));
-      require_length("all_to_all_v", "out", length(y), require_counts("all_to_all_v", recv_counts).offset(size()));
-      require_apart<T>("all_to_all_v", x, y);
-      begin<T>(comm_operation::all_to_all_v, -1);
-      buffers(x, y, send_counts.data(), recv_counts.data());
-      const auto check = [this]() -> std::string {
-        for (int from = 0; from < size(); ++from)
-          for (int to = 0; to < size(); ++to)
-            if (const auto sent = slot(from).in_counts[to], expected = slot(to).out_counts[from]; sent != expected)
-              return "rank " + std::to_string(world_rank(from)) + " sends " + std::to_string(sent) +
-                     " elements to rank " + std::to_string(world_rank(to)) + ", which expects " +
-                     std::to_string(expected);
-        return {};
-      };
-      const auto work = [this](std::int64_t pair) {
-        const int to = static_cast<int>(pair / size()), from = static_cast<int>(pair % size());
-        const counted_blocks sent{slot(from).in_counts}, received{slot(to).out_counts};
-        return detail::copy_elements(out<T>(to) + received.offset(from), in<T>(from) + sent.offset(to), sent.count(to));
-      };
-      run(std::int64_t{size()} * size(), work, check);
-    }
-  }
-
-  /// The root's `out` gets a block per rank; elsewhere it is not used and may be empty.
-  template <detail::spannable In, detail::spannable Out>
-  void gather(In&& input, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank_ == root) require_length("gather", "out", length(y), size() * length(x));
-      if (rank_ == root) require_overlap<T>("gather", x, y, 0, rank_ * length(x));
-      begin<T>(comm_operation::gather, length(x), root);
-      buffers(x, y);
-      const auto work = [this, root, n = length(x)](std::int64_t from) {
-        return detail::copy_elements(out<T>(root) + from * n, in<T>(static_cast<int>(from)), n);
-      };
-      run(size(), work);
-    }
-  }
-  /// `counts[r]` elements of rank r; `counts` and `out` are used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out>
-  void gather_v(In&& input, Out&& output, counts_span counts, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank_ == root) {
-        const counted_blocks blocks = require_counts("gather_v", counts);
-        require_length("gather_v", "out", length(y), blocks.offset(size()));
-        require_overlap<T>("gather_v", x, y, 0, blocks.offset(rank_));
-      }
-      begin<T>(comm_operation::gather_v, -1, root);
-      buffers(x, y, counts.data(), counts.data());
-      const auto check = [this, root]() -> std::string {
-        for (int r = 0; r < size(); ++r)
-          if (const auto given = slot(r).in_count, expected = slot(root).out_counts[r]; given != expected)
-            return "rank " + std::to_string(world_rank(r)) + " gives " + std::to_string(given) +
-                   " elements, the root expects " + std::to_string(expected);
-        return {};
-      };
-      const auto work = [this, root](std::int64_t from) {
-        const counted_blocks blocks{slot(root).out_counts};
-        const int r = static_cast<int>(from);
-        return detail::copy_elements(out<T>(root) + blocks.offset(r), in<T>(r), blocks.count(r));
-      };
-      run(size(), work, check);
-    }
-  }
-
-  /// Rank r's `out` gets block r of the root's `in`, which elsewhere is not used and may be empty.
-  template <detail::spannable In, detail::spannable Out>
-  void scatter(In&& input, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank_ == root) require_length("scatter", "in", length(x), size() * length(y));
-      if (rank_ == root) require_overlap<T>("scatter", x, y, rank_ * length(y), 0);
-      begin<T>(comm_operation::scatter, length(y), root);
-      buffers(x, y);
-      const auto work = [this, root, n = length(y)](std::int64_t to) {
-        return detail::copy_elements(out<T>(static_cast<int>(to)), in<T>(root) + to * n, n);
-      };
-      run(size(), work);
-    }
-  }
-  /// `counts[r]` elements for rank r; `counts` and `in` are used at the root only and may be empty elsewhere.
-  template <detail::spannable In, detail::spannable Out>
-  void scatter_v(In&& input, counts_span counts, Out&& output, int root) {
-    if constexpr (detail::same_elements<In, Out>()) {
-      using T = detail::comm_element<In>;
-      const std::span<const T> x = std::span(input);
-      const std::span<T> y = std::span(output);
-      require_root(root);
-      if (rank_ == root) {
-        const counted_blocks blocks = require_counts("scatter_v", counts);
-        require_length("scatter_v", "in", length(x), blocks.offset(size()));
-        require_overlap<T>("scatter_v", x, y, blocks.offset(rank_), 0);
-      }
-      begin<T>(comm_operation::scatter_v, -1, root);
-      buffers(x, y, counts.data(), counts.data());
-      const auto check = [this, root]() -> std::string {
-        for (int r = 0; r < size(); ++r)
-          if (const auto given = slot(root).in_counts[r], expected = slot(r).out_count; given != expected)
-            return "the root gives rank " + std::to_string(world_rank(r)) + " " + std::to_string(given) +
-                   " elements, which expects " + std::to_string(expected);
-        return {};
-      };
-      const auto work = [this, root](std::int64_t to) {
-        const counted_blocks blocks{slot(root).in_counts};
-        const int r = static_cast<int>(to);
-        return detail::copy_elements(out<T>(r), in<T>(root) + blocks.offset(r), blocks.count(r));
-      };
-      run(size(), work, check);
-    }
   }
 
   /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
   [[nodiscard("heddle: split makes a communicator")]] threads_communicator split(int color, int key) {
     std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
     const std::int64_t mine[2] = {color, key};
-    all_gather_spans<std::int64_t>(comm_operation::split, mine, all, equal_blocks{2}, 2, 0);
-    std::vector<int> order;
-    for (int r = 0; r < size(); ++r)
-      if (all[2 * static_cast<std::size_t>(r)] == color) order.push_back(r);
-    const auto key_of = [&](int r) { return all[2 * static_cast<std::size_t>(r) + 1]; };
-    std::sort(order.begin(), order.end(),
-              [&](int a, int b) { return std::pair(key_of(a), a) < std::pair(key_of(b), b); });
-    const int index = static_cast<int>(std::find(order.begin(), order.end(), rank_) - order.begin());
-    for (int& r : order) r = world_rank(r);
-    const std::string label =
-        name() + "/" + std::to_string(slot(rank_).number.load(std::memory_order_relaxed)) + ":" + std::to_string(color);
-    return {world_, world_->group(label, order, false), index};
+    all_gather_blocks<std::int64_t>(comm_operation::split, mine, all, equal_blocks{2}, 2, 0);
+    detail::split_part part = detail::part_of(*this, all, slot(rank_).number.load(std::memory_order_relaxed));
+    return {world_, world_->group(part.label, part.members, false), part.rank};
   }
 
  private:
   friend detail::argument_checks<threads_communicator>;
-  friend detail::starting_calls<threads_communicator>;
+  friend detail::collective_calls<threads_communicator>;
   using equal_blocks = detail::equal_blocks;
   using counted_blocks = detail::counted_blocks;
 
@@ -432,38 +140,157 @@ class threads_communicator : private detail::argument_checks<threads_communicato
     run(cut.number(), chunk);
   }
 
+  // --- collectives ---
+  template <class T>
+  void waiting_broadcast(std::span<T> x, int root) {
+    begin<T>(comm_operation::broadcast, length(x), root);
+    buffers(std::span<const T>(x), x);
+    const auto work = [this, root](std::int64_t first, std::int64_t last) {
+      return detail::broadcast_range<T>(here(), root, first, last);
+    };
+    by_range<T>(length(x), work);
+  }
   template <class T, class Op>
-  void all_reduce_spans(std::span<const T> x, std::span<T> y, const Op& op) {
-    if constexpr (detail::can_reduce<T, Op>()) {
-      require_length("all_reduce", "out", length(y), length(x));
-      require_overlap<T>("all_reduce", x, y, 0, 0);
-      begin<T>(comm_operation::all_reduce, length(x), -1, short_type_name<Op>());
-      buffers(x, y);
-      const auto work = [this, &op](std::int64_t first, std::int64_t last) {
-        return detail::all_reduce_range<T>(here(), op, first, last);
-      };
-      by_range<T>(length(x), work);
-    }
+  void waiting_all_reduce(std::span<const T> x, std::span<T> y, const Op& op) {
+    begin<T>(comm_operation::all_reduce, length(x), -1, short_type_name<Op>());
+    buffers(x, y);
+    const auto work = [this, &op](std::int64_t first, std::int64_t last) {
+      return detail::all_reduce_range<T>(here(), op, first, last);
+    };
+    by_range<T>(length(x), work);
+  }
+  template <class T, class Op>
+  void waiting_reduce(std::span<const T> x, std::span<T> y, const Op& op, int root) {
+    begin<T>(comm_operation::reduce, length(x), root, short_type_name<Op>());
+    buffers(x, y);
+    const auto work = [this, root, &op](std::int64_t first, std::int64_t last) {
+      std::int64_t bytes = 0;
+      detail::fold<T>(
+          size(), [this](int r) { return in<T>(r); }, first, last, op,
+          [&](std::int64_t at, const T* values, std::int64_t n) {
+            bytes += detail::copy_elements(out<T>(root) + at, values, n);
+          });
+      return bytes;
+    };
+    by_range<T>(length(x), work);
+  }
+  template <class T, class Op>
+  void waiting_reduce_scatter(std::span<const T> x, std::span<T> y, const Op& op) {
+    reduce_scatter_blocks<T>(comm_operation::reduce_scatter, x, y, equal_blocks{length(y)}, op, 0);
+  }
+  template <class T, class Op>
+  void waiting_reduce_scatter_v(std::span<const T> x, std::span<T> y, counts_span counts, const Op& op) {
+    reduce_scatter_blocks<T>(comm_operation::reduce_scatter_v, x, y, counted_blocks{counts.data()}, op,
+                             detail::hash_of(counts));
+  }
+  template <class T>
+  void waiting_all_gather(std::span<const T> x, std::span<T> y) {
+    all_gather_blocks<T>(comm_operation::all_gather, x, y, equal_blocks{length(x)}, length(x), 0);
+  }
+  template <class T>
+  void waiting_all_gather_v(std::span<const T> x, std::span<T> y, counts_span counts) {
+    all_gather_blocks<T>(comm_operation::all_gather_v, x, y, counted_blocks{counts.data()}, length(y),
+                         detail::hash_of(counts));
+  }
+  template <class T>
+  void waiting_all_to_all(std::span<const T> x, std::span<T> y) {
+    const std::int64_t block = length(x) / size();
+    begin<T>(comm_operation::all_to_all, block);
+    buffers(x, y);
+    const auto work = [this, block](std::int64_t pair) {
+      const int to = static_cast<int>(pair / size()), from = static_cast<int>(pair % size());
+      return detail::copy_elements(out<T>(to) + from * block, in<T>(from) + to * block, block);
+    };
+    run(std::int64_t{size()} * size(), work);
+  }
+  template <class T>
+  void waiting_all_to_all_v(std::span<const T> x, counts_span send_counts, std::span<T> y, counts_span recv_counts) {
+    begin<T>(comm_operation::all_to_all_v, -1);
+    buffers(x, y, send_counts.data(), recv_counts.data());
+    const auto check = [this]() -> std::string {
+      for (int from = 0; from < size(); ++from)
+        for (int to = 0; to < size(); ++to)
+          if (const auto sent = slot(from).in_counts[to], expected = slot(to).out_counts[from]; sent != expected)
+            return "rank " + std::to_string(world_rank(from)) + " sends " + std::to_string(sent) +
+                   " elements to rank " + std::to_string(world_rank(to)) + ", which expects " +
+                   std::to_string(expected);
+      return {};
+    };
+    const auto work = [this](std::int64_t pair) {
+      const int to = static_cast<int>(pair / size()), from = static_cast<int>(pair % size());
+      const counted_blocks sent{slot(from).in_counts}, received{slot(to).out_counts};
+      return detail::copy_elements(out<T>(to) + received.offset(from), in<T>(from) + sent.offset(to), sent.count(to));
+    };
+    run(std::int64_t{size()} * size(), work, check);
+  }
+  template <class T>
+  void waiting_gather(std::span<const T> x, std::span<T> y, int root) {
+    begin<T>(comm_operation::gather, length(x), root);
+    buffers(x, y);
+    const auto work = [this, root, n = length(x)](std::int64_t from) {
+      return detail::copy_elements(out<T>(root) + from * n, in<T>(static_cast<int>(from)), n);
+    };
+    run(size(), work);
+  }
+  template <class T>
+  void waiting_gather_v(std::span<const T> x, std::span<T> y, counts_span counts, int root) {
+    begin<T>(comm_operation::gather_v, -1, root);
+    buffers(x, y, counts.data(), counts.data());
+    const auto check = [this, root]() -> std::string {
+      for (int r = 0; r < size(); ++r)
+        if (const auto given = slot(r).in_count, expected = slot(root).out_counts[r]; given != expected)
+          return "rank " + std::to_string(world_rank(r)) + " gives " + std::to_string(given) +
+                 " elements, the root expects " + std::to_string(expected);
+      return {};
+    };
+    const auto work = [this, root](std::int64_t from) {
+      const counted_blocks blocks{slot(root).out_counts};
+      const int r = static_cast<int>(from);
+      return detail::copy_elements(out<T>(root) + blocks.offset(r), in<T>(r), blocks.count(r));
+    };
+    run(size(), work, check);
+  }
+  template <class T>
+  void waiting_scatter(std::span<const T> x, std::span<T> y, int root) {
+    begin<T>(comm_operation::scatter, length(y), root);
+    buffers(x, y);
+    const auto work = [this, root, n = length(y)](std::int64_t to) {
+      return detail::copy_elements(out<T>(static_cast<int>(to)), in<T>(root) + to * n, n);
+    };
+    run(size(), work);
+  }
+  template <class T>
+  void waiting_scatter_v(std::span<const T> x, counts_span counts, std::span<T> y, int root) {
+    begin<T>(comm_operation::scatter_v, -1, root);
+    buffers(x, y, counts.data(), counts.data());
+    const auto check = [this, root]() -> std::string {
+      for (int r = 0; r < size(); ++r)
+        if (const auto given = slot(root).in_counts[r], expected = slot(r).out_count; given != expected)
+          return "the root gives rank " + std::to_string(world_rank(r)) + " " + std::to_string(given) +
+                 " elements, which expects " + std::to_string(expected);
+      return {};
+    };
+    const auto work = [this, root](std::int64_t to) {
+      const counted_blocks blocks{slot(root).in_counts};
+      const int r = static_cast<int>(to);
+      return detail::copy_elements(out<T>(r), in<T>(root) + blocks.offset(r), blocks.count(r));
+    };
+    run(size(), work, check);
   }
 
   template <class T, class Blocks, class Op>
-  void reduce_scatter_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, const Op& op,
-                            std::uint64_t hash) {
-    if constexpr (detail::can_reduce<T, Op>()) {
-      require_overlap<T>(to_string(what), x, y, blocks.offset(rank_), 0);
-      begin<T>(what, length(x), -1, short_type_name<Op>(), hash);
-      buffers(x, y);
-      const auto work = [this, blocks, &op](std::int64_t first, std::int64_t last) {
-        return detail::reduce_scatter_range<T>(here(), blocks, op, first, last);
-      };
-      by_range<T>(length(x), work);
-    }
+  void reduce_scatter_blocks(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, const Op& op,
+                             std::uint64_t hash) {
+    begin<T>(what, length(x), -1, short_type_name<Op>(), hash);
+    buffers(x, y);
+    const auto work = [this, blocks, &op](std::int64_t first, std::int64_t last) {
+      return detail::reduce_scatter_range<T>(here(), blocks, op, first, last);
+    };
+    by_range<T>(length(x), work);
   }
-
   template <class T, class Blocks>
-  void all_gather_spans(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, std::int64_t count,
-                        std::uint64_t hash) {
-    require_overlap<T>(to_string(what), x, y, 0, blocks.offset(rank_));
+  void all_gather_blocks(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, std::int64_t count,
+                         std::uint64_t hash) {
     begin<T>(what, count, -1, {}, hash);
     buffers(x, y);
     const auto work = [this, blocks](std::int64_t first, std::int64_t last) {
@@ -550,19 +377,29 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   }
 
   // --- messages ---
-  template <class In>
-  detail::message_plan send_of(In& in, int to, int tag) const {
-    using T = detail::comm_element<In>;
-    const std::span<const T> x = std::span(in);
-    require_peer("send", "to", to);
-    return {call_of<T>(comm_operation::send, length(x), to, tag), x.data(), nullptr, x.size() * sizeof(T)};
+  template <class T>
+  void waiting_send(std::span<const T> x, int to, int tag) {
+    exchange(send_of<T>(x, to, tag));
   }
-  template <class Out>
-  detail::message_plan recv_of(Out& out, int from, int tag) const {
-    using T = detail::comm_element<Out>;
-    const std::span<T> x = std::span(out);
-    require_peer("recv", "from", from);
-    return {call_of<T>(comm_operation::recv, length(x), from, tag), nullptr, x.data(), x.size() * sizeof(T)};
+  template <class T>
+  void waiting_recv(std::span<T> x, int from, int tag) {
+    exchange(recv_of<T>(x, from, tag));
+  }
+  template <class T>
+  request started_send(std::span<const T> x, int to, int tag) {
+    return start(send_of<T>(x, to, tag));
+  }
+  template <class T>
+  request started_recv(std::span<T> x, int from, int tag) {
+    return start(recv_of<T>(x, from, tag));
+  }
+  template <class T>
+  static detail::message_plan send_of(std::span<const T> x, int to, int tag) {
+    return {call_of<T>(comm_operation::send, length(x), to, tag), x.data(), nullptr, x.size_bytes()};
+  }
+  template <class T>
+  static detail::message_plan recv_of(std::span<T> x, int from, int tag) {
+    return {call_of<T>(comm_operation::recv, length(x), from, tag), nullptr, x.data(), x.size_bytes()};
   }
   template <class T>
   static detail::call_info call_of(comm_operation what, std::int64_t count, int peer, int tag) {
