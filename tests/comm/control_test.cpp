@@ -231,6 +231,10 @@ TEST_CASE("failures on a control plane are named and end all ranks", "[comm][con
     INFO(text);
     CHECK(contains(text, part));
   };
+  SECTION("arguments that do not fit") {
+    const auto errors = over_rendezvous(1, options_ms(5'000), in_memory(1), [](auto& c) { refuses_arguments(c); });
+    CHECK(errors[0] == "");
+  }
   SECTION("a rank that does not come") {
     const auto errors = over_rendezvous(2, options_ms(200), in_memory(2, 200), [](auto& c) {
       if (c.rank() == 1) return;

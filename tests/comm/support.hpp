@@ -198,4 +198,53 @@ std::vector<T> part(const std::vector<T>& x, std::int64_t begin, std::int64_t co
   return {x.begin() + begin, x.begin() + begin + count};
 }
 
+// Arguments that do not fit, on a communicator of one rank: refused in the same words by all transports.
+template <class C>
+void refuses_arguments(C& c) {
+  using Catch::Matchers::Contains;
+  using counts = std::vector<std::int64_t>;
+  const hd::plus sum;
+  std::vector<int> x(4), y(5);
+  const std::span<int> first = std::span(y).first(4), last = std::span(y).last(4);
+  const std::string in_place = "in and out overlap other than in place";
+  CHECK_THROWS_WITH(c.all_reduce(x, y, sum),
+                    Contains("rank 0 on communicator (" + c.name() + "): all_reduce: out has 5 elements, expected 4"));
+  CHECK_THROWS_WITH(c.all_reduce(first, last, sum), Contains("all_reduce: " + in_place));
+  CHECK_THROWS_WITH(c.reduce(x, y, sum, 0), Contains("reduce: out has 5 elements, expected 4"));
+  CHECK_THROWS_WITH(c.reduce(first, last, sum, 0), Contains("reduce: " + in_place));
+  CHECK_THROWS_WITH(c.reduce(x, x, sum, 1), Contains("root 1 is not one of 1 ranks"));
+  CHECK_THROWS_WITH(c.broadcast(x, -1), Contains("root -1 is not one of 1 ranks"));
+  CHECK_THROWS_WITH(c.reduce_scatter(x, y, sum), Contains("reduce_scatter: in has 4 elements, expected 5"));
+  CHECK_THROWS_WITH(c.reduce_scatter(first, last, sum), Contains("reduce_scatter: " + in_place));
+  CHECK_THROWS_WITH(c.reduce_scatter_v(x, y, counts{4}, sum), Contains("reduce_scatter_v: out has 5"));
+  CHECK_THROWS_WITH(c.reduce_scatter_v(first, last, counts{4}, sum), Contains("reduce_scatter_v: " + in_place));
+  CHECK_THROWS_WITH(c.all_gather(x, y), Contains("all_gather: out has 5 elements, expected 4"));
+  CHECK_THROWS_WITH(c.all_gather(first, last), Contains("all_gather: " + in_place));
+  CHECK_THROWS_WITH(c.all_gather_v(x, x, counts{}), Contains("all_gather_v: 0 counts for 1 ranks"));
+  CHECK_THROWS_WITH(c.all_gather_v(x, x, counts{-1}), Contains("all_gather_v: a count of -1"));
+  CHECK_THROWS_WITH(c.all_gather_v(x, y, counts{5}), Contains("all_gather_v: in has 4 elements, expected 5"));
+  CHECK_THROWS_WITH(c.all_gather_v(first, last, counts{4}), Contains("all_gather_v: " + in_place));
+  CHECK_THROWS_WITH(c.all_to_all(x, y), Contains("all_to_all: out has 5 elements, expected 4"));
+  CHECK_THROWS_WITH(c.all_to_all(x, x), Contains("all_to_all: in and out overlap"));
+  CHECK_THROWS_WITH(c.all_to_all_v(x, counts{5}, y, counts{5}), Contains("all_to_all_v: in has 4"));
+  CHECK_THROWS_WITH(c.all_to_all_v(x, counts{4}, y, counts{5}),
+                    Contains("all_to_all_v: the own block has 4 elements, expected 5"));
+  CHECK_THROWS_WITH(c.all_to_all_v(x, counts{4}, x, counts{4}), Contains("all_to_all_v: in and out overlap"));
+  CHECK_THROWS_WITH(c.gather(x, y, 0), Contains("gather: out has 5 elements, expected 4"));
+  CHECK_THROWS_WITH(c.gather(first, last, 0), Contains("gather: " + in_place));
+  CHECK_THROWS_WITH(c.gather_v(x, y, counts{5}, 0), Contains("gather_v: in has 4 elements, expected 5"));
+  CHECK_THROWS_WITH(c.gather_v(first, last, counts{4}, 0), Contains("gather_v: " + in_place));
+  CHECK_THROWS_WITH(c.scatter(x, y, 0), Contains("scatter: in has 4 elements, expected 5"));
+  CHECK_THROWS_WITH(c.scatter(first, last, 0), Contains("scatter: " + in_place));
+  CHECK_THROWS_WITH(c.scatter_v(x, counts{4}, y, 0), Contains("scatter_v: out has 5 elements, expected 4"));
+  CHECK_THROWS_WITH(c.scatter_v(first, counts{4}, last, 0), Contains("scatter_v: " + in_place));
+  CHECK_THROWS_WITH(c.send(x, 1), Contains("send to rank 1, which is not one of 1 ranks"));
+  CHECK_THROWS_WITH(c.recv(x, -1), Contains("recv from rank -1, which is not one of 1 ranks"));
+  CHECK_THROWS_WITH(c.isend(x, 1).wait(), Contains("send to rank 1, which is not one of 1 ranks"));
+  CHECK_THROWS_WITH(c.irecv(x, -1).wait(), Contains("recv from rank -1, which is not one of 1 ranks"));
+  CHECK_THROWS_WITH(c.start_all_reduce(first, last, sum).wait(), Contains("start_all_reduce: " + in_place));
+  CHECK_THROWS_WITH(c.start_all_gather(x, y).wait(), Contains("start_all_gather: out has 5 elements, expected 4"));
+  CHECK_THROWS_WITH(c.start_reduce_scatter(x, y, sum).wait(), Contains("start_reduce_scatter: in has 4"));
+}
+
 }  // namespace comm_test

@@ -65,8 +65,7 @@ void reduce(C& comm, In&& in, Out&& out, Op op, int root, detail::kept_plans pla
       const detail::arguments_of<C> arguments(comm);
       arguments.require_root(root);
       const bool at_root = comm.rank() == root;
-      if (at_root) arguments.require_length("reduce", "out", arguments.length(y), arguments.length(x));
-      if (at_root) arguments.template require_overlap<T>("reduce", x, y, 0, 0);
+      if (at_root) arguments.template require_vectors<T>("reduce", x, y);
       detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::vector(arguments.length(x)),
                                     arguments.length(x), root, at_root && x.data() == y.data(), op, plans.plans, own);
     }
@@ -85,7 +84,7 @@ void reduce_scatter(C& comm, In&& in, Out&& out, Op op, detail::kept_plans plans
     const std::span<T> y = std::span(out);
     const detail::arguments_of<C> arguments(comm);
     const std::int64_t n = arguments.length(y);
-    arguments.require_length("reduce_scatter", "in", arguments.length(x), comm.size() * n);
+    arguments.template require_blocks_in<T>("reduce_scatter", x, y);
     detail::reduce_scatter_by_rounds<A, T>(comm, x, y, block_sizes::equal(n), comm.rank() * n, op, plans.plans, own);
   }
 }
@@ -100,9 +99,7 @@ void reduce_scatter_v(C& comm, In&& in, Out&& out, counts_span counts, Op op, de
     const std::span<const T> x = std::span(in);
     const std::span<T> y = std::span(out);
     const detail::arguments_of<C> arguments(comm);
-    const detail::counted_blocks blocks = arguments.require_counts("reduce_scatter_v", counts);
-    arguments.require_length("reduce_scatter_v", "in", arguments.length(x), blocks.offset(comm.size()));
-    arguments.require_length("reduce_scatter_v", "out", arguments.length(y), blocks.count(comm.rank()));
+    const detail::counted_blocks blocks = arguments.template require_blocks_in<T>("reduce_scatter_v", x, y, counts);
     detail::reduce_scatter_by_rounds<A, T>(comm, x, y, block_sizes::counted(counts), blocks.offset(comm.rank()), op,
                                            plans.plans, own);
   }
@@ -121,8 +118,7 @@ void all_gather(C& comm, In&& in, Out&& out, detail::kept_plans plans = {}) {
     const std::span<T> y = std::span(out);
     const detail::arguments_of<C> arguments(comm);
     const std::int64_t n = arguments.length(x);
-    arguments.require_length("all_gather", "out", arguments.length(y), comm.size() * n);
-    arguments.template require_overlap<T>("all_gather", x, y, 0, comm.rank() * n);
+    arguments.template require_blocks_out<T>("all_gather", x, y);
     detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::equal(n), comm.size() * n, 0, false,
                                   no_operator{}, plans.plans, own);
   }
@@ -139,10 +135,7 @@ void all_gather_v(C& comm, In&& in, Out&& out, counts_span counts, detail::kept_
     const std::span<const T> x = std::span(in);
     const std::span<T> y = std::span(out);
     const detail::arguments_of<C> arguments(comm);
-    const detail::counted_blocks blocks = arguments.require_counts("all_gather_v", counts);
-    arguments.require_length("all_gather_v", "in", arguments.length(x), blocks.count(comm.rank()));
-    arguments.require_length("all_gather_v", "out", arguments.length(y), blocks.offset(comm.size()));
-    arguments.template require_overlap<T>("all_gather_v", x, y, 0, blocks.offset(comm.rank()));
+    arguments.template require_blocks_out<T>("all_gather_v", x, y, counts);
     detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::counted(counts), arguments.length(y), 0, false,
                                   no_operator{}, plans.plans, own);
   }
@@ -161,9 +154,7 @@ void all_to_all(C& comm, In&& in, Out&& out, detail::kept_plans plans = {}) {
     const std::span<T> y = std::span(out);
     const detail::arguments_of<C> arguments(comm);
     const std::int64_t n = arguments.length(x) / comm.size();
-    arguments.require_length("all_to_all", "out", arguments.length(y), arguments.length(x));
-    arguments.require_length("all_to_all", "in, a block for each rank,", arguments.length(x), comm.size() * n);
-    arguments.template require_apart<T>("all_to_all", x, y);
+    arguments.template require_all_to_all<T>(x, y);
     detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::equal(n), comm.size() * n, 0, false,
                                   no_operator{}, plans.plans, own);
   }
@@ -182,13 +173,7 @@ void all_to_all_v(C& comm, In&& in, counts_span send_counts, Out&& out, counts_s
     const std::span<const T> x = std::span(in);
     const std::span<T> y = std::span(out);
     const detail::arguments_of<C> arguments(comm);
-    const int p = comm.size(), r = comm.rank();
-    const detail::counted_blocks sent = arguments.require_counts("all_to_all_v", send_counts);
-    const detail::counted_blocks received = arguments.require_counts("all_to_all_v", recv_counts);
-    arguments.require_length("all_to_all_v", "in", arguments.length(x), sent.offset(p));
-    arguments.require_length("all_to_all_v", "out", arguments.length(y), received.offset(p));
-    arguments.require_length("all_to_all_v", "the own block", sent.count(r), received.count(r));
-    arguments.template require_apart<T>("all_to_all_v", x, y);
+    arguments.template require_all_to_all_v<T>(x, send_counts, y, recv_counts);
     detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::counted(send_counts, recv_counts),
                                   detail::unknown_length / static_cast<std::int64_t>(sizeof(T)), 0, false,
                                   no_operator{}, plans.plans, own);
@@ -226,8 +211,7 @@ void gather(C& comm, In&& in, Out&& out, int root, detail::kept_plans plans = {}
     const detail::arguments_of<C> arguments(comm);
     const std::int64_t n = arguments.length(x);
     arguments.require_root(root);
-    if (comm.rank() == root) arguments.require_length("gather", "out", arguments.length(y), comm.size() * n);
-    if (comm.rank() == root) arguments.template require_overlap<T>("gather", x, y, 0, root * n);
+    if (comm.rank() == root) arguments.template require_blocks_out<T>("gather", x, y);
     detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::equal(n), comm.size() * n, root, false,
                                   no_operator{}, plans.plans, own);
   }
@@ -247,8 +231,7 @@ void scatter(C& comm, In&& in, Out&& out, int root, detail::kept_plans plans = {
     const detail::arguments_of<C> arguments(comm);
     const std::int64_t n = arguments.length(y);
     arguments.require_root(root);
-    if (comm.rank() == root) arguments.require_length("scatter", "in", arguments.length(x), comm.size() * n);
-    if (comm.rank() == root) arguments.template require_overlap<T>("scatter", x, y, root * n, 0);
+    if (comm.rank() == root) arguments.template require_blocks_in<T>("scatter", x, y);
     detail::by_rounds<A, what, T>(comm, x.data(), y.data(), block_sizes::equal(n), comm.size() * n, root, false,
                                   no_operator{}, plans.plans, own);
   }

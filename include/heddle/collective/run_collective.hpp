@@ -70,11 +70,14 @@ class arguments_of : argument_checks<arguments_of<C>> {
   explicit arguments_of(const C& comm) : comm_(comm) {}
   using base::fail;
   using base::length;
-  using base::require_apart;
+  using base::require_all_to_all;
+  using base::require_all_to_all_v;
+  using base::require_blocks_in;
+  using base::require_blocks_out;
   using base::require_counts;
   using base::require_length;
-  using base::require_overlap;
   using base::require_root;
+  using base::require_vectors;
 
  private:
   int rank() const { return comm_.rank(); }
@@ -422,8 +425,7 @@ void fold_by_rounds(C& comm, std::span<const T> x, std::span<T> y, const Op& op,
                     const Own& own) {
   if constexpr (can_fold<A, What, T, Op>()) {
     const arguments_of<C> arguments(comm);
-    arguments.require_length(to_string(What).data(), "out", arguments.length(y), arguments.length(x));
-    arguments.template require_overlap<T>(to_string(What), x, y, 0, 0);
+    arguments.template require_vectors<T>(to_string(What).data(), x, y);
     by_rounds<A, What, T>(comm, x.data(), y.data(), block_sizes::vector(arguments.length(x)), arguments.length(x), 0,
                           x.data() == y.data(), op, plans, own);
   }
@@ -434,7 +436,6 @@ void reduce_scatter_by_rounds(C& comm, std::span<const T> x, std::span<T> y, con
                               std::int64_t own_at, const Op& op, collective_plans* plans, const Own& own) {
   constexpr auto what = comm_operation::reduce_scatter;
   if constexpr (can_fold<A, what, T, Op>()) {
-    arguments_of<C>(comm).template require_overlap<T>(to_string(what), x, y, own_at, 0);
     const bool in_place = !y.empty() && x.data() + own_at == y.data();
     by_rounds<A, what, T>(comm, x.data(), in_place ? y.data() - own_at : y.data(), sizes,
                           static_cast<std::int64_t>(x.size()), 0, in_place, op, plans, own);
