@@ -197,6 +197,13 @@ TEST_CASE("operators may have a state, throw, and work on over-aligned elements"
   CHECK_THAT(end.thrown[0], Catch::Matchers::Contains("too much"));
 }
 
+TEST_CASE("arguments that do not fit are refused where they are given", "[mpi][failure]") {
+  launch(line{most_ranks()}, options_ms(20'000), [](auto& world) {
+    auto alone = world.all().split(world.rank(), 0);
+    refuses_arguments(alone);
+  });
+}
+
 TEST_CASE("communicators of MPI's come in and go out", "[mpi]") {
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
