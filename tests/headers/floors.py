@@ -47,6 +47,8 @@ OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|hwloc
 PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing)")
 HEAVY = {"iostream", "ranges", "regex", "functional"}  # not in core to schedule: they cost more than the room
 LIGHT_ROOMS = {"core", "mesh", "layout", "comm", "collective", "rendezvous", "schedule", "draw"}
+# Bodies of a header (HEDDLE_INLINE) and lists of what is compiled once: <room>/impl/<name of the header>.
+IMPL = re.compile(r"^heddle/(\w+)/impl/(.+)$")
 INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
 ALLOWED_MACROS = {"OMPI_SKIP_MPICXX", "MPICH_SKIP_MPICXX"}  # settings that mpi.h reads
@@ -87,6 +89,11 @@ def check_header(root, path):
 
     others_began = False
     asked = None  # the component that the #if just above asks for
+    compilation = False  # whether the #if just above asks for separate compilation, or its absence
+    if (own := IMPL.match(name)) and "HEDDLE_INLINE" in text:
+        header = root / "heddle" / own[1] / own[2]
+        if not header.is_file() or f"#if !defined(HEDDLE_SEPARATE_COMPILATION)\n#include <{name}>\n#endif" not in header.read_text():
+            yield f"{name}: heddle/{own[1]}/{own[2]} does not include these bodies at its end, without HEDDLE_SEPARATE_COMPILATION"
     for number, line in enumerate(without_comments(text).splitlines(), 1):
         where = f"{name}:{number}"
         if match := DEFINE.match(line):
@@ -98,6 +105,7 @@ def check_header(root, path):
             yield f"{where}: anonymous namespace in a header"
         match = INCLUDE.match(line)
         if not match:
+            compilation = bool(re.match(r"#if !?defined\(HEDDLE_SEPARATE_COMPILATION\)$", line.strip()))
             asked = (re.match(r"#if defined\(HEDDLE_HAS_([A-Z0-9_]+)\)$", line.strip()) or [None, ""])[1].lower()
             continue
         target = match[2]
@@ -110,7 +118,10 @@ def check_header(root, path):
             if PACKAGES.match(target) and not optional:
                 yield f"{where}: <{target}> belongs to an optional package; move it to a header named after its component"
             continue
-        if others_began:
+        if part := IMPL.match(target):
+            if name != "heddle/impl.hpp" and (part[1] != room or not (compilation or IMPL.match(name))):
+                yield f"{where}: <{target}> is included by heddle/{part[1]}/ alone, where HEDDLE_SEPARATE_COMPILATION is asked for"
+        elif others_began:
             yield f"{where}: heddle's own headers are included first, so that a missing include in them shows"
         if not (root / target).is_file():
             yield f"{where}: <{target}> does not exist"
@@ -130,7 +141,7 @@ def check_header(root, path):
 def headers_of(root, room):
     """Every header of a room that needs no optional package."""
     names = [path.relative_to(root).as_posix() for path in root.glob(f"heddle/{room}/**/*.hpp")]
-    return sorted(n for n in names if not OPTIONAL.search(n.split("/", 1)[1]))
+    return sorted(n for n in names if not OPTIONAL.search(n.split("/", 1)[1]) and not IMPL.match(n))
 
 
 def components(root):
@@ -144,6 +155,12 @@ def components(root):
     for room in [*FLOOR, *SIDES]:
         if included := headers_of(root, room):
             made[f"heddle/{room}.hpp"] = text(f"heddle/{room}.hpp", ABOUT[room], included)
+    bodies = sorted(path.relative_to(root).as_posix() for path in root.glob("heddle/*/impl/**/*.hpp"))
+    if bodies := [n for n in bodies if not OPTIONAL.search(n.split("/", 1)[1])]:
+        guard = ("#if !defined(HEDDLE_SEPARATE_COMPILATION)\n"
+                 "#error \"heddle/impl.hpp: define HEDDLE_SEPARATE_COMPILATION for this file and for all others of the program\"\n#endif\n\n")
+        made["heddle/impl.hpp"] = text("heddle/impl.hpp", "what HEDDLE_SEPARATE_COMPILATION leaves out of all files but one, the one that includes this",
+                                       bodies).replace("#pragma once\n\n", "#pragma once\n\n" + guard)
     return made
 
 
@@ -217,6 +234,14 @@ def self_test():
         (header("others.hpp"), "belongs to no room"),
         ({**low, **header("mesh/a.hpp", "#include <heddle/core.hpp>")}, "is for users"),
         ({**header("testing/a.hpp", "#include <heddle/model/a.hpp>"), **header("model/a.hpp")}, "testing must not include model"),
+        (header("io/impl/a.hpp", "HEDDLE_INLINE void f() {}"), "does not include these bodies"),
+        ({**header("io/a.hpp", "#include <heddle/io/impl/a.hpp>"), **header("io/impl/a.hpp")}, "where HEDDLE_SEPARATE_COMPILATION is asked for"),
+        ({**header("io/a.hpp", "#if !defined(HEDDLE_SEPARATE_COMPILATION)", "#include <heddle/comm/impl/a.hpp>", "#endif"),
+          **header("comm/impl/a.hpp")}, "is included by heddle/comm/ alone"),
+        ({**low, **header("core/impl/a.hpp"), **header("core.hpp", "#include <heddle/core/impl/a.hpp>")}, "has too much ['heddle/core/impl/a.hpp']"),
+        ({**header("io/impl/a.hpp"), **header("impl.hpp")}, "lacks ['heddle/io/impl/a.hpp']"),
+        ({**header("io/a.hpp", "", "#include <vector>", "", "#if !defined(HEDDLE_SEPARATE_COMPILATION)", "#include <heddle/io/impl/a.hpp>", "#endif"),
+          **header("io/impl/a.hpp", "#include <heddle/io/a.hpp>", "HEDDLE_INLINE void f() {}")}, None),
         ({**low, **mesh, **header("comm/mpi.hpp", "#include <mpi.h>"), **header("train/a.hpp", "#include <heddle/sim/a.hpp>", "// #include <mpi.h>"),
           **header("sim/a.hpp", "#include <heddle/mesh/mesh.hpp>", "", "#include <vector>")}, None),
     ]

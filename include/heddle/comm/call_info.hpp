@@ -1,6 +1,7 @@
 // heddle/comm/call_info.hpp: one call of a communicator, as checks compare it and messages name it.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/comm/communicator.hpp>
 
 #include <cstddef>
@@ -32,29 +33,12 @@ inline bool is_message(comm_operation what) {
 }
 
 // "all_reduce of 8 float with plus", "send of 4 double to rank 2 (tag 0)".
-inline std::string describe(const call_info& call, const std::vector<int>& members) {
-  std::string text(call.started ? "start_" : "");
-  text += to_string(call.what);
-  if (call.what == comm_operation::split) return text;
-  if (!call.element.empty())
-    text += " of " + (call.count < 0 ? "" : std::to_string(call.count) + " ") + std::string(call.element);
-  if (!call.combine.empty()) text += " with " + std::string(call.combine);
-  if (is_message(call.what))
-    text += (call.what == comm_operation::send ? " to rank " : " from rank ") +
-            std::to_string(members[static_cast<std::size_t>(call.root)]) + " (tag " + std::to_string(call.tag) + ")";
-  else if (call.root >= 0)
-    text += " with root " + std::to_string(call.root);
-  return text;
-}
+HEDDLE_INLINE std::string describe(const call_info& call, const std::vector<int>& members);
 
-inline std::string what_of(const std::exception_ptr& problem) {
-  try {
-    std::rethrow_exception(problem);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that is not a std::exception";
-  }
-}
+HEDDLE_INLINE std::string what_of(const std::exception_ptr& problem);
 
 }  // namespace heddle::inline v0::detail
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/comm/impl/call_info.hpp>
+#endif

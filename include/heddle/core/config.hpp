@@ -1,4 +1,4 @@
-// heddle/core/config.hpp: the language level heddle needs, and the one macro device code needs.
+// heddle/core/config.hpp: the language level heddle needs, and what all units of one program must be compiled with alike.
 #pragma once
 
 #if defined(_MSVC_LANG)
@@ -21,4 +21,41 @@
 #define HEDDLE_HD __host__ __device__
 #else
 #define HEDDLE_HD
+#endif
+
+/// Marks a function whose body is in an impl/ header. Header-only, which is the default, that header follows the
+/// declaration and the function is inline. With HEDDLE_SEPARATE_COMPILATION defined the bodies are left out, and are
+/// compiled once: in the CMake target heddle::compiled, which defines the macro, or in the one file of a program that
+/// includes heddle/impl.hpp. All units of a program, and its precompiled headers, must agree.
+#if defined(HEDDLE_SEPARATE_COMPILATION)
+#define HEDDLE_INLINE
+#else
+#define HEDDLE_INLINE inline
+#endif
+
+// What all units of a program (or of a shared library) must agree on. Each unit brings a section with a symbol that names
+// what it was compiled with, and a reference to that symbol. The sections of all units form one group, and linkers keep
+// one section of a group: a unit that was compiled otherwise lacks its symbol, and the linker names it. There are no
+// instructions; a unit's reference is a byte of read-only data. With link-time optimization the assembler refuses it, as
+// far as it sees the units in one partition. Linkers of other formats than ELF are not asked.
+#if defined(__ELF__) && defined(__GNUC__) && !defined(__CUDA_ARCH__)
+#define HEDDLE_UNITS_AGREE(subject, value, symbol)                                                        \
+  __asm__(".ifdef .L" subject "\n.if .L" subject " - " value                                              \
+          "\n.error \"" symbol " is not true of all of them\"\n.endif\n.else\n"                           \
+          ".set .L" subject ", " value "\n"                                                               \
+          ".pushsection .rodata." subject ",\"aG\",%progbits," subject ",comdat\n"                        \
+          ".hidden " symbol "\n.globl " symbol "\n" symbol ":\n.byte 0\n.popsection\n"                    \
+          ".pushsection .rodata.heddle_units,\"aR\",%progbits\n.reloc ., BFD_RELOC_NONE, " symbol         \
+          "\n.byte 0\n.popsection\n.endif")
+#if defined(HEDDLE_SEPARATE_COMPILATION)
+HEDDLE_UNITS_AGREE("heddle_units_compilation", "1", "heddle_units_are_separately_compiled");
+#else
+HEDDLE_UNITS_AGREE("heddle_units_compilation", "0", "heddle_units_were_compiled_header_only");
+#endif
+#if HEDDLE_CHECK_BOUNDS
+HEDDLE_UNITS_AGREE("heddle_units_check_bounds", "1", "heddle_units_have_HEDDLE_CHECK_BOUNDS_1");
+#else
+HEDDLE_UNITS_AGREE("heddle_units_check_bounds", "0", "heddle_units_have_HEDDLE_CHECK_BOUNDS_0");
+#endif
+#undef HEDDLE_UNITS_AGREE
 #endif

@@ -1,6 +1,7 @@
 // heddle/io/manifest.hpp: the manifest of a save, as lines of text.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/io/checksum.hpp>
 #include <heddle/io/dataset.hpp>
@@ -48,30 +49,8 @@ struct manifest {
 namespace detail {
 
 // Values may hold any text: a line break and a backslash are written as \n and \\.
-inline std::string escape_line(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\')
-      out += "\\\\";
-    else if (c == '\n')
-      out += "\\n";
-    else
-      out += c;
-  }
-  return out;
-}
-inline std::string unescape_line(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\' || i + 1 == text.size()) {
-      out += text[i];
-    } else {
-      ++i;
-      out += text[i] == 'n' ? '\n' : text[i];
-    }
-  }
-  return out;
-}
+HEDDLE_INLINE std::string escape_line(std::string_view text);
+HEDDLE_INLINE std::string unescape_line(std::string_view text);
 
 // All of `text` as a number, or an error that names what was read.
 template <class Int>
@@ -84,12 +63,7 @@ Int parse_number(std::string_view text, int base, const std::string& what) {
 }
 
 // Cuts the text before the next `mark` off the front of `rest`.
-inline std::string_view next_field(std::string_view& rest, char mark) {
-  const std::size_t n = (std::min)(rest.find(mark), rest.size());
-  const std::string_view field = rest.substr(0, n);
-  rest.remove_prefix((std::min)(n + 1, rest.size()));
-  return field;
-}
+HEDDLE_INLINE std::string_view next_field(std::string_view& rest, char mark);
 
 inline constexpr std::string_view manifest_title = "heddle checkpoint";
 
@@ -97,91 +71,14 @@ inline constexpr std::string_view manifest_title = "heddle checkpoint";
 
 /// The text of a manifest: a title, `key=value` lines, and a last line with the checksum of all before it.
 /// Errors: `io_error` if a fact's name is empty or holds '=' or a line break.
-inline std::string to_text(const manifest& m) {
-  std::string t(detail::manifest_title);
-  const auto line = [&t](std::string_view key, std::string_view value) {
-    t += '\n';
-    t += key;
-    t += '=';
-    t += value;
-  };
-  line("format", std::to_string(manifest::format));
-  line("step", std::to_string(m.step));
-  line("seed", std::to_string(m.seed));
-  line("consumed", std::to_string(m.position.consumed));
-  line("corpus", to_hex(m.corpus));
-  line("mesh", detail::escape_line(m.mesh));
-  line("config", detail::escape_line(m.config));
-  for (const auto& [name, value] : m.facts) {
-    if (name.empty() || name.find_first_of("=\n") != std::string::npos)
-      throw io_error("heddle: a fact in a checkpoint needs a name without '=' and line breaks, got '" + name + "'");
-    line("fact." + name, detail::escape_line(value));
-  }
-  line("files", std::to_string(m.files.size()));
-  for (const rank_file& f : m.files)
-    line("file", std::to_string(f.rank) + " " + std::to_string(f.bytes) + " " + to_hex(f.checksum));
-  t += '\n';
-  return t + "checksum=" + to_hex(checksum(std::as_bytes(std::span<const char>(t)))) + "\n";
-}
+HEDDLE_INLINE std::string to_text(const manifest& m);
 
 /// Reads the text of a manifest. `where` names it in messages.
 /// Errors: `io_error` that says whether it is no manifest, of another format version, cut off, damaged or incomplete.
-inline manifest parse_manifest(std::string_view text, const std::string& where) {
-  const std::string at = where + ": ";
-  std::string_view rest = text;
-  if (detail::next_field(rest, '\n') != detail::manifest_title)
-    throw io_error("heddle: " + at + "is not a heddle checkpoint manifest");
-  // The version first: a later format may be checked differently.
-  const std::string_view version = detail::next_field(rest, '\n');
-  if (version.substr(0, 7) != "format=") throw io_error("heddle: " + at + "has no format version");
-  if (const int v = detail::parse_number<int>(version.substr(7), 10, at + "format"); v != manifest::format)
-    throw io_error("heddle: " + at + "format version " + std::to_string(v) + "; this program reads version " +
-                   std::to_string(manifest::format));
-  const std::size_t last = text.rfind("\nchecksum=");
-  if (last == std::string_view::npos || text.back() != '\n') throw io_error("heddle: " + at + "is cut off");
-  const std::string_view stated = text.substr(last + 10, text.size() - last - 11);
-  const std::string actual = to_hex(checksum(std::as_bytes(std::span<const char>(text.substr(0, last + 1)))));
-  if (stated != actual)
-    throw io_error("heddle: " + at + "is damaged: its checksum is " + actual + ", it says " + std::string(stated));
-
-  manifest m;
-  std::size_t files = 0;
-  rest = text.substr(0, last + 1);
-  detail::next_field(rest, '\n');
-  detail::next_field(rest, '\n');
-  while (!rest.empty()) {
-    std::string_view value = detail::next_field(rest, '\n');
-    const std::string key(detail::next_field(value, '='));
-    const std::string what = at + key;
-    if (key == "step")
-      m.step = detail::parse_number<std::int64_t>(value, 10, what);
-    else if (key == "seed")
-      m.seed = detail::parse_number<std::uint64_t>(value, 10, what);
-    else if (key == "consumed")
-      m.position.consumed = detail::parse_number<std::int64_t>(value, 10, what);
-    else if (key == "corpus")
-      m.corpus = detail::parse_number<std::uint64_t>(value, 16, what);
-    else if (key == "mesh")
-      m.mesh = detail::unescape_line(value);
-    else if (key == "config")
-      m.config = detail::unescape_line(value);
-    else if (key == "files")
-      files = detail::parse_number<std::size_t>(value, 10, what);
-    else if (key == "file") {
-      rank_file f;
-      f.rank = detail::parse_number<std::int64_t>(detail::next_field(value, ' '), 10, what);
-      f.bytes = detail::parse_number<std::int64_t>(detail::next_field(value, ' '), 10, what);
-      f.checksum = detail::parse_number<std::uint64_t>(value, 16, what);
-      m.files.push_back(f);
-    } else if (key.substr(0, 5) == "fact.")
-      m.facts[key.substr(5)] = detail::unescape_line(value);
-    else
-      throw io_error("heddle: " + at + "unknown entry '" + key + "'");
-  }
-  if (m.files.size() != files)
-    throw io_error("heddle: " + at + "lists " + std::to_string(m.files.size()) + " rank files, it says " +
-                   std::to_string(files));
-  return m;
-}
+HEDDLE_INLINE manifest parse_manifest(std::string_view text, const std::string& where);
 
 }  // namespace heddle::inline v0::io
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/io/impl/manifest.hpp>
+#endif

@@ -559,3 +559,7 @@ static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float>
               stochastic_optimizer_kernels<host<>, float, float>);
 
 }  // namespace heddle::inline v0::compute
+
+#if defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/compute/impl/host_kernels.hpp>
+#endif

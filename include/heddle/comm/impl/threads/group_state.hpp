@@ -1,0 +1,258 @@
+// heddle/comm/impl/threads/group_state.hpp: bodies of heddle/comm/threads/group_state.hpp.
+#pragma once
+
+#include <heddle/comm/threads/group_state.hpp>
+#include <heddle/comm/threads/shared_state.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::detail {
+
+HEDDLE_INLINE void group_state::collective(int me, const collective_work& work) {
+  member_slot& mine = slot(me);
+  enter(me, mine.call);
+  count(mine.counters, mine.call.what, static_cast<std::int64_t>(mine.call.element_size) * mine.in_count);
+  const std::int64_t number = mine.number.load(std::memory_order_relaxed) + 1;
+  mine.number.store(number, std::memory_order_release);
+  mine.entered.store(number, std::memory_order_relaxed);
+  std::exception_ptr problem;
+  const std::uint64_t before = arrivals_.fetch_add(1, std::memory_order_acq_rel);
+  if (static_cast<int>(before & arrived_mask) + 1 == size()) lead(me, number, work, problem);
+  if (completed_.load(std::memory_order_acquire) != number) follow(me, number, work, problem);
+  if (problem != nullptr) std::rethrow_exception(problem);
+  if (failed_) throw comm_error(failure_text_);
+}
+
+HEDDLE_INLINE std::shared_ptr<started_collective> group_state::start(int me, const call_info& call, const void* in,
+                                                                     void* out, std::int64_t bytes,
+                                                                     std::int64_t chunks) {
+  enter(me, call);
+  member_slot& mine = slot(me);
+  count(mine.counters, call.what, bytes);
+  const std::int64_t number = ++mine.started;
+  std::shared_ptr<started_collective> started;
+  const std::lock_guard lock(started_mutex_);
+  for (const auto& other : started_)
+    if (other->number == number) started = other;
+  if (started == nullptr) started = started_.emplace_back(std::make_shared<started_collective>(size(), number));
+  started_collective::member& m = (*started)[me];
+  m.call = call;
+  m.in = in;
+  m.out = out;
+  m.after = mine.number.load(std::memory_order_relaxed);
+  m.here.store(true, std::memory_order_release);
+  if (++started->arrived < size()) return started;
+  std::erase(started_, started);
+  if (started->state.load(std::memory_order_relaxed) == started_collective::broken) return started;
+  if (world_.options().check == checking::on) started->failure = disagreement(*started);
+  if (started->failure.empty())
+    started->state.store(chunks > 0 ? started_collective::open : started_collective::done, std::memory_order_release);
+  else
+    started->state.store(started_collective::failed, std::memory_order_release);
+  bell_.notify();
+  return started;
+}
+
+HEDDLE_INLINE bool group_state::break_started(int me, started_collective& call) {
+  const std::lock_guard lock(started_mutex_);
+  const auto state = call.state.load(std::memory_order_relaxed);
+  if (state == started_collective::broken) return true;
+  if (state != started_collective::gathering) return false;
+  call.failure =
+      "heddle: rank " + std::to_string(world_rank(me)) + " has given up " + where(call[me].call, call.number);
+  call.state.store(started_collective::broken, std::memory_order_release);
+  bell_.notify();
+  return true;
+}
+
+HEDDLE_INLINE void group_state::complete_started(started_collective& call) {
+  {
+    const std::lock_guard lock(started_mutex_);
+    call.state.store(call.failure.empty() ? started_collective::done : started_collective::failed,
+                     std::memory_order_release);
+  }
+  bell_.notify();
+}
+
+HEDDLE_INLINE void group_state::post(int me, int peer, message& m) {
+  enter(me, m.call);
+  const bool sends = m.call.what == comm_operation::send;
+  count(slot(me).counters, m.call.what, static_cast<std::int64_t>(m.bytes));
+  m.owner = me;
+  mailbox& box = boxes_[static_cast<std::size_t>(m.receiver())];
+  message* other = nullptr;
+  {
+    const std::lock_guard lock(box.mutex);
+    std::vector<message*>& theirs = sends ? box.recvs : box.sends;
+    for (std::size_t i = 0; i < theirs.size() && other == nullptr; ++i)
+      if (theirs[i]->call.tag == m.call.tag &&
+          (sends ? theirs[i]->call.root : theirs[i]->owner) == (sends ? me : peer)) {
+        other = theirs[i];
+        theirs.erase(theirs.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    if (other == nullptr) (sends ? box.sends : box.recvs).push_back(&m);
+  }
+  if (other == nullptr) return;
+
+  const bool agree =
+      other->bytes == m.bytes && (world_.options().check == checking::off ||
+                                  (other->call.count == m.call.count && other->call.element == m.call.element));
+  m.other = other->call;
+  if (agree) {
+    if (m.bytes != 0) std::memcpy(sends ? other->to : m.to, sends ? m.from : other->from, m.bytes);
+  } else {
+    other->other = m.call;
+  }
+  const std::uint32_t state = agree ? message::done : message::mismatch;
+  wait_word& bell = world_.rank(world_rank(other->owner)).bell;
+  other->state.store(state, std::memory_order_release);  // `other` may be gone from here on
+  bell.notify();
+  m.state.store(state, std::memory_order_relaxed);
+  if (!agree) throw_mismatch(m);
+}
+
+HEDDLE_INLINE bool group_state::cancel(message& m) {
+  mailbox& box = boxes_[static_cast<std::size_t>(m.receiver())];
+  const std::lock_guard lock(box.mutex);
+  std::vector<message*>& mine = m.call.what == comm_operation::send ? box.sends : box.recvs;
+  const auto found = std::find(mine.begin(), mine.end(), &m);
+  if (found == mine.end()) return false;
+  mine.erase(found);
+  return true;
+}
+
+HEDDLE_INLINE void group_state::throw_mismatch(const message& m) const {
+  throw comm_error("heddle: rank " + std::to_string(world_rank(m.owner)) + " and rank " +
+                   std::to_string(world_rank(m.call.root)) + " disagree about a message" + on_communicator() +
+                   ": rank " + std::to_string(world_rank(m.owner)) + " entered " + describe(m.call, members_) +
+                   "; rank " + std::to_string(world_rank(m.call.root)) + " entered " + describe(m.other, members_));
+}
+
+HEDDLE_INLINE std::string group_state::disagreement(std::int64_t number) {
+  for (int r = 1; r < size(); ++r)
+    if (const call_info &a = slot(0).call, &b = slot(r).call; !(a == b))
+      return "heddle: ranks disagree about call " + std::to_string(number) + on_communicator() + ": rank " +
+             std::to_string(world_rank(r)) + " entered " + describe(b, members_) + "; rank " +
+             std::to_string(world_rank(0)) + " entered " + describe(a, members_) +
+             (describe(a, members_) == describe(b, members_) ? " with other counts per rank" : "");
+  for (int r = 1; r < size(); ++r)
+    if (slot(r).started != slot(0).started)
+      return out_of_order(r, describe(slot(r).call, members_), slot(r).started, slot(0).started, "started");
+  return {};
+}
+
+HEDDLE_INLINE std::string group_state::disagreement(started_collective& started) {
+  for (int r = 1; r < size(); ++r)
+    if (const call_info &a = started[0].call, &b = started[r].call; !(a == b))
+      return "heddle: ranks disagree about started call " + std::to_string(started.number) + on_communicator() +
+             ": rank " + std::to_string(world_rank(r)) + " entered " + describe(b, members_) + "; rank " +
+             std::to_string(world_rank(0)) + " entered " + describe(a, members_) +
+             (describe(a, members_) == describe(b, members_) ? " with other counts per rank" : "");
+  for (int r = 1; r < size(); ++r)
+    if (started[r].after != started[0].after)
+      return out_of_order(r, describe(started[r].call, members_), started[r].after, started[0].after, "blocking");
+  return {};
+}
+
+HEDDLE_INLINE std::string group_state::out_of_order(int r, const std::string& call, std::int64_t theirs,
+                                                    std::int64_t zero, const char* kind) const {
+  return "heddle: ranks disagree about the order of calls" + on_communicator() + ": rank " +
+         std::to_string(world_rank(r)) + " entered " + call + " after " + std::to_string(theirs) + " " + kind +
+         " calls; rank " + std::to_string(world_rank(0)) + " after " + std::to_string(zero);
+}
+
+HEDDLE_INLINE void group_state::lead(int me, std::int64_t number, const collective_work& work,
+                                     std::exception_ptr& problem) {
+  failed_ = false;
+  try {
+    if (world_.options().check == checking::on) {
+      failure_text_ = disagreement(number);
+      if (failure_text_.empty() && work.check != nullptr) {
+        failure_text_ = work.check(work.context);
+        if (!failure_text_.empty())
+          failure_text_ = "heddle: call " + std::to_string(number) + on_communicator() + ", " +
+                          describe(slot(me).call, members_) + ": " + failure_text_;
+      }
+      failed_ = !failure_text_.empty();
+    }
+  } catch (...) {
+    fail(me, problem);
+  }
+  const int helpers = (std::min)(size(), world_.cores()) - 1;
+  if (failed_ || work.chunks <= 1 || helpers == 0 || bytes() < share_bytes) {
+    for (std::int64_t c = 0; c < work.chunks && !failed_; ++c) run_chunk(me, c, work, problem);
+    complete(number);
+    return;
+  }
+  next_.store(0, std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  open_.store(number, std::memory_order_release);
+  bell_.notify(helpers);
+  help(me, number, work, problem);
+}
+
+HEDDLE_INLINE void group_state::fail(int me, std::exception_ptr& problem) {
+  problem = std::current_exception();
+  const std::lock_guard lock(failure_mutex_);
+  failure_text_ = "heddle: " + describe(slot(me).call, members_) + on_communicator() + " failed on rank " +
+                  std::to_string(world_rank(me)) + ": " + what_of(problem);
+  failed_ = true;
+}
+
+HEDDLE_INLINE std::shared_ptr<group_state> world_state::group(const std::string& label, const std::vector<int>& members,
+                                                              bool keep) {
+  const std::lock_guard lock(groups_mutex_);
+  for (const named_group& g : groups_)  // no map: it would be compiled into every program
+    if (g.members == members && g.label == label)
+      if (auto existing = g.state.lock()) return existing;
+  if (groups_.size() >= 2 * groups_after_purge_ + 16) {  // so many have come since that a look at all of them pays
+    std::erase_if(groups_, [](const named_group& g) { return g.state.expired(); });
+    groups_after_purge_ = groups_.size();
+  }
+  auto made = std::make_shared<group_state>(*this, label, members);
+  groups_.push_back({label, members, made});
+  if (keep) kept_.push_back(made);
+  for (const int member : members) {
+    rank_record& record = rank(member);
+    const std::lock_guard record_lock(record.mutex);
+    if (record.groups.size() == record.groups.capacity())
+      std::erase_if(record.groups, [](const std::weak_ptr<group_state>& g) { return g.expired(); });
+    record.groups.push_back(made);
+  }
+  return made;
+}
+
+HEDDLE_INLINE void world_state::finish(int r) {
+  rank_record& record = rank(r);
+  std::vector<int> sleepers;
+  std::vector<std::weak_ptr<group_state>> groups;
+  record.finished.store(true, std::memory_order_release);
+  any_finished_.store(true, std::memory_order_release);
+  {
+    const std::lock_guard lock(record.mutex);
+    sleepers = record.message_waits;
+    groups = record.groups;
+  }
+  for (const int sleeper : sleepers) rank(sleeper).bell.notify();
+  for (const auto& group : groups)
+    if (const auto live = group.lock()) live->alarm();
+}
+
+HEDDLE_INLINE void world_state::alarm() {
+  for (rank_record& record : ranks_) record.bell.notify();
+  const std::lock_guard lock(groups_mutex_);
+  for (const named_group& group : groups_)
+    if (const auto live = group.state.lock()) live->alarm();
+}
+
+}  // namespace heddle::inline v0::detail

@@ -1,0 +1,98 @@
+// heddle/compute/impl/host_kernels.hpp: the list of the host's kernels that separate compilation compiles once.
+#pragma once
+
+#include <heddle/compute/host/host.hpp>
+
+// HEDDLE_HOST_KERNELS(extern, T); declares that kernels of T are elsewhere, HEDDLE_HOST_KERNELS(, T); compiles them here. Only
+// functions that are not inline: compilers instantiate those in each unit all the same. Kernels of half precision, and those
+// that call another library of matrix products, are compiled where they are used.
+#define HEDDLE_HOST_KERNELS(KIND, T)                                                                                   \
+  KIND template void adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                              \
+  KIND template void undo_adamw(team&, std::int64_t, T*, const T*, T*, T*, const adamw_step&);                         \
+  KIND template void row_max(team&, std::int64_t, std::int64_t, const T*, T*);                                         \
+  KIND template void row_sum_exp(team&, std::int64_t, std::int64_t, const T*, const T*, T*);                           \
+  KIND template void pick_target(std::int64_t, std::int64_t, const T*, token_ids, std::int64_t, T*);                   \
+  KIND template double cross_entropy_loss(std::int64_t, const T*, const T*, const T*, token_ids);                      \
+  KIND template void cross_entropy_backward(team&, std::int64_t, std::int64_t, T*, const T*, const T*, token_ids,      \
+                                            std::int64_t, T);                                                          \
+  KIND template void gelu(team&, std::int64_t, const T*, T*);                                                          \
+  KIND template void gelu_backward(team&, std::int64_t, const T*, const T*, T*);                                       \
+  KIND template void fill(team&, std::int64_t, T*, T);                                                                 \
+  KIND template void copy(team&, std::int64_t, const T*, T*);                                                          \
+  KIND template void add_bias(team&, std::int64_t, std::int64_t, T*, const T*);                                        \
+  KIND template void add_bias_backward(team&, std::int64_t, std::int64_t, const T*, T*);                               \
+  KIND template double sum_of_squares(team&, std::int64_t, const T*);                                                  \
+  KIND template std::int64_t count_nonfinite(team&, std::int64_t, const T*);                                           \
+  KIND template bool all_finite(team&, std::int64_t, const T*);                                                        \
+  KIND template void embedding(team&, token_ids, std::int64_t, std::int64_t, const T*, std::int64_t, T*);              \
+  KIND template void embedding_backward(team&, token_ids, std::int64_t, std::int64_t, const T*, std::int64_t, T*);     \
+  KIND template void add_positions(team&, std::int64_t, std::int64_t, std::int64_t, T*, const T*);                     \
+  KIND template void add_positions_backward(team&, std::int64_t, std::int64_t, std::int64_t, const T*, T*);            \
+  KIND template void unfold(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);                     \
+  KIND template void unfold_backward(team&, std::int64_t, std::int64_t, const image_window&, const T*, T*);            \
+  KIND template void layer_norm(team&, std::int64_t, std::int64_t, const T*, const T*, const T*, T, T*, T*, T*);       \
+  KIND template void layer_norm_backward_input(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,        \
+                                               const T*, const T*, T*);                                                \
+  KIND template void layer_norm_backward_weight(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,       \
+                                                const T*, T*, T*);                                                     \
+  KIND template void rms_norm(team&, std::int64_t, std::int64_t, const T*, const T*, T, T*, T*);                       \
+  KIND template void rms_norm_backward_input(team&, std::int64_t, std::int64_t, const T*, const T*, const T*,          \
+                                             const T*, T*);                                                            \
+  KIND template void rms_norm_backward_weight(team&, std::int64_t, std::int64_t, const T*, const T*, const T*, T*);    \
+  KIND template void choose_greatest(std::int64_t, const T*, std::int64_t, std::int32_t*);                             \
+  KIND template void permute(team&, std::int64_t, std::int64_t, const T*, const std::int32_t*, T*);                    \
+  KIND template void unpermute_backward(team&, std::int64_t, std::int64_t, std::int64_t, const T*, const T*,           \
+                                        const std::int32_t*, const T*, T*, T*);                                        \
+  KIND template void gated<silu, T>(team&, std::int64_t, const T*, const T*, T*);                                      \
+  KIND template void gated_backward<silu, T>(team&, std::int64_t, const T*, const T*, const T*, T*, T*);               \
+  KIND template void gated<gelu_tanh, T>(team&, std::int64_t, const T*, const T*, T*);                                 \
+  KIND template void gated_backward<gelu_tanh, T>(team&, std::int64_t, const T*, const T*, const T*, T*, T*);          \
+  KIND template void gated<relu, T>(team&, std::int64_t, const T*, const T*, T*);                                      \
+  KIND template void gated_backward<relu, T>(team&, std::int64_t, const T*, const T*, const T*, T*, T*);               \
+  KIND template void rotary<rotary_pairs::halves, false, T>(team&, const head_rows<const T>&, token_ids, std::int64_t, \
+                                                            const T*, const T*, const head_rows<T>&);                  \
+  KIND template void rotary<rotary_pairs::halves, true, T>(team&, const head_rows<const T>&, token_ids, std::int64_t,  \
+                                                           const T*, const T*, const head_rows<T>&);                   \
+  KIND template void rotary<rotary_pairs::neighbours, false, T>(                                                       \
+      team&, const head_rows<const T>&, token_ids, std::int64_t, const T*, const T*, const head_rows<T>&);             \
+  KIND template void rotary<rotary_pairs::neighbours, true, T>(team&, const head_rows<const T>&, token_ids,            \
+                                                               std::int64_t, const T*, const T*, const head_rows<T>&); \
+  KIND template void attention<portable, T>(team&, const head_rows<const T>&, const head_rows<const T>&,               \
+                                            const head_rows<const T>&, std::span<const attention_slice>, T,            \
+                                            const head_rows<T>&, T*, const key_pages&);                                \
+  KIND template void attention_backward<portable, T>(                                                                  \
+      team&, const head_rows<const T>&, const head_rows<const T>&, const head_rows<const T>&,                          \
+      const head_rows<const T>&, const head_rows<const T>&, const T*, std::span<const attention_slice>, T,             \
+      const head_rows<T>&, const head_rows<T>&, const head_rows<T>&, const key_pages&);                                \
+  KIND template void multiply_shared<portable, transpose::no, transpose::no, T, T, T>(                                 \
+      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*,          \
+      std::int64_t);                                                                                                   \
+  KIND template void multiply_shared<portable, transpose::no, transpose::yes, T, T, T>(                                \
+      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*,          \
+      std::int64_t);                                                                                                   \
+  KIND template void multiply_shared<portable, transpose::yes, transpose::no, T, T, T>(                                \
+      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*,          \
+      std::int64_t);                                                                                                   \
+  KIND template void multiply_shared<portable, transpose::yes, transpose::yes, T, T, T>(                               \
+      team&, std::int64_t, std::int64_t, std::int64_t, const T*, std::int64_t, const T*, std::int64_t, T, T*,          \
+      std::int64_t)
+
+#define HEDDLE_HOST_TILES(KIND, T, BYTES)                                                                         \
+  KIND template void multiply_blocked<gemm_tile<T, BYTES>, T>(std::int64_t, std::int64_t, std::int64_t, const T*, \
+                                                              std::int64_t, std::int64_t, const T*, std::int64_t, \
+                                                              std::int64_t, T, T*, std::int64_t)
+
+namespace heddle::inline v0::compute::detail {
+
+HEDDLE_HOST_KERNELS(extern, float);
+HEDDLE_HOST_KERNELS(extern, double);
+HEDDLE_HOST_TILES(extern, float, 16);
+HEDDLE_HOST_TILES(extern, double, 16);
+#if defined(__x86_64__)
+HEDDLE_HOST_TILES(extern, float, 32);
+HEDDLE_HOST_TILES(extern, float, 64);
+HEDDLE_HOST_TILES(extern, double, 32);
+HEDDLE_HOST_TILES(extern, double, 64);
+#endif
+
+}  // namespace heddle::inline v0::compute::detail

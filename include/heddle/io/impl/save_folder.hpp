@@ -1,0 +1,82 @@
+// heddle/io/impl/save_folder.hpp: bodies of heddle/io/save_folder.hpp.
+#pragma once
+
+#include <heddle/io/save_folder.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/core/file_size_signal.hpp>
+#include <heddle/io/durable_file.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+namespace heddle::inline v0::io {
+
+HEDDLE_INLINE void probe_folder(const std::filesystem::path& folder, std::int64_t number) {
+  const std::filesystem::path path = folder / (".probe-" + std::to_string(::getpid()) + "-" + std::to_string(number));
+  std::error_code ignored;
+  try {
+    detail::make_folder(folder);
+    durable_file file(path);
+    file.write(std::vector<std::byte>(4096));
+    file.close();
+    sync_folder(folder);
+  } catch (const io_error& e) {
+    std::filesystem::remove(path, ignored);
+    const std::string why = e.what();
+    throw io_error("heddle: nothing can be saved in '" + folder.string() + "': " + why.substr(why.find(' ') + 1));
+  }
+  std::error_code ec;
+  if (!std::filesystem::remove(path, ec) && ec)
+    throw io_error("heddle: saves in '" + folder.string() + "' could not be removed again: '" + path.string() +
+                   "': " + ec.message());
+}
+
+HEDDLE_INLINE save_folder::save_folder(const std::filesystem::path& folder) {
+  detail::make_folder(folder);
+  const std::filesystem::path path = folder / ".lock";
+  do descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0) detail::throw_file_error("create", path, errno);
+  try {
+    claim(folder, path);
+    probe_folder(folder);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+HEDDLE_INLINE void save_folder::claim(const std::filesystem::path& folder, const std::filesystem::path& path) {
+  int locked = 0;
+  do locked = ::flock(descriptor_, LOCK_EX | LOCK_NB);
+  while (locked != 0 && errno == EINTR);
+  std::array<char, 300> text{};
+  // Some file systems have no locks: Lustre unless it is mounted with flock, NFS without lockd.
+  if (locked != 0 && (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK)) return;
+  if (locked != 0 && errno != EWOULDBLOCK) detail::throw_file_error("lock", path, errno);
+  if (locked != 0) {
+    const ::ssize_t n = ::pread(descriptor_, text.data(), text.size() - 1, 0);
+    std::string who(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+    who = who.substr(0, who.find('\n'));
+    throw io_error("heddle: '" + folder.string() + "': another run is saving here" +
+                   (who.empty() ? "" : " (" + who + ")") + "; wait until it has ended, or give another folder");
+  }
+  locked_ = true;
+  // Who it is, for the message of others; that it can be written is what the probe finds out.
+  const heddle::detail::file_size_signal_off no_signal;
+  const std::string who = detail::this_process() + "\n";
+  if (::ftruncate(descriptor_, 0) == 0) static_cast<void>(::pwrite(descriptor_, who.data(), who.size(), 0) < 0);
+}
+
+}  // namespace heddle::inline v0::io
