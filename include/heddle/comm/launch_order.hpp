@@ -1,6 +1,7 @@
 // heddle/comm/launch_order.hpp: one order for the calls on several communicators, so that no rank waits in a circle.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/error.hpp>
 
@@ -27,15 +28,7 @@ struct launch_call {
 };
 
 namespace detail {
-[[noreturn]] inline void refuse_launch(const char* what, int got, const char* why, int number) {
-  std::string text = "heddle: launch_program: ";
-  text += what;
-  text += ' ';
-  text += std::to_string(got);
-  text += why;
-  text += std::to_string(number);
-  throw comm_error(text);
-}
+[[noreturn]] HEDDLE_INLINE void refuse_launch(const char* what, int got, const char* why, int number);
 constexpr void expect_launch(const char* what, int got, int below) {
   if (got < 0 || got >= below) refuse_launch(what, got, ": there are ", below);
 }
@@ -282,65 +275,7 @@ constexpr launch_fault check_launch_order(const launch_program& program) {
 }
 
 /// "rank 0 calls tp (call 0) before dp (call 1), ...": what is wrong, for people.
-inline std::string to_string(const launch_fault& fault) {
-  const auto number = [](int n) { return std::to_string(n); };
-  std::string text;
-  const auto rank = [&](int r) {
-    text += "rank ";
-    text += number(r);
-  };
-  const auto call = [&](const launch_call& c, std::string_view group) {
-    text += group;
-    text += " (call ";
-    text += number(c.number);
-    text += ')';
-  };
-  switch (fault.what) {
-    case launch_fault::kind::none:
-      text = "the launch orders agree";
-      break;
-    case launch_fault::kind::stranger:
-      rank(fault.rank);
-      text += " calls ";
-      text += fault.name;
-      text += ", of which it is not a member";
-      break;
-    case launch_fault::kind::count:
-      rank(fault.rank);
-      text += " makes ";
-      text += number(fault.calls);
-      text += " calls on ";
-      text += fault.name;
-      text += ", ";
-      rank(fault.other);
-      text += " makes ";
-      text += number(fault.other_calls);
-      break;
-    case launch_fault::kind::operation:
-      rank(fault.rank);
-      text += " and ";
-      rank(fault.other);
-      text += " make different calls on ";
-      text += fault.name;
-      text += ": call ";
-      text += number(fault.calls);
-      break;
-    case launch_fault::kind::circle:
-      text = "the launch orders cross: ";
-      for (int i = 0; i < fault.length && i < launch_fault::most; ++i) {
-        const launch_fault::crossing& c = fault.crossings[static_cast<std::size_t>(i)];
-        if (i > 0) text += ", ";
-        rank(c.rank);
-        text += " calls ";
-        call(c.first, c.first_name);
-        text += " before ";
-        call(c.then, c.then_name);
-      }
-      if (fault.length > launch_fault::most) text += ", and so on";
-      break;
-  }
-  return text;
-}
+HEDDLE_INLINE std::string to_string(const launch_fault& fault);
 
 /// One order of all calls; each rank's calls in that order are its launch order.
 struct launch_plan {
@@ -415,17 +350,7 @@ constexpr launch_plan plan_launch_order(const launch_program& program) {
 /// than the plan says, and from `finish` when calls that others wait for were not submitted.
 class launch_queue {
  public:
-  launch_queue(const launch_program& program, const launch_plan& plan, int rank) : rank_(rank) {
-    if (!plan.ok()) {
-      std::string text = "heddle: ";
-      text += to_string(plan.fault);
-      throw comm_error(text);
-    }
-    detail::expect_launch("rank", rank, static_cast<int>(plan.by_rank.size()));
-    for (const launch_call& c : plan.calls(rank)) turns_.push_back({c, nullptr});
-    for (int g = 0; g < program.groups(); ++g) names_.emplace_back(program.name(g));
-    submitted_.assign(names_.size(), 0);
-  }
+  launch_queue(const launch_program& program, const launch_plan& plan, int rank);
 
   /// Submits the next call of a group: `call()` is made now, with everything that waited for it, or when its turn comes.
   /// What a call throws comes out of here; the call counts as made, and those that waited for it are made by the next submit
@@ -466,21 +391,7 @@ class launch_queue {
   }
   bool done() const noexcept { return next_ == turns_.size(); }
   /// Checks that all calls have been made.
-  void finish() {
-    make_waiting();
-    if (done()) return;
-    const launch_call& missing = turns_[next_].what;
-    std::string text = "heddle: rank ";
-    text += std::to_string(rank_);
-    text += ": ";
-    text += std::to_string(waiting());
-    text += " submitted calls wait for call ";
-    text += std::to_string(missing.number);
-    text += " on ";
-    text += names_[static_cast<std::size_t>(missing.group)];
-    text += ", which was not submitted";
-    throw comm_error(text);
-  }
+  void finish();
 
  private:
   struct job {
@@ -503,16 +414,7 @@ class launch_queue {
   };
 
   // What was submitted and whose turn it is.
-  void make_waiting() {
-    if (running_) return;
-    running_ = true;
-    const stop guard{*this};
-    while (next_ < turns_.size() && turns_[next_].waiting != nullptr) {
-      const std::unique_ptr<job> now = std::move(turns_[next_].waiting);
-      ++next_;
-      now->run();
-    }
-  }
+  void make_waiting();
 
   int rank_;
   std::vector<turn> turns_;
@@ -523,3 +425,7 @@ class launch_queue {
 };
 
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/comm/impl/launch_order.hpp>
+#endif

@@ -20,27 +20,10 @@ namespace heddle::inline v0::detail {
 inline constexpr int most_cpus = 8192;
 
 // The system's numbers of the logical processors that the calling thread may run on; empty where it does not say.
-inline std::vector<int> allowed_cpus() {
-  std::vector<int> cpus;
-#if defined(__linux__)
-  std::array<cpu_set_t, most_cpus / CPU_SETSIZE> set{};
-  if (::sched_getaffinity(0, sizeof set, set.data()) != 0) return cpus;
-  for (int cpu = 0; cpu < most_cpus; ++cpu)
-    if (CPU_ISSET_S(static_cast<std::size_t>(cpu), sizeof set, set.data())) cpus.push_back(cpu);
-#endif
-  return cpus;
-}
+HEDDLE_INLINE std::vector<int> allowed_cpus();
 
 // From now on the calling thread, and the threads that it starts, run on these only. Whether the system agrees.
-inline bool bind_this_thread([[maybe_unused]] const std::vector<int>& cpus) noexcept {
-#if defined(__linux__)
-  std::array<cpu_set_t, most_cpus / CPU_SETSIZE> set{};
-  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), sizeof set, set.data());
-  return ::sched_setaffinity(0, sizeof set, set.data()) == 0;
-#else
-  return false;
-#endif
-}
+HEDDLE_INLINE bool bind_this_thread([[maybe_unused]] const std::vector<int>& cpus) noexcept;
 
 // How many logical processors the calling thread may run on, at least 1.
 inline int available_cores() {
@@ -49,23 +32,7 @@ inline int available_cores() {
 }
 
 // The first logical processor of the same physical core; the processor itself where the system does not say.
-inline int first_sibling(int cpu) {
-  static std::array<std::atomic<int>, most_cpus> known{};  // plus 1; it never changes
-  std::atomic<int>& place = known[static_cast<std::size_t>(cpu)];
-  if (const int k = place.load(std::memory_order_relaxed); k != 0) return k - 1;
-  int first = cpu;
-#if defined(__linux__)
-  char path[96];
-  std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-  if (std::FILE* const file = std::fopen(path, "r"); file != nullptr) {
-    int read = 0;
-    if (std::fscanf(file, "%d", &read) == 1 && read >= 0 && read < most_cpus) first = read;
-    std::fclose(file);
-  }
-#endif
-  place.store(first + 1, std::memory_order_relaxed);
-  return first;
-}
+HEDDLE_INLINE int first_sibling(int cpu);
 
 // The processors, at least one, cut into `parts`: whole physical cores while there are as many of them as parts, then
 // logical processors, at last (more parts than processors) one that several parts share. Balanced: sizes differ by one
@@ -87,21 +54,9 @@ class cpu_shares {
   }
   cpu_shares(const std::vector<int>& cpus, int parts) : cpu_shares(cpus, parts, first_sibling) {}
 
-  std::vector<int> share(int part) const {
-    const auto [from, to] = range(static_cast<std::size_t>(part));
-    std::vector<int> cpus;
-    for (std::size_t i = from; i < to; ++i) cpus.push_back(ordered_[i].second);
-    return cpus;
-  }
+  std::vector<int> share(int part) const;
   // How many processors each share has at least.
-  int smallest() const {
-    std::size_t least = ordered_.size();
-    for (std::size_t part = 0; part < parts_; ++part) {
-      const auto [from, to] = range(part);
-      least = (std::min)(least, to - from);
-    }
-    return static_cast<int>(least);
-  }
+  int smallest() const;
 
  private:
   std::pair<std::size_t, std::size_t> range(std::size_t part) const {
@@ -130,3 +85,7 @@ inline int cores_per_rank(int ranks) {
 }
 
 }  // namespace heddle::inline v0::detail
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/core/impl/cores.hpp>
+#endif

@@ -17,29 +17,10 @@ namespace heddle::inline v0::detail {
 // ends the process by SIGXFSZ. Handlers and other threads are left as they are; errno, too.
 class file_size_signal_off {
  public:
-  file_size_signal_off() noexcept {
-    ::sigemptyset(&signal_);
-    ::sigaddset(&signal_, SIGXFSZ);
-    pending_before_ = is_pending();
-    blocked_ = ::pthread_sigmask(SIG_BLOCK, &signal_, &before_) == 0;
-  }
+  file_size_signal_off() noexcept;
   file_size_signal_off(const file_size_signal_off&) = delete;
   file_size_signal_off& operator=(const file_size_signal_off&) = delete;
-  ~file_size_signal_off() {
-    if (!blocked_) return;
-    const int code = errno;
-    if (!pending_before_ && is_pending()) {  // it was sent to this thread, by its write
-#if defined(__APPLE__)
-      int taken = 0;
-      ::sigwait(&signal_, &taken);
-#else
-      const ::timespec at_once{};
-      ::sigtimedwait(&signal_, nullptr, &at_once);
-#endif
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    errno = code;
-  }
+  ~file_size_signal_off();
 
  private:
   static bool is_pending() noexcept {
@@ -54,15 +35,10 @@ class file_size_signal_off {
 };
 
 // The system's text for the code of a failed write. For EFBIG with the limit that was reached.
-inline std::string write_error_text(int code) {
-  std::string text = std::strerror(code);
-  ::rlimit limit{};
-  if (code == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    text += " (the file size limit of this process is ";
-    text += std::to_string(limit.rlim_cur);
-    text += " bytes: ulimit -f)";
-  }
-  return text;
-}
+HEDDLE_INLINE std::string write_error_text(int code);
 
 }  // namespace heddle::inline v0::detail
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/core/impl/file_size_signal.hpp>
+#endif

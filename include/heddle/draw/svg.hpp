@@ -1,6 +1,8 @@
 // heddle/draw/svg.hpp: the few shapes that our SVG pictures are made of.
 #pragma once
 
+#include <heddle/core/config.hpp>
+
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -28,168 +30,44 @@ constexpr std::size_t utf8_length(std::string_view text) noexcept {
 }
 
 // Text for an XML element or attribute. Control characters become spaces, what is no UTF-8 a replacement character.
-inline std::string svg_escaped(std::string_view text) {
-  std::string out;
-  for (std::size_t n = 0; !text.empty(); text.remove_prefix(n == 0 ? 1 : n)) {
-    n = utf8_length(text);
-    const char c = text.front();
-    if (n == 0)
-      out += "\ufffd";
-    else if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) < 0x20)
-      out += ' ';
-    else
-      out += text.substr(0, n);
-  }
-  return out;
-}
+HEDDLE_INLINE std::string svg_escaped(std::string_view text);
 
 // Two decimals at most, with a point whatever the locale.
-inline std::string svg_number(double value) {
-  const long long hundredths = std::llround(value * 100.0);
-  const long long n = hundredths < 0 ? -hundredths : hundredths;
-  std::string text = hundredths < 0 ? "-" : "";
-  text += std::to_string(n / 100);
-  if (n % 100 != 0) {
-    text += n % 100 < 10 ? ".0" : ".";
-    text += std::to_string(n % 10 == 0 ? n % 100 / 10 : n % 100);
-  }
-  return text;
-}
+HEDDLE_INLINE std::string svg_number(double value);
 
 // About how wide a text is, in pixels, in the sans-serif fonts that viewers use: an upper estimate.
-inline double svg_text_width(std::string_view text, double size) {
-  double ems = 0.0;
-  for (const char c : text) {
-    if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // continuation of a character counted already
-    const bool thin = c == ' ' || c == '.' || c == ',' || c == '(' || c == ')' || c == 'i' || c == 'l' || c == '|';
-    ems += thin ? 0.36 : c == 'm' || c == 'w' || c == '+' || c == '=' || (c >= 'A' && c <= 'Z') ? 0.85 : 0.63;
-  }
-  return ems * size;
-}
+HEDDLE_INLINE double svg_text_width(std::string_view text, double size);
 
 // The text, shortened until it fits.
-inline std::string svg_fitted(std::string text, double size, double room) {
-  if (svg_text_width(text, size) <= room) return text;
-  while (!text.empty() && svg_text_width(text, size) + size > room) {
-    while (text.size() > 1 && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) text.pop_back();
-    text.pop_back();
-  }
-  return text.empty() ? text : text + "\u2026";
-}
+HEDDLE_INLINE std::string svg_fitted(std::string text, double size, double room);
 
 // Shapes in the order in which they are painted. Units: pixels.
 class svg_drawing {
  public:
   void rect(double x, double y, double w, double h, std::string_view fill, double radius = 0.0,
-            std::string_view more = {}) {
-    open("rect");
-    attribute("x", x);
-    attribute("y", y);
-    attribute("width", w);
-    attribute("height", h);
-    attribute("fill", fill);
-    if (radius > 0.0) attribute("rx", radius);
-    out_ += more;
-    out_ += "/>\n";
-    reach(x + w, y + h);
-  }
+            std::string_view more = {});
   void words(double x, double y, std::string_view text, double size, std::string_view fill,
-             std::string_view anchor = "start", bool bold = false) {
-    open("text");
-    attribute("x", x);
-    attribute("y", y);
-    attribute("font-size", size);
-    attribute("fill", fill);
-    if (anchor != "start") attribute("text-anchor", anchor);
-    if (bold) attribute("font-weight", "600");
-    out_ += ">";
-    out_ += svg_escaped(text);
-    out_ += "</text>\n";
-    const double width = svg_text_width(text, size);
-    reach(anchor == "middle" ? x + width / 2 : anchor == "end" ? x : x + width, y + size * 0.3);
-  }
+             std::string_view anchor = "start", bool bold = false);
   // Texts that look alike are children of one group.
-  void begin_words(double size, std::string_view fill, std::string_view anchor = "start", bool bold = false) {
-    open("g");
-    attribute("font-size", size);
-    attribute("fill", fill);
-    if (anchor != "start") attribute("text-anchor", anchor);
-    if (bold) attribute("font-weight", "600");
-    out_ += ">\n";
-  }
-  void word(double x, double y, std::string_view text) {
-    open("text");
-    attribute("x", x);
-    attribute("y", y);
-    out_ += ">";
-    out_ += svg_escaped(text);
-    out_ += "</text>\n";
-  }
+  void begin_words(double size, std::string_view fill, std::string_view anchor = "start", bool bold = false);
+  void word(double x, double y, std::string_view text);
   void end_words() { out_ += "</g>\n"; }
   // An arrow that points down.
-  void arrow(double x, double top, double bottom, std::string_view fill) {
-    rect(x - 1.5, top, 3.0, bottom - top - 8.0, fill);
-    out_ += "<path d=\"M";
-    out_ += svg_number(x - 7.0);
-    for (const double at : {bottom - 9.0, x + 7.0, bottom - 9.0, x, bottom}) {
-      out_ += " ";
-      out_ += svg_number(at);
-    }
-    out_ += "z\"";
-    attribute("fill", fill);
-    out_ += "/>\n";
-  }
+  void arrow(double x, double top, double bottom, std::string_view fill);
 
   // The whole file; `definitions` are patterns. The picture is as large as what was drawn, and a margin.
   std::string text(std::string_view definitions, double margin, std::string_view background) const {
     return page(definitions, std::ceil(right_ + margin), std::ceil(bottom_ + margin), background);
   }
   // The whole file, as large as is said.
-  std::string page(std::string_view definitions, double width, double height, std::string_view background) const {
-    const std::string w = svg_number(width);
-    const std::string h = svg_number(height);
-    std::string file = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"";
-    file += w;
-    file += "\" height=\"";
-    file += h;
-    file += "\" viewBox=\"0 0 ";
-    file += w;
-    file += " ";
-    file += h;
-    file += "\" font-family=\"Inter, 'Segoe UI', 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\">\n<defs>";
-    file += definitions;
-    file += "</defs>\n<rect width=\"";
-    file += w;
-    file += "\" height=\"";
-    file += h;
-    file += "\" rx=\"8\" fill=\"";
-    file += background;
-    file += "\"/>\n";
-    file += out_;
-    file += "</svg>\n";
-    return file;
-  }
+  std::string page(std::string_view definitions, double width, double height, std::string_view background) const;
 
  private:
   void open(std::string_view name) {
     out_ += "<";
     out_ += name;
   }
-  void attribute(std::string_view name, std::string_view value) {
-    out_ += " ";
-    out_ += name;
-    out_ += "=\"";
-    out_ += value;
-    out_ += "\"";
-  }
+  void attribute(std::string_view name, std::string_view value);
   void attribute(std::string_view name, double value) { attribute(name, std::string_view(svg_number(value))); }
   void reach(double x, double y) {
     right_ = x > right_ ? x : right_;
@@ -215,3 +93,7 @@ inline std::string_view rank_text_colour(int rank) {
 
 }  // namespace detail
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/draw/impl/svg.hpp>
+#endif

@@ -1,6 +1,7 @@
 // heddle/model/gpt2_config.hpp: the numbers that make a GPT-2, with its parameter and operation counts.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 
 #include <charconv>
@@ -28,26 +29,7 @@ struct gpt2_config {
   constexpr int hidden() const noexcept { return 4 * width; }
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
-  void validate() const {
-    const auto in_range = [](const char* name, int value, int least, int most) {
-      if (value < least || value > most)
-        throw config_error("heddle: gpt2_config." + std::string(name) + " must be " + std::to_string(least) + " to " +
-                           std::to_string(most) + ", got " + std::to_string(value));
-    };
-    in_range("layers", layers, 0, most_layers);
-    in_range("heads", heads, 1, most_width);
-    in_range("width", width, 1, most_width);
-    in_range("context", context, 1, most_tokens);
-    in_range("vocabulary", vocabulary, 1, most_tokens);
-    if (width % heads != 0)
-      throw config_error("heddle: gpt2_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
-                         std::to_string(heads) + "; every head has width / heads elements");
-    if (!(epsilon > 0 && std::isfinite(epsilon)))
-      throw config_error("heddle: gpt2_config.epsilon must be positive and finite, got " + std::to_string(epsilon));
-    if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
-      throw config_error("heddle: gpt2_config.initial_deviation must be a finite number >= 0, got " +
-                         std::to_string(initial_deviation));
-  }
+  void validate() const;
 
   /// Trained numbers, the tied token embedding counted once: `V D + T D + L (12 D^2 + 13 D) + 2 D`.
   constexpr std::int64_t parameters() const noexcept {
@@ -75,18 +57,7 @@ struct gpt2_config {
 
 /// `"gpt2 layers=12 heads=12 width=768 context=1024 vocabulary=50257"`, and epsilon where it is another one: what two
 /// configurations must share so that the weights of one are those of the other.
-inline std::string to_string(const gpt2_config& c) {
-  std::string text = "gpt2 layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
-                     " width=" + std::to_string(c.width) + " context=" + std::to_string(c.context) +
-                     " vocabulary=" + std::to_string(c.vocabulary);
-  if (c.epsilon != gpt2_config{}.epsilon) {
-    char digits[40];
-    *std::to_chars(digits, digits + sizeof digits - 1, c.epsilon).ptr = '\0';  // the fewest that tell it from others
-    text += " epsilon=";
-    text += digits;
-  }
-  return text;
-}
+HEDDLE_INLINE std::string to_string(const gpt2_config& c);
 
 /// The four published sizes.
 constexpr gpt2_config gpt2_124m() noexcept {
@@ -103,3 +74,7 @@ constexpr gpt2_config gpt2_1558m() noexcept {
 }
 
 }  // namespace heddle::inline v0::model
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/model/impl/gpt2_config.hpp>
+#endif

@@ -1,6 +1,7 @@
 // heddle/model/recompute_plan.hpp: the set of saved activations, by name, that are recomputed instead of kept.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 
 #include <array>
@@ -62,53 +63,10 @@ struct recompute_plan {
 
 /// `"none"`, `"full"` (all of every block), `"every 2"` and names, separated by commas: `"every 2,head.logits"`.
 /// Errors: `config_error` naming what is not known and what would be.
-inline recompute_plan parse_recompute(std::string_view text) {
-  recompute_plan plan;
-  while (!text.empty()) {
-    const std::size_t comma = text.find(',');
-    const std::string_view one = text.substr(0, comma);
-    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
-    if (one == "none") continue;
-    constexpr std::string_view every = "every ";
-    if (one == "full") {
-      plan.every = 1;
-    } else if (one.substr(0, every.size()) == every) {
-      const char* const end = one.data() + one.size();
-      const auto [last, error] = std::from_chars(one.data() + every.size(), end, plan.every);
-      if (error != std::errc{} || last != end || plan.every < 1) {
-        std::string message = "heddle: recompute \"";
-        message += one;
-        message += "\": every how many blocks? Write \"every 2\"";
-        throw config_error(message);
-      }
-    } else {
-      const activation_set known = activation_named(one);
-      if (!known.any()) {
-        std::string message = "heddle: recompute \"";
-        message += one;
-        message += "\" names no saved activation; there are none, full, every <k>";
-        for (const std::string_view name : activation_names) (message += ", ") += name;
-        throw config_error(message);
-      }
-      plan.named = plan.named | known;
-    }
-  }
-  return plan;
-}
+HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text);
 
 /// In the same form.
-inline std::string to_string(const recompute_plan& plan) {
-  std::string text;
-  const auto add = [&](std::string_view part) {
-    if (!text.empty()) text += ',';
-    text += part;
-  };
-  if (plan.every == 1) add("full");
-  if (plan.every > 1) add("every " + std::to_string(plan.every));
-  for (std::size_t i = 0; i < activation_names.size(); ++i)
-    if (plan.named.has(static_cast<activation>(i))) add(activation_names[i]);
-  return text.empty() ? "none" : text;
-}
+HEDDLE_INLINE std::string to_string(const recompute_plan& plan);
 
 /// What the settings of a stage's memory say is computed again.
 template <class Settings>
@@ -120,3 +78,7 @@ constexpr recompute_plan recompute_plan_of(const Settings& s) noexcept {
 }
 
 }  // namespace heddle::inline v0::model
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/model/impl/recompute_plan.hpp>
+#endif

@@ -1,6 +1,7 @@
 // heddle/observe/chrome_trace.hpp: recorded events as a Chrome trace, for ui.perfetto.dev and chrome://tracing.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/observe/activity.hpp>
 #include <heddle/observe/recorder.hpp>
@@ -31,32 +32,11 @@ struct trace_metadata {
 namespace detail {
 
 // Viewers want microseconds; three decimals keep every nanosecond.
-inline std::string microseconds(std::int64_t ns) {
-  const bool negative = ns < 0;
-  const std::uint64_t n = negative ? std::uint64_t{0} - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
-  const std::string fraction = std::to_string(n % 1000);
-  return (negative ? "-" : "") + std::to_string(n / 1000) + "." + std::string(3 - fraction.size(), '0') + fraction;
-}
+HEDDLE_INLINE std::string microseconds(std::int64_t ns);
 
 // The hue, 0 to 359, that Perfetto gives to slices of a name: it drops numbers and hashes the rest. The hash multiplies
 // in floating point, as JavaScript does. A viewer that chooses otherwise shows other colours and loses nothing else.
-inline int perfetto_hue(std::u16string_view prefix, std::string_view name) {
-  std::u16string kept(prefix);
-  bool in_number = false;
-  for (const char c : name) {
-    const bool digit = c >= '0' && c <= '9';
-    if (digit && !in_number && !kept.empty() && kept.back() == u' ') kept.pop_back();
-    if (!digit) kept += static_cast<char16_t>(static_cast<unsigned char>(c));
-    in_number = digit;
-  }
-  std::int64_t hash = 0x11c9dc5;
-  for (const char16_t c : kept) {
-    const auto mixed = static_cast<std::int32_t>(static_cast<std::uint32_t>(hash) ^ static_cast<std::uint32_t>(c));
-    const auto product = static_cast<std::int64_t>(static_cast<double>(mixed) * 16777619.0);
-    hash = static_cast<std::int32_t>(static_cast<std::uint32_t>(product));
-  }
-  return static_cast<int>((hash < 0 ? -hash : hash) % 360);
-}
+HEDDLE_INLINE int perfetto_hue(std::u16string_view prefix, std::string_view name);
 
 struct slice_mark {
   std::u16string_view utf16;
@@ -89,16 +69,7 @@ inline bool is_communication_hue(int hue) {
 }
 
 // What a slice is called, so that computation and communication differ in colour.
-inline std::string slice_name(activity kind, std::string_view name) {
-  const auto first_with = [name](const auto& marks, auto&& fits) {
-    for (const slice_mark& m : marks)
-      if (fits(perfetto_hue(m.utf16, name))) return std::string(m.utf8) + std::string(name);
-    return std::string(marks.front().utf8) + std::string(name);
-  };
-  if (is_compute(kind)) return first_with(compute_marks, is_compute_hue);
-  if (is_communication(kind)) return first_with(communication_marks, is_communication_hue);
-  return std::string(name);
-}
+HEDDLE_INLINE std::string slice_name(activity kind, std::string_view name);
 
 constexpr const char* slice_category(activity kind) noexcept {
   return is_compute(kind) ? "compute" : is_communication(kind) ? "communication" : "host";
@@ -125,17 +96,7 @@ constexpr const char* slice_colour(activity kind) noexcept {
 // where it does; the first track takes everything that one thread can do, further ones what overlapped it.
 class track_assigner {
  public:
-  int place(std::int64_t begin, std::int64_t end) {
-    for (std::size_t t = 0;; ++t) {
-      if (t == open_.size()) open_.emplace_back();
-      std::vector<std::int64_t>& ends = open_[t];
-      while (!ends.empty() && ends.back() <= begin) ends.pop_back();
-      if (ends.empty() || end <= ends.back()) {
-        ends.push_back(end);
-        return static_cast<int>(t);
-      }
-    }
-  }
+  int place(std::int64_t begin, std::int64_t end);
 
  private:
   std::vector<std::vector<std::int64_t>> open_;  // ends of the slices that enclose the present, outermost first
@@ -147,89 +108,7 @@ class track_assigner {
 /// `bytes` and `peer` where they apply, and an arrow from each send to the receive with the same `flow`, when both are
 /// there. If a flow number is used again, its sends and receives are joined in order of time.
 /// Units: microseconds with three decimals, from the first event or `metadata.base_ns`.
-inline std::string chrome_trace(std::span<const event> events, const trace_metadata& metadata = {}) {
-  std::vector<event> sorted(events.begin(), events.end());
-  for (event& e : sorted) e.end_ns = (std::max)(e.end_ns, e.begin_ns);
-  std::sort(sorted.begin(), sorted.end(), earlier);
-  const std::int64_t base =
-      metadata.base_ns ? *metadata.base_ns : (sorted.empty() ? std::int64_t{0} : sorted.front().begin_ns);
-
-  // Flows: the n-th send of a number belongs to its n-th receive.
-  std::map<std::uint64_t, std::pair<std::vector<std::size_t>, std::vector<std::size_t>>> ends;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    if (sorted[i].flow == 0) continue;
-    if (sorted[i].kind == activity::send) ends[sorted[i].flow].first.push_back(i);
-    if (sorted[i].kind == activity::recv) ends[sorted[i].flow].second.push_back(i);
-  }
-  std::vector<std::int64_t> arrow(sorted.size(), 0);
-  std::int64_t arrows = 0;
-  for (const auto& [flow, pair] : ends)
-    for (std::size_t n = 0; n < (std::min)(pair.first.size(), pair.second.size()); ++n)
-      arrow[pair.first[n]] = arrow[pair.second[n]] = ++arrows;
-
-  std::string out = "{\"displayTimeUnit\":\"ns\",\"otherData\":{";
-  for (std::size_t i = 0; i < metadata.about.size(); ++i)
-    out += (i > 0 ? "," : "") + ("\"" + json_escape(metadata.about[i].first)) + "\":\"" +
-           json_escape(metadata.about[i].second) + "\"";
-  out += "},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"" +
-         json_escape(metadata.process) + "\"}}";
-
-  // Thread numbers start at 1, because viewers take thread 0 for the idle one.
-  const int spread = 1 << 16;
-  struct rank_tracks {
-    detail::track_assigner assigner;
-    int named = 0;  // a rank's tracks come into use one after the other
-  };
-  std::map<int, rank_tracks> tracks;
-  const auto name_track = [&](int rank, int track) {
-    int& named = tracks[rank].named;
-    if (track < named) return;
-    named = track + 1;
-    const auto r = static_cast<std::size_t>(rank);
-    std::string name =
-        rank >= 0 && r < metadata.rank_names.size() ? metadata.rank_names[r] : "rank " + std::to_string(rank);
-    if (track > 0) name += ", overlapping " + std::to_string(track);
-    const std::string head = ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" + std::to_string(rank + 1 + track * spread);
-    out += head + ",\"name\":\"thread_name\",\"args\":{\"name\":\"" + json_escape(name) + "\"}}";
-    out +=
-        head + ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":" + std::to_string(rank * 64 + track) + "}}";
-  };
-  for (std::size_t r = 0; r < metadata.rank_names.size(); ++r) name_track(static_cast<int>(r), 0);
-
-  std::map<std::pair<activity, std::string_view>, std::string> names;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const event& e = sorted[i];
-    const int track = tracks[e.rank].assigner.place(e.begin_ns, e.end_ns);
-    name_track(e.rank, track);
-    const std::string_view given = e.name != nullptr && *e.name != '\0' ? e.name : activity_name(e.kind);
-    std::string& name = names[{e.kind, given}];
-    if (name.empty()) name = json_escape(detail::slice_name(e.kind, given));
-    const std::string place = ",\"pid\":1,\"tid\":" + std::to_string(e.rank + 1 + track * spread) + ",\"ts\":";
-    out += ",\n{\"ph\":\"X\",\"name\":\"" + name;
-    if (e.microbatch >= 0) out += " " + std::to_string(e.microbatch);
-    out += std::string("\",\"cat\":\"") + detail::slice_category(e.kind) + "\",\"cname\":\"" +
-           detail::slice_colour(e.kind) + "\"" + place + detail::microseconds(e.begin_ns - base) +
-           ",\"dur\":" + detail::microseconds(e.end_ns - e.begin_ns) + ",\"args\":{\"activity\":\"" +
-           activity_name(e.kind) + "\"";
-    const auto argument = [&out](const char* key, std::int64_t value) {
-      if (value >= 0) out += std::string(",\"") + key + "\":" + std::to_string(value);
-    };
-    argument("step", e.step);
-    argument("stage", e.stage);
-    argument("microbatch", e.microbatch);
-    argument("bytes", e.bytes);
-    argument("peer", e.peer);
-    out += "}}";
-    if (arrow[i] == 0) continue;
-    // An arrow leaves when the send begins and lands when the receive ends, inside both slices.
-    const bool leaves = e.kind == activity::send;
-    const std::int64_t at = leaves ? e.begin_ns : (std::max)(e.begin_ns, e.end_ns - 1);
-    out += std::string(",\n{\"ph\":\"") + (leaves ? "s" : "f") + "\"" + (leaves ? "" : ",\"bp\":\"e\"") +
-           ",\"id\":" + std::to_string(arrow[i]) + ",\"name\":\"message\",\"cat\":\"communication\"" + place +
-           detail::microseconds(at - base) + "}";
-  }
-  return out + "\n]}\n";
-}
+HEDDLE_INLINE std::string chrome_trace(std::span<const event> events, const trace_metadata& metadata = {});
 
 /// Writes the trace to a file. Errors: `io_error` with the path and the system's text.
 inline void write_chrome_trace(const std::string& path, std::span<const event> events,
@@ -238,3 +117,7 @@ inline void write_chrome_trace(const std::string& path, std::span<const event> e
 }
 
 }  // namespace heddle::inline v0::observe
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/observe/impl/chrome_trace.hpp>
+#endif

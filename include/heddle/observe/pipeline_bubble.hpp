@@ -1,6 +1,7 @@
 // heddle/observe/pipeline_bubble.hpp: the bubble of a pipeline, measured from recorded events.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/observe/activity.hpp>
 
@@ -22,12 +23,7 @@ struct bubble_report {
 
   std::int64_t idle_ns(std::size_t i) const noexcept { return makespan_ns - busy_ns[i]; }
   /// Idle part of all ranks' time, in [0, 1]; 0 when nothing was recorded.
-  double bubble() const noexcept {
-    if (makespan_ns <= 0 || ranks.empty()) return 0.0;
-    double busy = 0.0;
-    for (const std::int64_t b : busy_ns) busy += static_cast<double>(b);
-    return 1.0 - busy / (static_cast<double>(ranks.size()) * static_cast<double>(makespan_ns));
-  }
+  double bubble() const noexcept;
 };
 
 /// Bubble of every step that has stage work, in step order: `1 - busy / (ranks * makespan)`. Collectives inside a
@@ -35,47 +31,11 @@ struct bubble_report {
 /// (the ranks of one group along the pipeline axis); empty takes every rank with stage work.
 /// Units: nanoseconds.
 /// Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2 (bubble time fraction).
-inline std::vector<bubble_report> pipeline_bubbles(std::span<const event> events, std::span<const int> ranks = {}) {
-  std::vector<event> work;
-  for (const event& e : events)
-    if (is_stage_work(e.kind) && e.end_ns > e.begin_ns &&
-        (ranks.empty() || std::find(ranks.begin(), ranks.end(), e.rank) != ranks.end()))
-      work.push_back(e);
-  std::sort(work.begin(), work.end(), [](const event& a, const event& b) {
-    return a.step != b.step ? a.step < b.step : a.rank != b.rank ? a.rank < b.rank : a.begin_ns < b.begin_ns;
-  });
-  std::vector<int> chosen(ranks.begin(), ranks.end());  // a chosen rank that did nothing was idle
-  std::sort(chosen.begin(), chosen.end());
-  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-  std::vector<bubble_report> reports;
-  for (std::size_t k = 0; k < work.size();) {
-    bubble_report report;
-    report.step = work[k].step;
-    report.ranks = chosen;
-    report.busy_ns.assign(chosen.size(), 0);
-    std::int64_t begin = work[k].begin_ns;
-    std::int64_t end = begin;
-    while (k < work.size() && work[k].step == report.step) {
-      const int rank = work[k].rank;
-      std::int64_t busy = 0;
-      std::int64_t covered = work[k].begin_ns;
-      begin = (std::min)(begin, covered);
-      for (; k < work.size() && work[k].step == report.step && work[k].rank == rank; ++k) {
-        busy += (std::max)(std::int64_t{0}, work[k].end_ns - (std::max)(work[k].begin_ns, covered));
-        covered = (std::max)(covered, work[k].end_ns);
-      }
-      end = (std::max)(end, covered);
-      if (chosen.empty()) {
-        report.ranks.push_back(rank);
-        report.busy_ns.push_back(busy);
-      } else {
-        report.busy_ns[static_cast<std::size_t>(std::find(chosen.begin(), chosen.end(), rank) - chosen.begin())] = busy;
-      }
-    }
-    report.makespan_ns = end - begin;
-    reports.push_back(std::move(report));
-  }
-  return reports;
-}
+HEDDLE_INLINE std::vector<bubble_report> pipeline_bubbles(std::span<const event> events,
+                                                          std::span<const int> ranks = {});
 
 }  // namespace heddle::inline v0::observe
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/observe/impl/pipeline_bubble.hpp>
+#endif

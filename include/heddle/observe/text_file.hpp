@@ -1,6 +1,7 @@
 // heddle/observe/text_file.hpp: escaping for JSON and XML, and writing a text to a file or saying why not.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/draw/svg.hpp>
@@ -15,41 +16,7 @@
 namespace heddle::inline v0::observe {
 
 /// The text between the quotes of a JSON string. What is no UTF-8 becomes replacement characters.
-inline std::string json_escape(std::string_view text) {
-  std::string out;
-  for (std::size_t n = 0; !text.empty(); text.remove_prefix(n == 0 ? 1 : n)) {
-    n = heddle::detail::utf8_length(text);
-    const char c = text.front();
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (n == 0) {
-          out += "\ufffd";
-        } else if (static_cast<unsigned char>(c) < 0x20) {
-          out += "\\u00";
-          out += "0123456789abcdef"[(c >> 4) & 15];
-          out += "0123456789abcdef"[c & 15];
-        } else {
-          out += text.substr(0, n);
-        }
-    }
-  }
-  return out;
-}
+HEDDLE_INLINE std::string json_escape(std::string_view text);
 
 /// Text for an XML element or attribute. Control characters, which XML cannot hold, become spaces; what is no UTF-8,
 /// replacement characters.
@@ -58,15 +25,10 @@ inline std::string xml_escape(std::string_view text) {
 }
 
 /// Writes a text file, replacing what was there. Errors: `io_error` with the path and the system's text.
-inline void write_text_file(const std::string& path, std::string_view text) {
-  const heddle::detail::file_size_signal_off no_signal;
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) throw io_error("heddle: cannot create '" + path + "': " + std::strerror(errno));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size() && std::fflush(file) == 0;
-  const int code = errno;
-  const bool closed = std::fclose(file) == 0;
-  if (!written || !closed)
-    throw io_error("heddle: cannot write '" + path + "': " + heddle::detail::write_error_text(written ? errno : code));
-}
+HEDDLE_INLINE void write_text_file(const std::string& path, std::string_view text);
 
 }  // namespace heddle::inline v0::observe
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/observe/impl/text_file.hpp>
+#endif

@@ -1,6 +1,7 @@
 // heddle/plan/offload_amount.hpp: the number of layers whose activations can be offloaded behind the computation.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 
 #include <algorithm>
@@ -30,12 +31,7 @@ namespace detail {
 inline bool is_measured(double x) noexcept {
   return x >= 0 && x < std::numeric_limits<double>::infinity();
 }
-inline void require_offload_scopes(std::span<const offload_scope> scopes, double bytes_per_second) {
-  bool good = bytes_per_second >= 0;  // infinite: a store that costs nothing
-  for (const offload_scope& s : scopes) good = good && is_measured(s.bytes) && is_measured(s.seconds);
-  if (!good)
-    throw config_error("heddle: bytes, seconds and bytes per second of offloading are numbers that are not negative");
-}
+HEDDLE_INLINE void require_offload_scopes(std::span<const offload_scope> scopes, double bytes_per_second);
 }  // namespace detail
 
 /// Bytes per second that a store must take and give so that scope n, the last that is offloaded, costs no time: what is
@@ -43,37 +39,13 @@ inline void require_offload_scopes(std::span<const offload_scope> scopes, double
 /// a backward takes twice its forward: (sum of bytes before + 2 bytes of n) / (3 forward - 2 sum of seconds before).
 /// Errors: `config_error` if there is no such scope.
 /// Source: Wu et al., arXiv:2408.10013 (SSDTrain), the adaptive amount of the reference code.
-inline double needed_bytes_per_second(std::span<const offload_scope> scopes, std::size_t n) {
-  if (n >= scopes.size())
-    throw config_error("heddle: there is no scope " + std::to_string(n) + " of " + std::to_string(scopes.size()));
-  double forward = 0, bytes = 0, seconds = 0;
-  for (const offload_scope& s : scopes) forward += s.seconds;
-  for (std::size_t i = 0; i < n; ++i) {
-    bytes += scopes[i].bytes;
-    seconds += scopes[i].seconds;
-  }
-  bytes += 2 * scopes[n].bytes;
-  const double window = 3 * forward - 2 * seconds;
-  if (bytes == 0) return 0;
-  return window > 0 ? bytes / window : std::numeric_limits<double>::infinity();
-}
+HEDDLE_INLINE double needed_bytes_per_second(std::span<const offload_scope> scopes, std::size_t n);
 
 /// How much to offload to a store of `bytes_per_second`: everything before the first scope that needs as much or more.
 /// At exactly its rate a store has nothing in reserve, so that scope is kept; rates are compared to one part in 10^9.
 /// Errors: `config_error` for what is negative or not a number.
 /// Source: as `needed_bytes_per_second`.
-inline offload_amount amount_to_offload(std::span<const offload_scope> scopes, double bytes_per_second) {
-  detail::require_offload_scopes(scopes, bytes_per_second);
-  offload_amount a;
-  a.first_kept = scopes.size();
-  for (std::size_t n = 0; n < scopes.size(); ++n)
-    if (needed_bytes_per_second(scopes, n) >= bytes_per_second * (1 - 1e-9) && scopes[n].bytes > 0) {
-      a.first_kept = n;
-      break;
-    }
-  for (std::size_t n = 0; n < scopes.size(); ++n) (n < a.first_kept ? a.bytes : a.kept_bytes) += scopes[n].bytes;
-  return a;
-}
+HEDDLE_INLINE offload_amount amount_to_offload(std::span<const offload_scope> scopes, double bytes_per_second);
 
 /// Bytes that may wait to be written when scope n is saved, its own among them, so that they are written and n is read
 /// in the time that `needed_bytes_per_second` gives it: the forwards after it, and the backwards of them and of n. Above
@@ -81,13 +53,7 @@ inline offload_amount amount_to_offload(std::span<const offload_scope> scopes, d
 /// too much. A store that could write at its rate from the forward's beginning would never have more waiting before
 /// `amount_to_offload`'s first kept scope.
 /// Errors: `config_error` if there is no such scope. Source: as `needed_bytes_per_second`, seen from scope n's end.
-inline double most_waiting_bytes(std::span<const offload_scope> scopes, std::size_t n, double bytes_per_second) {
-  if (n >= scopes.size())
-    throw config_error("heddle: there is no scope " + std::to_string(n) + " of " + std::to_string(scopes.size()));
-  double seconds = 2 * scopes[n].seconds;
-  for (std::size_t i = n + 1; i < scopes.size(); ++i) seconds += 3 * scopes[i].seconds;
-  return (seconds > 0 ? bytes_per_second * seconds : 0) - scopes[n].bytes;  // in no time nothing, at any rate
-}
+HEDDLE_INLINE double most_waiting_bytes(std::span<const offload_scope> scopes, std::size_t n, double bytes_per_second);
 
 /// Whether to start reading scope `candidate` now, when the backward of scope `running` begins, so that it and the
 /// scopes before it are there in time: always the `least` scopes before the running one; and more as soon as waiting
@@ -95,22 +61,8 @@ inline double most_waiting_bytes(std::span<const offload_scope> scopes, std::siz
 /// started last until then, as its memory would only be taken sooner. `read_seconds[i]` and `backward_seconds[i]` are
 /// those of scope i, `queued_seconds` what the reads take that have been started and have not ended. Reads end one
 /// after the other. Source: the worked model of SSDTrain, where a fixed depth reads too late below one bandwidth.
-inline bool read_now(std::size_t running, std::size_t candidate, std::size_t least, double queued_seconds,
-                     std::span<const double> read_seconds, std::span<const double> backward_seconds) {
-  if (candidate >= running) return false;
-  if (running - candidate <= least) return true;
-  // The next backward begins when the running one has ended, which may have to wait for its own read.
-  if (queued_seconds >= backward_seconds[running] + read_seconds[running]) return false;
-  double until = 0;  // from now to the beginning of the backward of scope j
-  for (std::size_t i = candidate + 1; i <= running; ++i) until += backward_seconds[i];
-  double end = (std::max)(backward_seconds[running], queued_seconds);  // if its read starts one backward later
-  for (std::size_t j = candidate + 1; j-- > 0;) {
-    end += read_seconds[j];
-    if (end > until * (1 + 1e-9)) return true;
-    until += backward_seconds[j];
-  }
-  return false;
-}
+HEDDLE_INLINE bool read_now(std::size_t running, std::size_t candidate, std::size_t least, double queued_seconds,
+                            std::span<const double> read_seconds, std::span<const double> backward_seconds);
 
 /// Bytes of one transformer layer's activations in 16-bit numbers: 34 s b h without what the attention keeps for each
 /// pair of tokens, which is 5 a s^2 b more without flash attention. Over tensor parallelism of degree t, 24 s b h and the
@@ -126,3 +78,7 @@ constexpr double drive_life_seconds(double rated_bytes, double bytes_per_step, d
 }
 
 }  // namespace heddle::inline v0::plan
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/plan/impl/offload_amount.hpp>
+#endif

@@ -1,6 +1,7 @@
 // heddle/rendezvous/memory.hpp: a rendezvous of ranks that are threads of one process.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/rendezvous/rendezvous.hpp>
 
 #include <chrono>
@@ -48,41 +49,9 @@ class memory_rendezvous final : public detail::keyed_rendezvous {
     meeting_->values_[key].assign(value.begin(), value.end());
     meeting_->changed_.notify_all();
   }
-  std::vector<std::byte> get(const std::string& key, int giver) override {
-    const detail::deadline until(timeout_);
-    std::unique_lock lock(meeting_->mutex_);
-    for (;;) {
-      if (const auto found = meeting_->values_.find(key); found != meeting_->values_.end()) return found->second;
-      if (!meeting_->failure_.empty()) throw aborted_error(meeting_->failure_);
-      if (until.passed()) absent(rank_, until, "in memory", key, giver);
-      // The system clock, in short steps: ThreadSanitizer of g++ 12 does not know waits on the steady clock.
-      meeting_->changed_.wait_until(lock,
-                                    std::chrono::system_clock::now() + until.rest(std::chrono::milliseconds(200)));
-    }
-  }
-  bool draw(const std::string& key, std::vector<std::byte>& value, std::chrono::milliseconds patience) override {
-    const auto end = std::chrono::steady_clock::now() + patience;
-    std::unique_lock lock(meeting_->mutex_);
-    for (;;) {
-      if (auto found = meeting_->values_.extract(key); !found.empty()) {
-        value = std::move(found.mapped());
-        return true;
-      }
-      if (!meeting_->failure_.empty()) throw aborted_error(meeting_->failure_);
-      const auto left = end - std::chrono::steady_clock::now();
-      if (left <= std::chrono::steady_clock::duration::zero()) return false;
-      meeting_->changed_.wait_until(
-          lock, std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(left));
-    }
-  }
-  void announce(const std::string& text) noexcept override {
-    try {
-      const std::lock_guard lock(meeting_->mutex_);
-      if (meeting_->failure_.empty()) meeting_->failure_ = text;
-      meeting_->changed_.notify_all();
-    } catch (...) {  // no memory for the text: the others will run into their timeouts
-    }
-  }
+  std::vector<std::byte> get(const std::string& key, int giver) override;
+  bool draw(const std::string& key, std::vector<std::byte>& value, std::chrono::milliseconds patience) override;
+  void announce(const std::string& text) noexcept override;
   std::string failure() override {
     const std::lock_guard lock(meeting_->mutex_);
     return meeting_->failure_;
@@ -96,3 +65,7 @@ class memory_rendezvous final : public detail::keyed_rendezvous {
 };
 
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/rendezvous/impl/memory.hpp>
+#endif

@@ -84,27 +84,9 @@ class deadline {
   clock::time_point end_;
 };
 
-inline void require_rank_of(const char* what, int rank, int size) {
-  if (size > 0 && rank >= 0 && rank < size) return;
-  std::string text = "heddle: ";
-  text += what;
-  text += ": rank ";
-  text += std::to_string(rank);
-  text += " is not one of ";
-  text += std::to_string(size);
-  text += " ranks";
-  throw comm_error(text);
-}
+HEDDLE_INLINE void require_rank_of(const char* what, int rank, int size);
 
-inline std::string absent_ranks(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += "rank ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
+HEDDLE_INLINE std::string absent_ranks(const std::vector<int>& ranks);
 
 /// A rendezvous that keeps values under keys: `put` once, `get` waits until the value is there.
 class keyed_rendezvous : public rendezvous {
@@ -153,30 +135,14 @@ class keyed_rendezvous : public rendezvous {
   virtual bool draw(const std::string& key, std::vector<std::byte>& value, std::chrono::milliseconds patience) = 0;
 
  protected:
-  static std::string message_key(const std::string& key, int from, int to) {
-    std::string full = key;
-    full += '@';
-    full += std::to_string(from);
-    full += '>';
-    full += std::to_string(to);
-    return full;
-  }
+  static std::string message_key(const std::string& key, int from, int to);
   [[noreturn]] static void absent(int rank, const deadline& until, const std::string& place, const std::string& key,
-                                  int giver) {
-    std::string text = "heddle: rank ";
-    text += std::to_string(rank);
-    text += " has waited ";
-    text += until.text();
-    text += " at the rendezvous ";
-    text += place;
-    text += " for rank ";
-    text += std::to_string(giver);
-    text += " to give \"";
-    text += key;
-    text += '"';
-    throw comm_error(text);
-  }
+                                  int giver);
 };
 
 }  // namespace detail
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/rendezvous/impl/rendezvous.hpp>
+#endif

@@ -1,6 +1,7 @@
 // heddle/testing/checked_memory.hpp: a memory space that behaves like a device's: protected pages, and a queue on a thread of its own.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -34,18 +35,7 @@ namespace detail {
 // pages that can never be.
 class checked_pages {
  public:
-  checked_pages(std::size_t bytes, std::size_t alignment) : page_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))) {
-    if (bytes > (std::size_t{1} << 62) || alignment > page_) return;
-    const std::size_t pages = (bytes + page_ - 1) / page_;
-    void* const there =
-        ::mmap(nullptr, (pages + 1) * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (there == MAP_FAILED) return;
-    pages_ = static_cast<std::byte*>(there);
-    users_.assign(pages, 0);
-    // The end of the memory is near the end of its pages, so that what lies behind it is a fault.
-    begin_ = pages_ + (pages * page_ - bytes) / alignment * alignment;
-    bytes_ = bytes;
-  }
+  checked_pages(std::size_t bytes, std::size_t alignment);
   checked_pages(const checked_pages&) = delete;
   checked_pages& operator=(const checked_pages&) = delete;
   ~checked_pages() {
@@ -62,18 +52,7 @@ class checked_pages {
   void close(const void* at, std::size_t bytes) noexcept { change(at, bytes, -1); }
 
  private:
-  void change(const void* at, std::size_t bytes, int by) {
-    const auto offset = reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(pages_);
-    const std::size_t first = offset / page_, end = (offset + bytes + page_ - 1) / page_;
-    const std::lock_guard lock(mutex_);
-    for (std::size_t i = first; i < end;) {  // pages that change together
-      std::size_t j = i;
-      for (; j < end && changes(j, by); ++j) users_[j] += by;
-      if (j > i) ::mprotect(pages_ + i * page_, (j - i) * page_, by > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
-      for (; j < end && !changes(j, by); ++j) users_[j] += by;
-      i = j;
-    }
-  }
+  void change(const void* at, std::size_t bytes, int by);
   bool changes(std::size_t page, int by) const noexcept { return users_[page] == (by > 0 ? 0 : 1); }
 
   std::size_t page_;
@@ -87,29 +66,13 @@ class checked_pages {
 // All memory of an arena that is owned by somebody.
 class checked_arena {
  public:
-  std::shared_ptr<checked_pages> allocate(std::size_t bytes, std::size_t alignment) {
-    auto made = std::make_shared<checked_pages>(bytes, alignment);
-    if (made->begin() == nullptr) return nullptr;
-    const std::lock_guard lock(mutex_);
-    blocks_[made->begin()] = made;
-    return made;
-  }
+  std::shared_ptr<checked_pages> allocate(std::size_t bytes, std::size_t alignment);
   void forget(const checked_pages& pages) noexcept {
     const std::lock_guard lock(mutex_);
     blocks_.erase(pages.begin());
   }
   // Errors: `memory_error` if nobody owns all of it in this arena.
-  std::shared_ptr<checked_pages> find(const void* at, std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    auto after = blocks_.upper_bound(static_cast<const std::byte*>(at));
-    if (after != blocks_.begin()) {
-      auto pages = std::prev(after)->second.lock();
-      if (pages != nullptr && pages->holds(at, bytes)) return pages;
-    }
-    throw memory_error(
-        "heddle: checked_memory: an operation names " + std::to_string(bytes) +
-        " bytes that are no memory of its queue's arena: released, outside a buffer, or of another space");
-  }
+  std::shared_ptr<checked_pages> find(const void* at, std::size_t bytes);
 
   std::atomic<std::int64_t> with_host = 0;  // bytes of copies that the host has a side of
 
@@ -174,24 +137,9 @@ class checked_stream {
   checked_stream() : thread_([this] { work(); }) {}
   checked_stream(const checked_stream&) = delete;
   checked_stream& operator=(const checked_stream&) = delete;
-  ~checked_stream() {
-    {
-      const std::lock_guard lock(mutex_);
-      ending_ = true;
-      // While an exception unwinds the stack, nobody will use what has not begun; what others wait for ends with the world.
-      if (std::uncaught_exceptions() > unwinding_) jobs_.clear();
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
+  ~checked_stream();
 
-  void add(checked_job job) {
-    {
-      const std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(job));
-    }
-    changed_.notify_all();
-  }
+  void add(checked_job job);
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return jobs_.empty() && !busy_; });
@@ -199,34 +147,7 @@ class checked_stream {
   }
 
  private:
-  void work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      {
-        checked_job job = std::move(jobs_.front());
-        jobs_.pop_front();
-        busy_ = true;
-        const bool skipped = problem_ != nullptr;
-        lock.unlock();
-        std::exception_ptr thrown;
-        if (!skipped) {
-          const opened_pages open(job.uses);
-          try {
-            job.work();
-          } catch (...) {
-            thrown = std::current_exception();
-          }
-        }
-        job = {};  // what it refers to ends before anyone is told
-        lock.lock();
-        busy_ = false;
-        if (thrown != nullptr) problem_ = std::move(thrown);
-      }
-      changed_.notify_all();
-    }
-  }
+  void work();
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -370,3 +291,7 @@ struct checked_memory {
 
 }  // namespace testing
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/testing/impl/checked_memory.hpp>
+#endif

@@ -39,26 +39,11 @@ inline report failure(std::string text, std::int64_t cases = 1) {
 
 namespace detail {
 /// What is being thrown, for a report; to be called in a handler.
-inline std::string thrown_text() {
-  std::string text = "threw: ";
-  try {
-    throw;
-  } catch (const std::exception& e) {
-    text += e.what();
-  } catch (...) {
-    text += "an exception that is not a std::exception";
-  }
-  return text;
-}
+HEDDLE_INLINE std::string thrown_text();
 }  // namespace detail
 
 /// `"holds in 1234 cases"`, or what went wrong.
-inline std::string to_string(const report& r) {
-  if (!r.ok()) return r.what;
-  std::string text = "holds in ";
-  text += std::to_string(r.cases);
-  return text + " cases";
-}
+HEDDLE_INLINE std::string to_string(const report& r);
 
 /// What can be wrong with the arithmetic of a split, a layout or an operator.
 enum class problem : unsigned char {
@@ -132,40 +117,10 @@ struct finding {
 };
 
 /// `"extent 7 over 3 parts, part 1, index 4: to_global(to_local(x)) is not x: expected 4, got 5"`.
-inline std::string to_string(const finding& f) {
-  std::string text;
-  const auto add = [&](const char* name, std::int64_t value) {
-    if (value < 0) return;
-    if (!text.empty()) text += ", ";
-    text += name;
-    text += std::to_string(value);
-  };
-  add("extent ", f.extent);
-  add("parts ", f.parts);
-  add("rank ", f.rank);
-  add("index ", f.at);
-  if (!text.empty()) text += ": ";
-  text += to_string(f.what);
-  const bool out_of_range = f.what == problem::owner_out_of_range || f.what == problem::local_out_of_range ||
-                            f.what == problem::global_out_of_range;
-  // Of an operator's values there are only the places.
-  if (f.what != problem::none && f.what != problem::no_case && f.what < problem::left_identity) {
-    text += out_of_range ? ": expected at least 0 and less than " : ": expected ";
-    text += std::to_string(f.expected);
-    text += ", got ";
-    text += std::to_string(f.got);
-  }
-  return text;
-}
+HEDDLE_INLINE std::string to_string(const finding& f);
 
 /// The report of a finding; `where` says what was looked at.
-inline report report_of(const finding& f, std::string_view where) {
-  if (f.ok()) return {true, {}, f.cases};
-  std::string text(where);
-  text += ": ";
-  text += to_string(f);
-  return failure(std::move(text), f.cases);
-}
+HEDDLE_INLINE report report_of(const finding& f, std::string_view where);
 
 /// Carries a finding into the compiler's message: see `HEDDLE_STATIC_LAW`.
 template <finding Finding>
@@ -181,3 +136,7 @@ struct law_holds {
 /// Checks a law at compile time: `HEDDLE_STATIC_LAW(heddle::testing::partition(weight{}, heddle::shape<7, 5>{}));`
 /// Where it does not hold, the compiler's message shows the finding: what, rank, index, expected, got.
 #define HEDDLE_STATIC_LAW(...) static_assert(::heddle::testing::law_holds<(__VA_ARGS__)>::value)
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/testing/impl/report.hpp>
+#endif

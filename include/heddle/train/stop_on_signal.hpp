@@ -1,6 +1,7 @@
 // heddle/train/stop_on_signal.hpp: lets the first SIGINT or SIGTERM end a training run after its step.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 
 #include <array>
@@ -27,17 +28,7 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_alw
 inline stop_signals the_stop_signals;
 
 // Touches no handler but its own at the second signal, which is raised again and ends the process when this returns.
-inline void on_stop_signal(int number) noexcept {
-  const int code = errno;
-  stop_signals& s = the_stop_signals;
-  int none = 0;
-  s.received.compare_exchange_strong(none, number);
-  if (s.asked.exchange(true)) {
-    ::signal(number, SIG_DFL);
-    ::raise(number);
-  }
-  errno = code;
-}
+HEDDLE_INLINE void on_stop_signal(int number) noexcept;
 
 }  // namespace detail
 
@@ -49,29 +40,10 @@ inline void on_stop_signal(int number) noexcept {
 /// Errors: `config_error` if there is another one.
 class stop_on_signal {
  public:
-  stop_on_signal() {
-    detail::stop_signals& s = detail::the_stop_signals;
-    if (s.in_use.exchange(true))
-      throw config_error("heddle: there is a stop_on_signal in this process already; one serves all of its ranks");
-    s.received = 0;
-    s.asked = false;
-    for (std::size_t i = 0; i < s.watched.size(); ++i) {
-      struct sigaction action{};
-      action.sa_handler = &detail::on_stop_signal;
-      action.sa_flags = SA_RESTART;
-      for (const int other : s.watched) ::sigaddset(&action.sa_mask, other);
-      ::sigaction(s.watched[i], nullptr, &before_[i]);
-      if (before_[i].sa_handler != SIG_IGN) ::sigaction(s.watched[i], &action, nullptr);
-    }
-  }
+  stop_on_signal();
   stop_on_signal(const stop_on_signal&) = delete;
   stop_on_signal& operator=(const stop_on_signal&) = delete;
-  ~stop_on_signal() {
-    detail::stop_signals& s = detail::the_stop_signals;
-    for (std::size_t i = 0; i < s.watched.size(); ++i)
-      if (before_[i].sa_handler != SIG_IGN) ::sigaction(s.watched[i], &before_[i], nullptr);
-    s.in_use = false;
-  }
+  ~stop_on_signal();
 
   /// For `options.stop`. There with or without an object; false until a signal has come to one.
   static const std::atomic<bool>& flag() noexcept { return detail::the_stop_signals.asked; }
@@ -83,3 +55,7 @@ class stop_on_signal {
 };
 
 }  // namespace heddle::inline v0::train
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/train/impl/stop_on_signal.hpp>
+#endif

@@ -1,6 +1,7 @@
 // heddle/schedule/actor/actor_graph.hpp: tasks that pass buffers to each other, as data that is checked before it runs.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/core/type_name.hpp>
@@ -227,55 +228,7 @@ constexpr actor_report first_actor_problem(const actor_graph_view& g) {
 }
 
 /// One line that names actor and register, and what to change.
-inline std::string to_string(const actor_report& found) {
-  if (found.ok()) return "the actor graph is sound";
-  std::string text = "heddle: actor graph: ";
-  if (found.actor >= 0) text.append("actor '").append(found.actor_name).append("': ");
-  std::string name = "register ";
-  if (found.register_name.empty())
-    name += std::to_string(found.reg);
-  else
-    name.append("'").append(found.register_name).append("'");
-  switch (found.what) {
-    case actor_problem::none:
-      break;
-    case actor_problem::actor_twice:
-      text += "there are two actors of this name";
-      break;
-    case actor_problem::unknown_register:
-      text += name;
-      text += " does not exist";
-      break;
-    case actor_problem::no_producer:
-      text += name;
-      text += " is written by no actor";
-      break;
-    case actor_problem::two_producers:
-      text += name;
-      text += " is written twice; each register has one producer";
-      break;
-    case actor_problem::read_twice:
-      text += name;
-      text += " is read twice by this actor; name it once";
-      break;
-    case actor_problem::no_slots:
-      text += name;
-      text += " needs at least one slot";
-      break;
-    case actor_problem::too_many_tokens:
-      text += name;
-      text += " cannot hold its initial values; give it as many slots, or none below zero";
-      break;
-    case actor_problem::circular_wait:
-      text += "waits for ";
-      text += name;
-      text +=
-          " on a circle of actors that wait for each other; give the feedback register an initial value, or a slot "
-          "more";
-      break;
-  }
-  return text;
-}
+HEDDLE_INLINE std::string to_string(const actor_report& found);
 
 /// Errors: `schedule_error` that says what is wrong with the graph.
 inline void require_actors(const actor_graph_view& g) {
@@ -297,30 +250,9 @@ class task_graph {
   }
   /// Adds an actor on the queue of this name, which reads and writes the registers of these numbers; returns its number.
   int add_actor(std::string name, std::string_view queue, const std::vector<int>& inputs,
-                const std::vector<int>& outputs) {
-    std::size_t q = 0;
-    while (q < queues_.size() && queues_[q] != queue) ++q;
-    if (q == queues_.size()) queues_.push_back(keep(std::string(queue)));
-    actor_entry a{keep(std::move(name)), static_cast<int>(q), static_cast<int>(ports_.size()), 0, 0};
-    ports_.insert(ports_.end(), inputs.begin(), inputs.end());
-    a.outputs = static_cast<int>(ports_.size());
-    ports_.insert(ports_.end(), outputs.begin(), outputs.end());
-    a.end = static_cast<int>(ports_.size());
-    actors_.push_back(a);
-    linked_ = false;
-    return static_cast<int>(actors_.size()) - 1;
-  }
+                const std::vector<int>& outputs);
   /// The graph so far; valid until something is added.
-  actor_graph_view view() {
-    if (!linked_) {
-      links_ = ports_;
-      links_.resize(2 * ports_.size());
-      for (register_entry& r : registers_) r.producer = -1;
-      detail::link_actors(actors_, registers_, links_, static_cast<int>(ports_.size()));
-      linked_ = true;
-    }
-    return {actors_, registers_, queues_, links_};
-  }
+  actor_graph_view view();
 
  private:
   std::string_view keep(std::string name) { return names_.emplace_back(std::move(name)); }
@@ -598,3 +530,7 @@ constexpr edge_slots backward_slots() noexcept {
 }  // namespace formula
 
 }  // namespace heddle::inline v0::schedule
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/schedule/impl/actor/actor_graph.hpp>
+#endif

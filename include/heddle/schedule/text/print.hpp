@@ -1,6 +1,7 @@
 // heddle/schedule/text/print.hpp: action tables as text.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/schedule/table.hpp>
 
 #include <cstddef>
@@ -9,95 +10,26 @@
 namespace heddle::inline v0::schedule {
 
 namespace detail {
-inline void append_number(std::string& text, int n) {
-  if (n < 0) {
-    text += '?';
-    return;
-  }
-  int scale = 1;
-  while (n / scale >= 10) scale *= 10;
-  for (; scale > 0; scale /= 10) text += static_cast<char>('0' + n / scale % 10);
-}
+HEDDLE_INLINE void append_number(std::string& text, int n);
 
 // WAYS 0:0>1>3 1:0>2>3: the ways of microbatches, each with its stages in order, as far as they can be followed.
-inline void append_ways(std::string& text, table_view t) {
-  text += "WAYS";
-  for (int i = 0; i < t.microbatches(); ++i)
-    for (int s = 0; s < t.stages(); ++s) {
-      if (!t.handles(s, i) || t.previous(s, i) >= 0) continue;
-      text += ' ';
-      append_number(text, i);
-      text += ':';
-      append_number(text, s);
-      int left = t.stages();
-      for (int to = t.next(s, i); to >= 0 && to < t.stages() && --left > 0; to = t.next(to, i)) {
-        text += '>';
-        append_number(text, to);
-      }
-    }
-  text += '\n';
-}
+HEDDLE_INLINE void append_ways(std::string& text, table_view t);
 
 // Whether the first list that has something of a stage is that of its rank, for every stage.
-inline bool lists_tell_ranks(table_view t) {
-  std::string known(static_cast<std::size_t>(t.stages()), '\0');
-  int left = t.stages();
-  for (int r = 0; r < t.ranks() && left > 0; ++r)
-    for (const action& a : t.list(r)) {
-      if (a.stage < 0 || a.stage >= t.stages() || known[static_cast<std::size_t>(a.stage)] != 0) continue;
-      if (t.rank_of(a.stage) != r) return false;
-      known[static_cast<std::size_t>(a.stage)] = 1;
-      --left;
-    }
-  return left == 0;
-}
+HEDDLE_INLINE bool lists_tell_ranks(table_view t);
 }  // namespace detail
 
 /// The text form of one action: stage, kind, microbatch: "2F0", "0SEND_F2", "3REDUCE_GRAD".
-inline std::string to_text(const action& a) {
-  std::string text;
-  if (a.stage >= 0) detail::append_number(text, a.stage);
-  text += name(a.kind);
-  if (a.microbatch >= 0) detail::append_number(text, a.microbatch);
-  return text;
-}
+HEDDLE_INLINE std::string to_text(const action& a);
 
 /// The text form of a table: one line per rank, actions separated by blanks; a pair that may run side by side as
 /// "(2F5;5B1)OVERLAP_F_B"; "-" for a rank without actions. Behind the ranks a line "STAGES 0 1 1 0" where the lists do
 /// not tell on which rank each stage is, and where microbatches have ways of their own a line "WAYS 0:0>1>3 1:0>2>3":
 /// each microbatch with its stages in order. `parse` reads it back.
-inline std::string to_text(table_view table) {
-  std::string text;
-  for (int r = 0; r < table.ranks(); ++r) {
-    if (table.offset(r) == table.offset(r + 1)) text += '-';
-    for (int k = table.offset(r); k < table.offset(r + 1); ++k) {
-      if (k != table.offset(r)) text += ' ';
-      if (table[k].overlaps_next && k + 1 < table.offset(r + 1)) {
-        text += '(';
-        text += to_text(table[k]);
-        text += ';';
-        text += to_text(table[k + 1]);
-        text += ")OVERLAP_";
-        text += name(table[k].kind);
-        text += '_';
-        text += name(table[k + 1].kind);
-        ++k;
-      } else {
-        text += to_text(table[k]);
-      }
-    }
-    text += '\n';
-  }
-  if (!detail::lists_tell_ranks(table)) {
-    text += "STAGES";
-    for (const int rank : table.rank_of_stage()) {
-      text += ' ';
-      detail::append_number(text, rank);
-    }
-    text += '\n';
-  }
-  if (table.has_paths() && table.paths_fit()) detail::append_ways(text, table);
-  return text;
-}
+HEDDLE_INLINE std::string to_text(table_view table);
 
 }  // namespace heddle::inline v0::schedule
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/schedule/impl/text/print.hpp>
+#endif

@@ -1,0 +1,74 @@
+// heddle/model/impl/llama_config.hpp: bodies of heddle/model/llama_config.hpp.
+#pragma once
+
+#include <heddle/model/llama_config.hpp>
+#include <heddle/compute/rotary_table.hpp>
+#include <heddle/core/error.hpp>
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::model {
+
+HEDDLE_INLINE void llama_config::validate() const {
+  const auto in_range = [](const char* name, int value, int least, int most) {
+    if (value < least || value > most)
+      throw config_error("heddle: llama_config." + std::string(name) + " must be " + std::to_string(least) + " to " +
+                         std::to_string(most) + ", got " + std::to_string(value));
+  };
+  in_range("layers", layers, 0, most_layers);
+  in_range("heads", heads, 1, most_width);
+  in_range("kv_heads", kv_heads, 1, most_width);
+  in_range("width", width, 1, most_width);
+  in_range("ffn", ffn, 1, most_width);
+  in_range("context", context, 1, most_tokens);
+  in_range("vocabulary", vocabulary, 1, most_tokens);
+  if (width % heads != 0)
+    throw config_error("heddle: llama_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
+                       std::to_string(heads) + "; every head has width / heads elements");
+  if (heads % kv_heads != 0)
+    throw config_error("heddle: llama_config.heads = " + std::to_string(heads) + " is not a multiple of kv_heads = " +
+                       std::to_string(kv_heads) + "; every key-value head serves heads / kv_heads query heads");
+  if (head_dim() % 2 != 0)
+    throw config_error("heddle: llama_config.width / heads = " + std::to_string(head_dim()) +
+                       " must be even; rotary positions turn pairs of a head's elements");
+  const auto positive = [](const char* name, double value) {
+    if (!(value > 0 && std::isfinite(value)))
+      throw config_error("heddle: llama_config." + std::string(name) + " must be positive and finite, got " +
+                         std::to_string(value));
+  };
+  positive("theta", theta);
+  positive("scaling.factor", scaling.factor);
+  positive("scaling.low", scaling.low);
+  positive("scaling.high", scaling.high);
+  positive("scaling.original", scaling.original);
+  if (!(scaling.low < scaling.high))
+    throw config_error("heddle: llama_config.scaling.low = " + std::to_string(scaling.low) +
+                       " must be less than scaling.high = " + std::to_string(scaling.high) +
+                       "; wavelengths between original / high and original / low are blended");
+  positive("epsilon", epsilon);
+  if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
+    throw config_error("heddle: llama_config.initial_deviation must be a finite number >= 0, got " +
+                       std::to_string(initial_deviation));
+}
+
+HEDDLE_INLINE std::string to_string(const llama_config& c) {
+  const auto digits = [](double value, auto... format) {  // the fewest that tell it from others
+    char text[400];
+    return std::string(text, std::to_chars(text, text + sizeof text, value, format...).ptr);
+  };
+  std::string text = "llama layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
+                     " kv_heads=" + std::to_string(c.kv_heads) + " width=" + std::to_string(c.width) +
+                     " ffn=" + std::to_string(c.ffn) + " context=" + std::to_string(c.context) +
+                     " vocabulary=" + std::to_string(c.vocabulary) +
+                     " theta=" + digits(c.theta, std::chars_format::fixed);
+  if (c.scaling.factor != 1)
+    text += " scaling=" + digits(c.scaling.factor) + "," + digits(c.scaling.low) + "," + digits(c.scaling.high) + "," +
+            digits(c.scaling.original);
+  if (c.epsilon != llama_config{}.epsilon) text += " epsilon=" + digits(c.epsilon);
+  return text;
+}
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,67 @@
+// heddle/rendezvous/impl/rendezvous.hpp: bodies of heddle/rendezvous/rendezvous.hpp.
+#pragma once
+
+#include <heddle/rendezvous/rendezvous.hpp>
+#include <heddle/comm/options.hpp>
+#include <heddle/core/config.hpp>
+#include <heddle/core/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace heddle::inline v0 {
+namespace detail {
+
+HEDDLE_INLINE void require_rank_of(const char* what, int rank, int size) {
+  if (size > 0 && rank >= 0 && rank < size) return;
+  std::string text = "heddle: ";
+  text += what;
+  text += ": rank ";
+  text += std::to_string(rank);
+  text += " is not one of ";
+  text += std::to_string(size);
+  text += " ranks";
+  throw comm_error(text);
+}
+
+HEDDLE_INLINE std::string absent_ranks(const std::vector<int>& ranks) {
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += "rank ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+HEDDLE_INLINE std::string keyed_rendezvous::message_key(const std::string& key, int from, int to) {
+  std::string full = key;
+  full += '@';
+  full += std::to_string(from);
+  full += '>';
+  full += std::to_string(to);
+  return full;
+}
+
+HEDDLE_INLINE void keyed_rendezvous::absent(int rank, const deadline& until, const std::string& place,
+                                            const std::string& key, int giver) {
+  std::string text = "heddle: rank ";
+  text += std::to_string(rank);
+  text += " has waited ";
+  text += until.text();
+  text += " at the rendezvous ";
+  text += place;
+  text += " for rank ";
+  text += std::to_string(giver);
+  text += " to give \"";
+  text += key;
+  text += '"';
+  throw comm_error(text);
+}
+
+}  // namespace detail
+}  // namespace heddle::inline v0
