@@ -1,4 +1,5 @@
-"""heddle for Conan 2: headers, one package for all settings and options.
+"""heddle for Conan 2: headers, one package for all settings and options; with the option `compiled`, one package for each
+setting, which has the static library heddle::compiled besides.
 
 An option with_<component> makes the CMake target heddle::<component>. Its package comes from the system, found when the
 consumer configures; the option changes no header and nothing in the package.
@@ -8,6 +9,7 @@ import re
 
 from conan import ConanFile
 from conan.tools.build import check_min_cppstd
+from conan.tools.cmake import CMake, CMakeToolchain
 from conan.tools.files import copy, load
 from conan.tools.layout import basic_layout
 from conan.tools.system.package_manager import Apt
@@ -35,11 +37,10 @@ class HeddleConan(ConanFile):
     description = "Header-only C++20 parallelism toolkit for training and serving large language models on many ranks"
     topics = ("header-only", "parallel", "mpi", "training", "tensor")
     license = "Apache-2.0 WITH LLVM-exception"
-    package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {f"with_{component}": [True, False] for component in COMPONENTS}
-    default_options = {f"with_{component}": False for component in COMPONENTS}
-    exports_sources = "include/*", "cmake/*", "LICENSE"
+    options = {"compiled": [True, False], **{f"with_{component}": [True, False] for component in COMPONENTS}}
+    default_options = {"compiled": False, **{f"with_{component}": False for component in COMPONENTS}}
+    exports_sources = "CMakeLists.txt", "include/*", "cmake/*", "LICENSE"
     no_copy_source = True
 
     def _components(self):
@@ -49,11 +50,32 @@ class HeddleConan(ConanFile):
         text = load(self, os.path.join(self.recipe_folder, "include", "heddle", "version.hpp"))
         self.version = ".".join(re.search(rf"VERSION_{part} (\d+)", text)[1] for part in ("MAJOR", "MINOR", "PATCH"))
 
+    def configure(self):
+        self.package_type = "static-library" if self.options.compiled else "header-library"
+
     def layout(self):
         basic_layout(self)
 
     def package_id(self):
-        self.info.clear()
+        if self.info.options.compiled:  # the components change nothing in the package
+            for component in COMPONENTS:
+                self.info.options.rm_safe(f"with_{component}")
+        else:
+            self.info.clear()
+
+    def generate(self):
+        if self.options.compiled:
+            toolchain = CMakeToolchain(self)
+            for part in ("TESTS", "EXAMPLES", "BENCHMARKS", "INSTALL"):
+                toolchain.cache_variables[f"HEDDLE_{part}"] = False
+            toolchain.cache_variables["HEDDLE_COMPILED"] = True
+            toolchain.generate()
+
+    def build(self):
+        if self.options.compiled:
+            cmake = CMake(self)
+            cmake.configure()
+            cmake.build()
 
     def validate(self):
         check_min_cppstd(self, 20)
@@ -71,6 +93,8 @@ class HeddleConan(ConanFile):
         for file in ("components", "testing", "refusal", "conan"):
             copy(self, f"heddle-{file}.cmake", os.path.join(self.source_folder, "cmake"),
                  os.path.join(self.package_folder, "cmake"))
+        if self.options.compiled:
+            copy(self, "*.a", self.build_folder, os.path.join(self.package_folder, "lib"), keep_path=False)
 
     def package_info(self):
         self.cpp_info.bindirs = []
@@ -89,6 +113,15 @@ class HeddleConan(ConanFile):
         headers.libdirs = []
         if self.settings.get_safe("os") in ("Linux", "FreeBSD"):
             headers.system_libs = ["pthread"]
+        if self.options.compiled:
+            library = self.cpp_info.components["compiled"]
+            library.set_property("cmake_target_name", "heddle::compiled")
+            library.set_property("pkg_config_name", "heddle-compiled")
+            library.requires = ["heddle"]
+            library.libs = ["heddle"]
+            library.defines = ["HEDDLE_SEPARATE_COMPILATION"]
+            library.includedirs = []
+            library.bindirs = []
         for name in self._components():
             component = self.cpp_info.components[name]
             component.set_property("cmake_target_name", f"heddle::{name}")

@@ -17,6 +17,7 @@ class HeddleTestConan(ConanFile):
         CMakeDeps(self).generate()
         toolchain = CMakeToolchain(self)
         toolchain.user_presets_path = False
+        toolchain.cache_variables["COMPILED"] = bool(self.dependencies["heddle"].options.compiled)
         toolchain.cache_variables["WITH_MPI"] = bool(self.dependencies["heddle"].options.with_mpi)
         toolchain.generate()
 

@@ -1,6 +1,6 @@
 # heddle through Conan, with the client from the Python index.
 #
-#   cmake -DWAY=client|create|mpi|refused -DSOURCE=<heddle> -DFOLDER=<scratch> -DCXX=<compiler> -DGENERATOR=<CMake's>
+#   cmake -DWAY=client|create|compiled|mpi|refused -DSOURCE=<heddle> -DFOLDER=<scratch> -DCXX=<compiler> -DGENERATOR=<CMake's>
 #         -DPYTHON=<python3> -DKNOWN=mpi,kokkos,... -P conan.cmake
 #
 # `client` comes first: it puts the client and Conan's home, with a profile of this compiler, into the scratch folder;
@@ -83,6 +83,13 @@ elseif(WAY STREQUAL "create")
   endif()
   must("${client}" create "${SOURCE}" ${how})
   must_train("${output}")
+elseif(WAY STREQUAL "compiled")  # a package of its own, for these settings, with a static library
+  must("${client}" create "${SOURCE}" ${how} -o "heddle/*:compiled=True")
+  must_train("${output}")
+  must("${client}" list "heddle/*:*" --format=json)
+  if(NOT output MATCHES "\"compiled\": \"True\"")
+    message(FATAL_ERROR "the package with the library is not told from the headers' package:\n${output}")
+  endif()
 elseif(WAY STREQUAL "mpi")  # the same package: its id does not depend on options
   must("${client}" test "${SOURCE}/test_package" heddle/[*] ${how} -o "heddle/*:with_mpi=True")
   must_train("${output}")
@@ -105,6 +112,7 @@ elseif(WAY STREQUAL "refused")
     install(${generator})
     must_fail("heddle has no component 'rocm' (known: mpi kokkos cuda nccl" ${configure} -DCOMPONENTS=rocm)
     must_fail("component 'onednn' is off in this Conan package: set its option, -o \"heddle/*:with_onednn=True\"" ${configure} -DCOMPONENTS=onednn)
+    must_fail("heddle::compiled is off in this Conan package: set its option, -o \"heddle/*:compiled=True\"" ${configure} -DCOMPONENTS=compiled)
     must_fail("component 'mpi' needs MPI::MPI_CXX, which was not found. Conan's option with_mpi takes it from the system."
       ${configure} -DCOMPONENTS=mpi -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
   endforeach()

@@ -39,13 +39,16 @@
 // instructions; a unit's reference is a byte of read-only data. With link-time optimization the assembler refuses it, as
 // far as it sees the units in one partition. Linkers of other formats than ELF are not asked.
 #if defined(__ELF__) && defined(__GNUC__) && !defined(__CUDA_ARCH__)
-#define HEDDLE_UNITS_AGREE(subject, value, symbol)                                                        \
-  __asm__(".ifdef .L" subject "\n.if .L" subject " - " value                                              \
-          "\n.error \"" symbol " is not true of all of them\"\n.endif\n.else\n"                           \
-          ".set .L" subject ", " value "\n"                                                               \
-          ".pushsection .rodata." subject ",\"aG\",%progbits," subject ",comdat\n"                        \
-          ".hidden " symbol "\n.globl " symbol "\n" symbol ":\n.byte 0\n.popsection\n"                    \
-          ".pushsection .rodata.heddle_units,\"aR\",%progbits\n.reloc ., BFD_RELOC_NONE, " symbol         \
+#define HEDDLE_UNITS_AGREE(subject, value, symbol)                                                \
+  __asm__(".ifdef .L" subject "\n.if .L" subject " - " value "\n.error \"" symbol                 \
+          " is not true of all of them\"\n.endif\n.else\n"                                        \
+          ".set .L" subject ", " value                                                            \
+          "\n"                                                                                    \
+          ".pushsection .rodata." subject ",\"aG\",%progbits," subject                            \
+          ",comdat\n"                                                                             \
+          ".hidden " symbol "\n.globl " symbol "\n" symbol                                        \
+          ":\n.byte 0\n.popsection\n"                                                             \
+          ".pushsection .rodata.heddle_units,\"aR\",%progbits\n.reloc ., BFD_RELOC_NONE, " symbol \
           "\n.byte 0\n.popsection\n.endif")
 #if defined(HEDDLE_SEPARATE_COMPILATION)
 HEDDLE_UNITS_AGREE("heddle_units_compilation", "1", "heddle_units_are_separately_compiled");
