@@ -57,21 +57,21 @@ namespace heddle::inline v0::train {
 
 /// Trains `Model` as `Strategy` says. One object per rank, all made and called together.
 ///
-/// A step: the rank's samples are cut into microbatches; the schedule's table runs over the stages; gradients of the
-/// tied embedding and of replicas are added up over the pipeline, all gradients over the axes on which the dual of the
-/// weights of their bucket is partial (dp, say); AdamW steps on gradients scaled so that their global norm over all axes,
-/// each parameter counted once, is at most `clip_norm`; ZeRO shares are gathered. The loss is the mean over all targets
-/// of the step, whatever the mesh and the schedule: all of them train the same model.
+/// A step: the rank's samples are cut into microbatches; the schedule's table runs over the stages; gradients of the tied embedding and
+/// of replicas are added up over the pipeline, all gradients over the axes on which the dual of the weights of their bucket is partial
+/// (dp, say); AdamW steps on gradients scaled so that their global norm over all axes, each parameter counted once, is at most
+/// `clip_norm`; ZeRO shares are gathered. The loss is the mean over all targets of the step, whatever the mesh and the schedule: all of
+/// them train the same model.
 ///
-/// A rank holds as many stages as the schedule's map gives it, each with its optimizer. A stage's gradients are reduced
-/// where the table has its REDUCE_GRAD, all but the tied embedding's share, which is added up with the other rank's first
-/// (`gradient_sums`), and those of replicas: they follow behind the last action. If one rank has both, the weight is there once.
+/// A rank holds as many stages as the schedule's map gives it, each with its optimizer. A stage's gradients are reduced where the table
+/// has its REDUCE_GRAD, all but the tied embedding's share, which is added up with the other rank's first (`gradient_sums`), and those
+/// of replicas: they follow behind the last action. If one rank has both, the weight is there once.
 ///
 /// `World` is what `launch` passes to its body: `decltype(world)`; it may be left out where that is a world of threads.
 /// Tensors go over its data plane, what the host reads (losses, norms, verdicts, names) over its control plane.
-/// Weights, gradients, moments and activations lie in the backend's memory (`space`). Where the host may not touch that, reductions
-/// go in the order of its queue, messages between stages in that of queues beside it where the communicator can (`sends_in_order_of`), else
-/// through copies on the host, as saves and logits do.
+/// Weights, gradients, moments and activations lie in the backend's memory (`space`). Where the host may not touch that, reductions go
+/// in the order of its queue, messages between stages in that of queues beside it where the communicator can (`sends_in_order_of`),
+/// else through copies on the host, as saves and logits do.
 ///
 /// Errors: `config_error` for settings that cannot work; `numeric_error` naming step and layer as soon as loss or
 /// gradients are not finite, with the weights still those of the step before. After any error that a step throws the
@@ -174,8 +174,7 @@ class trainer : public progress {
   /// called on every rank after each step; with `post_validation` when the step's norm is known, while the next step's
   /// forwards run. `after_step(trainer)` is called on every rank behind the report: the place to save. It may say after
   /// which steps (`train::every`): behind those, and those with a validation, `post_validation` waits for the norm.
-  /// Errors: as `step`; `numeric_error` naming tensor and element if the last step leaves weights or moments that are
-  /// not finite.
+  /// Errors: as `step`; `numeric_error` naming tensor and element if the last step leaves weights or moments that are not finite.
   template <sample_source<batch_type> Data, class Listener = quiet, class AfterStep = detail::nothing_after_a_step>
   void run(const Data& data, Listener&& listener = {}, AfterStep&& after_step = {}) {
     detail::pace pace(now_ns());
@@ -301,8 +300,7 @@ class trainer : public progress {
         });
   }
 
-  /// One forward pass through the pipeline without saving. Returns the loss sum on the rank of the last stage, 0
-  /// elsewhere.
+  /// One forward pass through the pipeline without saving. Returns the loss sum on the rank of the last stage, 0 elsewhere.
   double forward_through(const batch_type& batch) {
     double loss = 0;
     pass_through(batch, [&](stage_type& stage, auto in, auto out) { loss += stage.forward_only(batch, in, out); });
