@@ -10,6 +10,7 @@
 #include <heddle/core/fixed_string.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
+#include <heddle/core/next_index.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/core/op_traits.hpp>
 #include <heddle/core/policy.hpp>

@@ -1,8 +1,10 @@
+#include <heddle/core/next_index.hpp>
 #include <heddle/core/shape.hpp>
 
 #include "catch.hpp"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -11,6 +13,27 @@
 using Catch::Matchers::Contains;
 using heddle::dynamic;
 using heddle::shape;
+
+// Where each index of a box lies in row-major memory, in the order of the walk; and whether the walk ends at the first index again.
+template <std::size_t Rank>
+constexpr bool walks_in_order(const std::array<std::int64_t, Rank>& extents, std::int64_t count) {
+  std::array<std::int64_t, Rank> at{};
+  std::int64_t seen = 0;
+  do {
+    std::int64_t flat = 0;
+    for (std::size_t d = 0; d < Rank; ++d) flat = flat * extents[d] + at[d];
+    if (flat != seen++) return false;
+  } while (heddle::detail::next_index(at, extents, Rank));
+  return seen == count && at == std::array<std::int64_t, Rank>{};
+}
+
+TEST_CASE("a walk over a box meets each index once, in row-major order", "[core][law]") {
+  STATIC_REQUIRE(walks_in_order(std::array<std::int64_t, 3>{2, 3, 4}, 24));
+  STATIC_REQUIRE(walks_in_order(std::array<std::int64_t, 4>{1, 5, 1, 2}, 10));
+  STATIC_REQUIRE(walks_in_order(std::array<std::int64_t, 1>{7}, 7));
+  STATIC_REQUIRE(walks_in_order(std::array<std::int64_t, 0>{}, 1));
+  STATIC_REQUIRE(!walks_in_order(std::array<std::int64_t, 2>{2, 3}, 5));
+}
 
 TEST_CASE("a shape is the same in all three regimes", "[core][law]") {
   constexpr shape<8, 64> fixed;

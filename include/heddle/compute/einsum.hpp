@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/next_index.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/propagate.hpp>
@@ -175,25 +176,25 @@ struct paired_dimensions {
   // f(offset in the first memory, offset in the second) for each index; once if there is no dimension.
   template <class F>
   void for_each(const F& f) const {
-    if (count == 0) {
-      f(std::int64_t{0}, std::int64_t{0});
-      return;
-    }
+    if (count == 0) return f(std::int64_t{0}, std::int64_t{0});
+    const std::size_t last = count - 1;
     std::array<std::int64_t, 16> index{};
     std::int64_t source = 0, target = 0;
-    for (;;) {
-      f(source, target);
-      std::size_t d = count;
-      for (; d > 0; --d) {
-        source += in_stride[d - 1];
-        target += out_stride[d - 1];
-        if (++index[d - 1] < extent[d - 1]) break;
-        source -= in_stride[d - 1] * extent[d - 1];
-        target -= out_stride[d - 1] * extent[d - 1];
-        index[d - 1] = 0;
+    do {
+      for (std::int64_t i = 0, s = source, t = target; i < extent[last]; ++i) {
+        f(s, t);
+        s += in_stride[last];
+        t += out_stride[last];
       }
-      if (d == 0) return;
-    }
+    } while (heddle::v0::detail::next_index(last, [&](std::size_t d) {
+      source += in_stride[d];
+      target += out_stride[d];
+      if (++index[d] < extent[d]) return true;
+      source -= in_stride[d] * extent[d];
+      target -= out_stride[d] * extent[d];
+      index[d] = 0;
+      return false;
+    }));
   }
 };
 

@@ -32,29 +32,13 @@ letter_sizes sizes_of(const letter_list& letters, const X& x) {
 // dx[letters of x] = dy[letters of y], which are some of them: a sum's gradient. Padding keeps its zeros.
 template <class T>
 void spread(const T* in, const letter_places& from, T* out, const letter_places& to, const letter_sizes& sizes) {
-  const auto count = static_cast<std::size_t>(to.letters.count);
   if (sizes.of(to.letters) == 0) return;
-  std::array<std::int64_t, 16> index{}, extent{}, in_stride{}, out_stride{};
-  for (std::size_t d = 0; d < count; ++d) {
-    const char letter = to.letters[static_cast<int>(d)];
-    extent[d] = sizes.of(letter);
-    in_stride[d] = from.stride(letter);
-    out_stride[d] = to.stride(letter);
+  paired_dimensions all;
+  for (int d = 0; d < to.letters.count; ++d) {
+    const char letter = to.letters[d];
+    all.add(sizes.of(letter), from.stride(letter), to.stride(letter));
   }
-  std::int64_t source = 0, target = 0;
-  for (;;) {
-    out[target] = in[source];
-    std::size_t d = count;
-    for (; d > 0; --d) {
-      source += in_stride[d - 1];
-      target += out_stride[d - 1];
-      if (++index[d - 1] < extent[d - 1]) break;
-      source -= in_stride[d - 1] * extent[d - 1];
-      target -= out_stride[d - 1] * extent[d - 1];
-      index[d - 1] = 0;
-    }
-    if (d == 0) return;
-  }
+  all.for_each([&](std::int64_t source, std::int64_t target) { out[target] = in[source]; });
 }
 
 // A gradient in another type only where an axis of one rank does nothing.

@@ -7,6 +7,7 @@
 #include <heddle/core/static_vector.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <array>
@@ -50,27 +51,11 @@ struct parameter {
 template <class F>
 void for_each_run(const parameter& p, F&& f) {
   if (p.count == 0) return;
-  const std::size_t rank = p.logical.size();
-  std::size_t inner = rank;  // dimensions [inner, rank) are held whole
-  std::int64_t run = 1;
-  while (inner > 0 && p.local[inner - 1] == p.logical[inner - 1]) run *= p.logical[--inner];
-  std::int64_t first = 0;  // the innermost split dimension adds its local extent to the run
-  if (inner > 0) {
-    --inner;
-    first = p.start[inner] * run;
-    run *= p.local[inner];
-  }
-  std::vector<std::int64_t> index(inner, 0);
-  for (std::int64_t at = 0; at < p.count; at += run) {
-    std::int64_t global = 0;
-    for (std::size_t d = 0; d < inner; ++d) global = global * p.logical[d] + p.start[d] + index[d];
-    for (std::size_t d = inner; d < rank; ++d) global *= p.logical[d];
-    f(global + first, at, run);
-    for (std::size_t d = inner; d-- > 0;) {
-      if (++index[d] < p.local[d]) break;
-      index[d] = 0;
-    }
-  }
+  using heddle::v0::detail::stretch_list;
+  std::vector<stretch_list> held;  // of each dimension: an interval of the whole
+  for (std::size_t d = 0; d < p.logical.size(); ++d)
+    held.push_back(stretch_list({.from = p.start[d], .to = 0, .count = p.local[d]}));
+  heddle::v0::detail::for_each_run(held, p.logical, p.local, f);
 }
 
 /// The table under construction and the two flat buffers. Parts begin at multiples of 64 bytes; the elements between

@@ -1,6 +1,7 @@
 // heddle/tensor/global_runs.hpp: walks the part of a tensor that a rank holds in runs that lie together in the whole, too.
 #pragma once
 
+#include <heddle/core/next_index.hpp>
 #include <heddle/tensor/sharded.hpp>
 
 #include <array>
@@ -28,7 +29,7 @@ void for_each_global_run(const std::array<std::int64_t, Rank>& whole, const Part
   }
   const std::size_t last = inner - 1;
   std::array<std::int64_t, Rank> at{};
-  for (;;) {
+  do {
     std::int64_t global = 0, local = 0;
     for (std::size_t d = 0; d < last; ++d) {
       global = global * whole[d] + part.dims[d].to_global(at[d]);
@@ -43,14 +44,11 @@ void for_each_global_run(const std::array<std::int64_t, Rank>& whole, const Part
       run((global + part.dims[last].to_global(l)) * block, (local + l) * block, count * block);
       l += count;
     }
-    std::size_t d = last;
-    for (;;) {
-      if (d == 0) return;
-      --d;
-      if (++at[d] < part.dims[d].size()) break;
-      at[d] = 0;
-    }
-  }
+  } while (next_index(last, [&](std::size_t d) {
+    if (++at[d] < part.dims[d].size()) return true;
+    at[d] = 0;
+    return false;
+  }));
 }
 
 }  // namespace detail

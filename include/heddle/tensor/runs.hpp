@@ -1,7 +1,7 @@
 // heddle/tensor/runs.hpp: iterates over the contiguous runs that two row-major memories have in common.
 #pragma once
 
-#include <heddle/core/config.hpp>
+#include <heddle/core/next_index.hpp>
 
 #include <algorithm>
 #include <array>
@@ -135,48 +135,62 @@ memory_overlap<Rank> with_packed(const memory_overlap<Rank>& o) {
   return out;
 }
 
+// A place along one dimension of an overlap: inside which stretch, and how far.
+struct stretch_place {
+  const stretch* in = nullptr;
+  std::int64_t within = 0;
+};
+
+// Calls `run(from_index, to_index, count)` for each run of elements that is contiguous in both row-major memories, whose extents
+// are given. Dimensions that the overlap fills on both sides are merged, so that a whole tensor is one run. `at` has a place per
+// dimension, at least one. The one walk over what two boxes share: of fixed and of dynamic rank (arrays, vectors).
+template <class Stretches, class Extents, class Places, class Run>
+void walk_runs(const Stretches& along, const Extents& from, const Extents& to, Places at, Run&& run) {
+  for (const stretch_list& s : along)
+    if (s.size() == 0) return;
+  std::int64_t inner = 1;  // elements of the dimensions after `last`, which are whole
+  std::size_t last = at.size() - 1;
+  for (; last > 0 && along[last].total() == from[last] && along[last].total() == to[last] && along[last].size() == 1;
+       --last)
+    inner *= from[last];
+  for (std::size_t d = 0; d < last; ++d) at[d].in = along[d].begin();
+  const stretch *const row_begin = along[last].begin(), *const row_end = along[last].end();
+  do {
+    std::int64_t source = 0, target = 0;
+    for (std::size_t d = 0; d < last; ++d) {
+      source = source * from[d] + at[d].in->from + at[d].within;
+      target = target * to[d] + at[d].in->to + at[d].within;
+    }
+    for (const stretch* s = row_begin; s != row_end; ++s)
+      run((source * from[last] + s->from) * inner, (target * to[last] + s->to) * inner, s->count * inner);
+  } while (next_index(last, [&](std::size_t d) {
+    if (++at[d].within < at[d].in->count) return true;
+    at[d].within = 0;
+    if (++at[d].in != along[d].end()) return true;
+    at[d].in = along[d].begin();
+    return false;
+  }));
+}
+
 /// Calls `run(from_index, to_index, count)` for each run of elements that is contiguous in both memories, whose extents are
 /// given. Dimensions that the overlap fills on both sides are merged, so that a whole tensor is one run.
 template <std::size_t Rank, class Run>
 void for_each_run(const memory_overlap<Rank>& o, [[maybe_unused]] const std::array<std::int64_t, Rank>& from,
                   [[maybe_unused]] const std::array<std::int64_t, Rank>& to, Run&& run) {
   if (o.empty) return;
-  if constexpr (Rank == 0) {
+  if constexpr (Rank == 0)
     run(std::int64_t{0}, std::int64_t{0}, std::int64_t{1});
-  } else {
-    for (const stretch_list& s : o.along)
-      if (s.size() == 0) return;
-    std::int64_t inner = 1;  // elements of the dimensions after `last`, which are whole
-    std::size_t last = Rank - 1;
-    for (; last > 0 && o.along[last].total() == from[last] && o.along[last].total() == to[last] &&
-           o.along[last].size() == 1;
-         --last)
-      inner *= from[last];
-    struct place {
-      std::size_t stretch = 0;
-      std::int64_t within = 0;
-    };
-    std::array<place, Rank> at{};
-    for (;;) {
-      std::int64_t source = 0, target = 0;
-      for (std::size_t d = 0; d < last; ++d) {
-        const stretch& s = o.along[d][at[d].stretch];
-        source = source * from[d] + s.from + at[d].within;
-        target = target * to[d] + s.to + at[d].within;
-      }
-      for (const stretch& s : o.along[last])
-        run((source * from[last] + s.from) * inner, (target * to[last] + s.to) * inner, s.count * inner);
-      std::size_t d = last;
-      for (;;) {
-        if (d == 0) return;
-        --d;
-        if (++at[d].within < o.along[d][at[d].stretch].count) break;
-        at[d].within = 0;
-        if (++at[d].stretch < o.along[d].size()) break;
-        at[d].stretch = 0;
-      }
-    }
-  }
+  else
+    walk_runs(o.along, from, to, std::array<stretch_place, Rank>{}, run);
+}
+/// The same for numbers of dimensions that only run time knows.
+template <class Run>
+void for_each_run(const std::vector<stretch_list>& along, const std::vector<std::int64_t>& from,
+                  const std::vector<std::int64_t>& to, Run&& run) {
+  if (along.empty())
+    run(std::int64_t{0}, std::int64_t{0}, std::int64_t{1});
+  else
+    walk_runs(along, from, to, std::vector<stretch_place>(along.size()), run);
 }
 
 /// Where the elements begin, if they already lie in the memory as they would when packed; -1 if they do not.

@@ -4,6 +4,7 @@
 
 #include <heddle/core/config.hpp>
 #include <heddle/core/monoid.hpp>
+#include <heddle/core/next_index.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/type_name.hpp>
 #include <heddle/layout/propagate.hpp>
@@ -54,15 +55,8 @@ void for_each_index(const law_index& extents, F&& f) {
   for (const auto e : extents)
     if (e == 0) return;
   law_index at(extents.size(), 0);
-  for (;;) {
-    f(at);
-    std::size_t d = extents.size();
-    for (; d-- > 0;) {
-      if (++at[d] < extents[d]) break;
-      at[d] = 0;
-    }
-    if (d == std::size_t(-1)) return;
-  }
+  do f(at);
+  while (::heddle::v0::detail::next_index(at, extents, extents.size()));
 }
 
 /// What a rank knows of an operand: its part, for each dimension the places of the part in the whole, and the whole's

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/io/checkpoint.hpp>
+#include <heddle/tensor/runs.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/io/durable_file.hpp>
 #include <heddle/io/manifest.hpp>
@@ -315,34 +316,23 @@ HEDDLE_INLINE std::int64_t checkpoint_reader::copy_box(const held& h, const tens
     throw io_error(where(h) + "expected room for " + std::to_string(to.count()) + " elements, got " +
                    std::to_string(out.count));
   const tensor_region& from = h.entry.region;
-  const std::size_t dims = to.global.size();
-  std::vector<std::int64_t> begin(dims), extent(dims);
+  std::vector<heddle::v0::detail::stretch_list> both;
   std::int64_t shared = 1;
-  for (std::size_t d = 0; d < dims; ++d) {
-    begin[d] = (std::max)(from.offset[d], to.offset[d]);
-    extent[d] = (std::min)(from.offset[d] + from.local[d], to.offset[d] + to.local[d]) - begin[d];
-    shared *= (std::max)(extent[d], std::int64_t{0});
+  for (std::size_t d = 0; d < to.global.size(); ++d) {
+    const std::int64_t begin = (std::max)(from.offset[d], to.offset[d]);
+    const std::int64_t end = (std::min)(from.offset[d] + from.local[d], to.offset[d] + to.local[d]);
+    if (begin >= end) return 0;
+    both.push_back(heddle::v0::detail::stretch_list({begin - from.offset[d], begin - to.offset[d], end - begin}));
+    shared *= end - begin;
   }
-  if (shared == 0) return 0;
   const auto bytes = read_tensor_bytes(path_ / detail::rank_file_name(h.rank), h.entry);
-  const std::int64_t run = dims == 0 ? 1 : extent[dims - 1];
-  std::vector<std::int64_t> at = begin;  // first element of a run, in global coordinates
-  const auto position = [&](const tensor_region& r) {
-    std::int64_t p = 0;
-    for (std::size_t d = 0; d < dims; ++d) p = p * r.local[d] + at[d] - r.offset[d];
-    return p;
-  };
-  for (;;) {
-    std::memcpy(out.data + static_cast<std::size_t>(position(to)) * out.element_bytes,
-                bytes.data() + static_cast<std::size_t>(position(from)) * out.element_bytes,
-                static_cast<std::size_t>(run) * out.element_bytes);
-    std::size_t d = dims < 2 ? 0 : dims - 1;  // the next run: count up all dimensions but the last
-    while (d > 0 && ++at[d - 1] == begin[d - 1] + extent[d - 1]) {
-      at[d - 1] = begin[d - 1];
-      --d;
-    }
-    if (d == 0) return shared;
-  }
+  heddle::v0::detail::for_each_run(both, from.local, to.local,
+                                   [&](std::int64_t source, std::int64_t target, std::int64_t count) {
+                                     std::memcpy(out.data + static_cast<std::size_t>(target) * out.element_bytes,
+                                                 bytes.data() + static_cast<std::size_t>(source) * out.element_bytes,
+                                                 static_cast<std::size_t>(count) * out.element_bytes);
+                                   });
+  return shared;
 }
 
 }  // namespace heddle::inline v0::io
