@@ -27,7 +27,7 @@
 #include <heddle/schedule/generate/list_scheduling.hpp>
 #include <heddle/schedule/generate/looped_stages.hpp>
 #include <heddle/schedule/generate/one_f_one_b.hpp>
-#include <heddle/schedule/generate/placed_planner.hpp>
+#include <heddle/schedule/generate/placed_scheduler.hpp>
 #include <heddle/schedule/generate/v_block.hpp>
 #include <heddle/schedule/generate/v_half.hpp>
 #include <heddle/schedule/generate/v_min.hpp>

@@ -48,15 +48,16 @@ double most_bytes(sc::table_view table, int rank, const sc::stage_cost& c) {
   return most;
 }
 
-// The best of what the planner itself finds, without the known schedules beside it.
+// The best of what the scheduler itself finds, without the known schedules beside it.
 double planned(const costs& cost, double link, double limit, int m) {
   const std::vector<double> limits(cost.size(), limit);
   std::vector<int> ranks(cost.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  sc::detail::zero_bubble_planner planner(cost, limits, link, m);
+  sc::detail::zero_bubble_scheduler scheduler(cost, limits, link, m);
   double best = sc::automatic::unlimited;
-  for (int n = 0; n < sc::detail::planner_choices::count; ++n) {
-    const auto found = sc::detail::run_plan(planner.plan(sc::detail::planner_choices::number(n)), cost, ranks, link, m);
+  for (int n = 0; n < sc::detail::scheduler_choices::count; ++n) {
+    const auto found =
+        sc::detail::run_lists(scheduler.lists(sc::detail::scheduler_choices::number(n)), cost, ranks, link, m);
     for (const double bytes : found.peak_bytes) CHECK(bytes <= limit);
     best = (std::min)(best, found.makespan);
   }

@@ -284,7 +284,7 @@ class joint_repair {
         if (inert_ >> a & 1u) forget_axis(t, a);
     best_.cost = cost_of(best_.tables);
     changes_ = changes_of(best_.tables);
-    settle_axes();
+    list_choices();
   }
 
   constexpr repair_result<Axes, Count> run(const repair_result<Axes, Count>& known) {
@@ -349,7 +349,7 @@ class joint_repair {
       if (const int d = find(o, letter); d >= 0) c.uses[o] = {axis_role::sharded, d, 0, -1, policy.split, policy.how};
     offer(axis, c);
   }
-  constexpr void settle_axis(std::size_t axis) {
+  constexpr void offer_changes(std::size_t axis) {
     choice same;
     bool varies = false, splits = false;
     for (std::size_t o = 0; o < Count; ++o) {
@@ -408,18 +408,18 @@ class joint_repair {
     choices_[axis][counts_[axis]++] = same;
     if (sized != nullptr) offer_split(axis, same.letter, axis_use{});
   }
-  constexpr void settle_axes() {
+  constexpr void list_choices() {
     const auto outcome = evaluate_(given_);
     for (const bool refused : {false, true})
       for (std::size_t a = 0; a < Axes; ++a) {
         if (outcome.bad[a] != refused || (inert_ >> a & 1u)) continue;
         order_[depth_++] = a;
-        refused ? settle_axis(a) : keep_axis(a);
+        refused ? offer_changes(a) : keep_axis(a);
       }
   }
 
-  // The least that all can cost and change, however the axes after the first `settled` are chosen.
-  constexpr bool is_hopeless(const tables_type& tables, std::size_t settled) {
+  // The least that all can cost and change, whatever the axes after the first `chosen` do.
+  constexpr bool is_hopeless(const tables_type& tables, std::size_t chosen) {
     work_ += static_cast<int>(Count * (Axes * 12 + 12));
     double least = 0;
     int changes = 0;
@@ -430,7 +430,7 @@ class joint_repair {
         const double p = ranks(order_[i]);
         const axis_use &f = given_[o].use[order_[i]], &t = tables[o].use[order_[i]];
         const bool split = f.role == axis_role::sharded;
-        if (i >= settled) {
+        if (i >= chosen) {
           local /= p;
           if (split || f.role != axis_role::partial) held /= p;
           continue;
@@ -468,14 +468,14 @@ class joint_repair {
     changes_ = changes;
     improved_ = true;
   }
-  constexpr void extend(const tables_type& tables, std::size_t settled) {
-    if (gave_up_ || is_hopeless(tables, settled)) return;
+  constexpr void extend(const tables_type& tables, std::size_t chosen) {
+    if (gave_up_ || is_hopeless(tables, chosen)) return;
     if (work_ > max_work_) {
       gave_up_ = true;
       return;
     }
-    if (settled == depth_) return consider(tables);
-    const std::size_t axis = order_[settled];
+    if (chosen == depth_) return consider(tables);
+    const std::size_t axis = order_[chosen];
     for (std::size_t i = 0; i < counts_[axis]; ++i) {
       const choice& c = choices_[axis][i];
       int deepest = 0;
@@ -495,7 +495,7 @@ class joint_repair {
           if (u.role == axis_role::sharded) u.level = level;
           next[o] = with_use(next[o], axis, u);
         }
-        extend(next, settled + 1);
+        extend(next, chosen + 1);
       }
     }
   }

@@ -1,4 +1,4 @@
-// heddle/schedule/stage_cost.hpp: costs of one microbatch on one stage, and totals of a plan.
+// heddle/schedule/stage_cost.hpp: costs of one microbatch on one stage, and totals of a schedule.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -22,8 +22,8 @@ struct stage_cost {
   }
 };
 
-/// What a plan comes to: `makespan` in the unit of the times, `peak_bytes` per rank.
-struct plan_outcome {
+/// What a schedule comes to: `makespan` in the unit of the times, `peak_bytes` per rank.
+struct schedule_outcome {
   double makespan = 0;
   std::vector<double> peak_bytes;
 };

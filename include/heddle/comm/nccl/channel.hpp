@@ -190,7 +190,7 @@ class nccl_channel {
   }
 
   /// Looks at what a call of NCCL returned, and waits until NCCL has taken it over.
-  void settle(const char* function, ncclResult_t result) {
+  void require_nccl(const char* function, ncclResult_t result) {
     if (result == ncclSuccess || (result == ncclInProgress && grouped())) return;
     if (result != ncclInProgress) fail(function, result);
     const patience until(*this);
@@ -241,7 +241,7 @@ class nccl_channel {
     auto* const rest = first + mine.size_bytes();
     require_cuda("cudaMemcpyAsync",
                  cudaMemcpyAsync(first, mine.data(), mine.size_bytes(), cudaMemcpyHostToDevice, stream));
-    settle("ncclAllGather", ncclAllGather(first, rest, mine.size(), ncclInt64, comm, stream));
+    require_nccl("ncclAllGather", ncclAllGather(first, rest, mine.size(), ncclInt64, comm, stream));
     wait(stream);  // first: a copy to the host would block without a look at failures
     require_cuda("cudaMemcpyAsync",
                  cudaMemcpyAsync(all.data(), rest, all.size_bytes(), cudaMemcpyDeviceToHost, stream));
@@ -279,7 +279,7 @@ class nccl_channel {
     const std::vector<message> now = std::exchange(waiting_, {});
     ++batch_;
     call_ = now.front().sends ? comm_operation::send : comm_operation::recv;
-    settle("ncclGroupStart", nccl_open_groups::start());
+    require_nccl("ncclGroupStart", nccl_open_groups::start());
     enter();
     try {
       for (const message& m : now) {
@@ -288,9 +288,9 @@ class nccl_channel {
         counters_[what].bytes += m.bytes;
         if (m.bytes == 0) continue;  // both sides know
         if (m.sends)
-          settle("ncclSend", ncclSend(m.from, m.what.count, m.what.type, m.peer, comm, m.stream));
+          require_nccl("ncclSend", ncclSend(m.from, m.what.count, m.what.type, m.peer, comm, m.stream));
         else
-          settle("ncclRecv", ncclRecv(m.to, m.what.count, m.what.type, m.peer, comm, m.stream));
+          require_nccl("ncclRecv", ncclRecv(m.to, m.what.count, m.what.type, m.peer, comm, m.stream));
       }
     } catch (...) {
       leave();
@@ -298,7 +298,7 @@ class nccl_channel {
       throw;
     }
     leave();
-    settle("ncclGroupEnd", nccl_open_groups::end());
+    require_nccl("ncclGroupEnd", nccl_open_groups::end());
   }
   /// Takes started messages back, where they have not been launched.
   void drop(std::int64_t batch) noexcept {
@@ -447,7 +447,7 @@ class nccl_channel {
     config.blocking = site_->settings.blocking ? 1 : 0;
     if (site_->settings.network != nccl_network::automatic)
       config.netName = site_->settings.network == nccl_network::rdma ? "IB" : "Socket";  // "IB" is RoCE's too
-    settle("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size(), id, index_, &config));
+    require_nccl("ncclCommInitRankConfig", ncclCommInitRankConfig(&comm_, size(), id, index_, &config));
   }
   void abort() noexcept {
     waiting_.clear();
@@ -458,7 +458,7 @@ class nccl_channel {
   void close() {
     if (comm_ == nullptr || !owned_) return;
     if (std::uncaught_exceptions() > exceptions_ || !site_->failure.empty()) return abort();
-    settle("ncclCommFinalize", ncclCommFinalize(comm_));
+    require_nccl("ncclCommFinalize", ncclCommFinalize(comm_));
     static_cast<void>(ncclCommDestroy(comm_));
     comm_ = nullptr;
   }

@@ -125,7 +125,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     channel_->exchange(mine, all, stream_);
     auto place = std::make_unique<ncclComm_t>(nullptr);  // a thread of NCCL writes there
     try {
-      channel_->settle("ncclCommSplit", ncclCommSplit(comm, color, key, place.get(), nullptr));
+      channel_->require_nccl("ncclCommSplit", ncclCommSplit(comm, color, key, place.get(), nullptr));
     } catch (...) {
       static_cast<void>(place.release());  // that thread may go on where the communicator is borrowed
       throw;
@@ -134,7 +134,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     detail::split_part members = detail::part_of(*this, all, channel_->number());
     auto part = std::make_shared<detail::nccl_channel>(std::move(site), std::move(members.label),
                                                        std::move(members.members), members.rank, child, true);
-    part->settle("ncclCommSplit", ncclInProgress);  // ready when all its members have it
+    part->require_nccl("ncclCommSplit", ncclInProgress);  // ready when all its members have it
     return {std::move(part), stream};
   }
   std::shared_ptr<CUstream_st> new_stream() {
@@ -174,7 +174,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     return comm;
   }
   void finish(const char* function, ncclResult_t result) {
-    channel_->settle(function, result);
+    channel_->require_nccl(function, result);
     complete();
   }
   void complete() {
@@ -182,7 +182,7 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   }
   template <class Calls>
   void in_group(const Calls& calls) {
-    channel_->settle("ncclGroupStart", detail::nccl_open_groups::start());
+    channel_->require_nccl("ncclGroupStart", detail::nccl_open_groups::start());
     channel_->enter();
     try {
       calls();
@@ -197,12 +197,12 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
   template <class T>
   void put(const T* from, std::int64_t count, int to, ncclComm_t comm) {
     const auto moved = detail::nccl_moved<T>(count);
-    if (count > 0) channel_->settle("ncclSend", ncclSend(from, moved.count, moved.type, to, comm, stream_));
+    if (count > 0) channel_->require_nccl("ncclSend", ncclSend(from, moved.count, moved.type, to, comm, stream_));
   }
   template <class T>
   void take(T* to, std::int64_t count, int from, ncclComm_t comm) {
     const auto moved = detail::nccl_moved<T>(count);
-    if (count > 0) channel_->settle("ncclRecv", ncclRecv(to, moved.count, moved.type, from, comm, stream_));
+    if (count > 0) channel_->require_nccl("ncclRecv", ncclRecv(to, moved.count, moved.type, from, comm, stream_));
   }
 
   // --- collectives ---
@@ -239,9 +239,9 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
     in_group([&] {
       for (int r = 0; r < size(); ++r)
         if (blocks.count(r) > 0)
-          channel_->settle("ncclReduce", ncclReduce(x.data() + blocks.offset(r), r == rank() ? y.data() : nullptr,
-                                                    static_cast<std::size_t>(blocks.count(r)), nccl_type<T>,
-                                                    nccl_operator<Op>, r, comm, stream_));
+          channel_->require_nccl("ncclReduce", ncclReduce(x.data() + blocks.offset(r), r == rank() ? y.data() : nullptr,
+                                                          static_cast<std::size_t>(blocks.count(r)), nccl_type<T>,
+                                                          nccl_operator<Op>, r, comm, stream_));
     });
   }
   template <class T>
@@ -261,8 +261,8 @@ class nccl_communicator : private detail::argument_checks<nccl_communicator>,
         const auto moved = detail::nccl_moved<T>(blocks.count(r));
         T* const block = y.data() + blocks.offset(r);
         if (moved.count > 0)
-          channel_->settle("ncclBroadcast", ncclBroadcast(r == rank() ? x.data() : block, block, moved.count,
-                                                          moved.type, r, comm, stream_));
+          channel_->require_nccl("ncclBroadcast", ncclBroadcast(r == rank() ? x.data() : block, block, moved.count,
+                                                                moved.type, r, comm, stream_));
       }
     });
   }

@@ -27,7 +27,7 @@ class nccl_group {
       channel->connected();
       channel->flush();
     }
-    channels_.front()->settle("ncclGroupStart", detail::nccl_open_groups::start());
+    channels_.front()->require_nccl("ncclGroupStart", detail::nccl_open_groups::start());
     for (const auto& channel : channels_) channel->fuse();
   }
   nccl_group(const nccl_group&) = delete;
@@ -56,7 +56,7 @@ class nccl_group {
     for (const auto& channel : channels) channel->unfuse();
     const ncclResult_t result = detail::nccl_open_groups::end();
     for (const auto& channel : channels)
-      if (channel->usable()) channel->settle("ncclGroupEnd", result);
+      if (channel->usable()) channel->require_nccl("ncclGroupEnd", result);
     if (problem != nullptr) std::rethrow_exception(problem);
   }
 

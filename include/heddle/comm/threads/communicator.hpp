@@ -394,30 +394,31 @@ class threads_communicator : private detail::argument_checks<threads_communicato
     return start(recv_of<T>(x, from, tag));
   }
   template <class T>
-  static detail::message_plan send_of(std::span<const T> x, int to, int tag) {
+  static detail::message_arguments send_of(std::span<const T> x, int to, int tag) {
     return {call_of<T>(comm_operation::send, length(x), to, tag), x.data(), nullptr, x.size_bytes()};
   }
   template <class T>
-  static detail::message_plan recv_of(std::span<T> x, int from, int tag) {
+  static detail::message_arguments recv_of(std::span<T> x, int from, int tag) {
     return {call_of<T>(comm_operation::recv, length(x), from, tag), nullptr, x.data(), x.size_bytes()};
   }
   template <class T>
   static detail::call_info call_of(comm_operation what, std::int64_t count, int peer, int tag) {
     return {what, count, short_type_name<T>(), {}, sizeof(T), peer, tag, 0, false};
   }
-  void exchange(const detail::message_plan& plan) {
+  void exchange(const detail::message_arguments& arguments) {
     detail::message m;
-    plan.fill(m);
-    group_->post(rank_, plan.call.root, m);
-    if (plan.call.root == rank_ && m.state.load(std::memory_order_relaxed) == detail::message::posted) {
+    arguments.fill(m);
+    group_->post(rank_, arguments.call.root, m);
+    if (arguments.call.root == rank_ && m.state.load(std::memory_order_relaxed) == detail::message::posted) {
       group_->cancel(m);
-      fail(std::string(to_string(plan.call.what)) + ": a rank cannot wait for itself; post the other side first with " +
-           (plan.call.what == comm_operation::send ? "irecv" : "isend"));
+      fail(std::string(to_string(arguments.call.what)) +
+           ": a rank cannot wait for itself; post the other side first with " +
+           (arguments.call.what == comm_operation::send ? "irecv" : "isend"));
     }
     group_->wait(m);
   }
-  request start(const detail::message_plan& plan) {
-    request r(world_, group_, plan);
+  request start(const detail::message_arguments& arguments) {
+    request r(world_, group_, arguments);
     r.post(rank_);
     return r;
   }

@@ -16,7 +16,7 @@ namespace heddle::inline v0 {
 namespace detail {
 
 // What a message needs before it has an address.
-struct message_plan {
+struct message_arguments {
   call_info call;
   const void* from = nullptr;
   void* to = nullptr;
@@ -133,12 +133,12 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
   };
 
   threads_request(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group,
-                  const detail::message_plan& plan)
+                  const detail::message_arguments& arguments)
       : world_(std::move(world)),
         group_(std::move(group)),
         message_(std::make_unique<detail::message>()),
         unwinding_(std::uncaught_exceptions()) {
-    plan.fill(*message_);
+    arguments.fill(*message_);
   }
 
   // If this throws the message is not posted, and must not be waited for.

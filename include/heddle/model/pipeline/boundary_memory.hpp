@@ -27,12 +27,12 @@ class boundary_memory {
   /// While an exception unwinds the stack the queue may still read what came.
   ~boundary_memory() {
     try {
-      settle();
-    } catch (...) {  // an error is on its way already: `settle` comes behind every run
+      finish();
+    } catch (...) {  // an error is on its way already: `finish` comes behind every run
     }
   }
   /// The queue reads nothing of the host's any more. Errors: as its `wait`.
-  void settle() {
+  void finish() {
     if (std::find(leaves_.begin(), leaves_.end(), true) != leaves_.end()) wait();
   }
 
@@ -102,7 +102,7 @@ class boundary_memory<T, host_memory> {
   std::span<const T> to_send(int i, std::int64_t elements) noexcept { return row(i, elements); }
   std::span<T> to_receive(int i, std::int64_t elements) noexcept { return row(i, elements); }
   static void received(int, std::int64_t) noexcept {}
-  static void settle() noexcept {}
+  static void finish() noexcept {}
   static void wait() noexcept {}
   std::int64_t bytes() const noexcept {
     std::int64_t n = 0;

@@ -44,7 +44,7 @@ consteval bool messages_are_queued() {
 }  // namespace detail
 
 /// Buffers of equal size in the memory of the stages, and the messages that leave and fill them, where a communicator sends in
-/// the order of queues (`sends_in_order_of`). Nothing is copied to the host, which waits for nothing before `settle`.
+/// the order of queues (`sends_in_order_of`). Nothing is copied to the host, which waits for nothing before `finish`.
 ///
 /// The stages compute in the order of their own queue. Messages forward along the pipeline are in the order of a second queue,
 /// those backward of a third, each over a communicator of its own (`Communicator::beside`, where it has that), since the
@@ -58,7 +58,7 @@ consteval bool messages_are_queued() {
 /// list. It needs no queue for sends and another for receives, no grouped calls, and a device may run what it is given one
 /// after the other.
 ///
-/// Units: elements. Errors: `settle` throws what a message has thrown.
+/// Units: elements. Errors: `finish` throws what a message has thrown.
 template <class T, memory_space Space, communicator Communicator>
 class boundary_messages {
  public:
@@ -117,7 +117,7 @@ class boundary_messages {
     if (output >= 0) computed_[static_cast<std::size_t>(output)] = done;
   }
   /// Until all messages are through. Errors: what they have thrown.
-  void settle() {
+  void finish() {
     std::exception_ptr first;
     for (auto& d : ways_) {
       try {

@@ -163,7 +163,7 @@ class executor {
       run_entries(0, end, batches, step, hooks);
     }
     finish_sends(step);
-    boundary_.settle();
+    boundary_.finish();
   }
 
   template <class Hooks>

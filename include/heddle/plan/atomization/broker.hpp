@@ -200,10 +200,10 @@ class broker {
     try {
       if (!is_taken(b.what)) make_pieces(b, pieces, held_to, jobs, now);
     } catch (...) {
-      settle(b, pieces, held_to, now);
+      close_window(b, pieces, held_to, now);
       throw;
     }
-    settle(b, pieces, held_to, now);
+    close_window(b, pieces, held_to, now);
     return pieces;
   }
 
@@ -308,7 +308,7 @@ class broker {
     bid_for(id, number, std::move(offers), now);
   }
   // A window that gets no more pieces. It may be forgotten at once, and `b` with it.
-  void settle(book& b, const std::vector<subjob>& pieces, const std::vector<promise>& held_to, double now) {
+  void close_window(book& b, const std::vector<subjob>& pieces, const std::vector<promise>& held_to, double now) {
     const int id = b.what.id;
     b.is = state::closed;
     b.offers = {};
@@ -326,7 +326,7 @@ class broker {
   void withdraw_from(int first, double now) {
     for (int id = first; id < announced_; ++id)
       if (const auto found = books_.find(id); found != books_.end() && found->second.is == state::open)
-        settle(found->second, {}, {}, now);
+        close_window(found->second, {}, {}, now);
   }
   static void check(const window& w) {
     if (std::isnan(w.start) || std::isnan(w.end) || std::isnan(w.bytes))

@@ -103,7 +103,7 @@ class actor_queue {
   /// To be called once, before anything else.
   template <class Post>
   constexpr void start(Post&& post) {
-    for (state& s : states_) settle(s, post);
+    for (state& s : states_) update(s, post);
   }
 
   /// Takes a message for an actor of this queue.
@@ -122,7 +122,7 @@ class actor_queue {
       else
         i.waiting.push(m.slot);
     }
-    settle(s, post);
+    update(s, post);
   }
 
   /// The actor to run now, with its slots taken; -1 if none is ready. To be followed by `finish`.
@@ -154,7 +154,7 @@ class actor_queue {
       for (const int reader : graph_.readers(r)) post(actor_message{actor_message_kind::request, reader, r, slot});
     }
     for (std::size_t i = 0; i < s.inputs.size(); ++i) give_back(graph_.inputs(s.actor)[i], s.taken_inputs[i], post);
-    settle(s, post);
+    update(s, post);
   }
 
   /// Whether every actor of this queue is gone: no message will come any more.
@@ -199,7 +199,7 @@ class actor_queue {
 
   // What follows from a change: the actor ends, becomes ready, or is gone.
   template <class Post>
-  constexpr void settle(state& s, Post& post) {
+  constexpr void update(state& s, Post& post) {
     if (s.queued || s.gone) return;
     bool over = s.source && s.acted == rounds_;
     bool ready = true;

@@ -6,7 +6,7 @@
 #include <heddle/schedule/generate/interleaved.hpp>
 #include <heddle/schedule/generate/list_scheduling.hpp>
 #include <heddle/schedule/generate/one_f_one_b.hpp>
-#include <heddle/schedule/generate/placed_planner.hpp>
+#include <heddle/schedule/generate/placed_scheduler.hpp>
 #include <heddle/schedule/stage_cost.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/schedule/generate/v_half.hpp>
@@ -27,33 +27,34 @@ namespace heddle::inline v0::schedule {
 
 namespace detail {
 
-// Choices that the planner has no better means to make than to try both ways.
-struct planner_choices {
+// Choices that the scheduler has no better means to make than to try both ways.
+struct scheduler_choices {
   bool bubble_before_input = false;  // wait for the first I rather than begin one forward more in front of it
   bool prefer_input = false;         // leave a forward out for now if it would hold up the next I
   bool fill_greedily = false;        // a W in a gap that is too short for it, even if others wait for longer
   bool staggered = false;            // each rank begins at least one forward fewer than the one before it
 
   static constexpr int count = 16;
-  static constexpr planner_choices number(int n) noexcept {
+  static constexpr scheduler_choices number(int n) noexcept {
     return {n % 2 != 0, n / 2 % 2 != 0, n / 4 % 2 != 0, n / 8 % 2 != 0};
   }
 };
 
-// One stage per rank. `plan` goes from microbatch to microbatch: a forward on every rank from the first to the last,
+// One stage per rank. `lists` goes from microbatch to microbatch: a forward on every rank from the first to the last,
 // then an I on every rank from the last to the first; so that it is known when an input will arrive before anything is
 // put in front.
-class zero_bubble_planner {
+class zero_bubble_scheduler {
  public:
   // `costs`, `limits`: one per rank, of bytes.
-  zero_bubble_planner(std::span<const stage_cost> costs, std::span<const double> limits, double link, int microbatches)
+  zero_bubble_scheduler(std::span<const stage_cost> costs, std::span<const double> limits, double link,
+                        int microbatches)
       : cost_(costs), limit_(limits), link_(link), m_(microbatches) {}
 
-  rank_lists plan(planner_choices choices);
+  rank_lists lists(scheduler_choices choices);
 
   // Goes by the clock: whichever rank can begin something first begins the best it has. Better than the other where
   // memory is so short that ranks cannot take turns between F and I. Looks at `prefer_input` and `fill_greedily` only.
-  rank_lists plan_by_clock(planner_choices choices);
+  rank_lists lists_by_clock(scheduler_choices choices);
 
  private:
   struct state {
@@ -84,7 +85,7 @@ class zero_bubble_planner {
     ++s.weights;
   }
 
-  void start(planner_choices choices);
+  void start(scheduler_choices choices);
   rank_lists finish();
 
   struct next_action {
@@ -151,23 +152,23 @@ class zero_bubble_planner {
   std::span<const double> limit_;
   double link_;
   int m_;
-  planner_choices choices_{};
+  scheduler_choices choices_{};
   std::vector<state> ranks_;
   std::vector<double> forward_end_, input_end_;
   std::vector<action> lists_;
 };
 
 // Runs lists of computations in time. B is I and W, and keeps all until it ends.
-HEDDLE_INLINE plan_outcome run_plan(const rank_lists& lists, std::span<const stage_cost> cost,
-                                    std::span<const int> rank_of_stage, double link, int m);
+HEDDLE_INLINE schedule_outcome run_lists(const rank_lists& lists, std::span<const stage_cost> cost,
+                                         std::span<const int> rank_of_stage, double link, int m);
 
 }  // namespace detail
 
 /// A zero-bubble schedule for measured times and a limit of memory: of the known schedules on this map and of what a
-/// greedy planner finds in its variants the one that is done first; never over the limit. `costs` has one entry per
+/// greedy scheduler finds in its variants the one that is done first; never over the limit. `costs` has one entry per
 /// stage; `link` is the time of a message between ranks; `limits` are bytes of saved activations per rank, or one for all.
 /// Without a map there is one stage per rank; with one (`v_shape{}`, `loop<2>{}`, your own) as many ranks as have so many
-/// stages on it. Planned when constructed: `outcome` says what to expect.
+/// stages on it. Made when constructed: `outcome` says what to expect.
 /// - One stage per rank: 1F1B, ZB-H1, ZB-H2 and 20 variants.
 /// - Several: on `v_shape` ZB-V, V-Half, V-Min and Hanayo, on `loop<v>` interleaved 1F1B and ZB-H1, and on every map
 ///   96 variants.
@@ -201,8 +202,8 @@ class automatic {
   int stages(int /*ranks*/ = 0) const noexcept { return static_cast<int>(costs_.size()); }
   int rank_of(int stage, int /*ranks*/ = 0) const noexcept { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
   bool fits(int ranks) const noexcept { return ranks == this->ranks(); }
-  /// What the chosen schedule comes to with the times it was planned for.
-  const plan_outcome& outcome() const noexcept { return outcome_; }
+  /// What the chosen schedule comes to with the times it was made for.
+  const schedule_outcome& outcome() const noexcept { return outcome_; }
 
   rank_lists lists(int /*ranks*/) const { return best_; }
 
@@ -242,8 +243,9 @@ class automatic {
       if (detail::fits(in_turn, p)) consider(detail::lists_of(in_turn, p));
       if (detail::fits(split, p)) consider(detail::lists_of(split, p));
     }
-    detail::placed_planner planner(costs_, rank_of_stage_, limits_, link_, m.count());
-    for (int n = 0; n < detail::placed_choices::count; ++n) consider(planner.plan(detail::placed_choices::number(n)));
+    detail::placed_scheduler scheduler(costs_, rank_of_stage_, limits_, link_, m.count());
+    for (int n = 0; n < detail::placed_choices::count; ++n)
+      consider(scheduler.lists(detail::placed_choices::number(n)));
   }
 
   template <class Map>
@@ -272,7 +274,7 @@ class automatic {
   std::vector<double> limits_;
   double link_;
   rank_lists best_;
-  plan_outcome outcome_;
+  schedule_outcome outcome_;
 };
 
 }  // namespace heddle::inline v0::schedule

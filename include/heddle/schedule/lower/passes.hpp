@@ -119,7 +119,7 @@ struct reduce_gradients {
     const detail::scratch<int> due(t.stages() + 1);
     int waiting = 0;  // reductions that wait until the sends are behind them
     for (int s = 0; s < t.stages(); ++s) left[s] = t.forward_only() ? -1 : t.microbatches_of(s);
-    const auto settle = [&](std::vector<action>& out) {
+    const auto place_due = [&](std::vector<action>& out) {
       for (int i = 0; i < waiting; ++i) out.push_back({action_kind::reduce_gradient, due[i], -1});
       waiting = 0;
     };
@@ -128,7 +128,7 @@ struct reduce_gradients {
     return detail::rewritten(
         t,
         [&](std::vector<action>& out, int k, int entries) {
-          if (!is_send(t[k].kind)) settle(out);
+          if (!is_send(t[k].kind)) place_due(out);
           if (t[k].kind == action_kind::optimizer_step && has_none(t[k].stage)) {
             out.push_back({action_kind::reduce_gradient, t[k].stage, -1});
             left[t[k].stage] = -1;
@@ -140,7 +140,7 @@ struct reduce_gradients {
               due[waiting++] = t[i].stage;
         },
         [&](std::vector<action>& out, int rank) {
-          settle(out);
+          place_due(out);
           for (int s = 0; s < t.stages(); ++s)
             if (t.rank_of(s) == rank && has_none(s)) out.push_back({action_kind::reduce_gradient, s, -1});
         });
@@ -219,14 +219,14 @@ struct offload {
     }
     const detail::scratch<int> due(t.stages() * m + 1);
     int waiting = 0;
-    const auto settle = [&](std::vector<action>& out) {
+    const auto place_due = [&](std::vector<action>& out) {
       for (int i = 0; i < waiting; ++i) out.push_back({action_kind::offload, due[i] / m, due[i] % m});
       waiting = 0;
     };
     return detail::rewritten(
         t,
         [&](std::vector<action>& out, int k, int entries) {
-          if (!is_send(t[k].kind)) settle(out);
+          if (!is_send(t[k].kind)) place_due(out);
           for (int cell = first[k]; cell != 0; cell = next[cell - 1])
             out.push_back({action_kind::reload, (cell - 1) / m, (cell - 1) % m});
           detail::copy_entries(out, t, k, entries);
@@ -234,7 +234,7 @@ struct offload {
             if (t[i].kind == action_kind::forward && stored[t[i].stage * m + t[i].microbatch])
               due[waiting++] = t[i].stage * m + t[i].microbatch;
         },
-        [&](std::vector<action>& out, int) { settle(out); });
+        [&](std::vector<action>& out, int) { place_due(out); });
   }
 };
 
@@ -335,7 +335,7 @@ struct optimizer {
     const detail::scratch<bool> due(t.stages());
     const detail::scratch<bool> gathered(t.stages());  // then the step waits for RESHARD
     for (int s = 0; s < t.stages(); ++s) left[s] = t.microbatches_of(s);
-    const auto settle = [&](std::vector<action>& out, int rank) {
+    const auto place_due = [&](std::vector<action>& out, int rank) {
       for (int s = 0; s < t.stages(); ++s)
         if (due[s] && !gathered[s] && t.rank_of(s) == rank) {
           out.push_back({action_kind::optimizer_step, s, -1});
@@ -345,7 +345,7 @@ struct optimizer {
     return detail::rewritten(
         t,
         [&](std::vector<action>& out, int k, int entries) {
-          if (post_validation && !is_send(t[k].kind)) settle(out, t.rank_of(t[k].stage));
+          if (post_validation && !is_send(t[k].kind)) place_due(out, t.rank_of(t[k].stage));
           detail::copy_entries(out, t, k, entries);
           for (int i = k; i < k + entries; ++i) {
             const action& a = t[i];
@@ -358,7 +358,7 @@ struct optimizer {
         [&](std::vector<action>& out, int rank) {
           for (int s = 0; s < t.stages() && !t.forward_only(); ++s)
             if (!reduced && t.rank_of(s) == rank && t.microbatches_of(s) == 0) due[s] = true;
-          settle(out, rank);
+          place_due(out, rank);
         });
   }
 };

@@ -106,7 +106,7 @@ struct given_back {
     stages[slot_count] = stage;
     slots[slot_count++] = n;
   }
-  constexpr void settle(number_pool& pool, number_pool* saved_pools) noexcept {
+  constexpr void release(number_pool& pool, number_pool* saved_pools) noexcept {
     while (buffer_count > 0) pool.give(buffers[--buffer_count]);
     while (slot_count > 0) {
       --slot_count;
@@ -205,7 +205,7 @@ constexpr void assign_storage(const table_view& t, int in_flight, action_storage
           break;
       }
       pair_begun = a.overlaps_next && !pair_begun;
-      if (!pair_begun) ended.settle(pool, saved_pool);
+      if (!pair_begun) ended.release(pool, saved_pool);
     }
     buffers[r] = pool.count;
   }

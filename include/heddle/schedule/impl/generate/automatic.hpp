@@ -6,7 +6,7 @@
 #include <heddle/schedule/generate/interleaved.hpp>
 #include <heddle/schedule/generate/list_scheduling.hpp>
 #include <heddle/schedule/generate/one_f_one_b.hpp>
-#include <heddle/schedule/generate/placed_planner.hpp>
+#include <heddle/schedule/generate/placed_scheduler.hpp>
 #include <heddle/schedule/stage_cost.hpp>
 #include <heddle/schedule/table.hpp>
 #include <heddle/schedule/generate/v_half.hpp>
@@ -26,7 +26,7 @@
 namespace heddle::inline v0::schedule {
 namespace detail {
 
-HEDDLE_INLINE rank_lists zero_bubble_planner::plan(planner_choices choices) {
+HEDDLE_INLINE rank_lists zero_bubble_scheduler::lists(scheduler_choices choices) {
   start(choices);
   const std::size_t p = cost_.size();
   warm_up();
@@ -43,7 +43,7 @@ HEDDLE_INLINE rank_lists zero_bubble_planner::plan(planner_choices choices) {
   return finish();
 }
 
-HEDDLE_INLINE rank_lists zero_bubble_planner::plan_by_clock(planner_choices choices) {
+HEDDLE_INLINE rank_lists zero_bubble_scheduler::lists_by_clock(scheduler_choices choices) {
   start(choices);
   for (std::size_t left = lists_.size(); left > 0; --left) {
     next_action first;
@@ -58,7 +58,7 @@ HEDDLE_INLINE rank_lists zero_bubble_planner::plan_by_clock(planner_choices choi
   return finish();
 }
 
-HEDDLE_INLINE void zero_bubble_planner::put(std::size_t r, action_kind kind, int i, double ready, double time) {
+HEDDLE_INLINE void zero_bubble_scheduler::put(std::size_t r, action_kind kind, int i, double ready, double time) {
   state& s = ranks_[r];
   lists_[cell(r, 0) * 3 + at(s.forwards + s.inputs + s.weights)] = {kind, static_cast<int>(r), i};
   if (ready > s.clock) {
@@ -68,7 +68,7 @@ HEDDLE_INLINE void zero_bubble_planner::put(std::size_t r, action_kind kind, int
   s.clock += time;
 }
 
-HEDDLE_INLINE void zero_bubble_planner::start(planner_choices choices) {
+HEDDLE_INLINE void zero_bubble_scheduler::start(scheduler_choices choices) {
   choices_ = choices;
   ranks_.assign(cost_.size(), state{});
   forward_end_.assign(cost_.size() * at(m_), 0.0);
@@ -76,7 +76,7 @@ HEDDLE_INLINE void zero_bubble_planner::start(planner_choices choices) {
   lists_.assign(cost_.size() * 3 * at(m_), action{});
 }
 
-HEDDLE_INLINE rank_lists zero_bubble_planner::finish() {
+HEDDLE_INLINE rank_lists zero_bubble_scheduler::finish() {
   rank_lists out;
   out.offsets.assign(cost_.size() + 1, 0);
   for (std::size_t r = 0; r < cost_.size(); ++r) {
@@ -87,7 +87,7 @@ HEDDLE_INLINE rank_lists zero_bubble_planner::finish() {
   return out;
 }
 
-HEDDLE_INLINE void zero_bubble_planner::fill(std::size_t r, double arrival) {
+HEDDLE_INLINE void zero_bubble_scheduler::fill(std::size_t r, double arrival) {
   state& s = ranks_[r];
   while (s.weights < s.inputs && s.clock + cost_[r].backward_weight <= arrival) weight(r);
   if (s.weights == s.inputs || s.clock >= arrival) return;
@@ -95,7 +95,7 @@ HEDDLE_INLINE void zero_bubble_planner::fill(std::size_t r, double arrival) {
   if (!others_wait_longer || choices_.fill_greedily) weight(r);
 }
 
-HEDDLE_INLINE void zero_bubble_planner::warm_up() {
+HEDDLE_INLINE void zero_bubble_scheduler::warm_up() {
   const std::size_t p = ranks_.size();
   for (std::size_t r = 0; r < p; ++r) forward(r);
   std::vector<int> more(p, 0);
@@ -117,7 +117,7 @@ HEDDLE_INLINE void zero_bubble_planner::warm_up() {
   for (std::size_t r = p; r-- > 0;) input(r);
 }
 
-HEDDLE_INLINE void zero_bubble_planner::forwards() {
+HEDDLE_INLINE void zero_bubble_scheduler::forwards() {
   const std::size_t p = ranks_.size();
   std::size_t first = 0;
   for (std::size_t r = 0; r < p; ++r)
@@ -129,7 +129,7 @@ HEDDLE_INLINE void zero_bubble_planner::forwards() {
   }
 }
 
-HEDDLE_INLINE bool zero_bubble_planner::leaves_out(std::size_t r) const {
+HEDDLE_INLINE bool zero_bubble_scheduler::leaves_out(std::size_t r) const {
   if (!choices_.prefer_input || r + 1 == ranks_.size()) return false;
   const state &s = ranks_[r], &next = ranks_[r + 1];
   if (s.forwards < next.forwards + 2) return false;
@@ -140,10 +140,10 @@ HEDDLE_INLINE bool zero_bubble_planner::leaves_out(std::size_t r) const {
   return clock > arrival && arrival - s.clock <= most_waited() - s.waited;
 }
 
-HEDDLE_INLINE plan_outcome run_plan(const rank_lists& lists, std::span<const stage_cost> cost,
-                                    std::span<const int> rank_of_stage, double link, int m) {
+HEDDLE_INLINE schedule_outcome run_lists(const rank_lists& lists, std::span<const stage_cost> cost,
+                                         std::span<const int> rank_of_stage, double link, int m) {
   const std::size_t p = lists.offsets.size() - 1, stages = cost.size(), count = static_cast<std::size_t>(m);
-  plan_outcome out{0, std::vector<double>(p, 0.0)};
+  schedule_outcome out{0, std::vector<double>(p, 0.0)};
   std::vector<double> up(stages * count, -1.0), down(stages * count, -1.0), clock(p, 0.0);
   std::vector<int> head(lists.offsets.begin(), lists.offsets.end() - 1), whole(stages, 0), rest(stages, 0);
   std::vector<std::vector<std::size_t>> own(p);
@@ -206,11 +206,12 @@ HEDDLE_INLINE automatic::automatic(microbatches<> m, std::vector<stage_cost> cos
   consider(detail::lists_of(one_f_one_b<>{m}, p));
   consider(detail::lists_of(zb_h1<>{m}, p));
   if (detail::fits(zb_h2<>{m}, p)) consider(detail::lists_of(zb_h2<>{m}, p));
-  detail::zero_bubble_planner planner(costs_, limits_, link_, count);
-  for (int n = 0; n < detail::planner_choices::count; ++n) consider(planner.plan(detail::planner_choices::number(n)));
+  detail::zero_bubble_scheduler scheduler(costs_, limits_, link_, count);
+  for (int n = 0; n < detail::scheduler_choices::count; ++n)
+    consider(scheduler.lists(detail::scheduler_choices::number(n)));
   for (const bool prefer_input : {false, true})
     for (const bool fill_greedily : {false, true})
-      consider(planner.plan_by_clock({false, prefer_input, fill_greedily, false}));
+      consider(scheduler.lists_by_clock({false, prefer_input, fill_greedily, false}));
 }
 
 HEDDLE_INLINE rank_lists automatic::one_by_one() const {
@@ -233,7 +234,7 @@ HEDDLE_INLINE rank_lists automatic::one_by_one() const {
 
 HEDDLE_INLINE void automatic::consider(rank_lists candidate) {
   if (candidate.offsets.empty()) return;
-  plan_outcome found = detail::run_plan(candidate, costs_, rank_of_stage_, link_, microbatches_.count());
+  schedule_outcome found = detail::run_lists(candidate, costs_, rank_of_stage_, link_, microbatches_.count());
   for (std::size_t r = 0; r < limits_.size(); ++r)
     if (found.peak_bytes[r] > limits_[r]) return;
   if (!best_.offsets.empty() && found.makespan >= outcome_.makespan) return;

@@ -1,4 +1,4 @@
-// heddle/schedule/generate/placed_planner.hpp: plans for several stages per rank, made by the clock.
+// heddle/schedule/generate/placed_scheduler.hpp: list scheduling for several stages per rank, by the clock.
 #pragma once
 
 #include <heddle/core/config.hpp>
@@ -13,7 +13,7 @@
 
 namespace heddle::inline v0::schedule::detail {
 
-// What the planner has no better means to choose than to try: of what can begin at the same time, which first; and how
+// What the scheduler has no better means to choose than to try: of what can begin at the same time, which first; and how
 // many forwards are under way.
 struct placed_choices {
   bool forward_first = false;  // F rather than I
@@ -31,14 +31,14 @@ struct placed_choices {
 
 // Goes by the clock: whichever rank can begin something first begins the best it has. A rank keeps room for what the
 // oldest microbatch that is under way still needs of it: so that one always comes to its end, unless bytes were rounded:
-// then there is no plan.
-class placed_planner {
+// then there is no schedule.
+class placed_scheduler {
  public:
   // `costs`: one per stage; `limits`: one per rank, of bytes, each enough for one microbatch on all of its stages.
-  placed_planner(std::span<const stage_cost> costs, std::span<const int> rank_of_stage, std::span<const double> limits,
-                 double link, int microbatches);
+  placed_scheduler(std::span<const stage_cost> costs, std::span<const int> rank_of_stage,
+                   std::span<const double> limits, double link, int microbatches);
 
-  rank_lists plan(const placed_choices& choices);
+  rank_lists lists(const placed_choices& choices);
 
  private:
   static constexpr double never = (std::numeric_limits<double>::max)();
@@ -131,5 +131,5 @@ class placed_planner {
 }  // namespace heddle::inline v0::schedule::detail
 
 #if !defined(HEDDLE_SEPARATE_COMPILATION)
-#include <heddle/schedule/impl/generate/placed_planner.hpp>
+#include <heddle/schedule/impl/generate/placed_scheduler.hpp>
 #endif

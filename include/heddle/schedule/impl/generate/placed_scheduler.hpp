@@ -1,7 +1,7 @@
-// heddle/schedule/impl/generate/placed_planner.hpp: bodies of heddle/schedule/generate/placed_planner.hpp.
+// heddle/schedule/impl/generate/placed_scheduler.hpp: bodies of heddle/schedule/generate/placed_scheduler.hpp.
 #pragma once
 
-#include <heddle/schedule/generate/placed_planner.hpp>
+#include <heddle/schedule/generate/placed_scheduler.hpp>
 #include <heddle/schedule/stage_cost.hpp>
 #include <heddle/schedule/table.hpp>
 
@@ -13,8 +13,8 @@
 
 namespace heddle::inline v0::schedule::detail {
 
-HEDDLE_INLINE placed_planner::placed_planner(std::span<const stage_cost> costs, std::span<const int> rank_of_stage,
-                                             std::span<const double> limits, double link, int microbatches)
+HEDDLE_INLINE placed_scheduler::placed_scheduler(std::span<const stage_cost> costs, std::span<const int> rank_of_stage,
+                                                 std::span<const double> limits, double link, int microbatches)
     : cost_(costs), rank_of_(rank_of_stage), limit_(limits), link_(link), m_(microbatches), own_(limits.size()) {
   for (std::size_t s = 0; s < costs.size(); ++s) own_[at(rank_of_stage[s])].push_back(s);
   // As many as fit on every rank at the same time.
@@ -31,7 +31,7 @@ HEDDLE_INLINE placed_planner::placed_planner(std::span<const stage_cost> costs, 
   }
 }
 
-HEDDLE_INLINE rank_lists placed_planner::plan(const placed_choices& choices) {
+HEDDLE_INLINE rank_lists placed_scheduler::lists(const placed_choices& choices) {
   choices_ = choices;
   const std::size_t p = limit_.size();
   stages_.assign(cost_.size(), stage_state{});
@@ -58,7 +58,7 @@ HEDDLE_INLINE rank_lists placed_planner::plan(const placed_choices& choices) {
   return out;
 }
 
-HEDDLE_INLINE double placed_planner::held(std::size_t r, std::size_t stage, int oldest) const noexcept {
+HEDDLE_INLINE double placed_scheduler::held(std::size_t r, std::size_t stage, int oldest) const noexcept {
   const bool others = stages_[stage].forwards > oldest;
   double bytes = 0;
   for (const std::size_t s : own_[r]) {
@@ -69,7 +69,7 @@ HEDDLE_INLINE double placed_planner::held(std::size_t r, std::size_t stage, int 
   return bytes;
 }
 
-HEDDLE_INLINE void placed_planner::begin(std::size_t r, const next_action& next) {
+HEDDLE_INLINE void placed_scheduler::begin(std::size_t r, const next_action& next) {
   rank_state& rank = ranks_[r];
   const std::size_t s = next.stage;
   stage_state& here = stages_[s];
