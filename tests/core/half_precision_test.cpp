@@ -84,6 +84,23 @@ TEMPLATE_TEST_CASE("16-bit floats are folded by heddle's operators", "[core][hal
   CHECK(hd::minimum{}(hd::minimum::identity<H>(), H(7.0f)) == 7.0f);
 }
 
+TEST_CASE("the limits of 16-bit floats are those of their formats", "[core][half]") {
+  using b = std::numeric_limits<hd::bf16>;
+  using f = std::numeric_limits<hd::f16>;
+  STATIC_REQUIRE((b::digits == 8 && b::digits10 == 2 && b::max_digits10 == 4 && !b::is_iec559));
+  STATIC_REQUIRE((f::digits == 11 && f::digits10 == 3 && f::max_digits10 == 5 && f::is_iec559));
+  STATIC_REQUIRE((b::min_exponent == -125 && b::max_exponent == 128));
+  STATIC_REQUIRE((f::min_exponent == -13 && f::max_exponent == 16));
+  STATIC_REQUIRE((b::min_exponent10 == -37 && b::max_exponent10 == 38));
+  STATIC_REQUIRE((f::min_exponent10 == -4 && f::max_exponent10 == 4));
+  STATIC_REQUIRE(((b::min)() == 0x1p-126f && (b::max)() == 0x1.fep127f && b::lowest() == -0x1.fep127f));
+  STATIC_REQUIRE(((f::min)() == 0x1p-14f && (f::max)() == 65504.0f && f::lowest() == -65504.0f));
+  STATIC_REQUIRE((b::epsilon() == 0x1p-7f && b::denorm_min() == 0x1p-133f));
+  STATIC_REQUIRE((f::epsilon() == 0x1p-10f && f::denorm_min() == 0x1p-24f));
+  STATIC_REQUIRE((b::infinity().bits == 0x7f80 && b::quiet_NaN().bits == 0x7fc0 && b::signaling_NaN().bits == 0x7fa0));
+  STATIC_REQUIRE((f::infinity().bits == 0x7c00 && f::quiet_NaN().bits == 0x7e00 && f::signaling_NaN().bits == 0x7d00));
+}
+
 TEST_CASE("stochastic rounding to bf16 has an exact mean", "[core][half]") {
   const hd::counter_random random(20240607, 5);
   for (std::uint64_t i = 0; i < 60; ++i) {

@@ -148,8 +148,8 @@ TEST_CASE("random tensors have the same bits in every memory", "[tensor][random]
       hd::sharded<float, 2, layout_type, space> there(queue, layout, shape, r);
       const auto compare = [&] {
         const auto copy = hd::copy_to<hd::host_memory>(queue, there);
-        CHECK(std::equal(here.elements().begin(), here.elements().end(), copy.elements().begin(),
-                         copy.elements().end()));
+        CHECK(
+            std::equal(here.elements().begin(), here.elements().end(), copy.elements().begin(), copy.elements().end()));
       };
       hd::fill_by_index(here, [](std::int64_t g) { return static_cast<float>(g); });
       hd::fill_by_index(queue, there, [](std::int64_t g) { return static_cast<float>(g); });
@@ -174,7 +174,7 @@ TEST_CASE("uniform numbers stay below their bound in every type", "[tensor][rand
   std::vector<float> drawn(std::size_t{1} << 16);
   float high = 0;
   // Close to the bound a float has fewer numbers than the draw: 1 / 16 of these would round up to it.
-  hd::detail::draw_uniform(drawn.data(), static_cast<std::int64_t>(drawn.size()), 0, random, 1 - 0x1p-21, 1.0);
+  hd::detail::uniform_numbers{random, 1 - 0x1p-21, 1.0}(drawn.data(), static_cast<std::int64_t>(drawn.size()), 0);
   for (const float x : drawn) high = x > high ? x : high;
   CHECK(high == 1 - 0x1p-24f);
 }

@@ -104,42 +104,47 @@ HEDDLE_HD constexpr bf16 round_stochastically(float x, std::uint32_t random16) n
 
 }  // namespace heddle::inline v0
 
-/// What generic code asks of element types.
-template <>
-struct std::numeric_limits<heddle::bf16> {
+namespace heddle::inline v0::detail {
+
+// How many powers of ten lie in so many powers of two, towards zero.
+constexpr int powers_of_ten(int of_two) noexcept {
+  return of_two * 30103 / 100000;
+}
+
+// What generic code asks of a binary format of 16 bits: one for the sign, `Digits` - 1 of the mantissa, the others of the exponent.
+template <class T, int Digits>
+struct half_limits {
+ private:
+  static constexpr std::uint16_t one = 1 << (Digits - 1);  // the exponent's lowest bit
+  static constexpr std::uint16_t infinite = 0x8000 - one;  // all bits of the exponent
+
+ public:
   static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false,
                         is_iec559 = false;
   static constexpr bool has_infinity = true, has_quiet_NaN = true, has_signaling_NaN = true, is_bounded = true;
   static constexpr bool is_modulo = false, traps = false, tinyness_before = false;
-  static constexpr int radix = 2, digits = 8, digits10 = 2, max_digits10 = 4;
-  static constexpr int min_exponent = -125, min_exponent10 = -37, max_exponent = 128, max_exponent10 = 38;
+  static constexpr int radix = 2, digits = Digits;
+  static constexpr int max_exponent = 1 << (15 - Digits), min_exponent = 3 - max_exponent;
+  static constexpr int digits10 = powers_of_ten(Digits - 1), max_digits10 = powers_of_ten(Digits) + 2;
+  static constexpr int min_exponent10 = powers_of_ten(min_exponent - 1), max_exponent10 = powers_of_ten(max_exponent);
   static constexpr std::float_round_style round_style = std::round_to_nearest;
-  static constexpr heddle::bf16(min)() noexcept { return heddle::bf16::from_bits(0x0080); }
-  static constexpr heddle::bf16(max)() noexcept { return heddle::bf16::from_bits(0x7f7f); }
-  static constexpr heddle::bf16 lowest() noexcept { return heddle::bf16::from_bits(0xff7f); }
-  static constexpr heddle::bf16 epsilon() noexcept { return heddle::bf16(0x1p-7f); }
-  static constexpr heddle::bf16 round_error() noexcept { return heddle::bf16(0.5f); }
-  static constexpr heddle::bf16 infinity() noexcept { return heddle::bf16::from_bits(0x7f80); }
-  static constexpr heddle::bf16 quiet_NaN() noexcept { return heddle::bf16::from_bits(0x7fc0); }
-  static constexpr heddle::bf16 signaling_NaN() noexcept { return heddle::bf16::from_bits(0x7fa0); }
-  static constexpr heddle::bf16 denorm_min() noexcept { return heddle::bf16::from_bits(0x0001); }
+  static constexpr T(min)() noexcept { return T::from_bits(one); }
+  static constexpr T(max)() noexcept { return T::from_bits(infinite - 1); }
+  static constexpr T lowest() noexcept { return T::from_bits(0x8000 | (infinite - 1)); }
+  static constexpr T epsilon() noexcept { return T(1.0f / one); }
+  static constexpr T round_error() noexcept { return T(0.5f); }
+  static constexpr T infinity() noexcept { return T::from_bits(infinite); }
+  static constexpr T quiet_NaN() noexcept { return T::from_bits(infinite | one / 2); }
+  static constexpr T signaling_NaN() noexcept { return T::from_bits(infinite | one / 4); }
+  static constexpr T denorm_min() noexcept { return T::from_bits(1); }
 };
 
+}  // namespace heddle::inline v0::detail
+
 template <>
-struct std::numeric_limits<heddle::f16> {
-  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false, is_iec559 = true;
-  static constexpr bool has_infinity = true, has_quiet_NaN = true, has_signaling_NaN = true, is_bounded = true;
-  static constexpr bool is_modulo = false, traps = false, tinyness_before = false;
-  static constexpr int radix = 2, digits = 11, digits10 = 3, max_digits10 = 5;
-  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
-  static constexpr std::float_round_style round_style = std::round_to_nearest;
-  static constexpr heddle::f16(min)() noexcept { return heddle::f16::from_bits(0x0400); }
-  static constexpr heddle::f16(max)() noexcept { return heddle::f16::from_bits(0x7bff); }
-  static constexpr heddle::f16 lowest() noexcept { return heddle::f16::from_bits(0xfbff); }
-  static constexpr heddle::f16 epsilon() noexcept { return heddle::f16(0x1p-10f); }
-  static constexpr heddle::f16 round_error() noexcept { return heddle::f16(0.5f); }
-  static constexpr heddle::f16 infinity() noexcept { return heddle::f16::from_bits(0x7c00); }
-  static constexpr heddle::f16 quiet_NaN() noexcept { return heddle::f16::from_bits(0x7e00); }
-  static constexpr heddle::f16 signaling_NaN() noexcept { return heddle::f16::from_bits(0x7d00); }
-  static constexpr heddle::f16 denorm_min() noexcept { return heddle::f16::from_bits(0x0001); }
+struct std::numeric_limits<heddle::bf16> : heddle::detail::half_limits<heddle::bf16, 8> {};
+
+template <>
+struct std::numeric_limits<heddle::f16> : heddle::detail::half_limits<heddle::f16, 11> {
+  static constexpr bool is_iec559 = true;
 };

@@ -50,26 +50,35 @@ inline void require_rate(double rate) {
     throw config_error("heddle: dropout needs a rate in [0, 1), got " + std::to_string(rate));
 }
 
-// One run of neighbours. Not inlined: with one compiled form for every layout there is one rounding of every number.
-template <class T>
-[[gnu::noinline]] void draw_uniform(T* out, std::int64_t count, std::int64_t global, const counter_random& random,
-                                    double low, double high) {
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = static_cast<T>(low + (high - low) * random.uniform(static_cast<std::uint64_t>(global + i)));
-  // The bound can come of rounding, the more often the fewer digits T has; the number below it is drawn instead.
-  if constexpr (std::is_floating_point_v<T>) {
-    const T end = static_cast<T>(high);
-    if (low < high)
-      for (std::int64_t i = 0; i < count; ++i)
-        if (out[i] >= end) out[i] = std::nextafter(end, static_cast<T>(low));
+// What draws a run of neighbours. Not inlined: with one compiled form for every layout there is one rounding of every number.
+struct uniform_numbers {
+  counter_random random;
+  double low = 0, high = 1;
+
+  template <class T>
+  [[gnu::noinline]] void operator()(T* out, std::int64_t count, std::int64_t global) const {
+    for (std::int64_t i = 0; i < count; ++i)
+      out[i] = static_cast<T>(low + (high - low) * random.uniform(static_cast<std::uint64_t>(global + i)));
+    // The bound can come of rounding, the more often the fewer digits T has; the number below it is drawn instead.
+    if constexpr (std::is_floating_point_v<T>) {
+      const T end = static_cast<T>(high);
+      if (low < high)
+        for (std::int64_t i = 0; i < count; ++i)
+          if (out[i] >= end) out[i] = std::nextafter(end, static_cast<T>(low));
+    }
   }
-}
-template <class T>
-[[gnu::noinline]] void draw_normal(T* out, std::int64_t count, std::int64_t global, const counter_random& random,
-                                   double mean, double deviation) {
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = static_cast<T>(mean + deviation * random.normal(static_cast<std::uint64_t>(global + i)));
-}
+};
+struct normal_numbers {
+  counter_random random;
+  double mean = 0, deviation = 1;
+
+  template <class T>
+  [[gnu::noinline]] void operator()(T* out, std::int64_t count, std::int64_t global) const {
+    for (std::int64_t i = 0; i < count; ++i)
+      out[i] = static_cast<T>(mean + deviation * random.normal(static_cast<std::uint64_t>(global + i)));
+  }
+};
+// Dropout of a run of neighbours.
 template <class T>
 [[gnu::noinline]] void drop(T* out, std::int64_t count, std::int64_t global, const counter_random& random, double rate,
                             T scale) {
@@ -143,10 +152,7 @@ void fill_by_index(typename Space::queue& queue, sharded<T, Rank, Layout, Space>
 /// Errors: as `fill_by_index`.
 template <class T, std::size_t Rank, layout_like Layout>
 void fill_uniform(sharded<T, Rank, Layout>& x, const counter_random& random, double low = 0, double high = 1) {
-  if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(x, [&](T* out, std::int64_t count, std::int64_t global) {
-      detail::draw_uniform(out, count, global, random, low, high);
-    });
+  if constexpr (detail::has_global_index<Layout>()) detail::draw_part(x, detail::uniform_numbers{random, low, high});
 }
 
 template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
@@ -154,9 +160,7 @@ template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
 void fill_uniform(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, const counter_random& random,
                   double low = 0, double high = 1) {
   if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(queue, x, [random, low, high](T* out, std::int64_t count, std::int64_t global) {
-      detail::draw_uniform(out, count, global, random, low, high);
-    });
+    detail::draw_part(queue, x, detail::uniform_numbers{random, low, high});
 }
 
 /// Normal numbers, keyed by the index in the whole tensor: bit for bit the same on every mesh.
@@ -164,9 +168,7 @@ void fill_uniform(typename Space::queue& queue, sharded<T, Rank, Layout, Space>&
 template <class T, std::size_t Rank, layout_like Layout>
 void fill_normal(sharded<T, Rank, Layout>& x, const counter_random& random, double mean = 0, double deviation = 1) {
   if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(x, [&](T* out, std::int64_t count, std::int64_t global) {
-      detail::draw_normal(out, count, global, random, mean, deviation);
-    });
+    detail::draw_part(x, detail::normal_numbers{random, mean, deviation});
 }
 
 template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
@@ -174,9 +176,7 @@ template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
 void fill_normal(typename Space::queue& queue, sharded<T, Rank, Layout, Space>& x, const counter_random& random,
                  double mean = 0, double deviation = 1) {
   if constexpr (detail::has_global_index<Layout>())
-    detail::draw_part(queue, x, [random, mean, deviation](T* out, std::int64_t count, std::int64_t global) {
-      detail::draw_normal(out, count, global, random, mean, deviation);
-    });
+    detail::draw_part(queue, x, detail::normal_numbers{random, mean, deviation});
 }
 
 /// Dropout in place: each element is set to zero with probability `rate`, and divided by 1 - rate otherwise. Which ones is
