@@ -1,4 +1,4 @@
-// refuse: heddle: zero<2> and zero<3> keep a rank's share of the gradients only: the stage needs `void lend_gradients(std::span<scalar>)` and `std::int64_t flat_elements() const`; without them use zero<1>
+// refuse: heddle: zero<2> and zero<3> keep a rank's share of the gradients only: the stage needs `void lend_gradients(std::span<scalar>)` (elsewhere than on the host row_view<scalar, space>) and `std::int64_t flat_elements() const`; without them use zero<1>
 #include <heddle/comm/launch.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/host/portable.hpp>

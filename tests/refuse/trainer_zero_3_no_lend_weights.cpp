@@ -1,4 +1,4 @@
-// refuse: heddle: zero<3> keeps a rank's share of the weights only: the stage needs `void lend_weights(std::span<scalar>)` and `std::int64_t flat_elements() const`; without them use zero<2>
+// refuse: heddle: zero<3> keeps a rank's share of the weights only: the stage needs `void lend_weights(std::span<scalar>)` (elsewhere than on the host row_view<scalar, space>) and `std::int64_t flat_elements() const`; without them use zero<2>
 #include <heddle/comm/launch.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/host/portable.hpp>

@@ -15,6 +15,7 @@
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -45,11 +46,13 @@ struct setup {
 
 struct outcome {
   std::vector<double> numbers;             // loss and norm of each step, then the loss on held-out samples
-  std::vector<std::vector<double>> state;  // of each rank: weights, gradients and moments of its stages
+  std::vector<std::vector<double>> state;  // of each rank's stages: whole weights, its share of gradients and moments
   std::vector<std::int32_t> text;          // drawn from the model
   std::vector<double> logits;
   std::int64_t first_step = 0;
   std::vector<std::int64_t> bytes;  // of each rank, of all that training keeps there
+  std::vector<std::int64_t> kept;   // of each rank, of parameters, between steps
+  std::vector<std::int64_t> peaks;  // of each rank, of parameters: the most there was and what it was predicted to be
   std::string error;
 };
 
@@ -70,23 +73,30 @@ outcome train(const setup& s) {
   outcome all;
   all.state.resize(static_cast<std::size_t>(mesh.size()));
   all.bytes.resize(all.state.size());
+  all.kept.resize(all.state.size());
+  all.peaks.resize(2 * all.state.size());
   try {
     hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
       using strategy = hd::strategy<mesh_type, hd::zero<Zero>, hd::schedule::named, Backend>;
       using trainer_type = tr::trainer<hd::model::gpt2<double>, strategy, std::remove_reference_t<decltype(world)>>;
       trainer_type trainer(world, o);
+      using space = typename Backend::space;
+      using hd::detail::part_of_row;
       auto& queue = hd::compute::queue_of(trainer.backend());
       if (!s.resume_from.empty()) {
         const std::int64_t step = tr::resume(trainer, s.resume_from).step;
         if (world.rank() == 0) all.first_step = step;
       }
       for (int k = 0; k < trainer.stages(); ++k)
-        for (const auto& p : trainer.stage(k).parameters())
-          if (p.name == s.poison && p.count > 0) {
+        for (const auto& p : trainer.stage(k).parameters()) {
+          const auto kept = trainer.optimizer_state(k).weights_of(trainer.stage(k));
+          const std::int64_t at = p.offset - trainer.optimizer_state(k).weights_begin();
+          if (p.name == s.poison && p.count > 0 && at >= 0 && at < static_cast<std::int64_t>(kept.size())) {
             const std::vector<double> bad{s.poison_value};
-            queue.copy(bad, hd::detail::part_of_row<typename Backend::space>(trainer.stage(k).weights(), p.offset, 1));
+            queue.copy(bad, part_of_row<space>(kept, at, 1));
             queue.wait();
           }
+        }
       const auto note = [&](double x) {
         if (world.rank() == 0) all.numbers.push_back(x);
       };
@@ -114,12 +124,21 @@ outcome train(const setup& s) {
         state.insert(state.end(), values.begin(), values.end());
       };
       all.bytes[static_cast<std::size_t>(world.rank())] = tr::bytes_held(trainer);
-      for (int k = 0; k < trainer.stages(); ++k) {
-        add(trainer.stage(k).weights());
-        add(trainer.stage(k).gradients());
-        add(trainer.optimizer_state(k).first_moment());
-        add(trainer.optimizer_state(k).second_moment());
-      }
+      auto& memory = trainer.parameter_memory();
+      const auto rank = static_cast<std::size_t>(world.rank());
+      all.kept[rank] = memory.bytes().total();
+      all.peaks[2 * rank] = memory.peak_bytes();
+      all.peaks[2 * rank + 1] = memory.predicted_peak_bytes();
+      memory.with_weights([&] {
+        for (int k = 0; k < trainer.stages(); ++k) {
+          auto& mine = trainer.optimizer_state(k);
+          add(trainer.stage(k).weights());
+          add(part_of_row<space>(mine.gradients_of(trainer.stage(k)), mine.owned_begin() - mine.gradients_begin(),
+                                 mine.owned_end() - mine.owned_begin()));
+          add(mine.first_moment());
+          add(mine.second_moment());
+        }
+      });
     });
   } catch (const std::exception& e) {
     all.error = e.what();
@@ -129,9 +148,9 @@ outcome train(const setup& s) {
 }
 
 template <int Zero>
-void compare(const setup& s) {
-  INFO("mesh '" << s.mesh << "', schedule " << s.schedule << ", zero " << Zero);
-  const outcome expected = train<Zero, host>(s), got = train<Zero, checked>(s);
+void compare(const setup& s, int of_host, const outcome& expected) {
+  INFO("mesh '" << s.mesh << "', schedule " << s.schedule << ", zero " << Zero << ", on the host " << of_host);
+  const outcome got = train<Zero, checked>(s);
   CHECK(expected.error == "");
   CHECK(got.error == "");
   REQUIRE(expected.numbers.size() == static_cast<std::size_t>(2 * (s.steps - expected.first_step) + 1));
@@ -141,7 +160,20 @@ void compare(const setup& s) {
   CHECK(got.text == expected.text);
   CHECK(got.logits == expected.logits);
   CHECK(got.state == expected.state);
-  CHECK(got.bytes == expected.bytes);
+  if (Zero == of_host) CHECK(got.bytes == expected.bytes);
+  for (std::size_t r = 0; r < got.bytes.size(); ++r) {
+    CHECK(got.peaks[2 * r] == got.peaks[2 * r + 1]);
+    const bool shares = Zero >= 2 && s.mesh.find("dp") != std::string::npos;
+    CHECK((got.kept[r] < expected.kept[r]) == shares);
+  }
+}
+// The host's run has whole gradients and weights: with shares of them (zero<2>, zero<3>) the bits are the same.
+template <int... Zero>
+void compare(const setup& s) {
+  constexpr int least = (std::min)({Zero...});
+  static_assert(least < 2);
+  const outcome expected = train<least, host>(s);
+  (..., compare<Zero>(s, least, expected));
 }
 
 }  // namespace
@@ -149,7 +181,7 @@ void compare(const setup& s) {
 TEST_CASE("a GPT-2 trains on checked memory with the bits of the host's", "[train][memory][ranks]") {
   for (const char* mesh : {"", "dp=3", "tp=2", "pp=2", "dp=2,pp=2,tp=2", "dp=3,pp=3"}) {
     compare<0>({.mesh = mesh});
-    compare<1>({.mesh = mesh});
+    compare<1, 2, 3>({.mesh = mesh});
   }
 }
 
@@ -157,7 +189,7 @@ TEST_CASE("several stages on a rank, split backwards and replicas train on check
           "[train][memory][ranks]") {
   // The embedding's rank has the head, too (its gradient is borrowed), or another has it (it travels); replicas.
   for (const char* schedule : {"interleaved", "zb-h1", "zb-v", "chimera"})
-    compare<1>({.mesh = "dp=2,pp=2", .schedule = schedule, .microbatches = 4});
+    compare<1, 2, 3>({.mesh = "dp=2,pp=2", .schedule = schedule, .microbatches = 4});
   compare<0>({.mesh = "pp=2", .schedule = "chimera", .microbatches = 4});
 }
 
@@ -179,10 +211,18 @@ TEST_CASE("a save made on checked memory goes on on the host's, and the other wa
   second.resume_from = first.save_to;
   continues(train<1, host>(second));
   continues(train<1, checked>(second));
+  continues(train<3, checked>(second));
   first.save_to = of_host.path.string();
   REQUIRE(train<1, host>(first).error == "");
   second.resume_from = first.save_to;
   continues(train<1, checked>(second));
+  // Shares of weights are saved as shares, and read back as whole ones.
+  const train_test::folder of_shares("shares");
+  first.save_to = of_shares.path.string();
+  REQUIRE(train<3, checked>(first).error == "");
+  second.resume_from = first.save_to;
+  continues(train<1, host>(second));
+  continues(train<2, checked>(second));
 }
 
 TEST_CASE("what is not finite in checked memory is named as on the host", "[train][memory][nonfinite]") {
@@ -193,6 +233,9 @@ TEST_CASE("what is not finite in checked memory is named as on the host", "[trai
     INFO(expected.error);
     CHECK(expected.error.find("step 1 stopped") != std::string::npos);
     CHECK(got.error == expected.error);
+    const outcome shared = train<3, checked>(s);  // another rank may have the share
+    CHECK(shared.error.substr(0, shared.error.find(", rank")) ==
+          expected.error.substr(0, expected.error.find(", rank")));
   }
   // Found behind the last step, when state is read for a save.
   s = {.steps = 0,

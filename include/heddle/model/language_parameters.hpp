@@ -83,15 +83,11 @@ class language_parameters {
   }
 
   /// As those of `parameter_store`, and the tied weight with them.
-  void lend_weights(std::span<T> weights)
-    requires std::same_as<Space, host_memory>
-  {
+  void lend_weights(row_view<T, Space> weights) {
     store_.lend_weights(weights);
     find_tied();
   }
-  void lend_gradients(std::span<T> gradients)
-    requires std::same_as<Space, host_memory>
-  {
+  void lend_gradients(row_view<T, Space> gradients) {
     store_.lend_gradients(gradients);
     find_tied();
   }

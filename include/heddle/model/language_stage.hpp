@@ -151,16 +151,8 @@ class language_stage {
   /// The flat buffers, and the tied gradient in them, may be lent and away (`of_stage`): so many elements have they.
   std::int64_t flat_elements() const noexcept { return held_.store().size(); }
   std::int64_t tied_elements() const noexcept { return held_.tied_elements(); }
-  void lend_weights(std::span<T> weights)
-    requires std::same_as<space, host_memory>
-  {
-    held_.lend_weights(weights);
-  }
-  void lend_gradients(std::span<T> gradients)
-    requires std::same_as<space, host_memory>
-  {
-    held_.lend_gradients(gradients);
-  }
+  void lend_weights(row weights) { held_.lend_weights(weights); }
+  void lend_gradients(row gradients) { held_.lend_gradients(gradients); }
   /// Sets every gradient to zero.
   void zero_gradients() {
     backend_->fill(gradients(), T(0));

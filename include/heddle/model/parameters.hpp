@@ -109,15 +109,11 @@ class parameter_store {
   }
   /// From now on the weights, or the gradients, are these `size()` elements of the caller's; none: there are none until the
   /// next call. Own memory of the store is given back. Errors: `layout_error` for another number of elements.
-  void lend_weights(std::span<T> weights)
-    requires std::same_as<Space, host_memory>
-  {
+  void lend_weights(row_view<T, Space> weights) {
     weights_ = fitting(weights);
     own_weights_ = {};
   }
-  void lend_gradients(std::span<T> gradients)
-    requires std::same_as<Space, host_memory>
-  {
+  void lend_gradients(row_view<T, Space> gradients) {
     gradients_ = fitting(gradients);
     own_gradients_ = {};
   }
@@ -141,7 +137,7 @@ class parameter_store {
     } else {
       std::vector<T> drawn(static_cast<std::size_t>(size_));
       draw(seed, std::span<T>(drawn));
-      queue.copy(drawn, own_weights_);
+      queue.copy(drawn, weights());
       queue.wait();
     }
   }
@@ -173,11 +169,12 @@ class parameter_store {
   row_view<U, Space> whole(U* all) const noexcept {
     return heddle::v0::detail::row_at<Space>(all, all == nullptr ? 0 : size_);
   }
-  T* fitting(std::span<T> lent) const {
-    if (!lent.empty() && static_cast<std::int64_t>(lent.size()) != size_)
+  T* fitting(const row_view<T, Space>& lent) const {
+    const std::size_t n = heddle::v0::detail::count_of(lent);
+    if (n != 0 && static_cast<std::int64_t>(n) != size_)
       throw layout_error("heddle: a stage of " + std::to_string(size_) + " parameters is lent memory for " +
-                         std::to_string(lent.size()));
-    return lent.empty() ? nullptr : lent.data();
+                         std::to_string(n));
+    return n == 0 ? nullptr : heddle::v0::detail::first_element(lent);
   }
 
   std::vector<parameter> table_;

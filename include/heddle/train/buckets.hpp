@@ -127,6 +127,15 @@ Optimizer optimizer_of_stage(Stage& stage, Groups& groups) {
   }
 }
 
+// The queue of the memory that a stage lies in.
+template <class Stage>
+typename space_of<Stage>::queue& queue_of_stage(Stage& stage) noexcept {
+  if constexpr (std::is_same_v<space_of<Stage>, host_memory>)
+    return *heddle::v0::detail::kept_queue<host_memory>();
+  else
+    return stage.queue();
+}
+
 // One bucket of a stage, as optimizers and saves see a stage: elements [begin, end) of its flat buffers.
 template <class Stage>
 class stage_bucket {
@@ -279,8 +288,10 @@ inline constexpr int buckets_of_optimizer<bucketed_optimizer<Optimizer, Buckets>
 template <class All, class Stage, class Optimizer>
 void keep_gradients(const All&, Stage& stage, Optimizer& optimizer, std::int64_t begin, std::int64_t end) {
   if constexpr (buckets_of_optimizer<All> > 1 && Optimizer::zero_stage >= 2) {
-    const auto from = stage.gradients(), to = optimizer.gradients_of(stage);
-    for (std::int64_t i = begin; i < end; ++i) to[static_cast<std::size_t>(i)] = from[static_cast<std::size_t>(i)];
+    using heddle::v0::detail::part_of_row;
+    using space = space_of<Stage>;
+    queue_of_stage(stage).copy(part_of_row<space>(stage.gradients(), begin, end - begin),
+                               part_of_row<space>(optimizer.gradients_of(stage), begin, end - begin));
   }
 }
 

@@ -3,11 +3,12 @@
 
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <utility>
 
 namespace heddle::inline v0::train {
@@ -22,11 +23,13 @@ struct byte_meter {
 
 /// The whole gradients of a stage of `zero<2>` or `zero<3>`: there from `need` to `give_back`, in memory of their own, or in
 /// the rank's share where one rank has all of it and the stage one bucket. Nothing under `zero<0>` and `zero<1>`, where the
-/// stage keeps them.
+/// stage keeps them. Elsewhere than on the host memory comes and goes in the order of the stage's queue.
 template <class Stage, class Optimizer>
 class lent_gradients {
  public:
   using scalar = typename Stage::scalar;
+  using space = space_of<Stage>;
+  using row = row_view<scalar, space>;
   static constexpr bool one_bucket = detail::buckets_of_optimizer<Optimizer> == 1;
   static constexpr bool lends = Optimizer::zero_stage >= 2 && model::of_stage::can_lend_gradients<Stage>;
 
@@ -43,14 +46,16 @@ class lent_gradients {
       if (std::exchange(here_, true)) return;
       if constexpr (one_bucket)
         if (alone_) {
-          const std::span<scalar> all = optimizer_.gradients_of(stage_);
-          std::fill(all.begin(), all.end(), scalar(0));  // the stage itself was told so when the step began
+          const row all = optimizer_.gradients_of(stage_);
+          detail::queue_of_stage(stage_).zero(all);  // the stage itself was told so when the step began
           stage_.lend_gradients(all);
           return;
         }
-      whole_ = buffer<scalar>(stage_.flat_elements(), "the gradients of a stage");
+      whole_ =
+          buffer<scalar, space>(detail::queue_of_stage(stage_), stage_.flat_elements(), "the gradients of a stage");
       meter_.take(bytes());
-      stage_.lend_gradients({whole_.data(), whole_.size()});
+      stage_.lend_gradients(
+          heddle::v0::detail::row_at<space>(whole_.address(), static_cast<std::int64_t>(whole_.size())));
     }
   }
   void give_back() {
@@ -70,7 +75,7 @@ class lent_gradients {
   byte_meter& meter_;
   bool alone_;
   bool here_ = false;
-  buffer<scalar> whole_{};
+  buffer<scalar, space> whole_{};
 };
 
 }  // namespace heddle::inline v0::train

@@ -180,14 +180,6 @@ std::size_t first_unfit(std::span<const T> x, bool may_be_negative) noexcept {
   return x.size();
 }
 
-// The queue of the memory that a stage lies in.
-template <class Stage>
-typename space_of<Stage>::queue& queue_of_stage(Stage& stage) noexcept {
-  if constexpr (std::is_same_v<space_of<Stage>, host_memory>)
-    return *heddle::v0::detail::kept_queue<host_memory>();
-  else
-    return stage.queue();
-}
 // The elements of a row of a stage, to be read.
 template <class Stage, class Row>
 auto read_of_stage(Stage& stage, const Row& row) {

@@ -29,7 +29,7 @@ namespace heddle::inline v0::train {
 /// Bytes sent per rank and step by the ring formulas: zero<0> an all-reduce, 2(d-1)/d n s; zero<1> a reduce-scatter
 /// (or 2) and an all-gather, the same 2(d-1)/d n s; zero<3> the reduce-scatter here, the all-gathers at each UNSHARD.
 /// Weights, gradients and moments lie in `Space`; elsewhere than on the host all calls go in the order of one queue, which must
-/// outlive the optimizer, and `zero<2>`, `zero<3>` and `remember` are for the host's memory only.
+/// outlive the optimizer, and `remember` is for the host's memory only.
 template <class T, class Zero, memory_space Space = host_memory>
 class optimizer {
  public:
@@ -202,16 +202,16 @@ class optimizer {
     }
   }
 
-  /// With `zero<3>`: gathers all ranks' shares of the weights into `to`, a whole flat buffer; `started` gets the call that is
-  /// under way, where the communicator starts calls.
+  /// With `zero<3>`: gathers all ranks' shares of the weights into `to`, a whole flat buffer; on the host `started` gets the call
+  /// that is under way, where the communicator starts calls, elsewhere the call is in the order of the queue.
   template <class Communicator, class Started>
-  void start_gather(Communicator& group, std::span<T> to, Started& started) {
-    const std::span<const T> mine(weights_.data(), weights_.size());
+  void start_gather(Communicator& group, row to, [[maybe_unused]] Started& started) {
+    const const_row mine = all_of(weights_);
     const std::span<const std::int64_t> shares(shares_);
-    if constexpr (starting_communicator<Communicator>)
+    if constexpr (starting_communicator<Communicator> && std::is_same_v<Space, host_memory>)
       started.emplace(group.start_all_gather_v(mine, to, shares));
     else
-      group.all_gather_v(mine, to, shares);
+      heddle::v0::all_gather_v(*queue_, group, mine, to, shares);
   }
 
   row owned(row flat) const { return part(flat, begin_, end_ - begin_); }

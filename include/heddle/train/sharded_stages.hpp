@@ -10,6 +10,8 @@
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/lent_gradients.hpp>
@@ -91,12 +93,14 @@ consteval bool stage_can_be_sharded() {
     static_assert(
         model::detail::stage_has_it<gradients, Stage>::value,
         "heddle: zero<2> and zero<3> keep a rank's share of the gradients only: the stage needs `void "
-        "lend_gradients(std::span<scalar>)` and `std::int64_t flat_elements() const`; without them use zero<1>");
+        "lend_gradients(std::span<scalar>)` (elsewhere than on the host row_view<scalar, space>) and `std::int64_t "
+        "flat_elements() const`; without them use zero<1>");
     constexpr bool weights = Zero < 3 || !gradients || model::of_stage::can_lend_weights<Stage>;
     static_assert(
         model::detail::stage_has_it<weights, Stage>::value,
         "heddle: zero<3> keeps a rank's share of the weights only: the stage needs `void "
-        "lend_weights(std::span<scalar>)` and `std::int64_t flat_elements() const`; without them use zero<2>");
+        "lend_weights(std::span<scalar>)` (elsewhere than on the host row_view<scalar, space>) and `std::int64_t "
+        "flat_elements() const`; without them use zero<2>");
   }
   return true;
 }
@@ -146,7 +150,8 @@ constexpr auto plan_of(const When& when, const Mesh& mesh) {
 }  // namespace detail
 
 /// The stages of a rank under a ZeRO stage. Between `unshard` and `reshard` a stage's weights are whole, in memory that is
-/// allocated for them; `unshard` starts the all-gather, and the first computation waits for it (`before`). A head that uses
+/// allocated for them; `unshard` starts the all-gather, and the first computation waits for it (`before`); elsewhere than on the
+/// host the all-gather is in the order of the stages' queue, in which nothing computes beside it. A head that uses
 /// the embedding of another stage of this rank has that gathered, too. With fewer than three ZeRO stages weights are whole
 /// all the time, and nothing of this happens.
 /// `group`: the ranks that have the shares (each bucket's: `bucket_groups`). Every call is made by all of them, in the same
@@ -156,6 +161,8 @@ class sharded_stages {
  public:
   using held_type = typename HeldStages::held;
   using scalar = typename HeldStages::scalar;
+  using space = typename HeldStages::space;
+  using row = row_view<scalar, space>;
   static constexpr int zero_stage = decltype(held_type::optimizer)::zero_stage;
   static constexpr int buckets = detail::buckets_of_optimizer<decltype(held_type::optimizer)>;
   static constexpr bool shards_weights =
@@ -175,8 +182,7 @@ class sharded_stages {
       h.stage.initialize(seed);
       if (!alone())
         detail::for_each_bucket(h.stage, h.optimizer, [](auto& stage, auto& optimizer, auto) {
-          const std::span<scalar> mine = optimizer.owned(stage.weights());
-          std::copy(mine.begin(), mine.end(), optimizer.weights_of(stage).begin());
+          detail::queue_of_stage(stage).copy(optimizer.owned(stage.weights()), optimizer.weights_of(stage));
         });
       give_back(h);
     } else {
@@ -299,7 +305,7 @@ class sharded_stages {
   };
   struct whole_weights {
     int users = 0;
-    buffer<scalar> memory{};
+    buffer<scalar, space> memory{};
     detail::started_of_buckets<Group> under_way{};  // into it: ends first
   };
   // A stage's weights, whole until its end, after an error too. Nothing is under way then.
@@ -358,10 +364,11 @@ class sharded_stages {
   void lend(held_type& h) {
     if constexpr (buckets == 1)
       if (alone()) return h.stage.lend_weights(h.optimizer.weights_of(h.stage));
-    buffer<scalar>& to = of(h).memory;
-    to = buffer<scalar>(h.stage.flat_elements(), "the gathered weights of a stage");
+    buffer<scalar, space>& to = of(h).memory;
+    to = buffer<scalar, space>(detail::queue_of_stage(h.stage), h.stage.flat_elements(),
+                               "the gathered weights of a stage");
     held_.meter().take(in_bytes(h.stage.flat_elements()));
-    h.stage.lend_weights({to.data(), to.size()});
+    h.stage.lend_weights(heddle::v0::detail::row_at<space>(to.address(), h.stage.flat_elements()));
   }
   void give_back(held_type& h) {
     whole_weights& w = of(h);
@@ -375,13 +382,13 @@ class sharded_stages {
     whole_weights& w = of(h);
     if (w.users == 0) lend(h);
     if (w.users++ > 0 || alone()) return;
-    const std::span<scalar> to(w.memory.data(), w.memory.size());
-    observe("gather weights", to.size_bytes(), [&] {
+    const row to = heddle::v0::detail::row_at<space>(w.memory.address(), static_cast<std::int64_t>(w.memory.size()));
+    observe("gather weights", heddle::v0::detail::bytes_of_row(to), [&] {
       detail::for_each_bucket(h.stage, h.optimizer, [&](auto& stage, auto& optimizer, auto bucket) {
         constexpr int k = decltype(bucket)::value;
-        const auto first = static_cast<std::size_t>(detail::first_element_of(stage));
-        const auto elements = static_cast<std::size_t>(model::of_stage::flat_elements(stage));
-        optimizer.start_gather(detail::group_of_bucket<k>(group_), to.subspan(first, elements),
+        optimizer.start_gather(detail::group_of_bucket<k>(group_),
+                               heddle::v0::detail::part_of_row<space>(to, detail::first_element_of(stage),
+                                                                      model::of_stage::flat_elements(stage)),
                                w.under_way.template get<k>());
       });
     });

@@ -90,10 +90,6 @@ template <class Policy, class Space>
 struct works_in_memory {
   static constexpr bool value = std::is_same_v<Space, host_memory>;
 };
-template <int Stage, int Resident, class Space>
-struct works_in_memory<zero<Stage, Resident>, Space> {
-  static constexpr bool value = Stage < 2 || std::is_same_v<Space, host_memory>;
-};
 template <class Space>
 struct works_in_memory<norm_first, Space> {
   static constexpr bool value = true;
@@ -108,13 +104,9 @@ struct keeps_activations_in_memory {
   static constexpr bool value =
       std::is_same_v<Space, host_memory> || requires { typename Activations::template layers_in<float, Space>; };
 };
-template <class Space, class Zero, class Precision, class NormCheck, class Activations>
+template <class Space, class Precision, class NormCheck, class Activations>
 constexpr bool memory_checked() {
-  if constexpr (!works_in_memory<Zero, Space>::value)
-    static_assert(works_in_memory<Zero, Space>::value,
-                  "heddle: zero<2> and zero<3> keep shares of gradients and weights in the host's memory only; with "
-                  "this backend take zero<0> or zero<1>");
-  else if constexpr (!works_in_memory<Precision, Space>::value)
+  if constexpr (!works_in_memory<Precision, Space>::value)
     static_assert(works_in_memory<Precision, Space>::value,
                   "heddle: precision<...> rounds weights, gradients and moments in the host's memory only; with this "
                   "backend leave it out");
@@ -156,7 +148,7 @@ struct selected_strategy {
   using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
   using chosen_backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
   using backend = typename backend_under<
-      backend_if<chosen_backend, memory_checked<space_of<chosen_backend>, zero, precision, norm_check, activations>()>,
+      backend_if<chosen_backend, memory_checked<space_of<chosen_backend>, precision, norm_check, activations>()>,
       precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
   static_assert(taking_back_checked<norm_check, precision>());

@@ -20,7 +20,8 @@ struct zero_kind {};
 /// `zero<2>` saves where a rank holds several stages whose backwards do not interleave (looped schedules), and between steps.
 /// `zero<3>` has UNSHARD and RESHARD in the schedule's table (`schedule::passes::unshard`): the `Resident` stages that a rank
 /// uses next are whole, the first of them in use, the others on their way while it computes (with a `precision` of weights of
-/// another type a gather is waited for where it starts); 1: nothing is fetched ahead. A
+/// another type a gather is waited for where it starts; where the host may not touch the backend's memory, gathers are in the order of
+/// its queue, and nothing is computed beside them); 1: nothing is fetched ahead. A
 /// schedule that takes all microbatches through one stage before the next (`schedule::breadth_first`) gathers each stage
 /// twice at most, not twice for each microbatch; a rank with one stage gathers it once a step.
 /// A stage with a share of the tied embedding, and replicas, keep their gradients whole until the end of the step.

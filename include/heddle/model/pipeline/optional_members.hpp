@@ -30,7 +30,7 @@
 /// | `std::span<scalar> tied_gradient()` | empty: no weight is used by two stages |
 /// | `bool borrows_embedding() const` | false: the tied weight is in the stage's own buffers |
 /// | `void last_logits(batch, in, out, logits)` | none: no text can be drawn from the model (`train::sample`) |
-/// | `void lend_weights(std::span<scalar>)`, `void lend_gradients(std::span<scalar>)` | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
+/// | `void lend_weights(row)`, `void lend_gradients(row)`, a row as `weights()` gives it | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
 /// | `flat_elements()`, `tied_elements()` | `weights().size()`, `tied_gradient().size()`: the buffers are always there |
 /// | `void recompute(int slot)` | nothing is computed again ahead of time |
 /// | `void release(int slot)` | nothing: a slot may be written again at any time |
@@ -151,12 +151,12 @@ row_view<typename Stage::scalar, space_of<Stage>> tied_gradient(Stage& stage) {
 /// backward_input, and no recompute; while gradients are away no backward and no backward_weight. backward_weight reads no
 /// weights. A stage that is made with `layers.lent_weights` (`lent_gradients`) allocates none.
 template <class Stage>
-inline constexpr bool can_lend_weights = requires(Stage& s, std::span<typename Stage::scalar> w) {
+inline constexpr bool can_lend_weights = requires(Stage& s, row_view<typename Stage::scalar, space_of<Stage>> w) {
   s.lend_weights(w);
   { s.flat_elements() } -> std::convertible_to<std::int64_t>;
 };
 template <class Stage>
-inline constexpr bool can_lend_gradients = requires(Stage& s, std::span<typename Stage::scalar> g) {
+inline constexpr bool can_lend_gradients = requires(Stage& s, row_view<typename Stage::scalar, space_of<Stage>> g) {
   s.lend_gradients(g);
   { s.flat_elements() } -> std::convertible_to<std::int64_t>;
 };
