@@ -18,6 +18,7 @@
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_stages.hpp>
+#include <heddle/train/kept_casts.hpp>
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/learning_rate.hpp>
@@ -27,6 +28,7 @@
 #include <heddle/train/measured_schedule.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/mixed_save.hpp>
+#include <heddle/train/mixed_types.hpp>
 #include <heddle/train/named_context.hpp>
 #include <heddle/train/named_parameters.hpp>
 #include <heddle/train/nonfinite.hpp>

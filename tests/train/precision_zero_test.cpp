@@ -1,4 +1,5 @@
-// tests/train/precision_zero_test.cpp: shares of gradients and weights in element types of their own.
+// tests/train/precision_zero_test.cpp: shares of gradients and weights in element types of their own, on the host and in memory that
+// it may not touch.
 #include "folder.hpp"
 #include "random_tokens.hpp"
 
@@ -6,13 +7,20 @@
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/core/random.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/parameters.hpp>
+#include <heddle/testing/checked_backend.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -27,6 +35,8 @@ namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 constexpr hd::model::gpt2_config config{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
+using host = hd::compute::host<>;
+using checked = hd::testing::checked_backend<host>;
 using usual = hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::gradients_in<bf16>>;
 
 struct outcome {
@@ -35,7 +45,7 @@ struct outcome {
 };
 
 // Losses, norms and owned masters after three steps, the second of which a save follows.
-template <class Zero>
+template <class Zero, class Backend = host>
 outcome train(const std::string& mesh_text, const std::string& save_to = "", const std::string& resume_from = "") {
   outcome all;
   std::mutex guard;
@@ -48,7 +58,8 @@ outcome train(const std::string& mesh_text, const std::string& save_to = "", con
     o.clip_norm = 0.7;
     o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 1, .total_steps = 20};
     o.threads_per_rank = 1;
-    tr::trainer<hd::model::gpt2<float>, hd::strategy<mesh_type, Zero, usual>, std::remove_reference_t<decltype(world)>>
+    tr::trainer<hd::model::gpt2<float>, hd::strategy<mesh_type, Zero, usual, Backend>,
+                std::remove_reference_t<decltype(world)>>
         trainer(world, o);
     if (!resume_from.empty()) tr::resume(trainer, resume_from);
     while (trainer.steps_done() < 3) {
@@ -60,7 +71,8 @@ outcome train(const std::string& mesh_text, const std::string& save_to = "", con
       if (trainer.steps_done() == 2 && !save_to.empty()) tr::save(trainer, save_to);
     }
     const std::lock_guard lock(guard);
-    for (int k = 0; k < trainer.stages(); ++k)
+    for (int k = 0; k < trainer.stages(); ++k) {
+      const auto masters = tr::detail::read_of_stage(trainer.stage(k), trainer.optimizer_state(k).masters());
       for (const auto& p : trainer.stage(k).parameters()) {
         auto& whole = all.masters[p.name];
         whole.resize(static_cast<std::size_t>(p.global_count()));
@@ -69,15 +81,91 @@ outcome train(const std::string& mesh_text, const std::string& save_to = "", con
             for (std::int64_t i = 0; i < n; ++i)
               if (local + i >= first && local + i < first + count)
                 whole[static_cast<std::size_t>(global + i)] =
-                    trainer.optimizer_state(k).masters()[static_cast<std::size_t>(in_share + local + i - first)];
+                    masters.elements()[static_cast<std::size_t>(in_share + local + i - first)];
           });
         });
       }
+    }
   });
   return all;
 }
 
+// Weights after three steps of one optimizer on each of d ranks, and of each rank its moments and masters, if it keeps some.
+template <class Zero, class Precision, class Backend>
+std::vector<std::vector<double>> steps(int d) {
+  using space = typename Backend::space;
+  hd::model::parameter p;
+  p.name = "w";
+  p.id = 3;
+  p.shape = p.logical = p.local = {9, 41};
+  p.start = {0, 0};
+  p.count = 9 * 41;
+  p.decay = true;
+  const std::vector<hd::model::parameter> table{p};
+  const std::int64_t elements = p.count + 15;
+  const auto drawn = [&](int what) {
+    std::vector<float> x(static_cast<std::size_t>(elements), 0.0f);
+    for (std::int64_t i = 0; i < p.count; ++i)
+      x[static_cast<std::size_t>(i)] = static_cast<float>(
+          hd::counter_random(17, static_cast<std::uint64_t>(what)).normal(static_cast<std::uint64_t>(i)));
+    return x;
+  };
+  std::vector<std::vector<double>> all(static_cast<std::size_t>(2 * d));
+  hd::launch<hd::threads>(hd::mesh<hd::axis<dp>>(d), [&](auto& world) {
+    auto& group = world.template along<dp>();
+    Backend backend(1);
+    auto& queue = hd::compute::queue_of(backend);
+    tr::mixed_optimizer<float, Zero, Precision, space> optimizer(queue, table, elements, world.rank(), d);
+    hd::buffer<float, space> weights(queue, elements), gradients(queue, elements);
+    const auto row = [&](auto& x) { return hd::detail::row_at<space>(x.address(), elements); };
+    const auto read = [&](std::vector<double>& to, auto x) {
+      const hd::read_on_host<hd::detail::element_of<decltype(x)>, space> here(queue, x);
+      for (const auto value : here.elements()) to.push_back(static_cast<double>(value));
+    };
+    std::vector<float> given = drawn(0);
+    queue.copy(given, weights);
+    optimizer.start(backend, row(weights), 5);
+    queue.wait();
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      given = drawn(static_cast<int>(10 * step) + world.rank());
+      queue.copy(given, gradients);
+      optimizer.reduce(group, row(gradients), 0, 100);
+      optimizer.reduce(group, row(gradients), 100, elements);
+      optimizer.update(backend, row(weights), row(gradients), tr::adamw_options{}, 1e-2, step, 0.5);
+      optimizer.gather(group, row(weights));
+      queue.wait();
+    }
+    const auto rank = static_cast<std::size_t>(world.rank());
+    read(all[2 * rank], row(weights));
+    std::vector<double>& state = all[2 * rank + 1];
+    read(state, optimizer.first_moment());
+    read(state, optimizer.second_moment());
+    if constexpr (requires { optimizer.masters(); }) read(state, optimizer.masters());
+  });
+  return all;
+}
+template <class Zero, class Precision>
+void compare_steps(int d) {
+  INFO(d << " ranks, zero " << Zero::stage);
+  const auto expected = steps<Zero, Precision, host>(d), got = steps<Zero, Precision, checked>(d);
+  for (int r = 1; r < d; ++r) CHECK(expected[static_cast<std::size_t>(2 * r)] == expected[0]);
+  CHECK(expected[1] != std::vector<double>(expected[1].size(), 0.0));
+  CHECK(got == expected);
+}
+
 }  // namespace
+
+TEST_CASE("an optimizer of several element types has the bits of the host's in memory that it may not touch",
+          "[train][precision][memory]") {
+  using narrow = hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::gradients_in<bf16>,
+                               hd::masters_in<bf16>, hd::moments_in<bf16, hd::rounding::stochastic>>;
+  using wide = hd::precision<hd::weights_in<bf16>, hd::masters_in<double>, hd::moments_in<bf16>>;
+  for (const int d : {1, 3, 7}) {
+    compare_steps<hd::zero<0>, narrow>(d);
+    compare_steps<hd::zero<1>, narrow>(d);
+    compare_steps<hd::zero<1>, wide>(d);
+  }
+}
 
 TEST_CASE("zero<2> and zero<3> with bf16 weights and gradients give the bits of zero<1>", "[train][precision][zero]") {
   for (const char* mesh : {"", "dp=2", "dp=3,pp=2", "dp=2,pp=2,tp=2"}) {
@@ -94,5 +182,14 @@ TEST_CASE("zero<2> and zero<3> with bf16 weights and gradients give the bits of 
     CHECK(resumed.losses == std::vector<double>{one.losses[2]});
     CHECK(resumed.masters == one.masters);
     CHECK(train<hd::zero<1>>(mesh, "", saves.path.string()).masters == one.masters);
+
+    const train_test::folder of_checked("precision-checked");
+    const outcome there = train<hd::zero<3>, checked>(mesh, of_checked.path.string());
+    CHECK(there.losses == one.losses);
+    CHECK(there.norms == one.norms);
+    CHECK(there.masters == one.masters);
+    CHECK(train<hd::zero<1>, checked>(mesh).masters == one.masters);
+    CHECK(train<hd::zero<1>, checked>(mesh, "", of_checked.path.string()).masters == one.masters);
+    CHECK(train<hd::zero<3>, checked>(mesh, "", saves.path.string()).masters == one.masters);
   }
 }

@@ -136,6 +136,28 @@ typename space_of<Stage>::queue& queue_of_stage(Stage& stage) noexcept {
     return stage.queue();
 }
 
+// The elements of a row of a stage, to be read.
+template <class Stage, class Row>
+auto read_of_stage(Stage& stage, const Row& row) {
+  using T = heddle::v0::detail::element_of<const Row>;
+  return read_on_host<T, space_of<Stage>>(queue_of_stage(stage), row);
+}
+
+// The master weights of an optimizer that keeps some, to be read.
+template <class Stage, class Optimizer>
+auto read_masters([[maybe_unused]] Stage& stage, Optimizer& optimizer) {
+  if constexpr (requires { optimizer.masters(); })
+    return read_of_stage(stage, optimizer.masters());
+  else
+    return 0;
+}
+// Room for the elements of a row of a stage, to be written.
+template <class Stage, class Row>
+auto written_of_stage(Stage& stage, const Row& row) {
+  using T = heddle::v0::detail::element_of<const Row>;
+  return written_on_host<T, space_of<Stage>>(queue_of_stage(stage), row);
+}
+
 // One bucket of a stage, as optimizers and saves see a stage: elements [begin, end) of its flat buffers.
 template <class Stage>
 class stage_bucket {

@@ -11,7 +11,13 @@
 #include <heddle/core/split.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/space_collectives.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
+#include <heddle/train/kept_casts.hpp>
+#include <heddle/train/mixed_types.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/precision.hpp>
@@ -26,66 +32,6 @@
 
 namespace heddle::inline v0::train {
 
-namespace detail {
-
-// The types below carry what the compiler prints next to the advice.
-template <class T, class Part>
-struct scalar_holds {
-  static constexpr bool value = heddle::v0::detail::holds_exactly<Part, T>;
-};
-template <class Arithmetic, class Rounding>
-struct is_rounded_stochastically_from {
-  static constexpr bool value = !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<Arithmetic, float>;
-};
-// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
-template <class T, class W, class G, class M, class Arithmetic, class WeightRounding, class MomentRounding>
-constexpr bool mixed_types_checked() {
-  if constexpr (!scalar_holds<T, W>::value)
-    static_assert(scalar_holds<T, W>::value,
-                  "heddle: weights_in<W> is wider than the model's scalar, in which it computes: take a model of wider "
-                  "elements, or masters_in<M> for more bits in the optimizer");
-  else if constexpr (!scalar_holds<T, G>::value)
-    static_assert(
-        scalar_holds<T, G>::value,
-        "heddle: gradients_in<G> is wider than the model's scalar, in which gradients are computed and added up");
-  else if constexpr (!scalar_holds<M, W>::value)
-    static_assert(
-        scalar_holds<M, W>::value,
-        "heddle: masters_in<M> is narrower than the weights, which are of the model's scalar if weights_in<W> is "
-        "not given: master weights are what weights are rounded from; give them at least as many bits");
-  else
-    static_assert(
-        is_rounded_stochastically_from<Arithmetic, WeightRounding>::value &&
-            is_rounded_stochastically_from<Arithmetic, MomentRounding>::value,
-        "heddle: stochastic rounding is from float, and AdamW computes in double here: take masters and moments "
-        "of float or bf16");
-  return true;
-}
-
-template <class From, class To>
-void convert(std::span<const From> x, std::span<To> y) {
-  compute::detail::cast_lanes(static_cast<std::int64_t>(x.size()), x.data(), y.data());
-}
-
-// Elements of a run of neighbours in a whole parameter, where they lie in the flat buffer and in that parameter.
-struct rounded_run {
-  std::int64_t begin, end;
-  std::int64_t in_whole;
-  std::uint64_t parameter;
-};
-
-// What the bits of stochastic rounding are drawn for. A stream of its own for each step (below 2^40), parameter (below 2^22)
-// and use; streams below 2^24 are those of the initial weights.
-enum class rounded : std::uint64_t { weight, first_moment, second_moment };
-constexpr compute::stochastic rounding_of(std::uint64_t seed, std::int64_t step, std::uint64_t parameter, rounded what,
-                                          std::int64_t index) {
-  const std::uint64_t stream =
-      (static_cast<std::uint64_t>(step) << 24) | (parameter << 2) | static_cast<std::uint64_t>(what);
-  return {counter_random(seed, stream), static_cast<std::uint64_t>(index)};
-}
-
-}  // namespace detail
-
 /// As `optimizer` with the same interface, for a stage with elements T under a `precision`: see there what has which type.
 ///
 /// Bytes sent per rank and step over d ranks, of n elements: gradients (d-1)/d n s_G, once more that with `zero<0>`, where
@@ -93,9 +39,14 @@ constexpr compute::stochastic rounding_of(std::uint64_t seed, std::int64_t step,
 /// in T; each goes to its owner at once, so that none is rounded twice.
 /// Memory beside the stage's buffers: `state_bytes`, of `owned` elements s_M if masters are kept and 2 s_V for the moments, and
 /// rooms for blocks of a size that does not grow with the model.
-template <class T, class Zero, class Precision>
+/// All of it lies in `Space`; elsewhere than on the host conversions are those of the backend that `start` gets, in the order of one
+/// queue, which must outlive the optimizer, and `remember` is for the host's memory only.
+template <class T, class Zero, class Precision, memory_space Space = host_memory>
 class mixed_optimizer {
  public:
+  using space = Space;
+  using row = row_view<T, Space>;
+  using const_row = row_view<const T, Space>;
   static constexpr int zero_stage = Zero::stage;
   using weight_type = typename Precision::template weight<T>;
   using gradient_type = typename Precision::template gradient<T>;
@@ -116,7 +67,12 @@ class mixed_optimizer {
   /// `table`: one entry per tensor with id, offset, count, counted, decay; of `model::parameter` where something is rounded
   /// stochastically. `elements`: size of the flat buffer.
   template <class Table>
-  mixed_optimizer(const Table& table, std::int64_t elements, int rank, int ranks) : rank_(rank) {
+  mixed_optimizer(const Table& table, std::int64_t elements, int rank, int ranks)
+    requires std::is_same_v<Space, host_memory>
+      : mixed_optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
+  template <class Table>
+  mixed_optimizer(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank, int ranks)
+      : queue_(queue), rank_(rank) {
     const balanced_split cut{elements, ranks};
     for (int r = 0; r < ranks; ++r) shares_.push_back(cut.size(r));
     begin_ = Zero::stage == 0 ? 0 : cut.offset(rank);
@@ -132,54 +88,57 @@ class mixed_optimizer {
       if constexpr (rounds_weights || rounds_moments) add_runs(p);
     }
     const std::int64_t owned = end_ - begin_;
-    if constexpr (keeps_masters) masters_ = buffer<master_type>(owned, "the master weights of the optimizer");
-    first_moment_ = buffer<moment_type>(owned, "the first moments of the optimizer");
-    second_moment_ = buffer<moment_type>(owned, "the second moments of the optimizer");
+    if constexpr (keeps_masters)
+      masters_ = buffer<master_type, Space>(queue, owned, "the master weights of the optimizer");
+    first_moment_ = buffer<moment_type, Space>(queue, owned, "the first moments of the optimizer");
+    second_moment_ = buffer<moment_type, Space>(queue, owned, "the second moments of the optimizer");
 
-    if constexpr (Zero::stage >= 2) gradients_ = buffer<T>(owned, "a rank's share of the gradients");
-    if constexpr (Zero::stage >= 3) weights_ = buffer<T>(owned, "a rank's share of the weights");
+    if constexpr (Zero::stage >= 2) gradients_ = buffer<T, Space>(queue, owned, "a rank's share of the gradients");
+    if constexpr (Zero::stage >= 3) weights_ = buffer<T, Space>(queue, owned, "a rank's share of the weights");
 
     const std::int64_t block = (std::min)(owned, most_in_a_block);
     constexpr const char* blocks = "blocks of the optimizer";
-    if constexpr (copies_masters) master_room_ = buffer<arithmetic>(block, blocks);
-    if constexpr (copies_moments) moment_room_ = buffer<arithmetic>(2 * block, blocks);
-    if constexpr (!std::is_same_v<weight_type, T>) weight_room_ = buffer<weight_type>(block, blocks);
+    if constexpr (copies_masters) master_room_ = buffer<arithmetic, Space>(queue, block, blocks);
+    if constexpr (copies_moments) moment_room_ = buffer<arithmetic, Space>(queue, 2 * block, blocks);
+    if constexpr (!std::is_same_v<weight_type, T>) weight_room_ = buffer<weight_type, Space>(queue, block, blocks);
     if (ranks == 1) return;
     window_ = (std::min)(cut.largest(), (std::max)(most_in_a_block / ranks, std::int64_t{1}));
-    if constexpr (sends_weights) weights_sent_ = buffer<weight_type>((1 + ranks) * window_, "weights on their way");
+    if constexpr (sends_weights)
+      weights_sent_ = buffer<weight_type, Space>(queue, (1 + ranks) * window_, "weights on their way");
     if constexpr (sends_gradients)
-      gradients_sent_ = buffer<gradient_type>(2 * ranks * window_, "gradients on their way");
+      gradients_sent_ = buffer<gradient_type, Space>(queue, 2 * ranks * window_, "gradients on their way");
+    if constexpr (sends_gradients && !on_host) sum_room_ = buffer<T, Space>(queue, window_, "gradients on their way");
   }
 
   /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
   std::int64_t owned_begin() const noexcept { return begin_; }
   std::int64_t owned_end() const noexcept { return end_; }
-  std::span<moment_type> first_moment() noexcept { return {first_moment_.data(), first_moment_.size()}; }
-  std::span<moment_type> second_moment() noexcept { return {second_moment_.data(), second_moment_.size()}; }
+  row_view<moment_type, Space> first_moment() noexcept { return all_of(first_moment_); }
+  row_view<moment_type, Space> second_moment() noexcept { return all_of(second_moment_); }
   /// What a rank keeps of a stage's weights and of its reduced gradients, as `optimizer` says: elements from `weights_begin()`
   /// (`gradients_begin()`) on of the flat buffers. `weights` and `gradients` below begin there, those of `reduce` and `gather`
   /// are whole.
   template <class Stage>
-  std::span<T> weights_of(Stage& stage) noexcept {
+  row weights_of(Stage& stage) noexcept {
     if constexpr (Zero::stage >= 3)
-      return {weights_.data(), weights_.size()};
+      return all_of(weights_);
     else
       return stage.weights();
   }
   template <class Stage>
-  std::span<T> gradients_of(Stage& stage) noexcept {
+  row gradients_of(Stage& stage) noexcept {
     if constexpr (Zero::stage >= 2)
-      return {gradients_.data(), gradients_.size()};
+      return all_of(gradients_);
     else
       return stage.gradients();
   }
   std::int64_t weights_begin() const noexcept { return Zero::stage >= 3 ? begin_ : 0; }
   std::int64_t gradients_begin() const noexcept { return Zero::stage >= 2 ? begin_ : 0; }
   /// The owned master weights.
-  std::span<master_type> masters() noexcept
+  row_view<master_type, Space> masters() noexcept
     requires keeps_masters
   {
-    return {masters_.data(), masters_.size()};
+    return all_of(masters_);
   }
   /// Bytes of optimizer state on this rank, the copy of `remember` and the rooms included.
   std::int64_t state_bytes() const noexcept {
@@ -189,32 +148,46 @@ class mixed_optimizer {
   /// Of that, the rooms for blocks of elements that are converted.
   std::int64_t room_bytes() const noexcept {
     return bytes(master_room_) + bytes(moment_room_) + bytes(weight_room_) + bytes(weights_sent_) +
-           bytes(gradients_sent_);
+           bytes(gradients_sent_) + bytes(sum_room_);
   }
 
   /// The seed of stochastic rounding, and the stage's first weights.
-  void start(std::span<T> weights, std::uint64_t seed) {
+  void start(row weights, std::uint64_t seed)
+    requires std::is_same_v<Space, host_memory>
+  {
+    seed_ = seed;
+    adopt(weights);
+  }
+  /// The same with the backend that converts, which must live as long as the optimizer; on the host it is not asked.
+  template <class Backend>
+  void start([[maybe_unused]] Backend& backend, row weights, std::uint64_t seed) {
+    if constexpr (!on_host) casts_.template keep<mixed_optimizer>(backend);
     seed_ = seed;
     adopt(weights);
   }
   /// After somebody has written the stage's weights: the owned ones, as they are, become the masters, and all of them are
   /// rounded to the nearest of type W.
-  void adopt(std::span<T> weights) {
-    if constexpr (keeps_masters) detail::convert(as_const(kept_of(weights)), masters());
-    if constexpr (!std::is_same_v<weight_type, T>)
+  void adopt(row weights) {
+    if constexpr (keeps_masters) convert(kept_of(weights), masters());
+    if constexpr (!std::is_same_v<weight_type, T> && on_host) {
       for (T& w : weights) w = static_cast<T>(compute::detail::converted<weight_type>(w));
+    } else if constexpr (!std::is_same_v<weight_type, T>) {
+      buffer<weight_type, Space> rounded(*queue_, static_cast<std::int64_t>(weights.size()), "weights being rounded");
+      convert(weights, all_of(rounded));
+      convert(all_of(rounded), weights);
+    }
   }
 
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum.
   template <class Communicator>
-  void reduce(Communicator& group, std::span<T> gradients) {
+  void reduce(Communicator& group, row gradients) {
     reduce(group, gradients, 0, static_cast<std::int64_t>(gradients.size()));
   }
   /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
   template <class Communicator>
-  void reduce(Communicator& group, std::span<T> gradients, std::int64_t begin, std::int64_t end) {
+  void reduce(Communicator& group, row gradients, std::int64_t begin, std::int64_t end) {
     if (group.size() == 1 || begin >= end) return;
-    const std::span<T> part = gradients.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    const row part = part_of(gradients, begin, end);
     std::vector<std::int64_t> shares;
     std::int64_t first = 0;
     for (const std::int64_t n : shares_) {
@@ -225,18 +198,18 @@ class mixed_optimizer {
     if constexpr (sends_gradients) {
       reduce_rounded(group, part, begin, shares);
     } else if constexpr (Zero::stage == 0) {
-      group.all_reduce(part, plus{});
+      heddle::v0::all_reduce(*queue_, group, part, plus{});
     } else {
       const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
-      group.reduce_scatter_v(std::span<const T>(part), share_of(gradients, from, to),
-                             std::span<const std::int64_t>(shares), plus{});
+      heddle::v0::reduce_scatter_v(*queue_, group, as_const(part), share_of(gradients, from, to),
+                                   std::span<const std::int64_t>(shares), plus{});
     }
   }
 
   /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
   /// with every logical parameter once.
   template <class Backend>
-  double counted_sum_of_squares(Backend& backend, std::span<const T> gradients) const {
+  double counted_sum_of_squares(Backend& backend, const_row gradients) const {
     double sum = 0;
     for (const segment& s : segments_)
       if (s.counted)
@@ -244,10 +217,18 @@ class mixed_optimizer {
     return sum;
   }
 
+  /// The same, added to a number in the backend's memory (`compute::reduction_kernels`).
+  template <class Backend>
+  void add_counted_squares(Backend& backend, const_row gradients, compute::number_in<Space> sum) const {
+    for (const segment& s : segments_)
+      if (s.counted)
+        backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()), sum);
+  }
+
   /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
   template <class Backend>
-  void update(Backend& backend, std::span<T> weights, std::span<const T> gradients, const adamw_options& constants,
-              double learning_rate, std::int64_t step, double gradient_scale) {
+  void update(Backend& backend, row weights, const_row gradients, const adamw_options& constants, double learning_rate,
+              std::int64_t step, double gradient_scale) {
     if constexpr (require_kernels<Backend>()) {
       compute::adamw_step hyper{};
       hyper.lr = learning_rate;
@@ -265,22 +246,26 @@ class mixed_optimizer {
   }
 
   /// Copies the owned weights, masters and moments, for `restore`. Memory is allocated by the first call.
-  void remember(std::span<const T> weights) {
+  void remember(std::span<const T> weights)
+    requires std::is_same_v<Space, host_memory>
+  {
     const std::int64_t n = end_ - begin_;
     if (weights_before_.size() == 0) {
       weights_before_ = buffer<weight_type>(n);
       moments_before_ = buffer<moment_type>(2 * n);
       if constexpr (keeps_masters) masters_before_ = buffer<master_type>(n);
     }
-    detail::convert(kept_of(weights), all_of(weights_before_));
+    convert(kept_of(weights), all_of(weights_before_));
     std::copy_n(first_moment_.data(), n, moments_before_.data());
     std::copy_n(second_moment_.data(), n, moments_before_.data() + n);
     if constexpr (keeps_masters) std::copy_n(masters_.data(), n, masters_before_.data());
   }
   /// The owned weights, masters and moments as they were at `remember`, bit for bit.
-  void restore(std::span<T> weights) {
+  void restore(std::span<T> weights)
+    requires std::is_same_v<Space, host_memory>
+  {
     const std::int64_t n = end_ - begin_;
-    detail::convert(as_const(all_of(weights_before_)), kept_of(weights));
+    convert(all_of(weights_before_), kept_of(weights));
     std::copy_n(moments_before_.data(), n, first_moment_.data());
     std::copy_n(moments_before_.data() + n, n, second_moment_.data());
     if constexpr (keeps_masters) std::copy_n(masters_before_.data(), n, masters_.data());
@@ -288,25 +273,27 @@ class mixed_optimizer {
 
   /// Brings every rank of the group up to date after `update`; with `zero<3>` the next UNSHARD does.
   template <class Communicator>
-  void gather(Communicator& group, std::span<T> weights) {
+  void gather(Communicator& group, row weights) {
     if constexpr (Zero::stage == 1 || Zero::stage == 2)
       if (group.size() > 1) gather_whole(group, weights);
   }
   /// With `zero<3>`: gathers all ranks' shares of the weights into `to`, a whole flat buffer. Weights of a type of their own have arrived
-  /// when it returns; of others `started` gets the call that is under way, where the communicator starts calls.
+  /// when it returns (elsewhere than on the host: in the order of the queue); of others `started` gets the call that is under way, on
+  /// the host, where the communicator starts calls.
   template <class Communicator, class Started>
-  void start_gather(Communicator& group, std::span<T> to, Started& started) {
-    if constexpr (!sends_weights && starting_communicator<Communicator>) {
+  void start_gather(Communicator& group, row to, [[maybe_unused]] Started& started) {
+    if constexpr (!sends_weights && starting_communicator<Communicator> && on_host) {
       started.emplace(group.start_all_gather_v(as_const(all_of(weights_)), to, std::span<const std::int64_t>(shares_)));
     } else {
-      std::copy_n(weights_.data(), end_ - begin_, owned(to).begin());
+      queue_->copy(weights_, owned(to));
       gather_whole(group, to);
     }
   }
 
-  std::span<T> owned(std::span<T> flat) const { return part_of(flat, begin_, end_); }
+  row owned(row flat) const { return part_of(flat, begin_, end_); }
 
  private:
+  static constexpr bool on_host = std::is_same_v<Space, host_memory>;
   static constexpr std::int64_t most_in_a_block = 1 << 16;  // elements that are converted at a time
   static constexpr bool sends_gradients = !std::is_same_v<gradient_type, T>;
   static constexpr bool sends_weights = Zero::stage >= 1 && !std::is_same_v<weight_type, T>;
@@ -321,41 +308,47 @@ class mixed_optimizer {
   };
 
   template <class U>
-  static std::int64_t bytes(const buffer<U>& b) noexcept {
+  static std::int64_t bytes(const buffer<U, Space>& b) noexcept {
     return static_cast<std::int64_t>(b.size() * sizeof(U));
   }
   template <class U>
-  static std::span<U> all_of(buffer<U>& b) noexcept {
-    return {b.data(), b.size()};
+  static row_view<U, Space> all_of(buffer<U, Space>& b) noexcept {
+    return heddle::v0::detail::row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
   }
-  template <class U>
-  static std::span<U> part_of(std::span<U> flat, std::int64_t begin, std::int64_t end) {
-    return flat.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  template <class Row>
+  static auto part_of(const Row& flat, std::int64_t begin, std::int64_t end) noexcept {
+    return heddle::v0::detail::part_of_row<Space>(flat, begin, end - begin);
   }
-  template <class U>
-  static std::span<const U> as_const(std::span<U> x) noexcept {
-    return x;
+  template <class Row>
+  static auto as_const(const Row& x) noexcept {
+    return row_view<const heddle::v0::detail::element_of<const Row>, Space>(x);
+  }
+  template <class From, class To>
+  void convert(const From& x, const To& y) const {
+    using heddle::v0::detail::element_of;
+    casts_.template convert<element_of<const From>, element_of<const To>>(*queue_, as_const(x), y);
   }
   // The owned part of what a rank keeps of its weights.
-  template <class U>
-  std::span<U> kept_of(std::span<U> weights) const {
+  template <class Row>
+  auto kept_of(const Row& weights) const {
     return part_of(weights, begin_ - weights_begin(), end_ - weights_begin());
   }
   // Elements [from, to) of the flat buffer, of the owned ones, where their sum goes.
-  std::span<T> share_of(std::span<T> gradients, std::int64_t from, std::int64_t to) {
+  row share_of(row gradients, std::int64_t from, std::int64_t to) {
     if constexpr (Zero::stage >= 2)
-      return from < to ? part_of(all_of(gradients_), from - begin_, to - begin_) : std::span<T>{};
+      return from < to ? part_of(all_of(gradients_), from - begin_, to - begin_) : row{};
     else
       return part_of(gradients, from, to);
   }
   template <class Communicator>
-  void gather_whole(Communicator& group, std::span<T> weights) {
+  void gather_whole(Communicator& group, row weights) {
     if constexpr (sends_weights)
       for_each_window(shares_, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
         gather_window(group, weights, shares_, at, counts, weights_sent_);
       });
     else
-      group.all_gather_v(std::span<const T>(owned(weights)), weights, std::span<const std::int64_t>(shares_));
+      heddle::v0::all_gather_v(*queue_, group, as_const(owned(weights)), weights,
+                               std::span<const std::int64_t>(shares_));
   }
   template <class Backend>
   static consteval bool require_kernels() {
@@ -379,8 +372,8 @@ class mixed_optimizer {
   }
   // Rounds elements [begin, end) of the flat buffer stochastically; `x` and `y` begin at the first.
   template <class Backend>
-  void round(Backend& backend, std::int64_t begin, std::int64_t end, std::span<const float> x, std::span<bf16> y,
-             std::int64_t step, detail::rounded what) const {
+  void round(Backend& backend, std::int64_t begin, std::int64_t end, row_view<const float, Space> x,
+             row_view<bf16, Space> y, std::int64_t step, detail::rounded what) const {
     auto run = std::partition_point(runs_.begin(), runs_.end(), [&](const auto& r) { return r.end <= begin; });
     for (; run != runs_.end() && run->begin < end; ++run) {
       const std::int64_t first = (std::max)(run->begin, begin), last = (std::min)(run->end, end);
@@ -390,14 +383,14 @@ class mixed_optimizer {
   }
 
   template <class Backend>
-  void update_block(Backend& backend, std::span<T> weights, std::span<const T> gradients, std::int64_t begin,
-                    std::int64_t end, const compute::adamw_step& hyper) {
+  void update_block(Backend& backend, row weights, const_row gradients, std::int64_t begin, std::int64_t end,
+                    const compute::adamw_step& hyper) {
     const std::int64_t n = end - begin, in_state = begin - begin_;
-    const std::span<T> w = part_of(weights, begin - weights_begin(), end - weights_begin());
-    const std::span<const T> g = part_of(gradients, begin - gradients_begin(), end - gradients_begin());
-    const std::span<moment_type> first = part_of(first_moment(), in_state, in_state + n);
-    const std::span<moment_type> second = part_of(second_moment(), in_state, in_state + n);
-    std::span<arithmetic> m, v;
+    const row w = part_of(weights, begin - weights_begin(), end - weights_begin());
+    const const_row g = part_of(gradients, begin - gradients_begin(), end - gradients_begin());
+    const row_view<moment_type, Space> first = part_of(first_moment(), in_state, in_state + n);
+    const row_view<moment_type, Space> second = part_of(second_moment(), in_state, in_state + n);
+    row_view<arithmetic, Space> m, v;
     if constexpr (copies_moments) {
       m = part_of(all_of(moment_room_), 0, n);
       v = part_of(all_of(moment_room_), n, 2 * n);
@@ -420,10 +413,10 @@ class mixed_optimizer {
     }
   }
   template <class Backend>
-  void update_masters(Backend& backend, std::span<T> w, std::span<const T> g, std::span<arithmetic> m,
-                      std::span<arithmetic> v, std::int64_t begin, const compute::adamw_step& hyper) {
+  void update_masters(Backend& backend, row w, const_row g, row_view<arithmetic, Space> m,
+                      row_view<arithmetic, Space> v, std::int64_t begin, const compute::adamw_step& hyper) {
     const auto n = static_cast<std::int64_t>(w.size());
-    std::span<arithmetic> p;
+    row_view<arithmetic, Space> p;
     if constexpr (copies_masters) {
       p = part_of(all_of(master_room_), 0, n);
       if constexpr (keeps_masters)
@@ -433,7 +426,7 @@ class mixed_optimizer {
     } else {
       p = kept(begin, n);
     }
-    std::span<weight_type> rounded;
+    row_view<weight_type, Space> rounded;
     if constexpr (std::is_same_v<weight_type, T>)
       rounded = w;
     else
@@ -443,7 +436,7 @@ class mixed_optimizer {
     if constexpr (!std::is_same_v<weight_type, T>) backend.cast(as_const(rounded), w);
     if constexpr (keeps_masters && copies_masters) backend.cast(as_const(p), kept(begin, n));
   }
-  std::span<master_type> kept(std::int64_t begin, std::int64_t n) {
+  row_view<master_type, Space> kept(std::int64_t begin, std::int64_t n) {
     return part_of(all_of(masters_), begin - begin_, begin - begin_ + n);
   }
 
@@ -471,49 +464,54 @@ class mixed_optimizer {
   }
   // Every rank gets all shares of `flat` in a window, in another type.
   template <class Communicator, class U>
-  void gather_window(Communicator& group, std::span<T> flat, const std::vector<std::int64_t>& shares, std::int64_t at,
-                     const std::vector<std::int64_t>& counts, buffer<U>& room) const {
+  void gather_window(Communicator& group, row flat, const std::vector<std::int64_t>& shares, std::int64_t at,
+                     const std::vector<std::int64_t>& counts, buffer<U, Space>& room) const {
     const std::int64_t mine = counts[static_cast<std::size_t>(rank_)];
     std::int64_t all = 0;
     for (const std::int64_t n : counts) all += n;
-    const std::span<U> out = part_of(all_of(room), 0, mine), in = part_of(all_of(room), mine, mine + all);
+    const auto out = part_of(all_of(room), 0, mine), in = part_of(all_of(room), mine, mine + all);
     for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t) {
-      if (r == rank_) detail::convert(std::span<const T>(part_of(flat, begin, end)), out);
+      if (r == rank_) convert(part_of(flat, begin, end), out);
     });
-    group.all_gather_v(std::span<const U>(out), in, std::span<const std::int64_t>(counts));
+    heddle::v0::all_gather_v(*queue_, group, as_const(out), in, std::span<const std::int64_t>(counts));
     for_each_share(shares, at, counts, [&](int, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
-      detail::convert(std::span<const U>(part_of(in, in_window, in_window + end - begin)), part_of(flat, begin, end));
+      convert(part_of(in, in_window, in_window + end - begin), part_of(flat, begin, end));
     });
   }
   // The sum over all ranks of `flat`, elements from `first` on, each rounded: of a rank's share, with `zero<0>` of all.
   template <class Communicator>
-  void reduce_rounded(Communicator& group, std::span<T> flat, std::int64_t first,
-                      const std::vector<std::int64_t>& shares) {
-    using G = gradient_type;
+  void reduce_rounded(Communicator& group, row flat, std::int64_t first, const std::vector<std::int64_t>& shares) {
     for_each_window(shares, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
       const std::int64_t mine = counts[static_cast<std::size_t>(rank_)], ranks = group.size();
       std::int64_t all = 0;
       for (const std::int64_t n : counts) all += n;
-      const std::span<G> out = part_of(all_of(gradients_sent_), 0, all);
-      const std::span<G> in = part_of(all_of(gradients_sent_), all, all + ranks * mine);
-      std::span<T> sum;
+      const auto out = part_of(all_of(gradients_sent_), 0, all);
+      const auto in = part_of(all_of(gradients_sent_), all, all + ranks * mine);
+      row sum{};
       for_each_share(shares, at, counts, [&](int r, std::int64_t begin, std::int64_t end, std::int64_t in_window) {
-        detail::convert(std::span<const T>(part_of(flat, begin, end)),
-                        part_of(out, in_window, in_window + end - begin));
+        convert(part_of(flat, begin, end), part_of(out, in_window, in_window + end - begin));
         if (r == rank_) sum = Zero::stage >= 2 ? share_of(flat, first + begin, first + end) : part_of(flat, begin, end);
       });
       const std::vector<std::int64_t> received(counts.size(), mine);
-      group.all_to_all_v(std::span<const G>(out), std::span<const std::int64_t>(counts), in,
-                         std::span<const std::int64_t>(received));
-      std::fill(sum.begin(), sum.end(), T(0));
+      heddle::v0::all_to_all_v(*queue_, group, as_const(out), std::span<const std::int64_t>(counts), in,
+                               std::span<const std::int64_t>(received));
+      queue_->zero(sum);
       for (std::int64_t r = 0; r < ranks; ++r) {
-        const std::span<const G> from = part_of(in, r * mine, (r + 1) * mine);
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<T>(from[i]);
+        const auto from = part_of(in, r * mine, (r + 1) * mine);
+        if constexpr (on_host) {
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<T>(from[i]);
+        } else if (mine > 0) {
+          const row given = part_of(all_of(sum_room_), 0, mine);
+          convert(from, given);
+          casts_.add(given, sum);
+        }
       }
       if constexpr (Zero::stage == 0) gather_window(group, flat, shares, at, counts, gradients_sent_);
     });
   }
 
+  [[no_unique_address]] heddle::v0::detail::kept_queue<Space> queue_;
+  [[no_unique_address]] detail::kept_casts<T, weight_type, gradient_type, master_type, Space> casts_{};
   int rank_ = 0;
   std::int64_t begin_ = 0;
   std::int64_t end_ = 0;
@@ -523,25 +521,26 @@ class mixed_optimizer {
   std::vector<segment> segments_;
   std::vector<detail::rounded_run>
       runs_;  // in the order of the flat buffer; empty if nothing is rounded stochastically
-  buffer<master_type> masters_;
-  buffer<moment_type> first_moment_;
-  buffer<moment_type> second_moment_;
-  buffer<T> gradients_, weights_;       // the owned part, where the whole is not kept
-  buffer<weight_type> weights_before_;  // the copies are empty if nobody asks for them
-  buffer<moment_type> moments_before_;
-  buffer<master_type> masters_before_;
-  buffer<arithmetic> master_room_;
-  buffer<arithmetic> moment_room_;
-  buffer<weight_type> weight_room_;
-  buffer<weight_type> weights_sent_;
-  buffer<gradient_type> gradients_sent_;
+  buffer<master_type, Space> masters_;
+  buffer<moment_type, Space> first_moment_;
+  buffer<moment_type, Space> second_moment_;
+  buffer<T, Space> sum_room_;                  // not on the host
+  buffer<T, Space> gradients_, weights_;       // the owned part, where the whole is not kept
+  buffer<weight_type, Space> weights_before_;  // the copies are empty if nobody asks for them
+  buffer<moment_type, Space> moments_before_;
+  buffer<master_type, Space> masters_before_;
+  buffer<arithmetic, Space> master_room_;
+  buffer<arithmetic, Space> moment_room_;
+  buffer<weight_type, Space> weight_room_;
+  buffer<weight_type, Space> weights_sent_;
+  buffer<gradient_type, Space> gradients_sent_;
 };
 
 namespace detail {
 
 template <class T, class Zero, class Precision, class Space>
 struct optimizer_of {
-  using type = mixed_optimizer<T, Zero, Precision>;
+  using type = mixed_optimizer<T, Zero, Precision, Space>;
 };
 template <class T, class Zero, class Precision, class Space>
   requires(Precision::template is_plain<T>)
@@ -563,11 +562,11 @@ using optimizer_under =
     typename checked_optimizer_of<T, typename Strategy::zero, typename Strategy::precision, Space>::type;
 
 // Behind the first weights of a stage: what its optimizer makes of them.
-template <class Held>
-void start_optimizer(Held& held, std::uint64_t seed) {
+template <class Held, class Backend>
+void start_optimizer(Held& held, Backend& backend, std::uint64_t seed) {
   for_each_bucket(held.stage, held.optimizer, [&](auto& stage, auto& optimizer, auto) {
-    if constexpr (requires { optimizer.start(optimizer.weights_of(stage), seed); })
-      optimizer.start(optimizer.weights_of(stage), seed);
+    if constexpr (requires { optimizer.start(backend, optimizer.weights_of(stage), seed); })
+      optimizer.start(backend, optimizer.weights_of(stage), seed);
   });
 }
 

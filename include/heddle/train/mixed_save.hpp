@@ -26,9 +26,9 @@ template <class Optimizer>
 struct saved_types {
   static std::string words() { return {}; }
 };
-template <class T, class Zero, class Precision>
-struct saved_types<mixed_optimizer<T, Zero, Precision>> {
-  using optimizer_type = mixed_optimizer<T, Zero, Precision>;
+template <class T, class Zero, class Precision, class Space>
+struct saved_types<mixed_optimizer<T, Zero, Precision, Space>> {
+  using optimizer_type = mixed_optimizer<T, Zero, Precision, Space>;
   static std::string words() {
     std::string text = " weights=";
     text += io::dtype_name<typename optimizer_type::weight_type>();
@@ -43,35 +43,38 @@ struct saved_types<mixed_optimizer<T, Zero, Precision>> {
 template <class Optimizer, int Buckets>
 struct saved_types<bucketed_optimizer<Optimizer, Buckets>> : saved_types<Optimizer> {};
 
-// What this rank keeps of the weights of a parameter: f(first of the parameter, elements).
-template <class Parameter, class Stage, class T, class Zero, class Precision, class F>
-void for_kept_weights(const Parameter& p, Stage& stage, mixed_optimizer<T, Zero, Precision>& optimizer, F&& f) {
-  const std::span<T> kept = optimizer.weights_of(stage);
-  const std::int64_t begin = optimizer.weights_begin(), end = begin + static_cast<std::int64_t>(kept.size());
-  const std::int64_t first = (std::max)(std::int64_t{p.offset}, begin);
-  const std::int64_t last = (std::min)(std::int64_t{p.offset} + p.count, end);
-  if (first < last)
-    f(first - p.offset, kept.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
+// What this rank keeps of the weights of a parameter, in `kept`, all that it keeps: f(first of the parameter, elements).
+template <class Parameter, class Optimizer, class T, class F>
+void for_kept_weights(const Parameter& p, const Optimizer& optimizer, std::span<T> kept, F&& f) {
+  for_kept_part(p, optimizer.weights_begin(), kept.size(),
+                [&](std::int64_t first, std::int64_t count, std::int64_t at) {
+                  f(first, kept.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)));
+                });
 }
 
 // What this rank writes of one stage: each logical element once over all ranks.
-template <class Stage, class T, class Zero, class Precision>
-void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T, Zero, Precision>& optimizer,
+template <class Stage, class T, class Zero, class Precision, class Space>
+void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T, Zero, Precision, Space>& optimizer,
                  bool weights_here, bool state_here) {
-  using W = typename mixed_optimizer<T, Zero, Precision>::weight_type;
+  using optimizer_type = mixed_optimizer<T, Zero, Precision, Space>;
+  using W = typename optimizer_type::weight_type;
   const auto part = [](auto all, std::int64_t at, std::int64_t n) {
     return all.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n));
   };
   const auto add = [&](const std::string& name, auto values, const io::tensor_region& region) {
     writer.add(name, std::span<const typename decltype(values)::value_type>(values), region);
   };
+  const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
+  const auto masters = read_masters(stage, optimizer);
+  const auto first_moments = read_of_stage(stage, optimizer.first_moment());
+  const auto second_moments = read_of_stage(stage, optimizer.second_moment());
   for (const auto& p : stage.parameters()) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
     if (weights_here)
-      for_kept_weights(p, stage, optimizer, [&](std::int64_t first, std::span<T> kept) {
+      for_kept_weights(p, optimizer, weights.elements(), [&](std::int64_t first, std::span<const T> kept) {
         buffer<W> rounded(static_cast<std::int64_t>(kept.size()));
         const std::span<W> all(rounded.data(), rounded.size());
-        convert(std::span<const T>(kept), all);
+        convert(kept, all);
         for_each_region(p, first, static_cast<std::int64_t>(all.size()),
                         [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
                           add("weight/" + p.name, part(all, at - first, n), region);
@@ -81,13 +84,21 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T,
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
       for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
         const std::int64_t from = in_share + at - first;
-        if constexpr (mixed_optimizer<T, Zero, Precision>::keeps_masters)
-          add("master/" + p.name, part(optimizer.masters(), from, n), region);
-        add("first_moment/" + p.name, part(optimizer.first_moment(), from, n), region);
-        add("second_moment/" + p.name, part(optimizer.second_moment(), from, n), region);
+        if constexpr (optimizer_type::keeps_masters) add("master/" + p.name, part(masters.elements(), from, n), region);
+        add("first_moment/" + p.name, part(first_moments.elements(), from, n), region);
+        add("second_moment/" + p.name, part(second_moments.elements(), from, n), region);
       });
     });
   }
+}
+
+// Room on the host for the masters, to be written; nothing where none are.
+template <bool There, class Stage, class Optimizer>
+auto written_masters([[maybe_unused]] Stage& stage, [[maybe_unused]] Optimizer& optimizer) {
+  if constexpr (There)
+    return written_of_stage(stage, optimizer.masters());
+  else
+    return 0;
 }
 
 // Reads elements that were saved in type From.
@@ -104,18 +115,23 @@ void read_as(const io::checkpoint_reader& reader, const std::string& name, std::
 }
 
 // `Plain`: a save of a trainer without a `precision`, whose weights become the masters.
-template <bool Plain, class Stage, class T, class Zero, class Precision>
+template <bool Plain, class Stage, class T, class Zero, class Precision, class Space>
 void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage,
-                      mixed_optimizer<T, Zero, Precision>& optimizer) {
-  using optimizer_type = mixed_optimizer<T, Zero, Precision>;
+                      mixed_optimizer<T, Zero, Precision, Space>& optimizer) {
+  using optimizer_type = mixed_optimizer<T, Zero, Precision, Space>;
   using W = std::conditional_t<Plain, T, typename optimizer_type::weight_type>;
   using V = std::conditional_t<Plain, T, typename optimizer_type::moment_type>;
+  constexpr bool reads_masters = !Plain && optimizer_type::keeps_masters;
   const auto part = [](auto all, std::int64_t at, std::int64_t n) {
     return all.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n));
   };
+  auto weights = written_of_stage(stage, optimizer.weights_of(stage));
+  auto masters = written_masters<reads_masters>(stage, optimizer);
+  auto first_moments = written_of_stage(stage, optimizer.first_moment());
+  auto second_moments = written_of_stage(stage, optimizer.second_moment());
   for (const auto& p : stage.parameters()) {
     if (p.count == 0) continue;
-    for_kept_weights(p, stage, optimizer, [&](std::int64_t first, std::span<T> kept) {
+    for_kept_weights(p, optimizer, weights.elements(), [&](std::int64_t first, std::span<T> kept) {
       for_each_region(p, first, static_cast<std::int64_t>(kept.size()),
                       [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
                         read_as<W>(reader, "weight/" + p.name, part(kept, at - first, n), region);
@@ -124,18 +140,23 @@ void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage,
     for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
       for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
         const std::int64_t to = in_share + at - first;
-        if constexpr (!Plain && optimizer_type::keeps_masters)
-          read_as<typename optimizer_type::master_type>(reader, "master/" + p.name, part(optimizer.masters(), to, n),
+        if constexpr (reads_masters)
+          read_as<typename optimizer_type::master_type>(reader, "master/" + p.name, part(masters.elements(), to, n),
                                                         region);
-        read_as<V>(reader, "first_moment/" + p.name, part(optimizer.first_moment(), to, n), region);
-        read_as<V>(reader, "second_moment/" + p.name, part(optimizer.second_moment(), to, n), region);
+        read_as<V>(reader, "first_moment/" + p.name, part(first_moments.elements(), to, n), region);
+        read_as<V>(reader, "second_moment/" + p.name, part(second_moments.elements(), to, n), region);
       });
     });
   }
+  weights.finish();
+  if constexpr (reads_masters) masters.finish();
+  first_moments.finish();
+  second_moments.finish();
 }
-template <class Stage, class T, class Zero, class Precision>
-void read_stage(const io::checkpoint_reader& reader, Stage& stage, mixed_optimizer<T, Zero, Precision>& optimizer) {
-  if (reader.manifest().config.ends_with(saved_types<mixed_optimizer<T, Zero, Precision>>::words())) {
+template <class Stage, class T, class Zero, class Precision, class Space>
+void read_stage(const io::checkpoint_reader& reader, Stage& stage,
+                mixed_optimizer<T, Zero, Precision, Space>& optimizer) {
+  if (reader.manifest().config.ends_with(saved_types<mixed_optimizer<T, Zero, Precision, Space>>::words())) {
     read_mixed_stage<false>(reader, stage, optimizer);
   } else {
     read_mixed_stage<true>(reader, stage, optimizer);

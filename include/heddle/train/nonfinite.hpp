@@ -180,13 +180,6 @@ std::size_t first_unfit(std::span<const T> x, bool may_be_negative) noexcept {
   return x.size();
 }
 
-// The elements of a row of a stage, to be read.
-template <class Stage, class Row>
-auto read_of_stage(Stage& stage, const Row& row) {
-  using T = heddle::v0::detail::element_of<const Row>;
-  return read_on_host<T, space_of<Stage>>(queue_of_stage(stage), row);
-}
-
 // What is wrong with the weights and moments of one stage, or nothing.
 template <class Stage, class Optimizer>
 std::string state_fault(Stage& stage, Optimizer& optimizer) {
@@ -202,6 +195,7 @@ std::string state_fault(Stage& stage, Optimizer& optimizer) {
   const auto weights_here = read_of_stage(stage, optimizer.weights_of(stage));
   const auto first_moments = read_of_stage(stage, optimizer.first_moment());
   const auto second_moments = read_of_stage(stage, optimizer.second_moment());
+  [[maybe_unused]] const auto masters_here = read_masters(stage, optimizer);
   const auto weights = weights_here.elements();
   for (const auto& p : stage.parameters()) {
     std::string found;
@@ -214,8 +208,7 @@ std::string state_fault(Stage& stage, Optimizer& optimizer) {
         return moments.subspan(static_cast<std::size_t>(in_share), static_cast<std::size_t>(count));
       };
       if constexpr (requires { optimizer.masters(); })
-        if (found.empty())
-          found = fault("master weight", p, part(read_of_stage(stage, optimizer.masters()).elements()), first, true);
+        if (found.empty()) found = fault("master weight", p, part(masters_here.elements()), first, true);
       if (found.empty()) found = fault("first moment of", p, part(first_moments.elements()), first, true);
       if (found.empty()) found = fault("second moment of", p, part(second_moments.elements()), first, false);
     });

@@ -87,13 +87,6 @@ void for_each_kept_region(const Parameter& p, const Optimizer& optimizer, std::s
   });
 }
 
-// Room for the elements of a row of a stage, to be written.
-template <class Stage, class Row>
-auto written_of_stage(Stage& stage, const Row& row) {
-  using T = heddle::v0::detail::element_of<const Row>;
-  return written_on_host<T, space_of<Stage>>(queue_of_stage(stage), row);
-}
-
 // What this rank writes of one stage: each logical element once over all ranks.
 template <class Stage, class Optimizer>
 void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,

@@ -94,9 +94,9 @@ template <class Space>
 struct works_in_memory<norm_first, Space> {
   static constexpr bool value = true;
 };
-template <class Space>
-struct works_in_memory<precision<>, Space> {
-  static constexpr bool value = true;
+template <class... Parts, class Space>
+struct works_in_memory<precision<Parts...>, Space> {
+  static constexpr bool value = !precision<Parts...>::rounds_products || std::is_same_v<Space, host_memory>;
 };
 // A policy for saved activations says where it can keep them.
 template <class Activations, class Space>
@@ -108,8 +108,8 @@ template <class Space, class Precision, class NormCheck, class Activations>
 constexpr bool memory_checked() {
   if constexpr (!works_in_memory<Precision, Space>::value)
     static_assert(works_in_memory<Precision, Space>::value,
-                  "heddle: precision<...> rounds weights, gradients and moments in the host's memory only; with this "
-                  "backend leave it out");
+                  "heddle: products_in<bf16> keeps rounded operands in the host's memory only; with this backend leave "
+                  "it out of precision<...>");
   else if constexpr (!works_in_memory<NormCheck, Space>::value)
     static_assert(works_in_memory<NormCheck, Space>::value,
                   "heddle: post_validation takes steps back in the host's memory only; with this backend leave it out");

@@ -371,7 +371,7 @@ class trainer : public progress {
     boundary_.allocate(detail::queue_for<space>(backend_), 2, between);
     held_.for_each([&](held_type& h) {
       sharded_.initialize(h, options_.seed);
-      detail::start_optimizer(h, options_.seed);
+      detail::start_optimizer(h, backend_, options_.seed);
       h.gradient_factor = detail::gradient_factor<typename Strategy::gradient_scale>(
           table(), parts_, h.part, options_.batch, sample_ranks_.size());
     });

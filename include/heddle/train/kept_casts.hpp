@@ -1,0 +1,90 @@
+// heddle/train/kept_casts.hpp: conversions between element types for calls that are given no backend: on the host at once, elsewhere by
+// the kernels of a backend that is kept.
+#pragma once
+
+#include <heddle/compute/facets.hpp>
+#include <heddle/compute/host/cast.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace heddle::inline v0::train::detail {
+
+template <class From, class To>
+void convert(std::span<const From> x, std::span<To> y) {
+  compute::detail::cast_lanes(static_cast<std::int64_t>(x.size()), x.data(), y.data());
+}
+
+// A kernel of a backend from rows of From to one of To, whatever the backend's type is.
+template <class From, class To, memory_space Space>
+struct kept_cast {
+  using from = row_view<const From, Space>;
+  using to = row_view<To, Space>;
+  void (*call)(void*, from, to) = nullptr;
+
+  template <class Needs, class Backend>
+  void keep() {
+    if constexpr (!std::is_same_v<From, To>)
+      if constexpr (compute::require_facet<Needs, compute::cast_facet<To>, Backend, From>())
+        call = [](void* backend, from x, to y) { static_cast<Backend*>(backend)->cast(x, y); };
+  }
+};
+
+// Conversions between T and the types W, G and M, and sums of type T, in the order of the backend's queue.
+template <class T, class W, class G, class M, memory_space Space>
+class kept_casts {
+ public:
+  using row = row_view<T, Space>;
+  using const_row = row_view<const T, Space>;
+
+  // `backend` must live as long; `Needs` is what errors name.
+  template <class Needs, class Backend>
+  void keep(Backend& backend) {
+    backend_ = &backend;
+    to_weight_.template keep<Needs, Backend>();
+    from_weight_.template keep<Needs, Backend>();
+    to_gradient_.template keep<Needs, Backend>();
+    from_gradient_.template keep<Needs, Backend>();
+    to_master_.template keep<Needs, Backend>();
+    add_ = [](void* b, const_row x, row sum) { static_cast<Backend*>(b)->add(const_row(sum), x, sum); };
+  }
+  template <class From, class To>
+  void convert(typename Space::queue& queue, row_view<const From, Space> x, row_view<To, Space> y) const {
+    if constexpr (std::is_same_v<From, To>)
+      queue.copy(x, y);
+    else if constexpr (std::is_same_v<To, T> && std::is_same_v<From, W>)
+      from_weight_.call(backend_, x, y);
+    else if constexpr (std::is_same_v<To, T>)
+      from_gradient_.call(backend_, x, y);
+    else if constexpr (std::is_same_v<To, W>)
+      to_weight_.call(backend_, x, y);
+    else if constexpr (std::is_same_v<To, G>)
+      to_gradient_.call(backend_, x, y);
+    else
+      to_master_.call(backend_, x, y);
+  }
+  // sum := sum + x.
+  void add(const_row x, row sum) const { add_(backend_, x, sum); }
+
+ private:
+  void* backend_ = nullptr;
+  kept_cast<T, W, Space> to_weight_{};
+  kept_cast<W, T, Space> from_weight_{};
+  kept_cast<T, G, Space> to_gradient_{};
+  kept_cast<G, T, Space> from_gradient_{};
+  kept_cast<T, M, Space> to_master_{};
+  void (*add_)(void*, const_row, row) = nullptr;
+};
+template <class T, class W, class G, class M>
+class kept_casts<T, W, G, M, host_memory> {
+ public:
+  template <class From, class To>
+  static void convert(host_memory::queue&, std::span<const From> x, std::span<To> y) {
+    detail::convert(x, y);
+  }
+};
+
+}  // namespace heddle::inline v0::train::detail

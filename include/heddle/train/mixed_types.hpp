@@ -1,0 +1,69 @@
+// heddle/train/mixed_types.hpp: refuses element types of a `precision` that do not fit a model's, and addresses the bits of stochastic
+// rounding.
+#pragma once
+
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/train/precision.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::train {
+
+namespace detail {
+
+// The types below carry what the compiler prints next to the advice.
+template <class T, class Part>
+struct scalar_holds {
+  static constexpr bool value = heddle::v0::detail::holds_exactly<Part, T>;
+};
+template <class Arithmetic, class Rounding>
+struct is_rounded_stochastically_from {
+  static constexpr bool value = !std::is_same_v<Rounding, rounding::stochastic> || std::is_same_v<Arithmetic, float>;
+};
+// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
+template <class T, class W, class G, class M, class Arithmetic, class WeightRounding, class MomentRounding>
+constexpr bool mixed_types_checked() {
+  if constexpr (!scalar_holds<T, W>::value)
+    static_assert(scalar_holds<T, W>::value,
+                  "heddle: weights_in<W> is wider than the model's scalar, in which it computes: take a model of wider "
+                  "elements, or masters_in<M> for more bits in the optimizer");
+  else if constexpr (!scalar_holds<T, G>::value)
+    static_assert(
+        scalar_holds<T, G>::value,
+        "heddle: gradients_in<G> is wider than the model's scalar, in which gradients are computed and added up");
+  else if constexpr (!scalar_holds<M, W>::value)
+    static_assert(
+        scalar_holds<M, W>::value,
+        "heddle: masters_in<M> is narrower than the weights, which are of the model's scalar if weights_in<W> is "
+        "not given: master weights are what weights are rounded from; give them at least as many bits");
+  else
+    static_assert(
+        is_rounded_stochastically_from<Arithmetic, WeightRounding>::value &&
+            is_rounded_stochastically_from<Arithmetic, MomentRounding>::value,
+        "heddle: stochastic rounding is from float, and AdamW computes in double here: take masters and moments "
+        "of float or bf16");
+  return true;
+}
+
+// Elements of a run of neighbours in a whole parameter, where they lie in the flat buffer and in that parameter.
+struct rounded_run {
+  std::int64_t begin, end;
+  std::int64_t in_whole;
+  std::uint64_t parameter;
+};
+
+// What the bits of stochastic rounding are drawn for. A stream of its own for each step (below 2^40), parameter (below 2^22)
+// and use; streams below 2^24 are those of the initial weights.
+enum class rounded : std::uint64_t { weight, first_moment, second_moment };
+constexpr compute::stochastic rounding_of(std::uint64_t seed, std::int64_t step, std::uint64_t parameter, rounded what,
+                                          std::int64_t index) {
+  const std::uint64_t stream =
+      (static_cast<std::uint64_t>(step) << 24) | (parameter << 2) | static_cast<std::uint64_t>(what);
+  return {counter_random(seed, stream), static_cast<std::uint64_t>(index)};
+}
+
+}  // namespace detail
+
+}  // namespace heddle::inline v0::train
