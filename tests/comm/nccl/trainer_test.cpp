@@ -54,6 +54,17 @@ struct outcome {
   std::string error;
 };
 
+// With zero<1>, if the policies name none.
+template <class... Policies>
+struct strategy_of {
+  using type = hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Policies...>;
+};
+template <class... Policies>
+  requires(std::is_same_v<typename Policies::kind, hd::zero_kind> || ...)
+struct strategy_of<Policies...> {
+  using type = hd::strategy<mesh_type, hd::schedule::named, Policies...>;
+};
+
 template <class Transport, class... Policies>
 outcome train(const setup& s) {
   constexpr bool on_device = (std::is_same_v<Policies, checked> || ...);
@@ -73,8 +84,7 @@ outcome train(const setup& s) {
   std::atomic<std::int64_t> host_bytes = 0;
   try {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
-      hd::train::trainer<hd::model::gpt2<double>,
-                         hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Policies...>,
+      hd::train::trainer<hd::model::gpt2<double>, typename strategy_of<Policies...>::type,
                          std::remove_reference_t<decltype(world)>>
           trainer(world, o);
       if constexpr (on_device) {
@@ -182,6 +192,13 @@ TEST_CASE("a GPT-2 in memory that the host may not touch trains over the stand-i
     CHECK(got.error == "");
     CHECK(got.numbers == expected.numbers);
     CHECK(got.text == expected.text);
+    check_transfers();
+    nccl_double::reset();
+    if (s.mesh.find("dp") == std::string::npos) continue;
+    const outcome shares = train<hd::nccl_complete, checked, hd::zero<3>>(s);
+    CHECK(shares.error == "");
+    CHECK(shares.numbers == expected.numbers);
+    CHECK(shares.text == expected.text);
     check_transfers();
     nccl_double::reset();
   }
