@@ -220,6 +220,26 @@ TEST_CASE("checked memory counts what is copied from the host and to it", "[test
   other.wait();
 }
 
+TEST_CASE("checked memory counts bytes until all that was queued on them is done", "[testing][memory]") {
+  checked_memory::queue queue;
+  hd::buffer<int, checked_memory> x(queue, 30, "x");
+  CHECK(queue.most_bytes() == 120);
+  std::atomic<bool> goes_on = false;
+  queue.run(
+      [&](auto) {
+        while (!goes_on) std::this_thread::yield();
+      },
+      x.view());
+  x = {};
+  x = hd::buffer<int, checked_memory>(queue, 10, "x");  // the first one is in use
+  CHECK(queue.most_bytes() == 160);
+  goes_on = true;
+  queue.wait();
+  x = hd::buffer<int, checked_memory>(queue, 30, "x");
+  CHECK(queue.most_bytes() == 160);
+  queue.wait();
+}
+
 TEST_CASE("errors of queued work come out of the next wait", "[testing][memory]") {
   checked_memory::queue queue;
   hd::buffer<int, checked_memory> x(queue, 4, "x");

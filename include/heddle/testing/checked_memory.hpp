@@ -75,8 +75,23 @@ class checked_arena {
   std::shared_ptr<checked_pages> find(const void* at, std::size_t bytes);
 
   std::atomic<std::int64_t> with_host = 0;  // bytes of copies that the host has a side of
+  // The most bytes at a time; pages count until nobody may use them any more, of what was queued, either.
+  std::int64_t most_bytes() const {
+    const std::lock_guard lock(count_->mutex);
+    return count_->most;
+  }
 
  private:
+  struct byte_count {
+    std::mutex mutex;
+    std::int64_t now = 0, most = 0;
+    void add(std::int64_t bytes) {
+      const std::lock_guard lock(mutex);
+      most = now + bytes > most ? now + bytes : most;
+      now += bytes;
+    }
+  };
+  std::shared_ptr<byte_count> count_ = std::make_shared<byte_count>();  // pages may live longer than the arena
   std::mutex mutex_;
   std::map<const std::byte*, std::weak_ptr<checked_pages>, std::less<>> blocks_;
 };
@@ -257,6 +272,8 @@ struct checked_memory {
     }
     /// Bytes that all queues of this memory have been given to copy from the host or to it.
     std::int64_t bytes_copied_with_host() const noexcept { return arena_->with_host; }
+    /// The most bytes of this memory at a time. Memory that was released counts until all that was queued on it is done.
+    std::int64_t most_bytes() const { return arena_->most_bytes(); }
     /// Errors: the first that the work has thrown since the last call.
     void wait() { stream_->wait(); }
 

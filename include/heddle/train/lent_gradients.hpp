@@ -17,8 +17,18 @@ namespace heddle::inline v0::train {
 struct byte_meter {
   std::int64_t now = 0;
   std::int64_t peak = 0;
+  bool gave = false;  ///< some was given back, and elsewhere than on the host may still be used by what is queued
   void take(std::int64_t bytes) noexcept { peak = (std::max)(peak, now += bytes); }
-  void give(std::int64_t bytes) noexcept { now -= bytes; }
+  void give(std::int64_t bytes) noexcept {
+    now -= bytes;
+    gave = gave || bytes > 0;
+  }
+  /// Before memory is allocated: waits until what was given back is free, so that a host that is ahead of its queue takes no more
+  /// than one that is not.
+  template <class Queue>
+  void settle(Queue& queue) {
+    if (std::exchange(gave, false)) queue.wait();
+  }
 };
 
 /// The whole gradients of a stage of `zero<2>` or `zero<3>`: there from `need` to `give_back`, in memory of their own, or in
@@ -51,6 +61,7 @@ class lent_gradients {
           stage_.lend_gradients(all);
           return;
         }
+      meter_.settle(detail::queue_of_stage(stage_));
       whole_ =
           buffer<scalar, space>(detail::queue_of_stage(stage_), stage_.flat_elements(), "the gradients of a stage");
       meter_.take(bytes());

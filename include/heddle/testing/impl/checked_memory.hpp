@@ -57,8 +57,14 @@ HEDDLE_INLINE void checked_pages::change(const void* at, std::size_t bytes, int 
 }
 
 HEDDLE_INLINE std::shared_ptr<checked_pages> checked_arena::allocate(std::size_t bytes, std::size_t alignment) {
-  auto made = std::make_shared<checked_pages>(bytes, alignment);
-  if (made->begin() == nullptr) return nullptr;
+  const auto size = static_cast<std::int64_t>(bytes);
+  auto pages = std::make_unique<checked_pages>(bytes, alignment);
+  if (pages->begin() == nullptr) return nullptr;
+  count_->add(size);
+  std::shared_ptr<checked_pages> made(pages.release(), [size, count = count_](checked_pages* p) {
+    delete p;
+    count->add(-size);
+  });
   const std::lock_guard lock(mutex_);
   blocks_[made->begin()] = made;
   return made;
