@@ -1,7 +1,11 @@
 // heddle/version.hpp: the version of these headers, written once, readable by the preprocessor and by CMake.
 #pragma once
 
+/// The first number of the version.
 #define HEDDLE_VERSION_MAJOR 0
+/// The second number of the version.
 #define HEDDLE_VERSION_MINOR 1
+/// The third number of the version.
 #define HEDDLE_VERSION_PATCH 0
+/// The version as one number that grows with it: 10000 major + 100 minor + patch.
 #define HEDDLE_VERSION (HEDDLE_VERSION_MAJOR * 10000 + HEDDLE_VERSION_MINOR * 100 + HEDDLE_VERSION_PATCH)

@@ -46,6 +46,7 @@ enum class algorithm_name : std::uint8_t {
   dissemination
 };
 
+/// How many algorithms a decision can name.
 inline constexpr std::size_t algorithm_names = 31;
 
 /// `"double_tree<8>"` for `algorithm_name::double_tree_8`.

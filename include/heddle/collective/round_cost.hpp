@@ -77,6 +77,7 @@ struct round_maxima {
   friend constexpr bool operator==(const round_maxima&, const round_maxima&) = default;
 };
 
+/// The most messages and bytes that one rank sends in a round, and the longest message, each over all ranks.
 constexpr round_maxima busiest_sender(round_view view, int round, std::int64_t elements, std::int64_t element_bytes) {
   std::vector<round_maxima> by_rank(static_cast<std::size_t>(view.ranks()));
   round_maxima most;

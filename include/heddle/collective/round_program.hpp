@@ -30,6 +30,7 @@ enum class round_action : std::uint8_t {
   fill,          ///< to = the operator's identity
 };
 
+/// One step of a bound program: an action, its peer, and the places of its operands and result.
 struct round_step {
   round_action what = round_action::copy;
   round_buffer to_in = round_buffer::scratch;

@@ -40,6 +40,7 @@ enum class comm_operation : std::uint8_t {
   recv
 };
 
+/// How many kinds of calls there are.
 inline constexpr std::size_t comm_operations = 19;
 
 /// `"all_reduce"` for `comm_operation::all_reduce`.

@@ -228,6 +228,7 @@ using nccl = basic_nccl<>;
 using nccl_complete = basic_nccl<nccl_settings{.complete = true}>;
 /// NCCL over InfiniBand or RoCE, and over sockets, whatever the other would be better for: for `by_network`.
 using nccl_rdma = basic_nccl<nccl_settings{.network = nccl_network::rdma}>;
+/// NCCL over sockets, whatever other network there is: for `by_network`.
 using nccl_sockets = basic_nccl<nccl_settings{.network = nccl_network::sockets}>;
 
 }  // namespace heddle::inline v0

@@ -21,6 +21,7 @@ enum class checking : bool { off, on };
 ///   on         always, rank 0 too: more ranks than cores share them, and so do launches side by side
 enum class binding : std::uint8_t { automatic, off, on };
 
+/// Settings of a launch: timeouts, checks, binding of threads to cores.
 /// Units: as the types say.
 struct launch_options {
   /// How long a rank waits for another before it reports who waits where. Zero: for ever.

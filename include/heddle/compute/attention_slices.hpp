@@ -18,6 +18,7 @@ namespace heddle::inline v0::compute {
 /// j >= i; `bi_causal`: both.
 enum class slice_mask : std::uint8_t { full, causal, inverse_causal, bi_causal };
 
+/// `"causal"` for `slice_mask::causal`.
 constexpr const char* to_string(slice_mask m) noexcept {
   constexpr const char* names[] = {"full", "causal", "inverse_causal", "bi_causal"};
   return names[static_cast<std::size_t>(m)];
@@ -107,6 +108,7 @@ struct offset_slices {
   constexpr const attention_slice* data() const noexcept { return slices.data(); }
   constexpr std::size_t size() const noexcept { return count; }
 };
+/// The slices of causal attention between a part of the queries and a part of the keys: see `offset_slices`.
 constexpr offset_slices causal_at(std::int64_t q_begin, std::int64_t q_end, std::int64_t q_position,
                                   std::int64_t k_begin, std::int64_t k_end, std::int64_t k_position) noexcept {
   offset_slices out;

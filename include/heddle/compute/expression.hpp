@@ -88,10 +88,12 @@ constexpr auto apply(const First& first, const Args&... args) {
   }
 }
 
+/// A product of tensors by formula: `einsum<"bi,io->bo">(x, w)`.
 template <fixed_string Formula, expression... X>
 constexpr auto einsum(const X&... x) {
   return apply<op::einsum<Formula>>(x...);
 }
+/// Adds a bias along the last dimension.
 template <expression Y, expression B>
 constexpr auto add_bias(const Y& y, const B& b) {
   return apply<op::add_of<compute::detail::bias_formula<Y::dimensions>()>>(y, b);
@@ -120,6 +122,7 @@ template <expression X>
 constexpr auto sum(const X& x) {
   return compute::detail::over_all<false>(x, std::make_index_sequence<X::dimensions>{});
 }
+/// The mean of all elements of the whole tensor, partial over the axes that split it.
 template <expression X>
 constexpr auto mean(const X& x) {
   return compute::detail::over_all<true>(x, std::make_index_sequence<X::dimensions>{});

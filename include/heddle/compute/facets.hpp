@@ -14,23 +14,23 @@ namespace heddle::inline v0::compute {
     template <class B, class T>                  \
     static constexpr bool offered = __VA_ARGS__; \
   }
-HEDDLE_FACET(product_facet, product_kernels<B, T>);
-HEDDLE_FACET(elementwise_facet, elementwise_kernels<B, T>);
-HEDDLE_FACET(layer_norm_facet, norm_kernels<B, T>);
-HEDDLE_FACET(rms_norm_facet, rms_norm_kernels<B, T>);
-HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);
-HEDDLE_FACET(attention_facet, attention_kernels<B, T>);
-HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);
-HEDDLE_FACET(embedding_facet, embedding_kernels<B, T>);
-HEDDLE_FACET(cross_entropy_facet, cross_entropy_kernels<B, T>);
-HEDDLE_FACET(loss_facet, loss_kernels<B, T>);
-HEDDLE_FACET(squared_error_facet, squared_error_kernels<B, T>);
-HEDDLE_FACET(image_facet, image_kernels<B, T>);
-HEDDLE_FACET(reduction_facet, reduction_kernels<B, T>);
-HEDDLE_FACET(optimizer_facet, optimizer_kernels<B, T>);
-HEDDLE_FACET(reversible_optimizer_facet, reversible_optimizer_kernels<B, T>);
-HEDDLE_FACET(routing_facet, routing_kernels<B, T>);
-HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);
+HEDDLE_FACET(product_facet, product_kernels<B, T>);                    ///< matrix products
+HEDDLE_FACET(elementwise_facet, elementwise_kernels<B, T>);            ///< kernels element by element
+HEDDLE_FACET(layer_norm_facet, norm_kernels<B, T>);                    ///< layer norms
+HEDDLE_FACET(rms_norm_facet, rms_norm_kernels<B, T>);                  ///< root-mean-square norms
+HEDDLE_FACET(rotary_facet, rotary_kernels<B, T>);                      ///< rotary embeddings
+HEDDLE_FACET(attention_facet, attention_kernels<B, T>);                ///< causal attention
+HEDDLE_FACET(sliced_attention_facet, sliced_attention_kernels<B, T>);  ///< attention over slices of queries and keys
+HEDDLE_FACET(embedding_facet, embedding_kernels<B, T>);                ///< look-ups in an embedding
+HEDDLE_FACET(cross_entropy_facet, cross_entropy_kernels<B, T>);  ///< softmax cross-entropy in parts of a vocabulary
+HEDDLE_FACET(loss_facet, loss_kernels<B, T>);                    ///< the sum of cross-entropies
+HEDDLE_FACET(squared_error_facet, squared_error_kernels<B, T>);  ///< squared errors and their gradient
+HEDDLE_FACET(image_facet, image_kernels<B, T>);                  ///< neighbourhoods of pixels and means of rows
+HEDDLE_FACET(reduction_facet, reduction_kernels<B, T>);  ///< sums of squares and counts of numbers that are not finite
+HEDDLE_FACET(optimizer_facet, optimizer_kernels<B, T>);  ///< steps of AdamW
+HEDDLE_FACET(reversible_optimizer_facet, reversible_optimizer_kernels<B, T>);  ///< steps of AdamW, taken back
+HEDDLE_FACET(routing_facet, routing_kernels<B, T>);                            ///< choice of experts
+HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);  ///< matrix products of one expert after another
 #undef HEDDLE_FACET
 
 /// Gated activations with activation A.

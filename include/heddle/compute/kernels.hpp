@@ -72,6 +72,7 @@ struct key_pages_in {
   row_view<const std::int32_t, Space> pages{};
   std::int64_t page_rows = 0;
 };
+/// Where keys and values lie, with the list of pages on the host.
 using key_pages = key_pages_in<host_memory>;
 
 /// The scalars of one AdamW step, kept in double. `step` counts from 1; gradients are multiplied by `grad_scale`
@@ -91,10 +92,13 @@ struct adamw_step {
 /// `std::span<T>` convert on the way in.
 template <class T>
 using input_matrix = std::type_identity_t<matrix_view<const T>>;
+/// A vector on the host that a kernel only reads; not deduced from.
 template <class T>
 using input_vector = std::type_identity_t<std::span<const T>>;
+/// Rows of heads on the host that a kernel only reads; not deduced from.
 template <class T>
 using input_heads = std::type_identity_t<head_rows<const T>>;
+/// Token ids on the host.
 using token_ids = std::span<const std::int32_t>;
 /// Token ids in any space.
 template <class Space>
@@ -117,7 +121,7 @@ struct stochastic {
 /// Weights of the chosen experts: a softmax over their logits alone (Mixtral; Qwen-MoE where it normalises the chosen
 /// probabilities, which is the same), or the chosen entries of the softmax over all (Qwen-MoE where it does not).
 struct softmax_of_chosen {};
-struct softmax_of_all {};
+struct softmax_of_all {};  ///< the chosen entries of the softmax over all experts
 
 /// How a rotary embedding pairs the elements of a head: (i, i + r/2) as Hugging Face stores weights, or (2i, 2i + 1) as
 /// complex numbers lie, with r the number of elements that rotate.
@@ -125,8 +129,9 @@ enum class rotary_pairs : bool { halves, neighbours };
 
 /// The activation of a gated unit: silu in SwiGLU, GELU (tanh form) in GEGLU, relu in ReGLU.
 struct silu {};
+/// GELU in its tanh form
 struct gelu_tanh {};
-struct relu {};
+struct relu {};  ///< the larger of x and 0
 
 /// Images whose pixels are rows, and the square neighbourhood of each: `radius` 1 is 3 x 3. Units: pixels.
 struct image_window {

@@ -44,6 +44,7 @@ struct event {
   std::int64_t end_ns = 0;
 };
 
+/// The kind of policies that observe: see `observer`.
 struct observer_kind {};
 
 /// Receives events. `enabled` is a constant: where it is false the hooks compile to nothing.

@@ -34,6 +34,7 @@ struct balanced_split {
   HEDDLE_HD constexpr std::int64_t largest() const noexcept { return extent / parts + (extent % parts != 0 ? 1 : 0); }
 };
 
+/// The kind of policies that split a dimension: see `split_policy`.
 struct split_kind {};
 
 /// A rule that cuts `[0, n)` into `p` parts, each element in exactly one. All functions are static and constexpr; `r` is a

@@ -54,6 +54,7 @@ struct gantt_chart {
   }
 };
 
+/// What a Gantt chart shows besides its boxes, and how wide it is.
 struct gantt_options {
   std::string title = {};     ///< of the whole picture
   std::string subtitle = {};  ///< mesh, schedule, machine

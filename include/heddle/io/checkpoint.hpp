@@ -144,6 +144,7 @@ class checkpoint_writer {
   tensor_file_writer file_;
 };
 
+/// Settings of `commit`.
 struct commit_options {
   int keep = 2;  ///< complete saves of this run that stay, this one counted; 0 keeps all
 };

@@ -22,6 +22,7 @@
 
 namespace heddle::inline v0::io {
 
+/// How a corpus is read from a folder.
 struct corpus_options {
   std::uint8_t separator = '\n';  ///< stands between the files of a folder
   std::int64_t minimum = 1;       ///< fewer tokens than this are an error

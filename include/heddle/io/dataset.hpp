@@ -33,6 +33,7 @@ constexpr sample_block part_of(sample_block block, std::int64_t part, std::int64
   return {block.first + cut.offset(part), cut.size(part)};
 }
 
+/// How tokens become samples and batches.
 struct dataset_options {
   std::int64_t context = 128;  ///< tokens a sample feeds to the model; it spans one more, the last target
   std::int64_t batch = 16;     ///< samples per step over all ranks

@@ -85,6 +85,7 @@ struct file_digest {
   std::int64_t bytes = 0;
   std::uint64_t checksum = 0;
 };
+/// The size and checksum of a file.
 HEDDLE_INLINE file_digest digest(const std::filesystem::path& path);
 
 }  // namespace heddle::inline v0::io

@@ -15,6 +15,7 @@
 
 namespace heddle::inline v0::io {
 
+/// How a file of numbers becomes pairs (x, y) and batches.
 struct pair_options {
   std::int64_t inputs = 1;   ///< numbers of a sample's x
   std::int64_t targets = 1;  ///< numbers of a sample's y; 1 for a class

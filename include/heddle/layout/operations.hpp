@@ -219,6 +219,7 @@ struct elementwise_linear : detail::operation_base<1, 8> {
     return detail::aligned_rule(ranks, sums, true);
   }
 };
+/// A sum of tensors of one shape: `elementwise_linear` by its usual name.
 using add = elementwise_linear;
 /// A sum with broadcasting, of a bias for example: `add_of<"bsh,h->bsh">`.
 template <fixed_string Formula>
@@ -235,6 +236,7 @@ struct multiply : detail::operation_base<1, 8> {
     return detail::aligned_rule(ranks, sums, false);
   }
 };
+/// A product of elements with broadcasting: `multiply_of<"bsh,h->bsh">`.
 template <fixed_string Formula>
 struct multiply_of : detail::broadcast_operation<Formula> {
   template <std::size_t K>
@@ -249,6 +251,7 @@ struct scale : detail::operation_base<1> {
     return detail::aligned_rule(ranks, sums, true);
   }
 };
+/// Multiplication by a constant that is not negative: sums, maxima and minima pass.
 struct scale_up : detail::operation_base<1> {
   template <std::size_t K>
   static constexpr auto rule(const std::array<int, K>& ranks) {
@@ -436,6 +439,7 @@ struct pad : detail::checked_operation<detail::checked_dims<Dims...>, 1> {
                                        detail::listed::replaced, no_partials);
   }
 };
+/// Zeros added before and after along `Dims`: linear, so that sums pass.
 template <int... Dims>
 struct pad_zeros : pad<Dims...> {
   template <std::size_t K>
@@ -521,7 +525,7 @@ struct scan : detail::checked_operation<detail::checked_dims<Dim>, 1, 1, Op> {
   }
 };
 template <int Dim>
-struct cumsum : scan<plus, Dim> {};
+struct cumsum : scan<plus, Dim> {};  ///< all prefixes along `Dim`, summed
 /// Sorted along `Dim`: values and their places.
 template <int Dim>
 struct sort : detail::checked_operation<detail::checked_dims<Dim>, 1> {

@@ -14,6 +14,7 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of placements: what a mesh axis does to a tensor.
 struct placement_kind {};
 
 namespace detail {

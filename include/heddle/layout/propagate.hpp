@@ -16,6 +16,7 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of operators that layouts propagate through: see `operation`.
 struct operation_kind {};
 
 /// An operator that layouts propagate through. It has

@@ -11,6 +11,7 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of policies that say what a redistribution plan minimizes.
 struct objective_kind {};
 
 /// One axis of the mesh as a link: what a message costs before its first byte, and how fast the bytes follow.

@@ -21,6 +21,7 @@ enum class step_kind : unsigned char {
   exchange,           ///< any cuts to any others: each rank gets what it lacks straight from a rank that has it
 };
 
+/// `"all_gather"` for `step_kind::all_gather`.
 constexpr std::string_view to_string(step_kind kind) {
   constexpr std::string_view names[]{"none",          "slice",      "reduce_scatter",    "all_to_all", "all_reduce",
                                      "keep_on_owner", "all_gather", "pad_with_identity", "exchange"};

@@ -47,6 +47,7 @@ struct axis<Tag, dynamic> {
   int size_ = 1;
 };
 
+/// A mesh axis: a tag, and a size that is known now (`is_static`, `fixed_size`) or at start-up.
 template <class A>
 concept axis_like = requires(const A a) {
   typename A::tag;

@@ -20,6 +20,8 @@ struct group_network {
   friend constexpr bool operator==(const group_network&, const group_network&) = default;
 };
 
+/// The network that a group of physical ranks can use: that of their cards if they agree, else sockets, or none inside a
+/// node.
 /// Source: Yang et al. 2024, arXiv:2312.03549 (Holmes): the network is chosen per group, not per process.
 constexpr group_network network_of(const topology& t, std::span<const int> ranks) {
   group_network result;
@@ -44,6 +46,7 @@ struct axis_network {
   friend constexpr bool operator==(const axis_network&, const axis_network&) = default;
 };
 
+/// The networks of all groups of the mesh along these axes, whose ranks are played in this order (none: as numbered).
 /// Errors: `mesh_error` if mesh, topology and order do not have the same number of ranks.
 template <class... Tags, mesh_like Mesh>
 constexpr axis_network network_along(const Mesh& mesh, const topology& t, std::span<const int> order = {}) {
@@ -89,6 +92,7 @@ struct ranks_with {
   static constexpr link_kind nic = Nic;
 };
 
+/// A cluster as a type: parts `ranks_with<...>`, in the order of their ranks.
 template <class... Parts>
 struct cluster {
   static constexpr int size() noexcept { return (0 + ... + Parts::ranks); }

@@ -16,6 +16,7 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of policies that are meshes.
 struct mesh_kind {};
 
 namespace detail {

@@ -22,6 +22,7 @@ enum class link_kind : std::uint8_t { memory, nvlink, pcie, infiniband, roce, et
 inline constexpr std::array<std::string_view, 8> link_kind_names{"memory", "nvlink",   "pcie",    "infiniband",
                                                                  "roce",   "ethernet", "optical", "other"};
 
+/// The name of a kind of link: `"infiniband"`.
 constexpr std::string_view to_string(link_kind kind) noexcept {
   return link_kind_names[static_cast<std::size_t>(kind)];
 }
@@ -53,6 +54,7 @@ struct link {
 /// What stands at a vertex.
 enum class vertex_kind : std::uint8_t { rank, nic, network_switch, cpu };
 
+/// The names of the kinds of vertices, in the order of `vertex_kind`.
 inline constexpr std::array<std::string_view, 4> vertex_kind_names{"rank", "nic", "switch", "cpu"};
 
 constexpr std::string_view to_string(vertex_kind kind) noexcept {

@@ -104,9 +104,11 @@ inline topology parse_topology(std::string_view text, std::string_view source = 
   return detail::topology_reader(text, source).read();
 }
 
+/// Writes a topology to a file, in the text form that `load_topology` reads.
 /// Errors: `io_error` if the file cannot be written.
 HEDDLE_INLINE void save_topology(const topology& t, const std::string& path);
 
+/// Reads a topology from a file that `save_topology` wrote, or that is written in its form.
 /// Errors: `io_error` if the file cannot be read; `mesh_error` naming file and line if it holds no topology.
 HEDDLE_INLINE topology load_topology(const std::string& path);
 

@@ -36,6 +36,7 @@ extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, co
   return e;
 }
 
+/// Refuses a backward whose batch is not the forward's of its slot.
 /// Errors: `schedule_error` if a backward's batch is not the forward's of its slot.
 inline void require_same_extent(int slot, extent_of_batch e, extent_of_batch forward) {
   if (e != forward)
@@ -44,6 +45,7 @@ inline void require_same_extent(int slot, extent_of_batch e, extent_of_batch for
                          std::to_string(forward.samples) + " of " + std::to_string(forward.sequence));
 }
 
+/// Refuses a buffer that does not hold the logits of each sample's last position.
 /// Errors: `config_error` if there is not room for the logits of each sample's last position.
 inline void require_logits(std::size_t room, extent_of_batch e, std::int64_t vocabulary) {
   if (static_cast<std::int64_t>(room) != e.samples * vocabulary)
@@ -51,6 +53,7 @@ inline void require_logits(std::size_t room, extent_of_batch e, std::int64_t voc
                        std::to_string(vocabulary) + " logits, got " + std::to_string(room));
 }
 
+/// Refuses a tensor of the residual stream that is not of the size of its batch.
 /// Errors: `config_error` if a tensor of the residual stream has not the elements of this batch.
 inline void require_stream_size(std::size_t elements, extent_of_batch e, int width, const char* what) {
   if (static_cast<std::int64_t>(elements) != e.rows() * width)

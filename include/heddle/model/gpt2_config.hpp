@@ -63,12 +63,15 @@ HEDDLE_INLINE std::string to_string(const gpt2_config& c);
 constexpr gpt2_config gpt2_124m() noexcept {
   return {.layers = 12, .heads = 12, .width = 768};
 }
+/// GPT-2 medium: 24 layers of width 1024.
 constexpr gpt2_config gpt2_355m() noexcept {
   return {.layers = 24, .heads = 16, .width = 1024};
 }
+/// GPT-2 large: 36 layers of width 1280.
 constexpr gpt2_config gpt2_774m() noexcept {
   return {.layers = 36, .heads = 20, .width = 1280};
 }
+/// GPT-2 XL: 48 layers of width 1600.
 constexpr gpt2_config gpt2_1558m() noexcept {
   return {.layers = 48, .heads = 25, .width = 1600};
 }

@@ -14,6 +14,7 @@
 
 namespace heddle::inline v0::model {
 
+/// The kind of policies that say in which order operands go into the operator.
 struct operand_order_kind {};
 /// a op b = (G(a, b) + G(b, a)) / 2: commutative, to the bit where a product's rows are independent.
 struct both_orders {
@@ -26,6 +27,7 @@ struct one_order {
   static constexpr bool commutative = false;
 };
 
+/// The kind of policies that say whether operands share products.
 struct operand_rows_kind {};
 /// All operands in one product. The result has the same bits on any number of ranks if a row of the backend's products
 /// depends on that row alone, wherever it lies and whatever else is multiplied: so do the portable ones; libraries

@@ -78,12 +78,15 @@ constexpr llama_config llama_tiny() noexcept {
 constexpr llama_config llama2_7b() noexcept {
   return {.layers = 32, .heads = 32, .kv_heads = 32, .width = 4096, .ffn = 11008};
 }
+/// Llama 2 of 13 billion parameters.
 constexpr llama_config llama2_13b() noexcept {
   return {.layers = 40, .heads = 40, .kv_heads = 40, .width = 5120, .ffn = 13824};
 }
+/// Llama 2 of 70 billion parameters, with grouped queries.
 constexpr llama_config llama2_70b() noexcept {
   return {.layers = 80, .heads = 64, .kv_heads = 8, .width = 8192, .ffn = 28672};
 }
+/// Llama 3 of 8 billion parameters.
 constexpr llama_config llama3_8b() noexcept {
   return {.layers = 32,
           .heads = 32,
@@ -94,6 +97,7 @@ constexpr llama_config llama3_8b() noexcept {
           .vocabulary = 128256,
           .theta = 500000};
 }
+/// Llama 3 of 70 billion parameters.
 constexpr llama_config llama3_70b() noexcept {
   return {.layers = 80,
           .heads = 64,
@@ -104,6 +108,7 @@ constexpr llama_config llama3_70b() noexcept {
           .vocabulary = 128256,
           .theta = 500000};
 }
+/// Llama 3.1 of the size of a Llama 3: 131072 positions, with rotary frequencies scaled for them.
 constexpr llama_config llama3_1(llama_config of) noexcept {
   of.context = 131072;
   of.scaling = {.factor = 8, .low = 1, .high = 4, .original = 8192};

@@ -40,6 +40,7 @@ struct network_config {
     require("context", context, 1);
   }
 };
+/// `"inputs=4 outputs=1 layers=2 ..."`.
 inline std::string to_string(const network_config& c) {
   return "inputs=" + std::to_string(c.inputs) + " outputs=" + std::to_string(c.outputs) +
          " layers=" + std::to_string(c.layers) + " width=" + std::to_string(c.width) +

@@ -25,6 +25,7 @@ enum class activation {
   ln_f_out,       ///< from here on: behind the last block
   head_logits,
 };
+/// The names of the kinds of activations, in the order of `activation`.
 inline constexpr std::array<std::string_view, 9> activation_names{
     "ln_1.out", "attn.qkv", "attn.out", "mid", "ln_2.out", "mlp.hidden", "mlp.activated", "ln_f.out", "head.logits"};
 

@@ -16,20 +16,20 @@ namespace heddle::inline v0 {
 
 /// Dimensions of a model's tensors, as types. Users declare their own beside these: any type will do.
 namespace dim {
-struct width {};      ///< of the residual stream
-struct heads {};      ///< key-value heads; the query heads of a group stay with theirs
-struct group {};      ///< query heads of one key-value head
-struct head_size {};  ///< elements of a head
-struct kinds {};      ///< query, key and value of a fused product
-struct ffn {};        ///< hidden units
-struct vocabulary {};
-struct positions {};
-struct taps {};      ///< pixels of a neighbourhood
-struct features {};  ///< numbers of a sample's x
-struct outputs {};   ///< numbers of a sample's y
-struct experts {};
-struct samples {};  ///< of a batch; together with `sequence` the rows of every activation
-struct sequence {};
+struct width {};       ///< of the residual stream
+struct heads {};       ///< key-value heads; the query heads of a group stay with theirs
+struct group {};       ///< query heads of one key-value head
+struct head_size {};   ///< elements of a head
+struct kinds {};       ///< query, key and value of a fused product
+struct ffn {};         ///< hidden units
+struct vocabulary {};  ///< tokens that there are
+struct positions {};   ///< places in a sequence, up to the context
+struct taps {};        ///< pixels of a neighbourhood
+struct features {};    ///< numbers of a sample's x
+struct outputs {};     ///< numbers of a sample's y
+struct experts {};     ///< of a mixture of experts
+struct samples {};     ///< of a batch; together with `sequence` the rows of every activation
+struct sequence {};    ///< tokens of a sample
 
 /// `Axis` splits dimension `Dim` wherever it occurs.
 template <class Dim, class Axis>
@@ -281,6 +281,7 @@ template <class StageMesh, mesh_like Mesh>
 constexpr StageMesh make_stage_mesh(const Mesh& whole) {
   return detail::mesh_of_stage<StageMesh>(whole, typename StageMesh::tags{});
 }
+/// The rank in its stage's mesh of a rank of the whole mesh.
 template <class StageMesh, mesh_like Mesh>
 constexpr int rank_in_stage_mesh(const Mesh& whole, int rank) {
   return detail::rank_in_stage<StageMesh>(whole, rank, typename StageMesh::tags{});

@@ -39,9 +39,11 @@ constexpr bool is_stage_work(activity kind) noexcept {
   return kind == activity::forward || kind == activity::backward || kind == activity::backward_input ||
          kind == activity::backward_weight;
 }
+/// Whether it computes: the work of a stage, or a step of the optimizer.
 constexpr bool is_compute(activity kind) noexcept {
   return is_stage_work(kind) || kind == activity::optimizer;
 }
+/// Whether it communicates: a message or a collective.
 constexpr bool is_communication(activity kind) noexcept {
   return kind == activity::send || kind == activity::recv || kind == activity::collective;
 }

@@ -36,6 +36,7 @@ struct timeline_chart {
   std::vector<timeline_box> boxes = {};
 };
 
+/// What a picture of timelines shows besides its charts, and how wide it is.
 struct timeline_options {
   std::string title = {};     ///< of the whole picture
   std::string subtitle = {};  ///< mesh, schedule, machine

@@ -307,6 +307,7 @@ struct fixed_reconfiguration {
   int last = 0;
   std::array<int, static_cast<std::size_t>(Rounds)> states{};
 };
+/// The plan that `Make` returns, as a `fixed_reconfiguration` made at compile time.
 template <auto Make>
 inline constexpr auto static_reconfiguration = [] {
   constexpr int rounds = static_cast<int>(Make().states.size());

@@ -34,28 +34,28 @@ enum class action_kind : std::uint8_t {
 /// Words for places in schedules and for amounts, as compilers print them in messages.
 namespace at {
 template <int Rank>
-struct rank;
+struct rank;  ///< of the pipeline, from 0
 template <int Position>
 struct position;  ///< in the list of the rank, from 0
 template <std::size_t Character>
 struct character;  ///< of a text, from 0
 template <action_kind Kind>
-struct action;
+struct action;  ///< of this kind
 template <int Stage>
-struct stage;
+struct stage;  ///< of the pipeline, from 0
 template <int Microbatch>
-struct microbatch;
+struct microbatch;  ///< of the step, from 0
 /// What is missing, expected, or waited for.
 template <class... Where>
 struct needs;
 template <int Ranks>
-struct ranks;
+struct ranks;  ///< an amount: how many ranks
 template <int Microbatches>
-struct microbatches;
+struct microbatches;  ///< an amount: how many microbatches
 template <std::int64_t Bytes>
-struct needed;
+struct needed;  ///< an amount: bytes that a table needs
 template <std::int64_t Bytes>
-struct allowed;
+struct allowed;  ///< an amount: bytes that it may use
 }  // namespace at
 
 /// How many kinds there are.
@@ -91,9 +91,11 @@ constexpr bool is_compute(action_kind k) noexcept {
 constexpr bool is_transfer(action_kind k) noexcept {
   return k >= action_kind::send_forward && k <= action_kind::recv_backward;
 }
+/// Whether it sends a tensor to another pipeline rank.
 constexpr bool is_send(action_kind k) noexcept {
   return k == action_kind::send_forward || k == action_kind::send_backward;
 }
+/// Whether it receives a tensor from another pipeline rank.
 constexpr bool is_recv(action_kind k) noexcept {
   return k == action_kind::recv_forward || k == action_kind::recv_backward;
 }

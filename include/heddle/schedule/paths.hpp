@@ -77,6 +77,7 @@ constexpr bool begins_before(const visit& a, const visit& b) noexcept {
 constexpr bool is_forward(const visit& v, int length) noexcept {
   return v.position < length;
 }
+/// Whether a visit computes the loss.
 constexpr bool is_loss(const visit& v, int length) noexcept {
   return v.position == length;
 }
@@ -161,6 +162,7 @@ struct collision {
   visit first, second;
   bool found = false;
 };
+/// The first pair of visits that collide, or none: see `collision`.
 constexpr collision find_collision(const timetable& times, int length, double tolerance = 1e-9) {
   for (std::size_t a = 0; a < times.visits.size(); ++a)
     for (std::size_t b = a + 1; b < times.visits.size(); ++b) {

@@ -15,8 +15,10 @@ namespace heddle::inline v0::sim {
 
 /// The algorithms and protocols that NCCL chooses from, with the names it prints.
 enum class nccl_algorithm : std::uint8_t { tree, ring, pat, nvls };
+/// The protocols that NCCL chooses from.
 enum class nccl_protocol : std::uint8_t { ll, ll128, simple };
 
+/// The name that NCCL prints.
 constexpr std::string_view to_string(nccl_algorithm a) noexcept {
   constexpr std::array<std::string_view, 4> names{"tree", "ring", "pat", "nvls"};
   return names[static_cast<std::size_t>(a)];

@@ -144,6 +144,7 @@ void reduce_scatter(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
   else
     detail::communicate(queue, comm, [op](C& c, auto i, auto o) { c.reduce_scatter(i, o, op); }, from, to);
 }
+/// As `reduce_scatter`, with a block of `counts[r]` elements for rank r.
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void reduce_scatter_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts, Op op) {
@@ -170,6 +171,7 @@ void all_gather(Queue& queue, C& comm, const In& in, Out&& out) {
   else
     detail::communicate(queue, comm, [](C& c, auto i, auto o) { c.all_gather(i, o); }, from, to);
 }
+/// As `all_gather`, with a block of `counts[r]` elements of rank r.
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_gather_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<const std::int64_t> counts) {
@@ -194,6 +196,7 @@ void all_to_all(Queue& queue, C& comm, const In& in, Out&& out) {
   else
     detail::communicate(queue, comm, [](C& c, auto i, auto o) { c.all_to_all(i, o); }, from, to);
 }
+/// As `all_to_all`, with blocks of `sent[r]` elements to and `received[r]` elements from rank r.
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_to_all_v(Queue& queue, C& comm, const In& in, std::span<const std::int64_t> sent, Out&& out,
@@ -230,6 +233,7 @@ void send(Queue& queue, C& comm, const X& x, int to, int tag = 0) {
   else
     detail::communicate(queue, comm, [to, tag](C& c, auto s) { c.send(s, to, tag); }, row);
 }
+/// Receives a message from one rank.
 template <class Queue, class C, class X>
   requires detail::communicable<X, Queue>
 void recv(Queue& queue, C& comm, X&& x, int from, int tag = 0) {

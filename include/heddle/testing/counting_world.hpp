@@ -34,6 +34,7 @@ namespace testing {
 namespace counting {
 
 // One lock for a whole world: whoever waits, waits for a change of anything.
+/// What the ranks of one world share: a lock, what failed first, and the groups.
 struct shared_state {
   std::mutex lock;
   std::condition_variable changed;
@@ -107,6 +108,7 @@ struct shared_state {
   }
 };
 
+/// What the ranks of one group share while they meet.
 struct group_state {
   explicit group_state(std::size_t n) : pointers(n), tickets(n) {}
   std::vector<const void*> pointers;

@@ -54,6 +54,7 @@ std::string to_string(const rank_results<R>& results) {
   return text + " ranks came to their end";
 }
 
+/// The result of a body that returns none.
 struct nothing {
   friend constexpr bool operator==(nothing, nothing) = default;
 };

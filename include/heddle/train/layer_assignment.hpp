@@ -10,6 +10,7 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of policies that give layers to stages.
 struct layers_kind {};
 
 /// As many layers on every stage as even division gives. The default.

@@ -7,6 +7,7 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of policies that name the axis of the pipeline.
 struct pipeline_axis_kind {};
 
 /// A strategy's pipeline runs along the axis `Tag`. The default is `pipeline_axis<pp>`; a mesh without the axis has one

@@ -5,6 +5,7 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of policies that say when the norm of the gradients is checked.
 struct norm_check_kind {};
 
 /// The norm of all gradients is known before any weight changes. The default.

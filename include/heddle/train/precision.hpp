@@ -10,13 +10,14 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of policies that name element types of weights, gradients, masters and moments.
 struct precision_kind {};
 
 /// How a number becomes a bf16: to the nearest, ties to even; or up or down with the probability that makes the mean exact, by
 /// random bits that are a function of (seed, step, parameter, index in the whole parameter), so that every mesh rounds alike.
 namespace rounding {
-struct nearest {};
-struct stochastic {};
+struct nearest {};     ///< to the nearest bf16, ties to even
+struct stochastic {};  ///< up or down at random, so that the mean is exact
 }  // namespace rounding
 
 namespace detail {

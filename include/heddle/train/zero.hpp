@@ -5,6 +5,7 @@
 
 namespace heddle::inline v0 {
 
+/// The kind of policies that name a ZeRO stage.
 struct zero_kind {};
 
 /// ZeRO stage over the ranks that hold the same weights, d of them (dp, say). With n elements of a pipeline stage:

@@ -13,19 +13,19 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct qkv {};
-struct d_qkv {};
-struct heads_out {};
-struct log_sum_exp {};
-struct d_heads_out {};
-struct query {};
-struct key {};
-struct value {};
-struct d_query {};
-struct d_key {};
-struct d_value {};
-struct cosines {};
-struct sines {};
+struct qkv {};          ///< activation: query, key and value as one product gives them
+struct d_qkv {};        ///< its gradient
+struct heads_out {};    ///< activation: what each head gives, before the product that combines them
+struct log_sum_exp {};  ///< activation: the logarithm of the sum of exponentials of each row of scores
+struct d_heads_out {};  ///< gradient of `heads_out`
+struct query {};        ///< activation: queries, rotated where positions are rotary
+struct key {};          ///< activation: keys, likewise
+struct value {};        ///< activation: values
+struct d_query {};      ///< gradient of `query`
+struct d_key {};        ///< gradient of `key`
+struct d_value {};      ///< gradient of `value`
+struct cosines {};      ///< constant: cosines of the rotary angles of each position
+struct sines {};        ///< constant: sines of the same angles
 
 namespace detail {
 // Two products of all query heads over the causal half, forward, and four backward; per token.

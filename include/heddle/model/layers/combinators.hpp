@@ -8,10 +8,10 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct normed {};
-struct d_normed {};
-struct between {};
-struct d_between {};
+struct normed {};     ///< activation: norm(x), the input of what stands behind the norm
+struct d_normed {};   ///< gradient of `normed`
+struct between {};    ///< activation: what the first of two layers gives the second
+struct d_between {};  ///< gradient of `between`
 
 namespace detail {
 template <bool Ok, class Layer, class Left, class Needed>

@@ -9,8 +9,8 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct neighbours {};
-struct d_neighbours {};
+struct neighbours {};    ///< activation: the neighbourhood of each pixel, as a row
+struct d_neighbours {};  ///< gradient of `neighbours`
 
 /// y = f(neighbours of x): `F` takes the square neighbourhood of each pixel, tap by tap and zeros outside the image, so that a
 /// linear layer from dims<dim::taps, dim::width> is a convolution with stride 1 that keeps the size. What F splits of its

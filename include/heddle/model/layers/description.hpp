@@ -116,10 +116,13 @@ struct leaf {
   static constexpr list<> children() noexcept { return {}; }
 };
 
+/// The list of a layer's parameters, as a type.
 template <class L>
 using parameters_of = std::remove_cvref_t<decltype(std::declval<const L&>().parameters())>;
+/// The list of a layer's activations, as a type.
 template <class L>
 using activations_of = std::remove_cvref_t<decltype(std::declval<const L&>().activations())>;
+/// The list of the layers inside a layer, as a type.
 template <class L>
 using children_of = std::remove_cvref_t<decltype(std::declval<const L&>().children())>;
 

@@ -13,8 +13,8 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct tokens_table {};
-struct positions_table {};
+struct tokens_table {};     ///< parameter: the embedding of tokens, [vocabulary, width]
+struct positions_table {};  ///< parameter: the embedding of positions, [context, width]
 
 /// x[b, s] = table[token(b, s)] (+ positions[s]). This rank holds the rows of its part of the vocabulary and looks up what it
 /// has; the rest is zero, and the sum over the axis that splits the vocabulary is the embedding.
@@ -67,10 +67,10 @@ struct embedding {
   }
 };
 
-struct logits {};
-struct greatest {};
-struct sum_of_exponentials {};
-struct picked {};
+struct logits {};               ///< activation: the logits of this rank's part of the vocabulary
+struct greatest {};             ///< activation: the greatest logit of each row, over the whole vocabulary
+struct sum_of_exponentials {};  ///< activation: the sum of exp(logit - greatest) of each row
+struct picked {};               ///< activation: the logit of each row's target
 
 namespace detail {
 inline constexpr activation_set kept_logits = activation_named("head.logits");

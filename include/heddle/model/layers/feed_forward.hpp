@@ -8,14 +8,14 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct hidden {};
-struct activated {};
-struct d_hidden {};
-struct d_activated {};
-struct gate {};
-struct up {};
-struct d_gate {};
-struct d_up {};
+struct hidden {};       ///< activation: hidden units before the nonlinear function
+struct activated {};    ///< activation: hidden units behind it
+struct d_hidden {};     ///< gradient of `hidden`
+struct d_activated {};  ///< gradient of `activated`
+struct gate {};         ///< activation: what goes into the nonlinear function of a gated unit
+struct up {};           ///< activation: what its result is multiplied with
+struct d_gate {};       ///< gradient of `gate`
+struct d_up {};         ///< gradient of `up`
 
 namespace detail {
 inline constexpr activation_set kept_hidden = activation_named("mlp.hidden");

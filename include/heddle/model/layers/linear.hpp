@@ -12,7 +12,7 @@ namespace heddle::inline v0::model::layers {
 
 /// Tags of the parameters that most layers have.
 struct weight {};
-struct bias {};
+struct bias {};  ///< added to each row of the product
 
 /// How a linear layer's weight lies: `in_out` [in, out] as GPT-2's, `out_in` [out, in] as PyTorch's `Linear`.
 enum class storage : bool { in_out, out_in };

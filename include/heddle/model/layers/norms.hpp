@@ -12,7 +12,7 @@ namespace heddle::inline v0::model::layers {
 
 /// Row statistics that norms keep.
 struct mean {};
-struct inverse_deviation {};
+struct inverse_deviation {};  ///< 1 / sqrt(variance + epsilon), or of the mean square, of each row
 
 namespace detail {
 // A norm of the dimension `Dim` does not take an edge that is split there: its operator says so.

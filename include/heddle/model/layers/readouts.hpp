@@ -9,9 +9,9 @@
 
 namespace heddle::inline v0::model::layers {
 
-struct predicted {};
-struct row_mean {};
-struct d_row_mean {};
+struct predicted {};   ///< activation: f(x), which is compared with y
+struct row_mean {};    ///< activation: the mean over the positions of each sample
+struct d_row_mean {};  ///< gradient of `row_mean`
 
 namespace detail {
 template <bool Ok, class Readout, class Edge>

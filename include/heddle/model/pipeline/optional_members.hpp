@@ -45,6 +45,7 @@
 /// | `first_nonfinite_activation()` with `index` and `name` | none: errors name weights and gradients only |
 namespace heddle::inline v0::model::of_stage {
 
+/// Whether the stage has no backwards.
 template <class Stage>
 inline constexpr bool forward_only = [] {
   if constexpr (requires { requires static_cast<bool>(Stage::forward_only); })
@@ -64,10 +65,12 @@ std::int64_t boundary_elements(Stage& stage, const Batch& batch, bool input) {
     return stage.boundary_elements(batch.samples);
 }
 
+/// Whether the stage can say what may run at the same time.
 template <class Stage>
 inline constexpr bool has_runs_beside = requires(Stage& a, Stage& b) {
   { a.runs_beside(b) } -> std::convertible_to<bool>;
 };
+/// Whether stage `a` may work at the same time as `b`, on threads of their own.
 template <class Stage>
 bool runs_beside(Stage& a, Stage& b) {
   if constexpr (has_runs_beside<Stage>)
@@ -121,6 +124,7 @@ First first_of(type_list<First, More...>);
 /// A gradient is summed over the axes on which the dual of its bucket's layout is partial. The first is `flat_weights`.
 template <class Stage>
 using buckets = typename detail::buckets_of<Stage>::type;
+/// How many buckets the stage's flat buffers have.
 template <class Stage>
 inline constexpr std::size_t bucket_count = buckets<Stage>::size;
 /// Not where `Stage::buckets` is something else than a list of layouts.
@@ -131,14 +135,17 @@ inline constexpr bool buckets_are_layouts = [] {
   else
     return true;
 }();
+/// Whether the first bucket has the layout `flat_weights`.
 template <class Stage>
 inline constexpr bool first_bucket_is_flat_weights =
     std::is_same_v<decltype(detail::first_of(buckets<Stage>{})), typename Stage::flat_weights>;
+/// Whether the stage says how many elements each bucket has.
 template <class Stage>
 inline constexpr bool has_bucket_elements = requires(const Stage& s) {
   { *s.bucket_elements().begin() } -> std::convertible_to<std::int64_t>;
 };
 
+/// The gradient of the weight that two stages use; empty where there is none.
 template <class Stage>
 row_view<typename Stage::scalar, space_of<Stage>> tied_gradient(Stage& stage) {
   if constexpr (requires { stage.tied_gradient(); })
@@ -155,11 +162,13 @@ inline constexpr bool can_lend_weights = requires(Stage& s, row_view<typename St
   s.lend_weights(w);
   { s.flat_elements() } -> std::convertible_to<std::int64_t>;
 };
+/// Whether the stage takes its gradients from a buffer of the trainer.
 template <class Stage>
 inline constexpr bool can_lend_gradients = requires(Stage& s, row_view<typename Stage::scalar, space_of<Stage>> g) {
   s.lend_gradients(g);
   { s.flat_elements() } -> std::convertible_to<std::int64_t>;
 };
+/// Elements of the stage's flat buffer of weights, which need not be there now.
 template <class Stage>
 std::int64_t flat_elements(Stage& stage) {
   if constexpr (requires { stage.flat_elements(); })
@@ -167,6 +176,7 @@ std::int64_t flat_elements(Stage& stage) {
   else
     return static_cast<std::int64_t>(stage.weights().size());
 }
+/// Elements of the weight that two stages use; 0 where there is none.
 template <class Stage>
 std::int64_t tied_elements(Stage& stage) {
   if constexpr (requires { stage.tied_elements(); })
@@ -175,6 +185,7 @@ std::int64_t tied_elements(Stage& stage) {
     return static_cast<std::int64_t>(tied_gradient(stage).size());
 }
 
+/// Whether the tied weight is that of another stage on this rank.
 template <class Stage>
 bool borrows_embedding(const Stage& stage) noexcept {
   if constexpr (requires { stage.borrows_embedding(); })
@@ -183,11 +194,13 @@ bool borrows_embedding(const Stage& stage) noexcept {
     return false;
 }
 
+/// Whether the stage gives the logits of each sample's last position.
 template <class Stage, class Batch>
 inline constexpr bool has_last_logits =
     requires(Stage& s, const Batch& b, row_view<const typename Stage::scalar, space_of<Stage>> in,
              row_view<typename Stage::scalar, space_of<Stage>> out) { s.last_logits(b, in, out, out); };
 
+/// Computes again, ahead of its backward, what the forward of a slot did not keep.
 template <class Stage>
 void recompute(Stage& stage, int slot) {
   if constexpr (requires { stage.recompute(slot); }) stage.recompute(slot);
@@ -198,8 +211,10 @@ void release(Stage& stage, int slot) {
   if constexpr (requires { stage.release(slot); }) stage.release(slot);
 }
 
+/// Whether the constructor takes settings for saved activations as its last argument.
 template <class Stage>
 inline constexpr bool takes_settings = requires { typename Stage::layers_memory::settings; };
+/// Whether those settings say which activations are computed again.
 template <class Stage>
 inline constexpr bool takes_recompute = requires(const typename Stage::layers_memory::settings& s) { s.again; };
 /// `First`: the arguments of the constructor before the lender.
@@ -217,6 +232,7 @@ void reload(Stage& stage, int slot) {
   if constexpr (requires { stage.saved_layers().reload(slot); }) stage.saved_layers().reload(slot);
 }
 
+/// Bytes of the activations that one slot keeps.
 template <class Stage>
 std::int64_t saved_bytes_per_slot(const Stage& stage) noexcept {
   if constexpr (requires { stage.saved_bytes_per_slot(); })
@@ -224,6 +240,7 @@ std::int64_t saved_bytes_per_slot(const Stage& stage) noexcept {
   else
     return 0;
 }
+/// Bytes that a backward of inputs keeps for the backward of weights.
 template <class Stage>
 std::int64_t deferred_bytes(const Stage& stage) noexcept {
   if constexpr (requires { stage.deferred_bytes(); })
@@ -231,6 +248,7 @@ std::int64_t deferred_bytes(const Stage& stage) noexcept {
   else
     return 0;
 }
+/// Bytes that the stage needs while it computes.
 template <class Stage>
 std::int64_t workspace_bytes(const Stage& stage) noexcept {
   if constexpr (requires { stage.workspace_bytes(); })
@@ -239,15 +257,18 @@ std::int64_t workspace_bytes(const Stage& stage) noexcept {
     return 0;
 }
 
+/// Whether forwards add to the gradients, not backwards.
 template <class Stage>
 inline constexpr bool adds_gradients_in_forward =
     requires { requires static_cast<bool>(Stage::adds_gradients_in_forward); };
 
+/// Whether the stage itself counts the targets that enter the loss.
 template <class Stage>
 inline constexpr bool counts_targets = requires(const Stage& s) {
   { s.counted_targets() } -> std::convertible_to<std::int64_t>;
 };
 
+/// Whether the stage copies its loss to memory that the host may not touch.
 template <class Stage>
 inline constexpr bool copies_loss = !std::is_same_v<space_of<Stage>, host_memory> &&
                                     requires(Stage& s, scalar_view<double, space_of<Stage>> to) { s.copy_loss(0, to); };
@@ -257,6 +278,7 @@ struct no_place {
   int index = -1;
   const char* name = "";
 };
+/// The first activation that holds a number which is not finite; index -1: none, or the stage does not know.
 template <class Stage>
 auto first_nonfinite_activation(Stage& stage) {
   if constexpr (requires { stage.first_nonfinite_activation(); })

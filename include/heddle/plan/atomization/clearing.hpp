@@ -12,7 +12,9 @@
 
 namespace heddle::inline v0::plan::sja {
 
+/// The kind of policies that score offers.
 struct score_kind {};
+/// The kind of policies that choose among scored offers.
 struct clearing_kind {};
 
 /// What a job answers to an announced window: the piece it could make. Nothing is made yet. A broker puts what it knows

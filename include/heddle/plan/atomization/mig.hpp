@@ -25,6 +25,7 @@ struct mig_profile {
 
 /// Slices of one GPU.
 inline constexpr int mig_compute_slices = 7;
+/// Memory slices of one GPU.
 inline constexpr int mig_memory_slices = 8;
 /// The profiles there are, the smallest first. A memory slice has 5 GB on an A100 with 40 GB, 10 GB on one with 80 GB and on an
 /// H100.
@@ -34,6 +35,7 @@ inline constexpr std::array<mig_profile, 5> mig_profiles{{{"1g", 1, 1, 7, {0, 1,
                                                           {"4g", 4, 4, 1, {0}, 1},
                                                           {"7g", 7, 8, 1, {0}, 1}}};
 
+/// The profile of this name: "1g", "2g", "3g", "4g" or "7g".
 /// Errors: `config_error` naming the profiles there are.
 constexpr const mig_profile& mig_profile_named(std::string_view name) {
   for (const mig_profile& p : mig_profiles)

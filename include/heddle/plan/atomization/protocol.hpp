@@ -91,6 +91,7 @@ struct message {
 struct message_counts {
   int announcements = 0, bids = 0, grants = 0, declines = 0, withdrawals = 0, reports = 0, refusals = 0;
 };
+/// The messages of one window in a log, by their kind.
 inline message_counts count_messages(std::span<const message> log, int window) {
   message_counts n;
   for (const message& m : log) {

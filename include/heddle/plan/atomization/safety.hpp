@@ -11,6 +11,7 @@
 
 namespace heddle::inline v0::plan::sja {
 
+/// The kind of policies that judge whether a piece is safe.
 struct safety_kind {};
 
 /// Probability that a standard normal variable is at most x.

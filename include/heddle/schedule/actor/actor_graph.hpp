@@ -230,6 +230,7 @@ constexpr actor_report first_actor_problem(const actor_graph_view& g) {
 /// One line that names actor and register, and what to change.
 HEDDLE_INLINE std::string to_string(const actor_report& found);
 
+/// Refuses a graph of actors that is malformed or can deadlock: see `check_actors`.
 /// Errors: `schedule_error` that says what is wrong with the graph.
 inline void require_actors(const actor_graph_view& g) {
   if (const actor_report found = check_actors(g); !found.ok()) throw schedule_error(to_string(found));

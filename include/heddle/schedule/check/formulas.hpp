@@ -55,10 +55,12 @@ template <class M>
 constexpr double bubble(const gpipe<M>&, int ranks, const times& t) noexcept {
   return (ranks - 1) * (t.f + t.b());
 }
+/// The most activations, each of one stage and one microbatch, that a rank holds.
 template <class M>
 constexpr int peak_live(const gpipe<M>& when, int /*ranks*/, int /*rank*/) noexcept {
   return when.microbatch_count();
 }
+/// How many messages all ranks send in a step.
 template <class M>
 constexpr std::int64_t sends(const gpipe<M>& when, int ranks) noexcept {
   return detail::loop_sends(ranks, 1, when.microbatch_count());

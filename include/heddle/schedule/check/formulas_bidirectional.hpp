@@ -45,14 +45,17 @@ template <class M>
 constexpr double bubble(const dual_pipe_v<M>&, int ranks, const times& t) noexcept {
   return detail::dual_bubble(ranks, detail::of_half(t));
 }
+/// How long a rank computes in a step, the overlap of pairs counted.
 template <class M>
 constexpr double work(const dual_pipe_v<M>& when, int ranks, const times& t) noexcept {
   return detail::dual_work(ranks, when.microbatch_count(), detail::of_half(t));
 }
+/// The most activations, each of one stage and one microbatch, that a rank holds.
 template <class M>
 constexpr int peak_live(const dual_pipe_v<M>& when, int ranks, int /*rank*/) noexcept {
   return detail::least(2 * ranks + 1, std::int64_t{2} * when.microbatch_count());
 }
+/// How many messages all ranks send in a step.
 template <class M>
 constexpr std::int64_t sends(const dual_pipe_v<M>& when, int ranks) noexcept {
   return std::int64_t{4} * (ranks - 1) * when.microbatch_count();

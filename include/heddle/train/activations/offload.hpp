@@ -32,10 +32,12 @@ namespace activations {
 
 /// How many layers of a stage are offloaded: the first ones, whose backward comes last.
 namespace amount {
+/// All layers are offloaded.
 struct all {
   static constexpr bool measures = false;
   static constexpr int layers(int of) noexcept { return of; }
 };
+/// The first N layers are offloaded, or all if there are fewer.
 template <int N>
 struct first {
   static_assert(N >= 0, "heddle: amount::first<N>: N layers are offloaded, not less than 0");
