@@ -88,7 +88,7 @@ void reduce_scatter(C& comm, In&& in, Out&& out, Op op, detail::kept_plans plans
     detail::reduce_scatter_by_rounds<A, T>(comm, x, y, block_sizes::equal(n), comm.rank() * n, op, plans.plans, own);
   }
 }
-/// The same with `counts[r]` elements for rank r, the same on every rank.
+/// As `reduce_scatter`, with `counts[r]` elements for rank r, the same on every rank.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out, class Op>
 void reduce_scatter_v(C& comm, In&& in, Out&& out, counts_span counts, Op op, detail::kept_plans plans = {}) {
   const auto own = [&](auto& c) { c.reduce_scatter_v(in, out, counts, op); };
@@ -123,7 +123,7 @@ void all_gather(C& comm, In&& in, Out&& out, detail::kept_plans plans = {}) {
                                   no_operator{}, plans.plans, own);
   }
 }
-/// The same with `counts[r]` elements of rank r, the same on every rank.
+/// As `all_gather`, with `counts[r]` elements of rank r, the same on every rank.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out>
 void all_gather_v(C& comm, In&& in, Out&& out, counts_span counts, detail::kept_plans plans = {}) {
   constexpr auto what = comm_operation::all_gather;
@@ -159,8 +159,8 @@ void all_to_all(C& comm, In&& in, Out&& out, detail::kept_plans plans = {}) {
                                   no_operator{}, plans.plans, own);
   }
 }
-/// The same with `send_counts[r]` elements for rank r and `recv_counts[r]` from it. An algorithm whose blocks pass
-/// through other ranks first tells every rank all counts, by the communicator's own all_gather.
+/// As `all_to_all`, with `send_counts[r]` elements for rank r and `recv_counts[r]` from it. An algorithm whose blocks
+/// pass through other ranks first tells every rank all counts, by the communicator's own all_gather.
 template <class A = algo::automatic, communicator C, detail::spannable In, detail::spannable Out>
 void all_to_all_v(C& comm, In&& in, counts_span send_counts, Out&& out, counts_span recv_counts,
                   detail::kept_plans plans = {}) {

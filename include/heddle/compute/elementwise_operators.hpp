@@ -20,7 +20,7 @@ struct gelu : elementwise {
 struct silu : elementwise {
   static constexpr int most = 1;
 };
-/// Of (gate, up): A(gate) * up. `gated<compute::silu>` is SwiGLU's.
+/// A gated unit of (gate, up): A(gate) * up. `gated<compute::silu>` is SwiGLU's.
 template <class A = compute::silu>
 struct gated : elementwise {
   static constexpr int least = 2;

@@ -367,14 +367,14 @@ concept image_kernels = requires(B& backend, detail::arguments_of<B, T> x, image
   backend.mean_of_rows_backward(x.in, n, x.out);
 };
 
-/// Experts. `top_k<Rule>(logits, ids, weights)`: the greatest logits of each row in descending order, equal ones by lower id,
-/// NaN first; `top_k_backward<Rule>(logits, ids, weights, dweights, dlogits)` overwrites dlogits.
+/// Choice of experts. `top_k<Rule>(logits, ids, weights)`: the greatest logits of each row in descending order, equal
+/// ones by lower id, NaN first; `top_k_backward<Rule>(logits, ids, weights, dweights, dlogits)` overwrites dlogits.
 /// `route(ids, first_id, offsets, sources, places)` sorts the choices by expert, tokens in order: the rows of expert
-/// first_id + e are [offsets[e], offsets[e + 1]) of the permuted matrix, row i of it is that of token sources[i], and choice
-/// j of token t is in row places(t, j). Choices of other experts have place -1, rows after the last one source -1.
-/// `permute(x, sources, y)`: y[i] = x[sources[i]], zeros for source -1; `permute_backward(dy, places, dx)`: dx[t] = sum over
-/// j of dy[places(t, j)]. `unpermute(y, places, weights, out)`: out[t] = sum over j of weights(t, j) y[places(t, j)];
-/// `unpermute_backward(dout, y, places, weights, dy, dweights)`; dy may be y. All overwrite.
+/// first_id + e are [offsets[e], offsets[e + 1]) of the permuted matrix, row i of it is that of token sources[i], and
+/// choice j of token t is in row places(t, j). Choices of other experts have place -1, rows after the last one source
+/// -1. `permute(x, sources, y)`: y[i] = x[sources[i]], zeros for source -1; `permute_backward(dy, places, dx)`: dx[t] =
+/// sum over j of dy[places(t, j)]. `unpermute(y, places, weights, out)`: out[t] = sum over j of weights(t, j)
+/// y[places(t, j)]; `unpermute_backward(dout, y, places, weights, dy, dweights)`; dy may be y. All overwrite.
 /// Shapes: logits [tokens, experts]; ids, weights, places [tokens, k]; offsets [experts + 1]; sources [tokens * k].
 /// Source: Shazeer et al. 2017, arXiv:1701.06538; Gale et al. 2022, arXiv:2211.15841 (no token dropped).
 template <class B, class T>
@@ -434,7 +434,7 @@ concept master_optimizer_kernels =
     requires(B& backend, row_view<T, space_of<B>> x, row_view<W, space_of<B>> weights, row_view<const G, space_of<B>> g,
              adamw_step s) { backend.adamw(x, weights, g, x, x, s); };
 
-/// As above into bf16 weights that are rounded stochastically: `adamw(master, weights, g, m, v, step, rounding)`.
+/// AdamW into bf16 weights that are rounded stochastically: `adamw(master, weights, g, m, v, step, rounding)`.
 template <class B, class T, class G>
 concept stochastic_optimizer_kernels = requires(
     B& backend, row_view<T, space_of<B>> x, row_view<bf16, space_of<B>> weights, row_view<const G, space_of<B>> g,

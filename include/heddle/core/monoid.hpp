@@ -27,7 +27,7 @@ inline constexpr bool is_commutative = [] {
     return false;
 }();
 
-/// Sum. Identity: zero.
+/// The operator of sums. Identity: zero.
 struct plus {
   static constexpr bool commutative = true;
   template <class T>
@@ -40,7 +40,7 @@ struct plus {
   }
 };
 
-/// Product. Identity: one.
+/// The operator of products. Identity: one.
 struct multiplies {
   static constexpr bool commutative = true;
   template <class T>
@@ -53,8 +53,8 @@ struct multiplies {
   }
 };
 
-/// Maximum. Identity: minus infinity, or the lowest value of types without one. A NaN on either side is kept,
-/// so that a reduction never hides one.
+/// The operator of maxima. Identity: minus infinity, or the lowest value of types without one. A NaN on either side is
+/// kept, so that a reduction never hides one.
 struct maximum {
   static constexpr bool commutative = true;
   static constexpr bool idempotent = true;
@@ -73,7 +73,7 @@ struct maximum {
   }
 };
 
-/// Minimum. Identity: infinity, or the largest value of types without one. A NaN on either side is kept.
+/// The operator of minima. Identity: infinity, or the largest value of types without one. A NaN on either side is kept.
 struct minimum {
   static constexpr bool commutative = true;
   static constexpr bool idempotent = true;

@@ -50,7 +50,7 @@ template <std::size_t At, class T>
 indexed<At, T> pick(const indexed<At, T>&);
 }  // namespace detail
 
-/// The `At`-th of `Ts`.
+/// The type at place `At` of `Ts`.
 template <std::size_t At, class... Ts>
 using type_at =
     typename decltype(detail::pick<At>(detail::indexer<std::make_index_sequence<sizeof...(Ts)>, Ts...>{}))::type;

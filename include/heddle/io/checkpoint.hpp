@@ -179,8 +179,9 @@ struct search_result {
 /// Errors: `io_error` if the folder is there but cannot be read.
 HEDDLE_INLINE search_result latest(const std::filesystem::path& folder, verify how = verify::contents);
 
-/// For a run that was told to go on. Errors: `io_error` if `latest` passed over saves in `folder` and found none that
-/// can be read: whoever starts anew there trains over them. It says why each cannot be read, and what can be done.
+/// Refuses to begin anew, in a run that was told to go on, beside saves that cannot be read. Errors: `io_error` if
+/// `latest` passed over saves in `folder` and found none that can be read: whoever starts anew there trains over them.
+/// It says why each cannot be read, and what can be done.
 HEDDLE_INLINE void require_readable(const search_result& found, const std::filesystem::path& folder);
 
 /// Reads tensors from a complete save, by name, on any mesh: a region may be put together from what several ranks

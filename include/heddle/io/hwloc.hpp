@@ -187,7 +187,7 @@ inline node_topology hwloc_node(hwloc_topology_t loaded, hwloc_ranks ranks = hwl
   return detail::hwloc_reader(loaded, ranks, classes).read();
 }
 
-/// This machine.
+/// The machine that the program runs on.
 inline node_topology hwloc_this_machine(hwloc_ranks ranks = hwloc_ranks::gpus_or_cores,
                                         const node_link_classes& classes = {}) {
   return detail::hwloc_loaded("this machine", ranks, classes, [](hwloc_topology_t) { return 0; });
@@ -199,7 +199,7 @@ inline node_topology load_hwloc_topology(const std::string& path, hwloc_ranks ra
   return detail::hwloc_loaded(path, ranks, classes,
                               [&](hwloc_topology_t t) { return hwloc_topology_set_xml(t, path.c_str()); });
 }
-/// The same from the XML itself.
+/// A machine from the text of its XML.
 inline node_topology parse_hwloc_topology(const std::string& xml, hwloc_ranks ranks = hwloc_ranks::gpus_or_cores,
                                           const node_link_classes& classes = {}) {
   return detail::hwloc_loaded("the XML", ranks, classes, [&](hwloc_topology_t t) {

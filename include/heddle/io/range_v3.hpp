@@ -136,7 +136,7 @@ inline constexpr auto inputs = [](auto chunk) {
   const auto n = static_cast<std::int64_t>(ranges::distance(chunk));
   return std::move(chunk) | ranges::views::take_exactly(n - 1);
 };
-/// What it should say: all tokens but the first.
+/// What a model should say: all tokens but the first.
 inline constexpr auto targets = [](auto chunk) { return std::move(chunk) | ranges::views::drop_exactly(1); };
 
 }  // namespace heddle::inline v0::io::views

@@ -63,7 +63,7 @@ struct parameter_rule {
   friend constexpr bool operator==(const parameter_rule&, const parameter_rule&) = default;
 };
 
-/// Settings of the rules. The lists are not copied.
+/// Settings of `name_rules`. The lists are not copied.
 struct name_rules_options {
   std::span<const name_rule> given{};    ///< tried first, in order
   std::span<const linear_link> links{};  ///< `dataflow_rules` only: the model's linear chains

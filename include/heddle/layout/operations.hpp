@@ -204,7 +204,7 @@ struct elementwise : detail::operation_base<1, 8> {
     return detail::aligned_rule(ranks, no_partials, false);
   }
 };
-/// The same with broadcasting: `elementwise_of<"bsh,h->bsh">`.
+/// A function of elements with broadcasting: `elementwise_of<"bsh,h->bsh">`.
 template <fixed_string Formula>
 struct elementwise_of : detail::broadcast_operation<Formula> {
   template <std::size_t K>
@@ -389,7 +389,7 @@ struct transpose : detail::checked_operation<detail::checked_perm<Perm...>, 1> {
     return made;
   }
 };
-/// The same elements in row-major order under another static shape: `reshape<shape<12, 8>, shape<96>>`. A split
+/// The elements in row-major order under another static shape: `reshape<shape<12, 8>, shape<96>>`. A split
 /// survives on dimensions that both shapes have, and on the leading factor of joined or parted ones if the axis divides
 /// it.
 template <class From, class To>
@@ -587,7 +587,7 @@ struct attention : detail::operation_base<3> {
     return rule_with(factor_kind::whole, sums);
   }
 };
-/// The same, but the result is a `softmax_state` per element, which is partial under `merge_softmax` where keys and
+/// Attention whose result is a `softmax_state` per element, which is partial under `merge_softmax` where keys and
 /// values are split along t: attention over split keys.
 struct attention_state : detail::operation_base<3, 3, merge_softmax> {
   template <std::size_t K>

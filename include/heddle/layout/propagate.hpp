@@ -497,7 +497,7 @@ constexpr auto propagated_through(const First& first, const Rest&... rest) {
     return propagate_through<Op, First, Rest...>{first.mesh()};
   }
 }
-/// The same of an einsum.
+/// The layout that `propagate` gives, as an object, for meshes whose extents are known at run time.
 template <fixed_string Formula, layout_like First, layout_like... Rest>
 constexpr auto propagated(const First& first, const Rest&... rest) {
   return propagated_through<op::einsum<Formula>>(first, rest...);

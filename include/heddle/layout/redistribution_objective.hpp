@@ -73,7 +73,7 @@ struct bytes_on_all_axes_of {
     return {detail::objective_mode::bytes, true, 0, {}, Dimensions};
   }
 };
-/// The same of tensors with at least one dimension.
+/// `bytes_on_all_axes_of` for tensors with at least one dimension.
 using bytes_on_all_axes = bytes_on_all_axes_of<1>;
 
 /// The shortest time on links with latency and bandwidth. `Links` says what they are:

@@ -179,10 +179,10 @@ constexpr topology nodes(int count, int per_node, const link_class& inside, cons
   return t;
 }
 
-/// Pods of nodes. Card k of every node of a pod is on the pod's switch of rail k; a pod's rail switches (if there are
-/// several) are on the pod's spine by links that carry all their cards; the pods are joined by a core switch: `core` is
-/// the link of a pod to it, so that a message between pods takes `between.seconds + core.seconds` and a pod's messages
-/// to others share `core.bytes_per_second` in each direction.
+/// A fat tree of pods of nodes. Card k of every node of a pod is on the pod's switch of rail k; a pod's rail switches
+/// (if there are several) are on the pod's spine by links that carry all their cards; the pods are joined by a core
+/// switch: `core` is the link of a pod to it, so that a message between pods takes `between.seconds + core.seconds` and
+/// a pod's messages to others share `core.bytes_per_second` in each direction.
 constexpr topology fat_tree(int pods, int nodes_per_pod, int per_node, const link_class& inside,
                             const link_class& between, const link_class& core, int rails = 1) {
   detail::positive(pods, "pod");

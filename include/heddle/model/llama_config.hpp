@@ -74,7 +74,8 @@ constexpr llama_config llama_tiny() noexcept {
   return {.layers = 2, .heads = 6, .kv_heads = 2, .width = 24, .ffn = 29, .context = 13, .vocabulary = 61};
 }
 
-/// The published sizes. Llama 3.1's are Llama 3's with a longer context and scaled frequencies.
+/// Llama 2 of 7 billion parameters. These sizes are the published ones; Llama 3.1's are Llama 3's with a longer context
+/// and scaled frequencies.
 constexpr llama_config llama2_7b() noexcept {
   return {.layers = 32, .heads = 32, .kv_heads = 32, .width = 4096, .ffn = 11008};
 }

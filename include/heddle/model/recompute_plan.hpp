@@ -29,7 +29,7 @@ enum class activation {
 inline constexpr std::array<std::string_view, 9> activation_names{
     "ln_1.out", "attn.qkv", "attn.out", "mid", "ln_2.out", "mlp.hidden", "mlp.activated", "ln_f.out", "head.logits"};
 
-/// Some of them.
+/// A set of the activations that a transformer saves.
 struct activation_set {
   unsigned bits = 0;
   constexpr bool has(activation a) const noexcept { return (bits >> static_cast<unsigned>(a) & 1u) != 0; }
@@ -38,8 +38,8 @@ struct activation_set {
   friend constexpr activation_set operator&(activation_set a, activation_set b) noexcept { return {a.bits & b.bits}; }
   friend constexpr bool operator==(activation_set, activation_set) = default;
 };
-inline constexpr activation_set block_activations{(1u << 7) - 1};  ///< of a block
-inline constexpr activation_set end_activations{3u << 7};          ///< of what follows the last block
+inline constexpr activation_set block_activations{(1u << 7) - 1};  ///< all activations of a block
+inline constexpr activation_set end_activations{3u << 7};          ///< the activations of what follows the last block
 
 /// The activation of this name; none if there is no such name.
 constexpr activation_set activation_named(std::string_view name) noexcept {
@@ -66,7 +66,7 @@ struct recompute_plan {
 /// Errors: `config_error` naming what is not known and what would be.
 HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text);
 
-/// In the same form.
+/// A plan as text, in the form that is read.
 HEDDLE_INLINE std::string to_string(const recompute_plan& plan);
 
 /// What the settings of a stage's memory say is computed again.

@@ -16,19 +16,19 @@ namespace heddle::inline v0 {
 
 /// Dimensions of a model's tensors, as types. Users declare their own beside these: any type will do.
 namespace dim {
-struct width {};       ///< of the residual stream
+struct width {};       ///< elements of the residual stream
 struct heads {};       ///< key-value heads; the query heads of a group stay with theirs
 struct group {};       ///< query heads of one key-value head
 struct head_size {};   ///< elements of a head
 struct kinds {};       ///< query, key and value of a fused product
-struct ffn {};         ///< hidden units
+struct ffn {};         ///< hidden units of a feed-forward layer
 struct vocabulary {};  ///< tokens that there are
 struct positions {};   ///< places in a sequence, up to the context
 struct taps {};        ///< pixels of a neighbourhood
 struct features {};    ///< numbers of a sample's x
 struct outputs {};     ///< numbers of a sample's y
-struct experts {};     ///< of a mixture of experts
-struct samples {};     ///< of a batch; together with `sequence` the rows of every activation
+struct experts {};     ///< the experts of a mixture
+struct samples {};     ///< samples of a batch; together with `sequence` the rows of every activation
 struct sequence {};    ///< tokens of a sample
 
 /// `Axis` splits dimension `Dim` wherever it occurs.
@@ -276,7 +276,7 @@ constexpr int rank_in_stage(const From& whole, int rank, type_list<Tags...>) {
 }
 }  // namespace detail
 
-/// That mesh with the extents of the world's, and the place of a rank of the world in it.
+/// The mesh of a stage with the extents of the world's, and the place of a rank of the world in it.
 template <class StageMesh, mesh_like Mesh>
 constexpr StageMesh make_stage_mesh(const Mesh& whole) {
   return detail::mesh_of_stage<StageMesh>(whole, typename StageMesh::tags{});

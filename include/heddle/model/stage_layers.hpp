@@ -52,7 +52,8 @@ inline stage_layers given_layers(int layers, int stage, std::span<const int> cou
   return part;
 }
 
-/// The configuration. Errors: `config_error` if a stage cannot be made like this.
+/// Checks the arguments of a stage and returns its configuration. Errors: `config_error` if a stage cannot be made like
+/// this.
 template <class Config>
 const Config& checked_stage(const Config& config, stage_layers part, int slots, std::int64_t max_samples,
                             int deferred) {

@@ -42,7 +42,7 @@ class token_positions {
   std::vector<compute::attention_slice> slices_{};
 };
 
-/// The same in the memory of a backend: copied, and waited for, when sequences get another length.
+/// Positions of tokens in the memory of a backend: copied, and waited for, when sequences get another length.
 template <memory_space Space>
 class token_positions_in {
  public:

@@ -84,7 +84,7 @@ HEDDLE_INLINE void share_rows(std::vector<gantt_box*> work);
 
 }  // namespace detail
 
-/// The same chart in milliseconds, for `gantt_svg` and `gantt_text`.
+/// A timeline as a Gantt chart in milliseconds, for `gantt_svg` and `gantt_text`.
 HEDDLE_INLINE gantt_chart to_gantt(const timeline_chart& chart);
 
 /// The picture as text: the charts one above the other on one time axis, a row per rank, idle time hatched, sends,

@@ -111,8 +111,8 @@ skip_plan skippipe(const schedule::visit_costs& costs, std::span<const int> stag
   return skippipe<Rules>(costs, stage_of_node, stages, options, planned_score{costs});
 }
 
-/// The same search without a look at what nodes and links cost, nor at collisions, as SkipPipe is compared with
-/// (DT-FM with skips): every message and forward counts 1. `score` only rates the result.
+/// The search of `skippipe` without a look at what nodes and links cost, nor at collisions, as SkipPipe is compared
+/// with (DT-FM with skips): every message and forward counts 1. `score` only rates the result.
 template <path_rules Rules = published_rules, class Score>
 skip_plan skippipe_cost_blind(const schedule::visit_costs& costs, std::span<const int> stage_of_node, int stages,
                               skip_options options, const Score& score) {

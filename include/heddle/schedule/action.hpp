@@ -36,9 +36,9 @@ namespace at {
 template <int Rank>
 struct rank;  ///< of the pipeline, from 0
 template <int Position>
-struct position;  ///< in the list of the rank, from 0
+struct position;  ///< where an action is in the list of its rank, from 0
 template <std::size_t Character>
-struct character;  ///< of a text, from 0
+struct character;  ///< where something is in a text, from 0
 template <action_kind Kind>
 struct action;  ///< of this kind
 template <int Stage>
@@ -83,11 +83,11 @@ struct action {
   }
 };
 
-/// F, B, I or W.
+/// Whether it computes: F, B, I or W.
 constexpr bool is_compute(action_kind k) noexcept {
   return k <= action_kind::backward_weight;
 }
-/// A send or a receive.
+/// Whether it is a send or a receive.
 constexpr bool is_transfer(action_kind k) noexcept {
   return k >= action_kind::send_forward && k <= action_kind::recv_backward;
 }

@@ -498,7 +498,7 @@ constexpr action_table make_table(int ranks) {
   return make_table(When{}, ranks);
 }
 
-/// The same table as a constexpr object of exact size.
+/// The table of a static schedule as a constexpr object of exact size.
 template <schedule_policy When, int Ranks>
   requires(When::is_static && Ranks > 0)
 inline constexpr auto table_of = detail::static_table<When, Ranks>();

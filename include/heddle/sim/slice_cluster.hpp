@@ -46,7 +46,7 @@ struct cluster_piece {
   double work = 0;
 };
 
-/// How it went. Times are means over jobs. Units: seconds.
+/// What a simulated cluster did. Times are means over jobs. Units: seconds.
 struct cluster_outcome {
   double utilisation = 0;  ///< useful time of free time, until the last arrival
   double wait = 0;         ///< from arrival to completion, without the job's work
@@ -178,8 +178,9 @@ class cluster_state {
   double now_ = 0;
 };
 
-/// Runs all jobs. Whenever a job arrives, a piece ends or a reservation ends, `dispatcher.decide(state)` may start pieces;
-/// `dispatcher.ended(state, piece)`, if it has that, is told first. Jobs are in the order of their arrival.
+/// Runs all jobs on simulated slices. Whenever a job arrives, a piece ends or a reservation ends,
+/// `dispatcher.decide(state)` may start pieces; `dispatcher.ended(state, piece)`, if it has that, is told first. Jobs
+/// are in the order of their arrival.
 /// Errors: `schedule_error` for jobs and reservations that cannot be, or if jobs are left that nobody starts.
 template <class Dispatcher>
 cluster_outcome simulate_cluster(const slice_cluster& cluster, std::span<const cluster_job> jobs,

@@ -160,7 +160,7 @@ void reduce_scatter_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<
         },
         from, to);
 }
-/// The blocks of all ranks, in their order. See `all_reduce`.
+/// Gives all ranks the blocks of all, in their order. See `all_reduce`.
 template <class Queue, class C, class In, class Out>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
 void all_gather(Queue& queue, C& comm, const In& in, Out&& out) {
@@ -213,7 +213,7 @@ void all_to_all_v(Queue& queue, C& comm, const In& in, std::span<const std::int6
         },
         from, to);
 }
-/// What `root` has. See `all_reduce`.
+/// Gives all ranks what `root` has. See `all_reduce`.
 template <class Queue, class C, class X>
   requires detail::communicable<X, Queue>
 void broadcast(Queue& queue, C& comm, X&& x, int root) {
@@ -223,7 +223,7 @@ void broadcast(Queue& queue, C& comm, X&& x, int root) {
   else
     detail::communicate(queue, comm, [root](C& c, auto s) { c.broadcast(s, root); }, row);
 }
-/// A message to or from one rank. See `all_reduce`.
+/// Sends a message to one rank. See `all_reduce`.
 template <class Queue, class C, class X>
   requires detail::communicable<X, Queue>
 void send(Queue& queue, C& comm, const X& x, int to, int tag = 0) {

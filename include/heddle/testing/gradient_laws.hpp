@@ -90,7 +90,7 @@ template <layout_like To, layout_like From, std::int64_t... E>
   return {true, {}, 1};
 }
 
-/// The same for every pair of these layouts.
+/// `check_adjoint` for every pair of these layouts.
 template <layout_like... Ls, mesh_like Mesh, std::int64_t... E>
 [[nodiscard]] report check_adjoints(type_list<Ls...>, const Mesh& mesh, const shape<E...>& s, std::uint64_t seed = 1) {
   report found;

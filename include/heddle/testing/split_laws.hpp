@@ -55,7 +55,7 @@ constexpr finding split(std::int64_t n, std::int64_t p) {
   return f;
 }
 
-/// The same for every size up to `most_elements` and up to `most_parts` parts that the policy fits.
+/// The laws of a split policy for every size up to `most_elements` and up to `most_parts` parts that the policy fits.
 /// For a static law choose small numbers: the work grows with their squares.
 template <class P>
 constexpr finding split_policy(std::int64_t most_elements, std::int64_t most_parts) {

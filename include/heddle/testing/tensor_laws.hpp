@@ -331,7 +331,7 @@ template <layout_like To, layout_like From, class Same = same_value, std::int64_
   return {true, {}, mesh.size()};
 }
 
-/// The same from every layout of one list to every layout of another.
+/// `check_redistribution` from every layout of one list to every layout of another.
 template <layout_like... Froms, layout_like... Tos, mesh_like Mesh, class Same = same_value, std::int64_t... E>
 [[nodiscard]] report check_redistributions(type_list<Froms...>, type_list<Tos...>, const Mesh& mesh,
                                            const shape<E...>& s, std::uint64_t seed = 1, const Same& same = {}) {

@@ -97,7 +97,7 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
   static constexpr std::int64_t lines_of_table() noexcept { return activations_only::places::in_lines(table()); }
 };
 
-/// Of a GPT-2 with elements `T`.
+/// The `language_with_state` of a GPT-2 with elements `T`.
 template <class T, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep,
           class Precision = precision<>>
 using gpt2_with_state = language_with_state<model::gpt2<T>, Shape, Zero, Activations, Precision>;

@@ -83,7 +83,7 @@ struct schedule_comparison {
     return gantt_svg(charts, options);
   }
 };
-/// Both charts in letters.
+/// The measured and the predicted chart in letters.
 inline std::string to_string(const schedule_comparison& both, int columns = 120) {
   const std::array<gantt_chart, 2> charts{both.measured, both.predicted};
   return gantt_text(charts, columns);

@@ -34,8 +34,8 @@ struct post_validation {
   static constexpr bool copies = false;
 };
 
-/// The same, but a step is taken back from a copy of the weights and moments that a rank owns: what clipped steps give
-/// is that of `norm_first` bit for bit, too, and learning_rate weight_decay may be anything.
+/// As `post_validation`, but a step is taken back from a copy of the weights and moments that a rank owns: what clipped
+/// steps give is that of `norm_first` bit for bit, too, and learning_rate weight_decay may be anything.
 /// Bytes: three more numbers for each owned parameter, written once a step.
 struct post_validation_with_copy {
   using kind = norm_check_kind;

@@ -66,7 +66,7 @@ template <class A, class B>
 using wider_of = std::conditional_t<holds_exactly<A, B>, B, A>;
 }  // namespace detail
 
-/// Parts of `precision`. The type of the weights that the model computes with and that are sent and saved.
+/// A part of `precision`: the type of the weights that the model computes with and that are sent and saved.
 template <class W, class Rounding = rounding::nearest>
 struct weights_in {
   static_assert(detail::element_checked<W, Rounding>());

@@ -56,7 +56,7 @@ inline std::string clock_text(double seconds) {
   return text;
 }
 
-/// One line for a report.
+/// The report of a step in one line.
 inline std::string to_string(const step_report& r) {
   char text[256];
   std::snprintf(text, sizeof text, "step %5lld/%lld  loss %.4f  %s  grad norm %7.4f  lr %.2e  %7.0f tok/s  ETA %s",

@@ -190,7 +190,7 @@ inline node_topology load_nccl_topology(const std::string& path, const node_link
   const pugi::xml_parse_result parsed = file.load_file(path.c_str());
   return detail::nccl_topology(file, parsed, classes, path);
 }
-/// The same from the file's text.
+/// A node from the text of NCCL's topology file.
 inline node_topology parse_nccl_topology(const std::string& text, const node_link_classes& classes = {}) {
   pugi::xml_document file;
   const pugi::xml_parse_result parsed = file.load_buffer(text.data(), text.size());

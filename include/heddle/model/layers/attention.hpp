@@ -14,12 +14,12 @@
 namespace heddle::inline v0::model::layers {
 
 struct qkv {};          ///< activation: query, key and value as one product gives them
-struct d_qkv {};        ///< its gradient
+struct d_qkv {};        ///< gradient of `qkv`
 struct heads_out {};    ///< activation: what each head gives, before the product that combines them
 struct log_sum_exp {};  ///< activation: the logarithm of the sum of exponentials of each row of scores
 struct d_heads_out {};  ///< gradient of `heads_out`
 struct query {};        ///< activation: queries, rotated where positions are rotary
-struct key {};          ///< activation: keys, likewise
+struct key {};          ///< activation: keys, rotated where positions are rotary
 struct value {};        ///< activation: values
 struct d_query {};      ///< gradient of `query`
 struct d_key {};        ///< gradient of `key`

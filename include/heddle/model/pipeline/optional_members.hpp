@@ -221,7 +221,7 @@ inline constexpr bool takes_recompute = requires(const typename Stage::layers_me
 template <class Stage, class... First>
 inline constexpr bool takes_lender = std::is_constructible_v<Stage, First..., Stage*>;
 
-/// A step begins.
+/// Tells the saved activations of a stage that a step begins.
 template <class Stage>
 void begin_step(Stage& stage) {
   if constexpr (requires { stage.saved_layers().begin_step(); }) stage.saved_layers().begin_step();

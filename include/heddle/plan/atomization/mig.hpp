@@ -23,7 +23,7 @@ struct mig_profile {
   int places = 0;  ///< how many of `positions` there are
 };
 
-/// Slices of one GPU.
+/// Compute slices of one GPU.
 inline constexpr int mig_compute_slices = 7;
 /// Memory slices of one GPU.
 inline constexpr int mig_memory_slices = 8;

@@ -24,7 +24,7 @@ concept activation_choice = requires(const W which, int n) {
   { which(n, n) } -> std::same_as<bool>;
 };
 
-/// All of them.
+/// Chooses all activations.
 struct all_activations {
   constexpr bool operator()(int, int) const noexcept { return true; }
 };

@@ -57,7 +57,7 @@ class storage_view {
   int in_flight_ = 0;
 };
 
-/// Of a static schedule, in arrays of exact size.
+/// Storage of a static schedule, in arrays of exact size.
 template <std::size_t Actions, std::size_t Ranks, std::size_t Stages>
 struct static_storage {
   std::array<action_storage, Actions> actions{};
@@ -69,7 +69,7 @@ struct static_storage {
   constexpr operator storage_view() const noexcept { return view(); }
 };
 
-/// The same, made at run time.
+/// Storage of a table, made at run time.
 struct storage {
   std::vector<action_storage> actions;
   std::vector<int> slots;

@@ -154,7 +154,7 @@ struct language_memory {
   }
 };
 
-/// Of a GPT-2 with elements `T`.
+/// The `language_memory` of a GPT-2 with elements `T`.
 template <class T, language_shape Shape, policy Activations = activations::keep>
 using gpt2_memory = language_memory<model::gpt2<T>, Shape, Activations>;
 

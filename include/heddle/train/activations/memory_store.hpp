@@ -12,8 +12,8 @@
 
 namespace heddle::inline v0::activations {
 
-/// Keeps copies. Its buffers are allocated once and used again. For host memory next to a device's; on a machine that
-/// has only one kind of memory it is for tests and comparisons.
+/// A device of a store that keeps copies in memory. Its buffers are allocated once and used again. For host memory next
+/// to a device's; on a machine that has only one kind of memory it is for tests and comparisons.
 class memory_device {
  public:
   struct place {
@@ -49,7 +49,7 @@ class memory_device {
   std::vector<copy> copies_;
 };
 
-/// A store in memory.
+/// A store for activations in other memory of this machine.
 using memory_store = threaded_store<memory_device>;
 
 }  // namespace heddle::inline v0::activations
