@@ -542,10 +542,14 @@ def tutorials(root):
     return pages
 
 
-def tutorial_of(n, pages):
-    """The first page that mentions the name, that of its room before the others; the last word alone only where it is clear."""
+def tutorial_of(n, pages, elsewhere):
+    """The first page that mentions the name, that of its room before the others: that alone if headers elsewhere have the name, too.
+
+    The last word alone is a mention only where it is clear."""
     room = room_of(n.header)
     for page in sorted(pages, key=lambda page: page != room):
+        if elsewhere and page != room:
+            continue
         least = 1 if len(n.path) == 1 or (len(n.path) == 2 and page == room) else 2
         if any("::".join(n.path[at:]) in pages[page] for at in range(len(n.path) - least + 1)):
             return page
@@ -569,7 +573,7 @@ def made_pages(root, found, about):
             summary = escaped(about[header])
             lines += [f"## {header}", summary[:1].upper() + summary[1:] + ("" if summary.endswith(".") else "."), "", "| | | |", "|---|---|---|"]
             for n in by_header[header]:
-                page = tutorial_of(n, mentioned)
+                page = tutorial_of(n, mentioned, len(by_name[n.text]) > 1)
                 shown = f"[`{n.text}`](../tutorial/{page}.md)" if page else f"`{n.text}`"
                 values = " Values: " + ", ".join(f"`{value}`" for value in n.values) + "." if n.values else ""
                 lines.append(f"| {shown} | {n.kind} | {escaped(n.about)}{values} |")
@@ -709,6 +713,10 @@ def self_test():
          "| [`axis`](../tutorial/io.md) | class | An axis. |"),
         ({**good, "docs/tutorial/mesh.md": "```cpp\nhd::axis<dp> a;\n```\n"}, "core", "| [`axis`](../tutorial/mesh.md) | class | An axis. |"),
         ({**good, "docs/tutorial/mesh.md": "```cpp\nint axis;\n```\n`mesh.axis` `io::axis` `heddle/axis.hpp`\n"}, "core", "| `axis` | class | An axis. |"),
+        ({**good, "include/heddle/mesh/b.hpp": header("/// Another.", "struct axis {};"), "docs/tutorial/mesh.md": "`axis`\n"}, "core",
+         "| `axis` | class | An axis. |"),
+        ({**good, "include/heddle/mesh/b.hpp": header("/// Another.", "struct axis {};"), "docs/tutorial/mesh.md": "`axis`\n"}, "mesh",
+         "| [`axis`](../tutorial/mesh.md) | class | Another. |"),
         ({"include/heddle/core/a.hpp": header("/// A *view*<T> | [0, n) of a_b, `x|y`.", "struct a {};")}, "core",
          "| `a` | class | A \\*view\\*\\<T> \\| \\[0, n) of a_b, `x\\|y`. |"),
         ({**good, "include/heddle/mesh/b.hpp": header("/// Another.", "struct axis {};")}, "index",

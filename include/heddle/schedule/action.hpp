@@ -34,17 +34,17 @@ enum class action_kind : std::uint8_t {
 /// Words for places in schedules and for amounts, as compilers print them in messages.
 namespace at {
 template <int Rank>
-struct rank;  ///< of the pipeline, from 0
+struct rank;  ///< which pipeline rank, from 0
 template <int Position>
 struct position;  ///< where an action is in the list of its rank, from 0
 template <std::size_t Character>
 struct character;  ///< where something is in a text, from 0
 template <action_kind Kind>
-struct action;  ///< of this kind
+struct action;  ///< which kind of action
 template <int Stage>
-struct stage;  ///< of the pipeline, from 0
+struct stage;  ///< which stage, from 0
 template <int Microbatch>
-struct microbatch;  ///< of the step, from 0
+struct microbatch;  ///< which microbatch, from 0
 /// What is missing, expected, or waited for.
 template <class... Where>
 struct needs;
@@ -58,7 +58,7 @@ template <std::int64_t Bytes>
 struct allowed;  ///< an amount: bytes that it may use
 }  // namespace at
 
-/// How many kinds there are.
+/// How many kinds of actions there are.
 inline constexpr int action_kinds = 15;
 
 /// One entry of a rank's list. Stages and microbatches count from 0; `peer` is the pipeline rank on the other side of a
