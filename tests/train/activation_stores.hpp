@@ -203,7 +203,6 @@ class any_store {
     if (kind == "instant") make<instant_store>({});
     if (kind == "memory") make<act::memory_store>({});
     if (kind == "rated") make<rated_store>({});
-    if (kind == "slow") make<slow_store<20'000'000>>({});
     if (kind == "late") make<act::threaded_store<slowly_read_device<20'000'000>>>({});
     if (kind == "crawling") make<slow_store<2'000'000>>({});
     if (kind == "failing") make<patient_failing_store>({});

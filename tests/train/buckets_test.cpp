@@ -327,7 +327,11 @@ outcome train(const mesh_type& mesh, const task& what) {
       else
         return hd::train::make_trainer<Strategy>(routed_bigrams{}, world, o);
     }();
-    if (what.from != nullptr) REQUIRE(hd::train::resume(trainer, *what.from).resumed);
+    if (what.from != nullptr) {
+      const bool resumed = hd::train::resume(trainer, *what.from).resumed;
+      const std::lock_guard lock(one_at_a_time);
+      CHECK(resumed);
+    }
     outcome mine;
     double squares = 0;  // by the definition, where one rank has all
     if (world.size() == 1) {

@@ -179,7 +179,7 @@ TEST_CASE("what recomputation keeps is offloaded, with the same bits", "[train][
 }
 
 TEST_CASE("a slow store is served from memory, and never read too soon", "[train][offload][ranks]") {
-  const result keep = train<act::keep>("pp=2", "1f1b", ""), away = train<everything>("pp=2", "1f1b", "slow");
+  const result keep = train<act::keep>("pp=2", "1f1b", ""), away = train<everything>("pp=2", "1f1b", "crawling");
   CHECK(away.losses == keep.losses);
   CHECK(away.weights == keep.weights);
   std::int64_t forwarded = 0;

@@ -315,7 +315,7 @@ class communicator {
   }
   template <class T>
   void copy(int from, const T* source, std::int64_t n, T* target) {
-    std::copy_n(source, n, target);
+    if (source != target) std::copy_n(source, n, target);  // its own part in place: others read that now
     const std::lock_guard hold(all_->lock);
     count(from, rank_, n * static_cast<std::int64_t>(sizeof(T)));
   }
