@@ -40,15 +40,6 @@ struct slow_device : act::memory_device {
         std::chrono::duration<double>(static_cast<double>(bytes) / static_cast<double>(BytesPerSecond)));
   }
 };
-// One that writes at once and reads slowly.
-template <std::int64_t BytesPerSecond>
-struct slowly_read_device : act::memory_device {
-  using act::memory_device::memory_device;
-  std::int64_t read(place p, std::span<std::byte> bytes) {
-    slow_device<BytesPerSecond>::rest(bytes.size());
-    return act::memory_device::read(p, bytes);
-  }
-};
 template <std::int64_t BytesPerSecond>
 using slow_store = act::threaded_store<slow_device<BytesPerSecond>>;
 
@@ -139,7 +130,25 @@ class instant_store {
   act::store_counters counters_;
 };
 
-// The same, which says that it works at another rate.
+// The same, whose reads are never done before somebody waits for them, however fast or slow that program is.
+class late_store : public instant_store {
+ public:
+  using instant_store::instant_store;
+  void load(int id, std::span<std::byte> bytes) { reads_[id] = bytes; }
+  bool finished(int id) { return !reads_.contains(id); }
+  void wait(int id) {
+    const auto read = reads_.find(id);
+    if (read == reads_.end()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    instant_store::load(id, read->second);
+    reads_.erase(read);
+  }
+
+ private:
+  std::map<int, std::span<std::byte>> reads_;
+};
+
+// One that is instant, too, and says that it works at another rate.
 class rated_store : public instant_store {
  public:
   static inline std::atomic<double> write_rate{1e15}, read_rate{1e15};  // bytes per second
@@ -203,7 +212,7 @@ class any_store {
     if (kind == "instant") make<instant_store>({});
     if (kind == "memory") make<act::memory_store>({});
     if (kind == "rated") make<rated_store>({});
-    if (kind == "late") make<act::threaded_store<slowly_read_device<20'000'000>>>({});
+    if (kind == "late") make<late_store>({});
     if (kind == "crawling") make<slow_store<2'000'000>>({});
     if (kind == "failing") make<patient_failing_store>({});
     if (kind == "file") make<act::file_store>({.threads = 2});

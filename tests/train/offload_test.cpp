@@ -193,9 +193,10 @@ TEST_CASE("a backward that waits for a slow read says so", "[train][offload][ran
   CHECK(away.gradients == keep.gradients);
   CHECK(away.weights == keep.weights);
   for (const auto& report : away.reports) {
-    if (report.tensors.loaded == 0) continue;  // this thread was faster than the writing one all the time
-    CHECK(report.tensors.stalls > 0);
-    CHECK(report.tensors.stall_seconds > 0.001);
+    const act::cache_counters& c = report.tensors;
+    CHECK(c.loaded > 0);
+    CHECK(c.stalls == c.loaded);
+    CHECK(c.stall_seconds >= 0.002 * static_cast<double>(c.stalls));
   }
 }
 
