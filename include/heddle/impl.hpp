@@ -1,4 +1,4 @@
-// heddle/impl.hpp: what HEDDLE_SEPARATE_COMPILATION leaves out of all files but one, the one that includes this.
+// heddle/impl.hpp: the bodies that HEDDLE_SEPARATE_COMPILATION compiles once, in the one file that includes this.
 #pragma once
 
 #if !defined(HEDDLE_SEPARATE_COMPILATION)

@@ -159,7 +159,7 @@ def components(root):
     if bodies := [n for n in bodies if not OPTIONAL.search(n.split("/", 1)[1])]:
         guard = ("#if !defined(HEDDLE_SEPARATE_COMPILATION)\n"
                  "#error \"heddle/impl.hpp: define HEDDLE_SEPARATE_COMPILATION for this file and for all others of the program\"\n#endif\n\n")
-        made["heddle/impl.hpp"] = text("heddle/impl.hpp", "what HEDDLE_SEPARATE_COMPILATION leaves out of all files but one, the one that includes this",
+        made["heddle/impl.hpp"] = text("heddle/impl.hpp", "the bodies that HEDDLE_SEPARATE_COMPILATION compiles once, in the one file that includes this",
                                        bodies).replace("#pragma once\n\n", "#pragma once\n\n" + guard)
     return made
 

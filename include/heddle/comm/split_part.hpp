@@ -1,4 +1,4 @@
-// heddle/comm/split_part.hpp: which ranks a split of a communicator puts together, and in which order.
+// heddle/comm/split_part.hpp: the part of a split communicator that a rank joins, with its ranks in order.
 #pragma once
 
 #include <heddle/core/config.hpp>

@@ -1,5 +1,4 @@
-// heddle/layout/placement.hpp: what one or several mesh axes do to a tensor: split a dimension, hold partial values, or
-// copy.
+// heddle/layout/placement.hpp: placements of a tensor over mesh axes: split in a dimension, partial values, or copies.
 #pragma once
 
 #include <heddle/core/monoid.hpp>

@@ -1,5 +1,4 @@
-// heddle/testing/propagation_laws.hpp: what an operator's rule says of layouts, against kernels that compute with
-// parts.
+// heddle/testing/propagation_laws.hpp: laws that test an operator's propagation rule with kernels on parts.
 #pragma once
 
 #include <heddle/core/config.hpp>

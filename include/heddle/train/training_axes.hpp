@@ -29,9 +29,10 @@ struct axis_of_stage {
   static constexpr bool value = Ok;
 };
 
-/// What the axes of a mesh are for a stage; nothing is known by name but the pipeline's. `samples` split a step's samples
-/// (dimension 0 of the stage's `samples`); `gradients` are those over which gradients are summed (the dual of the weights of
-/// any bucket is partial), `of_buckets` has them bucket by bucket; `inside` are the others but the pipeline, `beside` those that do not split samples. All in the mesh's order.
+/// What the axes of a mesh are for a stage; nothing is known by name but the pipeline's. All in the mesh's order.
+/// `samples` split a step's samples (dimension 0 of the stage's `samples`); `gradients` are those over which gradients
+/// are summed (the dual of the weights of any bucket is partial), `of_buckets` has them bucket by bucket; `inside` are the
+/// others but the pipeline, `beside` those that do not split samples.
 template <class Stage, class Mesh, class Pipeline>
 struct training_axes {
   using role = heddle::v0::detail::axis_role;
