@@ -40,7 +40,7 @@ namespace heddle::inline v0::train {
 /// Memory beside the stage's buffers: `state_bytes`, of `owned` elements s_M if masters are kept and 2 s_V for the moments, and
 /// rooms for blocks of a size that does not grow with the model.
 /// All of it lies in `Space`; elsewhere than on the host conversions are those of the backend that `start` gets, in the order of one
-/// queue, which must outlive the optimizer, and `remember` is for the host's memory only.
+/// queue, which must outlive the optimizer.
 template <class T, class Zero, class Precision, memory_space Space = host_memory>
 class mixed_optimizer {
  public:
@@ -245,30 +245,31 @@ class mixed_optimizer {
     }
   }
 
-  /// Copies the owned weights, masters and moments, for `restore`. Memory is allocated by the first call.
-  void remember(std::span<const T> weights)
-    requires std::is_same_v<Space, host_memory>
-  {
+  /// Memory for the copies of `remember`, which allocates it otherwise.
+  void allocate_copies() {
+    if (weights_before_.size() != 0) return;
+    constexpr const char* copies = "copies of weights and moments";
+    const std::int64_t owned = end_ - begin_;
+    weights_before_ = buffer<weight_type, Space>(*queue_, owned, copies);
+    moments_before_ = buffer<moment_type, Space>(*queue_, 2 * owned, copies);
+    if constexpr (keeps_masters) masters_before_ = buffer<master_type, Space>(*queue_, owned, copies);
+  }
+  /// Copies the owned weights, masters and moments, for `restore`.
+  void remember(const_row weights) {
     const std::int64_t n = end_ - begin_;
-    if (weights_before_.size() == 0) {
-      weights_before_ = buffer<weight_type>(n);
-      moments_before_ = buffer<moment_type>(2 * n);
-      if constexpr (keeps_masters) masters_before_ = buffer<master_type>(n);
-    }
+    allocate_copies();
     convert(kept_of(weights), all_of(weights_before_));
-    std::copy_n(first_moment_.data(), n, moments_before_.data());
-    std::copy_n(second_moment_.data(), n, moments_before_.data() + n);
-    if constexpr (keeps_masters) std::copy_n(masters_.data(), n, masters_before_.data());
+    queue_->copy(first_moment_, part_of(all_of(moments_before_), 0, n));
+    queue_->copy(second_moment_, part_of(all_of(moments_before_), n, 2 * n));
+    if constexpr (keeps_masters) queue_->copy(masters_, masters_before_);
   }
   /// The owned weights, masters and moments as they were at `remember`, bit for bit.
-  void restore(std::span<T> weights)
-    requires std::is_same_v<Space, host_memory>
-  {
+  void restore(row weights) {
     const std::int64_t n = end_ - begin_;
     convert(all_of(weights_before_), kept_of(weights));
-    std::copy_n(moments_before_.data(), n, first_moment_.data());
-    std::copy_n(moments_before_.data() + n, n, second_moment_.data());
-    if constexpr (keeps_masters) std::copy_n(masters_before_.data(), n, masters_.data());
+    queue_->copy(part_of(all_of(moments_before_), 0, n), first_moment_);
+    queue_->copy(part_of(all_of(moments_before_), n, 2 * n), second_moment_);
+    if constexpr (keeps_masters) queue_->copy(masters_before_, masters_);
   }
 
   /// Brings every rank of the group up to date after `update`; with `zero<3>` the next UNSHARD does.

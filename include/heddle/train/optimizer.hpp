@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
@@ -28,8 +29,8 @@ namespace heddle::inline v0::train {
 /// One step is `reduce` (gradients over those ranks), `counted_sum_of_squares` (for the global norm), `update`, `gather`.
 /// Bytes sent per rank and step by the ring formulas: zero<0> an all-reduce, 2(d-1)/d n s; zero<1> a reduce-scatter
 /// (or 2) and an all-gather, the same 2(d-1)/d n s; zero<3> the reduce-scatter here, the all-gathers at each UNSHARD.
-/// Weights, gradients and moments lie in `Space`; elsewhere than on the host all calls go in the order of one queue, which must
-/// outlive the optimizer, and `remember` is for the host's memory only.
+/// Weights, gradients, moments and their copies lie in `Space`; elsewhere than on the host all calls go in the order of one queue,
+/// which must outlive the optimizer.
 template <class T, class Zero, memory_space Space = host_memory>
 class optimizer {
  public:
@@ -167,29 +168,31 @@ class optimizer {
   template <class Backend>
   void undo(Backend& backend, row weights, const_row gradients, const adamw_options& constants, double learning_rate,
             std::int64_t step, double gradient_scale) {
-    for_each_segment(weights, gradients, constants, learning_rate, step, gradient_scale,
-                     [&](auto... arguments) { backend.undo_adamw(arguments...); });
+    if constexpr (compute::require_facet<optimizer, compute::reversible_optimizer_facet, Backend, T>())
+      for_each_segment(weights, gradients, constants, learning_rate, step, gradient_scale,
+                       [&](auto... arguments) { backend.undo_adamw(arguments...); });
   }
 
-  /// Copies the owned weights and their moments, for `restore`. Memory is allocated by the first call.
-  void remember(std::span<const T> weights)
-    requires std::is_same_v<Space, host_memory>
-  {
-    const auto n = static_cast<std::size_t>(end_ - begin_);
-    if (before_.size() < 3 * n) before_ = buffer<T>(3 * (end_ - begin_));
-    const std::span<const T> mine = weights.subspan(static_cast<std::size_t>(begin_ - weights_begin()), n);
-    std::copy(mine.begin(), mine.end(), before_.data());
-    std::copy_n(first_moment_.data(), n, before_.data() + n);
-    std::copy_n(second_moment_.data(), n, before_.data() + 2 * n);
+  /// Memory for the copies of `remember`, which allocates it otherwise.
+  void allocate_copies() {
+    const std::int64_t elements = 3 * (end_ - begin_);
+    if (static_cast<std::int64_t>(before_.size()) < elements)
+      before_ = buffer<T, Space>(*queue_, elements, "copies of weights and moments");
+  }
+  /// Copies the owned weights and their moments, for `restore`.
+  void remember(const_row weights) {
+    const std::int64_t n = end_ - begin_;
+    allocate_copies();
+    queue_->copy(part(weights, begin_ - weights_begin(), n), part(all_of(before_), 0, n));
+    queue_->copy(first_moment_, part(all_of(before_), n, n));
+    queue_->copy(second_moment_, part(all_of(before_), 2 * n, n));
   }
   /// The owned weights and their moments as they were at `remember`, bit for bit.
-  void restore(std::span<T> weights)
-    requires std::is_same_v<Space, host_memory>
-  {
-    const auto n = static_cast<std::size_t>(end_ - begin_);
-    std::copy_n(before_.data(), n, weights.subspan(static_cast<std::size_t>(begin_ - weights_begin()), n).begin());
-    std::copy_n(before_.data() + n, n, first_moment_.data());
-    std::copy_n(before_.data() + 2 * n, n, second_moment_.data());
+  void restore(row weights) {
+    const std::int64_t n = end_ - begin_;
+    queue_->copy(part(all_of(before_), 0, n), part(weights, begin_ - weights_begin(), n));
+    queue_->copy(part(all_of(before_), n, n), first_moment_);
+    queue_->copy(part(all_of(before_), 2 * n, n), second_moment_);
   }
 
   /// Brings every rank of the group up to date after `update`; with `zero<3>` the next UNSHARD does.
@@ -256,7 +259,7 @@ class optimizer {
   buffer<T, Space> first_moment_;
   buffer<T, Space> second_moment_;
   buffer<T, Space> gradients_, weights_;  // the owned part, where the whole is not kept
-  buffer<T> before_;                      // weights, first and second moments; empty if nobody asks for them
+  buffer<T, Space> before_;               // weights, first and second moments; empty if nobody asks for them
 };
 
 namespace detail {

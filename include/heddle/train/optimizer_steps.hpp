@@ -41,9 +41,8 @@ class optimizer_steps {
         learning_rate_(options.learning_rate),
         clip_norm_(options.clip_norm) {
     if constexpr (Copies)  // so that their memory is there, and counted, before the first step
-      held_.for_each([](held_type& h) {
-        for_each_bucket(h, [](auto& stage, auto& optimizer, auto) { remember(stage, optimizer); });
-      });
+      held_.for_each(
+          [](held_type& h) { for_each_bucket(h, [](auto&, auto& optimizer, auto) { optimizer.allocate_copies(); }); });
   }
 
   /// As torch.nn.utils.clip_grad_norm_: the coefficient is applied always, and is 1 below the limit.
@@ -51,7 +50,7 @@ class optimizer_steps {
   bool is_unclipped(double squares) const { return std::isfinite(squares) && coefficient(std::sqrt(squares)) == 1; }
   /// The same of a part of the sums of a step, and its loss is finite.
   bool is_unclipped(const step_sums& part) const { return std::isfinite(part.loss) && is_unclipped(part.squares); }
-  /// What this rank adds to the squared norm, of one stage and of all.
+  /// What this rank adds to the squared norm, of one stage and of all. Both wait for the backend's queue.
   double squares_of(held_type& h) const {
     double sum = 0;
     for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
@@ -59,7 +58,6 @@ class optimizer_steps {
     });
     return sum;
   }
-  /// Waits for the backend's queue.
   double squares() {
     double sum = 0;
     if constexpr (std::is_same_v<space, host_memory>) {
@@ -90,7 +88,7 @@ class optimizer_steps {
   void update(held_type& h, double gradient_scale, std::int64_t step) {
     for_each_bucket(h, [&](auto& stage, auto& optimizer, auto) {
       if constexpr (Copies)
-        if (gradient_scale == 1.0) remember(stage, optimizer);
+        if (gradient_scale == 1.0) optimizer.remember(const_row(optimizer.weights_of(stage)));
       optimizer.update(backend_, optimizer.weights_of(stage), const_row(optimizer.gradients_of(stage)), adamw_,
                        learning_rate_(step), step + 1, gradient_scale);
     });
@@ -129,10 +127,6 @@ class optimizer_steps {
   template <class F>
   static void for_each_bucket(held_type& h, F&& f) {
     detail::for_each_bucket(h.stage, h.optimizer, f);
-  }
-  template <class Stage, class Optimizer>
-  static void remember(Stage& stage, Optimizer& optimizer) {
-    optimizer.remember(std::span<const scalar>(optimizer.weights_of(stage)));
   }
 
   HeldStages& held_;

@@ -86,17 +86,9 @@ constexpr bool taking_back_checked() {
 }
 
 // Policies that work in the host's memory only, one after the other, so that one mistake gives one error.
-template <class Policy, class Space>
+template <class Precision, class Space>
 struct works_in_memory {
-  static constexpr bool value = std::is_same_v<Space, host_memory>;
-};
-template <class Space>
-struct works_in_memory<norm_first, Space> {
-  static constexpr bool value = true;
-};
-template <class... Parts, class Space>
-struct works_in_memory<precision<Parts...>, Space> {
-  static constexpr bool value = !precision<Parts...>::rounds_products || std::is_same_v<Space, host_memory>;
+  static constexpr bool value = !Precision::rounds_products || std::is_same_v<Space, host_memory>;
 };
 // A policy for saved activations says where it can keep them.
 template <class Activations, class Space>
@@ -104,15 +96,12 @@ struct keeps_activations_in_memory {
   static constexpr bool value =
       std::is_same_v<Space, host_memory> || requires { typename Activations::template layers_in<float, Space>; };
 };
-template <class Space, class Precision, class NormCheck, class Activations>
+template <class Space, class Precision, class Activations>
 constexpr bool memory_checked() {
   if constexpr (!works_in_memory<Precision, Space>::value)
     static_assert(works_in_memory<Precision, Space>::value,
                   "heddle: products_in<bf16> keeps rounded operands in the host's memory only; with this backend leave "
                   "it out of precision<...>");
-  else if constexpr (!works_in_memory<NormCheck, Space>::value)
-    static_assert(works_in_memory<NormCheck, Space>::value,
-                  "heddle: post_validation takes steps back in the host's memory only; with this backend leave it out");
   else if constexpr (!keeps_activations_in_memory<Activations, Space>::value)
     static_assert(keeps_activations_in_memory<Activations, Space>::value,
                   "heddle: this policy keeps saved activations in the host's memory only; with this backend take "
@@ -148,8 +137,7 @@ struct selected_strategy {
   using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
   using chosen_backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
   using backend = typename backend_under<
-      backend_if<chosen_backend, memory_checked<space_of<chosen_backend>, precision, norm_check, activations>()>,
-      precision>::type;
+      backend_if<chosen_backend, memory_checked<space_of<chosen_backend>, precision, activations>()>, precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
   static_assert(taking_back_checked<norm_check, precision>());
 };

@@ -1,0 +1,16 @@
+// refuse: heddle: the backend lacks kernels that a layer needs; layer_needs<layer, facet, backend, element type> names them
+// and: layer_needs<
+// and: reversible_optimizer_facet, steps_only,
+#include <heddle/train/optimizer.hpp>
+
+namespace hd = heddle;
+
+struct steps_only {
+  template <class... Arguments>
+  void adamw(const Arguments&...) {}
+};
+
+void use(hd::train::optimizer<float, hd::zero<0>>& optimizer, steps_only& backend, std::span<float> row) {
+  optimizer.update(backend, row, row, {}, 1e-3, 1, 1.0);
+  optimizer.undo(backend, row, row, {}, 1e-3, 1, 1.0);
+}
