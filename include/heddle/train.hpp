@@ -6,6 +6,7 @@
 #include <heddle/train/activations/default_file_store.hpp>
 #include <heddle/train/activations/file_store.hpp>
 #include <heddle/train/activations/language_memory.hpp>
+#include <heddle/train/activations/lent_layers.hpp>
 #include <heddle/train/activations/memory.hpp>
 #include <heddle/train/activations/memory_store.hpp>
 #include <heddle/train/activations/offload.hpp>

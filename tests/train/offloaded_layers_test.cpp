@@ -5,13 +5,16 @@
 
 #include <heddle/schedule/lower/lower.hpp>
 #include <heddle/schedule/lower/passes.hpp>
+#include <heddle/testing/checked_memory.hpp>
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/offload.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <limits>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -19,8 +22,9 @@ namespace act = heddle::activations;
 using namespace activation_stores;
 
 namespace {
-template <class Amount, std::int64_t MinBytes>
-using layers_of = act::offloaded_layers<double, rated_store, Amount, act::prefetch::ahead<2>, act::min_bytes<MinBytes>>;
+template <class Amount, std::int64_t MinBytes, class Space = hd::host_memory>
+using layers_of =
+    act::offloaded_layers<double, rated_store, Amount, act::prefetch::ahead<2>, act::min_bytes<MinBytes>, Space>;
 
 // So many steps of one microbatch; each forward takes some time.
 template <class Layers>
@@ -37,6 +41,41 @@ void steps(Layers& memory, int n, int layers, int forward_ms = 0) {
       memory.done(0, l);
     }
   }
+}
+// The same in memory that the host may not touch, of several microbatches that go forward one after the other, then back; each layer's
+// forward and backward take a millisecond of the queue's time.
+template <class Layers>
+void queued_steps(Layers& memory, hd::testing::checked_memory::queue& queue, int n, int slots, int layers) {
+  const auto work = [&](auto row, auto&& f) {
+    queue.run(
+        [f](auto here) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          for (std::int64_t i = 0; i < here.size(); ++i) f(here(i), static_cast<double>(i));
+        },
+        row);
+  };
+  static std::atomic<int> wrong{0};
+  wrong = 0;
+  for (int step = 0; step < n; ++step) {
+    memory.begin_step();
+    for (int s = 0; s < slots; ++s)
+      for (int l = 0; l < layers; ++l) {
+        const double first = 1000 * step + 100 * s + l;
+        work(memory.begin(s, l), [first](double& x, double i) { x = first + i; });
+        memory.saved(s, l);
+      }
+    for (int s = 0; s < slots; ++s)
+      for (int l = layers; l-- > 0;) {
+        const double first = 1000 * step + 100 * s + l;
+        const auto row = memory.need(s, l);
+        work(row, [first](double& x, double i) { wrong += x != first + i; });
+        CHECK(memory.need(s, l).address() == row.address());  // for the gradients of the weights
+        work(row, [first](double& x, double i) { wrong += std::exchange(x, -1.0) != first + i; });
+        memory.done(s, l);
+      }
+  }
+  queue.wait();
+  CHECK(wrong == 0);
 }
 void rates(double write, double read) {
   rated_store::write_rate = write;
@@ -84,6 +123,54 @@ TEST_CASE("a store that has recovered is found, whatever moved last", "[train][o
     CHECK(memory.report().tensors.stored > before + 2);
     CHECK(memory.report().bytes_per_second == Approx(1e15));
   }
+}
+
+TEST_CASE("layers leave memory that the host may not touch by copies, few at a time", "[train][offload][memory]") {
+  using hd::testing::checked_memory;
+  constexpr std::int64_t bytes = 4096 * 8;
+  const std::vector<std::int64_t> elements(6, 4096);
+  checked_memory::queue queue;
+  rates(1e15, 1e15);
+  {
+    layers_of<act::amount::all, 0, checked_memory> memory(queue, {.verify = true}, 3, elements);
+    queued_steps(memory, queue, 2, 3, 6);
+    const act::offload_report r = memory.report();
+    CHECK(r.tensors.stored == 2 * 3 * 6);
+    CHECK(r.tensors.loaded == 2 * 3 * 6);
+    CHECK(r.peak_bytes == bytes);
+    CHECK(r.allocated_bytes == bytes);
+    CHECK(r.peak_copied_bytes <= 4 * bytes);  // one that is used, two ahead, one that may be late
+    static_cast<void>(memory.begin(0, 0));
+    memory.saved(0, 0);
+    memory.forget(0);  // its backward never comes
+  }
+  {  // in use, and to be forgotten, when an exception ends all
+    layers_of<act::amount::all, 0, checked_memory> memory(queue, {}, 1, elements);
+    memory.begin(0, 0);
+    memory.saved(0, 0);
+    static_cast<void>(memory.need(0, 0));
+  }
+  {  // the first layers save too little, the last one stays
+    const std::vector<std::int64_t> uneven{4, 4096, 4, 4096};
+    layers_of<act::amount::all, 64, checked_memory> memory(queue, {.keep_last = true}, 2, uneven);
+    queued_steps(memory, queue, 2, 2, 4);
+    CHECK(memory.report().tensors.stored == 2 * 2);
+    CHECK(memory.report().tensors.kept == 2 * 2 * 3);
+    CHECK(memory.report().tensors.bytes_kept == 2 * 2 * (4096 + 4 + 4) * 8);
+  }
+  {  // what is measured is the queue's time: a store needs a fourth of it
+    layers_of<act::amount::adaptive, 0, checked_memory> memory(queue, {}, 1, elements);
+    rates(4 * bytes / 1e-3, 4 * bytes / 1e-3);
+    queued_steps(memory, queue, 4, 1, 6);
+    CHECK(memory.report().decisions > 0);
+    CHECK(memory.report().offloaded_layers >= 4);
+  }
+  act::offloaded_layers<double, patient_failing_store, act::amount::all, act::prefetch::off, act::min_bytes<0>,
+                        checked_memory>
+      memory(queue, {}, 1, elements);
+  failing_device::fail_after(100, 2, 100);
+  CHECK_THROWS_WITH(queued_steps(memory, queue, 1, 1, 6),
+                    Catch::Contains("activations failed at layer") && Catch::Contains("No space left on device"));
 }
 
 TEST_CASE("settings of offloading that are no numbers are refused", "[train][offload]") {

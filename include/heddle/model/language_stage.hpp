@@ -82,7 +82,7 @@ class language_stage {
   static_assert(
       detail::keeps_activations_in<detail::layers_of_policy<Activations, T, space>::there, Activations, space>::value,
       "heddle: this policy keeps activations in the host's memory only; for a backend with another memory take "
-      "activations::keep or activations::recompute, or give the policy layers_in<T, Space>");
+      "activations::keep, recompute or offload, or give the policy layers_in<T, Space>");
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
                 detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);

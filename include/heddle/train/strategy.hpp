@@ -105,7 +105,7 @@ constexpr bool memory_checked() {
   else if constexpr (!keeps_activations_in_memory<Activations, Space>::value)
     static_assert(keeps_activations_in_memory<Activations, Space>::value,
                   "heddle: this policy keeps saved activations in the host's memory only; with this backend take "
-                  "activations::keep or activations::recompute");
+                  "activations::keep, activations::recompute or activations::offload");
   else
     return true;
   return false;

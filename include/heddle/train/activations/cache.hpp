@@ -198,6 +198,8 @@ class cache {
     }
     return false;
   }
+  /// The memory of a tensor that `use` gave, for who reads it beyond the end of its last scope.
+  memory::lease holding(int id) const { return entries_[static_cast<std::size_t>(id)].held; }
   const cache_counters& counters() const noexcept { return counters_; }
   Store& store() noexcept { return store_; }
 

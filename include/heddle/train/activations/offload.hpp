@@ -5,9 +5,13 @@
 #include <heddle/core/observer.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/plan/offload_amount.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/activations/cache.hpp>
 #include <heddle/train/activations/file_store.hpp>
-#include <heddle/train/activations/memory.hpp>
+#include <heddle/train/activations/lent_layers.hpp>
+#include <heddle/train/activations/store.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -16,7 +20,7 @@
 #include <numeric>
 #include <span>
 #include <string>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 namespace heddle::inline v0 {
@@ -89,26 +93,35 @@ struct offload_report {
   double bytes_per_second = 0;       ///< of the store, as last measured or told; 0 if it is not known
   std::int64_t declined = 0;         ///< of `tensors.kept`: would have been offloaded, but the store was behind
   int decisions = 0;                 ///< how often the amount was decided by what was measured or told
+  /// The most that their copies on the host took at a time, where the activations lie in memory that the host may not touch.
+  std::int64_t peak_copied_bytes = 0;
 };
 
 /// Memory for the saved activations of a stage's layers that is lent out for as long as they are in it: from the forward
 /// until the store has them, and from shortly before the backward until its end. What one layer saves of one microbatch
 /// goes to the store as one tensor. Memory is allocated as it is needed in the first steps, then used again.
+/// In memory that the host may not touch (`Space`) what layers save is copied to the host, where the store is, and back, in the order
+/// of `queue`, which must outlive this object. The host waits for the queue when it has been given the forward of a layer that is
+/// offloaded (with `amount::adaptive`, which measures, of every layer), and before a layer comes back, for the one that came before it.
 /// Errors: `offload_error`; `config_error` for settings that are negative or not a number.
-template <class T, activation_store Store, class Amount, class Prefetch, class MinBytes>
+template <class T, activation_store Store, class Amount, class Prefetch, class MinBytes,
+          memory_space Space = host_memory>
 class offloaded_layers {
  public:
   using settings = offload_settings;
+  using row = row_view<T, Space>;
   static constexpr bool moves = true;
 
   offloaded_layers(const settings& given, int slots, std::span<const std::int64_t> elements)
-      : settings_(checked(given)),
+    requires std::is_same_v<Space, host_memory>
+      : offloaded_layers(*heddle::v0::detail::kept_queue<Space>(), given, slots, elements) {}
+  offloaded_layers(typename Space::queue& queue, const settings& given, int slots,
+                   std::span<const std::int64_t> elements)
+      : queue_(queue),
+        settings_(checked(given)),
         layers_(static_cast<int>(elements.size())),
         offloaded_(Amount::layers(layers_)),
-        store_(given.store),
-        cache_(store_, memory_, MinBytes::value, given.verify),
-        leases_(static_cast<std::size_t>(slots * layers_)),
-        ids_(static_cast<std::size_t>(slots * layers_), -1),
+        lent_(queue, given, static_cast<std::size_t>(slots * layers_), MinBytes::value),
         scopes_(elements.size()),
         forward_seconds_(elements.size(), 0.0),
         read_seconds_(elements.size(), 0.0),
@@ -118,57 +131,53 @@ class offloaded_layers {
     }
   }
 
-  std::span<T> begin(int slot, int layer) {
+  row begin(int slot, int layer) {
     return named("storing", layer, [&] {
-      cache_.collect();
+      lent_.collect();
       if (layer == 0) since_ = now_ns();
-      memory::lease& l = leases_[scope(slot, layer)];
-      l = memory_.take(bytes_[static_cast<std::size_t>(layer)]);
-      return elements(l.bytes());
+      return lent_.take(scope(slot, layer), bytes_[static_cast<std::size_t>(layer)]);
     });
   }
   void saved(int slot, int layer) {
+    if constexpr (Amount::measures) queue_->wait();
     const std::int64_t now = now_ns();
     forward_seconds_[static_cast<std::size_t>(layer)] += 1e-9 * static_cast<double>(now - since_);
     if (layer == 0) ++forwards_;
     named("storing", layer, [&] {
       const std::size_t at = scope(slot, layer);
-      const memory::lease l = std::exchange(leases_[at], {});
-      cache_.collect();
+      lent_.collect();
       const bool offloaded = is_offloaded(layer), behind = offloaded && is_behind(layer);
       if (behind) ++declined_;
-      ids_[at] = cache_.save(l, l.bytes(), static_cast<int>(at), !offloaded || behind);
+      lent_.save(at, !offloaded || behind);
     });
     since_ = now_ns();
   }
-  std::span<T> need(int slot, int layer) {
+  row need(int slot, int layer) {
     const auto k = static_cast<std::size_t>(layer);
+    lent_.wait_for_turn(scope(slot, layer));
     const std::int64_t now = now_ns();
     if (layer + 1 < layers_ && backward_of_ == slot)
       backward_seconds_[k + 1] = 1e-9 * static_cast<double>(now - since_);
     backward_of_ = slot;
     return named("bringing back", layer, [&] {
       prefetch_before(slot, k);
-      const std::span<T> there = elements(cache_.use(ids_[scope(slot, layer)]));
+      const row there = lent_.use(scope(slot, layer));
       since_ = now_ns();
       return there;
     });
   }
   void done(int slot, int layer) {
-    named("bringing back", layer, [&] { cache_.end(static_cast<int>(scope(slot, layer))); });
+    named("bringing back", layer, [&] { lent_.end(scope(slot, layer)); });
   }
   void forget(int slot) {
-    for (int l = 0; l < layers_; ++l) {
-      leases_[scope(slot, l)] = {};
-      done(slot, l);
-    }
+    for (int l = 0; l < layers_; ++l) named("bringing back", l, [&] { lent_.drop(scope(slot, l)); });
   }
 
   /// The backward of this microbatch comes soon: brings back its last layers.
   void reload(int slot) {
     if (layers_ == 0 || Prefetch::least == 0) return;
     for (int l = layers_; l-- > 0 && l + static_cast<int>(Prefetch::least) >= layers_;)
-      named("bringing back", l, [&] { cache_.prefetch(static_cast<int>(scope(slot, l))); });
+      named("bringing back", l, [&] { lent_.prefetch(scope(slot, l)); });
   }
   /// A step begins. With `amount::adaptive` the third one decides how much is offloaded, later ones may do so again.
   void begin_step() {
@@ -182,10 +191,10 @@ class offloaded_layers {
   offload_report report() const {
     int offloaded = 0;
     for (int l = 0; l < layers_; ++l) offloaded += is_offloaded(l);
-    return {cache_.counters(), store_.counters(), memory_.peak_bytes(), memory_.allocated_bytes(), offloaded, rate_,
-            declined_,         decisions_};
+    return {lent_.counters(), lent_.store(), lent_.peak_bytes(),       lent_.allocated_bytes(), offloaded, rate_,
+            declined_,        decisions_,    lent_.peak_copied_bytes()};
   }
-  void reset_peak() noexcept { memory_.reset_peak(); }
+  void reset_peak() noexcept { lent_.reset_peak(); }
 
  private:
   static constexpr int tries_every = 16;  // steps
@@ -194,8 +203,7 @@ class offloaded_layers {
     return static_cast<std::size_t>(slot) * static_cast<std::size_t>(layers_) + static_cast<std::size_t>(layer);
   }
   bool may_leave(int layer) const noexcept {
-    return bytes_[static_cast<std::size_t>(layer)] >= MinBytes::value &&
-           !(settings_.keep_last && layer + 1 == layers_);
+    return bytes_[static_cast<std::size_t>(layer)] >= MinBytes::value && !(settings_.keep_last && layer + 1 == layers_);
   }
   bool is_offloaded(int layer) const noexcept { return layer < (tries_ ? tried_ : offloaded_) && may_leave(layer); }
   static const settings& checked(const settings& given) {
@@ -206,9 +214,6 @@ class offloaded_layers {
       throw config_error("heddle: offload.most_waiting_bytes must be positive, or 0 for what the policy takes, got " +
                          std::to_string(given.most_waiting_bytes));
     return given;
-  }
-  static std::span<T> elements(std::span<std::byte> bytes) noexcept {
-    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
   template <class Work>
   static auto named(const char* what, int layer, Work&& work) {
@@ -230,27 +235,26 @@ class offloaded_layers {
     if (Prefetch::least == 0) return;
     double queued = 0;
     if (Prefetch::grows) {
-      const store_counters c = store_.counters();
+      const store_counters c = lent_.store();
       const double read = read_rate_ > 0 ? read_rate_ : rate_of(c.bytes_read, c.read_seconds);
       for (std::size_t k = 0; k < running && read > 0; ++k) read_seconds_[k] = static_cast<double>(bytes_[k]) / read;
-      if (read > 0) queued = static_cast<double>(cache_.counters().bytes_loaded - c.bytes_read) / read;
+      if (read > 0) queued = static_cast<double>(lent_.counters().bytes_loaded - c.bytes_read) / read;
     }
     for (std::size_t k = running; k-- > 0;) {
-      const int at = static_cast<int>(scope(slot, static_cast<int>(k)));
       const bool now = Prefetch::grows
                            ? plan::read_now(running, k, Prefetch::least, queued, read_seconds_, backward_seconds_)
                            : running - k <= Prefetch::least;
       if (!now) break;
-      const std::int64_t before = cache_.counters().loaded;
-      cache_.prefetch(at);
-      if (cache_.counters().loaded > before) queued += read_seconds_[k];
+      const std::int64_t before = lent_.counters().loaded;
+      lent_.prefetch(scope(slot, static_cast<int>(k)));
+      if (lent_.counters().loaded > before) queued += read_seconds_[k];
     }
   }
 
   // The store is behind: this layer would not be away, or not be back in time.
   bool is_behind(int layer) const {
     const auto l = static_cast<std::size_t>(layer);
-    const auto waiting = static_cast<double>(cache_.waiting_bytes() + bytes_[l]);
+    const auto waiting = static_cast<double>(lent_.waiting_bytes() + bytes_[l]);
     if (settings_.most_waiting_bytes > 0) return waiting > static_cast<double>(settings_.most_waiting_bytes);
     if (!Amount::measures || decisions_ == 0 || tries_) return false;
     return waiting > plan::most_waiting_bytes(scopes_, l, rate_) * (1 + 1e-9);
@@ -261,7 +265,7 @@ class offloaded_layers {
   }
   // Looks at the step that has ended.
   void measure() {
-    const store_counters now = store_.counters();
+    const store_counters now = lent_.store();
     const double written =
                      rate_of(now.bytes_written - before_.bytes_written, now.write_seconds - before_.write_seconds),
                  read = rate_of(now.bytes_read - before_.bytes_read, now.read_seconds - before_.read_seconds);
@@ -290,15 +294,12 @@ class offloaded_layers {
     offloaded_ = static_cast<int>(plan::amount_to_offload(scopes_, rate_).first_kept);
   }
 
+  [[no_unique_address]] heddle::v0::detail::kept_queue<Space> queue_;
   settings settings_;
   int layers_;
   std::vector<std::int64_t> bytes_;  // of each layer
   int offloaded_;
-  memory memory_;
-  Store store_;
-  cache<Store> cache_;
-  std::vector<memory::lease> leases_;  // of layers whose forward runs
-  std::vector<int> ids_;
+  detail::lent_layers<T, Store, Space> lent_;
   std::vector<plan::offload_scope> scopes_;  // as the last decision saw them
   std::vector<double> forward_seconds_, read_seconds_, backward_seconds_;
   std::int64_t since_ = 0;
@@ -331,6 +332,8 @@ struct offload {
   static constexpr std::int64_t least_bytes = MinBytes::value;
   template <class T>
   using layers = offloaded_layers<T, Store, Amount, Prefetch, MinBytes>;
+  template <class T, class Space>
+  using layers_in = offloaded_layers<T, Store, Amount, Prefetch, MinBytes, Space>;
 };
 
 }  // namespace activations

@@ -56,7 +56,7 @@ struct store_counters {
 /// - `forget(id)`: what is stored under this id, if anything is, is not needed any more. Not while an operation of it
 ///   is under way.
 /// One thread calls at a time. The destructor waits for what is under way.
-/// A store of device memory starts behind what the stream has when it is called, and orders its loads likewise.
+/// The memory is the host's: `offloaded_layers` copies to it and from it what lies elsewhere.
 template <class S>
 concept activation_store = requires(S& s, const S& c, int id, std::span<const std::byte> out, std::span<std::byte> in) {
   s.store(id, out);
