@@ -7,6 +7,7 @@
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/mesh/parse.hpp>
@@ -38,7 +39,8 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 constexpr hd::model::gpt2_config config{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
 using host = hd::compute::host<>;
 using checked = hd::testing::checked_backend<host>;
-using usual = hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::gradients_in<bf16>>;
+using usual =
+    hd::precision<hd::weights_in<bf16, hd::rounding::stochastic>, hd::gradients_in<bf16>, hd::products_in<bf16>>;
 
 struct outcome {
   std::vector<double> losses, norms;
@@ -173,6 +175,53 @@ TEST_CASE("an optimizer of several element types has the bits of the host's in m
     compare_steps<hd::zero<1>, narrow>(d);
     compare_steps<hd::zero<1>, wide>(d);
   }
+}
+
+TEST_CASE("products of operands rounded to bf16 have the bits of the host's in memory that it may not touch",
+          "[train][precision][memory]") {
+  namespace hc = hd::compute;
+  const auto products = []<class Backend>(std::type_identity<Backend>) {
+    using space = typename Backend::space;
+    hc::bf16_products<Backend> backend(1);
+    static_assert(hc::kernel_set<hc::bf16_products<Backend>, float> && hc::half_product_kernels<decltype(backend)> &&
+                  hc::grouped_product_kernels<decltype(backend), float>);
+    auto& queue = hc::queue_of(static_cast<Backend&>(backend));
+    std::vector<std::vector<float>> all;
+    for (const std::int64_t n : {9, 31, 4}) {  // the operands' room grows, and is used again
+      std::vector<float> drawn(static_cast<std::size_t>(2 * n * n));
+      for (std::size_t i = 0; i < drawn.size(); ++i)
+        drawn[i] = static_cast<float>(hd::counter_random(3, 1).normal(static_cast<std::uint64_t>(i)));
+      const std::vector<std::int64_t> parts{0, n / 3, n / 3, n};
+      hd::buffer<float, space> x(queue, 2 * n * n), y(queue, n * n), w(queue, 3 * n * n);
+      hd::buffer<std::int64_t, space> offsets(queue, 4);
+      queue.copy(drawn, x);
+      queue.copy(parts, offsets);
+      using matrix = hd::matrix_view<float, space>;
+      using stack = hd::view<float, hd::dynamic_shape<3>, space>;
+      const hd::dynamic_shape<2> square(n, n);
+      const matrix a(x.address(), square), b(x.address() + n * n, square), c(y.address(), square);
+      const stack experts(w.address(), hd::dynamic_shape<3>(3, n, n));
+      const auto groups = hd::detail::row_at<space>(offsets.address(), 4);
+      const auto note = [&](auto& from) {
+        all.emplace_back(from.size());
+        queue.copy(from, all.back());
+        queue.wait();
+      };
+      using enum hc::transpose;
+      backend.template matmul<no, no>(a, b, c, 0.0f);
+      backend.template matmul<no, yes>(a, b, c, 1.0f);
+      backend.template matmul<yes, no>(b, a, c, 1.0f);
+      note(y);
+      backend.grouped_matmul_backward_weight(a, b, groups, experts, 1.0f);
+      note(w);
+      backend.template grouped_matmul<yes>(a, groups, experts, c, 1.0f);
+      note(y);
+    }
+    return all;
+  };
+  const auto expected = products(std::type_identity<host>{}), got = products(std::type_identity<checked>{});
+  CHECK(expected[0] != std::vector<float>(expected[0].size(), 0.0f));
+  CHECK(got == expected);
 }
 
 TEST_CASE("zero<2> and zero<3> with bf16 weights and gradients give the bits of zero<1>", "[train][precision][zero]") {

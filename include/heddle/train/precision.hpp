@@ -191,7 +191,7 @@ using or_default = std::conditional_t<std::is_void_v<T>, Default, T>;
 ///   half a last place would be lost.
 /// - `moments_in<V>`: of both moments. AdamW computes in the widest of float, M and V.
 /// - `products_in<bf16>`: the operands of the layers' matrix products are rounded to bf16, products are added up in float
-///   (`compute::bf16_products`); T is float. Everything else, attention among it, is computed in T.
+///   (`compute::bf16_products`); T is float, and the backend has kernels for it (`compute::half_product_facet`). Everything else, attention among it, is computed in T.
 ///
 /// `weights_in<bf16, rounding::stochastic>` and `moments_in<bf16, rounding::stochastic>` round stochastically.
 /// No loss is scaled: bf16 has the exponents of float, so that what float does not lose, bf16 does not lose to underflow.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <heddle/compute/bf16_products.hpp>
+#include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/core/observer.hpp>
 #include <heddle/core/policy.hpp>
 #include <heddle/mesh/mesh.hpp>
@@ -85,10 +87,12 @@ constexpr bool taking_back_checked() {
   return true;
 }
 
-// Policies that work in the host's memory only, one after the other, so that one mistake gives one error.
-template <class Precision, class Space>
-struct works_in_memory {
-  static constexpr bool value = !Precision::rounds_products || std::is_same_v<Space, host_memory>;
+// What not every backend offers, one after the other, so that one mistake gives one error.
+template <class Precision, class Backend>
+struct multiplies_in_bf16 {
+  static constexpr bool value =
+      !Precision::rounds_products || (compute::half_product_facet::offered<Backend, bf16> &&
+                                      compute::cast_facet<bf16>::template offered<Backend, float>);
 };
 // A policy for saved activations says where it can keep them.
 template <class Activations, class Space>
@@ -96,14 +100,14 @@ struct keeps_activations_in_memory {
   static constexpr bool value =
       std::is_same_v<Space, host_memory> || requires { typename Activations::template layers_in<float, Space>; };
 };
-template <class Space, class Precision, class Activations>
-constexpr bool memory_checked() {
-  if constexpr (!works_in_memory<Precision, Space>::value)
-    static_assert(works_in_memory<Precision, Space>::value,
-                  "heddle: products_in<bf16> keeps rounded operands in the host's memory only; with this backend leave "
-                  "it out of precision<...>");
-  else if constexpr (!keeps_activations_in_memory<Activations, Space>::value)
-    static_assert(keeps_activations_in_memory<Activations, Space>::value,
+template <class Backend, class Precision, class Activations>
+constexpr bool backend_checked() {
+  if constexpr (!multiplies_in_bf16<Precision, Backend>::value)
+    static_assert(multiplies_in_bf16<Precision, Backend>::value,
+                  "heddle: products_in<bf16> needs a backend with products of bf16 and casts from float to it "
+                  "(half_product_facet, cast_facet<bf16>); with this one leave it out of precision<...>");
+  else if constexpr (!keeps_activations_in_memory<Activations, space_of<Backend>>::value)
+    static_assert(keeps_activations_in_memory<Activations, space_of<Backend>>::value,
                   "heddle: this policy keeps saved activations in the host's memory only; with this backend take "
                   "activations::keep, activations::recompute or activations::offload");
   else
@@ -136,8 +140,9 @@ struct selected_strategy {
   using activations = v0::select_policy<activations_kind, heddle::activations::keep, Ps...>;
   using pipeline = typename v0::select_policy<pipeline_axis_kind, pipeline_axis<pp>, Ps...>::axis;
   using chosen_backend = v0::select_policy<compute::backend_kind, compute::host<>, Ps...>;
-  using backend = typename backend_under<
-      backend_if<chosen_backend, memory_checked<space_of<chosen_backend>, precision, activations>()>, precision>::type;
+  using backend =
+      typename backend_under<backend_if<chosen_backend, backend_checked<chosen_backend, precision, activations>()>,
+                             precision>::type;
   using gradient_scale = v0::select_policy<heddle::schedule::gradient_scale_kind, heddle::schedule::by_batch, Ps...>;
   static_assert(taking_back_checked<norm_check, precision>());
 };
