@@ -1,5 +1,6 @@
 // tests/train/buckets_test.cpp: a stage with two buckets: experts, split over an axis that splits samples too, and the rest.
 #include "catch.hpp"
+#include "copied_stage.hpp"
 #include "folder.hpp"
 #include "random_tokens.hpp"
 
@@ -8,6 +9,7 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/counting_world.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/save.hpp>
@@ -270,7 +272,8 @@ struct routed_bigrams {
   using config = ::config;
   using batch = hd::model::batch<double>;
   template <class World, class Backend>
-  using stage = ::stage<World, Backend>;
+  using stage = std::conditional_t<std::is_same_v<hd::space_of<Backend>, hd::host_memory>, ::stage<World, Backend>,
+                                   train_test::copied_stage<::stage<World, Backend>, Backend>>;
   static std::array<int, 2> layers_of(const config&, int part, int parts) { return {part, parts}; }
 };
 
@@ -289,6 +292,11 @@ using whole = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<0>>;
 using shares = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<1>, tally>;
 using ahead = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<2>, hd::post_validation_with_copy>;
 using gathered = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<3>>;
+// In memory that the host may not touch.
+using checked = hd::testing::checked_backend<hd::compute::host<>>;
+using checked_ahead =
+    hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<2>, hd::post_validation_with_copy, checked>;
+using checked_gathered = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<3>, checked>;
 // Gradients and weights travel in float.
 using rounded = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<1>,
                              hd::precision<hd::weights_in<float>, hd::gradients_in<float>, hd::masters_in<double>>>;
@@ -337,7 +345,8 @@ outcome train(const mesh_type& mesh, const task& what) {
     if (world.size() == 1) {
       mine.first_norm = trainer.compute_gradients(data{}).gradient_norm;
       hd::train::detail::for_each_bucket(trainer.stage(), trainer.optimizer_state(), [&](auto& bucket, auto& of, auto) {
-        for (const double g : of.gradients_of(bucket)) squares += g * g;
+        const auto gradients = hd::train::detail::read_of_stage(bucket, of.gradients_of(bucket));
+        for (const double g : gradients.elements()) squares += g * g;
       });
     }
     const std::int64_t before = trainer.steps_done();
@@ -367,7 +376,8 @@ outcome train(const mesh_type& mesh, const task& what) {
     mine.held_out = trainer.validate(data{});
     if (what.to != nullptr) hd::train::save(trainer, *what.to);
     trainer.parameter_memory().with_weights([&] {
-      for (int k = 0; k < trainer.stages(); ++k)
+      for (int k = 0; k < trainer.stages(); ++k) {
+        const auto weights = hd::train::detail::read_of_stage(trainer.stage(k), trainer.stage(k).weights());
         for (const auto& p : trainer.stage(k).parameters()) {
           std::vector<double>& to = mine.weights[p.name];
           const std::vector<double> expected =
@@ -376,7 +386,7 @@ outcome train(const mesh_type& mesh, const task& what) {
           hd::model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
             for (std::int64_t i = 0; i < length; ++i) {
               const auto there = static_cast<std::size_t>(global + i);
-              to[there] = trainer.stage(k).weights()[static_cast<std::size_t>(p.offset + local + i)];
+              to[there] = weights.elements()[static_cast<std::size_t>(p.offset + local + i)];
               if (expected.empty()) continue;
               const double difference = std::abs(to[there] - expected[there]);
               mine.apart =
@@ -384,6 +394,7 @@ outcome train(const mesh_type& mesh, const task& what) {
             }
           });
         }
+      }
     });
     const std::lock_guard lock(one_at_a_time);
     if (world.size() == 1) CHECK(mine.first_norm == Approx(std::sqrt(squares)).epsilon(1e-12));
@@ -432,6 +443,20 @@ TEST_CASE("experts' gradients are summed over the copies of an expert only, all 
   check_every_mesh<gathered>(clip);
 }
 
+TEST_CASE("several buckets train in memory that the host may not touch with the bits of the host's",
+          "[train][buckets][memory]") {
+  check_every_mesh<checked_ahead>(0.3);
+  check_every_mesh<checked_gathered>(0.3);
+  for (const auto& mesh : {mesh_type::from_extents({2, 3, 1}), mesh_type::from_extents({3, 1, 2})}) {
+    const outcome expected = train<gathered>(mesh, {});
+    for (const outcome& got : {train<checked_gathered>(mesh, {}), train<checked_ahead>(mesh, {})}) {
+      CHECK(got.losses == expected.losses);
+      CHECK(got.norms == expected.norms);
+      CHECK(got.held_out == expected.held_out);
+    }
+  }
+}
+
 TEST_CASE("a save of several buckets goes on on another mesh", "[train][buckets]") {
   const train_test::folder folder("buckets");
   const outcome straight = train<whole>(mesh_type::from_extents({1, 1, 1}), {});
@@ -453,6 +478,9 @@ TEST_CASE("a save of several buckets goes on on another mesh", "[train][buckets]
   go_on(whole{}, mesh_type::from_extents({2, 1, 1}));
   begin(gathered{}, mesh_type::from_extents({1, 1, 3}));
   go_on(gathered{}, mesh_type::from_extents({2, 1, 2}));
+  go_on(whole{}, mesh_type::from_extents({1, 1, 1}));
+  begin(checked_gathered{}, mesh_type::from_extents({1, 1, 3}));
+  go_on(checked_ahead{}, mesh_type::from_extents({2, 1, 2}));
   go_on(whole{}, mesh_type::from_extents({1, 1, 1}));
 }
 
