@@ -1,0 +1,136 @@
+#include <heddle/tensor/kokkos/memory.hpp>
+
+#include "catch.hpp"
+
+#include <heddle/comm/threads.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/redistribute.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace hd = heddle;
+using memory = hd::kokkos_memory<Kokkos::Serial>;
+
+TEST_CASE("Kokkos memory is a space of its own, with host code in its queue", "[kokkos][law]") {
+  using matrix = hd::matrix_view<float, memory>;
+  STATIC_REQUIRE(hd::memory_space<memory>);
+  STATIC_REQUIRE(hd::host_accessible_space<memory>);
+  STATIC_REQUIRE(hd::runs_host_code<memory::queue>);
+  STATIC_REQUIRE(std::is_same_v<hd::space_of<const matrix&>, memory>);
+  STATIC_REQUIRE(std::is_nothrow_move_constructible_v<hd::buffer<float, memory>>);
+  STATIC_REQUIRE_FALSE(std::is_copy_constructible_v<memory::queue>);
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<matrix, hd::matrix_view<float>>);
+  STATIC_REQUIRE_FALSE(std::is_convertible_v<hd::matrix_view<float>, matrix>);
+}
+
+TEST_CASE("what goes into Kokkos memory comes out of it", "[kokkos]") {
+  memory::queue queue;
+  for (const std::int64_t n : {0, 1, 7, 1023, 1024, 50'001}) {
+    CAPTURE(n);
+    hd::buffer<float, memory> a(queue, n, "a"), b(queue, n, "b");
+    if (n > 0) CHECK(reinterpret_cast<std::uintptr_t>(a.address()) % 64 == 0);
+    std::vector<float> in(static_cast<std::size_t>(n)), out(in.size(), -1.0f);
+    std::iota(in.begin(), in.end(), 1.0f);
+    queue.copy(b, out);  // fresh memory is zero
+    queue.wait();
+    CHECK(out == std::vector<float>(in.size(), 0.0f));
+    queue.copy(in, a);
+    queue.run(
+        [](auto x) {
+          STATIC_REQUIRE(std::is_same_v<decltype(x), hd::vector_view<float>>);
+          for (float& e : x.elements()) e *= 2;
+        },
+        a.view());
+    queue.copy(a, b);
+    queue.zero(a);
+    queue.copy(b.view(), out);
+    queue.wait();
+    for (float& e : in) e *= 2;
+    CHECK(out == in);
+    queue.copy(a, out);
+    queue.wait();
+    CHECK(out == std::vector<float>(in.size(), 0.0f));
+  }
+  // Elements that are no whole words.
+  hd::buffer<char, memory> text(queue, 13);
+  queue.copy(std::string("memory spaces"), text);
+  queue.zero(hd::vector_view<char, memory>(text.address() + 3, {7}));
+  queue.wait();
+  CHECK(std::string(text.begin(), text.end()) == std::string("mem\0\0\0\0\0\0\0ces", 13));
+}
+
+TEST_CASE("memory outlives its queue, moves, and is aligned as its type asks", "[kokkos]") {
+  struct alignas(256) wide {
+    double x[32];
+  };
+  hd::buffer<wide, memory> kept;
+  {
+    memory::queue queue(Kokkos::Serial{});
+    hd::buffer<wide, memory> made(queue, 3);
+    made[2].x[31] = 5;
+    kept = std::move(made);
+  }
+  CHECK(reinterpret_cast<std::uintptr_t>(kept.address()) % 256 == 0);
+  CHECK(kept[2].x[31] == 5);
+}
+
+TEST_CASE("errors of a queue name the numbers, and what queued work throws comes out of the call", "[kokkos]") {
+  memory::queue queue;
+  hd::buffer<double, memory> a(queue, 4);
+  std::vector<double> five(5);
+  CHECK_THROWS_AS(queue.copy(five, a), hd::layout_error);
+  CHECK_THROWS_WITH(queue.run([](auto) { throw hd::numeric_error("in its turn"); }, a.view()), "in its turn");
+  CHECK_THROWS_AS((hd::buffer<double, memory>(queue, std::int64_t{1} << 58)), hd::memory_error);
+  queue.wait();
+}
+
+TEST_CASE("no header fences all of Kokkos: a rank waits for its own instance", "[kokkos]") {
+  // Kokkos 3.4 tells no tool about fences, so the text of the headers is looked at.
+  int headers = 0, instance_fences = 0;
+  for (const char* room : {"tensor", "compute"})
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::string(HEDDLE_SOURCE_DIR) + "/include/heddle/" + room + "/kokkos")) {
+      ++headers;
+      std::ifstream file(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      CAPTURE(entry.path().string());
+      CHECK(text.find("Kokkos::fence(") == std::string::npos);
+      CHECK(text.find("static_fence") == std::string::npos);
+      if (text.find("fence()") != std::string::npos) ++instance_fences;
+    }
+  CHECK(headers > 1);
+  CHECK(instance_fences > 0);
+}
+
+TEST_CASE("sharded tensors in Kokkos memory are redistributed over more ranks than cores", "[kokkos][ranks]") {
+  using mesh = hd::mesh<hd::axis<hd::dp, 4>, hd::axis<hd::tp, 2>>;
+  using rows = hd::layout<mesh, hd::shard<0, hd::dp>, hd::shard<1, hd::tp>>;
+  using columns = hd::layout<mesh, hd::shard<1, hd::dp>>;
+  std::vector<int> wrong(8, -1);
+  hd::launch<hd::threads>(mesh{}, {}, [&](auto& world) {
+    memory::queue queue;  // an instance for each rank
+    hd::sharded<double, 2, rows, memory> x(queue, rows{}, hd::shape{11, 9}, world.rank());
+    const auto first = x.local_offset(), size = x.valid_shape().extents();
+    for (std::int64_t i = 0; i < size[0]; ++i)
+      for (std::int64_t j = 0; j < size[1]; ++j)
+        x.local()(i, j) = static_cast<double>(100 * (first[0] + i) + first[1] + j);
+    const auto y = hd::redistribute<columns>(x, world, queue);
+    queue.wait();
+    int bad = 0;
+    const auto at = y.local_offset(), count = y.valid_shape().extents();
+    for (std::int64_t i = 0; i < count[0]; ++i)
+      for (std::int64_t j = 0; j < count[1]; ++j)
+        bad += y.local()(i, j) != static_cast<double>(100 * (at[0] + i) + at[1] + j);
+    wrong[static_cast<std::size_t>(world.rank())] = count[0] * count[1] > 0 ? bad : -2;
+  });
+  CHECK(wrong == std::vector<int>(8, 0));
+}
