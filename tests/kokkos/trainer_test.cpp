@@ -1,0 +1,111 @@
+// A GPT-2 trained on Kokkos against the same training on the host, with more ranks than cores and an instance for each.
+#include "catch.hpp"
+#include "../train/random_tokens.hpp"
+
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/compute/kokkos/kokkos.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+namespace hd = heddle;
+namespace tr = heddle::train;
+using hd::dp, hd::pp, hd::tp;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using host = hd::compute::host<>;
+using serial = hd::compute::kokkos<Kokkos::Serial>;
+constexpr int context = 6, words = 20;
+using samples = train_test::random_tokens<context, words, 5>;
+
+struct outcome {
+  std::vector<double> numbers;             // loss and norm of each step, then the loss on held-out samples
+  std::vector<std::vector<double>> state;  // of each rank: weights and moments
+  std::string error;
+};
+
+template <class Backend>
+outcome train(const std::string& text, const std::string& schedule) {
+  const auto mesh = hd::parse_mesh<mesh_type>(text);
+  tr::options<hd::model::gpt2_config> o;
+  o.model = {.layers = 4, .heads = 4, .width = 8, .context = context, .vocabulary = words};
+  o.batch = 7;
+  o.microbatches = 2;
+  o.schedule = schedule;
+  o.steps = 4;
+  o.clip_norm = 0.5;
+  o.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 1, .total_steps = 10};
+  o.threads_per_rank = 1;
+  hd::launch_options launch;
+  launch.timeout = std::chrono::milliseconds(60'000);
+  outcome all;
+  all.state.resize(static_cast<std::size_t>(mesh.size()));
+  try {
+    hd::launch<hd::threads>(mesh, launch, [&](auto& world) {
+      using strategy = hd::strategy<mesh_type, hd::zero<1>, hd::schedule::named, Backend>;
+      tr::trainer<hd::model::gpt2<double>, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o);
+      const auto note = [&](double x) {
+        if (world.rank() == 0) all.numbers.push_back(x);
+      };
+      trainer.run(samples{}, [&](const tr::step_report& report) {
+        note(report.loss);
+        note(report.gradient_norm);
+      });
+      note(trainer.validate(samples{}));
+      auto& queue = hd::compute::queue_of(trainer.backend());
+      std::vector<double>& state = all.state[static_cast<std::size_t>(world.rank())];
+      const auto add = [&](auto row) {
+        std::vector<double> values(static_cast<std::size_t>(row.size()));
+        queue.copy(row, values);
+        queue.wait();
+        state.insert(state.end(), values.begin(), values.end());
+      };
+      for (int k = 0; k < trainer.stages(); ++k) {
+        add(trainer.stage(k).weights());
+        add(trainer.optimizer_state(k).first_moment());
+        add(trainer.optimizer_state(k).second_moment());
+      }
+    });
+  } catch (const std::exception& e) {
+    all.error = e.what();
+  }
+  return all;
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size() || a.empty()) return 1e300;
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!(std::abs(a[i] - b[i]) <= 1e300)) return 1e300;
+    most = (std::max)(most, std::abs(a[i] - b[i]) / (1 + std::abs(b[i])));
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("a GPT-2 trains on Kokkos to the numbers of the host's, on more ranks than cores", "[kokkos][ranks][train]") {
+  for (const char* mesh : {"", "dp=3", "tp=2", "pp=2", "dp=2,pp=2,tp=2"}) {
+    const std::string schedule = std::string(mesh) == "pp=2" ? "interleaved" : "1f1b";
+    CAPTURE(mesh, schedule);
+    const outcome expected = train<host>(mesh, schedule), got = train<serial>(mesh, schedule);
+    CHECK(expected.error == "");
+    CHECK(got.error == "");
+    REQUIRE(expected.numbers.size() == 9);
+    CHECK(expected.numbers[0] > 1);
+    CHECK(expected.numbers[1] > 0.5);  // clipped
+    CHECK(difference(got.numbers, expected.numbers) <= 1e-10);
+    REQUIRE(got.state.size() == expected.state.size());
+    for (std::size_t r = 0; r < got.state.size(); ++r) CHECK(difference(got.state[r], expected.state[r]) <= 1e-10);
+  }
+}
