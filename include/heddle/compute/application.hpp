@@ -126,8 +126,8 @@ constexpr bool takes_operands() {
   }();
   static_assert(
       operator_runs_here<reachable, named_operator<Op>, First, Args...>::value,
-      "heddle: apply<operator>: an operand is in a memory space that host code cannot touch, and the kernels of "
-      "apply run on the host; bring it there first, copy_to<host_memory>(queue, x)");
+      "heddle: apply<operator>: an operand is in another memory space than the host's, and the kernels of apply run on "
+      "the host; bring it there first, copy_to<host_memory>(queue, x)");
   static_assert(
       operator_runs_here<tensors, named_operator<Op>, First, Args...>::value,
       "heddle: apply<operator>: an operand is no tensor; what follows the world are sharded tensors, and at the end "

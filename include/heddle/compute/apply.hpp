@@ -29,7 +29,7 @@ namespace heddle::inline v0 {
 /// Errors: `layout_error` for shapes that do not fit, ids out of range, padded memory where rows are read, a part of another
 /// rank or mesh. At compile time, in one error that names the operator: the operand, its layout and the redistribution that
 /// repairs it; an operator without kernels; a backend that lacks them; other types and numbers of dimensions; an operand
-/// that is no tensor, or is in memory that host code cannot touch.
+/// that is no tensor, or is in another memory space than the host's.
 template <operation Op, class Backend, class World, class First, class... Args>
   requires requires(World& world) { world.mesh(); }
 auto apply(Backend& backend, World& world, const First& first, const Args&... args) {

@@ -6,6 +6,7 @@
 #include <heddle/core/type_name.hpp>
 #include <heddle/layout/operations.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/sharded.hpp>
 
 #include <concepts>
@@ -47,9 +48,10 @@ concept tensor_of_any_space = requires(const X& x) {
   x.shape();
   x.rank();
 };
-// One whose elements host code may touch.
+// One in the host's memory, whose elements kernels of the host take as spans.
 template <class X>
-concept sharded_value = tensor_of_any_space<X> && requires(const X& x) { x.elements(); };
+concept sharded_value =
+    tensor_of_any_space<X> && std::same_as<space_of<X>, host_memory> && requires(const X& x) { x.elements(); };
 template <class X>
 concept out_of_reach = tensor_of_any_space<X> && !sharded_value<X>;
 

@@ -337,8 +337,8 @@ constexpr bool takes_tensors() {
       "write a number into the function");
   static_assert(
       expression_has_gradient<reachable, Args...>::value,
-      "heddle: value_and_gradient: an operand is in a memory space that host code cannot touch, and expressions run "
-      "on the host; bring it there first, copy_to<host_memory>(queue, x)");
+      "heddle: value_and_gradient: an operand is in another memory space than the host's, and expressions run on the "
+      "host; bring it there first, copy_to<host_memory>(queue, x)");
   return tensors && reachable;
 }
 template <class Root>
