@@ -1,4 +1,5 @@
-// Each facet of the backend on Kokkos against the host's backend, on the same numbers.
+// Each facet of the backend on Kokkos against the host's backend, on the same numbers. A second program is made of this file
+// with AS_A_DEVICE: Serial then runs what devices run, element by element, instead of the host's loops.
 #include "catch.hpp"
 
 #include <heddle/compute/facets.hpp>
@@ -16,6 +17,11 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#if defined(AS_A_DEVICE)
+template <>
+inline constexpr bool heddle::compute::detail::on_kokkos::runs_on_host<Kokkos::Serial> = false;
+#endif
 
 namespace {
 

@@ -1,14 +1,17 @@
 // heddle/compute/kokkos/adamw.hpp: one AdamW step, and one taken back, as Kokkos kernels.
 #pragma once
 
+#include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/kokkos/elementwise.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
 #include <heddle/core/error.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include <Kokkos_Core.hpp>
 
@@ -46,19 +49,47 @@ struct adamw_scalars {
   }
 };
 
+/// A block of the host's, with gradients of any type.
+template <class T, class G>
+void step_of_block(const adamw_update<T>& update, std::int64_t count, const G* g, T* m, T* v, T* p) {
+  if constexpr (std::is_same_v<T, G>)
+    if (count == adamw_update<T>::width) return update(g, m, v, p);
+  T gradient[adamw_update<T>::width] = {};
+  cast_lanes(count, g, gradient);
+  update(gradient, m, v, p);
+}
+/// A step of one element on a device, of a block on the host: with its loops, which are vectorised.
+template <class Exec, class T, class G, class Write>
+void adamw_blocks(const Exec& exec, std::int64_t n, T* p, const G* g, T* m, T* v, const adamw_step& step,
+                  const Write& write) {
+  if constexpr (runs_on_host<Exec>) {
+    const adamw_update<T> update(step);
+    each_block(exec, "heddle::adamw", n, elements_of_item<Exec>, [=](std::int64_t begin, std::int64_t size) {
+      for_each_adamw_block(begin, begin + size, p, m, v,
+                           [&](std::int64_t i, std::int64_t count, T* first, T* second, T* parameter) {
+                             step_of_block(update, count, g + i, first, second, parameter);
+                             write(i, count, static_cast<const T*>(parameter));
+                           });
+    });
+  } else {
+    const adamw_scalars<T> s(step);
+    each(
+        exec, "heddle::adamw", n, KOKKOS_LAMBDA(const std::int64_t i) {
+          p[i] = s.updated(p[i], converted<T>(g[i]), m[i], v[i]);
+          write(i, 1, static_cast<const T*>(p + i));
+        });
+  }
+}
 template <class Exec, class T>
 void adamw(const Exec& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
-  const adamw_scalars<T> s(step);
-  each(exec, "heddle::adamw", n, KOKKOS_LAMBDA(const std::int64_t i) { p[i] = s.updated(p[i], g[i], m[i], v[i]); });
+  adamw_blocks(exec, n, p, g, m, v, step, KOKKOS_LAMBDA(std::int64_t, std::int64_t, const T*){});
 }
 /// On master weights of type T, with weights of type W and gradients of type G.
 template <class Exec, class T, class W, class G>
 void adamw(const Exec& exec, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step) {
-  const adamw_scalars<T> s(step);
-  each(
-      exec, "heddle::adamw", n, KOKKOS_LAMBDA(const std::int64_t i) {
-        master[i] = s.updated(master[i], converted<T>(g[i]), m[i], v[i]);
-        weights[i] = converted<W>(master[i]);
+  adamw_blocks(
+      exec, n, master, g, m, v, step, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count, const T* from) {
+        cast_block<Exec>(count, from, weights + i);
       });
 }
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.

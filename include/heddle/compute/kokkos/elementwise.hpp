@@ -16,9 +16,9 @@ KOKKOS_INLINE_FUNCTION T sigmoid(T x) {
   return T(1) / (T(1) + exponential<Exec>(-x));
 }
 /// 1 - sigmoid(x) without cancellation, and without inf * 0, from e = e^-x and s = sigmoid(x).
-template <class T>
+template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION T rest_of_sigmoid(T e, T s) {
-  return e < T(1) ? e * s : T(1) - s;
+  return select<Exec>(e < T(1), e * s, T(1) - s);
 }
 
 template <class Exec, class T>
@@ -28,7 +28,7 @@ KOKKOS_INLINE_FUNCTION T activation(silu, T x) {
 template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION T activation_derivative(silu, T x) {
   const T e = exponential<Exec>(-x), s = T(1) / (T(1) + e);
-  return s + x * s * rest_of_sigmoid(e, s);
+  return s + x * s * rest_of_sigmoid<Exec>(e, s);
 }
 template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION T activation(gelu_tanh, T x) {
@@ -39,57 +39,92 @@ template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION T activation_derivative(gelu_tanh, T x) {
   constexpr T twice_root = gelu_twice_root<T>, cubic = gelu_cubic<T>;
   const T e = exponential<Exec>(-twice_root * (x + cubic * x * x * x)), s = T(1) / (T(1) + e);
-  return s + x * s * rest_of_sigmoid(e, s) * (twice_root * (T(1) + T(3) * cubic * x * x));
+  const T slope = twice_root * (T(1) + T(3) * cubic * x * x);
+  return s + x * s * rest_of_sigmoid<Exec>(e, s) * slope;
 }
 template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION T activation(relu, T x) {
-  return x < T(0) ? T(0) : x;  // NaN goes through
+  return select<Exec>(x < T(0), T(0), x);  // NaN goes through
 }
 template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION T activation_derivative(relu, T x) {
-  return x > T(0) ? T(1) : T(0);
+  return select<Exec>(x > T(0), T(1), T(0));
 }
 
 template <class Exec, class T>
 void gelu(const Exec& exec, std::int64_t n, const T* x, T* y) {
-  each(exec, "heddle::gelu", n, KOKKOS_LAMBDA(const std::int64_t i) { y[i] = activation<Exec>(gelu_tanh{}, x[i]); });
+  each_block(
+      exec, "heddle::gelu", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        map_block<Exec>(count, y + i, [](T v) { return activation<Exec>(gelu_tanh{}, v); }, x + i);
+      });
 }
 template <class Exec, class T>
 void gelu_backward(const Exec& exec, std::int64_t n, const T* x, const T* dy, T* dx) {
-  each(
-      exec, "heddle::gelu_backward", n,
-      KOKKOS_LAMBDA(const std::int64_t i) { dx[i] = dy[i] * activation_derivative<Exec>(gelu_tanh{}, x[i]); });
+  each_block(
+      exec, "heddle::gelu_backward", n, elements_of_item<Exec>,
+      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        map_block<Exec>(
+            count, dx + i, [](T v, T d) { return d * activation_derivative<Exec>(gelu_tanh{}, v); }, x + i, dy + i);
+      });
 }
 template <class A, class Exec, class T>
 void gated(const Exec& exec, std::int64_t n, const T* gate, const T* up, T* h) {
-  each(
-      exec, "heddle::gated", n, KOKKOS_LAMBDA(const std::int64_t i) { h[i] = activation<Exec>(A{}, gate[i]) * up[i]; });
+  each_block(
+      exec, "heddle::gated", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        map_block<Exec>(count, h + i, [](T g, T u) { return activation<Exec>(A{}, g) * u; }, gate + i, up + i);
+      });
 }
+/// Both results of a few elements from one reading, so that each output may be an input's memory.
 template <class A, class Exec, class T>
 void gated_backward(const Exec& exec, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate, T* dup) {
-  each(
-      exec, "heddle::gated_backward", n, KOKKOS_LAMBDA(const std::int64_t i) {
-        const T g = gate[i], u = up[i], d = dh[i];  // outputs may be the same memory
-        dgate[i] = d * u * activation_derivative<Exec>(A{}, g);
-        dup[i] = d * activation<Exec>(A{}, g);
+  each_block(
+      exec, "heddle::gated_backward", n, columns_of_item<Exec, T>,
+      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        constexpr std::int64_t width = columns_of_item<Exec, T>;
+        T to_up[width];
+        map_block<Exec>(count, to_up, [](T g, T d) { return d * activation<Exec>(A{}, g); }, gate + i, dh + i);
+        map_block<Exec>(
+            count, dgate + i, [](T g, T u, T d) { return d * u * activation_derivative<Exec>(A{}, g); }, gate + i,
+            up + i, dh + i);
+        for (std::int64_t l = 0; l < count; ++l) dup[i + l] = to_up[l];
       });
 }
 
 template <class Exec, class T>
 void add(const Exec& exec, std::int64_t n, const T* a, const T* b, T* c) {
-  each(exec, "heddle::add", n, KOKKOS_LAMBDA(const std::int64_t i) { c[i] = a[i] + b[i]; });
+  each_block(
+      exec, "heddle::add", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        map_block<Exec>(count, c + i, [](T x, T y) { return x + y; }, a + i, b + i);
+      });
 }
 template <class Exec, class T>
 void scale(const Exec& exec, std::int64_t n, T* x, T factor) {
-  each(exec, "heddle::scale", n, KOKKOS_LAMBDA(const std::int64_t i) { x[i] *= factor; });
+  each_block(
+      exec, "heddle::scale", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        map_block<Exec>(count, x + i, [factor](T v) { return v * factor; }, static_cast<const T*>(x + i));
+      });
 }
 template <class Exec, class T>
 void fill(const Exec& exec, std::int64_t n, T* x, T value) {
-  each(exec, "heddle::fill", n, KOKKOS_LAMBDA(const std::int64_t i) { x[i] = value; });
+  each_block(
+      exec, "heddle::fill", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        for (std::int64_t l = 0; l < count; ++l) x[i + l] = value;
+      });
+}
+/// y[i] = x[i] in another element type, in one item of work.
+template <class Exec, class From, class To>
+KOKKOS_INLINE_FUNCTION void cast_block(std::int64_t n, const From* x, To* y) {
+  if constexpr (runs_on_host<Exec>) {
+    cast_lanes(n, x, y);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) y[i] = converted<To>(x[i]);
+  }
 }
 template <class Exec, class From, class To>
 void cast(const Exec& exec, std::int64_t n, const From* x, To* y) {
-  each(exec, "heddle::cast", n, KOKKOS_LAMBDA(const std::int64_t i) { y[i] = converted<To>(x[i]); });
+  each_block(
+      exec, "heddle::cast", n, elements_of_item<Exec>,
+      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { cast_block<Exec>(count, x + i, y + i); });
 }
 
 template <class Exec, class T>
@@ -97,14 +132,16 @@ void add_bias(const Exec& exec, std::int64_t rows, std::int64_t columns, T* y, c
   each(
       exec, "heddle::add_bias", rows, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = y + i * columns;
-        for (std::int64_t j = 0; j < columns; ++j) row[j] += bias[j];
+        map_block<Exec>(columns, row, [](T v, T b) { return v + b; }, static_cast<const T*>(row), bias);
       });
 }
 template <class Exec, class T>
 void add_bias_backward(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
-  sum_columns(
-      exec, "heddle::add_bias_backward", rows, columns, db,
-      KOKKOS_LAMBDA(std::int64_t, const std::int64_t at) { return dy[at]; });
+  each_block(
+      exec, "heddle::add_bias_backward", columns, columns_of_item<Exec, T>,
+      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
+        add_columns<Exec>(rows, columns, begin, count, db, [](std::int64_t, T d) { return d; }, dy);
+      });
 }
 
 template <class Exec, class T>
@@ -121,12 +158,15 @@ void embedding(const Exec& exec, std::int64_t tokens, const std::int32_t* ids, s
 template <class Exec, class T>
 void embedding_backward(const Exec& exec, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
                         std::int64_t width, const T* dout, std::int64_t first_id, T* dtable) {
-  each_columns(
-      exec, "heddle::embedding_backward", width, KOKKOS_LAMBDA(const std::int64_t begin, const int count) {
+  each_block(
+      exec, "heddle::embedding_backward", width, columns_of_item<Exec, T>,
+      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
         for (std::int64_t i = 0; i < tokens; ++i) {
           const std::int64_t row = ids[i] - first_id;
           if (row < 0 || row >= vocabulary) continue;
-          for (int l = 0; l < count; ++l) dtable[row * width + begin + l] += dout[i * width + begin + l];
+          T* const to = dtable + row * width + begin;
+          map_block<Exec>(
+              count, to, [](T old, T d) { return old + d; }, static_cast<const T*>(to), dout + i * width + begin);
         }
       });
 }
@@ -134,8 +174,9 @@ template <class Exec, class T>
 void add_positions(const Exec& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x, const T* wpe) {
   each(
       exec, "heddle::add_positions", rows, KOKKOS_LAMBDA(const std::int64_t i) {
-        const T* const position = wpe + i % sequence * width;
-        for (std::int64_t j = 0; j < width; ++j) x[i * width + j] += position[j];
+        T* const row = x + i * width;
+        map_block<Exec>(
+            width, row, [](T v, T p) { return v + p; }, static_cast<const T*>(row), wpe + i % sequence * width);
       });
 }
 template <class Exec, class T>
@@ -143,8 +184,9 @@ void add_positions_backward(const Exec& exec, std::int64_t rows, std::int64_t wi
                             T* dwpe) {
   each(
       exec, "heddle::add_positions_backward", rows < sequence ? rows : sequence, KOKKOS_LAMBDA(const std::int64_t s) {
+        T* const to = dwpe + s * width;
         for (std::int64_t i = s; i < rows; i += sequence)
-          for (std::int64_t j = 0; j < width; ++j) dwpe[s * width + j] += dx[i * width + j];
+          map_block<Exec>(width, to, [](T old, T d) { return old + d; }, static_cast<const T*>(to), dx + i * width);
       });
 }
 

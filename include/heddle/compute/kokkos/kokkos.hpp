@@ -52,8 +52,8 @@ constexpr key_pages for_host(const key_pages_in<Space>& x) noexcept {
 
 /// A backend on an instance of a Kokkos execution space: `compute::kokkos<Kokkos::Serial, compute::onednn>`. It serves one rank;
 /// tensors lie in `kokkos_memory<ExecSpace>`. Element-wise kernels, biases, norms, embeddings, softmax cross-entropy, sums, casts
-/// and AdamW are Kokkos kernels on that instance. Sums over rows are added in an order that depends on their shape alone, on any
-/// execution space. Matrix products and attention run on the host, by `host<Gemm>` with `threads` cores, after a fence of the
+/// and AdamW are Kokkos kernels on that instance; where that runs on the host they are made of the host's vectorised loops. Sums are
+/// added in an order that depends on their shape, and on whether the host computes them, but not on the number of threads. Matrix products and attention run on the host, by `host<Gemm>` with `threads` cores, after a fence of the
 /// instance: the backend has them where the host can use the memory of the execution space.
 /// Kernels are described in kernels.hpp.
 /// Errors: `kokkos_not_initialized` if Kokkos is not; `config_error` for fewer than one thread; `layout_error` if the arguments

@@ -1,6 +1,8 @@
 // heddle/compute/kokkos/launch.hpp: launches of kernels on an instance of a Kokkos execution space, and what their bodies share.
 #pragma once
 
+#include <heddle/compute/host/elementwise.hpp>
+#include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
 
 #include <cmath>
@@ -10,7 +12,8 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
-/// Whether kernels of this execution space are code of the host, which may then call functions of the host.
+/// Whether kernels of this execution space are code of the host, which may then call functions of the host: those of the
+/// host's backend, which compilers vectorise. Elsewhere the same is computed element by element.
 template <class Exec>
 inline constexpr bool runs_on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
 
@@ -19,22 +22,65 @@ template <class Exec, class Body>
 void each(const Exec& exec, const char* label, std::int64_t n, const Body& body) {
   if (n > 0) Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n), body);
 }
-
-/// The sum of f(0) to f(n - 1), in eight sums side by side that are added pairwise: the order depends on n alone.
-template <class Sum, class F>
-KOKKOS_INLINE_FUNCTION Sum sum_of(std::int64_t n, const F& f) {
-  constexpr int lanes = 8;
-  Sum part[lanes] = {};
-  std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    for (int l = 0; l < lanes; ++l) part[l] += f(i + l);
-  for (int l = 0; i + l < n; ++l) part[l] += f(i + l);
-  for (int half = lanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) part[l] += part[l + half];
-  return part[0];
+/// `body(begin, count)` for the blocks of [0, n) that `size` elements each make.
+template <class Exec, class Body>
+void each_block(const Exec& exec, const char* label, std::int64_t n, std::int64_t size, const Body& body) {
+  each(
+      exec, label, (n + size - 1) / size, KOKKOS_LAMBDA(const std::int64_t block) {
+        const std::int64_t begin = block * size, rest = n - begin;
+        body(begin, rest < size ? rest : size);
+      });
 }
 
-/// e^x: on the host in the form that is vectorised, elsewhere the device's.
+/// Elements of one item of work of a kernel element by element, and columns of one where columns are shared: a few blocks of
+/// the host's loops; one on a device, where neighbouring items read neighbours.
+template <class Exec>
+inline constexpr std::int64_t elements_of_item = runs_on_host<Exec> ? 4096 : 1;
+template <class Exec, class T>
+inline constexpr std::int64_t columns_of_item = runs_on_host<Exec> ? block_size<T> : 1;
+
+/// out[i] = op(in[i]...) in one item of work; `out` may be an input.
+template <class Exec, class T, class Op, class... In>
+KOKKOS_INLINE_FUNCTION void map_block(std::int64_t n, T* out, const Op& op, const In*... in) {
+  if constexpr (runs_on_host<Exec>) {
+    map_lanes(n, out, op, in...);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = op(in[i]...);
+  }
+}
+/// The sum of op(in[i]...) in one item of work, in an order that depends on n alone.
+template <class Exec, class Sum, class Op, class... In>
+KOKKOS_INLINE_FUNCTION Sum sum_of_block(std::int64_t n, const Op& op, const In*... in) {
+  if constexpr (runs_on_host<Exec>) {
+    return sum_lanes<Sum>(n, op, in...);
+  } else {
+    constexpr int lanes = 8;
+    Sum part[lanes] = {};
+    std::int64_t i = 0;
+    for (; i + lanes <= n; i += lanes)
+      for (int l = 0; l < lanes; ++l) part[l] += op(in[i + l]...);
+    for (int l = 0; i + l < n; ++l) part[l] += op(in[i + l]...);
+    for (int half = lanes / 2; half > 0; half /= 2)
+      for (int l = 0; l < half; ++l) part[l] += part[l + half];
+    return part[0];
+  }
+}
+/// sums[j] += the sum over rows i, in order, of op(i, in[i * columns + j]...) for the columns [begin, begin + count).
+template <class Exec, class T, class Op, class... In>
+KOKKOS_INLINE_FUNCTION void add_columns(std::int64_t rows, std::int64_t columns, std::int64_t begin, std::int64_t count,
+                                        T* sums, const Op& op, const In*... in) {
+  if constexpr (runs_on_host<Exec>) {
+    detail::sum_columns(rows, columns, begin, begin + count, sums, op, in...);
+  } else {
+    for (std::int64_t j = begin; j < begin + count; ++j) {
+      T sum = 0;
+      for (std::int64_t i = 0; i < rows; ++i) sum += op(i, in[i * columns + j]...);
+      sums[j] += sum;
+    }
+  }
+}
+
+/// e^x.
 template <class Exec, class T>
 KOKKOS_INLINE_FUNCTION T exponential(T x) {
   if constexpr (runs_on_host<Exec>) {
@@ -50,39 +96,13 @@ KOKKOS_INLINE_FUNCTION T square_root(T x) {
   using std::sqrt;
   return sqrt(x);
 }
-
-/// Columns that one item of work takes when columns are shared: neighbours in memory on the host, single ones on a device,
-/// where neighbouring items read neighbours.
-template <class Exec>
-inline constexpr int columns_of_item = runs_on_host<Exec> ? 16 : 1;
-
-/// `body(begin, count)` for blocks of columns.
-template <class Exec, class Body>
-void each_columns(const Exec& exec, const char* label, std::int64_t columns, const Body& body) {
-  constexpr int width = columns_of_item<Exec>;
-  each(
-      exec, label, (columns + width - 1) / width, KOKKOS_LAMBDA(const std::int64_t block) {
-        const std::int64_t begin = block * width, rest = columns - begin;
-        body(begin, rest < width ? static_cast<int>(rest) : width);
-      });
-}
-
-/// sums[j] += the sum over rows i, in order, of f(i, i * columns + j).
-template <class Exec, class T, class F>
-void sum_columns(const Exec& exec, const char* label, std::int64_t rows, std::int64_t columns, T* sums, const F& f) {
-  each_columns(
-      exec, label, columns, KOKKOS_LAMBDA(const std::int64_t begin, const int count) {
-        constexpr int width = columns_of_item<Exec>;
-        T part[width] = {};
-        if (count == width) {  // a number of turns that the compiler knows
-          for (std::int64_t i = 0; i < rows; ++i)
-            for (int l = 0; l < width; ++l) part[l] += f(i, i * columns + begin + l);
-        } else {
-          for (std::int64_t i = 0; i < rows; ++i)
-            for (int l = 0; l < count; ++l) part[l] += f(i, i * columns + begin + l);
-        }
-        for (int l = 0; l < count; ++l) sums[begin + l] += part[l];
-      });
+/// `condition ? yes : no`.
+template <class Exec, class T>
+KOKKOS_INLINE_FUNCTION T select(bool condition, T yes, T no) {
+  if constexpr (runs_on_host<Exec>)
+    return choose(condition, yes, no);
+  else
+    return condition ? yes : no;
 }
 
 }  // namespace heddle::inline v0::compute::detail::on_kokkos

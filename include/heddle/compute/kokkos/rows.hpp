@@ -1,6 +1,7 @@
 // heddle/compute/kokkos/rows.hpp: layer norm, root-mean-square norm and the pieces of softmax cross-entropy, a row per item of work.
 #pragma once
 
+#include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
 
 #include <cstdint>
@@ -18,14 +19,12 @@ void layer_norm(const Exec& exec, std::int64_t rows, std::int64_t columns, const
   each(
       exec, "heddle::layer_norm", rows, KOKKOS_LAMBDA(const std::int64_t i) {
         const T* const in = x + i * columns;
-        T* const out = y + i * columns;
-        const T rough = sum_of<T>(columns, [in](std::int64_t j) { return in[j]; }) * inverse;
+        const T rough = sum_of_block<Exec, T>(columns, [](T v) { return v; }, in) * inverse;
         // What rounding left of the mean would be multiplied by 1 / deviation: take it off, for rows far from zero.
-        const T mu = rough + sum_of<T>(columns, [in, rough](std::int64_t j) { return in[j] - rough; }) * inverse;
-        const T variance =
-            sum_of<T>(columns, [in, mu](std::int64_t j) { return (in[j] - mu) * (in[j] - mu); }) * inverse;
+        const T mu = rough + sum_of_block<Exec, T>(columns, [rough](T v) { return v - rough; }, in) * inverse;
+        const T variance = sum_of_block<Exec, T>(columns, [mu](T v) { return (v - mu) * (v - mu); }, in) * inverse;
         const T s = T(1) / square_root(variance + eps);
-        for (std::int64_t j = 0; j < columns; ++j) out[j] = (in[j] - mu) * s * w[j] + b[j];
+        map_block<Exec>(columns, y + i * columns, [mu, s](T v, T g, T c) { return (v - mu) * s * g + c; }, in, w, b);
         mean[i] = mu;
         rstd[i] = s;
       });
@@ -41,20 +40,26 @@ void layer_norm_backward_input(const Exec& exec, std::int64_t rows, std::int64_t
         const T *const d = dy + i * columns, *const in = x + i * columns;
         T* const out = dx + i * columns;
         const T mu = mean[i], s = rstd[i];
-        const T g = sum_of<T>(columns, [=](std::int64_t j) { return d[j] * w[j]; }) * inverse;
-        const T gn = sum_of<T>(columns, [=](std::int64_t j) { return d[j] * w[j] * ((in[j] - mu) * s); }) * inverse;
-        for (std::int64_t j = 0; j < columns; ++j) out[j] += s * (d[j] * w[j] - g - (in[j] - mu) * s * gn);
+        const T g = sum_of_block<Exec, T>(columns, [](T a, T c) { return a * c; }, d, w) * inverse;
+        const T gn = sum_of_block<Exec, T>(
+                         columns, [mu, s](T a, T c, T v) { return a * c * ((v - mu) * s); }, d, w, in) *
+                     inverse;
+        map_block<Exec>(
+            columns, out, [=](T old, T a, T c, T v) { return old + s * (a * c - g - (v - mu) * s * gn); },
+            static_cast<const T*>(out), d, w, in);
       });
 }
 template <class Exec, class T>
 void layer_norm_backward_weight(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                                 const T* mean, const T* rstd, T* dw, T* db) {
-  sum_columns(
-      exec, "heddle::layer_norm_backward_weight", rows, columns, dw,
-      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t at) { return dy[at] * ((x[at] - mean[i]) * rstd[i]); });
-  sum_columns(
-      exec, "heddle::layer_norm_backward_bias", rows, columns, db,
-      KOKKOS_LAMBDA(std::int64_t, const std::int64_t at) { return dy[at]; });
+  each_block(
+      exec, "heddle::layer_norm_backward_weight", columns, columns_of_item<Exec, T>,
+      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
+        add_columns<Exec>(
+            rows, columns, begin, count, dw, [=](std::int64_t i, T d, T v) { return d * ((v - mean[i]) * rstd[i]); },
+            dy, x);
+        add_columns<Exec>(rows, columns, begin, count, db, [](std::int64_t, T d) { return d; }, dy);
+      });
 }
 
 template <class Exec, class T>
@@ -64,10 +69,9 @@ void rms_norm(const Exec& exec, std::int64_t rows, std::int64_t columns, const T
   each(
       exec, "heddle::rms_norm", rows, KOKKOS_LAMBDA(const std::int64_t i) {
         const T* const in = x + i * columns;
-        T* const out = y + i * columns;
-        const T squares = sum_of<T>(columns, [in](std::int64_t j) { return in[j] * in[j]; });
+        const T squares = sum_of_block<Exec, T>(columns, [](T v) { return v * v; }, in);
         const T s = T(1) / square_root(squares * inverse + eps);
-        for (std::int64_t j = 0; j < columns; ++j) out[j] = in[j] * s * w[j];
+        map_block<Exec>(columns, y + i * columns, [s](T v, T g) { return v * s * g; }, in, w);
         rstd[i] = s;
       });
 }
@@ -82,38 +86,48 @@ void rms_norm_backward_input(const Exec& exec, std::int64_t rows, std::int64_t c
         const T *const d = dy + i * columns, *const in = x + i * columns;
         T* const out = dx + i * columns;
         const T s = rstd[i];
-        const T gn = sum_of<T>(columns, [=](std::int64_t j) { return d[j] * w[j] * (in[j] * s); }) * inverse;
-        for (std::int64_t j = 0; j < columns; ++j) out[j] += s * (d[j] * w[j] - in[j] * s * gn);
+        const T gn = sum_of_block<Exec, T>(columns, [s](T a, T c, T v) { return a * c * (v * s); }, d, w, in) * inverse;
+        map_block<Exec>(
+            columns, out, [=](T old, T a, T c, T v) { return old + s * (a * c - v * s * gn); },
+            static_cast<const T*>(out), d, w, in);
       });
 }
 template <class Exec, class T>
 void rms_norm_backward_weight(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
                               const T* rstd, T* dw) {
-  sum_columns(
-      exec, "heddle::rms_norm_backward_weight", rows, columns, dw,
-      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t at) { return dy[at] * (x[at] * rstd[i]); });
+  each_block(
+      exec, "heddle::rms_norm_backward_weight", columns, columns_of_item<Exec, T>,
+      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
+        add_columns<Exec>(
+            rows, columns, begin, count, dw, [=](std::int64_t i, T d, T v) { return d * (v * rstd[i]); }, dy, x);
+      });
 }
 
-/// The largest of each row, -inf for no columns; NaN if there is one: it compares false with everything, and is never replaced.
+/// The largest of a row, -inf for no columns; NaN if there is one: it compares false with everything, and is never replaced.
+template <class Exec, class T>
+KOKKOS_INLINE_FUNCTION T largest_of_block(std::int64_t n, const T* x, T lowest) {
+  if constexpr (runs_on_host<Exec>) {
+    return largest(n, x);
+  } else {
+    T top = lowest;
+    for (std::int64_t j = 0; j < n; ++j) top = top != top || !(x[j] > top || x[j] != x[j]) ? top : x[j];
+    return top;
+  }
+}
 template <class Exec, class T>
 void row_max(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
   const T lowest = -(std::numeric_limits<T>::infinity)();
   each(
-      exec, "heddle::row_max", rows, KOKKOS_LAMBDA(const std::int64_t i) {
-        const T* const row = logits + i * columns;
-        T top = lowest;
-        for (std::int64_t j = 0; j < columns; ++j)
-          top = top != top || !(row[j] > top || row[j] != row[j]) ? top : row[j];
-        m[i] = top;
-      });
+      exec, "heddle::row_max", rows,
+      KOKKOS_LAMBDA(const std::int64_t i) { m[i] = largest_of_block<Exec>(columns, logits + i * columns, lowest); });
 }
 template <class Exec, class T>
 void row_sum_exp(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* logits, const T* m, T* sum) {
   each(
       exec, "heddle::row_sum_exp", rows, KOKKOS_LAMBDA(const std::int64_t i) {
-        const T* const row = logits + i * columns;
         const T top = m[i];
-        sum[i] = sum_of<T>(columns, [row, top](std::int64_t j) { return exponential<Exec>(row[j] - top); });
+        sum[i] =
+            sum_of_block<Exec, T>(columns, [top](T v) { return exponential<Exec>(v - top); }, logits + i * columns);
       });
 }
 template <class Exec, class T>
@@ -136,7 +150,8 @@ void cross_entropy_backward(const Exec& exec, std::int64_t rows, std::int64_t co
         if (target < 0) {
           for (std::int64_t j = 0; j < columns; ++j) row[j] = T(0);
         } else {
-          for (std::int64_t j = 0; j < columns; ++j) row[j] = exponential<Exec>(row[j] - top) * share;
+          map_block<Exec>(
+              columns, row, [=](T v) { return exponential<Exec>(v - top) * share; }, static_cast<const T*>(row));
           if (column >= 0 && column < columns) row[column] -= factor;
         }
       });

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -20,17 +21,15 @@ constexpr std::int64_t sum_blocks(std::int64_t n) noexcept {
   return (n + sum_block - 1) / sum_block;
 }
 
-/// *out += the sum of f(0) to f(n - 1) in double: sums of blocks, added in order. A parallel_reduce would add in an order of its
-/// own, and in Kokkos 3.4 all ranks of a process would share the memory in which Serial reduces.
-template <class Exec, class F>
-void add_sum(const Exec& exec, const char* label, std::int64_t n, double* parts, double* out, const F& f) {
+/// *out += the sum of all block(begin, count), added in order, in double. A parallel_reduce would add in an order of its own, and
+/// in Kokkos 3.4 all ranks of a process would share the memory in which Serial reduces.
+template <class Exec, class Block>
+void add_blocks(const Exec& exec, const char* label, std::int64_t n, double* parts, double* out, const Block& block) {
   if (n == 0) return;
   const std::int64_t blocks = sum_blocks(n);
-  each(
-      exec, label, blocks, KOKKOS_LAMBDA(const std::int64_t block) {
-        const std::int64_t begin = block * sum_block, rest = n - begin;
-        parts[block] = sum_of<double>(rest < sum_block ? rest : sum_block,
-                                      [&f, begin](std::int64_t i) -> double { return f(begin + i); });
+  each_block(
+      exec, label, n, sum_block, KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
+        parts[begin / sum_block] = block(begin, count);
       });
   each(
       exec, label, 1, KOKKOS_LAMBDA(std::int64_t) {
@@ -42,35 +41,64 @@ void add_sum(const Exec& exec, const char* label, std::int64_t n, double* parts,
 
 template <class Exec, class T>
 void sum_of_squares(const Exec& exec, std::int64_t n, const T* x, double* parts, double* out) {
-  add_sum(
-      exec, "heddle::sum_of_squares", n, parts, out, KOKKOS_LAMBDA(const std::int64_t i) {
-        const double v = static_cast<double>(static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(x[i]));
-        return v * v;
+  add_blocks(
+      exec, "heddle::sum_of_squares", n, parts, out,
+      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
+        return sum_of_block<Exec, double>(
+            count,
+            [](T v) {
+              const double d = static_cast<double>(v);
+              return d * d;
+            },
+            x + begin);
       });
 }
-/// The number of infinities and NaN. Looks at exponent bits, as the host's does.
+
+/// Whether these bits are those of an infinity or a NaN.
+template <class Bits>
+KOKKOS_INLINE_FUNCTION Bits is_nonfinite(Bits bits, Bits exponent) {
+  return static_cast<Bits>((bits & exponent) == exponent ? 1 : 0);
+}
+/// The number of infinities and NaN, from the bits of the exponents, so that it also holds under -ffinite-math-only.
 template <class Exec, class T>
 void count_nonfinite(const Exec& exec, std::int64_t n, const T* x, double* parts, double* out) {
   using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
   constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
-  const auto* const raw = reinterpret_cast<const unsigned char*>(x);
-  add_sum(
-      exec, "heddle::count_nonfinite", n, parts, out, KOKKOS_LAMBDA(const std::int64_t i) {
-        bits b = 0;
-        auto* const to = reinterpret_cast<unsigned char*>(&b);
-        for (std::size_t k = 0; k < sizeof(bits); ++k) to[k] = raw[static_cast<std::size_t>(i) * sizeof(bits) + k];
-        return (b & exponent) == exponent ? 1.0 : 0.0;
+  add_blocks(
+      exec, "heddle::count_nonfinite", n, parts, out,
+      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
+        std::int64_t found = 0;
+        constexpr int width = 32;
+        std::int64_t i = begin;
+        const std::int64_t end = begin + count;
+        for (; i + width <= end; i += width) {
+          bits in[width], some = 0;
+          std::memcpy(in, x + i, sizeof in);
+          for (int l = 0; l < width; ++l) some = static_cast<bits>(some + is_nonfinite(in[l], exponent));
+          found += static_cast<std::int64_t>(some);
+        }
+        for (; i < end; ++i) {
+          bits one = 0;
+          std::memcpy(&one, x + i, sizeof one);
+          found += static_cast<std::int64_t>(is_nonfinite(one, exponent));
+        }
+        return static_cast<double>(found);
       });
 }
 template <class Exec, class T>
 void cross_entropy_loss(const Exec& exec, std::int64_t rows, const T* m, const T* sum, const T* picked,
                         const std::int32_t* targets, double* parts, double* out) {
-  add_sum(
-      exec, "heddle::cross_entropy_loss", rows, parts, out, KOKKOS_LAMBDA(const std::int64_t i) {
+  add_blocks(
+      exec, "heddle::cross_entropy_loss", rows, parts, out,
+      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
         using std::log;
-        const double below = static_cast<double>(m[i]) - static_cast<double>(picked[i]);
-        return targets[i] < 0 ? 0.0 : log(static_cast<double>(sum[i])) + below;
+        double loss = 0;
+        for (std::int64_t i = begin; i < begin + count; ++i) {
+          const double below = static_cast<double>(m[i]) - static_cast<double>(picked[i]);
+          if (targets[i] >= 0) loss += log(static_cast<double>(sum[i])) + below;
+        }
+        return loss;
       });
 }
 
