@@ -135,6 +135,22 @@ auto elementwise(std::int64_t rows, std::int64_t columns) {
   auto positions = t.some(sequence + 1, columns);
   t.backend.add_positions(m, positions, sequence), t.note("add_positions", m);
   t.backend.add_positions_backward(m, sequence, positions), t.note("add_positions_backward", positions);
+  // Two heads of five elements in rows of twelve; the tables turn the first four of each.
+  if (columns >= 12) {
+    const auto x = t.some(rows, 12);
+    auto z = t.some(rows, 12);
+    const auto cosines = t.some(9, 2), sines = t.some(9, 2);
+    std::vector<std::int32_t> at(static_cast<std::size_t>(rows));
+    for (std::size_t i = 0; i < at.size(); ++i) at[i] = static_cast<std::int32_t>(i * 5 % 9);
+    const auto where = hd::detail::row_at<typename B::space>(static_cast<const std::int32_t*>(t.keep(at)), rows);
+    const auto from = co::heads_of(x, 2, 5, 1);
+    auto to = co::heads_of(z, 2, 5, 2);
+    using co::rotary_pairs;
+    t.backend.template rotary<rotary_pairs::halves>(from, where, cosines, sines, to), t.note("rotary, halves", z);
+    t.backend.template rotary<rotary_pairs::neighbours>(from, where, cosines, sines, to), t.note("neighbours", z);
+    t.backend.template rotary_backward<rotary_pairs::halves>(from, where, cosines, sines, to), t.note("back", z);
+    t.backend.template rotary_backward<rotary_pairs::neighbours>(from, where, cosines, sines, to), t.note("back, n", z);
+  }
   return t.results;
 }
 
@@ -194,6 +210,8 @@ auto sums_and_steps(std::int64_t rows, std::int64_t columns) {
   t.backend.sum_of_squares(g, t.number(sum)), t.backend.count_nonfinite(bad, t.number(sum + 1));
   t.note("sums that are added to", hd::detail::row_at<typename B::space>(sum, 2));
   t.note("all_finite of these", t.backend.all_finite(bad) ? 1 : 0);
+  t.backend.squared_error(g, p, t.number(sum)), t.note("squared_error", hd::detail::row_at<typename B::space>(sum, 1));
+  t.backend.squared_error_backward(p, g, T(0.25)), t.note("squared_error_backward", p);
   // Master weights in T, weights and gradients in bf16.
   using half = hd::bf16;
   std::vector<half> narrow;
@@ -222,6 +240,13 @@ auto products(std::int64_t rows, std::int64_t columns) {
   auto lse = t.some(s.heads * s.rows());
   t.backend.attention(qkv, s, out, lse), t.note("attention", out), t.note("lse", lse);
   t.backend.attention_backward(dout, qkv, out, lse, s, dqkv), t.note("attention_backward", dqkv);
+  // The same by slices, over heads inside wider rows.
+  const auto causal = co::causal_sequences(s.batch, s.sequence);
+  const auto slices = hd::detail::row_at<typename B::space>(static_cast<const co::attention_slice*>(t.keep(causal)),
+                                                            static_cast<std::int64_t>(causal.size()));
+  const auto third = [&](std::int64_t i) { return co::heads_of(qkv, s.heads, s.head_dim, i * s.width()); };
+  t.backend.attention(third(0), third(1), third(2), slices, T(0.5), co::heads_of(out, s.heads, s.head_dim), lse);
+  t.note("attention by slices", out);
   return t.results;
 }
 
@@ -270,18 +295,21 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::half_product_kernels<serial>);
   STATIC_REQUIRE(co::rms_norm_kernels<serial, float>);
   STATIC_REQUIRE(co::gated_kernels<serial, double, co::relu>);
-  STATIC_REQUIRE_FALSE(co::rotary_kernels<serial, float>);
+  STATIC_REQUIRE(co::rotary_kernels<serial, float>);
+  STATIC_REQUIRE(co::sliced_attention_kernels<serial, float>);
+  STATIC_REQUIRE(co::squared_error_kernels<serial, double>);
   STATIC_REQUIRE_FALSE(co::routing_kernels<serial, float>);
 }
 
-TEST_CASE("kernels on Kokkos, element by element, compute what the host's do",
-          "[kokkos]"){COMPARE(elementwise, 20)} TEST_CASE("norms on Kokkos compute what the host's do", "[kokkos]"){
+TEST_CASE("kernels on Kokkos, element by element, compute what the host's do", "[kokkos]"){
+    COMPARE(elementwise, columns >= 12 ? 24u : 20u)} TEST_CASE("norms on Kokkos compute what the host's do",
+                                                               "[kokkos]"){
     COMPARE(norms, 10)} TEST_CASE("softmax cross-entropy on Kokkos computes what the host's does", "[kokkos]"){
     COMPARE(cross_entropy, 5)} TEST_CASE("sums, casts and AdamW on Kokkos compute what the host's do", "[kokkos]"){
-    COMPARE(sums_and_steps, 14)} TEST_CASE("products and attention in Kokkos memory are the host's", "[kokkos]") {
+    COMPARE(sums_and_steps, 16)} TEST_CASE("products and attention in Kokkos memory are the host's", "[kokkos]") {
   for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {1, 1}, {7, 13}}) {
-    check(products<serial, double>(rows, columns), products<host, double>(rows, columns), 0, 7);
-    check(products<serial, float>(rows, columns), products<host, float>(rows, columns), 0, 7);
+    check(products<serial, double>(rows, columns), products<host, double>(rows, columns), 0, 8);
+    check(products<serial, float>(rows, columns), products<host, float>(rows, columns), 0, 8);
   }
 }
 
@@ -322,10 +350,16 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     texts.push_back(text_of([&] { t.backend.template matmul<transpose::no, transpose::no>(m, other, m, 0.0f); }));
     texts.push_back(text_of([&] { t.backend.adamw(five, five, five, five, co::adamw_step{.step = 0}); }));
     texts.push_back(text_of([&] { t.backend.add_positions(m, other, 5); }));
+    const auto narrow = t.some(1, 1), tables = t.some(1, 2), ids = t.ids(2, 3);
+    const auto heads = co::heads_of(m, 1, 5);
+#if !defined(AS_A_DEVICE)  // which cannot look at positions
+    texts.push_back(text_of([&] { t.backend.rotary(heads, ids, narrow, narrow, heads); }));
+#endif
+    texts.push_back(text_of([&] { t.backend.rotary(heads, ids, tables, narrow, heads); }));
     return texts;
   };
   const auto got = run(static_cast<serial*>(nullptr)), expected = run(static_cast<host*>(nullptr));
   CHECK(got == expected);
-  for (const std::string& text : got) CHECK(text.rfind("heddle: ", 0) == 0);
+  for (const std::string& text : expected) CHECK(text.rfind("heddle: ", 0) == 0);
   CHECK_THROWS_AS(serial(0), hd::config_error);
 }

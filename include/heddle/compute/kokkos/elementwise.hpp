@@ -144,6 +144,43 @@ void add_bias_backward(const Exec& exec, std::int64_t rows, std::int64_t columns
       });
 }
 
+/// Turns the first 2 * pairs elements of each head by the angles of the row's position, or back, and copies the rest.
+template <rotary_pairs Pairs, bool Back, class Exec, class T, class Space>
+void rotary(const Exec& exec, const head_rows<const T, Space>& x, const std::int32_t* positions, std::int64_t pairs,
+            const T* cos, const T* sin, const head_rows<T, Space>& y) {
+  const bool neighbours = Pairs == rotary_pairs::neighbours;
+  const std::int64_t step = neighbours ? 2 : 1, other = neighbours ? 1 : pairs, heads = x.heads, width = x.head_dim;
+  const std::int64_t from_stride = x.stride, to_stride = y.stride;
+  const T* const from = x.data;
+  T* const to = y.data;
+  each(
+      exec, "heddle::rotary", x.rows, KOKKOS_LAMBDA(const std::int64_t r) {
+        const std::int64_t at = positions[r] * pairs;
+        for (std::int64_t h = 0; h < heads; ++h) {
+          const T* const in = from + r * from_stride + h * width;
+          T* const out = to + r * to_stride + h * width;
+          for (std::int64_t i = 0; i < pairs; ++i) {
+            const T a = in[i * step], b = in[i * step + other], c = cos[at + i];
+            const T s = Back ? -sin[at + i] : sin[at + i];
+            out[i * step] = a * c - b * s;
+            out[i * step + other] = b * c + a * s;
+          }
+          for (std::int64_t i = 2 * pairs; i < width; ++i) out[i] = in[i];
+        }
+      });
+}
+
+template <class Exec, class T>
+void squared_error_backward(const Exec& exec, std::int64_t n, T* x, const T* target, T factor) {
+  each_block(
+      exec, "heddle::squared_error_backward", n, elements_of_item<Exec>,
+      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        map_block<Exec>(
+            count, x + i, [factor](T v, T t) { return T(2) * factor * (v - t); }, static_cast<const T*>(x + i),
+            target + i);
+      });
+}
+
 template <class Exec, class T>
 void embedding(const Exec& exec, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
                std::int64_t width, const T* table, std::int64_t first_id, T* out) {

@@ -90,6 +90,10 @@ class kokkos {
   template <class T>
   using also = std::type_identity_t<row<T>>;
   using ids_row = row<const std::int32_t>;
+  template <class T>
+  using heads = head_rows<T, space>;
+  template <class T>
+  using in_heads = std::type_identity_t<heads<const T>>;
   using number = scalar_view<double, space>;
   using host_kernels = host<Gemm>;
 
@@ -180,6 +184,17 @@ class kokkos {
   void cast(row<From> x, row<To> y) {
     detail::expect("cast", "elements of y", x.size(), y.size());
     detail::on_kokkos::cast(exec(), x.size(), static_cast<const From*>(x.address()), y.address());
+  }
+
+  /// Errors: also `layout_error` for a position that the tables do not have, where the execution space runs on the host: then
+  /// the positions are looked at after a fence of the instance.
+  template <rotary_pairs Pairs = rotary_pairs::halves, class T>
+  void rotary(in_heads<T> x, ids_row positions, in_matrix<T> cos, in_matrix<T> sin, heads<T> y) {
+    turn<Pairs, false, T>("rotary", x, positions, cos, sin, y);
+  }
+  template <rotary_pairs Pairs = rotary_pairs::halves, class T>
+  void rotary_backward(in_heads<T> dy, ids_row positions, in_matrix<T> cos, in_matrix<T> sin, heads<T> dx) {
+    turn<Pairs, true, T>("rotary_backward", dy, positions, cos, sin, dx);
   }
 
   // ---- norms ----
@@ -314,6 +329,17 @@ class kokkos {
 
   // ---- sums ----
   template <class T>
+  void squared_error(row<T> x, in_row<std::remove_const_t<T>> target, number out) {
+    detail::expect("squared_error", "elements of target", x.size(), target.size());
+    detail::on_kokkos::squared_error<ExecSpace, std::remove_const_t<T>>(exec(), x.size(), x.address(), target.address(),
+                                                                        parts(x.size()), out.address());
+  }
+  template <class T>
+  void squared_error_backward(row<T> x, in_row<T> target, std::type_identity_t<T> scale) {
+    detail::expect("squared_error_backward", "elements of target", x.size(), target.size());
+    detail::on_kokkos::squared_error_backward(exec(), x.size(), x.address(), target.address(), scale);
+  }
+  template <class T>
   void sum_of_squares(row<T> x, number out) {
     detail::on_kokkos::sum_of_squares<ExecSpace, std::remove_const_t<T>>(exec(), x.size(), x.address(), parts(x.size()),
                                                                          out.address());
@@ -360,6 +386,29 @@ class kokkos {
     if (x.extent(0) != y.extent(0) || x.extent(1) != y.extent(1)) [[unlikely]]
       throw layout_error("heddle: " + std::string(kernel) + ": " + what + " should be " + to_string(x.shape()) +
                          ", got " + to_string(y.shape()));
+  }
+  template <rotary_pairs Pairs, bool Back, class T>
+  void turn(const char* kernel, const heads<const T>& x, const ids_row& positions, const matrix<const T>& cos,
+            const matrix<const T>& sin, const heads<T>& y) {
+    using checks = detail::argument_checks;
+    const head_rows<const T> from = detail::on_kokkos::for_host<space>(x), to = detail::on_kokkos::for_host<space>(y);
+    checks::same_heads<T>(kernel, "the output", from, to);
+    checks::rows_apart(kernel, "the input", from);
+    same_shape(kernel, "the table of sines", cos, sin);
+    detail::expect(kernel, "number of positions", x.rows, positions.size());
+    if (2 * cos.extent(1) > x.head_dim) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": tables of " + std::to_string(cos.extent(1)) +
+                         " columns turn " + std::to_string(2 * cos.extent(1)) + " elements, but a head has " +
+                         std::to_string(x.head_dim));
+    if constexpr (detail::on_kokkos::runs_on_host<ExecSpace>) {
+      exec().fence();
+      for (const std::int32_t p : detail::on_kokkos::for_host<space>(positions))
+        if (p < 0 || p >= cos.extent(0)) [[unlikely]]
+          throw layout_error("heddle: " + std::string(kernel) + ": positions should be from 0 to " +
+                             std::to_string(cos.extent(0) - 1) + ", as the tables are, got " + std::to_string(p));
+    }
+    detail::on_kokkos::rotary<Pairs, Back>(exec(), x, positions.address(), cos.extent(1), cos.address(), sin.address(),
+                                           y);
   }
   static void optimizer_sizes(std::int64_t n, std::int64_t weights, std::int64_t g, std::int64_t m, std::int64_t v) {
     detail::expect("adamw", "elements of the weights", n, weights);

@@ -87,6 +87,19 @@ void count_nonfinite(const Exec& exec, std::int64_t n, const T* x, double* parts
       });
 }
 template <class Exec, class T>
+void squared_error(const Exec& exec, std::int64_t n, const T* x, const T* target, double* parts, double* out) {
+  add_blocks(
+      exec, "heddle::squared_error", n, parts, out,
+      KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
+        double sum = 0;
+        for (std::int64_t i = begin; i < begin + count; ++i) {
+          const double d = static_cast<double>(x[i]) - static_cast<double>(target[i]);
+          sum += d * d;
+        }
+        return sum;
+      });
+}
+template <class Exec, class T>
 void cross_entropy_loss(const Exec& exec, std::int64_t rows, const T* m, const T* sum, const T* picked,
                         const std::int32_t* targets, double* parts, double* out) {
   add_blocks(
