@@ -350,7 +350,8 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     texts.push_back(text_of([&] { t.backend.template matmul<transpose::no, transpose::no>(m, other, m, 0.0f); }));
     texts.push_back(text_of([&] { t.backend.adamw(five, five, five, five, co::adamw_step{.step = 0}); }));
     texts.push_back(text_of([&] { t.backend.add_positions(m, other, 5); }));
-    const auto narrow = t.some(1, 1), tables = t.some(1, 2), ids = t.ids(2, 3);
+    const auto narrow = t.some(1, 1), tables = t.some(1, 2);
+    const auto ids = t.ids(2, 3);
     const auto heads = co::heads_of(m, 1, 5);
 #if !defined(AS_A_DEVICE)  // which cannot look at positions
     texts.push_back(text_of([&] { t.backend.rotary(heads, ids, narrow, narrow, heads); }));
