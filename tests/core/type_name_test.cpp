@@ -5,6 +5,7 @@
 
 #include <string>
 
+// Compiled alone: this is in no namespace.
 struct outermost {};
 namespace room {
 struct inner {};

@@ -10,7 +10,7 @@
 
 namespace io = heddle::io;
 
-TEST_CASE("the permutation is a bijection with its inverse, for every size up to 2000", "[io][permutation][law]") {
+TEST_CASE("the permutation is a bijection with its inverse, for every size up to 2000", "[io][permutation][law][exhaustive]") {
   STATIC_REQUIRE(io::permutation(10, 3).position_of(io::permutation(10, 3)(7)) == 7);
   std::int64_t wrong = 0;
   for (std::int64_t n = 1; n <= 2000; ++n) {

@@ -369,7 +369,7 @@ void nothing_is_gained(std::uint64_t seeds) {
   nothing_is_gained("interval_clearing", sja::broker{sja::interval_clearing{}}, seeds);
 }
 
-TEST_CASE("no way to lie lets a job end earlier", "[plan][sja]") {
+TEST_CASE("no way to lie lets a job end earlier", "[plan][sja][exhaustive]") {
   CHECK(strategies.size() >= 20);
   nothing_is_gained(25);
 }

@@ -272,7 +272,7 @@ TEST_CASE("a simulation may have more jobs than a broker's books, if not at a ti
                     Catch::Matchers::Contains("a 64-bit number counts them"));
 }
 
-TEST_CASE("cutting jobs beats backfilling rigid ones while cuts are cheap", "[plan][sim][sja]") {
+TEST_CASE("cutting jobs beats backfilling rigid ones while cuts are cheap", "[plan][sim][sja][exhaustive]") {
   compare_at_loads(20, 3);
 }
 TEST_CASE("cutting jobs beats backfilling rigid ones, with many seeds", "[plan][sim][sja][slow]") {

@@ -37,19 +37,19 @@ struct copies {};   // splits the samples
 struct experts {};  // splits the samples, and the experts' weights
 struct line {};     // the pipeline
 
-constexpr int context = 5, words = 7, width = 3, all_experts = 5;
-using data = train_test::random_tokens<context, words, 3>;
+constexpr int positions = 5, words = 7, width = 3, all_experts = 5;
+using data = train_test::random_tokens<positions, words, 3>;
 
-struct config {
-  std::int64_t context = ::context;
+struct routed_config {
+  std::int64_t context = positions;
   void validate() const {}
-  friend std::string to_string(const config&) { return "routed bigrams"; }
+  friend std::string to_string(const routed_config&) { return "routed bigrams"; }
 };
 
 // h = E[token]; at each part h += A[e] h with the expert e of the token's position; at the end logits = h W, cross-entropy.
 // A rank has the rows of its samples; those of all ranks along `experts` are gathered for the experts that it has.
 template <class World, class Backend>
-class stage {
+class routed_stage {
  public:
   using scalar = double;
   using mesh_type = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
@@ -60,7 +60,7 @@ class stage {
   using samples = hd::layout<named, hd::shard<0, copies, experts>>;
   using batch = hd::model::batch<double>;
 
-  stage(const config&, World& world, Backend&, std::array<int, 2> part, int slots, std::int64_t, int)
+  routed_stage(const routed_config&, World& world, Backend&, std::array<int, 2> part, int slots, std::int64_t, int)
       : world_(world),
         part_(part[0]),
         first_(part[0] == 0),
@@ -82,7 +82,7 @@ class stage {
     gradients_ = std::span<double>(memory_).last(at(elements_));
   }
 
-  std::int64_t boundary_elements(std::int64_t samples) const { return samples * context * width; }
+  std::int64_t boundary_elements(std::int64_t samples) const { return samples * positions * width; }
   const std::vector<hd::model::parameter>& parameters() const { return table_; }
   std::array<std::int64_t, 2> bucket_elements() const { return {dense_, elements_ - dense_}; }
   std::int64_t flat_elements() const { return elements_; }
@@ -269,12 +269,12 @@ class stage {
 
 struct routed_bigrams {
   using scalar = double;
-  using config = ::config;
+  using config = routed_config;
   using batch = hd::model::batch<double>;
   template <class World, class Backend>
-  using stage = std::conditional_t<std::is_same_v<hd::space_of<Backend>, hd::host_memory>, ::stage<World, Backend>,
-                                   train_test::copied_stage<::stage<World, Backend>, Backend>>;
-  static std::array<int, 2> layers_of(const config&, int part, int parts) { return {part, parts}; }
+  using stage = std::conditional_t<std::is_same_v<hd::space_of<Backend>, hd::host_memory>, routed_stage<World, Backend>,
+                                   train_test::copied_stage<routed_stage<World, Backend>, Backend>>;
+  static std::array<int, 2> layers_of(const routed_config&, int part, int parts) { return {part, parts}; }
 };
 
 // The bytes of gradients and weights that the trainer passes to communicators.
@@ -320,7 +320,7 @@ outcome train(const mesh_type& mesh, const task& what) {
   outcome all;
   std::mutex one_at_a_time;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    hd::train::options<config> o;
+    hd::train::options<routed_config> o;
     o.batch = 7;
     o.microbatches = 2;
     o.steps = what.steps;
@@ -494,7 +494,7 @@ TEST_CASE("a precision rounds each bucket", "[train][buckets]") {
 TEST_CASE("an expert that is not finite is named", "[train][buckets]") {
   std::vector<std::string> texts(4);
   hd::launch<hd::threads>(mesh_type::from_extents({2, 1, 2}), [&](auto& world) {
-    hd::train::options<config> o;
+    hd::train::options<routed_config> o;
     o.batch = 7;
     o.microbatches = 2;
     o.steps = 1;
@@ -514,7 +514,7 @@ TEST_CASE("an expert that is not finite is named", "[train][buckets]") {
 TEST_CASE("what is summed over which axes follows from the buckets' layouts", "[train][buckets]") {
   using hd::type_list;
   using world = hd::world<hd::threads, mesh_type>;
-  using facts = hd::train::detail::training_axes<stage<world, hd::compute::host<>>, mesh_type, line>;
+  using facts = hd::train::detail::training_axes<routed_stage<world, hd::compute::host<>>, mesh_type, line>;
   STATIC_REQUIRE(std::is_same_v<facts::of_buckets, type_list<type_list<copies, experts>, type_list<copies>>>);
   STATIC_REQUIRE(std::is_same_v<facts::gradients, type_list<copies, experts>>);
   STATIC_REQUIRE(std::is_same_v<facts::samples, type_list<copies, experts>>);

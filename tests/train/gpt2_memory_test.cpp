@@ -35,16 +35,16 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 template <class Activations, class World>
 using trainer_of = tr::trainer<md::gpt2<double>, hd::strategy<mesh_type, sc::tabled, hd::zero<1>, Activations>, World>;
 
-constexpr md::gpt2_config config{.layers = 5, .heads = 4, .width = 20, .context = 7, .vocabulary = 33};
+constexpr md::gpt2_config settings{.layers = 5, .heads = 4, .width = 20, .context = 7, .vocabulary = 33};
 template <int Stages, int Tp = 1>
 struct shape {
-  static constexpr md::gpt2_config config = ::config;
+  static constexpr md::gpt2_config config = settings;
   static constexpr int stages = Stages;
   static constexpr int tp = Tp;
   static constexpr std::int64_t samples = 3;
 };
 
-using tokens = train_test::random_tokens<config.context, config.vocabulary, 0>;
+using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 0>;
 
 struct counted {
   tr::activation_bytes bytes;
@@ -56,7 +56,7 @@ template <class Policy, class Formula>
 std::vector<counted> run(const std::string& mesh_text, const std::string& schedule, int m, const std::string& again) {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
   tr::options<md::gpt2_config> o;
-  o.model = config;
+  o.model = settings;
   o.batch = 3 * m * mesh.template extent<dp>();
   o.microbatches = m;
   o.steps = 1;

@@ -27,11 +27,11 @@ using hd::dp, hd::pp, hd::tp;
 namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-constexpr hd::model::gpt2_config config{.layers = 5, .heads = 3, .width = 21, .context = 7, .vocabulary = 33};
+constexpr hd::model::gpt2_config settings{.layers = 5, .heads = 3, .width = 21, .context = 7, .vocabulary = 33};
 
 template <int Stages, int Dp, int Tp, bool OneRank>
 struct shape {
-  static constexpr hd::model::gpt2_config config = ::config;
+  static constexpr hd::model::gpt2_config config = settings;
   static constexpr int stages = Stages;
   static constexpr int dp = Dp;
   static constexpr int tp = Tp;
@@ -46,10 +46,10 @@ struct counted {
 template <class Formula>
 std::vector<counted> run(int ranks_along_pp, const std::string& schedule, int m) {
   constexpr int dp_size = Formula::dp;
-  const int tp_size = Formula::words() < config.vocabulary ? 2 : 1;
+  const int tp_size = Formula::words() < settings.vocabulary ? 2 : 1;
   const mesh_type mesh(dp_size, ranks_along_pp, tp_size);
   hd::train::options<hd::model::gpt2_config> o;
-  o.model = config;
+  o.model = settings;
   o.batch = 3 * m * dp_size;
   o.steps = 1;
   o.threads_per_rank = 1;
@@ -116,17 +116,17 @@ TEST_CASE("what the types say is what the fullest rank of a run holds", "[train]
 TEST_CASE("where head and embedding are apart, the embedding's rank counts what the head sends it",
           "[train][memory][counts]") {
   hd::train::options<hd::model::gpt2_config> o;
-  o.model = config;
+  o.model = settings;
   o.threads_per_rank = 1;
   std::vector<std::int64_t> between(3);
   hd::launch<hd::threads>(mesh_type(1, 3, 1), [&](auto& world) {
     hd::train::trainer<hd::model::gpt2<float>, hd::strategy<mesh_type>, std::remove_reference_t<decltype(world)>>
         trainer(world, o);
     const std::int64_t boundaries =
-        trainer.plan().storage.buffers(world.rank()) * trainer.max_samples() * config.context * config.width * 4;
+        trainer.plan().storage.buffers(world.rank()) * trainer.max_samples() * settings.context * settings.width * 4;
     between[static_cast<std::size_t>(world.rank())] = trainer.boundary_bytes() - boundaries;
   });
-  CHECK(between == std::vector<std::int64_t>{config.vocabulary * config.width * 4, 0, 0});
+  CHECK(between == std::vector<std::int64_t>{settings.vocabulary * settings.width * 4, 0, 0});
 }
 
 TEST_CASE("moments are shared over dp by zero<1> only", "[train][memory]") {

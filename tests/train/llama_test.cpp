@@ -31,9 +31,9 @@ namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 // Two key-value heads of three query heads each; 29 hidden units and 61 words divide by nothing.
-constexpr md::llama_config config{
+constexpr md::llama_config settings{
     .layers = 3, .heads = 6, .kv_heads = 2, .width = 24, .ffn = 29, .context = 7, .vocabulary = 61};
-using tokens = train_test::random_tokens<config.context, config.vocabulary, 3>;
+using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 3>;
 using recompute = hd::activations::recompute<>;
 template <class World>
 using trainer_of =
@@ -48,7 +48,7 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
               const std::string& again = "") {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
   hd::train::options<md::llama_config> o;
-  o.model = config;
+  o.model = settings;
   o.batch = 7;
   o.steps = 3;
   o.clip_norm = 0.05;
@@ -87,7 +87,7 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
 }
 
 struct shape {
-  static constexpr md::llama_config config = ::config;
+  static constexpr md::llama_config config = settings;
   static constexpr int stages = 2, tp = 2;
   static constexpr std::int64_t samples = 3;
 };
@@ -144,7 +144,7 @@ TEST_CASE("a Llama trained on any mesh is that of one rank, in double", "[train]
 TEST_CASE("the memory of a Llama's stages is what the formula says", "[train][llama]") {
   using formula = hd::train::language_with_state<md::llama<double>, shape>;
   hd::train::options<md::llama_config> o;
-  o.model = config;
+  o.model = settings;
   o.batch = 6;
   o.threads_per_rank = 1;
   const sc::tabled when(train_test::table_named("zb-h1", 2, 2));

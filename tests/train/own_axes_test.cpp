@@ -32,13 +32,13 @@ struct line {};     // the pipeline;
 struct slices {};   // one splits the width;
 struct mine {};     // one has nothing to do with the model
 
-constexpr int context = 3, words = 7, width = 5;
-using data = train_test::random_tokens<context, words>;
+constexpr int positions = 3, words = 7, width = 5;
+using data = train_test::random_tokens<positions, words>;
 
-struct config {
-  std::int64_t context = ::context;
+struct bigram_config {
+  std::int64_t context = positions;
   void validate() const {}
-  friend std::string to_string(const config&) { return "bigrams"; }
+  friend std::string to_string(const bigram_config&) { return "bigrams"; }
 };
 // h = E[token], then at each part h *= s, at the end logits = h W, cross-entropy.
 double initial(std::uint64_t seed, int id, int index) {
@@ -47,7 +47,7 @@ double initial(std::uint64_t seed, int id, int index) {
 enum : int { embedding = 0, output = 1, scale = 2 };  // scale + p: of part p
 
 template <class World, class Backend>
-class stage {
+class bigram_stage {
  public:
   using scalar = double;
   using mesh_type = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
@@ -63,7 +63,7 @@ class stage {
     bool counted, decay;
   };
 
-  stage(const config&, World& world, Backend&, std::array<int, 2> part, int slots, std::int64_t, int)
+  bigram_stage(const bigram_config&, World& world, Backend&, std::array<int, 2> part, int slots, std::int64_t, int)
       : world_(world), first_(part[0] == 0), last_(part[0] + 1 == part[1]), slots_(static_cast<std::size_t>(slots)) {
     const hd::balanced_split cut{width, world.mesh().template extent<slices>()};
     begin_ = static_cast<int>(cut.offset(world.mesh().template coordinate<slices>(world.rank())));
@@ -79,7 +79,7 @@ class stage {
     gradients_.resize(weights_.size());
   }
 
-  std::int64_t boundary_elements(std::int64_t samples) const { return samples * context * mine_; }
+  std::int64_t boundary_elements(std::int64_t samples) const { return samples * positions * mine_; }
   const std::vector<entry>& parameters() const { return table_; }
   std::span<double> weights() { return weights_; }
   std::span<double> gradients() { return gradients_; }
@@ -188,11 +188,11 @@ class stage {
 
 struct bigrams {
   using scalar = double;
-  using config = ::config;
+  using config = bigram_config;
   using batch = hd::model::batch<double>;
   template <class World, class Backend>
-  using stage = ::stage<World, Backend>;
-  static std::array<int, 2> layers_of(const config&, int part, int parts) { return {part, parts}; }
+  using stage = bigram_stage<World, Backend>;
+  static std::array<int, 2> layers_of(const bigram_config&, int part, int parts) { return {part, parts}; }
 };
 
 using mesh_type = hd::mesh<hd::axis<rows>, hd::axis<mine>, hd::axis<line>, hd::axis<columns>, hd::axis<slices>>;
@@ -214,7 +214,7 @@ struct by_definition {
     make(embedding, words * width);
     make(output, words * width);
     for (int p = 0; p < parts; ++p) make(scale + p, width);
-    std::vector<std::int32_t> tokens(batch * context), targets(tokens.size());
+    std::vector<std::int32_t> tokens(batch * positions), targets(tokens.size());
     from.fill_train({0, batch}, tokens, targets);
     const double n = static_cast<double>(tokens.size());
     for (std::size_t k = 0; k < tokens.size(); ++k) {
@@ -263,7 +263,7 @@ outcome train(const mesh_type& mesh, double clip) {
   std::mutex one_at_a_time;
   const int parts = mesh.extent<line>();
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    hd::train::options<config> o;
+    hd::train::options<bigram_config> o;
     o.batch = batch;
     o.microbatches = 2;
     o.steps = 3;
@@ -361,7 +361,7 @@ TEST_CASE("GPT-2 trains on axes of any name, and two data axes train as one", "[
     run all;
     hd::launch<hd::threads>(mesh, [&](auto& world) {
       hd::train::options<model::config> o;
-      o.model = {.layers = 2, .heads = 2, .width = 8, .context = context, .vocabulary = words};
+      o.model = {.layers = 2, .heads = 2, .width = 8, .context = positions, .vocabulary = words};
       o.batch = batch;
       o.microbatches = 2;
       o.steps = 2;
@@ -394,7 +394,7 @@ TEST_CASE("GPT-2 trains on axes of any name, and two data axes train as one", "[
 TEST_CASE("what an axis is for follows from the stage's layouts", "[train][axes]") {
   using hd::type_list;
   using world = hd::world<hd::threads, mesh_type>;
-  using facts = hd::train::detail::training_axes<stage<world, hd::compute::host<>>, mesh_type, line>;
+  using facts = hd::train::detail::training_axes<bigram_stage<world, hd::compute::host<>>, mesh_type, line>;
   STATIC_REQUIRE(std::is_same_v<facts::samples, type_list<rows, columns>>);
   STATIC_REQUIRE(std::is_same_v<facts::gradients, type_list<rows, columns>>);
   STATIC_REQUIRE(std::is_same_v<facts::inside, type_list<mine, slices>>);
@@ -409,7 +409,7 @@ TEST_CASE("an axis of several ranks that the stage does not name is refused when
   std::vector<std::string> texts(2);
   hd::launch<hd::threads>(mesh_type::from_extents({1, 2, 1, 1, 1}), [&](auto& world) {
     try {
-      hd::train::options<config> o;
+      hd::train::options<bigram_config> o;
       auto trainer = hd::train::make_trainer<strategy>(bigrams{}, world, o);
     } catch (const hd::config_error& e) {
       texts[static_cast<std::size_t>(world.rank())] = e.what();

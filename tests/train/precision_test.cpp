@@ -36,8 +36,8 @@ namespace {
 
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using model = hd::model::gpt2<float>;
-constexpr hd::model::gpt2_config config{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
-using tokens = train_test::random_tokens<config.context, config.vocabulary>;
+constexpr hd::model::gpt2_config settings{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
+using tokens = train_test::random_tokens<settings.context, settings.vocabulary>;
 
 // Weights and reduced gradients in bf16, masters and moments in float.
 using usual = hd::precision<hd::weights_in<bf16>, hd::gradients_in<bf16>>;
@@ -69,7 +69,7 @@ static_assert(hd::compute::kernel_set<hd::compute::bf16_products<hd::compute::ho
 
 tr::options<hd::model::gpt2_config> options_of(std::int64_t steps) {
   tr::options<hd::model::gpt2_config> o;
-  o.model = config;
+  o.model = settings;
   o.batch = 6;
   o.microbatches = 2;
   o.steps = steps;
@@ -217,7 +217,7 @@ outcome serial(std::int64_t steps) {
 
 // Of `language_with_state`.
 struct shape {
-  static constexpr hd::model::gpt2_config config = ::config;
+  static constexpr hd::model::gpt2_config config = settings;
   static constexpr int stages = 1, dp = 3, tp = 1;
   static constexpr std::int64_t samples = 1;
 };

@@ -26,6 +26,7 @@
 namespace hd = heddle;
 using hd::dp, hd::pp, hd::tp;
 
+// Compiled alone: this is the namespace of the header.
 namespace train_test {
 namespace {
 
