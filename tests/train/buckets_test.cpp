@@ -12,6 +12,7 @@
 #include <heddle/testing/checked_backend.hpp>
 #include <heddle/testing/counting_world.hpp>
 #include <heddle/train/make_trainer.hpp>
+#include <heddle/train/predict.hpp>
 #include <heddle/train/save.hpp>
 
 #include <algorithm>
@@ -155,6 +156,17 @@ class routed_stage {
     std::copy(h.begin(), h.end(), out.begin());
     return 0;
   }
+  void last_logits(const batch& b, std::span<const double> in, std::span<double> out, std::span<double> logits) {
+    saved s;
+    const std::vector<double> h = through_experts(s, input(b, in));
+    if (!last_) return static_cast<void>(std::copy(h.begin(), h.end(), out.begin()));
+    const auto output = tensor(1, weights_);
+    std::fill(logits.begin(), logits.end(), 0);
+    for (std::size_t k = 0; k < at(b.samples); ++k)
+      for (std::size_t v = 0; v < words; ++v)
+        for (std::size_t j = 0; j < width; ++j)
+          logits[k * words + v] += h[((k + 1) * positions - 1) * width + j] * output[v * width + j];
+  }
 
  private:
   struct saved {
@@ -270,6 +282,12 @@ class routed_stage {
 struct routed_bigrams {
   using scalar = double;
   using config = routed_config;
+  struct description {
+    struct head {
+      static constexpr std::int64_t outputs() { return words; }
+    } out;
+  };
+  static description describe(const config&) { return {}; }
   using batch = hd::model::batch<double>;
   template <class World, class Backend>
   using stage = std::conditional_t<std::is_same_v<hd::space_of<Backend>, hd::host_memory>, routed_stage<World, Backend>,
@@ -300,6 +318,9 @@ using checked_gathered = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::ze
 // Gradients and weights travel in float.
 using rounded = hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<1>,
                              hd::precision<hd::weights_in<float>, hd::gradients_in<float>, hd::masters_in<double>>>;
+using rounded_gathered =
+    hd::strategy<mesh_type, hd::pipeline_axis<line>, hd::zero<3>,
+                 hd::precision<hd::weights_in<float>, hd::gradients_in<float>, hd::masters_in<double>>>;
 constexpr std::int64_t all_steps = 4;
 
 struct outcome {
@@ -489,6 +510,39 @@ TEST_CASE("a precision rounds each bucket", "[train][buckets]") {
   const outcome got = train<rounded>(mesh_type::from_extents({2, 1, 2}), {.like = &one});
   CHECK(got.apart > 1e-12);
   CHECK(got.apart < 1e-4);
+  // A bucket may have one rank where the other has several, and the other way round.
+  for (const auto& mesh : {mesh_type::from_extents({2, 1, 2}), mesh_type::from_extents({1, 1, 1}),
+                           mesh_type::from_extents({1, 3, 2}), mesh_type::from_extents({2, 1, 1})}) {
+    const outcome expected = train<rounded>(mesh, {}), by_share = train<rounded_gathered>(mesh, {});
+    CHECK(by_share.losses == expected.losses);
+    CHECK(by_share.norms == expected.norms);
+    CHECK(by_share.held_out == expected.held_out);
+  }
+}
+
+TEST_CASE("ranks that exchange samples predict uneven numbers of them", "[train][buckets]") {
+  const auto predicted = [](const mesh_type& mesh, int samples) {
+    std::vector<double> all;
+    hd::launch<hd::threads>(mesh, [&](auto& world) {
+      hd::train::options<routed_config> o;
+      o.batch = 7;
+      o.microbatches = 2;
+      o.threads_per_rank = 1;
+      tally seen;
+      auto trainer = hd::train::make_trainer<shares>(routed_bigrams{}, world, o, seen);
+      std::vector<std::int32_t> x;
+      for (int i = 0; i < samples * positions; ++i) x.push_back(i * i % words);
+      const std::vector<double> got = hd::train::predict(trainer, std::span<const std::int32_t>(x));
+      if (world.rank() == 0) all = got;
+    });
+    return all;
+  };
+  for (const int samples : {5, 1, 4}) {
+    const std::vector<double> one = predicted(mesh_type::from_extents({1, 1, 1}), samples);
+    REQUIRE(one.size() == static_cast<std::size_t>(samples * words));
+    check_close(predicted(mesh_type::from_extents({1, 1, 2}), samples), one);
+    check_close(predicted(mesh_type::from_extents({2, 1, 3}), samples), one);
+  }
 }
 
 TEST_CASE("an expert that is not finite is named", "[train][buckets]") {

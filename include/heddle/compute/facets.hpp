@@ -45,6 +45,11 @@ struct cast_facet {
   template <class B, class T>
   static constexpr bool offered = cast_kernels<B, T, To>;
 };
+/// Casts from float to bf16 with stochastic rounding; T is what the optimizer computes in.
+struct stochastic_cast_facet {
+  template <class B, class>
+  static constexpr bool offered = stochastic_cast_kernels<B>;
+};
 /// Products of operands of a 16-bit type T, summed in float.
 struct half_product_facet {
   template <class B, class T>

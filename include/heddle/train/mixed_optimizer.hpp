@@ -275,8 +275,7 @@ class mixed_optimizer {
   /// Brings every rank of the group up to date after `update`; with `zero<3>` the next UNSHARD does.
   template <class Communicator>
   void gather(Communicator& group, row weights) {
-    if constexpr (Zero::stage == 1 || Zero::stage == 2)
-      if (group.size() > 1) gather_whole(group, weights);
+    if constexpr (Zero::stage == 1 || Zero::stage == 2) gather_whole(group, weights);
   }
   /// With `zero<3>`: gathers all ranks' shares of the weights into `to`, a whole flat buffer. Weights of a type of their own have arrived
   /// when it returns (elsewhere than on the host: in the order of the queue); of others `started` gets the call that is under way, on
@@ -343,6 +342,7 @@ class mixed_optimizer {
   }
   template <class Communicator>
   void gather_whole(Communicator& group, row weights) {
+    if (group.size() == 1) return;
     if constexpr (sends_weights)
       for_each_window(shares_, [&](std::int64_t at, const std::vector<std::int64_t>& counts) {
         gather_window(group, weights, shares_, at, counts, weights_sent_);
@@ -361,6 +361,8 @@ class mixed_optimizer {
       there = require_facet<mixed_optimizer, compute::master_optimizer_facet<weight_type, T>, Backend, arithmetic>();
     if constexpr (copies_moments)
       there = there && require_facet<mixed_optimizer, compute::cast_facet<moment_type>, Backend, arithmetic>();
+    if constexpr (rounds_weights || rounds_moments)
+      there = there && require_facet<mixed_optimizer, compute::stochastic_cast_facet, Backend, arithmetic>();
     return there;
   }
 

@@ -41,8 +41,9 @@ std::vector<typename Trainer::scalar> predict(
   const auto part = [&](std::int64_t first, std::int64_t count) {
     return std::span(all).subspan(static_cast<std::size_t>(first * outputs), static_cast<std::size_t>(count * outputs));
   };
-  // With `zero<3>` all ranks gather weights equally often: who has no more samples passes an empty batch.
-  const std::int64_t last = Trainer::zero_stage >= 3 ? begin + cut.largest() : end;
+  // With `zero<3>` all ranks gather weights equally often, and stages with several buckets may exchange samples: who has
+  // no more passes an empty batch.
+  const std::int64_t last = Trainer::zero_stage >= 3 || Trainer::buckets > 1 ? begin + cut.largest() : end;
   for (std::int64_t next = begin; next < last; next += trainer.max_samples()) {
     const std::int64_t first = (std::min)(next, end), count = (std::min)(trainer.max_samples(), end - first);
     batch_type batch;

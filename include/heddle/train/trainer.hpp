@@ -307,9 +307,9 @@ class trainer : public progress {
     return loss;
   }
 
-  /// The same for the head's outputs of each sample, those of its last position. Shapes: `logits` [samples, outputs], such
-  /// as the vocabulary, on the rank of the last stage.
+  /// The same for the head's outputs at each sample's last position: `logits` [samples, outputs] on the last stage's rank.
   void last_logits(const batch_type& batch, std::span<scalar> logits) {
+    if (!is_last_stage()) logits = {};
     const auto given = logits_.row(compute::queue_of(backend_), logits);
     pass_through(batch, [&](stage_type& stage, auto in, auto out) {
       detail::checked_last_logits(stage, batch, in, out, given);
@@ -352,6 +352,7 @@ class trainer : public progress {
         microbatches_(detail::checked_microbatches(options_, plan_.view().table.microbatches())),
         max_samples_(
             balanced_split{balanced_split{options_.batch, sample_ranks_.size()}.largest(), microbatches_}.largest()),
+        batches_(table(), parts_, pipeline_.rank(), max_samples_, sample_extents_of_model()),
         backend_(detail::threads_for(options_, world.size())),
         held_(
             detail::trained(plan_.view().table), parts_, pipeline_.rank(),
@@ -361,7 +362,6 @@ class trainer : public progress {
         steps_(held_, backend_, options_),
         executor_(plan_, held_.pointers(), pipeline_, max_samples_, watched_.observer(),
                   detail::members_along(world.mesh(), world.rank(), pipeline_axes{})),
-        batches_(table(), parts_, pipeline_.rank(), max_samples_, sample_extents_of_model()),
         losses_(detail::queue_for<space>(backend_), microbatches_),
         sums_(world) {
     axes::require_known(world.mesh());
@@ -572,6 +572,7 @@ class trainer : public progress {
   stage_parts parts_;
   int microbatches_;
   std::int64_t max_samples_;
+  step_batches<batch_type> batches_;  // ends after the backend, whose queue may copy from it yet
   backend_type backend_;
   bool backend_given_ = false;
   std::deque<backend_type> more_backends_;  // references stay valid
@@ -582,7 +583,6 @@ class trainer : public progress {
   optimizer_steps<stages_type, backend_type, Strategy::norm_check::copies> steps_;
   model::executor<stage_type, communicator_along<pipeline>, observer_type> executor_;
   std::int64_t taken_back_ = 0;
-  step_batches<batch_type> batches_;
   step_losses<stage_type> losses_;
   detail::step_ahead ahead_;
   using sums_ahead = step_sums_on_the_way<World, pipeline_axes, typename axes::gradients, typename axes::inside>;

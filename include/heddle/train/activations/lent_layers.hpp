@@ -71,7 +71,8 @@ class row_pool {
 // The memory of layers of microbatches, each with a number (`at`): taken for a forward, kept or given to a store behind it, there again
 // for the backward. A store writes and reads memory of the host. Elsewhere a layer is copied there when its forward ends, for which the
 // host waits, and back in the order of the queue; before the next one is, the host waits for the queue, so that copies stay only of what
-// the store is at, of what was asked for ahead, and of the layer that is computed with. The queue must outlive this object.
+// the store is at, of what was asked for ahead, of the layer that is computed with, and, where backwards are split, of layers that
+// wait for the second part. The queue must outlive this object.
 template <class T, activation_store Store, memory_space Space>
 class lent_layers {
  public:
