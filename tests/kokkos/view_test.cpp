@@ -37,8 +37,9 @@ TEST_CASE("a heddle view is a Kokkos::View of its rank, layout and static extent
                                 Kokkos::View<int** [4], Kokkos::LayoutRight, Kokkos::HostSpace, unmanaged>>);
   STATIC_REQUIRE(std::is_same_v<hd::kokkos_view<double, hd::shape<>>,
                                 Kokkos::View<double, Kokkos::LayoutRight, Kokkos::HostSpace, unmanaged>>);
-  STATIC_REQUIRE(std::is_same_v<decltype(hd::from_kokkos(Kokkos::View<float* [3], Kokkos::HostSpace>{})),
-                                hd::view<float, hd::dynamic_shape<2>, memory>>);
+  STATIC_REQUIRE(
+      std::is_same_v<decltype(hd::from_kokkos(Kokkos::View<float* [3], Kokkos::HostSpace>{})),
+                     hd::view<float, hd::dynamic_shape<2>, hd::kokkos_memory<Kokkos::DefaultHostExecutionSpace>>>);
 }
 
 TEST_CASE("heddle views go to Kokkos and back without copies", "[kokkos]") {

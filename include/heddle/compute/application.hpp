@@ -189,12 +189,17 @@ template <class Result>
 
 template <class Backend, class T, class Op>
 constexpr bool backend_runs() {
-  constexpr bool runs = operator_kernel<Op>::template runs_on<Backend, T>;
+  constexpr bool on_host = std::is_same_v<space_of<Backend>, host_memory>;
+  static_assert(
+      operator_runs_here<on_host, named_operator<Op>, Backend>::value,
+      "heddle: apply<operator>: the backend's kernels are for the memory of its own space, and apply runs on tensors "
+      "of the host: give it a backend of the host, such as compute::host<>");
+  constexpr bool runs = !on_host || operator_kernel<Op>::template runs_on<Backend, T>;
   static_assert(
       operator_runs_here<runs, named_operator<Op>, Backend>::value,
       "heddle: apply<operator>: the backend lacks the kernels of this operator; compute/kernels.hpp says which "
       "facet has them");
-  return runs;
+  return on_host && runs;
 }
 
 template <class Op, class Backend, class World, class Setting, class State, class... X>

@@ -22,14 +22,20 @@ template <class Exec, class Body>
 void each(const Exec& exec, const char* label, std::int64_t n, const Body& body) {
   if (n > 0) Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n), body);
 }
+// Named, because a lambda for devices may not hold one that is not.
+template <class Body>
+struct block_body {
+  std::int64_t n, size;
+  Body body;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t block) const {
+    const std::int64_t begin = block * size, rest = n - begin;
+    body(begin, rest < size ? rest : size);
+  }
+};
 /// `body(begin, count)` for the blocks of [0, n) that `size` elements each make.
 template <class Exec, class Body>
 void each_block(const Exec& exec, const char* label, std::int64_t n, std::int64_t size, const Body& body) {
-  each(
-      exec, label, (n + size - 1) / size, KOKKOS_LAMBDA(const std::int64_t block) {
-        const std::int64_t begin = block * size, rest = n - begin;
-        body(begin, rest < size ? rest : size);
-      });
+  each(exec, label, (n + size - 1) / size, block_body<Body>{n, size, body});
 }
 
 /// Elements of one item of work of a kernel element by element, and columns of one where columns are shared: a few blocks of

@@ -12,7 +12,9 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -49,9 +51,14 @@ class kokkos_instance {
 
   const ExecSpace& exec() const noexcept { return *exec_; }
 
+  // Memory of the host comes from the language: where Kokkos frees it, from 3.6 on, it fences all instances of all ranks.
   void* allocate(std::size_t bytes) noexcept {
     try {
-      void* const memory = Kokkos::kokkos_malloc<typename ExecSpace::memory_space>("heddle", bytes);
+      void* memory = nullptr;
+      if constexpr (on_host)
+        memory = ::operator new(bytes, std::nothrow);
+      else
+        memory = Kokkos::kokkos_malloc<typename ExecSpace::memory_space>("heddle", bytes);
       if (memory != nullptr) owned_ += static_cast<std::int64_t>(bytes);
       return memory;
     } catch (const std::exception&) {  // no memory: whoever asked says for what
@@ -60,16 +67,19 @@ class kokkos_instance {
   }
   // After all that the queue was given. What Kokkos no longer frees stays where it is, and is told.
   void release(void* memory, std::size_t bytes) noexcept {
-    if (Kokkos::is_initialized()) {
-      exec_->fence();
-      Kokkos::kokkos_free<typename ExecSpace::memory_space>(memory);
-      owned_ -= static_cast<std::int64_t>(bytes);
-    } else if (!told_.exchange(true)) {
-      try {
-        std::fprintf(stderr, "%s\n", text_of_end().c_str());
-        std::fflush(stderr);
-      } catch (...) {  // no memory for the text
+    try {
+      if (Kokkos::is_initialized()) {
+        exec_->fence();
+        if constexpr (on_host)
+          ::operator delete(memory);
+        else
+          Kokkos::kokkos_free<typename ExecSpace::memory_space>(memory);
+        owned_ -= static_cast<std::int64_t>(bytes);
+      } else if (!told_.exchange(true)) {
+        tell(text_of_end());
       }
+    } catch (const std::exception& e) {  // of the device, or no memory for the text
+      tell(e.what());
     }
   }
   void require_alive() const {
@@ -78,6 +88,12 @@ class kokkos_instance {
   }
 
  private:
+  static constexpr bool on_host = std::is_same_v<typename ExecSpace::memory_space, Kokkos::HostSpace>;
+
+  static void tell(std::string_view text) noexcept {
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+    std::fflush(stderr);
+  }
   std::string text_of_end() const {
     return "heddle: Kokkos was finalized too early: a queue of " + std::string(ExecSpace::name()) + " and " +
            std::to_string(owned_.load()) +
@@ -103,7 +119,8 @@ std::unique_ptr<ExecSpace> kokkos_instance_of_its_own() {
 
 /// The memory space of a Kokkos execution space, such as `kokkos_memory<Kokkos::Serial>`. Its queue is an instance of that
 /// execution space: what it is given is done in order on that instance, and to wait fences that instance and no other. Host
-/// code may use the elements where it can use the memory space; there the queue runs host code, too.
+/// code may use the elements where it can use the memory space; there the queue runs host code, too. On a device Kokkos waits for all
+/// that the device does when memory is released: keep tensors from step to step.
 template <class ExecSpace>
   requires(Kokkos::is_execution_space<ExecSpace>::value)
 struct kokkos_memory {
@@ -192,7 +209,9 @@ struct kokkos_memory {
       instance_->require_alive();
       const std::size_t n = heddle::v0::detail::count_of(from), room = heddle::v0::detail::count_of(to);
       if (n != room) heddle::v0::detail::throw_copy_of(n, room);
-      if (n == 0) return;
+      const void* const source = heddle::v0::detail::first_element(from);
+      const void* const target = heddle::v0::detail::first_element(to);
+      if (n == 0 || source == target) return;  // Kokkos 5.2 refuses to copy a View onto itself
       Kokkos::deep_copy(
           instance(), row<unsigned char, space_for<To>>(heddle::v0::detail::first_element(to), bytes_of(to)),
           row<const unsigned char, space_for<From>>(heddle::v0::detail::first_element(from), bytes_of(from)));
