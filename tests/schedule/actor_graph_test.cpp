@@ -326,6 +326,7 @@ TEST_CASE("a second run goes on where the first one ended", "[schedule][actor]")
   CHECK_THROWS_AS(unmoved.run(1, next), heddle::schedule_error);
 }
 
+// Compiled alone: longer names take more of clang's steps of evaluation.
 namespace {
 template <int>
 struct place;
