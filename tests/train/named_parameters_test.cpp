@@ -43,8 +43,8 @@ struct heads {
 TEST_CASE("a model may have hundreds of parameters", "[train][named_parameters]") {
   using all = tr::named_parameters<float, llama, mesh>;
   STATIC_REQUIRE(all::size == 300);
-  STATIC_REQUIRE(all::plan::of<"layers/2x/mlp/down_proj/kernel">::dim_of<tp> == 0);
-  STATIC_REQUIRE(all::plan::of<"lm_head/kernel">::dim_of<tp> == 1);
+  STATIC_REQUIRE(all::layouts::of<"layers/2x/mlp/down_proj/kernel">::dim_of<tp> == 0);
+  STATIC_REQUIRE(all::layouts::of<"lm_head/kernel">::dim_of<tp> == 1);
   all p(mesh{}, 3);
   p.initialize(1);
   std::size_t count = 0;

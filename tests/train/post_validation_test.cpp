@@ -114,7 +114,7 @@ TEST_CASE("without clipping, stepping first gives the same bits", "[train][post_
       waits.layers_per_stage = hd::plan::partition_layers(costs, parts).counts;
       const outcome ordinary = train_f64(waits);
       for (const bool ahead : {false, true}) {
-        INFO((ahead ? "ahead" : "settled"));
+        INFO((ahead ? "ahead" : "finished"));
         const outcome first = train_f64(ahead ? stepping_ahead(s) : stepping_first(s));
         CHECK(first.losses.size() == ordinary.losses.size());
         CHECK(largest(first.losses, ordinary.losses) <= (transport_test::on_threads ? 0 : 1e-14));
@@ -191,7 +191,7 @@ TEST_CASE("forwards of a step that began with weights to be taken back are done 
   s.mesh = "pp=4";
   if (!fits(s.mesh)) s.mesh = "pp=2";
   s.clip = 1e9;
-  s.clip = 0.9 * train_f64(s).norms[1];  // the second step at least
+  s.clip = 0.9 * train_f64(s).norms[1];   // the second step at least
   const outcome ordinary = train_f64(s);  // whatever the schedule
   for (const char* schedule : {"gpipe", "interleaved:2", "breadth-first", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min",
                                "dual-pipe", "dual-pipe-v", "chimera", "hanayo"}) {
@@ -205,7 +205,8 @@ TEST_CASE("forwards of a step that began with weights to be taken back are done 
   }
 }
 
-TEST_CASE("saves and validations between steps that are ahead see settled weights", "[train][post_validation][ranks]") {
+TEST_CASE("saves and validations between steps that are ahead see finished weights",
+          "[train][post_validation][ranks]") {
   const folder place("post_validation");
   setup s = small();
   s.mesh = "pp=2";
@@ -217,7 +218,7 @@ TEST_CASE("saves and validations between steps that are ahead see settled weight
   for (const double clip : {1e9, 0.999 * whole.norms[2]}) {
     INFO("clip " << clip);
     s.clip = clip;
-    const outcome ordinary = train_f64(s), settled = train_f64(stepping_first(s));
+    const outcome ordinary = train_f64(s), finished = train_f64(stepping_first(s));
     setup half = stepping_ahead(s);
     half.steps = 3;
     half.save_to = (place.path / (clip > 1e8 ? "whole" : "clipped")).string();
@@ -227,9 +228,9 @@ TEST_CASE("saves and validations between steps that are ahead see settled weight
     const outcome second = train_f64(rest);
     const outcome ahead = train_f64(stepping_ahead(s));
     CHECK(second.first_step == 3);
-    CHECK(ahead.losses == settled.losses);
-    CHECK(ahead.validation == settled.validation);
-    CHECK(ahead.weights == settled.weights);
+    CHECK(ahead.losses == finished.losses);
+    CHECK(ahead.validation == finished.validation);
+    CHECK(ahead.weights == finished.weights);
     CHECK(second.weights == ahead.weights);
     std::vector<double> both = first.losses;
     both.insert(both.end(), second.losses.begin(), second.losses.end());
@@ -253,6 +254,7 @@ TEST_CASE("ignored targets and infinite gradients are found behind a step, too",
   s.poison = "ln_f.weight";
   s.poison_value = std::nan("");
   CHECK_THROWS_WITH(train_f64(stepping_first(s)), Catch::Matchers::Contains("the weight ln_f.weight was not finite"));
-  CHECK_THROWS_WITH(train_f64(stepping_ahead(s)), Catch::Matchers::Contains("step 1 stopped") &&
-                                                      Catch::Matchers::Contains("the weight ln_f.weight was not finite"));
+  CHECK_THROWS_WITH(train_f64(stepping_ahead(s)),
+                    Catch::Matchers::Contains("step 1 stopped") &&
+                        Catch::Matchers::Contains("the weight ln_f.weight was not finite"));
 }

@@ -23,7 +23,7 @@ struct setup {
   int zero = 1;
   bool post_validation = false;  // with layers by cost and zero<1>, in double
   bool with_copy = false;        // with post_validation: of what a step may have to be taken back to
-  bool ahead = false;            // with post_validation: steps are settled where they must be
+  bool ahead = false;            // with post_validation: steps are finished where they must be
   std::int64_t validate_every = 0;
   std::string save_to = "", resume_from = "";
   std::int64_t save_every = 0;

@@ -113,7 +113,7 @@ outcome train(const setup& s) {
         if (s.ahead) {
           if (const auto report = trainer.step_ahead(data)) tell(report->loss, report->gradient_norm);
           if (validates || saves || trainer.steps_done() == s.steps)
-            if (const auto report = trainer.settle()) tell(report->loss, report->gradient_norm);
+            if (const auto report = trainer.finish_step()) tell(report->loss, report->gradient_norm);
         } else {
           const auto report = trainer.step(data);
           tell(report.loss, report.gradient_norm);

@@ -168,7 +168,7 @@ TEST_CASE("gradients beside the tied embedding's are reduced before the other en
   CHECK(at.missed == 0);
 }
 
-TEST_CASE("what needs settled weights says so; every step is reported once", "[train][post_validation]") {
+TEST_CASE("what needs finished weights says so; every step is reported once", "[train][post_validation]") {
   const auto o = small(2);
   const tokens data(o.model.context);
   meeting at;
@@ -184,10 +184,10 @@ TEST_CASE("what needs settled weights says so; every step is reported once", "[t
         work();
         texts[r] += "nothing; ";
       } catch (const hd::config_error& e) {
-        texts[r] += std::string(e.what()).find("call settle()") != std::string::npos ? "refused; " : e.what();
+        texts[r] += std::string(e.what()).find("call finish_step()") != std::string::npos ? "refused; " : e.what();
       }
     };
-    if (trainer.settle()) texts[r] += "settled what was not there; ";
+    if (trainer.finish_step()) texts[r] += "finished what was not there; ";
     if (trainer.step_ahead(data.set())) texts[r] += "a report too soon; ";
     if (!trainer.is_ahead() || trainer.steps_done() != 1) texts[r] += "not ahead; ";
     refused([&] { trainer.validate(data.set()); });
@@ -197,7 +197,7 @@ TEST_CASE("what needs settled weights says so; every step is reported once", "[t
     refused([&] { tr::resume(trainer, "/nowhere"); });
     const auto first = trainer.step_ahead(data.set());
     if (!first || first->step != 0) texts[r] += "no report of the first step; ";
-    const auto second = trainer.settle();
+    const auto second = trainer.finish_step();
     if (!second || second->step != 1 || trainer.is_ahead()) texts[r] += "no report of the second step; ";
     trainer.validate(data.set());
     trainer.run(

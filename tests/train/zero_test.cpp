@@ -150,7 +150,7 @@ outcome train(const setup& s) {
       if constexpr (sizeof...(Policies) > 0) {  // the next step's forwards begin before the norm is known
         if (const auto report = trainer.step_ahead(data)) tell(*report);
         if (trainer.steps_done() == s.steps)
-          if (const auto report = trainer.settle()) tell(*report);
+          if (const auto report = trainer.finish_step()) tell(*report);
       } else {
         tell(trainer.step(data));
       }

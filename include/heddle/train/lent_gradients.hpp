@@ -26,7 +26,7 @@ struct byte_meter {
   /// Before memory is allocated: waits until what was given back is free, so that a host that is ahead of its queue takes no more
   /// than one that is not.
   template <class Queue>
-  void settle(Queue& queue) {
+  void reclaim(Queue& queue) {
     if (std::exchange(gave, false)) queue.wait();
   }
 };
@@ -61,7 +61,7 @@ class lent_gradients {
           stage_.lend_gradients(all);
           return;
         }
-      meter_.settle(detail::queue_of_stage(stage_));
+      meter_.reclaim(detail::queue_of_stage(stage_));
       whole_ =
           buffer<scalar, space>(detail::queue_of_stage(stage_), stage_.flat_elements(), "the gradients of a stage");
       meter_.take(bytes());

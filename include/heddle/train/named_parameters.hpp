@@ -93,14 +93,14 @@ struct named_parameter {
 template <class T, named_model Model, mesh_like Mesh, class Rules = redco_rules, class Axis = tp>
 class named_parameters {
  public:
-  using plan = named_layouts<Model, Mesh, Rules, Axis>;
-  static constexpr std::size_t size = plan::size;
+  using layouts = named_layouts<Model, Mesh, Rules, Axis>;
+  static constexpr std::size_t size = layouts::size;
   static constexpr const named_shape& description(std::size_t i) { return Model::parameters[i]; }
 
  private:
   template <std::size_t At>
   using parameter = named_parameter<T, static_cast<std::size_t>(Model::parameters[At].rank),
-                                    typename detail::weight_layout<Mesh, Axis, plan::rules[At].dim>::type>;
+                                    typename detail::weight_layout<Mesh, Axis, layouts::rules[At].dim>::type>;
   template <std::size_t At>
   static auto shape_of() {
     std::array<std::int64_t, static_cast<std::size_t>(Model::parameters[At].rank)> extents{};
@@ -162,7 +162,7 @@ class named_parameters {
   }
   template <fixed_string Path>
   auto& of() {
-    return at<plan::template index_of<Path>>();
+    return at<layouts::template index_of<Path>>();
   }
 
   /// Calls `f(parameter, description)` for each parameter, in the model's order.

@@ -24,7 +24,7 @@ struct norm_first {
 /// those forwards, too. Without clipping the weights are those of `norm_first` bit for bit; with it they differ by the
 /// rounding of taking a step back. So it pays where clipping is rare, and where ranks end a step one after the other,
 /// as under ZB-V and, where no embedding is tied across them, ZB-H2: there a step takes only as long as its work.
-/// `trainer::run` steps so, `step_ahead` and `settle` do by hand; `step` settles at its end. In a table that has OPTIM, a
+/// `trainer::run` steps so, `step_ahead` and `finish_step` do by hand; `step` does both. In a table that has OPTIM, a
 /// stage steps there, when it shares no gradient with others.
 /// Requires learning_rate weight_decay < 1. Source: Qi et al. 2023, arXiv:2401.10241, section 4; there ranks step by the
 /// sums of all ranks before them, for which under 1F1B they would wait.

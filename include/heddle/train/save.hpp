@@ -142,11 +142,12 @@ void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& op
 
 namespace detail {
 
-// With `post_validation` a step may wait for its gradient norm: the weights are not settled yet.
+// With `post_validation` a step may wait for its gradient norm: its weights may yet be taken back.
 template <class Trainer>
 void refuse_ahead(const Trainer& trainer) {
   if (trainer.is_ahead())
-    throw config_error("heddle: the gradient norm of the last step is still on its way; call settle() before a save");
+    throw config_error(
+        "heddle: the gradient norm of the last step is still on its way; call finish_step() before a save");
 }
 
 // 128 random bits: no two runs have the same.

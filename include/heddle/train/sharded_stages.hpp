@@ -365,7 +365,7 @@ class sharded_stages {
     if constexpr (buckets == 1)
       if (alone()) return h.stage.lend_weights(h.optimizer.weights_of(h.stage));
     buffer<scalar, space>& to = of(h).memory;
-    held_.meter().settle(detail::queue_of_stage(h.stage));
+    held_.meter().reclaim(detail::queue_of_stage(h.stage));
     to = buffer<scalar, space>(detail::queue_of_stage(h.stage), h.stage.flat_elements(),
                                "the gathered weights of a stage");
     held_.meter().take(in_bytes(h.stage.flat_elements()));

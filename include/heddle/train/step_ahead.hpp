@@ -18,7 +18,7 @@ struct step_ahead {
   step_result result{};
   step_report report{};
   nonfinite_finding finding{};        // of this rank, before the next step's forwards
-  std::optional<step_report> done{};  // settled, and not told yet
+  std::optional<step_report> done{};  // finished, and not told yet
   bool optimistic = false;            // stages may step before the norm is known,
   bool stepped = false;               // and one has
 

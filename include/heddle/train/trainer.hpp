@@ -193,7 +193,7 @@ class trainer : public progress {
         std::optional<step_report> before = step_ahead(data);
         if (before) tell(*before);
         if (!validates && !works && step_ < options_.steps && !stopped_) continue;
-        report = *settle();
+        report = *finish_step();
       } else {
         report = step(data);
       }
@@ -209,9 +209,9 @@ class trainer : public progress {
   template <sample_source<batch_type> Data>
   step_report step(const Data& data) {
     if constexpr (steps_first) {
-      static_cast<void>(settle());
+      static_cast<void>(finish_step());
       static_cast<void>(step_ahead(data));
-      return *settle();
+      return *finish_step();
     } else {
       const std::int64_t start = now_ns();
       const step_report report = new_report();
@@ -223,7 +223,7 @@ class trainer : public progress {
 
   /// With `post_validation`: one training step that does not wait for its gradient norm, which arrives behind the
   /// forwards that begin the next step; if it says so, this step is then taken back and done again, and those forwards,
-  /// too. Returns the report of the step before, if that was not settled yet. Until `settle`, or the next call, weights
+  /// too. Returns the report of the step before, if that was not finished yet. Until `finish_step`, or the next call, weights
   /// and moments may yet change; `steps_done()` counts the step. Called on all ranks together. Errors: as `step`, of that.
   template <sample_source<batch_type> Data>
   std::optional<step_report> step_ahead(const Data& data)
@@ -247,15 +247,15 @@ class trainer : public progress {
   }
 
   /// With `post_validation`: waits for the gradient norm of the last step, and takes that back and does it again if it
-  /// must. Returns its report, or nothing if it had been settled. Called on all ranks together. Errors: as `step`.
-  std::optional<step_report> settle()
+  /// must. Returns its report, or nothing if it was finished already. Called on all ranks together. Errors: as `step`.
+  std::optional<step_report> finish_step()
     requires(Strategy::norm_check::steps_first)
   {
     ahead_.next_begin = 0;
     if (!norm_agrees()) put_right();
     return std::exchange(ahead_.done, {});
   }
-  /// Whether a step's norm is still on its way: `settle` before weights, moments or losses are read or saved.
+  /// Whether a step's norm is still on its way: `finish_step` before weights, moments or losses are read or saved.
   bool is_ahead() const noexcept { return ahead_.pending; }
 
   /// Forward and backward of step `steps_done()`. Afterwards the owned part of each stage's gradients (all of them with
@@ -432,7 +432,7 @@ class trainer : public progress {
   }
   void refuse_ahead() const {
     if (ahead_.pending)
-      throw config_error("heddle: the gradient norm of the last step is still on its way; call settle() before");
+      throw config_error("heddle: the gradient norm of the last step is still on its way; call finish_step() before");
   }
 
   double applied_scale(const step_result& r) const { return steps_.coefficient(r.gradient_norm) * r.gradient_scale; }
