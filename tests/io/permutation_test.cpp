@@ -57,7 +57,7 @@ TEST_CASE("seed and epoch choose the order", "[io][permutation]") {
 }
 
 // Mean and spread of a chi-square statistic with k - 1 degrees of freedom: k - 1 and sqrt(2 (k - 1)).
-TEST_CASE("positions and successive differences are uniform within three sigma", "[io][permutation]") {
+TEST_CASE("positions and successive differences are uniform within three sigma", "[io][permutation][exhaustive]") {
   constexpr std::size_t bins = 64;
   const auto sigmas = [](const std::vector<double>& counts, double total) {
     double chi = 0.0;

@@ -38,7 +38,7 @@ struct job {
 }  // namespace
 
 TEST_CASE("all 64 x 64 pairs of nd-SBPs run with the right values, and send what their plans say",
-          "[tensor][redistribute][oneflow][law]") {
+          "[tensor][redistribute][oneflow][law][exhaustive]") {
   using world = hd::testing::counting::world<mesh2>;
   constexpr std::size_t rank = 6;
   const auto states = oneflow::universe();

@@ -87,7 +87,8 @@ TEST_CASE("targets that are ignored do not count, wherever they lie", "[train][p
   }
 }
 
-TEST_CASE("losses, norms and gradients stay with the one-rank run over 20 steps in float", "[train][parallel]") {
+TEST_CASE("losses, norms and gradients stay with the one-rank run over 20 steps in float",
+          "[train][parallel][exhaustive]") {
   setup s;
   s.batch = 7;
   s.steps = 20;
