@@ -115,3 +115,13 @@ function(heddle_source_dir_for)
     endif()
   endforeach()
 endfunction()
+
+# What a build that only tests changes for examples and benchmarks: the tests' flags, and the tests' library of what is no
+# template, with its settings. (That a program compiles without that library is for the tests of consumers and documents.)
+function(heddle_only_tested target)
+  target_compile_options(${target} PRIVATE ${HEDDLE_TEST_FLAGS})
+  if(HEDDLE_TESTS AND HEDDLE_TEST_COMPILED)
+    target_compile_definitions(${target} PRIVATE HEDDLE_CHECK_BOUNDS=1)
+    target_link_libraries(${target} PRIVATE heddle_test_bodies)
+  endif()
+endfunction()

@@ -4,27 +4,36 @@
 
 #include <heddle/compute/host/gemm_peak.hpp>
 
+#include <array>
 #include <limits>
 
 using namespace compute_test;
 using hc::transpose;
 
 namespace {
-/// The definition, in long double: c = op(a) op(b) + beta c.
+/// op(a) op(b) by the definition, in long double.
 template <class T>
-std::vector<T> product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const std::vector<T>& a,
-                       const std::vector<T>& b, T beta, const std::vector<T>& c) {
-  std::vector<T> out(c.size());
+std::vector<long double> product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const std::vector<T>& a,
+                                 const std::vector<T>& b) {
+  std::vector<long double> out(static_cast<std::size_t>(m * n));
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       long double sum = 0;
       for (int64_t p = 0; p < k; ++p)
         sum += static_cast<long double>(a[static_cast<std::size_t>(ta ? p * m + i : i * k + p)]) *
                static_cast<long double>(b[static_cast<std::size_t>(tb ? j * k + p : p * n + j)]);
-      const auto at = static_cast<std::size_t>(i * n + j);
-      out[at] =
-          static_cast<T>(sum + (beta == T(0) ? 0 : static_cast<long double>(beta) * static_cast<long double>(c[at])));
+      out[static_cast<std::size_t>(i * n + j)] = sum;
     }
+  return out;
+}
+
+/// product + beta c.
+template <class T>
+std::vector<T> plus_scaled(const std::vector<long double>& product, T beta, const std::vector<T>& c) {
+  std::vector<T> out(c.size());
+  for (std::size_t i = 0; i < c.size(); ++i)
+    out[i] = static_cast<T>(product[i] +
+                            (beta == T(0) ? 0 : static_cast<long double>(beta) * static_cast<long double>(c[i])));
   return out;
 }
 
@@ -37,24 +46,27 @@ std::vector<T> multiplied(Backend& backend, int64_t m, int64_t n, int64_t k, con
   return c;
 }
 
-template <transpose TA, transpose TB, class T, class Backend>
-void check_product(Backend& backend, int64_t m, int64_t n, int64_t k) {
+/// On each of the backends; the definition is computed once for all of them.
+template <transpose TA, transpose TB, class T, class Backends>
+void check_product(Backends& backends, int64_t m, int64_t n, int64_t k) {
   const auto a = normal<T>(m * k, 1), b = normal<T>(k * n, 2), c = normal<T>(m * n, 3);
+  const auto sums = product(TA == transpose::yes, TB == transpose::yes, m, n, k, a, b);
+  const double size = std::sqrt(static_cast<double>((std::max)(k, int64_t{1})));
   for (const T beta : {T(0), T(1), T(-0.5)}) {
-    CAPTURE(backend.gemm_name(), backend.threads(), m, n, k, beta, TA == transpose::yes, TB == transpose::yes);
-    const auto got = multiplied<TA, TB>(backend, m, n, k, a, b, beta, c);
-    const auto want = product(TA == transpose::yes, TB == transpose::yes, m, n, k, a, b, beta, c);
-    const double size = std::sqrt(static_cast<double>((std::max)(k, int64_t{1})));
-    CHECK(distance(got, want) <= tolerance<T> * size);
+    const auto want = plus_scaled(sums, beta, c);
+    for (auto& backend : backends) {
+      CAPTURE(backend.gemm_name(), backend.threads(), m, n, k, beta, TA == transpose::yes, TB == transpose::yes);
+      CHECK(distance(multiplied<TA, TB>(backend, m, n, k, a, b, beta, c), want) <= tolerance<T> * size);
+    }
   }
 }
 
-template <class T, class Backend>
-void check_all_transposes(Backend& backend, int64_t m, int64_t n, int64_t k) {
-  check_product<transpose::no, transpose::no, T>(backend, m, n, k);
-  check_product<transpose::no, transpose::yes, T>(backend, m, n, k);
-  check_product<transpose::yes, transpose::no, T>(backend, m, n, k);
-  check_product<transpose::yes, transpose::yes, T>(backend, m, n, k);
+template <class T, class Backends>
+void check_all_transposes(Backends& backends, int64_t m, int64_t n, int64_t k) {
+  check_product<transpose::no, transpose::no, T>(backends, m, n, k);
+  check_product<transpose::no, transpose::yes, T>(backends, m, n, k);
+  check_product<transpose::yes, transpose::no, T>(backends, m, n, k);
+  check_product<transpose::yes, transpose::yes, T>(backends, m, n, k);
 }
 
 struct extents {
@@ -64,24 +76,22 @@ struct extents {
 
 TEMPLATE_TEST_CASE("products equal the definition for every library, transpose and beta", "[compute][gemm]",
                    HEDDLE_TEST_GEMMS) {
-  for (const int threads : {1, 2, 3}) {
-    hc::host<TestType> backend(threads);
-    for (const extents e : {extents{1, 1, 1},
-                            {3, 5, 7},
-                            {13, 33, 2},
-                            {1, 130, 65},
-                            {129, 1, 64},
-                            {64, 64, 64},
-                            {61, 97, 131},
-                            {37, 70, 300},
-                            {12, 32, 257}}) {
-      check_all_transposes<float>(backend, e.m, e.n, e.k);
-      check_all_transposes<double>(backend, e.m, e.n, e.k);
-    }
-    // Large enough to be shared, and to cross the borders of every block.
-    check_product<transpose::no, transpose::yes, float>(backend, 203, 260, 261);
-    check_product<transpose::yes, transpose::no, double>(backend, 100, 1100, 40);
+  std::array backends{hc::host<TestType>(1), hc::host<TestType>(2), hc::host<TestType>(3)};
+  for (const extents e : {extents{1, 1, 1},
+                          {3, 5, 7},
+                          {13, 33, 2},
+                          {1, 130, 65},
+                          {129, 1, 64},
+                          {64, 64, 64},
+                          {61, 97, 131},
+                          {37, 70, 300},
+                          {12, 32, 257}}) {
+    check_all_transposes<float>(backends, e.m, e.n, e.k);
+    check_all_transposes<double>(backends, e.m, e.n, e.k);
   }
+  // Large enough to be shared, and to cross the borders of every block.
+  check_product<transpose::no, transpose::yes, float>(backends, 203, 260, 261);
+  check_product<transpose::yes, transpose::no, double>(backends, 100, 1100, 40);
 }
 
 TEMPLATE_TEST_CASE("empty products are legal, and an empty sum is beta c", "[compute][gemm]", HEDDLE_TEST_GEMMS) {
@@ -131,7 +141,7 @@ TEMPLATE_TEST_CASE("heddle's own product is right with every width of vectors", 
       hc::detail::multiply_blocked<hc::detail::gemm_tile<T, Bytes>>(e.m, e.n, e.k, a.data(), e.k, 1, b.data(), e.n, 1,
                                                                     T(1), got.data(), e.n);
       CAPTURE(Bytes, e.m, e.n, e.k);
-      CHECK(distance(got, product(false, false, e.m, e.n, e.k, a, b, T(1), c)) <=
+      CHECK(distance(got, plus_scaled(product(false, false, e.m, e.n, e.k, a, b), T(1), c)) <=
             tolerance<T> * std::sqrt(static_cast<double>(e.k)));
     }
   };
