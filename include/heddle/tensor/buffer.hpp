@@ -40,12 +40,15 @@ inline std::int64_t memory_limit() noexcept {
 }
 
 namespace detail {
-[[noreturn]] inline void refuse_memory(std::string_view what, std::size_t elements, std::size_t size) {
+// `bytes_free`: of the memory that was asked, where it says.
+[[noreturn]] inline void refuse_memory(std::string_view what, std::size_t elements, std::size_t size,
+                                       const std::size_t* bytes_free) {
   std::string text("heddle: no memory for ");
   text += what;
   text += ": " + std::to_string(elements) + " elements of " + std::to_string(size) + " bytes are " +
-          std::to_string(elements * size) + " bytes; this process can have " + std::to_string(memory_limit()) +
-          " in all";
+          std::to_string(elements * size) + " bytes; ";
+  text += bytes_free != nullptr ? std::to_string(*bytes_free) + " are free there"
+                                : "this process can have " + std::to_string(memory_limit()) + " in all";
   throw memory_error(text);
 }
 struct lending;
@@ -141,7 +144,14 @@ class buffer {
   void fill(Queue&& queue, std::string_view what) {
     if (size_ == 0) return;
     memory_ = queue.template allocate<alignment>(size_ * sizeof(T));
-    if (memory_.address() == nullptr) detail::refuse_memory(what, size_, sizeof(T));
+    if (memory_.address() == nullptr) {
+      if constexpr (requires { queue.free_bytes(); }) {
+        const std::size_t left = queue.free_bytes();
+        detail::refuse_memory(what, size_, sizeof(T), &left);
+      } else {
+        detail::refuse_memory(what, size_, sizeof(T), nullptr);
+      }
+    }
     queue.zero(*this);
   }
   std::size_t in_range(std::size_t i) const noexcept(!HEDDLE_CHECK_BOUNDS) {

@@ -1,5 +1,7 @@
 #include "double.hpp"
 
+#include "cuda/double.hpp"
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
@@ -8,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 namespace {
@@ -19,11 +20,10 @@ std::condition_variable changed;
 std::map<std::string, int> call_counts;
 std::map<std::string, int> network_counts;
 std::vector<nccl_double::transfer> given;
-int device_count = 8, version_code = NCCL_VERSION_CODE;
-int living = 0, resources = 0;
+int version_code = NCCL_VERSION_CODE;
+int living = 0;
 std::map<int, ncclResult_t> broken;
 unsigned next_id = 1;
-thread_local int current_device = 0;
 thread_local std::map<std::string, ncclResult_t> planned_failures;
 
 void locked(const std::function<void()>& what) {
@@ -217,38 +217,6 @@ void post(op& o) {  // with `big` locked
 
 }  // namespace
 
-struct CUstream_st {
-  CUstream_st() : worker([this] { work(); }) {}
-  ~CUstream_st() {
-    locked([&] { stop = true; });
-    changed.notify_all();
-    worker.join();
-  }
-  void add(std::function<void()> job) {
-    locked([&] { jobs.push_back(std::move(job)); });
-    changed.notify_all();
-  }
-  void work() {
-    std::unique_lock lock(big);
-    for (;;) {
-      changed.wait(lock, [&] { return stop || !jobs.empty(); });
-      if (jobs.empty()) return;
-      auto job = std::move(jobs.front());
-      jobs.pop_front();
-      busy = true;
-      lock.unlock();
-      job();
-      job = nullptr;
-      lock.lock();
-      busy = false;
-      changed.notify_all();
-    }
-  }
-  std::deque<std::function<void()>> jobs;
-  bool busy = false, stop = false;
-  std::thread worker;
-};
-
 struct ncclComm {
   std::shared_ptr<member> me;
 };
@@ -271,7 +239,7 @@ void launch(std::vector<enqueued> all) {
     ops->push_back(e.what);
   }
   for (auto& [stream, ops] : by_stream)
-    stream->add([ops = ops] {
+    cuda_double::enqueue(stream, [ops = ops] {
       std::unique_lock lock(big);
       for (op& o : *ops) post(o);
       changed.notify_all();
@@ -313,12 +281,13 @@ ncclComm_t join(std::shared_ptr<clique> group, int rank, bool blocking) {  // wi
   me->group = std::move(group);
   me->rank = rank;
   me->blocking = blocking;
-  me->device = current_device;
+  me->device = cuda_double::current_device();
   ++living;
   ++me->group->joined;
-  if (std::find(me->group->devices.begin(), me->group->devices.end(), current_device) != me->group->devices.end())
+  if (std::find(me->group->devices.begin(), me->group->devices.end(), cuda_double::current_device()) !=
+      me->group->devices.end())
     me->group->failure = ncclInvalidUsage;  // two ranks on one GPU
-  me->group->devices.push_back(current_device);
+  me->group->devices.push_back(cuda_double::current_device());
   changed.notify_all();
   return new ncclComm{me};
 }
@@ -327,8 +296,10 @@ ncclComm_t join(std::shared_ptr<clique> group, int rank, bool blocking) {  // wi
 
 namespace nccl_double {
 std::map<std::string, int> calls() {
+  std::map<std::string, int> all = cuda_double::calls();
   const std::lock_guard lock(big);
-  return call_counts;
+  all.insert(call_counts.begin(), call_counts.end());
+  return all;
 }
 std::map<std::string, int> networks() {
   const std::lock_guard lock(big);
@@ -343,22 +314,21 @@ int open_communicators() {
   return living;
 }
 int open_resources() {
-  const std::lock_guard lock(big);
-  return resources;
+  return cuda_double::open_resources();
 }
 void reset() {
+  cuda_double::reset();
   locked([] {
     call_counts.clear();
     network_counts.clear();
     given.clear();
     broken.clear();
     cliques.clear();
-    device_count = 8;
     version_code = NCCL_VERSION_CODE;
   });
 }
 void devices(int n) {
-  locked([&] { device_count = n; });
+  cuda_double::devices(n);
 }
 void version(int code) {
   locked([&] { version_code = code; });
@@ -372,61 +342,6 @@ void break_device(int device, ncclResult_t result) {
 }  // namespace nccl_double
 
 extern "C" {
-
-cudaError_t cudaGetDeviceCount(int* n) {
-  count("cudaGetDeviceCount");
-  const std::lock_guard lock(big);
-  *n = device_count;
-  return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
-}
-cudaError_t cudaSetDevice(int device) {
-  count("cudaSetDevice");
-  current_device = device;
-  return device < device_count ? cudaSuccess : cudaErrorInvalidDevice;
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = current_device;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st;
-  locked([] { ++resources; });
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  locked([] { --resources; });
-  return cudaSuccess;
-}
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  count("cudaStreamQuery");
-  const std::lock_guard lock(big);
-  return stream->jobs.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady;
-}
-cudaError_t cudaMalloc(void** memory, std::size_t n) {
-  *memory = ::operator new(n);
-  locked([] { ++resources; });
-  return cudaSuccess;
-}
-cudaError_t cudaFree(void* memory) {
-  ::operator delete(memory);
-  locked([] { --resources; });
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
-  count("cudaMemcpyAsync");
-  if (kind != cudaMemcpyDeviceToDevice) {  // memory of the host that is not pinned: CUDA copies before it returns
-    std::unique_lock lock(big);
-    changed.wait(lock, [&] { return stream->jobs.empty() && !stream->busy; });
-    std::memcpy(to, from, n);
-    return cudaSuccess;
-  }
-  stream->add([=] { std::memcpy(to, from, n); });
-  return cudaSuccess;
-}
-const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaErrorNoDevice ? "no CUDA-capable device is detected" : "an error of the double";
-}
 
 ncclResult_t ncclGetVersion(int* code) {
   const std::lock_guard lock(big);

@@ -1,5 +1,5 @@
-// A stand-in for NCCL and the CUDA runtime: the functions heddle calls, over host memory and threads. Streams are queues
-// with a thread each, a group's calls make progress together, and what would hang on GPUs hangs here.
+// A stand-in for NCCL: the functions heddle calls, over the stand-in for CUDA (cuda/double.hpp). A group's calls make progress
+// together, and what would hang on GPUs hangs here.
 #pragma once
 
 #include <nccl.h>

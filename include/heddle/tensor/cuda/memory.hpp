@@ -1,0 +1,224 @@
+// heddle/tensor/cuda/memory.hpp: the memory of CUDA devices, and the host's memory that they reach by themselves.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/tensor/cuda/stream.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace heddle::inline v0 {
+
+struct cuda_memory;
+struct cuda_pinned_memory;
+
+namespace detail {
+
+// Memory of a device, from its pool, and of the host with locked pages: how each is had, and given back in a stream's order.
+struct device_blocks {
+  static void* take(const cuda_stream& stream, std::size_t bytes) {
+    void* memory = nullptr;
+    const cudaError_t result = cudaMallocAsync(&memory, bytes, stream.get());
+    if (result == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());  // whoever asked says for what
+      return nullptr;
+    }
+    stream.require(result, "cudaMallocAsync");
+    return memory;
+  }
+  static void give_back(const cuda_stream& stream, void* memory) noexcept {
+    static_cast<void>(cudaFreeAsync(memory, stream.get()));
+  }
+};
+struct pinned_blocks {
+  static void* take(const cuda_stream& stream, std::size_t bytes) {
+    const on_cuda_device here(stream.device());
+    void* memory = nullptr;
+    const cudaError_t result = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+    if (result == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      return nullptr;
+    }
+    stream.require(result, "cudaHostAlloc");
+    return memory;
+  }
+  static void give_back(const cuda_stream& stream, void* memory) noexcept {
+    static_cast<void>(cudaStreamSynchronize(stream.get()));
+    static_cast<void>(cudaFreeHost(memory));
+  }
+};
+
+template <class Blocks, std::size_t Alignment>
+class cuda_allocation {
+ public:
+  cuda_allocation() = default;
+  // CUDA aligns to 256 bytes; for more there is room.
+  cuda_allocation(std::shared_ptr<cuda_stream> stream, std::size_t bytes)
+      : stream_(std::move(stream)), memory_(Blocks::take(*stream_, bytes + (Alignment > 256 ? Alignment : 0))) {}
+  cuda_allocation(cuda_allocation&& other) noexcept
+      : stream_(std::move(other.stream_)), memory_(std::exchange(other.memory_, nullptr)) {}
+  cuda_allocation& operator=(cuda_allocation&& other) noexcept {
+    if (this == &other) return *this;
+    release();
+    stream_ = std::move(other.stream_);
+    memory_ = std::exchange(other.memory_, nullptr);
+    return *this;
+  }
+  ~cuda_allocation() { release(); }
+
+  void* address() const noexcept {
+    if constexpr (Alignment > 256) {
+      const auto at = reinterpret_cast<std::uintptr_t>(memory_);
+      return static_cast<std::byte*>(memory_) + ((at + Alignment - 1) / Alignment * Alignment - at);
+    } else {
+      return memory_;
+    }
+  }
+
+ private:
+  void release() noexcept {
+    if (memory_ != nullptr) Blocks::give_back(*stream_, std::exchange(memory_, nullptr));
+  }
+  std::shared_ptr<cuda_stream> stream_{};
+  void* memory_ = nullptr;
+};
+
+template <class X>
+concept elements_for_cuda =
+    elements_in<X, cuda_memory> || elements_in<X, cuda_pinned_memory> || elements_in<X, host_memory>;
+
+// What queues of both spaces do.
+template <class Space>
+class cuda_queue {
+ public:
+  cudaStream_t stream() const noexcept { return stream_->get(); }
+  int device() const noexcept { return stream_->device(); }
+
+  template <std::size_t Alignment>
+  auto allocate(std::size_t bytes) {
+    return typename Space::template allocation<Alignment>(stream_, bytes);
+  }
+  template <class X>
+    requires elements_in<X, Space>
+  void zero(X&& x) {
+    if (const std::size_t bytes = bytes_of(x); bytes != 0)
+      stream_->require(cudaMemsetAsync(first_element(x), 0, bytes, stream()), "cudaMemsetAsync");
+  }
+  template <class From, class To>
+    requires elements_for_cuda<From> && elements_for_cuda<To> && std::same_as<element_of<From>, element_of<To>>
+  void copy(const From& from, To&& to) {
+    constexpr bool out = elements_in<From, cuda_memory>, in = elements_in<To, cuda_memory>;
+    const std::size_t n = count_of(from), room = count_of(to);
+    if (n != room) throw_copy_of(n, room);
+    if (n == 0) return;
+    constexpr cudaMemcpyKind kind = out ? (in ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
+                                        : (in ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost);
+    stream_->require(cudaMemcpyAsync(first_element(to), first_element(from), bytes_of(from), kind, stream()),
+                     "cudaMemcpyAsync");
+  }
+  /// Synchronizes with this stream and no other. Errors: `cuda_error` with what the work has met.
+  void wait() { stream_->require(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+  cuda_event record() { return cuda_event(*stream_); }
+  void after(const cuda_event& e) {
+    stream_->require(cudaStreamWaitEvent(stream(), e.get(), 0), "cudaStreamWaitEvent");
+  }
+
+ protected:
+  explicit cuda_queue(std::shared_ptr<cuda_stream> stream) : stream_(std::move(stream)) {}
+
+ private:
+  template <class>
+  friend class cuda_queue;
+  friend struct heddle::v0::cuda_pinned_memory;
+  template <class X>
+  static std::size_t bytes_of(const X& x) {
+    return count_of(x) * sizeof(*first_element(x));
+  }
+  std::shared_ptr<cuda_stream> stream_;
+};
+
+}  // namespace detail
+
+/// The memory of a CUDA device. Its queue is a stream of that device; memory comes from the device's pool in the order of
+/// the stream (`cudaMallocAsync`) and goes back in it. Host code may not touch the elements: a queue copies them.
+struct cuda_memory {
+  static constexpr bool host_accessible = false;
+  template <std::size_t Alignment>
+  using allocation = detail::cuda_allocation<detail::device_blocks, Alignment>;
+
+  /// A stream. It moves, does not copy. Memory is given back when all that the queue that gave it was given to do is done;
+  /// who works on it through another queue has that one wait first (`record`, `after`). Where the host's side of a copy is not
+  /// pinned, CUDA may make the host wait.
+  /// Errors: `config_error` naming the device where there is no such device; `cuda_error` from each call that CUDA refuses.
+  class queue : public detail::cuda_queue<cuda_memory> {
+   public:
+    /// A stream of its own, that waits for no other.
+    explicit queue(int device = 0) : cuda_queue(std::make_shared<detail::cuda_stream>(device)) {}
+    /// A stream of somebody else, on this device; it must outlive the queue and all memory that the queue gives.
+    queue(int device, cudaStream_t stream) : cuda_queue(std::make_shared<detail::cuda_stream>(device, stream)) {}
+    queue(queue&&) noexcept = default;
+    queue& operator=(queue&&) noexcept = default;
+    /// Another stream of the same device.
+    queue beside() const { return queue(device()); }
+    /// Bytes that the device has left, without those that its pool keeps for the next allocation.
+    std::size_t free_bytes() const {
+      const detail::on_cuda_device here(device());
+      std::size_t free = 0, all = 0;
+      detail::require_cuda(cudaMemGetInfo(&free, &all), "cudaMemGetInfo", device());
+      return free;
+    }
+  };
+};
+
+/// Memory of the host whose pages stay where they are, so that devices copy from it and to it beside other work. Host code may
+/// use the elements between the operations of queues. It is released when its queue is done; to take it and to release it
+/// is slow: keep it from step to step.
+struct cuda_pinned_memory {
+  static constexpr bool host_accessible = true;
+  template <std::size_t Alignment>
+  using allocation = detail::cuda_allocation<detail::pinned_blocks, Alignment>;
+
+  /// A stream, most often that of a `cuda_memory::queue`.
+  class queue : public detail::cuda_queue<cuda_pinned_memory> {
+   public:
+    explicit queue(int device = 0) : cuda_queue(std::make_shared<detail::cuda_stream>(device)) {}
+    /// The same stream: what both queues are given is done in the order of the calls.
+    explicit queue(const cuda_memory::queue& other) : cuda_queue(stream_of(other)) {}
+    queue(queue&&) noexcept = default;
+    queue& operator=(queue&&) noexcept = default;
+    queue beside() const { return queue(device()); }
+    /// Zeroes, when all that the queue was given before is done: the pages are the host's.
+    template <class X>
+      requires elements_in<X, cuda_pinned_memory>
+    void zero(X&& x) {
+      if (detail::count_of(x) == 0) return;
+      wait();
+      host_memory::queue::zero(view_of(x));
+    }
+    /// `f` with host views of these, when all that the queue was given before is done.
+    template <class F, class... T, class... Shape>
+    void run(F&& f, const view<T, Shape, cuda_pinned_memory>&... views) {
+      wait();
+      std::forward<F>(f)(view<T, Shape>(views.address(), views.shape())...);
+    }
+  };
+
+ private:
+  static const std::shared_ptr<detail::cuda_stream>& stream_of(const detail::cuda_queue<cuda_memory>& q) {
+    return q.stream_;
+  }
+  template <class X>
+  static auto view_of(X& x) {
+    auto* const first = detail::first_element(x);
+    return vector_view<std::remove_pointer_t<decltype(first)>>(
+        first, detail::row_shape(static_cast<std::int64_t>(detail::count_of(x))));
+  }
+};
+
+}  // namespace heddle::inline v0

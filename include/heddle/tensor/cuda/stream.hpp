@@ -1,0 +1,115 @@
+// heddle/tensor/cuda/stream.hpp: a stream of a CUDA device, its errors, and events on it.
+#pragma once
+
+#include <heddle/core/error.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#if !__has_include(<cuda_runtime_api.h>)
+#error \
+    "heddle/tensor/cuda needs the CUDA Toolkit: link the CMake target heddle::cuda, or add the folder of cuda_runtime_api.h to the include path"
+#endif
+#include <cuda_runtime_api.h>
+
+namespace heddle::inline v0 {
+
+/// A call of the CUDA runtime failed, or work that a stream was given: `what()` names the call, the device and CUDA's own words.
+struct cuda_error : error {
+  using error::error;
+};
+
+namespace detail {
+
+// Errors: `cuda_error`. CUDA's record of the error is cleared, where it can be: the next call says what happened to it.
+inline void require_cuda(cudaError_t result, const char* call, int device) {
+  if (result == cudaSuccess) [[likely]]
+    return;
+  static_cast<void>(cudaGetLastError());
+  std::string text = "heddle: ";
+  text += call;
+  text += " on CUDA device ";
+  text += std::to_string(device);
+  text += ": ";
+  text += cudaGetErrorString(result);
+  throw cuda_error(text);
+}
+
+// The thread's device is this one until the end of the scope.
+class on_cuda_device {
+ public:
+  explicit on_cuda_device(int device) : device_(device) {
+    require_cuda(cudaGetDevice(&before_), "cudaGetDevice", device);
+    if (before_ != device) require_cuda(cudaSetDevice(device), "cudaSetDevice", device);
+  }
+  on_cuda_device(const on_cuda_device&) = delete;
+  on_cuda_device& operator=(const on_cuda_device&) = delete;
+  ~on_cuda_device() {
+    if (before_ != device_) static_cast<void>(cudaSetDevice(before_));
+  }
+
+ private:
+  int device_, before_ = 0;
+};
+
+// A stream, of its own or of somebody else, kept by all memory that was taken in its order.
+class cuda_stream {
+ public:
+  explicit cuda_stream(int device) : device_(device), owned_(true) {
+    int count = 0;
+    const cudaError_t asked = cudaGetDeviceCount(&count);
+    if (asked != cudaSuccess || device < 0 || device >= count) {
+      static_cast<void>(cudaGetLastError());
+      std::string text = "heddle: there is no CUDA device ";
+      text += std::to_string(device);
+      text += ": this process has ";
+      text += std::to_string(asked == cudaSuccess ? count : 0);
+      if (asked != cudaSuccess) {
+        text += " (";
+        text += cudaGetErrorString(asked);
+        text += ')';
+      }
+      throw config_error(text);
+    }
+    const on_cuda_device here(device);
+    require_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", device);
+  }
+  cuda_stream(int device, cudaStream_t borrowed) noexcept : device_(device), stream_(borrowed) {}
+  cuda_stream(const cuda_stream&) = delete;
+  cuda_stream& operator=(const cuda_stream&) = delete;
+  ~cuda_stream() {
+    if (owned_) static_cast<void>(cudaStreamDestroy(stream_));
+  }
+
+  int device() const noexcept { return device_; }
+  cudaStream_t get() const noexcept { return stream_; }
+  void require(cudaError_t result, const char* call) const { require_cuda(result, call, device_); }
+
+ private:
+  int device_;
+  bool owned_ = false;
+  cudaStream_t stream_ = nullptr;
+};
+
+// What happens when a stream has done all that it was given so far. Copies are the same event.
+class cuda_event {
+ public:
+  explicit cuda_event(const cuda_stream& stream) : device_(stream.device()) {
+    const on_cuda_device here(device_);
+    cudaEvent_t made = nullptr;
+    stream.require(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    event_.reset(made, [](cudaEvent_t e) { static_cast<void>(cudaEventDestroy(e)); });
+    stream.require(cudaEventRecord(made, stream.get()), "cudaEventRecord");
+  }
+  cudaEvent_t get() const noexcept { return event_.get(); }
+
+ private:
+  int device_;
+  std::shared_ptr<CUevent_st> event_;
+};
+
+}  // namespace detail
+
+}  // namespace heddle::inline v0

@@ -1,0 +1,28 @@
+// A stand-in for the CUDA runtime: the functions heddle calls, over host memory and threads. A stream is a queue with a
+// thread of its own; memory is taken and given back in its order. What was given back holds no value any more.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace cuda_double {
+
+/// How often each function was called since `reset`, by all threads together.
+std::map<std::string, int> calls();
+/// Device memory, pinned memory, events and streams that have not been given back.
+int open_resources();
+void reset();
+/// How many devices there are; each has so many bytes.
+void devices(int count, std::size_t bytes_each = std::size_t{1} << 40);
+/// The next call of this function by this thread returns `result`, and does nothing.
+void fail_next(const std::string& function, cudaError_t result);
+/// A job of a stream, behind what it was given so far: for stand-ins of other libraries.
+void enqueue(cudaStream_t stream, std::function<void()> job);
+/// The thread's device.
+int current_device();
+
+}  // namespace cuda_double
