@@ -44,6 +44,7 @@
 #include <heddle/train/precision.hpp>
 #include <heddle/train/predict.hpp>
 #include <heddle/train/progress.hpp>
+#include <heddle/train/rank_shares.hpp>
 #include <heddle/train/report.hpp>
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/sampling.hpp>

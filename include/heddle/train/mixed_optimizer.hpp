@@ -21,6 +21,7 @@
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/options.hpp>
 #include <heddle/train/precision.hpp>
+#include <heddle/train/rank_shares.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <algorithm>
@@ -33,6 +34,7 @@
 namespace heddle::inline v0::train {
 
 /// As `optimizer` with the same interface, for a stage with elements T under a `precision`: see there what has which type.
+/// Arguments `weights` and `gradients` are those of `weights_of` and `gradients_of`; `reduce` and `gather` take whole ones.
 ///
 /// Bytes sent per rank and step over d ranks, of n elements: gradients (d-1)/d n s_G, once more that with `zero<0>`, where
 /// the sum is gathered; weights (d-1)/d n s_W with `zero<1>`. Gradients of type G travel by all_to_all_v and are added up
@@ -42,12 +44,13 @@ namespace heddle::inline v0::train {
 /// All of it lies in `Space`; elsewhere than on the host conversions are those of the backend that `start` gets, in the order of one
 /// queue, which must outlive the optimizer.
 template <class T, class Zero, class Precision, memory_space Space = host_memory>
-class mixed_optimizer {
+class mixed_optimizer : public rank_shares<T, Zero, Space> {
+  using base = rank_shares<T, Zero, Space>;
+
  public:
-  using space = Space;
-  using row = row_view<T, Space>;
-  using const_row = row_view<const T, Space>;
-  static constexpr int zero_stage = Zero::stage;
+  using base::gradients_begin, base::owned, base::weights_begin;
+  using typename base::const_row;
+  using typename base::row;
   using weight_type = typename Precision::template weight<T>;
   using gradient_type = typename Precision::template gradient<T>;
   using master_type = typename Precision::template master<T>;
@@ -72,29 +75,14 @@ class mixed_optimizer {
       : mixed_optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
   template <class Table>
   mixed_optimizer(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank, int ranks)
-      : queue_(queue), rank_(rank) {
-    const balanced_split cut{elements, ranks};
-    for (int r = 0; r < ranks; ++r) shares_.push_back(cut.size(r));
-    begin_ = Zero::stage == 0 ? 0 : cut.offset(rank);
-    end_ = Zero::stage == 0 ? elements : begin_ + cut.size(rank);
-    // Without sharding every rank holds the same gradients: one of them counts.
-    const bool counts_here = Zero::stage >= 1 || rank == 0;
-    for (const auto& p : table) {
-      const std::int64_t first = (std::max)(begin_, static_cast<std::int64_t>(p.offset));
-      const std::int64_t last =
-          (std::min)(end_, static_cast<std::int64_t>(p.offset) + static_cast<std::int64_t>(p.count));
-      if (first >= last) continue;
-      segments_.push_back({first, last, counts_here && p.counted, p.decay});
-      if constexpr (rounds_weights || rounds_moments) add_runs(p);
-    }
-    const std::int64_t owned = end_ - begin_;
+      : base(queue, table, elements, rank, ranks), rank_(rank) {
+    if constexpr (rounds_weights || rounds_moments)
+      for (const auto& p : table) add_runs(p);
+    const std::int64_t owned = owned_elements();
     if constexpr (keeps_masters)
       masters_ = buffer<master_type, Space>(queue, owned, "the master weights of the optimizer");
     first_moment_ = buffer<moment_type, Space>(queue, owned, "the first moments of the optimizer");
     second_moment_ = buffer<moment_type, Space>(queue, owned, "the second moments of the optimizer");
-
-    if constexpr (Zero::stage >= 2) gradients_ = buffer<T, Space>(queue, owned, "a rank's share of the gradients");
-    if constexpr (Zero::stage >= 3) weights_ = buffer<T, Space>(queue, owned, "a rank's share of the weights");
 
     const std::int64_t block = (std::min)(owned, most_in_a_block);
     constexpr const char* blocks = "blocks of the optimizer";
@@ -102,7 +90,8 @@ class mixed_optimizer {
     if constexpr (copies_moments) moment_room_ = buffer<arithmetic, Space>(queue, 2 * block, blocks);
     if constexpr (!std::is_same_v<weight_type, T>) weight_room_ = buffer<weight_type, Space>(queue, block, blocks);
     if (ranks == 1) return;
-    window_ = (std::min)(cut.largest(), (std::max)(most_in_a_block / ranks, std::int64_t{1}));
+    window_ =
+        (std::min)(balanced_split{elements, ranks}.largest(), (std::max)(most_in_a_block / ranks, std::int64_t{1}));
     if constexpr (sends_weights)
       weights_sent_ = buffer<weight_type, Space>(queue, (1 + ranks) * window_, "weights on their way");
     if constexpr (sends_gradients)
@@ -110,30 +99,8 @@ class mixed_optimizer {
     if constexpr (sends_gradients && !on_host) sum_room_ = buffer<T, Space>(queue, window_, "gradients on their way");
   }
 
-  /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
-  std::int64_t owned_begin() const noexcept { return begin_; }
-  std::int64_t owned_end() const noexcept { return end_; }
   row_view<moment_type, Space> first_moment() noexcept { return all_of(first_moment_); }
   row_view<moment_type, Space> second_moment() noexcept { return all_of(second_moment_); }
-  /// What a rank keeps of a stage's weights and of its reduced gradients, as `optimizer` says: elements from `weights_begin()`
-  /// (`gradients_begin()`) on of the flat buffers. `weights` and `gradients` below begin there, those of `reduce` and `gather`
-  /// are whole.
-  template <class Stage>
-  row weights_of(Stage& stage) noexcept {
-    if constexpr (Zero::stage >= 3)
-      return all_of(weights_);
-    else
-      return stage.weights();
-  }
-  template <class Stage>
-  row gradients_of(Stage& stage) noexcept {
-    if constexpr (Zero::stage >= 2)
-      return all_of(gradients_);
-    else
-      return stage.gradients();
-  }
-  std::int64_t weights_begin() const noexcept { return Zero::stage >= 3 ? begin_ : 0; }
-  std::int64_t gradients_begin() const noexcept { return Zero::stage >= 2 ? begin_ : 0; }
   /// The owned master weights.
   row_view<master_type, Space> masters() noexcept
     requires keeps_masters
@@ -188,41 +155,15 @@ class mixed_optimizer {
   void reduce(Communicator& group, row gradients, std::int64_t begin, std::int64_t end) {
     if (group.size() == 1 || begin >= end) return;
     const row part = part_of(gradients, begin, end);
-    std::vector<std::int64_t> shares;
-    std::int64_t first = 0;
-    for (const std::int64_t n : shares_) {
-      const std::int64_t from = (std::max)(first, begin), to = (std::min)(first + n, end);
-      shares.push_back((std::max)(to - from, std::int64_t{0}));
-      first += n;
-    }
+    const std::vector<std::int64_t> shares = base::shares_within(begin, end);
     if constexpr (sends_gradients) {
       reduce_rounded(group, part, begin, shares);
     } else if constexpr (Zero::stage == 0) {
       heddle::v0::all_reduce(*queue_, group, part, plus{});
     } else {
-      const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
-      heddle::v0::reduce_scatter_v(*queue_, group, as_const(part), share_of(gradients, from, to),
+      heddle::v0::reduce_scatter_v(*queue_, group, as_const(part), base::share_within(gradients, begin, end),
                                    std::span<const std::int64_t>(shares), plus{});
     }
-  }
-
-  /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
-  /// with every logical parameter once.
-  template <class Backend>
-  double counted_sum_of_squares(Backend& backend, const_row gradients) const {
-    double sum = 0;
-    for (const segment& s : segments_)
-      if (s.counted)
-        sum += backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()));
-    return sum;
-  }
-
-  /// The same, added to a number in the backend's memory (`compute::reduction_kernels`).
-  template <class Backend>
-  void add_counted_squares(Backend& backend, const_row gradients, compute::number_in<Space> sum) const {
-    for (const segment& s : segments_)
-      if (s.counted)
-        backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()), sum);
   }
 
   /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
@@ -249,14 +190,14 @@ class mixed_optimizer {
   void allocate_copies() {
     if (weights_before_.size() != 0) return;
     constexpr const char* copies = "copies of weights and moments";
-    const std::int64_t owned = end_ - begin_;
+    const std::int64_t owned = owned_elements();
     weights_before_ = buffer<weight_type, Space>(*queue_, owned, copies);
     moments_before_ = buffer<moment_type, Space>(*queue_, 2 * owned, copies);
     if constexpr (keeps_masters) masters_before_ = buffer<master_type, Space>(*queue_, owned, copies);
   }
   /// Copies the owned weights, masters and moments, for `restore`.
   void remember(const_row weights) {
-    const std::int64_t n = end_ - begin_;
+    const std::int64_t n = owned_elements();
     allocate_copies();
     convert(kept_of(weights), all_of(weights_before_));
     queue_->copy(first_moment_, part_of(all_of(moments_before_), 0, n));
@@ -265,7 +206,7 @@ class mixed_optimizer {
   }
   /// The owned weights, masters and moments as they were at `remember`, bit for bit.
   void restore(row weights) {
-    const std::int64_t n = end_ - begin_;
+    const std::int64_t n = owned_elements();
     convert(all_of(weights_before_), kept_of(weights));
     queue_->copy(part_of(all_of(moments_before_), 0, n), first_moment_);
     queue_->copy(part_of(all_of(moments_before_), n, 2 * n), second_moment_);
@@ -290,9 +231,10 @@ class mixed_optimizer {
     }
   }
 
-  row owned(row flat) const { return part_of(flat, begin_, end_); }
-
  private:
+  using base::all_of, base::kept_of, base::owned_elements, base::part_of, base::share_of;
+  using base::begin_, base::end_, base::queue_, base::segments_, base::shares_, base::weights_;
+  using typename base::segment;
   static constexpr bool on_host = std::is_same_v<Space, host_memory>;
   static constexpr std::int64_t most_in_a_block = 1 << 16;  // elements that are converted at a time
   static constexpr bool sends_gradients = !std::is_same_v<gradient_type, T>;
@@ -302,22 +244,9 @@ class mixed_optimizer {
   static constexpr bool in_place = !keeps_masters && std::is_same_v<weight_type, T> && std::is_same_v<T, arithmetic>;
   static constexpr bool copies_masters = !in_place && !(keeps_masters && std::is_same_v<master_type, arithmetic>);
 
-  struct segment {
-    std::int64_t begin, end;
-    bool counted, decay;
-  };
-
   template <class U>
   static std::int64_t bytes(const buffer<U, Space>& b) noexcept {
     return static_cast<std::int64_t>(b.size() * sizeof(U));
-  }
-  template <class U>
-  static row_view<U, Space> all_of(buffer<U, Space>& b) noexcept {
-    return heddle::v0::detail::row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
-  }
-  template <class Row>
-  static auto part_of(const Row& flat, std::int64_t begin, std::int64_t end) noexcept {
-    return heddle::v0::detail::part_of_row<Space>(flat, begin, end - begin);
   }
   template <class Row>
   static auto as_const(const Row& x) noexcept {
@@ -327,18 +256,6 @@ class mixed_optimizer {
   void convert(const From& x, const To& y) const {
     using heddle::v0::detail::element_of;
     casts_.template convert<element_of<const From>, element_of<const To>>(*queue_, as_const(x), y);
-  }
-  // The owned part of what a rank keeps of its weights.
-  template <class Row>
-  auto kept_of(const Row& weights) const {
-    return part_of(weights, begin_ - weights_begin(), end_ - weights_begin());
-  }
-  // Elements [from, to) of the flat buffer, of the owned ones, where their sum goes.
-  row share_of(row gradients, std::int64_t from, std::int64_t to) {
-    if constexpr (Zero::stage >= 2)
-      return from < to ? part_of(all_of(gradients_), from - begin_, to - begin_) : row{};
-    else
-      return part_of(gradients, from, to);
   }
   template <class Communicator>
   void gather_whole(Communicator& group, row weights) {
@@ -513,22 +430,16 @@ class mixed_optimizer {
     });
   }
 
-  [[no_unique_address]] heddle::v0::detail::kept_queue<Space> queue_;
   [[no_unique_address]] detail::kept_casts<T, weight_type, gradient_type, master_type, Space> casts_{};
   int rank_ = 0;
-  std::int64_t begin_ = 0;
-  std::int64_t end_ = 0;
   std::int64_t window_ = 1;  // elements of each share that travel at a time
   std::uint64_t seed_ = 0;
-  std::vector<std::int64_t> shares_;
-  std::vector<segment> segments_;
   std::vector<detail::rounded_run>
       runs_;  // in the order of the flat buffer; empty if nothing is rounded stochastically
   buffer<master_type, Space> masters_;
   buffer<moment_type, Space> first_moment_;
   buffer<moment_type, Space> second_moment_;
   buffer<T, Space> sum_room_;                  // not on the host
-  buffer<T, Space> gradients_, weights_;       // the owned part, where the whole is not kept
   buffer<weight_type, Space> weights_before_;  // the copies are empty if nobody asks for them
   buffer<moment_type, Space> moments_before_;
   buffer<master_type, Space> masters_before_;

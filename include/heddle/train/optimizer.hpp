@@ -5,13 +5,13 @@
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/monoid.hpp>
-#include <heddle/core/split.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/options.hpp>
+#include <heddle/train/rank_shares.hpp>
 #include <heddle/train/zero.hpp>
 
 #include <algorithm>
@@ -32,12 +32,13 @@ namespace heddle::inline v0::train {
 /// Weights, gradients, moments and their copies lie in `Space`; elsewhere than on the host all calls go in the order of one queue,
 /// which must outlive the optimizer.
 template <class T, class Zero, memory_space Space = host_memory>
-class optimizer {
+class optimizer : public rank_shares<T, Zero, Space> {
+  using base = rank_shares<T, Zero, Space>;
+
  public:
-  static constexpr int zero_stage = Zero::stage;
-  using space = Space;
-  using row = row_view<T, Space>;
-  using const_row = row_view<const T, Space>;
+  using base::gradients_begin, base::owned, base::weights_begin;
+  using typename base::const_row;
+  using typename base::row;
 
   /// `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
   template <class Table>
@@ -46,116 +47,40 @@ class optimizer {
       : optimizer(*heddle::v0::detail::kept_queue<Space>(), table, elements, rank, ranks) {}
   template <class Table>
   optimizer(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank, int ranks)
-      : queue_(queue) {
-    for (int r = 0; r < ranks; ++r) shares_.push_back(balanced_split{elements, ranks}.size(r));
-    begin_ = Zero::stage == 0 ? 0 : balanced_split{elements, ranks}.offset(rank);
-    end_ = Zero::stage == 0 ? elements : begin_ + shares_[static_cast<std::size_t>(rank)];
-    // Without sharding every rank holds the same gradients: one of them counts.
-    const bool counts_here = Zero::stage >= 1 || rank == 0;
-    for (const auto& parameter : table) {
-      const std::int64_t first = (std::max)(begin_, static_cast<std::int64_t>(parameter.offset));
-      const std::int64_t last =
-          (std::min)(end_, static_cast<std::int64_t>(parameter.offset) + static_cast<std::int64_t>(parameter.count));
-      if (first >= last) continue;
-      const segment s{first, last, counts_here && parameter.counted, parameter.decay};
-      if (!segments_.empty() && segments_.back().end == s.begin && segments_.back().counted == s.counted &&
-          segments_.back().decay == s.decay)
-        segments_.back().end = s.end;
-      else
-        segments_.push_back(s);
-    }
-    first_moment_ = buffer<T, Space>(queue, end_ - begin_, "the first moments of the optimizer");
-    second_moment_ = buffer<T, Space>(queue, end_ - begin_, "the second moments of the optimizer");
-    if constexpr (Zero::stage >= 2)
-      gradients_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the gradients");
-    if constexpr (Zero::stage >= 3) weights_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the weights");
+      : base(queue, table, elements, rank, ranks) {
+    first_moment_ = buffer<T, Space>(queue, owned_elements(), "the first moments of the optimizer");
+    second_moment_ = buffer<T, Space>(queue, owned_elements(), "the second moments of the optimizer");
   }
 
-  /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
-  std::int64_t owned_begin() const noexcept { return begin_; }
-  std::int64_t owned_end() const noexcept { return end_; }
   row first_moment() noexcept { return all_of(first_moment_); }
   row second_moment() noexcept { return all_of(second_moment_); }
-  /// What a rank keeps of a stage's weights from step to step, and of its gradients from their reduction to the next step:
-  /// elements from `weights_begin()` (`gradients_begin()`) on of the flat buffers; all of them, or the owned part.
-  template <class Stage>
-  row weights_of(Stage& stage) noexcept {
-    if constexpr (Zero::stage >= 3)
-      return all_of(weights_);
-    else
-      return stage.weights();
-  }
-  template <class Stage>
-  row gradients_of(Stage& stage) noexcept {
-    if constexpr (Zero::stage >= 2)
-      return all_of(gradients_);
-    else
-      return stage.gradients();
-  }
-  std::int64_t weights_begin() const noexcept { return Zero::stage >= 3 ? begin_ : 0; }
-  std::int64_t gradients_begin() const noexcept { return Zero::stage >= 2 ? begin_ : 0; }
   /// Bytes of optimizer state on this rank, the copy of `remember` included.
   std::int64_t state_bytes() const noexcept {
-    return (2 * (end_ - begin_) + static_cast<std::int64_t>(before_.size())) * static_cast<std::int64_t>(sizeof(T));
+    return (2 * owned_elements() + static_cast<std::int64_t>(before_.size())) * static_cast<std::int64_t>(sizeof(T));
   }
 
   /// Sums gradients over a group of those ranks; afterwards the owned part holds the sum: in place, or with `zero<2>` and
   /// `zero<3>` in `gradients_of`. A group of one has nothing to sum: its `gradients` are there already.
   template <class Communicator>
   void reduce(Communicator& group, row gradients) {
-    if (group.size() == 1) return;
-    if constexpr (Zero::stage == 0)
-      heddle::v0::all_reduce(*queue_, group, gradients, plus{});
-    else
-      heddle::v0::reduce_scatter_v(*queue_, group, const_row(gradients),
-                                   Zero::stage >= 2 ? all_of(gradients_) : owned(gradients),
-                                   std::span<const std::int64_t>(shares_), plus{});
+    reduce(group, gradients, 0, static_cast<std::int64_t>(gradients.size()));
   }
-
   /// The same of elements [begin, end) only: all parts of a step together give the bits of the whole.
   template <class Communicator>
   void reduce(Communicator& group, row gradients, std::int64_t begin, std::int64_t end) {
     if (group.size() == 1 || begin >= end) return;
-    const row some = part(gradients, begin, end - begin);
+    const row some = part_of(gradients, begin, end);
     if constexpr (Zero::stage == 0) {
       heddle::v0::all_reduce(*queue_, group, some, plus{});
     } else {
-      std::vector<std::int64_t> shares;
-      std::int64_t first = 0;
-      for (const std::int64_t n : shares_) {
-        const std::int64_t from = (std::max)(first, begin), to = (std::min)(first + n, end);
-        shares.push_back((std::max)(to - from, std::int64_t{0}));
-        first += n;
-      }
-      const std::int64_t from = (std::clamp)(begin_, begin, end), to = (std::clamp)(end_, begin, end);
-      row mine = gradients;
-      std::int64_t first_of_mine = 0;
-      if constexpr (Zero::stage >= 2) {
-        mine = all_of(gradients_);
-        first_of_mine = from < to ? begin_ : from;
-      }
-      heddle::v0::reduce_scatter_v(*queue_, group, const_row(some), part(mine, from - first_of_mine, to - from),
+      const std::vector<std::int64_t> shares = base::shares_within(begin, end);
+      heddle::v0::reduce_scatter_v(*queue_, group, const_row(some), base::share_within(gradients, begin, end),
                                    std::span<const std::int64_t>(shares), plus{});
     }
   }
 
-  /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
-  /// with every logical parameter once. `gradients` here and below: those of `gradients_of`, weights those of `weights_of`.
-  template <class Backend>
-  double counted_sum_of_squares(Backend& backend, const_row gradients) const {
-    double sum = 0;
-    for (const segment& s : segments_)
-      if (s.counted) sum += backend.sum_of_squares(part(gradients, s.begin - gradients_begin(), s.end - s.begin));
-    return sum;
-  }
-  /// The same, added to a number in the backend's memory (`compute::reduction_kernels`).
-  template <class Backend>
-  void add_counted_squares(Backend& backend, const_row gradients, compute::number_in<Space> sum) const {
-    for (const segment& s : segments_)
-      if (s.counted) backend.sum_of_squares(part(gradients, s.begin - gradients_begin(), s.end - s.begin), sum);
-  }
-
-  /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first.
+  /// One AdamW step on the owned part. `step` counts from 1; gradients are multiplied by `gradient_scale` first. `weights` and
+  /// `gradients` here and below: those of `weights_of` and `gradients_of`.
   template <class Backend>
   void update(Backend& backend, row weights, const_row gradients, const adamw_options& constants, double learning_rate,
               std::int64_t step, double gradient_scale) {
@@ -175,24 +100,24 @@ class optimizer {
 
   /// Memory for the copies of `remember`, which allocates it otherwise.
   void allocate_copies() {
-    const std::int64_t elements = 3 * (end_ - begin_);
+    const std::int64_t elements = 3 * owned_elements();
     if (static_cast<std::int64_t>(before_.size()) < elements)
       before_ = buffer<T, Space>(*queue_, elements, "copies of weights and moments");
   }
   /// Copies the owned weights and their moments, for `restore`.
   void remember(const_row weights) {
-    const std::int64_t n = end_ - begin_;
+    const std::int64_t n = owned_elements();
     allocate_copies();
-    queue_->copy(part(weights, begin_ - weights_begin(), n), part(all_of(before_), 0, n));
-    queue_->copy(first_moment_, part(all_of(before_), n, n));
-    queue_->copy(second_moment_, part(all_of(before_), 2 * n, n));
+    queue_->copy(base::kept_of(weights), part_of(all_of(before_), 0, n));
+    queue_->copy(first_moment_, part_of(all_of(before_), n, 2 * n));
+    queue_->copy(second_moment_, part_of(all_of(before_), 2 * n, 3 * n));
   }
   /// The owned weights and their moments as they were at `remember`, bit for bit.
   void restore(row weights) {
-    const std::int64_t n = end_ - begin_;
-    queue_->copy(part(all_of(before_), 0, n), part(weights, begin_ - weights_begin(), n));
-    queue_->copy(part(all_of(before_), n, n), first_moment_);
-    queue_->copy(part(all_of(before_), 2 * n, n), second_moment_);
+    const std::int64_t n = owned_elements();
+    queue_->copy(part_of(all_of(before_), 0, n), base::kept_of(weights));
+    queue_->copy(part_of(all_of(before_), n, 2 * n), first_moment_);
+    queue_->copy(part_of(all_of(before_), 2 * n, 3 * n), second_moment_);
   }
 
   /// Brings every rank of the group up to date after `update`; with `zero<3>` the next UNSHARD does.
@@ -217,27 +142,15 @@ class optimizer {
       heddle::v0::all_gather_v(*queue_, group, mine, to, shares);
   }
 
-  row owned(row flat) const { return part(flat, begin_, end_ - begin_); }
-
  private:
-  struct segment {
-    std::int64_t begin, end;
-    bool counted, decay;
-  };
-
-  static row all_of(buffer<T, Space>& memory) noexcept {
-    return heddle::v0::detail::row_at<Space>(memory.address(), static_cast<std::int64_t>(memory.size()));
-  }
-  template <class Row>
-  static Row part(Row whole, std::int64_t begin, std::int64_t count) noexcept {
-    return heddle::v0::detail::part_of_row<Space>(whole, begin, count);
-  }
+  using base::all_of, base::part_of, base::owned_elements;
+  using base::begin_, base::queue_, base::segments_, base::shares_, base::weights_;
+  using typename base::segment;
 
   template <class F>
   void for_each_segment(row weights, const_row gradients, const adamw_options& constants, double learning_rate,
                         std::int64_t step, double gradient_scale, F&& f) {
     for (const segment& s : segments_) {
-      const std::int64_t n = s.end - s.begin;
       compute::adamw_step hyper{};
       hyper.lr = learning_rate;
       hyper.beta1 = constants.beta1;
@@ -246,20 +159,16 @@ class optimizer {
       hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
       hyper.step = step;
       hyper.grad_scale = gradient_scale;
-      f(part(weights, s.begin - weights_begin(), n), part(gradients, s.begin - gradients_begin(), n),
-        part(first_moment(), s.begin - begin_, n), part(second_moment(), s.begin - begin_, n), hyper);
+      f(part_of(weights, s.begin - weights_begin(), s.end - weights_begin()),
+        part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()),
+        part_of(first_moment(), s.begin - begin_, s.end - begin_),
+        part_of(second_moment(), s.begin - begin_, s.end - begin_), hyper);
     }
   }
 
-  std::int64_t begin_ = 0;
-  std::int64_t end_ = 0;
-  std::vector<std::int64_t> shares_;
-  std::vector<segment> segments_;
-  [[no_unique_address]] heddle::v0::detail::kept_queue<Space> queue_;
   buffer<T, Space> first_moment_;
   buffer<T, Space> second_moment_;
-  buffer<T, Space> gradients_, weights_;  // the owned part, where the whole is not kept
-  buffer<T, Space> before_;               // weights, first and second moments; empty if nobody asks for them
+  buffer<T, Space> before_;  // weights, first and second moments; empty if nobody asks for them
 };
 
 namespace detail {

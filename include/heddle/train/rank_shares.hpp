@@ -1,0 +1,152 @@
+// heddle/train/rank_shares.hpp: the part of a flat buffer of parameters that a rank owns under ZeRO, and its weights and gradients.
+#pragma once
+
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/split.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace heddle::inline v0::train {
+
+/// The share that one rank has of a flat buffer of parameters: the base of `optimizer` and `mixed_optimizer`. With `zero<0>` it
+/// is all of it, else the rank's part of the balanced cut over d ranks; `zero<2>` keeps this part's gradients here, `zero<3>`
+/// its weights, too. Memory lies in `Space`; elsewhere than on the host all calls go in the order of one queue, which must
+/// outlive the shares.
+template <class T, class Zero, memory_space Space = host_memory>
+class rank_shares {
+ public:
+  static constexpr int zero_stage = Zero::stage;
+  using space = Space;
+  using row = row_view<T, Space>;
+  using const_row = row_view<const T, Space>;
+
+  /// The part of the flat buffer whose state this rank keeps: [owned_begin, owned_end).
+  std::int64_t owned_begin() const noexcept { return begin_; }
+  std::int64_t owned_end() const noexcept { return end_; }
+  /// That part of a whole flat buffer.
+  row owned(row flat) const { return part_of(flat, begin_, end_); }
+  /// What a rank keeps of a stage's weights from step to step, and of its gradients from their reduction to the next step:
+  /// elements from `weights_begin()` (`gradients_begin()`) on of the flat buffers; all of them, or the owned part.
+  template <class Stage>
+  row weights_of(Stage& stage) noexcept {
+    if constexpr (Zero::stage >= 3)
+      return all_of(weights_);
+    else
+      return stage.weights();
+  }
+  template <class Stage>
+  row gradients_of(Stage& stage) noexcept {
+    if constexpr (Zero::stage >= 2)
+      return all_of(gradients_);
+    else
+      return stage.gradients();
+  }
+  std::int64_t weights_begin() const noexcept { return Zero::stage >= 3 ? begin_ : 0; }
+  std::int64_t gradients_begin() const noexcept { return Zero::stage >= 2 ? begin_ : 0; }
+
+  /// Sum of squares over the elements this rank owns and counts; summed over all ranks it is the squared global norm
+  /// with every logical parameter once. `gradients`: those of `gradients_of`.
+  template <class Backend>
+  double counted_sum_of_squares(Backend& backend, const_row gradients) const {
+    double sum = 0;
+    for (const segment& s : segments_)
+      if (s.counted)
+        sum += backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()));
+    return sum;
+  }
+  /// The same, added to a number in the backend's memory (`compute::reduction_kernels`).
+  template <class Backend>
+  void add_counted_squares(Backend& backend, const_row gradients, compute::number_in<Space> sum) const {
+    for (const segment& s : segments_)
+      if (s.counted)
+        backend.sum_of_squares(part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()), sum);
+  }
+
+ protected:
+  // Neighbours in the owned part that are counted and decayed alike.
+  struct segment {
+    std::int64_t begin, end;
+    bool counted, decay;
+  };
+
+  // `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
+  template <class Table>
+  rank_shares(typename Space::queue& queue, const Table& table, std::int64_t elements, int rank, int ranks)
+      : queue_(queue) {
+    const balanced_split cut{elements, ranks};
+    for (int r = 0; r < ranks; ++r) shares_.push_back(cut.size(r));
+    begin_ = Zero::stage == 0 ? 0 : cut.offset(rank);
+    end_ = Zero::stage == 0 ? elements : begin_ + cut.size(rank);
+    // Without sharding every rank holds the same gradients: one of them counts.
+    const bool counts_here = Zero::stage >= 1 || rank == 0;
+    for (const auto& p : table) {
+      const std::int64_t first = (std::max)(begin_, static_cast<std::int64_t>(p.offset));
+      const std::int64_t last =
+          (std::min)(end_, static_cast<std::int64_t>(p.offset) + static_cast<std::int64_t>(p.count));
+      if (first >= last) continue;
+      const segment s{first, last, counts_here && p.counted, p.decay};
+      if (!segments_.empty() && segments_.back().end == s.begin && segments_.back().counted == s.counted &&
+          segments_.back().decay == s.decay)
+        segments_.back().end = s.end;
+      else
+        segments_.push_back(s);
+    }
+    if constexpr (Zero::stage >= 2)
+      gradients_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the gradients");
+    if constexpr (Zero::stage >= 3) weights_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the weights");
+  }
+
+  std::int64_t owned_elements() const noexcept { return end_ - begin_; }
+  // The owned part of what a rank keeps of its weights.
+  template <class Row>
+  auto kept_of(const Row& weights) const noexcept {
+    return part_of(weights, begin_ - weights_begin(), end_ - weights_begin());
+  }
+  // How many of the elements [begin, end) each rank owns.
+  std::vector<std::int64_t> shares_within(std::int64_t begin, std::int64_t end) const {
+    std::vector<std::int64_t> shares;
+    std::int64_t first = 0;
+    for (const std::int64_t n : shares_) {
+      const std::int64_t from = (std::max)(first, begin), to = (std::min)(first + n, end);
+      shares.push_back((std::max)(to - from, std::int64_t{0}));
+      first += n;
+    }
+    return shares;
+  }
+  // Elements [from, to) of the flat buffer, of the owned ones, where their sum goes.
+  row share_of(row gradients, std::int64_t from, std::int64_t to) noexcept {
+    if constexpr (Zero::stage >= 2)
+      return from < to ? part_of(all_of(gradients_), from - begin_, to - begin_) : row{};
+    else
+      return part_of(gradients, from, to);
+  }
+  // The same of those owned ones that lie in [begin, end).
+  row share_within(row gradients, std::int64_t begin, std::int64_t end) noexcept {
+    return share_of(gradients, (std::clamp)(begin_, begin, end), (std::clamp)(end_, begin, end));
+  }
+
+  template <class U>
+  static row_view<U, Space> all_of(buffer<U, Space>& b) noexcept {
+    return heddle::v0::detail::row_at<Space>(b.address(), static_cast<std::int64_t>(b.size()));
+  }
+  // Elements [begin, end) of a row.
+  template <class Row>
+  static auto part_of(const Row& flat, std::int64_t begin, std::int64_t end) noexcept {
+    return heddle::v0::detail::part_of_row<Space>(flat, begin, end - begin);
+  }
+
+  [[no_unique_address]] heddle::v0::detail::kept_queue<Space> queue_;
+  std::int64_t begin_ = 0;
+  std::int64_t end_ = 0;
+  std::vector<std::int64_t> shares_;  // elements that each rank owns
+  std::vector<segment> segments_;
+  buffer<T, Space> gradients_, weights_;  // the owned part, where the whole is not kept
+};
+
+}  // namespace heddle::inline v0::train
