@@ -1,5 +1,5 @@
 // What sharding gradients and weights costs: training steps of a GPT-2 on four data-parallel ranks under zero<1>, zero<2>
-// and zero<3>, in turn, for few and for many tokens on each rank. zero<3> gathers each stage's weights twice a step.
+// and zero<3>, in turn, for few and for many tokens on each rank. Each rank has one stage, so zero<3> gathers the weights once a step.
 // Usage: zero_stages_bench [rounds = 3]
 #include <heddle/comm/threads.hpp>
 #include <heddle/core/random.hpp>
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <span>
 #include <vector>
 
@@ -41,24 +42,39 @@ struct random_words {
   static void fill_validation(block, std::span<std::int32_t>, std::span<std::int32_t>) {}
 };
 
-// Seconds of a step, the median of three behind a first one, which is left out.
+// A step of all ranks: its seconds, and the processor's seconds of the whole process, which other programs change less.
+struct cost {
+  double seconds = 0, processor = 0;
+};
+
+// The medians of five steps behind a first one, which is left out.
 template <int Stage>
-double step(std::int64_t samples) {
+cost step(std::int64_t samples) {
   using strategy = hd::strategy<mesh, hd::schedule::one_f_one_b<hd::microbatches<1>>, hd::zero<Stage>, backend>;
-  std::vector<double> seconds;
+  std::vector<double> seconds, processor;
+  std::clock_t before = 0;
   hd::train::options<hd::model::gpt2_config> options;
   options.model = config;
   options.batch = samples;
-  options.steps = 4;
+  options.steps = 6;
   options.threads_per_rank = 1;
   hd::launch<hd::threads, mesh>([&](auto& world) {
     hd::train::trainer<hd::model::gpt2<float>, strategy> trainer(world, options);
     trainer.run(random_words{}, [&](const hd::train::step_report& r) {
-      if (world.rank() == 0 && r.step > 0) seconds.push_back(r.seconds);
+      if (world.rank() != 0) return;
+      const std::clock_t now = std::clock();
+      if (r.step > 0) {
+        seconds.push_back(r.seconds);
+        processor.push_back(static_cast<double>(now - before) / CLOCKS_PER_SEC);
+      }
+      before = now;
     });
   });
-  std::sort(seconds.begin(), seconds.end());
-  return seconds[seconds.size() / 2];
+  const auto median = [](std::vector<double>& x) {
+    std::sort(x.begin(), x.end());
+    return x[x.size() / 2];
+  };
+  return {median(seconds), median(processor)};
 }
 
 }  // namespace
@@ -66,23 +82,30 @@ double step(std::int64_t samples) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? (std::max)(1, std::atoi(argv[1])) : 3;
   std::printf(
-      "GPT-2, %lld layers of %lld, four ranks of dp, float, %s; step in ms: median of %d rounds, least to most\n",
+      "GPT-2, %lld layers of %lld, four ranks of dp, float, %s; a step in ms: median of %d rounds, least to most\n",
       static_cast<long long>(config.layers), static_cast<long long>(config.width), backend(1).gemm_name(), rounds);
-  std::printf("%14s %28s %28s %28s\n", "tokens a rank", "zero<1>", "zero<2>", "zero<3>");
+  std::printf("%14s %10s %28s %28s %28s\n", "tokens a rank", "time", "zero<1>", "zero<2>", "zero<3>");
   for (const std::int64_t samples : {4, 16}) {
-    std::array<std::vector<double>, 3> seconds;
+    std::array<std::vector<cost>, 3> costs;
     for (int k = 0; k < rounds; ++k) {
-      seconds[0].push_back(step<1>(samples));
-      seconds[1].push_back(step<2>(samples));
-      seconds[2].push_back(step<3>(samples));
+      costs[0].push_back(step<1>(samples));
+      costs[1].push_back(step<2>(samples));
+      costs[2].push_back(step<3>(samples));
     }
-    std::printf("%14lld", static_cast<long long>(samples * config.context / 4));
-    for (auto& s : seconds) std::sort(s.begin(), s.end());
-    const auto middle = static_cast<std::size_t>(rounds / 2);
-    for (const auto& s : seconds)
-      std::printf("  %6.1f (%6.1f-%6.1f) x%.3f", 1e3 * s[middle], 1e3 * s.front(), 1e3 * s.back(),
-                  s[middle] / seconds[0][middle]);
-    std::printf("\n");
+    for (const bool of_processor : {false, true}) {
+      std::printf("%14lld %10s", static_cast<long long>(samples * config.context / 4),
+                  of_processor ? "processor" : "clock");
+      double first = 0;
+      for (const std::vector<cost>& all : costs) {
+        std::vector<double> x;
+        for (const cost& c : all) x.push_back(of_processor ? c.processor : c.seconds);
+        std::sort(x.begin(), x.end());
+        const double median = x[x.size() / 2];
+        if (first == 0) first = median;
+        std::printf("  %6.1f (%6.1f-%6.1f) x%.3f", 1e3 * median, 1e3 * x.front(), 1e3 * x.back(), median / first);
+      }
+      std::printf("\n");
+    }
     std::fflush(stdout);
   }
 }

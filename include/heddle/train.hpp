@@ -24,6 +24,7 @@
 #include <heddle/train/layer_assignment.hpp>
 #include <heddle/train/learning_rate.hpp>
 #include <heddle/train/lent_gradients.hpp>
+#include <heddle/train/lent_memory.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include <heddle/train/measure_layers.hpp>
 #include <heddle/train/measured_schedule.hpp>

@@ -59,7 +59,7 @@ struct outcome {
   std::int64_t first_step = 0;
   std::vector<std::int64_t> bytes;  // of each rank, of all that training keeps there
   std::vector<std::int64_t> most;   // of each rank, of all memory that the host may not touch, in the steps
-  std::vector<std::int64_t> kept;   // of each rank, of parameters, between steps
+  std::vector<std::int64_t> kept;   // of each rank, of parameters, from step to step
   std::vector<std::int64_t> peaks;  // of each rank, of parameters: the most there was and what it was predicted to be
   std::vector<std::int64_t> taken_back;                  // of each rank, steps
   std::vector<hd::activations::offload_report> reports;  // of each stage, if it offloads
@@ -154,7 +154,7 @@ outcome train(const setup& s) {
       all.bytes[static_cast<std::size_t>(world.rank())] = tr::bytes_held(trainer);
       auto& memory = trainer.parameter_memory();
       const auto rank = static_cast<std::size_t>(world.rank());
-      all.kept[rank] = memory.bytes().total();
+      all.kept[rank] = memory.bytes().total() - memory.bytes().kept;
       all.taken_back[rank] = trainer.steps_taken_back();
       for (int k = 0; k < trainer.stages(); ++k)
         if constexpr (requires { trainer.stage(k).saved_layers().report(); }) {

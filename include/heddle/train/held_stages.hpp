@@ -15,6 +15,7 @@
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/lent_gradients.hpp>
+#include <heddle/train/lent_memory.hpp>
 #include <heddle/train/stage_parts.hpp>
 
 #include <algorithm>
@@ -46,13 +47,14 @@ struct held_stage {
 
   /// `groups`: the ranks over which gradients are summed, `rank()` and `size()`; `bucket_groups` of several buckets.
   template <class MakeStage, class Groups>
-  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, Groups& groups, byte_meter& meter)
+  held_stage(const stage_parts& parts, int of_stage, MakeStage&& make, Groups& groups,
+             lent_memory<typename Stage::scalar, space_of<Stage>>& memory)
       : index(of_stage),
         part(parts.part_of(of_stage)),
         replica(parts.replica_of(of_stage)),
         stage(make()),
         optimizer(detail::optimizer_of_stage<Optimizer>(stage, groups)),
-        lent(stage, optimizer, groups.size(), meter) {}
+        lent(stage, optimizer, groups.size(), memory) {}
 
   /// The gradient of what another stage has, too, in whose buffers it is if this one borrows it; empty if there is none.
   row_view<typename Stage::scalar, space_of<Stage>> tied_gradient() { return model::of_stage::tied_gradient(stage); }
@@ -99,7 +101,7 @@ class held_stages {
       const bool head = parts > 1 && parts_.part_of(s) == parts - 1;
       const int embedding = stage_of_part.empty() ? -1 : stage_of_part[0];
       Stage* const lender = head && embedding >= 0 ? &at(embedding).stage : nullptr;
-      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, groups, *meter_));
+      all_.push_back(std::make_unique<held>(parts_, s, [&] { return make(s, lender); }, groups, *memory_));
       by_stage_[static_cast<std::size_t>(s)] = all_.back().get();
     }
     std::sort(all_.begin(), all_.end(), [](const auto& a, const auto& b) { return a->index < b->index; });
@@ -145,8 +147,8 @@ class held_stages {
       if (h->tied_elements() > 0 && !h->borrows()) return h.get();
     return nullptr;
   }
-  /// Bytes of weights and gradients that are lent to the stages.
-  byte_meter& meter() noexcept { return *meter_; }
+  /// That of whole weights and gradients, which the stages are lent.
+  lent_memory<scalar, space>& memory() noexcept { return *memory_; }
   int other_tied_rank() const noexcept { return tied_ranks_[tied_ranks_[0] == rank_ ? 1 : 0]; }
   bool has_embedding() const noexcept { return has(parts_.stages_of(0).front()); }
   /// Whether `sum_shared` has anything to do on this rank.
@@ -268,7 +270,7 @@ class held_stages {
   schedule::table_view table_;
   stage_parts parts_;
   int rank_;
-  std::unique_ptr<byte_meter> meter_ = std::make_unique<byte_meter>();
+  std::unique_ptr<lent_memory<scalar, space>> memory_ = std::make_unique<lent_memory<scalar, space>>();
   std::vector<std::unique_ptr<held>> all_;
   std::vector<held*> by_stage_;
   std::vector<int> tied_ranks_;

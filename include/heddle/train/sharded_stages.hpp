@@ -15,6 +15,7 @@
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/lent_gradients.hpp>
+#include <heddle/train/lent_memory.hpp>
 #include <heddle/train/pipeline_axis.hpp>
 #include <heddle/train/stage_parts.hpp>
 
@@ -38,7 +39,8 @@ struct parameter_bytes {
   std::int64_t gradients = 0;  ///< the same, and those of a tied embedding that a head borrows
   std::int64_t moments = 0;    ///< and copies for `post_validation_with_copy`
   std::int64_t lent = 0;       ///< whole weights and gradients that come and go (`zero<2>`, `zero<3>`)
-  std::int64_t total() const noexcept { return weights + gradients + moments + lent; }
+  std::int64_t kept = 0;       ///< memory of those that are gone, for the next ones
+  std::int64_t total() const noexcept { return weights + gradients + moments + lent + kept; }
   friend bool operator==(const parameter_bytes&, const parameter_bytes&) = default;
 };
 
@@ -149,8 +151,8 @@ constexpr auto plan_of(const When& when, const Mesh& mesh) {
 
 }  // namespace detail
 
-/// The stages of a rank under a ZeRO stage. Between `unshard` and `reshard` a stage's weights are whole, in memory that is
-/// allocated for them; `unshard` starts the all-gather, and the first computation waits for it (`before`); elsewhere than on the
+/// The stages of a rank under a ZeRO stage. Between `unshard` and `reshard` a stage's weights are whole, in memory that they are
+/// lent (`lent_memory`); `unshard` starts the all-gather, and the first computation waits for it (`before`); elsewhere than on the
 /// host the all-gather is in the order of the stages' queue, in which nothing computes beside it. A head that uses
 /// the embedding of another stage of this rank has that gathered, too. With fewer than three ZeRO stages weights are whole
 /// all the time, and nothing of this happens.
@@ -163,6 +165,7 @@ class sharded_stages {
   using scalar = typename HeldStages::scalar;
   using space = typename HeldStages::space;
   using row = row_view<scalar, space>;
+  using memory_type = lent_memory<scalar, space>;
   static constexpr int zero_stage = decltype(held_type::optimizer)::zero_stage;
   static constexpr int buckets = detail::buckets_of_optimizer<decltype(held_type::optimizer)>;
   static constexpr bool shards_weights =
@@ -173,12 +176,13 @@ class sharded_stages {
       : held_(held), group_(group), table_(table), rank_(rank) {
     weights_.resize(static_cast<std::size_t>(table.stages()));
     if constexpr (shards_weights) held.for_each([](held_type& h) { h.stage.lend_weights({}); });
+    held.memory().set_limit(predicted_lent_bytes());
   }
 
   /// The first weights of a stage; of a sharded one this rank's share.
   void initialize(held_type& h, std::uint64_t seed) {
     if constexpr (shards_weights) {
-      lend(h);
+      lend(h, memory_type::contents::zeros);
       h.stage.initialize(seed);
       if (!alone())
         detail::for_each_bucket(h.stage, h.optimizer, [](auto& stage, auto& optimizer, auto) {
@@ -265,6 +269,7 @@ class sharded_stages {
   /// that runs, from the sizes of the stages alone: shares (and copies) all the time; n of a stage's weights from UNSHARD to
   /// RESHARD, of it and of the embedding that its head borrows; n of its gradients from its first backward to REDUCE_GRAD, or
   /// to the end of the list where other stages have a share of them. Where one rank has all shares nothing comes and goes.
+  /// Memory of what is gone is kept for the next, as far as that prediction allows: between steps `kept` is most of what was lent.
   parameter_bytes bytes() {
     parameter_bytes b;
     held_.for_each([&](held_type& h) {
@@ -277,11 +282,14 @@ class sharded_stages {
       b.gradients += in_bytes((zero_stage >= 2 ? owned : n) + (h.borrows() ? h.tied_elements() : 0));
       b.moments += h.optimizer.state_bytes();
     });
-    b.lent = held_.meter().now;
+    b.lent = held_.memory().lent_bytes();
+    b.kept = held_.memory().kept_bytes();
     return b;
   }
-  std::int64_t peak_bytes() { return bytes().total() - held_.meter().now + held_.meter().peak; }
-  std::int64_t predicted_peak_bytes() { return bytes().total() - held_.meter().now + predicted_lent_bytes(); }
+  std::int64_t peak_bytes() { return bytes_that_stay() + held_.memory().peak_bytes(); }
+  std::int64_t predicted_peak_bytes() { return bytes_that_stay() + predicted_lent_bytes(); }
+  /// Gives memory back that is kept between uses; the next step allocates it again, in fresh pages.
+  void release_kept() { held_.memory().release_kept(); }
 
  private:
   template <class Base, class Observe>
@@ -361,27 +369,25 @@ class sharded_stages {
     before({schedule::action_kind::forward, stage, 0}, silent{});
   }
 
-  void lend(held_type& h) {
+  // `holds`: what the memory must hold; where weights are gathered, they overwrite all of it.
+  void lend(held_type& h, typename memory_type::contents holds) {
     if constexpr (buckets == 1)
       if (alone()) return h.stage.lend_weights(h.optimizer.weights_of(h.stage));
     buffer<scalar, space>& to = of(h).memory;
-    held_.meter().reclaim(detail::queue_of_stage(h.stage));
-    to = buffer<scalar, space>(detail::queue_of_stage(h.stage), h.stage.flat_elements(),
-                               "the gathered weights of a stage");
-    held_.meter().take(in_bytes(h.stage.flat_elements()));
+    to = held_.memory().take(detail::queue_of_stage(h.stage), h.stage.flat_elements(), holds,
+                             "the gathered weights of a stage");
     h.stage.lend_weights(heddle::v0::detail::row_at<space>(to.address(), h.stage.flat_elements()));
   }
   void give_back(held_type& h) {
     whole_weights& w = of(h);
     w.under_way.wait();
     h.stage.lend_weights({});
-    held_.meter().give(static_cast<std::int64_t>(w.memory.size() * sizeof(scalar)));
-    w.memory = {};
+    held_.memory().give_back(std::move(w.memory));
   }
   template <class Observe>
   void hold(held_type& h, Observe& observe) {
     whole_weights& w = of(h);
-    if (w.users == 0) lend(h);
+    if (w.users == 0) lend(h, memory_type::contents::any);
     if (w.users++ > 0 || alone()) return;
     const row to = heddle::v0::detail::row_at<space>(w.memory.address(), static_cast<std::int64_t>(w.memory.size()));
     observe("gather weights", heddle::v0::detail::bytes_of_row(to), [&] {
@@ -404,6 +410,10 @@ class sharded_stages {
     observe("wait for weights", w.memory.size() * sizeof(scalar), [&] { w.under_way.wait(); });
   }
 
+  std::int64_t bytes_that_stay() {
+    const parameter_bytes b = bytes();
+    return b.total() - b.lent - b.kept;
+  }
   std::int64_t predicted_lent_bytes() {
     if (zero_stage < 2 || alone()) return 0;
     using schedule::action_kind;

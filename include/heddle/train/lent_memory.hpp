@@ -1,0 +1,94 @@
+// heddle/train/lent_memory.hpp: memory for whole weights and gradients that come and go, kept from one use to the next.
+#pragma once
+
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::train {
+
+/// Counts memory that comes and goes. Units: bytes.
+struct byte_meter {
+  std::int64_t now = 0;
+  std::int64_t peak = 0;
+  void take(std::int64_t bytes) noexcept { peak = (std::max)(peak, now += bytes); }
+  void give(std::int64_t bytes) noexcept { now -= bytes; }
+};
+
+/// Buffers that are lent to the stages of a rank, and kept when they come back: fresh pages each time cost more than the zeros or the
+/// gathered weights that are written to them. A buffer is used again for the same number of elements. What is lent and what
+/// is kept are together at most `limit`, or what is lent alone where that is more. Units: bytes.
+/// Elsewhere than on the host the users of all buffers work in the order of one queue, so the next need not wait for the last.
+template <class T, memory_space Space = host_memory>
+class lent_memory {
+ public:
+  using queue_type = typename Space::queue;
+  enum class contents { any, zeros };
+
+  std::int64_t lent_bytes() const noexcept { return lent_; }
+  std::int64_t kept_bytes() const noexcept { return held_.now - lent_; }
+  /// The most of both together, so far.
+  std::int64_t peak_bytes() const noexcept { return held_.peak; }
+  /// With 0, the first value, nothing is kept.
+  void set_limit(std::int64_t bytes) noexcept { limit_ = bytes; }
+
+  /// `what` names it in errors. Errors: `memory_error`.
+  buffer<T, Space> take(queue_type& queue, std::int64_t elements, contents holds, std::string_view what) {
+    const auto same =
+        std::find_if(kept_.rbegin(), kept_.rend(), [&](const auto& b) { return bytes_of(b) == in_bytes(elements); });
+    buffer<T, Space> taken;
+    if (same != kept_.rend()) {
+      taken = std::move(*same);
+      kept_.erase(std::next(same).base());
+      if (holds == contents::zeros) queue.zero(taken);
+    } else {
+      shrink_to(limit_ - in_bytes(elements));
+      // What was released may still be used by what is queued: a host that is ahead of its queue takes no more memory than one
+      // that is not.
+      if (std::exchange(released_, false)) queue.wait();
+      taken = buffer<T, Space>(queue, elements, what);
+      held_.take(bytes_of(taken));
+    }
+    lent_ += bytes_of(taken);
+    return taken;
+  }
+  void give_back(buffer<T, Space>&& memory) {
+    if (memory.empty()) return;
+    lent_ -= bytes_of(memory);
+    kept_.push_back(std::move(memory));
+    memory = {};
+    shrink_to(limit_);
+  }
+  /// Releases what is kept: the next use allocates again.
+  void release_kept() { shrink_to(0); }
+
+ private:
+  static std::int64_t in_bytes(std::int64_t elements) noexcept {
+    return elements * static_cast<std::int64_t>(sizeof(T));
+  }
+  static std::int64_t bytes_of(const buffer<T, Space>& b) noexcept {
+    return in_bytes(static_cast<std::int64_t>(b.size()));
+  }
+  // Releases those that are kept, the oldest first, until no more than this is held.
+  void shrink_to(std::int64_t bytes) {
+    std::size_t n = 0;
+    for (; n < kept_.size() && held_.now > bytes; ++n) held_.give(bytes_of(kept_[n]));
+    released_ = released_ || n > 0;
+    kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(n));
+  }
+
+  std::int64_t limit_ = 0;
+  std::int64_t lent_ = 0;
+  byte_meter held_;        // lent or kept
+  bool released_ = false;  // since the queue was waited for
+  std::vector<buffer<T, Space>> kept_;
+};
+
+}  // namespace heddle::inline v0::train
