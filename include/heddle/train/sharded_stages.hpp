@@ -129,11 +129,12 @@ constexpr void require_unshard_of_all(schedule::table_view table) {
   }
 }
 
-// The plan of a strategy: with UNSHARD and RESHARD where weights are shares.
+// Lowers a schedule for a strategy to what executors run (`schedule::plan` or `static_plan`): with RELOAD where activations come
+// back, with UNSHARD and RESHARD where weights are shares.
 template <class Strategy, class When, class Mesh>
-constexpr auto plan_of(const When& when, const Mesh& mesh) {
-  auto plan =
-      detail::plan_for<typename Strategy::activations>(when, detail::pipeline_mesh<typename Strategy::pipeline>(mesh));
+constexpr auto lower_for(const When& when, const Mesh& mesh) {
+  auto plan = detail::lower_for_activations<typename Strategy::activations>(
+      when, detail::pipeline_mesh<typename Strategy::pipeline>(mesh));
   if constexpr (Strategy::zero::stage < 3) {
     return plan;
   } else {

@@ -104,7 +104,7 @@ class trainer : public progress {
   using stages_type = held_stages<stage_type, optimizer_type>;
   using activations_type = typename Strategy::activations;
   using step_result = train::step_result;
-  using plan_type = decltype(detail::plan_of<Strategy>(std::declval<schedule_type>(), std::declval<mesh_type>()));
+  using plan_type = decltype(detail::lower_for<Strategy>(std::declval<schedule_type>(), std::declval<mesh_type>()));
   /// Of the groups along some axes; worlds of `by_network` have several types.
   template <class... Axes>
   using communicator_along = std::remove_reference_t<decltype(std::declval<World&>().template along_if<Axes...>())>;
@@ -345,8 +345,8 @@ class trainer : public progress {
         beside_(detail::group_along(world, typename axes::beside{})),
         // Messages of its own: whatever the caller sends along this axis cannot meet the pipeline's.
         pipeline_(world.template along_if<pipeline>().split(0, world.template along_if<pipeline>().rank())),
-        plan_(detail::plan_of<Strategy>(when != nullptr ? *when : detail::make_schedule<schedule_type>(options_),
-                                        world.mesh())),
+        plan_(detail::lower_for<Strategy>(when != nullptr ? *when : detail::make_schedule<schedule_type>(options_),
+                                          world.mesh())),
         parts_(when != nullptr ? stage_parts(*when, plan_.view().table)
                                : stage_parts(detail::make_schedule<schedule_type>(options_), plan_.view().table)),
         microbatches_(detail::checked_microbatches(options_, plan_.view().table.microbatches())),

@@ -51,7 +51,7 @@ using stage_for = typename decltype(select_stage_along<Model, World, Backend, Ac
 template <class Activations>
 inline constexpr bool reloads = requires { requires Activations::reloads; };
 template <class Activations, class When, class Mesh>  // the axis of the pipeline is pp
-constexpr auto plan_for(const When& when, const Mesh& mesh) {
+constexpr auto lower_for_activations(const When& when, const Mesh& mesh) {
   if constexpr (!reloads<Activations>) {
     return schedule::plan_for(when, mesh);
   } else {
