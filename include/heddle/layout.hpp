@@ -10,6 +10,8 @@
 #include <heddle/layout/factor_rule.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
+#include <heddle/layout/halo.hpp>
+#include <heddle/layout/halo_steps.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/merge_monoids.hpp>
 #include <heddle/layout/name_rules.hpp>

@@ -7,6 +7,7 @@
 #include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/global_runs.hpp>
 #include <heddle/tensor/gradient.hpp>
+#include <heddle/tensor/halo_exchange.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/huge_pages.hpp>
 #include <heddle/tensor/memory_space.hpp>

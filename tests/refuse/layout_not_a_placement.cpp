@@ -1,4 +1,4 @@
-// refuse: heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, partial<op, axes...>, replicate<axes...>, identical<axes...> or varying<axes...>
+// refuse: heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, halo<dim, width, axes...>, partial<op, axes...>
 #include <heddle/layout/layout.hpp>
 
 namespace hd = heddle;

@@ -19,6 +19,7 @@ struct cut {
   int dim = 0;
   std::size_t axis = 0;
   const split_functions* how = &functions_of<split::balanced>;
+  std::int64_t halo = 0;  // after this cut, the last one of its dimension, the part grows by so much on either side
 };
 template <std::size_t Axes>
 struct cut_list {
@@ -39,9 +40,11 @@ constexpr cut_list<Axes> cuts_of(const axis_table<Axes>& table) {
     for (const axis_use& other : table.use)
       if (other.role == axis_role::sharded && (other.dim < u.dim || (other.dim == u.dim && other.level < u.level)))
         ++before;
-    out.cuts[before] = {u.dim, a, u.how};
+    out.cuts[before] = {u.dim, a, u.how, u.halo};
     ++out.count;
   }
+  for (std::size_t i = 0; i + 1 < out.count; ++i)
+    if (out.cuts[i].dim == out.cuts[i + 1].dim) out.cuts[i].halo = 0;
   return out;
 }
 
@@ -103,11 +106,32 @@ template <std::size_t Rank, std::size_t Axes>
   box.extent[dim] = c.how->size(n, p, part);
 }
 
+// Adds the halo of a dimension after its last cut. An empty block has none.
+struct widened_interval {
+  std::int64_t begin = 0, end = 0;
+
+  constexpr widened_interval(std::int64_t from, std::int64_t size, std::int64_t width, std::int64_t whole) noexcept
+      : begin(from), end(from + size) {
+    if (size == 0) return;
+    begin = width < begin ? begin - width : 0;
+    end = width < whole - end ? end + width : whole;
+  }
+};
+template <std::size_t Rank>
+constexpr void apply_halo(tensor_box<Rank>& box, const cut& c, const std::array<std::int64_t, Rank>& extents) {
+  const auto dim = static_cast<std::size_t>(c.dim);
+  const widened_interval held(box.offset[dim], box.extent[dim], c.halo, extents[dim]);
+  box.offset[dim] = held.begin;
+  box.extent[dim] = held.end - held.begin;
+}
+
 template <std::size_t Rank, std::size_t Axes, std::size_t Cuts>
 constexpr tensor_box<Rank> local_box(const cut_list<Cuts>& cuts, const mesh_numbers<Axes>& mesh,
                                      const std::array<std::int64_t, Rank>& extents, int rank) {
   tensor_box<Rank> box{{}, extents};
   for (const cut& c : cuts) apply_cut(box, c, mesh, rank);
+  for (const cut& c : cuts)
+    if (c.halo != 0) apply_halo(box, c, extents);
   return box;
 }
 

@@ -27,7 +27,9 @@ enum class layout_problem : unsigned char {
   two_operators,
   order_matters,
   policy_after_axes,
-  other_parts
+  other_parts,
+  negative_width,
+  halo_policy
 };
 
 // The extents of a mesh's axes, 0 where they are known only at start-up.
@@ -56,10 +58,15 @@ struct policies_in<shard<Dim, Items...>, Splits> {
   };
   static constexpr auto& value = of<typename shard<Dim, Items...>::policies>::value;
 };
+template <int Dim, std::int64_t Width, class... Items, class Splits>
+struct policies_in<halo<Dim, Width, Items...>, Splits> : policies_in<shard<Dim, Items...>, Splits> {};
 template <class P>
 inline constexpr bool ends_with_policy = false;
 template <int Dim, class First, class... Rest>
 inline constexpr bool ends_with_policy<shard<Dim, First, Rest...>> =
+    is_split_policy<type_at<sizeof...(Rest), First, Rest...>>;
+template <int Dim, std::int64_t Width, class First, class... Rest>
+inline constexpr bool ends_with_policy<halo<Dim, Width, First, Rest...>> =
     is_split_policy<type_at<sizeof...(Rest), First, Rest...>>;
 
 // A spelled layout as a value, or the first mistake in it: which placement, and which of its axes.
@@ -117,7 +124,9 @@ struct placement_reader<Mesh, type_list<Tags...>, Ops, Splits, type_list<Axes...
     if constexpr (is_shard<P>) {
       use.role = axis_role::sharded;
       use.dim = P::dim;
+      use.halo = P::width;
       if (P::dim < 0) s.refuse(layout_problem::negative_dim, at);
+      if (P::width < 0) s.refuse(layout_problem::negative_width, at);
     }
     if constexpr (is_identical<P>) use.role = axis_role::identical;
     if constexpr (is_varying<P>) use.role = axis_role::varying;
@@ -142,6 +151,8 @@ struct placement_reader<Mesh, type_list<Tags...>, Ops, Splits, type_list<Axes...
         const int parts = positions[i] < sizeof...(Tags) ? extents[positions[i]] : 0;
         if (parts > 0 && policies[i].how->parts > 0 && policies[i].how->parts != parts)
           s.refuse(layout_problem::other_parts, at, i);
+        if (P::width > 0 && (!policies[i].how->contiguous || policies[i].how->pads))
+          s.refuse(layout_problem::halo_policy, at);
       }
       s.name(positions, policies, sizeof...(Axes), use, at, skip_unknown);
     } else {
@@ -227,6 +238,12 @@ constexpr placement_groups<Axes> canonical_groups(const axis_table<Axes>& table)
 }
 
 // Axes and the policies between them, as a canonical `shard` spells them: a policy only where it changes.
+template <int Dim, std::int64_t Width, class... Lists>
+struct halo_of_lists {
+  template <class... Items>
+  static halo<Dim, Width, Items...> spell(type_list<Items...>);
+  using type = decltype(spell(joined<Lists...>{}));
+};
 template <int Dim, class... Lists>
 struct shard_of_lists {
   template <class... Items>
@@ -249,7 +266,10 @@ template <class Holder, std::size_t G, std::size_t... Is>
 constexpr auto placement_for(std::index_sequence<Is...>) {
   constexpr auto g = Holder::groups.group[G];
   using tags = typename Holder::mesh_type::tags;
-  if constexpr (g.use.role == axis_role::sharded && g.only_balanced)
+  if constexpr (g.use.role == axis_role::sharded && g.use.halo > 0)
+    return std::type_identity<
+        typename halo_of_lists<g.use.dim, g.use.halo, decltype(items_for<Holder, G, Is>())...>::type>{};
+  else if constexpr (g.use.role == axis_role::sharded && g.only_balanced)
     return std::type_identity<shard<g.use.dim, typename list_at<g.axes[Is], tags>::type...>>{};
   else if constexpr (g.use.role == axis_role::sharded)
     return std::type_identity<typename shard_of_lists<g.use.dim, decltype(items_for<Holder, G, Is>())...>::type>{};
@@ -329,10 +349,10 @@ struct canonical_layout {
                             problem == layout_problem::other_parts,
                         spelled.axis > (typename axes_in<culprit>::type{}))::type;
 
-  static_assert(
-      layout_placement_is_valid < problem != layout_problem::not_a_placement, culprit > ::value,
-      "heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, partial<op, axes...>, "
-      "replicate<axes...>, identical<axes...> or varying<axes...>");
+  static_assert(layout_placement_is_valid < problem != layout_problem::not_a_placement, culprit > ::value,
+                "heddle: layout<Mesh, ...>: every argument after the mesh must be shard<dim, axes...>, halo<dim, "
+                "width, axes...>, "
+                "partial<op, axes...>, replicate<axes...>, identical<axes...> or varying<axes...>");
   static_assert(
       layout_placement_is_valid < problem != layout_problem::negative_dim, culprit > ::value,
       "heddle: shard<dim, axes...>: the dimension must not be negative; dimensions count from 0, the major one");
@@ -354,6 +374,11 @@ struct canonical_layout {
                 "heddle: shard<dim, ...>: a split policy comes last, where it does nothing; a policy holds for the "
                 "axes after it, "
                 "so write it before them: shard<1, split::zigzag, cp>");
+  static_assert(layout_placement_is_valid < problem != layout_problem::negative_width, culprit > ::value,
+                "heddle: halo<dim, width, axes...>: the width must not be negative; it counts elements on either side");
+  static_assert(layout_placement_is_valid < problem != layout_problem::halo_policy, culprit > ::value,
+                "heddle: halo<dim, width, policy, axes...>: a halo surrounds one interval, but the policy deals out "
+                "several or pads them; name a policy with intervals, such as split::balanced, ceil or ragged");
   static_assert(
       layout_placement_is_valid < problem != layout_problem::other_parts, culprit_axis, culprit, Mesh > ::value,
       "heddle: shard<dim, policy, axes...>: the policy gives another number of parts than the axis has ranks; "

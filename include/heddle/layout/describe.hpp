@@ -45,7 +45,7 @@ class holders_writer {
   std::string operator()(const std::vector<int>& ranks) const { return ranks.empty() ? "-" : level(0, ranks).first; }
 
  private:
-  static constexpr axis_role order[]{axis_role::varying, axis_role::partial, axis_role::replicated,
+  static constexpr axis_role order[]{axis_role::varying, axis_role::partial, axis_role::sharded, axis_role::replicated,
                                      axis_role::identical};
   static constexpr std::size_t levels = sizeof(order) / sizeof(order[0]);
 

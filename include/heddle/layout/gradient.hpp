@@ -47,13 +47,16 @@ struct dual_layout {
       return true;
   }();
   static constexpr std::size_t partial_axis = first_partial < axes ? first_partial : 0;
+  static_assert(gradient_is_defined<!Layout::has_halo, Layout>::value,
+                "heddle: dual<layout>: a halo holds copies of what other ranks own, whose gradients no layout sums; "
+                "take the dual of without_halo<layout>, and send gradients of the copies to their owners");
   static_assert(
       gradient_is_defined<sums, axis_of_layout<!sums, partial_axis, Layout>, Layout>::value,
       "heddle: dual<layout>: partial values under another operator than plus have a gradient only through replicated; "
       "redistribute the tensor to replicated or identical over this axis (all_reduce), and take the dual of that");
   static constexpr axis_table<axes> table = [] {
     axis_table<axes> t = Layout::table;
-    if (!sums) return axis_table<axes>{};
+    if (!sums || Layout::has_halo) return axis_table<axes>{};
     for (std::size_t a = 0; a < axes; ++a) {
       axis_use& u = t.use[a];
       if (u.role == axis_role::partial) {
@@ -202,7 +205,7 @@ struct seed_of_loss {
 /// gradient of a replicated weight, which should be `partial<plus>`: whether the ranks' losses are terms of one sum only
 /// the program knows. If they are, `assume<dual<weight>>` says so.
 /// `dual<dual<L>>` is `L`. A redistribution from `A` to `B` runs backward as one from `dual<B>` to `dual<A>`.
-/// Errors (at compile time): values that are partial under another operator than plus.
+/// Errors (at compile time): values that are partial under another operator than plus; halos.
 /// Source: spmd types (invariant, replicated, varying, partial) and JAX's unreduced types; the f and g operators of Shoeybi et
 /// al. 2019, arXiv:1909.08053, section 3, are the case of one axis.
 template <layout_like L>

@@ -49,6 +49,12 @@ struct layout_facts : layout_tag {
       if (!c.how->contiguous) return false;
     return true;
   }();
+  /// Whether ranks hold copies of elements around their blocks.
+  static constexpr bool has_halo = [] {
+    for (const cut& c : cuts)
+      if (c.halo != 0) return true;
+    return false;
+  }();
   /// Whether parts can take more memory than they have elements.
   static constexpr bool is_padded = [] {
     for (const cut& c : cuts)
@@ -97,7 +103,7 @@ struct layout_facts : layout_tag {
  protected:
   static constexpr bool only_balanced = [] {
     for (const cut& c : cuts)
-      if (c.how != &functions_of<split::balanced>) return false;
+      if (c.how != &functions_of<split::balanced> || c.halo != 0) return false;
     return true;
   }();
   template <std::int64_t... E>
@@ -122,6 +128,9 @@ struct layout_facts : layout_tag {
     require_rank(mesh.size, rank);
     tensor_box<sizeof...(E)> b{{}, s.extents()};
     if constexpr (fits<E...>()) cut_all(b, mesh, rank, each_cut{});
+    if constexpr (has_halo && fits<E...>())
+      for (const cut& c : cuts)
+        if (c.halo != 0) apply_halo(b, c, s.extents());
     return b;
   }
   template <std::size_t Rank, std::size_t... Cs>
@@ -132,7 +141,7 @@ struct layout_facts : layout_tag {
     (find_part(rank, index, extents, cuts.cuts[Cs], mesh), ...);
     return rank;
   }
-  // The lowest rank that holds the element: coordinate 0 along every axis that does not split.
+  // The lowest rank that holds the element, in its block where there are halos: coordinate 0 along every axis that does not split.
   // Inlined by order: clang finds it too large, and would divide at run time what is known.
   template <std::int64_t... E>
   [[gnu::always_inline]] static constexpr int owner_in(const numbers& mesh, const shape<E...>& s,
@@ -392,8 +401,8 @@ using layout_base = std::conditional_t<Mesh::is_static, static_layout<Mesh, Ps..
 ///   valid_shape(s, rank)        the elements among it: the same, except where parts are padded
 ///   local_offset(s, rank)       where the rank's box begins; a compile error where a policy deals out several intervals
 ///   part(s, rank)               maps between local and global places of each dimension, for any policy
-///   owner(s, index)             the lowest rank that holds the element
-///   owns(s, rank, index)        whether the rank holds it (a contribution to it, along partial axes)
+///   owner(s, index)             the lowest rank that holds the element; where there are halos, in its block
+///   owns(s, rank, index)        whether the rank holds it (a contribution to it, along partial axes), in its halo too
 ///   is_primary(rank)            true on exactly one of the ranks that hold the same copy
 ///   to_local(s, rank, index), to_global(s, rank, index)                 inverse of each other inside the box
 ///   bytes_held(s, element_size, rank), bytes_per_rank(s, element_size)  exactly, and the most any rank holds
@@ -457,7 +466,10 @@ template <class P>
 void append_placement_of(std::string& text) {
   if constexpr (is_shard<P>) {
     constexpr auto items = short_names(typename P::items{});
-    append_placement(text, "shard<" + std::to_string(P::dim), items.data(), items.size() - 1);
+    std::string what = P::width > 0 ? "halo<" : "shard<";
+    what += std::to_string(P::dim);
+    if (P::width > 0) what += ", " + std::to_string(P::width);
+    append_placement(text, what, items.data(), items.size() - 1);
     return;
   }
   constexpr auto names = short_names(typename P::axes{});

@@ -17,7 +17,7 @@ template <std::size_t Axes>
 class dimension_part {
  public:
   constexpr dimension_part() = default;
-  constexpr explicit dimension_part(std::int64_t extent) : size_(extent), stored_(extent) {}
+  constexpr explicit dimension_part(std::int64_t extent) : size_(extent), stored_(extent), span_(extent) {}
 
   // Errors: `layout_error` if the policy cannot cut so many elements into so many parts.
   constexpr void cut(const split_functions& how, int dim, std::int64_t parts, std::int64_t part) {
@@ -29,6 +29,14 @@ class dimension_part {
     stored_ = padded > memory ? padded : memory;
   }
 
+  // Adds up to `width` elements of the whole on either side. Requires cuts that leave one interval, without padding.
+  constexpr void widen(std::int64_t width, std::int64_t extent) {
+    const widened_interval held(size_ == 0 ? 0 : to_global(0), size_, width, extent);
+    begin_ = held.begin;
+    span_ = size_ = stored_ = held.end - held.begin;
+    count_ = 0;
+  }
+
   /// Elements held, and elements of memory they take (more than the size only where a policy pads).
   constexpr std::int64_t size() const noexcept { return size_; }
   constexpr std::int64_t stored() const noexcept { return stored_; }
@@ -36,7 +44,7 @@ class dimension_part {
   constexpr std::int64_t to_global(std::int64_t local) const noexcept {
     for (std::size_t i = count_; i-- > 0;)
       local = levels_[i].how->to_global(levels_[i].extent, levels_[i].parts, levels_[i].part, local);
-    return local;
+    return begin_ + local;
   }
   /// How many elements, from `local` on, follow each other in the whole dimension too. At least 1.
   constexpr std::int64_t run(std::int64_t local) const noexcept {
@@ -51,6 +59,8 @@ class dimension_part {
   }
   /// Whether the part has the element at `global` of the whole. Requires `0 <= global <` the extent.
   constexpr bool holds(std::int64_t global) const noexcept {
+    global -= begin_;
+    if (global < 0 || global >= span_) return false;
     for (std::size_t i = 0; i < count_; ++i) {
       const level& l = levels_[i];
       if (l.how->owner(l.extent, l.parts, global) != l.part) return false;
@@ -60,6 +70,7 @@ class dimension_part {
   }
   /// Its place inside the part. Requires `holds(global)`.
   constexpr std::int64_t to_local(std::int64_t global) const noexcept {
+    global -= begin_;
     for (std::size_t i = 0; i < count_; ++i)
       global = levels_[i].how->to_local(levels_[i].extent, levels_[i].parts, global);
     return global;
@@ -79,6 +90,7 @@ class dimension_part {
   level levels_[Axes == 0 ? 1 : Axes]{};
   std::size_t count_ = 0;
   std::int64_t size_ = 0, stored_ = 0;
+  std::int64_t begin_ = 0, span_ = 0;  // the interval of the whole that the cuts divide
 };
 
 // What one rank holds of a tensor: the product of what it holds of each dimension, row-major in memory of `stored` extents.
@@ -124,6 +136,8 @@ constexpr tensor_part<Rank, Axes> part_of(const cut_list<Cuts>& cuts, const mesh
   for (std::size_t d = 0; d < Rank; ++d) part.dims[d] = dimension_part<Axes>(extents[d]);
   for (const cut& c : cuts)
     part.dims[static_cast<std::size_t>(c.dim)].cut(*c.how, c.dim, mesh.extents[c.axis], mesh.coordinate(c.axis, rank));
+  for (const cut& c : cuts)
+    if (c.halo != 0) part.dims[static_cast<std::size_t>(c.dim)].widen(c.halo, extents[static_cast<std::size_t>(c.dim)]);
   return part;
 }
 

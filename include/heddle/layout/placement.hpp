@@ -1,4 +1,4 @@
-// heddle/layout/placement.hpp: placements of a tensor over mesh axes: split in a dimension, partial values, or copies.
+// heddle/layout/placement.hpp: placements of a tensor over mesh axes: split in a dimension, with a halo or without, partial values, or copies.
 #pragma once
 
 #include <heddle/core/monoid.hpp>
@@ -44,10 +44,28 @@ template <int Dim, class... Items>
 struct shard {
   using kind = placement_kind;
   static constexpr int dim = Dim;
+  static constexpr std::int64_t width = 0;
   using items = type_list<Items...>;
   using axes = typename detail::read_items<split::balanced, type_list<>, type_list<>, Items...>::axes;
   /// One policy per axis.
   using policies = typename detail::read_items<split::balanced, type_list<>, type_list<>, Items...>::policies;
+};
+
+/// As `shard<Dim, Items...>`, and each rank holds up to `Width` elements on either side of its block too, copies of what
+/// other ranks own: fewer at the ends of the dimension, none around an empty block. With halos of several dimensions a rank
+/// holds the product of the intervals, corners included. The policies must give intervals without padding. Width 0 is `shard`.
+/// Redistribute from a `shard` to get the halo, to `without_halo<L>` to drop it; `halo_exchange` refreshes it in place.
+/// Units: `Width` in elements.
+/// Source: ghost cells and overlap areas of HPF-2's SHADOW directive; PETSc's DMDA.
+template <int Dim, std::int64_t Width, class... Items>
+struct halo {
+  using kind = placement_kind;
+  static constexpr int dim = Dim;
+  static constexpr std::int64_t width = Width;
+  using items = type_list<Items...>;
+  using axes = typename shard<Dim, Items...>::axes;
+  /// One policy per axis.
+  using policies = typename shard<Dim, Items...>::policies;
 };
 
 /// Each rank along `Axes` holds a full-sized contribution; the logical value is their combination under `Op`. `Op` is a
@@ -161,6 +179,7 @@ struct axis_use {
   int op = -1;    // position in the layout's list of operators
   int split = 0;  // position in the layout's list of split policies, of which the first is `balanced`
   const split_functions* how = &functions_of<split::balanced>;
+  std::int64_t halo = 0;  // of the dimension: the same for all axes that split it
 
   friend constexpr bool operator==(const axis_use&, const axis_use&) = default;
 };
@@ -178,10 +197,13 @@ struct axis_table {
   friend constexpr bool operator==(const axis_table&, const axis_table&) = default;
 };
 
+// Whether it splits a dimension: a halo does too, with a `width`.
 template <class P>
 inline constexpr bool is_shard = false;
 template <int Dim, class... Items>
 inline constexpr bool is_shard<shard<Dim, Items...>> = true;
+template <int Dim, std::int64_t Width, class... Items>
+inline constexpr bool is_shard<halo<Dim, Width, Items...>> = true;
 template <class P>
 inline constexpr bool is_partial = false;
 template <class Op, class... Axes>
@@ -234,6 +256,10 @@ template <int Dim, class... Items>
 struct splits_of_placement<shard<Dim, Items...>> {
   using type = typename shard<Dim, Items...>::policies;
 };
+template <int Dim, std::int64_t Width, class... Items>
+struct splits_of_placement<halo<Dim, Width, Items...>> {
+  using type = typename shard<Dim, Items...>::policies;
+};
 template <class... Ts, class... Us>
 type_list<Ts..., Us...> operator+(type_list<Ts...>, type_list<Us...>);
 template <class... Lists>
@@ -257,7 +283,7 @@ using distinct = typename distinct_types<type_list<>, List>::type;
 
 }  // namespace detail
 
-/// `shard<...>`, `partial<...>`, `replicate<...>`, `identical<...>` or `varying<...>`.
+/// `shard<...>`, `halo<...>`, `partial<...>`, `replicate<...>`, `identical<...>` or `varying<...>`.
 template <class P>
 concept placement = detail::is_placement<P>;
 

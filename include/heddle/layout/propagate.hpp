@@ -251,8 +251,10 @@ struct propagation {
   static constexpr bool counted =
       given >= static_cast<std::size_t>(Op::least) && given <= static_cast<std::size_t>(Op::most);
   static constexpr bool one_mesh = (std::is_same_v<mesh_type, typename Rest::mesh_type> && ...);
-  using facts = propagation_facts<Op, ok && counted && one_mesh, First, Rest...>;
-  static constexpr bool legal = ok && counted && one_mesh && !facts::ordered && facts::outcome.legal();
+  static constexpr bool halos = (First::has_halo || ... || Rest::has_halo);
+  static constexpr bool sound = ok && counted && one_mesh && !halos;
+  using facts = propagation_facts<Op, sound, First, Rest...>;
+  static constexpr bool legal = sound && !facts::ordered && facts::outcome.legal();
 };
 
 template <class Op, class First, class... Rest>
@@ -271,6 +273,11 @@ struct checked_propagation {
                 "heddle: propagate<formula, layouts...>: the operands live on different meshes; give all of them "
                 "layouts on one mesh");
 
+  static_assert(
+      propagation_is_legal < !base::ok || !base::counted || !base::one_mesh || !base::halos, through_operator<Op>,
+      First, Rest... > ::value,
+      "heddle: propagate: an operand has a halo, whose elements the operator would take twice; redistribute it to "
+      "without_halo<layout> (no bytes) first, and compute a stencil with kernels of your own on local()");
   static_assert(
       propagation_is_legal<!facts::ordered, through_operator<Op>, typename Op::monoid>::value,
       "heddle: propagate: the rule of an operator reduces a dimension under a monoid that is not commutative, "
@@ -397,7 +404,7 @@ struct repaired_facts<Op, false, First, Rest...> {  // legal as it is, or beyond
 template <class Op, class... Ls>
 constexpr bool is_repairable() {
   using base = propagation<Op, Ls...>;
-  if constexpr (!base::ok || !base::counted || !base::one_mesh || base::legal)
+  if constexpr (!base::sound || base::legal)
     return false;
   else
     return propagation_repair<typename base::facts>::result.found;

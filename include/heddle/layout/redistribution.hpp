@@ -3,6 +3,7 @@
 #pragma once
 
 #include <heddle/layout/gradient.hpp>
+#include <heddle/layout/halo_steps.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/plan.hpp>
 
@@ -75,8 +76,9 @@ struct found_steps {
   static constexpr bool meaningful = !one_mesh || changed.varying == axes;
   static constexpr bool possible = one_mesh && changed.varying == axes;
   using varying_axis = typename decltype(axis_at < changed.varying != axes, changed.varying > (tags{}))::type;
+  static constexpr bool halos = table_has_halo(from_table) || table_has_halo(to_table);
   static constexpr bool is_static =
-      mesh_type::is_static || (changed.count <= 1 && objective.mode != objective_mode::seconds);
+      mesh_type::is_static || (changed.count <= 1 && objective.mode != objective_mode::seconds && !halos);
 
   template <class List>
   static constexpr void name_steps(List& list) {
@@ -90,7 +92,11 @@ struct found_steps {
     return e;
   }();
   static constexpr auto constant_steps() {
-    if constexpr (possible) {
+    if constexpr (possible && halos) {
+      auto list = steps_with_halos(from_table, to_table, nominal, objective, short_names(tags{}));
+      name_steps(list);
+      return list;
+    } else if constexpr (possible) {
       constexpr plan_names names = problem_between(from_table, to_table, nominal, objective);
       constexpr const planned_path& path = solved_path<names.problem>;
       auto list = steps_of<axes, path.steps.size()>(names, path, from_table, to_table, short_names(tags{}));
@@ -101,12 +107,18 @@ struct found_steps {
     }
   }
   // The same search where extents are known only now.
-  static constexpr step_list<axes> steps_on(const std::array<int, axes>& extents) {
+  static constexpr auto steps_on(const std::array<int, axes>& extents) {
     const axis_table<axes> from = without_unit_axes(from_table, extents), to = without_unit_axes(to_table, extents);
-    const plan_names names = problem_between(from, to, extents, objective);
-    auto list = steps_of<axes, 3 * axes + 2>(names, cheapest_path(names.problem), from, to, short_names(tags{}));
-    name_steps(list);
-    return list;
+    if constexpr (halos) {
+      auto list = steps_with_halos(from, to, extents, objective, short_names(tags{}));
+      name_steps(list);
+      return list;
+    } else {
+      const plan_names names = problem_between(from, to, extents, objective);
+      auto list = steps_of<axes, 3 * axes + 2>(names, cheapest_path(names.problem), from, to, short_names(tags{}));
+      name_steps(list);
+      return list;
+    }
   }
 
   // Called where a plan is made: an assertion in the class itself would make clang report every later use as well.
@@ -147,7 +159,8 @@ class plan_steps {
 };
 template <class From, class To, class Objective>
 class plan_steps<From, To, Objective, false> {
-  using list_type = step_list<From::mesh_type::rank>;
+  using list_type = std::conditional_t<found_steps<From, To, Objective>::halos, halo_step_list<From::mesh_type::rank>,
+                                       step_list<From::mesh_type::rank>>;
 
  public:
   static constexpr bool has_static_steps = false;
@@ -327,7 +340,8 @@ class redistribution_plan : public detail::plan_steps<From, To, Objective> {
           return false;
       for (const auto& table : tables)
         for (const detail::axis_use& u : table.use)
-          if (u.role == detail::axis_role::sharded && u.how != &detail::functions_of<split::balanced>) return false;
+          if (u.halo != 0 || (u.role == detail::axis_role::sharded && u.how != &detail::functions_of<split::balanced>))
+            return false;
       return true;
     } else {
       return false;

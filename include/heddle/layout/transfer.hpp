@@ -36,6 +36,10 @@ class transfer_plan {
                 "they mean with "
                 "assume<To> first");
 
+  static_assert(!From::has_halo && !To::has_halo,
+                "heddle: plan_transfer: a layout has a halo, whose elements several ranks hold; transfer between "
+                "layouts without_halo<layout>, and redistribute before or after");
+
   transfer_plan(const From& from, std::vector<int> from_ranks, const To& to, std::vector<int> to_ranks)
       : from_(from), to_(to), from_ranks_(std::move(from_ranks)), to_ranks_(std::move(to_ranks)) {
     check(from_ranks_, from_.mesh().size(), "source");

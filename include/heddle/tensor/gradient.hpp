@@ -120,7 +120,10 @@ constexpr bool can_square() {
   static_assert(gradient_is_reduced_once<!Layout::has_varying, Layout>::value,
                 "heddle: a norm counts every element of a tensor once, but values that vary along an axis do not make "
                 "one tensor");
-  return !Layout::has_partial && !Layout::has_varying;
+  static_assert(gradient_is_reduced_once<!Layout::has_halo, Layout>::value,
+                "heddle: a norm counts every element of a tensor once, but those of a halo are copies of what other "
+                "ranks own; redistribute the tensor to without_halo<layout> (no bytes) first");
+  return !Layout::has_partial && !Layout::has_varying && !Layout::has_halo;
 }
 
 // Of what this rank holds, without padding.

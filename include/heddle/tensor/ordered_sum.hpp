@@ -227,12 +227,15 @@ constexpr bool can_sum_in_order() {
       sum_is_ordered<defined, Layout>::value,
       "heddle: an ordered reduction follows the indices of the whole tensor; of values that are partial or vary along "
       "an axis the order is not known, so keep them split (shard) where they are made, and reduce that dimension");
+  static_assert(sum_is_ordered<!Layout::has_halo, Layout>::value,
+                "heddle: an ordered reduction takes each element once, but those of a halo are copies of what other "
+                "ranks own; redistribute the tensor to without_halo<layout> (no bytes) first");
   static_assert(sum_is_ordered<dims, Layout>::value,
                 "heddle: ordered_reduce<op, dims...>: each dimension must be one of the tensor's, named once");
   static_assert(sum_is_ordered<here, Layout>::value,
                 "heddle: ordered_reduce: the tensor's layout is on another mesh than the world; make the layout on the "
                 "world's mesh");
-  return defined && dims && here;
+  return defined && !Layout::has_halo && dims && here;
 }
 
 template <class Op, int Dim, class T, std::size_t Rank, class Layout, class World, int... Dims>

@@ -1,6 +1,7 @@
 // heddle/tensor/sharded.hpp: the part of a distributed tensor that one rank holds.
 #pragma once
 
+#include <heddle/layout/halo.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/layout/part.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -198,6 +199,22 @@ memory_overlap<Rank> overlap_of(const tensor_part<Rank, Axes>& from, const tenso
   return o;
 }
 
+// What a part and the whole tensor have in common, without the part's halo, which other ranks own.
+template <class Layout, std::int64_t... E>
+memory_overlap<sizeof...(E)> owned_overlap(const Layout& layout, const shape<E...>& whole, int rank) {
+  const auto held = layout.part(whole, rank);
+  auto o = overlap_of(held, whole_part<Layout::mesh_type::rank>(whole.extents()));
+  if constexpr (Layout::has_halo) {
+    const auto owned = without_halo<Layout>{layout.mesh()}.part(whole, rank);
+    for (std::size_t d = 0; d < sizeof...(E); ++d) {
+      if (owned.dims[d].size() == held.dims[d].size()) continue;
+      const std::int64_t begin = owned.dims[d].to_global(0);
+      o.along[d] = stretch_list({begin - held.dims[d].to_global(0), begin, owned.dims[d].size()});
+    }
+  }
+  return o;
+}
+
 // The first axis with this role; carries its name into the message of an assertion.
 template <layout_like L>
 constexpr std::size_t first_axis_of(axis_role role) {
@@ -271,7 +288,7 @@ sharded<std::remove_const_t<T>, sizeof...(E), Layout> shard_of(view<T, shape<E..
 }
 
 /// The whole tensor, row-major, from the parts of all ranks, in rank order: what a gather gives. Partial contributions
-/// are combined in rank order; of several copies the primary one is read. No communication: meant for tests and tools.
+/// are combined in rank order; of several copies the primary one is read, and of halos nothing. No communication: meant for tests and tools.
 /// Errors: `layout_error` unless there is one part per rank, of one shape, on one mesh; a compile error for varying values.
 template <class T, std::size_t Rank, layout_like Layout>
 buffer<T> assemble(std::span<const sharded<T, Rank, Layout>> parts) {
@@ -298,8 +315,8 @@ buffer<T> assemble(std::span<const sharded<T, Rank, Layout>> parts) {
       const auto held = part.layout().part(part.shape(), part.rank());
       if (static_cast<std::int64_t>(part.elements().size()) != part.local_shape().size())
         throw layout_error("heddle: assemble: part " + std::to_string(r) + " was released");
-      detail::for_each_run(detail::overlap_of(held, detail::whole_part<Layout::mesh_type::rank>(extents)),
-                           held.stored(), extents, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+      detail::for_each_run(detail::owned_overlap(part.layout(), part.shape(), part.rank()), held.stored(), extents,
+                           [&](std::int64_t from, std::int64_t to, std::int64_t count) {
                              if constexpr (Layout::has_partial) {
                                const typename detail::partial_op<Layout>::type op{};
                                for (std::int64_t i = 0; i < count; ++i)

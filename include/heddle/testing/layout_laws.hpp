@@ -1,6 +1,7 @@
 // heddle/testing/layout_laws.hpp: laws of a layout that need no data: coverage, offsets and owners.
 #pragma once
 
+#include <heddle/layout/halo.hpp>
 #include <heddle/layout/layout.hpp>
 #include <heddle/testing/report.hpp>
 
@@ -69,11 +70,83 @@ constexpr holder_counts holders_of(const L& layout) {
 
 }  // namespace detail
 
+namespace detail {
+
+// Whether the rank owns an element that is no further away, in any dimension, than the halo there.
+template <class L, std::int64_t... E>
+constexpr bool near_own_block(const L& layout, const shape<E...>& s, int rank,
+                              const std::array<std::int64_t, sizeof...(E)>& index) {
+  const without_halo<L> blocks{layout.mesh()};
+  std::array<std::int64_t, sizeof...(E)> width{};
+  for (const hd::axis_use& u : L::table.use)
+    if (u.role == hd::axis_role::sharded && u.dim < static_cast<int>(sizeof...(E)))
+      width[static_cast<std::size_t>(u.dim)] = u.halo;
+  for (std::int64_t at = 0; at < s.size(); ++at) {
+    const auto own = index_at(at, s.extents());
+    if (!blocks.owns(s, rank, own)) continue;
+    bool close = true;
+    for (std::size_t d = 0; d < sizeof...(E); ++d) {
+      const std::int64_t away = own[d] < index[d] ? index[d] - own[d] : own[d] - index[d];
+      close = close && away <= width[d];
+    }
+    if (close) return true;
+  }
+  return false;
+}
+
+}  // namespace detail
+
+/// Law 1 of layouts with halos, for one layout and shape: the blocks without halos are a partition; a rank holds an element if
+/// it owns one no further away in any dimension than the halo's width there, and nothing else; the owner is that of the blocks;
+/// to_local and to_global are inverse; each rank holds what its local shape says.
+template <layout_like L, std::int64_t... E>
+constexpr finding covers_with_halos(const L& layout, const shape<E...>& s) {
+  const auto extents = s.extents();
+  const std::int64_t size = s.size();
+  const int ranks = layout.mesh().size();
+  const without_halo<L> blocks{layout.mesh()};
+  finding f;
+  const auto wrong = [&](problem what, std::int64_t rank, std::int64_t at, std::int64_t expected, std::int64_t got) {
+    return finding{what, size, ranks, rank, at, expected, got, f.cases};
+  };
+  for (int r = 0; r < ranks; ++r) {
+    const auto part = layout.part(s, r);
+    std::int64_t held = 0;
+    for (std::int64_t at = 0; at < size; ++at, ++f.cases) {
+      const auto index = detail::index_at(at, extents);
+      const bool want = detail::near_own_block(layout, s, r, index), has = layout.owns(s, r, index);
+      if (want != has || part.holds(index) != has)
+        return wrong(problem::another_number_of_holders, r, at, want ? 1 : 0, has ? 1 : 0);
+      if (!has) continue;
+      ++held;
+      const auto place = layout.to_local(s, r, index);
+      if (place != part.to_local(index) || part.to_global(place) != index)
+        return wrong(problem::in_another_place, r, at, detail::flat_at(place, extents), -1);
+      const std::int64_t back = detail::flat_at(layout.to_global(s, r, place), extents);
+      if (back != at) return wrong(problem::to_global_does_not_undo_to_local, r, at, at, back);
+    }
+    const std::int64_t local = detail::product(layout.local_shape(s, r).extents());
+    if (held != local || part.size() != local || layout.local_size(s, r) != local)
+      return wrong(problem::another_number_of_elements, r, -1, held, local);
+  }
+  for (std::int64_t at = 0; at < size; ++at) {
+    const auto index = detail::index_at(at, extents);
+    if (layout.owner(s, index) != blocks.owner(s, index))
+      return wrong(problem::owner_is_not_the_lowest_holder, -1, at, blocks.owner(s, index), layout.owner(s, index));
+  }
+  ++f.cases;
+  return f;
+}
+
 /// Law 1, partition, for one layout and shape: every element has as many holders as there are ranks along the axes that do
 /// not split, one primary per contribution, the owner is the lowest holder; owner, to_local and to_global are inverse; each
-/// rank holds what its local shape says.
+/// rank holds what its local shape says. Of a layout with halos: of its blocks, and `covers_with_halos`.
 template <layout_like L, std::int64_t... E>
 constexpr finding partition(const L& layout, const shape<E...>& s) {
+  if constexpr (L::has_halo) {
+    const finding blocks = partition(without_halo<L>{layout.mesh()}, s);
+    return blocks.ok() ? covers_with_halos(layout, s) : blocks;
+  }
   const auto extents = s.extents();
   const std::int64_t size = s.size();
   const int ranks = layout.mesh().size();

@@ -67,7 +67,7 @@ HEDDLE_INLINE std::string op_symbol(const std::string& op) {
 
 HEDDLE_INLINE std::string holders_writer::separator(std::size_t at) const {
   if (order[at] == axis_role::varying) return "|";
-  if (order[at] == axis_role::replicated) return ",";
+  if (order[at] == axis_role::replicated || order[at] == axis_role::sharded) return ",";
   if (order[at] == axis_role::identical) return "=";
   for (const held_axis& a : h_.axes)
     if (a.use.role == axis_role::partial) return op_symbol(a.op);
@@ -121,6 +121,10 @@ HEDDLE_INLINE std::string axis_text(const held_axis& a, const std::vector<held_a
         text += a.split;
         text += ")";
       }
+      if (a.use.halo != 0) {
+        text += ", with a halo of ";
+        text += std::to_string(a.use.halo);
+      }
       break;
     }
     case axis_role::partial:
@@ -142,7 +146,9 @@ HEDDLE_INLINE std::string axis_text(const held_axis& a, const std::vector<held_a
 
 HEDDLE_INLINE std::string holders_key(const tensor_holdings& h) {
   std::string text;
-  if (h.has(axis_role::replicated)) text += "; a,b: copies";
+  bool copies = h.has(axis_role::replicated);
+  for (const held_axis& a : h.axes) copies = copies || (a.use.halo != 0 && a.extent > 1);
+  if (copies) text += "; a,b: copies";
   for (const held_axis& a : h.axes)
     if (a.use.role == axis_role::partial && a.extent > 1) {
       text += "; a" + op_symbol(a.op) + "b: contributions still to be combined";
