@@ -1,6 +1,7 @@
 // Each facet of the backend on Kokkos against the host's backend, on the same numbers. A second program is made of this file
-// with AS_A_DEVICE: Serial then runs what devices run, element by element, instead of the host's loops.
+// with AS_A_DEVICE: the host then runs what devices run, element by element, instead of the host's loops.
 #include "catch.hpp"
+#include "space.hpp"
 
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/kokkos/kokkos.hpp>
@@ -20,7 +21,7 @@
 
 #if defined(AS_A_DEVICE)
 template <>
-inline constexpr bool heddle::compute::detail::on_kokkos::runs_on_host<Kokkos::Serial> = false;
+inline constexpr bool heddle::compute::detail::on_kokkos::runs_on_host<tested_space> = false;
 #endif
 
 namespace {
@@ -28,7 +29,7 @@ namespace {
 namespace hd = heddle;
 namespace co = heddle::compute;
 using host = co::host<>;
-using serial = co::kokkos<Kokkos::Serial>;
+using tested = co::kokkos<tested_space>;
 using co::transpose;
 
 // Numbers in [-1, 1), the same for every backend and element type.
@@ -267,8 +268,8 @@ double difference(const std::vector<double>& got, const std::vector<double>& exp
   for (const auto& [rows, columns] :                                                                                 \
        std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {1, 1}, {7, 13}, {6, 64}, {33, 100}, {3, 5003}}) { \
     CAPTURE(rows, columns);                                                                                          \
-    check(RUN<serial, double>(rows, columns), RUN<host, double>(rows, columns), 1e-10, COUNT);                       \
-    check(RUN<serial, float>(rows, columns), RUN<host, float>(rows, columns), 1e-4, COUNT);                          \
+    check(RUN<tested, double>(rows, columns), RUN<host, double>(rows, columns), 1e-10, COUNT);                       \
+    check(RUN<tested, float>(rows, columns), RUN<host, float>(rows, columns), 1e-4, COUNT);                          \
   }
 template <class Results>
 void check(const Results& got, const Results& expected, double tolerance, std::size_t count) {
@@ -284,21 +285,21 @@ void check(const Results& got, const Results& expected, double tolerance, std::s
 }  // namespace
 
 TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
-  STATIC_REQUIRE(co::backend_queue<serial>);
-  STATIC_REQUIRE(std::is_same_v<serial::space, hd::kokkos_memory<Kokkos::Serial>>);
-  STATIC_REQUIRE(co::kernel_set<serial, float>);
-  STATIC_REQUIRE(co::kernel_set<serial, double>);
-  STATIC_REQUIRE(co::reduction_kernels<serial, float>);
-  STATIC_REQUIRE(co::reversible_optimizer_kernels<serial, double>);
-  STATIC_REQUIRE(co::master_optimizer_kernels<serial, float, hd::bf16, hd::bf16>);
-  STATIC_REQUIRE(co::cast_kernels<serial, float, hd::bf16>);
-  STATIC_REQUIRE(co::half_product_kernels<serial>);
-  STATIC_REQUIRE(co::rms_norm_kernels<serial, float>);
-  STATIC_REQUIRE(co::gated_kernels<serial, double, co::relu>);
-  STATIC_REQUIRE(co::rotary_kernels<serial, float>);
-  STATIC_REQUIRE(co::sliced_attention_kernels<serial, float>);
-  STATIC_REQUIRE(co::squared_error_kernels<serial, double>);
-  STATIC_REQUIRE_FALSE(co::routing_kernels<serial, float>);
+  STATIC_REQUIRE(co::backend_queue<tested>);
+  STATIC_REQUIRE(std::is_same_v<tested::space, hd::kokkos_memory<tested_space>>);
+  STATIC_REQUIRE(co::kernel_set<tested, float>);
+  STATIC_REQUIRE(co::kernel_set<tested, double>);
+  STATIC_REQUIRE(co::reduction_kernels<tested, float>);
+  STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
+  STATIC_REQUIRE(co::master_optimizer_kernels<tested, float, hd::bf16, hd::bf16>);
+  STATIC_REQUIRE(co::cast_kernels<tested, float, hd::bf16>);
+  STATIC_REQUIRE(co::half_product_kernels<tested>);
+  STATIC_REQUIRE(co::rms_norm_kernels<tested, float>);
+  STATIC_REQUIRE(co::gated_kernels<tested, double, co::relu>);
+  STATIC_REQUIRE(co::rotary_kernels<tested, float>);
+  STATIC_REQUIRE(co::sliced_attention_kernels<tested, float>);
+  STATIC_REQUIRE(co::squared_error_kernels<tested, double>);
+  STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
 }
 
 TEST_CASE("kernels on Kokkos, element by element, compute what the host's do", "[kokkos]"){
@@ -308,8 +309,8 @@ TEST_CASE("kernels on Kokkos, element by element, compute what the host's do", "
     COMPARE(cross_entropy, 5)} TEST_CASE("sums, casts and AdamW on Kokkos compute what the host's do", "[kokkos]"){
     COMPARE(sums_and_steps, 16)} TEST_CASE("products and attention in Kokkos memory are the host's", "[kokkos]") {
   for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {1, 1}, {7, 13}}) {
-    check(products<serial, double>(rows, columns), products<host, double>(rows, columns), 0, 8);
-    check(products<serial, float>(rows, columns), products<host, float>(rows, columns), 0, 8);
+    check(products<tested, double>(rows, columns), products<host, double>(rows, columns), 0, 8);
+    check(products<tested, float>(rows, columns), products<host, float>(rows, columns), 0, 8);
   }
 }
 
@@ -327,7 +328,7 @@ TEST_CASE("NaN and infinity go through kernels on Kokkos as on the host", "[kokk
     t.backend.template gated<co::relu>(row, row, y), t.note("relu", y);
     return t.results;
   };
-  check(run(static_cast<serial*>(nullptr)), run(static_cast<host*>(nullptr)), 1e-10, 4);
+  check(run(static_cast<tested*>(nullptr)), run(static_cast<host*>(nullptr)), 1e-10, 4);
 }
 
 TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos]") {
@@ -359,8 +360,8 @@ TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos
     texts.push_back(text_of([&] { t.backend.rotary(heads, ids, tables, narrow, heads); }));
     return texts;
   };
-  const auto got = run(static_cast<serial*>(nullptr)), expected = run(static_cast<host*>(nullptr));
+  const auto got = run(static_cast<tested*>(nullptr)), expected = run(static_cast<host*>(nullptr));
   CHECK(got == expected);
   for (const std::string& text : expected) CHECK(text.rfind("heddle: ", 0) == 0);
-  CHECK_THROWS_AS(serial(0), hd::config_error);
+  CHECK_THROWS_AS(tested(0), hd::config_error);
 }

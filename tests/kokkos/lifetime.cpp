@@ -2,6 +2,8 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 
+#include "space.hpp"
+
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -10,11 +12,11 @@
 
 namespace {
 namespace hd = heddle;
-using memory = hd::kokkos_memory<Kokkos::Serial>;
+using memory = hd::kokkos_memory<tested_space>;
 int failures = 0;
 
 template <class Error, class F>
-void expect_error(const char* text, const F& f) {
+void expect_error(const std::string& text, const F& f) {
   std::string got = "no error";
   try {
     f();
@@ -25,13 +27,16 @@ void expect_error(const char* text, const F& f) {
   }
   if (got.find(text) != std::string::npos && got.rfind("heddle: ", 0) == 0) return;
   ++failures;
-  std::printf("expected '%s', got '%s'\n", text, got.c_str());
+  std::printf("expected '%s', got '%s'\n", text.c_str(), got.c_str());
 }
 }  // namespace
 
 int main(int argc, char** argv) {
-  const char* const too_early = "a queue of Serial needs Kokkos, which is not initialized: call Kokkos::initialize";
+  const std::string name = tested_space::name();
+  const std::string too_early =
+      "a queue of " + name + " needs Kokkos, which is not initialized: call Kokkos::initialize";
   expect_error<hd::kokkos_not_initialized>(too_early, [] { memory::queue q; });
+  expect_error<hd::kokkos_not_initialized>("instances of " + name, [] { hd::kokkos_instances<tested_space>(1); });
   Kokkos::initialize(argc, argv);
   {
     std::optional<memory::queue> queue(std::in_place);
@@ -39,8 +44,8 @@ int main(int argc, char** argv) {
     hd::buffer<double, memory> released(*queue, 10);
     released = {};
     Kokkos::finalize();
-    const char* const too_late =
-        "heddle: Kokkos was finalized too early: a queue of Serial and 8064 bytes of its memory";
+    const std::string too_late =
+        "heddle: Kokkos was finalized too early: a queue of " + name + " and 8064 bytes of its memory";
     std::vector<double> x(1000);
     expect_error<hd::kokkos_finalized>(too_late, [&] { queue->wait(); });
     expect_error<hd::kokkos_finalized>(too_late, [&] { queue->copy(*kept, x); });

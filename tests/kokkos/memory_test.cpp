@@ -1,6 +1,7 @@
 #include <heddle/tensor/kokkos/memory.hpp>
 
 #include "catch.hpp"
+#include "space.hpp"
 
 #include <heddle/comm/threads.hpp>
 #include <heddle/tensor/buffer.hpp>
@@ -13,13 +14,14 @@
 #include <fstream>
 #include <iterator>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace hd = heddle;
-using memory = hd::kokkos_memory<Kokkos::Serial>;
+using memory = hd::kokkos_memory<tested_space>;
 
 TEST_CASE("Kokkos memory is a space of its own, with host code in its queue", "[kokkos][law]") {
   using matrix = hd::matrix_view<float, memory>;
@@ -35,7 +37,7 @@ TEST_CASE("Kokkos memory is a space of its own, with host code in its queue", "[
 
 TEST_CASE("what goes into Kokkos memory comes out of it", "[kokkos]") {
   memory::queue queue;
-  for (const std::int64_t n : {0, 1, 7, 1023, 1024, 50'001}) {
+  for (const std::int64_t n : {0, 1, 7, 1023, 1024, 50'001, 200'003}) {
     CAPTURE(n);
     hd::buffer<float, memory> a(queue, n, "a"), b(queue, n, "b");
     if (n > 0) CHECK(reinterpret_cast<std::uintptr_t>(a.address()) % 64 == 0);
@@ -75,7 +77,7 @@ TEST_CASE("memory outlives its queue, moves, and is aligned as its type asks", "
   };
   hd::buffer<wide, memory> kept;
   {
-    memory::queue queue(Kokkos::Serial{});
+    memory::queue queue(tested_space{});
     hd::buffer<wide, memory> made(queue, 3);
     made[2].x[31] = 5;
     kept = std::move(made);
@@ -92,6 +94,43 @@ TEST_CASE("errors of a queue name the numbers, and what queued work throws comes
   CHECK_THROWS_WITH(queue.run([](auto) { throw hd::numeric_error("in its turn"); }, a.view()), "in its turn");
   CHECK_THROWS_AS((hd::buffer<double, memory>(queue, std::int64_t{1} << 58)), hd::memory_error);
   queue.wait();
+}
+
+TEST_CASE("copies that overlap are refused, and what Kokkos throws has a name", "[kokkos]") {
+  memory::queue queue;
+  hd::buffer<float, memory> a(queue, 100);
+  const hd::vector_view<float, memory> first(a.address(), {60}), second(a.address() + 50, {60}),
+      last(a.address() + 60, {40});
+  CHECK_THROWS_AS(queue.copy(first, second), hd::layout_error);
+  CHECK_THROWS_WITH(queue.copy(second, first), Catch::Matchers::Contains("240 bytes each, 200 apart"));
+  queue.copy(hd::vector_view<float, memory>(a.address(), {40}), last);
+  queue.copy(first, first);
+  CHECK_THROWS_AS(hd::detail::kokkos_call("copy", [] { throw std::runtime_error("no such stream"); }),
+                  hd::kokkos_error);
+  CHECK_THROWS_WITH(hd::detail::kokkos_call("copy", [] { throw std::runtime_error("no such stream"); }),
+                    "heddle: copy: Kokkos says: no such stream");
+  CHECK_THROWS_AS(hd::detail::kokkos_call("copy", [] { throw hd::io_error("heddle: a file"); }), hd::io_error);
+}
+
+TEST_CASE("instances for several ranks, and no more than threads", "[kokkos]") {
+  constexpr bool shares_threads = hd::detail::kokkos_shares_threads<tested_space>;
+  CHECK_THROWS_AS(hd::kokkos_instances<tested_space>(0), hd::kokkos_instance_error);
+#if defined(KOKKOS_ENABLE_SERIAL)
+  CHECK(hd::kokkos_instances<Kokkos::Serial>(8).size() == 8);
+#endif
+  const auto one = hd::kokkos_instances<tested_space>(1);
+  memory::queue queue(one[0]);
+  hd::buffer<float, memory> a(queue, 10);
+  queue.wait();
+  const int threads = static_cast<int>(tested_space().concurrency());
+  if (!ranks_can_be_threads) {
+    CHECK_THROWS_WITH(hd::kokkos_instances<tested_space>(2), Catch::Matchers::Contains("Threads has one instance"));
+  } else if (shares_threads) {
+    CHECK(static_cast<int>(hd::kokkos_instances<tested_space>(threads).size()) == threads);
+    CHECK_THROWS_WITH(
+        hd::kokkos_instances<tested_space>(threads + 1),
+        Catch::Matchers::Contains("need at least as many threads, Kokkos has " + std::to_string(threads)));
+  }
 }
 
 TEST_CASE("no rank fences all of Kokkos: it waits for its own instance", "[kokkos]") {
@@ -139,6 +178,11 @@ TEST_CASE("sharded tensors in Kokkos memory are redistributed over more ranks th
   using mesh = hd::mesh<hd::axis<hd::dp, 4>, hd::axis<hd::tp, 2>>;
   using rows = hd::layout<mesh, hd::shard<0, hd::dp>, hd::shard<1, hd::tp>>;
   using columns = hd::layout<mesh, hd::shard<1, hd::dp>>;
+  if (!ranks_can_be_threads) {
+    CHECK_THROWS_WITH(hd::launch<hd::threads>(mesh{}, {}, [](auto&) { memory::queue queue; }),
+                      Catch::Matchers::Contains("works only on the thread that called Kokkos::initialize"));
+    return;
+  }
   std::vector<int> wrong(8, -1);
   hd::launch<hd::threads>(mesh{}, {}, [&](auto& world) {
     memory::queue queue;  // an instance for each rank

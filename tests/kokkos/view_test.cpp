@@ -1,6 +1,7 @@
 #include <heddle/tensor/kokkos/view.hpp>
 
 #include "catch.hpp"
+#include "space.hpp"
 
 #include <heddle/tensor/buffer.hpp>
 
@@ -8,11 +9,12 @@
 #include <numeric>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
-using serial = Kokkos::Serial;
-using memory = hd::kokkos_memory<serial>;
+using tested = tested_space;
+using memory = hd::kokkos_memory<tested>;
 using unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
 
 namespace {
@@ -72,31 +74,65 @@ TEST_CASE("heddle views go to Kokkos and back without copies", "[kokkos]") {
 }
 
 TEST_CASE("a program's own Views come in where their elements lie in rows without gaps", "[kokkos]") {
-  const Kokkos::View<float**, Kokkos::LayoutRight, serial> rows("rows", 6, 5);
+  const Kokkos::View<float**, Kokkos::LayoutRight, tested> rows("rows", 6, 5);
   CHECK(hd::from_kokkos(rows).address() == rows.data());
-  const Kokkos::View<const float**, Kokkos::LayoutRight, serial> read = rows;
+  const Kokkos::View<const float**, Kokkos::LayoutRight, tested> read = rows;
   STATIC_REQUIRE(std::is_same_v<decltype(hd::from_kokkos(read)), hd::matrix_view<const float, memory>>);
   // Whole rows of a matrix are a matrix; LayoutLeft in one dimension is a row.
   const auto middle = Kokkos::subview(rows, std::pair<int, int>(2, 4), Kokkos::ALL());
   CHECK(hd::from_kokkos(middle).address() == rows.data() + 10);
   CHECK(hd::from_kokkos(middle).extent(0) == 2);
-  CHECK(hd::from_kokkos(Kokkos::View<int*, Kokkos::LayoutLeft, serial>("left", 9)).size() == 9);
-  const Kokkos::View<float**, Kokkos::LayoutStride, serial> strided(rows.data(), Kokkos::LayoutStride(6, 5, 5, 1));
+  CHECK(hd::from_kokkos(Kokkos::View<int*, Kokkos::LayoutLeft, tested>("left", 9)).size() == 9);
+  const Kokkos::View<float**, Kokkos::LayoutStride, tested> strided(rows.data(), Kokkos::LayoutStride(6, 5, 5, 1));
   CHECK(hd::from_kokkos(strided).shape() == hd::dynamic_shape<2>(6, 5));
 }
 
 TEST_CASE("Views of other strides or extents are refused by name", "[kokkos]") {
-  const Kokkos::View<float**, Kokkos::LayoutRight, serial> rows("rows", 6, 5);
+  const Kokkos::View<float**, Kokkos::LayoutRight, tested> rows("rows", 6, 5);
   const auto columns = Kokkos::subview(rows, Kokkos::ALL(), std::pair<int, int>(1, 4));
   CHECK_THAT(text_of_view_error([&] { static_cast<void>(hd::from_kokkos(columns)); }),
              Catch::Matchers::Contains("should have the stride 3 in dimension 0, got 5"));
   const auto column = Kokkos::subview(rows, Kokkos::ALL(), 2);
   CHECK_THAT(text_of_view_error([&] { static_cast<void>(hd::from_kokkos(column)); }),
              Catch::Matchers::Contains("rank 1 should have the stride 1 in dimension 0, got 5"));
-  const Kokkos::View<float**, Kokkos::LayoutStride, serial> transposed(rows.data(), Kokkos::LayoutStride(6, 1, 5, 6));
+  const Kokkos::View<float**, Kokkos::LayoutStride, tested> transposed(rows.data(), Kokkos::LayoutStride(6, 1, 5, 6));
   CHECK_THAT(text_of_view_error([&] { static_cast<void>(hd::from_kokkos(transposed)); }),
              Catch::Matchers::Contains("the stride 1 in dimension 1, got 6"));
   CHECK_THAT(text_of_view_error([&] { static_cast<void>(hd::from_kokkos<memory, hd::shape<6, 4>>(rows)); }),
              Catch::Matchers::Contains("'rows' of rank 2 should have the extent 4 in dimension 1, got 5"));
   CHECK(text_of_view_error([&] { static_cast<void>(hd::from_kokkos<memory, hd::shape<6, 5>>(rows)); }) == "no error");
+}
+
+TEST_CASE("a View's memory is a buffer of its space, which holds on to it", "[kokkos]") {
+  memory::queue queue;
+  using rows = Kokkos::View<double**, Kokkos::LayoutRight, tested>;
+  hd::buffer<double, memory> held;
+  const double* first = nullptr;
+  {
+    const rows x("mine", 5, 7);
+    x(4, 6) = 3;
+    first = x.data();
+    held = hd::buffer_of_view(queue, x);
+    CHECK(x.use_count() == 2);
+    hd::buffer<double, memory> moved(std::move(held));
+    CHECK(held.empty());
+    held = std::move(moved);
+    CHECK(x.use_count() == 2);
+  }
+  CHECK(held.address() == first);
+  REQUIRE(held.size() == 35);
+  CHECK(held[34] == 3);
+  const rows other("other", 2, 8);
+  held = hd::buffer_of_view(queue, other);
+  CHECK(other.use_count() == 2);
+  held = {};
+  CHECK(other.use_count() == 1);
+  CHECK(hd::buffer_of_view(queue, rows("none", 0, 7)).empty());
+  // What is no buffer's memory.
+  const auto columns = Kokkos::subview(other, Kokkos::ALL(), std::pair<int, int>(1, 4));
+  CHECK_THAT(text_of_view_error([&] { static_cast<void>(hd::buffer_of_view(queue, columns)); }),
+             Catch::Matchers::Contains("should have the stride 3 in dimension 0, got 8"));
+  const Kokkos::View<double*, tested, unmanaged> behind(other.data() + 1, 5);
+  CHECK_THAT(text_of_view_error([&] { static_cast<void>(hd::buffer_of_view(queue, behind)); }),
+             Catch::Matchers::Contains("should begin at a multiple of 64 bytes, got one 8 bytes behind it"));
 }

@@ -52,6 +52,7 @@ namespace detail {
   throw memory_error(text);
 }
 struct lending;
+struct adopting;
 }  // namespace detail
 
 /// Owns `size` values of a trivially copyable type in memory of a space (the host's, if none is named), aligned to 64 bytes (a
@@ -137,6 +138,7 @@ class buffer {
 
  private:
   friend struct detail::lending;
+  friend struct detail::adopting;
 
   T* at() const noexcept { return static_cast<T*>(memory_.address()); }
   dynamic_shape<1> row() const noexcept { return detail::row_shape(static_cast<std::int64_t>(size_)); }

@@ -4,6 +4,7 @@
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
+#include <heddle/tensor/kokkos/memory.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -17,10 +18,13 @@ namespace heddle::inline v0::compute::detail::on_kokkos {
 template <class Exec>
 inline constexpr bool runs_on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
 
-/// `body(i)` for every i in [0, n), in the order of the instance.
+/// `body(i)` for every i in [0, n), in the order of the instance. Errors: `kokkos_error` for what Kokkos throws.
 template <class Exec, class Body>
 void each(const Exec& exec, const char* label, std::int64_t n, const Body& body) {
-  if (n > 0) Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n), body);
+  if (n <= 0) return;
+  heddle::v0::detail::kokkos_call(label, [&] {
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n), body);
+  });
 }
 // Named, because a lambda for devices may not hold one that is not.
 template <class Body>

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #if !__has_include(<Kokkos_Core.hpp>)
 #error \
@@ -30,12 +32,86 @@ namespace heddle::inline v0 {
 struct kokkos_not_initialized : config_error {
   using config_error::config_error;
 };
+/// An execution space cannot launch from this thread, or has not the threads for so many instances.
+struct kokkos_instance_error : config_error {
+  using config_error::config_error;
+};
+/// What Kokkos threw, with its text and with what it was asked to do.
+struct kokkos_error : error {
+  using error::error;
+};
 /// Kokkos was finalized while a queue, or memory that it gave, was still in use.
 struct kokkos_finalized : memory_error {
   using memory_error::memory_error;
 };
 
 namespace detail {
+
+struct adopting;  // in view.hpp
+
+// Whether only the thread that initialized Kokkos can launch kernels of this execution space.
+#if defined(KOKKOS_ENABLE_THREADS)
+template <class ExecSpace>
+inline constexpr bool kokkos_launches_from_one_thread = std::is_same_v<ExecSpace, Kokkos::Threads>;
+#else
+template <class ExecSpace>
+inline constexpr bool kokkos_launches_from_one_thread = false;
+#endif
+
+// Whether instances of this execution space are parts of its threads.
+#if defined(KOKKOS_ENABLE_OPENMP)
+template <class ExecSpace>
+inline constexpr bool kokkos_shares_threads = std::is_same_v<ExecSpace, Kokkos::OpenMP>;
+#else
+template <class ExecSpace>
+inline constexpr bool kokkos_shares_threads = false;
+#endif
+
+// f(), with what Kokkos throws under a name.
+template <class F>
+decltype(auto) kokkos_call(const char* what, F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw kokkos_error("heddle: " + std::string(what) + ": Kokkos says: " + e.what());
+  }
+}
+
+// Named, since a lambda for devices may not be in a private function; these run on the host only.
+struct kokkos_copy_block {
+  std::byte* to;
+  const std::byte* from;  // nothing: zeros
+  std::size_t bytes, block;
+  void operator()(std::int64_t b) const {
+    const std::size_t begin = static_cast<std::size_t>(b) * block;
+    const std::size_t n = bytes - begin < block ? bytes - begin : block;
+    if (from != nullptr)
+      std::memcpy(to + begin, from + begin, n);
+    else
+      std::memset(to + begin, 0, n);
+  }
+};
+// Copies (or zeros: `from` nullptr) in memory of the host, in the order of this instance and by its threads. Kokkos' own deep_copy
+// shares large copies among the threads of the default host instance, whatever instance it is given; Threads would refuse that on
+// a rank's thread.
+template <class ExecSpace>
+void kokkos_copy_on_host(const ExecSpace& exec, void* to, const void* from, std::size_t bytes) {
+  constexpr std::size_t block = 1 << 16;
+  const kokkos_copy_block work{static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes, block};
+  if (bytes <= block || exec.concurrency() == 1) {
+    exec.fence();
+    kokkos_copy_block{work.to, work.from, bytes, bytes}(0);
+  } else {
+    const auto blocks = static_cast<std::int64_t>((bytes + block - 1) / block);
+    Kokkos::parallel_for("heddle::copy",
+                         Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>(exec, 0, blocks), work);
+  }
+}
+struct kokkos_nothing {
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t) const {}
+};
 
 // The instance that a queue works on, kept by all memory that the queue gave.
 template <class ExecSpace>
@@ -75,10 +151,23 @@ class kokkos_instance {
         else
           Kokkos::kokkos_free<typename ExecSpace::memory_space>(memory);
         owned_ -= static_cast<std::int64_t>(bytes);
-      } else if (!told_.exchange(true)) {
-        tell(text_of_end());
+      } else {
+        tell_of_end();
       }
     } catch (const std::exception& e) {  // of the device, or no memory for the text
+      tell(e.what());
+    }
+  }
+  // Memory of somebody else, after all that the queue was given. What Kokkos no longer frees stays.
+  void give_back(std::shared_ptr<void> owner) noexcept {
+    try {
+      if (Kokkos::is_initialized()) {
+        exec_->fence();
+      } else {
+        static_cast<void>(new std::shared_ptr<void>(std::move(owner)));
+        tell_of_end();
+      }
+    } catch (const std::exception& e) {
       tell(e.what());
     }
   }
@@ -87,9 +176,13 @@ class kokkos_instance {
       throw kokkos_finalized(text_of_end());
   }
 
- private:
   static constexpr bool on_host = std::is_same_v<typename ExecSpace::memory_space, Kokkos::HostSpace>;
 
+ private:
+  // Apart, since g++ 12 warns of the exchange where it inlines it behind a pointer that it takes for null.
+  [[gnu::noinline]] void tell_of_end() {
+    if (!told_.exchange(true)) tell(text_of_end());
+  }
   static void tell(std::string_view text) noexcept {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
     std::fflush(stderr);
@@ -115,7 +208,64 @@ std::unique_ptr<ExecSpace> kokkos_instance_of_its_own() {
 #endif
 }
 
+// An instance for this thread to launch on. The empty kernel shows whether it can, before anything is fenced: on another thread a
+// fence of Threads would end the kernel that runs.
+template <class ExecSpace, class Make>
+std::unique_ptr<ExecSpace> kokkos_instance_for_this_thread(const Make& make) {
+  std::unique_ptr<ExecSpace> exec = make();
+  if constexpr (kokkos_launches_from_one_thread<ExecSpace>) {
+    try {
+      Kokkos::parallel_for("heddle::nothing",
+                           Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>(*exec, 0, 1),
+                           kokkos_nothing{});
+    } catch (const std::exception& e) {
+      throw kokkos_instance_error("heddle: a queue of " + std::string(ExecSpace::name()) +
+                                  " works only on the thread that called Kokkos::initialize: with this execution space "
+                                  "ranks are processes (MPI); "
+                                  "ranks that are threads need Serial or OpenMP. Kokkos says: " +
+                                  e.what());
+    }
+  }
+  return exec;
+}
+
 }  // namespace detail
+
+/// `count` instances of an execution space for work beside each other, such as ranks that are threads: parts of its threads,
+/// where this Kokkos can divide them (`partition_space`, from 4.0 on), else copies of the default one.
+/// Errors: `kokkos_not_initialized`; `kokkos_instance_error` for fewer than one, for more than the threads that a space of the
+/// host with several threads has, and for more than one where one thread launches all (Threads).
+template <class ExecSpace>
+std::vector<ExecSpace> kokkos_instances(int count) {
+  const std::string name(ExecSpace::name());
+  if (!Kokkos::is_initialized())
+    throw kokkos_not_initialized("heddle: instances of " + name +
+                                 " need Kokkos, which is not initialized: call Kokkos::initialize first");
+  if (count < 1)
+    throw kokkos_instance_error("heddle: there should be at least one instance of " + name + ", got " +
+                                std::to_string(count));
+  if constexpr (detail::kokkos_launches_from_one_thread<ExecSpace>) {
+    if (count > 1)
+      throw kokkos_instance_error("heddle: " + name +
+                                  " has one instance, which the thread that initialized Kokkos uses, got " +
+                                  std::to_string(count) + ": let ranks be processes (MPI), or take Serial or OpenMP");
+  }
+  if constexpr (detail::kokkos_shares_threads<ExecSpace>) {
+    const auto threads = ExecSpace().concurrency();
+    if (count > threads)
+      throw kokkos_instance_error(
+          "heddle: " + std::to_string(count) + " instances of " + name + " need at least as many threads, Kokkos has " +
+          std::to_string(threads) +
+          ": set OMP_NUM_THREADS, or --kokkos-num-threads (before Kokkos 3.7: --kokkos-threads)");
+  }
+  return detail::kokkos_call("instances of an execution space", [&] {
+#if KOKKOS_VERSION >= 40000
+    return Kokkos::Experimental::partition_space(ExecSpace(), std::vector<int>(static_cast<std::size_t>(count), 1));
+#else
+    return std::vector<ExecSpace>(static_cast<std::size_t>(count), ExecSpace());
+#endif
+  });
+}
 
 /// The memory space of a Kokkos execution space, such as `kokkos_memory<Kokkos::Serial>`. Its queue is an instance of that
 /// execution space: what it is given is done in order on that instance, and to wait fences that instance and no other. Host
@@ -137,13 +287,15 @@ struct kokkos_memory {
     allocation(allocation&& other) noexcept
         : instance_(std::move(other.instance_)),
           memory_(std::exchange(other.memory_, nullptr)),
-          bytes_(std::exchange(other.bytes_, 0)) {}
+          bytes_(std::exchange(other.bytes_, 0)),
+          owner_(std::move(other.owner_)) {}
     allocation& operator=(allocation&& other) noexcept {
       if (this == &other) return *this;
       release();
       instance_ = std::move(other.instance_);
       memory_ = std::exchange(other.memory_, nullptr);
       bytes_ = std::exchange(other.bytes_, 0);
+      owner_ = std::move(other.owner_);
       return *this;
     }
     ~allocation() { release(); }
@@ -155,19 +307,28 @@ struct kokkos_memory {
 
    private:
     friend struct kokkos_memory;
+    friend struct heddle::v0::detail::adopting;
     allocation(std::shared_ptr<detail::kokkos_instance<ExecSpace>> instance, std::size_t bytes)
         : instance_(std::move(instance)), memory_(instance_->allocate(bytes)), bytes_(bytes) {}
     void release() noexcept {
-      if (memory_ != nullptr) instance_->release(std::exchange(memory_, nullptr), bytes_);
+      if (memory_ == nullptr) return;
+      void* const memory = std::exchange(memory_, nullptr);
+      if (owner_ != nullptr)
+        instance_->give_back(std::move(owner_));
+      else
+        instance_->release(memory, bytes_);
     }
     std::shared_ptr<detail::kokkos_instance<ExecSpace>> instance_{};
     void* memory_ = nullptr;
     std::size_t bytes_ = 0;
+    std::shared_ptr<void> owner_{};  // of memory that is somebody else's
   };
 
   /// An instance of the execution space. It moves, does not copy. Memory is released when all that the queue that gave it was
   /// given to do is done; who works on it through another queue waits for that one first. Copies must not overlap.
-  /// Errors: `kokkos_not_initialized` where a queue is made before Kokkos::initialize; `kokkos_finalized` from each call after
+  /// Errors: `kokkos_not_initialized` where a queue is made before Kokkos::initialize; `kokkos_instance_error` where one of Threads
+  /// is made on another thread than the one that initialized Kokkos; `layout_error` for copies of another size, and for those that
+  /// overlap in memory of the host; `kokkos_error` for what Kokkos itself throws; `kokkos_finalized` from each call after
   /// Kokkos::finalize. Memory that outlives Kokkos is left where it is, with the text of that error on stderr.
   class queue {
    public:
@@ -194,12 +355,18 @@ struct kokkos_memory {
       auto* const at = heddle::v0::detail::first_element(x);
       const std::size_t bytes = bytes_of(x);
       if (bytes == 0) return;
+      if constexpr (on_host)
+        detail::kokkos_call("zero", [&] { detail::kokkos_copy_on_host(instance(), at, nullptr, bytes); });
       // In words where it can be: Kokkos fills element by element.
-      if (bytes % sizeof(std::uint64_t) == 0 && reinterpret_cast<std::uintptr_t>(at) % alignof(std::uint64_t) == 0)
-        Kokkos::deep_copy(instance(), row<std::uint64_t, kokkos_space>(at, bytes / sizeof(std::uint64_t)),
-                          std::uint64_t{0});
+      else if (bytes % sizeof(std::uint64_t) == 0 && reinterpret_cast<std::uintptr_t>(at) % alignof(std::uint64_t) == 0)
+        detail::kokkos_call("zero", [&] {
+          Kokkos::deep_copy(instance(), row<std::uint64_t, kokkos_space>(at, bytes / sizeof(std::uint64_t)),
+                            std::uint64_t{0});
+        });
       else
-        Kokkos::deep_copy(instance(), row<unsigned char, kokkos_space>(at, bytes), static_cast<unsigned char>(0));
+        detail::kokkos_call("zero", [&] {
+          Kokkos::deep_copy(instance(), row<unsigned char, kokkos_space>(at, bytes), static_cast<unsigned char>(0));
+        });
     }
     template <class From, class To>
       requires(elements_in<From, kokkos_memory> || elements_in<From, host_memory>) &&
@@ -210,11 +377,24 @@ struct kokkos_memory {
       const std::size_t n = heddle::v0::detail::count_of(from), room = heddle::v0::detail::count_of(to);
       if (n != room) heddle::v0::detail::throw_copy_of(n, room);
       const void* const source = heddle::v0::detail::first_element(from);
-      const void* const target = heddle::v0::detail::first_element(to);
+      void* const target = heddle::v0::detail::first_element(to);
       if (n == 0 || source == target) return;  // Kokkos 5.2 refuses to copy a View onto itself
-      Kokkos::deep_copy(
-          instance(), row<unsigned char, space_for<To>>(heddle::v0::detail::first_element(to), bytes_of(to)),
-          row<const unsigned char, space_for<From>>(heddle::v0::detail::first_element(from), bytes_of(from)));
+      const std::size_t bytes = bytes_of(to);
+      if constexpr (on_host || (elements_in<From, host_memory> && elements_in<To, host_memory>)) {
+        const auto a = reinterpret_cast<std::uintptr_t>(source), b = reinterpret_cast<std::uintptr_t>(target);
+        if (a < b + bytes && b < a + bytes)
+          throw layout_error(
+              "heddle: copy: the elements that are copied and those that are written should not overlap: " +
+              std::to_string(bytes) + " bytes each, " + std::to_string(a < b ? b - a : a - b) + " apart");
+      }
+      detail::kokkos_call("copy", [&] {
+        if constexpr (on_host)
+          detail::kokkos_copy_on_host(instance(), target, source, bytes);
+        else
+          Kokkos::deep_copy(
+              instance(), row<unsigned char, space_for<To>>(heddle::v0::detail::first_element(to), bytes),
+              row<const unsigned char, space_for<From>>(heddle::v0::detail::first_element(from), bytes_of(from)));
+      });
     }
     /// `f` with host views of these, when all that the queue was given before is done.
     template <class F, class... T, class... Shape>
@@ -230,13 +410,16 @@ struct kokkos_memory {
     }
 
    private:
+    friend struct heddle::v0::detail::adopting;
+    static constexpr bool on_host = detail::kokkos_instance<ExecSpace>::on_host;
     template <class Make>
     static auto make(Make exec) {
       if (!Kokkos::is_initialized())
         throw kokkos_not_initialized("heddle: a queue of " + std::string(ExecSpace::name()) +
                                      " needs Kokkos, which is not initialized: call Kokkos::initialize, or declare a "
                                      "Kokkos::ScopeGuard, before the first tensor or backend, and end them before it");
-      return std::make_shared<detail::kokkos_instance<ExecSpace>>(exec());
+      return std::make_shared<detail::kokkos_instance<ExecSpace>>(
+          detail::kokkos_instance_for_this_thread<ExecSpace>(exec));
     }
     template <class X>
     using space_for = std::conditional_t<elements_in<X, host_memory>, Kokkos::HostSpace, kokkos_space>;

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/shape.hpp>
+#include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/kokkos/memory.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
@@ -10,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -117,12 +119,14 @@ using kokkos_view =
 /// The same elements as an unmanaged Kokkos::View, which must not outlive the memory. Nothing is copied. Of the host's memory, or
 /// of a `kokkos_memory`. Kokkos counts up to 8 dimensions.
 template <class T, std::int64_t... E, class Space>
-kokkos_view<T, shape<E...>, Space> to_kokkos(const view<T, shape<E...>, Space>& x) {
+auto to_kokkos(const view<T, shape<E...>, Space>& x) {
   static_assert(sizeof...(E) <= 8, "heddle: to_kokkos: a Kokkos::View has at most 8 dimensions");
-  using result = kokkos_view<T, shape<E...>, Space>;
-  return [&]<std::size_t... Is>(std::index_sequence<Is...>) {  // the dynamic extents, which come first
-    return result(x.address(), static_cast<std::size_t>(x.extent(Is))...);
-  }(std::make_index_sequence<static_cast<std::size_t>(result::rank_dynamic)>{});
+  if constexpr (sizeof...(E) <= 8) {
+    using result = kokkos_view<T, shape<E...>, Space>;
+    return [&]<std::size_t... Is>(std::index_sequence<Is...>) {  // the dynamic extents, which come first
+      return result(x.address(), static_cast<std::size_t>(x.extent(Is))...);
+    }(std::make_index_sequence<static_cast<std::size_t>(result::rank_dynamic)>{});
+  }
 }
 
 /// The elements of a Kokkos::View as a heddle view, which must not outlive the memory. Nothing is copied. `Space` is a
@@ -178,6 +182,42 @@ auto from_kokkos(const Kokkos::View<Parameters...>& x) {
   } else {
     return result{};
   }
+}
+
+namespace detail {
+// Buffers on the memory of Kokkos' Views.
+struct adopting {
+  template <class T, class Space>
+  static buffer<T, Space> adopt(typename Space::queue& queue, T* memory, std::size_t size,
+                                std::shared_ptr<void> owner) {
+    buffer<T, Space> adopted;
+    if (size == 0) return adopted;
+    adopted.memory_.instance_ = queue.instance_;
+    adopted.memory_.memory_ = memory;
+    adopted.memory_.owner_ = std::move(owner);
+    adopted.size_ = size;
+    return adopted;
+  }
+};
+}  // namespace detail
+
+/// The elements of a program's own Kokkos::View as a buffer, such as one rank's part of a sharded tensor. Nothing is copied: the
+/// buffer shares the View's memory, and holds on to it until the queue has done what it was given. An unmanaged View's memory has
+/// to outlive the buffer. `queue` is one of a `kokkos_memory`.
+/// Errors: those of `from_kokkos`; `kokkos_view_error` where the first element is not aligned as a buffer's is (64 bytes: Kokkos'
+/// own allocations are).
+template <class Queue, class... Parameters>
+auto buffer_of_view(Queue& queue, const Kokkos::View<Parameters...>& x) {
+  using space = kokkos_memory<std::remove_cvref_t<decltype(queue.instance())>>;
+  const auto elements = from_kokkos<space>(x);
+  using element = typename Kokkos::View<Parameters...>::value_type;
+  constexpr std::size_t alignment = buffer<element, space>::alignment;
+  if (const auto beyond = reinterpret_cast<std::uintptr_t>(elements.address()) % alignment; beyond != 0)
+    throw kokkos_view_error("heddle: buffer_of_view: the View '" + std::string(x.label()) +
+                            "' should begin at a multiple of " + std::to_string(alignment) + " bytes, got one " +
+                            std::to_string(beyond) + " bytes behind it");
+  return detail::adopting::adopt<element, space>(queue, elements.address(), static_cast<std::size_t>(elements.size()),
+                                                 std::make_shared<Kokkos::View<Parameters...>>(x));
 }
 
 }  // namespace heddle::inline v0
