@@ -4,6 +4,7 @@
 // prints: step     6/6
 // prints: timeline     timeline.svg
 // mpi: 8
+// kokkos
 // virtual: 64 --mesh dp=4,pp=4,tp=4 --steps 4 --width 32 --context 16 --batch 16 --validate-every 2 --sample 8
 // varies: ranks as .*
 // varies: gemm  .*
@@ -18,8 +19,8 @@
 #include <heddle/plan.hpp>
 #include <heddle/sim.hpp>
 #include <heddle/train.hpp>
-#include HEDDLE_GEMM_HEADER
 
+#include "gpt2_train/backend.hpp"
 #include "gpt2_train/memory.hpp"
 #include "gpt2_train/results.hpp"
 #include "gpt2_train/settings.hpp"
@@ -47,7 +48,7 @@
 namespace hd = heddle;
 using hd::dp, hd::pp, hd::tp;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
-using backend = hd::compute::host<HEDDLE_GEMM>;
+using backend = computed::by;
 
 // All of the named files and folders, one after the other; heddle's own text if none is named.
 struct text {
@@ -216,6 +217,7 @@ static int train(const settings& s) {
                   ways::name_of(s).c_str(), s.microbatches, s.clip, s.recompute.c_str());
       std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
                   static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
+      std::printf("backend      %s\n", computed::about(backend(1).gemm_name()).c_str());
       std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", backend(1).gemm_name(), peak * 1e-9, cores);
       std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
                   static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
@@ -284,6 +286,7 @@ static int train(const settings& s) {
 
 int main(int argc, char** argv) {
   on::begin(argc, argv);
+  computed::session session(argc, argv);
   settings s;
   CLI::App app("Trains a byte-level GPT-2 on text across a mesh of dp x pp x tp ranks.");
   declare(app, s);
@@ -297,7 +300,13 @@ int main(int argc, char** argv) {
     if (s.save.empty() && (s.resume || !s.windows.empty()))
       throw hd::config_error("heddle: " + std::string(s.resume ? "--resume" : "--window") +
                              " needs --save, the folder of the saves");
+    session.begin(on::any_ranks ? hd::parse_mesh<mesh_type>(s.mesh).size() : 1);
+#if defined(HEDDLE_EXAMPLE_F32_ONLY)  // compiled for a test, in half the time
+    if (s.dtype != "f32") throw hd::config_error("heddle: this program was compiled for --dtype f32 only");
+    return train<float>(s);
+#else
     return s.dtype == "f64" ? train<double>(s) : train<float>(s);
+#endif
   } catch (const std::bad_alloc&) {
     std::fflush(stdout);
     std::fprintf(stderr, "heddle: no memory is left for these settings; this process can have %s\n",

@@ -5,8 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +19,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -44,8 +48,9 @@ std::string read(const fs::path& p) {
 
 rlim_t limit_of_files = RLIM_INFINITY;  // of the programs started next
 
-// Starts the program in `where`; its output goes to out.txt there.
-pid_t start(const fs::path& where, const std::vector<std::string>& arguments) {
+// Starts a program in `where`; its output goes to out.txt there.
+pid_t start(const fs::path& where, const std::vector<std::string>& arguments,
+            const std::string& program = HEDDLE_EXAMPLES_DIR "/gpt2_train") {
   const pid_t child = ::fork();
   if (child != 0) return child;
   if (::chdir(where.c_str()) != 0) ::_exit(126);
@@ -57,10 +62,10 @@ pid_t start(const fs::path& where, const std::vector<std::string>& arguments) {
     const rlimit limit{limit_of_files, limit_of_files};
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(126);
   }
-  std::vector<char*> argv{const_cast<char*>("gpt2_train")};
+  std::vector<char*> argv{const_cast<char*>(program.c_str())};
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
   argv.push_back(nullptr);
-  ::execv(HEDDLE_EXAMPLES_DIR "/gpt2_train", argv.data());
+  ::execv(program.c_str(), argv.data());
   ::_exit(127);
 }
 
@@ -68,9 +73,10 @@ struct finished {
   int status;
   std::string output;
 };
-finished run(const fs::path& where, const std::vector<std::string>& arguments) {
+finished run(const fs::path& where, const std::vector<std::string>& arguments,
+             const std::string& program = HEDDLE_EXAMPLES_DIR "/gpt2_train") {
   int status = 0;
-  ::waitpid(start(where, arguments), &status, 0);
+  ::waitpid(start(where, arguments, program), &status, 0);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read(where / "out.txt")};
 }
 
@@ -118,6 +124,46 @@ TEST_CASE("the program prints what it trains and writes a trace and a picture", 
   CHECK(starts == 4 * 4 * 2 * 2);  // steps, pipelines, microbatches, directions
   const std::string picture = read(f.path / "t.svg");
   CHECK_THAT(picture, Contains("<svg") && Contains("measured") && Contains("predicted") && Contains("</svg>"));
+}
+
+#if defined(HEDDLE_EXAMPLES_KOKKOS)
+TEST_CASE("compiled for Kokkos the program trains the same model", "[examples][gpt2_train][kokkos]") {
+  const folder f;
+  const auto losses = [&](const char* program) {
+    const auto r = run(f.path, small({"--steps", "6", "--print-every", "1", "--validate-every", "3"}),
+                       HEDDLE_EXAMPLES_DIR + std::string(program));
+    INFO(r.output);
+    REQUIRE(r.status == 0);
+    std::vector<double> found;
+    std::istringstream words(r.output);
+    for (std::string word; words >> word;)
+      if (double x = 0; (word == "loss" || word == "val" || word == "norm") && words >> x) found.push_back(x);
+    return std::pair(found, r.output);
+  };
+  const auto [host, nothing] = losses("/gpt2_train");
+  const auto [kokkos, text] = losses("/gpt2_train_kokkos");
+  CHECK_THAT(text, Contains("backend      Kokkos ") && Contains("an instance for each rank; products by "));
+  REQUIRE(host.size() == 6 + 6 + 2);
+  REQUIRE(kokkos.size() == host.size());
+  CHECK(host.front() > 5);
+  for (std::size_t i = 0; i < host.size(); ++i) CHECK(std::abs(kokkos[i] - host[i]) < 3e-4);  // printed to 1e-4
+}
+#endif
+
+TEST_CASE("the demo's script names backends that it does not have, before it builds anything", "[examples]") {
+  const folder f;
+  const auto demo = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), HEDDLE_SOURCE_DIR "/scripts/demo");
+    return run(f.path, words, "/bin/bash");
+  };
+  const auto cuda = demo({"--backend", "cuda", "--steps", "1"});
+  CHECK(cuda.status == 3);
+  CHECK(cuda.output.rfind("heddle: --backend cuda: heddle has no kernels for CUDA yet", 0) == 0);
+  CHECK(std::count(cuda.output.begin(), cuda.output.end(), '\n') == 1);
+  const auto unknown = demo({"--backend=rocm"});
+  CHECK(unknown.status == 2);
+  CHECK(unknown.output == "heddle: there is no backend 'rocm' (known: host, kokkos, cuda)\n");
+  CHECK(demo({"--backend"}).status == 2);
 }
 
 TEST_CASE("every schedule trains the same model", "[examples][gpt2_train]") {
