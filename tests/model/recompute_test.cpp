@@ -165,6 +165,9 @@ TEST_CASE("what is to be computed again is part of a type or read from text", "[
   CHECK(md::parse_recompute("full").every == 1);
   CHECK_THROWS_WITH(md::parse_recompute("attention"), Catch::Matchers::Contains("heddle: recompute \"attention\"") &&
                                                           Catch::Matchers::Contains("attn.out, mid"));
+  CHECK_THROWS_WITH(md::activation_named("mlp.hiden"),
+                    Catch::Matchers::Contains("heddle: there is no activation \"mlp.hiden\"; there are ln_1.out") &&
+                        Catch::Matchers::Contains("mlp.hidden"));
   CHECK_THROWS_WITH(md::parse_recompute("every 0"), Catch::Matchers::Contains("every how many blocks"));
   CHECK_THROWS_WITH(md::parse_recompute("every 2x"), Catch::Matchers::Contains("every how many blocks"));
 

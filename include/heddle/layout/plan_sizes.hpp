@@ -123,9 +123,9 @@ class plan_sizes {
         double i = 0, j = 0;
         for (unsigned k = first[c]; k < end_s[c]; ++k) i = i * extent(ls.axis[d][k]) + at[ls.axis[d][k]];
         for (unsigned k = first[c]; k < end_t[c]; ++k) j = j * extent(lt.axis[d][k]) + at[lt.axis[d][k]];
-        const double begin_s = i * cells_t[c], begin_t = j * cells_s[c];
-        const double end_s = begin_s + cells_t[c], end_t = begin_t + cells_s[c];
-        const double begin = begin_s > begin_t ? begin_s : begin_t, end = end_s < end_t ? end_s : end_t;
+        const double from_s = i * cells_t[c], from_t = j * cells_s[c];
+        const double to_s = from_s + cells_t[c], to_t = from_t + cells_s[c];
+        const double begin = from_s > from_t ? from_s : from_t, end = to_s < to_t ? to_s : to_t;
         overlap *= end > begin ? end - begin : 0;
       }
       sum += overlap;
@@ -143,7 +143,7 @@ class plan_sizes {
   static constexpr int most_places = 256;  // of so many ranks it is worth looking at each
   plan_problem p_;
   double world_ = 1, whole_ = 1;
-  bool exact_ = false;  // whether `kept` knows
+  bool exact_ = false;     // whether `kept` knows
   std::int64_t work_ = 0;  // done so far, roughly in steps of clang's constant evaluation
 };
 

@@ -123,9 +123,9 @@ class language_stage {
   typename space::queue& queue() const noexcept { return compute::queue_of(*backend_); }
   int slots() const noexcept { return slots_.size(); }
   std::int64_t max_samples() const noexcept { return max_samples_; }
-  /// Elements that travel between neighbouring stages for so many samples. `sequence` 0: the context.
-  std::int64_t boundary_elements(std::int64_t samples, int sequence = 0) const noexcept {
-    return samples * (sequence > 0 ? sequence : config_.context) * config_.width;
+  /// Elements that travel between neighbouring stages for a batch of so many samples. `sequence` 0: the context.
+  std::int64_t boundary_elements(std::int64_t batch, int sequence = 0) const noexcept {
+    return batch * (sequence > 0 ? sequence : config_.context) * config_.width;
   }
   /// Whether this stage and the other may work at the same time, on two threads: each has a backend of its own, and
   /// nothing is sent along the axes of the layers.
@@ -195,9 +195,9 @@ class language_stage {
     if (is_last()) {
       at_end(c, x + stream_elements(), nullptr);
       add_loss_at(c, slot);
-      [[maybe_unused]] const auto loss =
+      [[maybe_unused]] const auto sum =
           call_type<out_layer>(at_.out, c).forward(const_matrix(x, e), given_.targets(slot, b));
-      if constexpr (on_host) s.loss_sum = loss;
+      if constexpr (on_host) s.loss_sum = sum;
       last_end_ = slot;
     }
     s.at = microbatch_slots::phase::forward_done;
@@ -276,7 +276,7 @@ class language_stage {
       if constexpr (!on_host) queue().wait();  // the caller's inputs have been read
       return 0;
     }
-    double loss = 0;
+    double sum = 0;
     const auto all_targets = given_.targets(slots(), b);
     add_loss_at(c, slots());
     for (std::int64_t i = 0; i < e.samples; ++i) {  // sample by sample: logits of one only need memory
@@ -288,10 +288,10 @@ class language_stage {
           call_type<out_layer>(at_.brief_out, one)
               .forward(const_matrix(x + i * e.sequence * config_.width, one.extent),
                        heddle::v0::detail::row_at<space>(start_of(all_targets) + i * targets, targets));
-      if constexpr (on_host) loss += more;
+      if constexpr (on_host) sum += more;
     }
-    if constexpr (!on_host) loss = given_.read_loss(queue(), slots());
-    return loss;
+    if constexpr (!on_host) sum = given_.read_loss(queue(), slots());
+    return sum;
   }
 
   /// Forward without saving, for sampling and prediction: the last stage gets the head's outputs for each sample's last

@@ -41,11 +41,22 @@ struct activation_set {
 inline constexpr activation_set block_activations{(1u << 7) - 1};  ///< all activations of a block
 inline constexpr activation_set end_activations{3u << 7};          ///< the activations of what follows the last block
 
-/// The activation of this name; none if there is no such name.
-constexpr activation_set activation_named(std::string_view name) noexcept {
+namespace detail {
+// None if there is no such name.
+constexpr activation_set activation_if_named(std::string_view name) noexcept {
   for (std::size_t i = 0; i < activation_names.size(); ++i)
     if (activation_names[i] == name) return {1u << i};
   return {};
+}
+[[noreturn]] HEDDLE_INLINE void refuse_activation_name(std::string_view name);
+}  // namespace detail
+
+/// The activation of this name. Errors: `config_error` with the names that there are, if there is no such name; in a constant
+/// expression that does not compile.
+constexpr activation_set activation_named(std::string_view name) {
+  const activation_set known = detail::activation_if_named(name);
+  if (!known.any()) detail::refuse_activation_name(name);
+  return known;
 }
 
 /// Which activations a stage drops after forward and computes again in backward.

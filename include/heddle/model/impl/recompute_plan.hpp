@@ -13,6 +13,16 @@
 
 namespace heddle::inline v0::model {
 
+namespace detail {
+[[noreturn]] HEDDLE_INLINE void refuse_activation_name(std::string_view name) {
+  std::string message = "heddle: there is no activation \"";
+  message += name;
+  message += "\"; there are";
+  for (const std::string_view known : activation_names) (message += ' ') += known;
+  throw config_error(message);
+}
+}  // namespace detail
+
 HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text) {
   recompute_plan plan;
   while (!text.empty()) {
@@ -33,7 +43,7 @@ HEDDLE_INLINE recompute_plan parse_recompute(std::string_view text) {
         throw config_error(message);
       }
     } else {
-      const activation_set known = activation_named(one);
+      const activation_set known = detail::activation_if_named(one);
       if (!known.any()) {
         std::string message = "heddle: recompute \"";
         message += one;
