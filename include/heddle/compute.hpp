@@ -1,7 +1,9 @@
 // heddle/compute.hpp: kernels on the host, and typed operators on sharded tensors.
 #pragma once
 
+#include <heddle/compute/activation_formulas.hpp>
 #include <heddle/compute/adamw_parameter.hpp>
+#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/application.hpp>
 #include <heddle/compute/apply.hpp>
 #include <heddle/compute/attention_operator.hpp>
@@ -35,6 +37,7 @@
 #include <heddle/compute/host/routing.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>
 #include <heddle/compute/rotary_table.hpp>

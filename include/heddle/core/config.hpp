@@ -16,8 +16,8 @@
 #define HEDDLE_CHECK_BOUNDS 0
 #endif
 
-/// Marks a function that host and device code may both call. Empty outside CUDA compilation.
-#if defined(__CUDACC__)
+/// Marks a function that host and device code may both call. Empty outside CUDA and HIP compilation.
+#if defined(__CUDACC__) || defined(__HIPCC__)
 #define HEDDLE_HD __host__ __device__
 #else
 #define HEDDLE_HD

@@ -1,6 +1,7 @@
 // heddle/compute/kokkos/adamw.hpp: one AdamW step, and one taken back, as Kokkos kernels.
 #pragma once
 
+#include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -8,46 +9,12 @@
 #include <heddle/compute/kokkos/launch.hpp>
 #include <heddle/core/error.hpp>
 
-#include <cmath>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 #include <Kokkos_Core.hpp>
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
-
-/// The scalars of a step, computed in double on the host and rounded once: p *= 1 - lr wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2)
-/// g^2; p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps).
-template <class T>
-struct adamw_scalars {
-  T decay, b1, c1, b2, c2, rate, inverse, eps, grad_scale;
-
-  explicit adamw_scalars(const adamw_step& step) {
-    if (step.step < 1)
-      throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
-    const auto t = static_cast<double>(step.step);
-    decay = static_cast<T>(1.0 - step.lr * step.weight_decay);
-    b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
-    b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);
-    rate = static_cast<T>(step.lr / (1.0 - std::pow(step.beta1, t)));
-    inverse = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
-    eps = static_cast<T>(step.eps), grad_scale = static_cast<T>(step.grad_scale);
-  }
-  KOKKOS_INLINE_FUNCTION T updated(T p, T g, T& m, T& v) const {
-    const T d = g * grad_scale;
-    m = b1 * m + c1 * d;
-    v = b2 * v + c2 * d * d;
-    return p * decay - rate * m / (square_root(v) * inverse + eps);
-  }
-  KOKKOS_INLINE_FUNCTION T taken_back(T p, T g, T& m, T& v) const {
-    const T d = g * grad_scale, before = (p + rate * m / (square_root(v) * inverse + eps)) / decay;
-    const T second = v - c2 * d * d;
-    v = b2 > T(0) && second > T(0) ? second / b2 : T(0);
-    m = b1 > T(0) ? (m - c1 * d) / b1 : T(0);
-    return before;
-  }
-};
 
 /// A block of the host's, with gradients of any type.
 template <class T, class G>
@@ -60,7 +27,7 @@ void step_of_block(const adamw_update<T>& update, std::int64_t count, const G* g
 }
 /// A step of one element on a device, of a block on the host: with its loops, which are vectorised.
 template <class Exec, class T, class G, class Write>
-void adamw_blocks(const Exec& exec, std::int64_t n, T* p, const G* g, T* m, T* v, const adamw_step& step,
+void adamw_blocks(const on<Exec>& exec, std::int64_t n, T* p, const G* g, T* m, T* v, const adamw_step& step,
                   const Write& write) {
   if constexpr (runs_on_host<Exec>) {
     const adamw_update<T> update(step);
@@ -81,12 +48,13 @@ void adamw_blocks(const Exec& exec, std::int64_t n, T* p, const G* g, T* m, T* v
   }
 }
 template <class Exec, class T>
-void adamw(const Exec& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void launch_adamw(const on<Exec>& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   adamw_blocks(exec, n, p, g, m, v, step, KOKKOS_LAMBDA(std::int64_t, std::int64_t, const T*){});
 }
 /// On master weights of type T, with weights of type W and gradients of type G.
 template <class Exec, class T, class W, class G>
-void adamw(const Exec& exec, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step) {
+void launch_adamw(const on<Exec>& exec, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v,
+                  const adamw_step& step) {
   adamw_blocks(
       exec, n, master, g, m, v, step, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count, const T* from) {
         cast_block<Exec>(count, from, weights + i);
@@ -94,7 +62,7 @@ void adamw(const Exec& exec, std::int64_t n, T* master, W* weights, const G* g, 
 }
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <class Exec, class T>
-void undo_adamw(const Exec& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
+void launch_undo_adamw(const on<Exec>& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {
   const adamw_scalars<T> s(step);
   if (!(1.0 - step.lr * step.weight_decay > 0))
     throw config_error("heddle: an AdamW step with learning rate times weight decay of 1 or more cannot be taken back");

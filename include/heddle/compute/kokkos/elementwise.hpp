@@ -1,6 +1,7 @@
 // heddle/compute/kokkos/elementwise.hpp: GELU, gated activations, biases, casts and look-ups in tables as Kokkos kernels.
 #pragma once
 
+#include <heddle/compute/activation_formulas.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/launch.hpp>
@@ -11,101 +12,76 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
-template <class Exec, class T>
-KOKKOS_INLINE_FUNCTION T sigmoid(T x) {
-  return T(1) / (T(1) + exponential<Exec>(-x));
-}
-/// 1 - sigmoid(x) without cancellation, and without inf * 0, from e = e^-x and s = sigmoid(x).
-template <class Exec, class T>
-KOKKOS_INLINE_FUNCTION T rest_of_sigmoid(T e, T s) {
-  return select<Exec>(e < T(1), e * s, T(1) - s);
-}
+/// What formulas of activations compute with.
+template <class Exec>
+struct math_on {
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static T exponential(T x) {
+    return on_kokkos::exponential<Exec>(x);
+  }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION static T select(bool condition, T yes, T no) {
+    return on_kokkos::select<Exec>(condition, yes, no);
+  }
+};
 
 template <class Exec, class T>
-KOKKOS_INLINE_FUNCTION T activation(silu, T x) {
-  return x * sigmoid<Exec>(x);
-}
-template <class Exec, class T>
-KOKKOS_INLINE_FUNCTION T activation_derivative(silu, T x) {
-  const T e = exponential<Exec>(-x), s = T(1) / (T(1) + e);
-  return s + x * s * rest_of_sigmoid<Exec>(e, s);
-}
-template <class Exec, class T>
-KOKKOS_INLINE_FUNCTION T activation(gelu_tanh, T x) {
-  constexpr T twice_root = gelu_twice_root<T>, cubic = gelu_cubic<T>;
-  return x * sigmoid<Exec>(twice_root * (x + cubic * x * x * x));
-}
-template <class Exec, class T>
-KOKKOS_INLINE_FUNCTION T activation_derivative(gelu_tanh, T x) {
-  constexpr T twice_root = gelu_twice_root<T>, cubic = gelu_cubic<T>;
-  const T e = exponential<Exec>(-twice_root * (x + cubic * x * x * x)), s = T(1) / (T(1) + e);
-  const T slope = twice_root * (T(1) + T(3) * cubic * x * x);
-  return s + x * s * rest_of_sigmoid<Exec>(e, s) * slope;
-}
-template <class Exec, class T>
-KOKKOS_INLINE_FUNCTION T activation(relu, T x) {
-  return select<Exec>(x < T(0), T(0), x);  // NaN goes through
-}
-template <class Exec, class T>
-KOKKOS_INLINE_FUNCTION T activation_derivative(relu, T x) {
-  return select<Exec>(x > T(0), T(1), T(0));
-}
-
-template <class Exec, class T>
-void gelu(const Exec& exec, std::int64_t n, const T* x, T* y) {
+void launch_gelu(const on<Exec>& exec, std::int64_t n, const T* x, T* y) {
   each_block(
       exec, "heddle::gelu", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
-        map_block<Exec>(count, y + i, [](T v) { return activation<Exec>(gelu_tanh{}, v); }, x + i);
+        map_block<Exec>(count, y + i, [](T v) { return activation<math_on<Exec>>(gelu_tanh{}, v); }, x + i);
       });
 }
 template <class Exec, class T>
-void gelu_backward(const Exec& exec, std::int64_t n, const T* x, const T* dy, T* dx) {
+void launch_gelu_backward(const on<Exec>& exec, std::int64_t n, const T* x, const T* dy, T* dx) {
   each_block(
       exec, "heddle::gelu_backward", n, elements_of_item<Exec>,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(
-            count, dx + i, [](T v, T d) { return d * activation_derivative<Exec>(gelu_tanh{}, v); }, x + i, dy + i);
+            count, dx + i, [](T v, T d) { return d * activation_derivative<math_on<Exec>>(gelu_tanh{}, v); }, x + i,
+            dy + i);
       });
 }
 template <class A, class Exec, class T>
-void gated(const Exec& exec, std::int64_t n, const T* gate, const T* up, T* h) {
+void launch_gated(const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, T* h) {
   each_block(
       exec, "heddle::gated", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
-        map_block<Exec>(count, h + i, [](T g, T u) { return activation<Exec>(A{}, g) * u; }, gate + i, up + i);
+        map_block<Exec>(count, h + i, [](T g, T u) { return activation<math_on<Exec>>(A{}, g) * u; }, gate + i, up + i);
       });
 }
 /// Both results of a few elements from one reading, so that each output may be an input's memory.
 template <class A, class Exec, class T>
-void gated_backward(const Exec& exec, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate, T* dup) {
+void launch_gated_backward(const on<Exec>& exec, std::int64_t n, const T* gate, const T* up, const T* dh, T* dgate,
+                           T* dup) {
   each_block(
       exec, "heddle::gated_backward", n, columns_of_item<Exec, T>,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         constexpr std::int64_t width = columns_of_item<Exec, T>;
         T to_up[width];
-        map_block<Exec>(count, to_up, [](T g, T d) { return d * activation<Exec>(A{}, g); }, gate + i, dh + i);
+        map_block<Exec>(count, to_up, [](T g, T d) { return d * activation<math_on<Exec>>(A{}, g); }, gate + i, dh + i);
         map_block<Exec>(
-            count, dgate + i, [](T g, T u, T d) { return d * u * activation_derivative<Exec>(A{}, g); }, gate + i,
-            up + i, dh + i);
+            count, dgate + i, [](T g, T u, T d) { return d * u * activation_derivative<math_on<Exec>>(A{}, g); },
+            gate + i, up + i, dh + i);
         for (std::int64_t l = 0; l < count; ++l) dup[i + l] = to_up[l];
       });
 }
 
 template <class Exec, class T>
-void add(const Exec& exec, std::int64_t n, const T* a, const T* b, T* c) {
+void launch_add(const on<Exec>& exec, std::int64_t n, const T* a, const T* b, T* c) {
   each_block(
       exec, "heddle::add", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, c + i, [](T x, T y) { return x + y; }, a + i, b + i);
       });
 }
 template <class Exec, class T>
-void scale(const Exec& exec, std::int64_t n, T* x, T factor) {
+void launch_scale(const on<Exec>& exec, std::int64_t n, T* x, T factor) {
   each_block(
       exec, "heddle::scale", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         map_block<Exec>(count, x + i, [factor](T v) { return v * factor; }, static_cast<const T*>(x + i));
       });
 }
 template <class Exec, class T>
-void fill(const Exec& exec, std::int64_t n, T* x, T value) {
+void launch_fill(const on<Exec>& exec, std::int64_t n, T* x, T value) {
   each_block(
       exec, "heddle::fill", n, elements_of_item<Exec>, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
         for (std::int64_t l = 0; l < count; ++l) x[i + l] = value;
@@ -121,14 +97,14 @@ KOKKOS_INLINE_FUNCTION void cast_block(std::int64_t n, const From* x, To* y) {
   }
 }
 template <class Exec, class From, class To>
-void cast(const Exec& exec, std::int64_t n, const From* x, To* y) {
+void launch_cast(const on<Exec>& exec, std::int64_t n, const From* x, To* y) {
   each_block(
       exec, "heddle::cast", n, elements_of_item<Exec>,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { cast_block<Exec>(count, x + i, y + i); });
 }
 
 template <class Exec, class T>
-void add_bias(const Exec& exec, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
+void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   each(
       exec, "heddle::add_bias", rows, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = y + i * columns;
@@ -136,7 +112,7 @@ void add_bias(const Exec& exec, std::int64_t rows, std::int64_t columns, T* y, c
       });
 }
 template <class Exec, class T>
-void add_bias_backward(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
+void launch_add_bias_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy, T* db) {
   each_block(
       exec, "heddle::add_bias_backward", columns, columns_of_item<Exec, T>,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
@@ -146,8 +122,8 @@ void add_bias_backward(const Exec& exec, std::int64_t rows, std::int64_t columns
 
 /// Turns the first 2 * pairs elements of each head by the angles of the row's position, or back, and copies the rest.
 template <rotary_pairs Pairs, bool Back, class Exec, class T, class Space>
-void rotary(const Exec& exec, const head_rows<const T, Space>& x, const std::int32_t* positions, std::int64_t pairs,
-            const T* cos, const T* sin, const head_rows<T, Space>& y) {
+void launch_rotary(const on<Exec>& exec, const head_rows<const T, Space>& x, const std::int32_t* positions,
+                   std::int64_t pairs, const T* cos, const T* sin, const head_rows<T, Space>& y) {
   const bool neighbours = Pairs == rotary_pairs::neighbours;
   const std::int64_t step = neighbours ? 2 : 1, other = neighbours ? 1 : pairs, heads = x.heads, width = x.head_dim;
   const std::int64_t from_stride = x.stride, to_stride = y.stride;
@@ -171,7 +147,7 @@ void rotary(const Exec& exec, const head_rows<const T, Space>& x, const std::int
 }
 
 template <class Exec, class T>
-void squared_error_backward(const Exec& exec, std::int64_t n, T* x, const T* target, T factor) {
+void launch_squared_error_backward(const on<Exec>& exec, std::int64_t n, T* x, const T* target, T factor) {
   each_block(
       exec, "heddle::squared_error_backward", n, elements_of_item<Exec>,
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
@@ -182,8 +158,8 @@ void squared_error_backward(const Exec& exec, std::int64_t n, T* x, const T* tar
 }
 
 template <class Exec, class T>
-void embedding(const Exec& exec, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
-               std::int64_t width, const T* table, std::int64_t first_id, T* out) {
+void launch_embedding(const on<Exec>& exec, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
+                      std::int64_t width, const T* table, std::int64_t first_id, T* out) {
   each(
       exec, "heddle::embedding", tokens, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t row = ids[i] - first_id;
@@ -193,8 +169,9 @@ void embedding(const Exec& exec, std::int64_t tokens, const std::int32_t* ids, s
 }
 /// Columns are shared, and each walks the tokens in order, so that repeated tokens add up in that order.
 template <class Exec, class T>
-void embedding_backward(const Exec& exec, std::int64_t tokens, const std::int32_t* ids, std::int64_t vocabulary,
-                        std::int64_t width, const T* dout, std::int64_t first_id, T* dtable) {
+void launch_embedding_backward(const on<Exec>& exec, std::int64_t tokens, const std::int32_t* ids,
+                               std::int64_t vocabulary, std::int64_t width, const T* dout, std::int64_t first_id,
+                               T* dtable) {
   each_block(
       exec, "heddle::embedding_backward", width, columns_of_item<Exec, T>,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
@@ -208,7 +185,8 @@ void embedding_backward(const Exec& exec, std::int64_t tokens, const std::int32_
       });
 }
 template <class Exec, class T>
-void add_positions(const Exec& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x, const T* wpe) {
+void launch_add_positions(const on<Exec>& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence, T* x,
+                          const T* wpe) {
   each(
       exec, "heddle::add_positions", rows, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = x + i * width;
@@ -217,8 +195,8 @@ void add_positions(const Exec& exec, std::int64_t rows, std::int64_t width, std:
       });
 }
 template <class Exec, class T>
-void add_positions_backward(const Exec& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence, const T* dx,
-                            T* dwpe) {
+void launch_add_positions_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t width, std::int64_t sequence,
+                                   const T* dx, T* dwpe) {
   each(
       exec, "heddle::add_positions_backward", rows < sequence ? rows : sequence, KOKKOS_LAMBDA(const std::int64_t s) {
         T* const to = dwpe + s * width;

@@ -18,12 +18,19 @@ namespace heddle::inline v0::compute::detail::on_kokkos {
 template <class Exec>
 inline constexpr bool runs_on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
 
+/// What kernels are launched on.
+template <class Exec>
+struct on {
+  static constexpr bool host_can_read = runs_on_host<Exec>;
+  const Exec& instance;
+};
+
 /// `body(i)` for every i in [0, n), in the order of the instance. Errors: `kokkos_error` for what Kokkos throws.
 template <class Exec, class Body>
-void each(const Exec& exec, const char* label, std::int64_t n, const Body& body) {
+void each(const on<Exec>& exec, const char* label, std::int64_t n, const Body& body) {
   if (n <= 0) return;
   heddle::v0::detail::kokkos_call(label, [&] {
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, n), body);
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec.instance, 0, n), body);
   });
 }
 // Named, because a lambda for devices may not hold one that is not.
@@ -38,7 +45,7 @@ struct block_body {
 };
 /// `body(begin, count)` for the blocks of [0, n) that `size` elements each make.
 template <class Exec, class Body>
-void each_block(const Exec& exec, const char* label, std::int64_t n, std::int64_t size, const Body& body) {
+void each_block(const on<Exec>& exec, const char* label, std::int64_t n, std::int64_t size, const Body& body) {
   each(exec, label, (n + size - 1) / size, block_body<Body>{n, size, body});
 }
 

@@ -12,8 +12,8 @@
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
 template <class Exec, class T>
-void layer_norm(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w, const T* b, T eps,
-                T* y, T* mean, T* rstd) {
+void launch_layer_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w,
+                       const T* b, T eps, T* y, T* mean, T* rstd) {
   if (columns == 0) return;
   const T inverse = T(1) / static_cast<T>(columns);
   each(
@@ -31,8 +31,8 @@ void layer_norm(const Exec& exec, std::int64_t rows, std::int64_t columns, const
 }
 /// dx += s (g - mean(g) - n mean(g n)) with g = w dy and n = (x - mu) s.
 template <class Exec, class T>
-void layer_norm_backward_input(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                               const T* w, const T* mean, const T* rstd, T* dx) {
+void launch_layer_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+                                      const T* x, const T* w, const T* mean, const T* rstd, T* dx) {
   if (columns == 0) return;
   const T inverse = T(1) / static_cast<T>(columns);
   each(
@@ -50,8 +50,8 @@ void layer_norm_backward_input(const Exec& exec, std::int64_t rows, std::int64_t
       });
 }
 template <class Exec, class T>
-void layer_norm_backward_weight(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                                const T* mean, const T* rstd, T* dw, T* db) {
+void launch_layer_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+                                       const T* x, const T* mean, const T* rstd, T* dw, T* db) {
   each_block(
       exec, "heddle::layer_norm_backward_weight", columns, columns_of_item<Exec, T>,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
@@ -63,7 +63,8 @@ void layer_norm_backward_weight(const Exec& exec, std::int64_t rows, std::int64_
 }
 
 template <class Exec, class T>
-void rms_norm(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w, T eps, T* y, T* rstd) {
+void launch_rms_norm(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* x, const T* w, T eps, T* y,
+                     T* rstd) {
   if (columns == 0) return;
   const T inverse = T(1) / static_cast<T>(columns);
   each(
@@ -77,8 +78,8 @@ void rms_norm(const Exec& exec, std::int64_t rows, std::int64_t columns, const T
 }
 /// dx += s (g - n mean(g n)) with g = w dy and n = x s.
 template <class Exec, class T>
-void rms_norm_backward_input(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                             const T* w, const T* rstd, T* dx) {
+void launch_rms_norm_backward_input(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+                                    const T* x, const T* w, const T* rstd, T* dx) {
   if (columns == 0) return;
   const T inverse = T(1) / static_cast<T>(columns);
   each(
@@ -93,8 +94,8 @@ void rms_norm_backward_input(const Exec& exec, std::int64_t rows, std::int64_t c
       });
 }
 template <class Exec, class T>
-void rms_norm_backward_weight(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* dy, const T* x,
-                              const T* rstd, T* dw) {
+void launch_rms_norm_backward_weight(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* dy,
+                                     const T* x, const T* rstd, T* dw) {
   each_block(
       exec, "heddle::rms_norm_backward_weight", columns, columns_of_item<Exec, T>,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count) {
@@ -115,14 +116,15 @@ KOKKOS_INLINE_FUNCTION T largest_of_block(std::int64_t n, const T* x, T lowest) 
   }
 }
 template <class Exec, class T>
-void row_max(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
+void launch_row_max(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, T* m) {
   const T lowest = -(std::numeric_limits<T>::infinity)();
   each(
       exec, "heddle::row_max", rows,
       KOKKOS_LAMBDA(const std::int64_t i) { m[i] = largest_of_block<Exec>(columns, logits + i * columns, lowest); });
 }
 template <class Exec, class T>
-void row_sum_exp(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* logits, const T* m, T* sum) {
+void launch_row_sum_exp(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits, const T* m,
+                        T* sum) {
   each(
       exec, "heddle::row_sum_exp", rows, KOKKOS_LAMBDA(const std::int64_t i) {
         const T top = m[i];
@@ -131,8 +133,8 @@ void row_sum_exp(const Exec& exec, std::int64_t rows, std::int64_t columns, cons
       });
 }
 template <class Exec, class T>
-void pick_target(const Exec& exec, std::int64_t rows, std::int64_t columns, const T* logits,
-                 const std::int32_t* targets, std::int64_t first_id, T* picked) {
+void launch_pick_target(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, const T* logits,
+                        const std::int32_t* targets, std::int64_t first_id, T* picked) {
   each(
       exec, "heddle::pick_target", rows, KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t target = targets[i], column = target - first_id;
@@ -140,8 +142,8 @@ void pick_target(const Exec& exec, std::int64_t rows, std::int64_t columns, cons
       });
 }
 template <class Exec, class T>
-void cross_entropy_backward(const Exec& exec, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
-                            const T* sum, const std::int32_t* targets, std::int64_t first_id, T factor) {
+void launch_cross_entropy_backward(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* logits, const T* m,
+                                   const T* sum, const std::int32_t* targets, std::int64_t first_id, T factor) {
   each(
       exec, "heddle::cross_entropy_backward", rows, KOKKOS_LAMBDA(const std::int64_t i) {
         T* const row = logits + i * columns;

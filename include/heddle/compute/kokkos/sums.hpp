@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/launched_facets.hpp>
 
 #include <bit>
 #include <cmath>
@@ -14,17 +15,11 @@
 
 namespace heddle::inline v0::compute::detail::on_kokkos {
 
-/// Elements of one item of work, whatever the execution space and the number of its threads.
-inline constexpr std::int64_t sum_block = 4096;
-/// Numbers between that a sum of n elements needs.
-constexpr std::int64_t sum_blocks(std::int64_t n) noexcept {
-  return (n + sum_block - 1) / sum_block;
-}
-
 /// *out += the sum of all block(begin, count), added in order, in double. A parallel_reduce would add in an order of its own, and
 /// in Kokkos 3.4 all ranks of a process would share the memory in which Serial reduces.
 template <class Exec, class Block>
-void add_blocks(const Exec& exec, const char* label, std::int64_t n, double* parts, double* out, const Block& block) {
+void add_blocks(const on<Exec>& exec, const char* label, std::int64_t n, double* parts, double* out,
+                const Block& block) {
   if (n == 0) return;
   const std::int64_t blocks = sum_blocks(n);
   each_block(
@@ -40,7 +35,7 @@ void add_blocks(const Exec& exec, const char* label, std::int64_t n, double* par
 }
 
 template <class Exec, class T>
-void sum_of_squares(const Exec& exec, std::int64_t n, const T* x, double* parts, double* out) {
+void launch_sum_of_squares(const on<Exec>& exec, std::int64_t n, const T* x, double* parts, double* out) {
   add_blocks(
       exec, "heddle::sum_of_squares", n, parts, out,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
@@ -61,7 +56,7 @@ KOKKOS_INLINE_FUNCTION Bits is_nonfinite(Bits bits, Bits exponent) {
 }
 /// The number of infinities and NaN, from the bits of the exponents, so that it also holds under -ffinite-math-only.
 template <class Exec, class T>
-void count_nonfinite(const Exec& exec, std::int64_t n, const T* x, double* parts, double* out) {
+void launch_count_nonfinite(const on<Exec>& exec, std::int64_t n, const T* x, double* parts, double* out) {
   using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
                                   std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
   constexpr bits exponent = std::bit_cast<bits>((std::numeric_limits<T>::infinity)());
@@ -87,7 +82,8 @@ void count_nonfinite(const Exec& exec, std::int64_t n, const T* x, double* parts
       });
 }
 template <class Exec, class T>
-void squared_error(const Exec& exec, std::int64_t n, const T* x, const T* target, double* parts, double* out) {
+void launch_squared_error(const on<Exec>& exec, std::int64_t n, const T* x, const T* target, double* parts,
+                          double* out) {
   add_blocks(
       exec, "heddle::squared_error", n, parts, out,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {
@@ -100,8 +96,8 @@ void squared_error(const Exec& exec, std::int64_t n, const T* x, const T* target
       });
 }
 template <class Exec, class T>
-void cross_entropy_loss(const Exec& exec, std::int64_t rows, const T* m, const T* sum, const T* picked,
-                        const std::int32_t* targets, double* parts, double* out) {
+void launch_cross_entropy_loss(const on<Exec>& exec, std::int64_t rows, const T* m, const T* sum, const T* picked,
+                               const std::int32_t* targets, double* parts, double* out) {
   add_blocks(
       exec, "heddle::cross_entropy_loss", rows, parts, out,
       KOKKOS_LAMBDA(const std::int64_t begin, const std::int64_t count)->double {

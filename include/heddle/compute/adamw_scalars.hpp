@@ -1,0 +1,45 @@
+// heddle/compute/adamw_scalars.hpp: one AdamW step at one number, and one taken back, for kernels of devices.
+#pragma once
+
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/config.hpp>
+#include <heddle/core/error.hpp>
+
+#include <cmath>
+#include <string>
+
+namespace heddle::inline v0::compute::detail {
+
+/// The scalars of a step, computed in double on the host and rounded once: p *= 1 - lr wd; m = b1 m + (1-b1) g; v = b2 v + (1-b2)
+/// g^2; p -= lr/(1-b1^t) m / (sqrt(v)/sqrt(1-b2^t) + eps).
+template <class T>
+struct adamw_scalars {
+  T decay, b1, c1, b2, c2, rate, inverse, eps, grad_scale;
+
+  explicit adamw_scalars(const adamw_step& step) {
+    if (step.step < 1)
+      throw config_error("heddle: AdamW counts its steps from 1, got step " + std::to_string(step.step));
+    const auto t = static_cast<double>(step.step);
+    decay = static_cast<T>(1.0 - step.lr * step.weight_decay);
+    b1 = static_cast<T>(step.beta1), c1 = static_cast<T>(1.0 - step.beta1);
+    b2 = static_cast<T>(step.beta2), c2 = static_cast<T>(1.0 - step.beta2);
+    rate = static_cast<T>(step.lr / (1.0 - std::pow(step.beta1, t)));
+    inverse = static_cast<T>(1.0 / std::sqrt(1.0 - std::pow(step.beta2, t)));
+    eps = static_cast<T>(step.eps), grad_scale = static_cast<T>(step.grad_scale);
+  }
+  HEDDLE_HD T updated(T p, T g, T& m, T& v) const {
+    const T d = g * grad_scale;
+    m = b1 * m + c1 * d;
+    v = b2 * v + c2 * d * d;
+    return p * decay - rate * m / (std::sqrt(v) * inverse + eps);
+  }
+  HEDDLE_HD T taken_back(T p, T g, T& m, T& v) const {
+    const T d = g * grad_scale, before = (p + rate * m / (std::sqrt(v) * inverse + eps)) / decay;
+    const T second = v - c2 * d * d;
+    v = b2 > T(0) && second > T(0) ? second / b2 : T(0);
+    m = b1 > T(0) ? (m - c1 * d) / b1 : T(0);
+    return before;
+  }
+};
+
+}  // namespace heddle::inline v0::compute::detail
