@@ -68,7 +68,7 @@ function(heddle_find_component name out_found out_reason)
     set(targets MPI::MPI_CXX)
   elseif(name STREQUAL "cuda")
     find_package(CUDAToolkit 13 QUIET)
-    set(targets CUDA::cudart)
+    set(targets CUDA::cudart CUDA::cublasLt)
   elseif(name STREQUAL "nccl")
     find_package(CUDAToolkit 13 QUIET)
     heddle_header_and_library(heddle::nccl_library NCCL

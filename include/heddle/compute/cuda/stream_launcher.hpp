@@ -1,0 +1,277 @@
+// heddle/compute/cuda/stream_launcher.hpp: launches of kernels, sorts and products on a CUDA stream. Only nvcc (or clang for CUDA) sees what is in it.
+#pragma once
+
+#if defined(__CUDACC__)
+
+#include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/cuda/memory.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <type_traits>
+
+#include <cub/device/device_radix_sort.cuh>
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+namespace heddle::inline v0::compute::detail::on_cuda {
+
+struct add_op {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct larger_op {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return larger(a, b);
+  }
+};
+
+/// The threads of a block, which share a row. Warps first, by a butterfly that gives each lane the same bits, then warp by warp.
+class block_of_row {
+ public:
+  __device__ int rank() const { return static_cast<int>(threadIdx.x); }
+  __device__ int size() const { return static_cast<int>(blockDim.x); }
+  __device__ bool leads() const { return threadIdx.x == 0; }
+  template <class T>
+  __device__ T sum(T x) {
+    return combined(x, add_op{});
+  }
+  template <class T>
+  __device__ T largest(T x) {
+    return combined(x, larger_op{});
+  }
+
+ private:
+  template <class T, class Op>
+  __device__ T combined(T x, Op op) {
+    __shared__ T of_warps[32];
+    for (int step = 16; step > 0; step /= 2) x = op(x, __shfl_xor_sync(0xffffffffu, x, step));
+    if (blockDim.x == 32) return x;
+    __syncthreads();  // what the last call left has been read
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = of_warps[0];
+    for (unsigned w = 1; w < blockDim.x / 32; ++w) x = op(x, of_warps[w]);
+    return x;
+  }
+};
+
+/// The threads of a block that have one column: neighbours in x have neighbouring columns.
+class threads_of_column {
+ public:
+  static constexpr int columns = 32, rows = 8;
+  __device__ explicit threads_of_column(bool is_there) : is_there_(is_there) {}
+  __device__ int rank() const { return static_cast<int>(threadIdx.y); }
+  __device__ int size() const { return rows; }
+  __device__ bool leads() const { return is_there_ && threadIdx.y == 0; }
+  template <class T>
+  __device__ T sum(T x) {
+    return combined(x, add_op{});
+  }
+  template <class T>
+  __device__ T largest(T x) {
+    return combined(x, larger_op{});
+  }
+
+ private:
+  template <class T, class Op>
+  __device__ T combined(T x, Op op) {
+    __shared__ T all[rows][columns];
+    __syncthreads();
+    all[threadIdx.y][threadIdx.x] = x;
+    __syncthreads();
+    x = all[0][threadIdx.x];
+    for (int r = 1; r < rows; ++r) x = op(x, all[r][threadIdx.x]);
+    return x;
+  }
+  bool is_there_;
+};
+
+template <class Body>
+__global__ void each_kernel(std::int64_t n, Body body) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) body(i);
+}
+template <class Body>
+__global__ void row_kernel(std::int64_t rows, Body body) {
+  block_of_row group;
+  for (std::int64_t i = blockIdx.x; i < rows; i += gridDim.x) body(group, i);
+}
+template <class Body>
+__global__ void column_kernel(std::int64_t count, Body body) {
+  const std::int64_t j = static_cast<std::int64_t>(blockIdx.x) * threads_of_column::columns + threadIdx.x;
+  threads_of_column group(j < count);
+  body(group, j < count ? j : count - 1);  // all threads of the block take part in its sums
+}
+
+struct index_body {
+  std::int32_t* out;
+  HEDDLE_HD void operator()(std::int64_t i) const { out[i] = static_cast<std::int32_t>(i); }
+};
+
+/// cuBLASLt's handle and workspace, and what it advised for each size.
+class lt_products {
+ public:
+  static constexpr const char* name = "cuBLASLt";
+  explicit lt_products(cuda_memory::queue& queue)
+      : device_(queue.device()), workspace_(queue, workspace_bytes, "the workspace of matrix products") {
+    const heddle::v0::detail::on_cuda_device here(device_);
+    require(cublasLtCreate(&handle_), "cublasLtCreate");
+  }
+  lt_products(const lt_products&) = delete;
+  lt_products& operator=(const lt_products&) = delete;
+  ~lt_products() { static_cast<void>(cublasLtDestroy(handle_)); }
+
+  /// c[m, n] = op(a) op(b) + beta c, row-major.
+  template <bool TA, bool TB, class T>
+  void multiply(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, const T* b, T* c,
+                T beta) {
+    const heddle::v0::detail::on_cuda_device here(device_);
+    // In memory by columns all of it is transposed: c'[n, m] = op(b)' op(a)'.
+    constexpr cudaDataType_t type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_64F;
+    const described<TA, TB> of(type, m, n, k);
+    const auto [at, fresh] = advised_.try_emplace(std::tuple(type, TA, TB, m, n, k));
+    if (fresh) at->second = of.advice(handle_, m, n, k);
+    const T one = 1;
+    require(cublasLtMatmul(handle_, of.product, &one, b, of.left, a, of.right, &beta, c, of.out, c, of.out, &at->second,
+                           workspace_.address(), workspace_bytes, stream),
+            "cublasLtMatmul");
+  }
+
+ private:
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+
+  static void require(cublasStatus_t status, const char* call) {
+    if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
+      throw cuda_error(std::string("heddle: ") + call + ": " + cublasLtGetStatusString(status));
+  }
+  template <bool TA, bool TB>
+  struct described {
+    cublasLtMatmulDesc_t product = nullptr;
+    cublasLtMatrixLayout_t left = nullptr, right = nullptr, out = nullptr;
+
+    described(cudaDataType_t type, std::int64_t m, std::int64_t n, std::int64_t k) {
+      const auto compute = type == CUDA_R_32F ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
+      require(cublasLtMatmulDescCreate(&product, compute, type), "cublasLtMatmulDescCreate");
+      const cublasOperation_t of_left = TB ? CUBLAS_OP_T : CUBLAS_OP_N, of_right = TA ? CUBLAS_OP_T : CUBLAS_OP_N;
+      require(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &of_left, sizeof of_left),
+              "cublasLtMatmulDescSetAttribute");
+      require(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &of_right, sizeof of_right),
+              "cublasLtMatmulDescSetAttribute");
+      layout(left, type, TB ? k : n, TB ? n : k);
+      layout(right, type, TA ? m : k, TA ? k : m);
+      layout(out, type, n, m);
+    }
+    described(const described&) = delete;
+    described& operator=(const described&) = delete;
+    ~described() {
+      static_cast<void>(cublasLtMatrixLayoutDestroy(out));
+      static_cast<void>(cublasLtMatrixLayoutDestroy(right));
+      static_cast<void>(cublasLtMatrixLayoutDestroy(left));
+      static_cast<void>(cublasLtMatmulDescDestroy(product));
+    }
+    cublasLtMatmulAlgo_t advice(cublasLtHandle_t handle, std::int64_t m, std::int64_t n, std::int64_t k) const {
+      cublasLtMatmulPreference_t wish = nullptr;
+      require(cublasLtMatmulPreferenceCreate(&wish), "cublasLtMatmulPreferenceCreate");
+      cublasLtMatmulHeuristicResult_t found{};
+      int count = 0;
+      cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                                   &workspace_bytes, sizeof workspace_bytes);
+      if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulAlgoGetHeuristic(handle, product, left, right, out, out, wish, 1, &found, &count);
+      static_cast<void>(cublasLtMatmulPreferenceDestroy(wish));
+      require(status, "cublasLtMatmulAlgoGetHeuristic");
+      if (count == 0)
+        throw cuda_error("heddle: cuBLASLt has no product of " + std::to_string(m) + " x " + std::to_string(k) +
+                         " by " + std::to_string(k) + " x " + std::to_string(n));
+      return found.algo;
+    }
+
+   private:
+    static void layout(cublasLtMatrixLayout_t& made, cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+      require(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(rows),
+                                         static_cast<std::uint64_t>(columns), rows),
+              "cublasLtMatrixLayoutCreate");
+    }
+  };
+
+  int device_;
+  cublasLtHandle_t handle_ = nullptr;
+  buffer<std::byte, cuda_memory> workspace_;
+  std::map<std::tuple<cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t>, cublasLtMatmulAlgo_t>
+      advised_;
+};
+
+/// Launches on the stream of a queue.
+struct stream_launcher : launcher_base {
+  using products = lt_products;
+  cuda_memory::queue& queue;
+  lt_products& library;
+
+  stream_launcher(cuda_memory::queue& on, lt_products& by) : queue(on), library(by) {}
+
+  template <class Body>
+  void each(std::int64_t n, const Body& body) const {
+    if (n > 0) launch("each_kernel", each_kernel<Body>, blocks((n + 255) / 256), dim3(256), n, body);
+  }
+  template <class Body>
+  void each_row(std::int64_t rows, std::int64_t columns, const Body& body) const {
+    const unsigned threads = columns <= 256 ? 32 : columns <= 4096 ? 256 : 512;
+    if (rows > 0) launch("row_kernel", row_kernel<Body>, blocks(rows), dim3(threads), rows, body);
+  }
+  template <class Body>
+  void each_column(std::int64_t columns, const Body& body) const {
+    constexpr int wide = threads_of_column::columns;
+    if (columns > 0)
+      launch("column_kernel", column_kernel<Body>, blocks((columns + wide - 1) / wide),
+             dim3(wide, threads_of_column::rows), columns, body);
+  }
+  template <class T>
+  buffer<T, cuda_memory> room(std::int64_t n) const {
+    return buffer<T, cuda_memory>(queue, n, "what kernels need between");
+  }
+  void sort_places(const std::int32_t* keys, std::int64_t n, std::int32_t* sorted, std::int32_t* places) const {
+    const auto numbers = room<std::int32_t>(n);
+    each(n, index_body{const_cast<std::int32_t*>(numbers.address())});
+    const heddle::v0::detail::on_cuda_device here(queue.device());
+    const auto sort = [&](void* between, std::size_t& bytes) {
+      heddle::v0::detail::require_cuda(cub::DeviceRadixSort::SortPairs(between, bytes, keys, sorted, numbers.address(),
+                                                                       places, n, 0, 32, queue.stream()),
+                                       "cub::DeviceRadixSort::SortPairs", queue.device());
+    };
+    std::size_t bytes = 0;
+    sort(nullptr, bytes);
+    auto between = room<std::byte>(static_cast<std::int64_t>(bytes));
+    sort(between.address(), bytes);
+  }
+  template <bool TA, bool TB, class T>
+  void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, const T* b, T* c, T beta) const {
+    library.template multiply<TA, TB>(queue.stream(), m, n, k, a, b, c, beta);
+  }
+
+ private:
+  static dim3 blocks(std::int64_t n) {
+    constexpr std::int64_t most = 2147483647;
+    return dim3(static_cast<unsigned>(n < most ? n : most));
+  }
+  template <class Body>
+  void launch(const char* kernel, void (*f)(std::int64_t, Body), dim3 grid, dim3 block, std::int64_t n,
+              const Body& body) const {
+    const heddle::v0::detail::on_cuda_device here(queue.device());
+    f<<<grid, block, 0, queue.stream()>>>(n, body);
+    heddle::v0::detail::require_cuda(cudaGetLastError(), kernel, queue.device());
+  }
+};
+
+}  // namespace heddle::inline v0::compute::detail::on_cuda
+
+#endif

@@ -1,0 +1,107 @@
+// heddle/compute/cuda/sums.hpp: sums over whole rows of numbers for the CUDA backend: in parts, then of the parts.
+#pragma once
+
+#include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/compute/launched_facets.hpp>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace heddle::inline v0::compute::detail::on_cuda {
+
+/// parts[b] = the sum of term(i) over part b of [0, n).
+template <class Term>
+struct part_of_sum {
+  std::int64_t n;
+  Term term;
+  double* parts;
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t b) const {
+    const std::int64_t begin = b * sum_block, rest = n - begin;
+    const Term& f = term;
+    const double sum =
+        sum_over(g, rest < sum_block ? rest : sum_block, [&f, begin](std::int64_t i) { return f(begin + i); });
+    if (g.leads()) parts[b] = sum;
+  }
+};
+struct sum_of_parts {
+  std::int64_t count;
+  const double* parts;
+  double* out;
+  template <class G>
+  HEDDLE_HD void operator()(G& g, std::int64_t) const {
+    const double* const from = parts;
+    const double sum = sum_over(g, count, [from](std::int64_t b) { return from[b]; });
+    if (g.leads()) *out += sum;
+  }
+};
+/// *out += the sum of term(i) for i in [0, n), in double.
+template <launcher L, class Term>
+void add_terms(const L& on, std::int64_t n, double* parts, double* out, const Term& term) {
+  if (n == 0) return;
+  on.each_row(sum_blocks(n), sum_block, part_of_sum<Term>{n, term, parts});
+  on.each_row(1, sum_blocks(n), sum_of_parts{sum_blocks(n), parts, out});
+}
+
+template <class T>
+struct square_of {
+  const T* x;
+  HEDDLE_HD double operator()(std::int64_t i) const {
+    const double d = static_cast<double>(x[i]);
+    return d * d;
+  }
+};
+template <launcher L, class T>
+void launch_sum_of_squares(const L& on, std::int64_t n, const T* x, double* parts, double* out) {
+  add_terms(on, n, parts, out, square_of<T>{x});
+}
+/// From the bits of the exponent, so that it also holds where the compiler assumes finite numbers.
+template <class T>
+struct is_nonfinite {
+  using bits = std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                                  std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>;
+  const T* x;
+  bits exponent;
+  HEDDLE_HD double operator()(std::int64_t i) const {
+    bits one = 0;
+    std::memcpy(&one, x + i, sizeof one);
+    return (one & exponent) == exponent ? 1.0 : 0.0;
+  }
+};
+template <launcher L, class T>
+void launch_count_nonfinite(const L& on, std::int64_t n, const T* x, double* parts, double* out) {
+  using bits = typename is_nonfinite<T>::bits;
+  add_terms(on, n, parts, out, is_nonfinite<T>{x, std::bit_cast<bits>((std::numeric_limits<T>::infinity)())});
+}
+template <class T>
+struct squared_difference {
+  const T *x, *target;
+  HEDDLE_HD double operator()(std::int64_t i) const {
+    const double d = static_cast<double>(x[i]) - static_cast<double>(target[i]);
+    return d * d;
+  }
+};
+template <launcher L, class T>
+void launch_squared_error(const L& on, std::int64_t n, const T* x, const T* target, double* parts, double* out) {
+  add_terms(on, n, parts, out, squared_difference<T>{x, target});
+}
+template <class T>
+struct loss_of_row {
+  const T *m, *sum, *picked;
+  const std::int32_t* targets;
+  HEDDLE_HD double operator()(std::int64_t i) const {
+    if (targets[i] < 0) return 0.0;
+    return std::log(static_cast<double>(sum[i])) + (static_cast<double>(m[i]) - static_cast<double>(picked[i]));
+  }
+};
+template <launcher L, class T>
+void launch_cross_entropy_loss(const L& on, std::int64_t rows, const T* m, const T* sum, const T* picked,
+                               const std::int32_t* targets, double* parts, double* out) {
+  add_terms(on, rows, parts, out, loss_of_row<T>{m, sum, picked, targets});
+}
+
+}  // namespace heddle::inline v0::compute::detail::on_cuda

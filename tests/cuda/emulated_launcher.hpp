@@ -1,0 +1,119 @@
+// Launches of the CUDA backend's bodies on the host: jobs of a stream of the stand-in for CUDA, in which groups of threads run them.
+#pragma once
+
+#include "double.hpp"
+
+#include <heddle/compute/cuda/launcher.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/cuda/memory.hpp>
+
+#include <algorithm>
+#include <barrier>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+namespace cuda_double {
+
+/// A thread of a group of `size`, with the group's memory.
+class group_thread {
+ public:
+  struct shared {
+    explicit shared(int n) : all(n), values(static_cast<std::size_t>(n)) {}
+    std::barrier<> all;
+    std::vector<double> values;
+  };
+  group_thread(shared& group, int rank, int size) : group_(group), rank_(rank), size_(size) {}
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool leads() const { return rank_ == 0; }
+  template <class T>
+  T sum(T x) {
+    return combined(x, [](T a, T b) { return a + b; });
+  }
+  template <class T>
+  T largest(T x) {
+    return combined(x, [](T a, T b) { return heddle::compute::detail::on_cuda::larger(a, b); });
+  }
+
+ private:
+  template <class T, class Op>
+  T combined(T x, Op op) {
+    group_.values[static_cast<std::size_t>(rank_)] = static_cast<double>(x);
+    group_.all.arrive_and_wait();
+    T all = static_cast<T>(group_.values[0]);
+    for (int r = 1; r < size_; ++r) all = op(all, static_cast<T>(group_.values[static_cast<std::size_t>(r)]));
+    group_.all.arrive_and_wait();
+    return all;
+  }
+  shared& group_;
+  int rank_, size_;
+};
+
+/// `Size` threads in each group.
+template <int Size>
+struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
+  struct products {
+    static constexpr const char* name = "of the test";
+    explicit products(heddle::cuda_memory::queue&) {}
+  };
+  heddle::cuda_memory::queue& queue;
+  emulated_launcher(heddle::cuda_memory::queue& on, products&) : queue(on) {}
+
+  template <class Body>
+  void each(std::int64_t n, Body body) const {
+    enqueue(queue.stream(), [=] {
+      for (std::int64_t i = 0; i < n; ++i) body(i);
+    });
+  }
+  template <class Body>
+  void each_row(std::int64_t rows, std::int64_t, Body body) const {
+    groups(rows, body);
+  }
+  template <class Body>
+  void each_column(std::int64_t columns, Body body) const {
+    groups(columns, body);
+  }
+  template <class T>
+  heddle::buffer<T, heddle::cuda_memory> room(std::int64_t n) const {
+    return heddle::buffer<T, heddle::cuda_memory>(queue, n);
+  }
+  void sort_places(const std::int32_t* keys, std::int64_t n, std::int32_t* sorted, std::int32_t* places) const {
+    enqueue(queue.stream(), [=] {
+      std::iota(places, places + n, 0);
+      std::stable_sort(places, places + n, [&](std::int32_t a, std::int32_t b) { return keys[a] < keys[b]; });
+      for (std::int64_t i = 0; i < n; ++i) sorted[i] = keys[places[i]];
+    });
+  }
+  template <bool TA, bool TB, class T>
+  void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, const T* b, T* c, T beta) const {
+    enqueue(queue.stream(), [=] {
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t j = 0; j < n; ++j) {
+          T sum = 0;
+          for (std::int64_t p = 0; p < k; ++p) sum += a[TA ? p * m + i : i * k + p] * b[TB ? j * k + p : p * n + j];
+          c[i * n + j] = sum + (beta == T(0) ? T(0) : beta * c[i * n + j]);
+        }
+    });
+  }
+
+ private:
+  template <class Body>
+  void groups(std::int64_t count, Body body) const {
+    enqueue(queue.stream(), [=] {
+      group_thread::shared group(Size);
+      const auto run = [&](int rank) {
+        group_thread thread(group, rank, Size);
+        for (std::int64_t i = 0; i < count; ++i) body(thread, i);
+      };
+      std::vector<std::thread> others;
+      for (int rank = 1; rank < Size; ++rank) others.emplace_back(run, rank);
+      run(0);
+      for (std::thread& t : others) t.join();
+    });
+  }
+};
+
+}  // namespace cuda_double
