@@ -7,6 +7,7 @@
 // kokkos
 // virtual: 64 --mesh dp=4,pp=4,tp=4 --steps 4 --width 32 --context 16 --batch 16 --validate-every 2 --sample 8
 // varies: ranks as .*
+// varies: products by .*
 // varies: gemm  .*
 // varies: [0-9]+ tok/s.*
 // varies: MFU  .*

@@ -31,7 +31,7 @@ namespace detail {
 // What the compiler prints next to the advice.
 template <fixed_string Name>
 struct saved_activation {
-  static constexpr bool exists = model::activation_named(Name.view()).any();
+  static constexpr bool exists = model::detail::activation_if_named(Name.view()).any();
 };
 template <fixed_string... Names>
 constexpr model::activation_set named_activations() {
