@@ -9,6 +9,7 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -139,8 +140,9 @@ class lt_products {
     // In memory by columns all of it is transposed: c'[n, m] = op(b)' op(a)'.
     constexpr cudaDataType_t type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_64F;
     const described<TA, TB> of(type, m, n, k);
-    const auto [at, fresh] = advised_.try_emplace(std::tuple(type, TA, TB, m, n, k));
-    if (fresh) at->second = of.advice(handle_, m, n, k);
+    const std::array aligned{alignment_of(b), alignment_of(a), alignment_of(c)};
+    const auto [at, fresh] = advised_.try_emplace(std::tuple(type, TA, TB, m, n, k, aligned));
+    if (fresh) at->second = of.advice(handle_, m, n, k, aligned);
     const T one = 1;
     require(cublasLtMatmul(handle_, of.product, &one, b, of.left, a, of.right, &beta, c, of.out, c, of.out, &at->second,
                            workspace_.address(), workspace_bytes, stream),
@@ -150,6 +152,11 @@ class lt_products {
  private:
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
+  // Of an address, as far as cuBLASLt asks: it would take 256 bytes for granted.
+  static std::uint32_t alignment_of(const void* address) {
+    const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
+    return static_cast<std::uint32_t>(bits & (~bits + 1));
+  }
   static void require(cublasStatus_t status, const char* call) {
     if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
       throw cuda_error(std::string("heddle: ") + call + ": " + cublasLtGetStatusString(status));
@@ -179,13 +186,22 @@ class lt_products {
       static_cast<void>(cublasLtMatrixLayoutDestroy(left));
       static_cast<void>(cublasLtMatmulDescDestroy(product));
     }
-    cublasLtMatmulAlgo_t advice(cublasLtHandle_t handle, std::int64_t m, std::int64_t n, std::int64_t k) const {
+    cublasLtMatmulAlgo_t advice(cublasLtHandle_t handle, std::int64_t m, std::int64_t n, std::int64_t k,
+                                const std::array<std::uint32_t, 3>& aligned) const {
       cublasLtMatmulPreference_t wish = nullptr;
       require(cublasLtMatmulPreferenceCreate(&wish), "cublasLtMatmulPreferenceCreate");
       cublasLtMatmulHeuristicResult_t found{};
       int count = 0;
-      cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                                   &workspace_bytes, sizeof workspace_bytes);
+      cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+      const auto ask = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+        if (status == CUBLAS_STATUS_SUCCESS)
+          status = cublasLtMatmulPreferenceSetAttribute(wish, what, &value, sizeof value);
+      };
+      ask(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+      ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]);
+      ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
+      ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
+      ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]);
       if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(handle, product, left, right, out, out, wish, 1, &found, &count);
       static_cast<void>(cublasLtMatmulPreferenceDestroy(wish));
@@ -207,8 +223,9 @@ class lt_products {
   int device_;
   cublasLtHandle_t handle_ = nullptr;
   buffer<std::byte, cuda_memory> workspace_;
-  std::map<std::tuple<cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t>, cublasLtMatmulAlgo_t>
-      advised_;
+  using size_of_product =
+      std::tuple<cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t, std::array<std::uint32_t, 3>>;
+  std::map<size_of_product, cublasLtMatmulAlgo_t> advised_;
 };
 
 /// Launches on the stream of a queue.
