@@ -29,11 +29,14 @@ namespace hd = heddle;
 namespace co = heddle::compute;
 using co::transpose;
 
-/// How a backend is made for a test; with one thread if nothing else is said.
+/// A backend for a test, with one thread where it takes some of the host's.
 template <class B>
-struct made_backend {
-  static B make() { return B(1); }
-};
+B made_backend() {
+  if constexpr (std::is_constructible_v<B, int>)
+    return B(1);
+  else
+    return B();
+}
 
 // Numbers in [-1, 1), the same for every backend and element type.
 template <class T>
@@ -52,7 +55,7 @@ class trial {
   using space = typename B::space;
   using row = hd::row_view<T, space>;
   using matrix = hd::matrix_view<T, space>;
-  B backend = made_backend<B>::make();
+  B backend = made_backend<B>();
 
   template <class E>
   E* keep(const std::vector<E>& values) {
@@ -238,6 +241,10 @@ auto products(std::int64_t rows, std::int64_t columns) {
   t.backend.template matmul<yes, no>(a, c, ct, T(0)), t.note("a' c", ct);
   t.backend.template matmul<no, yes>(c, b, cbt, T(1)), t.note("c b'", cbt);
   t.backend.template matmul<yes, yes>(b, a, bta, T(0)), t.note("b' a'", bta);
+  // Memory that begins where no vector does.
+  const auto longer = t.some(1, rows * columns + 1);
+  const hd::matrix_view<T, typename B::space> odd(longer.address() + 1, hd::dynamic_shape<2>(rows, columns));
+  t.backend.template matmul<no, no>(odd, b, ab, T(0)), t.note("a b, not aligned", ab);
   return t.results;
 }
 
@@ -257,6 +264,67 @@ auto attention(std::int64_t rows) {
   const auto third = [&](std::int64_t i) { return co::heads_of(qkv, s.heads, s.head_dim, i * s.width()); };
   t.backend.attention(third(0), third(1), third(2), slices, T(0.5), co::heads_of(out, s.heads, s.head_dim), lse);
   t.note("attention by slices", out);
+  return t.results;
+}
+
+// Grouped queries, every mask, queries in several slices and in none, values of another width, pages; heads inside wider rows.
+template <class B>
+auto sliced_attention(const std::vector<std::int32_t>& order) {
+  trial<B, double> t;
+  using space = typename B::space;
+  const std::int64_t queries = 13, keys = 12;
+  const auto wide = t.some(queries, 20), k_rows = t.some(keys, 8), v_rows = t.some(keys, 11), d = t.some(queries, 12);
+  auto out_rows = t.some(queries, 12), dq_rows = t.some(queries, 16), dk_rows = t.some(keys, 8),
+       dv_rows = t.some(keys, 6);
+  auto lse = t.some(4 * queries);
+  const auto q = co::heads_of(wide, 4, 4, 3);
+  const auto k = co::heads_of(k_rows, 2, 4), v = co::heads_of(v_rows, 2, 3, 5);
+  const auto out = co::heads_of(out_rows, 4, 3);
+  using co::slice_mask;
+  const std::vector<co::attention_slice> slices{{0, 5, 0, 4, slice_mask::causal},
+                                                {0, 5, 4, 8, slice_mask::inverse_causal},
+                                                {5, 7, 1, 9, slice_mask::full},
+                                                {7, 10, 0, 6, slice_mask::bi_causal},
+                                                {10, 12, 3, 3, slice_mask::full}};
+  const auto listed = hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(slices)),
+                                                static_cast<std::int64_t>(slices.size()));
+  co::key_pages_in<space> pages;
+  if (!order.empty()) {
+    const auto n = static_cast<std::int64_t>(order.size());
+    if constexpr (std::is_same_v<space, hd::host_memory>)
+      pages = {{static_cast<const std::int32_t*>(t.keep(order)), order.size()}, 3};
+    else
+      pages = {hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(order)), n), 3};
+  }
+  t.backend.attention(q, k, v, listed, 0.4, out, lse, pages);
+  t.note("out", out_rows), t.note("lse", lse);
+  t.backend.attention_backward(co::heads_of(d, 4, 3), q, k, v, out, lse, listed, 0.4, co::heads_of(dq_rows, 4, 4),
+                               co::heads_of(dk_rows, 2, 4), co::heads_of(dv_rows, 2, 3), pages);
+  t.note("dq", dq_rows), t.note("dk", dk_rows), t.note("dv", dv_rows);
+  return t.results;
+}
+/// Tables of pages of three rows to try with `sliced_attention`: none, some, and one that lists a page again.
+inline const std::vector<std::vector<std::int32_t>> trial_pages{{}, {3, 0, 2}, {3, 0, 3, 1, 0}};
+
+// Scores that are -inf, as those of products that overflow, and queries that see no other.
+template <class B>
+auto attention_of_overflows() {
+  trial<B, float> t;
+  using space = typename B::space;
+  const auto column = [&](std::vector<float> x) {
+    return hd::matrix_view<float, space>(t.keep(x), hd::dynamic_shape<2>(static_cast<std::int64_t>(x.size()), 1));
+  };
+  const auto q = column({1e20f, 1e20f, 1}), k = column({-1e20f, 1e-20f, 2}), v = column({3, 5, 7}),
+             d = column({1, 2, 3});
+  auto out = column({9, 9, 9}), dq = column({9, 9, 9}), dk = column({9, 9, 9}), dv = column({9, 9, 9});
+  auto lse = t.some(3);
+  const auto causal = co::causal_sequences(1, 3);
+  const auto slices = hd::detail::row_at<space>(static_cast<const co::attention_slice*>(t.keep(causal)), 1);
+  const auto head = [](const hd::matrix_view<float, space>& x) { return co::heads_of(x, 1, 1); };
+  t.backend.attention(head(q), head(k), head(v), slices, 1.0f, head(out), lse), t.note("out", out), t.note("lse", lse);
+  t.backend.attention_backward(head(d), head(q), head(k), head(v), head(out), lse, slices, 1.0f, head(dq), head(dk),
+                               head(dv));
+  t.note("dq", dq), t.note("dk", dk), t.note("dv", dv);
   return t.results;
 }
 
@@ -285,7 +353,7 @@ void check(const Results& got, const Results& expected, double tolerance, std::s
 }
 
 /// The sizes that are tried.
-inline const std::vector<std::pair<std::int64_t, std::int64_t>> trial_sizes{{0, 5},  {1, 1},    {7, 13},
-                                                                            {6, 64}, {33, 100}, {3, 5003}};
+inline const std::vector<std::pair<std::int64_t, std::int64_t>> trial_sizes{{0, 5},    {1, 1},   {7, 13},  {6, 64},
+                                                                            {33, 100}, {2, 700}, {3, 5003}};
 
 }  // namespace backend_trials

@@ -3,11 +3,6 @@
 
 #include <heddle/compute/cuda/cuda.hpp>
 
-template <>
-struct backend_trials::made_backend<heddle::compute::cuda> {
-  static heddle::compute::cuda make() { return heddle::compute::cuda(0); }
-};
-
 namespace {
 using namespace backend_trials;
 using host = co::host<>;
@@ -21,7 +16,7 @@ void compare(double tolerance) {
     check(norms<co::cuda, T>(rows, columns), norms<host, T>(rows, columns), tolerance, 10);
     check(cross_entropy<co::cuda, T>(rows, columns), cross_entropy<host, T>(rows, columns), tolerance, 5);
     check(sums_and_steps<co::cuda, T>(rows, columns), sums_and_steps<host, T>(rows, columns), tolerance, 16);
-    check(products<co::cuda, T>(rows, columns), products<host, T>(rows, columns), tolerance, 4);
+    check(products<co::cuda, T>(rows, columns), products<host, T>(rows, columns), tolerance, 5);
   }
   for (const std::int64_t sequence : {0, 1, 6, 37, 300}) {
     CAPTURE(sequence);
@@ -33,4 +28,9 @@ void compare(double tolerance) {
 TEST_CASE("kernels on a GPU compute what the host's do", "[cuda][gpu]") {
   compare<double>(1e-10);
   compare<float>(1e-4);
+  for (const auto& pages : trial_pages) {
+    CAPTURE(pages);
+    check(sliced_attention<co::cuda>(pages), sliced_attention<host>(pages), 1e-10, 5);
+  }
+  check(attention_of_overflows<co::cuda>(), attention_of_overflows<host>(), 1e-6, 5);
 }

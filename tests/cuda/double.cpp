@@ -199,9 +199,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   add_other(-1);
   return cudaSuccess;
 }
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
+  *device = stream->device;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (const auto planned = count("cudaStreamQuery"); planned != cudaSuccess) return planned;
-  return stream->done() ? cudaSuccess : cudaErrorNotReady;
+  return stream->done() ? cudaSuccess : failed(cudaErrorNotReady);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const auto planned = count("cudaStreamSynchronize"); planned != cudaSuccess) return planned;

@@ -125,6 +125,11 @@ TEST_CASE("queues work on their device, whatever the thread's is", "[cuda]") {
   beside.after(event);
   CHECK(beside.device() == 3);
   CHECK(cuda_double::current_device() == 0);
+  CHECK_THROWS_WITH(device::queue(2, third.stream()), "heddle: a queue of CUDA device 2 got a stream of device 3");
+  CHECK(device::queue(3, third.stream()).device() == 3);
+  CHECK(cudaSetDevice(5) == cudaSuccess);
+  CHECK(device::queue().device() == 5);  // the thread's
+  CHECK(cudaSetDevice(0) == cudaSuccess);
   cuda_double::devices(4, 1000);
   CHECK_THROWS_WITH((hd::buffer<double, device>(third, 200, "the weights")),
                     "heddle: no memory for the weights: 200 elements of 8 bytes are 1600 bytes; 1000 are free there");

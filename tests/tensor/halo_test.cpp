@@ -242,3 +242,33 @@ TEST_CASE("a halo exchange refuses tensors that it was not made for", "[tensor][
   });
   CHECK(refused == 8);
 }
+
+TEST_CASE("one exchange at a time is under way, and is waited for with its tensor", "[tensor][halo]") {
+  using L = hd::layout<one, halo<1, 1, tp>>;  // borders of single columns: packed
+  std::atomic<int> right = 0;
+  hd::launch<hd::threads>(one{2}, {}, [&](auto& world) {
+    const hd::shape s{3, 4};
+    hd::sharded<double, 2, L> u(L{world.mesh()}, s, world.rank()), v(L{world.mesh()}, s, world.rank());
+    std::fill(u.elements().begin(), u.elements().end(), 100.0 + world.rank());
+    std::fill(v.elements().begin(), v.elements().end(), 200.0 + world.rank());
+    hd::halo_exchange refresh(u, world);
+    const auto refuses = [&](const char* text, auto&& call) {
+      try {
+        call();
+      } catch (const hd::layout_error& e) {
+        if (std::string(e.what()).find(text) != std::string::npos) ++right;
+      }
+    };
+    refuses("while nothing is under way", [&] { refresh.wait(u); });
+    refresh.start(u);
+    refuses("while another is under way", [&] { refresh.start(v); });
+    refuses("other than the one that was started", [&] { refresh.wait(v); });
+    refresh.wait(u);
+    refuses("while nothing is under way", [&] { refresh.wait(u); });
+    refresh(v);
+    const int from = 1 - world.rank(), column = world.rank() == 0 ? 2 : 0;
+    for (std::int64_t i = 0; i < 3; ++i)
+      if (u.local()(i, column) == 100.0 + from && v.local()(i, column) == 200.0 + from) ++right;
+  });
+  CHECK(right == 2 * (4 + 3));
+}

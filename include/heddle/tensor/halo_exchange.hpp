@@ -1,6 +1,7 @@
 // heddle/tensor/halo_exchange.hpp: refreshes the halos of a sharded tensor in place.
 #pragma once
 
+#include <heddle/comm/communicator.hpp>
 #include <heddle/comm/wait_all.hpp>
 #include <heddle/layout/exchange.hpp>
 #include <heddle/layout/halo.hpp>
@@ -134,7 +135,11 @@ consteval bool can_exchange_halo() {
   static_assert(halo_can_be_exchanged<same, Layout>::value,
                 "heddle: halo_exchange: the tensor's layout is on another mesh than the world; make the layout on the "
                 "world's mesh, or pass the sub-world of the layout's axes");
-  return Layout::has_halo && !Layout::has_varying && host_accessible_space<Space> && same;
+  constexpr bool to_host = has_host_memory<std::remove_reference_t<decltype(std::declval<World&>().all())>>;
+  static_assert(halo_can_be_exchanged<to_host, World>::value,
+                "heddle: halo_exchange: this transport moves memory of a device, and the exchange packs in the host's; "
+                "redistribute from without_halo<layout> instead, in the order of a queue");
+  return Layout::has_halo && !Layout::has_varying && host_accessible_space<Space> && same && to_host;
 }
 
 }  // namespace detail
@@ -144,10 +149,12 @@ consteval bool can_exchange_halo() {
 /// `start(x)` and `wait(x)` the rank may compute with what it owns, must not write it, and must not touch the halo. Messages
 /// are of neighbours only (in two dimensions up to eight, corners included; more where halos are wider than blocks), and of
 /// `halo_tag` on `world.all()`; what lies in memory as it travels is not copied. Tensors whose values the ranks change in turn
-/// (`current`, `next`) share one exchange. In memory of a queue, whoever calls must have waited for the queue.
+/// (`current`, `next`) share one exchange, one after the other: `wait(x)` is for the tensor that was given to `start`, which lives
+/// and keeps its memory until then. In memory of a queue, whoever calls must have waited for the queue.
 /// Units: each rank receives the elements of its part less those of its own block, and together they send what
 /// `redistribution<without_halo<L>, L>` does: for one dimension of n elements over p ranks with n/p >= w, 2(p-1)w.
-/// Errors: `layout_error` for a tensor of another layout, shape or rank, or one that was released; what the communicator throws;
+/// Errors: `layout_error` for a tensor of another layout, shape or rank, or one that was released, for a `start` while another is
+/// under way, and for a `wait` for another tensor than was started; what the communicator throws, after which nothing is under way;
 /// compile errors for layouts without halos, varying values, other meshes, and memory that host code may not touch.
 template <class T, std::size_t Rank, layout_like Layout, class Space, class World>
 class halo_exchange {
@@ -174,27 +181,34 @@ class halo_exchange {
   void start(tensor& x) {
     if constexpr (possible) {
       require_like(x);
+      if (under_way_)
+        throw layout_error("heddle: halo_exchange: rank " + std::to_string(rank_) +
+                           " starts an exchange while another is under way; wait for that one first, or give each "
+                           "tensor an exchange of its own");
       T* const memory = x.elements().data();
-      for (const message& m : in_)
-        requests_.push_back(comm_->irecv(std::span<T>(place(m, memory, incoming_), count(m)), m.peer, halo_tag));
-      for (const message& m : out_) {
-        T* const from = place(m, memory, outgoing_);
-        if (!m.box.is_one_run()) m.box.pack(memory, from);
-        requests_.push_back(comm_->isend(std::span<const T>(from, count(m)), m.peer, halo_tag));
-      }
+      under_way_ = true;
+      started_ = memory;
+      unless_it_throws([&] {
+        for (const message& m : in_)
+          requests_.push_back(comm_->irecv(std::span<T>(place(m, memory, incoming_), count(m)), m.peer, halo_tag));
+        for (const message& m : out_) {
+          T* const from = place(m, memory, outgoing_);
+          if (!m.box.is_one_run()) m.box.pack(memory, from);
+          requests_.push_back(comm_->isend(std::span<const T>(from, count(m)), m.peer, halo_tag));
+        }
+      });
     }
   }
   /// Returns when the halo of the tensor that was given to `start` is there.
   void wait(tensor& x) {
     if constexpr (possible) {
       require_like(x);
-      try {
-        wait_all(requests_);
-      } catch (...) {
-        requests_.clear();
-        throw;
-      }
-      requests_.clear();
+      if (!under_way_ || started_ != x.elements().data())
+        throw layout_error("heddle: halo_exchange: rank " + std::to_string(rank_) + " waits for a tensor " +
+                           (under_way_ ? "other than the one that was started" : "while nothing is under way") +
+                           "; call start(x), then wait(x) with the same tensor");
+      unless_it_throws([&] { wait_all(requests_); });
+      end();
       for (const message& m : in_)
         if (!m.box.is_one_run()) m.box.unpack(incoming_.data() + m.packed, x.elements().data());
     }
@@ -211,6 +225,19 @@ class halo_exchange {
     detail::strided_box<Rank> box;
     std::int64_t packed = 0;  // where it lies among what is packed; nothing if it is one run
   };
+  void end() noexcept {
+    requests_.clear();
+    under_way_ = false;
+  }
+  template <class F>
+  void unless_it_throws(const F& f) {
+    try {
+      f();
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
   static std::size_t count(const message& m) noexcept { return static_cast<std::size_t>(m.box.size()); }
   static T* place(const message& m, T* memory, buffer<T>& packed) noexcept {
     return m.box.is_one_run() ? memory + m.box.begin() : packed.data() + m.packed;
@@ -254,6 +281,8 @@ class halo_exchange {
   [[no_unique_address]] Layout layout_;
   dynamic_shape<Rank> shape_;
   int rank_;
+  bool under_way_ = false;
+  const T* started_ = nullptr;  // the memory of the tensor whose exchange is under way
   std::vector<message> out_, in_;
   buffer<T> outgoing_, incoming_;
   std::vector<typename communicator_type::request> requests_;  // last: they end before the buffers do

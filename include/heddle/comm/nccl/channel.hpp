@@ -230,6 +230,7 @@ class nccl_channel {
     const cudaError_t state = cudaStreamQuery(stream);
     if (state == cudaSuccess) return true;
     if (state != cudaErrorNotReady) require_cuda("cudaStreamQuery", state);
+    static_cast<void>(cudaGetLastError());  // CUDA keeps "not ready" as an error, which a later launch would find
     return false;
   }
 

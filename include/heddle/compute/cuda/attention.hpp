@@ -64,9 +64,19 @@ struct causal_batch {
 /// Where key j lies, and where a head of a row begins.
 struct page_table {
   const std::int32_t* pages = nullptr;
-  std::int64_t page_rows = 0;
+  std::int64_t count = 0, page_rows = 0;
   HEDDLE_HD std::int64_t row(std::int64_t key) const {
     return page_rows == 0 ? key : pages[key / page_rows] * page_rows + key % page_rows;
+  }
+  /// Calls f(key) for all keys that lie in the row of this one, if it is the first of them: pages may be listed again.
+  template <class F>
+  HEDDLE_HD void keys_in_row_of(std::int64_t key, const F& f) const {
+    if (page_rows == 0) return f(key);
+    const std::int64_t entry = key / page_rows, inside = key % page_rows;
+    for (std::int64_t e = 0; e < entry; ++e)
+      if (pages[e] == pages[entry]) return;
+    for (std::int64_t e = entry; e < count; ++e)
+      if (pages[e] == pages[entry]) f(e * page_rows + inside);
   }
 };
 template <class T>
@@ -89,6 +99,10 @@ struct attention_inputs {
   Mask mask;
   page_table pages;
   T scale;
+  T lowest;  // -inf: no key was seen, or none with a score above it
+
+  /// The share of a key in its query, whose log-sum-exp is `level`.
+  HEDDLE_HD T share(T score, T level) const { return level == lowest ? T(0) : math::exponential(score - level); }
 };
 
 /// A group has one query of one head. The output is scaled again where a larger score than before comes.
@@ -98,14 +112,13 @@ struct attention_row {
   attention_inputs<T, Mask> in;
   heads_at<T> out;
   T* lse;
-  T lowest;
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t item) const {
     const std::int64_t r = item / in.heads, h = item % in.heads, width = out.head_dim;
     const T* const query = in.q(r, h);
     T* const sum = out(r, h);
-    T top = lowest, total = 0;
+    T top = in.lowest, total = 0;
     for_each_of(g, width, [sum](std::int64_t d) { sum[d] = T(0); });
     in.mask.keys_of(r, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t key = begin; key < end; ++key) {
@@ -118,14 +131,14 @@ struct attention_row {
           for_each_of(g, width, [=](std::int64_t d) { sum[d] *= shrink; });
           top = score;
         }
-        const T p = math::exponential(score - top);
+        const T p = in.share(score, top);
         total += p;
         for_each_of(g, width, [=](std::int64_t d) { sum[d] += p * value[d]; });
       }
     });
     const T inverse = total != T(0) ? T(1) / total : T(0);  // no key: zeros
     for_each_of(g, width, [=](std::int64_t d) { sum[d] *= inverse; });
-    if (g.leads()) lse[h * in.queries + r] = total != T(0) ? top + std::log(total) : lowest;
+    if (g.leads()) lse[h * in.queries + r] = total != T(0) ? top + std::log(total) : in.lowest;
   }
 };
 
@@ -148,7 +161,7 @@ struct attention_backward_query {
       for (std::int64_t key = begin; key < end; ++key) {
         const std::int64_t row = in.pages.row(key);
         const T* const k = in.k(row, h / in.shared);
-        const T p = math::exponential(in.scale * dot(g, width, query, k) - level);
+        const T p = in.share(in.scale * dot(g, width, query, k), level);
         const T of_score = p * (dot(g, out.head_dim, d_out, in.v(row, h / in.shared)) - of_out) * in.scale;
         for_each_of(g, width, [=](std::int64_t d) { sum[d] += of_score * k[d]; });
       }
@@ -169,16 +182,17 @@ struct attention_backward_key {
     const std::int64_t row = in.pages.row(key), width = in.q.head_dim, out_width = out.head_dim;
     const T *const k = in.k(row, kv), *const v = in.v(row, kv);
     T *const sum_k = dk(row, kv), *const sum_v = dv(row, kv);
-    in.mask.queries_of(key, [&](std::int64_t begin, std::int64_t end) {
+    const auto add = [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r)
         for (std::int64_t h = kv * in.shared; h < (kv + 1) * in.shared; ++h) {
           const T *const query = in.q(r, h), *const d_out = dout(r, h);
-          const T p = math::exponential(in.scale * dot(g, width, query, k) - lse[h * in.queries + r]);
+          const T p = in.share(in.scale * dot(g, width, query, k), lse[h * in.queries + r]);
           const T of_score = p * (dot(g, out_width, d_out, v) - dot(g, out_width, d_out, out(r, h))) * in.scale;
           for_each_of(g, width, [=](std::int64_t d) { sum_k[d] += of_score * query[d]; });
           for_each_of(g, out_width, [=](std::int64_t d) { sum_v[d] += p * d_out[d]; });
         }
-    });
+    };
+    in.pages.keys_in_row_of(key, [&](std::int64_t each) { in.mask.queries_of(each, add); });
   }
 };
 template <class T>
@@ -198,18 +212,16 @@ heads_at<T> at(const head_rows<T, Space>& x) {
 }
 template <launcher L, class T, class Mask>
 void launch_attention(const L& on, const attention_inputs<T, Mask>& in, heads_at<T> out, T* lse) {
-  on.each_row(in.queries * in.heads, out.head_dim,
-              attention_row<T, Mask>{in, out, lse, -(std::numeric_limits<T>::infinity)()});
+  on.each_row(in.queries * in.heads, out.head_dim, attention_row<T, Mask>{in, out, lse});
 }
-/// `rows` of k and v; `keys` of them by the table of pages.
+/// `rows` of k and v, with `kv_heads` each; `keys` of them by the table of pages.
 template <launcher L, class T, class Mask>
-void launch_attention_backward(const L& on, const attention_inputs<T, Mask>& in, std::int64_t rows, std::int64_t keys,
-                               heads_at<const T> dout, heads_at<const T> out, const T* lse, heads_at<T> dq,
-                               heads_at<T> dk, heads_at<T> dv) {
-  if (in.heads == 0) return;
-  const std::int64_t kv_heads = in.heads / in.shared;
+void launch_attention_backward(const L& on, const attention_inputs<T, Mask>& in, std::int64_t rows,
+                               std::int64_t kv_heads, std::int64_t keys, heads_at<const T> dout, heads_at<const T> out,
+                               const T* lse, heads_at<T> dq, heads_at<T> dk, heads_at<T> dv) {
   on.each_row(rows, kv_heads * dk.head_dim, zero_heads_row<T>{dk, kv_heads});
   on.each_row(rows, kv_heads * dv.head_dim, zero_heads_row<T>{dv, kv_heads});
+  if (in.heads == 0) return;
   on.each_row(in.queries * in.heads, dq.head_dim, attention_backward_query<T, Mask>{in, dout, out, lse, dq});
   on.each_row(keys * kv_heads, dk.head_dim, attention_backward_key<T, Mask>{in, dout, out, lse, dk, dv});
 }

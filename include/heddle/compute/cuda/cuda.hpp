@@ -10,20 +10,24 @@
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 namespace heddle::inline v0::compute {
 
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
 /// embeddings (rotary ones too), softmax cross-entropy, squared errors, sums, casts, attention and AdamW are kernels of the stream,
 /// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's, in full precision.
-/// Slices and pages of attention lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
+/// Positions of rotary embeddings and slices and pages of attention lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
 /// Kernels are described in kernels.hpp.
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
@@ -38,10 +42,10 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   using kind = backend_kind;
   using space = cuda_memory;
 
-  /// On a stream of its own.
-  explicit basic_cuda(int device = 0) : queue_(device) {}
-  /// On this stream of the device.
-  basic_cuda(int device, cudaStream_t stream) : queue_(device, stream) {}
+  /// On a stream of its own, of the thread's device.
+  basic_cuda() = default;
+  /// On this queue: `compute::cuda backend(hd::cuda_memory::queue(1))`.
+  explicit basic_cuda(space::queue queue) : queue_(std::move(queue)) {}
 
   space::queue& queue() noexcept { return queue_; }
   /// Cores of the host that kernels take.
@@ -89,7 +93,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     checks::same_heads<T>(kernel, "dk", addresses(k), addresses(dk));
     checks::same_heads<T>(kernel, "dv", addresses(v), addresses(dv));
     const std::int64_t keys = pages.page_rows == 0 ? k.rows : pages.pages.size() * pages.page_rows;
-    backward<T>(inputs<T>(q, k, v, listed(slices), scale, pages), k.rows, keys, dout, out, lse, dq, dk, dv);
+    backward<T>(inputs<T>(q, k, v, listed(slices), scale, pages), k.rows, k.heads, keys, dout, out, lse, dq, dk, dv);
   }
   template <class T>
   void attention(std::type_identity_t<matrix_view<const T, space>> qkv, attention_shape s, matrix_view<T, space> out,
@@ -110,7 +114,8 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     check_sizes<T>(kernel, s, matrix_view<const T, space>(dqkv), dout, lse.size());
     const heads<const T> of_out = heads_of(out, s.heads, s.head_dim), d_out = heads_of(dout, s.heads, s.head_dim);
     backward<T>(inputs<T>(third(qkv, s, 0), third(qkv, s, 1), third(qkv, s, 2), causal(s), score_scale<T>(s), {}),
-                s.rows(), s.rows(), d_out, of_out, lse, third(dqkv, s, 0), third(dqkv, s, 1), third(dqkv, s, 2));
+                s.rows(), s.heads, s.rows(), d_out, of_out, lse, third(dqkv, s, 0), third(dqkv, s, 1),
+                third(dqkv, s, 2));
   }
 
  private:
@@ -132,6 +137,9 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     detail::argument_checks::attention_arguments<T>(kernel, addresses(q), addresses(k), addresses(v), {}, scale,
                                                     addresses(out), static_cast<std::size_t>(lse),
                                                     key_pages{{}, pages.page_rows});
+    if (pages.page_rows == 0 && pages.pages.size() != 0) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": a table of " + std::to_string(pages.pages.size()) +
+                         " pages needs the number of rows in a page, got 0");
   }
   template <class T>
   static void check_sizes(const char* kernel, const attention_shape& s, const matrix_view<const T, space>& qkv,
@@ -147,16 +155,16 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     return {at(q),   at(k),
             at(v),   q.rows,
             q.heads, k.heads == 0 ? 1 : q.heads / k.heads,
-            mask,    {pages.pages.address(), pages.page_rows},
-            scale};
+            mask,    {pages.pages.address(), pages.pages.size(), pages.page_rows},
+            scale,   -(std::numeric_limits<T>::infinity)()};
   }
   template <class T, class Mask>
-  void backward(const detail::on_cuda::attention_inputs<T, Mask>& in, std::int64_t rows, std::int64_t keys,
-                const heads<const T>& dout, const heads<const T>& out, const row_view<const T, space>& lse,
-                const heads<T>& dq, const heads<T>& dk, const heads<T>& dv) {
+  void backward(const detail::on_cuda::attention_inputs<T, Mask>& in, std::int64_t rows, std::int64_t kv_heads,
+                std::int64_t keys, const heads<const T>& dout, const heads<const T>& out,
+                const row_view<const T, space>& lse, const heads<T>& dq, const heads<T>& dk, const heads<T>& dv) {
     using detail::on_cuda::at;
-    detail::on_cuda::launch_attention_backward(launcher(), in, rows, keys, at(dout), at(out), lse.address(), at(dq),
-                                               at(dk), at(dv));
+    detail::on_cuda::launch_attention_backward(launcher(), in, rows, kv_heads, keys, at(dout), at(out), lse.address(),
+                                               at(dq), at(dk), at(dv));
   }
   static detail::on_cuda::listed_slices listed(const row_view<const attention_slice, space>& slices) noexcept {
     return {slices.address(), slices.size()};
@@ -171,7 +179,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
     return s.head_dim == 0 ? T(1) : T(1) / std::sqrt(static_cast<T>(s.head_dim));
   }
 
-  space::queue queue_;
+  space::queue queue_{};
   typename Launcher::products products_{queue_};
 };
 

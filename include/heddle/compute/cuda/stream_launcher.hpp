@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <new>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -130,7 +132,10 @@ class lt_products {
   }
   lt_products(const lt_products&) = delete;
   lt_products& operator=(const lt_products&) = delete;
-  ~lt_products() { static_cast<void>(cublasLtDestroy(handle_)); }
+  ~lt_products() {
+    const heddle::v0::detail::on_cuda_device here(device_, std::nothrow);
+    static_cast<void>(cublasLtDestroy(handle_));
+  }
 
   /// c[m, n] = op(a) op(b) + beta c, row-major.
   template <bool TA, bool TB, class T>
@@ -141,11 +146,12 @@ class lt_products {
     constexpr cudaDataType_t type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_64F;
     const described<TA, TB> of(type, m, n, k);
     const std::array aligned{alignment_of(b), alignment_of(a), alignment_of(c)};
-    const auto [at, fresh] = advised_.try_emplace(std::tuple(type, TA, TB, m, n, k, aligned));
-    if (fresh) at->second = of.advice(handle_, m, n, k, aligned);
+    const size_of_product size(type, TA, TB, m, n, k, aligned);
+    auto at = advised_.find(size);
+    if (at == advised_.end()) at = advised_.emplace(size, of.advice(handle_, m, n, k, aligned)).first;
     const T one = 1;
-    require(cublasLtMatmul(handle_, of.product, &one, b, of.left, a, of.right, &beta, c, of.out, c, of.out, &at->second,
-                           workspace_.address(), workspace_bytes, stream),
+    require(cublasLtMatmul(handle_, of.product.get(), &one, b, of.left.get(), a, of.right.get(), &beta, c, of.out.get(),
+                           c, of.out.get(), &at->second, workspace_.address(), workspace_bytes, stream),
             "cublasLtMatmul");
   }
 
@@ -161,70 +167,74 @@ class lt_products {
     if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]
       throw cuda_error(std::string("heddle: ") + call + ": " + cublasLtGetStatusString(status));
   }
+  // cuBLASLt's descriptions of things, destroyed with their owner.
+  template <class Handle, cublasStatus_t (*Destroy)(Handle)>
+  struct destroyer {
+    void operator()(std::remove_pointer_t<Handle>* x) const noexcept { static_cast<void>(Destroy(x)); }
+  };
+  template <class Handle, cublasStatus_t (*Destroy)(Handle)>
+  using owned = std::unique_ptr<std::remove_pointer_t<Handle>, destroyer<Handle, Destroy>>;
+  using matrix_layout = owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+
   template <bool TA, bool TB>
   struct described {
-    cublasLtMatmulDesc_t product = nullptr;
-    cublasLtMatrixLayout_t left = nullptr, right = nullptr, out = nullptr;
+    owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> product;
+    matrix_layout left, right, out;
 
-    described(cudaDataType_t type, std::int64_t m, std::int64_t n, std::int64_t k) {
+    described(cudaDataType_t type, std::int64_t m, std::int64_t n, std::int64_t k)
+        : left(layout(type, TB ? k : n, TB ? n : k)),
+          right(layout(type, TA ? m : k, TA ? k : m)),
+          out(layout(type, n, m)) {
       const auto compute = type == CUDA_R_32F ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
-      require(cublasLtMatmulDescCreate(&product, compute, type), "cublasLtMatmulDescCreate");
+      cublasLtMatmulDesc_t made = nullptr;
+      require(cublasLtMatmulDescCreate(&made, compute, type), "cublasLtMatmulDescCreate");
+      product.reset(made);
       const cublasOperation_t of_left = TB ? CUBLAS_OP_T : CUBLAS_OP_N, of_right = TA ? CUBLAS_OP_T : CUBLAS_OP_N;
-      require(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSA, &of_left, sizeof of_left),
+      require(cublasLtMatmulDescSetAttribute(made, CUBLASLT_MATMUL_DESC_TRANSA, &of_left, sizeof of_left),
               "cublasLtMatmulDescSetAttribute");
-      require(cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_TRANSB, &of_right, sizeof of_right),
+      require(cublasLtMatmulDescSetAttribute(made, CUBLASLT_MATMUL_DESC_TRANSB, &of_right, sizeof of_right),
               "cublasLtMatmulDescSetAttribute");
-      layout(left, type, TB ? k : n, TB ? n : k);
-      layout(right, type, TA ? m : k, TA ? k : m);
-      layout(out, type, n, m);
-    }
-    described(const described&) = delete;
-    described& operator=(const described&) = delete;
-    ~described() {
-      static_cast<void>(cublasLtMatrixLayoutDestroy(out));
-      static_cast<void>(cublasLtMatrixLayoutDestroy(right));
-      static_cast<void>(cublasLtMatrixLayoutDestroy(left));
-      static_cast<void>(cublasLtMatmulDescDestroy(product));
     }
     cublasLtMatmulAlgo_t advice(cublasLtHandle_t handle, std::int64_t m, std::int64_t n, std::int64_t k,
                                 const std::array<std::uint32_t, 3>& aligned) const {
-      cublasLtMatmulPreference_t wish = nullptr;
-      require(cublasLtMatmulPreferenceCreate(&wish), "cublasLtMatmulPreferenceCreate");
-      cublasLtMatmulHeuristicResult_t found{};
-      int count = 0;
-      cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+      cublasLtMatmulPreference_t made = nullptr;
+      require(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
+      const owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> wish(made);
       const auto ask = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
-        if (status == CUBLAS_STATUS_SUCCESS)
-          status = cublasLtMatmulPreferenceSetAttribute(wish, what, &value, sizeof value);
+        require(cublasLtMatmulPreferenceSetAttribute(made, what, &value, sizeof value),
+                "cublasLtMatmulPreferenceSetAttribute");
       };
       ask(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
       ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]);
       ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
       ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
       ask(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]);
-      if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulAlgoGetHeuristic(handle, product, left, right, out, out, wish, 1, &found, &count);
-      static_cast<void>(cublasLtMatmulPreferenceDestroy(wish));
-      require(status, "cublasLtMatmulAlgoGetHeuristic");
-      if (count == 0)
+      cublasLtMatmulHeuristicResult_t found{};
+      int count = 0;
+      const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product.get(), left.get(), right.get(),
+                                                                   out.get(), out.get(), made, 1, &found, &count);
+      if (status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS)
         throw cuda_error("heddle: cuBLASLt has no product of " + std::to_string(m) + " x " + std::to_string(k) +
-                         " by " + std::to_string(k) + " x " + std::to_string(n));
+                         " by " + std::to_string(k) + " x " + std::to_string(n) + ": " +
+                         cublasLtGetStatusString(status != CUBLAS_STATUS_SUCCESS ? status : found.state));
       return found.algo;
     }
 
    private:
-    static void layout(cublasLtMatrixLayout_t& made, cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+    static matrix_layout layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+      cublasLtMatrixLayout_t made = nullptr;
       require(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(rows),
                                          static_cast<std::uint64_t>(columns), rows),
               "cublasLtMatrixLayoutCreate");
+      return matrix_layout(made);
     }
   };
+  using size_of_product =
+      std::tuple<cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t, std::array<std::uint32_t, 3>>;
 
   int device_;
   cublasLtHandle_t handle_ = nullptr;
   buffer<std::byte, cuda_memory> workspace_;
-  using size_of_product =
-      std::tuple<cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t, std::array<std::uint32_t, 3>>;
   std::map<size_of_product, cublasLtMatmulAlgo_t> advised_;
 };
 
@@ -284,8 +294,11 @@ struct stream_launcher : launcher_base {
   void launch(const char* kernel, void (*f)(std::int64_t, Body), dim3 grid, dim3 block, std::int64_t n,
               const Body& body) const {
     const heddle::v0::detail::on_cuda_device here(queue.device());
-    f<<<grid, block, 0, queue.stream()>>>(n, body);
-    heddle::v0::detail::require_cuda(cudaGetLastError(), kernel, queue.device());
+    cudaLaunchConfig_t how{};
+    how.gridDim = grid;
+    how.blockDim = block;
+    how.stream = queue.stream();
+    heddle::v0::detail::require_cuda(cudaLaunchKernelEx(&how, f, n, body), kernel, queue.device());
   }
 };
 

@@ -86,7 +86,7 @@ class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_me
       h.template matmul<TA, TB>(detail::on_kokkos::for_host<space>(args)...);
     }
   void matmul(const Args&... args) {
-    queue_.instance().fence();
+    queue_.wait();
     host_.template matmul<TA, TB>(detail::on_kokkos::for_host<space>(args)...);
   }
   template <class... Args>
@@ -94,7 +94,7 @@ class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_me
       h.attention(detail::on_kokkos::for_host<space>(args)...);
     }
   void attention(const Args&... args) {
-    queue_.instance().fence();
+    queue_.wait();
     host_.attention(detail::on_kokkos::for_host<space>(args)...);
   }
   template <class... Args>
@@ -102,7 +102,7 @@ class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_me
       h.attention_backward(detail::on_kokkos::for_host<space>(args)...);
     }
   void attention_backward(const Args&... args) {
-    queue_.instance().fence();
+    queue_.wait();
     host_.attention_backward(detail::on_kokkos::for_host<space>(args)...);
   }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -23,6 +24,7 @@ namespace detail {
 // Memory of a device, from its pool, and of the host with locked pages: how each is had, and given back in a stream's order.
 struct device_blocks {
   static void* take(const cuda_stream& stream, std::size_t bytes) {
+    const on_cuda_device here(stream.device());
     void* memory = nullptr;
     const cudaError_t result = cudaMallocAsync(&memory, bytes, stream.get());
     if (result == cudaErrorMemoryAllocation) {
@@ -33,7 +35,8 @@ struct device_blocks {
     return memory;
   }
   static void give_back(const cuda_stream& stream, void* memory) noexcept {
-    static_cast<void>(cudaFreeAsync(memory, stream.get()));
+    const on_cuda_device here(stream.device(), std::nothrow);
+    ignore_cuda(cudaFreeAsync(memory, stream.get()));
   }
 };
 struct pinned_blocks {
@@ -49,8 +52,9 @@ struct pinned_blocks {
     return memory;
   }
   static void give_back(const cuda_stream& stream, void* memory) noexcept {
-    static_cast<void>(cudaStreamSynchronize(stream.get()));
-    static_cast<void>(cudaFreeHost(memory));
+    const on_cuda_device here(stream.device(), std::nothrow);
+    ignore_cuda(cudaStreamSynchronize(stream.get()));
+    ignore_cuda(cudaFreeHost(memory));
   }
 };
 
@@ -107,8 +111,10 @@ class cuda_queue {
   template <class X>
     requires elements_in<X, Space>
   void zero(X&& x) {
-    if (const std::size_t bytes = bytes_of(x); bytes != 0)
-      stream_->require(cudaMemsetAsync(first_element(x), 0, bytes, stream()), "cudaMemsetAsync");
+    const std::size_t bytes = bytes_of(x);
+    if (bytes == 0) return;
+    const on_cuda_device here(device());
+    stream_->require(cudaMemsetAsync(first_element(x), 0, bytes, stream()), "cudaMemsetAsync");
   }
   template <class From, class To>
     requires elements_for_cuda<From> && elements_for_cuda<To> && std::same_as<element_of<From>, element_of<To>>
@@ -119,13 +125,18 @@ class cuda_queue {
     if (n == 0) return;
     constexpr cudaMemcpyKind kind = out ? (in ? cudaMemcpyDeviceToDevice : cudaMemcpyDeviceToHost)
                                         : (in ? cudaMemcpyHostToDevice : cudaMemcpyHostToHost);
+    const on_cuda_device here(device());
     stream_->require(cudaMemcpyAsync(first_element(to), first_element(from), bytes_of(from), kind, stream()),
                      "cudaMemcpyAsync");
   }
   /// Synchronizes with this stream and no other. Errors: `cuda_error` with what the work has met.
-  void wait() { stream_->require(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+  void wait() {
+    const on_cuda_device here(device());
+    stream_->require(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+  }
   cuda_event record() { return cuda_event(*stream_); }
   void after(const cuda_event& e) {
+    const on_cuda_device here(device());
     stream_->require(cudaStreamWaitEvent(stream(), e.get(), 0), "cudaStreamWaitEvent");
   }
 
@@ -155,11 +166,15 @@ struct cuda_memory {
   /// A stream. It moves, does not copy. Memory is given back when all that the queue that gave it was given to do is done;
   /// who works on it through another queue has that one wait first (`record`, `after`). Where the host's side of a copy is not
   /// pinned, CUDA may make the host wait.
-  /// Errors: `config_error` naming the device where there is no such device; `cuda_error` from each call that CUDA refuses.
+  /// CUDA gives what the pool does not need back to the system when a stream is waited for, unless its release threshold
+  /// (`cudaMemPoolSetAttribute`) is raised at start-up.
+  /// Errors: `config_error` naming the device where there is no such device, or the stream is of another; `cuda_error` from each call that CUDA refuses.
   class queue : public detail::cuda_queue<cuda_memory> {
    public:
-    /// A stream of its own, that waits for no other.
-    explicit queue(int device = 0) : cuda_queue(std::make_shared<detail::cuda_stream>(device)) {}
+    /// A stream of its own, that waits for no other, of the thread's device (`cudaSetDevice`).
+    queue() : queue(detail::cuda_device_of_thread()) {}
+    /// The same of this device.
+    explicit queue(int device) : cuda_queue(std::make_shared<detail::cuda_stream>(device)) {}
     /// A stream of somebody else, on this device; it must outlive the queue and all memory that the queue gives.
     queue(int device, cudaStream_t stream) : cuda_queue(std::make_shared<detail::cuda_stream>(device, stream)) {}
     queue(queue&&) noexcept = default;
@@ -177,8 +192,8 @@ struct cuda_memory {
 };
 
 /// Memory of the host whose pages stay where they are, so that devices copy from it and to it beside other work. Host code may
-/// use the elements between the operations of queues. It is released when its queue is done; to take it and to release it
-/// is slow: keep it from step to step.
+/// use the elements between the operations of queues. It is released when its queue is done. To take it and to release it
+/// is slow, and may wait for a device: keep it from step to step, and take it before collectives, not between them.
 struct cuda_pinned_memory {
   static constexpr bool host_accessible = true;
   template <std::size_t Alignment>
@@ -187,7 +202,8 @@ struct cuda_pinned_memory {
   /// A stream, most often that of a `cuda_memory::queue`.
   class queue : public detail::cuda_queue<cuda_pinned_memory> {
    public:
-    explicit queue(int device = 0) : cuda_queue(std::make_shared<detail::cuda_stream>(device)) {}
+    queue() : queue(detail::cuda_device_of_thread()) {}
+    explicit queue(int device) : cuda_queue(std::make_shared<detail::cuda_stream>(device)) {}
     /// The same stream: what both queues are given is done in the order of the calls.
     explicit queue(const cuda_memory::queue& other) : cuda_queue(stream_of(other)) {}
     queue(queue&&) noexcept = default;

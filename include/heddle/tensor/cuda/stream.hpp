@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -37,21 +38,46 @@ inline void require_cuda(cudaError_t result, const char* call, int device) {
   throw cuda_error(text);
 }
 
+// What nobody can be told: CUDA's record of it is cleared, so that no later call takes it for its own.
+inline void ignore_cuda(cudaError_t result) noexcept {
+  if (result != cudaSuccess) static_cast<void>(cudaGetLastError());
+}
+
+// Errors: `config_error` where there is none.
+inline int cuda_device_of_thread() {
+  int device = 0;
+  if (const cudaError_t asked = cudaGetDevice(&device); asked != cudaSuccess) {
+    ignore_cuda(asked);
+    throw config_error(std::string("heddle: there is no CUDA device: ") + cudaGetErrorString(asked));
+  }
+  return device;
+}
+
 // The thread's device is this one until the end of the scope.
 class on_cuda_device {
  public:
-  explicit on_cuda_device(int device) : device_(device) {
-    require_cuda(cudaGetDevice(&before_), "cudaGetDevice", device);
-    if (before_ != device) require_cuda(cudaSetDevice(device), "cudaSetDevice", device);
+  // Errors: `cuda_error`.
+  explicit on_cuda_device(int device) : on_cuda_device(device, std::nothrow) {
+    require_cuda(failed_, "cudaSetDevice", device);
+  }
+  on_cuda_device(int device, std::nothrow_t) noexcept {
+    failed_ = cudaGetDevice(&before_);
+    if (failed_ == cudaSuccess && before_ != device) {
+      failed_ = cudaSetDevice(device);
+      changed_ = failed_ == cudaSuccess;
+    }
+    if (failed_ != cudaSuccess) ignore_cuda(failed_);
   }
   on_cuda_device(const on_cuda_device&) = delete;
   on_cuda_device& operator=(const on_cuda_device&) = delete;
   ~on_cuda_device() {
-    if (before_ != device_) static_cast<void>(cudaSetDevice(before_));
+    if (changed_) ignore_cuda(cudaSetDevice(before_));
   }
 
  private:
-  int device_, before_ = 0;
+  int before_ = 0;
+  bool changed_ = false;
+  cudaError_t failed_ = cudaSuccess;
 };
 
 // A stream, of its own or of somebody else, kept by all memory that was taken in its order.
@@ -76,11 +102,19 @@ class cuda_stream {
     const on_cuda_device here(device);
     require_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags", device);
   }
-  cuda_stream(int device, cudaStream_t borrowed) noexcept : device_(device), stream_(borrowed) {}
+  // Errors: `config_error` if the stream is one of another device. CUDA's own streams are those of any device.
+  cuda_stream(int device, cudaStream_t borrowed) : device_(device), stream_(borrowed) {
+    if (borrowed == nullptr || borrowed == cudaStreamLegacy || borrowed == cudaStreamPerThread) return;
+    int of = 0;
+    require(cudaStreamGetDevice(borrowed, &of), "cudaStreamGetDevice");
+    if (of != device)
+      throw config_error("heddle: a queue of CUDA device " + std::to_string(device) + " got a stream of device " +
+                         std::to_string(of));
+  }
   cuda_stream(const cuda_stream&) = delete;
   cuda_stream& operator=(const cuda_stream&) = delete;
   ~cuda_stream() {
-    if (owned_) static_cast<void>(cudaStreamDestroy(stream_));
+    if (owned_) ignore_cuda(cudaStreamDestroy(stream_));
   }
 
   int device() const noexcept { return device_; }
@@ -100,7 +134,7 @@ class cuda_event {
     const on_cuda_device here(device_);
     cudaEvent_t made = nullptr;
     stream.require(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    event_.reset(made, [](cudaEvent_t e) { static_cast<void>(cudaEventDestroy(e)); });
+    event_.reset(made, [](cudaEvent_t e) { ignore_cuda(cudaEventDestroy(e)); });
     stream.require(cudaEventRecord(made, stream.get()), "cudaEventRecord");
   }
   cudaEvent_t get() const noexcept { return event_.get(); }

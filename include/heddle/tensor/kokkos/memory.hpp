@@ -406,7 +406,7 @@ struct kokkos_memory {
     /// Fences the instance.
     void wait() {
       instance_->require_alive();
-      instance().fence();
+      detail::kokkos_call("wait", [&] { instance().fence(); });
     }
 
    private:
