@@ -135,9 +135,9 @@ struct add_bias_backward_column {
   T* db;
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T* const d = dy + j;
+    const T* const d = dy;  // nothing is added to it where there are no rows
     const std::int64_t step = columns;
-    const T sum = sum_over(g, rows, [=](std::int64_t i) { return d[i * step]; });
+    const T sum = sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j]; });
     if (g.leads()) db[j] += sum;
   }
 };

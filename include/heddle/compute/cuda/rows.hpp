@@ -71,10 +71,11 @@ struct layer_norm_backward_column {
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T *const d = dy + j, *const in = x + j, *const mu = mean, *const s = rstd;
+    const T *const d = dy, *const in = x, *const mu = mean, *const s = rstd;  // nothing is added to them without rows
     const std::int64_t step = columns;
-    const T scaled = sum_over(g, rows, [=](std::int64_t i) { return d[i * step] * ((in[i * step] - mu[i]) * s[i]); });
-    const T plain = sum_over(g, rows, [=](std::int64_t i) { return d[i * step]; });
+    const T scaled =
+        sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j] * ((in[i * step + j] - mu[i]) * s[i]); });
+    const T plain = sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j]; });
     if (g.leads()) {
       dw[j] += scaled;
       db[j] += plain;
@@ -139,9 +140,9 @@ struct rms_norm_backward_column {
 
   template <class G>
   HEDDLE_HD void operator()(G& g, std::int64_t j) const {
-    const T *const d = dy + j, *const in = x + j, *const s = rstd;
+    const T *const d = dy, *const in = x, *const s = rstd;
     const std::int64_t step = columns;
-    const T sum = sum_over(g, rows, [=](std::int64_t i) { return d[i * step] * (in[i * step] * s[i]); });
+    const T sum = sum_over(g, rows, [=](std::int64_t i) { return d[i * step + j] * (in[i * step + j] * s[i]); });
     if (g.leads()) dw[j] += sum;
   }
 };
