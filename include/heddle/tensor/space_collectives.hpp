@@ -43,18 +43,27 @@ struct transport_keeps_queue_order {
   static constexpr bool value = Ok;
 };
 
-// `work(comm, spans...)` in the order of the queue, on the host's thread at once or on the queue's. `own(queue, rows...)` is
-// the call of a communicator that works in the order of this queue itself, where it has one.
+// A communicator that puts its calls on a stream, which may be that of a queue: `comm.on(queue.stream())` is the same one there.
+template <class C, class Queue>
+concept goes_on_stream_of = requires(const C& c, const Queue& q) {
+  requires !C::host_memory;
+  { c.on(q.stream()) } -> std::same_as<C>;
+};
+
+// `work(comm, spans...)` in the order of the queue: on the host's thread at once, on the queue's thread or on its stream.
 template <class Queue, class Comm, class Work, class... Rows>
 void communicate(Queue& queue, Comm& comm, Work&& work, const Rows&... rows) {
   if constexpr (is_host_queue<Queue>) {
     work(comm, rows.elements()...);
   } else if constexpr (runs_host_code<Queue>) {
     queue.run([&comm, work = std::forward<Work>(work)](const auto&... x) { work(comm, x.elements()...); }, rows...);
+  } else if constexpr (goes_on_stream_of<Comm, Queue>) {
+    Comm there = comm.on(queue.stream());
+    work(there, std::span(rows.address(), static_cast<std::size_t>(rows.size()))...);
   } else {
     static_assert(transport_keeps_queue_order<runs_host_code<Queue>, Queue, Comm>::value,
                   "heddle: this queue runs no host code, so the communicator must have the call itself, with the queue "
-                  "as its first argument");
+                  "as its first argument, or be put on the queue's stream by on(queue.stream())");
   }
 }
 
@@ -99,11 +108,13 @@ concept communicable = allocating<Queue> && requires(X&& x) { as_row(x); };
 }  // namespace detail
 
 /// Whether messages of `C` go in the order of `Queue` straight from and to its memory, beside what another queue computes: the
-/// communicator works in the order of the queue itself, or it moves memory that the host cannot use (`host_memory = false`)
-/// and is called by host code of the queue, for which `beside()` makes another one. `send` and `recv` below are the calls.
+/// communicator works in the order of the queue itself; or it moves memory that the host cannot use (`host_memory = false`) and
+/// `beside()` makes another one, which goes on the queue's stream or is called by host code of the queue. `send` and `recv`
+/// below are the calls.
 template <class C, class Queue>
 concept sends_in_order_of = (!detail::is_host_queue<Queue>) && concurrent_queue<Queue> &&
-                            (detail::works_in_order_of<C, Queue> || (runs_host_code<Queue> && requires(C& c) {
+                            (detail::works_in_order_of<C, Queue> ||
+                             ((runs_host_code<Queue> || detail::goes_on_stream_of<C, Queue>) && requires(C& c) {
                                requires !C::host_memory;
                                { c.beside() } -> std::same_as<C>;
                              }));
@@ -113,7 +124,8 @@ concept sends_in_order_of = (!detail::is_host_queue<Queue>) && concurrent_queue<
 /// for what is queued later, and for the host after `queue.wait()`, which also throws what the communicator throws; until
 /// then the communicator must live and belongs to the queue: what the host must know goes through another one.
 /// A communicator that works in the order of a queue itself says so (`typename C::queue`) and has each of these calls with the
-/// queue in front of its rows: `comm.all_reduce(queue, row, op)`.
+/// queue in front of its rows: `comm.all_reduce(queue, row, op)`. One whose calls go on a stream (NCCL's) is put on that of a
+/// queue of a device: `comm.on(queue.stream())`.
 template <class Queue, class C, class X, class Op>
   requires detail::communicable<X, Queue>
 void all_reduce(Queue& queue, C& comm, X&& x, Op op) {

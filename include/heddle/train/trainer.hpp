@@ -353,7 +353,7 @@ class trainer : public progress {
         max_samples_(
             balanced_split{balanced_split{options_.batch, sample_ranks_.size()}.largest(), microbatches_}.largest()),
         batches_(table(), parts_, pipeline_.rank(), max_samples_, sample_extents_of_model()),
-        backend_(detail::threads_for(options_, world.size())),
+        backend_(detail::backend_for<backend_type>(options_, world.size())),
         held_(
             detail::trained(plan_.view().table), parts_, pipeline_.rank(),
             [&](int stage, stage_type* lender) { return make_stage(stage, lender); }, gradient_ranks_),
@@ -396,7 +396,7 @@ class trainer : public progress {
                        model::companionable_stage<stage_type> && detail::has_pairs(table().list(pipeline_.rank()));
     return !alone || !std::exchange(backend_given_, true)
                ? backend_
-               : more_backends_.emplace_back(detail::threads_for(options_, world_.size()));
+               : detail::one_more_backend(more_backends_, options_, world_.size());
   }
   static constexpr bool steps_first = Strategy::norm_check::steps_first;
 

@@ -8,6 +8,7 @@
 #include <heddle/train/trainable.hpp>
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -37,6 +38,24 @@ template <class Options>
 int threads_for(const Options& o, int ranks) {
   if (o.threads_per_rank > 0) return o.threads_per_rank;
   return heddle::detail::cores_per_rank(ranks);
+}
+
+// A backend for a rank: with that many threads, where it computes with threads of the host.
+template <class Backend, class Options>
+Backend backend_for(const Options& o, int ranks) {
+  if constexpr (std::is_constructible_v<Backend, int>)
+    return Backend(threads_for(o, ranks));
+  else
+    return Backend();
+}
+
+// Another of them, which stays where it is made: backends need not be movable.
+template <class Backend, class Options>
+Backend& one_more_backend(std::deque<Backend>& to, const Options& o, int ranks) {
+  if constexpr (std::is_constructible_v<Backend, int>)
+    return to.emplace_back(threads_for(o, ranks));
+  else
+    return to.emplace_back();
 }
 
 // The microbatches of a step. Errors: `config_error` if the options say another number than the schedule.

@@ -2,6 +2,7 @@
 // memory that the host may not touch goes in the order of queues.
 #include <heddle/comm/nccl.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/compute/cuda/cuda.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
@@ -26,6 +27,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "../../cuda/emulated_launcher.hpp"
 #include "../../train/random_tokens.hpp"
 #include "catch.hpp"
 #include "double.hpp"
@@ -37,6 +39,7 @@ using hd::dp, hd::pp, hd::tp;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 constexpr int context = 6, words = 20, steps = 3;
 using checked = hd::testing::checked_backend<hd::compute::host<>>;
+using emulated = hd::compute::basic_cuda<cuda_double::emulated_launcher<1>>;
 using samples = train_test::random_tokens<context, words>;
 
 struct setup {
@@ -67,7 +70,8 @@ struct strategy_of<Policies...> {
 
 template <class Transport, class... Policies>
 outcome train(const setup& s) {
-  constexpr bool on_device = (std::is_same_v<Policies, checked> || ...);
+  constexpr bool on_checked = (std::is_same_v<Policies, checked> || ...);
+  constexpr bool on_device = on_checked || (std::is_same_v<Policies, emulated> || ...);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   hd::train::options<hd::model::gpt2_config> o;
   o.model = {.layers = s.layers, .heads = 2, .width = s.width, .context = context, .vocabulary = words};
@@ -87,11 +91,12 @@ outcome train(const setup& s) {
       hd::train::trainer<hd::model::gpt2<double>, typename strategy_of<Policies...>::type,
                          std::remove_reference_t<decltype(world)>>
           trainer(world, o);
-      if constexpr (on_device) {
+      if constexpr (on_checked) {
         // The stand-in's devices are those of a thread: communicators connect on the rank's own, before the queue's uses them.
         for (auto* group : {&trainer.dp_group(), &trainer.tp_group()}) group->native();
-      } else if (s.poisoned && world.rank() == world.size() - 1) {
-        trainer.stage().weights()[0] = std::numeric_limits<double>::quiet_NaN();
+      } else if constexpr (!on_device) {
+        if (s.poisoned && world.rank() == world.size() - 1)
+          trainer.stage().weights()[0] = std::numeric_limits<double>::quiet_NaN();
       }
       const auto note = [&](double x) {
         if (world.rank() == 0) all.numbers.push_back(x);
@@ -99,7 +104,7 @@ outcome train(const setup& s) {
       trainer.run(samples{}, [&](const hd::train::step_report& report) {
         note(report.loss);
         note(report.gradient_norm);
-        if constexpr (on_device) {
+        if constexpr (on_checked) {
           const std::int64_t so_far = trainer.backend().queue().bytes_copied_with_host();
           if (report.step == 0) host_bytes -= so_far;
           if (report.step + 1 == steps) host_bytes += so_far;
@@ -202,6 +207,30 @@ TEST_CASE("a GPT-2 in memory that the host may not touch trains over the stand-i
     check_transfers();
     nccl_double::reset();
   }
+}
+
+TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NCCL as on the host",
+          "[nccl][cuda][train][memory]") {
+  for (const setup& s : {setup{"dp=2"}, setup{"tp=2"}, setup{"pp=2", 4}, setup{"dp=2,pp=2", 2, "zb-h1"},
+                         setup{"pp=2,tp=2", 4, "interleaved", 4}, setup{"dp=2,pp=2,tp=2"}}) {
+    CAPTURE(s.mesh, s.schedule, s.microbatches, s.layers);
+    nccl_double::reset();
+    const outcome expected = train<hd::nccl_complete>(s);
+    REQUIRE(expected.error == "");
+    nccl_double::reset();
+    const outcome got = train<hd::nccl, emulated>(s);
+    CHECK(got.error == "");
+    CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
+    CHECK(got.text == expected.text);
+    check_transfers();
+    if (s.mesh.find("dp") == std::string::npos) continue;
+    nccl_double::reset();
+    const outcome shares = train<hd::nccl_complete, emulated, hd::zero<3>>(s);
+    CHECK(shares.error == "");
+    CHECK(largest_relative(shares.numbers, expected.numbers) < 1e-10);
+    check_transfers();
+  }
+  nccl_double::reset();
 }
 
 // What a step copies between device and host are samples, losses and norms: none of it grows with the width of the model, as

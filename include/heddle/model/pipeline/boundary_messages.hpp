@@ -36,8 +36,8 @@ consteval bool messages_are_queued() {
     static_assert(
         messages_reach_memory<reached, Communicator, Space>::value,
         "heddle: this communicator takes no memory of the host, so what travels between stages is sent in the "
-        "order of queues: the queue of the stages' memory needs beside(), record() and after(event), and runs "
-        "host code while the communicator has beside(), or the communicator works in its order");
+        "order of queues: the queue of the stages' memory needs beside(), record() and after(event), and runs host "
+        "code or has a stream, while the communicator has beside(), or the communicator works in its order");
     return queued;
   }
 }
