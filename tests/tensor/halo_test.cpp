@@ -272,3 +272,22 @@ TEST_CASE("one exchange at a time is under way, and is waited for with its tenso
   });
   CHECK(right == 2 * (4 + 3));
 }
+
+TEST_CASE("a plan to a halo is proven the cheapest by its bytes alone", "[tensor][halo][plan]") {
+  using blocks = hd::layout<grid, shard<0, dp>, hd::identical<tp>>;
+  using halos = hd::layout<grid, halo<0, 1, dp>, hd::identical<tp>>;
+  using columns = hd::layout<grid, shard<1, dp>, hd::identical<tp>>;
+  using wide_columns = hd::layout<grid, halo<1, 1, dp>, hd::identical<tp>>;
+  using sums = hd::layout<grid, shard<0, dp>, partial<plus, tp>>;
+  STATIC_REQUIRE(hd::redistribution<blocks, halos>.proven);
+  STATIC_REQUIRE(hd::redistribution<columns, halos>.proven);
+  STATIC_REQUIRE(hd::redistribution<blocks, halos, hd::objective::bytes_on_all_axes>.proven);
+  STATIC_REQUIRE_FALSE(hd::redistribution<blocks, halos, hd::objective::peak_memory>.proven);
+  STATIC_REQUIRE_FALSE(hd::redistribution<wide_columns, halos>.proven);
+  STATIC_REQUIRE_FALSE(hd::redistribution<sums, halos>.proven);
+  STATIC_REQUIRE(hd::redistribution<halos, blocks>.proven);  // drops what it has too much
+  // Axes of one rank have no halo: the search of plans without is all there is.
+  using narrow = hd::mesh<hd::axis<dp, 1>, hd::axis<tp, 2>>;
+  STATIC_REQUIRE(hd::redistribution<hd::layout<narrow, halo<0, 1, dp>, partial<plus, tp>>,
+                                    hd::layout<narrow, halo<0, 1, dp>, shard<1, tp>>>.proven);
+}

@@ -107,11 +107,13 @@ constexpr halo_step_list<Axes> steps_with_halos(const axis_table<Axes>& from, co
   };
   const bool places_only = partial_axes_stay(from, to);
   const bool local = places_only && step_between(from, to, axis_names).kind == step_kind::slice;
+  // No plan sends less than an exchange of what is missing; by time or by memory another may be cheaper.
+  const bool exchanged = places_only && table_has_halo(to);
   if (!local) {
-    out.proven = !table_has_halo(from) && places_only;
+    out.proven = exchanged && !table_has_halo(from) && objective.mode == objective_mode::bytes;
     go(without_halos(from));
   }
-  if (!local && !(places_only && table_has_halo(to))) {
+  if (!local && !exchanged) {
     const axis_table<Axes> core = without_halos(to);
     const plan_names names = problem_between(now, core, extents, objective);
     const auto list = steps_of<Axes, 3 * Axes + 2>(names, cheapest_path(names.problem), now, core, axis_names);
@@ -119,6 +121,7 @@ constexpr halo_step_list<Axes> steps_with_halos(const axis_table<Axes>& from, co
       out.tables.push_back(list.tables[i]);
       out.steps.push_back(list.steps[i]);
     }
+    if (!table_has_halo(from) && !table_has_halo(to)) out.proven = list.proven;
     now = core;
   }
   go(to);
