@@ -21,6 +21,13 @@
 
 namespace heddle::inline v0::model {
 
+namespace detail {
+template <bool Ok, class Layout>
+struct each_weight_has_one_owner {
+  static constexpr bool value = Ok;
+};
+}  // namespace detail
+
 /// One parameter, or this rank's part of it. The whole is a row-major box `logical` (the published `shape` with its
 /// dimensions split further where that makes the layout plain: `c_attn.weight` [D, 3D] is [D, 3, H, d]); this rank
 /// holds the box of `local` extents that starts at `start`, row-major, at `offset` in the flat buffers.
@@ -70,6 +77,9 @@ class parameter_store {
   /// `rank`; returns its place in the table.
   template <class Layout, std::size_t Rank>
   std::size_t add(parameter p, const std::array<std::int64_t, Rank>& logical, const Layout& layout, int rank) {
+    static_assert(detail::each_weight_has_one_owner<!Layout::has_halo, Layout>::value,
+                  "heddle: a parameter's layout has a halo, whose copies gradients and norms would count again; lay it "
+                  "out by without_halo<layout>");
     const auto whole = make_shape(logical);
     const auto local = layout.local_shape(whole, rank);
     const auto start = layout.local_offset(whole, rank);
