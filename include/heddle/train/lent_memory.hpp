@@ -41,13 +41,15 @@ class lent_memory {
 
   /// `what` names it in errors. Errors: `memory_error`.
   buffer<T, Space> take(queue_type& queue, std::int64_t elements, contents holds, std::string_view what) {
+    if (elements == 0) return {};
+    kept_.reserve(kept_.size() + static_cast<std::size_t>(lent_buffers_) + 1);  // so that giving back needs no memory
     const auto same =
         std::find_if(kept_.rbegin(), kept_.rend(), [&](const auto& b) { return bytes_of(b) == in_bytes(elements); });
     buffer<T, Space> taken;
     if (same != kept_.rend()) {
+      if (holds == contents::zeros) queue.zero(*same);
       taken = std::move(*same);
       kept_.erase(std::next(same).base());
-      if (holds == contents::zeros) queue.zero(taken);
     } else {
       shrink_to(limit_ - in_bytes(elements));
       // What was released may still be used by what is queued: a host that is ahead of its queue takes no more memory than one
@@ -57,17 +59,19 @@ class lent_memory {
       held_.take(bytes_of(taken));
     }
     lent_ += bytes_of(taken);
+    ++lent_buffers_;
     return taken;
   }
-  void give_back(buffer<T, Space>&& memory) {
+  void give_back(buffer<T, Space>&& memory) noexcept {
     if (memory.empty()) return;
     lent_ -= bytes_of(memory);
+    --lent_buffers_;
     kept_.push_back(std::move(memory));
     memory = {};
     shrink_to(limit_);
   }
   /// Releases what is kept: the next use allocates again.
-  void release_kept() { shrink_to(0); }
+  void release_kept() noexcept { shrink_to(0); }
 
  private:
   static std::int64_t in_bytes(std::int64_t elements) noexcept {
@@ -77,7 +81,7 @@ class lent_memory {
     return in_bytes(static_cast<std::int64_t>(b.size()));
   }
   // Releases those that are kept, the oldest first, until no more than this is held.
-  void shrink_to(std::int64_t bytes) {
+  void shrink_to(std::int64_t bytes) noexcept {
     std::size_t n = 0;
     for (; n < kept_.size() && held_.now > bytes; ++n) held_.give(bytes_of(kept_[n]));
     released_ = released_ || n > 0;
@@ -86,6 +90,7 @@ class lent_memory {
 
   std::int64_t limit_ = 0;
   std::int64_t lent_ = 0;
+  int lent_buffers_ = 0;
   byte_meter held_;        // lent or kept
   bool released_ = false;  // since the queue was waited for
   std::vector<buffer<T, Space>> kept_;
