@@ -1,12 +1,6 @@
 // The main program of tests that mpirun starts: every process runs all of them, the first one reports.
+#include "catch_session.hpp"
 #include "transport.hpp"
-
-#if __has_include(<catch2/catch_session.hpp>)
-#include <catch2/catch_session.hpp>
-#else
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-#endif
 
 #include <cstdio>
 

@@ -328,6 +328,22 @@ auto attention_of_overflows() {
   return t.results;
 }
 
+// NaN, infinities, and numbers whose exponentials are one or the other.
+template <class B>
+auto not_finite() {
+  const double inf = (std::numeric_limits<double>::infinity)(), nan = std::numeric_limits<double>::quiet_NaN();
+  trial<B, double> t;
+  const std::vector<double> x{nan, 1, inf, -inf, 0, -800, 800, 1e-300, 5, nan, nan, 2};
+  const hd::matrix_view<double, typename B::space> m(t.keep(x), hd::dynamic_shape<2>(4, 3));
+  const auto row = hd::detail::row_at<typename B::space>(m.address(), 12);
+  auto y = t.some(12), top = t.some(4);
+  t.backend.row_max(m, top), t.note("row_max", top);
+  t.backend.gelu(row, y), t.note("gelu", y);
+  t.backend.gelu_backward(row, row, y), t.note("gelu_backward", y);
+  t.backend.template gated<co::relu>(row, row, y), t.note("relu", y);
+  return t.results;
+}
+
 // The largest difference, in parts of 1 + |expected|; infinities and NaN must be the same.
 double difference(const std::vector<double>& got, const std::vector<double>& expected) {
   if (got.size() != expected.size()) return (std::numeric_limits<double>::infinity)();
@@ -355,5 +371,40 @@ void check(const Results& got, const Results& expected, double tolerance, std::s
 /// The sizes that are tried.
 inline const std::vector<std::pair<std::int64_t, std::int64_t>> trial_sizes{{0, 5},    {1, 1},   {7, 13},  {6, 64},
                                                                             {33, 100}, {2, 700}, {3, 5003}};
+
+/// Every facet in T on B against the host's backend, products and attention to a tolerance of their own and at these sizes.
+template <class B, class T>
+void compare_with_host(double tolerance, double of_products,
+                       const std::vector<std::pair<std::int64_t, std::int64_t>>& sizes_of_products = trial_sizes,
+                       const std::vector<std::int64_t>& sequences = {0, 1, 6, 37}) {
+  using host = co::host<>;
+  for (const auto& [rows, columns] : trial_sizes) {
+    CAPTURE(rows, columns);
+    check(elementwise<B, T>(rows, columns), elementwise<host, T>(rows, columns), tolerance, columns >= 12 ? 24 : 20);
+    check(norms<B, T>(rows, columns), norms<host, T>(rows, columns), tolerance, 10);
+    check(cross_entropy<B, T>(rows, columns), cross_entropy<host, T>(rows, columns), tolerance, 5);
+    check(sums_and_steps<B, T>(rows, columns), sums_and_steps<host, T>(rows, columns), tolerance, 16);
+  }
+  for (const auto& [rows, columns] : sizes_of_products) {
+    CAPTURE(rows, columns);
+    check(products<B, T>(rows, columns), products<host, T>(rows, columns), of_products, 5);
+  }
+  for (const std::int64_t sequence : sequences) {
+    CAPTURE(sequence);
+    check(attention<B, T>(sequence), attention<host, T>(sequence), of_products, 4);
+  }
+}
+
+/// Masks, pages, and numbers that are not finite, on B against the host's backend.
+template <class B>
+void compare_corners_with_host() {
+  using host = co::host<>;
+  for (const auto& pages : trial_pages) {
+    CAPTURE(pages);
+    check(sliced_attention<B>(pages), sliced_attention<host>(pages), 1e-10, 5);
+  }
+  check(attention_of_overflows<B>(), attention_of_overflows<host>(), 1e-6, 5);
+  check(not_finite<B>(), not_finite<host>(), 1e-10, 4);
+}
 
 }  // namespace backend_trials

@@ -1,10 +1,5 @@
 // The entry point of tests on a GPU: where there is none it says so, and ends with 77.
-#if __has_include(<catch2/catch_session.hpp>)
-#include <catch2/catch_session.hpp>
-#else
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-#endif
+#include "../catch_session.hpp"
 
 #include <cuda_runtime_api.h>
 

@@ -35,13 +35,6 @@ using co::transpose;
 
 using namespace backend_trials;
 
-#define COMPARE(RUN, COUNT)                                                                    \
-  for (const auto& [rows, columns] : trial_sizes) {                                            \
-    CAPTURE(rows, columns);                                                                    \
-    check(RUN<tested, double>(rows, columns), RUN<host, double>(rows, columns), 1e-10, COUNT); \
-    check(RUN<tested, float>(rows, columns), RUN<host, float>(rows, columns), 1e-4, COUNT);    \
-  }
-
 }  // namespace
 
 TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
@@ -62,35 +55,15 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
 }
 
-TEST_CASE("kernels on Kokkos, element by element, compute what the host's do", "[kokkos]"){
-    COMPARE(elementwise, columns >= 12 ? 24u : 20u)} TEST_CASE("norms on Kokkos compute what the host's do",
-                                                               "[kokkos]"){
-    COMPARE(norms, 10)} TEST_CASE("softmax cross-entropy on Kokkos computes what the host's does", "[kokkos]"){
-    COMPARE(cross_entropy, 5)} TEST_CASE("sums, casts and AdamW on Kokkos compute what the host's do", "[kokkos]"){
-    COMPARE(sums_and_steps, 16)} TEST_CASE("products and attention in Kokkos memory are the host's", "[kokkos]") {
-  for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {1, 1}, {7, 13}}) {
-    check(products<tested, double>(rows, columns), products<host, double>(rows, columns), 0, 5);
-    check(products<tested, float>(rows, columns), products<host, float>(rows, columns), 0, 5);
-    check(attention<tested, double>(rows), attention<host, double>(rows), 0, 4);
-    check(attention<tested, float>(rows), attention<host, float>(rows), 0, 4);
-  }
+// Products and attention in memory of the host are those of the host's backend, bit for bit.
+TEST_CASE("kernels on Kokkos compute what the host's do", "[kokkos]") {
+  const std::vector<std::pair<std::int64_t, std::int64_t>> of_products{{0, 5}, {1, 1}, {7, 13}};
+  compare_with_host<tested, double>(1e-10, 0, of_products, {0, 1, 7});
+  compare_with_host<tested, float>(1e-4, 0, of_products, {0, 1, 7});
 }
 
-TEST_CASE("NaN and infinity go through kernels on Kokkos as on the host", "[kokkos]") {
-  const double inf = (std::numeric_limits<double>::infinity)(), nan = std::numeric_limits<double>::quiet_NaN();
-  const auto run = [&]<class B>(B*) {
-    trial<B, double> t;
-    const std::vector<double> x{nan, 1, inf, -inf, 0, -800, 800, 1e-300, 5, nan, nan, 2};
-    hd::matrix_view<double, typename B::space> m(t.keep(x), hd::dynamic_shape<2>(4, 3));
-    auto row = hd::detail::row_at<typename B::space>(m.address(), 12);
-    auto y = t.some(12), top = t.some(4);
-    t.backend.row_max(m, top), t.note("row_max", top);
-    t.backend.gelu(row, y), t.note("gelu", y);
-    t.backend.gelu_backward(row, row, y), t.note("gelu_backward", y);
-    t.backend.template gated<co::relu>(row, row, y), t.note("relu", y);
-    return t.results;
-  };
-  check(run(static_cast<tested*>(nullptr)), run(static_cast<host*>(nullptr)), 1e-10, 4);
+TEST_CASE("masks, pages and what is not finite go through the backend on Kokkos as on the host", "[kokkos]") {
+  compare_corners_with_host<tested>();
 }
 
 TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos]") {
