@@ -109,8 +109,8 @@ class launched_facets {
     launch_cast(on(), x.size(), static_cast<const From*>(x.address()), y.address());
   }
 
-  /// Errors: also `layout_error` for a position that the tables do not have, where the execution space runs on the host: then
-  /// the positions are looked at after a fence of the instance.
+  /// Errors: also `layout_error` for a position that the tables do not have, where kernels run on the host: then
+  /// the positions are looked at after a wait for the queue.
   template <rotary_pairs Pairs = rotary_pairs::halves, class T>
   void rotary(in_heads<T> x, ids_row positions, in_matrix<T> cos, in_matrix<T> sin, heads<T> y) {
     turn<Pairs, false, T>("rotary", x, positions, cos, sin, y);
@@ -340,7 +340,7 @@ class launched_facets {
     expect("adamw", "elements of m", n, m);
     expect("adamw", "elements of v", n, v);
   }
-  // Room for the sums of blocks. What runs before on the instance may still use it: the end of a buffer waits for that.
+  // Room for the sums of blocks. What runs before on the queue may still use it: the end of a buffer waits for that.
   double* parts(std::int64_t elements) {
     const std::int64_t n = sum_blocks(elements);
     if (static_cast<std::int64_t>(parts_.size()) < n) parts_ = buffer<double, Space>(queue(), n, "the sums of blocks");

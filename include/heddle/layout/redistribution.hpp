@@ -1,5 +1,4 @@
-// heddle/layout/redistribution.hpp: how a tensor gets from one layout to another, and what it costs, before anything
-// runs.
+// heddle/layout/redistribution.hpp: plans that bring a tensor from one layout to another, with their bytes and memory.
 #pragma once
 
 #include <heddle/layout/gradient.hpp>

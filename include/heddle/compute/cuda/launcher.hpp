@@ -1,4 +1,4 @@
-// heddle/compute/cuda/launcher.hpp: what kernels of the CUDA backend are written against: launches of bodies, and threads that share a row.
+// heddle/compute/cuda/launcher.hpp: launchers of kernels, and the threads that share a row of one.
 //
 // Bodies are objects whose call operators are functions of host and device both. On a GPU they are what the threads of a
 // grid run; the same bodies run on threads of the host in tests, whose groups may be of any size.

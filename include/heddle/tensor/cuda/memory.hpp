@@ -28,7 +28,7 @@ struct device_blocks {
     void* memory = nullptr;
     const cudaError_t result = cudaMallocAsync(&memory, bytes, stream.get());
     if (result == cudaErrorMemoryAllocation) {
-      static_cast<void>(cudaGetLastError());  // whoever asked says for what
+      ignore_cuda(result);  // whoever asked says for what
       return nullptr;
     }
     stream.require(result, "cudaMallocAsync");
@@ -45,7 +45,7 @@ struct pinned_blocks {
     void* memory = nullptr;
     const cudaError_t result = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
     if (result == cudaErrorMemoryAllocation) {
-      static_cast<void>(cudaGetLastError());
+      ignore_cuda(result);
       return nullptr;
     }
     stream.require(result, "cudaHostAlloc");

@@ -87,7 +87,7 @@ class cuda_stream {
     int count = 0;
     const cudaError_t asked = cudaGetDeviceCount(&count);
     if (asked != cudaSuccess || device < 0 || device >= count) {
-      static_cast<void>(cudaGetLastError());
+      ignore_cuda(asked);
       std::string text = "heddle: there is no CUDA device ";
       text += std::to_string(device);
       text += ": this process has ";
