@@ -4,7 +4,6 @@
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/batch_checks.hpp>
 #include <heddle/model/described.hpp>
-#include <heddle/model/flat_layout.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/gru_operator.hpp>
@@ -32,6 +31,7 @@
 #include <heddle/model/microbatch_slots.hpp>
 #include <heddle/model/network.hpp>
 #include <heddle/model/pair_batch.hpp>
+#include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/pipeline/boundary_memory.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>

@@ -76,8 +76,8 @@ class rig {
     targets[1] = -1;
     sequences.prepare(e.samples, e.sequence);
     run.extent = e;
-    run.weights = store.weights().data();
-    run.gradients = store.gradients().data();
+    run.weights[0] = store.weights().data();
+    run.gradients[0] = store.gradients().data();
     run.saved = saved.data();
     run.waiting = waiting.data();
     run.shared = shared.data();

@@ -197,7 +197,13 @@ outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, 
       std::copy(logits.begin(), logits.end(), result.logits.begin() + share.offset(replica) * c.vocabulary);
     }
     for (const md::parameter& p : s.parameters()) {
-      if (p.counted) {
+      if (p.offset >= *s.bucket_elements().begin()) {  // whose gradient is a sum over tp, too
+        if (p.counted && replica == 0 && part == 0) {
+          result.counted += p.count;
+          scatter_into(result.initial.try_emplace(p.name, whole_of(p)).first->second, p, s.weights());
+        }
+        scatter_into(result.gradients.try_emplace(p.name, whole_of(p)).first->second, p, s.gradients());
+      } else if (p.counted) {
         if (replica == 0) {
           result.counted += p.count;
           auto& w = result.initial.try_emplace(p.name, whole_of(p)).first->second;
@@ -231,7 +237,7 @@ void compare_with_one_rank(const Mesh& mesh, const model_case<typename Model::co
   const outcome one = train<Model>(alone, {what.config, what.samples, {}}, false);
   const outcome many = train<Model>(mesh, what, apart);
   for (const std::string& problem : many.problems) FAIL_CHECK(problem);
-  CHECK(many.counted == what.config.parameters());
+  CHECK(many.counted == md::layers::count_parameters(Model::describe(what.config)));
   CHECK(many.loss == Approx(one.loss).epsilon(1e-12));
   CHECK(many.evaluated == Approx(one.loss).epsilon(1e-12));
   CHECK(relative_error(many.logits, one.logits) < 1e-10);

@@ -10,6 +10,7 @@ struct model : hd::model::gpt2<float> {
     using base = hd::model::gpt2_stage<float, World, Backend>;
     using base::base;
     using buckets = hd::type_list<typename base::flat_weights, hd::layout<mesh, hd::varying<hd::dp>>>;
+    void bucket_elements() const;  // hides that of the base, which has one bucket
   };
 };
 using trainer = hd::train::trainer<model, hd::strategy<mesh, hd::zero<1>>>;

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/model/flat_layout.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/pair_batch.hpp>
+#include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/sharding.hpp>
 
 #include <cstdint>
@@ -67,8 +67,12 @@ struct language_stage_is_possible {
   static constexpr bool no_constants_at_ends = !layers::uses_constants<In> && !layers::uses_constants<Out>;
   static_assert(stage_can_run<no_constants_at_ends, Out>::value,
                 "heddle: a language_stage prepares the constants of blocks only: embedding and head have none");
-  static constexpr bool value = whole_sequences && sums_over_rows<Layouts, In>::value &&
-                                sums_over_rows<Layouts, Block>::value && sums_over_rows<Layouts, Out>::value;
+  static constexpr bool few_buckets = parameter_buckets<Layouts, In, Block, Out>::count <= model::layers::most_buckets;
+  static_assert(
+      stage_can_run<few_buckets, typename parameter_buckets<Layouts, In, Block, Out>::axes>::value,
+      "heddle: the gradients of a language_stage's parameters are summed over more than four different sets of "
+      "axes; split fewer of the dimensions that parameters are used with");
+  static constexpr bool value = true;  // one sentence is enough
 };
 
 // Errors: `config_error` if samples of several rows come with one target that no layer takes their mean for.

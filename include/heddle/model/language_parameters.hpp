@@ -4,11 +4,13 @@
 #include <heddle/core/error.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/placed.hpp>
+#include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +19,7 @@
 
 namespace heddle::inline v0::model {
 
-/// The parameters of one pipeline stage in flat buffers, in the order of the description. A stage with both the embedding and a
+/// The parameters of one pipeline stage in flat buffers, bucket by bucket, and in a bucket in the order of the description. A stage with both the embedding and a
 /// tied head has one token embedding with one gradient. A tied head without the embedding has a copy of it behind the other
 /// parameters, or uses that of another stage of this rank (`lender`), with a gradient of its own outside the flat buffer.
 /// The flat buffers may be the caller's, and may be away (`lend_weights`, `lend_gradients`).
@@ -26,6 +28,9 @@ class language_parameters {
  public:
   using mesh_type = typename Layouts::mesh_type;
   using placer = layers::placer<T, Layouts>;
+  using buckets = parameter_buckets<Layouts, std::remove_cvref_t<decltype(std::declval<Description&>().in)>,
+                                    std::remove_cvref_t<decltype(std::declval<Description&>().block)>,
+                                    std::remove_cvref_t<decltype(std::declval<Description&>().out)>>;
   static constexpr bool tied = std::remove_cvref_t<decltype(std::declval<Description&>().out)>::tied;
 
   /// Fills in the places of the parameters in `at`.
@@ -37,23 +42,33 @@ class language_parameters {
     const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
     constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
     constexpr int of_block = layers::parameter_tensors<typename Places::block_layer>;
-    int id = 0;
-    if (has_in) place.add_parameters(at.in, store_, "", id, counted);
-    for (int l = 0; l < part.count; ++l) {
-      std::string name = of.block_name;
-      name += std::to_string(part.first + l);
-      name += '.';
-      id = of_in + of_block * (part.first + l);
-      auto more = at.block;  // all blocks lie alike: only the first is placed
-      const std::size_t first = store_.table().size();
-      place.add_parameters(l == 0 ? at.block : more, store_, name, id, counted);
-      if (first == store_.table().size()) continue;  // blocks without parameters
-      if (l == 0) first_block_ = store_.table()[first].offset;
-      if (l == 1) block_stride_ = store_.table()[first].offset - first_block_;
+    const bool copies_table = tied && has_out && !has_in && lender == nullptr;
+    for (std::size_t k = 0; k < buckets::count; ++k) {
+      const std::int64_t begin = store_.size();
+      const auto add = [&](auto& layer, const std::string& name, int id) {
+        place.template add_parameters<buckets>(layer, store_, name, id, counted, k);
+      };
+      if (has_in) add(at.in, "", 0);
+      for (int l = 0; l < part.count; ++l) {
+        std::string name = of.block_name;
+        name += std::to_string(part.first + l);
+        name += '.';
+        auto more = at.block;  // all blocks lie alike: only the first is placed
+        const std::size_t first = store_.table().size();
+        add(l == 0 ? at.block : more, name, of_in + of_block * (part.first + l));
+        if (first == store_.table().size()) continue;  // blocks without parameters
+        if (l == 0) first_block_[k] = store_.table()[first].offset;
+        if (l == 1) block_stride_[k] = store_.table()[first].offset - first_block_[k];
+      }
+      if (has_out) add(at.out, "", of_in + of_block * static_cast<int>(of.count));
+      if constexpr (tied)
+        if (copies_table && k == 0) {
+          tied_at_ = store_.table().size();
+          place.add_tied_copy(of.in.parameters().template get<0>(), store_, of.in.name, counted);
+        }
+      bucket_elements_[k] = store_.size() - begin;
     }
     placer::shift_parameters(at.block, first_block_);
-    id = of_in + of_block * static_cast<int>(of.count);
-    if (has_out) place.add_parameters(at.out, store_, "", id, counted);
     layers::copy_parameter_places(at.out, at.brief_out);
     if constexpr (requires { of.in.vocabulary; })
       first_word_ = first_input_word_ = words_of(mesh, rank, of.in.vocabulary).first;
@@ -66,10 +81,6 @@ class language_parameters {
         throw config_error("heddle: a tied head of " + std::to_string(of.out.vocabulary) +
                            " words cannot use a token embedding of " + std::to_string(table.extents[0]));
       const bool borrows = lender != nullptr && has_out && !has_in;
-      if (has_out && !has_in && !borrows) {
-        tied_at_ = store_.table().size();
-        place.add_tied_copy(table, store_, of.in.name, counted);
-      }
       allocate();
       if (!has_in && !has_out) return;
       tied_shape_ = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
@@ -91,19 +102,21 @@ class language_parameters {
     store_.lend_gradients(gradients);
     find_tied();
   }
-  /// Tells the layers of a run where the parameters from `offset` on are; null where they are away.
+  /// Tells the layers of a run where the parameters are; null where they are away.
   template <class Run>
-  void place(Run& run, std::int64_t offset = 0) noexcept {
-    T* const weights = heddle::v0::detail::first_element(store_.weights());
-    T* const gradients = heddle::v0::detail::first_element(store_.gradients());
-    run.weights = weights == nullptr ? nullptr : weights + offset;
-    run.gradients = gradients == nullptr ? nullptr : gradients + offset;
+  void place(Run& run) noexcept {
+    place(run, [](std::size_t) { return std::int64_t{0}; });
+  }
+  /// The same for those of block `layer` of the stage.
+  template <class Run>
+  void place_block(Run& run, int layer) noexcept {
+    place(run, [&](std::size_t k) { return first_block_[k] + layer * block_stride_[k]; });
   }
 
   parameter_store<T, Space>& store() noexcept { return store_; }
   const parameter_store<T, Space>& store() const noexcept { return store_; }
-  /// Offset of the parameters of block `layer` of the stage.
-  std::int64_t block_offset(int layer) const noexcept { return first_block_ + layer * block_stride_; }
+  /// Elements of each bucket in the flat buffers.
+  const std::array<std::int64_t, buckets::count>& bucket_elements() const noexcept { return bucket_elements_; }
   /// The token embedding where the head is tied, and its gradient; empty where neither end is here.
   matrix_view<const T, Space> tied_weight() const noexcept {
     return lender_ != nullptr ? lender_->tied_weight() : matrix_view<const T, Space>(tied_weight_, tied_shape_);
@@ -127,6 +140,16 @@ class language_parameters {
     return {split.local_offset(all, rank)[0], split.local_shape(all, rank).extent(0)};
   }
 
+  template <class Run, class Offset>
+  void place(Run& run, Offset&& offset) noexcept {
+    T* const weights = heddle::v0::detail::first_element(store_.weights());
+    T* const gradients = heddle::v0::detail::first_element(store_.gradients());
+    for (std::size_t k = 0; k < buckets::count; ++k) {
+      run.weights[k] = weights == nullptr ? nullptr : weights + offset(k);
+      run.gradients[k] = gradients == nullptr ? nullptr : gradients + offset(k);
+    }
+  }
+
   void find_tied() {
     if (tied_shape_.size() == 0 || lender_ != nullptr) return;
     const bool weights = heddle::v0::detail::first_element(store_.weights()) != nullptr;
@@ -136,7 +159,8 @@ class language_parameters {
   }
 
   parameter_store<T, Space> store_{};
-  std::int64_t first_block_ = 0, block_stride_ = 0;
+  std::array<std::int64_t, layers::most_buckets> first_block_{}, block_stride_{};  // of each bucket
+  std::array<std::int64_t, buckets::count> bucket_elements_{};
   std::int64_t first_word_ = 0, first_input_word_ = 0;
   std::size_t tied_at_ = 0;  // in the table
   dynamic_shape<2> tied_shape_{0, 0};

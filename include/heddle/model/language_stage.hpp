@@ -30,7 +30,8 @@ namespace heddle::inline v0::model {
 /// One pipeline stage of a described language model on one rank: its blocks, on stage 0 the embedding, on the last stage the
 /// final norm and the head. `Model` names the elements (`scalar`), the configuration (`config`), the description
 /// (`describe(config)`, a `layers::language_model`), the sharding (`how`) and what it is fed (`batch`); layouts, memory, names and communications follow
-/// from these. What a rank holds lies in one flat buffer of weights and one of gradients.
+/// from these. What a rank holds lies in one flat buffer of weights and one of gradients, bucket by bucket
+/// (`parameter_buckets`).
 ///
 /// Saved activations live in a ring of `slots`, allocated at construction for at most `max_samples` samples of a whole
 /// context. A microbatch goes through its slot as forward, then either `backward`, or `backward_input` and later
@@ -69,10 +70,12 @@ class language_stage {
   using in_layer = typename places::in_layer;
   using block_layer = typename places::block_layer;
   using out_layer = typename places::out_layer;
-  /// The flat buffer of weights as one tensor: copies along the axes that split samples, along the others parts of
-  /// different tensors on each rank. The gradients' layout is its dual.
+  /// The flat buffers by the axes over which gradients are summed: `bucket_elements()` says how long each bucket is. The layout of
+  /// gradients is the dual of these.
+  using buckets = typename language_parameters<T, layouts, description, space>::buckets::layouts;
+  /// The first bucket's: copies along the axes that split samples, along the others parts of different tensors on each rank.
   using flat_weights =
-      typename detail::flat_layout<mesh_type, typename layouts::row_axes, typename mesh_type::tags>::type;
+      typename detail::flat_layout<mesh_type, detail::summed_axes_of<layouts>, typename mesh_type::tags>::type;
   /// The axes that split its work, and the layout of a step's samples.
   using axes = typename detail::sharding_rules<how>::axes;
   using samples = typename detail::samples_layout_of<mesh_type, how>::type;
@@ -150,6 +153,7 @@ class language_stage {
   const_row gradients() const noexcept { return held_.store().gradients(); }
   /// The flat buffers, and the tied gradient in them, may be lent and away (`of_stage`): so many elements have they.
   std::int64_t flat_elements() const noexcept { return held_.store().size(); }
+  const auto& bucket_elements() const noexcept { return held_.bucket_elements(); }
   std::int64_t tied_elements() const noexcept { return held_.tied_elements(); }
   void lend_weights(row weights) { held_.lend_weights(weights); }
   void lend_gradients(row gradients) { held_.lend_gradients(gradients); }
@@ -395,7 +399,7 @@ class language_stage {
     return c;
   }
   void at_block(run_type& c, int layer, T* saved, T* deferred) {
-    held_.place(c, held_.block_offset(layer));
+    held_.place_block(c, layer);
     c.saved = saved;
     c.shared = memory_.shared();
     c.deferred = deferred;

@@ -9,6 +9,7 @@
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -48,8 +49,8 @@ struct layer_run {
   Backend& compute;
   World& world;
   extent_of_batch extent{};
-  const T* weights = nullptr;
-  T* gradients = nullptr;
+  std::array<const T*, most_buckets> weights{};  ///< of each bucket
+  std::array<T*, most_buckets> gradients{};
   T* saved = nullptr;     ///< of one microbatch, from forward to backward
   T* waiting = nullptr;   ///< what was computed again and waits for backward_weight
   T* shared = nullptr;    ///< what is used up at once
@@ -182,7 +183,7 @@ class call {
         "or activations()");
     if constexpr (is_parameter) {
       const auto& at = at_->parameters[p];
-      return const_view(run_->weights + at.offset, dynamic_shape<2>(at.rows, at.columns));
+      return const_view(run_->weights[at.bucket] + at.offset, dynamic_shape<2>(at.rows, at.columns));
     } else if constexpr (is_activation) {
       return place_of_activation<a>();
     }
@@ -195,7 +196,7 @@ class call {
                   "heddle: b.gradient(tag{}): the layer lists no parameter with this tag; add it to parameters()");
     if constexpr (p < parameters_of<Layer>::size) {
       const auto& at = at_->parameters[p];
-      return view(run_->gradients + at.offset, dynamic_shape<2>(at.rows, at.columns));
+      return view(run_->gradients[at.bucket] + at.offset, dynamic_shape<2>(at.rows, at.columns));
     }
   }
   /// A row of each, as kernels of vectors take them.

@@ -21,9 +21,16 @@ namespace heddle::inline v0::model::layers {
 enum class dropping : unsigned char { named, all, transient };
 
 namespace detail {
-/// A weight and its gradient. Offsets from the first parameter of the block; units: elements.
+/// A weight and its gradient. Offsets from the first parameter that the block has in the bucket; units: elements.
 struct parameter_place {
   std::int64_t offset = 0, rows = 0, columns = 0;
+  std::size_t bucket = 0;
+};
+/// Where all gradients are summed over the same axes.
+struct one_bucket {
+  static constexpr std::size_t count = 1;
+  template <class Parameter>
+  static constexpr std::size_t of = 0;
 };
 /// Offsets in the arenas that a tensor may lie in. [0]: under `dropping::named`, [1]: under `dropping::all`.
 struct activation_place {
@@ -37,6 +44,9 @@ struct activation_place {
 template <class List>
 struct placed_children;
 }  // namespace detail
+
+/// How many buckets the parameters of a model may have: sets of axes over which gradients are summed.
+inline constexpr std::size_t most_buckets = 4;
 
 /// A layer with the places of its tensors and those of its children.
 template <class Layer>
@@ -110,18 +120,23 @@ class placer {
       return typename Layouts::template parameter<Dims>{mesh_}.local_shape(make_shape(extents), rank_).extent(0);
   }
 
-  /// Adds the layer's parameters to the store, in the order of the description. `at`: what their names begin with; `id`:
-  /// of the next parameter in the whole model. Offsets are those in the store; `shift_parameters` makes them relative.
-  template <class Layer, class Space>
+  /// Adds the layer's parameters that are in this bucket to the store, in the order of the description. `at`: what their names
+  /// begin with; `id`: of the next parameter in the whole model. Offsets are those in the store; `shift_parameters` makes them relative.
+  template <class Buckets = detail::one_bucket, class Layer, class Space>
   void add_parameters(placed<Layer>& p, parameter_store<T, Space>& store, const std::string& at, int& id, bool counted,
-                      bool tied_copy = false) const {
+                      std::size_t bucket = 0) const {
     std::string path = at;
     if (const char* const name = p.layer.name; name != nullptr && *name != '\0') (path += name) += '.';
     p.layer.parameters().each([&](auto index, const auto& described) {
-      p.parameters[index] = add(described, store, path + described.name, id++, counted, tied_copy);
+      constexpr std::size_t own = Buckets::template of<std::remove_cvref_t<decltype(described)>>;
+      if (own == bucket) {
+        p.parameters[index] = add(described, store, path + described.name, id, counted, false);
+        p.parameters[index].bucket = own;
+      }
+      ++id;
     });
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (add_parameters(p.children.template get<Is>(), store, path, id, counted, tied_copy), ...);
+      (add_parameters<Buckets>(p.children.template get<Is>(), store, path, id, counted, bucket), ...);
     }(std::make_index_sequence<children_of<Layer>::size>{});
   }
   /// Adds a copy of a parameter that another rank has, too.
@@ -129,10 +144,10 @@ class placer {
   void add_tied_copy(const Described& d, parameter_store<T, Space>& store, const std::string& at, bool counted) const {
     static_cast<void>(add(d, store, at.empty() ? d.name : at + "." + d.name, 0, counted, true));
   }
-  /// The place of the first parameter of a layer's description becomes 0.
+  /// The place of the first parameter that a layer has in each bucket becomes 0.
   template <class Layer>
-  static void shift_parameters(placed<Layer>& p, std::int64_t by) {
-    for (auto& one : p.parameters) one.offset -= by;
+  static void shift_parameters(placed<Layer>& p, const std::array<std::int64_t, most_buckets>& by) {
+    for (auto& one : p.parameters) one.offset -= by[one.bucket];
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (shift_parameters(p.children.template get<Is>(), by), ...);
     }(std::make_index_sequence<children_of<Layer>::size>{});
@@ -228,7 +243,7 @@ class placer {
     for (std::size_t i = 0; i < own::count; ++i) mine[i] = local.extent(i);
     const std::size_t at = store.add(std::move(p), d.extents, where, rank_);
     return {store.table()[at].offset, product(mine, 0, Described::rows::count),
-            product(mine, Described::rows::count, own::count)};
+            product(mine, Described::rows::count, own::count), 0};
   }
   template <std::size_t N>
   static constexpr std::int64_t product(const std::array<std::int64_t, N>& extents, std::size_t begin,
@@ -237,11 +252,11 @@ class placer {
     for (std::size_t i = begin; i < end; ++i) n *= extents[i];
     return n;
   }
-  // Among ranks that hold the same elements because nothing splits them, the first counts; over axes that split rows all
-  // do, as they share one gradient.
+  // Among ranks that hold the same elements because nothing splits them, the first counts; over axes along which their gradient is
+  // summed all do, as they share one gradient.
   template <class Placement, class... Tags>
   bool counts_here(type_list<Tags...>) const {
-    return ((Placement::template is_sharded_on<Tags> || model::detail::list_has<typename Layouts::row_axes, Tags> ||
+    return ((Placement::template is_sharded_on<Tags> || Layouts::template sums_over<Placement, Tags> ||
              mesh_.template coordinate<Tags>(rank_) == 0) &&
             ...);
   }
