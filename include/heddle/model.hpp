@@ -20,6 +20,8 @@
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
+#include <heddle/model/layers/grouped_attention.hpp>
+#include <heddle/model/layers/head_norm.hpp>
 #include <heddle/model/layers/linear.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
@@ -40,6 +42,8 @@
 #include <heddle/model/pipeline/hooks.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
+#include <heddle/model/qwen.hpp>
+#include <heddle/model/qwen_config.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/sharding.hpp>

@@ -304,17 +304,22 @@ ly::fused_attention<> fused(std::int64_t heads, std::int64_t head) {
   return {"attn", f::in_layer("in", {heads * head}, {3, heads, head}),
           f::out_layer("out", {heads, head}, {heads * head})};
 }
-ly::grouped_attention<> grouped(std::int64_t heads, std::int64_t group, std::int64_t head) {
-  using g = ly::grouped_attention<>;
-  const std::int64_t d = heads * group * head;
-  return {"attn",
-          g::q_layer("q", {d}, {heads, group, head}),
-          g::kv_layer("k", {d}, {heads, head}),
-          g::kv_layer("v", {d}, {heads, head}),
-          g::out_layer("o", {heads, group, head}, {d}),
-          50,
-          {},
-          5};
+template <class G = ly::grouped_attention<>>
+G grouped(std::int64_t heads, std::int64_t group, std::int64_t head, std::int64_t width = 0) {
+  const std::int64_t d = width > 0 ? width : heads * group * head;
+  G all{"attn",
+        typename G::q_layer("q", {d}, {heads, group, head}),
+        typename G::kv_layer("k", {d}, {heads, head}),
+        typename G::kv_layer("v", {d}, {heads, head}),
+        typename G::out_layer("o", {heads, group, head}, {d}),
+        50,
+        {},
+        5};
+  if constexpr (G::norms_heads) {
+    all.q_norm = {"q_norm", {heads, group}, head, 1e-5, ly::detail::kept_qkv};
+    all.k_norm = {"k_norm", {heads}, head, 1e-5, ly::detail::kept_qkv};
+  }
+  return all;
 }
 
 // y = x w + (x w)^2 / 2 with the product kept for the backward, until `Kept`. It needs it in both halves.
@@ -377,6 +382,7 @@ TEST_CASE("norms", "[model][gradient]") {
       "heddle: the norm \"ln\" computes its statistics again together with its output; the layer that keeps "
       "the output must give it the norm's role");
   CHECK_THROWS_AS(alone_again(rms(5)), hd::config_error);
+  check("norms of heads", ly::head_norm<hd::dim::heads, hd::dim::group>("hn", {2, 3}, 4, 1e-5), 24, 24);
 }
 
 TEST_CASE("plain and gated MLPs", "[model][gradient]") {
@@ -390,6 +396,10 @@ TEST_CASE("attention with one product, and with grouped queries and rotary posit
   check("grouped, one query head each", grouped(2, 1, 4), 8, 8);
   check("grouped, three query heads each", grouped(2, 3, 2), 12, 12);
   check("grouped, one key-value head", grouped(1, 2, 4), 8, 8);
+  check("biases", grouped<ly::grouped_attention<true, true>>(2, 2, 2), 8, 8);
+  check("normed heads, wider than the stream", grouped<ly::grouped_attention<false, false, true>>(2, 2, 4, 6), 6, 6);
+  check("normed heads, biases, in_out", grouped<ly::grouped_attention<true, false, true, ly::storage::in_out>>(1, 2, 4),
+        8, 8);
 }
 
 TEST_CASE("token embeddings, with and without learned positions", "[model][gradient]") {

@@ -161,7 +161,7 @@ TEST_CASE("a Llama that cannot be is refused with what would be accepted", "[mod
   CHECK(refused([](auto& c) { c.context = 16777217; }) == at + "context must be 1 to 16777216, got 16777217");
   CHECK(refused([](auto& c) { c.vocabulary = 0; }) == at + "vocabulary must be 1 to 16777216, got 0");
   CHECK(refused([](auto& c) { c.width = 25; }) ==
-        at + "width = 25 is not a multiple of heads = 6; every head has width / heads elements");
+        at + "width = 25 is not a multiple of heads = 6; every head has width / heads elements, or head_elements");
   CHECK(refused([](auto& c) { c.kv_heads = 4; }) ==
         at + "heads = 6 is not a multiple of kv_heads = 4; every key-value head serves heads / kv_heads query heads");
   CHECK(refused([](auto& c) { c.kv_heads = 12; }) ==

@@ -1,4 +1,5 @@
-// tests/train/llama_test.cpp: the trainer on a second family: any mesh, schedule and policy trains the Llama of one rank.
+// tests/train/llama_test.cpp: the trainer on further families: any mesh, schedule and policy trains the Llama of one rank, and the
+// Qwen-3, whose norms of heads are a bucket of their own.
 #include "catch.hpp"
 #include "random_tokens.hpp"
 #include "tables.hpp"
@@ -7,6 +8,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/qwen.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/language_state.hpp>
@@ -35,19 +37,19 @@ constexpr md::llama_config settings{
     .layers = 3, .heads = 6, .kv_heads = 2, .width = 24, .ffn = 29, .context = 7, .vocabulary = 61};
 using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 3>;
 using recompute = hd::activations::recompute<>;
-template <class World>
-using trainer_of =
-    hd::train::trainer<md::llama<double>, hd::strategy<mesh_type, sc::tabled, hd::zero<3>, recompute>, World>;
+template <class World, class Model = md::llama<double>>
+using trainer_of = hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, hd::zero<3>, recompute>, World>;
 
 struct outcome {
   std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> weights;
 };
 
+template <class Model = md::llama<double>>
 outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
               const std::string& again = "") {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
-  hd::train::options<md::llama_config> o;
+  hd::train::options<typename Model::config> o;
   o.model = settings;
   o.batch = 7;
   o.steps = 3;
@@ -58,7 +60,7 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
   outcome all;
   std::mutex mutex;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    trainer_of<std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    trainer_of<std::remove_reference_t<decltype(world)>, Model> trainer(world, o, when);
     std::vector<double> losses, norms;
     for (int step = 0; step < 3; ++step) {
       const auto report = trainer.step(tokens{});
@@ -69,19 +71,21 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     const std::lock_guard lock(mutex);
     all.losses = losses;
     all.norms = norms;
-    for (int k = 0; k < trainer.stages(); ++k) {
-      auto& state = trainer.optimizer_state(k);
-      const auto share = state.weights_of(trainer.stage(k));
-      for (const md::parameter& p : trainer.stage(k).parameters()) {
-        auto& whole = all.weights[p.name];
-        whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
-        md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-          for (std::int64_t i = 0; i < length; ++i)
-            if (const std::int64_t at = p.offset + local + i; at >= state.owned_begin() && at < state.owned_end())
-              whole[static_cast<std::size_t>(global + i)] = share[static_cast<std::size_t>(at - state.owned_begin())];
-        });
-      }
-    }
+    for (int k = 0; k < trainer.stages(); ++k)
+      hd::train::detail::for_each_bucket(
+          trainer.stage(k), trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
+            const auto share = state.weights_of(part);
+            for (const md::parameter& p : part.parameters()) {
+              auto& whole = all.weights[p.name];
+              whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
+              md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+                for (std::int64_t i = 0; i < length; ++i)
+                  if (const std::int64_t at = p.offset + local + i; at >= state.owned_begin() && at < state.owned_end())
+                    whole[static_cast<std::size_t>(global + i)] =
+                        share[static_cast<std::size_t>(at - state.owned_begin())];
+              });
+            }
+          });
   });
   return all;
 }
@@ -139,6 +143,18 @@ TEST_CASE("a Llama trained on any mesh is that of one rank, in double", "[train]
                   << "'");
     check_same(train(r.mesh, r.schedule, r.microbatches, r.again), serial);
   }
+}
+
+TEST_CASE("a Qwen-3 trained on any mesh is that of one rank, in double", "[train][qwen][ranks]") {
+  using model = md::qwen3<double>;
+  const outcome serial = train<model>("", "1f1b", 1);
+  REQUIRE(serial.weights.size() == 1 + 3 * 11 + 2);
+  REQUIRE(serial.weights.at("model.layers.1.self_attn.k_norm.weight").size() == 4);
+  REQUIRE(serial.norms[0] > 0.05);
+  check_same(train<model>("dp=2", "1f1b", 2), serial);
+  check_same(train<model>("tp=3", "gpipe", 1, "attn.qkv"), serial);  // leaves a rank without heads
+  check_same(train<model>("pp=2,tp=2", "zb-h1", 2, "full"), serial);
+  check_same(train<model>("dp=2,pp=2,tp=2", "zb-h1", 2), serial);
 }
 
 TEST_CASE("the memory of a Llama's stages is what the formula says", "[train][llama]") {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/model/described.hpp>
-#include <heddle/model/layers/attention.hpp>
+#include <heddle/model/layers/grouped_attention.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/llama_config.hpp>
@@ -13,33 +13,40 @@ namespace heddle::inline v0::model {
 
 namespace layers {
 
-/// Llama with Hugging Face's names: RMSNorm, rotary positions, grouped queries, SwiGLU, no biases, a head of its own. Weights lie
-/// [out, in] as PyTorch's `Linear` has them and begin as N(0, initial_deviation).
+/// A Llama and its kin with Hugging Face's names: RMSNorm, rotary positions, grouped queries, SwiGLU. Weights lie [out, in] as
+/// PyTorch's `Linear` has them and begin as N(0, initial_deviation). `Attention`: which products have biases, and whether heads are
+/// normed; `Tied`: the token embedding is the head.
 /// Source: Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783; Hugging Face `LlamaForCausalLM`.
+template <class Attention = grouped_attention<>, bool Tied = false>
 constexpr auto describe_llama(const llama_config& c) {
   const std::int64_t d = c.width, h = c.kv_heads, g = c.heads / c.kv_heads, e = c.head_dim(), f = c.ffn;
   const double deviation = c.initial_deviation;
-  using grouped = grouped_attention<>;
   using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
   using from_hidden = linear<dims<dim::ffn>, dims<dim::width>, false, storage::out_in>;
   const auto norm = [&](const char* name, const char* role) {
     return rms_norm<>(name, d, c.epsilon, activation_named(role));
   };
-  return language_model{
-      embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation}, "model.layers.",
-      c.layers,
-      sequence(
-          d,
-          residual(norm("input_layernorm", "ln_1.out"),
-                   grouped{"self_attn", grouped::q_layer("q_proj", {d}, {h, g, e}, deviation),
-                           grouped::kv_layer("k_proj", {d}, {h, e}, deviation),
-                           grouped::kv_layer("v_proj", {d}, {h, e}, deviation),
-                           grouped::out_layer("o_proj", {h, g, e}, {d}, deviation), c.theta, c.scaling, c.context}),
-          residual(norm("post_attention_layernorm", "ln_2.out"),
-                   gated<compute::silu>("mlp", to_hidden("gate_proj", {d}, {f}, deviation),
-                                        to_hidden("up_proj", {d}, {f}, deviation),
-                                        from_hidden("down_proj", {f}, {d}, deviation)))),
-      language_head<rms_norm<>, false>(norm("model.norm", "ln_f.out"), c.vocabulary, "lm_head.weight", deviation)};
+  Attention attention{"self_attn",
+                      typename Attention::q_layer("q_proj", {d}, {h, g, e}, deviation),
+                      typename Attention::kv_layer("k_proj", {d}, {h, e}, deviation),
+                      typename Attention::kv_layer("v_proj", {d}, {h, e}, deviation),
+                      typename Attention::out_layer("o_proj", {h, g, e}, {d}, deviation),
+                      c.theta,
+                      c.scaling,
+                      c.context};
+  if constexpr (Attention::norms_heads) {
+    attention.q_norm = typename Attention::q_norm_layer("q_norm", {h, g}, e, c.epsilon, detail::kept_qkv);
+    attention.k_norm = typename Attention::k_norm_layer("k_norm", {h}, e, c.epsilon, detail::kept_qkv);
+  }
+  return language_model{embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation},
+                        "model.layers.", c.layers,
+                        sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),
+                                 residual(norm("post_attention_layernorm", "ln_2.out"),
+                                          gated<compute::silu>("mlp", to_hidden("gate_proj", {d}, {f}, deviation),
+                                                               to_hidden("up_proj", {d}, {f}, deviation),
+                                                               from_hidden("down_proj", {f}, {d}, deviation)))),
+                        language_head<rms_norm<>, Tied>(norm("model.norm", "ln_f.out"), c.vocabulary,
+                                                        Tied ? "" : "lm_head.weight", deviation)};
 }
 
 }  // namespace layers
@@ -47,11 +54,13 @@ constexpr auto describe_llama(const llama_config& c) {
 using layers::describe_llama;
 static_assert(layers::count_parameters(describe_llama(llama2_7b())) == 6738415616);
 static_assert(layers::count_parameters(describe_llama(llama3_8b())) == 8030261248);
+static_assert(layers::count_parameters(describe_llama<layers::grouped_attention<>, true>(llama3_2_1b())) == 1235814400);
 
 /// Llama with elements of type T. `How` is its sharding: by default heads, hidden units and vocabulary over tp, samples over dp.
-template <class T, class How = megatron<>>
-struct llama : described<llama<T, How>, T, batch<T>, llama_config, How> {
-  static constexpr auto describe(const llama_config& c) { return describe_llama(c); }
+/// `Tied`: the token embedding is the head, as in Llama 3.2 1B.
+template <class T, class How = megatron<>, bool Tied = false>
+struct llama : described<llama<T, How, Tied>, T, batch<T>, llama_config, How> {
+  static constexpr auto describe(const llama_config& c) { return describe_llama<layers::grouped_attention<>, Tied>(c); }
 };
 
 }  // namespace heddle::inline v0::model

@@ -32,33 +32,37 @@ struct llama_config {
   compute::rotary_scaling scaling{};  ///< factor 1: frequencies as they are
   double epsilon = 1e-5;              ///< added to the mean square by norms
   double initial_deviation = 0.02;    ///< of weights and embeddings
+  int head_elements = 0;              ///< of each head; 0: width / heads
 
-  constexpr int head_dim() const noexcept { return heads > 0 ? width / heads : 0; }
+  constexpr int head_dim() const noexcept { return head_elements > 0 ? head_elements : heads > 0 ? width / heads : 0; }
+  /// Of all query heads together: `width`, unless `head_elements` says otherwise.
+  constexpr int query_width() const noexcept { return heads * head_dim(); }
   constexpr int kv_width() const noexcept { return kv_heads * head_dim(); }
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const;
 
-  /// Numbers that enter a matrix product for every token: with D the width, G = kv_width() and F = ffn,
-  /// `L (2 D^2 + 2 D G + 3 D F) + V D`.
+  /// Numbers that enter a matrix product for every token: with D the width, Q = query_width(), G = kv_width() and F = ffn,
+  /// `L (2 D Q + 2 D G + 3 D F) + V D`.
   constexpr std::int64_t matmul_parameters() const noexcept {
     const std::int64_t d = width;
-    return layers * (2 * d * d + 2 * d * kv_width() + 3 * d * ffn) + vocabulary * d;
+    return layers * (2 * d * query_width() + 2 * d * kv_width() + 3 * d * ffn) + vocabulary * d;
   }
 
-  /// Trained numbers: those of the products, the embedding and `2 L + 1` norms.
+  /// Trained numbers of a Llama whose head is not tied: those of the products, the embedding and `2 L + 1` norms.
   constexpr std::int64_t parameters() const noexcept {
     const std::int64_t d = width;
     return matmul_parameters() + vocabulary * d + (2 * static_cast<std::int64_t>(layers) + 1) * d;
   }
 
   /// Floating-point operations of one training step per token: forward and backward matrix products (2 and 4 per
-  /// weight that enters one), and the two attention products over the causal half, 6 L D (S + 1), which grouping does not
+  /// weight that enters one), and the two attention products over the causal half, 6 L Q (S + 1), which grouping does not
   /// change. Look-ups, norms, rotation, SiLU, softmax and the optimizer are not counted. `sequence` 0 means the context.
   /// Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1; the attention term counts only unmasked pairs.
   constexpr double flops_per_token(int sequence = 0) const noexcept {
     const double s = sequence > 0 ? sequence : context;
-    return 6.0 * static_cast<double>(matmul_parameters()) + 6.0 * layers * static_cast<double>(width) * (s + 1.0);
+    return 6.0 * static_cast<double>(matmul_parameters()) +
+           6.0 * layers * static_cast<double>(query_width()) * (s + 1.0);
   }
 
   friend constexpr bool operator==(const llama_config&, const llama_config&) = default;
@@ -68,6 +72,10 @@ struct llama_config {
 /// and epsilon where they are other ones: what two configurations must share so that the weights of one are those of the
 /// other.
 HEDDLE_INLINE std::string to_string(const llama_config& c);
+namespace detail {
+// The same for a family of this shape with another name.
+HEDDLE_INLINE std::string llama_text(const char* family, const llama_config& c);
+}  // namespace detail
 
 /// For tests: sizes that divide by little, grouped queries, heads of two pairs.
 constexpr llama_config llama_tiny() noexcept {
@@ -108,6 +116,18 @@ constexpr llama_config llama3_70b() noexcept {
           .context = 8192,
           .vocabulary = 128256,
           .theta = 500000};
+}
+/// Llama 3.2 of 1 billion parameters, whose head is the token embedding: for `llama<T, How, true>`.
+constexpr llama_config llama3_2_1b() noexcept {
+  return {.layers = 16,
+          .heads = 32,
+          .kv_heads = 8,
+          .width = 2048,
+          .ffn = 8192,
+          .context = 131072,
+          .vocabulary = 128256,
+          .theta = 500000,
+          .scaling = {.factor = 32, .low = 1, .high = 4, .original = 8192}};
 }
 /// Llama 3.1 of the size of a Llama 3: 131072 positions, with rotary frequencies scaled for them.
 constexpr llama_config llama3_1(llama_config of) noexcept {

@@ -25,14 +25,16 @@ HEDDLE_INLINE void llama_config::validate() const {
   in_range("ffn", ffn, 1, most_width);
   in_range("context", context, 1, most_tokens);
   in_range("vocabulary", vocabulary, 1, most_tokens);
-  if (width % heads != 0)
+  in_range("head_elements", head_elements, 0, most_width / heads);
+  if (head_elements == 0 && width % heads != 0)
     throw config_error("heddle: llama_config.width = " + std::to_string(width) + " is not a multiple of heads = " +
-                       std::to_string(heads) + "; every head has width / heads elements");
+                       std::to_string(heads) + "; every head has width / heads elements, or head_elements");
   if (heads % kv_heads != 0)
     throw config_error("heddle: llama_config.heads = " + std::to_string(heads) + " is not a multiple of kv_heads = " +
                        std::to_string(kv_heads) + "; every key-value head serves heads / kv_heads query heads");
   if (head_dim() % 2 != 0)
-    throw config_error("heddle: llama_config.width / heads = " + std::to_string(head_dim()) +
+    throw config_error(std::string("heddle: llama_config.") + (head_elements > 0 ? "head_elements" : "width / heads") +
+                       " = " + std::to_string(head_dim()) +
                        " must be even; rotary positions turn pairs of a head's elements");
   const auto positive = [](const char* name, double value) {
     if (!(value > 0 && std::isfinite(value)))
@@ -55,11 +57,15 @@ HEDDLE_INLINE void llama_config::validate() const {
 }
 
 HEDDLE_INLINE std::string to_string(const llama_config& c) {
+  return detail::llama_text("llama", c);
+}
+
+HEDDLE_INLINE std::string detail::llama_text(const char* family, const llama_config& c) {
   const auto digits = [](double value, auto... format) {  // the fewest that tell it from others
     char text[400];
     return std::string(text, std::to_chars(text, text + sizeof text, value, format...).ptr);
   };
-  std::string text = "llama layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
+  std::string text = std::string(family) + " layers=" + std::to_string(c.layers) + " heads=" + std::to_string(c.heads) +
                      " kv_heads=" + std::to_string(c.kv_heads) + " width=" + std::to_string(c.width) +
                      " ffn=" + std::to_string(c.ffn) + " context=" + std::to_string(c.context) +
                      " vocabulary=" + std::to_string(c.vocabulary) +
@@ -67,6 +73,7 @@ HEDDLE_INLINE std::string to_string(const llama_config& c) {
   if (c.scaling.factor != 1)
     text += " scaling=" + digits(c.scaling.factor) + "," + digits(c.scaling.low) + "," + digits(c.scaling.high) + "," +
             digits(c.scaling.original);
+  if (c.head_elements != 0) text += " head_elements=" + std::to_string(c.head_elements);
   if (c.epsilon != llama_config{}.epsilon) text += " epsilon=" + digits(c.epsilon);
   return text;
 }

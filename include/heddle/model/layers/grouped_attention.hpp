@@ -1,0 +1,193 @@
+// heddle/model/layers/grouped_attention.hpp: causal self-attention with grouped queries and rotary positions.
+#pragma once
+
+#include <heddle/compute/rotary_table.hpp>
+#include <heddle/model/layers/attention.hpp>
+#include <heddle/model/layers/head_norm.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::model::layers {
+
+struct query {};        ///< activation: queries as scores take them: normed where heads are, and rotated
+struct key {};          ///< activation: keys as scores take them
+struct value {};        ///< activation: values
+struct d_query {};      ///< gradient of `query`, and of what the rotation turned
+struct d_key {};        ///< gradient of `key`, and of what the rotation turned
+struct d_value {};      ///< gradient of `value`
+struct raw_query {};    ///< activation: queries before the norm of each head
+struct raw_key {};      ///< activation: keys before the norm of each head
+struct d_raw_query {};  ///< gradient of `raw_query`
+struct d_raw_key {};    ///< gradient of `raw_key`
+struct cosines {};      ///< constant: cosines of the rotary angles of each position
+struct sines {};        ///< constant: sines of the same angles
+
+/// y = softmax(rotate(q) rotate(k)' / sqrt(head_size), causal) v Wo with q = x Wq, k = x Wk, v = x Wv. `group` query heads
+/// share one key-value head; the axis that splits `dim::heads` splits the key-value heads, and the query heads go with theirs.
+/// `QkvBias`: the three products have a bias (Qwen-2), `OutBias`: the last one has. `HeadNorms`: the elements of each query and key head
+/// are normed by their root mean square before they are rotated (Qwen-3).
+/// Shapes: x, y [rows, width]; q [rows, heads, group, head_size]; k, v [rows, heads, head_size].
+/// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Su et al. 2021, arXiv:2104.09864 (rotary positions);
+/// Yang et al. 2024, arXiv:2407.10671 (biases); Yang et al. 2025, arXiv:2505.09388 (norms of heads).
+template <bool QkvBias = false, bool OutBias = false, bool HeadNorms = false, storage Stored = storage::out_in>
+struct grouped_attention {
+  using q_dims = dims<dim::heads, dim::group, dim::head_size>;
+  using kv_dims = dims<dim::heads, dim::head_size>;
+  using q_layer = linear<dims<dim::width>, q_dims, QkvBias, Stored>;
+  using kv_layer = linear<dims<dim::width>, kv_dims, QkvBias, Stored>;
+  using out_layer = linear<q_dims, dims<dim::width>, OutBias, Stored>;
+  using q_norm_layer = std::conditional_t<HeadNorms, head_norm<dim::heads, dim::group>, leaf>;
+  using k_norm_layer = std::conditional_t<HeadNorms, head_norm<dim::heads>, leaf>;
+
+  const char* name;
+  q_layer q;
+  kv_layer k, v;
+  out_layer out;
+  double theta;
+  compute::rotary_scaling scaling;
+  std::int64_t context;  ///< positions that the rotary tables have
+  q_norm_layer q_norm{};
+  k_norm_layer k_norm{};
+
+  static constexpr bool reads_sequences = true, norms_heads = HeadNorms;
+  using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet>;
+
+  static constexpr list<> parameters() { return {}; }
+  constexpr auto children() const {
+    if constexpr (HeadNorms)
+      return list(q, k, v, out, q_norm, k_norm);
+    else
+      return list(q, k, v, out);
+  }
+  constexpr auto activations() const {
+    const std::int64_t half = k.out[1] / 2;
+    const auto with = [&](const auto&... more) {
+      return list(activation<query, life::until_input, q_dims>{q.out, detail::kept_qkv},
+                  activation<key, life::until_input, kv_dims>{k.out, detail::kept_qkv},
+                  activation<value, life::until_input, kv_dims>{k.out, detail::kept_qkv},
+                  activation<heads_out, life::until_weight, q_dims>{q.out, detail::kept_heads},
+                  activation<log_sum_exp, life::until_input, dims<dim::heads, dim::group>>{{q.out[0], q.out[1]},
+                                                                                           detail::kept_heads},
+                  activation<d_query, life::deferred, q_dims>{q.out}, activation<d_key, life::deferred, kv_dims>{k.out},
+                  activation<d_value, life::deferred, kv_dims>{k.out},
+                  activation<d_heads_out, life::scratch, q_dims>{q.out},
+                  activation<cosines, life::constant, dims<dim::positions, dim::head_size>>{{context, half}},
+                  activation<sines, life::constant, dims<dim::positions, dim::head_size>>{{context, half}}, more...);
+    };
+    if constexpr (HeadNorms)
+      return with(activation<raw_query, life::until_weight, q_dims>{q.out, detail::kept_qkv},
+                  activation<raw_key, life::until_weight, kv_dims>{k.out, detail::kept_qkv},
+                  activation<d_raw_query, life::deferred, q_dims>{q.out},
+                  activation<d_raw_key, life::deferred, kv_dims>{k.out});
+    else
+      return with();
+  }
+  constexpr double training_flops(std::int64_t sequence) const {
+    return detail::attention_flops(q.out[0] * q.out[1] * q.out[2], sequence);
+  }
+  /// Fills the rotary tables.
+  template <class B>
+  void prepare(const B& b) const {
+    using T = typename B::scalar;
+    const compute::rotary_table<T> table(context, compute::rotary_frequencies(k.out[1], theta, scaling));
+    b.copy_from_host(cosines{}, table.cosines().elements());
+    b.copy_from_host(sines{}, table.sines().elements());
+  }
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    detail::require_whole<typename B::layouts, dim::head_size, dim::group, dim::positions>();
+    const auto part = b.children();
+    if constexpr (HeadNorms) {
+      part.template get<0>().forward(x, b.edge(raw_query{}));
+      part.template get<1>().forward(x, b.edge(raw_key{}));
+      part.template get<4>().forward(b[raw_query{}], b.edge(query{}));
+      part.template get<5>().forward(b[raw_key{}], b.edge(key{}));
+    } else {
+      part.template get<0>().forward(x, b.edge(query{}));
+      part.template get<1>().forward(x, b.edge(key{}));
+    }
+    part.template get<2>().forward(x, b.edge(value{}));
+    const auto turn = [&](auto made, std::int64_t heads) {
+      b.give(made, [&](auto rows) {
+        const auto at = heads_in(rows, heads);
+        b.compute().template rotary<compute::rotary_pairs::halves>(at, b.run().positions, b[cosines{}], b[sines{}], at);
+      });
+    };
+    turn(b.edge(query{}), query_heads(b));
+    turn(b.edge(key{}), key_heads(b));
+    b.make(heads_out{}, [&](auto rows) {
+      b.compute().attention(heads_in(b[query{}], query_heads(b)), heads_in(b[key{}], key_heads(b)),
+                            heads_in(b[value{}], key_heads(b)), b.run().sequences, scale<typename B::scalar>(),
+                            heads_in(rows, query_heads(b)), b.vector(log_sum_exp{}),
+                            compute::key_pages_in<typename B::space>{});
+    });
+    return part.template get<3>().forward(b[heads_out{}], y);
+  }
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
+    using l = typename q_layer::template laid<typename B::layouts>;
+    using of_keys = typename kv_layer::template laid<typename B::layouts>;
+    static_assert(std::is_same_v<typename l::dx_made, typename of_keys::dx_made>,
+                  "heddle: attention: queries, keys and values must leave the same sum in the gradient of their input");
+    const auto part = b.children();
+    const std::int64_t hq = query_heads(b), hk = key_heads(b);
+    part.template get<3>().backward_input(b[heads_out{}], dy, b[d_heads_out{}]);
+    b.compute().attention_backward(heads_in(b[d_heads_out{}], hq), heads_in(b[query{}], hq), heads_in(b[key{}], hk),
+                                   heads_in(b[value{}], hk), heads_in(b[heads_out{}], hq), b.vector(log_sum_exp{}),
+                                   b.run().sequences, scale<typename B::scalar>(), heads_in(b[d_query{}], hq),
+                                   heads_in(b[d_key{}], hk), heads_in(b[d_value{}], hk),
+                                   compute::key_pages_in<typename B::space>{});
+    const auto turn_back = [&](auto gradient) {
+      b.compute().template rotary_backward<compute::rotary_pairs::halves>(gradient, b.run().positions, b[cosines{}],
+                                                                          b[sines{}], gradient);
+    };
+    turn_back(heads_in(b[d_query{}], hq));
+    turn_back(heads_in(b[d_key{}], hk));
+    if constexpr (HeadNorms) {
+      part.template get<4>().backward_input(b[raw_query{}], b[d_query{}], b[d_raw_query{}], false);
+      part.template get<5>().backward_input(b[raw_key{}], b[d_key{}], b[d_raw_key{}], false);
+    }
+    part.template get<0>().backward_input(x, b[d_product_of_queries{}], dx);
+    part.template get<1>().backward_input(x, b[d_product_of_keys{}], dx, true);
+    part.template get<2>().backward_input(x, b[d_value{}], dx, true);
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);  // one sum for the three
+    return made<dual<typename l::x_edge>>{};
+  }
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    const auto part = b.children();
+    part.template get<3>().backward_weight(b[heads_out{}], dy);
+    if constexpr (HeadNorms) {
+      part.template get<4>().backward_weight(b[raw_query{}], b[d_query{}]);
+      part.template get<5>().backward_weight(b[raw_key{}], b[d_key{}]);
+    }
+    part.template get<0>().backward_weight(x, b[d_product_of_queries{}]);
+    part.template get<1>().backward_weight(x, b[d_product_of_keys{}]);
+    part.template get<2>().backward_weight(x, b[d_value{}]);
+  }
+
+ private:
+  // What the products of queries and keys made: before the norms, where there are some.
+  using d_product_of_queries = std::conditional_t<HeadNorms, d_raw_query, d_query>;
+  using d_product_of_keys = std::conditional_t<HeadNorms, d_raw_key, d_key>;
+  template <class T>
+  T scale() const {
+    return static_cast<T>(1.0 / std::sqrt(static_cast<double>(k.out[1])));
+  }
+  template <class B>
+  std::int64_t query_heads(const B& b) const {
+    return b[log_sum_exp{}].extent(1);
+  }
+  template <class B>
+  std::int64_t key_heads(const B& b) const {
+    return b[key{}].extent(1) / k.out[1];
+  }
+  template <class T, class Space>
+  compute::head_rows<T, Space> heads_in(matrix_view<T, Space> m, std::int64_t heads) const {
+    return compute::heads_of(m, heads, k.out[1]);
+  }
+};
+
+}  // namespace heddle::inline v0::model::layers

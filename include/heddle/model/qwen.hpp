@@ -1,0 +1,40 @@
+// heddle/model/qwen.hpp: Qwen-2 and Qwen-3 as descriptions of layers, and as models a trainer can be given.
+#pragma once
+
+#include <heddle/model/llama.hpp>
+#include <heddle/model/qwen_config.hpp>
+
+namespace heddle::inline v0::model {
+
+namespace layers {
+/// Qwen-2 with Hugging Face's names.
+template <bool Tied = false>
+constexpr auto describe_qwen2(const qwen2_config& c) {
+  return describe_llama<grouped_attention<true>, Tied>(c);
+}
+/// Qwen-3 with Hugging Face's names.
+template <bool Tied = false>
+constexpr auto describe_qwen3(const qwen3_config& c) {
+  return describe_llama<grouped_attention<false, false, true>, Tied>(c);
+}
+}  // namespace layers
+
+static_assert(layers::count_parameters(layers::describe_qwen2<true>(qwen2_0_5b())) == 494032768);
+static_assert(layers::count_parameters(layers::describe_qwen2(qwen2_7b())) == 7615616512);
+static_assert(qwen2_7b().parameters() == 7615616512 && qwen3_8b().parameters() == 8190735360);
+static_assert(layers::count_parameters(layers::describe_qwen3<true>(qwen3_0_6b())) == 596049920);
+static_assert(layers::count_parameters(layers::describe_qwen3(qwen3_8b())) == 8190735360);
+
+/// Qwen-2 with elements of type T. `Tied`: the token embedding is the head, as in the small ones. `How`: its sharding.
+template <class T, bool Tied = false, class How = megatron<>>
+struct qwen2 : described<qwen2<T, Tied, How>, T, batch<T>, qwen2_config, How> {
+  static constexpr auto describe(const qwen2_config& c) { return layers::describe_qwen2<Tied>(c); }
+};
+
+/// Qwen-3 with elements of type T. `Tied`: the token embedding is the head, as in the small ones. `How`: its sharding.
+template <class T, bool Tied = false, class How = megatron<>>
+struct qwen3 : described<qwen3<T, Tied, How>, T, batch<T>, qwen3_config, How> {
+  static constexpr auto describe(const qwen3_config& c) { return layers::describe_qwen3<Tied>(c); }
+};
+
+}  // namespace heddle::inline v0::model

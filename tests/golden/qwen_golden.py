@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Golden numbers for heddle's Qwen-2 and Qwen-3: tiny models of Hugging Face transformers, trained for two steps.
+
+Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin and qwen3_golden.bin beside this
+file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+committed files.
+"""
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+import transformers
+
+from llama_golden import decode, difference, encode
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STEPS, BATCH, LR, BETAS, EPS, WEIGHT_DECAY, MAX_NORM = 2, 4, 1e-3, (0.9, 0.95), 1e-8, 0.1, 0.5
+THETA, NORM_EPS = 1000.0, 1e-6
+
+# Odd sizes. Qwen-2 is tied; the heads of Qwen-3 have more elements than width / heads.
+SIZES = {
+    "qwen2": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=True),
+    "qwen3": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=False),
+}
+
+
+def make_model(family):
+    s = SIZES[family]
+    config_class = {"qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[family]
+    model_class = {"qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM}[family]
+    config = config_class(
+        num_hidden_layers=s["layers"], num_attention_heads=s["heads"], num_key_value_heads=s["kv_heads"],
+        hidden_size=s["width"], intermediate_size=s["ffn"], max_position_embeddings=s["context"],
+        vocab_size=s["vocabulary"], head_dim=s["head_dim"], tie_word_embeddings=s["tied"], rms_norm_eps=NORM_EPS,
+        rope_parameters={"rope_type": "default", "rope_theta": THETA}, use_cache=False, attention_dropout=0.0)
+    config._attn_implementation = "eager"
+    model = model_class(config)
+    model.train()
+    # Larger than Qwen's own initialisation, norms away from one, biases away from zero: every term of a gradient matters.
+    g = torch.Generator().manual_seed(987)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            mean = 1.0 if "norm" in name else 0.0
+            p.copy_(torch.randn(p.shape, generator=g) * 0.3 + mean)
+    return model
+
+
+def batches(family):
+    """Tokens and already shifted targets of each step, [BATCH, context]; a few targets of step 2 are ignored (-100)."""
+    s = SIZES[family]
+    g = torch.Generator().manual_seed(988)
+    result = []
+    for step in range(STEPS):
+        text = torch.randint(0, s["vocabulary"], (BATCH, s["context"] + 1), generator=g)
+        tokens, targets = text[:, :-1].clone(), text[:, 1:].clone()
+        if step == 1:
+            targets[0, :5] = -100
+            targets[3, -1] = -100
+        result.append((tokens, targets))
+    return result
+
+
+def make_records(family):
+    s = SIZES[family]
+    model = make_model(family)
+    w = dict(model.named_parameters())
+    assert ("lm_head.weight" in w) != s["tied"]
+    records = [("config", torch.tensor([s["layers"], s["heads"], s["kv_heads"], s["width"], s["ffn"], s["context"],
+                                        s["vocabulary"], BATCH, s["head_dim"]], dtype=torch.int32)),
+               ("rotary", torch.tensor([THETA, NORM_EPS], dtype=torch.float64)),
+               ("optimizer", torch.tensor([LR, BETAS[0], BETAS[1], EPS, WEIGHT_DECAY, MAX_NORM], dtype=torch.float64))]
+    for step, (tokens, targets) in enumerate(batches(family), start=1):
+        records.append((f"step{step}.tokens", tokens.to(torch.int32)))
+        records.append((f"step{step}.targets", targets.to(torch.int32)))
+    records += [("initial." + name, t.detach().clone()) for name, t in w.items()]
+    groups = [{"params": [t for t in w.values() if t.dim() >= 2], "weight_decay": WEIGHT_DECAY},
+              {"params": [t for t in w.values() if t.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
+    for step, (tokens, targets) in enumerate(batches(family), start=1):
+        at = f"f32.step{step}."
+        optimizer.zero_grad()
+        logits = model(input_ids=tokens).logits
+        loss = F.cross_entropy(logits.view(-1, s["vocabulary"]), targets.reshape(-1), ignore_index=-100)
+        loss.backward()
+        gradients = {name: t.grad.detach().clone() for name, t in w.items()}
+        norm = torch.nn.utils.clip_grad_norm_(list(w.values()), MAX_NORM)
+        assert norm > MAX_NORM, "the data must exercise clipping"
+        optimizer.step()
+        records.append((at + "loss", loss.detach().reshape(1)))
+        records.append((at + "gradient_norm", norm.detach().reshape(1)))
+        if step == 1:
+            records.append((at + "last_logits", logits.detach()[:, -1].contiguous()))
+        records += [(at + "gradient." + name, t) for name, t in gradients.items()]
+        records += [(at + "weight." + name, t.detach().clone()) for name, t in w.items()]
+    return records
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    for family in SIZES:
+        records = make_records(family)
+        data = encode(records)
+        numbers = dict(records)
+        print(f"{family}: torch {torch.__version__}, transformers {transformers.__version__}: {len(records)} records, "
+              f"{len(data)} bytes")
+        for step in range(1, STEPS + 1):
+            print(f"step {step}: loss {float(numbers[f'f32.step{step}.loss']):.9f}, gradient norm "
+                  f"{float(numbers[f'f32.step{step}.gradient_norm']):.9f}")
+        file = os.path.join(HERE, f"{family}_golden.bin")
+        if "--check" in sys.argv[1:]:
+            with open(file, "rb") as f:
+                committed = f.read()
+            if committed == data:
+                print("identical to the committed file")
+                continue
+            single, _ = difference(records, decode(committed))
+            print(f"differs from the committed file by at most {single:.2e}")
+            if single >= 2e-6:
+                sys.exit(1)
+        else:
+            with open(file, "wb") as f:
+                f.write(data)
+
+
+if __name__ == "__main__":
+    main()
