@@ -15,15 +15,20 @@ namespace detail {
 
 // A flat buffer of parameters whose gradients are summed over `Summed`: copies along these axes, along the others parts of
 // different tensors on each rank.
+template <class Mesh, class Varying>
+struct flat_layout_over {
+  using type = layout<Mesh>;
+};
+template <class Mesh, class A, class... More>
+struct flat_layout_over<Mesh, type_list<A, More...>> {
+  using type = layout<Mesh, varying<A, More...>>;
+};
 template <class Mesh, class Summed, class Tags>
 struct flat_layout;
 template <class Mesh, class Summed, class... Tags>
 struct flat_layout<Mesh, Summed, type_list<Tags...>> {
   using others = joined<type_list<>, std::conditional_t<list_has<Summed, Tags>, type_list<>, type_list<Tags>>...>;
-  template <class... A>
-  static layout<Mesh, varying<A...>> of(type_list<A...>);
-  static layout<Mesh> of(type_list<>);
-  using type = decltype(of(others{}));
+  using type = typename flat_layout_over<Mesh, others>::type;
 };
 
 // The axes over which gradients are summed, in the order of the mesh: those of a parameter, and those that split rows.
