@@ -142,7 +142,7 @@ class shape {
 
   constexpr std::array<std::int64_t, sizeof...(Extents)> extents() const noexcept {
     std::array<std::int64_t, sizeof...(Extents)> e{};
-    for (std::size_t i = 0; i < rank(); ++i) e[i] = extent(i);
+    for (std::size_t i = 0; i != rank(); ++i) e[i] = extent(i);
     return e;
   }
 

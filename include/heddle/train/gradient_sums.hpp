@@ -56,7 +56,8 @@ class gradient_sums {
     held_.for_each([](held_type& h) { h.reduced = false; });
     sent_ = false;
     if (!queued && tied_ != nullptr && embeds_)
-      on_its_way_.emplace(pipeline_.irecv(messages_.to_receive(*queue_, room()), held_.other_tied_rank(), head_share));
+      static_cast<void>(on_its_way_.emplace(
+          pipeline_.irecv(messages_.to_receive(*queue_, room()), held_.other_tied_rank(), head_share)));
   }
   /// All microbatches of a stage are through.
   template <class Observe>
@@ -99,8 +100,8 @@ class gradient_sums {
   void send_tied(Observe& observe) {
     sent_ = true;
     if (!queued && !embeds_)
-      on_its_way_.emplace(pipeline_.isend(messages_.to_send(*queue_, const_row(tied_->tied_gradient())),
-                                          held_.other_tied_rank(), head_share));
+      static_cast<void>(on_its_way_.emplace(pipeline_.isend(
+          messages_.to_send(*queue_, const_row(tied_->tied_gradient())), held_.other_tied_rank(), head_share)));
     const auto [begin, end] = tied_part();
     reduce(*tied_, 0, begin, observe);
     reduce(*tied_, end, elements_of(*tied_), observe);

@@ -77,6 +77,13 @@ template <bool Ok, class Layer>
 struct layer_has {
   static constexpr bool value = Ok;
 };
+// Concepts, because nvcc takes a requires-expression on a function's own parameters for one that reads them.
+template <class Layer, class Call, class... X>
+concept runs_forward = requires(const Layer& l, const Call& b, const X&... x) { l.forward(b, x...); };
+template <class Layer, class Call, class... X>
+concept runs_backward_input = requires(const Layer& l, const Call& b, const X&... x) { l.backward_input(b, x...); };
+template <class Layer, class Call, class... X>
+concept runs_backward_weight = requires(const Layer& l, const Call& b, const X&... x) { l.backward_weight(b, x...); };
 struct missing_verb {  // after the sentence that says so
   constexpr operator double() const noexcept { return 0; }
 };
@@ -283,7 +290,7 @@ class call {
   template <class... X>
   auto forward(const X&... x) const {
     if constexpr (has_kernels()) {
-      constexpr bool has = requires(const Layer& l, const call& b) { l.forward(b, x...); };
+      constexpr bool has = detail::runs_forward<Layer, call, X...>;
       static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb forward(b, x, y)");
       if constexpr (has)
         return result_of([&] { return at_->layer.forward(*this, x...); });
@@ -296,7 +303,7 @@ class call {
   template <class... X>
   auto backward_input(const X&... x) const {
     if constexpr (has_kernels()) {
-      constexpr bool has = requires(const Layer& l, const call& b) { l.backward_input(b, x...); };
+      constexpr bool has = detail::runs_backward_input<Layer, call, X...>;
       static_assert(detail::layer_has<has, Layer>::value,
                     "heddle: a layer needs a verb backward_input(b, x, dy, dx, add)");
       if constexpr (has)
@@ -310,7 +317,7 @@ class call {
   template <class... X>
   void backward_weight(const X&... x) const {
     if constexpr (has_kernels()) {
-      constexpr bool has = requires(const Layer& l, const call& b) { l.backward_weight(b, x...); };
+      constexpr bool has = detail::runs_backward_weight<Layer, call, X...>;
       static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb backward_weight(b, x, dy)");
       if constexpr (has) at_->layer.backward_weight(*this, x...);
     }
