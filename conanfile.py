@@ -28,6 +28,7 @@ COMPONENTS = {
     "range_v3": ["librange-v3-dev"],
     "hwloc": ["libhwloc-dev"],
     "pugixml": ["libpugixml-dev"],
+    "json": ["nlohmann-json3-dev"],
     "uring": ["liburing-dev"],
 }
 

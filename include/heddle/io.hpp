@@ -11,5 +11,8 @@
 #include <heddle/io/node_topology.hpp>
 #include <heddle/io/pairs.hpp>
 #include <heddle/io/permutation.hpp>
+#include <heddle/io/safetensors/dtype.hpp>
+#include <heddle/io/safetensors/entry.hpp>
+#include <heddle/io/safetensors/mapped_file.hpp>
 #include <heddle/io/save_folder.hpp>
 #include <heddle/io/tensor_file.hpp>

@@ -1,0 +1,348 @@
+// heddle/io/json/safetensors.hpp: reads safetensors files, and folders of them with an index.
+#pragma once
+
+#include <heddle/io/json/strict.hpp>
+#include <heddle/io/safetensors/dtype.hpp>
+#include <heddle/io/safetensors/entry.hpp>
+#include <heddle/io/safetensors/mapped_file.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::io {
+
+namespace detail {
+
+// Takes a header apart as it is parsed: whatever does not belong there ends the parse, so that a header of any kind takes the
+// memory of its tensors and no more.
+class safetensors_header_reader {
+ public:
+  using number_integer_t = nlohmann::json::number_integer_t;
+  using number_unsigned_t = nlohmann::json::number_unsigned_t;
+  using number_float_t = nlohmann::json::number_float_t;
+  using string_t = nlohmann::json::string_t;
+  using binary_t = nlohmann::json::binary_t;
+
+  safetensors_header_reader(safetensors_header& to, std::string where) : to_(to), where_(std::move(where)) {}
+
+  bool null() { return refuse("null"); }
+  bool boolean(bool) { return refuse("a truth value"); }
+  bool number_integer(number_integer_t n) { return refuse(std::to_string(n)); }
+  bool number_float(number_float_t, const string_t& text) { return refuse(shown_name(text)); }
+  bool binary(binary_t&) { return refuse("binary data"); }
+  bool number_unsigned(number_unsigned_t n) {
+    if (at_ != place::numbers) return refuse(std::to_string(n));
+    if (n > static_cast<number_unsigned_t>((std::numeric_limits<std::int64_t>::max)()))
+      fail(std::to_string(n) + " in its " + key_ + " is more than 63 bits count");
+    (key_ == "shape" ? entry_.shape : offsets_).push_back(static_cast<std::int64_t>(n));
+    if (key_ != "shape" && offsets_.size() > 2) fail("data_offsets should be two numbers, got more");
+    return true;
+  }
+  bool string(string_t& text) {
+    if (at_ == place::metadata) {
+      to_.metadata.emplace_back(key_, std::move(text));
+      return true;
+    }
+    if (at_ != place::tensor || key_ != "dtype") return refuse("the text '" + shown_name(text) + "'");
+    const safetensors_dtype* known = find_safetensors_dtype(text);
+    if (known == nullptr) fail("unknown dtype '" + shown_name(text) + "'");
+    entry_.dtype = *known;
+    return true;
+  }
+  bool start_object(std::size_t) {
+    if (at_ == place::outside) {
+      at_ = place::top;
+      return true;
+    }
+    if (at_ != place::top) return refuse("an object");
+    at_ = name_ == "__metadata__" ? place::metadata : place::tensor;
+    keys_.clear();
+    entry_ = {};
+    offsets_.clear();
+    return true;
+  }
+  bool key(string_t& text) {
+    if (at_ == place::top) {
+      if (!names_.insert(text).second) throw io_error(where_ + "the tensor '" + shown_name(text) + "' comes twice");
+      name_ = std::move(text);
+      return true;
+    }
+    if (at_ == place::tensor && text != "dtype" && text != "shape" && text != "data_offsets")
+      fail("unknown key '" + shown_name(text) + "'; expected dtype, shape and data_offsets");
+    if (!keys_.insert(text).second) fail("the key '" + shown_name(text) + "' comes twice");
+    key_ = std::move(text);
+    return true;
+  }
+  bool end_object() {
+    if (at_ == place::tensor) {
+      for (const char* needed : {"dtype", "shape", "data_offsets"})
+        if (keys_.count(needed) == 0) fail("it has no " + std::string(needed));
+      if (offsets_.size() != 2) fail("data_offsets should be two numbers, got " + std::to_string(offsets_.size()));
+      entry_.name = name_;
+      entry_.begin = offsets_[0];
+      entry_.end = offsets_[1];
+      to_.tensors.push_back(std::move(entry_));
+    }
+    at_ = at_ == place::top ? place::outside : place::top;
+    return true;
+  }
+  bool start_array(std::size_t) {
+    if (at_ != place::tensor || key_ == "dtype") return refuse("an array");
+    at_ = place::numbers;
+    return true;
+  }
+  bool end_array() {
+    at_ = place::tensor;
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& e) {
+    throw io_error(where_ + "offset " + std::to_string(8 + (position > 0 ? position - 1 : 0)) +
+                   ": the header is no JSON: " + json_fault(e));
+  }
+
+ private:
+  enum class place : std::uint8_t { outside, top, tensor, metadata, numbers };
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw io_error(where_ +
+                   (name_ == "__metadata__" ? std::string("__metadata__") : "tensor '" + shown_name(name_) + "'") +
+                   ": " + what);
+  }
+  bool refuse(const std::string& got) const {
+    switch (at_) {
+      case place::outside:
+        throw io_error(where_ + "offset 8: the header should be an object, got " + got);
+      case place::top:
+        fail("expected an object, got " + got);
+      case place::metadata:
+        fail("'" + shown_name(key_) + "' should be a text, got " + got);
+      case place::numbers:
+        fail("its " + key_ + " should be numbers of 0 or more, got " + got);
+      case place::tensor:
+        break;
+    }
+    fail("its " + key_ + " should be " + (key_ == "dtype" ? "a text" : "an array of numbers") + ", got " + got);
+  }
+
+  safetensors_header& to_;
+  std::string where_, name_, key_;
+  place at_ = place::outside;
+  safetensors_entry entry_;
+  std::vector<std::int64_t> offsets_;
+  std::set<std::string, std::less<>> names_, keys_;
+};
+
+}  // namespace detail
+
+/// The header of a safetensors file, from the file's bytes. `what` names the file in errors.
+/// Errors: `io_error` with file, tensor and offset for everything that the format does not allow: a header that is no JSON object
+/// or longer than 100 MB, a name that comes twice, an unknown element type, sizes that do not fit, holes, overlaps, a file that is cut off or too long.
+/// Source: https://github.com/huggingface/safetensors, "Format", and `SafeTensors::read_metadata`.
+inline safetensors_header parse_safetensors(std::span<const std::byte> file, const std::string& what) {
+  const std::string where = "heddle: '" + what + "', ";
+  const auto size = static_cast<std::int64_t>(file.size());
+  if (size < 8)
+    throw io_error(where + "offset 0: a safetensors file begins with 8 bytes of header length, the file has " +
+                   std::to_string(size));
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
+  if (length > static_cast<std::uint64_t>(most_safetensors_header))
+    throw io_error(where + "offset 0: a header of " + std::to_string(length) + " bytes, at most " +
+                   std::to_string(most_safetensors_header) + " are read: is it a safetensors file?");
+  if (static_cast<std::int64_t>(length) > size - 8)
+    throw io_error(where + "offset 0: a header of " + std::to_string(length) + " bytes in a file of " +
+                   std::to_string(size) + ": the file is cut off");
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(length));
+  if (text.empty() || text[0] != '{') throw io_error(where + "offset 8: the header should begin with '{'");
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos)  // which the library takes for the end
+    throw io_error(where + "offset " + std::to_string(8 + zero) + ": a zero byte in the header");
+  safetensors_header h;
+  h.data_begin = 8 + static_cast<std::int64_t>(length);
+  detail::safetensors_header_reader reader(h, where);
+  try {
+    nlohmann::json::sax_parse(text, &reader);
+  } catch (const nlohmann::json::exception& e) {
+    throw io_error(where + "offset 8: the header is no JSON: " + detail::json_fault(e));
+  }
+  detail::settle_entries(h, size, where);
+  return h;
+}
+
+/// A tensor in a file that is open: what `tensor_source` asks for. It is valid as long as the file.
+class safetensors_tensor {
+ public:
+  safetensors_tensor(const mapped_file& file, const safetensors_entry& entry, std::atomic<std::int64_t>& read)
+      : file_(&file), entry_(&entry), read_(&read) {}
+
+  const safetensors_entry& entry() const noexcept { return *entry_; }
+  std::span<const std::int64_t> shape() const noexcept { return entry_->shape; }
+  std::string_view dtype() const noexcept { return entry_->dtype.name; }
+  /// File and tensor, for errors: "'model.safetensors', tensor 'wte.weight'".
+  std::string where() const { return "'" + file_->path().string() + "', tensor '" + entry_->name + "'"; }
+  /// All its bytes, in the file's pages.
+  std::span<const std::byte> bytes() const {
+    file_->require_unchanged();
+    return file_->bytes().subspan(static_cast<std::size_t>(entry_->begin), static_cast<std::size_t>(entry_->bytes()));
+  }
+
+  /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`).
+  /// Errors: `io_error` if the tensor has not so many, or its type does not convert to T.
+  template <class T>
+  void read(std::int64_t first, std::span<T> out) const {
+    const auto n = static_cast<std::int64_t>(out.size()), have = entry_->count();
+    if (first < 0 || n > have || first > have - n)
+      throw io_error("heddle: " + where() + " has " + std::to_string(have) + " elements, not " + std::to_string(n) +
+                     " from " + std::to_string(first) + " on");
+    if (!converts_to<T>(dtype()))
+      throw io_error("heddle: " + where() + ", offset " + std::to_string(entry_->begin) + ": elements of " +
+                     std::string(dtype()) + " do not convert to " + std::string(safetensors_dtype_name<T>()));
+    if (n == 0) return;
+    const std::int64_t element = entry_->dtype.bits / 8;
+    file_->require_unchanged();
+    read_->fetch_add(n * element, std::memory_order_relaxed);
+    convert_elements(dtype(), file_->bytes().data() + entry_->begin + first * element, out.data(), n);
+  }
+
+ private:
+  const mapped_file* file_;
+  const safetensors_entry* entry_;
+  std::atomic<std::int64_t>* read_;
+};
+
+/// A safetensors file, mapped into memory. Opening it reads and checks its header; elements are read when asked for, on any thread.
+/// Errors: as those of `parse_safetensors`, and `io_error` if the file cannot be read.
+class safetensors_file {
+ public:
+  explicit safetensors_file(std::filesystem::path path)
+      : file_(std::move(path)),
+        header_(parse_safetensors(file_.bytes(), file_.path().string())),
+        read_(std::make_unique<std::atomic<std::int64_t>>(0)) {
+    for (std::size_t i = 0; i < header_.tensors.size(); ++i) by_name_.emplace(header_.tensors[i].name, i);
+  }
+
+  const std::filesystem::path& path() const noexcept { return file_.path(); }
+  const safetensors_header& header() const noexcept { return header_; }
+  /// The tensors in the order of their data.
+  const std::vector<safetensors_entry>& tensors() const noexcept { return header_.tensors; }
+  bool contains(std::string_view name) const noexcept { return by_name_.find(name) != by_name_.end(); }
+  /// Errors: `io_error` if there is none of this name.
+  safetensors_tensor tensor(std::string_view name) const {
+    const auto at = by_name_.find(name);
+    if (at == by_name_.end())
+      throw io_error("heddle: '" + path().string() + "' has no tensor '" + detail::shown_name(name) + "', but " +
+                     std::to_string(tensors().size()) + " others");
+    return {file_, header_.tensors[at->second], *read_};
+  }
+  /// Bytes of elements that `read` took from the file so far.
+  std::int64_t bytes_read() const noexcept { return read_->load(std::memory_order_relaxed); }
+
+ private:
+  mapped_file file_;
+  safetensors_header header_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+  std::unique_ptr<std::atomic<std::int64_t>> read_;
+};
+
+/// A model's safetensors: one file, or a folder with `model.safetensors` or with `model.safetensors.index.json` and the files that it
+/// names. Opening it reads every header and holds it against the index.
+/// Errors: `io_error` as those of `safetensors_file`; a file or tensor of the index that is missing, a tensor that lies in another file than the index says, or
+/// that the index does not name, and file names with folders in them.
+class safetensors_folder {
+ public:
+  explicit safetensors_folder(const std::filesystem::path& path) {
+    std::error_code none;
+    const auto single = path / "model.safetensors", index = path / "model.safetensors.index.json";
+    if (!std::filesystem::is_directory(path, none)) {
+      add(path);
+    } else if (std::filesystem::exists(index, none)) {
+      if (std::filesystem::exists(single, none))
+        throw io_error("heddle: '" + path.string() +
+                       "' has both model.safetensors and model.safetensors.index.json; which of them is the model?");
+      open_index(path, index);
+    } else if (std::filesystem::exists(single, none)) {
+      add(single);
+    } else {
+      throw io_error("heddle: '" + path.string() + "' has neither model.safetensors nor model.safetensors.index.json");
+    }
+  }
+
+  const std::vector<safetensors_file>& files() const noexcept { return files_; }
+  bool contains(std::string_view name) const noexcept { return by_name_.find(name) != by_name_.end(); }
+  /// The names of all tensors, sorted.
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, file] : by_name_) all.push_back(name);
+    return all;
+  }
+  /// Errors: `io_error` if there is none of this name.
+  safetensors_tensor tensor(std::string_view name) const {
+    const auto at = by_name_.find(name);
+    if (at == by_name_.end())
+      throw io_error("heddle: '" + files_.front().path().parent_path().string() + "' has no tensor '" +
+                     detail::shown_name(name) + "', but " + std::to_string(by_name_.size()) + " others");
+    return files_[at->second].tensor(name);
+  }
+  /// Bytes of elements that `read` took from all files so far.
+  std::int64_t bytes_read() const noexcept {
+    std::int64_t all = 0;
+    for (const safetensors_file& f : files_) all += f.bytes_read();
+    return all;
+  }
+
+ private:
+  void add(const std::filesystem::path& path) {
+    files_.emplace_back(path);
+    for (const safetensors_entry& e : files_.back().tensors()) by_name_.emplace(e.name, files_.size() - 1);
+  }
+  void open_index(const std::filesystem::path& folder, const std::filesystem::path& index) {
+    const std::string where = "heddle: '" + index.string() + "': ";
+    const nlohmann::json all = read_json(index, most_safetensors_header);
+    if (!all.is_object() || !all.contains("weight_map") || !all["weight_map"].is_object())
+      throw io_error(where + "expected an object with a weight_map, from names of tensors to names of files");
+    std::map<std::string, std::size_t> files;  // by name: its place
+    for (const auto& [tensor, file] : all["weight_map"].items()) {
+      const std::string of = where + "tensor '" + detail::shown_name(tensor) + "': ";
+      if (!file.is_string()) throw io_error(of + "expected the name of a file");
+      const auto& name = file.get_ref<const std::string&>();
+      if (name.empty() || name == "." || name == ".." ||
+          name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
+        throw io_error(of + "'" + detail::shown_name(name) + "' is no name of a file in the same folder");
+      auto at = files.find(name);
+      if (at == files.end()) {
+        std::error_code none;
+        if (!std::filesystem::exists(folder / name, none))
+          throw io_error(of + "the file '" + detail::shown_name(name) + "' is not there");
+        at = files.emplace(name, files_.size()).first;
+        files_.emplace_back(folder / name);
+      }
+      if (!files_[at->second].contains(tensor)) throw io_error(of + "the file '" + name + "' has no such tensor");
+      by_name_.emplace(tensor, at->second);
+    }
+    if (files_.empty()) throw io_error(where + "its weight_map names no tensor");
+    for (std::size_t f = 0; f < files_.size(); ++f)
+      for (const safetensors_entry& e : files_[f].tensors())
+        if (const auto named = by_name_.find(e.name); named == by_name_.end() || named->second != f)
+          throw io_error(where + "tensor '" + detail::shown_name(e.name) + "' lies in '" +
+                         files_[f].path().filename().string() + "' too; the index says " +
+                         (named == by_name_.end() ? std::string("nothing of it")
+                                                  : "'" + files_[named->second].path().filename().string() + "'"));
+  }
+
+  std::vector<safetensors_file> files_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+};
+
+}  // namespace heddle::inline v0::io

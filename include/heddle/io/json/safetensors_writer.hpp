@@ -1,0 +1,203 @@
+// heddle/io/json/safetensors_writer.hpp: writes safetensors files, and folders of them with an index.
+#pragma once
+
+#include <heddle/io/durable_file.hpp>
+#include <heddle/io/json/strict.hpp>
+#include <heddle/io/safetensors/dtype.hpp>
+#include <heddle/io/safetensors/entry.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::io {
+
+/// A tensor to be written: the bytes are the caller's and must stay until the file is there. Shapes: row-major, little-endian.
+struct safetensors_output {
+  std::string name;
+  std::string dtype;  ///< as in "F32", see `safetensors_dtypes`
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+/// A tensor to be written, from elements. Shapes: `values` has the elements of `shape`.
+template <class T>
+safetensors_output safetensors_of(std::string name, std::vector<std::int64_t> shape, std::span<const T> values) {
+  return {std::move(name), std::string(safetensors_dtype_name<T>()), std::move(shape), std::as_bytes(values)};
+}
+
+/// In which order tensors are written: as the reference writer does, by element type (the widest first) and then by name; or as they
+/// are given.
+enum class safetensors_order : std::uint8_t { reference, given };
+
+/// Settings of a safetensors file.
+struct safetensors_options {
+  std::vector<std::pair<std::string, std::string>> metadata{};  ///< such as {{"format", "pt"}}
+  safetensors_order order = safetensors_order::reference;
+};
+
+namespace detail {
+
+inline std::string json_text(const std::string& text, const std::string& where) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw io_error(where + "'" + shown_name(text) + "' is no UTF-8");
+  }
+}
+
+inline std::vector<const safetensors_output*> ordered_outputs(std::span<const safetensors_output> tensors,
+                                                              safetensors_order order, const std::string& where) {
+  std::vector<const safetensors_output*> out;
+  std::set<std::string_view> names;
+  for (const safetensors_output& t : tensors) {
+    const std::string of = where + "tensor '" + shown_name(t.name) + "': ";
+    const safetensors_dtype* dtype = find_safetensors_dtype(t.dtype);
+    if (dtype == nullptr) throw io_error(of + "unknown dtype '" + shown_name(t.dtype) + "'");
+    if (t.name == "__metadata__") throw io_error(of + "the format keeps this name for metadata");
+    if (!names.insert(t.name).second) throw io_error(of + "it comes twice");
+    for (const std::int64_t e : t.shape)
+      if (e < 0) throw io_error(of + "an extent of " + std::to_string(e));
+    const std::int64_t bytes = safetensors_bytes(*dtype, t.shape);
+    if (bytes != static_cast<std::int64_t>(t.bytes.size()))
+      throw io_error(of + t.dtype + " " + shape_text(t.shape) +
+                     (bytes < 0 ? " has no whole number of bytes that 64 bits count"
+                                : " has " + std::to_string(bytes) + " bytes, got " + std::to_string(t.bytes.size())));
+    out.push_back(&t);
+  }
+  if (order == safetensors_order::reference)
+    std::sort(out.begin(), out.end(), [](const safetensors_output* a, const safetensors_output* b) {
+      const int of_a = find_safetensors_dtype(a->dtype)->order, of_b = find_safetensors_dtype(b->dtype)->order;
+      return of_a != of_b ? of_a > of_b : a->name < b->name;
+    });
+  return out;
+}
+
+inline std::string safetensors_head(std::span<const safetensors_output* const> tensors,
+                                    const std::vector<std::pair<std::string, std::string>>& metadata,
+                                    const std::string& where) {
+  std::string text = "{";
+  if (!metadata.empty()) {
+    std::set<std::string_view> names;
+    text += "\"__metadata__\":{";
+    for (const auto& [name, value] : metadata) {
+      if (!names.insert(name).second) throw io_error(where + "metadata '" + shown_name(name) + "' comes twice");
+      text += (names.size() > 1 ? "," : "") + json_text(name, where) + ":" + json_text(value, where);
+    }
+    text += "}";
+  }
+  std::int64_t at = 0;
+  for (const safetensors_output* t : tensors) {
+    const std::int64_t end = at + static_cast<std::int64_t>(t->bytes.size());
+    if (text.size() > 1) text += ",";
+    text += json_text(t->name, where) + ":{\"dtype\":\"" + t->dtype + "\",\"shape\":" + shape_text(t->shape) +
+            ",\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(end) + "]}";
+    at = end;
+  }
+  text += "}";
+  while (text.size() % 8 != 0) text += ' ';
+  if (static_cast<std::int64_t>(text.size()) > most_safetensors_header)
+    throw io_error(where + "the header would have " + std::to_string(text.size()) + " bytes, at most " +
+                   std::to_string(most_safetensors_header) + " are read");
+  std::string head;
+  for (int i = 0; i < 8; ++i) head += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  return head + text;
+}
+
+// Writes under another name, makes it durable, and gives it its name: readers see all of it or none.
+template <class Fill>
+void write_whole_file(const std::filesystem::path& path, Fill&& fill) {
+  std::filesystem::path partial = path;
+  partial += ".partial";
+  try {
+    durable_file file(partial);
+    fill(file);
+    file.close();
+    std::error_code ec;
+    std::filesystem::rename(partial, path, ec);
+    if (ec)
+      throw io_error("heddle: cannot rename '" + partial.string() + "' to '" + path.string() + "': " + ec.message());
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    throw;
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
+}
+
+inline void write_ordered(const std::filesystem::path& path, std::span<const safetensors_output* const> tensors,
+                          const std::vector<std::pair<std::string, std::string>>& metadata) {
+  const std::string head = safetensors_head(tensors, metadata, "heddle: '" + path.string() + "', ");
+  write_whole_file(path, [&](durable_file& file) {
+    file.write(head);
+    for (const safetensors_output* t : tensors) file.write(t->bytes);
+  });
+}
+
+}  // namespace detail
+
+/// Writes a safetensors file: under another name first, durable before it gets its own, so that a reader sees all of it or none. With the
+/// same order and metadata the bytes are those of the `safetensors` package.
+/// Errors: `io_error` with file and tensor for what the format cannot hold, and for what the disk refuses.
+inline void write_safetensors(const std::filesystem::path& path, std::span<const safetensors_output> tensors,
+                              const safetensors_options& options = {}) {
+  const auto ordered = detail::ordered_outputs(tensors, options.order, "heddle: '" + path.string() + "', ");
+  detail::write_ordered(path, ordered, options.metadata);
+}
+
+/// Writes a folder that `safetensors_folder` and transformers read: `model.safetensors` where everything fits into `most_bytes` of
+/// data, else `model-00001-of-0000N.safetensors` to N with `model.safetensors.index.json`, which is written last. A tensor is never cut: a
+/// greater one has a file of its own. Tensors go to the files in the order in which they are given; `options` orders each file. Returns
+/// the number of files.
+/// Errors: `io_error` as those of `write_safetensors`, and if the folder has a model already.
+inline int write_safetensors_folder(const std::filesystem::path& folder, std::span<const safetensors_output> tensors,
+                                    std::int64_t most_bytes = 5000000000, const safetensors_options& options = {}) {
+  const std::string where = "heddle: '" + folder.string() + "', ";
+  detail::make_folder(folder);
+  const auto single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  for (const auto& there : {single, index})
+    if (std::error_code none; std::filesystem::exists(there, none))
+      throw io_error(where + "'" + there.filename().string() + "' is there already: a model is not overwritten");
+  if (most_bytes < 1) throw io_error(where + "files of at most " + std::to_string(most_bytes) + " bytes asked for");
+  static_cast<void>(detail::ordered_outputs(tensors, safetensors_order::given, where));  // refuses before it writes
+  std::vector<std::span<const safetensors_output>> files;
+  std::int64_t total = 0, in_file = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto bytes = static_cast<std::int64_t>(tensors[i].bytes.size());
+    if (i > first && bytes > most_bytes - in_file) {
+      files.push_back(tensors.subspan(first, i - first));
+      first = i;
+      in_file = 0;
+    }
+    in_file += bytes;
+    total += bytes;
+  }
+  files.push_back(tensors.subspan(first));
+  if (files.size() == 1) {
+    write_safetensors(single, tensors, options);
+    return 1;
+  }
+  const auto padded = [](std::size_t n) {
+    const std::string digits = std::to_string(n);
+    return digits.size() < 5 ? std::string(5 - digits.size(), '0') + digits : digits;
+  };
+  nlohmann::json about = {{"metadata", {{"total_size", total}}}, {"weight_map", nlohmann::json::object()}};
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    const std::string name = "model-" + padded(f + 1) + "-of-" + padded(files.size()) + ".safetensors";
+    write_safetensors(folder / name, files[f], options);
+    for (const safetensors_output& t : files[f]) about["weight_map"][t.name] = name;
+  }
+  detail::write_whole_file(index, [&](durable_file& file) { file.write(about.dump(2) + "\n"); });
+  return static_cast<int>(files.size());
+}
+
+}  // namespace heddle::inline v0::io
