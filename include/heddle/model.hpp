@@ -44,6 +44,7 @@
 #include <heddle/model/pipeline/stage.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/qwen_config.hpp>
+#include <heddle/model/read_parameters.hpp>
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/sharding.hpp>

@@ -211,8 +211,10 @@ class safetensors_tensor {
                      std::string(dtype()) + " do not convert to " + std::string(safetensors_dtype_name<T>()));
     if (n == 0) return;
     const std::int64_t element = entry_->dtype.bits / 8;
-    file_->require_unchanged();
-    read_->fetch_add(n * element, std::memory_order_relaxed);
+    const std::int64_t before = read_->fetch_add(n * element, std::memory_order_relaxed);
+    constexpr std::int64_t often = std::int64_t{1}
+                                   << 20;  // asking the system for every short run would cost more than the run
+    if (before / often != (before + n * element) / often) file_->require_unchanged();
     convert_elements(dtype(), file_->bytes().data() + entry_->begin + first * element, out.data(), n);
   }
 
@@ -244,6 +246,7 @@ class safetensors_file {
     if (at == by_name_.end())
       throw io_error("heddle: '" + path().string() + "' has no tensor '" + detail::shown_name(name) + "', but " +
                      std::to_string(tensors().size()) + " others");
+    file_.require_unchanged();
     return {file_, header_.tensors[at->second], *read_};
   }
   /// Bytes of elements that `read` took from the file so far.

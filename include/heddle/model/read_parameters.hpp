@@ -1,0 +1,147 @@
+// heddle/model/read_parameters.hpp: reads the weights of a stage from named tensors, each rank its own parts.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/model/layers/ends.hpp>
+#include <heddle/model/parameters.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/tensor_source.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+/// Where a parameter is in a source: the name of a tensor, and whether it is the transpose.
+struct source_name {
+  std::string name;
+  stored_as how = stored_as::is;
+};
+
+namespace detail {
+
+// Runs of a box of the whole: of dimensions [begin, end), in order.
+inline std::vector<heddle::v0::detail::stretch> runs_of(const parameter& p, std::size_t begin, std::size_t end) {
+  using heddle::v0::detail::stretch_list;
+  std::vector<stretch_list> held;
+  std::vector<std::int64_t> logical, local;
+  for (std::size_t d = begin; d < end; ++d) {
+    held.push_back(stretch_list({.from = p.start[d], .to = 0, .count = p.local[d]}));
+    logical.push_back(p.logical[d]);
+    local.push_back(p.local[d]);
+  }
+  std::vector<heddle::v0::detail::stretch> runs;
+  heddle::v0::detail::for_each_run(held, logical, local, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+    runs.push_back({from, to, count});
+  });
+  return runs;
+}
+
+template <class Tensor, class T>
+void read_part(const Tensor& tensor, const parameter& p, stored_as how, std::span<T> out) {
+  std::vector<std::int64_t> wanted = p.shape;
+  if (how == stored_as::transposed) {
+    if (wanted.size() != 2)
+      throw layout_error("heddle: " + std::string(tensor.where()) +
+                         " should be a transposed matrix for the parameter '" + p.name + "' of shape " +
+                         heddle::v0::detail::extents_text(wanted));
+    std::swap(wanted[0], wanted[1]);
+  }
+  const std::span<const std::int64_t> published = tensor.shape();
+  if (!std::equal(wanted.begin(), wanted.end(), published.begin(), published.end()))
+    throw layout_error("heddle: " + std::string(tensor.where()) + ": the parameter '" + p.name + "' has the shape " +
+                       heddle::v0::detail::extents_text(wanted) + ", the tensor " +
+                       heddle::v0::detail::extents_text(published));
+  if (p.count == 0) return;
+  if (how == stored_as::is) {
+    for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+      tensor.read(global, out.subspan(static_cast<std::size_t>(local), static_cast<std::size_t>(length)));
+    });
+    return;
+  }
+  std::size_t rows = 0;  // how many of the logical dimensions make the rows
+  for (std::int64_t n = 1; n != p.shape[0];) n *= p.logical[rows++];
+  std::int64_t columns = 1;
+  for (std::size_t d = rows; d < p.local.size(); ++d) columns *= p.local[d];
+  const auto of_rows = runs_of(p, 0, rows), of_columns = runs_of(p, rows, p.logical.size());
+  heddle::v0::detail::read_transposed(tensor, p.shape[0], std::span(of_rows), std::span(of_columns), out.data(),
+                                      columns);
+}
+
+template <class Layer>
+void add_names(const Layer& layer, std::string at, std::vector<std::string>& names) {
+  if (const char* const name = layer.name; name != nullptr && *name != '\0') (at += name) += '.';
+  layer.parameters().each([&](auto, const auto& described) { names.push_back(at + described.name); });
+  layer.children().each([&](auto, const auto& child) { add_names(child, at, names); });
+}
+
+}  // namespace detail
+
+/// The names of all parameters of a described model, in its order: what the stages of any mesh have together.
+template <class In, class Block, class Out>
+std::vector<std::string> parameter_names(const layers::language_model<In, Block, Out>& m) {
+  std::vector<std::string> names;
+  detail::add_names(m.in, "", names);
+  for (std::int64_t l = 0; l < m.count; ++l) detail::add_names(m.block, m.block_name + std::to_string(l) + ".", names);
+  detail::add_names(m.out, "", names);
+  return names;
+}
+
+/// Names of parameters that are names of the source's tensors.
+struct same_names {
+  source_name operator()(std::string_view parameter) const { return {std::string(parameter)}; }
+};
+
+/// Fills the weights of a stage from a source (`tensor_source`): for each parameter that the rank has, the tensor that `name_of(name)`, a
+/// `source_name`, says, and of it the elements that the rank holds. Nothing else is read, and the whole of a split tensor is never in memory. Where the
+/// weights are not in the host's memory they go there parameter by parameter.
+/// Errors: `layout_error` if a tensor has another shape than the parameter; what the source throws, as for a name that it does not have.
+template <class Stage, class Source, class NameOf = same_names>
+  requires tensor_source<Source, typename Stage::scalar>
+void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {}) {
+  using T = typename Stage::scalar;
+  using space = typename Stage::space;
+  for (const parameter& p : stage.parameters()) {
+    const source_name from = name_of(std::string_view(p.name));
+    const auto& tensor = source.tensor(from.name);
+    if constexpr (std::same_as<space, host_memory>) {
+      detail::read_part(tensor, p, from.how,
+                        stage.weights().subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
+    } else {
+      std::vector<T> values(static_cast<std::size_t>(p.count));
+      detail::read_part(tensor, p, from.how, std::span<T>(values));
+      stage.queue().copy(values, heddle::v0::detail::row_at<space>(
+                                     heddle::v0::detail::first_element(stage.weights()) + p.offset, p.count));
+      stage.queue().wait();
+    }
+  }
+}
+
+/// Refuses tensors that no parameter of the model is read from: a source of another model. `names` are those of the source;
+/// `ignored(name)` says which of the others are no weights.
+/// Errors: `config_error` with the first of them.
+template <class In, class Block, class Out, class NameOf, class Ignored>
+void require_all_read(const layers::language_model<In, Block, Out>& m, const std::vector<std::string>& names,
+                      NameOf&& name_of, Ignored&& ignored) {
+  std::set<std::string> read;
+  for (const std::string& p : parameter_names(m)) read.insert(name_of(std::string_view(p)).name);
+  std::string others;
+  int count = 0;
+  for (const std::string& name : names)
+    if (read.count(name) == 0 && !ignored(std::string_view(name)) && ++count <= 3) others += " '" + name + "'";
+  if (count > 0)
+    throw config_error("heddle: " + std::to_string(count) + " of " + std::to_string(names.size()) +
+                       " tensors belong to no parameter of the model, such as" + others);
+}
+
+}  // namespace heddle::inline v0::model
