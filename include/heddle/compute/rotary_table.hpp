@@ -23,6 +23,12 @@ struct rotary_scaling {
   friend constexpr bool operator==(const rotary_scaling&, const rotary_scaling&) = default;
 };
 
+/// Every wavelength stretched by `factor`: position interpolation. Source: Chen et al. 2023, arXiv:2306.15595; "linear" in Hugging Face's
+/// configurations.
+constexpr rotary_scaling linear_scaling(double factor) noexcept {
+  return {.factor = factor, .low = 1e300, .high = 1e301, .original = 1};  // no wavelength is short enough to be kept
+}
+
 /// Angle per position of each rotating pair: theta^(-2i / rotating), then scaled.
 /// Errors: `config_error` for an odd or negative number of elements, or a theta or scaling that is no positive number.
 /// Source: Su et al. 2021, arXiv:2104.09864, equation 15; Llama 3.1's reference implementation for the scaling.

@@ -62,5 +62,8 @@ template <class T, class How = megatron<>, bool Tied = false>
 struct llama : described<llama<T, How, Tied>, T, batch<T>, llama_config, How> {
   static constexpr auto describe(const llama_config& c) { return describe_llama<layers::grouped_attention<>, Tied>(c); }
 };
+/// Llama with the token embedding as head, as the small sizes of Llama 3.2 have it.
+template <class T, class How = megatron<>>
+using tied_llama = llama<T, How, true>;
 
 }  // namespace heddle::inline v0::model

@@ -1,0 +1,269 @@
+// heddle/model/json/hugging_face.hpp: the family and sizes of a model from Hugging Face's config.json, and the names of its weights.
+#pragma once
+
+#if !__has_include(<nlohmann/json.hpp>)
+#error "heddle/model/json/ needs nlohmann/json.hpp: link heddle::json (Debian: apt install nlohmann-json3-dev)"
+#endif
+
+#include <heddle/compute/rotary_table.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/model/read_parameters.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace heddle::inline v0::model {
+
+/// A model as its config.json describes it: the configuration says the family.
+struct hugging_face_model {
+  std::variant<gpt2_config, llama_config> config;
+  bool tied = false;  ///< the token embedding is the head, too
+
+  /// "gpt2" or "llama".
+  std::string_view family() const noexcept { return config.index() == 0 ? "gpt2" : "llama"; }
+};
+
+namespace detail {
+
+// Keys that change nothing in what weights mean and a forward pass computes: dropout is for training by others, the rest for
+// programs around the model.
+inline constexpr std::string_view config_keys_without_effect[] = {"_name_or_path",
+                                                                  "attention_dropout",
+                                                                  "attn_pdrop",
+                                                                  "bos_token_id",
+                                                                  "chunk_size_feed_forward",
+                                                                  "dtype",
+                                                                  "embd_pdrop",
+                                                                  "eos_token_id",
+                                                                  "gradient_checkpointing",
+                                                                  "id2label",
+                                                                  "is_encoder_decoder",
+                                                                  "label2id",
+                                                                  "model_type",
+                                                                  "output_attentions",
+                                                                  "output_hidden_states",
+                                                                  "output_past",
+                                                                  "pad_token_id",
+                                                                  "problem_type",
+                                                                  "reorder_and_upcast_attn",
+                                                                  "resid_pdrop",
+                                                                  "return_dict",
+                                                                  "summary_activation",
+                                                                  "summary_first_dropout",
+                                                                  "summary_proj_to_labels",
+                                                                  "summary_type",
+                                                                  "summary_use_proj",
+                                                                  "task_specific_params",
+                                                                  "torch_dtype",
+                                                                  "transformers_version",
+                                                                  "use_cache"};
+
+// Reads keys of one object, each with what is accepted, and then refuses those that nobody asked for.
+class config_object {
+ public:
+  config_object(const nlohmann::json& all, std::string what) : all_(&all), what_(std::move(what)) {
+    if (!all.is_object()) throw config_error("heddle: " + what_ + " should be an object, got " + shown(all));
+  }
+
+  [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
+    const auto at = all_->find(key);
+    throw config_error("heddle: " + what_ + ", key '" + key + "': expected " + expected + ", got " +
+                       (at == all_->end() ? std::string("nothing") : shown(*at)));
+  }
+  // The value, or null where there is none.
+  const nlohmann::json* find(const std::string& key) {
+    seen_.insert(key);
+    const auto at = all_->find(key);
+    return at == all_->end() || at->is_null() ? nullptr : &*at;
+  }
+  int integer(const std::string& key, std::optional<int> otherwise = {}) {
+    const nlohmann::json* at = find(key);
+    if (at == nullptr && otherwise) return *otherwise;
+    constexpr std::int64_t most = (std::numeric_limits<int>::max)();
+    const auto fits = [&] {
+      if (at->is_number_unsigned()) return at->get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
+      return at->is_number_integer() && at->get<std::int64_t>() >= 0 && at->get<std::int64_t>() <= most;
+    };
+    if (at == nullptr || !fits()) fail(key, "a whole number of 0 to " + std::to_string(most));
+    return static_cast<int>(at->get<std::int64_t>());
+  }
+  double number(const std::string& key, std::optional<double> otherwise = {}) {
+    const nlohmann::json* at = find(key);
+    if (at == nullptr && otherwise) return *otherwise;
+    if (at == nullptr || !at->is_number() || !(at->get<double>() > 0)) fail(key, "a positive number");
+    return at->get<double>();
+  }
+  bool flag(const std::string& key, bool otherwise) {
+    const nlohmann::json* at = find(key);
+    if (at == nullptr) return otherwise;
+    if (!at->is_boolean()) fail(key, "true or false");
+    return at->get<bool>();
+  }
+  std::string text(const std::string& key, const std::string& otherwise, std::initializer_list<const char*> accepted) {
+    const nlohmann::json* at = find(key);
+    std::string names;
+    for (const char* one : accepted) {
+      if (at == nullptr ? otherwise == one : *at == one) return one;
+      names += (names.empty() ? "\"" : " or \"") + std::string(one) + "\"";
+    }
+    fail(key, names);
+  }
+  // What may be missing, but has one value only.
+  void only(const std::string& key, const nlohmann::json& value) {
+    if (const nlohmann::json* at = find(key); at != nullptr && *at != value) fail(key, shown(value));
+  }
+  void no_others() const {
+    for (const auto& [key, value] : all_->items()) {
+      bool known = seen_.count(key) != 0;
+      for (const std::string_view one : config_keys_without_effect) known = known || one == key;
+      if (!known)
+        throw config_error("heddle: " + what_ + ", key '" + key + "': expected no such key, got " + shown(value));
+    }
+  }
+
+ private:
+  static std::string shown(const nlohmann::json& value) {
+    constexpr std::size_t most = 80;
+    const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    return text.size() > most ? text.substr(0, most) + "..." : text;
+  }
+
+  const nlohmann::json* all_;
+  std::string what_;
+  std::set<std::string> seen_;
+};
+
+inline gpt2_config gpt2_of(config_object& c) {
+  gpt2_config out{.layers = c.integer("n_layer", 12),
+                  .heads = c.integer("n_head", 12),
+                  .width = c.integer("n_embd", 768),
+                  .context = c.integer("n_positions", 1024),
+                  .vocabulary = c.integer("vocab_size", 50257),
+                  .epsilon = c.number("layer_norm_epsilon", 1e-5),
+                  .initial_deviation = c.number("initializer_range", 0.02)};
+  c.only("architectures", {"GPT2LMHeadModel"});
+  c.only("n_ctx", out.context);
+  c.only("n_inner", 4 * static_cast<std::int64_t>(out.width));
+  c.only("activation_function", "gelu_new");
+  c.only("scale_attn_weights", true);
+  c.only("scale_attn_by_inverse_layer_idx", false);
+  c.only("add_cross_attention", false);
+  c.only("tie_word_embeddings", true);
+  return out;
+}
+
+inline void read_rotary(llama_config& out, const nlohmann::json& rope, const std::string& what) {
+  config_object c(rope, what);
+  out.theta = c.number("rope_theta", out.theta);
+  c.only("partial_rotary_factor", 1.0);
+  const char* const kind = c.find("type") != nullptr ? "type" : "rope_type";
+  const std::string type = c.text(kind, "default", {"default", "linear", "llama3"});
+  if (kind == std::string_view("type")) c.only("rope_type", type);
+  if (type == "linear") out.scaling = compute::linear_scaling(c.number("factor"));
+  if (type == "llama3")
+    out.scaling = {.factor = c.number("factor"),
+                   .low = c.number("low_freq_factor"),
+                   .high = c.number("high_freq_factor"),
+                   .original = c.number("original_max_position_embeddings")};
+  else if (c.find("original_max_position_embeddings") != nullptr)
+    c.number("original_max_position_embeddings");  // says how the model was trained; nothing is computed from it
+  c.no_others();
+}
+
+inline llama_config llama_of(config_object& c, const std::string& what) {
+  llama_config out{.layers = c.integer("num_hidden_layers", 32),
+                   .heads = c.integer("num_attention_heads", 32),
+                   .kv_heads = 0,
+                   .width = c.integer("hidden_size", 4096),
+                   .ffn = c.integer("intermediate_size", 11008),
+                   .context = c.integer("max_position_embeddings", 2048),
+                   .vocabulary = c.integer("vocab_size", 32000),
+                   .theta = c.number("rope_theta", 10000),
+                   .epsilon = c.number("rms_norm_eps", 1e-6),
+                   .initial_deviation = c.number("initializer_range", 0.02)};
+  out.kv_heads = c.integer("num_key_value_heads", out.heads);
+  c.only("architectures", {"LlamaForCausalLM"});
+  if (out.heads > 0) c.only("head_dim", out.head_dim());
+  c.only("hidden_act", "silu");
+  c.only("attention_bias", false);
+  c.only("mlp_bias", false);
+  c.only("pretraining_tp", 1);
+  c.only("partial_rotary_factor", 1.0);
+  const nlohmann::json *const parameters = c.find("rope_parameters"), *const scaling = c.find("rope_scaling");
+  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling)
+    c.fail("rope_scaling", "nothing beside rope_parameters");
+  if (parameters != nullptr)
+    read_rotary(out, *parameters, what + ", rope_parameters");
+  else if (scaling != nullptr)
+    read_rotary(out, *scaling, what + ", rope_scaling");
+  return out;
+}
+
+}  // namespace detail
+
+/// The model that a config.json describes: GPT-2 or Llama 2 and 3 with rotary scaling `linear` or `llama3`. What a key leaves out is what
+/// transformers takes. `what` names the file in errors.
+/// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key that is not known, as it
+/// may change what the model computes; sizes that do not fit (`validate`).
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`.
+inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json") {
+  detail::config_object c(config, what);
+  const std::string family = c.text("model_type", "", {"gpt2", "llama"});
+  hugging_face_model out;
+  if (family == "gpt2") {
+    out.config = detail::gpt2_of(c);
+    out.tied = true;
+  } else {
+    out.config = detail::llama_of(c, what);
+    out.tied = c.flag("tie_word_embeddings", false);
+  }
+  c.no_others();
+  std::visit([](const auto& of) { of.validate(); }, out.config);
+  return out;
+}
+
+/// Calls `f(model, config)` with the type of the model with elements of type T, as in `std::type_identity<gpt2<T>>`, and its configuration.
+template <class T, class How = megatron<>, class F>
+decltype(auto) with_model(const hugging_face_model& m, F&& f) {
+  if (const auto* const config = std::get_if<gpt2_config>(&m.config))
+    return f(std::type_identity<gpt2<T, How>>{}, *config);
+  const llama_config& config = std::get<llama_config>(m.config);
+  return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
+}
+
+/// Names of parameters in the files of Hugging Face: those of the descriptions, behind `prefix`.
+struct hugging_face_names {
+  std::string prefix{};
+
+  source_name operator()(std::string_view parameter) const { return {prefix + std::string(parameter)}; }
+};
+
+/// The names in a source: files of GPT-2 have them with "transformer." before them, or without.
+template <class Source>
+hugging_face_names names_in(const Source& source) {
+  return {source.contains("transformer.wte.weight") ? "transformer." : ""};
+}
+
+/// Whether a tensor of a file is no weight of the model: masks and frequencies, which older versions of transformers saved, and a copy of the tied
+/// embedding.
+inline bool is_saved_constant(const hugging_face_model& m, std::string_view name) {
+  const auto ends = [&](std::string_view with) {
+    return name.size() >= with.size() && name.substr(name.size() - with.size()) == with;
+  };
+  if (m.tied && name == "lm_head.weight") return true;
+  return m.config.index() == 0 ? ends(".attn.bias") || ends(".attn.masked_bias") : ends(".rotary_emb.inv_freq");
+}
+
+}  // namespace heddle::inline v0::model

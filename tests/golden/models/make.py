@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Writes tiny, randomly initialised models by Hugging Face's transformers (5.23, torch 2.15), and what they compute: python3 make.py
+
+Each folder has config.json and the weights as save_pretrained writes them; expected.json has samples of tokens, the mean loss over all
+targets of all samples in float32 and float64, and in float32 the logits of the last position of each sample."""
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+HERE = Path(__file__).parent
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 64}
+MODELS = {
+    "gpt2": (GPT2LMHeadModel, GPT2Config(n_embd=20, n_layer=3, n_head=4, n_positions=17, vocab_size=53, resid_pdrop=0.1)),
+    "llama3": (LlamaForCausalLM,
+               LlamaConfig(hidden_size=36, intermediate_size=29, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+                           vocab_size=51, max_position_embeddings=128, rms_norm_eps=1e-5, rope_parameters=LLAMA3)),
+    "llama_tied": (LlamaForCausalLM,
+                   LlamaConfig(hidden_size=24, intermediate_size=23, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+                               vocab_size=47, max_position_embeddings=32, tie_word_embeddings=True,
+                               rope_parameters={"rope_type": "linear", "rope_theta": 100.0, "factor": 2.5})),
+}
+LENGTHS = {"gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3]}
+
+
+def main():
+    for number, (name, (kind, config)) in enumerate(MODELS.items()):
+        torch.manual_seed(100 + number)
+        model = kind(config).eval()
+        with torch.no_grad():
+            for p in model.parameters():  # larger than initial weights, and no bias zero, so that every term counts
+                p.copy_(torch.randn_like(p) * (0.3 if p.dim() > 1 else 0.2) + (1.0 if p.dim() == 1 and (p == 1).all() else 0.0))
+        folder = HERE / name
+        shutil.rmtree(folder, ignore_errors=True)
+        # The Llama with a head of its own in several files, with an index.
+        model.save_pretrained(folder, max_shard_size="30KB" if name == "llama3" else "1GB")
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        for file in folder.iterdir():
+            file.chmod(0o644)
+        samples = [torch.randint(config.vocab_size, (n,)) for n in LENGTHS[name]]
+        out = {"samples": [s.tolist() for s in samples], "last_logits": []}
+        for precision in ("f32", "f64"):
+            m = model if precision == "f32" else model.double()
+            total, count, logits = 0.0, 0, []
+            with torch.no_grad():
+                for s in samples:
+                    answer = m(input_ids=s[None], labels=s[None])
+                    total += answer.loss.item() * (len(s) - 1)
+                    count += len(s) - 1
+                    logits.append(answer.logits[0, -1].double().tolist())
+            out["loss_" + precision] = total / count
+            if precision == "f32":
+                out["last_logits"] = [[round(x, 9) for x in row] for row in logits]
+        (folder / "expected.json").write_text(json.dumps(out) + "\n")
+        print(name, out["loss_f32"], out["loss_f64"], sum(f.stat().st_size for f in folder.iterdir()))
+
+
+sys.exit(main())

@@ -1,0 +1,245 @@
+// config.json: every key has its effect or is refused by name; models that transformers wrote become the right family.
+#include "catch.hpp"
+
+#if __has_include(<nlohmann/json.hpp>)
+#include <heddle/model/json/hugging_face.hpp>
+
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace hd = heddle;
+namespace md = heddle::model;
+using nlohmann::json;
+
+namespace {
+
+json config_of(const std::string& model) {
+  std::ifstream in(HEDDLE_SOURCE_DIR "/tests/golden/models/" + model + "/config.json");
+  return json::parse(in);
+}
+// The config with one key changed, or removed where the value is discarded.
+json with(json config, const std::string& key, json value) {
+  if (value.is_discarded())
+    config.erase(key);
+  else
+    config[key] = std::move(value);
+  return config;
+}
+json without(json config, const std::string& key) {
+  config.erase(key);
+  return config;
+}
+std::string refusal(const json& config) {
+  try {
+    md::from_config(config);
+  } catch (const hd::config_error& e) {
+    return e.what();
+  }
+  return {};
+}
+md::llama_config llama_of(const json& config) {
+  return std::get<md::llama_config>(md::from_config(config).config);
+}
+
+struct found_family {
+  std::string name;
+  template <class T>
+  std::string operator()(std::type_identity<md::gpt2<T>>, const md::gpt2_config&) const {
+    return "gpt2";
+  }
+  template <class T>
+  std::string operator()(std::type_identity<md::llama<T>>, const md::llama_config&) const {
+    return "llama";
+  }
+  template <class T>
+  std::string operator()(std::type_identity<md::tied_llama<T>>, const md::llama_config&) const {
+    return "tied llama";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("configurations that transformers wrote", "[model][hugging_face]") {
+  const auto gpt2 = md::from_config(config_of("gpt2"));
+  CHECK(gpt2.family() == "gpt2");
+  CHECK(gpt2.tied);
+  CHECK(std::get<md::gpt2_config>(gpt2.config) ==
+        md::gpt2_config{.layers = 3, .heads = 4, .width = 20, .context = 17, .vocabulary = 53});
+  CHECK(md::with_model<float>(gpt2, found_family{}) == "gpt2");
+
+  const auto llama3 = md::from_config(config_of("llama3"));
+  CHECK(llama3.family() == "llama");
+  CHECK_FALSE(llama3.tied);
+  CHECK(std::get<md::llama_config>(llama3.config) ==
+        md::llama_config{.layers = 3,
+                         .heads = 6,
+                         .kv_heads = 2,
+                         .width = 36,
+                         .ffn = 29,
+                         .context = 128,
+                         .vocabulary = 51,
+                         .theta = 500,
+                         .scaling = {.factor = 8, .low = 1, .high = 4, .original = 64}});
+  CHECK(md::with_model<float>(llama3, found_family{}) == "llama");
+
+  const auto tied = md::from_config(config_of("llama_tied"));
+  CHECK(tied.tied);
+  CHECK(std::get<md::llama_config>(tied.config) == md::llama_config{.layers = 2,
+                                                                    .heads = 4,
+                                                                    .kv_heads = 4,
+                                                                    .width = 24,
+                                                                    .ffn = 23,
+                                                                    .context = 32,
+                                                                    .vocabulary = 47,
+                                                                    .theta = 100,
+                                                                    .scaling = hd::compute::linear_scaling(2.5),
+                                                                    .epsilon = 1e-6});
+  CHECK(md::with_model<double>(tied, found_family{}) == "tied llama");
+}
+
+TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
+  CHECK(std::get<md::gpt2_config>(md::from_config({{"model_type", "gpt2"}}).config) == md::gpt2_124m());
+  const md::llama_config llama = llama_of({{"model_type", "llama"}});
+  CHECK(llama == md::llama_config{.context = 2048, .epsilon = 1e-6});
+  const json base = config_of("llama3");
+  CHECK(llama_of(without(base, "num_key_value_heads")).kv_heads == 6);
+  CHECK(llama_of(with(base, "num_key_value_heads", nullptr)).kv_heads == 6);
+  CHECK(llama_of(without(base, "rope_parameters")).theta == 10000);
+  CHECK(llama_of(without(base, "rope_parameters")).scaling.factor == 1);
+}
+
+TEST_CASE("rotary positions in the words of older and newer versions", "[model][hugging_face]") {
+  const json base = without(config_of("llama3"), "rope_parameters");
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192}};
+  const md::llama_config older = llama_of(with(with(base, "rope_scaling", llama3), "rope_theta", 500000.0));
+  CHECK(older.theta == 500000);
+  CHECK(older.scaling == md::llama3_1(md::llama3_8b()).scaling);
+  CHECK(llama_of(with(base, "rope_parameters", with(llama3, "rope_theta", 500000.0))) == older);
+  CHECK(llama_of(with(base, "rope_scaling", {{"type", "linear"}, {"factor", 4}})).scaling ==
+        hd::compute::linear_scaling(4));
+  CHECK(llama_of(with(base, "rope_scaling", nullptr)).scaling.factor == 1);
+  CHECK(llama_of(with(base, "rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7.5}})).theta == 7.5);
+
+  const auto whole = hd::compute::rotary_frequencies(8, 100, hd::compute::linear_scaling(4));
+  const auto plain = hd::compute::rotary_frequencies(8, 100);
+  for (std::size_t i = 0; i < whole.size(); ++i) CHECK(whole[i] == plain[i] / 4);
+  const auto long_heads = hd::compute::rotary_frequencies(128, 1e9, hd::compute::linear_scaling(3));
+  const auto of_long_heads = hd::compute::rotary_frequencies(128, 1e9);
+  for (std::size_t i = 0; i < long_heads.size(); ++i) CHECK(long_heads[i] == of_long_heads[i] / 3);
+}
+
+TEST_CASE("unsupported values are refused by key, expected and got", "[model][hugging_face]") {
+  const json gpt2 = config_of("gpt2"), llama = config_of("llama3");
+  struct damage {
+    json config;
+    const char* says;
+  };
+  const auto rope = [&](json value) { return with(llama, "rope_parameters", std::move(value)); };
+  const std::vector<damage> table{
+      {json::array(), "heddle: config.json should be an object, got []"},
+      {json::object(), R"(key 'model_type': expected "gpt2" or "llama", got nothing)"},
+      {with(gpt2, "model_type", "mamba"), R"(key 'model_type': expected "gpt2" or "llama", got "mamba")"},
+      {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
+      {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
+      {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},
+      {with(gpt2, "n_layer", -3), "key 'n_layer': expected a whole number of 0 to 2147483647, got -3"},
+      {with(gpt2, "n_layer", 3.5), "key 'n_layer': expected a whole number of 0 to 2147483647, got 3.5"},
+      {with(gpt2, "n_layer", 4294967299u), "got 4294967299"},
+      {with(gpt2, "n_layer", "3"), "got \"3\""},
+      {with(gpt2, "n_head", 3), "gpt2_config.width = 20 is not a multiple of heads = 3"},
+      {with(gpt2, "n_head", 0), "gpt2_config.heads must be 1 to"},
+      {with(gpt2, "layer_norm_epsilon", 0), "key 'layer_norm_epsilon': expected a positive number, got 0"},
+      {with(gpt2, "scale_attn_weights", false), "key 'scale_attn_weights': expected true, got false"},
+      {with(gpt2, "scale_attn_by_inverse_layer_idx", true), "expected false, got true"},
+      {with(gpt2, "add_cross_attention", true), "key 'add_cross_attention': expected false, got true"},
+      {with(gpt2, "tie_word_embeddings", false), "key 'tie_word_embeddings': expected true, got false"},
+      {with(gpt2, "architectures", {"GPT2ForSequenceClassification"}),
+       R"(key 'architectures': expected ["GPT2LMHeadModel"], got ["GPT2ForSequenceClassification"])"},
+      {with(gpt2, "alibi", true), "key 'alibi': expected no such key, got true"},
+      {with(gpt2, "hidden_size", 20), "key 'hidden_size': expected no such key, got 20"},
+      {with(llama, "hidden_act", "gelu"), R"(key 'hidden_act': expected "silu", got "gelu")"},
+      {with(llama, "attention_bias", true), "key 'attention_bias': expected false, got true"},
+      {with(llama, "mlp_bias", true), "key 'mlp_bias': expected false, got true"},
+      {with(llama, "head_dim", 8), "key 'head_dim': expected 6, got 8"},
+      {with(llama, "pretraining_tp", 2), "key 'pretraining_tp': expected 1, got 2"},
+      {with(llama, "num_key_value_heads", 4), "llama_config.heads = 6 is not a multiple of kv_heads = 4"},
+      {with(llama, "tie_word_embeddings", 1), "key 'tie_word_embeddings': expected true or false, got 1"},
+      {with(llama, "quantization_config", {{"bits", 4}}), "key 'quantization_config': expected no such key"},
+      {with(llama, "sliding_window", 128), "key 'sliding_window': expected no such key, got 128"},
+      {with(llama, "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
+       "key 'rope_scaling': expected nothing beside rope_parameters"},
+      {rope(7), "heddle: config.json, rope_parameters should be an object, got 7"},
+      {rope({{"rope_type", "yarn"}, {"factor", 2}}),
+       R"(rope_parameters, key 'rope_type': expected "default" or "linear" or "llama3", got "yarn")"},
+      {rope({{"rope_type", "linear"}}), "key 'factor': expected a positive number, got nothing"},
+      {rope({{"rope_type", "linear"}, {"factor", -2}}), "key 'factor': expected a positive number, got -2"},
+      {rope({{"rope_type", "llama3"}, {"factor", 2}}),
+       "key 'low_freq_factor': expected a positive number, got nothing"},
+      {rope({{"type", "linear"}, {"rope_type", "llama3"}, {"factor", 2}}),
+       R"(key 'rope_type': expected "linear", got "llama3")"},
+      {rope({{"rope_type", "linear"}, {"factor", 2}, {"beta_fast", 32}}),
+       "key 'beta_fast': expected no such key, got 32"},
+      {rope({{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
+       "key 'partial_rotary_factor': expected 1.0, got 0.5"},
+      {rope({{"rope_type", "llama3"},
+             {"factor", 8},
+             {"low_freq_factor", 4},
+             {"high_freq_factor", 1},
+             {"original_max_position_embeddings", 64}}),
+       "llama_config.scaling.low = 4.000000 must be less than scaling.high = 1.000000"},
+  };
+  REQUIRE(refusal(gpt2).empty());
+  REQUIRE(refusal(llama).empty());
+  for (const damage& d : table) {
+    const std::string text = refusal(d.config);
+    CHECK_THAT(text, Catch::Contains(d.says));
+    CHECK(text.rfind("heddle: ", 0) == 0);
+  }
+}
+
+TEST_CASE("every key that transformers wrote is looked at", "[model][hugging_face]") {
+  // A value of another kind is refused for each key that has an effect.
+  for (const char* model : {"gpt2", "llama3", "llama_tied"}) {
+    const json config = config_of(model);
+    int effects = 0;
+    for (const auto& [key, value] : config.items()) {
+      CAPTURE(model, key);
+      bool without_effect = false;
+      for (const std::string_view one : md::detail::config_keys_without_effect)
+        without_effect = without_effect || (one == key && key != "model_type");
+      const std::string text = refusal(with(config, key, json::array({"other"})));
+      CHECK(text.empty() == without_effect);
+      effects += !text.empty();
+      if (!text.empty()) CHECK(text.find(key) != std::string::npos);
+    }
+    CHECK(effects >= 13);
+  }
+}
+
+TEST_CASE("names of weights, and tensors that are none", "[model][hugging_face]") {
+  struct names {
+    bool prefixed;
+    bool contains(std::string_view name) const { return prefixed && name == "transformer.wte.weight"; }
+  };
+  CHECK(md::names_in(names{true})("wpe.weight").name == "transformer.wpe.weight");
+  CHECK(md::names_in(names{false})("wpe.weight").name == "wpe.weight");
+  const auto gpt2 = md::from_config(config_of("gpt2")), llama = md::from_config(config_of("llama3"));
+  const auto tied = md::from_config(config_of("llama_tied"));
+  CHECK(md::is_saved_constant(gpt2, "h.0.attn.bias"));
+  CHECK(md::is_saved_constant(gpt2, "transformer.h.11.attn.masked_bias"));
+  CHECK(md::is_saved_constant(gpt2, "lm_head.weight"));
+  CHECK_FALSE(md::is_saved_constant(gpt2, "h.0.attn.c_attn.bias"));
+  CHECK_FALSE(md::is_saved_constant(llama, "lm_head.weight"));
+  CHECK(md::is_saved_constant(tied, "lm_head.weight"));
+  CHECK(md::is_saved_constant(llama, "model.layers.0.self_attn.rotary_emb.inv_freq"));
+  CHECK_FALSE(md::is_saved_constant(llama, "h.0.attn.bias"));
+}
+#endif
