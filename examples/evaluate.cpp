@@ -1,0 +1,193 @@
+// Evaluates a model of Hugging Face on a mesh of dp x pp x tp ranks: mean loss, perplexity and the logits of the last position.
+// run: --model @SOURCE_DIR@/tests/golden/models/llama3 --tokens 1,2,3,4,5 --tokens 7,8 --mesh dp=2,tp=2
+// prints: llama  3 layers of width 36, f32 on dp=2 x pp=1 x tp=2
+// prints: perplexity
+#include <heddle/comm/threads.hpp>
+#include <heddle/comm/world.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/io/json/safetensors.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/read_parameters.hpp>
+#include HEDDLE_GEMM_HEADER
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <numeric>
+#include <span>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace hd = heddle;
+namespace md = heddle::model;
+using hd::dp, hd::pp, hd::tp;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using backend = hd::compute::host<HEDDLE_GEMM>;
+
+namespace {
+
+struct settings {
+  std::string model, mesh = "dp=1", dtype = "f32";
+  std::vector<std::string> tokens;
+  bool json = false;
+};
+
+struct evaluation {
+  double loss_sum = 0;
+  std::int64_t targets = 0;
+  std::vector<std::vector<double>> last_logits;  // of each sample
+  std::vector<std::int64_t> bytes_read;          // by each rank
+
+  double loss() const { return loss_sum / static_cast<double>(targets); }
+};
+
+std::vector<std::int32_t> parse_tokens(const std::string& text) {
+  std::vector<std::int32_t> ids;
+  for (const char *at = text.data(), *const end = at + text.size(); at <= end; ++at) {
+    std::int32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc() || id < 0 || (next != end && *next != ','))
+      throw hd::config_error("heddle: --tokens should be whole numbers with commas between them, got '" + text + "'");
+    ids.push_back(id);
+    at = next;
+  }
+  return ids;
+}
+
+// One sample through the stages of this rank's pipeline; the last stage keeps what it finds.
+template <class World, class Stage>
+void forward(World& world, Stage& stage, const std::vector<std::int32_t>& tokens, double& loss,
+             std::vector<double>& last) {
+  using T = typename Stage::scalar;
+  auto& neighbours = world.template along<pp>();
+  std::vector<std::int32_t> targets(tokens.begin() + 1, tokens.end());
+  targets.push_back(-1);  // nothing follows the last token
+  const md::batch<T> batch{tokens, targets, 1, T(1), static_cast<int>(tokens.size())};
+  const auto elements = static_cast<std::size_t>(stage.boundary_elements(1, batch.sequence));
+  std::vector<T> in(stage.is_first() ? 0 : elements), out(stage.is_last() ? 0 : elements);
+  if (!stage.is_first()) neighbours.recv(std::span<T>(in), neighbours.rank() - 1);
+  const double sum = stage.forward_only(batch, in, out);
+  if (!stage.is_last()) return neighbours.send(std::span<const T>(out), neighbours.rank() + 1);
+  std::vector<T> logits(static_cast<std::size_t>(stage.config().vocabulary));
+  stage.last_logits(batch, in, out, logits);  // what came from the stage before is still there
+  if (world.template coordinate<tp>() != 0) return;
+  loss = sum;
+  last.assign(logits.begin(), logits.end());
+}
+
+template <class Model, class Config>
+evaluation evaluate(const settings& s, const md::hugging_face_model& about, Config config,
+                    const std::vector<std::vector<std::int32_t>>& samples) {
+  std::size_t longest = 1;
+  for (const auto& tokens : samples) longest = (std::max)(longest, tokens.size());
+  if (longest > static_cast<std::size_t>(config.context))
+    throw hd::config_error("heddle: a sample of " + std::to_string(longest) + " tokens, the model's context is " +
+                           std::to_string(config.context));
+  if constexpr (std::is_same_v<Config, md::llama_config>)
+    config.context = static_cast<int>(longest);  // memory for no more
+  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  evaluation found;
+  found.last_logits.resize(samples.size());
+  found.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
+  std::vector<double> losses(samples.size());
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    const hd::io::safetensors_folder weights(s.model);
+    const auto names = md::names_in(weights);
+    if (world.rank() == 0)
+      md::require_all_read(Model::describe(config), weights.names(), names,
+                           [&](std::string_view name) { return md::is_saved_constant(about, name); });
+    backend kernels{1};
+    using stage_type = typename Model::template stage<std::remove_cvref_t<decltype(world)>, backend>;
+    stage_type stage(config, world, kernels,
+                     Model::layers_of(config, world.template coordinate<pp>(), mesh.template extent<pp>()), 1, 1, 0);
+    md::read_parameters(stage, weights, names);
+    found.bytes_read[static_cast<std::size_t>(world.rank())] = weights.bytes_read();
+    const auto replicas = static_cast<std::size_t>(mesh.template extent<dp>());
+    for (auto i = static_cast<std::size_t>(world.template coordinate<dp>()); i < samples.size(); i += replicas)
+      forward(world, stage, samples[i], losses[i], found.last_logits[i]);
+  });
+  found.loss_sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+  for (const auto& tokens : samples) found.targets += static_cast<std::int64_t>(tokens.size()) - 1;
+  return found;
+}
+
+void print(const settings& s, const md::hugging_face_model& about, const evaluation& e) {
+  const std::string mesh = hd::to_string(hd::parse_mesh<mesh_type>(s.mesh));
+  if (s.json) {  // numbers that are none are null
+    const nlohmann::json out{{"family", about.family()},
+                             {"mesh", mesh},
+                             {"dtype", s.dtype},
+                             {"targets", e.targets},
+                             {"loss", e.loss()},
+                             {"perplexity", std::exp(e.loss())},
+                             {"last_logits", e.last_logits},
+                             {"bytes_read", e.bytes_read}};
+    std::printf("%s\n", out.dump().c_str());
+    return;
+  }
+  std::visit(
+      [&](const auto& c) {
+        std::printf("%s  %d layers of width %d, %s on %s\n", std::string(about.family()).c_str(), c.layers, c.width,
+                    s.dtype.c_str(), mesh.c_str());
+      },
+      about.config);
+  for (std::size_t i = 0; i < e.last_logits.size(); ++i) {
+    std::vector<std::size_t> order(e.last_logits[i].size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const std::size_t shown = (std::min)(order.size(), std::size_t{5});
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(shown), order.end(),
+                      [&](std::size_t a, std::size_t b) { return e.last_logits[i][a] > e.last_logits[i][b]; });
+    std::printf("sample %zu  likeliest next tokens:", i);
+    for (std::size_t k = 0; k < shown; ++k) std::printf(" %zu (%.4f)", order[k], e.last_logits[i][order[k]]);
+    std::printf("\n");
+  }
+  if (e.targets == 0) return;
+  std::printf("loss        %.6f, mean over %lld targets\nperplexity  %.6f\n", e.loss(),
+              static_cast<long long>(e.targets), std::exp(e.loss()));
+}
+
+int run(const settings& s) {
+  std::vector<std::vector<std::int32_t>> samples;
+  for (const std::string& text : s.tokens) samples.push_back(parse_tokens(text));
+  const auto path = std::filesystem::path(s.model) / "config.json";
+  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
+  const auto with = [&]<class Model>(std::type_identity<Model>, const auto& config) {
+    return evaluate<Model>(s, about, config, samples);
+  };
+  print(s, about, s.dtype == "f64" ? md::with_model<double>(about, with) : md::with_model<float>(about, with));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  settings s;
+  CLI::App app("Evaluates a model of Hugging Face on a mesh of dp x pp x tp ranks.");
+  app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
+  app.add_option("--tokens", s.tokens, "ids with commas between them; again for another sample")
+      ->required()
+      ->take_all();
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
+  app.add_option("--dtype", s.dtype, "of weights and arithmetic")
+      ->check(CLI::IsMember({"f32", "f64"}))
+      ->capture_default_str();
+  app.add_flag("--json", s.json, "print one line of JSON, with all logits");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return run(s);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}

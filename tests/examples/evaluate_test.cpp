@@ -1,0 +1,164 @@
+// tests/examples/evaluate_test.cpp: models that transformers wrote give transformers' losses and logits on every mesh.
+#include "catch.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path models = HEDDLE_SOURCE_DIR "/tests/golden/models";
+
+struct answer {
+  int status = -1;
+  std::string text;  // what the program printed, errors too
+};
+answer run(const std::string& arguments) {
+  answer a;
+  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/evaluate " + arguments + " 2>&1").c_str(), "r");
+  if (out == nullptr) return a;
+  std::array<char, 4096> piece{};
+  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
+  const int status = ::pclose(out);
+  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return a;
+}
+json read(const fs::path& path) {
+  std::ifstream in(path);
+  return json::parse(in);
+}
+std::string tokens_of(const json& samples) {
+  std::string text;
+  for (const json& sample : samples) {
+    text += " --tokens ";
+    for (std::size_t i = 0; i < sample.size(); ++i) text += (i > 0 ? "," : "") + sample[i].dump();
+  }
+  return text;
+}
+double worst(const json& got, const json& expected) {
+  double most = got.size() == expected.size() ? 0 : 1e300, greatest = 0;
+  for (std::size_t i = 0; most < 1e300 && i < got.size(); ++i) {
+    const double error = std::abs(got[i].get<double>() - expected[i].get<double>());
+    if (!(error <= most)) most = error;  // a NaN stays
+    greatest = (std::max)(greatest, std::abs(expected[i].get<double>()));
+  }
+  return most / greatest;
+}
+
+// A folder that is gone afterwards, with a copy of a model.
+struct copied_model {
+  fs::path path = fs::temp_directory_path() / ("heddle-evaluate-" + std::to_string(::getpid()));
+  explicit copied_model(const std::string& name) {
+    fs::remove_all(path);
+    fs::copy(models / name, path);
+  }
+  copied_model(const copied_model&) = delete;
+  copied_model& operator=(const copied_model&) = delete;
+  ~copied_model() { fs::remove_all(path); }
+  void change(const std::string& key, const json& value) const {
+    json config = read(path / "config.json");
+    config[key] = value;
+    std::ofstream(path / "config.json") << config;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("losses and logits of transformers' models on every mesh", "[examples][evaluate]") {
+  for (const char* model : {"gpt2", "llama3", "llama_tied"}) {
+    const json expected = read(models / model / "expected.json");
+    const std::string what = "--model " + (models / model).string() + tokens_of(expected["samples"]) + " --json";
+    std::int64_t all_bytes = 0;
+    for (const char* mesh : {"dp=1", "tp=2", "tp=3", "pp=2", "pp=3", "dp=2,tp=2", "dp=2,pp=2,tp=2"}) {
+      for (const char* dtype : {"f32", "f64"}) {
+        CAPTURE(model, mesh, dtype);
+        const answer a = run(what + " --mesh " + mesh + " --dtype " + dtype);
+        CAPTURE(a.text);
+        REQUIRE(a.status == 0);
+        const json got = json::parse(a.text);
+        const double loss = expected[std::string("loss_") + dtype].get<double>();
+        CHECK(std::abs(got["loss"].get<double>() - loss) < 1e-5 * loss);
+        CHECK(got["perplexity"].get<double>() == Approx(std::exp(loss)).epsilon(1e-4));
+        REQUIRE(got["last_logits"].size() == expected["last_logits"].size());
+        for (std::size_t i = 0; i < got["last_logits"].size(); ++i)
+          CHECK(worst(got["last_logits"][i], expected["last_logits"][i]) < 1e-5);
+        // One rank reads everything once; with parts of it each rank less.
+        std::int64_t most = 0;
+        for (const json& bytes : got["bytes_read"]) most = (std::max)(most, bytes.get<std::int64_t>());
+        if (mesh == std::string("dp=1")) all_bytes = most;
+        if (mesh == std::string("tp=2")) CHECK(most < all_bytes * 11 / 20);
+      }
+    }
+  }
+}
+
+TEST_CASE("in words, and with one token", "[examples][evaluate]") {
+  const std::string model = "--model " + (models / "gpt2").string();
+  const answer words = run(model + " --tokens 1,2,3 --mesh pp=2");
+  CHECK(words.status == 0);
+  CHECK_THAT(words.text, Contains("gpt2  3 layers of width 20, f32 on dp=1 x pp=2 x tp=1") &&
+                             Contains("mean over 2 targets") && Contains("sample 0  likeliest next tokens:"));
+  const answer one = run(model + " --tokens 5 --json");
+  CHECK(one.status == 0);
+  const json got = json::parse(one.text);
+  CHECK(got["loss"].is_null());
+  CHECK(got["targets"] == 0);
+  CHECK(got["last_logits"][0].size() == 53);
+}
+
+TEST_CASE("what cannot be evaluated is an error that says why", "[examples][evaluate]") {
+  const std::string gpt2 = "--model " + (models / "gpt2").string();
+  const auto says = [](const std::string& arguments) {
+    const answer a = run(arguments);
+    CHECK(a.status != 0);
+    return a.text;
+  };
+  CHECK_THAT(says("--tokens 1"), Contains("--model is required"));
+  CHECK_THAT(says(gpt2), Contains("--tokens is required"));
+  for (const char* ids : {"1,,2", "1,x", "\"\"", "-3", "1,2,", "99999999999"})
+    CHECK_THAT(says(gpt2 + " --tokens=" + ids), Contains("--tokens"));
+  CHECK_THAT(says(gpt2 + " --tokens 1,53"), Contains("hold the id 53, outside the vocabulary of 53"));
+  CHECK_THAT(says(gpt2 + " --tokens 1 --dtype f16"), Contains("f16"));
+  CHECK_THAT(says(gpt2 + " --tokens 1 --mesh ep=2"), Contains("heddle: "));
+  CHECK_THAT(says(gpt2 + " --tokens 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"),
+             Contains("a sample of 18 tokens, the model's context is 17"));
+  CHECK_THAT(says("--model /nowhere --tokens 1"), Contains("/nowhere/config.json"));
+  {
+    const copied_model m("gpt2");
+    m.change("activation_function", "gelu");
+    CHECK_THAT(says("--model " + m.path.string() + " --tokens 1"),
+               Contains("config.json', key 'activation_function': expected \"gelu_new\", got \"gelu\""));
+  }
+  {
+    const copied_model m("gpt2");
+    m.change("n_layer", 2);
+    CHECK_THAT(says("--model " + m.path.string() + " --tokens 1 --mesh tp=2"),
+               Contains("12 of 40 tensors belong to no parameter of the model, such as 'transformer.h.2."));
+  }
+  {
+    const copied_model m("llama3");
+    m.change("tie_word_embeddings", true);  // then the head in the file is a copy, and is not read
+    CHECK(run("--model " + m.path.string() + " --tokens 1").status == 0);
+    m.change("tie_word_embeddings", false);
+    m.change("intermediate_size", 30);
+    CHECK_THAT(says("--model " + m.path.string() + " --tokens 1 --mesh pp=2"),
+               Contains("has the shape [30,36], the tensor [29,36]"));
+    fs::resize_file(m.path / "model-00002-of-00004.safetensors", 1000);
+    CHECK_THAT(says("--model " + m.path.string() + " --tokens 1 --mesh dp=2,tp=2"),
+               Contains("model-00002-of-00004.safetensors'") && Contains("the file is cut off"));
+  }
+}
