@@ -10,6 +10,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/read_parameters.hpp>
+#include <heddle/testing/checked_backend.hpp>
 
 #include <cstdint>
 #include <map>
@@ -210,6 +211,35 @@ TEST_CASE("at tp2 a rank reads its share of a greater model to 1 %", "[io][safet
     CHECK(r.bytes == r.share);
     CHECK(static_cast<double>(r.bytes) <= 0.505 * static_cast<double>(all));
   }
+}
+
+TEST_CASE("weights go into memory that the host may not touch", "[io][safetensors][load]") {
+  using checked = hd::testing::checked_backend<backend>;
+  const scratch_folder folder("load");
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  const auto weights = initial<md::gpt2<double>>(small_gpt2, shapes);
+  std::vector<io::safetensors_output> tensors;
+  for (const auto& [name, values] : weights)
+    tensors.push_back(io::safetensors_of(name, shapes[name], std::span<const double>(values)));
+  io::write_safetensors_folder(folder.path, tensors);
+  std::vector<int> same(2);
+  hd::launch<hd::threads>(any_mesh(1, 1, 2), [&](auto& world) {
+    using world_type = std::remove_cvref_t<decltype(world)>;
+    const io::safetensors_folder file(folder.path);
+    backend here{1};
+    checked there{1};
+    md::gpt2_stage<double, world_type, backend> on_host(small_gpt2, world, here, md::split_layers(3, 0, 1), 1, 1);
+    md::gpt2_stage<double, world_type, checked> elsewhere(small_gpt2, world, there, md::split_layers(3, 0, 1), 1, 1);
+    md::read_parameters(on_host, file);
+    md::read_parameters(elsewhere, file);
+    std::vector<double> copied(static_cast<std::size_t>(elsewhere.flat_elements()));
+    there.queue().copy(elsewhere.weights(), copied);
+    there.queue().wait();
+    const auto expected = on_host.weights();
+    same[static_cast<std::size_t>(world.rank())] =
+        std::equal(copied.begin(), copied.end(), expected.begin(), expected.end());
+  });
+  CHECK(same == std::vector<int>{1, 1});
 }
 
 TEST_CASE("names and shapes that do not fit are errors on every rank that reads them", "[io][safetensors][load]") {

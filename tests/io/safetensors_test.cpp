@@ -300,6 +300,42 @@ TEST_CASE("files that are no files, and files that change, are errors", "[io][sa
                     Catch::Contains("had 4856 bytes when it was opened, now 100"));
 }
 
+TEST_CASE("long runs and short ones read the same elements", "[io][safetensors]") {
+  const scratch_folder folder("safetensors");
+  const std::int64_t n = 60000;
+  std::vector<float> values;
+  std::vector<heddle::bf16> rounded;
+  for (std::int64_t i = 0; i < n; ++i) {
+    values.push_back(static_cast<float>(i) * 0.37f);
+    rounded.push_back(heddle::bf16(values.back()));
+  }
+  const std::vector<io::safetensors_output> tensors{
+      io::safetensors_of("f32", {n}, std::span<const float>(values)),
+      io::safetensors_of("bf16", {n}, std::span<const heddle::bf16>(rounded))};
+  io::write_safetensors(folder / "x", tensors);
+  const io::safetensors_file file(folder / "x");
+  const auto plain = file.tensor("f32"), half = file.tensor("bf16");
+  for (const std::int64_t count : {1, 8191, 8192, 16383, 16384, 16385, 49152, 59983})
+    for (const std::int64_t first : {0, 17}) {
+      CAPTURE(count, first);
+      std::vector<float> same(static_cast<std::size_t>(count)), wide(same.size());
+      plain.read(first, std::span<float>(same));
+      half.read(first, std::span<float>(wide));
+      std::int64_t wrong = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto at = static_cast<std::size_t>(i), from = static_cast<std::size_t>(first + i);
+        wrong += same[at] != values[from] || wide[at] != static_cast<float>(rounded[from]);
+      }
+      CHECK(wrong == 0);
+    }
+  // Cut shorter behind the back of a tensor that was found before.
+  fs::resize_file(folder / "x", 200000);
+  std::vector<float> all(static_cast<std::size_t>(n));
+  CHECK_THROWS_WITH(plain.read(0, std::span<float>(all)), Catch::Contains("it was written to while it was read") ||
+                                                              Catch::Contains("offset 200000: the file ends early"));
+  CHECK_THROWS_AS(half.read(0, std::span<float>(all)), heddle::io_error);
+}
+
 TEST_CASE("random files come back as they were", "[io][safetensors]") {
   const std::uint64_t seed = 20240917;
   CAPTURE(seed);

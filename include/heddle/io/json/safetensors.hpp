@@ -6,6 +6,8 @@
 #include <heddle/io/safetensors/entry.hpp>
 #include <heddle/io/safetensors/mapped_file.hpp>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -215,10 +218,26 @@ class safetensors_tensor {
     constexpr std::int64_t often = std::int64_t{1}
                                    << 20;  // asking the system for every short run would cost more than the run
     if (before / often != (before + n * element) / often) file_->require_unchanged();
-    convert_elements(dtype(), file_->bytes().data() + entry_->begin + first * element, out.data(), n);
+    const std::int64_t at = entry_->begin + first * element;
+    if (n * element < short_run) {
+      convert_elements(dtype(), file_->bytes().data() + at, out.data(), n);
+    } else if (!std::is_same_v<T, bool> && dtype() == safetensors_dtype_name<T>()) {
+      file_->read(at, std::as_writable_bytes(out));
+    } else {
+      std::array<std::byte, short_run> piece;
+      for (std::int64_t done = 0; done < n;) {
+        const std::int64_t count = (std::min)(n - done, short_run / element);
+        const auto bytes = std::span<std::byte>(piece).first(static_cast<std::size_t>(count * element));
+        file_->read(at + done * element, bytes);
+        convert_elements(dtype(), piece.data(), out.data() + done, count);
+        done += count;
+      }
+    }
   }
 
  private:
+  static constexpr std::int64_t short_run = 32768;  // bytes; below, a system call costs more than the pages of the map
+
   const mapped_file* file_;
   const safetensors_entry* entry_;
   std::atomic<std::int64_t>* read_;
@@ -258,6 +277,27 @@ class safetensors_file {
   std::map<std::string, std::size_t, std::less<>> by_name_;
   std::unique_ptr<std::atomic<std::int64_t>> read_;
 };
+
+/// The files of a model by the names of its tensors, from its index (`model.safetensors.index.json`). `what` names it in errors.
+/// Errors: `io_error` if there is no `weight_map` of texts, or none in it, and for names that are no names of files in the same folder.
+inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann::json& index,
+                                                                  const std::string& what) {
+  const std::string where = "heddle: " + what + ": ";
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+    throw io_error(where + "expected an object with a weight_map, from names of tensors to names of files");
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : index["weight_map"].items()) {
+    const std::string of = where + "tensor '" + detail::shown_name(tensor) + "': ";
+    if (!file.is_string()) throw io_error(of + "expected the name of a file");
+    const auto& name = file.get_ref<const std::string&>();
+    if (name.empty() || name == "." || name == ".." ||
+        name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
+      throw io_error(of + "'" + detail::shown_name(name) + "' is no name of a file in the same folder");
+    files.emplace(tensor, name);
+  }
+  if (files.empty()) throw io_error(where + "its weight_map names no tensor");
+  return files;
+}
 
 /// A model's safetensors: one file, or a folder with `model.safetensors` or with `model.safetensors.index.json` and the files that it
 /// names. Opening it reads every header and holds it against the index.
@@ -312,17 +352,10 @@ class safetensors_folder {
   }
   void open_index(const std::filesystem::path& folder, const std::filesystem::path& index) {
     const std::string where = "heddle: '" + index.string() + "': ";
-    const nlohmann::json all = read_json(index, most_safetensors_header);
-    if (!all.is_object() || !all.contains("weight_map") || !all["weight_map"].is_object())
-      throw io_error(where + "expected an object with a weight_map, from names of tensors to names of files");
     std::map<std::string, std::size_t> files;  // by name: its place
-    for (const auto& [tensor, file] : all["weight_map"].items()) {
+    for (const auto& [tensor, name] :
+         parse_safetensors_index(read_json(index, most_safetensors_header), "'" + index.string() + "'")) {
       const std::string of = where + "tensor '" + detail::shown_name(tensor) + "': ";
-      if (!file.is_string()) throw io_error(of + "expected the name of a file");
-      const auto& name = file.get_ref<const std::string&>();
-      if (name.empty() || name == "." || name == ".." ||
-          name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
-        throw io_error(of + "'" + detail::shown_name(name) + "' is no name of a file in the same folder");
       auto at = files.find(name);
       if (at == files.end()) {
         std::error_code none;
@@ -334,7 +367,6 @@ class safetensors_folder {
       if (!files_[at->second].contains(tensor)) throw io_error(of + "the file '" + name + "' has no such tensor");
       by_name_.emplace(tensor, at->second);
     }
-    if (files_.empty()) throw io_error(where + "its weight_map names no tensor");
     for (std::size_t f = 0; f < files_.size(); ++f)
       for (const safetensors_entry& e : files_[f].tensors())
         if (const auto named = by_name_.find(e.name); named == by_name_.end() || named->second != f)
