@@ -99,8 +99,8 @@ TEST_CASE("a file of the reference package reads, with every element type", "[io
 
 TEST_CASE("what is written has the bytes of the reference package", "[io][safetensors]") {
   const scratch_folder folder("safetensors");
-  for (const char* name :
-       {"types.safetensors", "conversions.safetensors", "sharded/model-00001-of-00002.safetensors"}) {
+  for (const char* name : {"types.safetensors", "conversions.safetensors", "sharded/model-00001-of-00002.safetensors",
+                           "../models/gpt2/model.safetensors", "../models/llama3/model-00001-of-00004.safetensors"}) {
     CAPTURE(name);
     const io::safetensors_file file(golden / name);
     auto tensors = outputs_of(file);
