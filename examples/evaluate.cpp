@@ -94,7 +94,7 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, Conf
   if (longest > static_cast<std::size_t>(config.context))
     throw hd::config_error("heddle: a sample of " + std::to_string(longest) + " tokens, the model's context is " +
                            std::to_string(config.context));
-  if constexpr (std::is_same_v<Config, md::llama_config>)
+  if constexpr (std::is_base_of_v<md::llama_config, Config>)
     config.context = static_cast<int>(longest);  // memory for no more
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   evaluation found;
@@ -165,7 +165,7 @@ int run(const settings& s) {
   const auto with = [&]<class Model>(std::type_identity<Model>, const auto& config) {
     return evaluate<Model>(s, about, config, samples);
   };
-  print(s, about, s.dtype == "f64" ? md::with_model<double>(about, with) : md::with_model<float>(about, with));
+  print(s, about, md::with_model<float>(about, with));
   return 0;
 }
 
@@ -179,9 +179,7 @@ int main(int argc, char** argv) {
       ->required()
       ->take_all();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
-  app.add_option("--dtype", s.dtype, "of weights and arithmetic")
-      ->check(CLI::IsMember({"f32", "f64"}))
-      ->capture_default_str();
+  app.add_option("--dtype", s.dtype, "of weights and arithmetic")->check(CLI::IsMember({"f32"}))->capture_default_str();
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -59,6 +59,14 @@ struct found_family {
   std::string operator()(std::type_identity<md::tied_llama<T>>, const md::llama_config&) const {
     return "tied llama";
   }
+  template <class T, bool Tied>
+  std::string operator()(std::type_identity<md::qwen2<T, Tied>>, const md::qwen2_config&) const {
+    return Tied ? "tied qwen2" : "qwen2";
+  }
+  template <class T, bool Tied>
+  std::string operator()(std::type_identity<md::qwen3<T, Tied>>, const md::qwen3_config&) const {
+    return Tied ? "tied qwen3" : "qwen3";
+  }
 };
 
 }  // namespace
@@ -99,6 +107,24 @@ TEST_CASE("configurations that transformers wrote", "[model][hugging_face]") {
                                                                     .scaling = hd::compute::linear_scaling(2.5),
                                                                     .epsilon = 1e-6});
   CHECK(md::with_model<double>(tied, found_family{}) == "tied llama");
+}
+
+TEST_CASE("configurations of Qwen that transformers wrote", "[model][hugging_face][qwen]") {
+  const auto two = md::from_config(config_of("qwen2"));
+  CHECK(two.family() == "qwen2");
+  CHECK(md::with_model<float>(two, found_family{}) == "tied qwen2");
+  CHECK(std::get<md::qwen2_config>(two.config).head_dim() == 4);
+  const auto three = md::from_config(config_of("qwen3"));
+  CHECK(md::with_model<float>(three, found_family{}) == "qwen3");
+  CHECK(std::get<md::qwen3_config>(three.config).head_dim() == 6);
+  CHECK(std::get<md::qwen3_config>(three.config).query_width() == 24);
+  // transformers' own sizes where a file says none.
+  CHECK(std::get<md::qwen3_config>(md::from_config({{"model_type", "qwen3"}}).config).head_dim() == 128);
+  CHECK(refusal(with(config_of("qwen2"), "use_sliding_window", true)).find("'use_sliding_window': expected false") !=
+        std::string::npos);
+  CHECK(refusal(with(config_of("qwen3"), "layer_types", {"full_attention", "sliding_attention", "full_attention"}))
+            .find("'layer_types'") != std::string::npos);
+  CHECK(refusal(with(config_of("qwen3"), "attention_bias", true)).find("'attention_bias'") != std::string::npos);
 }
 
 TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
@@ -145,8 +171,8 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const auto rope = [&](json value) { return with(llama, "rope_parameters", std::move(value)); };
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
-      {json::object(), R"(key 'model_type': expected "gpt2" or "llama", got nothing)"},
-      {with(gpt2, "model_type", "mamba"), R"(key 'model_type': expected "gpt2" or "llama", got "mamba")"},
+      {json::object(), R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3", got nothing)"},
+      {with(gpt2, "model_type", "mamba"), R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},
@@ -168,7 +194,7 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
       {with(llama, "hidden_act", "gelu"), R"(key 'hidden_act': expected "silu", got "gelu")"},
       {with(llama, "attention_bias", true), "key 'attention_bias': expected false, got true"},
       {with(llama, "mlp_bias", true), "key 'mlp_bias': expected false, got true"},
-      {with(llama, "head_dim", 8), "key 'head_dim': expected 6, got 8"},
+      {with(llama, "head_dim", 7), "head_elements = 7 must be even"},
       {with(llama, "pretraining_tp", 2), "key 'pretraining_tp': expected 1, got 2"},
       {with(llama, "num_key_value_heads", 4), "llama_config.heads = 6 is not a multiple of kv_heads = 4"},
       {with(llama, "tie_word_embeddings", 1), "key 'tie_word_embeddings': expected true or false, got 1"},

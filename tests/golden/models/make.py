@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
 HERE = Path(__file__).parent
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -23,8 +24,16 @@ MODELS = {
                    LlamaConfig(hidden_size=24, intermediate_size=23, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
                                vocab_size=47, max_position_embeddings=32, tie_word_embeddings=True,
                                rope_parameters={"rope_type": "linear", "rope_theta": 100.0, "factor": 2.5})),
+    "qwen2": (Qwen2ForCausalLM,
+              Qwen2Config(hidden_size=24, intermediate_size=17, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+                          vocab_size=41, max_position_embeddings=32, tie_word_embeddings=True,
+                          rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    "qwen3": (Qwen3ForCausalLM,
+              Qwen3Config(hidden_size=20, intermediate_size=17, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                          head_dim=6, vocab_size=41, max_position_embeddings=32, tie_word_embeddings=False,
+                          rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
 }
-LENGTHS = {"gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3]}
+LENGTHS = {"gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6]}
 
 
 def main():

@@ -9,6 +9,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/qwen.hpp>
 #include <heddle/model/read_parameters.hpp>
 
 #include <nlohmann/json.hpp>
@@ -23,16 +24,20 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace heddle::inline v0::model {
 
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
-  std::variant<gpt2_config, llama_config> config;
+  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config> config;
   bool tied = false;  ///< the token embedding is the head, too
 
-  /// "gpt2" or "llama".
-  std::string_view family() const noexcept { return config.index() == 0 ? "gpt2" : "llama"; }
+  /// "gpt2", "llama", "qwen2" or "qwen3".
+  std::string_view family() const noexcept {
+    constexpr std::string_view names[] = {"gpt2", "llama", "qwen2", "qwen3"};
+    return names[config.index()];
+  }
 };
 
 namespace detail {
@@ -182,24 +187,25 @@ inline void read_rotary(llama_config& out, const nlohmann::json& rope, const std
   c.no_others();
 }
 
-inline llama_config llama_of(config_object& c, const std::string& what) {
+// What Llama and its kin have in common; the family's own sizes are those that keys leave out.
+inline llama_config llama_of(config_object& c, const std::string& what, const llama_config& family,
+                             const char* architecture) {
   llama_config out{.layers = c.integer("num_hidden_layers", 32),
                    .heads = c.integer("num_attention_heads", 32),
                    .kv_heads = 0,
                    .width = c.integer("hidden_size", 4096),
-                   .ffn = c.integer("intermediate_size", 11008),
-                   .context = c.integer("max_position_embeddings", 2048),
-                   .vocabulary = c.integer("vocab_size", 32000),
+                   .ffn = c.integer("intermediate_size", family.ffn),
+                   .context = c.integer("max_position_embeddings", family.context),
+                   .vocabulary = c.integer("vocab_size", family.vocabulary),
                    .theta = c.number("rope_theta", 10000),
                    .epsilon = c.number("rms_norm_eps", 1e-6),
                    .initial_deviation = c.number("initializer_range", 0.02)};
   out.kv_heads = c.integer("num_key_value_heads", out.heads);
-  c.only("architectures", {"LlamaForCausalLM"});
-  if (out.heads > 0) c.only("head_dim", out.head_dim());
+  c.only("architectures", {architecture});
+  const int head_dim = c.integer("head_dim", family.head_elements);
+  const bool follows = out.heads > 0 && out.width % out.heads == 0 && out.width / out.heads == head_dim;
+  if (!follows) out.head_elements = head_dim;
   c.only("hidden_act", "silu");
-  c.only("attention_bias", false);
-  c.only("mlp_bias", false);
-  c.only("pretraining_tp", 1);
   c.only("partial_rotary_factor", 1.0);
   const nlohmann::json *const parameters = c.find("rope_parameters"), *const scaling = c.find("rope_scaling");
   if (parameters != nullptr && scaling != nullptr && *parameters != *scaling)
@@ -211,23 +217,47 @@ inline llama_config llama_of(config_object& c, const std::string& what) {
   return out;
 }
 
+inline llama_config plain_llama_of(config_object& c, const std::string& what) {
+  c.only("attention_bias", false);
+  c.only("mlp_bias", false);
+  c.only("pretraining_tp", 1);
+  return llama_of(c, what, {.context = 2048}, "LlamaForCausalLM");
+}
+// Qwen may have windows in some layers; these are refused.
+inline llama_config qwen_of(config_object& c, const std::string& what, int head_elements, const char* architecture) {
+  const llama_config out = llama_of(
+      c, what, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .head_elements = head_elements}, architecture);
+  c.only("use_sliding_window", false);
+  for (const char* unused : {"sliding_window", "max_window_layers"}) static_cast<void>(c.find(unused));
+  if (out.layers >= 0)
+    c.only("layer_types", std::vector<std::string>(static_cast<std::size_t>(out.layers), "full_attention"));
+  return out;
+}
+
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2 or Llama 2 and 3 with rotary scaling `linear` or `llama3`. What a key leaves out is what
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3. What a key leaves out is what
 /// transformers takes. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key that is not known, as it
 /// may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`.
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`.
 inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json") {
   detail::config_object c(config, what);
-  const std::string family = c.text("model_type", "", {"gpt2", "llama"});
+  const std::string family = c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3"});
   hugging_face_model out;
   if (family == "gpt2") {
     out.config = detail::gpt2_of(c);
     out.tied = true;
   } else {
-    out.config = detail::llama_of(c, what);
     out.tied = c.flag("tie_word_embeddings", false);
+    if (family == "llama") {
+      out.config = detail::plain_llama_of(c, what);
+    } else if (family == "qwen2") {
+      out.config = qwen2_config(detail::qwen_of(c, what, 0, "Qwen2ForCausalLM"));
+    } else {
+      c.only("attention_bias", false);
+      out.config = qwen3_config(detail::qwen_of(c, what, 128, "Qwen3ForCausalLM"));
+    }
   }
   c.no_others();
   std::visit([](const auto& of) { of.validate(); }, out.config);
@@ -239,6 +269,12 @@ template <class T, class How = megatron<>, class F>
 decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<gpt2_config>(&m.config))
     return f(std::type_identity<gpt2<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<qwen2_config>(&m.config))
+    return m.tied ? f(std::type_identity<qwen2<T, true, How>>{}, *config)
+                  : f(std::type_identity<qwen2<T, false, How>>{}, *config);
+  if (const auto* const config = std::get_if<qwen3_config>(&m.config))
+    return m.tied ? f(std::type_identity<qwen3<T, true, How>>{}, *config)
+                  : f(std::type_identity<qwen3<T, false, How>>{}, *config);
   const llama_config& config = std::get<llama_config>(m.config);
   return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
 }
