@@ -6,6 +6,7 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/named.hpp>
@@ -24,6 +25,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -223,6 +225,11 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
     CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
     CHECK(got.text == expected.text);
     check_transfers();
+    nccl_double::reset();
+    const outcome ahead = train<hd::nccl, emulated, hd::post_validation>(s);  // takes steps back, and drops messages
+    CHECK(ahead.error == "");
+    CHECK(largest_relative(ahead.numbers, expected.numbers) < 1e-9);
+    check_transfers();
     if (s.mesh.find("dp") == std::string::npos) continue;
     nccl_double::reset();
     const outcome shares = train<hd::nccl_complete, emulated, hd::zero<3>>(s);
@@ -379,6 +386,47 @@ TEST_CASE("an executor sends in the order of queues under every schedule, with m
     }
   }
   CHECK(nccl_double::open_communicators() == 0);
+  CHECK(nccl_double::open_resources() == 0);
+  nccl_double::reset();
+}
+
+TEST_CASE("messages between stages come after their buffers are there, and before these are given back",
+          "[nccl][cuda][memory]") {
+  nccl_double::reset();
+  std::atomic<int> right = 0;
+  constexpr std::int64_t elements = 1000;
+  hd::launch<hd::nccl>(hd::mesh<hd::axis<pp>>{2}, {}, [&](auto& world) {
+    auto& pipe = world.template along<pp>();
+    const auto late = [](hd::cuda_memory::queue& q) {
+      cuda_double::enqueue(q.stream(), [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });
+    };
+    hd::cuda_memory::queue queue;
+    {
+      hd::model::boundary_messages<float, hd::cuda_memory, std::remove_reference_t<decltype(pipe)>> messages;
+      if (pipe.rank() == 1) late(queue);  // as a stage that is still being made
+      messages.allocate(&queue, 1, elements, pipe, 1);
+      std::vector<float> sent(elements, 7.0f), got(elements);
+      if (pipe.rank() == 0) {
+        queue.copy(sent, messages.row(0, elements));
+        messages.after_compute(-1, 0);
+        messages.send(0, elements, 1, 0);
+        late(queue);
+        messages.after_compute(0, -1);
+        messages.send(0, elements, 1, 0);
+      } else {
+        messages.receive(0, elements, 0, 0);
+        messages.before_compute(0);
+        queue.copy(messages.row(0, elements), got);
+        messages.drop(elements, 0, 0);  // its memory is given back when it is there, 50 ms later
+        queue.wait();
+        right += got == sent ? 1 : 0;
+      }
+      messages.finish();
+    }
+    queue.wait();
+    ++right;
+  });
+  CHECK(right == 3);
   CHECK(nccl_double::open_resources() == 0);
   nccl_double::reset();
 }

@@ -67,6 +67,17 @@ class boundary_messages {
   boundary_messages() = default;
   boundary_messages(const boundary_messages&) = delete;
   boundary_messages& operator=(const boundary_messages&) = delete;
+  /// Buffers are given back after the messages that are under way, which is all that an error leaves of their order.
+  ~boundary_messages() {
+    for (auto& d : ways_) {
+      if (!d->messages) continue;
+      try {
+        queue_->after(d->messages->record());
+      } catch (...) {  // of a queue that has failed, with all that was in it
+        continue;
+      }
+    }
+  }
 
   /// `q` may be null where there are no buffers. Called by all ranks of `pipeline` together. `directions`: 1 for messages
   /// forward only, else 2.
@@ -77,7 +88,10 @@ class boundary_messages {
     moved_.resize(count);
     for (int i = 0; i < directions && pipeline.size() > 1; ++i) {
       auto made = std::make_unique<direction>(pipeline);
-      if (q != nullptr) made->messages.emplace(q->beside());
+      if (q != nullptr) {
+        made->messages.emplace(q->beside());
+        made->messages->after(q->record());  // the buffers are there, and zero
+      }
       ways_.push_back(std::move(made));
     }
   }
@@ -98,7 +112,7 @@ class boundary_messages {
   /// Takes in a message that nobody needs.
   void drop(std::int64_t elements, int peer, int way) {
     direction& d = *ways_[static_cast<std::size_t>(way)];
-    buffer<T, Space> room(*queue_, elements, "a message that is dropped");  // lives until it is there
+    buffer<T, Space> room(*d.messages, elements, "a message that is dropped");  // given back behind it
     heddle::v0::recv(*d.messages, d.to(), heddle::v0::detail::row_at<Space>(room.address(), elements), peer, way);
   }
   /// Before a computation with buffer i is queued; -1: it has none.
