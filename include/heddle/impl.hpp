@@ -63,6 +63,7 @@
 #include <heddle/testing/impl/checked_memory.hpp>
 #include <heddle/testing/impl/propagation_laws.hpp>
 #include <heddle/testing/impl/report.hpp>
+#include <heddle/train/impl/held_parts.hpp>
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/stage_parts.hpp>
 #include <heddle/train/impl/stop_on_signal.hpp>

@@ -18,6 +18,7 @@
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/gradient_sums.hpp>
+#include <heddle/train/held_parts.hpp>
 #include <heddle/train/held_stages.hpp>
 #include <heddle/train/kept_casts.hpp>
 #include <heddle/train/language_state.hpp>
