@@ -261,23 +261,23 @@ TEST_CASE("any range of a box is cut into boxes that hold each element once, in 
     const std::int64_t begin = below(total + 1), end = begin + below(total - begin + 1);
     std::vector<std::int64_t> seen;
     std::size_t boxes = 0;
-    heddle::train::detail::for_each_box(
-        extents, begin, end, [&](const auto& start, const auto& size, std::int64_t count) {
-          ++boxes;
-          std::int64_t inside = 1;
-          for (const std::int64_t e : size) inside *= e;
-          REQUIRE(inside == count);
-          for (std::int64_t i = 0; i < count; ++i) {  // walk the box row-major, flat index in the whole
-            std::int64_t rest = i, stride = 1, flat = 0;
-            for (std::size_t d = extents.size(); d-- > 0;) {
-              flat += (start[d] + rest % size[d]) * stride;
-              REQUIRE(start[d] + size[d] <= extents[d]);
-              rest /= size[d];
-              stride *= extents[d];
-            }
-            seen.push_back(flat);
-          }
-        });
+    for (const auto& [start, size, first, count] : heddle::train::detail::boxes_of(extents, begin, end)) {
+      ++boxes;
+      REQUIRE(first == begin + static_cast<std::int64_t>(seen.size()));
+      std::int64_t inside = 1;
+      for (const std::int64_t e : size) inside *= e;
+      REQUIRE(inside == count);
+      for (std::int64_t i = 0; i < count; ++i) {  // walk the box row-major, flat index in the whole
+        std::int64_t rest = i, stride = 1, flat = 0;
+        for (std::size_t d = extents.size(); d-- > 0;) {
+          flat += (start[d] + rest % size[d]) * stride;
+          REQUIRE(start[d] + size[d] <= extents[d]);
+          rest /= size[d];
+          stride *= extents[d];
+        }
+        seen.push_back(flat);
+      }
+    }
     REQUIRE(seen.size() == static_cast<std::size_t>(end - begin));
     for (std::size_t i = 0; i < seen.size(); ++i) REQUIRE(seen[i] == begin + static_cast<std::int64_t>(i));
     REQUIRE(boxes <= 2 * extents.size() + 1);

@@ -6,6 +6,7 @@
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/mixed_optimizer.hpp>
+#include <heddle/train/saved_parameter.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -17,9 +18,12 @@
 
 namespace heddle::inline v0::train::detail {
 
-// Of save.hpp.
-template <class Parameter, class F>
-void for_each_region(const Parameter& p, std::int64_t first, std::int64_t count, F&& f);
+// The part of tensor `p` at [first, first + count) of the rank's part, as boxes of the whole tensor: f(region, at, elements).
+template <class F>
+void for_each_region(const saved_parameter& p, std::int64_t first, std::int64_t count, F&& f) {
+  for (const saved_box& b : saved_boxes(p, {first, static_cast<std::size_t>(first), static_cast<std::size_t>(count)}))
+    f(b.region, static_cast<std::int64_t>(b.at), static_cast<std::int64_t>(b.count));
+}
 
 // The element types of a save beside the model's scalar, in words: none of a trainer without a `precision`.
 template <class Optimizer>
@@ -68,7 +72,7 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T,
   const auto masters = read_masters(stage, optimizer);
   const auto first_moments = read_of_stage(stage, optimizer.first_moment());
   const auto second_moments = read_of_stage(stage, optimizer.second_moment());
-  for (const auto& p : stage.parameters()) {
+  for (const saved_parameter& p : saved_parameters(stage)) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
     if (weights_here)
       for_kept_weights(p, optimizer, weights.elements(), [&](std::int64_t first, std::span<const T> kept) {
@@ -129,7 +133,7 @@ void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage,
   auto masters = written_masters<reads_masters>(stage, optimizer);
   auto first_moments = written_of_stage(stage, optimizer.first_moment());
   auto second_moments = written_of_stage(stage, optimizer.second_moment());
-  for (const auto& p : stage.parameters()) {
+  for (const saved_parameter& p : saved_parameters(stage)) {
     if (p.count == 0) continue;
     for_kept_weights(p, optimizer, weights.elements(), [&](std::int64_t first, std::span<T> kept) {
       for_each_region(p, first, static_cast<std::int64_t>(kept.size()),

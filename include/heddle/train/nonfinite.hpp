@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/monoid.hpp>
@@ -11,19 +12,20 @@
 #include <heddle/tensor/view.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/optimizer.hpp>
+#include <heddle/train/saved_parameter.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -105,6 +107,12 @@ detail::nonfinite_finding find_nonfinite(Stages& stages, Backend& backend) {
   return mine;
 }
 
+namespace detail {
+// What `stop_nonfinite` says, from what all ranks found.
+HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const nonfinite_finding> findings, std::int64_t step,
+                                               double loss, double gradient_norm);
+}  // namespace detail
+
 /// Called on all ranks of `all` when the loss or the gradient norm of a step is not finite: agrees on the likeliest cause
 /// of those that the ranks found and throws the same `numeric_error` everywhere, naming step, what is not finite, in which
 /// layer and on which rank.
@@ -115,43 +123,28 @@ template <communicator Communicator>
   mine.rank = all.rank();
   std::vector<nonfinite_finding> findings(static_cast<std::size_t>(all.size()));
   all.all_gather(std::span<const nonfinite_finding>(&mine, 1), std::span<nonfinite_finding>(findings));
-  const nonfinite_finding& first =
-      *std::min_element(findings.begin(), findings.end(),
-                        [](const nonfinite_finding& a, const nonfinite_finding& b) { return a.is_closer_than(b); });
-  std::string what = "heddle: step " + std::to_string(step + 1) + " stopped: loss " + std::to_string(loss) +
-                     ", gradient norm " + std::to_string(gradient_norm);
-  switch (first.cause) {
-    case nonfinite_finding::weight:
-      what += "; the weight " + std::string(first.name) + " was not finite before the step";
-      break;
-    case nonfinite_finding::activation:
-      what += "; first in the activations of " + std::string(first.name);
-      break;
-    case nonfinite_finding::gradient:
-      what += "; first in the gradient of " + std::string(first.name);
-      break;
-    default:
-      what += "; every weight, activation and gradient that is still held is finite: their sum overflowed";
-      break;
-  }
-  if (first.cause != nonfinite_finding::nothing) what += ", rank " + std::to_string(first.rank);
-  throw numeric_error(what + ". The weights are those before the step");
+  throw numeric_error(detail::stopped_by_nonfinite(findings, step, loss, gradient_norm));
 }
 
 namespace detail {
 
-// All ranks of `all` throw the error of the first rank that has a fault, or none does.
-template <class Error, communicator Communicator>
-void throw_together(Communicator& all, const std::string& fault) {
+// The fault of the first rank of `all` that has one, on all of them; nothing if none has.
+template <communicator Communicator>
+std::string first_fault(Communicator& all, const std::string& fault) {
   std::int32_t first = fault.empty() ? all.size() : all.rank();
   all.all_reduce(std::span<std::int32_t>(&first, 1), minimum{});
-  if (first == all.size()) return;
   std::string text = fault;
+  if (first == all.size()) return text;
   auto length = static_cast<std::int64_t>(text.size());
   all.broadcast(std::span<std::int64_t>(&length, 1), first);
   text.resize(static_cast<std::size_t>(length));
   all.broadcast(std::span<char>(text), first);
-  throw Error(text);
+  return text;
+}
+// All ranks of `all` throw the error of the first rank that has a fault, or none does.
+template <class Error, communicator Communicator>
+void throw_together(Communicator& all, const std::string& fault) {
+  if (const std::string first = first_fault(all, fault); !first.empty()) throw Error(first);
 }
 
 // The first element that is not finite, or below 0 where none may be; as many as there are elements if none is. Looks
@@ -180,41 +173,48 @@ std::size_t first_unfit(std::span<const T> x, bool may_be_negative) noexcept {
   return x.size();
 }
 
+// "first moment of b has nan in element 3".
+HEDDLE_INLINE std::string fault_of_element(const char* kind, const std::string& name, double value,
+                                           std::int64_t element);
+
+// What is wrong with a parameter in a buffer that begins at element `begin` of the flat one, or nothing.
+template <class T>
+std::string fault_in(const char* kind, const saved_parameter& p, std::span<const T> kept, std::int64_t begin,
+                     bool may_be_negative) {
+  const kept_part part = part_in(p.offset, p.count, begin, kept.size());
+  const std::span<const T> x = kept.subspan(part.at, part.count);
+  const std::size_t bad = first_unfit(x, may_be_negative);
+  if (bad == x.size()) return {};
+  return fault_of_element(kind, p.name, static_cast<double>(x[bad]), part.first + static_cast<std::int64_t>(bad));
+}
+
 // What is wrong with the weights and moments of one stage, or nothing.
 template <class Stage, class Optimizer>
 std::string state_fault(Stage& stage, Optimizer& optimizer) {
-  const auto fault = [](const char* kind, const auto& p, auto x, std::int64_t first, bool negative) {
-    const std::size_t at = first_unfit(x, negative);
-    if (at == x.size()) return std::string();
-    char value[32];
-    std::snprintf(value, sizeof value, "%g", static_cast<double>(x[at]));
-    if (std::strcmp(value, "-nan") == 0) std::strcpy(value, "nan");
-    return std::string(kind) + " " + std::string(p.name) + " has " + value + " in element " +
-           std::to_string(first + static_cast<std::int64_t>(at));
-  };
-  const auto weights_here = read_of_stage(stage, optimizer.weights_of(stage));
+  const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
   const auto first_moments = read_of_stage(stage, optimizer.first_moment());
   const auto second_moments = read_of_stage(stage, optimizer.second_moment());
-  [[maybe_unused]] const auto masters_here = read_masters(stage, optimizer);
-  const auto weights = weights_here.elements();
-  for (const auto& p : stage.parameters()) {
-    std::string found;
-    for_kept_part(p, optimizer.weights_begin(), weights.size(), [&](std::int64_t first, std::int64_t count, auto at) {
-      found = fault("weight", p, weights.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)), first,
-                    true);
-    });
-    for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
-      const auto part = [&](auto moments) {
-        return moments.subspan(static_cast<std::size_t>(in_share), static_cast<std::size_t>(count));
-      };
-      if constexpr (requires { optimizer.masters(); })
-        if (found.empty()) found = fault("master weight", p, part(masters_here.elements()), first, true);
-      if (found.empty()) found = fault("first moment of", p, part(first_moments.elements()), first, true);
-      if (found.empty()) found = fault("second moment of", p, part(second_moments.elements()), first, false);
-    });
+  [[maybe_unused]] const auto masters = read_masters(stage, optimizer);
+  const std::int64_t begin = optimizer.owned_begin();
+  for (const saved_parameter& p : saved_parameters(stage)) {
+    std::string found = fault_in("weight", p, weights.elements(), optimizer.weights_begin(), true);
+    if constexpr (requires { optimizer.masters(); })
+      if (found.empty()) found = fault_in("master weight", p, masters.elements(), begin, true);
+    if (found.empty()) found = fault_in("first moment of", p, first_moments.elements(), begin, true);
+    if (found.empty()) found = fault_in("second moment of", p, second_moments.elements(), begin, false);
     if (!found.empty()) return found;
   }
   return {};
+}
+
+// Errors as `require_finite_state`. `fault`: what this rank found.
+template <communicator Communicator>
+void require_no_fault(Communicator& all, const std::string& what, std::string fault, int rank) {
+  if (!fault.empty()) {
+    fault.insert(0, "heddle: " + what + ": ");
+    fault += " of the part of rank " + std::to_string(rank);
+  }
+  throw_together<numeric_error>(all, fault);
 }
 
 }  // namespace detail
@@ -229,9 +229,11 @@ void require_finite_state(Trainer& trainer, const std::string& what) {
     detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto) {
       if (fault.empty()) fault = detail::state_fault(stage, optimizer);
     });
-  if (!fault.empty())
-    fault = "heddle: " + what + ": " + fault + " of the part of rank " + std::to_string(trainer.ranks().rank());
-  detail::throw_together<numeric_error>(trainer.ranks().control(), fault);
+  detail::require_no_fault(trainer.ranks().control(), what, std::move(fault), trainer.ranks().rank());
 }
 
 }  // namespace heddle::inline v0::train
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/train/impl/nonfinite.hpp>
+#endif

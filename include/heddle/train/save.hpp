@@ -1,6 +1,7 @@
 // heddle/train/save.hpp: saves a trainer's state and brings it back, on the same mesh or another one.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/save_folder.hpp>
@@ -10,137 +11,68 @@
 #include <heddle/train/mixed_save.hpp>
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/optimizer.hpp>
+#include <heddle/train/progress.hpp>
+#include <heddle/train/saved_parameter.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
 
 namespace detail {
 
-// Cuts elements [begin, end) of a row-major box with these extents into boxes, in order: at most two per dimension, one
-// at either end. `f(start, extents, count)` gets the first index and the extents of each.
-template <class F>
-void for_each_box(std::span<const std::int64_t> extents, std::int64_t begin, std::int64_t end, F&& f) {
-  const std::size_t rank = extents.size();
-  while (begin < end) {
-    // The widest slab of whole inner boxes that starts at `begin` and stays inside: dimension `d` advances by `count`.
-    std::int64_t inner = 1;
-    std::size_t d = rank;
-    std::int64_t slab = 1;
-    std::int64_t count = 1;
-    while (d > 0) {
-      const std::int64_t index = begin / inner % extents[d - 1];
-      const std::int64_t fits = (std::min)(extents[d - 1] - index, (end - begin) / inner);
-      if (begin % inner != 0 || fits == 0) break;
-      slab = inner;
-      count = fits;
-      --d;
-      if (index != 0 || fits < extents[d]) break;
-      inner *= extents[d];
-    }
-    std::vector<std::int64_t> start(rank), size(rank, 1);
-    std::int64_t rest = begin;
-    for (std::size_t i = rank; i-- > 0;) {
-      start[i] = rest % extents[i];
-      rest /= extents[i];
-    }
-    std::int64_t below = 1;
-    for (std::size_t i = rank; i-- > 0 && below < slab;) {
-      size[i] = extents[i];
-      below *= extents[i];
-    }
-    if (rank > 0) size[d] = count;
-    f(start, size, slab * count);
-    begin += slab * count;
-  }
+// What this rank keeps of tensor `kind`/`p.name`, in a buffer that begins at element `begin` of the flat one.
+template <class T>
+void write_parts(io::checkpoint_writer& writer, std::string_view kind, const saved_parameter& p,
+                 std::span<const T> kept, std::int64_t begin) {
+  const std::string name = std::string(kind) + p.name;
+  for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
+    writer.add(name, kept.subspan(b.at, b.count), b.region);
 }
-
-// The part of tensor `p` at [first, first + count) of the rank's part, as boxes of the whole tensor.
-template <class Parameter, class F>
-void for_each_region(const Parameter& p, std::int64_t first, std::int64_t count, F&& f) {
-  std::int64_t at = first;
-  for_each_box(p.local, first, first + count, [&](const auto& start, const auto& extents, std::int64_t n) {
-    io::tensor_region region;
-    region.global.assign(p.logical.begin(), p.logical.end());
-    region.local.assign(extents.begin(), extents.end());
-    for (std::size_t d = 0; d < p.start.size(); ++d) region.offset.push_back(p.start[d] + start[d]);
-    f(region, at, n);
-    at += n;
-  });
-}
-
-// The same of what this rank keeps of its weights, `elements` of them; `f` gets places in these.
-template <class Parameter, class Optimizer, class F>
-void for_each_kept_region(const Parameter& p, const Optimizer& optimizer, std::size_t elements, F&& f) {
-  for_kept_part(p, optimizer.weights_begin(), elements, [&](std::int64_t first, std::int64_t count, std::int64_t in) {
-    for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-      f(region, static_cast<std::size_t>(in + at - first), static_cast<std::size_t>(n));
-    });
-  });
+template <class T>
+void read_parts(const io::checkpoint_reader& reader, std::string_view kind, const saved_parameter& p, std::span<T> kept,
+                std::int64_t begin) {
+  const std::string name = std::string(kind) + p.name;
+  for (const saved_box& b : saved_boxes(p, part_in(p.offset, p.count, begin, kept.size())))
+    reader.read(name, kept.subspan(b.at, b.count), b.region);
 }
 
 // What this rank writes of one stage: each logical element once over all ranks.
 template <class Stage, class Optimizer>
 void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimizer, bool weights_here,
                  bool moments_here) {
-  const auto all_weights = read_of_stage(stage, optimizer.weights_of(stage));
+  const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
   const auto first_moments = read_of_stage(stage, optimizer.first_moment());
   const auto second_moments = read_of_stage(stage, optimizer.second_moment());
-  const auto weights = all_weights.elements();
-  for (const auto& p : stage.parameters()) {
+  for (const saved_parameter& p : saved_parameters(stage)) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
-    if (weights_here)
-      for_each_kept_region(p, optimizer, weights.size(), [&](const io::tensor_region& region, auto at, auto n) {
-        writer.add("weight/" + p.name, weights.subspan(at, n), region);
-      });
+    if (weights_here) write_parts(writer, "weight/", p, weights.elements(), optimizer.weights_begin());
     if (!moments_here) continue;
-    for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
-      for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-        const auto from = static_cast<std::size_t>(in_share + at - first);
-        const auto length = static_cast<std::size_t>(n);
-        writer.add("first_moment/" + p.name, first_moments.elements().subspan(from, length), region);
-        writer.add("second_moment/" + p.name, second_moments.elements().subspan(from, length), region);
-      });
-    });
+    write_parts(writer, "first_moment/", p, first_moments.elements(), optimizer.owned_begin());
+    write_parts(writer, "second_moment/", p, second_moments.elements(), optimizer.owned_begin());
   }
 }
 
 template <class Stage, class Optimizer>
 void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& optimizer) {
-  auto all_weights = written_of_stage(stage, optimizer.weights_of(stage));
+  auto weights = written_of_stage(stage, optimizer.weights_of(stage));
   auto first_moments = written_of_stage(stage, optimizer.first_moment());
   auto second_moments = written_of_stage(stage, optimizer.second_moment());
-  const auto weights = all_weights.elements();
-  for (const auto& p : stage.parameters()) {
+  for (const saved_parameter& p : saved_parameters(stage)) {
     if (p.count == 0) continue;
-    for_each_kept_region(p, optimizer, weights.size(), [&](const io::tensor_region& region, auto at, auto n) {
-      reader.read("weight/" + p.name, weights.subspan(at, n), region);
-    });
-    for_owned_part(p, optimizer, [&](std::int64_t first, std::int64_t count, std::int64_t in_share) {
-      for_each_region(p, first, count, [&](const io::tensor_region& region, std::int64_t at, std::int64_t n) {
-        const auto to = static_cast<std::size_t>(in_share + at - first);
-        const auto elements = static_cast<std::size_t>(n);
-        reader.read("first_moment/" + p.name, first_moments.elements().subspan(to, elements), region);
-        reader.read("second_moment/" + p.name, second_moments.elements().subspan(to, elements), region);
-      });
-    });
+    read_parts(reader, "weight/", p, weights.elements(), optimizer.weights_begin());
+    read_parts(reader, "first_moment/", p, first_moments.elements(), optimizer.owned_begin());
+    read_parts(reader, "second_moment/", p, second_moments.elements(), optimizer.owned_begin());
   }
-  all_weights.finish();
+  weights.finish();
   first_moments.finish();
   second_moments.finish();
 }
-
-}  // namespace detail
-
-namespace detail {
 
 // With `post_validation` a step may wait for its gradient norm: its weights may yet be taken back.
 template <class Trainer>
@@ -148,14 +80,6 @@ void refuse_ahead(const Trainer& trainer) {
   if (trainer.is_ahead())
     throw config_error(
         "heddle: the gradient norm of the last step is still on its way; call finish_step() before a save");
-}
-
-// 128 random bits: no two runs have the same.
-inline std::string new_run_name() {
-  std::random_device device;
-  std::string name;
-  for (int i = 0; i < 2; ++i) name += io::to_hex((std::uint64_t{device()} << 32) | device());
-  return name;
 }
 
 // What `work` finds out or does on rank 0; its `io_error` is thrown on all ranks. Returns its text to all.
@@ -206,6 +130,49 @@ struct save_facts {
   int keep = 2;              ///< complete saves of this run that stay
 };
 
+namespace detail {
+
+// Completes a save, on one rank, when all have written theirs: `m` has what depends on the trainer's type. The first save of a
+// run names it.
+HEDDLE_INLINE void complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
+                                 io::manifest m);
+// Errors: `config_error` for a save of another training. `config`: what this one trains, and `plain`, without a `precision`.
+HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, const std::string& config,
+                                         const std::string& plain, const save_facts& facts);
+
+// Gathers what all ranks have written, and completes the save. Returns when it is there.
+template <communicator Communicator>
+void finish_save(Communicator& all, progress& run, io::checkpoint_writer& writer, const std::filesystem::path& folder,
+                 const save_facts& facts, io::manifest m) {
+  const io::rank_file mine = writer.finish();
+  m.files.resize(static_cast<std::size_t>(all.rank() == 0 ? all.size() : 0));
+  all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(m.files), 0);
+  if (all.rank() == 0) complete_save(run, folder, facts, std::move(m));
+  all.barrier();  // nobody goes on before the save is complete
+}
+
+// The newest complete save, found by one rank, so that all take the same; nothing if there is none.
+template <communicator Communicator>
+std::string find_save(Communicator& all, const std::filesystem::path& folder, std::vector<std::string>& skipped) {
+  return on_first_rank(all, [&] {
+    io::search_result found = io::latest(folder);
+    io::require_readable(found, folder);
+    skipped = std::move(found.skipped);
+    return found.save ? found.save->path.string() : std::string();
+  });
+}
+
+// The model and the element types of its weights and activations, as a manifest has them.
+template <class Trainer>
+std::string model_of(Trainer& trainer) {
+  std::string text = to_string(trainer.options().model);
+  text += ' ';
+  text += io::dtype_name<typename Trainer::scalar>();
+  return text;
+}
+
+}  // namespace detail
+
 /// Saves weights, masters where a `precision` keeps them, both moments and the position of a training run into
 /// `folder`/step-N. Called on all ranks together.
 /// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
@@ -216,10 +183,8 @@ struct save_facts {
 /// (`post_validation`).
 template <class Trainer>
 void save(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
-  using scalar = typename Trainer::scalar;
   detail::refuse_ahead(trainer);
   auto& world = trainer.ranks();
-  auto& all = world.control();
   require_finite_state(trainer, "step " + std::to_string(trainer.steps_done()) + " is not saved, older saves stay");
   io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
   for (int k = 0; k < trainer.stages(); ++k)
@@ -230,25 +195,12 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
           detail::write_stage(writer, stage, optimizer, Trainer::zero_stage >= 3 || first,
                               Trainer::zero_stage >= 1 || first);
         });
-  const io::rank_file mine = writer.finish();
-  std::vector<io::rank_file> files(static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0));
-  all.gather(std::span<const io::rank_file>(&mine, 1), std::span<io::rank_file>(files), 0);
-  if (world.rank() == 0) {
-    io::manifest manifest;
-    manifest.step = trainer.steps_done();
-    manifest.seed = trainer.options().seed;
-    manifest.position.consumed = trainer.samples_consumed();
-    manifest.corpus = facts.corpus;
-    manifest.mesh = to_string(world.mesh());
-    if (!facts.order.empty()) manifest.facts["order"] = facts.order;
-    if (!trainer.run_name()) trainer.set_run_name(detail::new_run_name());
-    if (!trainer.run_name()->empty()) manifest.facts["run"] = *trainer.run_name();
-    manifest.config = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>()) +
-                      detail::saved_types<typename Trainer::optimizer_type>::words();
-    manifest.files = std::move(files);
-    io::commit(folder, std::move(manifest), {.keep = facts.keep});
-  }
-  all.barrier();  // nobody goes on before the save is complete
+  io::manifest manifest;
+  manifest.step = trainer.steps_done();
+  manifest.seed = trainer.options().seed;
+  manifest.mesh = to_string(world.mesh());
+  manifest.config = detail::model_of(trainer) + detail::saved_types<typename Trainer::optimizer_type>::words();
+  detail::finish_save(world.control(), trainer, writer, folder, facts, std::move(manifest));
 }
 
 /// What `resume` did.
@@ -268,36 +220,17 @@ struct resume_result {
 /// second moment is negative.
 template <class Trainer>
 resume_result resume(Trainer& trainer, const std::filesystem::path& folder, const save_facts& facts = {}) {
-  using scalar = typename Trainer::scalar;
   detail::refuse_ahead(trainer);
-  auto& world = trainer.ranks();
-  auto& all = world.control();
+  auto& all = trainer.ranks().control();
   resume_result result;
-
-  // One rank looks, so that all take the same save.
-  const std::string path = detail::on_first_rank(all, [&] {
-    io::search_result found = io::latest(folder);
-    io::require_readable(found, folder);
-    result.skipped = std::move(found.skipped);
-    return found.save ? found.save->path.string() : std::string();
-  });
+  const std::string path = detail::find_save(all, folder, result.skipped);
   if (path.empty()) return result;
 
   const io::checkpoint_reader reader{std::filesystem::path(path)};
   const io::manifest& manifest = reader.manifest();
-  const std::string plain = to_string(trainer.options().model) + " " + std::string(io::dtype_name<scalar>());
-  const std::string config = plain + detail::saved_types<typename Trainer::optimizer_type>::words();
-  if (manifest.config != config && manifest.config != plain)
-    throw config_error("heddle: '" + path + "' is a save of " + manifest.config + "; this run trains " + config);
-  if (facts.corpus != 0 && manifest.corpus != 0 && manifest.corpus != facts.corpus)
-    throw config_error("heddle: '" + path + "' was trained on other data (fingerprint " + io::to_hex(manifest.corpus) +
-                       ", this data has " + io::to_hex(facts.corpus) + "); give the same data, or start anew");
-
-  if (const auto order = manifest.facts.find("order");
-      !facts.order.empty() && order != manifest.facts.end() && order->second != facts.order)
-    throw config_error("heddle: '" + path + "' drew its samples by " + order->second +
-                       "; this run would draw them by " + facts.order + ", and repeat some and lose others");
-
+  const std::string plain = detail::model_of(trainer);
+  detail::require_same_training(reader, plain + detail::saved_types<typename Trainer::optimizer_type>::words(), plain,
+                                facts);
   for (int k = 0; k < trainer.stages(); ++k)
     detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k),
                             [&](auto& stage, auto& optimizer, auto) { detail::read_stage(reader, stage, optimizer); });
@@ -312,3 +245,7 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
 }
 
 }  // namespace heddle::inline v0::train
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/train/impl/save.hpp>
+#endif

@@ -1,0 +1,48 @@
+// heddle/train/impl/nonfinite.hpp: bodies of heddle/train/nonfinite.hpp.
+#pragma once
+
+#include <heddle/train/nonfinite.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace heddle::inline v0::train::detail {
+
+HEDDLE_INLINE std::string stopped_by_nonfinite(std::span<const nonfinite_finding> findings, std::int64_t step,
+                                               double loss, double gradient_norm) {
+  const nonfinite_finding& first =
+      *std::min_element(findings.begin(), findings.end(),
+                        [](const nonfinite_finding& a, const nonfinite_finding& b) { return a.is_closer_than(b); });
+  std::string what = "heddle: step " + std::to_string(step + 1) + " stopped: loss " + std::to_string(loss) +
+                     ", gradient norm " + std::to_string(gradient_norm);
+  switch (first.cause) {
+    case nonfinite_finding::weight:
+      what += "; the weight " + std::string(first.name) + " was not finite before the step";
+      break;
+    case nonfinite_finding::activation:
+      what += "; first in the activations of " + std::string(first.name);
+      break;
+    case nonfinite_finding::gradient:
+      what += "; first in the gradient of " + std::string(first.name);
+      break;
+    default:
+      what += "; every weight, activation and gradient that is still held is finite: their sum overflowed";
+      break;
+  }
+  if (first.cause != nonfinite_finding::nothing) what += ", rank " + std::to_string(first.rank);
+  return what + ". The weights are those before the step";
+}
+
+HEDDLE_INLINE std::string fault_of_element(const char* kind, const std::string& name, double value,
+                                           std::int64_t element) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  if (std::strcmp(text, "-nan") == 0) std::strcpy(text, "nan");
+  return std::string(kind) + " " + name + " has " + text + " in element " + std::to_string(element);
+}
+
+}  // namespace heddle::inline v0::train::detail

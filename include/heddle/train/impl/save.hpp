@@ -1,0 +1,46 @@
+// heddle/train/impl/save.hpp: bodies of heddle/train/save.hpp.
+#pragma once
+
+#include <heddle/train/save.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/io/checkpoint.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <utility>
+
+namespace heddle::inline v0::train::detail {
+
+HEDDLE_INLINE void complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
+                                 io::manifest m) {
+  if (!run.run_name()) {  // 128 random bits: no two runs have the same
+    std::random_device device;
+    std::string name;
+    for (int i = 0; i < 2; ++i) name += io::to_hex((std::uint64_t{device()} << 32) | device());
+    run.set_run_name(std::move(name));
+  }
+  m.position.consumed = run.samples_consumed();
+  m.corpus = facts.corpus;
+  if (!facts.order.empty()) m.facts["order"] = facts.order;
+  if (!run.run_name()->empty()) m.facts["run"] = *run.run_name();
+  io::commit(folder, std::move(m), {.keep = facts.keep});
+}
+
+HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, const std::string& config,
+                                         const std::string& plain, const save_facts& facts) {
+  const io::manifest& m = reader.manifest();
+  const std::string save = "heddle: '" + reader.path().string() + "'";
+  if (m.config != config && m.config != plain)
+    throw config_error(save + " is a save of " + m.config + "; this run trains " + config);
+  if (facts.corpus != 0 && m.corpus != 0 && m.corpus != facts.corpus)
+    throw config_error(save + " was trained on other data (fingerprint " + io::to_hex(m.corpus) + ", this data has " +
+                       io::to_hex(facts.corpus) + "); give the same data, or start anew");
+  if (const auto order = m.facts.find("order");
+      !facts.order.empty() && order != m.facts.end() && order->second != facts.order)
+    throw config_error(save + " drew its samples by " + order->second + "; this run would draw them by " + facts.order +
+                       ", and repeat some and lose others");
+}
+
+}  // namespace heddle::inline v0::train::detail
