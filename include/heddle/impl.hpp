@@ -35,6 +35,7 @@
 #include <heddle/mesh/impl/topology_file.hpp>
 #include <heddle/model/impl/gpt2_config.hpp>
 #include <heddle/model/impl/llama_config.hpp>
+#include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>
 #include <heddle/observe/impl/chrome_trace.hpp>
 #include <heddle/observe/impl/pipeline_bubble.hpp>

@@ -42,6 +42,7 @@
 #include <heddle/model/pipeline/hooks.hpp>
 #include <heddle/model/pipeline/optional_members.hpp>
 #include <heddle/model/pipeline/stage.hpp>
+#include <heddle/model/pipeline/table_runner.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/qwen_config.hpp>
 #include <heddle/model/read_parameters.hpp>
