@@ -13,8 +13,12 @@
 #include <heddle/comm/impl/call_info.hpp>
 #include <heddle/comm/impl/launch_order.hpp>
 #include <heddle/comm/impl/rethrow.hpp>
+#include <heddle/comm/impl/split_part.hpp>
+#include <heddle/comm/impl/threads/communicator.hpp>
 #include <heddle/comm/impl/threads/group_state.hpp>
+#include <heddle/comm/impl/threads/request.hpp>
 #include <heddle/comm/impl/threads/shared_state.hpp>
+#include <heddle/comm/impl/threads/started.hpp>
 #include <heddle/compute/impl/host.hpp>
 #include <heddle/compute/impl/host_kernels.hpp>
 #include <heddle/core/impl/cores.hpp>

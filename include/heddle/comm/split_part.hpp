@@ -3,12 +3,9 @@
 
 #include <heddle/core/config.hpp>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::detail {
@@ -20,24 +17,21 @@ struct split_part {
   std::string label;
 };
 
-// `colors_and_keys`: those of rank 0, of rank 1, ...; `number` tells the splits of `comm` apart.
+// The part with ranks of the communicator for members. `colors_and_keys`: those of rank 0, of rank 1, ...; `rank`: the own one.
+HEDDLE_INLINE split_part part_of_ranks(std::span<const std::int64_t> colors_and_keys, int rank, const std::string& name,
+                                       std::int64_t number);
+
+// `number` tells the splits of `comm` apart.
 template <class Comm, class N>
 split_part part_of(const Comm& comm, const std::vector<N>& colors_and_keys, std::int64_t number) {
-  const auto entry = [&](int r, std::size_t which) { return colors_and_keys[2 * static_cast<std::size_t>(r) + which]; };
-  const N color = entry(comm.rank(), 0);
-  split_part part;
-  for (int r = 0; r < comm.size(); ++r)
-    if (entry(r, 0) == color) part.members.push_back(r);
-  std::sort(part.members.begin(), part.members.end(),
-            [&](int a, int b) { return std::pair(entry(a, 1), a) < std::pair(entry(b, 1), b); });
-  part.rank = static_cast<int>(std::find(part.members.begin(), part.members.end(), comm.rank()) - part.members.begin());
+  const std::vector<std::int64_t> all(colors_and_keys.begin(), colors_and_keys.end());
+  split_part part = part_of_ranks(all, comm.rank(), comm.name(), number);
   for (int& r : part.members) r = comm.world_rank(r);
-  part.label = comm.name();
-  part.label += '/';
-  part.label += std::to_string(number);
-  part.label += ':';
-  part.label += std::to_string(color);
   return part;
 }
 
 }  // namespace heddle::inline v0::detail
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/comm/impl/split_part.hpp>
+#endif

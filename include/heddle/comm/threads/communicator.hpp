@@ -63,13 +63,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   }
 
   /// The ranks that call with the same color become a communicator, ordered by key, then by rank here. A collective.
-  [[nodiscard("heddle: split makes a communicator")]] threads_communicator split(int color, int key) {
-    std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
-    const std::int64_t mine[2] = {color, key};
-    all_gather_blocks<std::int64_t>(comm_operation::split, mine, all, equal_blocks{2}, 2, 0);
-    detail::split_part part = detail::part_of(*this, all, slot(rank_).number.load(std::memory_order_relaxed));
-    return {world_, world_->group(part.label, part.members, false), part.rank};
-  }
+  [[nodiscard("heddle: split makes a communicator")]] threads_communicator split(int color, int key);
 
  private:
   friend detail::argument_checks<threads_communicator>;
@@ -405,23 +399,8 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   static detail::call_info call_of(comm_operation what, std::int64_t count, int peer, int tag) {
     return {what, count, short_type_name<T>(), {}, sizeof(T), peer, tag, 0, false};
   }
-  void exchange(const detail::message_arguments& arguments) {
-    detail::message m;
-    arguments.fill(m);
-    group_->post(rank_, arguments.call.root, m);
-    if (arguments.call.root == rank_ && m.state.load(std::memory_order_relaxed) == detail::message::posted) {
-      group_->cancel(m);
-      fail(std::string(to_string(arguments.call.what)) +
-           ": a rank cannot wait for itself; post the other side first with " +
-           (arguments.call.what == comm_operation::send ? "irecv" : "isend"));
-    }
-    group_->wait(m);
-  }
-  request start(const detail::message_arguments& arguments) {
-    request r(world_, group_, arguments);
-    r.post(rank_);
-    return r;
-  }
+  void exchange(const detail::message_arguments& arguments);
+  request start(const detail::message_arguments& arguments);
 
   std::shared_ptr<detail::world_state> world_;
   std::shared_ptr<detail::group_state> group_;
@@ -431,3 +410,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
 static_assert(starting_communicator<threads_communicator>);
 
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/comm/impl/threads/communicator.hpp>
+#endif

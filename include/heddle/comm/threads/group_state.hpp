@@ -114,17 +114,11 @@ class group_state {
   // Takes a rank's call back, and with it everyone's. False once all have started it.
   bool break_started(int me, started_collective& call);
   // An operator has thrown on this rank; the others are told when all chunks are done.
-  void fail_started(int me, started_collective& call, const std::exception_ptr& problem) {
-    const std::lock_guard lock(started_mutex_);
-    call.failure = "heddle: " + where(call[me].call, call.number) + " failed on rank " +
-                   std::to_string(world_rank(me)) + ": " + what_of(problem);
-  }
+  void fail_started(int me, started_collective& call, const std::exception_ptr& problem);
   void complete_started(started_collective& call);
   wait_word& bell() noexcept { return bell_; }
   // "start_all_reduce of 8 float with plus, call 3 on communicator (dp)"
-  std::string where(const call_info& call, std::int64_t number) const {
-    return describe(call, members_) + ", call " + std::to_string(number) + on_communicator();
-  }
+  std::string where(const call_info& call, std::int64_t number) const;
 
   // Starts a message; `peer` is its other side. The second of the two sides to come copies, straight from the sender's
   // buffer into the receiver's; the first, when it is late to wait, finds it done.
@@ -132,11 +126,7 @@ class group_state {
 
   // Errors: `comm_error` on a mismatch, a timeout or a peer that is gone; `aborted_error`. The message is not in a
   // mailbox afterwards, whatever happens.
-  void wait(message& m) {
-    const int my_rank = world_rank(m.owner);
-    wait_until(world_, my_rank, world_.rank(my_rank).bell, blocked(m.call, 0), message_waiter{*this, m});
-    if (m.state.load(std::memory_order_relaxed) == message::mismatch) throw_mismatch(m);
-  }
+  void wait(message& m);
 
   // Takes a message back. False if the other side is at work on it.
   bool cancel(message& m);
@@ -147,9 +137,7 @@ class group_state {
       std::this_thread::yield();  // a copy is under way
   }
 
-  void throw_if_aborted(const message& m) {
-    if (world_.aborted()) world_.throw_aborted(world_rank(m.owner), describe(m.call, members_) + on_communicator());
-  }
+  void throw_if_aborted(const message& m);
 
  private:
   static constexpr std::uint64_t arrived_mask =
@@ -170,10 +158,7 @@ class group_state {
     return {call, number, &members_, &label_, {}};
   }
 
-  void enter(int me, const call_info& call) {
-    world_.throw_late_error(world_rank(me));
-    if (world_.aborted()) world_.throw_aborted(world_rank(me), describe(call, members_) + on_communicator());
-  }
+  void enter(int me, const call_info& call);
 
   static void count(comm_counters& counters, comm_operation what, std::int64_t bytes) {
     counters[what].calls += 1;
@@ -239,16 +224,13 @@ class group_state {
     bell_.notify();
   }
 
-  struct collective_waiter {
-    group_state& group;
-    int me;
-    std::int64_t number;
-    const collective_work& work;
-    std::exception_ptr& problem;
-
-    bool ready() const { return group.completed_.load(std::memory_order_acquire) == number; }
-    void help() const { group.help(me, number, work, problem); }
-    bool withdraw() const {
+  class collective_waiter final : public waiter {
+   public:
+    collective_waiter(group_state& of, int rank, std::int64_t n, const collective_work& w, std::exception_ptr& p)
+        : group(of), me(rank), number(n), work(w), problem(p) {}
+    bool ready() const override { return group.completed_.load(std::memory_order_acquire) == number; }
+    void help() const override { group.help(me, number, work, problem); }
+    bool withdraw() const override {
       std::uint64_t seen = group.arrivals_.load(std::memory_order_acquire);
       do {
         if (static_cast<std::int64_t>(seen >> 16) != number || static_cast<int>(seen & arrived_mask) == group.size())
@@ -258,44 +240,48 @@ class group_state {
       return true;
     }
     // Who has finished is read first, who has come second, so that a rank that came and then finished is not blamed.
-    int gone() const {
+    int gone() const override {
       for (int r = 0; r < group.size(); ++r)
         if (group.world_.finished(group.world_rank(r)) && group.slot(r).number.load(std::memory_order_acquire) < number)
           return group.world_rank(r);
       return -1;
     }
-    std::string absent() const {
+    std::string absent() const override {
       std::string text;
       for (int r = 0; r < group.size(); ++r)
         if (group.slot(r).entered.load(std::memory_order_relaxed) < number)
           text += (text.empty() ? " for rank " : ", rank ") + std::to_string(group.world_rank(r));
       return text;
     }
-    template <class F>
-    void for_each_peer(const F&) const {}  // members end with an alarm of the group
+    // Members end with an alarm of the group: there are no peers.
+
+   private:
+    group_state& group;
+    int me;
+    std::int64_t number;
+    const collective_work& work;
+    std::exception_ptr& problem;
   };
 
   void follow(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
     wait_until(world_, world_rank(me), bell_, blocked(slot(me).call, number),
-               collective_waiter{*this, me, number, work, problem});
+               collective_waiter(*this, me, number, work, problem));
   }
 
-  struct message_waiter {
-    group_state& group;
-    message& m;
-
-    bool ready() const { return m.state.load(std::memory_order_acquire) != message::posted; }
-    void help() const {}
-    bool withdraw() const { return group.cancel(m); }
-    int gone() const {
+  class message_waiter final : public waiter {
+   public:
+    message_waiter(group_state& of, message& awaited) : group(of), m(awaited) {}
+    bool ready() const override { return m.state.load(std::memory_order_acquire) != message::posted; }
+    bool withdraw() const override { return group.cancel(m); }
+    int gone() const override {
       const int peer = group.world_rank(m.call.root);
       return group.world_.finished(peer) ? peer : -1;
     }
-    std::string absent() const { return {}; }
-    template <class F>
-    void for_each_peer(const F& f) const {
-      f(group.world_rank(m.call.root));
-    }
+    std::vector<int> peers() const override { return {group.world_rank(m.call.root)}; }
+
+   private:
+    group_state& group;
+    message& m;
   };
 
   world_state& world_;

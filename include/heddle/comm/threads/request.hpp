@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0 {
 
@@ -55,7 +56,9 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
     }
     return *this;
   }
-  ~threads_request() { end(); }
+  ~threads_request() {
+    if (message_ != nullptr) end();
+  }
 
   /// Returns when the message is done; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.
@@ -66,70 +69,54 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
   }
 
   /// Whether the message is done; never waits. Errors: as `wait`, but knows no timeout.
-  bool test() {
-    if (message_ == nullptr) return true;
-    if (message_->state.load(std::memory_order_acquire) == detail::message::posted) {
-      if (!group_->world().aborted() || !group_->cancel(*message_)) return false;
-      const auto message = std::move(message_);
-      group_->throw_if_aborted(*message);
-    }
-    wait();
-    return true;
-  }
+  bool test();
 
   /// Takes the message back; where the other side is at work on it already, returns when that is done.
-  void cancel() noexcept {
-    if (message_ == nullptr) return;
-    group_->cancel_or_finish(*message_);
-    message_.reset();
-  }
+  void cancel() noexcept;
 
   /// Returns when one of these messages of one rank is done, as its `test` then says; at once if there is none.
   /// Errors: as `wait`; all of them stay started then.
-  static void wait_any(std::span<threads_request* const> requests) {
-    if (requests.empty() || requests[0]->message_ == nullptr) return;
-    const threads_request& first = *requests[0];
-    const int rank = first.group_->world_rank(first.message_->owner);
-    detail::wait_until(*first.world_, rank, first.world_->rank(rank).bell,
-                       {first.message_->call, 0, &first.group_->members(), &first.group_->label(), {}},
-                       any_waiter{requests});
-  }
+  static void wait_any(std::span<threads_request* const> requests);
 
  private:
   friend class threads_communicator;
 
-  struct any_waiter {
-    std::span<threads_request* const> requests;
+  class any_waiter final : public detail::waiter {
+   public:
+    explicit any_waiter(std::span<threads_request* const> all) : requests(all) {}
 
     static bool posted(const threads_request& r) {
       return r.message_ != nullptr && r.message_->state.load(std::memory_order_acquire) == detail::message::posted;
     }
-    bool ready() const {
+    bool ready() const override {
       for (const threads_request* r : requests)
         if (!posted(*r)) return true;
       return false;
     }
-    void help() const {}
-    bool withdraw() const { return !ready(); }
+    bool withdraw() const override { return !ready(); }
     // Who has finished is read first, so that a rank that did its side and then finished is not blamed.
-    int gone() const {
+    int gone() const override {
       for (const threads_request* r : requests) {
         const int peer = r->group_->world_rank(r->message_->call.root);
         if (r->world_->finished(peer) && posted(*r)) return peer;
       }
       return -1;
     }
-    std::string absent() const {
+    std::string absent() const override {
       if (requests.size() == 1) return {};
       std::string text = " and for ";
       text += std::to_string(requests.size() - 1);
       text += " more messages";
       return text;
     }
-    template <class F>
-    void for_each_peer(const F& f) const {
-      for (const threads_request* r : requests) f(r->group_->world_rank(r->message_->call.root));
+    std::vector<int> peers() const override {
+      std::vector<int> all;
+      for (const threads_request* r : requests) all.push_back(r->group_->world_rank(r->message_->call.root));
+      return all;
     }
+
+   private:
+    std::span<threads_request* const> requests;
   };
 
   threads_request(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group,
@@ -142,29 +129,9 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
   }
 
   // If this throws the message is not posted, and must not be waited for.
-  void post(int rank) {
-    try {
-      group_->post(rank, message_->call.root, *message_);
-    } catch (...) {
-      message_.reset();
-      throw;
-    }
-  }
+  void post(int rank);
 
-  void end() noexcept {
-    if (message_ == nullptr) return;
-    if (std::uncaught_exceptions() > unwinding_) {
-      group_->cancel_or_finish(*message_);
-      message_.reset();
-      return;
-    }
-    const int owner = group_->world_rank(message_->owner);
-    try {
-      wait();
-    } catch (...) {
-      world_->store_late_error(owner, std::current_exception());
-    }
-  }
+  void end() noexcept;
 
   std::shared_ptr<detail::world_state> world_;  // outlives the group
   std::shared_ptr<detail::group_state> group_;
@@ -173,3 +140,7 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
 };
 
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/comm/impl/threads/request.hpp>
+#endif

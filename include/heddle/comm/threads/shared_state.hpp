@@ -78,24 +78,11 @@ class world_state {
   void finish(int r);
   // Around the sleep of a rank in a message with `peer`: begins before it looks whether the peer has finished, so that
   // either `finish` sees the sleeper or the sleeper sees that.
-  void begin_message_wait(int peer, int sleeper) {
-    rank_record& record = rank(peer);
-    const std::lock_guard lock(record.mutex);
-    record.message_waits.push_back(sleeper);
-  }
-  void end_message_wait(int peer, int sleeper) noexcept {
-    rank_record& record = rank(peer);
-    const std::lock_guard lock(record.mutex);
-    const auto found = std::find(record.message_waits.begin(), record.message_waits.end(), sleeper);
-    *found = record.message_waits.back();
-    record.message_waits.pop_back();
-  }
+  void begin_message_wait(int peer, int sleeper);
+  void end_message_wait(int peer, int sleeper) noexcept;
 
   // Requires aborted(); the failure does not change after that.
-  [[noreturn]] void throw_aborted(int r, const std::string& where) const {
-    throw aborted_error("heddle: rank " + std::to_string(failed_rank_) + " failed while rank " + std::to_string(r) +
-                        " was in " + where + ": " + failure_text_);
-  }
+  [[noreturn]] void throw_aborted(int r, const std::string& where) const;
   int failed_rank() const noexcept { return failed_rank_; }
   const std::exception_ptr& failure() const noexcept { return failure_; }
 
@@ -138,117 +125,33 @@ class world_state {
   std::vector<std::shared_ptr<group_state>> kept_;  // groups along axes live as long as the world
 };
 
-// Makes a sleeping rank visible to reports, and to the end of those whose messages it waits for.
-template <class Waiter>
-class blocked_scope {
+// Something that a rank waits for.
+class waiter {
  public:
-  blocked_scope(world_state& world, int my_rank, const rank_record::blocked& wait, const Waiter& w)
-      : world_(world), my_rank_(my_rank), waiter_(w), record_(world.rank(my_rank)), since_(wait.since) {
-    waiter_.for_each_peer([&](int peer) { world_.begin_message_wait(peer, my_rank_); });
-    const std::lock_guard lock(record_.mutex);
-    record_.waits.push_back(wait);
-    record_.given_up.clear();
-  }
-  // Keeps the wait visible after its end, for the reports of ranks whose time runs out a moment later.
-  void give_up() {
-    const std::lock_guard lock(record_.mutex);
-    for (const auto& wait : record_.waits)
-      if (wait.since == since_) record_.given_up = describe(wait, comm_clock::now()) + ", given up";
-  }
-  ~blocked_scope() {
-    waiter_.for_each_peer([&](int peer) { world_.end_message_wait(peer, my_rank_); });
-    const std::lock_guard lock(record_.mutex);
-    for (std::size_t i = record_.waits.size(); i-- > 0;)
-      if (record_.waits[i].since == since_) {
-        record_.waits.erase(record_.waits.begin() + static_cast<std::ptrdiff_t>(i));
-        break;
-      }
-  }
-  blocked_scope(const blocked_scope&) = delete;
-  blocked_scope& operator=(const blocked_scope&) = delete;
+  // Whether it has happened.
+  virtual bool ready() const = 0;
+  // Takes part in the work, if there is some to share.
+  virtual void help() const {}
+  // Undoes the call unless another rank is already at work on it; then it is about to complete.
+  virtual bool withdraw() const = 0;
+  // The world rank of someone who must still come but whose body has returned, or -1.
+  virtual int gone() const = 0;
+  // " for rank 1, rank 2": who has not come, as text.
+  virtual std::string absent() const { return {}; }
+  // The world ranks of the other sides of all messages that it waits for.
+  virtual std::vector<int> peers() const { return {}; }
 
- private:
-  world_state& world_;
-  int my_rank_;
-  const Waiter& waiter_;
-  rank_record& record_;
-  comm_clock::time_point since_;
+ protected:
+  ~waiter() = default;
 };
 
-// Waits for something that `w` describes: polls for a short while, then sleeps on `bell` until it holds.
-//   w.ready()     whether it has happened
-//   w.help()      takes part in the work, if there is some to share
-//   w.withdraw()  undoes the call unless another rank is already at work on it; then it is about to complete
-//   w.gone()      the world rank of someone who must still come but whose body has returned, or -1
-//   w.absent()    " for rank 1, rank 2": who has not come, as text
-//   w.for_each_peer(f)  f(world rank) for the other side of each message that it waits for
-// While asleep it looks out for trouble: the world has failed, someone is gone, time is out. Then it withdraws and
-// throws.
+// Waits until `w` is ready: polls for a short while, then sleeps on `bell` until it holds. While asleep it looks out for
+// trouble: the world has failed, someone is gone, time is out. Then it withdraws and throws.
+HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call,
+                                  const waiter& w);
 template <class Waiter>
-void wait_until(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call, Waiter w) {
-  if (w.ready()) return;
-  // Polling that is rewarded is doubled next time, polling in vain is halved: one that waits for long work would only
-  // burn time. Never to less than a wake-up takes, though: a rank that comes late because it was woken finds the others
-  // asleep, and so on for ever, each call at the price of a wake-up. Ranks that share a core poll in turns: all of them
-  // where there are more ranks than cores, and now and then two that the system put together.
-  const auto start = comm_clock::now();
-  std::atomic<std::int64_t>& spin_ns = world.rank(my_rank).spin_ns;
-  const std::int64_t spin = spin_ns.load(std::memory_order_relaxed);
-  const auto spin_end = start + std::chrono::nanoseconds(spin);
-  const auto rewarded = [&] {
-    spin_ns.store((std::min)(static_cast<std::int64_t>(world.spin().count()), 2 * spin + 250),
-                  std::memory_order_relaxed);
-  };
-  const int polls = world.crowded() ? 2 : 64;
-  do {
-    for (int i = 0; i < polls; ++i) {
-      poll_pause();
-      if (w.ready()) return rewarded();
-    }
-    w.help();
-    if (w.ready()) return rewarded();
-    std::this_thread::yield();
-  } while (comm_clock::now() < spin_end);
-  spin_ns.store((std::max)(spin / 2, world.spin().count() / (world.crowded() ? 8 : 2)), std::memory_order_relaxed);
-
-  call.since = start;
-  blocked_scope scope(world, my_rank, call, w);
-  const auto where = [&] {
-    return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
-           " on communicator (" + *call.group + ")";
-  };
-  const std::chrono::milliseconds timeout = world.options().timeout;
-  for (;;) {
-    const std::uint32_t seen = bell.load();
-    if (w.ready()) return;
-    w.help();
-    if (w.ready()) return;
-    if (world.aborted() && w.withdraw()) world.throw_aborted(my_rank, where());
-    if (world.any_finished()) {
-      const int missing = w.gone();
-      if (missing >= 0) {
-        const std::string report = world.who_waits_where();  // made while this rank still counts as waiting
-        if (w.withdraw()) {
-          scope.give_up();
-          throw comm_error("heddle: rank " + std::to_string(my_rank) + " waits in " + where() + " for rank " +
-                           std::to_string(missing) + ", whose body has returned" + report);
-        }
-      }
-    }
-    std::chrono::nanoseconds rest = std::chrono::hours(1);
-    if (timeout.count() > 0)
-      rest = std::chrono::duration_cast<std::chrono::nanoseconds>(start + timeout - comm_clock::now());
-    if (rest.count() <= 0) {
-      const std::string report = w.absent() + world.who_waits_where();
-      if (w.withdraw()) {
-        scope.give_up();
-        throw comm_error("heddle: rank " + std::to_string(my_rank) + " has waited " + std::to_string(timeout.count()) +
-                         " ms in " + where() + report);
-      }
-      rest = std::chrono::milliseconds(10);  // another rank is at work on this call
-    }
-    bell.wait(seen, rest);
-  }
+void wait_until(world_state& world, int my_rank, wait_word& bell, const rank_record::blocked& call, const Waiter& w) {
+  if (!w.ready()) poll_and_sleep(world, my_rank, bell, call, w);
 }
 
 }  // namespace heddle::inline v0::detail

@@ -67,46 +67,19 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
     }
     return *this;
   }
-  ~threads_started() { end(); }
+  ~threads_started() {
+    if (call_ != nullptr) end();
+  }
 
   /// Returns when the result is there; at once for an empty request.
   /// Errors: as the blocking call. The request is empty afterwards in any case.
-  void wait() {
-    if (call_ == nullptr) return;
-    const auto call = std::move(call_);
-    std::exception_ptr problem = std::move(problem_);
-    work_on(*call, problem);
-    if (!over(*call))
-      detail::wait_until(*world_, my_rank(), group_->bell(),
-                         {(*call)[me_].call, call->number, &group_->members(), &group_->label(), {}},
-                         waiter{*this, *call, problem});
-    finish(*call, problem);
-  }
+  void wait();
 
   /// Whether the result is there; takes its share of the work, and waits for nobody. Errors: as `wait`, but knows no timeout.
-  bool test() {
-    if (call_ == nullptr) return true;
-    work_on(*call_, problem_);
-    if (!over(*call_)) {
-      if (!world_->aborted() || !group_->break_started(me_, *call_)) return false;
-      const auto call = std::move(call_);
-      world_->throw_aborted(my_rank(), group_->where((*call)[me_].call, call->number));
-    }
-    const auto call = std::move(call_);
-    const std::exception_ptr problem = std::move(problem_);
-    finish(*call, problem);
-    return true;
-  }
+  bool test();
 
   /// Takes the call back; where ranks are at work on it already, returns when that is done.
-  void cancel() noexcept {
-    if (call_ == nullptr) return;
-    const auto call = std::move(call_);
-    if (group_->break_started(me_, *call)) return;
-    std::exception_ptr problem;
-    work_on(*call, problem);
-    while (!over(*call)) std::this_thread::yield();
-  }
+  void cancel() noexcept;
 
  private:
   friend class threads_communicator;
@@ -121,68 +94,39 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
   }
 
   // As many pieces as nobody else has, once all ranks are there.
-  void work_on(started_collective& call, std::exception_ptr& problem) {
-    if (call.state.load(std::memory_order_acquire) != started_collective::open) return;
-    for (;;) {
-      const std::int64_t chunk = call.next.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= work_.chunks) return;
-      try {
-        group_->slot(me_).counters.bytes_moved += work_.run(work_.context.get(), chunk);
-      } catch (...) {
-        problem = std::current_exception();
-        group_->fail_started(me_, call, problem);
-      }
-      if (call.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == work_.chunks) group_->complete_started(call);
-    }
-  }
+  void work_on(started_collective& call, std::exception_ptr& problem);
 
-  struct waiter {
-    threads_started& request;
-    started_collective& call;
-    std::exception_ptr& problem;
-
-    bool ready() const { return over(call); }
-    void help() const { request.work_on(call, problem); }
-    bool withdraw() const { return request.group_->break_started(request.me_, call); }
+  class waiter final : public detail::waiter {
+   public:
+    waiter(threads_started& of, started_collective& c, std::exception_ptr& p) : request(of), call(c), problem(p) {}
+    bool ready() const override { return over(call); }
+    void help() const override { request.work_on(call, problem); }
+    bool withdraw() const override { return request.group_->break_started(request.me_, call); }
     // Who has finished is read first, so that a rank that started the call and then finished is not blamed.
-    int gone() const {
+    int gone() const override {
       for (int r = 0; r < request.group_->size(); ++r)
         if (request.world_->finished(request.group_->world_rank(r)) && !call[r].here.load(std::memory_order_acquire))
           return request.group_->world_rank(r);
       return -1;
     }
-    std::string absent() const {
+    std::string absent() const override {
       std::string text;
       for (int r = 0; r < request.group_->size(); ++r)
         if (!call[r].here.load(std::memory_order_acquire))
           text += (text.empty() ? " for rank " : ", rank ") + std::to_string(request.group_->world_rank(r));
       return text;
     }
-    template <class F>
-    void for_each_peer(const F&) const {}  // members end with an alarm of the group
+    // Members end with an alarm of the group: there are no peers.
+
+   private:
+    threads_started& request;
+    started_collective& call;
+    std::exception_ptr& problem;
   };
 
-  void finish(started_collective& call, const std::exception_ptr& problem) {
-    if (problem != nullptr) std::rethrow_exception(problem);
-    const auto state = call.state.load(std::memory_order_acquire);
-    if (state == started_collective::done) return;
-    // Whoever has taken it back is about to end the world, in most cases: its error says more.
-    for (int i = 0; i < 200 && state == started_collective::broken && !world_->aborted(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (state == started_collective::broken && world_->aborted())
-      world_->throw_aborted(my_rank(), group_->where(call[me_].call, call.number));
-    throw comm_error(call.failure);
-  }
+  void finish(started_collective& call, const std::exception_ptr& problem);
 
-  void end() noexcept {
-    if (call_ == nullptr) return;
-    if (std::uncaught_exceptions() > unwinding_) return cancel();
-    try {
-      wait();
-    } catch (...) {
-      world_->store_late_error(my_rank(), std::current_exception());
-    }
-  }
+  void end() noexcept;
 
   std::shared_ptr<detail::world_state> world_;  // outlives the group
   std::shared_ptr<detail::group_state> group_;
@@ -194,3 +138,7 @@ class [[nodiscard("heddle: a collective that was started must be waited for")]] 
 };
 
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/comm/impl/threads/started.hpp>
+#endif

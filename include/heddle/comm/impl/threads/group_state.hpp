@@ -255,4 +255,29 @@ HEDDLE_INLINE void world_state::alarm() {
     if (const auto live = group.state.lock()) live->alarm();
 }
 
+HEDDLE_INLINE void group_state::fail_started(int me, started_collective& call, const std::exception_ptr& problem) {
+  const std::lock_guard lock(started_mutex_);
+  call.failure = "heddle: " + where(call[me].call, call.number) + " failed on rank " + std::to_string(world_rank(me)) +
+                 ": " + what_of(problem);
+}
+
+HEDDLE_INLINE std::string group_state::where(const call_info& call, std::int64_t number) const {
+  return describe(call, members_) + ", call " + std::to_string(number) + on_communicator();
+}
+
+HEDDLE_INLINE void group_state::wait(message& m) {
+  const int my_rank = world_rank(m.owner);
+  wait_until(world_, my_rank, world_.rank(my_rank).bell, blocked(m.call, 0), message_waiter(*this, m));
+  if (m.state.load(std::memory_order_relaxed) == message::mismatch) throw_mismatch(m);
+}
+
+HEDDLE_INLINE void group_state::throw_if_aborted(const message& m) {
+  if (world_.aborted()) world_.throw_aborted(world_rank(m.owner), describe(m.call, members_) + on_communicator());
+}
+
+HEDDLE_INLINE void group_state::enter(int me, const call_info& call) {
+  world_.throw_late_error(world_rank(me));
+  if (world_.aborted()) world_.throw_aborted(world_rank(me), describe(call, members_) + on_communicator());
+}
+
 }  // namespace heddle::inline v0::detail

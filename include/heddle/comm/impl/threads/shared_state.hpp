@@ -157,4 +157,124 @@ HEDDLE_INLINE std::string world_state::circle() {
   return {};
 }
 
+HEDDLE_INLINE void world_state::throw_aborted(int r, const std::string& where) const {
+  throw aborted_error("heddle: rank " + std::to_string(failed_rank_) + " failed while rank " + std::to_string(r) +
+                      " was in " + where + ": " + failure_text_);
+}
+
+HEDDLE_INLINE void world_state::begin_message_wait(int peer, int sleeper) {
+  rank_record& record = rank(peer);
+  const std::lock_guard lock(record.mutex);
+  record.message_waits.push_back(sleeper);
+}
+HEDDLE_INLINE void world_state::end_message_wait(int peer, int sleeper) noexcept {
+  rank_record& record = rank(peer);
+  const std::lock_guard lock(record.mutex);
+  const auto found = std::find(record.message_waits.begin(), record.message_waits.end(), sleeper);
+  *found = record.message_waits.back();
+  record.message_waits.pop_back();
+}
+
+// Makes a sleeping rank visible to reports, and to the end of those whose messages it waits for.
+class blocked_scope {
+ public:
+  blocked_scope(world_state& world, int my_rank, const rank_record::blocked& wait, const waiter& w)
+      : world_(world), my_rank_(my_rank), peers_(w.peers()), record_(world.rank(my_rank)), since_(wait.since) {
+    for (const int peer : peers_) world_.begin_message_wait(peer, my_rank_);
+    const std::lock_guard lock(record_.mutex);
+    record_.waits.push_back(wait);
+    record_.given_up.clear();
+  }
+  // Keeps the wait visible after its end, for the reports of ranks whose time runs out a moment later.
+  void give_up() {
+    const std::lock_guard lock(record_.mutex);
+    for (const auto& wait : record_.waits)
+      if (wait.since == since_) record_.given_up = describe(wait, comm_clock::now()) + ", given up";
+  }
+  ~blocked_scope() {
+    for (const int peer : peers_) world_.end_message_wait(peer, my_rank_);
+    const std::lock_guard lock(record_.mutex);
+    for (std::size_t i = record_.waits.size(); i-- > 0;)
+      if (record_.waits[i].since == since_) {
+        record_.waits.erase(record_.waits.begin() + static_cast<std::ptrdiff_t>(i));
+        break;
+      }
+  }
+  blocked_scope(const blocked_scope&) = delete;
+  blocked_scope& operator=(const blocked_scope&) = delete;
+
+ private:
+  world_state& world_;
+  int my_rank_;
+  std::vector<int> peers_;
+  rank_record& record_;
+  comm_clock::time_point since_;
+};
+
+HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call,
+                                  const waiter& w) {
+  // Polling that is rewarded is doubled next time, polling in vain is halved: one that waits for long work would only
+  // burn time. Never to less than a wake-up takes, though: a rank that comes late because it was woken finds the others
+  // asleep, and so on for ever, each call at the price of a wake-up. Ranks that share a core poll in turns: all of them
+  // where there are more ranks than cores, and now and then two that the system put together.
+  const auto start = comm_clock::now();
+  std::atomic<std::int64_t>& spin_ns = world.rank(my_rank).spin_ns;
+  const std::int64_t spin = spin_ns.load(std::memory_order_relaxed);
+  const auto spin_end = start + std::chrono::nanoseconds(spin);
+  const auto rewarded = [&] {
+    spin_ns.store((std::min)(static_cast<std::int64_t>(world.spin().count()), 2 * spin + 250),
+                  std::memory_order_relaxed);
+  };
+  const int polls = world.crowded() ? 2 : 64;
+  do {
+    for (int i = 0; i < polls; ++i) {
+      poll_pause();
+      if (w.ready()) return rewarded();
+    }
+    w.help();
+    if (w.ready()) return rewarded();
+    std::this_thread::yield();
+  } while (comm_clock::now() < spin_end);
+  spin_ns.store((std::max)(spin / 2, world.spin().count() / (world.crowded() ? 8 : 2)), std::memory_order_relaxed);
+
+  call.since = start;
+  blocked_scope scope(world, my_rank, call, w);
+  const auto where = [&] {
+    return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
+           " on communicator (" + *call.group + ")";
+  };
+  const std::chrono::milliseconds timeout = world.options().timeout;
+  for (;;) {
+    const std::uint32_t seen = bell.load();
+    if (w.ready()) return;
+    w.help();
+    if (w.ready()) return;
+    if (world.aborted() && w.withdraw()) world.throw_aborted(my_rank, where());
+    if (world.any_finished()) {
+      const int missing = w.gone();
+      if (missing >= 0) {
+        const std::string report = world.who_waits_where();  // made while this rank still counts as waiting
+        if (w.withdraw()) {
+          scope.give_up();
+          throw comm_error("heddle: rank " + std::to_string(my_rank) + " waits in " + where() + " for rank " +
+                           std::to_string(missing) + ", whose body has returned" + report);
+        }
+      }
+    }
+    std::chrono::nanoseconds rest = std::chrono::hours(1);
+    if (timeout.count() > 0)
+      rest = std::chrono::duration_cast<std::chrono::nanoseconds>(start + timeout - comm_clock::now());
+    if (rest.count() <= 0) {
+      const std::string report = w.absent() + world.who_waits_where();
+      if (w.withdraw()) {
+        scope.give_up();
+        throw comm_error("heddle: rank " + std::to_string(my_rank) + " has waited " + std::to_string(timeout.count()) +
+                         " ms in " + where() + report);
+      }
+      rest = std::chrono::milliseconds(10);  // another rank is at work on this call
+    }
+    bell.wait(seen, rest);
+  }
+}
+
 }  // namespace heddle::inline v0::detail

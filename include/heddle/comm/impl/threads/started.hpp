@@ -1,0 +1,89 @@
+// heddle/comm/impl/threads/started.hpp: bodies of heddle/comm/threads/started.hpp.
+#pragma once
+
+#include <heddle/comm/threads/started.hpp>
+#include <heddle/comm/threads/group_state.hpp>
+#include <heddle/core/durations.hpp>
+#include <heddle/core/error.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace heddle::inline v0 {
+
+HEDDLE_INLINE void threads_started::wait() {
+  if (call_ == nullptr) return;
+  const auto call = std::move(call_);
+  std::exception_ptr problem = std::move(problem_);
+  work_on(*call, problem);
+  if (!over(*call))
+    detail::wait_until(*world_, my_rank(), group_->bell(),
+                       {(*call)[me_].call, call->number, &group_->members(), &group_->label(), {}},
+                       waiter(*this, *call, problem));
+  finish(*call, problem);
+}
+
+HEDDLE_INLINE bool threads_started::test() {
+  if (call_ == nullptr) return true;
+  work_on(*call_, problem_);
+  if (!over(*call_)) {
+    if (!world_->aborted() || !group_->break_started(me_, *call_)) return false;
+    const auto call = std::move(call_);
+    world_->throw_aborted(my_rank(), group_->where((*call)[me_].call, call->number));
+  }
+  const auto call = std::move(call_);
+  const std::exception_ptr problem = std::move(problem_);
+  finish(*call, problem);
+  return true;
+}
+
+HEDDLE_INLINE void threads_started::cancel() noexcept {
+  if (call_ == nullptr) return;
+  const auto call = std::move(call_);
+  if (group_->break_started(me_, *call)) return;
+  std::exception_ptr problem;
+  work_on(*call, problem);
+  while (!over(*call)) std::this_thread::yield();
+}
+
+HEDDLE_INLINE void threads_started::work_on(started_collective& call, std::exception_ptr& problem) {
+  if (call.state.load(std::memory_order_acquire) != started_collective::open) return;
+  for (;;) {
+    const std::int64_t chunk = call.next.fetch_add(1, std::memory_order_relaxed);
+    if (chunk >= work_.chunks) return;
+    try {
+      group_->slot(me_).counters.bytes_moved += work_.run(work_.context.get(), chunk);
+    } catch (...) {
+      problem = std::current_exception();
+      group_->fail_started(me_, call, problem);
+    }
+    if (call.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == work_.chunks) group_->complete_started(call);
+  }
+}
+
+HEDDLE_INLINE void threads_started::finish(started_collective& call, const std::exception_ptr& problem) {
+  if (problem != nullptr) std::rethrow_exception(problem);
+  const auto state = call.state.load(std::memory_order_acquire);
+  if (state == started_collective::done) return;
+  // Whoever has taken it back is about to end the world, in most cases: its error says more.
+  for (int i = 0; i < 200 && state == started_collective::broken && !world_->aborted(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (state == started_collective::broken && world_->aborted())
+    world_->throw_aborted(my_rank(), group_->where(call[me_].call, call.number));
+  throw comm_error(call.failure);
+}
+
+HEDDLE_INLINE void threads_started::end() noexcept {
+  if (call_ == nullptr) return;
+  if (std::uncaught_exceptions() > unwinding_) return cancel();
+  try {
+    wait();
+  } catch (...) {
+    world_->store_late_error(my_rank(), std::current_exception());
+  }
+}
+
+}  // namespace heddle::inline v0
