@@ -220,8 +220,13 @@ class world {
     constexpr std::uint64_t key = key_of<Tags...>();
     for (entry& e : made_)
       if (e.key == key) return e.value;
-    made_.push_back({key, context_.group(detail::joined_names(type_list<Tags...>{}), members<Tags...>(),
-                                         mesh_.template group_index<Tags...>(rank_))});
+    return make(key, detail::joined_names(type_list<Tags...>{}), group<Tags...>(mesh_, rank_),
+                mesh_.template group_index<Tags...>(rank_));
+  }
+  // Of these ranks of the mesh, the own one at place `index`.
+  communicator& make(std::uint64_t key, const std::string& name, std::vector<int> ranks, int index) {
+    for (int& r : ranks) r = members_[static_cast<std::size_t>(r)];
+    made_.push_back({key, context_.group(name, ranks, index)});
     return made_.back().value;
   }
 

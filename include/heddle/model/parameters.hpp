@@ -81,36 +81,22 @@ class parameter_store {
                   "heddle: a parameter's layout has a halo, whose copies gradients and norms would count again; lay it "
                   "out by without_halo<layout>");
     const auto whole = make_shape(logical);
-    const auto local = layout.local_shape(whole, rank);
-    const auto start = layout.local_offset(whole, rank);
-    p.logical.assign(logical.begin(), logical.end());
-    p.count = 1;
+    const auto shape = layout.local_shape(whole, rank);
+    const auto first = layout.local_offset(whole, rank);
+    std::array<std::int64_t, Rank> local{}, start{};
     for (std::size_t d = 0; d < Rank; ++d) {
-      p.local.push_back(local.extent(d));
-      p.start.push_back(start[d]);
-      p.count *= local.extent(d);
+      local[d] = shape.extent(d);
+      start[d] = first[d];
     }
-    p.decay = p.shape.size() >= 2;
-    p.offset = size_;
-    const std::int64_t end = heddle::v0::detail::sum_of(size_, heddle::v0::detail::sum_of(p.count, alignment - 1));
-    size_ = heddle::v0::detail::counted(end, logical, "gives a rank more weights") / alignment * alignment;
-    table_.push_back(std::move(p));
-    return table_.size() - 1;
+    return add_box(std::move(p), logical, local, start);
   }
+  /// The same of a parameter of which this rank holds the box of `local` extents that begins at `start` of the whole.
+  std::size_t add_box(parameter p, std::span<const std::int64_t> logical, std::span<const std::int64_t> local,
+                      std::span<const std::int64_t> start);
 
   /// Allocates both buffers, zeroed, but those that are lent (`lend_weights`, `lend_gradients`). Call once, after the last
   /// `add`. Errors: `memory_error` naming the largest parameter.
-  void allocate(typename Space::queue& queue, bool lent_weights = false, bool lent_gradients = false) {
-    std::string of = " of " + std::to_string(table_.size()) + " parameters";
-    const parameter* largest = nullptr;
-    for (const parameter& p : table_)
-      if (largest == nullptr || p.count > largest->count) largest = &p;
-    if (largest != nullptr) of += ", the largest " + largest->name + " with " + std::to_string(largest->count);
-    if (!lent_weights) own_weights_ = buffer<T, Space>(queue, size_, "the weights" + of);
-    if (!lent_gradients) own_gradients_ = buffer<T, Space>(queue, size_, "the gradients" + of);
-    weights_ = own_weights_.address();
-    gradients_ = own_gradients_.address();
-  }
+  void allocate(typename Space::queue& queue, bool lent_weights = false, bool lent_gradients = false);
   void allocate()
     requires std::same_as<Space, host_memory>
   {
@@ -158,20 +144,7 @@ class parameter_store {
   }
 
  private:
-  void draw(std::uint64_t seed, std::span<T> all) const {
-    for (const parameter& p : table_) {
-      const std::span<T> w = all.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
-      const counter_random random(seed, static_cast<std::uint64_t>(p.id));
-      for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-        for (std::int64_t k = 0; k < length; ++k) {
-          double value = p.initial_mean;
-          if (p.initial_deviation > 0)
-            value += p.initial_deviation * random.normal(static_cast<std::uint64_t>(global + k));
-          w[static_cast<std::size_t>(local + k)] = static_cast<T>(value);
-        }
-      });
-    }
-  }
+  void draw(std::uint64_t seed, std::span<T> all) const;
   row_view<T, Space> part(T* all, std::size_t i) noexcept {
     return heddle::v0::detail::row_at<Space>(all + table_[i].offset, table_[i].count);
   }
@@ -194,5 +167,52 @@ class parameter_store {
   T* weights_ = nullptr;  // null where they are away
   T* gradients_ = nullptr;
 };
+
+template <class T, memory_space Space>
+std::size_t parameter_store<T, Space>::add_box(parameter p, std::span<const std::int64_t> logical,
+                                               std::span<const std::int64_t> local,
+                                               std::span<const std::int64_t> start) {
+  p.logical.assign(logical.begin(), logical.end());
+  p.local.assign(local.begin(), local.end());
+  p.start.assign(start.begin(), start.end());
+  p.count = 1;
+  for (const std::int64_t n : local) p.count *= n;
+  p.decay = p.shape.size() >= 2;
+  p.offset = size_;
+  const std::int64_t end = heddle::v0::detail::sum_of(size_, heddle::v0::detail::sum_of(p.count, alignment - 1));
+  if (end < 0) heddle::v0::detail::throw_uncountable(logical.data(), logical.size(), "gives a rank more weights");
+  size_ = end / alignment * alignment;
+  table_.push_back(std::move(p));
+  return table_.size() - 1;
+}
+
+template <class T, memory_space Space>
+void parameter_store<T, Space>::allocate(typename Space::queue& queue, bool lent_weights, bool lent_gradients) {
+  std::string of = " of " + std::to_string(table_.size()) + " parameters";
+  const parameter* largest = nullptr;
+  for (const parameter& p : table_)
+    if (largest == nullptr || p.count > largest->count) largest = &p;
+  if (largest != nullptr) of += ", the largest " + largest->name + " with " + std::to_string(largest->count);
+  if (!lent_weights) own_weights_ = buffer<T, Space>(queue, size_, "the weights" + of);
+  if (!lent_gradients) own_gradients_ = buffer<T, Space>(queue, size_, "the gradients" + of);
+  weights_ = own_weights_.address();
+  gradients_ = own_gradients_.address();
+}
+
+template <class T, memory_space Space>
+void parameter_store<T, Space>::draw(std::uint64_t seed, std::span<T> all) const {
+  for (const parameter& p : table_) {
+    const std::span<T> w = all.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
+    const counter_random random(seed, static_cast<std::uint64_t>(p.id));
+    for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+      for (std::int64_t k = 0; k < length; ++k) {
+        double value = p.initial_mean;
+        if (p.initial_deviation > 0)
+          value += p.initial_deviation * random.normal(static_cast<std::uint64_t>(global + k));
+        w[static_cast<std::size_t>(local + k)] = static_cast<T>(value);
+      }
+    });
+  }
+}
 
 }  // namespace heddle::inline v0::model

@@ -10,9 +10,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace heddle::inline v0::model::layers {
 
@@ -43,6 +43,25 @@ struct activation_place {
 
 template <class List>
 struct placed_children;
+
+// Adds the box of a parameter that a rank holds to the store; `path` and `name` make its name. Its first `row_dims`
+// dimensions are rows, the others columns; a vector has rows alone.
+template <class T, class Space>
+parameter_place add_matrix(parameter_store<T, Space>& store, model::parameter p, const std::string& path,
+                           const char* name, std::span<const std::int64_t> extents, std::span<const std::int64_t> local,
+                           std::span<const std::int64_t> start, std::size_t row_dims, bool is_vector) {
+  const auto product = [](std::span<const std::int64_t> all) {
+    std::int64_t n = 1;
+    for (const std::int64_t e : all) n *= e;
+    return n;
+  };
+  p.name = path;
+  p.name += name;
+  p.shape.push_back(product(extents.first(row_dims)));
+  if (!is_vector) p.shape.push_back(product(extents.subspan(row_dims)));
+  const std::size_t at = store.add_box(std::move(p), extents, local, start);
+  return {store.table()[at].offset, product(local.first(row_dims)), product(local.subspan(row_dims)), 0};
+}
 }  // namespace detail
 
 /// How many buckets the parameters of a model may have: sets of axes over which gradients are summed.
@@ -130,7 +149,7 @@ class placer {
     p.layer.parameters().each([&](auto index, const auto& described) {
       constexpr std::size_t own = Buckets::template of<std::remove_cvref_t<decltype(described)>>;
       if (own == bucket) {
-        p.parameters[index] = add(described, store, path + described.name, id, counted, false);
+        p.parameters[index] = add(described, store, path, id, counted, false);
         p.parameters[index].bucket = own;
       }
       ++id;
@@ -142,7 +161,7 @@ class placer {
   /// Adds a copy of a parameter that another rank has, too.
   template <class Described, class Space>
   void add_tied_copy(const Described& d, parameter_store<T, Space>& store, const std::string& at, bool counted) const {
-    static_cast<void>(add(d, store, at.empty() ? d.name : at + "." + d.name, 0, counted, true));
+    static_cast<void>(add(d, store, at.empty() ? at : at + ".", 0, counted, true));
   }
   /// The place of the first parameter that a layer has in each bucket becomes 0.
   template <class Layer>
@@ -223,34 +242,27 @@ class placer {
 
  private:
   template <class Described, class Space>
-  detail::parameter_place add(const Described& d, parameter_store<T, Space>& store, std::string name, int id,
+  detail::parameter_place add(const Described& d, parameter_store<T, Space>& store, const std::string& path, int id,
                               bool counted, bool tied_copy) const {
     using own = typename Described::own;
     using placement = typename Layouts::template parameter<own, typename Described::meets>;
     const placement where{mesh_};
+    const auto whole = make_shape(d.extents);
+    const auto shape = where.local_shape(whole, rank_);
+    const auto first = where.local_offset(whole, rank_);
+    std::array<std::int64_t, own::count> local{}, start{};
+    for (std::size_t i = 0; i < own::count; ++i) {
+      local[i] = shape.extent(i);
+      start[i] = first[i];
+    }
     model::parameter p;
-    p.name = std::move(name);
     p.id = id;
-    const std::int64_t rows = product(d.extents, 0, Described::rows::count);
-    const std::int64_t columns = product(d.extents, Described::rows::count, own::count);
-    p.shape = Described::is_vector ? std::vector<std::int64_t>{rows} : std::vector<std::int64_t>{rows, columns};
     p.initial_mean = d.mean;
     p.initial_deviation = d.deviation;
     p.tied_copy = tied_copy;
     p.counted = counted && !tied_copy && counts_here<placement>(typename mesh_type::tags{});
-    const auto local = where.local_shape(make_shape(d.extents), rank_);
-    std::array<std::int64_t, own::count> mine{};
-    for (std::size_t i = 0; i < own::count; ++i) mine[i] = local.extent(i);
-    const std::size_t at = store.add(std::move(p), d.extents, where, rank_);
-    return {store.table()[at].offset, product(mine, 0, Described::rows::count),
-            product(mine, Described::rows::count, own::count), 0};
-  }
-  template <std::size_t N>
-  static constexpr std::int64_t product(const std::array<std::int64_t, N>& extents, std::size_t begin,
-                                        std::size_t end) noexcept {
-    std::int64_t n = 1;
-    for (std::size_t i = begin; i < end; ++i) n *= extents[i];
-    return n;
+    return detail::add_matrix(store, std::move(p), path, d.name, d.extents, local, start, Described::rows::count,
+                              Described::is_vector);
   }
   // Among ranks that hold the same elements because nothing splits them, the first counts; over axes along which their gradient is
   // summed all do, as they share one gradient.
