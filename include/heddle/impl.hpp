@@ -14,6 +14,7 @@
 #include <heddle/comm/impl/launch_order.hpp>
 #include <heddle/comm/impl/rethrow.hpp>
 #include <heddle/comm/impl/split_part.hpp>
+#include <heddle/comm/impl/threads/collectives.hpp>
 #include <heddle/comm/impl/threads/communicator.hpp>
 #include <heddle/comm/impl/threads/group_state.hpp>
 #include <heddle/comm/impl/threads/request.hpp>
@@ -69,6 +70,9 @@
 #include <heddle/testing/impl/propagation_laws.hpp>
 #include <heddle/testing/impl/report.hpp>
 #include <heddle/train/impl/held_parts.hpp>
+#include <heddle/train/impl/held_stages.hpp>
+#include <heddle/train/impl/host_saves.hpp>
+#include <heddle/train/impl/host_training.hpp>
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/nonfinite.hpp>
 #include <heddle/train/impl/save.hpp>

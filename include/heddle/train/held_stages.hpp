@@ -69,7 +69,7 @@ class shared_sums {
   using row = row_view<T, Space>;
 
   template <class Communicator, class Backend>
-  void add(Communicator& pipeline, Backend& backend, std::span<const int> ranks, row mine, int tag) {
+  [[gnu::noinline]] void add(Communicator& pipeline, Backend& backend, std::span<const int> ranks, row mine, int tag) {
     if constexpr (std::is_same_v<Space, host_memory>) {
       sum_among(pipeline, ranks, mine, room(mine.size(), ranks.size()), tag, adds<Backend>{&backend});
     } else if constexpr (model::detail::messages_are_queued<Communicator, Space>()) {
@@ -245,3 +245,7 @@ class held_stages {
 };
 
 }  // namespace heddle::inline v0::train
+
+#if defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/train/impl/host_training.hpp>
+#endif

@@ -246,6 +246,10 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
 
 }  // namespace heddle::inline v0::train
 
+#if defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/train/impl/host_saves.hpp>
+#endif
+
 #if !defined(HEDDLE_SEPARATE_COMPILATION)
 #include <heddle/train/impl/save.hpp>
 #endif

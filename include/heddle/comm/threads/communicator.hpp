@@ -136,7 +136,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
 
   // --- collectives ---
   template <class T>
-  void waiting_broadcast(std::span<T> x, int root) {
+  [[gnu::noinline]] void waiting_broadcast(std::span<T> x, int root) {
     begin<T>(comm_operation::broadcast, length(x), root);
     buffers(std::span<const T>(x), x);
     const auto work = [this, root](std::int64_t first, std::int64_t last) {
@@ -273,8 +273,8 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   }
 
   template <class T, class Blocks, class Op>
-  void reduce_scatter_blocks(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, const Op& op,
-                             std::uint64_t hash) {
+  [[gnu::noinline]] void reduce_scatter_blocks(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks,
+                                               const Op& op, std::uint64_t hash) {
     begin<T>(what, length(x), -1, short_type_name<Op>(), hash);
     buffers(x, y);
     const auto work = [this, blocks, &op](std::int64_t first, std::int64_t last) {
@@ -283,8 +283,8 @@ class threads_communicator : private detail::argument_checks<threads_communicato
     by_range<T>(length(x), work);
   }
   template <class T, class Blocks>
-  void all_gather_blocks(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks, std::int64_t count,
-                         std::uint64_t hash) {
+  [[gnu::noinline]] void all_gather_blocks(comm_operation what, std::span<const T> x, std::span<T> y, Blocks blocks,
+                                           std::int64_t count, std::uint64_t hash) {
     begin<T>(what, count, -1, {}, hash);
     buffers(x, y);
     const auto work = [this, blocks](std::int64_t first, std::int64_t last) {
@@ -410,6 +410,10 @@ class threads_communicator : private detail::argument_checks<threads_communicato
 static_assert(starting_communicator<threads_communicator>);
 
 }  // namespace heddle::inline v0
+
+#if defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/comm/impl/threads/collectives.hpp>
+#endif
 
 #if !defined(HEDDLE_SEPARATE_COMPILATION)
 #include <heddle/comm/impl/threads/communicator.hpp>

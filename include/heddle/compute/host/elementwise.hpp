@@ -50,6 +50,16 @@ void copy(team& workers, std::int64_t n, const T* x, T* y) {
 }
 
 template <class T>
+void add(team& workers, std::int64_t n, const T* x, const T* y, T* sum) {
+  map_shared(workers, n, sum, [](T a, T b) { return a + b; }, x, y);
+}
+
+template <class T>
+void scale(team& workers, std::int64_t n, T* x, T factor) {
+  map_shared(workers, n, x, [factor](T v) { return v * factor; }, static_cast<const T*>(x));
+}
+
+template <class T>
 void add_bias(team& workers, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   const std::int64_t grain = (std::max)(elementwise_grain / (std::max)(columns, std::int64_t{1}), std::int64_t{1});
   workers.split(rows, grain, 1, [&](std::int64_t begin, std::int64_t end) {

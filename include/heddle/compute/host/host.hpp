@@ -405,12 +405,11 @@ class host : detail::argument_checks, public detail::image_members<host<Gemm>> {
   void add(input_vector<T> a, input_vector<T> b, std::span<T> c) {
     detail::expect("add", "elements of b", size_of(a), b.size());
     detail::expect("add", "elements of c", size_of(a), c.size());
-    detail::map_shared(team_, size_of(a), c.data(), [](T x, T y) { return x + y; }, a.data(), b.data());
+    detail::add(team_, size_of(a), a.data(), b.data(), c.data());
   }
   template <class T>
   void scale(std::span<T> x, std::type_identity_t<T> factor) {
-    const T* in = x.data();
-    detail::map_shared(team_, static_cast<std::int64_t>(x.size()), x.data(), [factor](T v) { return v * factor; }, in);
+    detail::scale(team_, static_cast<std::int64_t>(x.size()), x.data(), factor);
   }
   template <class T>
   void fill(std::span<T> x, std::type_identity_t<T> value) {

@@ -19,6 +19,8 @@
   KIND template void gelu_backward(team&, std::int64_t, const T*, const T*, T*);                                       \
   KIND template void fill(team&, std::int64_t, T*, T);                                                                 \
   KIND template void copy(team&, std::int64_t, const T*, T*);                                                          \
+  KIND template void add(team&, std::int64_t, const T*, const T*, T*);                                                 \
+  KIND template void scale(team&, std::int64_t, T*, T);                                                                \
   KIND template void add_bias(team&, std::int64_t, std::int64_t, T*, const T*);                                        \
   KIND template void add_bias_backward(team&, std::int64_t, std::int64_t, const T*, T*);                               \
   KIND template double sum_of_squares(team&, std::int64_t, const T*);                                                  \

@@ -43,4 +43,10 @@ HEDDLE_INLINE void require_same_training(const io::checkpoint_reader& reader, co
                        ", and repeat some and lose others");
 }
 
+#if defined(HEDDLE_SEPARATE_COMPILATION)
+HEDDLE_HOST_SAVES(, float);
+HEDDLE_HOST_SAVES(, double);
+HEDDLE_THREADS_SAVES();
+#endif
+
 }  // namespace heddle::inline v0::train::detail

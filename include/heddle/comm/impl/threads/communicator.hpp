@@ -41,4 +41,10 @@ HEDDLE_INLINE threads_request threads_communicator::start(const detail::message_
   return r;
 }
 
+#if defined(HEDDLE_SEPARATE_COMPILATION)
+HEDDLE_THREADS_COLLECTIVES(, float);
+HEDDLE_THREADS_COLLECTIVES(, double);
+HEDDLE_THREADS_AGREEMENTS();
+#endif
+
 }  // namespace heddle::inline v0

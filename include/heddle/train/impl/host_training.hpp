@@ -1,0 +1,39 @@
+// heddle/train/impl/host_training.hpp: the list of a trainer's parts on the host that separate compilation compiles once.
+#pragma once
+
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/core/observer.hpp>
+#include <heddle/model/parameters.hpp>
+#include <heddle/model/pipeline/table_runner.hpp>
+#include <heddle/train/held_stages.hpp>
+#include <heddle/train/nonfinite.hpp>
+#include <heddle/train/same_options.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+// HEDDLE_HOST_TRAINING(extern, T); declares that the parts for elements T are elsewhere, HEDDLE_HOST_TRAINING(, T); compiles them
+// here: of worlds of threads, without an observer.
+#define HEDDLE_HOST_TRAINING(KIND, T)                                                                        \
+  KIND template class model::parameter_store<T, host_memory>;                                                \
+  KIND template class model::detail::table_runner<T, host_memory, threads_communicator, null_observer>;      \
+  KIND template void train::detail::shared_sums<T, host_memory>::add<threads_communicator, compute::host<>>( \
+      threads_communicator&, compute::host<>&, std::span<const int>, std::span<T>, int);                     \
+  KIND template std::size_t train::detail::first_unfit<T>(std::span<const T>, bool) noexcept
+#define HEDDLE_THREADS_TRAINING(KIND)                                                                                 \
+  KIND template void train::detail::require_no_fault<threads_communicator>(threads_communicator&, const std::string&, \
+                                                                           std::string, int);                         \
+  KIND template void train::stop_nonfinite<threads_communicator>(                                                     \
+      threads_communicator&, train::detail::nonfinite_finding, std::int64_t, double, double);                         \
+  KIND template void train::require_same_options<threads_communicator>(threads_communicator&, const std::string&)
+
+namespace heddle::inline v0 {
+
+HEDDLE_HOST_TRAINING(extern, float);
+HEDDLE_HOST_TRAINING(extern, double);
+HEDDLE_THREADS_TRAINING(extern);
+
+}  // namespace heddle::inline v0
