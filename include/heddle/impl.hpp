@@ -39,6 +39,7 @@
 #include <heddle/mesh/impl/simgrid.hpp>
 #include <heddle/mesh/impl/topology_file.hpp>
 #include <heddle/model/impl/gpt2_config.hpp>
+#include <heddle/model/impl/layers/placed.hpp>
 #include <heddle/model/impl/llama_config.hpp>
 #include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>

@@ -1,6 +1,7 @@
 // heddle/model/layers/placed.hpp: a described layer with the offsets of its tensors, and the placer that finds them.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/shape.hpp>
 #include <heddle/model/layers/description.hpp>
@@ -44,24 +45,13 @@ struct activation_place {
 template <class List>
 struct placed_children;
 
-// Adds the box of a parameter that a rank holds to the store; `path` and `name` make its name. Its first `row_dims`
-// dimensions are rows, the others columns; a vector has rows alone.
-template <class T, class Space>
-parameter_place add_matrix(parameter_store<T, Space>& store, model::parameter p, const std::string& path,
-                           const char* name, std::span<const std::int64_t> extents, std::span<const std::int64_t> local,
-                           std::span<const std::int64_t> start, std::size_t row_dims, bool is_vector) {
-  const auto product = [](std::span<const std::int64_t> all) {
-    std::int64_t n = 1;
-    for (const std::int64_t e : all) n *= e;
-    return n;
-  };
-  p.name = path;
-  p.name += name;
-  p.shape.push_back(product(extents.first(row_dims)));
-  if (!is_vector) p.shape.push_back(product(extents.subspan(row_dims)));
-  const std::size_t at = store.add_box(std::move(p), extents, local, start);
-  return {store.table()[at].offset, product(local.first(row_dims)), product(local.subspan(row_dims)), 0};
-}
+// A parameter whose first `row_dims` dimensions are rows, the others columns; a vector has rows alone. `path` and `name` make its
+// name.
+HEDDLE_INLINE model::parameter named_matrix(const std::string& path, const char* name,
+                                            std::span<const std::int64_t> extents, std::size_t row_dims,
+                                            bool is_vector);
+// Where this rank's part of it is.
+HEDDLE_INLINE parameter_place place_of_matrix(const model::parameter& p, std::size_t row_dims) noexcept;
 }  // namespace detail
 
 /// How many buckets the parameters of a model may have: sets of axes over which gradients are summed.
@@ -247,22 +237,14 @@ class placer {
     using own = typename Described::own;
     using placement = typename Layouts::template parameter<own, typename Described::meets>;
     const placement where{mesh_};
-    const auto whole = make_shape(d.extents);
-    const auto shape = where.local_shape(whole, rank_);
-    const auto first = where.local_offset(whole, rank_);
-    std::array<std::int64_t, own::count> local{}, start{};
-    for (std::size_t i = 0; i < own::count; ++i) {
-      local[i] = shape.extent(i);
-      start[i] = first[i];
-    }
-    model::parameter p;
+    model::parameter p = detail::named_matrix(path, d.name, d.extents, Described::rows::count, Described::is_vector);
     p.id = id;
     p.initial_mean = d.mean;
     p.initial_deviation = d.deviation;
     p.tied_copy = tied_copy;
     p.counted = counted && !tied_copy && counts_here<placement>(typename mesh_type::tags{});
-    return detail::add_matrix(store, std::move(p), path, d.name, d.extents, local, start, Described::rows::count,
-                              Described::is_vector);
+    const std::size_t at = store.add(std::move(p), d.extents, where, rank_);
+    return detail::place_of_matrix(store.table()[at], Described::rows::count);
   }
   // Among ranks that hold the same elements because nothing splits them, the first counts; over axes along which their gradient is
   // summed all do, as they share one gradient.
@@ -278,3 +260,7 @@ class placer {
 };
 
 }  // namespace heddle::inline v0::model::layers
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/model/impl/layers/placed.hpp>
+#endif
