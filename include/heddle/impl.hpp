@@ -21,6 +21,7 @@
 #include <heddle/comm/impl/threads/shared_state.hpp>
 #include <heddle/comm/impl/threads/started.hpp>
 #include <heddle/compute/impl/host.hpp>
+#include <heddle/compute/impl/host/team.hpp>
 #include <heddle/compute/impl/host_kernels.hpp>
 #include <heddle/core/impl/cores.hpp>
 #include <heddle/core/impl/file_size_signal.hpp>
@@ -38,11 +39,14 @@
 #include <heddle/layout/impl/plan_svg.hpp>
 #include <heddle/mesh/impl/simgrid.hpp>
 #include <heddle/mesh/impl/topology_file.hpp>
+#include <heddle/model/impl/batch_checks.hpp>
 #include <heddle/model/impl/gpt2_config.hpp>
 #include <heddle/model/impl/layers/placed.hpp>
 #include <heddle/model/impl/llama_config.hpp>
+#include <heddle/model/impl/microbatch_slots.hpp>
 #include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>
+#include <heddle/model/impl/stage_layers.hpp>
 #include <heddle/observe/impl/chrome_trace.hpp>
 #include <heddle/observe/impl/pipeline_bubble.hpp>
 #include <heddle/observe/impl/text_file.hpp>
@@ -74,6 +78,7 @@
 #include <heddle/train/impl/held_stages.hpp>
 #include <heddle/train/impl/host_saves.hpp>
 #include <heddle/train/impl/host_training.hpp>
+#include <heddle/train/impl/learning_rate.hpp>
 #include <heddle/train/impl/measured_schedule.hpp>
 #include <heddle/train/impl/nonfinite.hpp>
 #include <heddle/train/impl/save.hpp>

@@ -1,6 +1,7 @@
 // heddle/model/batch_checks.hpp: refuses batches and tensors of sizes that a stage of a language model does not take.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/model/layer.hpp>
 
@@ -38,28 +39,18 @@ extent_of_batch checked_batch(const Config& config, std::int64_t max_samples, co
 
 /// Refuses a backward whose batch is not the forward's of its slot.
 /// Errors: `schedule_error` if a backward's batch is not the forward's of its slot.
-inline void require_same_extent(int slot, extent_of_batch e, extent_of_batch forward) {
-  if (e != forward)
-    throw schedule_error("heddle: backward of slot " + std::to_string(slot) + " with " + std::to_string(e.samples) +
-                         " samples of " + std::to_string(e.sequence) + " tokens, forward had " +
-                         std::to_string(forward.samples) + " of " + std::to_string(forward.sequence));
-}
+HEDDLE_INLINE void require_same_extent(int slot, extent_of_batch e, extent_of_batch forward);
 
 /// Refuses a buffer that does not hold the logits of each sample's last position.
 /// Errors: `config_error` if there is not room for the logits of each sample's last position.
-inline void require_logits(std::size_t room, extent_of_batch e, std::int64_t vocabulary) {
-  if (static_cast<std::int64_t>(room) != e.samples * vocabulary)
-    throw config_error("heddle: last_logits needs room for " + std::to_string(e.samples) + " x " +
-                       std::to_string(vocabulary) + " logits, got " + std::to_string(room));
-}
+HEDDLE_INLINE void require_logits(std::size_t room, extent_of_batch e, std::int64_t vocabulary);
 
 /// Refuses a tensor of the residual stream that is not of the size of its batch.
 /// Errors: `config_error` if a tensor of the residual stream has not the elements of this batch.
-inline void require_stream_size(std::size_t elements, extent_of_batch e, int width, const char* what) {
-  if (static_cast<std::int64_t>(elements) != e.rows() * width)
-    throw config_error(std::string("heddle: ") + what + " must hold " + std::to_string(e.samples) + " x " +
-                       std::to_string(e.sequence) + " x " + std::to_string(width) + " elements, got " +
-                       std::to_string(elements));
-}
+HEDDLE_INLINE void require_stream_size(std::size_t elements, extent_of_batch e, int width, const char* what);
 
 }  // namespace heddle::inline v0::model
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/model/impl/batch_checks.hpp>
+#endif

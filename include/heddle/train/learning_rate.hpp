@@ -1,6 +1,7 @@
 // heddle/train/learning_rate.hpp: the learning rate of each step: linear warm-up, then a cosine.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 
 #include <cmath>
@@ -19,16 +20,7 @@ struct warmup_cosine {
   std::int64_t total_steps = 0;  ///< where the cosine ends; a trainer reads 0 as its own number of steps
 
   /// Errors: `config_error` naming the setting that cannot work.
-  void validate() const {
-    if (!(peak >= 0) || !std::isfinite(peak))
-      throw config_error("heddle: the learning rate must be a finite number >= 0, got " + std::to_string(peak));
-    if (!(minimum >= 0) || minimum > peak)
-      throw config_error("heddle: the minimum learning rate must be in [0, peak = " + std::to_string(peak) + "], got " +
-                         std::to_string(minimum));
-    if (warmup_steps < 0 || total_steps < 0)
-      throw config_error("heddle: warm-up and total steps must not be negative, got " + std::to_string(warmup_steps) +
-                         " and " + std::to_string(total_steps));
-  }
+  void validate() const;
 
   /// The rate at step `t`, counted from 0.
   double operator()(std::int64_t t) const {
@@ -40,3 +32,7 @@ struct warmup_cosine {
 };
 
 }  // namespace heddle::inline v0::train
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/train/impl/learning_rate.hpp>
+#endif

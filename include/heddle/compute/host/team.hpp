@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/durations.hpp>
+#include <heddle/core/config.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
 
@@ -25,15 +26,7 @@ namespace heddle::inline v0::compute {
 /// part's, if several throw) once all parts have ended.
 class team {
  public:
-  explicit team(int threads = 1) : errors_(checked(threads)) {
-    workers_.reserve(static_cast<std::size_t>(threads - 1));
-    try {
-      for (int w = 1; w < threads; ++w) workers_.emplace_back([this, w] { serve(w); });
-    } catch (...) {
-      stop();
-      throw;
-    }
-  }
+  explicit team(int threads = 1);
   ~team() { stop(); }
   team(const team&) = delete;
   team& operator=(const team&) = delete;
@@ -51,18 +44,7 @@ class team {
     using body_type = std::remove_reference_t<Body>;
     context_ = const_cast<void*>(static_cast<const void*>(std::addressof(body)));
     call_ = [](void* context, int w) { (*static_cast<body_type*>(context))(w); };
-    parts_ = parts;
-    pending_.store(size() - 1, std::memory_order_relaxed);
-    round_.fetch_add(1, std::memory_order_release);
-    round_.notify_all();
-    attempt(0);
-    await(pending_, [](int left) { return left == 0; });
-    std::exception_ptr first;
-    for (std::exception_ptr& e : errors_) {
-      if (e && !first) first = e;
-      e = nullptr;
-    }
-    if (first) std::rethrow_exception(first);
+    share(parts);
   }
 
   /// Cuts [0, n) into contiguous parts, one per thread, with borders at multiples of `step` and at least `grain`
@@ -86,6 +68,8 @@ class team {
   }
 
  private:
+  // Calls `call_` for each part.
+  void share(int parts);
   static std::size_t checked(int threads) {
     if (threads < 1)
       throw config_error("heddle: a compute backend needs at least 1 thread, got " + std::to_string(threads));
@@ -128,15 +112,7 @@ class team {
     }
   }
 
-  void serve(int w) {
-    int seen = 0;
-    for (;;) {
-      seen = await(round_, [seen](int now) { return now != seen; });
-      if (stopping_.load(std::memory_order_relaxed)) return;
-      attempt(w);
-      if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
-    }
-  }
+  void serve(int w);
 
   void stop() noexcept {
     stopping_.store(true, std::memory_order_relaxed);
@@ -156,3 +132,7 @@ class team {
 };
 
 }  // namespace heddle::inline v0::compute
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/compute/impl/host/team.hpp>
+#endif
