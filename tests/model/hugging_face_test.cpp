@@ -59,12 +59,12 @@ struct found_family {
   std::string operator()(std::type_identity<md::tied_llama<T>>, const md::llama_config&) const {
     return "tied llama";
   }
-  template <class T, bool Tied>
-  std::string operator()(std::type_identity<md::qwen2<T, Tied>>, const md::qwen2_config&) const {
+  template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::qwen2<T, How, Tied>>, const md::qwen2_config&) const {
     return Tied ? "tied qwen2" : "qwen2";
   }
-  template <class T, bool Tied>
-  std::string operator()(std::type_identity<md::qwen3<T, Tied>>, const md::qwen3_config&) const {
+  template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::qwen3<T, How, Tied>>, const md::qwen3_config&) const {
     return Tied ? "tied qwen3" : "qwen3";
   }
 };
@@ -172,7 +172,8 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(), R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3", got nothing)"},
-      {with(gpt2, "model_type", "mamba"), R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3", got "mamba")"},
+      {with(gpt2, "model_type", "mamba"),
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},

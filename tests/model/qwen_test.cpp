@@ -57,14 +57,14 @@ void on_any_mesh() {
 }  // namespace
 
 TEST_CASE("Qwen-2, tied: two steps in float equal those of transformers to 1e-5", "[model][golden][qwen]") {
-  equals_transformers<md::qwen2<float, true>>("qwen2_golden.bin");
+  equals_transformers<md::tied_qwen2<float>>("qwen2_golden.bin");
 }
 TEST_CASE("Qwen-3: two steps in float equal those of transformers to 1e-5", "[model][golden][qwen]") {
   equals_transformers<md::qwen3<float>>("qwen3_golden.bin");
 }
 TEST_CASE("Qwen-2 and Qwen-3: any split over dp, pp and tp trains the one-rank model",
           "[model][parallel][ranks][qwen]") {
-  on_any_mesh<md::qwen2<double, true>>();
+  on_any_mesh<md::tied_qwen2<double>>();
   on_any_mesh<md::qwen3<double>>();
 }
 

@@ -157,6 +157,32 @@ TEST_CASE("a Qwen-3 trained on any mesh is that of one rank, in double", "[train
   check_same(train<model>("dp=2,pp=2,tp=2", "zb-h1", 2), serial);
 }
 
+namespace {
+struct sharing_shape {
+  static constexpr md::qwen3_config config = settings;
+  static constexpr int stages = 2, tp = 2, dp = 3;
+  static constexpr std::int64_t samples = 3;
+};
+}  // namespace
+
+TEST_CASE("each bucket of a Qwen-3 has its own ranks in the formula of memory", "[train][qwen]") {
+  using formula = hd::train::language_with_state<md::qwen3<double>, sharing_shape, hd::zero<3>>;
+  hd::train::options<md::qwen3_config> o;
+  o.model = settings;
+  o.batch = 6;
+  o.threads_per_rank = 1;
+  const sc::tabled when(train_test::table_named("1f1b", 2, 2));
+  std::mutex mutex;
+  std::map<int, std::int64_t> moments;
+  hd::launch<hd::threads>(mesh_type(3, 2, 2), [&](auto& world) {
+    trainer_of<std::remove_reference_t<decltype(world)>, md::qwen3<double>> trainer(world, o, when);
+    if (world.template coordinate<tp>() + world.template coordinate<dp>() != 0) return;
+    const std::lock_guard lock(mutex);
+    moments[trainer.held().index] = trainer.optimizer_state().state_bytes();
+  });
+  CHECK(moments == std::map<int, std::int64_t>{{0, formula::moment_bytes(0)}, {1, formula::moment_bytes(1)}});
+}
+
 TEST_CASE("the memory of a Llama's stages is what the formula says", "[train][llama]") {
   using formula = hd::train::language_with_state<md::llama<double>, shape>;
   hd::train::options<md::llama_config> o;

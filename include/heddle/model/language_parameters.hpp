@@ -61,11 +61,13 @@ class language_parameters {
         if (l == 1) block_stride_[k] = store_.table()[first].offset - first_block_[k];
       }
       if (has_out) add(at.out, "", of_in + of_block * static_cast<int>(of.count));
-      if constexpr (tied)
-        if (copies_table && k == 0) {
+      if constexpr (tied) {
+        const auto table = of.in.parameters().template get<0>();
+        if (copies_table && k == buckets::template of<std::remove_const_t<decltype(table)>>) {
           tied_at_ = store_.table().size();
-          place.add_tied_copy(of.in.parameters().template get<0>(), store_, of.in.name, counted);
+          place.add_tied_copy(table, store_, of.in.name, counted);
         }
+      }
       bucket_elements_[k] = store_.size() - begin;
     }
     placer::shift_parameters(at.block, first_block_);

@@ -25,16 +25,22 @@ static_assert(qwen2_7b().parameters() == 7615616512 && qwen3_8b().parameters() =
 static_assert(layers::count_parameters(layers::describe_qwen3<true>(qwen3_0_6b())) == 596049920);
 static_assert(layers::count_parameters(layers::describe_qwen3(qwen3_8b())) == 8190735360);
 
-/// Qwen-2 with elements of type T. `Tied`: the token embedding is the head, as in the small ones. `How`: its sharding.
-template <class T, bool Tied = false, class How = megatron<>>
-struct qwen2 : described<qwen2<T, Tied, How>, T, batch<T>, qwen2_config, How> {
+/// Qwen-2 with elements of type T. `How`: its sharding. `Tied`: the token embedding is the head.
+template <class T, class How = megatron<>, bool Tied = false>
+struct qwen2 : described<qwen2<T, How, Tied>, T, batch<T>, qwen2_config, How> {
   static constexpr auto describe(const qwen2_config& c) { return layers::describe_qwen2<Tied>(c); }
 };
+/// Qwen-2 with the token embedding as head, as its small sizes have it.
+template <class T, class How = megatron<>>
+using tied_qwen2 = qwen2<T, How, true>;
 
-/// Qwen-3 with elements of type T. `Tied`: the token embedding is the head, as in the small ones. `How`: its sharding.
-template <class T, bool Tied = false, class How = megatron<>>
-struct qwen3 : described<qwen3<T, Tied, How>, T, batch<T>, qwen3_config, How> {
+/// Qwen-3 with elements of type T. `How`: its sharding. `Tied`: the token embedding is the head.
+template <class T, class How = megatron<>, bool Tied = false>
+struct qwen3 : described<qwen3<T, How, Tied>, T, batch<T>, qwen3_config, How> {
   static constexpr auto describe(const qwen3_config& c) { return layers::describe_qwen3<Tied>(c); }
 };
+/// Qwen-3 with the token embedding as head, as its small sizes have it.
+template <class T, class How = megatron<>>
+using tied_qwen3 = qwen3<T, How, true>;
 
 }  // namespace heddle::inline v0::model

@@ -17,6 +17,8 @@ struct qwen2_config : llama_config {
   constexpr std::int64_t parameters() const noexcept {
     return llama_config::parameters() + static_cast<std::int64_t>(layers) * (query_width() + 2 * kv_width());
   }
+  friend constexpr bool operator==(const qwen2_config&, const qwen2_config&) = default;
+  friend constexpr bool operator==(const qwen2_config&, const llama_config&) = delete;  // another family
   friend std::string to_string(const qwen2_config& c) { return detail::llama_text("qwen2", c); }
 };
 
@@ -29,6 +31,8 @@ struct qwen3_config : llama_config {
   constexpr std::int64_t parameters() const noexcept {
     return llama_config::parameters() + static_cast<std::int64_t>(layers) * 2 * head_dim();
   }
+  friend constexpr bool operator==(const qwen3_config&, const qwen3_config&) = default;
+  friend constexpr bool operator==(const qwen3_config&, const llama_config&) = delete;  // another family
   friend std::string to_string(const qwen3_config& c) { return detail::llama_text("qwen3", c); }
 };
 

@@ -4,11 +4,16 @@
 
 #include <heddle/core/policy.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/core/type_list.hpp>
+#include <heddle/model/parameter_buckets.hpp>
 #include <heddle/train/activations/language_memory.hpp>
 #include <heddle/train/precision.hpp>
 #include <heddle/train/zero.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace heddle::inline v0::train {
 
@@ -43,12 +48,8 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
 
   /// The flat buffer of a stage's weights, whole; that of its gradients has as many.
   static constexpr std::int64_t weight_bytes(int stage) noexcept {
-    const model::stage_layers part = activations_only::layers_of(stage);
-    const auto& all = activations_only::description;
-    std::int64_t n = part.count * place.parameter_elements(all.block);
-    if (part.has_embedding()) n += place.parameter_elements(all.in);
-    if (part.has_head()) n += place.parameter_elements(all.out);
-    if (tied && part.has_head() && !part.has_embedding() && !ends_on_one_rank) n += lines_of_table();
+    std::int64_t n = 0;
+    for (std::size_t k = 0; k < buckets::count; ++k) n += elements(stage, k);
     return activations_only::in_bytes(n);
   }
   /// Two moments of each weight, of which `zero<1>` keeps a share.
@@ -84,10 +85,46 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
 
  private:
   using activations_only::place;
-  // Elements whose state the first rank along dp keeps.
+  using buckets =
+      model::parameter_buckets<typename activations_only::layouts, typename activations_only::places::in_layer,
+                               typename activations_only::places::block_layer,
+                               typename activations_only::places::out_layer>;
+  // Elements of a bucket in the flat buffer of a stage's weights.
+  static constexpr std::int64_t elements(int stage, std::size_t bucket) noexcept {
+    const model::stage_layers part = activations_only::layers_of(stage);
+    const auto& all = activations_only::description;
+    std::int64_t n = part.count * place.template parameter_elements<buckets>(all.block, bucket);
+    if (part.has_embedding()) n += place.template parameter_elements<buckets>(all.in, bucket);
+    if (part.has_head()) n += place.template parameter_elements<buckets>(all.out, bucket);
+    if constexpr (tied) {
+      using table_type = std::remove_cvref_t<decltype(all.in.parameters().template get<0>())>;
+      const bool copies = part.has_head() && !part.has_embedding() && !ends_on_one_rank;
+      if (copies && bucket == buckets::template of<table_type>) n += lines_of_table();
+    }
+    return n;
+  }
+  // Ranks that share a bucket: those along the axes over which its gradients are summed.
+  template <class... Summed>
+  static constexpr int ranks_along(type_list<Summed...>) noexcept {
+    using rows = typename activations_only::layouts::row_axes;
+    const bool all_samples = (model::detail::list_has<rows, Summed> || ... || false);
+    return ((model::detail::list_has<rows, Summed>
+                 ? 1
+                 : activations_only::mesh_type::template axis_of<Summed>::fixed_size) *
+            ... * (all_samples ? dp : 1));
+  }
+  template <class... Sets>
+  static constexpr std::array<int, sizeof...(Sets)> ranks_of_buckets(type_list<Sets...>) noexcept {
+    return {ranks_along(Sets{})...};
+  }
+  // Elements whose state the first rank along dp and tp keeps.
   static constexpr std::int64_t owned(int stage) noexcept {
-    const std::int64_t elements = weight_bytes(stage) / static_cast<std::int64_t>(sizeof(T));
-    return Zero::stage == 0 ? elements : balanced_split{elements, dp}.largest();
+    std::int64_t n = 0;
+    for (std::size_t k = 0; k < buckets::count; ++k) {
+      const int ranks = Zero::stage == 0 ? 1 : ranks_of_buckets(typename buckets::axes{})[k];
+      n += balanced_split{elements(stage, k), ranks}.largest();
+    }
+    return n;
   }
   static constexpr bool tied = decltype(activations_only::description.out)::tied;
   // The token embedding on this rank.

@@ -270,11 +270,11 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<gpt2_config>(&m.config))
     return f(std::type_identity<gpt2<T, How>>{}, *config);
   if (const auto* const config = std::get_if<qwen2_config>(&m.config))
-    return m.tied ? f(std::type_identity<qwen2<T, true, How>>{}, *config)
-                  : f(std::type_identity<qwen2<T, false, How>>{}, *config);
+    return m.tied ? f(std::type_identity<tied_qwen2<T, How>>{}, *config)
+                  : f(std::type_identity<qwen2<T, How>>{}, *config);
   if (const auto* const config = std::get_if<qwen3_config>(&m.config))
-    return m.tied ? f(std::type_identity<qwen3<T, true, How>>{}, *config)
-                  : f(std::type_identity<qwen3<T, false, How>>{}, *config);
+    return m.tied ? f(std::type_identity<tied_qwen3<T, How>>{}, *config)
+                  : f(std::type_identity<qwen3<T, How>>{}, *config);
   const llama_config& config = std::get<llama_config>(m.config);
   return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
 }

@@ -207,12 +207,14 @@ class placer {
     sizes.scratch = most;
   }
 
-  /// Elements of this rank's parameters of a layer, each in whole cache lines.
-  template <class Layer>
-  constexpr std::int64_t parameter_elements(const Layer& layer) const {
+  /// Elements of this rank's parameters of a layer in a bucket, each in whole cache lines.
+  template <class Buckets = detail::one_bucket, class Layer>
+  constexpr std::int64_t parameter_elements(const Layer& layer, std::size_t bucket = 0) const {
     std::int64_t n = 0;
-    layer.parameters().each([&](auto, const auto& p) { take(n, local_parameter(p)); });
-    layer.children().each([&](auto, const auto& child) { n += parameter_elements(child); });
+    layer.parameters().each([&](auto, const auto& p) {
+      if (Buckets::template of<std::remove_cvref_t<decltype(p)>> == bucket) take(n, local_parameter(p));
+    });
+    layer.children().each([&](auto, const auto& child) { n += parameter_elements<Buckets>(child, bucket); });
     return n;
   }
   /// Elements of this rank's part of a described parameter.
