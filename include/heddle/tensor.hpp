@@ -3,6 +3,7 @@
 
 #include <heddle/tensor/async_jobs.hpp>
 #include <heddle/tensor/box_kernels.hpp>
+#include <heddle/tensor/box_table.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/exchange_step.hpp>
 #include <heddle/tensor/global_runs.hpp>
@@ -10,6 +11,7 @@
 #include <heddle/tensor/halo_exchange.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/huge_pages.hpp>
+#include <heddle/tensor/launch.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/ordered_sum.hpp>
 #include <heddle/tensor/random.hpp>

@@ -8,12 +8,36 @@
 #include <heddle/tensor/cuda/memory.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <thread>
 #include <vector>
+
+namespace cuda_double {
+
+/// Launches of `launch_each`, by all threads together.
+inline std::atomic<int>& launches() {
+  static std::atomic<int> count{0};
+  return count;
+}
+
+}  // namespace cuda_double
+
+namespace heddle::inline v0 {
+// Where nvcc compiles, this is in heddle/tensor/cuda/memory.hpp.
+template <class Body>
+void launch_each(cuda_memory::queue& queue, std::int64_t n, const Body& body) {
+  static_assert(sizeof(Body) + sizeof(n) <= cuda_memory::queue::largest_kernel_argument);
+  if (n <= 0) return;
+  ++cuda_double::launches();
+  cuda_double::enqueue(queue.stream(), [=] {
+    for (std::int64_t i = n; i-- > 0;) body(i);  // no order is promised
+  });
+}
+}  // namespace heddle::inline v0
 
 namespace cuda_double {
 

@@ -1,7 +1,9 @@
-// heddle/tensor/box_kernels.hpp: the kernels of a redistribution: copies, packs and combines boxes of a memory, in the order of a queue.
+// heddle/tensor/box_kernels.hpp: the kernels of a redistribution: copies, packs, combines and fills boxes of a memory, in the order of a queue.
 #pragma once
 
+#include <heddle/tensor/box_table.hpp>
 #include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/launch.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/view.hpp>
@@ -10,8 +12,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace heddle::inline v0 {
 namespace detail {
@@ -25,14 +29,25 @@ template <class Queue>
 constexpr bool can_run() {
   static_assert(
       queue_has_kernels<runs_host_code<Queue>, Queue>::value,
-      "heddle: this queue runs no host code, so it must have the kernels of a redistribution itself: copy_box, "
-      "combine_box and fill (see heddle/tensor/box_kernels.hpp)");
+      "heddle: this queue runs no host code, so it must launch kernels (launch_each, see heddle/tensor/launch.hpp; "
+      "that of "
+      "a CUDA device does in files that nvcc compiles) or have those of a redistribution itself: copy_box, combine_box "
+      "and fill (see heddle/tensor/box_kernels.hpp)");
   return runs_host_code<Queue>;
 }
 template <class Queue>
 inline constexpr bool runs_at_once = std::is_same_v<Queue, host_memory::queue>;
 
-// A queue that cannot run host code offers these three as members, with the same arguments behind the queue.
+// One box by a kernel.
+template <class Space, std::size_t Rank, class Act>
+void launch_box(typename Space::queue& q, const memory_overlap<Rank>& o, const std::array<std::int64_t, Rank>& from,
+                const std::array<std::int64_t, Rank>& to, const Act& act) {
+  box_table table(Space::host_accessible);
+  table.add(o, from, 0, to, 0);
+  launch_boxes<Space>(q, table, act);
+}
+
+// A queue that neither launches kernels nor runs host code offers these three as members, with the same arguments behind the queue.
 
 /// Copies what two memories have in common from one to the other.
 template <class T, class Space, std::size_t Rank>
@@ -44,6 +59,8 @@ void copy_box(typename Space::queue& q, const memory_overlap<Rank>& o, vector_vi
     copy_overlap(o, source.address(), from, target.address(), to);
   else if constexpr (requires { q.copy_box(o, source, from, target, to); })
     q.copy_box(o, source, from, target, to);
+  else if constexpr (launches_kernels<queue>)
+    launch_box<Space>(q, o, from, to, copy_element<T>{source.address(), target.address()});
   else if constexpr (can_run<queue>())
     q.run([o, from, to](const auto& s, const auto& t) { copy_overlap(o, s.address(), from, t.address(), to); }, source,
           target);
@@ -64,6 +81,9 @@ void combine_box(typename Space::queue& q, const memory_overlap<Rank>& o, vector
     work(o, packed.address(), target.address(), to);
   else if constexpr (requires { q.template combine_box<Op>(o, packed, target, to); })
     q.template combine_box<Op>(o, packed, target, to);
+  else if constexpr (launches_kernels<queue>)
+    launch_box<Space>(q, with_packed<&stretch::to>(o), o.extents(), to,
+                      combine_element<T, Op>{packed.address(), target.address()});
   else if constexpr (can_run<queue>())
     q.run([work, o, to](const auto& p, const auto& t) { work(o, p.address(), t.address(), to); }, packed, target);
 }
@@ -75,6 +95,8 @@ void fill(typename Space::queue& q, vector_view<T, Space> target, const T& value
     std::fill_n(target.address(), target.size(), value);
   else if constexpr (requires { q.fill(target, value); })
     q.fill(target, value);
+  else if constexpr (launches_kernels<queue>)
+    launch_each(q, target.size(), fill_each<T>{target.address(), value});
   else if constexpr (can_run<queue>())
     q.run([value](const auto& t) { std::fill_n(t.address(), t.size(), value); }, target);
 }
@@ -97,6 +119,167 @@ buffer<T, Space> copy_of(typename Space::queue& q, vector_view<const T, Space> x
   buffer<T, Space> copy(q, x.size());
   q.copy(x, copy);
   return copy;
+}
+
+// --- several boxes at once: by one kernel where the queue launches kernels, otherwise one after the other, when they are named ---
+
+// Whose boxes wait for a launch.
+template <class Queue>
+constexpr bool batches_boxes() {
+  return launches_kernels<Queue> && !runs_at_once<Queue>;
+}
+template <class Space>
+class waiting_boxes {
+ public:
+  template <std::size_t Rank>
+  void add(const memory_overlap<Rank>& o, const std::array<std::int64_t, Rank>& from, std::int64_t from_at,
+           const std::array<std::int64_t, Rank>& to, std::int64_t to_at) {
+    table_.add(o, from, from_at, to, to_at);
+  }
+  template <class Act>
+  void launch(typename Space::queue& q, const Act& act) {
+    launch_boxes<Space>(q, table_, act);
+    table_.clear();
+  }
+
+ private:
+  box_table table_{Space::host_accessible};
+};
+struct no_waiting_boxes {};
+template <class Space>
+using boxes_for = std::conditional_t<batches_boxes<typename Space::queue>(), waiting_boxes<Space>, no_waiting_boxes>;
+
+/// Copies of boxes from one memory to another, which do not overlap and live until `launch`. What is copied is there after it.
+template <class T, class Space, std::size_t Rank>
+class box_copies {
+ public:
+  using queue = typename Space::queue;
+  using extents = std::array<std::int64_t, Rank>;
+  box_copies(queue& q, vector_view<const T, Space> source, vector_view<T, Space> target)
+      : q_(q), source_(source), target_(target) {}
+
+  /// Packs what lies in the source to the target, from element `at` on.
+  void pack(const memory_overlap<Rank>& o, const extents& from, std::int64_t at) {
+    if constexpr (batches_boxes<queue>())
+      boxes_.add(with_packed<&stretch::from>(o), from, 0, o.extents(), at);
+    else
+      pack_box<T, Space>(q_, o, source_, from, within(target_, at, o.size()));
+  }
+  /// Puts what lies packed in the source, from element `at` on, in its places in the target.
+  void unpack(const memory_overlap<Rank>& o, std::int64_t at, const extents& to) {
+    if constexpr (batches_boxes<queue>())
+      boxes_.add(with_packed<&stretch::to>(o), o.extents(), at, to, 0);
+    else
+      unpack_box<T, Space>(q_, o, within(source_, at, o.size()), target_, to);
+  }
+  void launch() {
+    if constexpr (batches_boxes<queue>()) boxes_.launch(q_, copy_element<T>{source_.address(), target_.address()});
+  }
+
+ private:
+  queue& q_;
+  vector_view<const T, Space> source_;
+  vector_view<T, Space> target_;
+  [[no_unique_address]] boxes_for<Space> boxes_;
+};
+
+/// Folds of packed boxes into a memory, `op(there, packed)`, in the order in which they are named. Boxes that may have elements
+/// in common are of different kernels.
+template <class Op, class T, class Space, std::size_t Rank>
+class box_folds {
+ public:
+  using queue = typename Space::queue;
+  using extents = std::array<std::int64_t, Rank>;
+  box_folds(queue& q, vector_view<const T, Space> packed, vector_view<T, Space> target)
+      : q_(q), packed_(packed), target_(target) {}
+
+  /// The packed elements begin at element `at`.
+  void fold(const memory_overlap<Rank>& o, std::int64_t at, const extents& to) {
+    if constexpr (batches_boxes<queue>()) {
+      if (o.size() == 0) return;
+      const bounds mine(o);
+      if (std::any_of(named_.begin(), named_.end(), [&](const bounds& other) { return mine.meets(other); })) launch();
+      named_.push_back(mine);
+      boxes_.add(with_packed<&stretch::to>(o), o.extents(), at, to, 0);
+    } else {
+      combine_box<Op, T, Space>(q_, o, within(packed_, at, o.size()), target_, to);
+    }
+  }
+  void launch() {
+    if constexpr (batches_boxes<queue>()) {
+      boxes_.launch(q_, combine_element<T, Op>{packed_.address(), target_.address()});
+      named_.clear();
+    }
+  }
+
+ private:
+  // The interval of the target along each dimension that an overlap lies in.
+  struct bounds {
+    explicit bounds(const memory_overlap<Rank>& o) {
+      for (std::size_t d = 0; d < Rank; ++d) {
+        begin[d] = (std::numeric_limits<std::int64_t>::max)();
+        for (const stretch& s : o.along[d]) {
+          begin[d] = (std::min)(begin[d], s.to);
+          end[d] = (std::max)(end[d], s.to + s.count);
+        }
+      }
+    }
+    bool meets(const bounds& other) const {
+      for (std::size_t d = 0; d < Rank; ++d)
+        if (end[d] <= other.begin[d] || other.end[d] <= begin[d]) return false;
+      return true;
+    }
+    std::array<std::int64_t, Rank> begin{}, end{};
+  };
+  queue& q_;
+  vector_view<const T, Space> packed_;
+  vector_view<T, Space> target_;
+  [[no_unique_address]] boxes_for<Space> boxes_;
+  std::vector<bounds> named_;
+};
+
+// What an overlap leaves out of a memory of these extents, as boxes of which no two have an element in common.
+template <std::size_t Rank, class Box>
+void for_each_gap(const memory_overlap<Rank>& o, const std::array<std::int64_t, Rank>& extents, Box&& box) {
+  memory_overlap<Rank> gap;
+  for (std::size_t d = 0; d < Rank; ++d) gap.along[d] = stretch_list(stretch{0, 0, extents[d]});
+  if (o.size() == 0) {
+    box(gap);
+    return;
+  }
+  // Between the places of one dimension, at the places of those before it, everywhere along those after it.
+  for (std::size_t d = 0; d < Rank; ++d) {
+    std::vector<stretch> places(o.along[d].begin(), o.along[d].end());
+    std::sort(places.begin(), places.end(), [](const stretch& a, const stretch& b) { return a.to < b.to; });
+    stretch_list between, taken;
+    std::int64_t at = 0;
+    for (const stretch& s : places) {
+      between.push_back({at, at, s.to - at});
+      taken.push_back({s.to, s.to, s.count});
+      at = s.to + s.count;
+    }
+    between.push_back({at, at, extents[d] - at});
+    gap.along[d] = between;
+    box(gap);
+    gap.along[d] = taken;
+  }
+}
+
+/// Copies what two memories have in common and sets all else of the target to `value`.
+template <class T, class Space, std::size_t Rank>
+void copy_box_and_fill(typename Space::queue& q, const memory_overlap<Rank>& o, vector_view<const T, Space> source,
+                       const std::array<std::int64_t, Rank>& from, vector_view<T, Space> target,
+                       const std::array<std::int64_t, Rank>& to, const T& value) {
+  if constexpr (batches_boxes<typename Space::queue>()) {
+    waiting_boxes<Space> boxes;
+    boxes.add(o, from, 0, to, 0);
+    constexpr std::int64_t nowhere = (std::numeric_limits<std::int64_t>::min)() / 2;
+    for_each_gap(o, to, [&](const memory_overlap<Rank>& gap) { boxes.add(gap, to, nowhere, to, 0); });
+    boxes.launch(q, copy_or_fill_element<T>{source.address(), target.address(), value});
+  } else {
+    fill<T, Space>(q, target, value);
+    copy_box<T, Space>(q, o, source, from, target, to);
+  }
 }
 
 }  // namespace detail

@@ -155,11 +155,13 @@ vector_view<const T, Space> packed_for_sending(typename Space::queue& q, const G
   }
   if (in_place) return within(memory, 0, total);
   room = buffer<T, Space>(q, total);
+  box_copies<T, Space, Rank> boxes(q, memory, room.view());
   std::int64_t at = 0;
   for (int peer = 0; peer < group.parts(); ++peer) {
-    pack_box<T, Space>(q, group.to(peer), memory, extents, within(room.view(), at, counts[peer]));
+    boxes.pack(group.to(peer), extents, at);
     at += counts[peer];
   }
+  boxes.launch();
   return room.view();
 }
 
@@ -183,11 +185,13 @@ buffer<T, Space> received(typename Space::queue& q, const Group& group, const st
   }
   buffer<T, Space> packed(q, total);
   receive(packed.view(), counts);
+  box_copies<T, Space, Rank> boxes(q, packed.view(), whole.view());
   std::int64_t at = 0;
   for (int peer = 0; peer < group.parts(); ++peer) {
-    unpack_box<T, Space>(q, group.from(peer), within(packed.view(), at, counts[peer]), whole.view(), extents);
+    boxes.unpack(group.from(peer), at, extents);
     at += counts[peer];
   }
+  boxes.launch();
   return whole;
 }
 
@@ -217,8 +221,8 @@ template <class Op, class T, class Space, std::size_t Rank, std::size_t Axes>
 void pad_step(typename Space::queue& q, moving_part<T, Space>& part, const step_place<Rank, Axes>& at) {
   const auto before = at.before(at.rank), after = at.after(at.rank);
   buffer<T, Space> next(q, elements_of(after.stored()));
-  fill<T, Space>(q, next.view(), Op::template identity<T>());
-  copy_box<T, Space>(q, overlap_of(before, after), part.source, before.stored(), next.view(), after.stored());
+  copy_box_and_fill<T, Space>(q, overlap_of(before, after), part.source, before.stored(), next.view(), after.stored(),
+                              Op::template identity<T>());
   part.replace(std::move(next));
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <heddle/layout/transfer.hpp>
+#include <heddle/tensor/box_kernels.hpp>
 #include <heddle/tensor/exchange_step.hpp>
+#include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
 
 #include <array>
@@ -11,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,13 +29,27 @@ namespace detail {
 
 // Puts what came in its place; where the source was partial, combined with what is there.
 template <class From, class T, class Space, std::size_t Rank>
-void take_in(typename Space::queue& q, const memory_overlap<Rank>& o, vector_view<const T, Space> packed,
-             vector_view<T, Space> target, const std::array<std::int64_t, Rank>& to) {
-  if constexpr (From::has_partial)
-    combine_box<typename partial_op<From>::type, T, Space>(q, o, packed, target, to);
-  else
-    unpack_box<T, Space>(q, o, packed, target, to);
-}
+class landing_boxes {
+ public:
+  landing_boxes(typename Space::queue& q, vector_view<const T, Space> packed, vector_view<T, Space> target)
+      : boxes_(q, packed, target) {}
+  void take_in(const memory_overlap<Rank>& o, std::int64_t at, const std::array<std::int64_t, Rank>& to) {
+    if constexpr (From::has_partial)
+      boxes_.fold(o, at, to);
+    else
+      boxes_.unpack(o, at, to);
+  }
+  void launch() { boxes_.launch(); }
+
+ private:
+  static auto kind() {
+    if constexpr (From::has_partial)
+      return std::type_identity<box_folds<typename partial_op<From>::type, T, Space, Rank>>{};
+    else
+      return std::type_identity<box_copies<T, Space, Rank>>{};
+  }
+  typename decltype(kind())::type boxes_;
+};
 
 // The blocks of one exchange between all ranks of a communicator, one per rank.
 template <class T, class Space>
@@ -40,9 +57,10 @@ struct transfer_blocks {
   explicit transfer_blocks(int ranks)
       : size(ranks), out(ranks), in(ranks), begin(static_cast<std::size_t>(ranks) + 1, 0) {}
 
-  // `pack(r, memory)` writes the block for rank r.
-  template <class Comm, class Pack>
-  void exchange(typename Space::queue& q, Comm& comm, const Pack& pack) {
+  // `box(r)` is what goes to rank r of a memory of these extents.
+  template <class Comm, std::size_t Rank, class Box>
+  void exchange(typename Space::queue& q, Comm& comm, vector_view<const T, Space> memory,
+                const std::array<std::int64_t, Rank>& extents, const Box& box) {
     std::int64_t sent = 0;
     for (int r = 0; r < size; ++r) {
       sent += out[r];
@@ -50,17 +68,17 @@ struct transfer_blocks {
     }
     buffer<T, Space> outgoing(q, sent);
     incoming = buffer<T, Space>(q, begin.back());
+    box_copies<T, Space, Rank> boxes(q, memory, outgoing.view());
     std::int64_t at = 0;
     for (int r = 0; r < size; ++r) {
       if (out[r] == 0) continue;
-      pack(r, within(outgoing.view(), at, out[r]));
+      boxes.pack(box(r), extents, at);
       at += out[r];
     }
+    boxes.launch();
     heddle::v0::all_to_all_v(q, comm, outgoing, out.span(), incoming, in.span());
   }
-  vector_view<const T, Space> block(int rank) {
-    return within(incoming.view(), begin[static_cast<std::size_t>(rank)], in[rank]);
-  }
+  std::int64_t block(int rank) const { return begin[static_cast<std::size_t>(rank)]; }
 
   int size;
   rank_counts out, in;
@@ -104,22 +122,24 @@ std::optional<sharded<T, Rank, To, Space>> transfer(const transfer_plan<From, To
     blocks.out[r] = source >= 0 && to >= 0 ? plan.elements(whole, source, to) : 0;
     blocks.in[r] = target >= 0 && from >= 0 ? plan.elements(whole, from, target) : 0;
   }
-  blocks.exchange(queue, comm, [&](int r, vector_view<T, Space> at) {
-    detail::pack_box<T, Space>(queue, detail::overlap_of(held, plan.landing_part(whole, plan.target_of(r))),
-                               x->memory(), held.stored(), at);
-  });
+  vector_view<const T, Space> memory;
+  if (x != nullptr) memory = x->memory();
+  blocks.exchange(queue, comm, memory, held.stored(),
+                  [&](int r) { return detail::overlap_of(held, plan.landing_part(whole, plan.target_of(r))); });
 
   const bool gathers = plan.gathers(Rank);
   buffer<T, Space> landed(queue, target >= 0 ? detail::elements_of(landing.stored()) : 0);
   if constexpr (From::has_partial)
     detail::fill<T, Space>(queue, landed.view(), detail::partial_op<From>::type::template identity<T>());
-  if (target >= 0)
+  if (target >= 0) {
+    detail::landing_boxes<From, T, Space, Rank> boxes(queue, blocks.incoming.view(), landed.view());
     for (int s = 0; s < plan.from().mesh().size(); ++s) {
       const int r = plan.from_ranks()[static_cast<std::size_t>(s)];
       if (blocks.in[r] != 0)
-        detail::take_in<From, T, Space>(queue, detail::overlap_of(plan.from().part(whole, s), landing), blocks.block(r),
-                                        landed.view(), landing.stored());
+        boxes.take_in(detail::overlap_of(plan.from().part(whole, s), landing), blocks.block(r), landing.stored());
     }
+    boxes.launch();
+  }
   if (gathers) {
     detail::transfer_blocks<T, Space> parts(size);
     for (int r = 0; r < size; ++r) {
@@ -128,16 +148,17 @@ std::optional<sharded<T, Rank, To, Space>> transfer(const transfer_plan<From, To
       parts.out[r] = plan.gathered_elements(whole, target, other);
       parts.in[r] = plan.gathered_elements(whole, other, target);
     }
-    parts.exchange(queue, comm, [&](int, vector_view<T, Space> at) {
-      detail::pack_box<T, Space>(queue, detail::overlap_of(landing, landing), landed.view(), landing.stored(), at);
-    });
+    const vector_view<const T, Space> gathered = landed.view();
+    parts.exchange(queue, comm, gathered, landing.stored(), [&](int) { return detail::overlap_of(landing, landing); });
     if (target >= 0) {
       const auto wanted = plan.to().part(whole, target);
       landed = buffer<T, Space>(queue, detail::elements_of(wanted.stored()));
+      detail::box_copies<T, Space, Rank> boxes(queue, parts.incoming.view(), landed.view());
       for (int r = 0; r < size; ++r)
         if (parts.in[r] != 0)
-          detail::unpack_box<T, Space>(queue, detail::overlap_of(plan.landing_part(whole, plan.target_of(r)), wanted),
-                                       parts.block(r), landed.view(), wanted.stored());
+          boxes.unpack(detail::overlap_of(plan.landing_part(whole, plan.target_of(r)), wanted), parts.block(r),
+                       wanted.stored());
+      boxes.launch();
     }
   }
   if (target < 0) return std::nullopt;

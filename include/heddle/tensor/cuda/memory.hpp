@@ -14,6 +14,10 @@
 #include <type_traits>
 #include <utility>
 
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#endif
+
 namespace heddle::inline v0 {
 
 struct cuda_memory;
@@ -171,6 +175,8 @@ struct cuda_memory {
   /// Errors: `config_error` naming the device where there is no such device, or the stream is of another; `cuda_error` from each call that CUDA refuses.
   class queue : public detail::cuda_queue<cuda_memory> {
    public:
+    /// Bytes of arguments that a kernel takes, from sm_70 on.
+    static constexpr std::size_t largest_kernel_argument = 32'764;
     /// A stream of its own, that waits for no other, of the thread's device (`cudaSetDevice`).
     queue() : queue(detail::cuda_device_of_thread()) {}
     /// The same of this device.
@@ -236,5 +242,32 @@ struct cuda_pinned_memory {
         first, detail::row_shape(static_cast<std::int64_t>(detail::count_of(x))));
   }
 };
+
+#if defined(__CUDACC__)
+namespace detail {
+template <class Body>
+__global__ void __launch_bounds__(256) each_of(std::int64_t n, const __grid_constant__ Body body) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) body(i);
+}
+}  // namespace detail
+
+/// body(i) for each i in [0, n), by threads of the device in the order of the queue (`launches_kernels`): in files that nvcc compiles.
+/// The body may have 32 KiB. Errors: `cuda_error` if CUDA refuses the launch.
+template <class Body>
+void launch_each(cuda_memory::queue& queue, std::int64_t n, const Body& body) {
+  static_assert(sizeof(Body) + sizeof(n) <= cuda_memory::queue::largest_kernel_argument,
+                "heddle: launch_each: the arguments of a kernel are at most 32764 bytes; let the body point to memory");
+  if (n <= 0) return;
+  constexpr std::int64_t most = 2147483647;
+  const std::int64_t blocks = (n + 255) / 256;
+  const detail::on_cuda_device here(queue.device());
+  cudaLaunchConfig_t how{};
+  how.gridDim = dim3(static_cast<unsigned>(blocks < most ? blocks : most));
+  how.blockDim = dim3(256);
+  how.stream = queue.stream();
+  detail::require_cuda(cudaLaunchKernelEx(&how, detail::each_of<Body>, n, body), "a kernel", queue.device());
+}
+#endif
 
 }  // namespace heddle::inline v0

@@ -403,6 +403,16 @@ struct kokkos_memory {
       wait();
       std::forward<F>(f)(view<T, Shape>(views.address(), views.shape())...);
     }
+    /// body(i) for each i in [0, n), by threads of the instance (`launches_kernels`).
+    template <class Body>
+    friend void launch_each(queue& q, std::int64_t n, const Body& body) {
+      q.instance_->require_alive();
+      if (n <= 0) return;
+      detail::kokkos_call("a kernel", [&] {
+        Kokkos::parallel_for("heddle::launch_each",
+                             Kokkos::RangePolicy<ExecSpace, Kokkos::IndexType<std::int64_t>>(q.instance(), 0, n), body);
+      });
+    }
     /// Fences the instance.
     void wait() {
       instance_->require_alive();
