@@ -9,6 +9,7 @@
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/fixed_string.hpp>
 #include <heddle/core/half_precision.hpp>
+#include <heddle/core/launch_each.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/next_index.hpp>
 #include <heddle/core/observer.hpp>

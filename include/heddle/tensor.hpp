@@ -11,7 +11,6 @@
 #include <heddle/tensor/halo_exchange.hpp>
 #include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/huge_pages.hpp>
-#include <heddle/tensor/launch.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/ordered_sum.hpp>
 #include <heddle/tensor/random.hpp>

@@ -143,6 +143,7 @@ int open_resources() {
   return static_cast<int>(blocks.size()) + others;
 }
 void reset() {
+  planned_failures.clear();
   const std::lock_guard lock(big);
   call_counts.clear();
   device_count = 8;

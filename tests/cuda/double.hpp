@@ -15,6 +15,7 @@ namespace cuda_double {
 std::map<std::string, int> calls();
 /// Device memory, pinned memory, events and streams that have not been given back.
 int open_resources();
+/// Forgets calls, devices and the failures that this thread has planned.
 void reset();
 /// How many devices there are; each has so many bytes.
 void devices(int count, std::size_t bytes_each = std::size_t{1} << 40);

@@ -24,6 +24,7 @@ struct call_info {
   int tag = 0;
   std::uint64_t counts_hash = 0;  // of the counts that must be equal on all ranks
   bool started = false;           // whether it is waited for later
+  std::string_view memory{};      // whose the elements are, empty for the host's
 
   friend bool operator==(const call_info&, const call_info&) = default;
 };

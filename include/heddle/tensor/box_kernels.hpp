@@ -1,9 +1,9 @@
 // heddle/tensor/box_kernels.hpp: the kernels of a redistribution: copies, packs, combines and fills boxes of a memory, in the order of a queue.
 #pragma once
 
+#include <heddle/core/launch_each.hpp>
 #include <heddle/tensor/box_table.hpp>
 #include <heddle/tensor/buffer.hpp>
-#include <heddle/tensor/launch.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/view.hpp>
@@ -29,7 +29,7 @@ template <class Queue>
 constexpr bool can_run() {
   static_assert(
       queue_has_kernels<runs_host_code<Queue>, Queue>::value,
-      "heddle: this queue runs no host code, so it must launch kernels (launch_each, see heddle/tensor/launch.hpp; "
+      "heddle: this queue runs no host code, so it must launch kernels (launch_each, see heddle/core/launch_each.hpp; "
       "that of "
       "a CUDA device does in files that nvcc compiles) or have those of a redistribution itself: copy_box, combine_box "
       "and fill (see heddle/tensor/box_kernels.hpp)");

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
+#include <heddle/core/launch_each.hpp>
 #include <heddle/tensor/buffer.hpp>
-#include <heddle/tensor/launch.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/runs.hpp>
 
@@ -29,22 +29,6 @@ namespace detail {
 /// Elements of the last dimension that are one unit of work on cores of the host.
 inline constexpr std::int64_t box_row_chunk = 1 << 14;
 inline constexpr std::int64_t box_head = 4, box_dim = 5, box_stretch = 3;
-
-/// The last of `count` ascending numbers, `step` words apart, that is not above `i`; the first is 0.
-HEDDLE_HD constexpr std::int64_t last_not_above(const std::int64_t* first, std::int64_t count, std::int64_t step,
-                                                std::int64_t i) {
-  std::int64_t low = 0;
-  while (count > 1) {
-    const std::int64_t half = count / 2;
-    if (first[(low + half) * step] <= i) {
-      low += half;
-      count -= half;
-    } else {
-      count = half;
-    }
-  }
-  return low;
-}
 
 /// Adds the place `c` of a dimension to those in both memories.
 HEDDLE_HD constexpr void add_place(const std::int64_t* box, const std::int64_t* dim, std::int64_t c, std::int64_t& from,

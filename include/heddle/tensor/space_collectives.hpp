@@ -50,6 +50,10 @@ concept goes_on_stream_of = requires(const C& c, const Queue& q) {
   { c.on(q.stream()) } -> std::same_as<C>;
 };
 
+// A communicator of ranks that share a device, and read each other's memory there: `comm.in_order_of(queue)` has its calls.
+template <class C, class Queue>
+concept shares_device_of = requires(C& c, Queue& q) { c.in_order_of(q); };
+
 // `work(comm, spans...)` in the order of the queue: on the host's thread at once, on the queue's thread or on its stream.
 template <class Queue, class Comm, class Work, class... Rows>
 void communicate(Queue& queue, Comm& comm, Work&& work, const Rows&... rows) {
@@ -60,10 +64,15 @@ void communicate(Queue& queue, Comm& comm, Work&& work, const Rows&... rows) {
   } else if constexpr (goes_on_stream_of<Comm, Queue>) {
     Comm there = comm.on(queue.stream());
     work(there, std::span(rows.address(), static_cast<std::size_t>(rows.size()))...);
+  } else if constexpr (shares_device_of<Comm, Queue>) {
+    auto there = comm.in_order_of(queue);
+    work(there, std::span(rows.address(), static_cast<std::size_t>(rows.size()))...);
   } else {
-    static_assert(transport_keeps_queue_order<runs_host_code<Queue>, Queue, Comm>::value,
-                  "heddle: this queue runs no host code, so the communicator must have the call itself, with the queue "
-                  "as its first argument, or be put on the queue's stream by on(queue.stream())");
+    static_assert(
+        transport_keeps_queue_order<runs_host_code<Queue>, Queue, Comm>::value,
+        "heddle: this queue runs no host code, so the communicator must have the call itself, with the queue "
+        "as its first argument, or be put on the queue's stream by on(queue.stream()); that of threads has the "
+        "calls where the queue launches kernels, which one of a CUDA device does in files that nvcc compiles");
   }
 }
 
@@ -109,15 +118,16 @@ concept communicable = allocating<Queue> && requires(X&& x) { as_row(x); };
 
 /// Whether messages of `C` go in the order of `Queue` straight from and to its memory, beside what another queue computes: the
 /// communicator works in the order of the queue itself; or it moves memory that the host cannot use (`host_memory = false`) and
-/// `beside()` makes another one, which goes on the queue's stream or is called by host code of the queue. `send` and `recv`
-/// below are the calls.
+/// `beside()` makes another one, which goes on the queue's stream or is called by host code of the queue; or its ranks are
+/// threads that share a device, whose queue launches kernels. `send` and `recv` below are the calls.
 template <class C, class Queue>
-concept sends_in_order_of = (!detail::is_host_queue<Queue>) && concurrent_queue<Queue> &&
-                            (detail::works_in_order_of<C, Queue> ||
-                             ((runs_host_code<Queue> || detail::goes_on_stream_of<C, Queue>) && requires(C& c) {
-                               requires !C::host_memory;
-                               { c.beside() } -> std::same_as<C>;
-                             }));
+concept sends_in_order_of =
+    (!detail::is_host_queue<Queue>) && concurrent_queue<Queue> &&
+    (detail::works_in_order_of<C, Queue> || (!runs_host_code<Queue> && detail::shares_device_of<C, Queue>) ||
+     ((runs_host_code<Queue> || detail::goes_on_stream_of<C, Queue>) && requires(C& c) {
+       requires !C::host_memory;
+       { c.beside() } -> std::same_as<C>;
+     }));
 
 /// `comm.all_reduce(x, op)` in the order of `queue`. Here and below: elements are buffers, views or parts' `memory()` of one space, of
 /// the host's queue also spans. On the host the call runs at once. Elsewhere it runs in the queue's order, so what it gives is there
@@ -125,7 +135,8 @@ concept sends_in_order_of = (!detail::is_host_queue<Queue>) && concurrent_queue<
 /// then the communicator must live and belongs to the queue: what the host must know goes through another one.
 /// A communicator that works in the order of a queue itself says so (`typename C::queue`) and has each of these calls with the
 /// queue in front of its rows: `comm.all_reduce(queue, row, op)`. One whose calls go on a stream (NCCL's) is put on that of a
-/// queue of a device: `comm.on(queue.stream())`.
+/// queue of a device: `comm.on(queue.stream())`. That of threads, in the memory of a device that they share, reads the other ranks'
+/// memory: `comm.in_order_of(queue)`.
 template <class Queue, class C, class X, class Op>
   requires detail::communicable<X, Queue>
 void all_reduce(Queue& queue, C& comm, X&& x, Op op) {
@@ -133,7 +144,7 @@ void all_reduce(Queue& queue, C& comm, X&& x, Op op) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_reduce(queue, row, op);
   else
-    detail::communicate(queue, comm, [op](C& c, auto s) { c.all_reduce(s, op); }, row);
+    detail::communicate(queue, comm, [op](auto& c, auto s) { c.all_reduce(s, op); }, row);
 }
 template <class Queue, class C, class In, class Out, class Op>
   requires detail::communicable<In, Queue> && detail::communicable<Out, Queue>
@@ -143,7 +154,7 @@ void all_reduce(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_reduce(queue, from, to, op);
   else
-    detail::communicate(queue, comm, [op](C& c, auto i, auto o) { c.all_reduce(i, o, op); }, from, to);
+    detail::communicate(queue, comm, [op](auto& c, auto i, auto o) { c.all_reduce(i, o, op); }, from, to);
 }
 /// A block per rank in, the fold of the own blocks out. See `all_reduce`.
 template <class Queue, class C, class In, class Out, class Op>
@@ -154,7 +165,7 @@ void reduce_scatter(Queue& queue, C& comm, const In& in, Out&& out, Op op) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.reduce_scatter(queue, from, to, op);
   else
-    detail::communicate(queue, comm, [op](C& c, auto i, auto o) { c.reduce_scatter(i, o, op); }, from, to);
+    detail::communicate(queue, comm, [op](auto& c, auto i, auto o) { c.reduce_scatter(i, o, op); }, from, to);
 }
 /// As `reduce_scatter`, with a block of `counts[r]` elements for rank r.
 template <class Queue, class C, class In, class Out, class Op>
@@ -167,7 +178,7 @@ void reduce_scatter_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<
   else
     detail::communicate(
         queue, comm,
-        [op, n = detail::counts_for(queue, counts)](C& c, auto i, auto o) {
+        [op, n = detail::counts_for(queue, counts)](auto& c, auto i, auto o) {
           c.reduce_scatter_v(i, o, detail::span_of(n), op);
         },
         from, to);
@@ -181,7 +192,7 @@ void all_gather(Queue& queue, C& comm, const In& in, Out&& out) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_gather(queue, from, to);
   else
-    detail::communicate(queue, comm, [](C& c, auto i, auto o) { c.all_gather(i, o); }, from, to);
+    detail::communicate(queue, comm, [](auto& c, auto i, auto o) { c.all_gather(i, o); }, from, to);
 }
 /// As `all_gather`, with a block of `counts[r]` elements of rank r.
 template <class Queue, class C, class In, class Out>
@@ -194,7 +205,7 @@ void all_gather_v(Queue& queue, C& comm, const In& in, Out&& out, std::span<cons
   else
     detail::communicate(
         queue, comm,
-        [n = detail::counts_for(queue, counts)](C& c, auto i, auto o) { c.all_gather_v(i, o, detail::span_of(n)); },
+        [n = detail::counts_for(queue, counts)](auto& c, auto i, auto o) { c.all_gather_v(i, o, detail::span_of(n)); },
         from, to);
 }
 /// Block s of `out` is the block for this rank of rank s. See `all_reduce`.
@@ -206,7 +217,7 @@ void all_to_all(Queue& queue, C& comm, const In& in, Out&& out) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.all_to_all(queue, from, to);
   else
-    detail::communicate(queue, comm, [](C& c, auto i, auto o) { c.all_to_all(i, o); }, from, to);
+    detail::communicate(queue, comm, [](auto& c, auto i, auto o) { c.all_to_all(i, o); }, from, to);
 }
 /// As `all_to_all`, with blocks of `sent[r]` elements to and `received[r]` elements from rank r.
 template <class Queue, class C, class In, class Out>
@@ -220,7 +231,7 @@ void all_to_all_v(Queue& queue, C& comm, const In& in, std::span<const std::int6
   else
     detail::communicate(
         queue, comm,
-        [s = detail::counts_for(queue, sent), r = detail::counts_for(queue, received)](C& c, auto i, auto o) {
+        [s = detail::counts_for(queue, sent), r = detail::counts_for(queue, received)](auto& c, auto i, auto o) {
           c.all_to_all_v(i, detail::span_of(s), o, detail::span_of(r));
         },
         from, to);
@@ -233,7 +244,7 @@ void broadcast(Queue& queue, C& comm, X&& x, int root) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.broadcast(queue, row, root);
   else
-    detail::communicate(queue, comm, [root](C& c, auto s) { c.broadcast(s, root); }, row);
+    detail::communicate(queue, comm, [root](auto& c, auto s) { c.broadcast(s, root); }, row);
 }
 /// Sends a message to one rank. See `all_reduce`.
 template <class Queue, class C, class X>
@@ -243,7 +254,7 @@ void send(Queue& queue, C& comm, const X& x, int to, int tag = 0) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.send(queue, row, to, tag);
   else
-    detail::communicate(queue, comm, [to, tag](C& c, auto s) { c.send(s, to, tag); }, row);
+    detail::communicate(queue, comm, [to, tag](auto& c, auto s) { c.send(s, to, tag); }, row);
 }
 /// Receives a message from one rank.
 template <class Queue, class C, class X>
@@ -253,7 +264,7 @@ void recv(Queue& queue, C& comm, X&& x, int from, int tag = 0) {
   if constexpr (detail::works_in_order_of<C, Queue>)
     comm.recv(queue, row, from, tag);
   else
-    detail::communicate(queue, comm, [from, tag](C& c, auto s) { c.recv(s, from, tag); }, row);
+    detail::communicate(queue, comm, [from, tag](auto& c, auto s) { c.recv(s, from, tag); }, row);
 }
 
 }  // namespace heddle::inline v0

@@ -240,6 +240,22 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
   nccl_double::reset();
 }
 
+TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device", "[cuda][threads][train][ranks]") {
+  for (const setup& s : {setup{"dp=2", 2}, setup{"tp=2", 2}, setup{"pp=2", 4, "1f1b"},
+                         setup{"dp=2,pp=2", 2, "chimera", 3}, setup{"dp=2,pp=2,tp=2", 2, "1f1b"}}) {
+    CAPTURE(s.mesh, s.schedule);
+    const outcome expected = train<hd::threads>(s), got = train<hd::threads, emulated>(s);
+    CHECK(expected.error == "");
+    CHECK(got.error == "");
+    CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
+    CHECK(got.text == expected.text);
+  }
+  const setup shared{"dp=4", 2};
+  const outcome expected = train<hd::threads>(shared), got = train<hd::threads, emulated, hd::zero<3>>(shared);
+  CHECK(got.error == "");
+  CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
+}
+
 // What a step copies between device and host are samples, losses and norms: none of it grows with the width of the model, as
 // the tensors between stages and gradients do.
 TEST_CASE("neither tensors between stages nor gradients go through the host over the stand-in for NCCL",

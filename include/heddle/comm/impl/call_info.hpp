@@ -20,6 +20,7 @@ HEDDLE_INLINE std::string describe(const call_info& call, const std::vector<int>
   if (!call.element.empty())
     text += " of " + (call.count < 0 ? "" : std::to_string(call.count) + " ") + std::string(call.element);
   if (!call.combine.empty()) text += " with " + std::string(call.combine);
+  if (!call.memory.empty()) text += " in the memory of " + std::string(call.memory);
   if (is_message(call.what))
     text += (call.what == comm_operation::send ? " to rank " : " from rank ") +
             std::to_string(members[static_cast<std::size_t>(call.root)]) + " (tag " + std::to_string(call.tag) + ")";

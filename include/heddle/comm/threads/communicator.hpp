@@ -5,6 +5,7 @@
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/split_part.hpp>
+#include <heddle/comm/threads/device_calls.hpp>
 #include <heddle/comm/threads/fold.hpp>
 #include <heddle/comm/threads/group_state.hpp>
 #include <heddle/comm/threads/request.hpp>
@@ -57,6 +58,14 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   /// One place per rank, for what goes on side by side on all of its communicators.
   std::weak_ptr<void>& work_under_way() noexcept { return world_->rank(group_->world_rank(rank_)).work_under_way; }
 
+  /// The same communicator for elements in the memory of one device, in the order of `queue`, which launches kernels there
+  /// (`launches_kernels`, `record`, `after`): see `detail::device_calls`. Both must live as long as it is used.
+  template <class Queue>
+    requires detail::queue_of_device<Queue>
+  detail::device_calls<threads_communicator, Queue> in_order_of(Queue& queue) {
+    return {*this, queue};
+  }
+
   void barrier() {
     begin<void>(comm_operation::barrier, 0);
     group_->collective(rank_, {});
@@ -68,6 +77,8 @@ class threads_communicator : private detail::argument_checks<threads_communicato
  private:
   friend detail::argument_checks<threads_communicator>;
   friend detail::collective_calls<threads_communicator>;
+  template <class, class>
+  friend class detail::device_calls;
   using equal_blocks = detail::equal_blocks;
   using counted_blocks = detail::counted_blocks;
 
@@ -94,6 +105,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
     detail::member_slot& mine = slot(rank_);
     mine.call = call;
     mine.in_count = mine.out_count = 0;
+    mine.device = nullptr;
   }
   template <class T>
   void buffers(std::span<const T> in, std::span<T> out, const std::int64_t* in_counts = nullptr,
@@ -132,6 +144,30 @@ class threads_communicator : private detail::argument_checks<threads_communicato
     const detail::chunks_of<T> cut(count, size());
     const auto chunk = [&work, cut](std::int64_t c) { return work(cut.first(c), cut.last(c)); };
     run(cut.number(), chunk);
+  }
+
+  // What is wrong with counts that only all ranks know, or nothing.
+  std::string wrong_pair() const {
+    for (int from = 0; from < size(); ++from)
+      for (int to = 0; to < size(); ++to)
+        if (const auto sent = slot(from).in_counts[to], expected = slot(to).out_counts[from]; sent != expected)
+          return "rank " + std::to_string(world_rank(from)) + " sends " + std::to_string(sent) + " elements to rank " +
+                 std::to_string(world_rank(to)) + ", which expects " + std::to_string(expected);
+    return {};
+  }
+  std::string wrong_gather(int root) const {
+    for (int r = 0; r < size(); ++r)
+      if (const auto given = slot(r).in_count, expected = slot(root).out_counts[r]; given != expected)
+        return "rank " + std::to_string(world_rank(r)) + " gives " + std::to_string(given) +
+               " elements, the root expects " + std::to_string(expected);
+    return {};
+  }
+  std::string wrong_scatter(int root) const {
+    for (int r = 0; r < size(); ++r)
+      if (const auto given = slot(root).in_counts[r], expected = slot(r).out_count; given != expected)
+        return "the root gives rank " + std::to_string(world_rank(r)) + " " + std::to_string(given) +
+               " elements, which expects " + std::to_string(expected);
+    return {};
   }
 
   // --- collectives ---
@@ -201,15 +237,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   void waiting_all_to_all_v(std::span<const T> x, counts_span send_counts, std::span<T> y, counts_span recv_counts) {
     begin<T>(comm_operation::all_to_all_v, -1);
     buffers(x, y, send_counts.data(), recv_counts.data());
-    const auto check = [this]() -> std::string {
-      for (int from = 0; from < size(); ++from)
-        for (int to = 0; to < size(); ++to)
-          if (const auto sent = slot(from).in_counts[to], expected = slot(to).out_counts[from]; sent != expected)
-            return "rank " + std::to_string(world_rank(from)) + " sends " + std::to_string(sent) +
-                   " elements to rank " + std::to_string(world_rank(to)) + ", which expects " +
-                   std::to_string(expected);
-      return {};
-    };
+    const auto check = [this] { return wrong_pair(); };
     const auto work = [this](std::int64_t pair) {
       const int to = static_cast<int>(pair / size()), from = static_cast<int>(pair % size());
       const counted_blocks sent{slot(from).in_counts}, received{slot(to).out_counts};
@@ -230,13 +258,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   void waiting_gather_v(std::span<const T> x, std::span<T> y, counts_span counts, int root) {
     begin<T>(comm_operation::gather_v, -1, root);
     buffers(x, y, counts.data(), counts.data());
-    const auto check = [this, root]() -> std::string {
-      for (int r = 0; r < size(); ++r)
-        if (const auto given = slot(r).in_count, expected = slot(root).out_counts[r]; given != expected)
-          return "rank " + std::to_string(world_rank(r)) + " gives " + std::to_string(given) +
-                 " elements, the root expects " + std::to_string(expected);
-      return {};
-    };
+    const auto check = [this, root] { return wrong_gather(root); };
     const auto work = [this, root](std::int64_t from) {
       const counted_blocks blocks{slot(root).out_counts};
       const int r = static_cast<int>(from);
@@ -257,13 +279,7 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   void waiting_scatter_v(std::span<const T> x, counts_span counts, std::span<T> y, int root) {
     begin<T>(comm_operation::scatter_v, -1, root);
     buffers(x, y, counts.data(), counts.data());
-    const auto check = [this, root]() -> std::string {
-      for (int r = 0; r < size(); ++r)
-        if (const auto given = slot(root).in_counts[r], expected = slot(r).out_count; given != expected)
-          return "the root gives rank " + std::to_string(world_rank(r)) + " " + std::to_string(given) +
-                 " elements, which expects " + std::to_string(expected);
-      return {};
-    };
+    const auto check = [this, root] { return wrong_scatter(root); };
     const auto work = [this, root](std::int64_t to) {
       const counted_blocks blocks{slot(root).in_counts};
       const int r = static_cast<int>(to);
@@ -399,7 +415,8 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   static detail::call_info call_of(comm_operation what, std::int64_t count, int peer, int tag) {
     return {what, count, short_type_name<T>(), {}, sizeof(T), peer, tag, 0, false};
   }
-  void exchange(const detail::message_arguments& arguments);
+  void exchange(const detail::message_arguments& arguments, const void* device = nullptr,
+                detail::device_move move = nullptr);
   request start(const detail::message_arguments& arguments);
 
   std::shared_ptr<detail::world_state> world_;

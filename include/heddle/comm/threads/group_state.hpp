@@ -28,6 +28,7 @@ struct alignas(64) member_slot {
   std::int64_t out_count = 0;
   const std::int64_t* in_counts = nullptr;
   const std::int64_t* out_counts = nullptr;
+  const void* device = nullptr;          // of a call in a device's memory: where the rank's queue stands
   std::atomic<std::int64_t> number{0};   // collectives this rank has entered and not withdrawn from
   std::atomic<std::int64_t> entered{0};  // the last one it entered, even if it gave up waiting
   std::int64_t started = 0;              // collectives it has started; read by others while it waits in one
@@ -43,16 +44,23 @@ struct collective_work {
   std::string (*check)(const void* context) = nullptr;                     // what is wrong, or nothing
 };
 
+struct message;
+// What takes the elements from one memory of a device to another, in the order of the queues of both sides.
+using device_move = void (*)(const message& sent, const message& received);
+
 // A started send or receive. Owned by its request; the other side touches it only between taking it out of the mailbox
 // and setting `state`.
 struct message {
-  enum : std::uint32_t { posted, done, mismatch };
+  enum : std::uint32_t { posted, done, mismatch, failed };
   call_info call;
   int owner = 0;  // rank in the group
   const void* from = nullptr;
   void* to = nullptr;
   std::size_t bytes = 0;
-  call_info other;  // of the other side, set on a mismatch
+  const void* device = nullptr;  // in a device's memory: where the rank's queue stands
+  device_move move = nullptr;    // likewise
+  call_info other;               // of the other side, set on a mismatch
+  std::exception_ptr failure;    // what the other side met, where that is a failure
   std::atomic<std::uint32_t> state{posted};
 
   int receiver() const noexcept { return call.what == comm_operation::send ? call.root : owner; }

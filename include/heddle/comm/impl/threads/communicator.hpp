@@ -22,9 +22,12 @@ HEDDLE_INLINE threads_communicator threads_communicator::split(int color, int ke
   return {world_, world_->group(part.label, part.members, false), part.rank};
 }
 
-HEDDLE_INLINE void threads_communicator::exchange(const detail::message_arguments& arguments) {
+HEDDLE_INLINE void threads_communicator::exchange(const detail::message_arguments& arguments, const void* device,
+                                                  detail::device_move move) {
   detail::message m;
   arguments.fill(m);
+  m.device = device;
+  m.move = move;
   group_->post(rank_, arguments.call.root, m);
   if (arguments.call.root == rank_ && m.state.load(std::memory_order_relaxed) == detail::message::posted) {
     group_->cancel(m);

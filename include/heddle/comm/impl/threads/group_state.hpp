@@ -104,21 +104,32 @@ HEDDLE_INLINE void group_state::post(int me, int peer, message& m) {
   }
   if (other == nullptr) return;
 
-  const bool agree =
-      other->bytes == m.bytes && (world_.options().check == checking::off ||
-                                  (other->call.count == m.call.count && other->call.element == m.call.element));
+  const bool agree = other->bytes == m.bytes && other->move == m.move &&
+                     (world_.options().check == checking::off ||
+                      (other->call.count == m.call.count && other->call.element == m.call.element));
   m.other = other->call;
-  if (agree) {
+  std::exception_ptr problem;
+  if (agree && m.move != nullptr) {
+    try {
+      m.move(sends ? m : *other, sends ? *other : m);
+    } catch (...) {
+      problem = std::current_exception();
+      other->failure = std::make_exception_ptr(comm_error("heddle: " + describe(m.call, members_) + on_communicator() +
+                                                          " failed on rank " + std::to_string(world_rank(me)) + ": " +
+                                                          what_of(problem)));
+    }
+  } else if (agree) {
     if (m.bytes != 0) std::memcpy(sends ? other->to : m.to, sends ? m.from : other->from, m.bytes);
   } else {
     other->other = m.call;
   }
-  const std::uint32_t state = agree ? message::done : message::mismatch;
+  const std::uint32_t state = !agree ? message::mismatch : problem != nullptr ? message::failed : message::done;
   wait_word& bell = world_.rank(world_rank(other->owner)).bell;
   other->state.store(state, std::memory_order_release);  // `other` may be gone from here on
   bell.notify();
   m.state.store(state, std::memory_order_relaxed);
   if (!agree) throw_mismatch(m);
+  if (problem != nullptr) std::rethrow_exception(problem);
 }
 
 HEDDLE_INLINE bool group_state::cancel(message& m) {
@@ -268,7 +279,9 @@ HEDDLE_INLINE std::string group_state::where(const call_info& call, std::int64_t
 HEDDLE_INLINE void group_state::wait(message& m) {
   const int my_rank = world_rank(m.owner);
   wait_until(world_, my_rank, world_.rank(my_rank).bell, blocked(m.call, 0), message_waiter(*this, m));
-  if (m.state.load(std::memory_order_relaxed) == message::mismatch) throw_mismatch(m);
+  const std::uint32_t state = m.state.load(std::memory_order_relaxed);
+  if (state == message::mismatch) throw_mismatch(m);
+  if (state == message::failed) std::rethrow_exception(m.failure);
 }
 
 HEDDLE_INLINE void group_state::throw_if_aborted(const message& m) {

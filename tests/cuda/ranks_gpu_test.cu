@@ -1,0 +1,20 @@
+// Ranks that are threads and share a GPU, against the same calls and redistributions in the host's memory.
+#include <heddle/tensor/cuda/memory.hpp>
+
+#include "catch.hpp"
+#include "ranks_trials.hpp"
+#include "tensor/box_trials.hpp"
+
+#include <random>
+
+TEST_CASE("calls of threads that share a GPU have the bits of those in the host's memory", "[cuda][gpu][ranks]") {
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    CHECK(ranks_trials::first_wrong<float>(ranks, std::random_device{}()) == "");
+    CHECK(ranks_trials::first_wrong<double>(ranks, std::random_device{}()) == "");
+  }
+}
+
+TEMPLATE_TEST_CASE("redistributions of a GPU's memory have the bits of the host's", "[cuda][gpu][ranks]", double, float,
+                   std::int8_t) {
+  CHECK(box_trials::first_wrong_plan<heddle::cuda_memory, TestType>(std::random_device{}(), 24) == "");
+}
