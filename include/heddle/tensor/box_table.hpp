@@ -22,13 +22,13 @@ namespace detail {
 // --- the table of boxes that a kernel reads, in words of 64 bits ---
 //
 //   boxes, then for each box the number of the units of work before it, then for each box the place of its description:
-//   from, to, chunks, dims, then per dimension { extent, stride from, stride to, stretches, place of the stretches },
+//   from, to, chunks of a row, rows of a unit, dims, then per dimension { extent, stride from, stride to, stretches, place of the stretches },
 //   then the stretches of dimensions that have more than one: { place when packed, from, to }.
 // Places are in words: of boxes from the table's beginning, of stretches from their box's.
 
-/// Elements of the last dimension that are one unit of work on cores of the host.
+/// Elements that are about one unit of work on cores of the host.
 inline constexpr std::int64_t box_row_chunk = 1 << 14;
-inline constexpr std::int64_t box_head = 4, box_dim = 5, box_stretch = 3;
+inline constexpr std::int64_t box_head = 5, box_dim = 5, box_stretch = 3;
 
 /// Adds the place `c` of a dimension to those in both memories.
 HEDDLE_HD constexpr void add_place(const std::int64_t* box, const std::int64_t* dim, std::int64_t c, std::int64_t& from,
@@ -44,12 +44,13 @@ HEDDLE_HD constexpr void add_place(const std::int64_t* box, const std::int64_t* 
   to += t * dim[2];
 }
 
-/// What kernels do with an element of a box: `act(place in the one memory, place in the other)`.
+/// What kernels do with an element of a box: `act(place in the one memory, place in the other)`; cores of the host with neighbours: `act.over(.., .., n)`.
 template <class T>
 struct copy_element {
   const T* source;
   T* target;
   HEDDLE_HD void operator()(std::int64_t from, std::int64_t to) const { target[to] = source[from]; }
+  void over(std::int64_t from, std::int64_t to, std::int64_t n) const { std::copy_n(source + from, n, target + to); }
 };
 template <class T, class Op>
 struct combine_element {
@@ -57,6 +58,9 @@ struct combine_element {
   T* target;
   HEDDLE_HD void operator()(std::int64_t from, std::int64_t to) const {
     target[to] = static_cast<T>(Op{}(target[to], source[from]));
+  }
+  void over(std::int64_t from, std::int64_t to, std::int64_t n) const {
+    for (std::int64_t i = 0; i < n; ++i) (*this)(from + i, to + i);
   }
 };
 /// A box whose elements come from nowhere (`from` below zero) gets the value.
@@ -66,6 +70,12 @@ struct copy_or_fill_element {
   T* target;
   T value;
   HEDDLE_HD void operator()(std::int64_t from, std::int64_t to) const { target[to] = from < 0 ? value : source[from]; }
+  void over(std::int64_t from, std::int64_t to, std::int64_t n) const {
+    if (from < 0)
+      std::fill_n(target + to, n, value);
+    else
+      std::copy_n(source + from, n, target + to);
+  }
 };
 
 /// Where the table lies: in the kernel's own arguments, or in memory.
@@ -78,11 +88,6 @@ struct table_in_memory {
   const std::int64_t* at;
   HEDDLE_HD const std::int64_t* words() const { return at; }
 };
-struct table_of_host {
-  std::shared_ptr<const std::vector<std::int64_t>> kept;
-  const std::int64_t* words() const { return kept->data(); }
-};
-
 /// One element of the boxes. `Index` is what places inside a box are divided with: 32 bits where they suffice.
 template <class Table, class Index, class Act>
 struct each_box_element {
@@ -94,7 +99,7 @@ struct each_box_element {
     const std::int64_t* const box = words + words[1 + boxes + b];
     Index rest = static_cast<Index>(i - words[1 + b]);
     std::int64_t from = box[0], to = box[1];
-    for (std::int64_t d = box[3]; d-- > 0;) {
+    for (std::int64_t d = box[4]; d-- > 0;) {
       const std::int64_t* const dim = box + box_head + box_dim * d;
       const Index extent = static_cast<Index>(dim[0]), above = d > 0 ? rest / extent : Index{0};
       add_place(box, dim, static_cast<std::int64_t>(rest - above * extent), from, to);
@@ -104,50 +109,55 @@ struct each_box_element {
   }
 };
 
-/// A stretch of the last dimension, or a chunk of it: for cores of the host, which would rather not divide for each element.
-template <class Table, class Act>
-struct each_box_row {
-  static constexpr std::int64_t chunk = box_row_chunk;
-  Table table;
+/// Some rows of a box, along its last two dimensions, or a chunk of one: for cores of the host, which would rather not divide for each element.
+template <class Act>
+struct some_box_rows {
+  std::shared_ptr<const std::vector<std::int64_t>> table;
   Act act;
-  HEDDLE_HD void operator()(std::int64_t i) const {
-    const std::int64_t* const words = table.words();
+  void operator()(std::int64_t i) const {
+    const std::int64_t* const words = table->data();
     const std::int64_t boxes = words[0], b = last_not_above(words + 1, boxes, 1, i);
     const std::int64_t* const box = words + words[1 + boxes + b];
-    const std::int64_t last = box[3] - 1, unit = i - words[1 + b];
-    std::int64_t rest = unit / box[2], from = box[0], to = box[1];
-    for (std::int64_t d = last; d-- > 0;) {
+    const std::int64_t *const last = box + box_head + box_dim * (box[4] - 1), *const rows = last - box_dim;
+    const std::int64_t count = box[4] > 1 ? rows[0] : 1, parts = (count + box[3] - 1) / box[3];
+    std::int64_t rest = i - words[1 + b], from = box[0], to = box[1];
+    const std::int64_t begin = rest % box[2] * box_row_chunk, end = (std::min)(last[0], begin + box_row_chunk);
+    rest /= box[2];
+    const std::int64_t first = rest % parts * box[3], behind = (std::min)(count, first + box[3]);
+    rest /= parts;
+    for (std::int64_t d = box[4] - 2; d-- > 0;) {
       const std::int64_t* const dim = box + box_head + box_dim * d;
       add_place(box, dim, rest % dim[0], from, to);
       rest /= dim[0];
     }
-    const std::int64_t* const dim = box + box_head + box_dim * last;
-    std::int64_t at = unit % box[2] * chunk;
-    const std::int64_t end = at + chunk < dim[0] ? at + chunk : dim[0];
-    if (dim[3] > 1) {
-      const std::int64_t* const all = box + dim[4];
-      for (std::int64_t s = last_not_above(all, dim[3], box_stretch, at); at < end; ++s) {
-        const std::int64_t* const one = all + box_stretch * s;
-        const std::int64_t next = s + 1 < dim[3] && one[box_stretch] < end ? one[box_stretch] : end;
-        run(from + (at - one[0] + one[1]) * dim[1], dim[1], to + (at - one[0] + one[2]) * dim[2], dim[2], next - at);
-        at = next;
+    if (box[4] < 2) return row(box, last, from, to, begin, end);
+    if (rows[3] == 1 && last[3] == 1)
+      for (std::int64_t r = first; r < behind; ++r)
+        act.over(from + r * rows[1] + begin, to + r * rows[2] + begin, end - begin);
+    else
+      for (std::int64_t r = first; r < behind; ++r) {
+        std::int64_t row_from = from, row_to = to;
+        add_place(box, rows, r, row_from, row_to);
+        row(box, last, row_from, row_to, begin, end);
       }
-    } else {
-      run(from + at * dim[1], dim[1], to + at * dim[2], dim[2], end - at);
-    }
   }
 
  private:
-  HEDDLE_HD void run(std::int64_t from, std::int64_t step_from, std::int64_t to, std::int64_t step_to,
-                     std::int64_t count) const {
-    if (step_from == 1 && step_to == 1)
-      for (std::int64_t j = 0; j < count; ++j) act(from + j, to + j);
-    else
-      for (std::int64_t j = 0; j < count; ++j) act(from + j * step_from, to + j * step_to);
+  // Elements [at, end) of the last dimension, whose neighbours are neighbours in both memories.
+  void row(const std::int64_t* box, const std::int64_t* last, std::int64_t from, std::int64_t to, std::int64_t at,
+           std::int64_t end) const {
+    if (last[3] == 1) return act.over(from + at, to + at, end - at);
+    const std::int64_t* const all = box + last[4];
+    for (std::int64_t s = last_not_above(all, last[3], box_stretch, at); at < end; ++s) {
+      const std::int64_t* const one = all + box_stretch * s;
+      const std::int64_t next = s + 1 < last[3] ? (std::min)(one[box_stretch], end) : end;
+      act.over(from + at - one[0] + one[1], to + at - one[0] + one[2], next - at);
+      at = next;
+    }
   }
 };
 
-/// Makes the table. Units of work: elements, or (`by_rows`) up to `box_row_chunk` elements of the last dimension.
+/// Makes the table. Units of work: elements, or (`by_rows`) about `box_row_chunk` elements of the last two dimensions.
 class box_table {
  public:
   explicit box_table(bool by_rows) : chunk_(by_rows ? box_row_chunk : 0) {}
@@ -216,14 +226,15 @@ class box_table {
   };
 
   void append(std::int64_t size, std::int64_t from_at, std::int64_t to_at) {
-    const std::int64_t last = dims_.front().extent;
+    const std::int64_t last = dims_.front().extent, rows = dims_.size() > 1 ? dims_[1].extent : 1;
     const std::int64_t chunks = chunk_ == 0 ? 1 : (last + chunk_ - 1) / chunk_;
+    const std::int64_t together = chunk_ == 0 ? 1 : (std::max)(std::int64_t{1}, chunk_ / last);
     begins_.push_back(units_);
     places_.push_back(static_cast<std::int64_t>(descriptions_.size()));
-    units_ += chunk_ == 0 ? size : size / last * chunks;
+    units_ += chunk_ == 0 ? size : size / last / rows * ((rows + together - 1) / together) * chunks;
     largest_ = (std::max)(largest_, size);
     const auto count = static_cast<std::int64_t>(dims_.size());
-    descriptions_.insert(descriptions_.end(), {from_at, to_at, chunks, count});
+    descriptions_.insert(descriptions_.end(), {from_at, to_at, chunks, together, count});
     std::int64_t place = box_head + box_dim * count;
     for (std::size_t d = dims_.size(); d-- > 0;) {
       const dimension& x = dims_[d];
@@ -266,7 +277,7 @@ void launch_boxes(typename Space::queue& q, const box_table& table, const Act& a
   if constexpr (Space::host_accessible) {
     auto kept = std::make_shared<std::vector<std::int64_t>>(table.words());
     table.write_to(kept->data());
-    launch_each(q, table.units(), each_box_row<table_of_host, Act>{{std::move(kept)}, act});
+    launch_each(q, table.units(), some_box_rows<Act>{std::move(kept), act});
   } else {
     const auto on = [&](const auto& where) {
       using where_type = std::remove_cvref_t<decltype(where)>;
