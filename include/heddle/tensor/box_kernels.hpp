@@ -30,9 +30,8 @@ constexpr bool can_run() {
   static_assert(
       queue_has_kernels<runs_host_code<Queue>, Queue>::value,
       "heddle: this queue runs no host code, so it must launch kernels (launch_each, see heddle/core/launch_each.hpp; "
-      "that of "
-      "a CUDA device does in files that nvcc compiles) or have those of a redistribution itself: copy_box, combine_box "
-      "and fill (see heddle/tensor/box_kernels.hpp)");
+      "that of a CUDA device does in files that nvcc compiles) or have those of a redistribution itself: copy_box, "
+      "combine_box and fill (see heddle/tensor/box_kernels.hpp)");
   return runs_host_code<Queue>;
 }
 template <class Queue>
