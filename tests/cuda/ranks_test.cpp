@@ -72,6 +72,7 @@ TEST_CASE("calls of threads that share a device have the bits of those in the ho
     if (ranks < 4) CHECK(ranks_trials::first_wrong<double>(ranks, fresh_seed()) == "");
     if (ranks == 3) CHECK(ranks_trials::first_wrong<std::int8_t>(ranks, fresh_seed()) == "");
   }
+  CHECK(ranks_trials::first_wrong<float>(12, fresh_seed()) == "");  // more copies than one kernel takes
 }
 
 TEMPLATE_TEST_CASE("redistributions of CUDA memory have the bits of the host's", "[cuda][tensor][ranks]", double, float,

@@ -1,4 +1,4 @@
-// refuse: that of threads has the calls where the queue launches kernels, which one of a CUDA device does in files that nvcc compiles
+// refuse: that of threads has the calls where the queue has record() and after() and launches kernels, as one of a CUDA device does in files that nvcc compiles
 // and: threads_communicator
 #include <heddle/comm/threads.hpp>
 #include <heddle/tensor/buffer.hpp>

@@ -41,7 +41,7 @@ inline constexpr bool runs_at_once = std::is_same_v<Queue, host_memory::queue>;
 template <class Space, std::size_t Rank, class Act>
 void launch_box(typename Space::queue& q, const memory_overlap<Rank>& o, const std::array<std::int64_t, Rank>& from,
                 const std::array<std::int64_t, Rank>& to, const Act& act) {
-  box_table table(Space::host_accessible);
+  box_table table(kernels_run_on_host<Space>());
   table.add(o, from, 0, to, 0);
   launch_boxes<Space>(q, table, act);
 }
@@ -142,7 +142,7 @@ class waiting_boxes {
   }
 
  private:
-  box_table table_{Space::host_accessible};
+  box_table table_{kernels_run_on_host<Space>()};
 };
 struct no_waiting_boxes {};
 template <class Space>

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,7 @@ struct combine_element {
     for (std::int64_t i = 0; i < n; ++i) (*this)(from + i, to + i);
   }
 };
-/// A box whose elements come from nowhere (`from` below zero) gets the value.
+/// A box without a source (`from` below zero) gets the value.
 template <class T>
 struct copy_or_fill_element {
   const T* source;
@@ -78,6 +79,14 @@ struct copy_or_fill_element {
   }
 };
 
+// Whether a queue of the space launches kernels on cores of the host. Memory that the host may use can be a device's all the same.
+template <class Space>
+constexpr bool kernels_run_on_host() {
+  if constexpr (requires { Space::kernels_run_on_host; })
+    return Space::kernels_run_on_host;
+  else
+    return Space::host_accessible;
+}
 /// Where the table lies: in the kernel's own arguments, or in memory.
 template <std::size_t Words>
 struct table_in_arguments {
@@ -274,7 +283,7 @@ template <class Space, class Index = void, class Act>
 void launch_boxes(typename Space::queue& q, const box_table& table, const Act& act) {
   using queue = typename Space::queue;
   if (table.units() == 0) return;
-  if constexpr (Space::host_accessible) {
+  if constexpr (kernels_run_on_host<Space>()) {
     auto kept = std::make_shared<std::vector<std::int64_t>>(table.words());
     table.write_to(kept->data());
     launch_each(q, table.units(), some_box_rows<Act>{std::move(kept), act});
@@ -303,7 +312,7 @@ void launch_boxes(typename Space::queue& q, const box_table& table, const Act& a
     } else {
       std::vector<std::int64_t> all(words);
       table.write_to(all.data());
-      buffer<std::int64_t, Space> there(q, static_cast<std::int64_t>(words), "what a kernel must know of boxes");
+      buffer<std::int64_t, Space> there(q, static_cast<std::int64_t>(words), "a table of boxes");
       for (std::size_t at = 0; at < words; at += many) {
         const std::size_t n = (std::min)(many, words - at);
         write_words<many> part{{}, there.address() + at};

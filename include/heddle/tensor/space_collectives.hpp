@@ -72,7 +72,8 @@ void communicate(Queue& queue, Comm& comm, Work&& work, const Rows&... rows) {
         transport_keeps_queue_order<runs_host_code<Queue>, Queue, Comm>::value,
         "heddle: this queue runs no host code, so the communicator must have the call itself, with the queue "
         "as its first argument, or be put on the queue's stream by on(queue.stream()); that of threads has the "
-        "calls where the queue launches kernels, which one of a CUDA device does in files that nvcc compiles");
+        "calls where the queue has record() and after() and launches kernels, as one of a CUDA device does in files "
+        "that nvcc compiles");
   }
 }
 

@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace heddle::inline v0::detail {
@@ -87,7 +89,7 @@ struct copy_pieces {
 
 /// The calls of a communicator of threads in the memory of a device that its ranks share, in the order of a queue of it; spans are that
 /// memory. Each rank has a queue of its own, and brings the same kind of queue to the same call. `Comm` is the communicator, which says what the calls
-/// mean; results have the bits that it gives in the host's memory. There are no started calls: all of them are started.
+/// mean; results have the bits that it gives in the host's memory. There are no `start_` calls, since no call waits for the device.
 ///
 /// What waits for what. On the host a call is a rendezvous, as in the host's memory: it returns when all ranks have made it (a
 /// message: both sides), and the last of them has launched its kernel and put it in order. It waits for no queue. On the device the
@@ -119,9 +121,11 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   using event = decltype(std::declval<Queue&>().record());
   // Where the queue of a rank stands as it makes the call.
   struct place {
+    const void* kind;  // of queue; first, so that it can be read where the kind is another
     Queue* queue;
     event ready;
   };
+  static constexpr char kind_of_queue = 0;
 
   template <class T, class Op>
   static consteval bool can_fold() {
@@ -150,7 +154,7 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   // `launch(queue)` by the rank that comes last; returns the bytes that are written.
   template <class Launch, class Check>
   void run(const Launch& launch, const Check& check) {
-    const place here{queue_, queue_->record()};
+    const place here{&kind_of_queue, queue_, queue_->record()};
     comm_->slot(rank()).device = &here;
     const auto work = [this, &launch](std::int64_t) -> std::int64_t { return in_order_of_all(launch); };
     comm_->run(1, work, check);
@@ -179,6 +183,8 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
     const void* const at = comm_->slot(r).device;
     if (at == nullptr)  // only where calls are not compared
       fail("rank " + std::to_string(world_rank(r)) + " makes this call in the host's memory");
+    if (*static_cast<const void* const*>(at) != &kind_of_queue)
+      fail("rank " + std::to_string(world_rank(r)) + " makes this call with another kind of queue");
     return *static_cast<const place*>(at);
   }
   void require_same_device(const Queue& first, const Queue& other, int r) const {
@@ -391,7 +397,7 @@ class device_calls : private argument_checks<device_calls<Comm, Queue>>,
   }
   template <class T>
   void exchange(message_arguments arguments) {
-    const place here{queue_, queue_->record()};
+    const place here{&kind_of_queue, queue_, queue_->record()};
     arguments.call.memory = "a device";
     comm_->exchange(arguments, &here, move<T>);
   }

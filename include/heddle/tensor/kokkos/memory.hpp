@@ -279,6 +279,9 @@ struct kokkos_memory {
   using kokkos_space = typename ExecSpace::memory_space;
   static constexpr bool host_accessible =
       Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, kokkos_space>::accessible;
+  /// Whether kernels run on cores of the host: memory that both sides use may belong to a device.
+  static constexpr bool kernels_run_on_host =
+      Kokkos::SpaceAccessibility<ExecSpace, Kokkos::HostSpace>::accessible && host_accessible;
 
   template <std::size_t Alignment>
   class allocation {
