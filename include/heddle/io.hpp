@@ -13,6 +13,6 @@
 #include <heddle/io/permutation.hpp>
 #include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/io/safetensors/entry.hpp>
-#include <heddle/io/safetensors/mapped_file.hpp>
+#include <heddle/io/safetensors/input_file.hpp>
 #include <heddle/io/save_folder.hpp>
 #include <heddle/io/tensor_file.hpp>

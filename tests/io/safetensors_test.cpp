@@ -6,7 +6,9 @@
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "scratch.hpp"
 
@@ -60,11 +63,12 @@ std::vector<T> all_of(const io::safetensors_file& file, const std::string& name)
   return out;
 }
 
-// The file's tensors as outputs, and its metadata.
-std::vector<io::safetensors_output> outputs_of(const io::safetensors_file& file) {
+// The file's tensors as outputs; `data` holds their bytes.
+std::vector<io::safetensors_output> outputs_of(const io::safetensors_file& file,
+                                               std::vector<std::vector<std::byte>>& data) {
   std::vector<io::safetensors_output> out;
   for (const io::safetensors_entry& e : file.tensors())
-    out.push_back({e.name, std::string(e.dtype.name), e.shape, file.tensor(e.name).bytes()});
+    out.push_back({e.name, std::string(e.dtype.name), e.shape, data.emplace_back(file.tensor(e.name).bytes())});
   return out;
 }
 
@@ -103,7 +107,8 @@ TEST_CASE("what is written has the bytes of the reference package", "[io][safete
                            "../models/gpt2/model.safetensors", "../models/llama3/model-00001-of-00004.safetensors"}) {
     CAPTURE(name);
     const io::safetensors_file file(golden / name);
-    auto tensors = outputs_of(file);
+    std::vector<std::vector<std::byte>> data;
+    auto tensors = outputs_of(file, data);
     std::reverse(tensors.begin(), tensors.end());  // the reference's order comes back by itself
     io::write_safetensors(folder / "x.safetensors", tensors, {.metadata = file.header().metadata});
     CHECK(get(folder / "x.safetensors") == get(golden / name));
@@ -292,12 +297,92 @@ TEST_CASE("files that are no files, and files that change, are errors", "[io][sa
   CHECK_THROWS_AS(io::safetensors_file(folder / "none"), heddle::io_error);
   CHECK_THROWS_AS(io::safetensors_file(folder.path), heddle::io_error);
   CHECK_THROWS_WITH(io::safetensors_file("/dev/null"), Catch::Contains("no file with a size"));
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);  // nobody writes to it: waiting would never end
+  CHECK_THROWS_WITH(io::safetensors_file(folder / "pipe"), Catch::Contains("pipe' is no file with a size"));
   fs::copy(golden / "conversions.safetensors", folder / "x");
   const io::safetensors_file file(folder / "x");
   fs::resize_file(folder / "x", 100);
   std::vector<double> out(4);
   CHECK_THROWS_WITH(file.tensor("x").read(0, std::span<double>(out)),
                     Catch::Contains("had 4856 bytes when it was opened, now 100"));
+}
+
+TEST_CASE("short runs of a file that is cut shorter or written again are errors, not signals", "[io][safetensors]") {
+  const scratch_folder folder("safetensors");
+  const std::int64_t n = 300000;
+  const std::vector<float> values(static_cast<std::size_t>(n), 1.5f);
+  const std::vector<io::safetensors_output> tensors{io::safetensors_of("a", {n}, std::span<const float>(values)),
+                                                    io::safetensors_of("b", {n}, std::span<const float>(values))};
+  io::write_safetensors(folder / "x", tensors);
+  std::vector<float> some(100);
+  std::vector<double> wide(100);
+  {
+    const io::safetensors_file file(folder / "x");
+    const auto a = file.tensor("a"), b = file.tensor("b");
+    fs::resize_file(folder / "x", 4096);
+    CHECK_THROWS_WITH(a.read(200000, std::span<float>(some)),
+                      Catch::Contains("x', offset") && Catch::Contains("ends early"));
+    CHECK_THROWS_WITH(b.read(0, std::span<double>(wide)), Catch::Contains("the file ends early"));
+    CHECK_THROWS_WITH(b.bytes(), Catch::Contains("had 2400144 bytes when it was opened, now 4096"));
+    CHECK_THROWS_AS(b.read(7, std::span<float>(some)), heddle::io_error);  // and again, after an error
+  }
+  // Of the same size, but another time: found when the tensor is asked for, and after a MiB of short runs.
+  io::write_safetensors(folder / "x", tensors);
+  const io::safetensors_file file(folder / "x");
+  const auto a = file.tensor("a");
+  fs::last_write_time(folder / "x", fs::last_write_time(folder / "x") + std::chrono::seconds(2));
+  CHECK_THROWS_WITH(file.tensor("b"), Catch::Contains("another time of modification"));
+  CHECK_THROWS_WITH(
+      [&] {
+        for (std::int64_t at = 0; at + 100 <= n; at += 100) a.read(at, std::span<float>(some));
+      }(),
+      Catch::Contains("it was written to while it was read"));
+  CHECK(file.bytes_read() == 400 * 2622);  // the run that passes 1 MiB
+}
+
+TEST_CASE("runs in any order, and of several threads from one tensor, are the elements of the file",
+          "[io][safetensors]") {
+  const std::uint64_t seed = 71;
+  CAPTURE(seed);
+  const scratch_folder folder("safetensors");
+  const std::int64_t n = 50000;
+  std::vector<std::int32_t> values;
+  for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<std::int32_t>(i * 7));
+  const std::vector<io::safetensors_output> tensors{
+      io::safetensors_of("a", {n}, std::span<const std::int32_t>(values)),
+      io::safetensors_of("b", {n}, std::span<const std::int32_t>(values))};
+  io::write_safetensors(folder / "x", tensors);
+  const io::safetensors_file file(folder / "x");
+  const auto tensor = file.tensor("a");
+  // Runs of up to 600 elements: behind each other, with small gaps, with large ones, and backwards.
+  const auto wrong_of = [&](std::uint64_t stream, std::int64_t& asked) {
+    const heddle::counter_random random(seed, stream);
+    std::uint64_t draw = 0;
+    const auto below = [&](std::uint64_t m) { return static_cast<std::int64_t>(random.integer(draw++) % m); };
+    std::int64_t wrong = 0, at = 0;
+    for (int run = 0; run < 2000; ++run) {
+      const std::int64_t count = 1 + below(600);
+      const std::int64_t kind = below(8);
+      at = kind == 0 ? below(static_cast<std::uint64_t>(n)) : kind < 4 ? at + below(900) : at;
+      if (at + count > n) at = n - count;
+      std::vector<std::int32_t> out(static_cast<std::size_t>(count));
+      tensor.read(at, std::span<std::int32_t>(out));
+      wrong += !std::equal(out.begin(), out.end(), values.begin() + at);
+      at += count;
+      asked += 4 * count;
+    }
+    return wrong;
+  };
+  std::array<std::int64_t, 4> wrong{}, asked{};
+  CHECK(wrong_of(9, asked[0]) == 0);
+  CHECK(file.bytes_read() == asked[0]);  // what was asked for, not what was read ahead
+  {
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 4; ++t) threads.emplace_back([&, t] { wrong[t] = wrong_of(t, asked[t]); });
+    for (auto& t : threads) t.join();
+  }
+  CHECK(wrong == std::array<std::int64_t, 4>{});
+  CHECK(file.bytes_read() == asked[0] + asked[1] + asked[2] + asked[3]);
 }
 
 TEST_CASE("long runs and short ones read the same elements", "[io][safetensors]") {
@@ -380,7 +465,8 @@ TEST_CASE("random files come back as they were", "[io][safetensors]") {
       std::int64_t bytes = 0;
       for (const auto& e : f.tensors()) bytes += e.bytes();
       CHECK((bytes <= most || f.tensors().size() == 1 || files == 1));
-      io::write_safetensors(folder / "again", outputs_of(f), options);
+      std::vector<std::vector<std::byte>> copies;
+      io::write_safetensors(folder / "again", outputs_of(f, copies), options);
       if (options.order == io::safetensors_order::reference) CHECK(get(folder / "again") == get(f.path()));
     }
   }
@@ -399,8 +485,9 @@ TEST_CASE("a folder of files with an index", "[io][safetensors]") {
   // Written again from the same tensors: the same files and the same index.
   const scratch_folder folder("safetensors");
   std::vector<io::safetensors_output> tensors;
+  std::vector<std::vector<std::byte>> data;
   for (const auto& f : read.files())
-    for (const auto& t : outputs_of(f)) tensors.push_back(t);
+    for (const auto& t : outputs_of(f, data)) tensors.push_back(t);
   CHECK(io::write_safetensors_folder(folder / "m", tensors, 60, {.metadata = {{"format", "pt"}}}) == 2);
   for (const auto& e : fs::directory_iterator(golden / "sharded"))
     CHECK(get(folder / "m" / e.path().filename()) == get(e.path()));

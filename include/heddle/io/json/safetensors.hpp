@@ -4,7 +4,7 @@
 #include <heddle/io/json/strict.hpp>
 #include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/io/safetensors/entry.hpp>
-#include <heddle/io/safetensors/mapped_file.hpp>
+#include <heddle/io/safetensors/input_file.hpp>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -148,61 +149,128 @@ class safetensors_header_reader {
   std::set<std::string, std::less<>> names_, keys_;
 };
 
-}  // namespace detail
+inline std::uint64_t safetensors_header_length(std::span<const std::byte> file) noexcept {
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
+  return length;
+}
 
-/// The header of a safetensors file, from the file's bytes. `what` names the file in errors.
-/// Errors: `io_error` with file, tensor and offset for everything that the format does not allow: a header that is no JSON object
-/// or longer than 100 MB, a name that comes twice, an unknown element type, sizes that do not fit, holes, overlaps, a file that is cut off or too long.
-/// Source: https://github.com/huggingface/safetensors, "Format", and `SafeTensors::read_metadata`.
-inline safetensors_header parse_safetensors(std::span<const std::byte> file, const std::string& what) {
+// The header of a file of `size` bytes, from its first bytes: as many as the header has, or all.
+inline safetensors_header parse_safetensors_head(std::span<const std::byte> head, std::int64_t size,
+                                                 const std::string& what) {
   const std::string where = "heddle: '" + what + "', ";
-  const auto size = static_cast<std::int64_t>(file.size());
   if (size < 8)
     throw io_error(where + "offset 0: a safetensors file begins with 8 bytes of header length, the file has " +
                    std::to_string(size));
-  std::uint64_t length = 0;
-  for (int i = 7; i >= 0; --i) length = length << 8 | std::to_integer<std::uint64_t>(file[static_cast<std::size_t>(i)]);
+  const std::uint64_t length = safetensors_header_length(head);
   if (length > static_cast<std::uint64_t>(most_safetensors_header))
     throw io_error(where + "offset 0: a header of " + std::to_string(length) + " bytes, at most " +
                    std::to_string(most_safetensors_header) + " are read: is it a safetensors file?");
   if (static_cast<std::int64_t>(length) > size - 8)
     throw io_error(where + "offset 0: a header of " + std::to_string(length) + " bytes in a file of " +
                    std::to_string(size) + ": the file is cut off");
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(length));
+  const std::string_view text(reinterpret_cast<const char*>(head.data()) + 8, static_cast<std::size_t>(length));
   if (text.empty() || text[0] != '{') throw io_error(where + "offset 8: the header should begin with '{'");
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)  // which the library takes for the end
     throw io_error(where + "offset " + std::to_string(8 + zero) + ": a zero byte in the header");
   safetensors_header h;
   h.data_begin = 8 + static_cast<std::int64_t>(length);
-  detail::safetensors_header_reader reader(h, where);
+  safetensors_header_reader reader(h, where);
   try {
     nlohmann::json::sax_parse(text, &reader);
   } catch (const nlohmann::json::exception& e) {
-    throw io_error(where + "offset 8: the header is no JSON: " + detail::json_fault(e));
+    throw io_error(where + "offset 8: the header is no JSON: " + json_fault(e));
   }
-  detail::settle_entries(h, size, where);
+  settle_entries(h, size, where);
   return h;
 }
 
-/// A tensor in a file that is open: what `tensor_source` asks for. It is valid as long as the file.
+inline safetensors_header read_safetensors_head(const input_file& file) {
+  std::vector<std::byte> head(static_cast<std::size_t>((std::min)(file.size(), std::int64_t{8})));
+  file.read(0, head);
+  if (head.size() == 8) {
+    const std::uint64_t length = safetensors_header_length(head);
+    if (length <= static_cast<std::uint64_t>((std::min)(most_safetensors_header, file.size() - 8))) {
+      head.resize(8 + static_cast<std::size_t>(length));
+      file.read(8, std::span(head).subspan(8));
+    }
+  }
+  return parse_safetensors_head(head, file.size(), file.path().string());
+}
+
+// Bytes of one tensor, read ahead: tensors cut along a later dimension are read in many runs close to each other, and a system call for
+// each of them would take longer than the bytes. A thread that finds the buffer in use reads without it.
+class read_ahead {
+ public:
+  static constexpr std::int64_t most = 32768;  // bytes
+
+  // Calls f with `bytes` bytes, at most `most`, from `offset` on; nothing behind `end` is read.
+  template <class F>
+  void read(const input_file& file, std::int64_t offset, std::int64_t bytes, std::int64_t end, F&& f) {
+    if (const std::unique_lock held(in_use_, std::try_to_lock); held.owns_lock()) {
+      if (offset < begin_ || offset + bytes > end_) fill(file, offset, bytes, end);
+      last_ = offset + bytes;
+      f(buffer_.data() + (offset - begin_));
+    } else {
+      std::array<std::byte, most> piece;
+      file.read(offset, std::span(piece).first(static_cast<std::size_t>(bytes)));
+      f(piece.data());
+    }
+  }
+
+ private:
+  static constexpr std::int64_t close_by = 4096;  // a run that begins so close behind the last is one of many
+
+  void fill(const input_file& file, std::int64_t offset, std::int64_t bytes, std::int64_t end) {
+    const bool follows = last_ >= 0 && offset >= last_ && offset - last_ <= close_by;
+    const std::int64_t count = follows ? (std::min)(most, end - offset) : bytes;
+    begin_ = end_ = 0;  // what a failing read leaves is not looked at
+    buffer_.resize(static_cast<std::size_t>(most));
+    file.read(offset, std::span(buffer_).first(static_cast<std::size_t>(count)));
+    begin_ = offset;
+    end_ = offset + count;
+  }
+
+  std::mutex in_use_;
+  std::vector<std::byte> buffer_;
+  std::int64_t begin_ = 0, end_ = 0, last_ = -1;
+};
+
+}  // namespace detail
+
+/// The header of a safetensors file, from the file's bytes. `what` names the file in errors.
+/// Errors: `io_error` with file, tensor and offset for everything that the format does not allow: a header that is no
+/// JSON object or longer than 100 MB, a name that comes twice, an unknown element type, sizes that do not fit, holes,
+/// overlaps, a file that is cut off or too long.
+/// Source: https://github.com/huggingface/safetensors, "Format", and `SafeTensors::read_metadata`.
+inline safetensors_header parse_safetensors(std::span<const std::byte> file, const std::string& what) {
+  return detail::parse_safetensors_head(file, static_cast<std::int64_t>(file.size()), what);
+}
+
+/// A tensor in a file that is open: what `tensor_source` asks for. It is valid as long as the file; any number of threads
+/// may read it, and copies of it. Runs of less than 32 KiB that follow each other closely are read ahead, those of more
+/// straight into their place where they need no conversion.
 class safetensors_tensor {
  public:
-  safetensors_tensor(const mapped_file& file, const safetensors_entry& entry, std::atomic<std::int64_t>& read)
-      : file_(&file), entry_(&entry), read_(&read) {}
+  safetensors_tensor(const input_file& file, const safetensors_entry& entry, std::atomic<std::int64_t>& read)
+      : file_(&file), entry_(&entry), read_(&read), ahead_(std::make_shared<detail::read_ahead>()) {}
 
   const safetensors_entry& entry() const noexcept { return *entry_; }
   std::span<const std::int64_t> shape() const noexcept { return entry_->shape; }
   std::string_view dtype() const noexcept { return entry_->dtype.name; }
   /// File and tensor, for errors: "'model.safetensors', tensor 'wte.weight'".
   std::string where() const { return "'" + file_->path().string() + "', tensor '" + entry_->name + "'"; }
-  /// All its bytes, in the file's pages.
-  std::span<const std::byte> bytes() const {
+  /// A copy of all its bytes, as they are in the file. Errors: `io_error` if the file has changed.
+  std::vector<std::byte> bytes() const {
     file_->require_unchanged();
-    return file_->bytes().subspan(static_cast<std::size_t>(entry_->begin), static_cast<std::size_t>(entry_->bytes()));
+    std::vector<std::byte> all(static_cast<std::size_t>(entry_->bytes()));
+    file_->read(entry_->begin, all);
+    return all;
   }
 
   /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`).
-  /// Errors: `io_error` if the tensor has not so many, or its type does not convert to T.
+  /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if the file ends early or has
+  /// changed, which is looked for once in a MiB.
   template <class T>
   void read(std::int64_t first, std::span<T> out) const {
     const auto n = static_cast<std::int64_t>(out.size()), have = entry_->count();
@@ -213,43 +281,39 @@ class safetensors_tensor {
       throw io_error("heddle: " + where() + ", offset " + std::to_string(entry_->begin) + ": elements of " +
                      std::string(dtype()) + " do not convert to " + std::string(safetensors_dtype_name<T>()));
     if (n == 0) return;
-    const std::int64_t element = entry_->dtype.bits / 8;
-    const std::int64_t before = read_->fetch_add(n * element, std::memory_order_relaxed);
-    constexpr std::int64_t often = std::int64_t{1}
-                                   << 20;  // asking the system for every short run would cost more than the run
-    if (before / often != (before + n * element) / often) file_->require_unchanged();
-    const std::int64_t at = entry_->begin + first * element;
-    if (n * element < short_run) {
-      convert_elements(dtype(), file_->bytes().data() + at, out.data(), n);
-    } else if (!std::is_same_v<T, bool> && dtype() == safetensors_dtype_name<T>()) {
+    const std::int64_t element = entry_->dtype.bits / 8, at = entry_->begin + first * element;
+    if (n * element >= short_run && !std::is_same_v<T, bool> && dtype() == safetensors_dtype_name<T>()) {
       file_->read(at, std::as_writable_bytes(out));
     } else {
-      std::array<std::byte, short_run> piece;
       for (std::int64_t done = 0; done < n;) {
         const std::int64_t count = (std::min)(n - done, short_run / element);
-        const auto bytes = std::span<std::byte>(piece).first(static_cast<std::size_t>(count * element));
-        file_->read(at + done * element, bytes);
-        convert_elements(dtype(), piece.data(), out.data() + done, count);
+        ahead_->read(*file_, at + done * element, count * element, entry_->end,
+                     [&](const std::byte* from) { convert_elements(dtype(), from, out.data() + done, count); });
         done += count;
       }
     }
+    const std::int64_t before = read_->fetch_add(n * element, std::memory_order_relaxed);
+    constexpr std::int64_t often = std::int64_t{1} << 20;  // asking for every short run would cost more than the run
+    if (before / often != (before + n * element) / often) file_->require_unchanged();
   }
 
  private:
-  static constexpr std::int64_t short_run = 32768;  // bytes; below, a system call costs more than the pages of the map
+  static constexpr std::int64_t short_run = detail::read_ahead::most;
 
-  const mapped_file* file_;
+  const input_file* file_;
   const safetensors_entry* entry_;
   std::atomic<std::int64_t>* read_;
+  std::shared_ptr<detail::read_ahead> ahead_;
 };
 
-/// A safetensors file, mapped into memory. Opening it reads and checks its header; elements are read when asked for, on any thread.
+/// A safetensors file. Opening it reads and checks its header; elements are read when asked for, on any thread. It keeps one
+/// descriptor.
 /// Errors: as those of `parse_safetensors`, and `io_error` if the file cannot be read.
 class safetensors_file {
  public:
   explicit safetensors_file(std::filesystem::path path)
       : file_(std::move(path)),
-        header_(parse_safetensors(file_.bytes(), file_.path().string())),
+        header_(detail::read_safetensors_head(file_)),
         read_(std::make_unique<std::atomic<std::int64_t>>(0)) {
     for (std::size_t i = 0; i < header_.tensors.size(); ++i) by_name_.emplace(header_.tensors[i].name, i);
   }
@@ -272,7 +336,7 @@ class safetensors_file {
   std::int64_t bytes_read() const noexcept { return read_->load(std::memory_order_relaxed); }
 
  private:
-  mapped_file file_;
+  input_file file_;
   safetensors_header header_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
   std::unique_ptr<std::atomic<std::int64_t>> read_;
