@@ -17,6 +17,7 @@
 #include <heddle/core/policy.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/core/shape.hpp>
+#include <heddle/core/shown_name.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/core/static_vector.hpp>
 #include <heddle/core/type_list.hpp>

@@ -271,6 +271,45 @@ TEST_CASE("malformed files are refused, and say where", "[io][safetensors]") {
   }
 }
 
+TEST_CASE("errors are short and show no control characters, whatever a file holds", "[io][safetensors]") {
+  const auto fine = [](const std::string& text) {
+    CAPTURE(text);
+    CHECK_FALSE(text.empty());
+    CHECK(text.size() < 500);
+    CHECK(std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }));
+  };
+  const std::string name = "a\\u001b[2J\\n\\u007f" + std::string(100000, 'n');
+  std::string many = "[1";
+  for (int i = 0; i < 100000; ++i) many += ",1";
+  many += "]";
+  const auto one = [&](const std::string& shape, const std::string& offsets, std::size_t data, const char* type) {
+    return file_of(
+        "{\"" + name + R"(":{"dtype":")" + type + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
+        data);
+  };
+  for (const std::string& file :
+       {one(many, "[0,8]", 8, "F32"), one("[1]", "[8,0]", 8, "F32"), one("[1]", "[4,8]", 8, "F32"),
+        one("[1]", "[0,4]", 3, "F32"), one("[9223372036854775807," + many.substr(1), "[0,4]", 4, "F32"),
+        one(many, "[0,1]", 1, "F4"), one(many, "[0,1]", 1, "F5")})
+    fine(refusal(file));
+  CHECK_THAT(refusal(one(many, "[0,8]", 8, "F32")), Catch::Contains("F32 [1,1,1,1,1,1,1,1,...] has 4 bytes"));
+  const scratch_folder folder("safetensors");
+  put(folder / "x", one("[1]", "[0,4]", 4, "F32"));
+  const io::safetensors_file file(folder / "x");
+  std::vector<float> two(2);
+  std::vector<int> other(1);
+  const auto tensor = file.tensor(file.tensors()[0].name);
+  fine(tensor.where());
+  fine(message_of<heddle::io_error>([&] { tensor.read(0, std::span<float>(two)); }));
+  fine(message_of<heddle::io_error>([&] { tensor.read(0, std::span<int>(other)); }));
+  const std::vector<std::byte> bytes(8);
+  const std::vector<io::safetensors_output> wrong{
+      {tensor.entry().name, "F32", std::vector<std::int64_t>(100000, 1), bytes}};
+  fine(message_of<heddle::io_error>([&] { io::write_safetensors(folder / "y", wrong); }));
+  const auto index = nlohmann::json{{"weight_map", {{tensor.entry().name, "a\nb"}}}};
+  fine(message_of<heddle::io_error>([&] { io::parse_safetensors_index(index, "x"); }));
+}
+
 TEST_CASE("a file cut off anywhere, or with any byte of its header changed, is refused or the same in bounds",
           "[io][safetensors]") {
   const std::string file = get(golden / "types.safetensors");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/shown_name.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/parameters.hpp>
 #include <heddle/tensor/memory_space.hpp>
@@ -54,14 +55,14 @@ void read_part(const Tensor& tensor, const parameter& p, stored_as how, std::spa
     if (wanted.size() != 2)
       throw layout_error("heddle: " + std::string(tensor.where()) +
                          " should be a transposed matrix for the parameter '" + p.name + "' of shape " +
-                         heddle::v0::detail::extents_text(wanted));
+                         heddle::v0::detail::shown_extents(wanted));
     std::swap(wanted[0], wanted[1]);
   }
   const std::span<const std::int64_t> published = tensor.shape();
   if (!std::equal(wanted.begin(), wanted.end(), published.begin(), published.end()))
     throw layout_error("heddle: " + std::string(tensor.where()) + ": the parameter '" + p.name + "' has the shape " +
-                       heddle::v0::detail::extents_text(wanted) + ", the tensor " +
-                       heddle::v0::detail::extents_text(published));
+                       heddle::v0::detail::shown_extents(wanted) + ", the tensor " +
+                       heddle::v0::detail::shown_extents(published));
   if (p.count == 0) return;
   if (how == stored_as::is) {
     for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
@@ -138,7 +139,8 @@ void require_all_read(const layers::language_model<In, Block, Out>& m, const std
   std::string others;
   int count = 0;
   for (const std::string& name : names)
-    if (read.count(name) == 0 && !ignored(std::string_view(name)) && ++count <= 3) others += " '" + name + "'";
+    if (read.count(name) == 0 && !ignored(std::string_view(name)) && ++count <= 3)
+      others += " '" + heddle::v0::detail::shown_name(name) + "'";
   if (count > 0)
     throw config_error("heddle: " + std::to_string(count) + " of " + std::to_string(names.size()) +
                        " tensors belong to no parameter of the model, such as" + others);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/shown_name.hpp>
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
 
@@ -31,12 +32,6 @@ concept tensor_source = requires(const S& source, std::string_view name, std::in
 enum class stored_as : bool { is, transposed };
 
 namespace detail {
-
-inline std::string extents_text(std::span<const std::int64_t> extents) {
-  std::string text = "[";
-  for (std::size_t d = 0; d < extents.size(); ++d) text += (d > 0 ? "," : "") + std::to_string(extents[d]);
-  return text + "]";
-}
 
 // Whether the one shape is the other with neighbouring dimensions joined, so that both have the same order of elements.
 inline bool joins_dimensions(std::span<const std::int64_t> joined, std::span<const std::int64_t> of) {
@@ -97,7 +92,7 @@ void read_shard(const Source& source, std::string_view name, sharded<T, Rank, La
   }
   if (!detail::joins_dimensions(published, wanted))
     throw layout_error("heddle: " + std::string(tensor.where()) + ": expected the shape " +
-                       detail::extents_text(wanted) + ", it has " + detail::extents_text(published));
+                       detail::shown_extents(wanted) + ", it has " + detail::shown_extents(published));
   if constexpr (Layout::has_partial) {
     if (!detail::carries_value(part.layout(), part.rank())) {
       using op = typename detail::partial_op<Layout>::type;

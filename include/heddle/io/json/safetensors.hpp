@@ -259,7 +259,9 @@ class safetensors_tensor {
   std::span<const std::int64_t> shape() const noexcept { return entry_->shape; }
   std::string_view dtype() const noexcept { return entry_->dtype.name; }
   /// File and tensor, for errors: "'model.safetensors', tensor 'wte.weight'".
-  std::string where() const { return "'" + file_->path().string() + "', tensor '" + entry_->name + "'"; }
+  std::string where() const {
+    return "'" + file_->path().string() + "', tensor '" + detail::shown_name(entry_->name) + "'";
+  }
   /// A copy of all its bytes, as they are in the file. Errors: `io_error` if the file has changed.
   std::vector<std::byte> bytes() const {
     file_->require_unchanged();
@@ -343,7 +345,8 @@ class safetensors_file {
 };
 
 /// The files of a model by the names of its tensors, from its index (`model.safetensors.index.json`). `what` names it in errors.
-/// Errors: `io_error` if there is no `weight_map` of texts, or none in it, and for names that are no names of files in the same folder.
+/// Errors: `io_error` if there is no `weight_map` of texts, or none in it, and for names that are no names of files in the
+/// same folder, or have control characters.
 inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann::json& index,
                                                                   const std::string& what) {
   const std::string where = "heddle: " + what + ": ";
@@ -354,8 +357,9 @@ inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann
     const std::string of = where + "tensor '" + detail::shown_name(tensor) + "': ";
     if (!file.is_string()) throw io_error(of + "expected the name of a file");
     const auto& name = file.get_ref<const std::string&>();
-    if (name.empty() || name == "." || name == ".." ||
-        name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
+    const auto control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    if (name.empty() || name == "." || name == ".." || std::any_of(name.begin(), name.end(), control) ||
+        name.find_first_of("/\\") != std::string::npos)
       throw io_error(of + "'" + detail::shown_name(name) + "' is no name of a file in the same folder");
     files.emplace(tensor, name);
   }
@@ -428,7 +432,8 @@ class safetensors_folder {
         at = files.emplace(name, files_.size()).first;
         files_.emplace_back(folder / name);
       }
-      if (!files_[at->second].contains(tensor)) throw io_error(of + "the file '" + name + "' has no such tensor");
+      if (!files_[at->second].contains(tensor))
+        throw io_error(of + "the file '" + detail::shown_name(name) + "' has no such tensor");
       by_name_.emplace(tensor, at->second);
     }
     for (std::size_t f = 0; f < files_.size(); ++f)

@@ -68,7 +68,7 @@ inline std::vector<const safetensors_output*> ordered_outputs(std::span<const sa
       if (e < 0) throw io_error(of + "an extent of " + std::to_string(e));
     const std::int64_t bytes = safetensors_bytes(*dtype, t.shape);
     if (bytes != static_cast<std::int64_t>(t.bytes.size()))
-      throw io_error(of + t.dtype + " " + shape_text(t.shape) +
+      throw io_error(of + t.dtype + " " + shown_extents(t.shape) +
                      (bytes < 0 ? " has no whole number of bytes that 64 bits count"
                                 : " has " + std::to_string(bytes) + " bytes, got " + std::to_string(t.bytes.size())));
     out.push_back(&t);

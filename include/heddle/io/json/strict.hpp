@@ -6,6 +6,7 @@
 #endif
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/shown_name.hpp>
 #include <heddle/io/durable_file.hpp>
 
 #include <nlohmann/json.hpp>
@@ -23,6 +24,8 @@
 namespace heddle::inline v0::io {
 
 namespace detail {
+using heddle::v0::detail::shown_name;
+
 // What the library says, without its own "[json.exception.parse_error.101] " and its line and column.
 inline std::string json_fault(const nlohmann::json::exception& e) {
   std::string text = e.what();
@@ -33,14 +36,6 @@ inline std::string json_fault(const nlohmann::json::exception& e) {
     if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
   constexpr std::size_t most = 200;
   return text.size() > most ? text.substr(0, most) + "..." : text;
-}
-// A name of others for an error message: short, and no control characters.
-inline std::string shown_name(std::string_view name) {
-  constexpr std::size_t most = 120;
-  std::string text(name.substr(0, most));
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return name.size() > most ? text + "..." : text;
 }
 }  // namespace detail
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/core/shown_name.hpp>
 #include <heddle/io/safetensors/dtype.hpp>
 
 #include <algorithm>
@@ -43,6 +44,9 @@ inline constexpr std::int64_t most_safetensors_header = 100000000;
 
 namespace detail {
 
+using heddle::v0::detail::shown_extents;
+using heddle::v0::detail::shown_name;
+
 inline std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (std::size_t d = 0; d < shape.size(); ++d) text += (d > 0 ? "," : "") + std::to_string(shape[d]);
@@ -72,7 +76,7 @@ inline std::int64_t safetensors_bytes(const safetensors_dtype& dtype, const std:
 // without holes. `file` is the size of the file; `where` begins errors. Offsets count from the data's begin before, from the file's after.
 inline void settle_entries(safetensors_header& h, std::int64_t file, const std::string& where) {
   const auto at = [&](const safetensors_entry& e) {
-    return where + "tensor '" + e.name + "', offset " + std::to_string(e.begin) + " of the data: ";
+    return where + "tensor '" + shown_name(e.name) + "', offset " + std::to_string(e.begin) + " of the data: ";
   };
   std::vector<std::size_t> order(h.tensors.size());  // tensors without elements stay in the order of the header
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -88,10 +92,10 @@ inline void settle_entries(safetensors_header& h, std::int64_t file, const std::
   for (const safetensors_entry& e : h.tensors) {
     const std::int64_t bytes = safetensors_bytes(e.dtype, e.shape);
     if (bytes == -1)
-      throw io_error(at(e) + "the shape " + shape_text(e.shape) + " of " + std::string(e.dtype.name) +
+      throw io_error(at(e) + "the shape " + shown_extents(e.shape) + " of " + std::string(e.dtype.name) +
                      " has more bytes than 64 bits count");
     if (bytes == -2)
-      throw io_error(at(e) + "the shape " + shape_text(e.shape) + " of " + std::string(e.dtype.name) +
+      throw io_error(at(e) + "the shape " + shown_extents(e.shape) + " of " + std::string(e.dtype.name) +
                      " ends inside a byte");
     if (e.end < e.begin) throw io_error(at(e) + "it ends at " + std::to_string(e.end) + ", before it begins");
     if (e.begin != filled)
@@ -100,8 +104,8 @@ inline void settle_entries(safetensors_header& h, std::int64_t file, const std::
                                        : "nothing fills the bytes before it; it was expected at ") +
                      std::to_string(filled));
     if (e.end - e.begin != bytes)
-      throw io_error(at(e) + std::string(e.dtype.name) + " " + shape_text(e.shape) + " has " + std::to_string(bytes) +
-                     " bytes, its offsets say " + std::to_string(e.end - e.begin));
+      throw io_error(at(e) + std::string(e.dtype.name) + " " + shown_extents(e.shape) + " has " +
+                     std::to_string(bytes) + " bytes, its offsets say " + std::to_string(e.end - e.begin));
     if (e.end > data)
       throw io_error(at(e) + "it ends at " + std::to_string(e.end) + ", the file's data at " + std::to_string(data) +
                      ": the file is cut off");
