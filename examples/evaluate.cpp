@@ -101,12 +101,12 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, Conf
   found.last_logits.resize(samples.size());
   found.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
   std::vector<double> losses(samples.size());
+  const hd::io::safetensors_folder folder(s.model);  // opened once for all ranks
+  const auto names = md::names_in(folder);
+  md::require_all_read(Model::describe(config), folder.names(), names,
+                       [&](std::string_view name) { return md::is_saved_constant(about, name); });
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    const hd::io::safetensors_folder weights(s.model);
-    const auto names = md::names_in(weights);
-    if (world.rank() == 0)
-      md::require_all_read(Model::describe(config), weights.names(), names,
-                           [&](std::string_view name) { return md::is_saved_constant(about, name); });
+    const hd::io::safetensors_reader weights(folder);
     backend kernels{1};
     using stage_type = typename Model::template stage<std::remove_cvref_t<decltype(world)>, backend>;
     stage_type stage(config, world, kernels,

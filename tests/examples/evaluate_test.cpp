@@ -27,9 +27,9 @@ struct answer {
   int status = -1;
   std::string text;  // what the program printed, errors too
 };
-answer run(const std::string& arguments) {
+answer run(const std::string& arguments, const std::string& before = "") {
   answer a;
-  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/evaluate " + arguments + " 2>&1").c_str(), "r");
+  std::FILE* const out = ::popen((before + HEDDLE_EXAMPLES_DIR "/evaluate " + arguments + " 2>&1").c_str(), "r");
   if (out == nullptr) return a;
   std::array<char, 4096> piece{};
   while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
@@ -161,4 +161,11 @@ TEST_CASE("what cannot be evaluated is an error that says why", "[examples][eval
     CHECK_THAT(says("--model " + m.path.string() + " --tokens 1 --mesh dp=2,tp=2"),
                Contains("model-00002-of-00004.safetensors'") && Contains("the file is cut off"));
   }
+}
+
+TEST_CASE("ranks share the files of a model: descriptors do not grow with the mesh", "[examples]") {
+  // Four files and 16 ranks: 64 descriptors if each rank opened the folder by itself.
+  const answer a = run("--model " + (models / "llama3").string() + " --tokens 1,2,3 --mesh dp=16", "ulimit -n 20; ");
+  CAPTURE(a.text);
+  CHECK(a.status == 0);
 }

@@ -533,6 +533,44 @@ TEST_CASE("a folder of files with an index", "[io][safetensors]") {
   CHECK_THROWS_WITH(io::write_safetensors_folder(folder / "m", tensors), Catch::Contains("is there already"));
 }
 
+TEST_CASE("readers of a folder share its descriptors, and each counts its own bytes", "[io][safetensors]") {
+  const auto descriptors = [] {
+    const fs::directory_iterator all("/proc/self/fd");
+    return std::distance(fs::begin(all), fs::end(all));
+  };
+  const scratch_folder folder("safetensors");
+  const std::vector<float> values{1, 2, 3, 4};
+  std::vector<io::safetensors_output> tensors;
+  for (int i = 0; i < 40; ++i)
+    tensors.push_back(io::safetensors_of("t" + std::to_string(i), {4}, std::span<const float>(values)));
+  REQUIRE(io::write_safetensors_folder(folder / "m", tensors, 16) == 40);
+  const auto before = descriptors();
+  {
+    const io::safetensors_folder read(folder / "m");
+    const io::safetensors_reader one(read), two(read);
+    CHECK_FALSE(one.contains("t40"));
+    std::vector<float> out(3);
+    for (const auto& t : tensors) one.tensor(t.name).read(1, std::span<float>(out));
+    CHECK(out == std::vector<float>{2, 3, 4});
+    std::array<std::int64_t, 3> counted{};
+    std::vector<std::thread> threads;
+    for (std::size_t n = 0; n < 3; ++n)
+      threads.emplace_back([&, n] {
+        const io::safetensors_reader mine(read);
+        std::vector<float> some(n + 1);
+        for (const auto& t : tensors) mine.tensor(t.name).read(0, std::span<float>(some));
+        counted[n] = mine.bytes_read();
+      });
+    for (auto& t : threads) t.join();
+    CHECK(counted == std::array<std::int64_t, 3>{160, 320, 480});
+    CHECK(one.bytes_read() == 480);
+    CHECK(two.bytes_read() == 0);
+    CHECK(read.bytes_read() == 480 + 160 + 320 + 480);
+    CHECK(descriptors() == before + 40);
+  }
+  CHECK(descriptors() == before);
+}
+
 TEST_CASE("folders that lie are refused", "[io][safetensors]") {
   const scratch_folder folder("safetensors");
   const auto open = [&] { return message_of<heddle::io_error>([&] { io::safetensors_folder{folder.path}; }); };

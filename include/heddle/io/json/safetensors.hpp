@@ -270,6 +270,13 @@ class safetensors_tensor {
     return all;
   }
 
+  /// The same tensor, of which `read` counts the bytes that are read from it here, too. `read` must stay.
+  safetensors_tensor counted_by(std::atomic<std::int64_t>& read) const {
+    safetensors_tensor t = *this;
+    t.also_ = &read;
+    return t;
+  }
+
   /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`).
   /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if the file ends early or has
   /// changed, which is looked for once in a MiB.
@@ -294,6 +301,7 @@ class safetensors_tensor {
         done += count;
       }
     }
+    if (also_ != nullptr) also_->fetch_add(n * element, std::memory_order_relaxed);
     const std::int64_t before = read_->fetch_add(n * element, std::memory_order_relaxed);
     constexpr std::int64_t often = std::int64_t{1} << 20;  // asking for every short run would cost more than the run
     if (before / often != (before + n * element) / often) file_->require_unchanged();
@@ -305,6 +313,7 @@ class safetensors_tensor {
   const input_file* file_;
   const safetensors_entry* entry_;
   std::atomic<std::int64_t>* read_;
+  std::atomic<std::int64_t>* also_ = nullptr;
   std::shared_ptr<detail::read_ahead> ahead_;
 };
 
@@ -368,7 +377,8 @@ inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann
 }
 
 /// A model's safetensors: one file, or a folder with `model.safetensors` or with `model.safetensors.index.json` and the files that it
-/// names. Opening it reads every header and holds it against the index.
+/// names. Opening it reads every header and holds it against the index. It keeps one descriptor for each file; threads
+/// share one folder (`safetensors_reader`). `total_size` in the index is ignored, as transformers ignores it.
 /// Errors: `io_error` as those of `safetensors_file`; a file or tensor of the index that is missing, a tensor that lies in another file than the index says, or
 /// that the index does not name, and file names with folders in them.
 class safetensors_folder {
@@ -447,6 +457,25 @@ class safetensors_folder {
 
   std::vector<safetensors_file> files_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
+};
+
+/// One of several readers of a folder, such as a rank that is a thread: the files are open once, and each reader counts the
+/// bytes that it reads itself. The folder must stay.
+class safetensors_reader {
+ public:
+  explicit safetensors_reader(const safetensors_folder& folder) : folder_(&folder) {}
+  safetensors_reader(const safetensors_reader&) = delete;
+  safetensors_reader& operator=(const safetensors_reader&) = delete;
+
+  bool contains(std::string_view name) const noexcept { return folder_->contains(name); }
+  /// Errors: `io_error` if there is none of this name.
+  safetensors_tensor tensor(std::string_view name) const { return folder_->tensor(name).counted_by(read_); }
+  /// Bytes of elements that tensors of this reader were asked for so far.
+  std::int64_t bytes_read() const noexcept { return read_.load(std::memory_order_relaxed); }
+
+ private:
+  const safetensors_folder* folder_;
+  mutable std::atomic<std::int64_t> read_ = 0;
 };
 
 }  // namespace heddle::inline v0::io
