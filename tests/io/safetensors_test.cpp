@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -112,6 +113,24 @@ TEST_CASE("what is written has the bytes of the reference package", "[io][safete
     std::reverse(tensors.begin(), tensors.end());  // the reference's order comes back by itself
     io::write_safetensors(folder / "x.safetensors", tensors, {.metadata = file.header().metadata});
     CHECK(get(folder / "x.safetensors") == get(golden / name));
+  }
+}
+
+TEST_CASE("truth values are 0 and 1, whatever bytes a file has for them", "[io][safetensors]") {
+  const scratch_folder folder("safetensors");
+  std::vector<std::byte> bytes(40000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i % 256);
+  const std::vector<io::safetensors_output> tensors{{"t", "BOOL", {40000}, bytes}};
+  io::write_safetensors(folder / "x", tensors);
+  const io::safetensors_file file(folder / "x");
+  for (const std::size_t count : {std::size_t{300}, bytes.size()}) {
+    std::vector<std::uint8_t> out(count);
+    file.tensor("t").read(0, std::span<std::uint8_t>(out));
+    const auto flags = std::make_unique<bool[]>(count);
+    file.tensor("t").read(0, std::span<bool>(flags.get(), count));
+    std::int64_t wrong = 0;
+    for (std::size_t i = 0; i < count; ++i) wrong += out[i] != (i % 256 != 0 ? 1 : 0) || flags[i] != (i % 256 != 0);
+    CHECK(wrong == 0);
   }
 }
 

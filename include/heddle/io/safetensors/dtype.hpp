@@ -112,8 +112,8 @@ inline constexpr bool is_real_element = std::is_floating_point_v<T> || is_half_p
 
 }  // namespace detail
 
-/// Whether elements of `dtype` can be read as T: the same type; BOOL as bytes of 0 and 1 (`std::uint8_t`); where T is a floating-point
-/// type, every floating-point type of 8, 16, 32 and 64 bits but the scales and FNUZ forms.
+/// Whether elements of `dtype` can be read as T: the same type; BOOL as bytes of 0 and 1 (`std::uint8_t`); where T is a
+/// floating-point type, every floating-point type of 8, 16, 32 and 64 bits but the scales and FNUZ forms.
 template <class T>
 constexpr bool converts_to(std::string_view dtype) noexcept {
   if (dtype == safetensors_dtype_name<T>()) return true;
@@ -127,7 +127,7 @@ constexpr bool converts_to(std::string_view dtype) noexcept {
 }
 
 /// Converts `count` elements: exactly where T has the number, otherwise to the nearest, ties to even, once. `from` need not
-/// be aligned. Returns whether `dtype` converts to T (`converts_to`); nothing is written otherwise.
+/// be aligned. Elements of BOOL are true, or 1, where the file has any other byte than 0. Returns whether `dtype` converts to T (`converts_to`); nothing is written otherwise.
 template <class T>
 bool convert_elements(std::string_view dtype, const std::byte* from, T* to, std::int64_t count) noexcept {
   static_assert(std::endian::native == std::endian::little, "heddle: safetensors are read on little-endian machines");
@@ -137,7 +137,12 @@ bool convert_elements(std::string_view dtype, const std::byte* from, T* to, std:
     for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] != std::byte{0};
     return true;
   }
-  if (dtype == safetensors_dtype_name<T>() || sizeof(T) == 1) {
+  if constexpr (std::is_same_v<T, std::uint8_t>)
+    if (dtype == "BOOL") {
+      for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] != std::byte{0} ? 1 : 0;
+      return true;
+    }
+  if (dtype == safetensors_dtype_name<T>()) {
     std::memcpy(static_cast<void*>(to), from, static_cast<std::size_t>(count) * sizeof(T));
     return true;
   }
