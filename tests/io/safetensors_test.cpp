@@ -653,6 +653,10 @@ TEST_CASE("what the format cannot hold is not written", "[io][safetensors]") {
   CHECK_THROWS_WITH(io::write_safetensors_folder(folder / "m", twice, 8),
                     Catch::Contains("tensor 'a': it comes twice"));
   CHECK(fs::is_empty(folder / "m"));
+  // Nothing is written, not even the files before the one that cannot be.
+  const std::vector<io::safetensors_output> last{{"a", "F32", {2}, eight}, {"b\xff", "F32", {2}, eight}};
+  CHECK_THROWS_WITH(io::write_safetensors_folder(folder / "m", last, 8), Catch::Contains("is no UTF-8"));
+  CHECK(fs::is_empty(folder / "m"));
 }
 
 TEST_CASE("a disk that refuses leaves the file that was there", "[io][safetensors]") {

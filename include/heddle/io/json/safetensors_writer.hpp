@@ -157,7 +157,8 @@ inline void write_safetensors(const std::filesystem::path& path, std::span<const
 /// data, else `model-00001-of-0000N.safetensors` to N with `model.safetensors.index.json`, which is written last. A tensor is never cut: a
 /// greater one has a file of its own. Tensors go to the files in the order in which they are given; `options` orders each file. Returns
 /// the number of files.
-/// Errors: `io_error` as those of `write_safetensors`, and if the folder has a model already.
+/// Errors: `io_error` as those of `write_safetensors`, and if the folder has a model already. What the format cannot hold is
+/// refused before the first file is written.
 inline int write_safetensors_folder(const std::filesystem::path& folder, std::span<const safetensors_output> tensors,
                                     std::int64_t most_bytes = 5000000000, const safetensors_options& options = {}) {
   const std::string where = "heddle: '" + folder.string() + "', ";
@@ -167,7 +168,8 @@ inline int write_safetensors_folder(const std::filesystem::path& folder, std::sp
     if (std::error_code none; std::filesystem::exists(there, none))
       throw io_error(where + "'" + there.filename().string() + "' is there already: a model is not overwritten");
   if (most_bytes < 1) throw io_error(where + "files of at most " + std::to_string(most_bytes) + " bytes asked for");
-  static_cast<void>(detail::ordered_outputs(tensors, safetensors_order::given, where));  // refuses before it writes
+  // Everything that the format refuses is refused before the first file is written: names here, headers below.
+  static_cast<void>(detail::ordered_outputs(tensors, safetensors_order::given, where));
   std::vector<std::span<const safetensors_output>> files;
   std::int64_t total = 0, in_file = 0;
   std::size_t first = 0;
@@ -182,6 +184,9 @@ inline int write_safetensors_folder(const std::filesystem::path& folder, std::sp
     total += bytes;
   }
   files.push_back(tensors.subspan(first));
+  for (const auto& file : files)
+    static_cast<void>(
+        detail::safetensors_head(detail::ordered_outputs(file, options.order, where), options.metadata, where));
   if (files.size() == 1) {
     write_safetensors(single, tensors, options);
     return 1;
