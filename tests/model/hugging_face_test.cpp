@@ -138,6 +138,46 @@ TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_f
   CHECK(llama_of(without(base, "rope_parameters")).scaling.factor == 1);
 }
 
+TEST_CASE("null is a missing key where transformers lets it be, and refused elsewhere", "[model][hugging_face]") {
+  const json llama = config_of("llama_tied"), gpt2 = config_of("gpt2");
+  for (const char* key : {"num_key_value_heads", "head_dim", "rope_scaling", "pretraining_tp", "partial_rotary_factor",
+                          "architectures", "bos_token_id", "eos_token_id", "pad_token_id"}) {
+    CAPTURE(key);
+    const auto null = md::from_config(with(llama, key, nullptr)), missing = md::from_config(without(llama, key));
+    CHECK(null.config == missing.config);
+    CHECK(null.tied);
+  }
+  for (const char* key : {"n_inner", "n_ctx", "architectures", "pad_token_id"}) {
+    CAPTURE(key);
+    CHECK(md::from_config(with(gpt2, key, nullptr)).config == md::from_config(without(gpt2, key)).config);
+  }
+  for (const char* key : {"tie_word_embeddings", "hidden_act", "attention_bias", "mlp_bias", "vocab_size",
+                          "hidden_size", "rms_norm_eps", "initializer_range", "rope_theta"}) {
+    CAPTURE(key);
+    CHECK(refusal(without(llama, key)).empty());
+    const std::string text = refusal(with(llama, key, nullptr));
+    CHECK(text.find("key '" + std::string(key) + "': expected ") != std::string::npos);
+    CHECK(text.find(", got null") != std::string::npos);
+  }
+  for (const char* family : {"qwen2", "qwen3"}) {
+    const json qwen = config_of(family);
+    CAPTURE(family);
+    for (const char* key : {"layer_types", "sliding_window", "num_key_value_heads"}) {
+      CAPTURE(key);
+      CHECK(md::from_config(with(qwen, key, nullptr)).config == md::from_config(without(qwen, key)).config);
+    }
+    CHECK(refusal(with(qwen, "use_sliding_window", nullptr)).find("got null") != std::string::npos);
+    CHECK(refusal(with(qwen, "head_dim", nullptr)).empty() == (family == std::string_view("qwen2")));
+  }
+  for (const char* key : {"tie_word_embeddings", "activation_function", "scale_attn_weights", "add_cross_attention",
+                          "layer_norm_epsilon", "scale_attn_by_inverse_layer_idx", "n_layer"}) {
+    CAPTURE(key);
+    const std::string text = refusal(with(gpt2, key, nullptr));
+    CHECK(text.find("key '" + std::string(key) + "': expected ") != std::string::npos);
+    CHECK(text.find(", got null") != std::string::npos);
+  }
+}
+
 TEST_CASE("rotary positions in the words of older and newer versions", "[model][hugging_face]") {
   const json base = without(config_of("llama3"), "rope_parameters");
   const json llama3 = {{"rope_type", "llama3"},

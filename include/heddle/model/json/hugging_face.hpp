@@ -87,11 +87,19 @@ class config_object {
     throw config_error("heddle: " + what_ + ", key '" + key + "': expected " + expected + ", got " +
                        (at == all_->end() ? std::string("nothing") : shown(*at)));
   }
-  // The value, or null where there is none.
+  // The value, or null where the key is missing.
   const nlohmann::json* find(const std::string& key) {
     seen_.insert(key);
     const auto at = all_->find(key);
-    return at == all_->end() || at->is_null() ? nullptr : &*at;
+    return at == all_->end() ? nullptr : &*at;
+  }
+  // As `find`, for keys that transformers lets be null, which then says the same as a missing key.
+  const nlohmann::json* find_unless_null(const std::string& key) {
+    const nlohmann::json* const at = find(key);
+    return at == nullptr || at->is_null() ? nullptr : at;
+  }
+  int integer_unless_null(const std::string& key, int otherwise) {
+    return find_unless_null(key) == nullptr ? otherwise : integer(key);
   }
   int integer(const std::string& key, std::optional<int> otherwise = {}) {
     const nlohmann::json* at = find(key);
@@ -129,6 +137,9 @@ class config_object {
   void only(const std::string& key, const nlohmann::json& value) {
     if (const nlohmann::json* at = find(key); at != nullptr && *at != value) fail(key, shown(value));
   }
+  void only_unless_null(const std::string& key, const nlohmann::json& value) {
+    if (find_unless_null(key) != nullptr) only(key, value);
+  }
   void no_others() const {
     for (const auto& [key, value] : all_->items()) {
       bool known = seen_.count(key) != 0;
@@ -158,9 +169,9 @@ inline gpt2_config gpt2_of(config_object& c) {
                   .vocabulary = c.integer("vocab_size", 50257),
                   .epsilon = c.number("layer_norm_epsilon", 1e-5),
                   .initial_deviation = c.number("initializer_range", 0.02)};
-  c.only("architectures", {"GPT2LMHeadModel"});
-  c.only("n_ctx", out.context);
-  c.only("n_inner", 4 * static_cast<std::int64_t>(out.width));
+  c.only_unless_null("architectures", {"GPT2LMHeadModel"});
+  c.only_unless_null("n_ctx", out.context);
+  c.only_unless_null("n_inner", 4 * static_cast<std::int64_t>(out.width));
   c.only("activation_function", "gelu_new");
   c.only("scale_attn_weights", true);
   c.only("scale_attn_by_inverse_layer_idx", false);
@@ -200,14 +211,17 @@ inline llama_config llama_of(config_object& c, const std::string& what, const ll
                    .theta = c.number("rope_theta", 10000),
                    .epsilon = c.number("rms_norm_eps", 1e-6),
                    .initial_deviation = c.number("initializer_range", 0.02)};
-  out.kv_heads = c.integer("num_key_value_heads", out.heads);
-  c.only("architectures", {architecture});
-  const int head_dim = c.integer("head_dim", family.head_elements);
+  out.kv_heads = c.integer_unless_null("num_key_value_heads", out.heads);
+  c.only_unless_null("architectures", {architecture});
+  const int head_dim = family.head_elements > 0
+                           ? c.integer("head_dim", family.head_elements)  // Qwen 3: may not be null
+                           : c.integer_unless_null("head_dim", family.head_elements);
   const bool follows = out.heads > 0 && out.width % out.heads == 0 && out.width / out.heads == head_dim;
   if (!follows) out.head_elements = head_dim;
   c.only("hidden_act", "silu");
-  c.only("partial_rotary_factor", 1.0);
-  const nlohmann::json *const parameters = c.find("rope_parameters"), *const scaling = c.find("rope_scaling");
+  c.only_unless_null("partial_rotary_factor", 1.0);
+  const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
+  const nlohmann::json* const scaling = c.find_unless_null("rope_scaling");
   if (parameters != nullptr && scaling != nullptr && *parameters != *scaling)
     c.fail("rope_scaling", "nothing beside rope_parameters");
   if (parameters != nullptr)
@@ -220,7 +234,7 @@ inline llama_config llama_of(config_object& c, const std::string& what, const ll
 inline llama_config plain_llama_of(config_object& c, const std::string& what) {
   c.only("attention_bias", false);
   c.only("mlp_bias", false);
-  c.only("pretraining_tp", 1);
+  c.only_unless_null("pretraining_tp", 1);
   return llama_of(c, what, {.context = 2048}, "LlamaForCausalLM");
 }
 // Qwen may have windows in some layers; these are refused.
@@ -229,7 +243,7 @@ inline llama_config qwen_of(config_object& c, const std::string& what, int head_
       c, what, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .head_elements = head_elements}, architecture);
   c.only("use_sliding_window", false);
   for (const char* unused : {"sliding_window", "max_window_layers"}) static_cast<void>(c.find(unused));
-  if (out.layers >= 0)
+  if (c.find_unless_null("layer_types") != nullptr)
     c.only("layer_types", std::vector<std::string>(static_cast<std::size_t>(out.layers), "full_attention"));
   return out;
 }
@@ -237,7 +251,7 @@ inline llama_config qwen_of(config_object& c, const std::string& what, int head_
 }  // namespace detail
 
 /// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3. What a key leaves out is what
-/// transformers takes. `what` names the file in errors.
+/// transformers takes; null is the same for keys that transformers lets be null, and refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key that is not known, as it
 /// may change what the model computes; sizes that do not fit (`validate`).
 /// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`.
