@@ -103,10 +103,12 @@ struct same_names {
   source_name operator()(std::string_view parameter) const { return {std::string(parameter)}; }
 };
 
-/// Fills the weights of a stage from a source (`tensor_source`): for each parameter that the rank has, the tensor that `name_of(name)`, a
-/// `source_name`, says, and of it the elements that the rank holds. Nothing else is read, and the whole of a split tensor is never in memory. Where the
-/// weights are not in the host's memory they go there parameter by parameter.
-/// Errors: `layout_error` if a tensor has another shape than the parameter; what the source throws, as for a name that it does not have.
+/// Fills the weights of a stage from a source (`tensor_source`): for each parameter that the rank has, the tensor that
+/// `name_of(name)`, a `source_name`, says, and of it the elements that the rank holds. Nothing else is read, and the
+/// whole of a split tensor is never in memory. Where the weights are not in the host's memory they go there parameter
+/// by parameter.
+/// Errors: `layout_error` if a tensor has another shape than the parameter; what the source throws, as for a name that
+/// it does not have.
 template <class Stage, class Source, class NameOf = same_names>
   requires tensor_source<Source, typename Stage::scalar>
 void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {}) {
@@ -128,8 +130,8 @@ void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {}) 
   }
 }
 
-/// Refuses tensors that no parameter of the model is read from: a source of another model. `names` are those of the source;
-/// `ignored(name)` says which of the others are no weights.
+/// Refuses tensors that no parameter of the model is read from: a source of another model. `names` are those of the
+/// source; `ignored(name)` says which of the others are no weights.
 /// Errors: `config_error` with the first of them.
 template <class In, class Block, class Out, class NameOf, class Ignored>
 void require_all_read(const layers::language_model<In, Block, Out>& m, const std::vector<std::string>& names,

@@ -30,8 +30,8 @@ namespace heddle::inline v0::io {
 
 namespace detail {
 
-// Takes a header apart as it is parsed: whatever does not belong there ends the parse, so that a header of any kind takes the
-// memory of its tensors and no more.
+// Takes a header apart as it is parsed: whatever does not belong there ends the parse, so that a header of any kind
+// takes the memory of its tensors and no more.
 class safetensors_header_reader {
  public:
   using number_integer_t = nlohmann::json::number_integer_t;
@@ -198,8 +198,9 @@ inline safetensors_header read_safetensors_head(const input_file& file) {
   return parse_safetensors_head(head, file.size(), file.path().string());
 }
 
-// Bytes of one tensor, read ahead: tensors cut along a later dimension are read in many runs close to each other, and a system call for
-// each of them would take longer than the bytes. A thread that finds the buffer in use reads without it.
+// Bytes of one tensor, read ahead: tensors cut along a later dimension are read in many runs close to each other, and a
+// system call for each of them would take longer than the bytes. A thread that finds the buffer in use reads without
+// it.
 class read_ahead {
  public:
   static constexpr std::int64_t most = 32768;  // bytes
@@ -247,9 +248,9 @@ inline safetensors_header parse_safetensors(std::span<const std::byte> file, con
   return detail::parse_safetensors_head(file, static_cast<std::int64_t>(file.size()), what);
 }
 
-/// A tensor in a file that is open: what `tensor_source` asks for. It is valid as long as the file; any number of threads
-/// may read it, and copies of it. Runs of less than 32 KiB that follow each other closely are read ahead, those of more
-/// straight into their place where they need no conversion.
+/// A tensor in a file that is open: what `tensor_source` asks for. It is valid as long as the file; any number of
+/// threads may read it, and copies of it. Runs of less than 32 KiB that follow each other closely are read ahead, those
+/// of more straight into their place where they need no conversion.
 class safetensors_tensor {
  public:
   safetensors_tensor(const input_file& file, const safetensors_entry& entry, std::atomic<std::int64_t>& read)
@@ -278,8 +279,8 @@ class safetensors_tensor {
   }
 
   /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`).
-  /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if the file ends early or has
-  /// changed, which is looked for once in a MiB.
+  /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if the file ends early or
+  /// has changed, which is looked for once in a MiB.
   template <class T>
   void read(std::int64_t first, std::span<T> out) const {
     const auto n = static_cast<std::int64_t>(out.size()), have = entry_->count();
@@ -317,8 +318,8 @@ class safetensors_tensor {
   std::shared_ptr<detail::read_ahead> ahead_;
 };
 
-/// A safetensors file. Opening it reads and checks its header; elements are read when asked for, on any thread. It keeps one
-/// descriptor.
+/// A safetensors file. Opening it reads and checks its header; elements are read when asked for, on any thread. It
+/// keeps one descriptor.
 /// Errors: as those of `parse_safetensors`, and `io_error` if the file cannot be read.
 class safetensors_file {
  public:
@@ -353,9 +354,10 @@ class safetensors_file {
   std::unique_ptr<std::atomic<std::int64_t>> read_;
 };
 
-/// The files of a model by the names of its tensors, from its index (`model.safetensors.index.json`). `what` names it in errors.
-/// Errors: `io_error` if there is no `weight_map` of texts, or none in it, and for names that are no names of files in the
-/// same folder, or have control characters.
+/// The files of a model by the names of its tensors, from its index (`model.safetensors.index.json`). `what` names it
+/// in errors.
+/// Errors: `io_error` if there is no `weight_map` of texts, or none in it, and for names that are no names of files in
+/// the same folder, or have control characters.
 inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann::json& index,
                                                                   const std::string& what) {
   const std::string where = "heddle: " + what + ": ";
@@ -376,11 +378,12 @@ inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann
   return files;
 }
 
-/// A model's safetensors: one file, or a folder with `model.safetensors` or with `model.safetensors.index.json` and the files that it
-/// names. Opening it reads every header and holds it against the index. It keeps one descriptor for each file; threads
-/// share one folder (`safetensors_reader`). `total_size` in the index is ignored, as transformers ignores it.
-/// Errors: `io_error` as those of `safetensors_file`; a file or tensor of the index that is missing, a tensor that lies in another file than the index says, or
-/// that the index does not name, and file names with folders in them.
+/// A model's safetensors: one file, or a folder with `model.safetensors` or with `model.safetensors.index.json` and the
+/// files that it names. Opening it reads every header and holds it against the index. It keeps one descriptor for each
+/// file; threads share one folder (`safetensors_reader`). `total_size` in the index is ignored, as transformers ignores
+/// it.
+/// Errors: `io_error` as those of `safetensors_file`; a file or tensor of the index that is missing, a tensor that lies
+/// in another file than the index says, or that the index does not name, and file names with folders in them.
 class safetensors_folder {
  public:
   explicit safetensors_folder(const std::filesystem::path& path) {
@@ -459,8 +462,8 @@ class safetensors_folder {
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 
-/// One of several readers of a folder, such as a rank that is a thread: the files are open once, and each reader counts the
-/// bytes that it reads itself. The folder must stay.
+/// One of several readers of a folder, such as a rank that is a thread: the files are open once, and each reader counts
+/// the bytes that it reads itself. The folder must stay.
 class safetensors_reader {
  public:
   explicit safetensors_reader(const safetensors_folder& folder) : folder_(&folder) {}

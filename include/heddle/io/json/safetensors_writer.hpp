@@ -20,7 +20,8 @@
 
 namespace heddle::inline v0::io {
 
-/// A tensor to be written: the bytes are the caller's and must stay until the file is there. Shapes: row-major, little-endian.
+/// A tensor to be written: the bytes are the caller's and must stay until the file is there. Shapes: row-major,
+/// little-endian.
 struct safetensors_output {
   std::string name;
   std::string dtype;  ///< as in "F32", see `safetensors_dtypes`
@@ -34,8 +35,8 @@ safetensors_output safetensors_of(std::string name, std::vector<std::int64_t> sh
   return {std::move(name), std::string(safetensors_dtype_name<T>()), std::move(shape), std::as_bytes(values)};
 }
 
-/// In which order tensors are written: as the reference writer does, by element type (the widest first) and then by name; or as they
-/// are given.
+/// In which order tensors are written: as the reference writer does, by element type (the widest first) and then by
+/// name; or as they are given.
 enum class safetensors_order : std::uint8_t { reference, given };
 
 /// Settings of a safetensors file.
@@ -144,8 +145,8 @@ inline void write_ordered(const std::filesystem::path& path, std::span<const saf
 
 }  // namespace detail
 
-/// Writes a safetensors file: under another name first, durable before it gets its own, so that a reader sees all of it or none. With the
-/// same order and metadata the bytes are those of the `safetensors` package.
+/// Writes a safetensors file: under another name first, durable before it gets its own, so that a reader sees all of it
+/// or none. With the same order and metadata the bytes are those of the `safetensors` package.
 /// Errors: `io_error` with file and tensor for what the format cannot hold, and for what the disk refuses.
 inline void write_safetensors(const std::filesystem::path& path, std::span<const safetensors_output> tensors,
                               const safetensors_options& options = {}) {
@@ -153,12 +154,12 @@ inline void write_safetensors(const std::filesystem::path& path, std::span<const
   detail::write_ordered(path, ordered, options.metadata);
 }
 
-/// Writes a folder that `safetensors_folder` and transformers read: `model.safetensors` where everything fits into `most_bytes` of
-/// data, else `model-00001-of-0000N.safetensors` to N with `model.safetensors.index.json`, which is written last. A tensor is never cut: a
-/// greater one has a file of its own. Tensors go to the files in the order in which they are given; `options` orders each file. Returns
-/// the number of files.
-/// Errors: `io_error` as those of `write_safetensors`, and if the folder has a model already. What the format cannot hold is
-/// refused before the first file is written.
+/// Writes a folder that `safetensors_folder` and transformers read: `model.safetensors` where everything fits into
+/// `most_bytes` of data, else `model-00001-of-0000N.safetensors` to N with `model.safetensors.index.json`, which is
+/// written last. A tensor is never cut: a greater one has a file of its own. Tensors go to the files in the order in
+/// which they are given; `options` orders each file. Returns the number of files.
+/// Errors: `io_error` as those of `write_safetensors`, and if the folder has a model already. What the format cannot
+/// hold is refused before the first file is written.
 inline int write_safetensors_folder(const std::filesystem::path& folder, std::span<const safetensors_output> tensors,
                                     std::int64_t most_bytes = 5000000000, const safetensors_options& options = {}) {
   const std::string where = "heddle: '" + folder.string() + "', ";

@@ -40,8 +40,8 @@ inline std::string json_fault(const nlohmann::json::exception& e) {
 }  // namespace detail
 
 /// A JSON value from a text. `what` names it in errors.
-/// Errors: `io_error` for what is no JSON (with the offset of the byte), a name that comes twice in one object, and objects or arrays in more
-/// than 32 levels.
+/// Errors: `io_error` for what is no JSON (with the offset of the byte), a name that comes twice in one object, and
+/// objects or arrays in more than 32 levels.
 inline nlohmann::json parse_json(std::string_view text, const std::string& what) {
   std::vector<std::set<std::string>> names;
   const auto look = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
@@ -66,7 +66,8 @@ inline nlohmann::json parse_json(std::string_view text, const std::string& what)
   }
 }
 
-/// A JSON value from a file of at most `most` bytes. Errors: `io_error` as those of `parse_json`, and if the file cannot be read or is greater.
+/// A JSON value from a file of at most `most` bytes. Errors: `io_error` as those of `parse_json`, and if the file
+/// cannot be read or is greater.
 inline nlohmann::json read_json(const std::filesystem::path& path, std::int64_t most = std::int64_t{1} << 26) {
   std::error_code ec;
   const auto size = std::filesystem::file_size(path, ec);

@@ -17,7 +17,8 @@
 
 namespace heddle::inline v0::io {
 
-/// An element type of the safetensors format. `order` is where the reference writer puts tensors of the type: greatest first.
+/// An element type of the safetensors format. `order` is where the reference writer puts tensors of the type: greatest
+/// first.
 struct safetensors_dtype {
   std::string_view name;
   int bits = 0;
@@ -68,8 +69,8 @@ U load_as(const std::byte* from) noexcept {
   return value;
 }
 
-/// A float of 8 bits with `Exponent` bits of exponent, in the manner of the OCP formats: E5M2 has infinities, E4M3 none and
-/// one NaN of either sign.
+/// A float of 8 bits with `Exponent` bits of exponent, in the manner of the OCP formats: E5M2 has infinities, E4M3 none
+/// and one NaN of either sign.
 template <int Exponent>
 inline float float_of_8_bits(std::uint8_t bits) noexcept {
   constexpr int mantissa = 7 - Exponent, bias = (1 << (Exponent - 1)) - 1;
@@ -126,8 +127,9 @@ constexpr bool converts_to(std::string_view dtype) noexcept {
     return false;
 }
 
-/// Converts `count` elements: exactly where T has the number, otherwise to the nearest, ties to even, once. `from` need not
-/// be aligned. Elements of BOOL are true, or 1, where the file has any other byte than 0. Returns whether `dtype` converts to T (`converts_to`); nothing is written otherwise.
+/// Converts `count` elements: exactly where T has the number, otherwise to the nearest, ties to even, once. `from` need
+/// not be aligned. Elements of BOOL are true, or 1, where the file has any other byte than 0. Returns whether `dtype`
+/// converts to T (`converts_to`); nothing is written otherwise.
 template <class T>
 bool convert_elements(std::string_view dtype, const std::byte* from, T* to, std::int64_t count) noexcept {
   static_assert(std::endian::native == std::endian::little, "heddle: safetensors are read on little-endian machines");

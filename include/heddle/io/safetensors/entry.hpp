@@ -72,8 +72,9 @@ inline std::int64_t safetensors_bytes(const safetensors_dtype& dtype, const std:
   return bits % 8 == 0 ? bits / 8 : -2;
 }
 
-// Sorts the tensors by their data; checks that each has the bytes of its shape and that together they fill the data, in order,
-// without holes. `file` is the size of the file; `where` begins errors. Offsets count from the data's begin before, from the file's after.
+// Sorts the tensors by their data; checks that each has the bytes of its shape and that together they fill the data, in
+// order, without holes. `file` is the size of the file; `where` begins errors. Offsets count from the data's begin
+// before, from the file's after.
 inline void settle_entries(safetensors_header& h, std::int64_t file, const std::string& where) {
   const auto at = [&](const safetensors_entry& e) {
     return where + "tensor '" + shown_name(e.name) + "', offset " + std::to_string(e.begin) + " of the data: ";

@@ -19,9 +19,10 @@
 
 namespace heddle::inline v0::io {
 
-/// A file open for reading at any offset, on any thread, with one descriptor. It is not mapped into memory: looking at pages of a
-/// file that another program cuts shorter would end this one (SIGBUS). Movable. POSIX.
-/// Errors: `io_error` with the path and the system's text; for pipes, devices and folders, too, without waiting for them.
+/// A file open for reading at any offset, on any thread, with one descriptor. It is not mapped into memory: looking at
+/// pages of a file that another program cuts shorter would end this one (SIGBUS). Movable. POSIX.
+/// Errors: `io_error` with the path and the system's text; for pipes, devices and folders, too, without waiting for
+/// them.
 class input_file {
  public:
   explicit input_file(std::filesystem::path path) : path_(std::move(path)) {
@@ -60,8 +61,9 @@ class input_file {
     }
   }
 
-  /// Errors: `io_error` if the file has another size or time of modification than when it was opened. A write that leaves the
-  /// size as it is and comes within one tick of the file system's clock (some milliseconds) after another is not seen.
+  /// Errors: `io_error` if the file has another size or time of modification than when it was opened. A write that
+  /// leaves the size as it is and comes within one tick of the file system's clock (some milliseconds) after another is
+  /// not seen.
   void require_unchanged() const {
     const state found = now();
     if (found.size != opened_.size)

@@ -42,8 +42,8 @@ struct hugging_face_model {
 
 namespace detail {
 
-// Keys that change nothing in what weights mean and a forward pass computes: dropout is for training by others, the rest for
-// programs around the model.
+// Keys that change nothing in what weights mean and a forward pass computes: dropout is for training by others, the
+// rest for programs around the model.
 inline constexpr std::string_view config_keys_without_effect[] = {"_name_or_path",
                                                                   "attention_dropout",
                                                                   "attn_pdrop",
@@ -250,10 +250,11 @@ inline llama_config qwen_of(config_object& c, const std::string& what, int head_
 
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3. What a key leaves out is what
-/// transformers takes; null is the same for keys that transformers lets be null, and refused for the others. `what` names the file in errors.
-/// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key that is not known, as it
-/// may change what the model computes; sizes that do not fit (`validate`).
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3.
+/// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
+/// refused for the others. `what` names the file in errors.
+/// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
+/// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
 /// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`.
 inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json") {
   detail::config_object c(config, what);
@@ -278,7 +279,8 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   return out;
 }
 
-/// Calls `f(model, config)` with the type of the model with elements of type T, as in `std::type_identity<gpt2<T>>`, and its configuration.
+/// Calls `f(model, config)` with the type of the model with elements of type T, as in `std::type_identity<gpt2<T>>`,
+/// and its configuration.
 template <class T, class How = megatron<>, class F>
 decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<gpt2_config>(&m.config))
@@ -306,8 +308,8 @@ hugging_face_names names_in(const Source& source) {
   return {source.contains("transformer.wte.weight") ? "transformer." : ""};
 }
 
-/// Whether a tensor of a file is no weight of the model: masks and frequencies, which older versions of transformers saved, and a copy of the tied
-/// embedding.
+/// Whether a tensor of a file is no weight of the model: masks and frequencies, which older versions of transformers
+/// saved, and a copy of the tied embedding.
 inline bool is_saved_constant(const hugging_face_model& m, std::string_view name) {
   const auto ends = [&](std::string_view with) {
     return name.size() >= with.size() && name.substr(name.size() - with.size()) == with;
