@@ -124,6 +124,8 @@ TEST_CASE("configurations of Qwen that transformers wrote", "[model][hugging_fac
         std::string::npos);
   CHECK(refusal(with(config_of("qwen3"), "layer_types", {"full_attention", "sliding_attention", "full_attention"}))
             .find("'layer_types'") != std::string::npos);
+  CHECK(refusal(with(config_of("qwen3"), "num_hidden_layers", 2000000000))  // without a list of so many
+            .find("expected \"full_attention\" for each of 2000000000 layers") != std::string::npos);
   CHECK(refusal(with(config_of("qwen3"), "attention_bias", true)).find("'attention_bias'") != std::string::npos);
 }
 

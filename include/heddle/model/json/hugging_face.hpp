@@ -14,6 +14,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -24,7 +26,6 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
-#include <vector>
 
 namespace heddle::inline v0::model {
 
@@ -243,8 +244,12 @@ inline llama_config qwen_of(config_object& c, const std::string& what, int head_
       c, what, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .head_elements = head_elements}, architecture);
   c.only("use_sliding_window", false);
   for (const char* unused : {"sliding_window", "max_window_layers"}) static_cast<void>(c.find(unused));
-  if (c.find_unless_null("layer_types") != nullptr)
-    c.only("layer_types", std::vector<std::string>(static_cast<std::size_t>(out.layers), "full_attention"));
+  if (const nlohmann::json* const types = c.find_unless_null("layer_types"); types != nullptr) {
+    const auto windowed = [](const nlohmann::json& type) { return type != "full_attention"; };
+    if (!types->is_array() || types->size() != static_cast<std::size_t>(out.layers) ||
+        std::any_of(types->begin(), types->end(), windowed))
+      c.fail("layer_types", "\"full_attention\" for each of " + std::to_string(out.layers) + " layers");
+  }
   return out;
 }
 
