@@ -72,7 +72,7 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, mixed_optimizer<T,
   const auto masters = read_masters(stage, optimizer);
   const auto first_moments = read_of_stage(stage, optimizer.first_moment());
   const auto second_moments = read_of_stage(stage, optimizer.second_moment());
-  for (const saved_parameter& p : saved_parameters(stage)) {
+  for (const saved_parameter& p : parameters_to_save(stage)) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
     if (weights_here)
       for_kept_weights(p, optimizer, weights.elements(), [&](std::int64_t first, std::span<const T> kept) {
@@ -133,7 +133,7 @@ void read_mixed_stage(const io::checkpoint_reader& reader, Stage& stage,
   auto masters = written_masters<reads_masters>(stage, optimizer);
   auto first_moments = written_of_stage(stage, optimizer.first_moment());
   auto second_moments = written_of_stage(stage, optimizer.second_moment());
-  for (const saved_parameter& p : saved_parameters(stage)) {
+  for (const saved_parameter& p : parameters_to_save(stage)) {
     if (p.count == 0) continue;
     for_kept_weights(p, optimizer, weights.elements(), [&](std::int64_t first, std::span<T> kept) {
       for_each_region(p, first, static_cast<std::int64_t>(kept.size()),

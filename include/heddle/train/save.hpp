@@ -49,7 +49,7 @@ void write_stage(io::checkpoint_writer& writer, Stage& stage, Optimizer& optimiz
   const auto weights = read_of_stage(stage, optimizer.weights_of(stage));
   const auto first_moments = read_of_stage(stage, optimizer.first_moment());
   const auto second_moments = read_of_stage(stage, optimizer.second_moment());
-  for (const saved_parameter& p : saved_parameters(stage)) {
+  for (const saved_parameter& p : parameters_to_save(stage)) {
     if (!p.counted || p.count == 0) continue;  // another rank holds the same copy
     if (weights_here) write_parts(writer, "weight/", p, weights.elements(), optimizer.weights_begin());
     if (!moments_here) continue;
@@ -63,7 +63,7 @@ void read_stage(const io::checkpoint_reader& reader, Stage& stage, Optimizer& op
   auto weights = written_of_stage(stage, optimizer.weights_of(stage));
   auto first_moments = written_of_stage(stage, optimizer.first_moment());
   auto second_moments = written_of_stage(stage, optimizer.second_moment());
-  for (const saved_parameter& p : saved_parameters(stage)) {
+  for (const saved_parameter& p : parameters_to_save(stage)) {
     if (p.count == 0) continue;
     read_parts(reader, "weight/", p, weights.elements(), optimizer.weights_begin());
     read_parts(reader, "first_moment/", p, first_moments.elements(), optimizer.owned_begin());
@@ -175,6 +175,8 @@ std::string model_of(Trainer& trainer) {
 
 /// Saves weights, masters where a `precision` keeps them, both moments and the position of a training run into
 /// `folder`/step-N. Called on all ranks together.
+/// The stages' parameters need `logical`, `local` and `start`, as `model::parameter` has them; others are refused when
+/// compiled. `Trainer` derives from `progress`.
 /// Every logical element is written once, by the lowest rank that holds it; a save is complete or it is not there,
 /// whenever the process is killed. A save says nothing of stages: another schedule may go on from it. Older saves are
 /// removed beyond `facts.keep` if this run wrote them (it or what it was resumed from), and no others.
@@ -213,6 +215,7 @@ struct resume_result {
 
 /// Brings back the newest complete save in `folder`. Called on all ranks together. On the mesh that saved, the run
 /// continues bit for bit; on another mesh it continues the same training with that mesh's rounding.
+/// The trainer and its stages are what `save` asks for.
 /// With a `precision`, a save made without one is converted: its weights become the masters. One made with other types of
 /// weights, masters or moments is refused; those of reduced gradients and products, and how is rounded, may differ.
 /// Errors, on all ranks: `io_error` if there are saves and none can be read, with the reasons; `config_error` if the

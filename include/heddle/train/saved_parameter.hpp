@@ -24,8 +24,21 @@ struct saved_parameter {
   std::vector<std::int64_t> logical{}, local{}, start{};
 };
 
+// Whether a record says which box of the whole tensor its elements are.
+template <class Parameter>
+concept lies_in_box = requires(const Parameter& p) {
+  std::vector<std::int64_t>(p.logical.begin(), p.logical.end());
+  std::vector<std::int64_t>(p.local.begin(), p.local.end());
+  std::vector<std::int64_t>(p.start.begin(), p.start.end());
+};
+template <bool Ok, class Parameter>
+struct parameter_says_its_box {
+  static constexpr bool value = Ok;
+};
+
 HEDDLE_INLINE std::vector<saved_parameter> saved_parameters(std::span<const model::parameter> table);
-// Those of a stage, in its order. Records of its own that lie in no box of a tensor are checked, and cannot be saved.
+// Those of a stage, in its order. Records of its own that lie in no box of a tensor are checked, and cannot be saved
+// (`parameters_to_save`).
 template <class Stage>
 std::vector<saved_parameter> saved_parameters(const Stage& stage) {
   const auto& table = stage.parameters();
@@ -37,8 +50,8 @@ std::vector<saved_parameter> saved_parameters(const Stage& stage) {
       saved_parameter& mine = all.emplace_back(saved_parameter{.name = std::string(p.name)});
       mine.offset = static_cast<std::int64_t>(p.offset);
       mine.count = static_cast<std::int64_t>(p.count);
-      if constexpr (requires { p.counted; }) mine.counted = p.counted;
-      if constexpr (requires { p.logical, p.local, p.start; }) {
+      mine.counted = p.counted;
+      if constexpr (lies_in_box<std::remove_cvref_t<decltype(p)>>) {
         mine.logical.assign(p.logical.begin(), p.logical.end());
         mine.local.assign(p.local.begin(), p.local.end());
         mine.start.assign(p.start.begin(), p.start.end());
@@ -46,6 +59,21 @@ std::vector<saved_parameter> saved_parameters(const Stage& stage) {
     }
     return all;
   }
+}
+
+// One function for each type of record, so that a stage that cannot be saved is one error, however many functions save it.
+template <class Parameter>
+constexpr void require_boxes() {
+  static_assert(
+      parameter_says_its_box<lies_in_box<Parameter>, Parameter>::value,
+      "heddle: a stage that is saved needs parameters with logical, local and start, the box of the whole tensor "
+      "that they are (model::parameter has them)");
+}
+// The same for a save or a resume: a parameter without its box would be written nowhere, and read from nowhere.
+template <class Stage>
+std::vector<saved_parameter> parameters_to_save(const Stage& stage) {
+  require_boxes<std::remove_cvref_t<decltype(*stage.parameters().begin())>>();
+  return saved_parameters(stage);
 }
 
 // The elements of a parameter that a buffer has: from element `first` of the parameter on, at element `at` of the buffer.
