@@ -235,40 +235,41 @@ class group_state {
   class collective_waiter final : public waiter {
    public:
     collective_waiter(group_state& of, int rank, std::int64_t n, const collective_work& w, std::exception_ptr& p)
-        : group(of), me(rank), number(n), work(w), problem(p) {}
-    bool ready() const override { return group.completed_.load(std::memory_order_acquire) == number; }
-    void help() const override { group.help(me, number, work, problem); }
+        : group_(of), me_(rank), number_(n), work_(w), problem_(p) {}
+    bool ready() const override { return group_.completed_.load(std::memory_order_acquire) == number_; }
+    void help() const override { group_.help(me_, number_, work_, problem_); }
     bool withdraw() const override {
-      std::uint64_t seen = group.arrivals_.load(std::memory_order_acquire);
+      std::uint64_t seen = group_.arrivals_.load(std::memory_order_acquire);
       do {
-        if (static_cast<std::int64_t>(seen >> 16) != number || static_cast<int>(seen & arrived_mask) == group.size())
+        if (static_cast<std::int64_t>(seen >> 16) != number_ || static_cast<int>(seen & arrived_mask) == group_.size())
           return false;
-      } while (!group.arrivals_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel));
-      group.slot(me).number.store(number - 1, std::memory_order_release);
+      } while (!group_.arrivals_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel));
+      group_.slot(me_).number.store(number_ - 1, std::memory_order_release);
       return true;
     }
     // Who has finished is read first, who has come second, so that a rank that came and then finished is not blamed.
     int gone() const override {
-      for (int r = 0; r < group.size(); ++r)
-        if (group.world_.finished(group.world_rank(r)) && group.slot(r).number.load(std::memory_order_acquire) < number)
-          return group.world_rank(r);
+      for (int r = 0; r < group_.size(); ++r)
+        if (group_.world_.finished(group_.world_rank(r)) &&
+            group_.slot(r).number.load(std::memory_order_acquire) < number_)
+          return group_.world_rank(r);
       return -1;
     }
     std::string absent() const override {
       std::string text;
-      for (int r = 0; r < group.size(); ++r)
-        if (group.slot(r).entered.load(std::memory_order_relaxed) < number)
-          text += (text.empty() ? " for rank " : ", rank ") + std::to_string(group.world_rank(r));
+      for (int r = 0; r < group_.size(); ++r)
+        if (group_.slot(r).entered.load(std::memory_order_relaxed) < number_)
+          text += (text.empty() ? " for rank " : ", rank ") + std::to_string(group_.world_rank(r));
       return text;
     }
     // Members end with an alarm of the group: there are no peers.
 
    private:
-    group_state& group;
-    int me;
-    std::int64_t number;
-    const collective_work& work;
-    std::exception_ptr& problem;
+    group_state& group_;
+    int me_;
+    std::int64_t number_;
+    const collective_work& work_;
+    std::exception_ptr& problem_;
   };
 
   void follow(int me, std::int64_t number, const collective_work& work, std::exception_ptr& problem) {
@@ -278,18 +279,18 @@ class group_state {
 
   class message_waiter final : public waiter {
    public:
-    message_waiter(group_state& of, message& awaited) : group(of), m(awaited) {}
-    bool ready() const override { return m.state.load(std::memory_order_acquire) != message::posted; }
-    bool withdraw() const override { return group.cancel(m); }
+    message_waiter(group_state& of, message& awaited) : group_(of), m_(awaited) {}
+    bool ready() const override { return m_.state.load(std::memory_order_acquire) != message::posted; }
+    bool withdraw() const override { return group_.cancel(m_); }
     int gone() const override {
-      const int peer = group.world_rank(m.call.root);
-      return group.world_.finished(peer) ? peer : -1;
+      const int peer = group_.world_rank(m_.call.root);
+      return group_.world_.finished(peer) ? peer : -1;
     }
-    std::vector<int> peers() const override { return {group.world_rank(m.call.root)}; }
+    int peer(std::size_t i) const override { return i == 0 ? group_.world_rank(m_.call.root) : -1; }
 
    private:
-    group_state& group;
-    message& m;
+    group_state& group_;
+    message& m_;
   };
 
   world_state& world_;

@@ -138,15 +138,16 @@ class waiter {
   virtual int gone() const = 0;
   // " for rank 1, rank 2": who has not come, as text.
   virtual std::string absent() const { return {}; }
-  // The world ranks of the other sides of all messages that it waits for.
-  virtual std::vector<int> peers() const { return {}; }
+  // The world rank of the other side of message i of those that it waits for; -1 behind the last.
+  virtual int peer(std::size_t) const { return -1; }
 
  protected:
   ~waiter() = default;
 };
 
 // Waits until `w` is ready: polls for a short while, then sleeps on `bell` until it holds. While asleep it looks out for
-// trouble: the world has failed, someone is gone, time is out. Then it withdraws and throws.
+// trouble: the world has failed, someone is gone, time is out. Then it withdraws and throws. Whatever it throws, the call
+// has been withdrawn.
 HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call,
                                   const waiter& w);
 template <class Waiter>

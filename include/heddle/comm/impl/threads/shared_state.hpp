@@ -179,11 +179,16 @@ HEDDLE_INLINE void world_state::end_message_wait(int peer, int sleeper) noexcept
 class blocked_scope {
  public:
   blocked_scope(world_state& world, int my_rank, const rank_record::blocked& wait, const waiter& w)
-      : world_(world), my_rank_(my_rank), peers_(w.peers()), record_(world.rank(my_rank)), since_(wait.since) {
-    for (const int peer : peers_) world_.begin_message_wait(peer, my_rank_);
-    const std::lock_guard lock(record_.mutex);
-    record_.waits.push_back(wait);
-    record_.given_up.clear();
+      : world_(world), my_rank_(my_rank), waiter_(w), record_(world.rank(my_rank)), since_(wait.since) {
+    try {
+      for (; w.peer(begun_) >= 0; ++begun_) world_.begin_message_wait(w.peer(begun_), my_rank_);
+      const std::lock_guard lock(record_.mutex);
+      record_.waits.push_back(wait);
+      record_.given_up.clear();
+    } catch (...) {
+      end_message_waits();
+      throw;
+    }
   }
   // Keeps the wait visible after its end, for the reports of ranks whose time runs out a moment later.
   void give_up() {
@@ -192,7 +197,7 @@ class blocked_scope {
       if (wait.since == since_) record_.given_up = describe(wait, comm_clock::now()) + ", given up";
   }
   ~blocked_scope() {
-    for (const int peer : peers_) world_.end_message_wait(peer, my_rank_);
+    end_message_waits();
     const std::lock_guard lock(record_.mutex);
     for (std::size_t i = record_.waits.size(); i-- > 0;)
       if (record_.waits[i].since == since_) {
@@ -204,12 +209,61 @@ class blocked_scope {
   blocked_scope& operator=(const blocked_scope&) = delete;
 
  private:
+  void end_message_waits() noexcept {
+    for (std::size_t i = 0; i < begun_; ++i) world_.end_message_wait(waiter_.peer(i), my_rank_);
+  }
+
   world_state& world_;
   int my_rank_;
-  std::vector<int> peers_;
+  const waiter& waiter_;
+  std::size_t begun_ = 0;  // messages whose other side knows that this rank sleeps
   rank_record& record_;
   comm_clock::time_point since_;
 };
+
+// Sets `withdrawn` when it has taken the call back.
+HEDDLE_INLINE void sleep_until(world_state& world, int my_rank, wait_word& bell, const rank_record::blocked& call,
+                               const waiter& w, bool& withdrawn) {
+  const auto start = call.since;
+  const auto withdraw = [&] { return withdrawn = w.withdraw(); };
+  blocked_scope scope(world, my_rank, call, w);
+  const auto where = [&] {
+    return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
+           " on communicator (" + *call.group + ")";
+  };
+  const std::chrono::milliseconds timeout = world.options().timeout;
+  for (;;) {
+    const std::uint32_t seen = bell.load();
+    if (w.ready()) return;
+    w.help();
+    if (w.ready()) return;
+    if (world.aborted() && withdraw()) world.throw_aborted(my_rank, where());
+    if (world.any_finished()) {
+      const int missing = w.gone();
+      if (missing >= 0) {
+        const std::string report = world.who_waits_where();  // made while this rank still counts as waiting
+        if (withdraw()) {
+          scope.give_up();
+          throw comm_error("heddle: rank " + std::to_string(my_rank) + " waits in " + where() + " for rank " +
+                           std::to_string(missing) + ", whose body has returned" + report);
+        }
+      }
+    }
+    std::chrono::nanoseconds rest = std::chrono::hours(1);
+    if (timeout.count() > 0)
+      rest = std::chrono::duration_cast<std::chrono::nanoseconds>(start + timeout - comm_clock::now());
+    if (rest.count() <= 0) {
+      const std::string report = w.absent() + world.who_waits_where();
+      if (withdraw()) {
+        scope.give_up();
+        throw comm_error("heddle: rank " + std::to_string(my_rank) + " has waited " + std::to_string(timeout.count()) +
+                         " ms in " + where() + report);
+      }
+      rest = std::chrono::milliseconds(10);  // another rank is at work on this call
+    }
+    bell.wait(seen, rest);
+  }
+}
 
 HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& bell, rank_record::blocked call,
                                   const waiter& w) {
@@ -238,42 +292,16 @@ HEDDLE_INLINE void poll_and_sleep(world_state& world, int my_rank, wait_word& be
   spin_ns.store((std::max)(spin / 2, world.spin().count() / (world.crowded() ? 8 : 2)), std::memory_order_relaxed);
 
   call.since = start;
-  blocked_scope scope(world, my_rank, call, w);
-  const auto where = [&] {
-    return describe(call.call, *call.members) + (call.number > 0 ? ", call " + std::to_string(call.number) : "") +
-           " on communicator (" + *call.group + ")";
-  };
-  const std::chrono::milliseconds timeout = world.options().timeout;
-  for (;;) {
-    const std::uint32_t seen = bell.load();
-    if (w.ready()) return;
-    w.help();
-    if (w.ready()) return;
-    if (world.aborted() && w.withdraw()) world.throw_aborted(my_rank, where());
-    if (world.any_finished()) {
-      const int missing = w.gone();
-      if (missing >= 0) {
-        const std::string report = world.who_waits_where();  // made while this rank still counts as waiting
-        if (w.withdraw()) {
-          scope.give_up();
-          throw comm_error("heddle: rank " + std::to_string(my_rank) + " waits in " + where() + " for rank " +
-                           std::to_string(missing) + ", whose body has returned" + report);
-        }
-      }
+  bool withdrawn = false;
+  try {
+    sleep_until(world, my_rank, bell, call, w, withdrawn);
+  } catch (
+      ...) {  // memory for the wait or a report of it may have run out: nobody must find the call of one who has left
+    if (withdrawn || w.withdraw()) throw;
+    while (!w.ready()) {  // another rank is at work on it
+      w.help();
+      std::this_thread::yield();
     }
-    std::chrono::nanoseconds rest = std::chrono::hours(1);
-    if (timeout.count() > 0)
-      rest = std::chrono::duration_cast<std::chrono::nanoseconds>(start + timeout - comm_clock::now());
-    if (rest.count() <= 0) {
-      const std::string report = w.absent() + world.who_waits_where();
-      if (w.withdraw()) {
-        scope.give_up();
-        throw comm_error("heddle: rank " + std::to_string(my_rank) + " has waited " + std::to_string(timeout.count()) +
-                         " ms in " + where() + report);
-      }
-      rest = std::chrono::milliseconds(10);  // another rank is at work on this call
-    }
-    bell.wait(seen, rest);
   }
 }
 

@@ -22,7 +22,7 @@ HEDDLE_INLINE void threads_started::wait() {
   if (!over(*call))
     detail::wait_until(*world_, my_rank(), group_->bell(),
                        {(*call)[me_].call, call->number, &group_->members(), &group_->label(), {}},
-                       waiter(*this, *call, problem));
+                       started_waiter(*this, *call, problem));
   finish(*call, problem);
 }
 
