@@ -12,7 +12,19 @@ namespace {
 using backend = hd::compute::host<>;
 using stage = md::gpt2_stage<double, alone_world, backend>;
 constexpr md::gpt2_config small{.layers = 2, .heads = 2, .width = 16, .context = 8, .vocabulary = 21};
+// As a user may write one: no extent is an int.
+struct unsigned_config {
+  std::size_t layers = 2, heads = 2, width = 16, context = 8, vocabulary = 21;
+  void validate() const {}
+};
 }  // namespace
+
+TEST_CASE("a configuration may count in any integer", "[model]") {
+  const unsigned_config c;
+  CHECK(&md::checked_stage(c, md::split_layers(2, 0, 1), 1, 4, 0) == &c);
+  CHECK_THROWS_WITH(md::checked_stage(c, md::split_layers(3, 0, 1), 1, 4, 0),
+                    Catch::Matchers::Contains("does not fit a model of 2 layers"));
+}
 
 TEST_CASE("the published sizes have the published numbers of parameters", "[model]") {
   STATIC_REQUIRE(md::gpt2_124m().parameters() == 124439808);

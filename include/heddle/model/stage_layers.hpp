@@ -64,8 +64,10 @@ const Config& checked_stage(const Config& config, stage_layers part, int slots, 
   if constexpr (requires { config.vocabulary; }) ends += 2.0 * config.vocabulary;
   if constexpr (requires { config.outputs; }) ends += 2.0 * config.outputs;
   const double of_token = (part.count + 4.0) * 32.0 * widths + ends;
-  detail::require_stage(part, {.layers = config.layers, .context = config.context, .width = config.width}, of_token,
-                        slots, max_samples, deferred);
+  const detail::stage_extents extents{.layers = static_cast<std::int64_t>(config.layers),
+                                      .context = static_cast<std::int64_t>(config.context),
+                                      .width = static_cast<std::int64_t>(config.width)};
+  detail::require_stage(part, extents, of_token, slots, max_samples, deferred);
   return config;
 }
 
