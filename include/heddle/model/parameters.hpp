@@ -90,9 +90,6 @@ class parameter_store {
     }
     return add_box(std::move(p), logical, local, start);
   }
-  /// The same of a parameter of which this rank holds the box of `local` extents that begins at `start` of the whole.
-  std::size_t add_box(parameter p, std::span<const std::int64_t> logical, std::span<const std::int64_t> local,
-                      std::span<const std::int64_t> start);
 
   /// Allocates both buffers, zeroed, but those that are lent (`lend_weights`, `lend_gradients`). Call once, after the last
   /// `add`. Errors: `memory_error` naming the largest parameter.
@@ -144,6 +141,10 @@ class parameter_store {
   }
 
  private:
+  // Adds a parameter of which this rank holds the box of `local` extents that begins at `start` of the whole.
+  std::size_t add_box(parameter p, std::span<const std::int64_t> logical, std::span<const std::int64_t> local,
+                      std::span<const std::int64_t> start);
+
   void draw(std::uint64_t seed, std::span<T> all) const;
   row_view<T, Space> part(T* all, std::size_t i) noexcept {
     return heddle::v0::detail::row_at<Space>(all + table_[i].offset, table_[i].count);

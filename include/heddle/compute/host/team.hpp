@@ -1,8 +1,8 @@
 // heddle/compute/host/team.hpp: a few threads that work together on one kernel at a time.
 #pragma once
 
-#include <heddle/core/durations.hpp>
 #include <heddle/core/config.hpp>
+#include <heddle/core/durations.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
 

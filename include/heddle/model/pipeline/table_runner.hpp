@@ -36,7 +36,8 @@ struct executor_counters {
 
 namespace detail {
 
-// What a run of a table asks of its stages, its microbatches and its hooks: one call for each action.
+// What a run of a table asks of its stages, its microbatches and its hooks: indirect calls for each action, none for each
+// element.
 template <class T, class Space>
 class run_calls {
  public:
@@ -111,7 +112,6 @@ class table_runner {
   void allocate(typename Space::queue* queue, std::int64_t elements, bool beside);
   void run(calls& c, int step, std::size_t batches);
 
-  schedule::table_view table() const noexcept { return table_; }
   const executor_counters& counters() const noexcept { return counters_; }
   std::int64_t boundary_bytes() const noexcept { return boundary_.bytes(); }
 
