@@ -8,6 +8,7 @@
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/make_trainer.hpp>
+#include <heddle/train/nonfinite.hpp>
 
 #include <algorithm>
 #include <array>
@@ -389,6 +390,31 @@ TEST_CASE("GPT-2 trains on axes of any name, and two data axes train as one", "[
       check_close(two.gradients, one.gradients);
       if (parts * slices == 1) check_close(two.gradients, alone.gradients);
     }
+}
+
+TEST_CASE("the state of a stage with records of its own is checked, and can be saved if they lie in boxes",
+          "[train][axes]") {
+  using world_type = hd::world<hd::threads, mesh_type>;
+  using entry = bigram_stage<world_type, hd::compute::host<>>::entry;
+  struct boxed : entry {
+    std::array<std::int64_t, 2> logical, local, start;
+  };
+  STATIC_REQUIRE(hd::train::detail::lies_in_box<hd::model::parameter>);
+  STATIC_REQUIRE(hd::train::detail::lies_in_box<boxed>);
+  STATIC_REQUIRE_FALSE(hd::train::detail::lies_in_box<entry>);
+  std::string text;
+  hd::launch<hd::threads>(mesh_type::from_extents({1, 1, 1, 1, 1}), [&](auto& world) {
+    auto trainer = hd::train::make_trainer<strategy>(bigrams{}, world, hd::train::options<bigram_config>{});
+    hd::train::require_finite_state(trainer, "before");
+    auto& stage = trainer.stage(0);
+    stage.weights()[static_cast<std::size_t>(stage.parameters()[1].offset)] = std::numeric_limits<double>::quiet_NaN();
+    try {
+      hd::train::require_finite_state(trainer, "after");
+    } catch (const hd::numeric_error& e) {
+      text = e.what();
+    }
+  });
+  CHECK_THAT(text, Catch::StartsWith("heddle: after: ") && Catch::Contains("scale.0"));
 }
 
 TEST_CASE("what an axis is for follows from the stage's layouts", "[train][axes]") {
