@@ -30,6 +30,7 @@ COMPONENTS = {
     "pugixml": ["libpugixml-dev"],
     "json": ["nlohmann-json3-dev"],
     "uring": ["liburing-dev"],
+    "tokenizer": ["libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
 }
 
 

@@ -3,7 +3,7 @@
 #   heddle_find_component(<name> <found> <reason>)
 #
 # defines heddle::<name> (heddle plus that package) where the package is found, else explains in <reason> what is missing.
-set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 hwloc pugixml json uring CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
+set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 hwloc pugixml json uring tokenizer CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
 
 # An imported target for a package that ships none: a header's directory and libraries.
 function(heddle_imported_library name include_dir)
@@ -122,6 +122,11 @@ function(heddle_find_component name out_found out_reason)
   elseif(name STREQUAL "json")
     find_package(nlohmann_json 3.11 QUIET CONFIG)
     set(targets nlohmann_json::nlohmann_json)
+  elseif(name STREQUAL "tokenizer")
+    heddle_header_and_library(heddle::pcre2_library PCRE2 HEADER pcre2.h LIBRARY pcre2-8)
+    heddle_header_and_library(heddle::utf8proc_library UTF8PROC HEADER utf8proc.h LIBRARY utf8proc)
+    find_package(nlohmann_json QUIET CONFIG)
+    set(targets heddle::pcre2_library heddle::utf8proc_library nlohmann_json::nlohmann_json)
   else()
     list(JOIN HEDDLE_KNOWN_COMPONENTS " " known)
     set(reason "heddle has no component '${name}' (known: ${known})")

@@ -42,16 +42,16 @@ ABOUT = {
     "io": "data sets, tokens and saved tensors",
     "testing": "laws, worlds and memories for tests of sharding algebra and pipelines",
 }
-OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|hwloc|pugixml|json|uring)(?:/|\.hpp$)")
+OPTIONAL = re.compile(r"(?:^|/)(mpi|kokkos|cuda|nccl|onednn|cblas|range_v3|hwloc|pugixml|json|uring|tokenizer)(?:/|\.hpp$)")
 # Packages that only the header set of their component may include.
-PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing)")
+PACKAGES = re.compile(r"^(mpi\.h|nccl\.h|cuda|cublas|cub/|thrust/|Kokkos|dnnl|oneapi/|cblas|omp\.h|range/v3|hwloc|pugixml|nlohmann/|CLI/|catch2/|benchmark/|liburing|pcre2\.h|utf8proc\.h)")
 HEAVY = {"iostream", "ranges", "regex", "functional"}  # not in core to schedule: they cost more than the room
 LIGHT_ROOMS = {"core", "mesh", "layout", "comm", "collective", "rendezvous", "schedule", "draw"}
 # Bodies of a header (HEDDLE_INLINE) and lists of what is compiled once: <room>/impl/<name of the header>.
 IMPL = re.compile(r"^heddle/(\w+)/impl/(.+)$")
 INCLUDE = re.compile(r"^\s*#\s*include\s*([<\"])([^>\"]+)[>\"]")
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
-ALLOWED_MACROS = {"OMPI_SKIP_MPICXX", "MPICH_SKIP_MPICXX"}  # settings that mpi.h reads
+ALLOWED_MACROS = {"OMPI_SKIP_MPICXX", "MPICH_SKIP_MPICXX", "PCRE2_CODE_UNIT_WIDTH"}  # settings that mpi.h and pcre2.h read
 
 
 def allowed(room, component=None):

@@ -1,0 +1,538 @@
+// heddle/io/tokenizer/load.hpp: tokenizers from Hugging Face's tokenizer.json, and from GPT-2's vocab.json and merges.txt.
+#pragma once
+
+#if !__has_include(<nlohmann/json.hpp>)
+#error \
+    "heddle/io/tokenizer/load.hpp needs nlohmann/json.hpp: link heddle::tokenizer (Debian: apt install nlohmann-json3-dev)"
+#endif
+
+#include <heddle/core/error.hpp>
+#include <heddle/io/tokenizer/tokenizer.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::io {
+
+/// What GPT-2's two files do not say.
+struct gpt2_tokenizer_options {
+  bool add_prefix_space = false;
+  /// Those that the vocabulary lacks get the next ids.
+  std::vector<std::string> special_tokens = {"<|endoftext|>"};
+};
+
+namespace detail {
+
+using json = nlohmann::json;
+
+// A value of a JSON file and the way to it, for messages.
+class json_place {
+ public:
+  json_place(const json& value, const std::string& file, std::string path = {})
+      : value_(&value), file_(&file), path_(std::move(path)) {}
+
+  [[noreturn]] void fail(const std::string& why) const {
+    throw io_error("heddle: " + *file_ + ": " + (path_.empty() ? "" : "at " + path_ + ": ") + why);
+  }
+  [[noreturn]] void expected(const std::string& what) const { fail("expected " + what + ", got " + shown()); }
+
+  const json& raw() const noexcept { return *value_; }
+  bool null() const noexcept { return value_->is_null(); }
+  // A member that may be left out, or be null.
+  std::optional<json_place> find(const std::string& name) const {
+    if (!value_->is_object()) expected("an object");
+    const auto found = value_->find(name);
+    if (found == value_->end() || found->is_null()) return std::nullopt;
+    return json_place(*found, *file_, path_ + "/" + name.substr(0, 60));
+  }
+  json_place at(const std::string& name) const {
+    if (auto found = find(name)) return *std::move(found);
+    fail("expected a member '" + name.substr(0, 60) + "', got none");
+  }
+  json_place at(std::size_t i) const { return json_place((*value_)[i], *file_, path_ + "/" + std::to_string(i)); }
+  json_place member(const std::string& name, const json& value) const {
+    return json_place(value, *file_, path_ + "/" + name.substr(0, 60));
+  }
+  const std::string& text() const {
+    if (!value_->is_string()) expected("a string");
+    return value_->get_ref<const std::string&>();
+  }
+  bool flag(const char* name, bool otherwise) const {
+    const auto found = find(name);
+    if (!found) return otherwise;
+    if (!found->value_->is_boolean()) found->expected("true or false");
+    return found->value_->get<bool>();
+  }
+  std::size_t elements() const {
+    if (!value_->is_array()) expected("an array");
+    return value_->size();
+  }
+  const json::object_t& members() const {
+    if (!value_->is_object()) expected("an object");
+    return value_->get_ref<const json::object_t&>();
+  }
+  token_id id() const {
+    if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() > 0x7ffffffe) expected("a token id");
+    return static_cast<token_id>(value_->get<std::uint64_t>());
+  }
+  const std::string& type() const { return at("type").text(); }
+
+ private:
+  std::string shown() const {
+    if (value_->is_string()) return "'" + value_->get_ref<const std::string&>().substr(0, 60) + "'";
+    if (value_->is_number() || value_->is_boolean()) return value_->dump();
+    return value_->is_null() ? "null" : value_->is_array() ? "an array" : "an object";
+  }
+  const json* value_;
+  const std::string* file_;
+  std::string path_;
+};
+
+inline json parse_json(std::string_view text, const std::string& file) {
+  try {
+    return json::parse(text.begin(), text.end());
+  } catch (const json::exception& e) {  // its message has line and column
+    throw io_error("heddle: " + file + ": expected JSON: " + e.what());
+  }
+}
+
+inline std::string whole_file(const std::filesystem::path& path) {
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(std::filesystem::status(path, failed)))
+    throw io_error("heddle: " + path.string() + " is not a file that can be read");
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in) throw io_error("heddle: " + path.string() + " cannot be read");
+  return text;
+}
+
+// Bytes as the printable characters that files spell them with: themselves where they are printable Latin-1, U+0100 and
+// up for the others, in order.
+// Source: Radford et al. 2019, bytes_to_unicode of the published code.
+inline const std::array<std::uint16_t, 256>& byte_characters() {
+  static const std::array<std::uint16_t, 256> all = [] {
+    std::array<std::uint16_t, 256> to{};
+    std::uint16_t next = 256;
+    for (unsigned b = 0; b < 256; ++b) {
+      const bool printable = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+      to[b] = printable ? static_cast<std::uint16_t>(b) : next++;
+    }
+    return to;
+  }();
+  return all;
+}
+// The bytes that a string of such characters spells; none if it has others.
+inline std::optional<std::string> spelled_bytes(std::string_view text) {
+  static const std::array<std::int16_t, 512> byte_of = [] {
+    std::array<std::int16_t, 512> to{};
+    to.fill(-1);
+    for (std::size_t b = 0; b < 256; ++b) to[byte_characters()[b]] = static_cast<std::int16_t>(b);
+    return to;
+  }();
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size(); at += sequence_length(text[at])) {
+    const std::uint32_t c = code_point_at(text, at);
+    if (c >= byte_of.size() || byte_of[c] < 0) return std::nullopt;
+    out += static_cast<char>(static_cast<unsigned char>(byte_of[c]));
+  }
+  return out;
+}
+
+// Collects what a tokenizer is made of.
+class tokenizer_builder {
+ public:
+  explicit tokenizer_builder(std::string file) : file_(std::move(file)) {}
+
+  tokenizer_parts& parts() noexcept { return *parts_; }
+
+  // Strings of the model, of the added tokens behind them. Ids may have few gaps only: the table is as long as they are high.
+  void vocabulary(const json_place& vocab) {
+    for (const auto& [spelled, id] : vocab.members()) words_.push_back({vocab.member(spelled, id).id(), &spelled});
+    if (words_.empty()) vocab.fail("expected tokens, got none");
+  }
+  void added(added_token t, const json_place* where) {
+    if (t.content.empty()) return;
+    if (where) where_.push_back(*where);
+    added_ids_.insert(t.id);
+    added_.push_back(std::move(t));
+  }
+
+  void finish_vocabulary() {
+    std::sort(words_.begin(), words_.end(), [](const word& a, const word& b) { return a.id < b.id; });
+    token_id highest = words_.back().id;
+    for (const added_token& t : added_) highest = (std::max)(highest, t.id);
+    const std::size_t all = words_.size() + added_.size();
+    if (static_cast<std::size_t>(highest) > 4 * all + 1024)
+      fail("expected ids of " + std::to_string(all) + " tokens, got one as high as " + std::to_string(highest));
+    byte_strings& tokens = parts_->model.tokens;
+    tokens.resize(static_cast<std::size_t>(highest) + 1);
+    for (const word& w : words_) {
+      if (tokens.has(w.id))
+        fail("expected one token with the id " + std::to_string(w.id) + ", got two, one of them '" +
+             w.spelled->substr(0, 60) + "'");
+      const auto bytes = spelled_bytes(*w.spelled);
+      if (!tokens.insert(w.id, bytes ? *bytes : *w.spelled, bytes.has_value()))
+        fail("expected different tokens, got '" + w.spelled->substr(0, 60) + "' twice");
+      if (!bytes) other_words_.emplace(*w.spelled, w.id);
+    }
+    for (unsigned b = 0; b < 256; ++b) {
+      const char c = static_cast<char>(static_cast<unsigned char>(b));
+      parts_->model.of_byte[b] = tokens.find(std::string_view(&c, 1));
+      if (parts_->model.of_byte[b] == byte_strings::none) {
+        std::string spelled;
+        append_code_point(spelled, byte_characters()[b]);
+        fail("expected a token for each of 256 bytes, got none for byte " + std::to_string(b) + " ('" + spelled + "')");
+      }
+    }
+  }
+
+  // Pairs as files spell them. `where` names the merge in messages.
+  template <class Where>
+  void merge(std::string_view left, std::string_view right, std::uint32_t rank, const Where& where) {
+    const byte_strings& tokens = parts_->model.tokens;
+    const auto find = [&](std::string_view spelled) {
+      const auto bytes = spelled_bytes(spelled);
+      const token_id id = bytes ? tokens.find(*bytes) : byte_strings::none;
+      if (id == byte_strings::none)
+        fail(where() + ": expected tokens of the vocabulary, got '" + std::string(spelled.substr(0, 60)) + "'");
+      return id;
+    };
+    const token_id l = find(left), r = find(right);
+    parts_->model.merges.insert(l, r, rank, find(std::string(left) + std::string(right)));
+  }
+
+  tokenizer finish() {
+    parts_->model.finish();  // before tokens are added: they are no words
+    byte_strings& tokens = parts_->model.tokens;
+    parts_->special.assign(tokens.ids(), false);
+    std::vector<bool> taken(tokens.ids(), false);
+    for (std::size_t i = 0; i < added_.size(); ++i) {
+      const added_token& t = added_[i];
+      const auto refuse = [&](const std::string& why) {
+        if (i < where_.size()) where_[i].fail(why);
+        fail(why);
+      };
+      const auto bytes = spelled_bytes(t.content);
+      const std::string shown = "'" + t.content.substr(0, 60) + "'";
+      const token_id same = of_model(t.content);
+      if (same != byte_strings::none && same != t.id)
+        refuse("expected the id " + std::to_string(same) + " that the model has for " + shown + ", got " +
+               std::to_string(t.id));
+      if (taken[static_cast<std::size_t>(t.id)] || (same == byte_strings::none && tokens.has(t.id)))
+        refuse("expected an id of its own for " + shown + ", got " + std::to_string(t.id) +
+               ", which another token has");
+      taken[static_cast<std::size_t>(t.id)] = true;
+      if (same == byte_strings::none) tokens.insert(t.id, bytes ? *bytes : t.content, false);
+      parts_->special[static_cast<std::size_t>(t.id)] = t.special;
+      if (t.normalized)
+        parts_->of_normalized.add(t, parts_->normalize ? nfc(t.content) : t.content);
+      else
+        parts_->of_raw.add(t, t.content);
+    }
+    std::sort(added_.begin(), added_.end(), [](const added_token& a, const added_token& b) { return a.id < b.id; });
+    parts_->added = std::move(added_);
+    return tokenizer(std::move(parts_));
+  }
+
+  // The id of a string of the model's vocabulary, as the file spells it.
+  token_id of_model(std::string_view spelled) const {
+    if (const auto bytes = spelled_bytes(spelled)) return parts_->model.tokens.find(*bytes);
+    const auto found = other_words_.find(spelled);
+    return found == other_words_.end() ? byte_strings::none : found->second;
+  }
+  bool known(token_id id) const { return parts_->model.tokens.has(id) || added_ids_.count(id) != 0; }
+
+  [[noreturn]] void fail(const std::string& why) const { throw io_error("heddle: " + file_ + ": " + why); }
+
+ private:
+  struct word {
+    token_id id;
+    const std::string* spelled;
+  };
+  std::string file_;
+  std::shared_ptr<tokenizer_parts> parts_ = std::make_shared<tokenizer_parts>();
+  std::vector<word> words_;
+  std::unordered_map<std::string_view, token_id> other_words_;  // that spell no bytes
+  std::unordered_set<token_id> added_ids_;
+  std::vector<added_token> added_;
+  std::vector<json_place> where_;
+};
+
+// Reads tokenizer.json.
+class tokenizer_json_reader {
+ public:
+  tokenizer_json_reader(const json& file, const std::string& name) : root_(file, name), builder_(name) {}
+
+  tokenizer read() {
+    if (const auto version = root_.find("version"); version && version->text() != "1.0")
+      version->expected("version '1.0'");
+    for (const char* unwanted : {"truncation", "padding"})
+      if (const auto found = root_.find(unwanted))
+        found->fail("expected null: " + std::string(unwanted) + " is not supported, got an object");
+    if (const auto n = root_.find("normalizer")) normalizer(*n, 0);
+    pre_tokenizer(root_.at("pre_tokenizer"), 0);
+    if (!byte_level_) root_.at("pre_tokenizer").fail("expected a ByteLevel component, got none");
+    decoder(root_.at("decoder"));
+    model(root_.at("model"));
+    if (const auto p = root_.find("post_processor")) post_processor(*p, 0);
+    return builder_.finish();
+  }
+
+ private:
+  static constexpr int most_depth = 16;
+
+  void sequence_of(const json_place& at, const char* members, int depth,
+                   void (tokenizer_json_reader::*each)(const json_place&, int)) {
+    if (depth == most_depth)
+      at.fail("expected at most " + std::to_string(most_depth) + " sequences inside each other, got more");
+    const json_place all = at.at(members);
+    for (std::size_t i = 0, n = all.elements(); i < n; ++i) (this->*each)(all.at(i), depth + 1);
+  }
+
+  void normalizer(const json_place& at, int depth) {
+    const std::string& type = at.type();
+    if (type == "NFC")
+      builder_.parts().normalize = true;
+    else if (type == "Sequence")
+      sequence_of(at, "normalizers", depth, &tokenizer_json_reader::normalizer);
+    else
+      at.at("type").expected("the normalizer NFC, a Sequence of it, or null");
+  }
+
+  void pre_tokenizer(const json_place& at, int depth) {
+    const std::string& type = at.type();
+    auto& steps = builder_.parts().steps;
+    if (type == "Sequence") return sequence_of(at, "pretokenizers", depth, &tokenizer_json_reader::pre_tokenizer);
+    if (byte_level_)
+      at.fail("expected ByteLevel to be the last pre-tokenizer, got '" + type.substr(0, 60) + "' behind it");
+    if (steps.size() >= 64) at.fail("expected at most 64 pre-tokenizers, got more");
+    if (type == "ByteLevel") {
+      byte_level_ = true;
+      if (at.flag("add_prefix_space", true)) steps.push_back({});
+      if (at.flag("use_regex", true)) steps.push_back({split_pattern::from_oniguruma(gpt2_pattern)});
+    } else if (type == "Split") {
+      split(at);
+    } else {
+      at.at("type").expected("the pre-tokenizer ByteLevel, Split or Sequence");
+    }
+  }
+
+  void split(const json_place& at) {
+    pre_token_step step;
+    const json_place pattern = at.at("pattern");
+    if (const auto regex = pattern.find("Regex")) {
+      try {
+        step.pattern = split_pattern::from_oniguruma(regex->text());
+      } catch (const io_error& e) {
+        regex->fail(e.what());
+      }
+    } else {
+      const json_place literal = pattern.at("String");
+      if (literal.text().empty()) literal.fail("expected a text to split at, got an empty one");
+      step.pattern = split_pattern::literal(literal.text());
+    }
+    const json_place behavior = at.at("behavior");
+    const std::string& what = behavior.text();
+    using b = pre_token_step::behavior;
+    if (what == "Isolated")
+      step.what = b::isolated;
+    else if (what == "Removed")
+      step.what = b::removed;
+    else if (what == "MergedWithPrevious")
+      step.what = b::merged_with_previous;
+    else if (what == "MergedWithNext")
+      step.what = b::merged_with_next;
+    else if (what == "Contiguous")
+      step.what = b::contiguous;
+    else
+      behavior.expected("Isolated, Removed, MergedWithPrevious, MergedWithNext or Contiguous");
+    step.invert = at.flag("invert", false);
+    builder_.parts().steps.push_back(std::move(step));
+  }
+
+  static void decoder(const json_place& at) {
+    if (at.type() != "ByteLevel") at.at("type").expected("the decoder ByteLevel");
+  }
+
+  void model(const json_place& at) {
+    if (const auto type = at.find("type"); type && type->text() != "BPE") type->expected("the model BPE");
+    if (const auto dropout = at.find("dropout"); dropout && dropout->raw() != 0.0)
+      dropout->expected("null: dropout is not supported");
+    for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
+      if (const auto found = at.find(affix); found && !found->text().empty()) found->expected("null or an empty text");
+    const json_place vocab = at.at("vocab");
+    builder_.vocabulary(vocab);
+    if (const auto all = root_.find("added_tokens")) {
+      for (std::size_t i = 0, n = all->elements(); i < n; ++i) {
+        const json_place t = all->at(i);
+        added_token token;
+        token.id = t.at("id").id();
+        token.content = t.at("content").text();
+        token.special = t.flag("special", false);
+        token.normalized = t.flag("normalized", !token.special);
+        token.single_word = t.flag("single_word", false);
+        token.lstrip = t.flag("lstrip", false);
+        token.rstrip = t.flag("rstrip", false);
+        builder_.added(std::move(token), &t);
+      }
+    }
+    builder_.finish_vocabulary();
+    builder_.parts().model.ignore_merges = at.flag("ignore_merges", false);
+    const json_place merges = at.at("merges");
+    const std::size_t n = merges.elements();
+    builder_.parts().model.merges.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const json& m = merges.raw()[i];
+      const auto where = [&] { return "at /model/merges/" + std::to_string(i); };
+      if (m.is_array() && m.size() == 2 && m[0].is_string() && m[1].is_string()) {
+        builder_.merge(m[0].get_ref<const std::string&>(), m[1].get_ref<const std::string&>(),
+                       static_cast<std::uint32_t>(i), where);
+        continue;
+      }
+      const std::string_view text =
+          m.is_string() ? std::string_view(m.get_ref<const std::string&>()) : std::string_view();
+      const std::size_t space = text.find(' ');
+      if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
+        merges.at(i).expected("two tokens");
+      builder_.merge(text.substr(0, space), text.substr(space + 1), static_cast<std::uint32_t>(i), where);
+    }
+  }
+
+  void post_processor(const json_place& at, int depth) {
+    const std::string& type = at.type();
+    if (type == "ByteLevel") return;  // changes offsets alone
+    if (type == "Sequence") return sequence_of(at, "processors", depth, &tokenizer_json_reader::post_processor);
+    if (type != "TemplateProcessing")
+      at.at("type").expected("the post-processor TemplateProcessing, ByteLevel or Sequence");
+    if (templated_) at.fail("expected one TemplateProcessing, got two");
+    templated_ = true;
+    const json_place single = at.at("single"), specials = at.at("special_tokens");
+    auto& around = builder_.parts().around;
+    around.clear();
+    for (std::size_t i = 0, n = single.elements(); i < n; ++i) {
+      const json_place piece = single.at(i);
+      if (const auto sequence = piece.find("Sequence")) {
+        if (sequence->at("id").text() != "A") sequence->at("id").expected("'A', the only text");
+        for (const template_step& s : around)
+          if (s.text) sequence->fail("expected the text once, got it twice");
+        around.push_back({true, {}});
+        continue;
+      }
+      const json_place name = piece.at("SpecialToken").at("id");
+      const json_place ids = specials.at(name.text()).at("ids");
+      template_step step;
+      for (std::size_t k = 0, m = ids.elements(); k < m; ++k) step.ids.push_back(known_id(ids.at(k)));
+      around.push_back(std::move(step));
+    }
+    if (std::none_of(around.begin(), around.end(), [](const template_step& s) { return s.text; }))
+      single.fail("expected the text among the pieces, got none");
+  }
+
+  token_id known_id(const json_place& at) const {
+    const token_id id = at.id();
+    if (!builder_.known(id)) at.expected("the id of a token");
+    return id;
+  }
+
+  json_place root_;
+  tokenizer_builder builder_;
+  bool byte_level_ = false, templated_ = false;
+};
+
+}  // namespace detail
+
+/// A tokenizer from the text of tokenizer.json; `name` appears in messages. Errors: as of `load_tokenizer`.
+inline tokenizer parse_tokenizer(std::string_view text, const std::string& name = "tokenizer.json") {
+  const detail::json file = detail::parse_json(text, name);
+  return detail::tokenizer_json_reader(file, name).read();
+}
+
+/// A tokenizer from Hugging Face's tokenizer.json, or from the folder that it lies in. Read are byte-level BPE models as
+/// of GPT-2, Llama-3, Qwen-2 and Qwen-3: the normalizer `NFC`; the pre-tokenizers `ByteLevel`, `Split` and `Sequence`;
+/// `ignore_merges`; added tokens; the post-processors `TemplateProcessing` (of single texts) and `ByteLevel`; the
+/// decoder `ByteLevel`.
+/// Errors: `io_error` that names the file, the place in it as a JSON pointer (or line and column where it is no JSON),
+/// what was expected and what came, also for every other component.
+inline tokenizer load_tokenizer(const std::filesystem::path& path) {
+  std::error_code none;
+  const std::filesystem::path file = std::filesystem::is_directory(path, none) ? path / "tokenizer.json" : path;
+  return parse_tokenizer(detail::whole_file(file), file.string());
+}
+
+/// A tokenizer from the texts of GPT-2's vocab.json and merges.txt; the names appear in messages. Errors: as of
+/// `load_gpt2_tokenizer`.
+inline tokenizer parse_gpt2_tokenizer(std::string_view vocab, std::string_view merges,
+                                      const gpt2_tokenizer_options& options = {},
+                                      const std::string& vocab_name = "vocab.json",
+                                      const std::string& merges_name = "merges.txt") {
+  const detail::json file = detail::parse_json(vocab, vocab_name);
+  detail::tokenizer_builder builder(vocab_name);
+  const detail::json_place root(file, vocab_name);
+  builder.vocabulary(root);
+  token_id next = 0;
+  for (const auto& [spelled, id] : root.members())
+    next = (std::max)(next, static_cast<token_id>(id.get<std::uint64_t>() + 1));
+  for (const std::string& content : options.special_tokens) {
+    const auto found = file.find(content);
+    added_token t;
+    t.id = found != file.end() ? static_cast<token_id>(found->get<std::uint64_t>()) : next++;
+    t.content = content;
+    t.normalized = false;
+    t.special = true;
+    builder.added(std::move(t), nullptr);
+  }
+  builder.finish_vocabulary();
+
+  std::vector<std::pair<std::string_view, std::string_view>> pairs;
+  std::vector<std::size_t> lines;
+  std::size_t number = 0;
+  for (std::string_view rest = merges; !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix((std::min)(line.size() + 1, rest.size()));
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (line.substr(0, 8) == "#version") continue;
+    const std::size_t space = line.find(' ');
+    if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos ||
+        detail::valid_prefix(line) != line.size())
+      throw io_error("heddle: " + merges_name + ":" + std::to_string(number) +
+                     ": expected two tokens and a space between them, got " + std::to_string(line.size()) +
+                     " bytes that are something else");
+    pairs.emplace_back(line.substr(0, space), line.substr(space + 1));
+    lines.push_back(number);
+  }
+  builder.parts().model.merges.reserve(pairs.size());
+  for (std::size_t i = 0; i < pairs.size(); ++i)
+    builder.merge(pairs[i].first, pairs[i].second, static_cast<std::uint32_t>(i),
+                  [&] { return "of " + merges_name + ", line " + std::to_string(lines[i]); });
+  if (options.add_prefix_space) builder.parts().steps.push_back({});
+  builder.parts().steps.push_back({detail::split_pattern::from_oniguruma(detail::gpt2_pattern)});
+  return builder.finish();
+}
+
+/// A tokenizer from GPT-2's vocab.json and merges.txt: GPT-2's pre-tokenizer, and the special tokens of `options`.
+/// Errors: `io_error` that names the file and the place in it (JSON pointer, or line), what was expected and what came.
+inline tokenizer load_gpt2_tokenizer(const std::filesystem::path& vocab, const std::filesystem::path& merges,
+                                     const gpt2_tokenizer_options& options = {}) {
+  return parse_gpt2_tokenizer(detail::whole_file(vocab), detail::whole_file(merges), options, vocab.string(),
+                              merges.string());
+}
+
+}  // namespace heddle::inline v0::io

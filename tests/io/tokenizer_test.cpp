@@ -1,0 +1,322 @@
+#include <heddle/core/config.hpp>
+
+#if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
+#include <heddle/io/tokenizer/load.hpp>
+
+#include "catch.hpp"
+#include "scratch.hpp"
+#include "tokenizer_strings.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hd = heddle;
+namespace io = heddle::io;
+namespace strings = tokenizer_strings;
+using Catch::Matchers::Contains;
+using ids = std::vector<io::token_id>;
+
+namespace {
+
+const std::string golden = HEDDLE_SOURCE_DIR "/tests/golden/tokenizer/";
+
+// The smallest tokenizer.json: ids of bytes are the bytes, then "ab" and "abc".
+nlohmann::json small() {
+  nlohmann::json vocab;
+  for (unsigned b = 0; b < 256; ++b) {
+    std::string spelled;
+    io::detail::append_code_point(spelled, io::detail::byte_characters()[b]);
+    vocab[spelled] = b;
+  }
+  vocab["ab"] = 256;
+  vocab["abc"] = 257;
+  return {{"version", "1.0"},
+          {"added_tokens", {{{"id", 258}, {"content", "<end>"}, {"special", true}, {"normalized", false}}}},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b", nlohmann::json{"ab", "c"}}}}}};
+}
+std::string refusal(const nlohmann::json& file) {
+  return message_of<hd::io_error>([&] { io::parse_tokenizer(file.dump(), "t.json"); });
+}
+std::string refusal(const char* pointer, const nlohmann::json& value) {
+  nlohmann::json file = small();
+  file[nlohmann::json::json_pointer(pointer)] = value;
+  return refusal(file);
+}
+
+// The definition: as long as a pair can be merged, the leftmost of the lowest rank.
+ids merged_slowly(const io::detail::byte_pair_encoding& bpe, std::string_view word) {
+  ids out;
+  for (const char c : word) out.push_back(bpe.of_byte[static_cast<unsigned char>(c)]);
+  while (true) {
+    std::size_t best = 0;
+    auto least = io::detail::merge_table::merge{};
+    for (std::size_t i = 0; i + 1 < out.size(); ++i)
+      if (const auto m = bpe.merges.find(out[i], out[i + 1]); m.rank < least.rank) least = m, best = i;
+    if (least.rank == io::detail::merge_table::none) return out;
+    out[best] = least.to;
+    out.erase(out.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a small tokenizer encodes, decodes and knows its tokens", "[tokenizer]") {
+  const io::tokenizer t = io::parse_tokenizer(small().dump());
+  CHECK(t.encode("") == ids{});
+  CHECK(t.encode("abcab") == ids{257, 256});
+  CHECK(t.encode("x<end>abc") == ids{'x', 258, 257});
+  CHECK(t.encode("<end>", {.special_tokens_as_text = true}) == ids{'<', 'e', 'n', 'd', '>'});
+  CHECK(t.decode(ids{257, 258, 256}) == "abc<end>ab");
+  CHECK(t.decode(ids{257, 258, 256}, {.skip_special_tokens = true}) == "abcab");
+  CHECK(t.vocabulary() == 259);
+  CHECK(t.token_bytes(257) == "abc");
+  CHECK(t.token_bytes(0) == std::string_view("\0", 1));
+  CHECK(t.token_bytes(258) == "<end>");
+  CHECK(t.find("ab") == 256);
+  CHECK(t.find("<end>") == 258);
+  CHECK(t.find("ba") == std::nullopt);
+  CHECK(t.special("<end>") == 258);
+  CHECK(t.is_special(258));
+  CHECK_FALSE(t.is_special(257));
+  CHECK_FALSE(t.is_special(-1));
+  CHECK(t.added_tokens().size() == 1);
+  CHECK_THROWS_WITH(t.special("<begin>"), Contains("no special token '<begin>'") && Contains("<end>"));
+  CHECK_THROWS_WITH(t.token_bytes(259), Contains("token 259") && Contains("below 259"));
+  CHECK_THROWS_AS(t.decode(ids{1, 300}), hd::text_error);
+  CHECK_THROWS_AS(t.decode(ids{-1}), hd::text_error);
+  CHECK(t.decode(ids{'a', 300, -1, 'b'}, {.skip_unknown_ids = true}) == "ab");
+}
+
+TEST_CASE("bytes that are no UTF-8 are refused with their place, or replaced as Python does", "[tokenizer]") {
+  const io::tokenizer t = io::parse_tokenizer(small().dump());
+  const struct {
+    std::string bytes;
+    std::size_t valid;
+    std::string replaced;  // bytes.decode("utf-8", "replace")
+  } cases[] = {{"a\xff", 1, "a\ufffd"},
+               {"\xc3", 0, "\ufffd"},
+               {"ok\xe2\x82", 2, "ok\ufffd"},
+               {"\xe2\x82z", 0, "\ufffdz"},
+               {"\xc0\x80", 0, "\ufffd\ufffd"},
+               {"\xed\xa0\x80!", 0, "\ufffd\ufffd\ufffd!"},
+               {"\xf4\x90\x80\x80", 0, "\ufffd\ufffd\ufffd\ufffd"},
+               {"\xf0\x9f\x98\xf0\x9f\x98\x80", 0, "\ufffd\U0001f600"}};
+  for (const auto& c : cases) {
+    CAPTURE(c.replaced);
+    CHECK(io::detail::valid_prefix(c.bytes) == c.valid);
+    CHECK_THROWS_WITH(t.encode(c.bytes), Contains("byte " + std::to_string(c.valid) + " ") && Contains("UTF-8"));
+    CHECK(t.encode(c.bytes, {.invalid = io::invalid_utf8::replace}) == t.encode(c.replaced));
+    // Decoding repairs in the same way, and streams cut anywhere do, too.
+    ids raw;
+    for (const char b : c.bytes) raw.push_back(static_cast<unsigned char>(b));
+    CHECK(t.decode(raw) == c.replaced);
+    io::stream_decoder stream(t);
+    std::string joined;
+    for (const io::token_id id : raw) joined += stream.push(id);
+    CHECK(joined + stream.finish() == c.replaced);
+  }
+}
+
+TEST_CASE("a stream holds back what is no whole character yet", "[tokenizer]") {
+  const io::tokenizer t = io::parse_tokenizer(small().dump());
+  io::stream_decoder stream(t);
+  CHECK(stream.push(0xf0) == "");
+  CHECK(stream.push(0x9f) == "");
+  CHECK(stream.push(0x98) == "");
+  CHECK(stream.pending() == 3);
+  CHECK_THROWS_AS(stream.push(1000), hd::text_error);
+  CHECK(stream.pending() == 3);
+  CHECK(stream.push(0x80) == "\U0001f600");
+  CHECK(stream.pending() == 0);
+  CHECK(stream.push(0xe2) == "");
+  CHECK(stream.push('a') ==
+        "\ufffd"
+        "a");
+  CHECK(stream.push(0xc3) == "");
+  CHECK(stream.finish() == "\ufffd");
+  CHECK(stream.finish() == "");
+  CHECK(stream.push(257) == "abc");
+}
+
+TEST_CASE("what is encoded is decoded to the same text", "[tokenizer]") {
+  for (const char* family : {"gpt2", "llama3"}) {  // the others normalize
+    const io::tokenizer t = io::load_tokenizer(golden + family + ".json");
+    for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+      const std::string text = strings::string(seed, {"<|eot_id|>", "<|endoftext|>"});
+      CAPTURE(family, seed);
+      CHECK(t.decode(t.encode(text, {.add_special_tokens = false})) == text);
+      CHECK(t.decode(t.encode(text, {.add_special_tokens = false, .special_tokens_as_text = true})) == text);
+    }
+  }
+}
+
+TEST_CASE("words of any length are merged as the definition says", "[tokenizer]") {
+  const nlohmann::json file = nlohmann::json::parse(get(golden + "gpt2.json"));
+  const std::string name = "gpt2.json";
+  io::detail::tokenizer_builder builder(name);
+  builder.vocabulary(io::detail::json_place(file["model"]["vocab"], name));
+  builder.finish_vocabulary();
+  auto& bpe = builder.parts().model;
+  bpe.merges.reserve(file["model"]["merges"].size());
+  std::uint32_t rank = 0;
+  for (const auto& m : file["model"]["merges"])
+    builder.merge(m[0].get<std::string>(), m[1].get<std::string>(), rank++, [] { return std::string(); });
+  bpe.finish();
+  const std::string letters = "etaoinshr wl\xc3\xa9\xd0\xb0";
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    strings::random r(seed);
+    std::string word;
+    for (std::size_t n = 1 + r.below(seed % 10 == 0 ? 300 : 70), have = 0; have < n; ++have)
+      word += r.below(8) == 0 ? static_cast<char>(r.below(256)) : letters[r.below(letters.size())];
+    ids out;
+    bpe.encode_word(word, out);
+    CHECK(out == merged_slowly(bpe, word));
+  }
+}
+
+TEST_CASE("a word of a million letters takes no quadratic time", "[tokenizer]") {
+  // A quadratic merge would not end within the limit of any test run.
+  const io::tokenizer t = io::load_tokenizer(golden + "qwen2.json");
+  const std::string word(1000000, 'a');
+  CHECK(t.decode(t.encode(word)) == word);
+  CHECK(t.decode(t.encode(std::string(300000, ' ') + "x")) == std::string(300000, ' ') + "x");
+}
+
+TEST_CASE("threads share a tokenizer", "[tokenizer]") {
+  const io::tokenizer t = io::load_tokenizer(golden + "llama3.json");
+  std::vector<std::vector<ids>> found(4);
+  std::vector<std::thread> threads;
+  for (auto& mine : found)
+    threads.emplace_back([&t, &mine] {
+      for (std::uint64_t seed = 0; seed < 200; ++seed) mine.push_back(t.encode(strings::string(seed, {"<|eot_id|>"})));
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& other : found) CHECK(other == found[0]);
+}
+
+TEST_CASE("components that are not supported are named, with what was expected", "[tokenizer]") {
+  CHECK_THAT(
+      refusal("/pre_tokenizer/type", "Metaspace"),
+      Contains(
+          "t.json: at /pre_tokenizer/type: expected the pre-tokenizer ByteLevel, Split or Sequence, got 'Metaspace'"));
+  CHECK_THAT(refusal("/normalizer", {{"type", "NFKC"}}),
+             Contains("at /normalizer/type: expected the normalizer NFC") && Contains("got 'NFKC'"));
+  CHECK_THAT(refusal("/model/type", "Unigram"), Contains("at /model/type: expected the model BPE, got 'Unigram'"));
+  CHECK_THAT(refusal("/model/dropout", 0.1), Contains("at /model/dropout: expected null") && Contains("got 0.1"));
+  CHECK_THAT(refusal("/model/end_of_word_suffix", "</w>"), Contains("at /model/end_of_word_suffix: expected null"));
+  CHECK_THAT(refusal("/decoder/type", "WordPiece"), Contains("expected the decoder ByteLevel, got 'WordPiece'"));
+  CHECK_THAT(refusal("/post_processor", {{"type", "BertProcessing"}}),
+             Contains("expected the post-processor") && Contains("got 'BertProcessing'"));
+  CHECK_THAT(refusal("/truncation", {{"max_length", 5}}), Contains("at /truncation: expected null"));
+  CHECK_THAT(refusal("/version", "2.0"), Contains("at /version: expected version '1.0', got '2.0'"));
+  CHECK_THAT(refusal("/pre_tokenizer", nullptr), Contains("expected a member 'pre_tokenizer', got none"));
+}
+
+TEST_CASE("malformed files are refused with their place", "[tokenizer]") {
+  CHECK(refusal(small()).empty());
+  CHECK_THAT(message_of<hd::io_error>([] { io::parse_tokenizer("{\n  \"version\": ", "t.json"); }),
+             Contains("heddle: t.json: expected JSON") && Contains("line 2"));
+  CHECK_THAT(refusal(nlohmann::json::array()), Contains("t.json: expected an object, got an array"));
+  CHECK_THAT(refusal("/model/merges/1", "abc"), Contains("at /model/merges/1: expected two tokens, got 'abc'"));
+  CHECK_THAT(refusal("/model/merges/0", "a b c"), Contains("expected two tokens"));
+  CHECK_THAT(refusal("/model/merges/1", 7), Contains("expected two tokens, got 7"));
+  CHECK_THAT(refusal("/model/merges/1", "a c"),
+             Contains("at /model/merges/1: expected tokens of the vocabulary, got 'ac'"));
+  CHECK_THAT(refusal("/model/vocab/abc", -1), Contains("at /model/vocab/abc: expected a token id, got -1"));
+  CHECK_THAT(refusal("/model/vocab/abc", 1.5), Contains("expected a token id, got 1.5"));
+  CHECK_THAT(refusal("/model/vocab/abc", 2000000000),
+             Contains("expected ids of 259 tokens, got one as high as 2000000000"));
+  CHECK_THAT(refusal("/model/vocab/abc", 256), Contains("expected one token with the id 256, got two"));
+  CHECK_THAT(refusal("/added_tokens/0/id", 257),
+             Contains("at /added_tokens/0: expected an id of its own for '<end>', got 257"));
+  CHECK_THAT(refusal("/added_tokens/0/content", "abc"),
+             Contains("expected the id 257 that the model has for 'abc', got 258"));
+  CHECK_THAT(refusal("/added_tokens/0/special", "yes"),
+             Contains("at /added_tokens/0/special: expected true or false, got 'yes'"));
+  nlohmann::json file = small();
+  file["model"]["vocab"].erase("q");
+  CHECK_THAT(refusal(file), Contains("expected a token for each of 256 bytes, got none for byte 113 ('q')"));
+  const nlohmann::json byte_level = small()["pre_tokenizer"];
+  const auto with_split = [&](const std::string& regex, const std::string& behavior = "Isolated") {
+    return refusal("/pre_tokenizer",
+                   {{"type", "Sequence"},
+                    {"pretokenizers",
+                     {{{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", behavior}}, byte_level}}});
+  };
+  CHECK(with_split("[^\\r\\n\\p{L}]?+\\p{Lu}*|\\d{1,3}(?=\\S)|\\x{4e00}[\\x{3041}-\\x{3096}]|(?i:'s)").empty());
+  CHECK_THAT(with_split("a", "Sideways"),
+             Contains("/pre_tokenizer/pretokenizers/0/behavior: expected Isolated") && Contains("'Sideways'"));
+  CHECK_THAT(with_split("(a"),
+             Contains("at /pre_tokenizer/pretokenizers/0/pattern/Regex") && Contains("PCRE2 refuses"));
+  for (const char* differs : {"\\h", "^a", "a$", "a.b", "\\w", "\\bx", "[a&&b]", "[[:alpha:]]", "(?m:a)", "(?<n>a)",
+                              "a{2}+", "\\p{Foo}", "[]", "\\", "[", "\\p{L", "\\x{110000}", "\\1", "(*FAIL)"}) {
+    CAPTURE(differs);
+    CHECK_THAT(with_split(differs), Contains("/pattern/Regex: at byte ") && Contains(": expected literals, classes"));
+  }
+  nlohmann::json deep = byte_level;
+  for (int i = 0; i < 40; ++i) deep = {{"type", "Sequence"}, {"pretokenizers", {deep}}};
+  CHECK_THAT(refusal("/pre_tokenizer", deep), Contains("expected at most 16 sequences inside each other"));
+  CHECK_THAT(refusal("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {byte_level, byte_level}}}),
+             Contains("expected ByteLevel to be the last"));
+  CHECK_THAT(refusal("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", nlohmann::json::array()}}),
+             Contains("expected a ByteLevel component"));
+  const auto with_single = [&](const nlohmann::json& single) {
+    return refusal("/post_processor", {{"type", "TemplateProcessing"},
+                                       {"single", single},
+                                       {"special_tokens", {{"<end>", {{"ids", {258}}}}, {"<x>", {{"ids", {999}}}}}}});
+  };
+  const nlohmann::json text = {{"Sequence", {{"id", "A"}}}};
+  const auto mark = [](const char* name) { return nlohmann::json{{"SpecialToken", {{"id", name}}}}; };
+  CHECK(with_single({mark("<end>"), text}).empty());
+  CHECK_THAT(with_single(nlohmann::json::array({mark("<end>")})), Contains("expected the text among the pieces"));
+  CHECK_THAT(with_single({text, text}), Contains("expected the text once"));
+  CHECK_THAT(with_single({mark("<x>"), text}),
+             Contains("at /post_processor/special_tokens/<x>/ids/0: expected the id of a token, got 999"));
+  CHECK_THAT(with_single({mark("<y>"), text}), Contains("expected a member '<y>'"));
+}
+
+TEST_CASE("a pattern that goes back and forth is an error, not a hang", "[tokenizer]") {
+  nlohmann::json file = small();
+  file["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers",
+                            {{{"type", "Split"}, {"pattern", {{"Regex", "(?:a+)+[bc]"}}}, {"behavior", "Isolated"}},
+                             small()["pre_tokenizer"]}}};
+  const io::tokenizer t = io::parse_tokenizer(file.dump());
+  CHECK(t.encode("aab") == ids{'a', 256});
+  CHECK_THROWS_WITH(t.encode(std::string(200, 'a')), Contains("cannot be matched at byte") && Contains("of 200"));
+}
+
+TEST_CASE("GPT-2's two files: lines, options and refusals", "[tokenizer]") {
+  const nlohmann::json vocab = small()["model"]["vocab"];
+  const auto parse = [&](const std::string& merges, const io::gpt2_tokenizer_options& options = {}) {
+    return io::parse_gpt2_tokenizer(vocab.dump(), merges, options);
+  };
+  const io::tokenizer t = parse("#version: 0.2\r\na b\r\nab c\r\n");
+  CHECK(t.encode("abc<|endoftext|> abc") == ids{257, 258, ' ', 257});
+  CHECK(t.special("<|endoftext|>") == 258);
+  CHECK(parse("a b\nab c", {.add_prefix_space = true, .special_tokens = {}}).encode("abc") == ids{' ', 257});
+  CHECK_THROWS_WITH(parse("#version: 0.2\na b\nabc\n"), Contains("merges.txt:3: expected two tokens"));
+  CHECK_THROWS_WITH(parse("a b\n\nab c\n"), Contains("merges.txt:2: expected two tokens"));
+  CHECK_THROWS_WITH(parse("a b\na c\n"),
+                    Contains("of merges.txt, line 2: expected tokens of the vocabulary, got 'ac'"));
+  CHECK_THROWS_WITH(parse("a \xff\n"), Contains("merges.txt:1"));
+  CHECK_THROWS_WITH(io::parse_gpt2_tokenizer("[]", ""), Contains("vocab.json: expected an object, got an array"));
+  CHECK_THROWS_WITH(io::parse_gpt2_tokenizer("{\"a\": \"b\"}", ""),
+                    Contains("vocab.json: at /a: expected a token id, got 'b'"));
+  CHECK_THROWS_WITH(io::parse_gpt2_tokenizer("{}", ""), Contains("expected tokens, got none"));
+}
+
+TEST_CASE("a folder has its tokenizer.json; what cannot be read is named", "[tokenizer]") {
+  const scratch_folder folder("tokenizer");
+  put(folder / "tokenizer.json", small().dump());
+  CHECK(io::load_tokenizer(folder.path).encode("abc") == ids{257});
+  CHECK(io::load_tokenizer(folder / "tokenizer.json").encode("abc") == ids{257});
+  CHECK_THROWS_WITH(io::load_tokenizer(folder / "other.json"), Contains("other.json is not a file that can be read"));
+}
+#endif
