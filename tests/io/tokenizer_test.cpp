@@ -180,12 +180,23 @@ TEST_CASE("words of any length are merged as the definition says", "[tokenizer]"
   }
 }
 
-TEST_CASE("a word of a million letters takes no quadratic time", "[tokenizer]") {
+TEST_CASE("long words and long white space take no quadratic time", "[tokenizer]") {
   // A quadratic merge would not end within the limit of any test run.
   const io::tokenizer t = io::load_tokenizer(golden + "qwen2.json");
-  const std::string word(1000000, 'a');
+  const std::string word(300000, 'a');
   CHECK(t.decode(t.encode(word)) == word);
-  CHECK(t.decode(t.encode(std::string(300000, ' ') + "x")) == std::string(300000, ' ') + "x");
+  CHECK(t.decode(t.encode(std::string(100000, ' ') + "x")) == std::string(100000, ' ') + "x");
+  // The pattern looks behind all white space for a line break, within the limit of steps.
+  CHECK(t.encode(std::string(1500000, '\t') + "x").size() == 1500001);
+}
+
+TEST_CASE("added tokens that take white space along look at it once", "[tokenizer]") {
+  nlohmann::json file = small();
+  file["added_tokens"] = {{{"id", 258}, {"content", "\t"}, {"lstrip", true}, {"rstrip", true}, {"normalized", false}}};
+  const io::tokenizer t = io::parse_tokenizer(file.dump());
+  CHECK(t.encode("a \t b") == ids{'a', 258, 'b'});
+  CHECK(t.encode(" \t\t a") == ids{258, 'a'});             // as the package: nothing is left for the second
+  CHECK(t.encode(std::string(500000, '\t')) == ids{258});  // would not end if each looked at all
 }
 
 TEST_CASE("threads share a tokenizer", "[tokenizer]") {

@@ -120,11 +120,14 @@ class added_token_splitter {
         }
         std::size_t begin = m->begin, end = m->end;
         if (t.lstrip) {
-          while (begin > 0 && is_white_space(code_point_at(all, before(all, begin)))) begin = before(all, begin);
+          while (begin > start && is_white_space(code_point_at(all, before(all, begin)))) begin = before(all, begin);
           begin = (std::max)(begin, start);
         }
-        if (t.rstrip)
+        if (t.rstrip) {
+          end = (std::max)(end, start);  // a token before took white space up to there
           while (end < all.size() && is_white_space(code_point_at(all, end))) end += sequence_length(all[end]);
+        }
+        if (begin >= end) continue;  // all white space, and a token before took it
         if (start < begin) text(all.substr(start, begin - start));
         token(t.id);
         start = end;

@@ -309,8 +309,9 @@ class split_pattern {
     if (!code_) throw io_error("expected a regular expression, got one that PCRE2 refuses: " + pcre2_message(problem));
     limits_.reset(pcre2_match_context_create_8(nullptr), pcre2_match_context_free_8);
     if (!limits_) throw memory_error("heddle: no memory for a regular expression");
-    // A pattern that needs more than this for one match goes back and forth; the published ones need a few steps.
-    pcre2_set_match_limit_8(limits_.get(), 1000000);
+    // A pattern that needs more than this for one match goes back and forth. The published ones need more only for as
+    // much white space: they look behind all of it for a line break. Oniguruma's limit is the same.
+    pcre2_set_match_limit_8(limits_.get(), 10000000);
     pcre2_set_heap_limit_8(limits_.get(), 65536);  // KiB
     jit_ = pcre2_jit_compile_8(code_.get(), PCRE2_JIT_COMPLETE) == 0;
   }
