@@ -35,7 +35,8 @@ namespace heddle::inline v0::io::detail {
 // Finds contents in a text: leftmost, of those the longest, without overlap.
 class content_finder {
  public:
-  // The first of equal contents is found.
+  // The first of equal contents is found. (Contents may be equal once normalized; in the package the order is a hash
+  // map's.)
   void insert(std::string_view content, std::size_t token) {
     if (content.empty()) return;
     std::size_t at = 0;
