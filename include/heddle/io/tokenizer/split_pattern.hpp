@@ -14,6 +14,7 @@
 #endif
 #include <pcre2.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -269,27 +270,44 @@ class split_pattern {
   // Room for the results of matches: one for each thread that matches.
   class room {
    public:
-    explicit room(const split_pattern& p) : data_(pcre2_match_data_create_from_pattern_8(p.code_.get(), nullptr)) {
-      if (!data_) throw memory_error("heddle: no memory for a match of a regular expression");
+    explicit room(const split_pattern& p)
+        : data_(pcre2_match_data_create_from_pattern_8(p.code_.get(), nullptr)),
+          limits_(pcre2_match_context_create_8(nullptr)) {
+      if (!data_ || !limits_) throw memory_error("heddle: no memory for a match of a regular expression");
     }
     pcre2_match_data_8* get() const noexcept { return data_.get(); }
+    // A pattern that needs more than this for one match goes back and forth. The published ones take a step for each
+    // character of white space, as they look behind all of it for a line break: so the limits grow with the text.
+    pcre2_match_context_8* limits(std::size_t text) const noexcept {
+      const auto bounded = [](std::size_t n) {
+        return static_cast<std::uint32_t>((std::min)(n, std::size_t{0xffffffffU}));
+      };
+      text = (std::min)(text, std::size_t{0xffffffffU});
+      pcre2_set_match_limit_8(limits_.get(), bounded(10000000 + std::uint64_t{4} * text));
+      pcre2_set_heap_limit_8(limits_.get(), bounded(65536 + text / 2));  // KiB
+      return limits_.get();
+    }
 
    private:
     struct free_data {
       void operator()(pcre2_match_data_8* d) const noexcept { pcre2_match_data_free_8(d); }
     };
+    struct free_limits {
+      void operator()(pcre2_match_context_8* c) const noexcept { pcre2_match_context_free_8(c); }
+    };
     std::unique_ptr<pcre2_match_data_8, free_data> data_;
+    std::unique_ptr<pcre2_match_context_8, free_limits> limits_;
   };
 
   // The next match at or after `from` of a text that is valid UTF-8. Errors: `text_error` if it takes too long.
   std::optional<std::pair<std::size_t, std::size_t>> next(std::string_view text, std::size_t from, room& r) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR8>(text.data());
+    pcre2_match_context_8* const limits = r.limits(text.size());
     int found = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (jit_)
-      found = pcre2_jit_match_8(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK, r.get(), limits_.get());
+    if (jit_) found = pcre2_jit_match_8(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK, r.get(), limits);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT)  // the interpreter has its stack on the heap
-      found = pcre2_match_8(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, r.get(),
-                            limits_.get());
+      found =
+          pcre2_match_8(code_.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, r.get(), limits);
     if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
     if (found < 0)
       throw text_error("heddle: the tokenizer's pattern cannot be matched at byte " + std::to_string(from) + " of " +
@@ -307,17 +325,10 @@ class split_pattern {
         pcre2_compile_8(reinterpret_cast<PCRE2_SPTR8>(pattern.data()), pattern.size(), options, &problem, &at, nullptr),
         pcre2_code_free_8);
     if (!code_) throw io_error("expected a regular expression, got one that PCRE2 refuses: " + pcre2_message(problem));
-    limits_.reset(pcre2_match_context_create_8(nullptr), pcre2_match_context_free_8);
-    if (!limits_) throw memory_error("heddle: no memory for a regular expression");
-    // A pattern that needs more than this for one match goes back and forth. The published ones need more only for as
-    // much white space: they look behind all of it for a line break. Oniguruma's limit is the same.
-    pcre2_set_match_limit_8(limits_.get(), 10000000);
-    pcre2_set_heap_limit_8(limits_.get(), 65536);  // KiB
     jit_ = pcre2_jit_compile_8(code_.get(), PCRE2_JIT_COMPLETE) == 0;
   }
 
   std::shared_ptr<pcre2_code_8> code_;
-  std::shared_ptr<pcre2_match_context_8> limits_;
   bool jit_ = false;
 };
 
