@@ -9,6 +9,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -188,6 +192,45 @@ TEST_CASE("long words and long white space take no quadratic time", "[tokenizer]
   CHECK(t.decode(t.encode(std::string(100000, ' ') + "x")) == std::string(100000, ' ') + "x");
   // The pattern looks behind all white space for a line break, within the limit of steps.
   CHECK(t.encode(std::string(1500000, '\t') + "x").size() == 1500001);
+}
+
+TEST_CASE("limits of a match grow with the text", "[tokenizer]") {
+  const auto pattern = io::detail::split_pattern::from_oniguruma("\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
+  io::detail::split_pattern::room room(pattern);
+  constexpr std::size_t spaces = 12000000;  // more than the steps that a short text has
+  const auto found = pattern.next(std::string(spaces, ' ') + "x", 0, room);
+  REQUIRE(found);
+  CHECK(found->first == 0);
+  CHECK(found->second == spaces - 1);
+}
+
+TEST_CASE("many combining marks are ordered, and composed as utf8proc does", "[tokenizer]") {
+  std::string mixed = "a", below, above;
+  for (int i = 0; i < 50000; ++i) mixed += "\u0301\u0316", below += "\u0316", above += "\u0301";
+  const std::string ordered = io::detail::nfc("a" + below + above);
+  CHECK(io::detail::nfc(mixed) == ordered);
+  CHECK(ordered == "\u00e1" + below + above.substr(2));
+  const auto random_seed = std::random_device{}();
+  for (std::uint64_t seed = random_seed; seed < random_seed + 3000ULL; ++seed) {
+    CAPTURE(seed);
+    std::string text = strings::string(seed, {"<x>"});
+    strings::random r(seed);
+    for (std::size_t n = r.below(12); n > 0; --n) {
+      const std::string base[] = {"a", "\u1100", "\u1161", "\u11a8", "\uac00", "\u00e9", "\u0f73", "\u212b"};
+      text += base[r.below(8)];
+      for (std::size_t marks = r.below(5); marks > 0; --marks)
+        io::detail::append_code_point(text, 0x300 + static_cast<std::uint32_t>(r.below(0x70)));
+    }
+    utf8proc_uint8_t* made = nullptr;
+    const auto size =
+        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                     &made, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> keep(made, &std::free);
+    REQUIRE(size >= 0);
+    std::string out;
+    io::detail::append_utf8proc_nfc(out, text);
+    CHECK(out == std::string_view(reinterpret_cast<const char*>(made), static_cast<std::size_t>(size)));
+  }
 }
 
 TEST_CASE("added tokens that take white space along look at it once", "[tokenizer]") {

@@ -13,12 +13,13 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
-#include <cstdlib>
+#include <cstdint>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace heddle::inline v0::io::detail {
 
@@ -36,17 +37,40 @@ inline bool surely_normalized(std::string_view text) noexcept {
   return true;
 }
 
+// utf8proc_map sorts combining marks in quadratic time, so the marks are sorted here.
 inline void append_utf8proc_nfc(std::string& to, std::string_view text) {
-  if (text.empty()) return;
-  utf8proc_uint8_t* made = nullptr;
-  const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &made, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> keep(made, &std::free);
-  if (size < 0)
-    throw text_error("heddle: a text of " + std::to_string(text.size()) +
-                     " bytes cannot be normalized: " + utf8proc_errmsg(size));
-  to.append(reinterpret_cast<const char*>(made), static_cast<std::size_t>(size));
+  if (surely_normalized(text)) {
+    to += text;
+    return;
+  }
+  constexpr auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  const auto check = [&](utf8proc_ssize_t got) {
+    if (got < 0)
+      throw text_error("heddle: a text of " + std::to_string(text.size()) +
+                       " bytes cannot be normalized: " + utf8proc_errmsg(got));
+    return static_cast<std::size_t>(got);
+  };
+  std::vector<utf8proc_int32_t> points;
+  points.reserve(text.size());
+  for (std::size_t at = 0; at < text.size(); at += sequence_length(text[at])) {
+    std::array<utf8proc_int32_t, 32> parts{};  // Unicode has at most 4 for a character
+    int boundary = 0;
+    const std::size_t n =
+        check(utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point_at(text, at)), parts.data(),
+                                      static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary));
+    if (n > parts.size()) check(UTF8PROC_ERROR_OVERFLOW);
+    points.insert(points.end(), parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(n));
+  }
+  const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  for (auto first = points.begin(); first != points.end();) {
+    first = std::find_if(first, points.end(), [&](utf8proc_int32_t c) { return combining_class(c) != 0; });
+    const auto last = std::find_if(first, points.end(), [&](utf8proc_int32_t c) { return combining_class(c) == 0; });
+    std::stable_sort(first, last,
+                     [&](utf8proc_int32_t a, utf8proc_int32_t b) { return combining_class(a) < combining_class(b); });
+    first = last;
+  }
+  points.resize(check(utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), options)));
+  for (const utf8proc_int32_t c : points) append_code_point(to, static_cast<std::uint32_t>(c));
 }
 
 // Normal form C of valid UTF-8. The package's tables are of Unicode 9: characters that later versions move or compose
