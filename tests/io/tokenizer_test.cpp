@@ -304,12 +304,56 @@ TEST_CASE("malformed files are refused with their place", "[tokenizer]") {
                      {{{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", behavior}}, byte_level}}});
   };
   CHECK(with_split("[^\\r\\n\\p{L}]?+\\p{Lu}*|\\d{1,3}(?=\\S)|\\x{4e00}[\\x{3041}-\\x{3096}]|(?i:'s)").empty());
+  for (const char* same : {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[a\\-\\d]|[-\\s]|[\\d-]", "'(?i:s|t|re)",
+                           "(?i:'m)(?i:t)?|(?i:\\?l)", "(?:(?i:'ts|'re))+"}) {
+    CAPTURE(same);
+    CHECK(with_split(same).empty());
+  }
   CHECK_THAT(with_split("a", "Sideways"),
              Contains("/pre_tokenizer/pretokenizers/0/behavior: expected Isolated") && Contains("'Sideways'"));
   CHECK_THAT(with_split("(a"),
              Contains("at /pre_tokenizer/pretokenizers/0/pattern/Regex") && Contains("PCRE2 refuses"));
-  for (const char* differs : {"\\h", "^a", "a$", "a.b", "\\w", "\\bx", "[a&&b]", "[[:alpha:]]", "(?m:a)", "(?<n>a)",
-                              "a{2}+", "\\p{Foo}", "[]", "\\", "[", "\\p{L", "\\x{110000}", "\\1", "(*FAIL)"}) {
+  for (const char* differs : {"\\h",
+                              "^a",
+                              "a$",
+                              "a.b",
+                              "\\w",
+                              "\\bx",
+                              "[a&&b]",
+                              "[[:alpha:]]",
+                              "(?m:a)",
+                              "(?<n>a)",
+                              "a{2}+",
+                              "\\p{Foo}",
+                              "[]",
+                              "\\",
+                              "[",
+                              "\\p{L",
+                              "\\x{110000}",
+                              "\\1",
+                              "(*FAIL)",
+                              "[\\d-z]",
+                              "[\\p{L}-z]",
+                              "[\\s-\\x{9}]",
+                              "[a-\\d]",
+                              "[\\x{1}-\\s]",
+                              "(?i:ss)",
+                              "(?i:mS\\'|St)",
+                              "(?i:off)",
+                              "(?i:fi)",
+                              "(?i:Fl)",
+                              "(?i:\u00df)",
+                              "(?i:[sdmt])",
+                              "(?i:\\x{df})",
+                              "(?i:\\p{L})",
+                              "(?i:s+)",
+                              "(?i:s{2})",
+                              "(?i:(?:s)t)",
+                              "(?i:s)(?i:t)",
+                              "(?i:s){2}",
+                              "(?:(?i:s|x))+",
+                              "(?i:a",
+                              "(?i:x|s)(?:b|(?i:T))"}) {
     CAPTURE(differs);
     CHECK_THAT(with_split(differs), Contains("/pattern/Regex: at byte ") && Contains(": expected literals, classes"));
   }

@@ -55,9 +55,11 @@ class pattern_translation {
       } else if (c == '^' || c == '$' || c == '.') {
         fail("'" + std::string(1, c) + "', which Oniguruma and PCRE2 read differently");
       } else {
+        if (c == ')' && depth_ > 0) --depth_;
         out_ += c, ++at_;
       }
     }
+    check_neighbours();
     return std::move(out_);
   }
 
@@ -182,7 +184,7 @@ class pattern_translation {
     const std::size_t begin = at_;
     out_ += '[', ++at_;
     if (peek() == '^') out_ += '^', ++at_;
-    bool first = true;
+    bool first = true, dash = false;  // dash: the member before is - and may begin the end of a range
     while (true) {
       if (at_ >= in_.size()) {
         at_ = begin;
@@ -193,9 +195,13 @@ class pattern_translation {
         if (first) fail("an empty class, or ] as its first member");
         break;
       }
+      const bool open = std::exchange(dash, c == '-' && !first);
       first = false;
       if (c == '\\') {
+        const bool many = std::string_view("sSdpP").find(peek(1)) != std::string_view::npos;
+        if (many && open) fail("a range that ends with a class");
         escape(true);
+        if (many && peek() == '-' && peek(1) != ']') fail("a range that begins with a class");
       } else if (c == '[') {
         fail("a class inside a class");
       } else if (c == '&' && peek(1) == '&') {
@@ -208,18 +214,70 @@ class pattern_translation {
   }
 
   void group() {
-    static constexpr std::string_view kinds[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
+    static constexpr std::string_view kinds[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
     if (peek(1) != '?') {
       if (peek(1) == '*') fail("(*");
-      out_ += "(?:", ++at_;  // nothing asks for what groups captured
+      out_ += "(?:", ++at_, ++depth_;  // nothing asks for what groups captured
       return;
     }
+    if (in_.substr(at_, 4) == "(?i:") return caseless();
     for (const std::string_view k : kinds)
       if (in_.substr(at_, k.size()) == k) {
-        out_ += k, at_ += k.size();
+        out_ += k, at_ += k.size(), ++depth_;
         return;
       }
     fail("the group " + std::string(in_.substr(at_, 4)));
+  }
+
+  // Whether one character folds to these two, or to three that begin or end with them: U+00DF, U+FB00 to U+FB06.
+  // Source: CaseFolding.txt of Unicode, status F.
+  static bool folded_from_one(char first, char second) {
+    return (first == 's' && (second == 's' || second == 't')) ||
+           (first == 'f' && (second == 'f' || second == 'i' || second == 'l'));
+  }
+  static char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+  // (?i:..) with alternatives of ASCII characters. Oniguruma lets one character match several letters that it folds to,
+  // and PCRE2 does not; the two treat members of classes differently as well.
+  void caseless() {
+    constexpr std::string_view punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~ ";
+    out_ += "(?i:", at_ += 4;
+    ++caseless_groups_;
+    char before = '\0';
+    while (true) {
+      const char c = peek();
+      if (at_ >= in_.size()) fail("(?i: without )");
+      if (c == ')' || c == '|') {
+        caseless_last_ += before, before = '\0';
+        out_ += c, ++at_;
+        if (c == '|') continue;
+        break;
+      }
+      char literal = c;
+      if (c == '\\') {
+        literal = peek(1);
+        if (literal == '\0' || punctuation.find(literal) == std::string_view::npos)
+          fail("\\ inside (?i:..) before something else than punctuation");
+        out_ += c, ++at_;
+      } else if (c < ' ' || c > '~' || std::string_view("[(*+?{.^$").find(c) != std::string_view::npos) {
+        fail("something else than ASCII literals and | inside (?i:..)");
+      }
+      if (folded_from_one(lower(before), lower(literal)))
+        fail("'" + std::string{before, literal} + "' inside (?i:..), which one character folds to");
+      if (before == '\0') caseless_first_ += literal;
+      before = literal;
+      out_ += literal, ++at_;
+    }
+    if (depth_ > 0 || peek() == '*' || peek() == '+' || peek() == '{') caseless_repeats_ = true;
+  }
+  // Letters of two such groups, or of two rounds of one, may meet.
+  void check_neighbours() const {
+    if (caseless_groups_ < 2 && !caseless_repeats_) return;
+    for (const char last : caseless_last_)
+      for (const char first : caseless_first_)
+        if (folded_from_one(lower(last), lower(first)))
+          fail("(?i:..) that ends with '" + std::string(1, last) + "' and (?i:..) that begins with '" +
+               std::string(1, first) + "': one character folds to both");
   }
 
   void interval() {
@@ -243,8 +301,11 @@ class pattern_translation {
   }
 
   std::string_view in_;
-  std::size_t at_ = 0;
+  std::size_t at_ = 0, depth_ = 0;  // depth: groups that are open
   std::string out_;
+  std::string caseless_first_, caseless_last_;  // characters that alternatives of (?i:..) begin and end with
+  std::size_t caseless_groups_ = 0;
+  bool caseless_repeats_ = false;
 };
 
 // A compiled pattern. Immutable; threads may share it.
