@@ -275,7 +275,15 @@ TEST_CASE("components that are not supported are named, with what was expected",
 TEST_CASE("malformed files are refused with their place", "[tokenizer]") {
   CHECK(refusal(small()).empty());
   CHECK_THAT(message_of<hd::io_error>([] { io::parse_tokenizer("{\n  \"version\": ", "t.json"); }),
-             Contains("heddle: t.json: expected JSON") && Contains("line 2"));
+             Contains("heddle: t.json, offset 15: is no JSON"));
+  CHECK_THAT(message_of<hd::io_error>([] { io::parse_tokenizer(small().dump() + std::string("\0x", 2), "t.json"); }),
+             Contains("t.json, offset ") && Contains("a zero byte"));
+  CHECK_THAT(message_of<hd::io_error>([] {
+               std::string text = small().dump();
+               text.replace(0, 1, "{\"model\": {}, ");
+               io::parse_tokenizer(text, "t.json");
+             }),
+             Contains("t.json: the name 'model' comes twice"));
   CHECK_THAT(refusal(nlohmann::json::array()), Contains("t.json: expected an object, got an array"));
   CHECK_THAT(refusal("/model/merges/1", "abc"), Contains("at /model/merges/1: expected two tokens, got 'abc'"));
   CHECK_THAT(refusal("/model/merges/0", "a b c"), Contains("expected two tokens"));
@@ -291,6 +299,18 @@ TEST_CASE("malformed files are refused with their place", "[tokenizer]") {
              Contains("at /added_tokens/0: expected an id of its own for '<end>', got 257"));
   CHECK_THAT(refusal("/added_tokens/0/content", "abc"),
              Contains("expected the id 257 that the model has for 'abc', got 258"));
+  CHECK_THAT(refusal("/added_tokens/0/id", 260),
+             Contains("at /added_tokens/0: expected the id 258 for '<end>', the next one") && Contains("got 260"));
+  const auto with_added = [](const nlohmann::json& tokens) { return refusal("/added_tokens", tokens); };
+  CHECK(with_added(
+            {{{"id", 258}, {"content", "<a>"}}, {{"id", 97}, {"content", "a"}}, {{"id", 258 + 1}, {"content", "<b>"}}})
+            .empty());
+  CHECK_THAT(with_added({{{"id", 259}, {"content", "<b>"}}, {{"id", 258}, {"content", "<a>"}}}),
+             Contains("at /added_tokens/0: expected the id 258 for '<b>'") && Contains("got 259"));
+  CHECK_THAT(with_added({{{"id", 258}, {"content", "<a>"}}, {{"id", 260}, {"content", "<b>"}}}),
+             Contains("at /added_tokens/1: expected the id 259 for '<b>'") && Contains("got 260"));
+  CHECK_THAT(with_added({{{"id", 258}, {"content", "<a>"}}, {{"id", 259}, {"content", "<a>"}}}),
+             Contains("at /added_tokens/1: expected '<a>' once, got it with the ids 258 and 259"));
   CHECK_THAT(refusal("/added_tokens/0/special", "yes"),
              Contains("at /added_tokens/0/special: expected true or false, got 'yes'"));
   nlohmann::json file = small();
@@ -359,7 +379,7 @@ TEST_CASE("malformed files are refused with their place", "[tokenizer]") {
   }
   nlohmann::json deep = byte_level;
   for (int i = 0; i < 40; ++i) deep = {{"type", "Sequence"}, {"pretokenizers", {deep}}};
-  CHECK_THAT(refusal("/pre_tokenizer", deep), Contains("expected at most 16 sequences inside each other"));
+  CHECK_THAT(refusal("/pre_tokenizer", deep), Contains("t.json has objects and arrays in more than 32 levels"));
   CHECK_THAT(refusal("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {byte_level, byte_level}}}),
              Contains("expected ByteLevel to be the last"));
   CHECK_THAT(refusal("/pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", nlohmann::json::array()}}),
@@ -407,6 +427,25 @@ TEST_CASE("GPT-2's two files: lines, options and refusals", "[tokenizer]") {
   CHECK_THROWS_WITH(io::parse_gpt2_tokenizer("[]", ""), Contains("vocab.json: expected an object, got an array"));
   CHECK_THROWS_WITH(io::parse_gpt2_tokenizer("{\"a\": \"b\"}", ""),
                     Contains("vocab.json: at /a: expected a token id, got 'b'"));
+  CHECK(parse("a b\nab c", {.special_tokens = {"<a>", "", "a", "<b>"}}).encode("<b>a<a>") == ids{259, 'a', 258});
+  for (const char* broken : {"ok\xe2\x82", "ok\xff", "ok\xf0\x9f"})
+    CHECK_THROWS_WITH(parse("a b\nab c", {.special_tokens = {"<a>", broken}}),
+                      Contains("gpt2_tokenizer_options::special_tokens[1]: expected UTF-8, got byte 2 ("));
+  CHECK_THROWS_AS(parse("a b\nab c", {.special_tokens = {"\xf0"}}), hd::config_error);
+  nlohmann::json high = vocab;
+  high["abc"] = 0x7ffffffe;
+  CHECK_THROWS_WITH(io::parse_gpt2_tokenizer(high.dump(), "a b\n", {.special_tokens = {"<a>", "<b>"}}),
+                    Contains("got one as high as 2147483646"));
+  CHECK_THROWS_WITH(io::parse_gpt2_tokenizer(high.dump(), "a b\n", {.special_tokens = {"abc", "<a>", "<b>"}}),
+                    Contains("vocab.json: expected ids that leave some for special tokens, got none for '<a>'"));
+  high["abc"] = 300;
+  const auto gaps = [&](const std::vector<std::string>& special) {
+    return io::parse_gpt2_tokenizer(high.dump(), "a b\n", {.special_tokens = special}).encode("<a>");
+  };
+  CHECK(gaps({"<a>"}) == ids{258});  // the number of tokens, as in the package
+  CHECK(gaps({"abc", "<a>"}) == ids{301});
+  high["abc"] = 258;
+  CHECK_THROWS_WITH(gaps({"<a>"}), Contains("expected an id of its own for '<a>', got 258"));
   CHECK_THROWS_WITH(io::parse_gpt2_tokenizer("{}", ""), Contains("expected tokens, got none"));
 }
 

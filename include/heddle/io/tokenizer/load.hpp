@@ -7,6 +7,7 @@
 #endif
 
 #include <heddle/core/error.hpp>
+#include <heddle/io/json/strict.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 
 #include <nlohmann/json.hpp>
@@ -33,7 +34,7 @@ namespace heddle::inline v0::io {
 /// What GPT-2's two files do not say.
 struct gpt2_tokenizer_options {
   bool add_prefix_space = false;
-  /// Those that the vocabulary lacks get the next ids.
+  /// UTF-8. Those that the vocabulary lacks get the next ids: its number of tokens and on, as in the package.
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
 };
 
@@ -103,14 +104,6 @@ class json_place {
   const std::string* file_;
   std::string path_;
 };
-
-inline json parse_json(std::string_view text, const std::string& file) {
-  try {
-    return json::parse(text.begin(), text.end());
-  } catch (const json::exception& e) {  // its message has line and column
-    throw io_error("heddle: " + file + ": expected JSON: " + e.what());
-  }
-}
 
 inline std::string whole_file(const std::filesystem::path& path) {
   std::error_code failed;
@@ -223,6 +216,9 @@ class tokenizer_builder {
     byte_strings& tokens = parts_->model.tokens;
     parts_->special.assign(tokens.ids(), false);
     std::vector<bool> taken(tokens.ids(), false);
+    // The package numbers added tokens itself, whatever ids the file gives them.
+    auto following = static_cast<token_id>(words_.size());
+    std::unordered_map<std::string_view, token_id> contents;
     for (std::size_t i = 0; i < added_.size(); ++i) {
       const added_token& t = added_[i];
       const auto refuse = [&](const std::string& why) {
@@ -238,6 +234,13 @@ class tokenizer_builder {
       if (taken[static_cast<std::size_t>(t.id)] || (same == byte_strings::none && tokens.has(t.id)))
         refuse("expected an id of its own for " + shown + ", got " + std::to_string(t.id) +
                ", which another token has");
+      if (const auto [twice, once] = contents.emplace(t.content, t.id); !once)
+        refuse("expected " + shown + " once, got it with the ids " + std::to_string(twice->second) + " and " +
+               std::to_string(t.id));
+      if (same == byte_strings::none && t.id != following)
+        refuse("expected the id " + std::to_string(following) + " for " + shown +
+               ", the next one behind the model's tokens and the added ones before it, got " + std::to_string(t.id));
+      following = (std::max)(following, t.id + 1);
       taken[static_cast<std::size_t>(t.id)] = true;
       if (same == byte_strings::none) tokens.insert(t.id, bytes ? *bytes : t.content, false);
       parts_->special[static_cast<std::size_t>(t.id)] = t.special;
@@ -286,40 +289,36 @@ class tokenizer_json_reader {
     for (const char* unwanted : {"truncation", "padding"})
       if (const auto found = root_.find(unwanted))
         found->fail("expected null: " + std::string(unwanted) + " is not supported, got an object");
-    if (const auto n = root_.find("normalizer")) normalizer(*n, 0);
-    pre_tokenizer(root_.at("pre_tokenizer"), 0);
+    if (const auto n = root_.find("normalizer")) normalizer(*n);
+    pre_tokenizer(root_.at("pre_tokenizer"));
     if (!byte_level_) root_.at("pre_tokenizer").fail("expected a ByteLevel component, got none");
     decoder(root_.at("decoder"));
     model(root_.at("model"));
-    if (const auto p = root_.find("post_processor")) post_processor(*p, 0);
+    if (const auto p = root_.find("post_processor")) post_processor(*p);
     return builder_.finish();
   }
 
  private:
-  static constexpr int most_depth = 16;
-
-  void sequence_of(const json_place& at, const char* members, int depth,
-                   void (tokenizer_json_reader::*each)(const json_place&, int)) {
-    if (depth == most_depth)
-      at.fail("expected at most " + std::to_string(most_depth) + " sequences inside each other, got more");
+  // Recursion is bounded: the file has at most 32 levels.
+  void sequence_of(const json_place& at, const char* members, void (tokenizer_json_reader::*each)(const json_place&)) {
     const json_place all = at.at(members);
-    for (std::size_t i = 0, n = all.elements(); i < n; ++i) (this->*each)(all.at(i), depth + 1);
+    for (std::size_t i = 0, n = all.elements(); i < n; ++i) (this->*each)(all.at(i));
   }
 
-  void normalizer(const json_place& at, int depth) {
+  void normalizer(const json_place& at) {
     const std::string& type = at.type();
     if (type == "NFC")
       builder_.parts().normalize = true;
     else if (type == "Sequence")
-      sequence_of(at, "normalizers", depth, &tokenizer_json_reader::normalizer);
+      sequence_of(at, "normalizers", &tokenizer_json_reader::normalizer);
     else
       at.at("type").expected("the normalizer NFC, a Sequence of it, or null");
   }
 
-  void pre_tokenizer(const json_place& at, int depth) {
+  void pre_tokenizer(const json_place& at) {
     const std::string& type = at.type();
     auto& steps = builder_.parts().steps;
-    if (type == "Sequence") return sequence_of(at, "pretokenizers", depth, &tokenizer_json_reader::pre_tokenizer);
+    if (type == "Sequence") return sequence_of(at, "pretokenizers", &tokenizer_json_reader::pre_tokenizer);
     if (byte_level_)
       at.fail("expected ByteLevel to be the last pre-tokenizer, got '" + type.substr(0, 60) + "' behind it");
     if (steps.size() >= 64) at.fail("expected at most 64 pre-tokenizers, got more");
@@ -415,10 +414,10 @@ class tokenizer_json_reader {
     }
   }
 
-  void post_processor(const json_place& at, int depth) {
+  void post_processor(const json_place& at) {
     const std::string& type = at.type();
     if (type == "ByteLevel") return;  // changes offsets alone
-    if (type == "Sequence") return sequence_of(at, "processors", depth, &tokenizer_json_reader::post_processor);
+    if (type == "Sequence") return sequence_of(at, "processors", &tokenizer_json_reader::post_processor);
     if (type != "TemplateProcessing")
       at.at("type").expected("the post-processor TemplateProcessing, ByteLevel or Sequence");
     if (templated_) at.fail("expected one TemplateProcessing, got two");
@@ -460,7 +459,7 @@ class tokenizer_json_reader {
 
 /// A tokenizer from the text of tokenizer.json; `name` appears in messages. Errors: as of `load_tokenizer`.
 inline tokenizer parse_tokenizer(std::string_view text, const std::string& name = "tokenizer.json") {
-  const detail::json file = detail::parse_json(text, name);
+  const detail::json file = parse_json(text, name);
   return detail::tokenizer_json_reader(file, name).read();
 }
 
@@ -468,7 +467,7 @@ inline tokenizer parse_tokenizer(std::string_view text, const std::string& name 
 /// of GPT-2, Llama-3, Qwen-2 and Qwen-3: the normalizer `NFC`; the pre-tokenizers `ByteLevel`, `Split` and `Sequence`;
 /// `ignore_merges`; added tokens; the post-processors `TemplateProcessing` (of single texts) and `ByteLevel`; the
 /// decoder `ByteLevel`.
-/// Errors: `io_error` that names the file, the place in it as a JSON pointer (or line and column where it is no JSON),
+/// Errors: `io_error` that names the file, the place in it as a JSON pointer (or the offset where it is no JSON),
 /// what was expected and what came, also for every other component.
 inline tokenizer load_tokenizer(const std::filesystem::path& path) {
   std::error_code none;
@@ -482,17 +481,25 @@ inline tokenizer parse_gpt2_tokenizer(std::string_view vocab, std::string_view m
                                       const gpt2_tokenizer_options& options = {},
                                       const std::string& vocab_name = "vocab.json",
                                       const std::string& merges_name = "merges.txt") {
-  const detail::json file = detail::parse_json(vocab, vocab_name);
+  const detail::json file = parse_json(vocab, vocab_name);
   detail::tokenizer_builder builder(vocab_name);
   const detail::json_place root(file, vocab_name);
   builder.vocabulary(root);
-  token_id next = 0;
-  for (const auto& [spelled, id] : root.members())
-    next = (std::max)(next, static_cast<token_id>(id.get<std::uint64_t>() + 1));
-  for (const std::string& content : options.special_tokens) {
+  auto next = static_cast<std::int64_t>(root.members().size());
+  for (std::size_t i = 0; i < options.special_tokens.size(); ++i) {
+    const std::string& content = options.special_tokens[i];
+    if (const std::size_t valid = detail::valid_prefix(content); valid != content.size())
+      throw config_error("heddle: gpt2_tokenizer_options::special_tokens[" + std::to_string(i) +
+                         "]: expected UTF-8, got byte " + std::to_string(valid) + " (" +
+                         std::to_string(static_cast<unsigned char>(content[valid])) +
+                         "), which begins no whole character");
+    if (content.empty()) continue;
     const auto found = file.find(content);
     added_token t;
-    t.id = found != file.end() ? static_cast<token_id>(found->get<std::uint64_t>()) : next++;
+    if (found == file.end() && next > 0x7ffffffe)
+      builder.fail("expected ids that leave some for special tokens, got none for '" + content.substr(0, 60) + "'");
+    t.id = static_cast<token_id>(found != file.end() ? found->get<std::int64_t>() : next);
+    next = (std::max)(next, std::int64_t{t.id} + 1);
     t.content = content;
     t.normalized = false;
     t.special = true;
@@ -528,7 +535,8 @@ inline tokenizer parse_gpt2_tokenizer(std::string_view vocab, std::string_view m
 }
 
 /// A tokenizer from GPT-2's vocab.json and merges.txt: GPT-2's pre-tokenizer, and the special tokens of `options`.
-/// Errors: `io_error` that names the file and the place in it (JSON pointer, or line), what was expected and what came.
+/// Errors: `io_error` that names the file and the place in it (JSON pointer, or line), what was expected and what came;
+/// `config_error` for a special token that is no UTF-8.
 inline tokenizer load_gpt2_tokenizer(const std::filesystem::path& vocab, const std::filesystem::path& merges,
                                      const gpt2_tokenizer_options& options = {}) {
   return parse_gpt2_tokenizer(detail::whole_file(vocab), detail::whole_file(merges), options, vocab.string(),
