@@ -6,6 +6,7 @@
 #include <heddle/io/tokenizer/load.hpp>
 
 #include "catch.hpp"
+#include "scratch.hpp"
 
 #include <algorithm>
 #include <fstream>
@@ -56,6 +57,19 @@ TEST_CASE("conversations have the text and the ids of the published templates", 
   }
   CHECK(all.size() == 42);
   CHECK(spelled == 6);  // the last conversation, in three templates, with and without a prompt
+}
+
+TEST_CASE("marks that take white space along do so in the whole text alone", "[tokenizer][chat]") {
+  nlohmann::json file = nlohmann::json::parse(get(chat_golden + "qwen2.json"));
+  for (nlohmann::json& token : file["added_tokens"])
+    if (token["content"] == "<|im_end|>") token["rstrip"] = true;
+  const io::tokenizer t = io::parse_tokenizer(file.dump());
+  const std::vector<io::chat_message> messages = {{"user", "a"}};
+  const auto parts = io::chatml_chat{}(messages, false);
+  const auto whole = io::encode_chat(t, parts, io::chat_content::with_tokens), safe = io::encode_chat(t, parts);
+  CHECK(whole.back() == t.special("<|im_end|>"));
+  CHECK(t.decode(safe) == "<|im_start|>user\na<|im_end|>\n");
+  CHECK(safe.size() == whole.size() + 1);
 }
 
 TEST_CASE("a role is text as well, and a tokenizer must have the marks", "[tokenizer][chat]") {

@@ -194,6 +194,23 @@ TEST_CASE("long words and long white space take no quadratic time", "[tokenizer]
   CHECK(t.encode(std::string(1500000, '\t') + "x").size() == 1500001);
 }
 
+TEST_CASE("text gives no special token that the model has", "[tokenizer]") {
+  nlohmann::json file = small();
+  file["added_tokens"] = {{{"id", 257}, {"content", "abc"}, {"special", true}, {"normalized", false}}};
+  const auto as_text = [&](const std::string& text) {
+    return io::parse_tokenizer(file.dump()).encode(text, {.special_tokens_as_text = true});
+  };
+  CHECK(io::parse_tokenizer(file.dump()).encode("abcab") == ids{257, 256});
+  CHECK(as_text("abcabab") == ids{'a', 'b', 'c', 256, 256});  // merges lead to it
+  CHECK(as_text("abc") == ids{'a', 'b', 'c'});
+  file["model"]["merges"] = {"a b"};
+  file["model"]["ignore_merges"] = true;
+  CHECK(as_text("abc") == ids{256, 'c'});  // it is a word
+  file["added_tokens"] = {{{"id", 'a'}, {"content", "a"}, {"special", true}, {"normalized", false}}};
+  CHECK(as_text("ab") == ids{256});
+  CHECK_THROWS_WITH(as_text("ba"), Contains("the token of byte 97 is special"));
+}
+
 TEST_CASE("limits of a match grow with the text", "[tokenizer]") {
   const auto pattern = io::detail::split_pattern::from_oniguruma("\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
   io::detail::split_pattern::room room(pattern);

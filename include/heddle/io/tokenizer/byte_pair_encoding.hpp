@@ -154,15 +154,16 @@ class byte_pair_encoding {
       merge_word(word, to);
   }
 
- private:
-  static constexpr std::size_t short_word = 32;
-
+  // By merges alone.
   void merge_word(std::string_view word, std::vector<token_id>& to) const {
     if (word.size() <= short_word)
       merge_short(word, to);
     else
       merge_long(word, to);
   }
+
+ private:
+  static constexpr std::size_t short_word = 32;
 
   // Looks at all pairs for each merge: less work than a queue while there are few.
   void merge_short(std::string_view word, std::vector<token_id>& to) const {

@@ -138,9 +138,10 @@ inline std::string to_text(std::span<const chat_part> parts) {
   return out;
 }
 
-/// A rendered conversation as tokens. Text between two marks is encoded as one, so that without special tokens in messages
-/// both kinds of `content` give what the package makes of the whole text. Tokens that are added to the vocabulary but not
-/// special are found in messages in either case.
+/// A rendered conversation as tokens. Text between two marks is encoded as one. Without special tokens in messages both kinds
+/// of `content` so give what the package makes of the whole text, if the marks have none of `lstrip`, `rstrip`, `single_word`
+/// and `normalized`, as those of Llama-3 and Qwen: as text, marks take nothing along and are found by themselves. Tokens that
+/// are added to the vocabulary but not special are found in messages in either case.
 /// Errors: `config_error` if the tokenizer lacks a mark of the template's; `text_error` as of `tokenizer::encode`.
 inline std::vector<token_id> encode_chat(const tokenizer& t, std::span<const chat_part> parts,
                                          chat_content content = chat_content::as_text,

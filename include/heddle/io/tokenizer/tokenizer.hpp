@@ -29,7 +29,8 @@ enum class invalid_utf8 {
 /// How `tokenizer::encode` reads a text.
 struct encode_options {
   bool add_special_tokens = true;  ///< what the post-processor puts around a text, such as the begin mark of Llama-3
-  /// Special tokens that the text spells are text like any other: for text of others, which may hold such marks.
+  /// Special tokens that the text spells are text like any other: for text of others, which may hold such marks. No id of a
+  /// special token comes of the text then, also where the model's own vocabulary has it.
   bool special_tokens_as_text = false;
   invalid_utf8 invalid = invalid_utf8::refuse;
 };
@@ -83,6 +84,7 @@ class encoding {
   }
 
   void text(std::string_view all, bool special_as_text) {
+    special_as_text_ = special_as_text;
     const auto token = [&](token_id id) { to_.push_back(id); };
     parts_.of_raw.split(
         all, special_as_text,
@@ -101,7 +103,7 @@ class encoding {
   void step(std::size_t k, std::string_view piece) {
     if (piece.empty()) return;
     if (k == parts_.steps.size()) {
-      parts_.model.encode_word(piece, to_);
+      word(piece);
       return;
     }
     const pre_token_step& s = parts_.steps[k];
@@ -139,6 +141,33 @@ class encoding {
     for (const part& p : merged) step(k + 1, piece.substr(p.begin, p.end - p.begin));
   }
 
+  // The model's vocabulary may hold a special token, as a whole word or as what merges lead to: where such are text, it
+  // comes as what its bytes merge to or, if that is special as well, as its bytes.
+  void word(std::string_view piece) {
+    const std::size_t begin = to_.size();
+    parts_.model.encode_word(piece, to_);
+    const auto special = [&](token_id id) { return parts_.special[static_cast<std::size_t>(id)]; };
+    const auto from = [&] { return to_.begin() + static_cast<std::ptrdiff_t>(begin); };
+    if (!special_as_text_ || std::none_of(from(), to_.end(), special)) return;
+    to_.resize(begin);
+    parts_.model.merge_word(piece, to_);
+    const std::vector<token_id> merged(from(), to_.end());
+    to_.resize(begin);
+    for (const token_id id : merged) {
+      if (!special(id)) {
+        to_.push_back(id);
+        continue;
+      }
+      for (const char c : parts_.model.tokens.view(id)) {
+        const auto byte = static_cast<unsigned char>(c);
+        to_.push_back(parts_.model.of_byte[byte]);
+        if (special(to_.back()))
+          throw text_error("heddle: the token of byte " + std::to_string(byte) +
+                           " is special, so a text with it cannot be encoded without special tokens");
+      }
+    }
+  }
+
   // Matches, and what is between them, from left to right.
   template <class Take>
   static void matches(const pre_token_step& s, split_pattern::room& room, std::string_view piece, Take&& take) {
@@ -164,6 +193,7 @@ class encoding {
   const tokenizer_parts& parts_;
   std::vector<token_id>& to_;
   std::vector<std::optional<split_pattern::room>> rooms_;
+  bool special_as_text_ = false;
 };
 
 }  // namespace detail
@@ -173,7 +203,7 @@ class encoding {
 class tokenizer {
  public:
   /// The tokens of a text. Errors: `text_error` for bytes that are no UTF-8, unless `options.invalid` replaces them,
-  /// and where a pattern of the file's takes too long.
+  /// where a pattern of the file's takes too long, and where special tokens are text but the token of a byte is special.
   std::vector<token_id> encode(std::string_view text, const encode_options& options = {}) const {
     std::string repaired;
     if (const std::size_t valid = detail::valid_prefix(text); valid != text.size()) {
