@@ -19,6 +19,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 namespace heddle::inline v0::io::detail {
@@ -62,12 +63,14 @@ inline void append_utf8proc_nfc(std::string& to, std::string_view text) {
     points.insert(points.end(), parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(n));
   }
   const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  std::vector<std::tuple<int, std::ptrdiff_t, utf8proc_int32_t>> marks;  // by class, then as they came
   for (auto first = points.begin(); first != points.end();) {
     first = std::find_if(first, points.end(), [&](utf8proc_int32_t c) { return combining_class(c) != 0; });
     const auto last = std::find_if(first, points.end(), [&](utf8proc_int32_t c) { return combining_class(c) == 0; });
-    std::stable_sort(first, last,
-                     [&](utf8proc_int32_t a, utf8proc_int32_t b) { return combining_class(a) < combining_class(b); });
-    first = last;
+    marks.clear();
+    for (auto at = first; at != last; ++at) marks.emplace_back(combining_class(*at), at - first, *at);
+    std::sort(marks.begin(), marks.end());
+    for (const auto& m : marks) *first++ = std::get<2>(m);
   }
   points.resize(check(utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), options)));
   for (const utf8proc_int32_t c : points) append_code_point(to, static_cast<std::uint32_t>(c));
