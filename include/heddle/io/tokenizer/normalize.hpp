@@ -53,25 +53,31 @@ inline void append_utf8proc_nfc(std::string& to, std::string_view text) {
   };
   std::vector<utf8proc_int32_t> points;
   points.reserve(text.size());
+  std::vector<std::tuple<int, std::size_t, utf8proc_int32_t>> marks;  // behind points: class, and place among them
+  const auto take_marks = [&] {
+    if (marks.empty()) return;
+    if (marks.size() > 1) std::sort(marks.begin(), marks.end());
+    for (const auto& m : marks) points.push_back(std::get<2>(m));
+    marks.clear();
+  };
+  std::array<utf8proc_int32_t, 32> parts{};  // Unicode has at most 4 for a character
   for (std::size_t at = 0; at < text.size(); at += sequence_length(text[at])) {
-    std::array<utf8proc_int32_t, 32> parts{};  // Unicode has at most 4 for a character
     int boundary = 0;
     const std::size_t n =
         check(utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point_at(text, at)), parts.data(),
                                       static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary));
     if (n > parts.size()) check(UTF8PROC_ERROR_OVERFLOW);
-    points.insert(points.end(), parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(n));
+    for (std::size_t i = 0; i < n; ++i) {
+      const int combining_class = utf8proc_get_property(parts[i])->combining_class;
+      if (combining_class != 0) {
+        marks.emplace_back(combining_class, marks.size(), parts[i]);
+        continue;
+      }
+      take_marks();
+      points.push_back(parts[i]);
+    }
   }
-  const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
-  std::vector<std::tuple<int, std::ptrdiff_t, utf8proc_int32_t>> marks;  // by class, then as they came
-  for (auto first = points.begin(); first != points.end();) {
-    first = std::find_if(first, points.end(), [&](utf8proc_int32_t c) { return combining_class(c) != 0; });
-    const auto last = std::find_if(first, points.end(), [&](utf8proc_int32_t c) { return combining_class(c) == 0; });
-    marks.clear();
-    for (auto at = first; at != last; ++at) marks.emplace_back(combining_class(*at), at - first, *at);
-    std::sort(marks.begin(), marks.end());
-    for (const auto& m : marks) *first++ = std::get<2>(m);
-  }
+  take_marks();
   points.resize(check(utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), options)));
   for (const utf8proc_int32_t c : points) append_code_point(to, static_cast<std::uint32_t>(c));
 }
