@@ -118,7 +118,7 @@ TEST_CASE("a receive that sleeps allocates nothing but the first time", "[comm][
 }
 
 TEST_CASE("a wait that finds no memory takes its message back", "[comm][waiting]") {
-  int failed = 0;
+  [[maybe_unused]] int failed = 0;
   bool timed_out = false;
   for (int k = 0; k < 1000 && !timed_out; ++k) {  // allocation k of the wait fails, until all succeed
     CAPTURE(k);

@@ -57,12 +57,12 @@ const Config& checked_stage(const Config& config, stage_layers part, int slots, 
   config.validate();
   // More than a stage ever keeps for a token: elements of all its memory are then counted by 64 bits.
   double widths = static_cast<double>(config.width), ends = 0;
-  if constexpr (requires { config.heads; }) widths += config.heads;
-  if constexpr (requires { config.ffn; }) widths += config.ffn;
+  if constexpr (requires { config.heads; }) widths += static_cast<double>(config.heads);
+  if constexpr (requires { config.ffn; }) widths += static_cast<double>(config.ffn);
   if constexpr (requires { config.hidden + config.inputs; })
-    widths += static_cast<double>(config.hidden) + config.inputs;
-  if constexpr (requires { config.vocabulary; }) ends += 2.0 * config.vocabulary;
-  if constexpr (requires { config.outputs; }) ends += 2.0 * config.outputs;
+    widths += static_cast<double>(config.hidden) + static_cast<double>(config.inputs);
+  if constexpr (requires { config.vocabulary; }) ends += 2.0 * static_cast<double>(config.vocabulary);
+  if constexpr (requires { config.outputs; }) ends += 2.0 * static_cast<double>(config.outputs);
   const double of_token = (part.count + 4.0) * 32.0 * widths + ends;
   const detail::stage_extents extents{.layers = static_cast<std::int64_t>(config.layers),
                                       .context = static_cast<std::int64_t>(config.context),
