@@ -35,9 +35,14 @@ def check(root, compiler, extra=()):
     flags = ["-std=c++20", f"-I{root}", *extra]
     rooms = sorted(path.relative_to(root).as_posix() for path in root.glob("heddle/*.hpp") if path.name != "impl.hpp")
     everything = "".join(f"#include <{name}>\n" for name in rooms)
-    ours = sorted({name for room in rooms for name in re.findall(r"^#include <(heddle/[^>]+)>", (root / room).read_text(), flags=re.M)})
+    ours = set()  # all that the rooms include, bodies in impl/ too
+    next_ones = set(rooms)
+    while next_ones:
+        ours |= next_ones
+        next_ones = {name for header in next_ones
+                     for name in re.findall(r"^#include <(heddle/[^>]+)>", (root / header).read_text(), flags=re.M)} - ours
     outside = set()
-    for name in ours:
+    for name in sorted(ours):
         outside |= set(re.findall(r"^\s*#\s*include\s*<((?!heddle/)[^>]+)>", (root / name).read_text(), flags=re.M))
     before = "".join(f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in sorted(outside))
     looked_at = f"{len(ours)} headers, {len(outside)} headers of others, {len(POISON)} poisoned names"
