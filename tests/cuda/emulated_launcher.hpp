@@ -107,7 +107,8 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   void sort_places(const std::int32_t* keys, std::int64_t n, std::int32_t* sorted, std::int32_t* places) const {
     enqueue(queue.stream(), [=] {
       std::iota(places, places + n, 0);
-      std::stable_sort(places, places + n, [&](std::int32_t a, std::int32_t b) { return keys[a] < keys[b]; });
+      std::sort(places, places + n,
+                [&](std::int32_t a, std::int32_t b) { return keys[a] != keys[b] ? keys[a] < keys[b] : a < b; });
       for (std::int64_t i = 0; i < n; ++i) sorted[i] = keys[places[i]];
     });
   }
