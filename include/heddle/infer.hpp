@@ -1,0 +1,4 @@
+// heddle/infer.hpp: the inference engine and its policies.
+#pragma once
+
+#include <heddle/infer/step.hpp>

@@ -1,0 +1,125 @@
+// heddle/infer/step.hpp: the ragged rows that a model computes in one step of inference, and the concept of a runner.
+#pragma once
+
+#include <heddle/core/error.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// Consecutive tokens of one sequence in a step: a chunk of its prompt, or the token that was decoded last.
+/// Units: `first_row` and `rows` count rows of the step, `position` counts tokens of the sequence before them, whose keys and values are in the
+/// cache already; `first_block` and `blocks` count entries of `step::blocks`.
+struct sequence_rows {
+  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
+  std::int64_t position = 0;
+  std::int64_t first_block = 0;
+  std::int64_t blocks = 0;
+  friend bool operator==(const sequence_rows&, const sequence_rows&) = default;
+};
+
+/// A block of the cache that is copied to another before the step runs: copy on write.
+struct block_copy {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  friend bool operator==(const block_copy&, const block_copy&) = default;
+};
+
+/// What a model computes at once: rows of several sequences, one behind the other. Key and value of token t of a sequence are row
+/// t % block_rows of its block number t / block_rows, whatever made the cache contiguous, paged or shared.
+struct step {
+  std::vector<std::int32_t> tokens{};      ///< of each row
+  std::vector<sequence_rows> sequences{};  ///< in the order of their rows, without gaps
+  std::vector<std::int32_t>
+      blocks{};  ///< ids of cache blocks, for each sequence as many as position + rows tokens need
+  std::vector<std::int64_t> wanted{};  ///< rows whose logits are wanted, ascending
+  std::vector<block_copy> copies{};    ///< before anything is written
+
+  std::int64_t rows() const noexcept { return static_cast<std::int64_t>(tokens.size()); }
+  friend bool operator==(const step&, const step&) = default;
+};
+
+/// What a step must not exceed. `context`: tokens of a sequence, prompt and answer together. `block_rows`: tokens of a block of the
+/// cache. `blocks`: of the cache. `max_rows`: rows of a step. `vocabulary`: logits of a row.
+struct step_limits {
+  std::int64_t vocabulary = 0;
+  std::int64_t context = 0;
+  std::int64_t block_rows = 0;
+  std::int64_t blocks = 0;
+  std::int64_t max_rows = 0;
+  friend bool operator==(const step_limits&, const step_limits&) = default;
+};
+
+/// A model that computes steps. `run(step, logits)` appends the keys and values of the step's rows to the cache and fills `logits`.
+/// Shapes: logits [wanted rows, vocabulary], row-major.
+/// Errors: `config_error` for a step that breaks the limits (`require_step`).
+template <class R>
+concept step_runner = requires(R& runner, const R& that, const step& s, std::span<typename R::scalar> logits) {
+  requires std::floating_point<typename R::scalar>;
+  { that.limits() } -> std::same_as<step_limits>;
+  runner.run(s, logits);
+};
+
+namespace detail {
+[[noreturn]] inline void step_error(const std::string& what) {
+  throw config_error("heddle: a step of inference: " + what);
+}
+
+inline void require_rows_of_sequence(const step& s, const step_limits& l, std::size_t i, std::int64_t row) {
+  const sequence_rows& q = s.sequences[i];
+  const std::string name = "sequence " + std::to_string(i);
+  if (q.first_row != row || q.rows <= 0)
+    step_error(name + " should have rows from row " + std::to_string(row) + " on, got " + std::to_string(q.rows) +
+               " rows from row " + std::to_string(q.first_row) + " on");
+  if (q.position < 0 || q.position > l.context || q.rows > l.context - q.position)
+    step_error(name + " has " + std::to_string(q.rows) + " rows at position " + std::to_string(q.position) +
+               ", the context has " + std::to_string(l.context) + " tokens");
+  const std::int64_t needed = (q.position + q.rows + l.block_rows - 1) / l.block_rows;
+  const auto listed = static_cast<std::int64_t>(s.blocks.size());
+  if (q.blocks < needed || q.first_block < 0 || q.first_block > listed || q.blocks > listed - q.first_block)
+    step_error(name + " needs " + std::to_string(needed) + " blocks of the cache, got " + std::to_string(q.blocks) +
+               " from entry " + std::to_string(q.first_block) + " of " + std::to_string(listed) + " on");
+}
+}  // namespace detail
+
+/// Checks that a step keeps within the limits and names no row, token or block that is not there.
+/// Errors: `config_error` that says what was expected and got.
+inline void require_step(const step& s, const step_limits& l) {
+  if (s.rows() > l.max_rows)
+    detail::step_error("it has " + std::to_string(s.rows()) + " rows, at most " + std::to_string(l.max_rows) +
+                       " are possible");
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < s.sequences.size(); ++i) {
+    detail::require_rows_of_sequence(s, l, i, row);
+    row += s.sequences[i].rows;
+  }
+  if (row != s.rows())
+    detail::step_error("its sequences have " + std::to_string(row) + " rows, it has " + std::to_string(s.rows()) +
+                       " tokens");
+  for (const std::int32_t t : s.tokens)
+    if (t < 0 || t >= l.vocabulary)
+      detail::step_error("token " + std::to_string(t) + " is not in the vocabulary of " + std::to_string(l.vocabulary));
+  const auto is_block = [&](std::int32_t b) { return b >= 0 && b < l.blocks; };
+  for (const std::int32_t b : s.blocks)
+    if (!is_block(b))
+      detail::step_error("block " + std::to_string(b) + " is not one of the cache's " + std::to_string(l.blocks));
+  for (const block_copy& c : s.copies)
+    if (!is_block(c.from) || !is_block(c.to))
+      detail::step_error("block " + std::to_string(c.from) + " cannot be copied to block " + std::to_string(c.to) +
+                         ": the cache has " + std::to_string(l.blocks));
+  std::int64_t last = -1;
+  for (const std::int64_t w : s.wanted) {
+    if (w <= last || w >= s.rows())
+      detail::step_error("rows whose logits are wanted should ascend below " + std::to_string(s.rows()) + ", got " +
+                         std::to_string(w) + " after " + std::to_string(last));
+    last = w;
+  }
+}
+
+}  // namespace heddle::inline v0::infer
