@@ -5,7 +5,7 @@
 // MFU against the product of 1024 x 1024 matrices measured in the same process, and the milliseconds per kind of
 // kernel, all of the fastest step. Compare builds with -O3 -march=native (HEDDLE_NATIVE) and without.
 #include HEDDLE_GEMM_HEADER
-#include <heddle/compute/host/gemm_peak.hpp>
+#include <heddle/compute/gemm_peak.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/tensor/buffer.hpp>
 

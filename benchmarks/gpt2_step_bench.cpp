@@ -4,7 +4,7 @@
 // same run before, between and after, with the same library and two threads.
 // Usage: gpt2_step_bench [steps = 8] [layers = 12]
 #include <heddle/comm/threads.hpp>
-#include <heddle/compute/host/gemm_peak.hpp>
+#include <heddle/compute/gemm_peak.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/train/trainer.hpp>

@@ -5,6 +5,7 @@
 // prints: timeline     timeline.svg
 // mpi: 8
 // kokkos
+// cuda
 // virtual: 64 --mesh dp=4,pp=4,tp=4 --steps 4 --width 32 --context 16 --batch 16 --validate-every 2 --sample 8
 // varies: ranks as .*
 // varies: products by .*
@@ -203,8 +204,8 @@ static int train(const settings& s) {
   if (!s.windows.empty() && !nothing_to_do && !train_in_windows<T, strategy>(s, launch, data, facts, saved))
     return status(hd::train::stop_on_signal::received());
   const auto gemm_peak = [cores] {
-    backend whole_machine(cores);
-    return hd::compute::measure_gemm_peak<T>(whole_machine);
+    backend whole_machine = computed::backend_of(cores);
+    return hd::compute::measure_gemm_peak<T>(whole_machine, computed::gemm_extent);
   };
   double peak = on::any_ranks ? gemm_peak() : 0;  // ranks that are threads may each have a share of the cores only
   int stopped_by = 0;
@@ -218,8 +219,8 @@ static int train(const settings& s) {
                   ways::name_of(s).c_str(), s.microbatches, s.clip, s.recompute.c_str());
       std::printf("model        %s, %.2f M parameters, %s\n", hd::model::to_string(options.model).c_str(),
                   static_cast<double>(options.model.parameters()) * 1e-6, s.dtype.c_str());
-      std::printf("backend      %s\n", computed::about(backend(1).gemm_name()).c_str());
-      std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", backend(1).gemm_name(), peak * 1e-9, cores);
+      std::printf("backend      %s\n", computed::about(computed::backend_of(1).gemm_name()).c_str());
+      std::printf("gemm         %s, %.1f GFLOP/s measured on %d threads\n", computed::backend_of(1).gemm_name(), peak * 1e-9, cores);
       std::printf("data         %s: %lld bytes of text in %d files, %lld training samples\n", corpus.name().c_str(),
                   static_cast<long long>(corpus.size()), files, static_cast<long long>(data.train_samples()));
     }

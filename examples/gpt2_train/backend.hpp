@@ -1,11 +1,22 @@
-// examples/gpt2_train/backend.hpp: what the program computes with: the host's kernels, or Kokkos where it is compiled for that.
+// examples/gpt2_train/backend.hpp: names the backend that the program computes with: the host's, Kokkos or CUDA.
 //
-// The program gpt2_train_kokkos is compiled from the same source with HEDDLE_EXAMPLE_KOKKOS.
+// The programs gpt2_train_kokkos and gpt2_train_cuda are compiled from the same source, with HEDDLE_EXAMPLE_KOKKOS and, by nvcc,
+// with HEDDLE_EXAMPLE_CUDA.
 #pragma once
 
 #include HEDDLE_GEMM_HEADER
 
+#include <cstdint>
 #include <string>
+
+#if defined(HEDDLE_EXAMPLE_CUDA)
+#include <heddle/compute/cuda/cuda.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstdlib>
+#endif
 
 #if defined(HEDDLE_EXAMPLE_KOKKOS)
 #include <heddle/compute/kokkos/kokkos.hpp>
@@ -24,6 +35,10 @@ namespace computed {
 
 using execution_space = Kokkos::DefaultHostExecutionSpace;  // products and attention are the host's
 using by = heddle::compute::kokkos<execution_space, HEDDLE_GEMM>;
+inline by backend_of(int threads) {
+  return by(threads);
+}
+inline constexpr std::int64_t gemm_extent = 1024;  // of the product whose speed is measured
 
 /// Kokkos, from `begin` to the end of the program. Takes the words `--kokkos-..` out of the command line; Kokkos would also answer
 /// to words that are the program's own, such as `--help`.
@@ -72,9 +87,41 @@ inline std::string about(const char* gemm) {
          ", an instance for each rank; products by " + gemm + ", and attention, on the host";
 }
 
+#elif defined(HEDDLE_EXAMPLE_CUDA)
+
+using by = heddle::compute::cuda;  // ranks that are threads share the device
+inline by backend_of(int /*threads*/) {
+  return {};
+}
+inline constexpr std::int64_t gemm_extent = 8192;
+
+/// Ends the program with status 3 where there is no device.
+struct session {
+  session(int&, char**) {}
+  void begin(int) {
+    int devices = 0;
+    const cudaError_t asked = cudaGetDeviceCount(&devices);
+    if (asked == cudaSuccess && devices > 0) return;
+    std::fprintf(stderr, "heddle: this program computes on a CUDA device, and there is none: %s\n",
+                 asked != cudaSuccess ? cudaGetErrorString(asked) : "no device is visible");
+    std::exit(3);
+  }
+};
+
+inline std::string about(const char* gemm) {
+  cudaDeviceProp device{};
+  if (cudaGetDeviceProperties(&device, 0) != cudaSuccess) return std::string("CUDA; products by ") + gemm;
+  return std::string("CUDA: ") + device.name + " with " + std::to_string(device.totalGlobalMem >> 20) +
+         " MiB, a stream for each rank; products by " + gemm;
+}
+
 #else
 
 using by = heddle::compute::host<HEDDLE_GEMM>;
+inline by backend_of(int threads) {
+  return by(threads);
+}
+inline constexpr std::int64_t gemm_extent = 1024;
 
 struct session {
   session(int&, char**) {}

@@ -13,6 +13,7 @@
 #include <heddle/compute/elementwise_operators.hpp>
 #include <heddle/compute/expression.hpp>
 #include <heddle/compute/facets.hpp>
+#include <heddle/compute/gemm_peak.hpp>
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
@@ -23,7 +24,6 @@
 #include <heddle/compute/host/embedding.hpp>
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
-#include <heddle/compute/host/gemm_peak.hpp>
 #include <heddle/compute/host/half_products.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/host/images.hpp>

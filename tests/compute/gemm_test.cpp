@@ -2,7 +2,7 @@
 #include "gemms.hpp"
 #include "support.hpp"
 
-#include <heddle/compute/host/gemm_peak.hpp>
+#include <heddle/compute/gemm_peak.hpp>
 
 #include <array>
 #include <limits>

@@ -30,15 +30,17 @@ namespace heddle::inline v0::train {
 template <class Trainer>
 std::int64_t bytes_held(Trainer& trainer) {
   std::int64_t bytes = trainer.activation_bytes().total() + trainer.boundary_bytes();
-  if constexpr (requires { trainer.parameter_memory(); })
-    return bytes + trainer.parameter_memory().predicted_peak_bytes();
-  for (int k = 0; k < trainer.stages(); ++k) {
-    if (model::of_stage::borrows_embedding(trainer.stage(k)))  // then its gradient is in no flat buffer
-      bytes +=
-          static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(model::of_stage::tied_gradient(trainer.stage(k))));
-    bytes += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(trainer.stage(k).weights()));
-    bytes += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(trainer.stage(k).gradients()));
-    bytes += trainer.optimizer_state(k).state_bytes();
+  if constexpr (requires { trainer.parameter_memory(); }) {
+    bytes += trainer.parameter_memory().predicted_peak_bytes();
+  } else {
+    for (int k = 0; k < trainer.stages(); ++k) {
+      if (model::of_stage::borrows_embedding(trainer.stage(k)))  // then its gradient is in no flat buffer
+        bytes += static_cast<std::int64_t>(
+            heddle::v0::detail::bytes_of_row(model::of_stage::tied_gradient(trainer.stage(k))));
+      bytes += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(trainer.stage(k).weights()));
+      bytes += static_cast<std::int64_t>(heddle::v0::detail::bytes_of_row(trainer.stage(k).gradients()));
+      bytes += trainer.optimizer_state(k).state_bytes();
+    }
   }
   return bytes;
 }

@@ -3,26 +3,45 @@
 
 #include <heddle/comm/communicator.hpp>
 #include <heddle/core/observer.hpp>
+#include <heddle/tensor/space_collectives.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 namespace heddle::inline v0::train {
 
+namespace detail {
+// A communicator whose calls can be put in the order of a queue: on its stream, or in the memory of a device that ranks share.
+template <class C, class Queue>
+concept can_follow = heddle::detail::goes_on_stream_of<C, Queue> || heddle::detail::shares_device_of<C, Queue>;
+}  // namespace detail
+
 /// Passes calls on to a communicator and reports the collectives to an observer: all that a layer or a stage uses.
-/// `now` gives rank and step.
+/// `now` gives rank and step. `Communicator`: a reference, or a communicator that is kept.
 template <class Communicator, observer Observer>
 class observed_communicator {
  public:
-  using request = typename Communicator::request;
+  using communicator = std::remove_reference_t<Communicator>;
 
-  observed_communicator(Communicator& to, Observer& observer, const event& now) noexcept
-      : to_(to), observer_(observer), now_(now) {}
+  observed_communicator(Communicator to, Observer& observer, const event& now)
+      : to_(std::forward<Communicator>(to)), observer_(observer), now_(now) {}
 
   int rank() const noexcept { return to_.rank(); }
   int size() const noexcept { return to_.size(); }
+
+  /// The same communicator in the order of a queue of a device, where it can have its calls there. Units of what is then reported: the
+  /// time that the host takes to put the call in the queue.
+  template <class Queue>
+    requires detail::can_follow<communicator, Queue>
+  auto in_order_of(Queue& queue) {
+    if constexpr (heddle::detail::goes_on_stream_of<communicator, Queue>)
+      return observed_communicator<communicator, Observer>(to_.on(queue.stream()), observer_, now_);
+    else
+      return observed_communicator<decltype(to_.in_order_of(queue)), Observer>(to_.in_order_of(queue), observer_, now_);
+  }
 
   template <class... Arguments>
   void all_reduce(Arguments&&... arguments) {
@@ -55,7 +74,7 @@ class observed_communicator {
     observed(observer_, e, std::forward<Work>(work));
   }
 
-  Communicator& to_;
+  Communicator to_;
   Observer& observer_;
   const event& now_;
 };
@@ -94,7 +113,7 @@ class observed_world {
 
  private:
   template <class Communicator>
-  observed_communicator<Communicator, Observer> wrap(Communicator& group) noexcept {
+  observed_communicator<Communicator&, Observer> wrap(Communicator& group) noexcept {
     return {group, observer_, now_};
   }
 

@@ -8,6 +8,7 @@
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/pipeline/boundary_messages.hpp>
 #include <heddle/model/pipeline/executor.hpp>
+#include <heddle/observe/recorder.hpp>
 #include <heddle/schedule/lower/plan.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/tensor/sum_among_in_order.hpp>
@@ -55,7 +56,8 @@ struct setup {
 struct outcome {
   std::vector<double> numbers;  // loss and norm of each step, then the loss on held-out samples
   std::vector<std::int32_t> text;
-  std::int64_t host_bytes = 0;  // copied between device and host in all steps but the first, by all ranks
+  std::int64_t host_bytes = 0;   // copied between device and host in all steps but the first, by all ranks
+  std::int64_t collectives = 0;  // that layers called, as an observer was told
   std::string error;
 };
 
@@ -74,6 +76,7 @@ template <class Transport, class... Policies>
 outcome train(const setup& s) {
   constexpr bool on_checked = (std::is_same_v<Policies, checked> || ...);
   constexpr bool on_device = on_checked || (std::is_same_v<Policies, emulated> || ...);
+  constexpr bool watched = (std::is_same_v<Policies, hd::observe::recorder> || ...);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   hd::train::options<hd::model::gpt2_config> o;
   o.model = {.layers = s.layers, .heads = 2, .width = s.width, .context = context, .vocabulary = words};
@@ -90,9 +93,15 @@ outcome train(const setup& s) {
   std::atomic<std::int64_t> host_bytes = 0;
   try {
     hd::launch<Transport>(mesh, launch, [&](auto& world) {
-      hd::train::trainer<hd::model::gpt2<double>, typename strategy_of<Policies...>::type,
-                         std::remove_reference_t<decltype(world)>>
-          trainer(world, o);
+      using trainer_type = hd::train::trainer<hd::model::gpt2<double>, typename strategy_of<Policies...>::type,
+                                              std::remove_reference_t<decltype(world)>>;
+      hd::observe::recorder recorder(world.size());
+      trainer_type trainer = [&] {
+        if constexpr (watched)
+          return trainer_type(world, o, recorder);
+        else
+          return trainer_type(world, o);
+      }();
       if constexpr (on_checked) {
         // The stand-in's devices are those of a thread: communicators connect on the rank's own, before the queue's uses them.
         for (auto* group : {&trainer.dp_group(), &trainer.tp_group()}) group->native();
@@ -116,6 +125,10 @@ outcome train(const setup& s) {
       const std::vector<std::int32_t> prompt{1, 2, 3};
       const auto text = hd::train::sample(trainer, prompt, {.tokens = 4, .temperature = 0.8, .seed = 5});
       if (world.rank() == 0) all.text = text;
+      for (const hd::event& e : recorder.events(world.rank()))
+        if (world.rank() == 0 && e.kind == hd::activity::collective && e.bytes > 0 &&
+            e.name == std::string("all_reduce"))
+          ++all.collectives;
     });
   } catch (const std::exception& e) {
     all.error = e.what();
@@ -232,9 +245,10 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over the stand-ins for CUDA and NC
     check_transfers();
     if (s.mesh.find("dp") == std::string::npos) continue;
     nccl_double::reset();
-    const outcome shares = train<hd::nccl_complete, emulated, hd::zero<3>>(s);
+    const outcome shares = train<hd::nccl_complete, emulated, hd::zero<3>, hd::observe::recorder>(s);
     CHECK(shares.error == "");
     CHECK(largest_relative(shares.numbers, expected.numbers) < 1e-10);
+    CHECK((shares.collectives > 0) == (s.mesh.find("tp") != std::string::npos));
     check_transfers();
   }
   nccl_double::reset();
@@ -250,10 +264,15 @@ TEST_CASE("a GPT-2 trains on the CUDA backend over threads that share a device",
     CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
     CHECK(got.text == expected.text);
   }
-  const setup shared{"dp=4", 2};
-  const outcome expected = train<hd::threads>(shared), got = train<hd::threads, emulated, hd::zero<3>>(shared);
-  CHECK(got.error == "");
-  CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
+  for (const char* mesh : {"dp=4", "dp=2,tp=2"}) {  // with somebody who observes
+    CAPTURE(mesh);
+    const setup shared{mesh, 2};
+    const outcome expected = train<hd::threads>(shared),
+                  got = train<hd::threads, emulated, hd::zero<3>, hd::observe::recorder>(shared);
+    CHECK(got.error == "");
+    CHECK(largest_relative(got.numbers, expected.numbers) < 1e-10);
+    CHECK((got.collectives > 0) == (mesh != std::string("dp=4")));
+  }
 }
 
 // What a step copies between device and host are samples, losses and norms: none of it grows with the width of the model, as

@@ -1,0 +1,213 @@
+// Kernels of the CUDA backend and collectives of ranks that share a GPU, against what the same device does at best: a copy of memory for
+// kernels that move bytes, the largest square product for those that multiply. A table on standard output, in Markdown.
+//   nvcc -std=c++20 -O2 -arch=native -Iinclude benchmarks/cuda_kernels.cu -o cuda_kernels -lcublasLt && ./cuda_kernels
+// Times are from the first launch until the queue has done the last of a batch, divided by the batch: medians of 15 batches. Bytes are
+// those that the kernel must read and write once; products count two operations per multiplication.
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/cuda/cuda.hpp>
+#include <heddle/compute/gemm_peak.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/tensor/space_collectives.hpp>
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+namespace hc = heddle::compute;
+using space = hd::cuda_memory;
+using clock_type = std::chrono::steady_clock;
+
+namespace {
+
+double median(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  return x[x.size() / 2];
+}
+
+// Seconds of one call of `work`, which puts work in the queue.
+template <class Work>
+double seconds_of(space::queue& queue, const Work& work) {
+  work();
+  queue.wait();
+  const auto timed = [&](int calls) {
+    const auto start = clock_type::now();
+    for (int i = 0; i < calls; ++i) work();
+    queue.wait();
+    return std::chrono::duration<double>(clock_type::now() - start).count() / calls;
+  };
+  const int calls = static_cast<int>((std::clamp)(2e-3 / timed(3), 1.0, 200.0));
+  std::vector<double> all;
+  for (int i = 0; i < 15; ++i) all.push_back(timed(calls));
+  return median(all);
+}
+
+struct device {
+  hc::cuda backend{};
+  double copy_bytes_per_second = 0, peak = 0;
+
+  space::queue& queue() { return backend.queue(); }
+  // Numbers that differ from each other, of about unit size.
+  hd::buffer<float, space> numbers(std::int64_t n) {
+    hd::buffer<float, space> x(queue(), n, "numbers of a benchmark");
+    std::vector<float> here(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < here.size(); ++i)
+      here[i] = static_cast<float>((i * 2654435761u) % 2001) / 1000.0f - 1.0f;
+    queue().copy(std::span<const float>(here), x);
+    queue().wait();
+    return x;
+  }
+  hd::buffer<std::int32_t, space> ids(std::int64_t n, std::int32_t below) {
+    hd::buffer<std::int32_t, space> x(queue(), n, "ids of a benchmark");
+    std::vector<std::int32_t> here(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < here.size(); ++i)
+      here[i] = static_cast<std::int32_t>((i * 7919) % static_cast<std::size_t>(below));
+    queue().copy(std::span<const std::int32_t>(here), x);
+    queue().wait();
+    return x;
+  }
+  template <class Work>
+  void bytes(const char* name, double moved, const Work& work) {
+    const double t = seconds_of(queue(), work);
+    std::printf("| %s | %.1f | %.0f GB/s | %.2f of a copy |\n", name, t * 1e6, moved / t * 1e-9,
+                moved / t / copy_bytes_per_second);
+  }
+  template <class Work>
+  void operations(const char* name, double count, const Work& work) {
+    const double t = seconds_of(queue(), work);
+    std::printf("| %s | %.1f | %.2f TFLOP/s | %.2f of the product |\n", name, t * 1e6, count / t * 1e-12,
+                count / t / peak);
+  }
+};
+
+hd::matrix_view<float, space> matrix(hd::buffer<float, space>& x, std::int64_t rows, std::int64_t columns) {
+  return {x.address(), hd::dynamic_shape<2>(rows, columns)};
+}
+
+void rows_of_a_transformer(device& d) {
+  constexpr std::int64_t rows = 8192, width = 4096, n = rows * width;
+  constexpr double element = sizeof(float);
+  auto& b = d.backend;
+  auto x = d.numbers(n), y = d.numbers(n), z = d.numbers(n), w = d.numbers(width), bias = d.numbers(width);
+  auto mean = d.numbers(rows), scale = d.numbers(rows);
+  d.bytes("gelu", 2 * element * n, [&] { b.gelu(x.view(), y.view()); });
+  d.bytes("add", 3 * element * n, [&] { b.add(x.view(), y.view(), z.view()); });
+  d.bytes("layer norm", 2 * element * n, [&] {
+    b.layer_norm(matrix(x, rows, width), w.view(), bias.view(), 1e-5f, matrix(y, rows, width), mean.view(),
+                 scale.view());
+  });
+  d.bytes("layer norm, gradient of the input", 4 * element * n, [&] {
+    b.layer_norm_backward_input(matrix(x, rows, width), matrix(y, rows, width), w.view(), mean.view(), scale.view(),
+                                matrix(z, rows, width));
+  });
+  d.bytes("root mean square norm", 2 * element * n,
+          [&] { b.rms_norm(matrix(x, rows, width), w.view(), 1e-5f, matrix(y, rows, width), scale.view()); });
+  d.bytes("AdamW", 7 * element * n, [&] { b.adamw(x.view(), y.view(), z.view(), z.view(), hc::adamw_step{}); });
+  constexpr std::int64_t tokens = 2048, words = 50257;
+  auto logits = d.numbers(tokens * words);
+  auto m = d.numbers(tokens), sum = d.numbers(tokens), picked = d.numbers(tokens);
+  const auto targets = d.ids(tokens, words);
+  d.bytes("cross-entropy, forward in three kernels", 2 * element * tokens * words, [&] {
+    b.row_max(matrix(logits, tokens, words), m.view());
+    b.row_sum_exp(matrix(logits, tokens, words), m.view(), sum.view());
+    b.pick_target(matrix(logits, tokens, words), targets.view(), 0, picked.view());
+  });
+  d.bytes("cross-entropy, gradient", 2 * element * tokens * words, [&] {
+    b.cross_entropy_backward(matrix(logits, tokens, words), m.view(), sum.view(), targets.view(), 0, 1.0f);
+  });
+}
+
+void products_and_attention(device& d) {
+  using hc::transpose;
+  auto& b = d.backend;
+  constexpr std::int64_t rows = 8192, width = 768, wide = 4 * width;
+  auto x = d.numbers(rows * wide), y = d.numbers(rows * wide), w = d.numbers(width * wide);
+  d.operations("product of 8192 x 768 by 768 x 3072", 2.0 * rows * width * wide, [&] {
+    b.template matmul<transpose::no, transpose::no>(matrix(x, rows, width), matrix(w, width, wide),
+                                                    matrix(y, rows, wide), 0.0f);
+  });
+  constexpr hc::attention_shape s{.batch = 4, .sequence = 1024, .heads = 12, .head_dim = 64};
+  auto qkv = d.numbers(s.rows() * 3 * s.width()), out = d.numbers(s.rows() * s.width()),
+       lse = d.numbers(s.rows() * s.heads);
+  auto dout = d.numbers(s.rows() * s.width()), dqkv = d.numbers(s.rows() * 3 * s.width());
+  const double pairs = 0.5 * s.batch * s.heads * static_cast<double>(s.sequence) * (s.sequence + 1);
+  d.operations("causal attention, 4 x 1024 x 12 x 64", 4 * pairs * s.head_dim, [&] {
+    b.attention(matrix(qkv, s.rows(), 3 * s.width()), s, matrix(out, s.rows(), s.width()), lse.view());
+  });
+  d.operations("causal attention, gradients", 10 * pairs * s.head_dim, [&] {
+    b.attention_backward(matrix(dout, s.rows(), s.width()), matrix(qkv, s.rows(), 3 * s.width()),
+                         matrix(out, s.rows(), s.width()), lse.view(), s, matrix(dqkv, s.rows(), 3 * s.width()));
+  });
+}
+
+// The least that a kernel of all ranks moves: each rank's elements read once, and written once.
+void ranks_on_one_gpu(device& d) {
+  constexpr std::int64_t n = std::int64_t{1} << 24;
+  for (const int ranks : {2, 4, 8}) {
+    double slowest = 0;
+    hd::launch<hd::threads>(hd::mesh<hd::axis<hd::dp>>{ranks}, [&](auto& world) {
+      space::queue queue;
+      hd::buffer<float, space> x(queue, n, "what ranks add up");
+      auto& group = world.template along<hd::dp>();
+      std::vector<double> all;
+      for (int i = 0; i < 20; ++i) {
+        queue.wait();
+        world.control().barrier();
+        const auto start = clock_type::now();
+        for (int k = 0; k < 5; ++k) hd::all_reduce(queue, group, x, hd::plus{});
+        queue.wait();
+        all.push_back(std::chrono::duration<double>(clock_type::now() - start).count() / 5);
+      }
+      double mine = median(all);
+      world.control().all_reduce(std::span(&mine, 1), hd::maximum{});
+      if (world.rank() == 0) slowest = mine;
+    });
+    const double moved = 2.0 * ranks * n * sizeof(float);
+    std::printf("| all_reduce of 64 MiB on each of %d ranks | %.1f | %.0f GB/s | %.2f of a copy |\n", ranks,
+                slowest * 1e6, moved / slowest * 1e-9, moved / slowest / d.copy_bytes_per_second);
+  }
+}
+
+int run() {
+  int devices = 0, driver = 0;
+  const cudaError_t asked = cudaGetDeviceCount(&devices);
+  if (asked != cudaSuccess || devices == 0) {
+    std::printf("skipped: there is no GPU (%s)\n", cudaGetErrorString(asked));
+    return 77;
+  }
+  cudaDeviceProp about{};
+  hd::detail::require_cuda(cudaGetDeviceProperties(&about, 0), "cudaGetDeviceProperties", 0);
+  hd::detail::require_cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion", 0);
+  device d;
+  auto from = d.numbers(std::int64_t{1} << 28), to = d.numbers(std::int64_t{1} << 28);
+  const double moved = 2.0 * sizeof(float) * static_cast<double>(from.size());
+  d.copy_bytes_per_second = moved / seconds_of(d.queue(), [&] { d.queue().copy(from, to); });
+  d.peak = hc::measure_gemm_peak<float>(d.backend, 8192, 1.0);
+  std::printf(
+      "%s, CUDA %d.%d; a copy moves %.0f GB/s (read and written), a product of 8192^3 in float %.1f TFLOP/s\n\n",
+      about.name, driver / 1000, driver / 10 % 100, d.copy_bytes_per_second * 1e-9, d.peak * 1e-12);
+  std::printf("| what | us | speed | ratio |\n|---|---|---|---|\n");
+  rows_of_a_transformer(d);
+  products_and_attention(d);
+  ranks_on_one_gpu(d);
+  return 0;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    return run();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}
