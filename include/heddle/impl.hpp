@@ -27,6 +27,9 @@
 #include <heddle/core/impl/file_size_signal.hpp>
 #include <heddle/draw/impl/gantt.hpp>
 #include <heddle/draw/impl/svg.hpp>
+#include <heddle/infer/impl/prefix_shared.hpp>
+#include <heddle/infer/impl/request.hpp>
+#include <heddle/infer/impl/sampling.hpp>
 #include <heddle/io/impl/checkpoint.hpp>
 #include <heddle/io/impl/corpus.hpp>
 #include <heddle/io/impl/durable_file.hpp>

@@ -1,0 +1,38 @@
+// heddle/infer/capability.hpp: what caches and runners of inference offer, as types, and what policies need of them.
+#pragma once
+
+#include <heddle/core/type_list.hpp>
+
+namespace heddle::inline v0::infer {
+
+/// Rows at the end of a sequence can be taken back: the next rows overwrite them. Speculative decoding needs it.
+struct truncate {};
+/// Several sequences can share blocks of their beginnings.
+struct share_blocks {};
+/// Keys and values of a token depend on the tokens up to it and on nothing else. Sharing of prefixes needs it.
+struct causal_rows {};
+
+/// A list of capabilities.
+template <class... Cs>
+struct capabilities {
+  template <class C>
+  static constexpr bool has = contains<C, Cs...>;
+};
+
+namespace detail {
+template <class R>
+struct capabilities_of {
+  using type = capabilities<truncate, causal_rows>;
+};
+template <class R>
+  requires requires { typename R::capabilities; }
+struct capabilities_of<R> {
+  using type = typename R::capabilities;
+};
+}  // namespace detail
+
+/// What a runner offers: its member type `capabilities`, or, without one, what a causal model with rows of keys and values does.
+template <class Runner>
+using runner_capabilities = typename detail::capabilities_of<Runner>::type;
+
+}  // namespace heddle::inline v0::infer

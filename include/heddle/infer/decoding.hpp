@@ -1,0 +1,72 @@
+// heddle/infer/decoding.hpp: decoding policies: one token a step, or several proposed from earlier text and verified at once.
+#pragma once
+
+#include <heddle/core/policy.hpp>
+#include <heddle/infer/capability.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+struct decoding_kind {};  ///< kind of policies that propose tokens before the model computes them
+
+/// What a decoding policy decides. `most_proposed`: tokens that it proposes for a sequence and step. `lossless`: answers have the distribution that
+/// they have without it. `needs`: capabilities of cache and runner. `propose(text, most, out)`: appends up to `most` tokens that may follow
+/// `text`, prompt and answer. The engine computes their rows behind the last token's and keeps those that it draws itself.
+template <class D>
+concept decoding_policy =
+    policy<D> && std::same_as<typename D::kind, decoding_kind> &&
+    requires(std::span<const std::int32_t> text, std::int64_t most, std::vector<std::int32_t>& out) {
+      typename D::needs;
+      { D::most_proposed } -> std::convertible_to<std::int64_t>;
+      { D::lossless } -> std::convertible_to<bool>;
+      D::propose(text, most, out);
+    };
+
+/// One token for each sequence and step.
+struct one_token {
+  using kind = decoding_kind;
+  using needs = capabilities<>;
+  static constexpr std::int64_t most_proposed = 0;
+  static constexpr bool lossless = true;
+  static void propose(std::span<const std::int32_t>, std::int64_t, std::vector<std::int32_t>&) {}
+};
+
+/// Proposes up to `Tokens` tokens that followed the last place in the text at which its last `Longest`, else fewer, down to `Shortest`, tokens stood
+/// before. A proposal is kept while it is the token that is drawn at its place, so answers are the same, token for token, greedy or
+/// sampled. Source: Saxena, "Prompt lookup decoding", 2023.
+template <std::int64_t Tokens = 4, std::int64_t Longest = 3, std::int64_t Shortest = 1>
+struct ngram_speculation {
+  static_assert(Tokens > 0 && Shortest > 0 && Shortest <= Longest,
+                "heddle: ngram_speculation<Tokens, Longest, Shortest> proposes at least one token after at least one "
+                "token, and Shortest is at most Longest");
+  using kind = decoding_kind;
+  using needs = capabilities<truncate>;
+  static constexpr std::int64_t most_proposed = Tokens;
+  static constexpr bool lossless = true;
+  static void propose(std::span<const std::int32_t> text, std::int64_t most, std::vector<std::int32_t>& out) {
+    const auto length = static_cast<std::int64_t>(text.size());
+    std::int64_t best = 0, after = 0;  // tokens that agree, and where the text goes on behind them
+    for (std::int64_t end = length - 1; end > 0 && best < Longest; --end) {
+      std::int64_t n = 0;
+      while (n < (std::min)(Longest, end) &&
+             text[static_cast<std::size_t>(end - 1 - n)] == text[static_cast<std::size_t>(length - 1 - n)])
+        ++n;
+      if (n > best && n >= Shortest) {
+        best = n;
+        after = end;
+      }
+    }
+    if (best == 0) return;
+    for (std::int64_t i = 0; i < (std::min)(most, Tokens);
+         ++i)  // where the text ends, it goes on with what is proposed
+      out.push_back(after + i < length ? text[static_cast<std::size_t>(after + i)]
+                                       : out[out.size() - static_cast<std::size_t>(length - after)]);
+  }
+};
+
+}  // namespace heddle::inline v0::infer

@@ -1,0 +1,380 @@
+// heddle/infer/engine.hpp: the inference engine: one loop over requests, batches, the cache and a runner of steps.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/policy.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/infer/cache.hpp>
+#include <heddle/infer/engine_policies.hpp>
+#include <heddle/infer/event.hpp>
+#include <heddle/infer/request.hpp>
+#include <heddle/infer/sampling.hpp>
+#include <heddle/infer/step.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// Settings of an engine. `max_running`: requests whose rows are in the cache at once. `max_waiting`: further ones that `submit` accepts; 0: any number.
+/// `end_tokens` end each answer (EOS), unless the request ignores them. `seed`: for requests that have none.
+struct engine_options {
+  std::int64_t max_running = 64;
+  std::int64_t max_waiting = 0;
+  std::vector<std::int32_t> end_tokens{};
+  std::uint64_t seed = 0;
+};
+
+/// What an engine holds, and what it did since it began. Units: requests, tokens, rows, steps.
+struct engine_counts {
+  std::int64_t running = 0;
+  std::int64_t waiting = 0;
+  cache_counts cache{};
+  std::int64_t submitted = 0;
+  std::int64_t ended = 0;
+  std::int64_t preemptions = 0;  ///< times that a request gave its blocks back and was computed again
+  std::int64_t steps = 0;
+  std::int64_t rows = 0;             ///< of all steps
+  std::int64_t prompt_tokens = 0;    ///< of requests that began
+  std::int64_t answer_tokens = 0;    ///< of all requests
+  std::int64_t proposed_tokens = 0;  ///< by speculation
+  std::int64_t accepted_tokens = 0;  ///< of these, those that became part of an answer
+};
+
+namespace detail {
+// The text of an error of heddle, to be put into another.
+inline std::string_view without_prefix(std::string_view what) {
+  constexpr std::string_view prefix = "heddle: ";
+  return what.starts_with(prefix) ? what.substr(prefix.size()) : what;
+}
+}  // namespace detail
+
+/// Continues prompts with a runner's logits. A step computes a row for each sequence that decodes and as many rows of prompts as the batching
+/// policy has left, draws tokens, and returns them as events. Requests begin in the order of `submit`; if the cache is full, the youngest that
+/// runs gives its blocks back and is computed again later, so a request that fits alone always ends. A request's tokens depend on its
+/// prompt, options, seed and on the runner's logits, not on what runs beside it, if the runner's rows do not either.
+/// `Policies`, in any order: a batching policy, a cache, a way to decode (`engine_policies`). One thread owns an engine.
+template <step_runner Runner, class... Policies>
+class engine {
+ public:
+  using policies = engine_policies<Runner, Policies...>;
+  using batching = typename policies::batching;
+  using cache = typename policies::cache;
+  using decoding = typename policies::decoding;
+  using scalar = typename Runner::scalar;
+
+  /// The runner must outlive the engine, and nothing else may use its cache.
+  /// Errors: `config_error` for limits or options that leave no room for a single request.
+  explicit engine(Runner& runner, engine_options options = {})
+      : runner_(&runner), limits_(runner.limits()), options_(std::move(options)), blocks_(limits_) {
+    if (limits_.vocabulary < 1 || limits_.max_rows < 1 || options_.max_running < 1 || options_.max_waiting < 0)
+      throw config_error(
+          "heddle: an engine needs a vocabulary, rows of a step and max_running of at least 1, and max_waiting of at "
+          "least 0; got " +
+          std::to_string(limits_.vocabulary) + ", " + std::to_string(limits_.max_rows) + ", " +
+          std::to_string(options_.max_running) + " and " + std::to_string(options_.max_waiting));
+    rows_per_step_ = batching::rows_per_step(limits_.max_rows);
+    most_running_ = (std::min)(options_.max_running, rows_per_step_);
+  }
+
+  /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
+  request_id submit(request r) {
+    require_request(r, limits_.vocabulary, context());
+    if (options_.max_waiting > 0 && std::ssize(waiting_) >= options_.max_waiting)
+      throw queue_full_error("heddle: " + std::to_string(waiting_.size()) + " requests wait, as many as may");
+    auto s = std::make_unique<sequence>();
+    s->id = ++last_id_;
+    s->tokens = r.prompt;
+    s->seed = r.sampling.seed ? *r.sampling.seed : counter_random(options_.seed, 0).integer(s->id);
+    if (has_penalties(r.sampling)) s->counts.add_prompt(r.prompt);
+    s->asked = std::move(r);
+    waiting_.push_back(std::move(s));
+    ++counts_.submitted;
+    return last_id_;
+  }
+
+  /// Ends a request; the next step has its last event. False if it had ended before, or never was.
+  bool cancel(request_id id) { return end_from_outside(id, finish_reason::cancelled); }
+  /// As `cancel`, with the reason `stop`: for a caller that finds the end in the text.
+  bool finish(request_id id) { return end_from_outside(id, finish_reason::stop); }
+
+  /// Computes one step; the events are valid until the next call. Does nothing while `idle()`.
+  /// Errors: whatever the runner throws; the step is then as if it had not been tried, and can be tried again.
+  std::span<const event> step() {
+    form();
+    if (!step_.sequences.empty()) {
+      logits_.resize(step_.wanted.size() * static_cast<std::size_t>(limits_.vocabulary));
+      runner_->run(std::as_const(step_), std::span<scalar>(logits_));
+    }
+    events_.clear();
+    std::swap(events_, ended_);
+    if (step_.sequences.empty()) return events_;
+    ++counts_.steps;
+    counts_.rows += step_.rows();
+    std::size_t wanted = 0;
+    for (const scheduled& s : scheduled_) take_results(s, wanted);
+    std::erase_if(running_, [](const auto& s) { return s->ended; });
+    return events_;
+  }
+
+  /// Whether there is nothing to compute and no event to hand out.
+  bool idle() const noexcept { return running_.empty() && waiting_.empty() && ended_.empty(); }
+
+  engine_counts counts() const {
+    engine_counts c = counts_;
+    c.running = std::ssize(running_);
+    c.waiting = std::ssize(waiting_);
+    c.cache = blocks_.counts();
+    return c;
+  }
+  /// Most tokens of a prompt and its answer together: of the runner, or what its cache has room for.
+  std::int64_t context() const { return (std::min)(limits_.context, blocks_.tokens_per_sequence()); }
+  const engine_options& options() const noexcept { return options_; }
+
+ private:
+  struct sequence {
+    request_id id = 0;
+    request asked{};
+    std::uint64_t seed = 0;
+    std::vector<std::int32_t> tokens{};  // prompt and answer
+    std::int64_t computed = 0;           // of them, those whose rows are in the cache
+    sequence_blocks blocks{};
+    token_counts counts{};
+    std::int64_t cached_prompt_tokens = 0;
+    bool began = false;
+    bool ended = false;
+
+    std::int64_t length() const noexcept { return std::ssize(tokens); }
+    std::int64_t pending() const noexcept { return length() - computed; }
+    std::int64_t answered() const noexcept { return length() - std::ssize(asked.prompt); }
+    std::span<const std::int32_t> answer() const {
+      return std::span<const std::int32_t>(tokens).subspan(asked.prompt.size());
+    }
+  };
+  using sequence_pointer = std::unique_ptr<sequence>;
+  // A sequence with rows in the step; tokens `first_proposed` and on of `proposals_` are its last ones.
+  struct scheduled {
+    sequence* of = nullptr;
+    std::int64_t rows = 0;
+    std::size_t first_proposed = 0;
+    std::int64_t proposed = 0;
+  };
+
+  // ---- the batch of a step ----
+  void form() {
+    step_.tokens.clear();
+    step_.sequences.clear();
+    step_.blocks.clear();
+    step_.wanted.clear();
+    step_.copies.clear();
+    scheduled_.clear();
+    proposals_.clear();
+    std::int64_t left = rows_per_step_;
+    for (std::size_t i = 0; i < running_.size(); ++i)  // the youngest may leave meanwhile
+      if (running_[i]->pending() == 1 && make_room(*running_[i])) {
+        scheduled_.push_back({.of = running_[i].get(), .rows = 1});
+        --left;
+      }
+    if constexpr (decoding::most_proposed > 0) left -= propose(left);
+    bool first = true;
+    for (const sequence_pointer& s : running_)
+      if (s->pending() > 1) left -= schedule_prompt(*s, left, first);
+    admit(left, first);
+    for (const scheduled& s : scheduled_) write(s);
+  }
+
+  // A block for the row after those in the cache, the youngest sequences giving theirs back. False if `s` itself had to.
+  bool make_room(sequence& s) {
+    while (!blocks_.grow(s.blocks, s.computed + 1)) {
+      sequence_pointer youngest = std::move(running_.back());
+      running_.pop_back();
+      blocks_.release(youngest->blocks);
+      youngest->computed = 0;
+      ++counts_.preemptions;
+      const bool itself = youngest.get() == &s;
+      waiting_.push_front(std::move(youngest));
+      if (itself) return false;
+    }
+    return true;
+  }
+
+  // Proposals for sequences that decode; a row is left for each prompt. Returns the number of rows.
+  std::int64_t propose(std::int64_t left) {
+    left -= std::ssize(running_) - std::ssize(scheduled_) + (waiting_.empty() ? 0 : 1);
+    for (scheduled& s : scheduled_) {
+      const std::int64_t most = (std::min)({std::int64_t{decoding::most_proposed}, left, most_tokens(*s.of) - 1});
+      if (most <= 0) continue;
+      s.first_proposed = proposals_.size();
+      proposed_.clear();
+      decoding::propose(std::span<const std::int32_t>(s.of->tokens), most, proposed_);
+      if (proposed_.empty() || !blocks_.grow(s.of->blocks, s.of->length() + std::ssize(proposed_))) continue;
+      s.proposed = std::ssize(proposed_);
+      proposals_.insert(proposals_.end(), proposed_.begin(), proposed_.end());
+      s.rows += s.proposed;
+      left -= s.proposed;
+      counts_.proposed_tokens += s.proposed;
+    }
+    return std::ssize(proposals_);
+  }
+
+  std::int64_t schedule_prompt(sequence& s, std::int64_t left, bool& first) {
+    const std::int64_t rows = left > 0 ? batching::prompt_rows(s.pending(), left, first) : 0;
+    if (rows > 0) {
+      scheduled_.push_back({.of = &s, .rows = rows});
+      first = false;
+    }
+    return rows;
+  }
+
+  void admit(std::int64_t left, bool first) {
+    std::int64_t begun = 0;
+    while (!waiting_.empty() && std::ssize(running_) < most_running_ &&
+           batching::admits(std::ssize(running_), begun, left)) {
+      sequence& s = *waiting_.front();
+      if (!blocks_.start(s.blocks, s.tokens, std::ssize(running_))) return;
+      s.computed = s.blocks.cached;
+      left -= schedule_prompt(s, left, first);
+      ++begun;
+      if (!std::exchange(s.began, true)) {
+        s.cached_prompt_tokens = s.blocks.cached;
+        counts_.prompt_tokens += std::ssize(s.asked.prompt);
+      }
+      running_.push_back(std::move(waiting_.front()));
+      waiting_.pop_front();
+    }
+  }
+
+  void write(const scheduled& s) {
+    const sequence& q = *s.of;
+    const std::int64_t first = step_.rows();
+    const std::int64_t own = s.rows - s.proposed;
+    const auto begin = q.tokens.begin() + q.computed;
+    step_.tokens.insert(step_.tokens.end(), begin, begin + own);
+    const auto proposed = proposals_.begin() + static_cast<std::ptrdiff_t>(s.first_proposed);
+    step_.tokens.insert(step_.tokens.end(), proposed, proposed + s.proposed);
+    const std::int64_t blocks = detail::blocks_of_tokens(q.computed + s.rows, limits_.block_rows);
+    step_.sequences.push_back({.first_row = first,
+                               .rows = s.rows,
+                               .position = q.computed,
+                               .first_block = std::ssize(step_.blocks),
+                               .blocks = blocks});
+    step_.blocks.insert(step_.blocks.end(), q.blocks.blocks.begin(), q.blocks.blocks.begin() + blocks);
+    if (q.blocks.copy.from >= 0) step_.copies.push_back(q.blocks.copy);
+    if (own == q.pending())
+      for (std::int64_t i = own - 1; i < s.rows; ++i) step_.wanted.push_back(first + i);
+  }
+
+  // ---- what comes of it ----
+  void take_results(const scheduled& s, std::size_t& wanted) {
+    sequence& q = *s.of;
+    blocks_.copied(q.blocks);
+    const std::int64_t own = s.rows - s.proposed;
+    q.computed += own;
+    if (q.pending() == 0) {
+      const std::size_t first = wanted;
+      wanted += static_cast<std::size_t>(s.proposed + 1);
+      for (std::int64_t i = 0; i <= s.proposed; ++i) {
+        const std::optional<std::int32_t> token = draw(q, first + static_cast<std::size_t>(i));
+        if (!token) return;  // ended
+        if (q.ended) break;
+        if (i == s.proposed || *token != proposals_[s.first_proposed + static_cast<std::size_t>(i)]) break;
+        ++q.computed;
+        ++counts_.accepted_tokens;
+      }
+    }
+    blocks_.computed(q.blocks, std::span<const std::int32_t>(q.tokens).first(static_cast<std::size_t>(q.computed)));
+    if (s.proposed > 0) blocks_.shrink(q.blocks, q.computed);
+    if (q.ended) blocks_.release(q.blocks);
+  }
+
+  // Draws the next token of a sequence from a row of logits; none if that ended it with an error.
+  std::optional<std::int32_t> draw(sequence& q, std::size_t row) {
+    const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
+    event e{.id = q.id, .index = q.answered(), .cached_prompt_tokens = q.cached_prompt_tokens};
+    try {
+      drawn_token drawn = sampler_.draw(std::span<const scalar>(logits_).subspan(row * vocabulary, vocabulary), q.asked,
+                                        q.seed, q.length(), q.answer(), q.counts);
+      e.token = drawn.token;
+      e.log_probability = drawn.log_probability;
+      e.likeliest = std::move(drawn.likeliest);
+    } catch (const std::exception& problem) {
+      q.ended = true;
+      ++counts_.ended;
+      blocks_.release(q.blocks);
+      e.finish = finish_reason::error;
+      e.message =
+          "heddle: request " + std::to_string(q.id) + ", token " + std::to_string(q.answered()) + " of the answer: ";
+      e.message += detail::without_prefix(problem.what());
+      events_.push_back(std::move(e));
+      return std::nullopt;
+    }
+    const std::int32_t token = *e.token;
+    q.tokens.push_back(token);
+    ++counts_.answer_tokens;
+    if (has_penalties(q.asked.sampling)) q.counts.add_answer(token);
+    e.finish = reason_after(q, token);
+    q.ended = e.finish != finish_reason::none;
+    counts_.ended += q.ended ? 1 : 0;
+    events_.push_back(std::move(e));
+    return token;
+  }
+  finish_reason reason_after(const sequence& q, std::int32_t token) const {
+    const auto is_one_of = [&](const std::vector<std::int32_t>& ends) {
+      return std::find(ends.begin(), ends.end(), token) != ends.end();
+    };
+    if (is_one_of(q.asked.stop_tokens) || (!q.asked.ignore_end_tokens && is_one_of(options_.end_tokens)))
+      return finish_reason::stop;
+    return most_tokens(q) <= 0 ? finish_reason::length : finish_reason::none;
+  }
+  // Tokens that an answer may still get.
+  std::int64_t most_tokens(const sequence& q) const {
+    return (std::min)(q.asked.max_tokens - q.answered(), context() - q.length());
+  }
+
+  bool end_from_outside(request_id id, finish_reason reason) {
+    const auto with_id = [&](const sequence_pointer& s) { return s->id == id; };
+    const auto end = [&](auto& sequences) {
+      const auto at = std::find_if(sequences.begin(), sequences.end(), with_id);
+      if (at == sequences.end()) return false;
+      sequence& q = **at;
+      blocks_.release(q.blocks);
+      ended_.push_back(
+          {.id = id, .index = q.answered(), .finish = reason, .cached_prompt_tokens = q.cached_prompt_tokens});
+      ++counts_.ended;
+      sequences.erase(at);
+      return true;
+    };
+    return end(running_) || end(waiting_);
+  }
+
+  Runner* runner_;
+  step_limits limits_;
+  engine_options options_;
+  typename cache::blocks blocks_;
+  std::int64_t rows_per_step_ = 0;
+  std::int64_t most_running_ = 0;
+  request_id last_id_ = 0;
+  std::vector<sequence_pointer> running_{};  // by id: the youngest last
+  std::deque<sequence_pointer> waiting_{};   // by id, all behind those that run
+  infer::step step_{};
+  std::vector<scheduled> scheduled_{};
+  std::vector<std::int32_t> proposals_{};  // of all sequences of the step
+  std::vector<std::int32_t> proposed_{};   // of one
+  std::vector<scalar> logits_{};
+  token_sampler sampler_{};
+  std::vector<event> events_{};
+  std::vector<event> ended_{};
+  engine_counts counts_{};
+};
+
+}  // namespace heddle::inline v0::infer

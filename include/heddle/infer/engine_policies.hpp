@@ -1,0 +1,108 @@
+// heddle/infer/engine_policies.hpp: chooses the policies of an engine among types in any order, and checks that they fit.
+#pragma once
+
+#include <heddle/core/policy.hpp>
+#include <heddle/infer/batching.hpp>
+#include <heddle/infer/cache.hpp>
+#include <heddle/infer/capability.hpp>
+#include <heddle/infer/decoding.hpp>
+#include <heddle/infer/prefix_shared.hpp>
+
+#include <type_traits>
+
+namespace heddle::inline v0::infer {
+
+namespace detail {
+
+template <class P>
+inline constexpr bool engine_accepts = batching_policy<P> || cache_policy<P> || decoding_policy<P>;
+
+// The types below carry what the compiler prints next to the advice.
+template <class P>
+struct engine_takes {
+  static constexpr bool value = engine_accepts<P>;
+};
+template <class P, class... All>
+struct only_engine_policy_of_its_kind {
+  static constexpr bool value = policies_of_kind<typename P::kind, All...> == 1;
+};
+
+// Checks one after the other and stops at the first mistake, so that one mistake gives one error.
+template <class... Ps>
+constexpr bool engine_policies_checked() {
+  if constexpr (!(engine_accepts<Ps> && ...)) {
+    (..., [] {
+      static_assert(
+          engine_takes<Ps>::value,
+          "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
+          "continuous_batching, chunked_prefill<Budget>), a cache (contiguous, paged, prefix_shared) and a "
+          "way to decode (one_token, ngram_speculation<...>), or types with the same members");
+    }());
+    return false;
+  } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
+    static_assert((only_engine_policy_of_its_kind<Ps, Ps...>::value && ...),
+                  "heddle: engine<Runner, ...> got two policies of one kind; keep one of them");
+    return false;
+  } else {
+    return true;
+  }
+}
+
+template <class Needs, class Offered>
+struct all_offered;
+template <class... Ns, class Offered>
+struct all_offered<capabilities<Ns...>, Offered> {
+  static constexpr bool value = (Offered::template has<Ns> && ...);
+};
+
+// A refused combination is replaced by the defaults, so that its uses add no errors of their own.
+template <class Runner, class... Ps>
+struct chosen_engine_policies {
+  using batching = v0::select_policy<batching_kind, chunked_prefill<>, Ps...>;
+  using cache = v0::select_policy<cache_kind, paged, Ps...>;
+  using decoding = v0::select_policy<decoding_kind, one_token, Ps...>;
+  using runner = runner_capabilities<Runner>;
+
+  static constexpr bool checked() {
+    if constexpr (!all_offered<typename cache::needs, runner>::value) {
+      static_assert(all_offered<typename cache::needs, runner>::value,
+                    "heddle: this cache policy needs a capability that the runner does not offer; prefix_shared needs "
+                    "causal_rows: "
+                    "keys and values that depend on the tokens up to theirs alone");
+      return false;
+    } else if constexpr (!all_offered<typename decoding::needs, runner>::value) {
+      static_assert(
+          all_offered<typename decoding::needs, runner>::value,
+          "heddle: this decoding policy needs a capability that the runner does not offer; speculation needs truncate: "
+          "rows of rejected tokens that can be overwritten");
+      return false;
+    } else if constexpr (!all_offered<typename decoding::needs, typename cache::capabilities>::value) {
+      static_assert(
+          all_offered<typename decoding::needs, typename cache::capabilities>::value,
+          "heddle: this decoding policy needs a capability that the cache policy does not offer; speculation needs "
+          "truncate: rows at the end of a sequence that can be taken back");
+      return false;
+    } else {
+      return true;
+    }
+  }
+};
+
+template <class Runner, class... Ps>
+constexpr auto select_engine_policies() {
+  if constexpr (!engine_policies_checked<Ps...>()) {
+    return std::type_identity<chosen_engine_policies<void>>{};
+  } else if constexpr (!chosen_engine_policies<Runner, Ps...>::checked()) {
+    return std::type_identity<chosen_engine_policies<void>>{};
+  } else {
+    return std::type_identity<chosen_engine_policies<Runner, Ps...>>{};
+  }
+}
+
+}  // namespace detail
+
+/// The policies of an engine: members `batching`, `cache` and `decoding`. What is left out is `chunked_prefill<>`, `paged` and `one_token`.
+template <class Runner, class... Policies>
+struct engine_policies : decltype(detail::select_engine_policies<Runner, Policies...>())::type {};
+
+}  // namespace heddle::inline v0::infer

@@ -1,0 +1,134 @@
+// heddle/infer/sampling.hpp: draws tokens from logits: penalties, mask, temperature, top-k, top-p, min-p, log-probabilities.
+#pragma once
+
+#include <heddle/core/config.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/infer/event.hpp>
+#include <heddle/infer/request.hpp>
+
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// How often the tokens of a prompt and of its answer occur, for penalties.
+class token_counts {
+ public:
+  /// Counts of one token. `answer`: times in the answer; 0 for a token of the prompt alone.
+  struct count {
+    std::int64_t answer = 0;
+  };
+  void add_prompt(std::span<const std::int32_t> tokens) {
+    for (const std::int32_t t : tokens) counts_.try_emplace(t);
+  }
+  void add_answer(std::int32_t token) { ++counts_[token].answer; }
+  auto begin() const noexcept { return counts_.begin(); }
+  auto end() const noexcept { return counts_.end(); }
+
+ private:
+  std::unordered_map<std::int32_t, count> counts_{};
+};
+
+/// Whether any penalty of `s` changes a logit, so that tokens must be counted.
+constexpr bool has_penalties(const sampling_options& s) noexcept {
+  return s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0;
+}
+
+/// Applies the penalties: to the logit l of each token of prompt and answer first l / r (l > 0) or l * r (l <= 0) with the repetition penalty r, then, to
+/// tokens of the answer, l - frequency * times - presence.
+/// Source: Keskar et al. 2019, "CTRL", arXiv:1909.05858, section 4.1; OpenAI's API reference, "frequency and presence penalties".
+void apply_penalties(std::span<double> logits, const token_counts& counts, const sampling_options& s);
+
+/// A token that was drawn; log-probabilities where they were asked for.
+struct drawn_token {
+  std::int32_t token = 0;
+  std::optional<double> log_probability{};
+  std::vector<token_probability> likeliest{};
+};
+
+/// Draws tokens. In this order: penalties, mask, then the likeliest token (temperature 0), or temperature, top-k, top-p, min-p and a number
+/// that depends on the seed and on the token's position alone, so that a token does not depend on what else an engine did.
+/// The filters are those of Hugging Face's `generate`, in its order: top-k keeps the k largest logits; top-p keeps, of these, the likeliest
+/// until their probability reaches p; min-p then drops those with less than p times the largest probability. Of equals the token with the
+/// lower id counts as the likelier. Log-probabilities are those of the model's own logits, before all this.
+/// Sources: Holtzman et al. 2020, arXiv:1904.09751 (top-p); Nguyen et al. 2024, arXiv:2407.01082 (min-p).
+class token_sampler {
+ public:
+  /// The token at `position` (tokens of prompt and answer before it). Shapes: logits [vocabulary].
+  /// Errors: `numeric_error` if a logit is NaN or plus infinity, or if no token is left; whatever the mask throws.
+  template <std::floating_point T>
+  drawn_token draw(std::span<const T> logits, const request& r, std::uint64_t seed, std::int64_t position,
+                   std::span<const std::int32_t> answer, const token_counts& counts) {
+    const std::int32_t first = largest(logits);
+    const bool changed = has_penalties(r.sampling) || r.mask;
+    drawn_token drawn{.token = first};
+    if (r.log_probabilities || changed || r.sampling.temperature > 0) scratch_.assign(logits.begin(), logits.end());
+    if (r.log_probabilities) drawn.likeliest = likeliest(*r.log_probabilities);
+    const double normalizer = r.log_probabilities ? log_sum() : 0;
+    if (changed || r.sampling.temperature > 0) {
+      change(r, answer, counts);
+      drawn.token = r.sampling.temperature > 0 ? draw_from(distribution(r.sampling), seed, position)
+                                               : largest(std::span<const double>(scratch_));
+    }
+    if (r.log_probabilities) {
+      drawn.log_probability = static_cast<double>(logits[static_cast<std::size_t>(drawn.token)]) - normalizer;
+      for (token_probability& t : drawn.likeliest) t.log_probability -= normalizer;
+    }
+    return drawn;
+  }
+
+  /// The distribution that `draw` draws from at a temperature above 0: the tokens that are left, with their log-probabilities. Errors: as of `draw`.
+  template <std::floating_point T>
+  std::vector<token_probability> candidates(std::span<const T> logits, const request& r,
+                                            std::span<const std::int32_t> answer, const token_counts& counts) {
+    largest(logits);
+    scratch_.assign(logits.begin(), logits.end());
+    change(r, answer, counts);
+    std::vector<token_probability> result = distribution(r.sampling);
+    double total = 0;
+    for (const token_probability& t : result) total += std::exp(t.log_probability);
+    for (token_probability& t : result) t.log_probability -= std::log(total);
+    return result;
+  }
+
+ private:
+  // The first of the largest logits.
+  template <class T>
+  static std::int32_t largest(std::span<const T> logits) {
+    std::size_t at = 0;
+    bool all_numbers = true;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      all_numbers = all_numbers && logits[i] < std::numeric_limits<T>::infinity();  // false for NaN
+      if (logits[i] > logits[at]) at = i;
+    }
+    if (!all_numbers)
+      for (std::size_t i = 0; i < logits.size(); ++i)
+        if (!(logits[i] < std::numeric_limits<T>::infinity())) not_a_number(i, static_cast<double>(logits[i]));
+    if (logits.empty() || logits[at] == -std::numeric_limits<T>::infinity()) nothing_left();
+    return static_cast<std::int32_t>(at);
+  }
+  [[noreturn]] static void not_a_number(std::size_t token, double logit);
+  [[noreturn]] static void nothing_left();
+
+  void change(const request& r, std::span<const std::int32_t> answer, const token_counts& counts);
+  double log_sum() const;                                                  // of exp(scratch)
+  std::vector<token_probability> likeliest(std::int64_t n) const;          // logits of the n largest
+  std::vector<token_probability> distribution(const sampling_options& s);  // logarithms of weights, the largest 0
+  static std::int32_t draw_from(const std::vector<token_probability>& from, std::uint64_t seed, std::int64_t position);
+
+  std::vector<double> scratch_{};
+};
+
+}  // namespace heddle::inline v0::infer
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/infer/impl/sampling.hpp>
+#endif
