@@ -2,10 +2,12 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/launch_each.hpp>
 #include <heddle/core/next_index.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/propagate.hpp>
+#include <heddle/tensor/box_kernels.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/sharded.hpp>
@@ -163,9 +165,10 @@ struct letter_places {
   }
 };
 
-// Dimensions that two memories have, each with strides of its own; the last one is walked fastest.
+// Dimensions that two memories have, each with strides of its own; the last one is walked fastest. Arrays of the language,
+// because kernels read them.
 struct paired_dimensions {
-  std::array<std::int64_t, 16> extent{}, in_stride{}, out_stride{};
+  std::int64_t extent[16]{}, in_stride[16]{}, out_stride[16]{};
   std::size_t count = 0;
 
   void add(std::int64_t n, std::int64_t in, std::int64_t out) {
@@ -271,17 +274,104 @@ void arrange(const T* in, const letter_places& from, T* out, const letter_places
     });
 }
 
-// An operand in the order the product wants: its own memory, or an arranged copy.
+// `arrange` as a kernel: an element of what it writes, given its number.
 template <class T>
+struct arrange_each {
+  const T* in;
+  T* out;
+  paired_dimensions kept, summed;
+
+  arrange_each(const T* source, const letter_places& from, T* target, const letter_places& to,
+               const letter_sizes& sizes)
+      : in(source), out(target) {
+    for (int d = 0; d < from.letters.count; ++d) {
+      const char c = from.letters[d];
+      (to.letters.has(c) ? kept : summed).add(sizes.of(c), from.stride(c), to.stride(c));
+    }
+  }
+  HEDDLE_HD void operator()(std::int64_t i) const {
+    std::int64_t first = 0, target = 0, runs = 1;
+    for (std::size_t d = kept.count; d-- > 0;) {
+      const std::int64_t at = i % kept.extent[d];
+      first += at * kept.in_stride[d];
+      target += at * kept.out_stride[d];
+      i /= kept.extent[d];
+    }
+    for (std::size_t d = 0; d < summed.count; ++d) runs *= summed.extent[d];
+    sum_of_many<T> sum{};
+    for (std::int64_t r = 0; r < runs; ++r) {
+      std::int64_t source = first, rest = r;
+      for (std::size_t d = summed.count; d-- > 0;) {
+        source += rest % summed.extent[d] * summed.in_stride[d];
+        rest /= summed.extent[d];
+      }
+      sum += in[source];
+    }
+    out[target] += static_cast<T>(sum);
+  }
+};
+// `arrange` in the order of a queue.
+template <class Space, class T>
+void arrange_in(typename Space::queue& q, const T* in, std::int64_t elements, const letter_places& from, T* out,
+                std::int64_t room, const letter_places& to, const letter_sizes& sizes) {
+  using queue = typename Space::queue;
+  if constexpr (heddle::v0::detail::runs_at_once<queue>) {
+    arrange(in, from, out, to, sizes);
+  } else if constexpr (launches_kernels<queue>) {
+    if (sizes.of(from.letters) != 0) launch_each(q, sizes.of(to.letters), arrange_each<T>(in, from, out, to, sizes));
+  } else if constexpr (heddle::v0::detail::can_run<queue>()) {
+    q.run([from, to, sizes](const auto& s, const auto& t) { arrange(s.address(), from, t.address(), to, sizes); },
+          vector_view<const T, Space>(in, heddle::v0::detail::row_shape(elements)),
+          vector_view<T, Space>(out, heddle::v0::detail::row_shape(room)));
+  }
+}
+
+template <class T>
+struct multiply_each {
+  const T *left, *right;
+  T* result;
+  HEDDLE_HD void operator()(std::int64_t i) const { result[i] = left[i] * right[i]; }
+};
+template <class Space, class T>
+void multiply_elements(typename Space::queue& q, const T* left, const T* right, T* result, std::int64_t n) {
+  using queue = typename Space::queue;
+  if constexpr (heddle::v0::detail::runs_at_once<queue>) {
+    for (std::int64_t i = 0; i < n; ++i) result[i] = left[i] * right[i];
+  } else if constexpr (launches_kernels<queue>) {
+    launch_each(q, n, multiply_each<T>{left, right, result});
+  } else if constexpr (heddle::v0::detail::can_run<queue>()) {
+    const auto row = heddle::v0::detail::row_shape(n);
+    q.run(
+        [](const auto& a, const auto& b, const auto& y) {
+          const multiply_each<T> each{a.address(), b.address(), y.address()};
+          for (std::int64_t i = 0; i < y.size(); ++i) each(i);
+        },
+        vector_view<const T, Space>(left, row), vector_view<const T, Space>(right, row),
+        vector_view<T, Space>(result, row));
+  }
+}
+
+// An operand's or the result's memory.
+template <class T>
+struct placed {
+  T* data;
+  std::int64_t elements;
+  letter_places places;
+};
+
+// An operand in the order the product wants: its own memory, or an arranged copy.
+template <class T, class Space>
 struct arranged {
-  buffer<T> copy{};
+  buffer<T, Space> copy{};
   const T* data;
 
-  arranged(const T* in, const letter_places& from, const letter_list& to, const letter_sizes& sizes) : data(in) {
-    if (from.letters == to && from.is_dense(sizes)) return;
-    copy = buffer<T>(sizes.of(to));
-    arrange(in, from, copy.data(), letter_places(to, sizes), sizes);
-    data = copy.data();
+  arranged(typename Space::queue& q, const placed<const T>& x, const letter_list& to, const letter_sizes& sizes)
+      : data(x.data) {
+    if (x.places.letters == to && x.places.is_dense(sizes)) return;
+    const std::int64_t n = sizes.of(to);
+    copy = buffer<T, Space>(q, n);
+    arrange_in<Space>(q, x.data, x.elements, x.places, copy.address(), n, letter_places(to, sizes), sizes);
+    data = copy.address();
   }
 };
 
@@ -290,41 +380,38 @@ void multiply_batches(Backend& backend, const T* left, const T* right, T* result
                       std::int64_t rows, std::int64_t inner, std::int64_t columns) {
   constexpr auto tl = LeftTurned ? transpose::yes : transpose::no;
   constexpr auto tr = RightTurned ? transpose::yes : transpose::no;
+  using space = space_of<Backend>;
   for (std::int64_t b = 0; b < batches; ++b)
     backend.template matmul<tl, tr>(
-        matrix_view<const T>(left + b * rows * inner, {LeftTurned ? inner : rows, LeftTurned ? rows : inner}),
-        matrix_view<const T>(right + b * inner * columns,
-                             {RightTurned ? columns : inner, RightTurned ? inner : columns}),
-        matrix_view<T>(result + b * rows * columns, {rows, columns}), T(0));
+        matrix_view<const T, space>(left + b * rows * inner, {LeftTurned ? inner : rows, LeftTurned ? rows : inner}),
+        matrix_view<const T, space>(right + b * inner * columns,
+                                    {RightTurned ? columns : inner, RightTurned ? inner : columns}),
+        matrix_view<T, space>(result + b * rows * columns, {rows, columns}), T(0));
 }
-
-// An operand's or the result's memory.
-template <class T>
-struct placed {
-  T* data;
-  letter_places places;
-};
 
 template <fixed_string Formula, class Backend, class T>
 void multiply_parts(Backend& backend, const placed<const T>& first, const placed<const T>& second, const placed<T>& out,
                     const letter_sizes& sizes) {
   using form = einsum_form<Formula>;
+  using space = space_of<Backend>;
   constexpr product_form f = form::product;
-  const placed<const T>& one = f.swapped ? second : first;
-  const placed<const T>& other = f.swapped ? first : second;
-  const arranged<T> left(one.data, one.places, f.left, sizes), right(other.data, other.places, f.right, sizes);
+  auto& queue = queue_of(backend);
+  const arranged<T, space> left(queue, f.swapped ? second : first, f.left, sizes),
+      right(queue, f.swapped ? first : second, f.right, sizes);
   const std::int64_t batches = sizes.of(f.batch), rows = sizes.of(f.rows), columns = sizes.of(f.columns);
   const bool in_place = f.result == form::output && out.places.is_dense(sizes);
-  buffer<T> room;
-  if (!in_place) room = buffer<T>(sizes.of(f.result));
-  T* const result = in_place ? out.data : room.data();
-  if constexpr (f.rows.count == 0 && f.columns.count == 0 && f.inner.count == 0) {
-    for (std::int64_t i = 0; i < batches; ++i) result[i] = left.data[i] * right.data[i];
-  } else {
+  const std::int64_t results = sizes.of(f.result);
+  buffer<T, space> room;
+  if (!in_place) room = buffer<T, space>(queue, results);
+  T* const result = in_place ? out.data : room.address();
+  if constexpr (f.rows.count == 0 && f.columns.count == 0 && f.inner.count == 0)
+    multiply_elements<space>(queue, left.data, right.data, result, batches);
+  else
     multiply_batches<f.left_turned, f.right_turned>(backend, left.data, right.data, result, batches, rows,
                                                     sizes.of(f.inner), columns);
-  }
-  if (!in_place) arrange<T>(result, letter_places(f.result, sizes), out.data, out.places, sizes);
+  if (!in_place)
+    arrange_in<space, T>(queue, result, results, letter_places(f.result, sizes), out.data, out.elements, out.places,
+                         sizes);
 }
 
 template <std::size_t Operands>
@@ -375,9 +462,25 @@ template <class Result>
   throw layout_error("heddle: einsum: not possible");
 }
 
+// Carries both memories into the compiler's message.
+template <bool Ok, class Operands, class Backend>
+struct operands_where_the_backend_computes {
+  static constexpr bool value = Ok;
+};
+// Of a backend that names no memory: the host's.
+template <class Space, class Backend>
+constexpr bool computes_in() {
+  constexpr bool same = std::is_same_v<Space, space_of<Backend>>;
+  static_assert(
+      operands_where_the_backend_computes<same, Space, Backend>::value,
+      "heddle: einsum: the operands lie in another memory than the backend computes in; copy them there first, "
+      "copy_to<space_of<backend>>(queue, x), or take a backend of their memory");
+  return same;
+}
+
 // This rank's part of a tensor on this mesh, and not moved away.
-template <class T, std::size_t Rank, layout_like L, class World>
-void require_operand(const sharded<T, Rank, L>& x, World& world) {
+template <class T, std::size_t Rank, layout_like L, class Space, class World>
+void require_operand(const sharded<T, Rank, L, Space>& x, World& world) {
   if (!(x.layout().mesh() == world.mesh()) || x.rank() != world.rank()) {
     std::string text = "heddle: einsum: an operand is rank ";
     text += std::to_string(x.rank());
@@ -389,7 +492,7 @@ void require_operand(const sharded<T, Rank, L>& x, World& world) {
     text += to_string(world.mesh());
     throw layout_error(text);
   }
-  if (static_cast<std::int64_t>(x.elements().size()) != x.local_shape().size()) {
+  if (x.memory().size() != x.local_shape().size()) {
     std::string text = "heddle: einsum: the elements of an operand of shape ";
     text += to_string(x.shape());
     text += " were moved away or released";
@@ -402,14 +505,17 @@ void require_operand(const sharded<T, Rank, L>& x, World& world) {
 /// The product of sharded tensors: each rank computes with the parts it holds and sends nothing; the result's layout is
 /// `propagate<Formula, ...>`. One or two operands; the products go through the backend's `matmul`, operands are copied
 /// only where their dimensions have to change order, or where their memory is padded. Letters that only one operand has are
-/// summed in double for floats.
+/// summed in double for floats. The operands lie where the backend computes; where that is not the host, the products and the
+/// changes of order happen in the order of the backend's queue.
 /// `auto h = compute::einsum<"bi,io->bo">(backend, world, x, w);`
 /// Shapes: one dimension per letter; a letter has one size. What is in the padding of an operand does not matter; that of
 /// the result is zero.
 /// Errors: `layout_error` if a letter has two sizes, parts are of different ranks or meshes, or were moved away; compile errors as
 /// `propagate`, whose text names the redistribution that repairs a combination that would have to send something.
-template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts>
-auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts>&... operands) {
+template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts,
+          memory_space... Spaces>
+auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts, Spaces>&... operands) {
+  using space = type_at<0, Spaces...>;
   static_assert(
       detail::einsum_takes<sizeof...(Layouts)>::value,
       "heddle: einsum multiplies two tensors, or sums and permutes one; write a longer product as several, in the "
@@ -418,39 +524,49 @@ auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts>&...
   const auto whole = propagate_shape<Formula>(operands.shape()...);
   (detail::require_operand(operands, world), ...);
 
-  using form = detail::einsum_form<Formula>;
-  detail::letter_sizes sizes;
-  int at = 0;
-  ((sizes.read(form::text.operands[at], operands.valid_shape()), ++at), ...);
-  sharded<T, decltype(whole)::rank(), result_layout> result(result_layout{world.mesh()}, whole, world.rank());
-  at = 0;
-  const auto place = [&](const auto& x) {
-    return detail::placed<const T>{
-        x.elements().data(), detail::letter_places(detail::letters_of(form::text.operands[at++]), x.local_shape())};
-  };
-  // Braces keep the order of the operands.
-  const detail::placed<const T> parts[]{place(operands)...};
-  const detail::placed<T> out{result.elements().data(), detail::letter_places(form::output, result.local_shape())};
-  if constexpr (sizeof...(Layouts) == 1)
-    detail::arrange<T>(parts[0].data, parts[0].places, out.data, out.places, sizes);
-  else if (sizes.of(form::output) > 0)
-    detail::multiply_parts<Formula>(backend, parts[0], parts[1], out, sizes);
-  return result;
+  using result_type = sharded<T, decltype(whole)::rank(), result_layout, space>;
+  if constexpr (!(detail::computes_in<Spaces, Backend>() && ...)) {
+    return detail::already_refused<result_type>();
+  } else {
+    using form = detail::einsum_form<Formula>;
+    detail::letter_sizes sizes;
+    int at = 0;
+    ((sizes.read(form::text.operands[at], operands.valid_shape()), ++at), ...);
+    auto& queue = queue_of(backend);
+    result_type result(queue, result_layout{world.mesh()}, whole, world.rank());
+    at = 0;
+    const auto place = [&](const auto& x) {
+      return detail::placed<const T>{
+          x.memory().address(), x.memory().size(),
+          detail::letter_places(detail::letters_of(form::text.operands[at++]), x.local_shape())};
+    };
+    // Braces keep the order of the operands.
+    const detail::placed<const T> parts[]{place(operands)...};
+    const detail::placed<T> out{result.memory().address(), result.memory().size(),
+                                detail::letter_places(form::output, result.local_shape())};
+    if constexpr (sizeof...(Layouts) == 1)
+      detail::arrange_in<space, T>(queue, parts[0].data, parts[0].elements, parts[0].places, out.data, out.elements,
+                                   out.places, sizes);
+    else if (sizes.of(form::output) > 0)
+      detail::multiply_parts<Formula>(backend, parts[0], parts[1], out, sizes);
+    return result;
+  }
 }
 
 namespace detail {
 // The operand as it is, or redistributed.
-template <layout_like To, class T, std::size_t Rank, layout_like From, class World>
-decltype(auto) in_layout(const sharded<T, Rank, From>& x, World& world) {
+template <layout_like To, class Backend, class T, std::size_t Rank, layout_like From, class Space, class World>
+decltype(auto) in_layout(Backend& backend, const sharded<T, Rank, From, Space>& x, World& world) {
   if constexpr (std::is_same_v<To, From>)
     return (x);
   else
-    return redistribute<To>(x, world);
+    return redistribute<To>(x, world, queue_of(backend));
 }
 template <fixed_string Formula, class... To, class Backend, class World, class... Operands>
 auto einsum_in(type_list<To...>, Backend& backend, World& world, const Operands&... operands) {
   // Braces keep the order of the operands, which is the order of the communication.
-  const std::tuple<decltype(in_layout<To>(operands, world))...> ready{in_layout<To>(operands, world)...};
+  const std::tuple<decltype(in_layout<To>(backend, operands, world))...> ready{
+      in_layout<To>(backend, operands, world)...};
   return std::apply([&](const auto&... x) { return einsum<Formula>(backend, world, x...); }, ready);
 }
 }  // namespace detail
@@ -458,8 +574,9 @@ auto einsum_in(type_list<To...>, Backend& backend, World& world, const Operands&
 /// The same for operands whose layouts do not fit: redistributes them first, by the cheapest repair there is, as
 /// `repaired<op::einsum<Formula>, ...>` says at compile time. Without a misfit nothing is sent.
 /// `auto y = compute::einsum<"bi,io->bo">(backend, world, auto_redistribute{}, x, w);`
-template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts>
-auto einsum(Backend& backend, World& world, auto_redistribute, const sharded<T, Ranks, Layouts>&... operands) {
+template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts,
+          memory_space... Spaces>
+auto einsum(Backend& backend, World& world, auto_redistribute, const sharded<T, Ranks, Layouts, Spaces>&... operands) {
   using how = repaired<op::einsum<Formula>, Layouts...>;
   return detail::einsum_in<Formula>(typename how::operands{}, backend, world, operands...);
 }
@@ -472,9 +589,9 @@ auto einsum(Backend& backend, World& world, auto_redistribute, const sharded<T, 
 /// gradient `dy` in another layout than the dual of the result's, and for an
 /// operand with a letter that only it has.
 template <fixed_string Formula, int Which, class Backend, class World, class T, std::size_t RankY, layout_like LayoutY,
-          std::size_t Rank0, layout_like Layout0, std::size_t Rank1, layout_like Layout1>
-auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, LayoutY>& dy,
-                     const sharded<T, Rank0, Layout0>& first, const sharded<T, Rank1, Layout1>& second) {
+          std::size_t Rank0, layout_like Layout0, std::size_t Rank1, layout_like Layout1, memory_space Space>
+auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, LayoutY, Space>& dy,
+                     const sharded<T, Rank0, Layout0, Space>& first, const sharded<T, Rank1, Layout1, Space>& second) {
   static_assert(Which == 0 || Which == 1,
                 "heddle: einsum_gradient<formula, which>: which is 0 or 1, an operand's place");
   static_assert(
@@ -502,8 +619,8 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
   constexpr auto turned = detail::turned_formula<Formula, Which>();
   if constexpr (!one_result || !std::is_same_v<LayoutY, wanted> ||
                 !detail::gradient_has_all_letters<Formula, Which>::value)
-    return detail::already_refused<
-        std::conditional_t<Which == 0, sharded<T, Rank0, dual<Layout0>>, sharded<T, Rank1, dual<Layout1>>>>();
+    return detail::already_refused<std::conditional_t<Which == 0, sharded<T, Rank0, dual<Layout0>, Space>,
+                                                      sharded<T, Rank1, dual<Layout1>, Space>>>();
   else if constexpr (Which == 0)
     return einsum<turned>(backend, world, dy, second);
   else
