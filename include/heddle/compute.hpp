@@ -6,6 +6,7 @@
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/application.hpp>
 #include <heddle/compute/apply.hpp>
+#include <heddle/compute/arrange.hpp>
 #include <heddle/compute/attention_operator.hpp>
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/bf16_products.hpp>
