@@ -6,11 +6,13 @@
 #include <heddle/compute/adamw_scalars.hpp>
 #include <heddle/compute/application.hpp>
 #include <heddle/compute/apply.hpp>
+#include <heddle/compute/arrange.hpp>
 #include <heddle/compute/attention_operator.hpp>
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/elementwise_operators.hpp>
+#include <heddle/compute/expert_operators.hpp>
 #include <heddle/compute/expression.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/gemm_peak.hpp>
@@ -41,6 +43,7 @@
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>
+#include <heddle/compute/rotary_operator.hpp>
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/compute/row_operators.hpp>
 #include <heddle/compute/sum_operators.hpp>

@@ -34,4 +34,5 @@
 #include <heddle/layout/search.hpp>
 #include <heddle/layout/step_kind.hpp>
 #include <heddle/layout/tensor_holdings.hpp>
+#include <heddle/layout/token_operations.hpp>
 #include <heddle/layout/transfer.hpp>

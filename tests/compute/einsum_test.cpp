@@ -5,6 +5,7 @@
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/testing/checked_backend.hpp>
 
 #include <array>
 #include <algorithm>
@@ -14,7 +15,9 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -24,6 +27,8 @@ namespace {
 
 using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
 using copied = hd::layout<mesh>;
+using checked = hd::testing::checked_backend<hd::compute::host<>>;
+using hd::testing::checked_memory;
 
 template <class Shape>
 hd::buffer<double> numbers(const Shape& s, std::uint64_t stream) {
@@ -69,6 +74,12 @@ void read_sizes(std::map<char, std::int64_t>& size, std::string letters, const S
   for (std::size_t d = 0; d < Shape::rank(); ++d) size[letters[d]] = s.extent(d);
 }
 
+template <class T, std::size_t Rank, class L>
+bool same_bits(const hd::sharded<T, Rank, L>& a, const hd::sharded<T, Rank, L>& b) {
+  return a.shape() == b.shape() &&
+         std::equal(a.elements().begin(), a.elements().end(), b.elements().begin(), b.elements().end());
+}
+
 // The largest difference between the assembled result of all four ranks and the definition.
 template <hd::fixed_string Formula, class LA, class LB, class SA, class SB>
 double two_operands(const SA& sa, const SB& sb) {
@@ -80,18 +91,25 @@ double two_operands(const SA& sa, const SB& sb) {
   STATIC_REQUIRE(std::same_as<typename result::layout_type, out_layout>);
   const auto a = numbers(sa, 1), b = numbers(sb, 2);
   std::vector<hd::buffer<double>> elements(4);
-  std::vector<std::int64_t> calls(4);
+  std::vector<std::int64_t> calls(4), equal(4);
   transport_test::launch<mesh>([&](auto& world) {
     hd::compute::host<> backend;
     const auto x = hd::shard_of(hd::view<const double, SA>(a.data(), sa), LA{}, world.rank());
     const auto y = hd::shard_of(hd::view<const double, SB>(b.data(), sb), LB{}, world.rank());
     auto z = hd::compute::einsum<Formula>(backend, world, x, y);
     calls[static_cast<std::size_t>(world.rank())] = world.all().counters().collectives();
+    checked there;
+    auto& queue = there.queue();
+    const auto far = hd::compute::einsum<Formula>(there, world, hd::copy_to<checked_memory>(queue, x),
+                                                  hd::copy_to<checked_memory>(queue, y));
+    equal[static_cast<std::size_t>(world.rank())] = same_bits(hd::copy_to<hd::host_memory>(queue, far), z) ? 1 : 0;
     elements[static_cast<std::size_t>(world.rank())] = std::move(z).release();
   });
   transport_test::share(calls);
   transport_test::share(elements);
   CHECK(calls == std::vector<std::int64_t>(4, 0));
+  transport_test::share(equal);
+  CHECK(equal == std::vector<std::int64_t>(4, 1));
   std::map<char, std::int64_t> size;
   const std::string text(Formula.view());
   const auto comma = text.find(',');
@@ -328,4 +346,63 @@ TEST_CASE("a gradient of another shape and operands moved away are refused", "[c
     CHECK_THROWS_AS((hd::compute::einsum_gradient<"bi,io->bo", 0>(backend, world, fits, x, w)), hd::layout_error);
     CHECK(moved.elements().size() == 24);
   });
+}
+
+TEST_CASE("operands in other memory are permuted, summed and redistributed there", "[compute][einsum][ranks]") {
+  std::mutex lock;
+  std::vector<int> equal;
+  transport_test::launch<mesh>([&](auto& world) {
+    hd::compute::host<> backend;
+    checked there;
+    auto& queue = there.queue();
+    const auto whole = numbers(hd::shape{3, 4, 5}, 3), whole_x = numbers(hd::shape{4, 6}, 1),
+               whole_w = numbers(hd::shape{6, 8}, 2);
+    const auto x = hd::shard_of(hd::view<const double, hd::dynamic_shape<3>>(whole.data(), {3, 4, 5}),
+                                hd::layout<mesh, hd::shard<1, tp>>{}, world.rank());
+    const auto a = hd::shard_of(hd::matrix_view<const double>(whole_x.data(), {4, 6}), both{}, world.rank());
+    const auto w = hd::shard_of(hd::matrix_view<const double>(whole_w.data(), {6, 8}), column{}, world.rank());
+    const auto far = [&](const auto& t) { return hd::copy_to<checked_memory>(queue, t); };
+    const auto near = [&](const auto& t) { return hd::copy_to<hd::host_memory>(queue, t); };
+    const bool summed = same_bits(hd::compute::einsum<"abc->cb">(backend, world, x),
+                                  near(hd::compute::einsum<"abc->cb">(there, world, far(x))));
+    const bool repaired =
+        same_bits(hd::compute::einsum<"bi,io->bo">(backend, world, hd::auto_redistribute{}, a, w),
+                  near(hd::compute::einsum<"bi,io->bo">(there, world, hd::auto_redistribute{}, far(a), far(w))));
+    const std::lock_guard hold(lock);
+    equal.push_back(summed && repaired ? 1 : 0);
+  });
+  transport_test::merge(equal);
+  CHECK(equal == std::vector<int>(4, 1));
+}
+
+TEST_CASE("a kernel of one element arranges as the loops of the host", "[compute][einsum]") {
+  namespace d = hd::compute::detail;
+  const auto letters = [](std::string_view text) {
+    d::letter_list list;
+    for (const char c : text) list.add(c);
+    return list;
+  };
+  const auto check = [&]<class T>(T, std::string_view from, std::string_view to, std::int64_t padding) {
+    CAPTURE(from, to, padding);
+    d::letter_sizes sizes, stored;
+    const std::map<char, std::int64_t> extents{{'a', 3}, {'b', 2}, {'c', 5}, {'d', 1}};
+    for (const auto& [c, n] : extents) {
+      sizes.extent[static_cast<std::size_t>(c)] = n;
+      stored.extent[static_cast<std::size_t>(c)] = n + padding;
+    }
+    const d::letter_places source(letters(from), stored), target(letters(to), stored);
+    const auto room = static_cast<std::size_t>(stored.of(letters(to)));
+    std::vector<T> in(static_cast<std::size_t>(stored.of(letters(from)))), by_loops(room), by_kernel(room);
+    const hd::counter_random random(11, 4);
+    for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<T>(random.uniform(i) - 0.5);
+    d::arrange(in.data(), source, by_loops.data(), target, sizes);
+    const d::arrange_each<T> kernel(in.data(), source, by_kernel.data(), target, sizes);
+    for (std::int64_t i = 0; i < sizes.of(letters(to)); ++i) kernel(i);
+    for (std::size_t i = 0; i < room; ++i) CHECK(by_kernel[i] == Approx(by_loops[i]).margin(1e-6));
+  };
+  for (const std::int64_t padding : {0, 2})
+    for (const auto& [from, to] : {std::pair{"abc", "cab"}, {"abc", "b"}, {"abc", ""}, {"abcd", "dca"}, {"", ""}}) {
+      check(float{}, from, to, padding);
+      check(double{}, from, to, padding);
+    }
 }

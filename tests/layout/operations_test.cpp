@@ -1,4 +1,5 @@
 #include <heddle/layout/operations.hpp>
+#include <heddle/layout/token_operations.hpp>
 #include <heddle/testing/propagation_laws.hpp>
 
 #include "catch.hpp"
@@ -268,6 +269,13 @@ void norm_line(std::vector<double>& line) {
   for (const double e : line) squares += e * e;
   for (double& e : line) e /= std::sqrt(squares);
 }
+void turn_line(std::vector<double>& line) {
+  for (std::size_t i = 0, half = line.size() / 2; i < half; ++i) {
+    const double a = line[i], b = line[i + half];
+    line[i] = 0.6 * a - 0.8 * b;
+    line[i + half] = 0.8 * a + 0.6 * b;
+  }
+}
 std::vector<dense> sorted(const law_call& c, std::int64_t keep) {
   const law_part& x = c.operands[0];
   dense values(with(x.tensor.extents, 1, std::min(keep, x.tensor.extents[1]))), where(values.extents);
@@ -311,6 +319,10 @@ TEST_CASE("operators along a whole dimension", "[layout][operations][law]") {
             op::cumsum<1>);
   CHECK_LAW(1, (law_case{[](const law_call& c) { return sorted(c, 9); }, shapes, {}}), 44, op::sort<1>);
   CHECK_LAW(1, (law_case{[](const law_call& c) { return sorted(c, 2); }, shapes, {}}), 44, op::top_k<1>);
+  CHECK_LAW(1, (law_case{[](const law_call& c) { return std::vector<dense>{sorted(c, 2)[0]}; }, shapes, {}}), 44,
+            op::chosen_of<1, 2>);
+  CHECK_LAW(1, (law_case{[](const law_call& c) { return along(c.operands[0].tensor, 1, turn_line); }, shapes, {}}), 57,
+            op::turned_pairs<1>);
   CHECK_LAW(1,
             (law_case{[](const law_call& c) {
                         dense out = sorted(c, 1)[1];

@@ -1,4 +1,6 @@
+#include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/testing/checked_memory.hpp>
 #include <heddle/testing/tensor_laws.hpp>
 
 #include "catch.hpp"
@@ -174,4 +176,38 @@ TEST_CASE("an index outside a part is refused where bounds are checked", "[tenso
                     "heddle: index 2 is outside dimension 0 of a view of shape 2 x 3");
   hd::buffer<float> b(2);
   CHECK_THROWS_WITH(b[2], "heddle: index 2 is outside a buffer of 2 elements");
+}
+
+TEST_CASE("a part lies in memory of somebody else, wherever that is", "[tensor][memory]") {
+  using fixed = hd::mesh<hd::axis<tp, 2>>;
+  using layout = hd::layout<fixed, hd::shard<1, tp>>;
+  using hd::testing::checked_memory;
+  checked_memory::queue queue;
+  hd::buffer<float, checked_memory> flat(queue, 20, "all parameters");
+  std::vector<float> numbers(20);
+  std::iota(numbers.begin(), numbers.end(), 1.0f);
+  queue.copy(numbers, flat);
+  using part = hd::sharded<float, 2, layout, checked_memory>;
+  part x({}, hd::shape{4, 5}, 0, hd::vector_view<float, checked_memory>(flat.address() + 3, hd::shape{12}));
+  CHECK(x.is_lent());
+  CHECK(x.local().address() == flat.address() + 3);
+  const auto kept = hd::copy_of(queue, x);
+  CHECK_FALSE(kept.is_lent());
+  queue.zero(x.memory());
+  CHECK(hd::copy_to<hd::host_memory>(queue, kept).elements()[11] == 15.0f);
+  CHECK(hd::copy_to<hd::host_memory>(queue, x).elements()[11] == 0.0f);
+  queue.copy(flat, numbers);
+  queue.wait();
+  CHECK(numbers[2] == 3.0f);
+  CHECK(numbers[3] == 0.0f);
+  CHECK(numbers[15] == 16.0f);
+  CHECK_THROWS_WITH((void)std::move(x).release(), Catch::Matchers::Contains("memory of somebody else"));
+  part y = std::move(x);
+  CHECK(y.local().address() == flat.address() + 3);
+  CHECK(x.memory().size() == 0);
+  CHECK_THROWS_AS(x.local(), hd::layout_error);
+  CHECK_THROWS_AS(hd::copy_of(queue, x), hd::layout_error);
+  CHECK_THROWS_WITH(
+      (part({}, hd::shape{4, 5}, 1, hd::vector_view<float, checked_memory>(flat.address(), hd::shape{12}))),
+      Catch::Matchers::Contains("rank 1 holds 8 elements"));
 }

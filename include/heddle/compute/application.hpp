@@ -83,7 +83,9 @@ struct application {
     else
       return (X::dimensions, ...);
   }();
-  using value_type = type_at<0, typename X::value_type...>;
+  using element_type = type_at<0, typename X::value_type...>;  // what the kernels compute in
+  using value_type = typename kernel::template result_type<typename X::value_type...>;
+  static constexpr bool differentiable = kernel::differentiable;
   using propagation = result_layout_of<sound || !counted, kernel, Op, typename X::layout_type...>;
   static constexpr bool legal = sound && propagation::legal;
   // Of a refused function of elements or rows what it is after an all_reduce, so that one mistake is one error.
@@ -111,7 +113,7 @@ struct application {
   static_assert(
       operator_runs_here<set, named_operator<Op>, Setting>::value,
       "heddle: apply<operator>: the last argument is no setting of this operator, or it lacks one: scale takes "
-      "its factor, norms their epsilon, attention its mask");
+      "its factor, norms their epsilon, attention its mask, rotary its rotary_setting");
 };
 
 // Whether operands of `apply` are tensors within the host's reach. A last argument that is no tensor is a setting.
@@ -209,7 +211,7 @@ auto run_operator(Backend& backend, World& world, const Setting& setting, State&
   using kernel = typename facts::kernel;
   if constexpr (!facts::legal || !(on_mesh_of_world<X, World>() && ...)) {
     return refused_already<result>();
-  } else if constexpr (!backend_runs<Backend, typename facts::value_type, Op>()) {
+  } else if constexpr (!backend_runs<Backend, typename facts::element_type, Op>()) {
     return refused_already<result>();
   } else {
     (require_here<Op>(x, world), ...);

@@ -4,6 +4,8 @@
 #include <heddle/compute/application.hpp>
 #include <heddle/compute/attention_operator.hpp>
 #include <heddle/compute/elementwise_operators.hpp>
+#include <heddle/compute/expert_operators.hpp>
+#include <heddle/compute/rotary_operator.hpp>
 #include <heddle/compute/row_operators.hpp>
 #include <heddle/compute/sum_operators.hpp>
 #include <heddle/compute/token_operators.hpp>
@@ -24,7 +26,9 @@ namespace heddle::inline v0 {
 /// Operators: `gelu`, `silu`, `gated<A>`, `map<F>`, `add`, `multiply`, `scale` (then the factor), `add_of<formula>`,
 /// `softmax<d>`, `layer_norm<d>` (x, weight, bias) and `rms_norm<d>` (x, weight; then an epsilon, by default 1e-5),
 /// `embedding<r>` (table, ids), `cross_entropy<d>` (logits, labels; a negative label is ignored and its loss is 0),
-/// `attention` (q, k, v; then a `slice_mask`, by default causal), `reduce<plus, d...>`, `mean<d...>`, `einsum<formula>`.
+/// `attention` (q, k, v; then a `slice_mask`, by default causal; several query heads may share a head of keys and values), `rotary<pairs>`
+/// (then a `compute::rotary_setting`), `top_k_weights<d, k>` and `top_k_ids<d, k>` (logits), `experts<A>` (x, ids, weights, gate, up, down),
+/// `reduce<plus, d...>`, `mean<d...>`, `einsum<formula>`.
 /// Shapes: as the operator says; classes, features and what is normalised are the last dimension.
 /// Errors: `layout_error` for shapes that do not fit, ids out of range, padded memory where rows are read, a part of another
 /// rank or mesh. At compile time, in one error that names the operator: the operand, its layout and the redistribution that
@@ -40,7 +44,7 @@ auto apply(Backend& backend, World& world, const First& first, const Args&... ar
           using facts = compute::detail::application<Op, std::remove_cvref_t<decltype(setting)>,
                                                      std::remove_cvref_t<decltype(x)>...>;
           if constexpr (facts::known) {
-            typename facts::template state<typename facts::value_type> state;
+            typename facts::template state<typename facts::element_type> state;
             return compute::detail::run_operator<Op>(backend, world, setting, state, x...);
           } else {
             return compute::detail::refused_already<typename facts::result>();

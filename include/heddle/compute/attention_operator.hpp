@@ -14,7 +14,9 @@
 namespace heddle::inline v0::compute {
 
 /// Scores are scaled by 1 / sqrt(head_dim). The setting is the mask: `slice_mask::causal` (the default: the last query
-/// sees all keys) or `slice_mask::full`. Queries may be split along the sequence.
+/// sees all keys) or `slice_mask::full`. Queries may be split along the sequence. There may be fewer heads of keys and values than
+/// of queries: a divisor, and query head h reads key-value head h * key-value heads / query heads.
+/// Errors: `layout_error` also where heads that share keys and values lie on several ranks.
 template <>
 struct operator_kernel<op::attention> : detail::kernel_base {
   static constexpr unsigned reads = 7;
@@ -35,13 +37,30 @@ struct operator_kernel<op::attention> : detail::kernel_base {
   template <class Op, class X>
   static auto shape(const X& q, const auto& k, const auto& v) {
     const auto e = q.shape().extents();
-    const std::int64_t keys = k.shape().extent(2), width = v.shape().extent(3);
-    detail::expect_shape<Op>(1, make_shape(std::array{e[0], e[1], keys, e[3]}), k);
-    detail::expect_shape<Op>(2, make_shape(std::array{e[0], e[1], keys, width}), v);
+    const std::int64_t keys = k.shape().extent(2), width = v.shape().extent(3), shared = k.shape().extent(1);
+    const bool grouped = shared > 0 && e[1] % shared == 0;
+    detail::expect_shape<Op>(1, make_shape(std::array{e[0], grouped ? shared : e[1], keys, e[3]}), k);
+    detail::expect_shape<Op>(2, make_shape(std::array{e[0], k.shape().extent(1), keys, width}), v);
+    if (grouped && shared != e[1]) require_whole_groups(q, k, e[1] / shared);
     detail::expect_unpadded<Op>(q);
     detail::expect_unpadded<Op>(k);
     detail::expect_unpadded<Op>(v);
     return make_shape(std::array{e[0], e[1], e[2], width});
+  }
+  // The query heads that share a head of keys and values must lie where that head does.
+  static void require_whole_groups(const auto& q, const auto& k, std::int64_t group) {
+    const std::int64_t first = detail::offset_along<1>(q), count = q.local_shape().extent(1);
+    const std::int64_t first_shared = detail::offset_along<1>(k), shared = k.local_shape().extent(1);
+    if (count == group * shared && (count == 0 || first == group * first_shared)) return;
+    const auto heads = [](std::int64_t from, std::int64_t n) {
+      return "[" + std::to_string(from) + ", " + std::to_string(from + n) + ")";
+    };
+    throw layout_error(
+        "heddle: apply<attention>: rank " + std::to_string(q.rank()) + " holds query heads " + heads(first, count) +
+        " and key-value heads " + heads(first_shared, shared) + ", but each " + std::to_string(group) +
+        " query heads share one of keys and values: the split cuts a group of heads; split heads over an "
+        "axis whose ranks divide the key-value heads (" +
+        std::to_string(k.shape().extent(1)) + "), or redistribute q, k and v to whole heads");
   }
   // Each head of each sample is a sequence of rows with one head.
   template <class X>
@@ -57,9 +76,11 @@ struct operator_kernel<op::attention> : detail::kernel_base {
     const auto mine = q.local_shape(), seen = k.local_shape();
     const std::int64_t queries = mine.extent(2), keys = seen.extent(2), sequences = mine.extent(0) * mine.extent(1);
     const std::int64_t first = k.shape().extent(2) - q.shape().extent(2) + detail::offset_along<2>(q);
+    const std::int64_t group =
+        seen.extent(1) == 0 ? 1 : mine.extent(1) / seen.extent(1);  // samples follow each other in both
     std::vector<attention_slice> slices;
     for (std::int64_t i = 0; i < sequences; ++i) {
-      const std::int64_t from = i * queries, at = i * keys;
+      const std::int64_t from = i * queries, at = i / group * keys;
       if (mask == slice_mask::full)
         slices.push_back({from, from + queries, at, at + keys, slice_mask::full});
       else

@@ -1,11 +1,13 @@
 // heddle/compute/einsum.hpp: products of sharded tensors, computed by each rank from the parts it holds.
 #pragma once
 
+#include <heddle/compute/arrange.hpp>
 #include <heddle/compute/kernels.hpp>
-#include <heddle/core/next_index.hpp>
+#include <heddle/core/launch_each.hpp>
 #include <heddle/layout/formula.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/propagate.hpp>
+#include <heddle/tensor/box_kernels.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/redistribute.hpp>
 #include <heddle/tensor/sharded.hpp>
@@ -23,41 +25,6 @@
 
 namespace heddle::inline v0::compute {
 namespace detail {
-
-// Letters in an order.
-struct letter_list {
-  std::array<char, 16> letters{};
-  int count = 0;
-
-  constexpr void add(char c) { letters[static_cast<std::size_t>(count++)] = c; }
-  constexpr void add(const letter_list& more) {
-    for (int i = 0; i < more.count; ++i) add(more[i]);
-  }
-  constexpr char operator[](int i) const { return letters[static_cast<std::size_t>(i)]; }
-  constexpr int find(char c) const {
-    for (int i = 0; i < count; ++i)
-      if ((*this)[i] == c) return i;
-    return -1;
-  }
-  constexpr bool has(char c) const { return find(c) >= 0; }
-  friend constexpr bool operator==(const letter_list& a, const letter_list& b) {
-    if (a.count != b.count) return false;
-    for (int i = 0; i < a.count; ++i)
-      if (a[i] != b[i]) return false;
-    return true;
-  }
-};
-template <class Term>
-constexpr letter_list letters_of(const Term& term) {
-  letter_list list;
-  for (int i = 0; i < term.count; ++i) list.add(term.letters[i]);
-  return list;
-}
-constexpr letter_list joined_letters(letter_list a, const letter_list& b, const letter_list& c) {
-  a.add(b);
-  a.add(c);
-  return a;
-}
 
 // How a product of two operands becomes a batch of matrix products: the left operand arranged as [batch, rows, inner]
 // or, `left_turned`, [batch, inner, rows]; the right one as [batch, inner, columns] or, `right_turned`, [batch, columns,
@@ -121,167 +88,52 @@ struct einsum_form {
   static constexpr product_form product = best_form(needed(0), needed(text.operand_count > 1 ? 1 : 0), output);
 };
 
-// How many elements of each letter this rank has, by letter.
-struct letter_sizes {
-  std::array<std::int64_t, 128> extent{};
-  template <class Term, class Shape>
-  void read(const Term& term, const Shape& valid) {
-    for (std::size_t d = 0; d < Shape::rank(); ++d) extent[static_cast<std::size_t>(term.letters[d])] = valid.extent(d);
-  }
-  std::int64_t of(char c) const { return extent[static_cast<std::size_t>(c)]; }
-  std::int64_t of(const letter_list& list) const {
-    std::int64_t n = 1;
-    for (int i = 0; i < list.count; ++i) n *= of(list[i]);
-    return n;
-  }
-};
-
-// Letters as dimensions of row-major memory; where it is padded, the extents of the memory are larger than the letters'.
-struct letter_places {
-  letter_list letters{};
-  std::array<std::int64_t, 16> extent{};
-
-  letter_places(const letter_list& list, const letter_sizes& sizes) : letters(list) {
-    for (int d = 0; d < list.count; ++d) extent[static_cast<std::size_t>(d)] = sizes.of(list[d]);
-  }
-  template <std::int64_t... E>
-  letter_places(const letter_list& list, const shape<E...>& memory) : letters(list) {
-    for (std::size_t d = 0; d < sizeof...(E); ++d) extent[d] = memory.extent(d);
-  }
-  // Of a letter that has no dimension here: 0.
-  std::int64_t stride(char c) const {
-    const int at = letters.find(c);
-    std::int64_t s = at < 0 ? 0 : 1;
-    for (int e = at + 1; e < letters.count; ++e) s *= extent[static_cast<std::size_t>(e)];
-    return s;
-  }
-  // Whether the memory holds the letters' elements and nothing else.
-  bool is_dense(const letter_sizes& sizes) const {
-    for (int d = 0; d < letters.count; ++d)
-      if (extent[static_cast<std::size_t>(d)] != sizes.of(letters[d])) return false;
-    return true;
-  }
-};
-
-// Dimensions that two memories have, each with strides of its own; the last one is walked fastest.
-struct paired_dimensions {
-  std::array<std::int64_t, 16> extent{}, in_stride{}, out_stride{};
-  std::size_t count = 0;
-
-  void add(std::int64_t n, std::int64_t in, std::int64_t out) {
-    extent[count] = n;
-    in_stride[count] = in;
-    out_stride[count++] = out;
-  }
-  // f(offset in the first memory, offset in the second) for each index; once if there is no dimension.
-  template <class F>
-  void for_each(const F& f) const {
-    if (count == 0) return f(std::int64_t{0}, std::int64_t{0});
-    const std::size_t last = count - 1;
-    std::array<std::int64_t, 16> index{};
-    std::int64_t source = 0, target = 0;
-    do {
-      for (std::int64_t i = 0, s = source, t = target; i < extent[last]; ++i) {
-        f(s, t);
-        s += in_stride[last];
-        t += out_stride[last];
-      }
-    } while (heddle::v0::detail::next_index(last, [&](std::size_t d) {
-      source += in_stride[d];
-      target += out_stride[d];
-      if (++index[d] < extent[d]) return true;
-      source -= in_stride[d] * extent[d];
-      target -= out_stride[d] * extent[d];
-      index[d] = 0;
-      return false;
-    }));
-  }
-};
-
-// Sums of floats are made in double and rounded once: a float stops growing at 2^24 times what is added to it.
 template <class T>
-using sum_of_many = std::conditional_t<std::is_same_v<T, float>, double, T>;
-
-// The sum of in[source + i] for i in [0, n), for each source of `summed`.
-template <class T>
-sum_of_many<T> sum_of_runs(const T* in, std::int64_t n, const paired_dimensions& summed) {
-  constexpr int lanes = 8;
-  if (n < lanes) {
-    sum_of_many<T> sum{};
-    summed.for_each([&](std::int64_t source, std::int64_t) {
-      for (std::int64_t i = 0; i < n; ++i) sum += in[source + i];
-    });
-    return sum;
-  }
-  sum_of_many<T> sums[lanes]{};
-  summed.for_each([&](std::int64_t source, std::int64_t) {
-    const T* const run = in + source;
-    std::int64_t i = 0;
-    for (; i + lanes <= n; i += lanes)
-      for (int l = 0; l < lanes; ++l) sums[l] += run[i + l];
-    for (int l = 0; i < n; ++i, ++l) sums[l] += run[i];
-  });
-  for (int half = lanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
-  return sums[0];
-}
-// out[i * step] += the sum of in[source + i] over the sources of `summed`, for i in [0, n).
-template <class T>
-void add_sum_of_rows(const T* in, std::int64_t n, const paired_dimensions& summed, T* out, std::int64_t step) {
-  constexpr std::int64_t block = 256;
-  for (std::int64_t first = 0; first < n; first += block) {
-    const std::int64_t m = n - first < block ? n - first : block;
-    sum_of_many<T> sums[block];
-    for (std::int64_t i = 0; i < m; ++i) sums[i] = 0;
-    summed.for_each([&](std::int64_t source, std::int64_t) {
-      const T* const run = in + source + first;
-      for (std::int64_t i = 0; i < m; ++i) sums[i] += run[i];
-    });
-    for (std::int64_t i = 0; i < m; ++i) out[(first + i) * step] += static_cast<T>(sums[i]);
+struct multiply_each {
+  const T *left, *right;
+  T* result;
+  HEDDLE_HD void operator()(std::int64_t i) const { result[i] = left[i] * right[i]; }
+};
+template <class Space, class T>
+void multiply_elements(typename Space::queue& q, const T* left, const T* right, T* result, std::int64_t n) {
+  using queue = typename Space::queue;
+  if constexpr (heddle::v0::detail::runs_at_once<queue>) {
+    for (std::int64_t i = 0; i < n; ++i) result[i] = left[i] * right[i];
+  } else if constexpr (launches_kernels<queue>) {
+    launch_each(q, n, multiply_each<T>{left, right, result});
+  } else if constexpr (heddle::v0::detail::can_run<queue>()) {
+    const auto row = heddle::v0::detail::row_shape(n);
+    q.run(
+        [](const auto& a, const auto& b, const auto& y) {
+          const multiply_each<T> each{a.address(), b.address(), y.address()};
+          for (std::int64_t i = 0; i < y.size(); ++i) each(i);
+        },
+        vector_view<const T, Space>(left, row), vector_view<const T, Space>(right, row),
+        vector_view<T, Space>(result, row));
   }
 }
 
-// out[letters of `to`] += sum over the letters that `to` lacks of in[letters of `from`]. Padding is neither read nor
-// written.
+// An operand's or the result's memory.
 template <class T>
-void arrange(const T* in, const letter_places& from, T* out, const letter_places& to, const letter_sizes& sizes) {
-  const int count = from.letters.count;
-  if (count == 0) {
-    out[0] += in[0];
-    return;
-  }
-  if (sizes.of(from.letters) == 0) return;
-  paired_dimensions kept, summed;  // all but the last one
-  for (int d = 0; d + 1 < count; ++d) {
-    const char c = from.letters[d];
-    (to.letters.has(c) ? kept : summed).add(sizes.of(c), from.stride(c), to.stride(c));
-  }
-  const char last = from.letters[count - 1];
-  const std::int64_t n = sizes.of(last), step = to.stride(last);
-  if (!to.letters.has(last))
-    kept.for_each([&](std::int64_t source, std::int64_t target) {
-      out[target] += static_cast<T>(sum_of_runs(in + source, n, summed));
-    });
-  else if (summed.count > 0)
-    kept.for_each(
-        [&](std::int64_t source, std::int64_t target) { add_sum_of_rows(in + source, n, summed, out + target, step); });
-  else
-    kept.for_each([&](std::int64_t source, std::int64_t target) {
-      for (std::int64_t i = 0; i < n; ++i) out[target + i * step] += in[source + i];
-    });
-}
+struct placed {
+  T* data;
+  std::int64_t elements;
+  letter_places places;
+};
 
 // An operand in the order the product wants: its own memory, or an arranged copy.
-template <class T>
+template <class T, class Space>
 struct arranged {
-  buffer<T> copy{};
+  buffer<T, Space> copy{};
   const T* data;
 
-  arranged(const T* in, const letter_places& from, const letter_list& to, const letter_sizes& sizes) : data(in) {
-    if (from.letters == to && from.is_dense(sizes)) return;
-    copy = buffer<T>(sizes.of(to));
-    arrange(in, from, copy.data(), letter_places(to, sizes), sizes);
-    data = copy.data();
+  arranged(typename Space::queue& q, const placed<const T>& x, const letter_list& to, const letter_sizes& sizes)
+      : data(x.data) {
+    if (x.places.letters == to && x.places.is_dense(sizes)) return;
+    const std::int64_t n = sizes.of(to);
+    copy = buffer<T, Space>(q, n);
+    arrange_in<Space>(q, x.data, x.elements, x.places, copy.address(), n, letter_places(to, sizes), sizes);
+    data = copy.address();
   }
 };
 
@@ -290,41 +142,38 @@ void multiply_batches(Backend& backend, const T* left, const T* right, T* result
                       std::int64_t rows, std::int64_t inner, std::int64_t columns) {
   constexpr auto tl = LeftTurned ? transpose::yes : transpose::no;
   constexpr auto tr = RightTurned ? transpose::yes : transpose::no;
+  using space = space_of<Backend>;
   for (std::int64_t b = 0; b < batches; ++b)
     backend.template matmul<tl, tr>(
-        matrix_view<const T>(left + b * rows * inner, {LeftTurned ? inner : rows, LeftTurned ? rows : inner}),
-        matrix_view<const T>(right + b * inner * columns,
-                             {RightTurned ? columns : inner, RightTurned ? inner : columns}),
-        matrix_view<T>(result + b * rows * columns, {rows, columns}), T(0));
+        matrix_view<const T, space>(left + b * rows * inner, {LeftTurned ? inner : rows, LeftTurned ? rows : inner}),
+        matrix_view<const T, space>(right + b * inner * columns,
+                                    {RightTurned ? columns : inner, RightTurned ? inner : columns}),
+        matrix_view<T, space>(result + b * rows * columns, {rows, columns}), T(0));
 }
-
-// An operand's or the result's memory.
-template <class T>
-struct placed {
-  T* data;
-  letter_places places;
-};
 
 template <fixed_string Formula, class Backend, class T>
 void multiply_parts(Backend& backend, const placed<const T>& first, const placed<const T>& second, const placed<T>& out,
                     const letter_sizes& sizes) {
   using form = einsum_form<Formula>;
+  using space = space_of<Backend>;
   constexpr product_form f = form::product;
-  const placed<const T>& one = f.swapped ? second : first;
-  const placed<const T>& other = f.swapped ? first : second;
-  const arranged<T> left(one.data, one.places, f.left, sizes), right(other.data, other.places, f.right, sizes);
+  auto& queue = queue_of(backend);
+  const arranged<T, space> left(queue, f.swapped ? second : first, f.left, sizes),
+      right(queue, f.swapped ? first : second, f.right, sizes);
   const std::int64_t batches = sizes.of(f.batch), rows = sizes.of(f.rows), columns = sizes.of(f.columns);
   const bool in_place = f.result == form::output && out.places.is_dense(sizes);
-  buffer<T> room;
-  if (!in_place) room = buffer<T>(sizes.of(f.result));
-  T* const result = in_place ? out.data : room.data();
-  if constexpr (f.rows.count == 0 && f.columns.count == 0 && f.inner.count == 0) {
-    for (std::int64_t i = 0; i < batches; ++i) result[i] = left.data[i] * right.data[i];
-  } else {
+  const std::int64_t results = sizes.of(f.result);
+  buffer<T, space> room;
+  if (!in_place) room = buffer<T, space>(queue, results);
+  T* const result = in_place ? out.data : room.address();
+  if constexpr (f.rows.count == 0 && f.columns.count == 0 && f.inner.count == 0)
+    multiply_elements<space>(queue, left.data, right.data, result, batches);
+  else
     multiply_batches<f.left_turned, f.right_turned>(backend, left.data, right.data, result, batches, rows,
                                                     sizes.of(f.inner), columns);
-  }
-  if (!in_place) arrange<T>(result, letter_places(f.result, sizes), out.data, out.places, sizes);
+  if (!in_place)
+    arrange_in<space, T>(queue, result, results, letter_places(f.result, sizes), out.data, out.elements, out.places,
+                         sizes);
 }
 
 template <std::size_t Operands>
@@ -375,9 +224,25 @@ template <class Result>
   throw layout_error("heddle: einsum: not possible");
 }
 
+// Carries both memories into the compiler's message.
+template <bool Ok, class Operands, class Backend>
+struct operands_where_the_backend_computes {
+  static constexpr bool value = Ok;
+};
+// Of a backend that names no memory: the host's.
+template <class Space, class Backend>
+constexpr bool computes_in() {
+  constexpr bool same = std::is_same_v<Space, space_of<Backend>>;
+  static_assert(
+      operands_where_the_backend_computes<same, Space, Backend>::value,
+      "heddle: einsum: the operands lie in another memory than the backend computes in; copy them there first, "
+      "copy_to<space_of<backend>>(queue, x), or take a backend of their memory");
+  return same;
+}
+
 // This rank's part of a tensor on this mesh, and not moved away.
-template <class T, std::size_t Rank, layout_like L, class World>
-void require_operand(const sharded<T, Rank, L>& x, World& world) {
+template <class T, std::size_t Rank, layout_like L, class Space, class World>
+void require_operand(const sharded<T, Rank, L, Space>& x, World& world) {
   if (!(x.layout().mesh() == world.mesh()) || x.rank() != world.rank()) {
     std::string text = "heddle: einsum: an operand is rank ";
     text += std::to_string(x.rank());
@@ -389,7 +254,7 @@ void require_operand(const sharded<T, Rank, L>& x, World& world) {
     text += to_string(world.mesh());
     throw layout_error(text);
   }
-  if (static_cast<std::int64_t>(x.elements().size()) != x.local_shape().size()) {
+  if (x.memory().size() != x.local_shape().size()) {
     std::string text = "heddle: einsum: the elements of an operand of shape ";
     text += to_string(x.shape());
     text += " were moved away or released";
@@ -402,14 +267,17 @@ void require_operand(const sharded<T, Rank, L>& x, World& world) {
 /// The product of sharded tensors: each rank computes with the parts it holds and sends nothing; the result's layout is
 /// `propagate<Formula, ...>`. One or two operands; the products go through the backend's `matmul`, operands are copied
 /// only where their dimensions have to change order, or where their memory is padded. Letters that only one operand has are
-/// summed in double for floats.
+/// summed in double for floats. The operands lie where the backend computes; where that is not the host, the products and the
+/// changes of order happen in the order of the backend's queue.
 /// `auto h = compute::einsum<"bi,io->bo">(backend, world, x, w);`
 /// Shapes: one dimension per letter; a letter has one size. What is in the padding of an operand does not matter; that of
 /// the result is zero.
 /// Errors: `layout_error` if a letter has two sizes, parts are of different ranks or meshes, or were moved away; compile errors as
 /// `propagate`, whose text names the redistribution that repairs a combination that would have to send something.
-template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts>
-auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts>&... operands) {
+template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts,
+          memory_space... Spaces>
+auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts, Spaces>&... operands) {
+  using space = type_at<0, Spaces...>;
   static_assert(
       detail::einsum_takes<sizeof...(Layouts)>::value,
       "heddle: einsum multiplies two tensors, or sums and permutes one; write a longer product as several, in the "
@@ -418,39 +286,49 @@ auto einsum(Backend& backend, World& world, const sharded<T, Ranks, Layouts>&...
   const auto whole = propagate_shape<Formula>(operands.shape()...);
   (detail::require_operand(operands, world), ...);
 
-  using form = detail::einsum_form<Formula>;
-  detail::letter_sizes sizes;
-  int at = 0;
-  ((sizes.read(form::text.operands[at], operands.valid_shape()), ++at), ...);
-  sharded<T, decltype(whole)::rank(), result_layout> result(result_layout{world.mesh()}, whole, world.rank());
-  at = 0;
-  const auto place = [&](const auto& x) {
-    return detail::placed<const T>{
-        x.elements().data(), detail::letter_places(detail::letters_of(form::text.operands[at++]), x.local_shape())};
-  };
-  // Braces keep the order of the operands.
-  const detail::placed<const T> parts[]{place(operands)...};
-  const detail::placed<T> out{result.elements().data(), detail::letter_places(form::output, result.local_shape())};
-  if constexpr (sizeof...(Layouts) == 1)
-    detail::arrange<T>(parts[0].data, parts[0].places, out.data, out.places, sizes);
-  else if (sizes.of(form::output) > 0)
-    detail::multiply_parts<Formula>(backend, parts[0], parts[1], out, sizes);
-  return result;
+  using result_type = sharded<T, decltype(whole)::rank(), result_layout, space>;
+  if constexpr (!(detail::computes_in<Spaces, Backend>() && ...)) {
+    return detail::already_refused<result_type>();
+  } else {
+    using form = detail::einsum_form<Formula>;
+    detail::letter_sizes sizes;
+    int at = 0;
+    ((sizes.read(form::text.operands[at], operands.valid_shape()), ++at), ...);
+    auto& queue = queue_of(backend);
+    result_type result(queue, result_layout{world.mesh()}, whole, world.rank());
+    at = 0;
+    const auto place = [&](const auto& x) {
+      return detail::placed<const T>{
+          x.memory().address(), x.memory().size(),
+          detail::letter_places(detail::letters_of(form::text.operands[at++]), x.local_shape())};
+    };
+    // Braces keep the order of the operands.
+    const detail::placed<const T> parts[]{place(operands)...};
+    const detail::placed<T> out{result.memory().address(), result.memory().size(),
+                                detail::letter_places(form::output, result.local_shape())};
+    if constexpr (sizeof...(Layouts) == 1)
+      detail::arrange_in<space, T>(queue, parts[0].data, parts[0].elements, parts[0].places, out.data, out.elements,
+                                   out.places, sizes);
+    else if (sizes.of(form::output) > 0)
+      detail::multiply_parts<Formula>(backend, parts[0], parts[1], out, sizes);
+    return result;
+  }
 }
 
 namespace detail {
 // The operand as it is, or redistributed.
-template <layout_like To, class T, std::size_t Rank, layout_like From, class World>
-decltype(auto) in_layout(const sharded<T, Rank, From>& x, World& world) {
+template <layout_like To, class Backend, class T, std::size_t Rank, layout_like From, class Space, class World>
+decltype(auto) in_layout(Backend& backend, const sharded<T, Rank, From, Space>& x, World& world) {
   if constexpr (std::is_same_v<To, From>)
     return (x);
   else
-    return redistribute<To>(x, world);
+    return redistribute<To>(x, world, queue_of(backend));
 }
 template <fixed_string Formula, class... To, class Backend, class World, class... Operands>
 auto einsum_in(type_list<To...>, Backend& backend, World& world, const Operands&... operands) {
   // Braces keep the order of the operands, which is the order of the communication.
-  const std::tuple<decltype(in_layout<To>(operands, world))...> ready{in_layout<To>(operands, world)...};
+  const std::tuple<decltype(in_layout<To>(backend, operands, world))...> ready{
+      in_layout<To>(backend, operands, world)...};
   return std::apply([&](const auto&... x) { return einsum<Formula>(backend, world, x...); }, ready);
 }
 }  // namespace detail
@@ -458,8 +336,9 @@ auto einsum_in(type_list<To...>, Backend& backend, World& world, const Operands&
 /// The same for operands whose layouts do not fit: redistributes them first, by the cheapest repair there is, as
 /// `repaired<op::einsum<Formula>, ...>` says at compile time. Without a misfit nothing is sent.
 /// `auto y = compute::einsum<"bi,io->bo">(backend, world, auto_redistribute{}, x, w);`
-template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts>
-auto einsum(Backend& backend, World& world, auto_redistribute, const sharded<T, Ranks, Layouts>&... operands) {
+template <fixed_string Formula, class Backend, class World, class T, std::size_t... Ranks, layout_like... Layouts,
+          memory_space... Spaces>
+auto einsum(Backend& backend, World& world, auto_redistribute, const sharded<T, Ranks, Layouts, Spaces>&... operands) {
   using how = repaired<op::einsum<Formula>, Layouts...>;
   return detail::einsum_in<Formula>(typename how::operands{}, backend, world, operands...);
 }
@@ -472,9 +351,9 @@ auto einsum(Backend& backend, World& world, auto_redistribute, const sharded<T, 
 /// gradient `dy` in another layout than the dual of the result's, and for an
 /// operand with a letter that only it has.
 template <fixed_string Formula, int Which, class Backend, class World, class T, std::size_t RankY, layout_like LayoutY,
-          std::size_t Rank0, layout_like Layout0, std::size_t Rank1, layout_like Layout1>
-auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, LayoutY>& dy,
-                     const sharded<T, Rank0, Layout0>& first, const sharded<T, Rank1, Layout1>& second) {
+          std::size_t Rank0, layout_like Layout0, std::size_t Rank1, layout_like Layout1, memory_space Space>
+auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, LayoutY, Space>& dy,
+                     const sharded<T, Rank0, Layout0, Space>& first, const sharded<T, Rank1, Layout1, Space>& second) {
   static_assert(Which == 0 || Which == 1,
                 "heddle: einsum_gradient<formula, which>: which is 0 or 1, an operand's place");
   static_assert(
@@ -502,8 +381,8 @@ auto einsum_gradient(Backend& backend, World& world, const sharded<T, RankY, Lay
   constexpr auto turned = detail::turned_formula<Formula, Which>();
   if constexpr (!one_result || !std::is_same_v<LayoutY, wanted> ||
                 !detail::gradient_has_all_letters<Formula, Which>::value)
-    return detail::already_refused<
-        std::conditional_t<Which == 0, sharded<T, Rank0, dual<Layout0>>, sharded<T, Rank1, dual<Layout1>>>>();
+    return detail::already_refused<std::conditional_t<Which == 0, sharded<T, Rank0, dual<Layout0>, Space>,
+                                                      sharded<T, Rank1, dual<Layout1>, Space>>>();
   else if constexpr (Which == 0)
     return einsum<turned>(backend, world, dy, second);
   else

@@ -32,7 +32,7 @@ struct expression_of : detail::expression_base {
   using value_type = typename application::value_type;
   using layout_type = typename application::layout_type;
   static constexpr std::size_t dimensions = application::dimensions;
-  static constexpr bool needs_gradient = (Args::needs_gradient || ...);
+  static constexpr bool needs_gradient = application::differentiable && (Args::needs_gradient || ...);
   static constexpr bool has_settings = !std::is_empty_v<Setting> || (Args::has_settings || ...);
   using operands = std::conditional_t<has_settings, std::tuple<Args...>, type_list<Args...>>;
 

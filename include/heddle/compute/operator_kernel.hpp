@@ -78,6 +78,10 @@ struct kernel_base {
   static constexpr bool makes_result = false;
   template <class T, class... Ts>
   static constexpr bool takes = std::floating_point<T> && (std::is_same_v<T, Ts> && ...);
+  // Of the result's elements; results of integers are not differentiated.
+  template <class T, class... Ts>
+  using result_type = T;
+  static constexpr bool differentiable = true;
 };
 
 }  // namespace detail

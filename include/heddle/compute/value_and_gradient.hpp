@@ -109,12 +109,13 @@ struct node_facts<expression_of<Op, Setting, Args...>> {
   static constexpr bool is_operand = false;
   // Not of operators that were refused.
   static constexpr bool has_backward =
-      (Args::needs_gradient || ...) && expression_of<Op, Setting, Args...>::application::legal;
+      expression_of<Op, Setting, Args...>::needs_gradient && expression_of<Op, Setting, Args...>::application::legal;
   using operation = Op;
   using kernel = operator_kernel<Op>;
   static constexpr unsigned reads = kernel::reads;
   static constexpr bool reads_result = kernel::reads_result;
-  using state = typename kernel::template state<typename expression_of<Op, Setting, Args...>::value_type>;
+  using state =
+      typename kernel::template state<typename expression_of<Op, Setting, Args...>::application::element_type>;
 };
 
 template <class Node>

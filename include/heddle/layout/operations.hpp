@@ -566,8 +566,8 @@ struct random : elementwise {
 /// Elements kept or set to zero by global index: linear in the operand.
 struct dropout : scale {};
 
-/// Attention of queries `[b, h, s, d]`, keys `[b, h, t, d]` and values `[b, h, t, e]`, any mask: `[b, h, s, e]`. Keys
-/// must not be split along t; `attention_state` does it in parts.
+/// Attention of queries `[b, h, s, d]`, keys `[b, h, t, d]` and values `[b, h, t, e]`, any mask: `[b, h, s, e]`. Keys must
+/// not be split along t: see `attention_state`. Where heads share keys and values these have fewer; heads are split alike.
 struct attention : detail::operation_base<3> {
   static constexpr factor_rule<> rule_with(factor_kind keys, unsigned char partials) {
     factor_rule<> made;

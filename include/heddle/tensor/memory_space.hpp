@@ -122,8 +122,12 @@ concept memory_space = requires {
 
 /// A space whose elements host code may touch: only there are `operator[]`, `operator()`, iterators, `data()` and `elements()`.
 /// Elsewhere a queue copies them, or runs what touches them.
+/// Compilers print the lines of a concept that is not met, with the sentence on it.
+// clang-format off
 template <class S>
-concept host_accessible_space = memory_space<S> && S::host_accessible;
+concept host_accessible_space = memory_space<S> &&
+  S::host_accessible;  // heddle: host code may not touch the elements of this memory: call kernels of the backend, or copy_to<host_memory>(queue, x)
+// clang-format on
 
 /// The memory of the process, the space of everything that names none. Its queue is an empty object that does everything at
 /// once: nothing of it is left in the program but the work.

@@ -236,6 +236,8 @@ sharded<T, Rank, To, Space> redistribute(sharded<T, Rank, From, Space>&& x, Worl
     return detail::moved<To, Objective>(
         queue,
         [&] {
+          if constexpr (!std::is_same_v<Space, host_memory>)
+            if (x.is_lent()) return detail::moving_part<T, Space>{x.memory(), {}, false};
           detail::moving_part<T, Space> part;
           part.replace(std::move(x).release());
           return part;

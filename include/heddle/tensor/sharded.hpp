@@ -21,6 +21,23 @@
 namespace heddle::inline v0 {
 
 namespace detail {
+// Where a tensor's part is memory of somebody else that no buffer can borrow. Empty on the host, where one can.
+template <class T, class Space>
+struct borrowed_memory {
+  T* at = nullptr;
+  std::size_t size = 0;
+  borrowed_memory() = default;
+  borrowed_memory(borrowed_memory&& other) noexcept
+      : at(std::exchange(other.at, nullptr)), size(std::exchange(other.size, 0)) {}
+  borrowed_memory& operator=(borrowed_memory&& other) noexcept {
+    at = std::exchange(other.at, nullptr);
+    size = std::exchange(other.size, 0);
+    return *this;
+  }
+};
+template <class T>
+struct borrowed_memory<T, host_memory> {};
+
 // Buffers on memory of somebody else: it must be taken from them before their end.
 struct lending {
   template <class T>
@@ -73,14 +90,19 @@ class sharded {
     if (static_cast<std::int64_t>(local_.size()) != wanted) throw_size(wanted, local_.size());
   }
   /// A part in memory of somebody else, such as a flat buffer of all parameters: it must outlive this tensor and what
-  /// that is moved to. `release` then gives a copy.
+  /// that is moved to. `release` then gives a copy on the host, and refuses elsewhere.
   template <std::int64_t... E>
-    requires(sizeof...(E) == Rank && std::same_as<Space, host_memory>)
-  sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, std::span<T> lent)
+    requires(sizeof...(E) == Rank)
+  sharded(const Layout& layout, const heddle::v0::shape<E...>& whole, int rank, row_view<T, Space> lent)
       : layout_(layout), whole_(make_shape(whole.extents())), rank_(rank) {
     const std::int64_t wanted = layout.local_size(whole, rank);
-    if (static_cast<std::int64_t>(lent.size()) != wanted) throw_size(wanted, lent.size());
-    local_ = detail::lending::lend(lent);
+    if (static_cast<std::int64_t>(lent.size()) != wanted) throw_size(wanted, static_cast<std::size_t>(lent.size()));
+    if constexpr (std::same_as<Space, host_memory>) {
+      local_ = detail::lending::lend(lent);
+    } else {
+      borrowed_.at = lent.address();
+      borrowed_.size = static_cast<std::size_t>(lent.size());
+    }
     is_lent_ = true;
   }
   sharded(sharded&&) noexcept = default;
@@ -92,6 +114,7 @@ class sharded {
     whole_ = other.whole_;
     rank_ = other.rank_;
     local_ = std::move(other.local_);
+    borrowed_ = std::move(other.borrowed_);
     is_lent_ = other.is_lent_;
     return *this;
   }
@@ -101,6 +124,8 @@ class sharded {
   /// The shape of the whole tensor.
   dynamic_shape<Rank> shape() const noexcept { return whole_; }
   int rank() const noexcept { return rank_; }
+  /// Whether the memory is somebody else's.
+  bool is_lent() const noexcept { return is_lent_; }
 
   /// The shape of the memory. Where a split policy pads, the elements are the first `valid_shape()` of it.
   dynamic_shape<Rank> local_shape() const { return layout_.local_shape(whole_, rank_); }
@@ -111,28 +136,39 @@ class sharded {
   view<T, dynamic_shape<Rank>, Space> local() {
     const dynamic_shape<Rank> s = local_shape();
     require_all(s);
-    return {local_.address(), s};
+    return {memory().address(), s};
   }
   view<const T, dynamic_shape<Rank>, Space> local() const {
     const dynamic_shape<Rank> s = local_shape();
     require_all(s);
-    return {local_.address(), s};
+    return {memory().address(), s};
   }
   /// All that the rank holds, padding too, in a row.
-  vector_view<T, Space> memory() noexcept { return local_.view(); }
-  vector_view<const T, Space> memory() const noexcept { return local_.view(); }
-  std::span<T> elements() noexcept
+  vector_view<T, Space> memory() noexcept {
+    if constexpr (!std::same_as<Space, host_memory>)
+      if (is_lent_) return {borrowed_.at, detail::row_shape(static_cast<std::int64_t>(borrowed_.size))};
+    return local_.view();
+  }
+  vector_view<const T, Space> memory() const noexcept {
+    if constexpr (!std::same_as<Space, host_memory>)
+      if (is_lent_) return {borrowed_.at, detail::row_shape(static_cast<std::int64_t>(borrowed_.size))};
+    return local_.view();
+  }
+  /// Compilers print the line of what was not to be called, with the sentence on it.
+  // clang-format off
+  std::span<T> elements() noexcept  // heddle: host code may not touch the elements of this memory: call kernels of the backend, or copy_to<host_memory>(queue, x)
     requires host_accessible_space<Space>
   {
-    return {local_.data(), local_.size()};
+    return memory().elements();
   }
-  std::span<const T> elements() const noexcept
+  std::span<const T> elements() const noexcept  // heddle: host code may not touch the elements of this memory, see above
     requires host_accessible_space<Space>
   {
-    return {local_.data(), local_.size()};
+    return memory().elements();
   }
+  // clang-format on
   /// Gives the memory away, or a copy of it if it is lent; afterwards there are no elements, and `local` refuses.
-  /// Errors: `memory_error` if there is no memory for a copy.
+  /// Errors: `memory_error` if there is no memory for a copy; `layout_error` if the memory is lent and not the host's.
   buffer<T, Space> release() && {
     if constexpr (std::same_as<Space, host_memory>) {
       if (is_lent_) {
@@ -141,6 +177,9 @@ class sharded {
         take_back();
         return copy;
       }
+    } else if (is_lent_ && borrowed_.size != 0) {
+      throw layout_error("heddle: rank " + std::to_string(rank_) + "'s part of a tensor of " + to_string(whole_) +
+                         " lies in memory of somebody else, which only a queue can copy: copy_of(queue, x)");
     }
     return std::move(local_);
   }
@@ -158,9 +197,9 @@ class sharded {
 
   // Requires the size that the shape of the memory needs.
   void require_all(const dynamic_shape<Rank>& s) const {
-    if (static_cast<std::int64_t>(local_.size()) != s.size())
+    if (memory().size() != s.size())
       throw layout_error("heddle: a view of shape " + to_string(s) + " needs " + std::to_string(s.size()) +
-                         " elements, got " + std::to_string(local_.size()));
+                         " elements, got " + std::to_string(memory().size()));
   }
 
   [[no_unique_address]] Layout layout_;
@@ -168,7 +207,18 @@ class sharded {
   int rank_ = 0;
   bool is_lent_ = false;
   buffer<T, Space> local_;
+  [[no_unique_address]] detail::borrowed_memory<T, Space> borrowed_{};
 };
+
+/// All that the rank holds, padding too, in a row as kernels take it: a span on the host, a `vector_view` elsewhere.
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
+row_view<T, Space> elements_of(sharded<T, Rank, Layout, Space>& x) noexcept {
+  return elements_of(x.memory());
+}
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
+row_view<const T, Space> elements_of(const sharded<T, Rank, Layout, Space>& x) noexcept {
+  return elements_of(x.memory());
+}
 
 namespace detail {
 // Errors: `layout_error` if the memory was released or moved away.
@@ -263,6 +313,16 @@ sharded<T, Rank, Layout, To> copy_to(Queue& queue, const sharded<T, Rank, Layout
   queue.copy(x.memory(), out.memory());
   queue.wait();
   return out;
+}
+
+/// A second tensor with the same elements in the same space, copied in the order of the queue.
+/// Errors: `layout_error` if the part was released or moved from.
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
+sharded<T, Rank, Layout, Space> copy_of(typename Space::queue& queue, const sharded<T, Rank, Layout, Space>& x) {
+  detail::require_held(x);
+  sharded<T, Rank, Layout, Space> copy(queue, x.layout(), x.shape(), x.rank());
+  queue.copy(x.memory(), copy.memory());
+  return copy;
 }
 
 /// The part of a whole tensor that `rank` holds: what a scatter gives it. Along partial axes the first rank keeps the

@@ -2,9 +2,15 @@
 #pragma once
 
 #include <heddle/compute/einsum.hpp>
+#include <heddle/compute/facets.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/core/random.hpp>
+#include <heddle/core/shape.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/redistribute.hpp>
+#include <heddle/tensor/sharded.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/named_parameters.hpp>
 
 #include <cstddef>
@@ -23,21 +29,31 @@ struct gradient_has_the_rank_of {
   static constexpr bool value = Given == Wanted;
 };
 // Without the class that keeps it in a flat buffer.
-template <class T, std::size_t Rank, layout_like L>
-const sharded<T, Rank, L>& as_sharded(const sharded<T, Rank, L>& x) noexcept {
+template <class T, std::size_t Rank, layout_like L, class Space>
+const sharded<T, Rank, L, Space>& as_sharded(const sharded<T, Rank, L, Space>& x) noexcept {
   return x;
 }
+// In facets' errors.
+struct named_context_of_functions;
 }  // namespace detail
 
 /// What loss and predict compute with: the parameters, a backend and the world. `training()` tells the two uses apart.
+///
+/// Tensors lie where the backend computes (`space`). A program that makes, moves and copies them with the context and computes
+/// with the backend's kernels (`compute()`, on `local()` and `elements_of(x)`) and with `einsum` runs in every memory: what a kernel
+/// cannot do, such as a loop over elements, compiles for the host's only. `copied_in` and `on_host` lead there and back.
 template <class T, named_model Model, class World, class Rules, class Backend>
 class named_context {
  public:
   using value_type = T;
+  using space = space_of<Backend>;
   using mesh_type = typename World::mesh_type;
-  using parameters = named_parameters<T, Model, mesh_type, Rules>;
+  using parameters = named_parameters<T, Model, mesh_type, Rules, tp, space>;
   /// Activations between layers, [rows, width]: rows split over dp, one value along tp.
   using activations = layout_if<mesh_type, shard<0, dp>, identical<tp>>;
+  /// A tensor of the functions.
+  template <std::size_t Rank, layout_like L>
+  using tensor = sharded<T, Rank, L, space>;
 
   named_context(Backend& backend, World& world, parameters& all) : backend_(backend), world_(world), all_(all) {}
 
@@ -71,7 +87,7 @@ class named_context {
   /// Errors: `layout_error` naming the parameter if the contribution has another shape; a compile error for another
   /// number of dimensions.
   template <fixed_string Path, std::size_t Rank, layout_like L>
-  void add_gradient(sharded<T, Rank, L>&& g) {
+  void add_gradient(tensor<Rank, L>&& g) {
     auto& target = all_.template of<Path>().gradient;
     using target_type = std::remove_cvref_t<decltype(target)>;
     constexpr bool fits = Rank == target_type::dimensions;
@@ -91,21 +107,72 @@ class named_context {
       }
       heddle::v0::detail::require_held(detail::as_sharded(target));
       if (gradient_scale_ == T(0)) return;  // the same on all ranks
-      const auto settled = redistribute<typename target_type::layout_type>(std::move(g), world_);
-      const std::span<T> sum = target.elements();
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += gradient_scale_ * settled.elements()[i];
+      auto settled = convert<typename target_type::layout_type>(std::move(g));
+      if constexpr (compute::elementwise_facet::offered<Backend, T>) {
+        const auto sum = heddle::v0::elements_of(target.memory());
+        const auto more = heddle::v0::elements_of(settled.memory());
+        backend_.scale(more, gradient_scale_);
+        backend_.add(row_view<const T, space>(sum), row_view<const T, space>(more), sum);
+      } else if constexpr (host_accessible_space<space>) {
+        const std::span<T> sum = target.elements();
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += gradient_scale_ * settled.elements()[i];
+      } else {
+        compute::require_facet<detail::named_context_of_functions, compute::elementwise_facet, Backend, T>();
+      }
     }
   }
 
+  /// The order in which everything happens; the caller waits for it (`wait()`) before the host reads what came out.
+  typename space::queue& queue() noexcept { return compute::queue_of(backend_); }
+  /// A tensor of zeros.
+  template <layout_like L, std::int64_t... E>
+  tensor<sizeof...(E), L> zeros(const shape<E...>& whole) {
+    return {queue(), L{world_.mesh()}, whole, world_.rank()};
+  }
+  /// A second tensor with the same elements.
+  template <std::size_t Rank, layout_like L>
+  tensor<Rank, L> copy_of(const tensor<Rank, L>& x) {
+    return heddle::v0::copy_of(queue(), x);
+  }
+  /// Numbers of the host, such as ids and targets of a batch, where kernels read them. The host's may go afterwards.
+  template <class U>
+  buffer<std::remove_const_t<U>, space> copied_in(std::span<U> numbers) {
+    buffer<std::remove_const_t<U>, space> there(queue(), static_cast<std::int64_t>(numbers.size()),
+                                                "numbers of a batch");
+    queue().copy(std::span<const U>(numbers), there);
+    queue().wait();
+    return there;
+  }
+  /// Numbers of the host into this rank's part of a tensor, as many as it holds. Errors: `layout_error` for another count.
+  template <std::size_t Rank, layout_like L>
+  void copy_in(std::type_identity_t<std::span<const T>> numbers, tensor<Rank, L>& to) {
+    queue().copy(numbers, to.memory());
+    queue().wait();
+  }
+  /// This rank's part on the host, when all that makes it is done: what `predict` answers with.
+  template <std::size_t Rank, layout_like L>
+  sharded<T, Rank, L> on_host(const tensor<Rank, L>& x) {
+    return copy_to<host_memory>(queue(), x);
+  }
+  /// The number that kernels of sums add this microbatch's loss to (`squared_error`, `cross_entropy_loss`): it counts beside
+  /// `token_loss::sum`, and the host waits for it once a step. Errors: `config_error` in `predict`, which has no loss.
+  compute::number_in<space> loss_sum() const {
+    if (loss_sum_ == nullptr) throw config_error("heddle: loss_sum: predict has no loss to add to");
+    if constexpr (std::is_same_v<space, host_memory>)
+      return loss_sum_;
+    else
+      return {loss_sum_, {}};
+  }
+  void set_loss_sum(double* at) noexcept { loss_sum_ = at; }
+
   /// This rank's rows of an activation: `local` rows of `width` values, all dp ranks together `local * dp` rows.
-  sharded<T, 2, activations> make_activations(std::int64_t local_rows, std::int64_t width) {
-    return {activations{world_.mesh()}, shape{local_rows * world_.mesh().template extent_or_one<dp>(), width},
-            world_.rank()};
+  tensor<2, activations> make_activations(std::int64_t local_rows, std::int64_t width) {
+    return zeros<activations>(shape{local_rows * world_.mesh().template extent_or_one<dp>(), width});
   }
   /// The same tensor in another layout, by as many collectives as it takes.
   template <layout_like To, std::size_t Rank, layout_like From>
-  sharded<T, Rank, To> convert(sharded<T, Rank, From>&& x) {
-    return redistribute<To>(std::move(x), world_);
+  tensor<Rank, To> convert(tensor<Rank, From>&& x) {
+    return redistribute<To>(std::move(x), world_, queue());
   }
 
  private:
@@ -116,6 +183,7 @@ class named_context {
   T gradient_scale_ = T(1);
   std::uint64_t seed_ = 0;
   std::int64_t step_ = 0, first_example_ = 0;
+  double* loss_sum_ = nullptr;  // in `space`
 };
 
 namespace detail {
@@ -147,20 +215,20 @@ struct named_linear {
         typename Context::mesh_type,
         typename std::remove_cvref_t<decltype(std::declval<Context&>().template weight<Path>())>::layout_type>::type;
     using source = From;
-    sharded<typename Context::value_type, 2, input> x;
+    typename Context::template tensor<2, input> x;
   };
 
   /// The result, and what backward needs.
-  template <class Context, class T, layout_like From>
-  static auto forward(Context& c, sharded<T, 2, From>&& x) {
+  template <class Context, class T, layout_like From, memory_space Space>
+  static auto forward(Context& c, sharded<T, 2, From, Space>&& x) {
     using kept = saved<Context, From>;
     kept s{c.template convert<typename kept::input>(std::move(x))};
     auto y = compute::einsum<"bi,io->bo">(c.compute(), c.world(), s.x, c.template weight<Path>());
     return std::pair<decltype(y), kept>(std::move(y), std::move(s));
   }
   /// The input's gradient, in the dual of its layout; adds the weight's. `dy` may have any layout.
-  template <class Context, class Saved, class T, layout_like From>
-  static auto backward(Context& c, const Saved& s, sharded<T, 2, From>&& dy) {
+  template <class Context, class Saved, class T, layout_like From, memory_space Space>
+  static auto backward(Context& c, const Saved& s, sharded<T, 2, From, Space>&& dy) {
     const auto& w = c.template weight<Path>();
     using weight_layout = typename std::remove_cvref_t<decltype(w)>::layout_type;
     using result = dual<propagate<"bi,io->bo", typename Saved::input, weight_layout>>;

@@ -4,11 +4,14 @@
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/named_layouts.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/sharded.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -52,9 +55,9 @@ Parameter& slot_value(parameter_slot<At, Parameter>& slot) {
 
 // A tensor in a flat buffer: read and written where it is. What takes it as a `sharded` can still move from it: it is empty
 // then, and the next `add_gradient` says so.
-template <class T, std::size_t Rank, layout_like Layout>
-struct tensor_in_buffer : sharded<T, Rank, Layout> {
-  using sharded<T, Rank, Layout>::sharded;
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space>
+struct tensor_in_buffer : sharded<T, Rank, Layout, Space> {
+  using sharded<T, Rank, Layout, Space>::sharded;
   tensor_in_buffer(tensor_in_buffer&&) = delete;
   tensor_in_buffer& operator=(tensor_in_buffer&&) = delete;
 };
@@ -76,23 +79,26 @@ inline void set_initial(model::parameter& p, const named_shape& d) {
 /// One parameter on one rank, in the flat buffers of `named_parameters`. A weight is split as the rules say, or identical
 /// along the tensor-parallel axis, and replicated along the others; its gradient has the dual layout (a sum over the
 /// others is still to come).
-template <class T, std::size_t Rank, layout_like Layout>
+template <class T, std::size_t Rank, layout_like Layout, memory_space Space = host_memory>
 struct named_parameter {
   using layout_type = Layout;
   using gradient_layout = dual<Layout>;
-  detail::tensor_in_buffer<T, Rank, Layout> weight;
-  detail::tensor_in_buffer<T, Rank, gradient_layout> gradient;
+  detail::tensor_in_buffer<T, Rank, Layout, Space> weight;
+  detail::tensor_in_buffer<T, Rank, gradient_layout, Space> gradient;
 
   template <class Shape, class Mesh>
-  named_parameter(const Shape& whole, const Mesh& mesh, int rank, std::span<T> weights, std::span<T> gradients)
+  named_parameter(const Shape& whole, const Mesh& mesh, int rank, row_view<T, Space> weights,
+                  row_view<T, Space> gradients)
       : weight(Layout{mesh}, whole, rank, weights), gradient(gradient_layout{mesh}, whole, rank, gradients) {}
 };
 
 /// All parameters of a model, as a trainer takes them: a table, and weights and gradients in one flat buffer each.
-/// `at<At>()` and `of<"path">()` are `named_parameter`s, the same elements as tensors.
-template <class T, named_model Model, mesh_like Mesh, class Rules = redco_rules, class Axis = tp>
+/// `at<At>()` and `of<"path">()` are `named_parameter`s, the same elements as tensors. They lie in `Space`.
+template <class T, named_model Model, mesh_like Mesh, class Rules = redco_rules, class Axis = tp,
+          memory_space Space = host_memory>
 class named_parameters {
  public:
+  using space = Space;
   using layouts = named_layouts<Model, Mesh, Rules, Axis>;
   static constexpr std::size_t size = layouts::size;
   static constexpr const named_shape& description(std::size_t i) { return Model::parameters[i]; }
@@ -100,7 +106,7 @@ class named_parameters {
  private:
   template <std::size_t At>
   using parameter = named_parameter<T, static_cast<std::size_t>(Model::parameters[At].rank),
-                                    typename detail::weight_layout<Mesh, Axis, layouts::rules[At].dim>::type>;
+                                    typename detail::weight_layout<Mesh, Axis, layouts::rules[At].dim>::type, Space>;
   template <std::size_t At>
   static auto shape_of() {
     std::array<std::int64_t, static_cast<std::size_t>(Model::parameters[At].rank)> extents{};
@@ -111,7 +117,7 @@ class named_parameters {
   struct slots;
   template <std::size_t... Is>
   struct slots<std::index_sequence<Is...>> : detail::parameter_slot<Is, parameter<Is>>... {
-    slots(model::parameter_store<T>& store, const Mesh& mesh, int rank)
+    slots(model::parameter_store<T, Space>& store, const Mesh& mesh, int rank)
         : detail::parameter_slot<Is, parameter<Is>>{
               parameter<Is>(shape_of<Is>(), mesh, rank, store.weight(Is), store.gradient(Is))}... {}
   };
@@ -129,8 +135,8 @@ class named_parameters {
     }
   }
   // The table, with memory for all of it.
-  static model::parameter_store<T> listed(const Mesh& mesh, int rank) {
-    model::parameter_store<T> store;
+  static model::parameter_store<T, Space> listed(typename Space::queue& queue, const Mesh& mesh, int rank) {
+    model::parameter_store<T, Space> store;
     const auto add = [&]<std::size_t At>() {
       using layout_type = typename parameter<At>::layout_type;
       const auto extents = shape_of<At>().extents();
@@ -144,17 +150,21 @@ class named_parameters {
       store.add(std::move(p), extents, layout_type{mesh}, rank);
     };
     visit<0, size>(add);
-    store.allocate();
+    store.allocate(queue);
     return store;
   }
 
  public:
-  named_parameters(const Mesh& mesh, int rank) : store_(listed(mesh, rank)), all_(store_, mesh, rank) {}
+  named_parameters(typename Space::queue& queue, const Mesh& mesh, int rank)
+      : store_(listed(queue, mesh, rank)), all_(store_, mesh, rank) {}
+  named_parameters(const Mesh& mesh, int rank, host_memory::queue now = {})
+    requires std::same_as<Space, host_memory>
+      : named_parameters(now, mesh, rank) {}
 
   /// As a trainer's stage has them.
   const std::vector<model::parameter>& table() const noexcept { return store_.table(); }
-  std::span<T> weights() noexcept { return store_.weights(); }
-  std::span<T> gradients() noexcept { return store_.gradients(); }
+  row_view<T, Space> weights() noexcept { return store_.weights(); }
+  row_view<T, Space> gradients() noexcept { return store_.gradients(); }
 
   template <std::size_t At>
   auto& at() {
@@ -174,12 +184,22 @@ class named_parameters {
 
   /// Draws the weights from random numbers addressed by parameter and index, so that every mesh starts from the same
   /// model: kernels N(0, 1/inputs), embeddings N(0, 1/width), norms' factors ("scale", "weight") 1, all others 0.
-  void initialize(std::uint64_t seed) { store_.initialize(seed); }
+  void initialize(typename Space::queue& queue, std::uint64_t seed) { store_.initialize(queue, seed); }
+  void initialize(std::uint64_t seed)
+    requires std::same_as<Space, host_memory>
+  {
+    store_.initialize(seed);
+  }
 
-  void zero_gradients() { std::fill(gradients().begin(), gradients().end(), T(0)); }
+  void zero_gradients(typename Space::queue& queue) { queue.zero(gradients()); }
+  void zero_gradients()
+    requires std::same_as<Space, host_memory>
+  {
+    std::fill(gradients().begin(), gradients().end(), T(0));
+  }
 
  private:
-  model::parameter_store<T> store_;
+  model::parameter_store<T, Space> store_;
   slots<std::make_index_sequence<size>> all_;
 };
 

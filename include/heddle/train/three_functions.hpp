@@ -190,9 +190,9 @@ class three_function_pipeline {
   /// Errors: `numeric_error`, the same on every rank, if the gradients' norm is not finite; the weights stay as they were.
   three_functions_step update(three_functions_step now, double rate) {
     auto& optimizer = trainer_.optimizer_state();
-    const std::span<T> gradients = stage().gradients();
+    const auto gradients = stage().gradients();
     optimizer.reduce(trainer_.gradient_group(), gradients);
-    std::array<double, 1> squares{optimizer.counted_sum_of_squares(trainer_.backend(), std::span<const T>(gradients))};
+    std::array<double, 1> squares{optimizer.counted_sum_of_squares(trainer_.backend(), gradients)};
     world_.control().all_reduce(std::span<double>(squares), plus{});
     const double per_token = 1.0 / static_cast<double>(now.tokens);
     now.gradient_norm = std::sqrt(squares[0]) * per_token;
@@ -213,6 +213,7 @@ class three_function_pipeline {
   auto predict(const std::vector<Example>& examples) {
     context& c = stage().functions_context();
     c.set_training(false);
+    c.set_loss_sum(nullptr);
     const std::int64_t count = static_cast<std::int64_t>(examples.size()), micro = this->micro();
     using outputs = decltype(predict_(c, collate_(examples)));
     using value = typename outputs::value_type;

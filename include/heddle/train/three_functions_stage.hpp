@@ -6,6 +6,9 @@
 #include <heddle/layout/layout.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/pair_batch.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 #include <heddle/train/named_context.hpp>
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/progress.hpp>
@@ -22,7 +25,8 @@
 namespace heddle::inline v0::train {
 
 /// What a loss function returns for one micro-batch: the sum over the tokens (or examples) that this rank saw, and how
-/// many count. Sums, not means: ranks and micro-batches hold different numbers of valid tokens.
+/// many count. Sums, not means: ranks and micro-batches hold different numbers of valid tokens. What kernels have added to
+/// `context.loss_sum()` counts too.
 struct token_loss {
   double sum = 0;
   std::int64_t tokens = 0;
@@ -72,6 +76,9 @@ template <class T, named_model Model, class World, class Rules, class Backend, c
 class three_functions_stage {
  public:
   using scalar = T;
+  using space = space_of<Backend>;
+  using row = row_view<T, space>;
+  using const_row = row_view<const T, space>;
   using batch = example_batch<T>;
   using mesh_type = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
   /// The functions' own collectives are not reported to an observer.
@@ -85,12 +92,14 @@ class three_functions_stage {
                         int slots, std::int64_t, int)
       : collate_(*config.collate),
         loss_(*config.loss),
-        all_(world.mesh(), world.rank()),
+        all_(compute::queue_of(backend), world.mesh(), world.rank()),
         context_(backend, detail::unobserved(world), all_),
-        sums_(static_cast<std::size_t>(slots)) {}
+        sums_(static_cast<std::size_t>(slots)),
+        added_(compute::queue_of(backend), slots + 1, "the losses of microbatches") {}
   three_functions_stage(const three_functions_stage&) = delete;
   three_functions_stage& operator=(const three_functions_stage&) = delete;
 
+  typename space::queue& queue() noexcept { return context_.queue(); }
   typename context::parameters& all() noexcept { return all_; }
   context& functions_context() noexcept { return context_; }
   /// The examples that batches are of, and who knows the step. Both must live while batches come.
@@ -109,46 +118,75 @@ class three_functions_stage {
   }
 
   const std::vector<model::parameter>& parameters() const noexcept { return all_.table(); }
-  std::span<T> weights() noexcept { return all_.weights(); }
-  std::span<T> gradients() noexcept { return all_.gradients(); }
+  row weights() noexcept { return all_.weights(); }
+  row gradients() noexcept { return all_.gradients(); }
   void zero_gradients() {
-    all_.zero_gradients();
+    all_.zero_gradients(queue());
     targets_ = 0;
   }
   void initialize(std::uint64_t seed) {
     seed_ = seed;
-    all_.initialize(seed);
+    all_.initialize(queue(), seed);
   }
   std::int64_t boundary_elements(std::int64_t) const noexcept { return 0; }
 
-  void forward(int slot, const batch& b, std::span<const T>, std::span<T>) {
-    const token_loss l = loss_of(b, true);
+  void forward(int slot, const batch& b, const_row, row) {
+    const token_loss l = run_loss(b, true, slot);
     sums_[static_cast<std::size_t>(slot)] = l.sum;
     targets_ += l.tokens;
   }
-  void backward(int, const batch&, std::span<const T>, std::span<T>) {}
-  void backward_input(int, const batch&, std::span<const T>, std::span<T>) {}
+  void backward(int, const batch&, const_row, row) {}
+  void backward_input(int, const batch&, const_row, row) {}
   void backward_weight(int, const batch&) {}
-  double loss_sum(int slot) const { return sums_[static_cast<std::size_t>(slot)]; }
+  /// Waits for the queue where the loss is in its memory.
+  double loss_sum(int slot) { return sums_[static_cast<std::size_t>(slot)] + added(slot); }
+  /// To a number in the stage's memory, in the order of the queue.
+  void copy_loss(int slot, scalar_view<double, space> to)
+    requires(!host_accessible_space<space>)
+  {
+    double& sum = sums_[static_cast<std::size_t>(slot)];
+    if (sum == 0) return queue().copy(number(slot), to);
+    sum = loss_sum(slot);  // both halves, added on the host, which the function has waited for anyway
+    queue().copy(std::span<const double>(&sum, 1), to);
+    queue().wait();
+  }
   static constexpr bool adds_gradients_in_forward = true;
   std::int64_t counted_targets() const noexcept { return targets_; }
-  double forward_only(const batch& b, std::span<const T>, std::span<T>) { return loss_of(b, false).sum; }
+  double forward_only(const batch& b, const_row, row) { return loss_of(b, false).sum; }
 
   /// The loss of some examples. Gradients of the loss times `b.loss_scale` are added, or none are.
   token_loss loss_of(const batch& b, bool gradients) {
+    const int beside = static_cast<int>(sums_.size());
+    token_loss l = run_loss(b, gradients, beside);
+    l.sum += added(beside);
+    return l;
+  }
+
+ private:
+  scalar_view<double, space> number(int slot) noexcept { return {added_.address() + slot, {}}; }
+  // What kernels have added to the number of a slot.
+  double added(int slot) {
+    double sum = 0;
+    queue().copy(number(slot), std::span<double>(&sum, 1));
+    queue().wait();
+    return sum;
+  }
+  token_loss run_loss(const batch& b, bool gradients, int slot) {
+    queue().zero(number(slot));
     if (b.samples == 0) return {};
     context_.set_training(gradients);
     context_.set_gradient_scale(gradients ? b.loss_scale : T(0));
     context_.set_place(seed_, run_->steps_done(), b.inputs[1]);
+    context_.set_loss_sum(number(slot).address());
     return loss_of_(*this, b);
   }
 
- private:
   const Collate& collate_;
   const Loss& loss_;
   typename context::parameters all_;
   context context_;
-  std::vector<double> sums_;
+  std::vector<double> sums_;     // by slot: what the function returned
+  buffer<double, space> added_;  // by slot, then the one of `loss_of`: what kernels added
   std::int64_t targets_ = 0;
   std::uint64_t seed_ = 0;
   const void* examples_ = nullptr;
