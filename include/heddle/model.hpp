@@ -53,3 +53,4 @@
 #include <heddle/model/stage_memory.hpp>
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>
+#include <heddle/model/write_parameters.hpp>
