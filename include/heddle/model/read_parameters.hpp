@@ -113,6 +113,21 @@ std::vector<std::string> parameter_names(const layers::language_model<In, Block,
   return names;
 }
 
+/// Which parameters of a stage are read or written: all, or of one that freezes some (`layers::partly_trained`) one kind of them.
+enum class which_parameters : unsigned char { all, trained, frozen };
+
+namespace detail {
+// f(parameter, the flat buffer in which it lies).
+template <class Stage, class F>
+void for_each_parameter(Stage& stage, which_parameters which, F&& f) {
+  if (which != which_parameters::frozen)
+    for (const parameter& p : stage.parameters()) f(p, stage.weights());
+  if constexpr (requires { stage.frozen_parameters(); })
+    if (which != which_parameters::trained)
+      for (const parameter& p : stage.frozen_parameters()) f(p, stage.frozen_weights());
+}
+}  // namespace detail
+
 /// Names of parameters that are names of the source's tensors.
 struct same_names {
   source_name operator()(std::string_view parameter) const { return {std::string(parameter)}; }
@@ -126,23 +141,24 @@ struct same_names {
 /// it does not have.
 template <class Stage, class Source, class NameOf = same_names>
   requires tensor_source<Source, typename Stage::scalar>
-void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {}) {
+void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {},
+                     which_parameters which = which_parameters::all) {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
-  for (const parameter& p : stage.parameters()) {
+  detail::for_each_parameter(stage, which, [&](const parameter& p, auto weights) {
     const source_name from = name_of(std::string_view(p.name));
     const auto& tensor = source.tensor(from.name);
     if constexpr (std::same_as<space, host_memory>) {
       detail::read_part(tensor, p, from.how,
-                        stage.weights().subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
+                        weights.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
     } else {
       std::vector<T> values(static_cast<std::size_t>(p.count));
       detail::read_part(tensor, p, from.how, std::span<T>(values));
-      stage.queue().copy(values, heddle::v0::detail::row_at<space>(
-                                     heddle::v0::detail::first_element(stage.weights()) + p.offset, p.count));
+      stage.queue().copy(
+          values, heddle::v0::detail::row_at<space>(heddle::v0::detail::first_element(weights) + p.offset, p.count));
       stage.queue().wait();
     }
-  }
+  });
 }
 
 /// Refuses tensors that no parameter of the model is read from: a source of another model. `names` are those of the

@@ -107,23 +107,28 @@ std::vector<parameter_outline> parameter_outlines(const layers::language_model<I
 
 /// Writes the weights of a stage into a sink (`tensor_sink`), the reverse of `read_parameters`: of each parameter that the rank has the
 /// elements that it holds, into the tensor that `name_of(name)`, a `source_name`, says. Over all ranks each element is written once: of r
-/// ranks with the same copy each writes an r-th of it (a transposed one the first rank). Nothing is sent, and no rank holds more than its
+/// ranks with the same copy each writes an r-th of it (a transposed or a frozen one the first rank). Nothing is sent, and no rank holds more than its
 /// own. Where the weights are not in the host's memory they come parameter by parameter.
 /// Errors: `layout_error` if a tensor has another shape than the parameter; what the sink throws.
 template <class Stage, class World, class Sink, class NameOf = same_names>
   requires tensor_sink<Sink, typename Stage::scalar>
-void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of = {}) {
+void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of = {},
+                      which_parameters which = which_parameters::all) {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
   const auto copies = detail::copies_of_buckets(world, typename Stage::buckets{});
-  for (const parameter& p : stage.parameters()) {
-    if (!p.counted) continue;  // another rank has the same
+  const auto write = [&](const parameter& p, auto weights, detail::copy_of copy) {
+    if (!p.counted) return;  // another rank has the same
     const source_name to = name_of(std::string_view(p.name));
-    const auto here = heddle::v0::detail::part_of_row<space>(stage.weights(), p.offset, p.count);
+    const auto here = heddle::v0::detail::part_of_row<space>(weights, p.offset, p.count);
     const auto values = read_on_host<T, space>(stage.queue(), here);
-    detail::write_part(sink.tensor(to.name), p, to.how, std::span<const T>(values.elements()),
-                       copies[detail::bucket_of(stage, p)]);
-  }
+    detail::write_part(sink.tensor(to.name), p, to.how, std::span<const T>(values.elements()), copy);
+  };
+  if (which != which_parameters::frozen)
+    for (const parameter& p : stage.parameters()) write(p, stage.weights(), copies[detail::bucket_of(stage, p)]);
+  if constexpr (requires { stage.frozen_parameters(); })
+    if (which != which_parameters::trained)
+      for (const parameter& p : stage.frozen_parameters()) write(p, stage.frozen_weights(), {});
 }
 
 }  // namespace heddle::inline v0::model
