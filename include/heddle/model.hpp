@@ -23,9 +23,11 @@
 #include <heddle/model/layers/grouped_attention.hpp>
 #include <heddle/model/layers/head_norm.hpp>
 #include <heddle/model/layers/linear.hpp>
+#include <heddle/model/layers/lora.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/readouts.hpp>
+#include <heddle/model/layers/trained.hpp>
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/llama_config.hpp>
@@ -53,3 +55,5 @@
 #include <heddle/model/stage_memory.hpp>
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>
+#include <heddle/model/with_lora.hpp>
+#include <heddle/model/write_parameters.hpp>

@@ -21,6 +21,7 @@
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/sum_among.hpp>
 #include <heddle/tensor/sum_among_in_order.hpp>
+#include <heddle/tensor/tensor_sink.hpp>
 #include <heddle/tensor/tensor_source.hpp>
 #include <heddle/tensor/transfer.hpp>
 #include <heddle/tensor/view.hpp>

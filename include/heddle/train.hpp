@@ -70,4 +70,5 @@
 #include <heddle/train/training_axes.hpp>
 #include <heddle/train/training_job.hpp>
 #include <heddle/train/validation.hpp>
+#include <heddle/train/weights.hpp>
 #include <heddle/train/zero.hpp>

@@ -6,6 +6,7 @@
 #include <heddle/model/layers/attention.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
+#include <heddle/model/layers/lora.hpp>
 #include <heddle/model/layers/norms.hpp>
 
 #include <cmath>
@@ -18,12 +19,14 @@ namespace layers {
 
 /// GPT-2 with Hugging Face's names: layer norms before attention and MLP, one product for queries, keys and values, GELU,
 /// learned positions, and the token embedding as head. Weights begin as N(0, deviation), the projections back into the residual
-/// stream as N(0, residual_deviation).
+/// stream as N(0, residual_deviation). `adapt` may put an adapter around each linear layer of the blocks.
 /// Source: Radford et al. 2019, "Language models are unsupervised multitask learners"; Hugging Face `GPT2LMHeadModel`.
-constexpr auto describe_gpt2(const gpt2_config& c, double deviation, double residual_deviation) {
+template <class Adapter = no_adapter>
+constexpr auto describe_gpt2(const gpt2_config& c, double deviation, double residual_deviation, Adapter adapt = {}) {
   const std::int64_t d = c.width, h = c.heads, e = c.head_dim(), f = c.hidden(), v = c.vocabulary;
-  using qkv_layer = typename fused_attention<>::in_layer;
-  using heads_layer = typename fused_attention<>::out_layer;
+  using attention = fused_attention<true, storage::in_out, Adapter>;
+  using qkv_layer = typename attention::in_base;
+  using heads_layer = typename attention::out_base;
   using to_hidden = linear<dims<dim::width>, dims<dim::ffn>>;
   using from_hidden = linear<dims<dim::ffn>, dims<dim::width>>;
   const auto norm = [&](const char* name, const char* role) {
@@ -33,20 +36,21 @@ constexpr auto describe_gpt2(const gpt2_config& c, double deviation, double resi
       embedding<true>{"", "wte.weight", "wpe.weight", v, d, c.context, deviation}, "h.", c.layers,
       sequence(
           d,
-          residual(norm("ln_1", "ln_1.out"), fused_attention<>{"attn", qkv_layer("c_attn", {d}, {3, h, e}, deviation),
-                                                               heads_layer("c_proj", {h, e}, {d}, residual_deviation)}),
-          residual(norm("ln_2", "ln_2.out"), gelu_mlp("mlp", to_hidden("c_fc", {d}, {f}, deviation),
-                                                      from_hidden("c_proj", {f}, {d}, residual_deviation)))),
+          residual(norm("ln_1", "ln_1.out"), attention{"attn", adapt(qkv_layer("c_attn", {d}, {3, h, e}, deviation)),
+                                                       adapt(heads_layer("c_proj", {h, e}, {d}, residual_deviation))}),
+          residual(norm("ln_2", "ln_2.out"), gelu_mlp("mlp", adapt(to_hidden("c_fc", {d}, {f}, deviation)),
+                                                      adapt(from_hidden("c_proj", {f}, {d}, residual_deviation))))),
       language_head<layer_norm<>, true>(norm("ln_f", "ln_f.out"), v)};
 }
-constexpr auto describe_gpt2(const gpt2_config& c) {
+template <class Adapter = no_adapter>
+constexpr auto describe_gpt2(const gpt2_config& c, Adapter adapt = {}) {
   const double deviation = c.initial_deviation, projections = 2.0 * (c.layers > 0 ? c.layers : 1);
   double root = projections;  // Newton's iteration where the standard library's root is no constant
   if (std::is_constant_evaluated())
     for (int i = 0; i < 64; ++i) root = 0.5 * (root + projections / root);
   else
     root = std::sqrt(projections);
-  return describe_gpt2(c, deviation, deviation / root);
+  return describe_gpt2(c, deviation, deviation / root, adapt);
 }
 
 }  // namespace layers
@@ -59,6 +63,11 @@ static_assert(layers::count_parameters(describe_gpt2(gpt2_config{})) == gpt2_con
 template <class T, class How = megatron<>>
 struct gpt2 : described<gpt2<T, How>, T, batch<T>, gpt2_config, How> {
   static constexpr auto describe(const gpt2_config& c) { return describe_gpt2(c); }
+  /// With adapters: for `with_lora`.
+  template <class Adapter>
+  static constexpr auto describe_with(const gpt2_config& c, Adapter adapt) {
+    return describe_gpt2(c, adapt);
+  }
 };
 
 /// The stage of a GPT-2 with elements of type T.

@@ -54,7 +54,7 @@ struct batch_is_possible {
   static constexpr bool value = true;  // one sentence is enough
 };
 
-template <class Layouts, class In, class Block, class Out>
+template <class Layouts, class In, class Block, class Out, class Trained = layers::every_parameter>
 struct language_stage_is_possible {
   using mesh_type = typename Layouts::mesh_type;
   using sequence_axes = typename sharding_rules<typename Layouts::how>::template axes_of<mesh_type, dim::sequence>;
@@ -67,9 +67,10 @@ struct language_stage_is_possible {
   static constexpr bool no_constants_at_ends = !layers::uses_constants<In> && !layers::uses_constants<Out>;
   static_assert(stage_can_run<no_constants_at_ends, Out>::value,
                 "heddle: a language_stage prepares the constants of blocks only: embedding and head have none");
-  static constexpr bool few_buckets = parameter_buckets<Layouts, In, Block, Out>::count <= model::layers::most_buckets;
+  using buckets = trained_buckets<Layouts, Trained, In, Block, Out>;
+  static constexpr bool few_buckets = buckets::count + (buckets::freezes ? 1 : 0) <= model::layers::most_buckets;
   static_assert(
-      stage_can_run<few_buckets, typename parameter_buckets<Layouts, In, Block, Out>::axes>::value,
+      stage_can_run<few_buckets, typename buckets::axes>::value,
       "heddle: the gradients of a language_stage's parameters are summed over more than four different sets of "
       "axes; split fewer of the dimensions that parameters are used with");
   static constexpr bool value = true;  // one sentence is enough

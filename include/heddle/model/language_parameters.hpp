@@ -23,30 +23,37 @@ namespace heddle::inline v0::model {
 /// tied head has one token embedding with one gradient. A tied head without the embedding has a copy of it behind the other
 /// parameters, or uses that of another stage of this rank (`lender`), with a gradient of its own outside the flat buffer.
 /// The flat buffers may be the caller's, and may be away (`lend_weights`, `lend_gradients`).
+/// Parameters that the description freezes (`layers::partly_trained`) lie in a buffer of their own, with a table of their own and without
+/// gradients.
 template <class T, class Layouts, class Description, memory_space Space = host_memory>
 class language_parameters {
  public:
   using mesh_type = typename Layouts::mesh_type;
   using placer = layers::placer<T, Layouts>;
-  using buckets = parameter_buckets<Layouts, std::remove_cvref_t<decltype(std::declval<Description&>().in)>,
-                                    std::remove_cvref_t<decltype(std::declval<Description&>().block)>,
-                                    std::remove_cvref_t<decltype(std::declval<Description&>().out)>>;
+  using buckets = trained_buckets<Layouts, layers::trained_of<Description>,
+                                  std::remove_cvref_t<decltype(std::declval<Description&>().in)>,
+                                  std::remove_cvref_t<decltype(std::declval<Description&>().block)>,
+                                  std::remove_cvref_t<decltype(std::declval<Description&>().out)>>;
   static constexpr bool tied = std::remove_cvref_t<decltype(std::declval<Description&>().out)>::tied;
 
   /// Fills in the places of the parameters in `at`.
   template <class Places>
   language_parameters(typename Space::queue& queue, Places& at, const Description& of, const mesh_type& mesh, int rank,
                       stage_layers part, [[maybe_unused]] const language_parameters* lender) {
-    const auto allocate = [&] { store_.allocate(queue, part.lent_weights, part.lent_gradients); };
+    const auto allocate = [&] {
+      store_.allocate(queue, part.lent_weights, part.lent_gradients);
+      if constexpr (buckets::freezes) frozen_.allocate(queue, false, true);
+    };
     const placer place(mesh, rank);
     const bool counted = part.replica == 0, has_in = part.has_embedding(), has_out = part.has_head();
     constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
     constexpr int of_block = layers::parameter_tensors<typename Places::block_layer>;
     const bool copies_table = tied && has_out && !has_in && lender == nullptr;
-    for (std::size_t k = 0; k < buckets::count; ++k) {
-      const std::int64_t begin = store_.size();
+    for (std::size_t k = 0; k < buckets::count + (buckets::freezes ? 1 : 0); ++k) {
+      auto& store = k < buckets::count ? store_ : frozen_;
+      const std::int64_t begin = store.size();
       const auto add = [&](auto& layer, const std::string& name, int id) {
-        place.template add_parameters<buckets>(layer, store_, name, id, counted, k);
+        place.template add_parameters<buckets>(layer, store, name, id, counted, k);
       };
       if (has_in) add(at.in, "", 0);
       for (int l = 0; l < part.count; ++l) {
@@ -54,21 +61,21 @@ class language_parameters {
         name += std::to_string(part.first + l);
         name += '.';
         auto more = at.block;  // all blocks lie alike: only the first is placed
-        const std::size_t first = store_.table().size();
+        const std::size_t first = store.table().size();
         add(l == 0 ? at.block : more, name, of_in + of_block * (part.first + l));
-        if (first == store_.table().size()) continue;  // blocks without parameters
-        if (l == 0) first_block_[k] = store_.table()[first].offset;
-        if (l == 1) block_stride_[k] = store_.table()[first].offset - first_block_[k];
+        if (first == store.table().size()) continue;  // blocks without parameters
+        if (l == 0) first_block_[k] = store.table()[first].offset;
+        if (l == 1) block_stride_[k] = store.table()[first].offset - first_block_[k];
       }
       if (has_out) add(at.out, "", of_in + of_block * static_cast<int>(of.count));
       if constexpr (tied) {
         const auto table = of.in.parameters().template get<0>();
         if (copies_table && k == buckets::template of<std::remove_const_t<decltype(table)>>) {
-          tied_at_ = store_.table().size();
-          place.add_tied_copy(table, store_, of.in.name, counted);
+          tied_at_ = store.table().size();
+          place.add_tied_copy(table, store, of.in.name, counted);
         }
       }
-      bucket_elements_[k] = store_.size() - begin;
+      if (k < buckets::count) bucket_elements_[k] = store.size() - begin;
     }
     placer::shift_parameters(at.block, first_block_);
     layers::copy_parameter_places(at.out, at.brief_out);
@@ -86,8 +93,8 @@ class language_parameters {
       allocate();
       if (!has_in && !has_out) return;
       tied_shape_ = dynamic_shape<2>(words_of(mesh, rank, table.extents[0]).count, table.extents[1]);
-      if (borrows) {
-        lender_ = lender;
+      if (borrows) lender_ = lender;
+      if (borrows && trains_table) {
         own_gradient_ = buffer<T, Space>(queue, tied_shape_.size());
         tied_gradient_ = elements_of(own_gradient_.view());
       }
@@ -117,6 +124,13 @@ class language_parameters {
 
   parameter_store<T, Space>& store() noexcept { return store_; }
   const parameter_store<T, Space>& store() const noexcept { return store_; }
+  void initialize(typename Space::queue& queue, std::uint64_t seed) {
+    store_.initialize(queue, seed);
+    if constexpr (buckets::freezes) frozen_.initialize(queue, seed);
+  }
+  /// The frozen parameters.
+  parameter_store<T, Space>& frozen() noexcept { return frozen_; }
+  const parameter_store<T, Space>& frozen() const noexcept { return frozen_; }
   /// Elements of each bucket in the flat buffers.
   const std::array<std::int64_t, buckets::count>& bucket_elements() const noexcept { return bucket_elements_; }
   /// The token embedding where the head is tied, and its gradient; empty where neither end is here.
@@ -124,8 +138,8 @@ class language_parameters {
     return lender_ != nullptr ? lender_->tied_weight() : matrix_view<const T, Space>(tied_weight_, tied_shape_);
   }
   row_view<T, Space> tied_gradient() const noexcept { return tied_gradient_; }
-  /// Elements of the tied gradient, wherever it lies.
-  std::int64_t tied_elements() const noexcept { return tied_shape_.size(); }
+  /// Elements of the tied gradient, wherever it lies; none where the embedding is frozen.
+  std::int64_t tied_elements() const noexcept { return trains_table ? tied_shape_.size() : 0; }
   /// Whether the head uses the token embedding of another stage.
   bool borrows() const noexcept { return own_gradient_.size() > 0; }
   /// The first word of this rank's part of the vocabulary, of the head and of the embedding.
@@ -146,6 +160,8 @@ class language_parameters {
   void place(Run& run, Offset&& offset) noexcept {
     T* const weights = heddle::v0::detail::first_element(store_.weights());
     T* const gradients = heddle::v0::detail::first_element(store_.gradients());
+    if constexpr (buckets::freezes)
+      run.weights[buckets::count] = heddle::v0::detail::first_element(frozen_.weights()) + offset(buckets::count);
     for (std::size_t k = 0; k < buckets::count; ++k) {
       run.weights[k] = weights == nullptr ? nullptr : weights + offset(k);
       run.gradients[k] = gradients == nullptr ? nullptr : gradients + offset(k);
@@ -154,13 +170,27 @@ class language_parameters {
 
   void find_tied() {
     if (tied_shape_.size() == 0 || lender_ != nullptr) return;
+    if constexpr (!trains_table) {
+      tied_weight_ = heddle::v0::detail::first_element(frozen_.weight(tied_at_));
+      return;
+    }
     const bool weights = heddle::v0::detail::first_element(store_.weights()) != nullptr;
     const bool gradients = heddle::v0::detail::first_element(store_.gradients()) != nullptr;
     tied_weight_ = weights ? heddle::v0::detail::first_element(store_.weight(tied_at_)) : nullptr;
     tied_gradient_ = gradients ? store_.gradient(tied_at_) : row_view<T, Space>{};
   }
 
-  parameter_store<T, Space> store_{};
+  // Whether a tied head's weight is trained.
+  static constexpr bool trains_table = [] {
+    if constexpr (tied) {
+      using table = std::remove_cvref_t<decltype(std::declval<Description&>().in.parameters().template get<0>())>;
+      return buckets::template of<table> < buckets::count;
+    } else {
+      return true;
+    }
+  }();
+
+  parameter_store<T, Space> store_{}, frozen_{};
   std::array<std::int64_t, layers::most_buckets> first_block_{}, block_stride_{};  // of each bucket
   std::array<std::int64_t, buckets::count> bucket_elements_{};
   std::int64_t first_word_ = 0, first_input_word_ = 0;

@@ -70,6 +70,7 @@ class language_stage {
   using in_layer = typename places::in_layer;
   using block_layer = typename places::block_layer;
   using out_layer = typename places::out_layer;
+  using trained = model::layers::trained_of<description>;
   /// The flat buffers by the axes over which gradients are summed: `bucket_elements()` says how long each bucket is. The layout of
   /// gradients is the dual of these.
   using buckets = typename language_parameters<T, layouts, description, space>::buckets::layouts;
@@ -88,7 +89,7 @@ class language_stage {
       "activations::keep, recompute or offload, or give the policy layers_in<T, Space>");
   static_assert(model::layer_memory<layers_memory, T, space>);
   static_assert(detail::batch_is_possible<T, in_layer, out_layer, batch_type>::value &&
-                detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);
+                detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer, trained>::value);
   /// Whether some may be computed again instead: whether the policy's settings have a `recompute_plan again`.
   static constexpr bool recomputes = requires(const typename layers_memory::settings& s) { s.again; };
   static constexpr bool tied = out_layer::tied;
@@ -168,7 +169,16 @@ class language_stage {
   /// Whether the head uses the token embedding of another stage of this rank.
   bool borrows_embedding() const noexcept { return held_.borrows(); }
   /// The model's initial weights, the same on every mesh: what the description says, from counted random numbers.
-  void initialize(std::uint64_t seed) { held_.store().initialize(queue(), seed); }
+  void initialize(std::uint64_t seed) { held_.initialize(queue(), seed); }
+  /// Those that the description freezes, with offsets in a buffer of their own: no gradient, no optimizer state, never lent.
+  const std::vector<parameter>& frozen_parameters() const noexcept { return held_.frozen().table(); }
+  row frozen_weights() noexcept { return held_.frozen().weights(); }
+  /// Adds each block's adapters to the weights that they adapt (`layers::lora`): the stage computes the same.
+  void merge_adapters() {
+    run_type c = run_of({0, 0});
+    for (int l = 0; l < part_.count; ++l)
+      at_block(c, l, nullptr, nullptr), model::layers::merge_all(call_type<block_layer>(at_.block, c));
+  }
 
   // ---- verbs ----------------------------------------------------------------------------------------------------
   void forward(int slot, const batch_type& b, const_row in, row out) {
@@ -212,14 +222,8 @@ class language_stage {
     [[maybe_unused]] const slot_state& s = slots_.forwarded(slot, "recompute");
     if constexpr (recomputes) {
       run_type c = run_of(s.extent);
-      if (is_last()) {
-        restore_end(c, slot, false);
-        last_end_ = slot;
-      }
-      if (part_.count > 0) {
-        restore_block(c, slot, part_.count - 1, nullptr);
-        wrote(slot, part_.count - 1);
-      }
+      if (is_last()) restore_end(c, slot, false), last_end_ = slot;
+      if (part_.count > 0) restore_block(c, slot, part_.count - 1, nullptr), wrote(slot, part_.count - 1);
     }
   }
 
@@ -349,7 +353,7 @@ class language_stage {
   }
 
  private:
-  using run_type = model::layers::layer_run<T, layouts, Backend, World>;
+  using run_type = model::layers::layer_run<T, layouts, Backend, World, model::layers::no_cache, trained>;
   template <class Layer>
   using call_type = model::layers::call<Layer, run_type>;
   using dropping = model::layers::dropping;

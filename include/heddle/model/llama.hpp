@@ -15,10 +15,11 @@ namespace layers {
 
 /// A Llama and its kin with Hugging Face's names: RMSNorm, rotary positions, grouped queries, SwiGLU. Weights lie [out, in] as
 /// PyTorch's `Linear` has them and begin as N(0, initial_deviation). `Attention`: which products have biases, and whether heads are
-/// normed; `Tied`: the token embedding is the head.
+/// normed; `Tied`: the token embedding is the head. `adapt` may put an adapter around each linear layer of the blocks.
 /// Source: Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783; Hugging Face `LlamaForCausalLM`.
-template <class Attention = grouped_attention<>, bool Tied = false>
-constexpr auto describe_llama(const llama_config& c) {
+template <class Attention = grouped_attention<>, bool Tied = false, class Adapter = no_adapter>
+constexpr auto describe_llama(const llama_config& c, Adapter adapt = {}) {
+  using attention_type = typename Attention::template with<Adapter>;
   const std::int64_t d = c.width, h = c.kv_heads, g = c.heads / c.kv_heads, e = c.head_dim(), f = c.ffn;
   const double deviation = c.initial_deviation;
   using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
@@ -26,27 +27,28 @@ constexpr auto describe_llama(const llama_config& c) {
   const auto norm = [&](const char* name, const char* role) {
     return rms_norm<>(name, d, c.epsilon, activation_named(role));
   };
-  Attention attention{"self_attn",
-                      typename Attention::q_layer("q_proj", {d}, {h, g, e}, deviation),
-                      typename Attention::kv_layer("k_proj", {d}, {h, e}, deviation),
-                      typename Attention::kv_layer("v_proj", {d}, {h, e}, deviation),
-                      typename Attention::out_layer("o_proj", {h, g, e}, {d}, deviation),
-                      c.theta,
-                      c.scaling,
-                      c.context};
+  attention_type attention{"self_attn",
+                           adapt(typename Attention::q_base("q_proj", {d}, {h, g, e}, deviation)),
+                           adapt(typename Attention::kv_base("k_proj", {d}, {h, e}, deviation)),
+                           adapt(typename Attention::kv_base("v_proj", {d}, {h, e}, deviation)),
+                           adapt(typename Attention::out_base("o_proj", {h, g, e}, {d}, deviation)),
+                           c.theta,
+                           c.scaling,
+                           c.context};
   if constexpr (Attention::norms_heads) {
     attention.q_norm = typename Attention::q_norm_layer("q_norm", {h, g}, e, c.epsilon, detail::kept_qkv);
     attention.k_norm = typename Attention::k_norm_layer("k_norm", {h}, e, c.epsilon, detail::kept_qkv);
   }
-  return language_model{embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation},
-                        "model.layers.", c.layers,
-                        sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),
-                                 residual(norm("post_attention_layernorm", "ln_2.out"),
-                                          gated<compute::silu>("mlp", to_hidden("gate_proj", {d}, {f}, deviation),
-                                                               to_hidden("up_proj", {d}, {f}, deviation),
-                                                               from_hidden("down_proj", {f}, {d}, deviation)))),
-                        language_head<rms_norm<>, Tied>(norm("model.norm", "ln_f.out"), c.vocabulary,
-                                                        Tied ? "" : "lm_head.weight", deviation)};
+  return language_model{
+      embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation}, "model.layers.",
+      c.layers,
+      sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),
+               residual(norm("post_attention_layernorm", "ln_2.out"),
+                        gated<compute::silu>("mlp", adapt(to_hidden("gate_proj", {d}, {f}, deviation)),
+                                             adapt(to_hidden("up_proj", {d}, {f}, deviation)),
+                                             adapt(from_hidden("down_proj", {f}, {d}, deviation))))),
+      language_head<rms_norm<>, Tied>(norm("model.norm", "ln_f.out"), c.vocabulary, Tied ? "" : "lm_head.weight",
+                                      deviation)};
 }
 
 }  // namespace layers
@@ -61,6 +63,11 @@ static_assert(layers::count_parameters(describe_llama<layers::grouped_attention<
 template <class T, class How = megatron<>, bool Tied = false>
 struct llama : described<llama<T, How, Tied>, T, batch<T>, llama_config, How> {
   static constexpr auto describe(const llama_config& c) { return describe_llama<layers::grouped_attention<>, Tied>(c); }
+  /// With adapters: for `with_lora`.
+  template <class Adapter>
+  static constexpr auto describe_with(const llama_config& c, Adapter adapt) {
+    return describe_llama<layers::grouped_attention<>, Tied>(c, adapt);
+  }
 };
 /// Llama with the token embedding as head, as the small sizes of Llama 3.2 have it.
 template <class T, class How = megatron<>>

@@ -3,7 +3,7 @@
 
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/layout.hpp>
-#include <heddle/model/layers/description.hpp>
+#include <heddle/model/layers/trained.hpp>
 #include <heddle/model/sharding.hpp>
 
 #include <cstddef>
@@ -56,23 +56,32 @@ template <class... S, class Set>
 struct with_set<type_list<S...>, Set> {
   using type = std::conditional_t<contains<Set, S...>, type_list<S...>, type_list<S..., Set>>;
 };
-template <class Layouts, class Sets, class Parameters>
+template <class Layouts, class Trained, class Sets, class Parameters>
 struct sets_with_parameters {
   using type = Sets;
 };
-template <class Layouts, class Sets, class P, class... More>
-struct sets_with_parameters<Layouts, Sets, layers::list<P, More...>>
-    : sets_with_parameters<Layouts, typename with_set<Sets, summed_axes_of<Layouts, P>>::type, layers::list<More...>> {
+template <class Layouts, class Trained, class Sets, class P, class... More>
+struct sets_with_parameters<Layouts, Trained, Sets, layers::list<P, More...>> {
+  template <bool Trains, class S>
+  struct added {
+    using type = S;
+  };
+  template <class S>
+  struct added<true, S> {
+    using type = typename with_set<S, summed_axes_of<Layouts, P>>::type;
+  };
+  using type = typename sets_with_parameters<Layouts, Trained, typename added<Trained::template trains<P>, Sets>::type,
+                                             layers::list<More...>>::type;
 };
-template <class Layouts, class Sets, class Layers>
+template <class Layouts, class Trained, class Sets, class Layers>
 struct sets_with_layers {
   using type = Sets;
 };
-template <class Layouts, class Sets, class L, class... More>
-struct sets_with_layers<Layouts, Sets, layers::list<L, More...>> {
-  using own = typename sets_with_parameters<Layouts, Sets, layers::parameters_of<L>>::type;
-  using inside = typename sets_with_layers<Layouts, own, layers::children_of<L>>::type;
-  using type = typename sets_with_layers<Layouts, inside, layers::list<More...>>::type;
+template <class Layouts, class Trained, class Sets, class L, class... More>
+struct sets_with_layers<Layouts, Trained, Sets, layers::list<L, More...>> {
+  using own = typename sets_with_parameters<Layouts, Trained, Sets, layers::parameters_of<L>>::type;
+  using inside = typename sets_with_layers<Layouts, Trained, own, layers::children_of<L>>::type;
+  using type = typename sets_with_layers<Layouts, Trained, inside, layers::list<More...>>::type;
 };
 
 template <class Mesh, class Sets>
@@ -90,17 +99,25 @@ inline constexpr std::size_t place_of_set<Set, type_list<S...>> = index_of<Set, 
 
 /// The parameters of some layers in buckets: those whose gradients are summed over the same axes are in one. The first has those
 /// that are summed over the axes that split samples, which most are, and is there even if it is empty. A norm that split heads
-/// share is in another, and so are experts, of which ranks with other samples hold others.
-template <class Layouts, class... Layers>
-struct parameter_buckets {
-  using axes = typename detail::sets_with_layers<Layouts, type_list<detail::summed_axes_of<Layouts>>,
+/// share is in another, and so are experts, of which ranks with other samples hold others. Parameters that are not `Trained` have no gradients,
+/// so they are in none of these.
+template <class Layouts, class Trained, class... Layers>
+struct trained_buckets {
+  using axes = typename detail::sets_with_layers<Layouts, Trained, type_list<detail::summed_axes_of<Layouts>>,
                                                  layers::list<Layers...>>::type;
   /// Of the flat buffers, one for each bucket.
   using layouts = typename detail::layouts_of_sets<typename Layouts::mesh_type, axes>::type;
   static constexpr std::size_t count = axes::size;
-  /// The bucket of a described parameter.
+  /// Whether some parameters are frozen.
+  static constexpr bool freezes = !(layers::trains_all_of<Trained, Layers> && ...);
+  /// The bucket of a described parameter; `count` if it is frozen.
   template <class Parameter>
-  static constexpr std::size_t of = detail::place_of_set<detail::summed_axes_of<Layouts, Parameter>, axes>;
+  static constexpr std::size_t of =
+      Trained::template trains<Parameter> ? detail::place_of_set<detail::summed_axes_of<Layouts, Parameter>, axes>
+                                          : count;
 };
+/// The same where all parameters are trained.
+template <class Layouts, class... Layers>
+using parameter_buckets = trained_buckets<Layouts, layers::every_parameter, Layers...>;
 
 }  // namespace heddle::inline v0::model

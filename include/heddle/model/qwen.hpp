@@ -8,14 +8,14 @@ namespace heddle::inline v0::model {
 
 namespace layers {
 /// Qwen-2 with Hugging Face's names.
-template <bool Tied = false>
-constexpr auto describe_qwen2(const qwen2_config& c) {
-  return describe_llama<grouped_attention<true>, Tied>(c);
+template <bool Tied = false, class Adapter = no_adapter>
+constexpr auto describe_qwen2(const qwen2_config& c, Adapter adapt = {}) {
+  return describe_llama<grouped_attention<true>, Tied>(c, adapt);
 }
 /// Qwen-3 with Hugging Face's names.
-template <bool Tied = false>
-constexpr auto describe_qwen3(const qwen3_config& c) {
-  return describe_llama<grouped_attention<false, false, true>, Tied>(c);
+template <bool Tied = false, class Adapter = no_adapter>
+constexpr auto describe_qwen3(const qwen3_config& c, Adapter adapt = {}) {
+  return describe_llama<grouped_attention<false, false, true>, Tied>(c, adapt);
 }
 }  // namespace layers
 
@@ -29,6 +29,11 @@ static_assert(layers::count_parameters(layers::describe_qwen3(qwen3_8b())) == 81
 template <class T, class How = megatron<>, bool Tied = false>
 struct qwen2 : described<qwen2<T, How, Tied>, T, batch<T>, qwen2_config, How> {
   static constexpr auto describe(const qwen2_config& c) { return layers::describe_qwen2<Tied>(c); }
+  /// With adapters: for `with_lora`.
+  template <class Adapter>
+  static constexpr auto describe_with(const qwen2_config& c, Adapter adapt) {
+    return layers::describe_qwen2<Tied>(c, adapt);
+  }
 };
 /// Qwen-2 with the token embedding as head, as its small sizes have it.
 template <class T, class How = megatron<>>
@@ -38,6 +43,11 @@ using tied_qwen2 = qwen2<T, How, true>;
 template <class T, class How = megatron<>, bool Tied = false>
 struct qwen3 : described<qwen3<T, How, Tied>, T, batch<T>, qwen3_config, How> {
   static constexpr auto describe(const qwen3_config& c) { return layers::describe_qwen3<Tied>(c); }
+  /// With adapters: for `with_lora`.
+  template <class Adapter>
+  static constexpr auto describe_with(const qwen3_config& c, Adapter adapt) {
+    return layers::describe_qwen3<Tied>(c, adapt);
+  }
 };
 /// Qwen-3 with the token embedding as head, as its small sizes have it.
 template <class T, class How = megatron<>>

@@ -48,8 +48,9 @@ inline std::vector<heddle::v0::detail::stretch> runs_of(const parameter& p, std:
   return runs;
 }
 
-template <class Tensor, class T>
-void read_part(const Tensor& tensor, const parameter& p, stored_as how, std::span<T> out) {
+// Errors: `layout_error` if the tensor is not the parameter, or its transpose.
+template <class Tensor>
+void require_shape_of(const Tensor& tensor, const parameter& p, stored_as how) {
   std::vector<std::int64_t> wanted = p.shape;
   if (how == stored_as::transposed) {
     if (wanted.size() != 2)
@@ -63,6 +64,24 @@ void read_part(const Tensor& tensor, const parameter& p, stored_as how, std::spa
     throw layout_error("heddle: " + std::string(tensor.where()) + ": the parameter '" + p.name + "' has the shape " +
                        heddle::v0::detail::shown_extents(wanted) + ", the tensor " +
                        heddle::v0::detail::shown_extents(published));
+}
+
+// The rows and columns of the whole matrix that a rank holds, and how many elements they are.
+struct held_runs {
+  std::vector<heddle::v0::detail::stretch> runs;
+  std::int64_t elements = 1;
+};
+inline std::pair<held_runs, held_runs> matrix_runs(const parameter& p) {
+  std::size_t rows = 0;  // how many of the logical dimensions make the rows
+  for (std::int64_t n = 1; n != p.shape[0];) n *= p.logical[rows++];
+  std::pair<held_runs, held_runs> both{{runs_of(p, 0, rows), 1}, {runs_of(p, rows, p.logical.size()), 1}};
+  for (std::size_t d = 0; d < p.local.size(); ++d) (d < rows ? both.first : both.second).elements *= p.local[d];
+  return both;
+}
+
+template <class Tensor, class T>
+void read_part(const Tensor& tensor, const parameter& p, stored_as how, std::span<T> out) {
+  require_shape_of(tensor, p, how);
   if (p.count == 0) return;
   if (how == stored_as::is) {
     for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
@@ -70,13 +89,9 @@ void read_part(const Tensor& tensor, const parameter& p, stored_as how, std::spa
     });
     return;
   }
-  std::size_t rows = 0;  // how many of the logical dimensions make the rows
-  for (std::int64_t n = 1; n != p.shape[0];) n *= p.logical[rows++];
-  std::int64_t columns = 1;
-  for (std::size_t d = rows; d < p.local.size(); ++d) columns *= p.local[d];
-  const auto of_rows = runs_of(p, 0, rows), of_columns = runs_of(p, rows, p.logical.size());
-  heddle::v0::detail::read_transposed(tensor, p.shape[0], std::span(of_rows), std::span(of_columns), out.data(),
-                                      columns);
+  const auto [rows, columns] = matrix_runs(p);
+  heddle::v0::detail::read_transposed(tensor, p.shape[0], std::span(rows.runs), std::span(columns.runs), out.data(),
+                                      columns.elements);
 }
 
 template <class Layer>
@@ -98,6 +113,21 @@ std::vector<std::string> parameter_names(const layers::language_model<In, Block,
   return names;
 }
 
+/// Which parameters of a stage are read or written: all, or of one that freezes some (`layers::partly_trained`) one kind of them.
+enum class which_parameters : unsigned char { all, trained, frozen };
+
+namespace detail {
+// f(parameter, the flat buffer in which it lies).
+template <class Stage, class F>
+void for_each_parameter(Stage& stage, which_parameters which, F&& f) {
+  if (which != which_parameters::frozen)
+    for (const parameter& p : stage.parameters()) f(p, stage.weights());
+  if constexpr (requires { stage.frozen_parameters(); })
+    if (which != which_parameters::trained)
+      for (const parameter& p : stage.frozen_parameters()) f(p, stage.frozen_weights());
+}
+}  // namespace detail
+
 /// Names of parameters that are names of the source's tensors.
 struct same_names {
   source_name operator()(std::string_view parameter) const { return {std::string(parameter)}; }
@@ -111,23 +141,24 @@ struct same_names {
 /// it does not have.
 template <class Stage, class Source, class NameOf = same_names>
   requires tensor_source<Source, typename Stage::scalar>
-void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {}) {
+void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {},
+                     which_parameters which = which_parameters::all) {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
-  for (const parameter& p : stage.parameters()) {
+  detail::for_each_parameter(stage, which, [&](const parameter& p, auto weights) {
     const source_name from = name_of(std::string_view(p.name));
     const auto& tensor = source.tensor(from.name);
     if constexpr (std::same_as<space, host_memory>) {
       detail::read_part(tensor, p, from.how,
-                        stage.weights().subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
+                        weights.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
     } else {
       std::vector<T> values(static_cast<std::size_t>(p.count));
       detail::read_part(tensor, p, from.how, std::span<T>(values));
-      stage.queue().copy(values, heddle::v0::detail::row_at<space>(
-                                     heddle::v0::detail::first_element(stage.weights()) + p.offset, p.count));
+      stage.queue().copy(
+          values, heddle::v0::detail::row_at<space>(heddle::v0::detail::first_element(weights) + p.offset, p.count));
       stage.queue().wait();
     }
-  }
+  });
 }
 
 /// Refuses tensors that no parameter of the model is read from: a source of another model. `names` are those of the

@@ -28,6 +28,7 @@ struct taps {};        ///< pixels of a neighbourhood
 struct features {};    ///< numbers of a sample's x
 struct outputs {};     ///< numbers of a sample's y
 struct experts {};     ///< the experts of a mixture
+struct low_rank {};    ///< of an adapter: elements between its two matrices
 struct samples {};     ///< samples of a batch; together with `sequence` the rows of every activation
 struct sequence {};    ///< tokens of a sample
 

@@ -52,6 +52,10 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
     for (std::size_t k = 0; k < buckets::count; ++k) n += elements(stage, k);
     return activations_only::in_bytes(n);
   }
+  /// Weights that are frozen, whole on each rank under every `zero`: they have no gradients, moments and masters.
+  static constexpr std::int64_t frozen_bytes(int stage) noexcept {
+    return buckets::freezes ? activations_only::in_bytes(elements(stage, buckets::count)) : 0;
+  }
   /// Two moments of each weight, of which `zero<1>` keeps a share.
   static constexpr std::int64_t moment_bytes(int stage) noexcept {
     return 2 * owned(stage) * static_cast<std::int64_t>(sizeof(typename Precision::template moment<T>));
@@ -72,11 +76,12 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
   static constexpr std::int64_t state_bytes(int stage) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);
     // A head that uses the embedding's weight has a gradient of its own; that of a head elsewhere comes to the embedding.
-    const bool one_more = tied && part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
+    const bool one_more =
+        trains_table && part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
     const std::int64_t share = activations_only::in_bytes(owned(stage));
     const std::int64_t weights = Zero::stage < 3 ? weight_bytes(stage) : share;
     const std::int64_t gradients = Zero::stage < 2 ? weight_bytes(stage) : share + (dp > 1 ? weight_bytes(stage) : 0);
-    return weights + gradients + moment_bytes(stage) + master_bytes(stage) +
+    return weights + gradients + frozen_bytes(stage) + moment_bytes(stage) + master_bytes(stage) +
            (one_more ? activations_only::in_bytes(table()) : 0);
   }
   constexpr std::int64_t resident_bytes(int stage) const noexcept {
@@ -85,10 +90,10 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
 
  private:
   using activations_only::place;
-  using buckets =
-      model::parameter_buckets<typename activations_only::layouts, typename activations_only::places::in_layer,
-                               typename activations_only::places::block_layer,
-                               typename activations_only::places::out_layer>;
+  using buckets = model::trained_buckets<
+      typename activations_only::layouts, model::layers::trained_of<decltype(activations_only::description)>,
+      typename activations_only::places::in_layer, typename activations_only::places::block_layer,
+      typename activations_only::places::out_layer>;
   // Elements of a bucket in the flat buffer of a stage's weights.
   static constexpr std::int64_t elements(int stage, std::size_t bucket) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);
@@ -127,6 +132,14 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
     return n;
   }
   static constexpr bool tied = decltype(activations_only::description.out)::tied;
+  static constexpr bool trains_table = [] {
+    if constexpr (tied) {
+      using table_type = std::remove_cvref_t<decltype(activations_only::description.in.parameters().template get<0>())>;
+      return buckets::template of<table_type> < buckets::count;
+    } else {
+      return false;
+    }
+  }();
   // The token embedding on this rank.
   static constexpr std::int64_t table() noexcept {
     return place.local_parameter(activations_only::description.in.parameters().template get<0>());

@@ -279,7 +279,7 @@ class sharded_stages {
       detail::for_each_bucket(h.stage, h.optimizer, [&](auto&, const auto& optimizer, auto) {
         owned += optimizer.owned_end() - optimizer.owned_begin();
       });
-      b.weights += in_bytes(zero_stage >= 3 ? owned : n);
+      b.weights += in_bytes((zero_stage >= 3 ? owned : n) + model::of_stage::frozen_elements(h.stage));
       b.gradients += in_bytes((zero_stage >= 2 ? owned : n) + (h.borrows() ? h.tied_elements() : 0));
       b.moments += h.optimizer.state_bytes();
     });

@@ -27,6 +27,8 @@ struct safetensors_output {
   std::string dtype;  ///< as in "F32", see `safetensors_dtypes`
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
+
+  std::int64_t byte_count() const noexcept { return static_cast<std::int64_t>(bytes.size()); }
 };
 
 /// A tensor to be written, from elements. Shapes: `values` has the elements of `shape`.
@@ -55,11 +57,13 @@ inline std::string json_text(const std::string& text, const std::string& where) 
   }
 }
 
-inline std::vector<const safetensors_output*> ordered_outputs(std::span<const safetensors_output> tensors,
-                                                              safetensors_order order, const std::string& where) {
-  std::vector<const safetensors_output*> out;
+// `Output` has name, dtype and shape, and `byte_count()` says how many bytes its elements have.
+template <class Output>
+std::vector<const Output*> ordered_outputs(std::span<const Output> tensors, safetensors_order order,
+                                           const std::string& where) {
+  std::vector<const Output*> out;
   std::set<std::string_view> names;
-  for (const safetensors_output& t : tensors) {
+  for (const Output& t : tensors) {
     const std::string of = where + "tensor '" + shown_name(t.name) + "': ";
     const safetensors_dtype* dtype = find_safetensors_dtype(t.dtype);
     if (dtype == nullptr) throw io_error(of + "unknown dtype '" + shown_name(t.dtype) + "'");
@@ -68,23 +72,24 @@ inline std::vector<const safetensors_output*> ordered_outputs(std::span<const sa
     for (const std::int64_t e : t.shape)
       if (e < 0) throw io_error(of + "an extent of " + std::to_string(e));
     const std::int64_t bytes = safetensors_bytes(*dtype, t.shape);
-    if (bytes != static_cast<std::int64_t>(t.bytes.size()))
+    if (bytes < 0 || bytes != t.byte_count())
       throw io_error(of + t.dtype + " " + shown_extents(t.shape) +
                      (bytes < 0 ? " has no whole number of bytes that 64 bits count"
-                                : " has " + std::to_string(bytes) + " bytes, got " + std::to_string(t.bytes.size())));
+                                : " has " + std::to_string(bytes) + " bytes, got " + std::to_string(t.byte_count())));
     out.push_back(&t);
   }
   if (order == safetensors_order::reference)
-    std::sort(out.begin(), out.end(), [](const safetensors_output* a, const safetensors_output* b) {
+    std::sort(out.begin(), out.end(), [](const Output* a, const Output* b) {
       const int of_a = find_safetensors_dtype(a->dtype)->order, of_b = find_safetensors_dtype(b->dtype)->order;
       return of_a != of_b ? of_a > of_b : a->name < b->name;
     });
   return out;
 }
 
-inline std::string safetensors_head(std::span<const safetensors_output* const> tensors,
-                                    const std::vector<std::pair<std::string, std::string>>& metadata,
-                                    const std::string& where) {
+template <class Output>
+std::string safetensors_head(const std::vector<const Output*>& tensors,
+                             const std::vector<std::pair<std::string, std::string>>& metadata,
+                             const std::string& where) {
   std::string text = "{";
   if (!metadata.empty()) {
     std::set<std::string_view> names;
@@ -96,8 +101,8 @@ inline std::string safetensors_head(std::span<const safetensors_output* const> t
     text += "}";
   }
   std::int64_t at = 0;
-  for (const safetensors_output* t : tensors) {
-    const std::int64_t end = at + static_cast<std::int64_t>(t->bytes.size());
+  for (const Output* t : tensors) {
+    const std::int64_t end = at + t->byte_count();
     if (text.size() > 1) text += ",";
     text += json_text(t->name, where) + ":{\"dtype\":\"" + t->dtype + "\",\"shape\":" + shape_text(t->shape) +
             ",\"data_offsets\":[" + std::to_string(at) + "," + std::to_string(end) + "]}";
@@ -134,13 +139,51 @@ void write_whole_file(const std::filesystem::path& path, Fill&& fill) {
   sync_folder(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
 }
 
-inline void write_ordered(const std::filesystem::path& path, std::span<const safetensors_output* const> tensors,
+inline void write_ordered(const std::filesystem::path& path, const std::vector<const safetensors_output*>& tensors,
                           const std::vector<std::pair<std::string, std::string>>& metadata) {
   const std::string head = safetensors_head(tensors, metadata, "heddle: '" + path.string() + "', ");
   write_whole_file(path, [&](durable_file& file) {
     file.write(head);
     for (const safetensors_output* t : tensors) file.write(t->bytes);
   });
+}
+
+// The tensors of each file of a folder, in order: a tensor is never cut, and a greater one has a file of its own.
+template <class Output>
+std::vector<std::span<const Output>> split_into_files(std::span<const Output> tensors, std::int64_t most_bytes,
+                                                      const std::string& where) {
+  if (most_bytes < 1) throw io_error(where + "files of at most " + std::to_string(most_bytes) + " bytes asked for");
+  std::vector<std::span<const Output>> files;
+  std::int64_t in_file = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::int64_t bytes = tensors[i].byte_count();
+    if (i > first && bytes > most_bytes - in_file) {
+      files.push_back(tensors.subspan(first, i - first));
+      first = i;
+      in_file = 0;
+    }
+    in_file += bytes;
+  }
+  files.push_back(tensors.subspan(first));
+  return files;
+}
+inline constexpr std::string_view single_model_file = "model.safetensors";
+inline constexpr std::string_view model_index_file = "model.safetensors.index.json";
+// The name of the file number `file` of `files`.
+inline std::string model_file_name(std::size_t file, std::size_t files) {
+  const auto padded = [](std::size_t n) {
+    const std::string digits = std::to_string(n);
+    return digits.size() < 5 ? std::string(5 - digits.size(), '0') + digits : digits;
+  };
+  return files == 1 ? std::string(single_model_file)
+                    : "model-" + padded(file + 1) + "-of-" + padded(files) + ".safetensors";
+}
+inline void require_no_model(const std::filesystem::path& folder) {
+  for (const std::string_view there : {single_model_file, model_index_file})
+    if (std::error_code none; std::filesystem::exists(folder / there, none))
+      throw io_error("heddle: '" + folder.string() + "', '" + std::string(there) +
+                     "' is there already: a model is not overwritten");
 }
 
 }  // namespace detail
@@ -164,45 +207,24 @@ inline int write_safetensors_folder(const std::filesystem::path& folder, std::sp
                                     std::int64_t most_bytes = 5000000000, const safetensors_options& options = {}) {
   const std::string where = "heddle: '" + folder.string() + "', ";
   detail::make_folder(folder);
-  const auto single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
-  for (const auto& there : {single, index})
-    if (std::error_code none; std::filesystem::exists(there, none))
-      throw io_error(where + "'" + there.filename().string() + "' is there already: a model is not overwritten");
-  if (most_bytes < 1) throw io_error(where + "files of at most " + std::to_string(most_bytes) + " bytes asked for");
+  detail::require_no_model(folder);
+  const auto files = detail::split_into_files(tensors, most_bytes, where);
   // Everything that the format refuses is refused before the first file is written: names here, headers below.
   static_cast<void>(detail::ordered_outputs(tensors, safetensors_order::given, where));
-  std::vector<std::span<const safetensors_output>> files;
-  std::int64_t total = 0, in_file = 0;
-  std::size_t first = 0;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto bytes = static_cast<std::int64_t>(tensors[i].bytes.size());
-    if (i > first && bytes > most_bytes - in_file) {
-      files.push_back(tensors.subspan(first, i - first));
-      first = i;
-      in_file = 0;
-    }
-    in_file += bytes;
-    total += bytes;
-  }
-  files.push_back(tensors.subspan(first));
   for (const auto& file : files)
     static_cast<void>(
         detail::safetensors_head(detail::ordered_outputs(file, options.order, where), options.metadata, where));
-  if (files.size() == 1) {
-    write_safetensors(single, tensors, options);
-    return 1;
-  }
-  const auto padded = [](std::size_t n) {
-    const std::string digits = std::to_string(n);
-    return digits.size() < 5 ? std::string(5 - digits.size(), '0') + digits : digits;
-  };
+  std::int64_t total = 0;
+  for (const safetensors_output& t : tensors) total += t.byte_count();
   nlohmann::json about = {{"metadata", {{"total_size", total}}}, {"weight_map", nlohmann::json::object()}};
   for (std::size_t f = 0; f < files.size(); ++f) {
-    const std::string name = "model-" + padded(f + 1) + "-of-" + padded(files.size()) + ".safetensors";
+    const std::string name = detail::model_file_name(f, files.size());
     write_safetensors(folder / name, files[f], options);
     for (const safetensors_output& t : files[f]) about["weight_map"][t.name] = name;
   }
-  detail::write_whole_file(index, [&](durable_file& file) { file.write(about.dump(2) + "\n"); });
+  if (files.size() > 1)
+    detail::write_whole_file(folder / detail::model_index_file,
+                             [&](durable_file& file) { file.write(about.dump(2) + "\n"); });
   return static_cast<int>(files.size());
 }
 

@@ -11,6 +11,7 @@
 #include <heddle/model/llama.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/read_parameters.hpp>
+#include <heddle/model/write_parameters.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -26,6 +27,7 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace heddle::inline v0::model {
 
@@ -311,6 +313,28 @@ struct hugging_face_names {
 template <class Source>
 hugging_face_names names_in(const Source& source) {
   return {source.contains("transformer.wte.weight") ? "transformer." : ""};
+}
+
+/// Parameters in the order of transformers' state dict: where names say that, the norms of a block behind its other parameters, and a head
+/// behind the final norm.
+inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_outline> all) {
+  const auto block_of = [](const std::string& name) {
+    constexpr std::string_view blocks = "model.layers.";
+    if (name.compare(0, blocks.size(), blocks) != 0) return name.substr(0, 0);
+    return name.substr(0, name.find('.', blocks.size()));
+  };
+  for (auto at = all.begin(); at != all.end();) {
+    const std::string block = block_of(at->name);
+    auto end = std::find_if(at, all.end(), [&](const parameter_outline& p) { return block_of(p.name) != block; });
+    const auto is_last = [&](const parameter_outline& p) {
+      return block.empty()
+                 ? p.name == "lm_head.weight"
+                 : p.name == block + ".input_layernorm.weight" || p.name == block + ".post_attention_layernorm.weight";
+    };
+    std::stable_partition(at, end, [&](const parameter_outline& p) { return !is_last(p); });
+    at = end;
+  }
+  return all;
 }
 
 /// Whether a tensor of a file is no weight of the model: masks and frequencies, which older versions of transformers

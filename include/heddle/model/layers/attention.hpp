@@ -1,7 +1,7 @@
 // heddle/model/layers/attention.hpp: causal self-attention with one product for queries, keys and values.
 #pragma once
 
-#include <heddle/model/layers/linear.hpp>
+#include <heddle/model/layers/lora.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -55,14 +55,16 @@ inline constexpr activation_set kept_heads = activation_named("attn.out");
 }  // namespace detail
 
 /// y = softmax(q k' / sqrt(head_size), causal) v Wo + bo with q|k|v = x Wqkv + bqkv, as GPT-2 has it. Heads may be split over
-/// an axis; a rank may have none.
+/// an axis; a rank may have none. `Adapter` may put an adapter around both products.
 /// Shapes: x, y [rows, width]; q|k|v [rows, 3, heads, head_size].
 /// Source: Vaswani et al. 2017, arXiv:1706.03762; split heads: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
-template <bool Bias = true, storage Stored = storage::in_out>
+template <bool Bias = true, storage Stored = storage::in_out, class Adapter = no_adapter>
 struct fused_attention {
   using per_head = dims<dim::heads, dim::head_size>;
-  using in_layer = linear<dims<dim::width>, dims<dim::kinds, dim::heads, dim::head_size>, Bias, Stored>;
-  using out_layer = linear<per_head, dims<dim::width>, Bias, Stored>;
+  using in_base = linear<dims<dim::width>, dims<dim::kinds, dim::heads, dim::head_size>, Bias, Stored>;
+  using out_base = linear<per_head, dims<dim::width>, Bias, Stored>;
+  using in_layer = typename Adapter::template layer<in_base>;
+  using out_layer = typename Adapter::template layer<out_base>;
 
   const char* name;
   in_layer in;

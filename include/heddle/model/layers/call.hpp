@@ -5,6 +5,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/placed.hpp>
+#include <heddle/model/layers/trained.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
 #include <heddle/tensor/view.hpp>
@@ -53,10 +54,12 @@ struct token_cache {
 
 /// What all layers of a stage work with in one call. Addresses are those of the block at work, in the backend's space. With a
 /// `token_cache` as `Cache` the rows continue sequences, and layers whose rows see others run `forward_cached`.
-template <class T, class Layouts, class Backend, class World, class Cache = no_cache>
+/// `Trained`: the parameters that have gradients.
+template <class T, class Layouts, class Backend, class World, class Cache = no_cache, class Trained = every_parameter>
 struct layer_run {
   static constexpr bool has_cache = !std::is_same_v<Cache, no_cache>;
   using scalar = T;
+  using trained = Trained;
   using space = space_of<Backend>;
   using layouts = Layouts;
   using backend_type = Backend;
@@ -64,12 +67,12 @@ struct layer_run {
   Backend& compute;
   World& world;
   extent_of_batch extent{};
-  std::array<const T*, most_buckets> weights{};  ///< of each bucket
-  std::array<T*, most_buckets> gradients{};
-  T* saved = nullptr;     ///< of one microbatch, from forward to backward
-  T* waiting = nullptr;   ///< what was computed again and waits for backward_weight
-  T* shared = nullptr;    ///< what is used up at once
-  T* deferred = nullptr;  ///< made by backward_input for backward_weight
+  std::array<T*, most_buckets> weights{};    ///< of each bucket, frozen ones behind the others
+  std::array<T*, most_buckets> gradients{};  ///< null for frozen ones
+  T* saved = nullptr;                        ///< of one microbatch, from forward to backward
+  T* waiting = nullptr;                      ///< what was computed again and waits for backward_weight
+  T* shared = nullptr;                       ///< what is used up at once
+  T* deferred = nullptr;                     ///< made by backward_input for backward_weight
   T* scratch = nullptr;
   T* constants = nullptr;
   dropping drops = dropping::named;
@@ -232,9 +235,22 @@ class call {
     static_assert(detail::layer_lists<(p < parameters_of<Layer>::size), Layer, Tag>::value,
                   "heddle: b.gradient(tag{}): the layer lists no parameter with this tag; add it to parameters()");
     if constexpr (p < parameters_of<Layer>::size) {
+      constexpr bool trained = Run::trained::template trains<std::tuple_element_t<p, parameters_of<Layer>>>;
+      static_assert(detail::layer_lists<trained, Layer, Tag>::value,
+                    "heddle: b.gradient(tag{}): this parameter is frozen and has no gradient; of a layer with a "
+                    "backward_weight of its own all parameters are trained, or none");
       const auto& at = at_->parameters[p];
       return view(run_->gradients[at.bucket] + at.offset, dynamic_shape<2>(at.rows, at.columns));
     }
+  }
+  /// A parameter, to be changed between steps.
+  template <class Tag>
+  view weight_to_change(Tag) const {
+    constexpr std::size_t p = place_of<Tag, parameters_of<Layer>>;
+    static_assert(detail::layer_lists<(p < parameters_of<Layer>::size), Layer, Tag>::value,
+                  "heddle: b.weight_to_change(tag{}): the layer lists no parameter with this tag");
+    const auto& at = at_->parameters[p];
+    return view(run_->weights[at.bucket] + at.offset, dynamic_shape<2>(at.rows, at.columns));
   }
   /// A row of each, as kernels of vectors take them.
   template <class Tag>
@@ -353,9 +369,10 @@ class call {
       return detail::missing_verb{};
     }
   }
+  /// Nothing where the layer and its children are frozen.
   template <class... X>
   void backward_weight(const X&... x) const {
-    if constexpr (has_kernels()) {
+    if constexpr (has_kernels() && trains_in<typename Run::trained, Layer>) {
       constexpr bool has = detail::runs_backward_weight<Layer, call, X...>;
       static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb backward_weight(b, x, dy)");
       if constexpr (has) at_->layer.backward_weight(*this, x...);
@@ -459,6 +476,15 @@ void prepare_all(const call<Layer, Run>& b) {
     }
     b.children().each([](auto, const auto& child) { prepare_all(child); });
   }
+}
+
+/// Merges the adapters of a layer and of its children into the weights that they adapt: calls their `merge(b)`.
+template <class Layer, class Run>
+void merge_all(const call<Layer, Run>& b) {
+  if constexpr (requires { typename Layer::base_layer; })
+    b.layer().merge(b);
+  else
+    b.children().each([](auto, const auto& child) { merge_all(child); });
 }
 
 /// Copies what was dropped, and lies in the shared memory, to where backward_weight finds it.

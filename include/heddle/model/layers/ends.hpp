@@ -111,6 +111,8 @@ struct language_head {
   double deviation = 0;
 
   using table = parameter<weight, dims<dim::vocabulary>, dims<dim::width>>;
+  /// What a tied head has for a weight.
+  using tied_table = typename embedding<false>::table;
 
   /// Tied: `weight_name` is not used.
   constexpr language_head(Norm final_norm, std::int64_t words, const char* of_weight = "", double initial_deviation = 0)

@@ -24,6 +24,7 @@ enum class storage : bool { in_out, out_in };
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3, figure 3.
 template <class In, class Out, bool Bias = true, storage Stored = storage::in_out>
 struct linear : leaf {
+  using in_dims = In;
   using out_dims = Out;
   static constexpr bool transposed = Stored == storage::out_in;
   using weight_parameter = std::conditional_t<transposed, parameter<weight, Out, In>, parameter<weight, In, Out>>;
@@ -65,10 +66,16 @@ struct linear : leaf {
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    return forward_with(b, x, y, [](auto) {});
+  }
+  /// The same with `more(y)` between the product and its settlement, which may add to the product.
+  template <class B, class More>
+  auto forward_with(const B& b, typename B::const_view x, typename B::view y, More&& more) const {
     using T = typename B::scalar;
     using l = laid<typename B::layouts>;
     b.give(y, [&](auto v) {
       b.compute().template matmul<transpose::no, transposed ? transpose::yes : transpose::no>(x, b[weight{}], v, T(0));
+      more(v);
       b.template settle<typename l::made, typename l::y>(v);
       if constexpr (Bias) b.compute().add_bias(v, b.vector(bias{}));
     });

@@ -59,7 +59,7 @@ HEDDLE_INLINE model::parameter named_matrix(const std::string& path, const char*
 HEDDLE_INLINE parameter_place place_of_matrix(const model::parameter& p, std::size_t row_dims) noexcept;
 }  // namespace detail
 
-/// How many buckets the parameters of a model may have: sets of axes over which gradients are summed.
+/// How many buckets the parameters of a model may have: sets of axes over which gradients are summed, and one for what is frozen.
 inline constexpr std::size_t most_buckets = 4;
 
 /// A layer with the places of its tensors and those of its children.
@@ -145,7 +145,7 @@ class placer {
     p.layer.parameters().each([&](auto index, const auto& described) {
       constexpr std::size_t own = Buckets::template of<std::remove_cvref_t<decltype(described)>>;
       if (own == bucket) {
-        p.parameters[index] = add(described, store, path, id, counted, false);
+        p.parameters[index] = add(described, store, path, id, counted, false, own >= Buckets::count);
         p.parameters[index].bucket = own;
       }
       ++id;
@@ -157,7 +157,7 @@ class placer {
   /// Adds a copy of a parameter that another rank has, too.
   template <class Described, class Space>
   void add_tied_copy(const Described& d, parameter_store<T, Space>& store, const std::string& at, bool counted) const {
-    static_cast<void>(add(d, store, at.empty() ? at : at + ".", 0, counted, true));
+    static_cast<void>(add(d, store, at.empty() ? at : at + ".", 0, counted, true, false));
   }
   /// The place of the first parameter that a layer has in each bucket becomes 0.
   template <class Layer>
@@ -255,7 +255,7 @@ class placer {
  private:
   template <class Described, class Space>
   detail::parameter_place add(const Described& d, parameter_store<T, Space>& store, const std::string& path, int id,
-                              bool counted, bool tied_copy) const {
+                              bool counted, bool tied_copy, bool frozen) const {
     using own = typename Described::own;
     using placement = typename Layouts::template parameter<own, typename Described::meets>;
     const placement where{mesh_};
@@ -264,15 +264,15 @@ class placer {
     p.initial_mean = d.mean;
     p.initial_deviation = d.deviation;
     p.tied_copy = tied_copy;
-    p.counted = counted && !tied_copy && counts_here<placement>(typename mesh_type::tags{});
+    p.counted = counted && !tied_copy && counts_here<placement>(frozen, typename mesh_type::tags{});
     const std::size_t at = store.add(std::move(p), d.extents, where, rank_);
     return detail::place_of_matrix(store.table()[at], Described::rows::count);
   }
   // Among ranks that hold the same elements because nothing splits them, the first counts; over axes along which their gradient is
-  // summed all do, as they share one gradient.
+  // summed all do, as they share one gradient. What is frozen has none.
   template <class Placement, class... Tags>
-  bool counts_here(type_list<Tags...>) const {
-    return ((Placement::template is_sharded_on<Tags> || Layouts::template sums_over<Placement, Tags> ||
+  bool counts_here(bool frozen, type_list<Tags...>) const {
+    return ((Placement::template is_sharded_on<Tags> || (!frozen && Layouts::template sums_over<Placement, Tags>) ||
              mesh_.template coordinate<Tags>(rank_) == 0) &&
             ...);
   }

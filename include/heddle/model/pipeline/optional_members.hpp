@@ -32,6 +32,7 @@
 /// | `void last_logits(batch, in, out, logits)` | none: no text can be drawn from the model (`train::sample`) |
 /// | `void lend_weights(row)`, `void lend_gradients(row)`, a row as `weights()` gives it | none: the stage keeps both buffers itself, so `zero<2>` and `zero<3>` do not compile |
 /// | `flat_elements()`, `tied_elements()` | `weights().size()`, `tied_gradient().size()`: the buffers are always there |
+/// | `row frozen_weights()`, with `frozen_parameters()` | none: all weights are in the flat buffers, and trained |
 /// | `void recompute(int slot)` | nothing is computed again ahead of time |
 /// | `void release(int slot)` | nothing: a slot may be written again at any time |
 /// | `layers_memory::settings`, last in the constructor | saved activations stay where the stage keeps them |
@@ -175,6 +176,14 @@ std::int64_t flat_elements(Stage& stage) {
     return stage.flat_elements();
   else
     return static_cast<std::int64_t>(stage.weights().size());
+}
+/// Elements of weights that are in no flat buffer, because they are not trained.
+template <class Stage>
+std::int64_t frozen_elements([[maybe_unused]] Stage& stage) {
+  if constexpr (requires { stage.frozen_weights(); })
+    return static_cast<std::int64_t>(stage.frozen_weights().size());
+  else
+    return 0;
 }
 /// Elements of the weight that two stages use; 0 where there is none.
 template <class Stage>

@@ -1,0 +1,177 @@
+// Converts a model between a folder of Hugging Face and a save of heddle, each rank its own part; any mesh reads what another wrote.
+// run: --from @SOURCE_DIR@/tests/golden/models/llama3 --to out --mesh pp=2,tp=2 --max-file-bytes 30000
+// prints: llama  3 layers of width 36: 30 tensors, 94752 bytes
+// prints: rank 3 (dp 0, pp 1, tp 1)
+// prints: wrote 4 files of 94752 bytes of weights to 'out'
+#include <heddle/comm/threads.hpp>
+#include <heddle/comm/world.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/io/json/safetensors.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/train/json/hugging_face_folder.hpp>
+#include <heddle/train/weights.hpp>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace hd = heddle;
+namespace io = heddle::io;
+namespace md = heddle::model;
+using hd::dp, hd::pp, hd::tp;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using ticks = std::chrono::steady_clock;
+using backend = hd::compute::host<>;
+
+namespace {
+
+struct settings {
+  std::string from, to, mesh = "dp=1", format = "huggingface";
+  std::int64_t most_bytes = 5000000000;
+  bool dry_run = false;
+};
+
+// Either kind of folder: weights of Hugging Face, or the newest save of heddle.
+struct source {
+  std::optional<io::safetensors_folder> published;
+  std::optional<io::checkpoint_reader> saved;
+
+  explicit source(const std::string& folder) {
+    const io::search_result found = io::latest(folder);
+    io::require_readable(found, folder);
+    if (found.save)
+      saved.emplace(found.save->path);
+    else
+      published.emplace(folder);
+  }
+};
+
+template <class Model, class Config>
+void convert(const settings& s, const md::hugging_face_model& about, Config config, const std::string& dtype) {
+  const std::string in_words = md::to_string(config) + " f32";
+  if constexpr (std::is_base_of_v<md::llama_config, Config>) config.context = 1;  // no memory for activations
+  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
+  const source from(s.from);
+  const auto described = Model::describe(config);
+  md::hugging_face_names names{about.family() == "gpt2" ? "transformer." : ""}, of_source;
+  if (from.published) {
+    of_source = md::names_in(*from.published);
+    md::require_all_read(described, from.published->names(), of_source,
+                         [&](std::string_view name) { return md::is_saved_constant(about, name); });
+  }
+  const auto plan = hd::train::hugging_face_plan(described, names, dtype, s.most_bytes);
+  std::printf("%s  %d layers of width %d: %zu tensors, %lld bytes\n", std::string(about.family()).c_str(),
+              config.layers, config.width, plan.tensors().size(), static_cast<long long>(plan.data_bytes()));
+  if (s.format == "huggingface")
+    for (const auto& file : plan.files()) {
+      std::printf("  %s  %zu tensors, %lld bytes\n", file.name.c_str(), file.tensors.size(),
+                  static_cast<long long>(file.bytes));
+      for (const std::size_t i : file.tensors)
+        if (s.dry_run)
+          std::printf("    %s  %s, %lld elements\n", plan.tensors()[i].name.c_str(), dtype.c_str(),
+                      static_cast<long long>(plan.tensors()[i].count()));
+    }
+  if (!s.dry_run) hd::train::copy_model_files(s.from, s.to);
+  std::mutex one_line;
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    backend kernels{1};
+    const int stage_number = world.template coordinate<pp>(), stages = mesh.template extent<pp>();
+    auto part = Model::layers_of(config, stage_number, stages);
+    part.lent_gradients = true;  // never there
+    part.lent_weights = s.dry_run;
+    using stage_type = typename Model::template stage<std::remove_cvref_t<decltype(world)>, backend>;
+    stage_type stage(config, world, kernels, part, 1, 1, 0);
+    std::int64_t to_read = 0, parameters = 0;
+    for (const md::parameter& p : stage.parameters()) {
+      const int bits = from.published
+                           ? io::find_safetensors_dtype(from.published->tensor(of_source(p.name).name).dtype())->bits
+                           : 32;
+      to_read += p.count * bits / 8;
+      ++parameters;
+    }
+    const auto say = [&](const char* what, std::int64_t bytes) {
+      const std::scoped_lock lock(one_line);
+      std::printf("rank %d (dp %d, pp %d, tp %d)  %s %lld bytes of %lld tensors\n", world.rank(),
+                  world.template coordinate<dp>(), stage_number, world.template coordinate<tp>(), what,
+                  static_cast<long long>(bytes), static_cast<long long>(parameters));
+    };
+    // Names of tensors, and every few seconds a line that says how far this rank is.
+    const auto progress = [&](const char* done, const md::hugging_face_names& named) {
+      return [=, &one_line, &world, count = std::int64_t{0}, last = ticks::now()](std::string_view name) mutable {
+        if (ticks::now() - last > std::chrono::seconds(2)) {
+          last = ticks::now();
+          const std::scoped_lock lock(one_line);
+          std::printf("rank %d  %s %lld of %lld tensors\n", world.rank(), done, static_cast<long long>(count),
+                      static_cast<long long>(parameters));
+        }
+        ++count;
+        return named(name);
+      };
+    };
+    if (s.dry_run) return say("would read", to_read);
+    if (from.published) {
+      const io::safetensors_reader weights(*from.published);
+      md::read_parameters(stage, weights, progress("read", of_source));
+      say("read", weights.bytes_read());
+    } else {
+      say("read", hd::train::read_weights(stage, *from.saved));
+    }
+    if (s.format == "huggingface")
+      say("wrote", hd::train::write_together(world, s.to, plan, [&](auto& sink) {
+            md::write_parameters(stage, world, sink, progress("written", names));
+          }));
+    else
+      say("wrote", hd::train::save_weights(stage, world, s.to, {.config = in_words}));
+  });
+  if (!s.dry_run)
+    std::printf("wrote %zu files of %lld bytes of weights to '%s'\n",
+                s.format == "huggingface" ? plan.files().size() : static_cast<std::size_t>(mesh.size()),
+                static_cast<long long>(plan.data_bytes()), s.to.c_str());
+}
+
+void run(const settings& s) {
+  const auto path = std::filesystem::path(s.from) / "config.json";
+  const nlohmann::json config = io::read_json(path);
+  const auto about = md::from_config(config, "'" + path.string() + "'");
+  md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& c) {
+    convert<Model>(s, about, c, hd::train::dtype_in_config(config));
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  settings s;
+  CLI::App app("Converts a model between a folder of Hugging Face and a save of heddle.");
+  app.add_option("--from", s.from, "folder with config.json and weights of either format")->required();
+  app.add_option("--to", s.to, "folder to write")->required();
+  app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
+  app.add_option("--format", s.format, "what is written")
+      ->check(CLI::IsMember({"huggingface", "heddle"}))
+      ->capture_default_str();
+  app.add_option("--max-file-bytes", s.most_bytes, "of weights in a safetensors file")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--dry-run", s.dry_run, "print tensors, files and bytes of each rank, and write nothing");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(s);
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,134 @@
+// heddle/model/write_parameters.hpp: writes the weights of a stage as named tensors, each rank its own parts.
+#pragma once
+
+#include <heddle/core/split.hpp>
+#include <heddle/model/read_parameters.hpp>
+#include <heddle/tensor/host_copy.hpp>
+#include <heddle/tensor/tensor_sink.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+/// A parameter of a description: its name and its published, whole shape.
+struct parameter_outline {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+namespace detail {
+
+template <class Layer>
+void add_outlines(const Layer& layer, std::string at, std::vector<parameter_outline>& all) {
+  if (const char* const name = layer.name; name != nullptr && *name != '\0') (at += name) += '.';
+  layer.parameters().each([&](auto, const auto& d) {
+    using described = std::remove_cvref_t<decltype(d)>;
+    parameter p = layers::detail::named_matrix(at, d.name, d.extents, described::rows::count, described::is_vector);
+    all.push_back({std::move(p.name), std::move(p.shape)});
+  });
+  layer.children().each([&](auto, const auto& child) { add_outlines(child, at, all); });
+}
+
+/// Which of the ranks that hold the same copy a rank is, and how many there are.
+struct copy_of {
+  int index = 0;
+  int count = 1;
+};
+template <class Layout, class World, class... Tags>
+copy_of copy_along(World& world, type_list<Tags...>) {
+  copy_of c;
+  const auto along = [&]<class Tag>(std::type_identity<Tag>) {
+    if constexpr (World::mesh_type::template has<Tag> && dual<Layout>::template is_partial_on<Tag>) {
+      const int extent = world.mesh().template extent<Tag>();
+      c.index = c.index * extent + world.mesh().template coordinate<Tag>(world.rank());
+      c.count *= extent;
+    }
+  };
+  (along(std::type_identity<Tags>{}), ...);
+  return c;
+}
+// Of each bucket.
+template <class World, class... Layouts>
+std::array<copy_of, sizeof...(Layouts)> copies_of_buckets(World& world, type_list<Layouts...>) {
+  return {copy_along<Layouts>(world, typename Layouts::mesh_type::tags{})...};
+}
+
+// The bucket in which a parameter of a stage lies.
+template <class Stage>
+std::size_t bucket_of(const Stage& stage, const parameter& p) {
+  const auto& elements = stage.bucket_elements();
+  std::size_t bucket = 0;
+  for (std::int64_t end = elements[0]; p.offset >= end && bucket + 1 < elements.size();) end += elements[++bucket];
+  return bucket;
+}
+
+// Writes this copy's share of a rank's part of a parameter.
+template <class Tensor, class T>
+void write_part(Tensor tensor, const parameter& p, stored_as how, std::span<const T> part, copy_of copy) {
+  require_shape_of(tensor, p, how);
+  if (p.count == 0) return;
+  if (how == stored_as::transposed) {
+    if (copy.index != 0) return;
+    const auto [rows, columns] = matrix_runs(p);
+    heddle::v0::detail::write_transposed(tensor, p.shape[0], std::span(rows.runs), std::span(columns.runs), part.data(),
+                                         columns.elements);
+    return;
+  }
+  const balanced_split share{p.count, copy.count};
+  const std::int64_t begin = share.offset(copy.index), end = begin + share.size(copy.index);
+  for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+    const std::int64_t first = (std::max)(local, begin), last = (std::min)(local + length, end);
+    if (first < last)
+      tensor.write(global + first - local,
+                   part.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first)));
+  });
+}
+
+}  // namespace detail
+
+/// Names and shapes of all parameters of a described model, in its order: what the stages of any mesh have together.
+template <class In, class Block, class Out>
+std::vector<parameter_outline> parameter_outlines(const layers::language_model<In, Block, Out>& m) {
+  std::vector<parameter_outline> all;
+  detail::add_outlines(m.in, "", all);
+  for (std::int64_t l = 0; l < m.count; ++l) detail::add_outlines(m.block, m.block_name + std::to_string(l) + ".", all);
+  detail::add_outlines(m.out, "", all);
+  return all;
+}
+
+/// Writes the weights of a stage into a sink (`tensor_sink`), the reverse of `read_parameters`: of each parameter that the rank has the
+/// elements that it holds, into the tensor that `name_of(name)`, a `source_name`, says. Over all ranks each element is written once: of r
+/// ranks with the same copy each writes an r-th of it (a transposed or a frozen one the first rank). Nothing is sent, and no rank holds more than its
+/// own. Where the weights are not in the host's memory they come parameter by parameter.
+/// Errors: `layout_error` if a tensor has another shape than the parameter; what the sink throws.
+template <class Stage, class World, class Sink, class NameOf = same_names>
+  requires tensor_sink<Sink, typename Stage::scalar>
+void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of = {},
+                      which_parameters which = which_parameters::all) {
+  using T = typename Stage::scalar;
+  using space = typename Stage::space;
+  const auto copies = detail::copies_of_buckets(world, typename Stage::buckets{});
+  const auto write = [&](const parameter& p, auto weights, detail::copy_of copy) {
+    if (!p.counted) return;  // another rank has the same
+    const source_name to = name_of(std::string_view(p.name));
+    const auto here = heddle::v0::detail::part_of_row<space>(weights, p.offset, p.count);
+    const auto values = read_on_host<T, space>(stage.queue(), here);
+    detail::write_part(sink.tensor(to.name), p, to.how, std::span<const T>(values.elements()), copy);
+  };
+  if (which != which_parameters::frozen)
+    for (const parameter& p : stage.parameters()) write(p, stage.weights(), copies[detail::bucket_of(stage, p)]);
+  if constexpr (requires { stage.frozen_parameters(); })
+    if (which != which_parameters::trained)
+      for (const parameter& p : stage.frozen_parameters()) write(p, stage.frozen_weights(), {});
+}
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,133 @@
+// tests/examples/convert_test.cpp: models that transformers wrote come back with every byte the same, on every mesh and through a save.
+#include "catch.hpp"
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+const fs::path models = HEDDLE_SOURCE_DIR "/tests/golden/models";
+
+struct answer {
+  int status = -1;
+  std::string text;  // what the program printed, errors too
+};
+answer convert(const std::string& arguments) {
+  answer a;
+  std::FILE* const out = ::popen((HEDDLE_EXAMPLES_DIR "/convert " + arguments + " 2>&1").c_str(), "r");
+  if (out == nullptr) return a;
+  std::array<char, 4096> piece{};
+  while (const std::size_t n = std::fread(piece.data(), 1, piece.size(), out)) a.text.append(piece.data(), n);
+  const int status = ::pclose(out);
+  a.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return a;
+}
+std::string bytes_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+// Files of the model that the other folder lacks or has with other bytes, and files that only the other has.
+std::string differences(const fs::path& model, const fs::path& other) {
+  std::string found;
+  for (const auto& file : fs::directory_iterator(model)) {
+    const auto name = file.path().filename();
+    if (name == "expected.json") continue;
+    if (!fs::exists(other / name))
+      found += " no " + name.string();
+    else if (bytes_of(file.path()) != bytes_of(other / name))
+      found += " another " + name.string();
+  }
+  for (const auto& file : fs::directory_iterator(other))
+    if (!fs::exists(model / file.path().filename())) found += " more: " + file.path().filename().string();
+  return found;
+}
+
+struct scratch {
+  fs::path path = fs::temp_directory_path() / ("heddle-convert-" + std::to_string(::getpid()));
+  scratch() {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~scratch() { fs::remove_all(path); }
+};
+
+}  // namespace
+
+TEST_CASE("a model of transformers is written byte by byte as it was, on every mesh", "[examples][convert]") {
+  const scratch folder;
+  for (const std::string name : {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3"})
+    for (const std::string mesh : {"dp=1", "tp=2", "pp=2", "dp=2,tp=2", "dp=3,pp=2"}) {
+      CAPTURE(name, mesh);
+      const std::string files = name == "llama3" ? " --max-file-bytes 30000" : "";
+      const fs::path at = folder.path / (name + mesh);
+      const std::string model = (models / name).string(), direct = (at / "direct").string();
+      const std::string save = (at / "save").string(), back = (at / "back").string();
+      const answer a = convert("--from " + model + " --to " + direct + " --mesh " + mesh + files);
+      INFO(a.text);
+      REQUIRE(a.status == 0);
+      CHECK(differences(model, direct).empty());
+      const answer b = convert("--from " + model + " --to " + save + " --format heddle --mesh " + mesh);
+      INFO(b.text);
+      REQUIRE(b.status == 0);
+      const answer c = convert("--from " + save + " --to " + back + " --mesh tp=2" + files);
+      INFO(c.text);
+      REQUIRE(c.status == 0);
+      CHECK(differences(model, back).empty());
+      fs::remove_all(at);
+    }
+}
+
+TEST_CASE("a dry run prints the plan and writes nothing", "[examples][convert]") {
+  const scratch folder;
+  const fs::path to = folder.path / "none";
+  const answer a = convert("--from " + (models / "llama3").string() + " --to " + to.string() +
+                           " --mesh pp=2,tp=2 --max-file-bytes 30000 --dry-run");
+  CAPTURE(a.text);
+  CHECK(a.status == 0);
+  CHECK_THAT(a.text, Contains("model-00002-of-00004.safetensors  9 tensors, 27576 bytes"));
+  CHECK_THAT(a.text, Contains("model.layers.1.mlp.down_proj.weight  F32, 1044 elements"));
+  CHECK_THAT(a.text, Contains("rank 3 (dp 0, pp 1, tp 1)  would read 16992 bytes of 11 tensors"));
+  CHECK_FALSE(fs::exists(to));
+}
+
+TEST_CASE("what cannot be converted is said with file and tensor", "[examples][convert]") {
+  const scratch folder;
+  const auto model = [&](const char* name) {
+    fs::copy(models / "gpt2", folder.path / name);
+    return (folder.path / name).string();
+  };
+  const std::string there = model("there"), cut = model("cut"), other = model("other");
+  const std::string out = " --to " + (folder.path / "out").string() + " --mesh tp=2";
+
+  const answer twice = convert("--from " + there + " --to " + there);
+  CAPTURE(twice.text);
+  CHECK(twice.status == 1);
+  CHECK_THAT(twice.text, Contains("model.safetensors' is there already"));
+  CHECK(differences(models / "gpt2", there).empty());
+
+  fs::resize_file(cut + "/model.safetensors", 60000);
+  const answer a = convert("--from " + cut + out);
+  CAPTURE(a.text);
+  CHECK(a.status == 1);
+  CHECK_THAT(a.text, Contains("cut/model.safetensors'") && Contains("tensor '") && Contains("cut off"));
+
+  std::string bytes = bytes_of(other + "/model.safetensors");
+  const std::string name = "transformer.h.1.mlp.c_fc.bias";
+  bytes.replace(bytes.find(name), name.size(), "transformer.h.1.mlp.c_xx.bias");
+  std::ofstream(other + "/model.safetensors", std::ios::binary) << bytes;
+  const answer b = convert("--from " + other + out);
+  CAPTURE(b.text);
+  CHECK(b.status == 1);
+  CHECK_THAT(b.text, Contains("transformer.h.1.mlp.c_xx.bias"));
+  CHECK_FALSE(fs::exists(folder.path / "out" / "model.safetensors"));
+}
