@@ -20,6 +20,8 @@ template <bool Ok, class Name>
 struct stage_can_run {
   static constexpr bool value = Ok;
 };
+// What a stage without layers that route rows keeps for them.
+struct no_routing {};
 template <class Mesh, class... Axes>
 constexpr bool have_one_rank(type_list<Axes...>) {
   return ((Mesh::template axis_of<Axes>::fixed_size == 1) && ...);
@@ -67,6 +69,9 @@ struct language_stage_is_possible {
   static constexpr bool no_constants_at_ends = !layers::uses_constants<In> && !layers::uses_constants<Out>;
   static_assert(stage_can_run<no_constants_at_ends, Out>::value,
                 "heddle: a language_stage prepares the constants of blocks only: embedding and head have none");
+  static constexpr bool no_routing_at_ends = !layers::uses_routing<In> && !layers::uses_routing<Out>;
+  static_assert(stage_can_run<no_routing_at_ends, Out>::value,
+                "heddle: a language_stage routes rows in blocks only: embedding and head have no experts");
   static constexpr bool few_buckets = parameter_buckets<Layouts, In, Block, Out>::count <= model::layers::most_buckets;
   static_assert(
       stage_can_run<few_buckets, typename parameter_buckets<Layouts, In, Block, Out>::axes>::value,
