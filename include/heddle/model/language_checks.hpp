@@ -20,8 +20,6 @@ template <bool Ok, class Name>
 struct stage_can_run {
   static constexpr bool value = Ok;
 };
-// What a stage without layers that route rows keeps for them.
-struct no_routing {};
 template <class Mesh, class... Axes>
 constexpr bool have_one_rank(type_list<Axes...>) {
   return ((Mesh::template axis_of<Axes>::fixed_size == 1) && ...);

@@ -594,8 +594,7 @@ class language_stage {
   std::pair<int, int> last_block_{-1, -1};  ///< whose recomputed activations are in the shared memory: slot, layer
   int last_end_ = -1;
   token_positions_in<space> sequences_{};
-  [[no_unique_address]] std::conditional_t<model::layers::uses_routing<block_layer>,
-                                           model::layers::routing_memory<space>, detail::no_routing> routing_{};
+  [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};
 };
 
 }  // namespace heddle::inline v0::model

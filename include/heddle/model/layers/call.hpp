@@ -411,6 +411,13 @@ inline constexpr bool uses_constants = detail::asks_of_stage<Layer>::constants;
 template <class Layer>
 inline constexpr bool uses_routing = detail::asks_of_stage<Layer>::routing;
 
+namespace detail {
+struct no_routing {};
+}  // namespace detail
+/// What a stage of such layers has as `layer_run::routing`; an empty type for others.
+template <class Layer, class Space>
+using routing_memory_of = std::conditional_t<uses_routing<Layer>, routing_memory<Space>, detail::no_routing>;
+
 /// Lets every layer that routes rows reserve what it needs for microbatches of at most `rows` rows.
 template <class Layer, class Space>
 void reserve_routing(const Layer& layer, routing_memory<Space>& memory, typename Space::queue& queue,
