@@ -7,6 +7,7 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/model/layers/experts.hpp>
+#include <heddle/model/parameter_buckets.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -289,6 +290,31 @@ void on_all_meshes() {
 }
 
 }  // namespace
+
+TEST_CASE("where gradients of experts are summed follows from the sharding", "[model][experts][law]") {
+  using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<ep, 2>, hd::axis<tp, 2>>;
+  using beside = md::layouts<mesh, same_samples>;
+  using apart = md::layouts<mesh, other_samples>;
+  using own = md::dims<hd::dim::experts, hd::dim::ffn, hd::dim::width>;
+  using router = md::dims<hd::dim::candidates, hd::dim::width>;
+  STATIC_REQUIRE(std::is_same_v<beside::parameter<own>, hd::layout<mesh, hd::shard<0, ep>, hd::shard<1, tp>>>);
+  STATIC_REQUIRE(std::is_same_v<apart::parameter<own>, beside::parameter<own>>);
+  STATIC_REQUIRE(!hd::dual<apart::parameter<own>>::is_partial_on<ep> &&
+                 hd::dual<apart::parameter<own>>::is_partial_on<dp>);
+  // The router is one computation along ep, unless ep splits samples.
+  STATIC_REQUIRE(!hd::dual<beside::parameter<router>>::is_partial_on<ep>);
+  STATIC_REQUIRE(hd::dual<apart::parameter<router>>::is_partial_on<ep>);
+  STATIC_REQUIRE(std::is_same_v<md::parameter_buckets<beside, ly::experts<>>::axes, hd::type_list<hd::type_list<dp>>>);
+  STATIC_REQUIRE(std::is_same_v<md::parameter_buckets<apart, ly::experts<>>::axes,
+                                hd::type_list<hd::type_list<dp, ep>, hd::type_list<dp>>>);
+  STATIC_REQUIRE(std::is_same_v<beside::exchange_axes<hd::dim::experts>, hd::type_list<>>);
+  STATIC_REQUIRE(std::is_same_v<apart::exchange_axes<hd::dim::experts>, hd::type_list<ep>>);
+  // What the experts of a rank make is a sum over ep where samples are the same, and over tp.
+  using made_beside = ly::experts<>::laid<beside>::out::made;
+  using made_apart = ly::experts<>::laid<apart>::out::made;
+  STATIC_REQUIRE(made_beside::is_partial_on<ep> && made_beside::is_partial_on<tp>);
+  STATIC_REQUIRE(!made_apart::is_partial_on<ep> && made_apart::is_partial_on<tp>);
+}
 
 TEST_CASE("experts over ranks with the same samples equal the definition", "[model][experts][ranks]") {
   on_all_meshes<same_samples>();

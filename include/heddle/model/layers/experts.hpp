@@ -115,12 +115,12 @@ struct experts {
   constexpr auto activations() const {
     const std::int64_t k = chosen;
     constexpr auto kept = detail::kept_hidden;
-    const routed_rows here{k, 0, k}, own{k, k, 0}, travels{0, 0, k};
+    const routed_rows here{k, 0, k}, own{k, k, 0}, come{0, 0, k};
     return list(activation<scores, life::until_weight, dims<dim::candidates>>{{count}},
                 activation<choice_weights, life::scratch, dims<dim::choices>>{{k}},
                 routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts>{
                     {count}, {}, {}, elements_per_count},
-                routed<routed_in, life::until_weight, stream_dims, dim::experts>{{width}, travels, kept},
+                routed<routed_in, life::until_weight, stream_dims, dim::experts>{{width}, come, kept},
                 routed<gate, life::until_input, units, dim::experts>{{ffn}, here, kept},
                 routed<up, life::until_input, units, dim::experts>{{ffn}, here, kept},
                 routed<activated, life::until_weight, units, dim::experts>{{ffn}, here, detail::kept_activated},
@@ -133,7 +133,7 @@ struct experts {
                 routed<d_activated, life::scratch, units, dim::experts>{{ffn}, here},
                 routed<moved, life::scratch, stream_dims, dim::experts>{{width}, own},
                 routed<by_expert, life::scratch, stream_dims, dim::experts>{{width}, here},
-                routed<as_received, life::scratch, stream_dims, dim::experts>{{width}, travels});
+                routed<as_received, life::scratch, stream_dims, dim::experts>{{width}, come});
   }
   using needs =
       compute::facet_list<compute::routing_facet, compute::grouped_product_facet, compute::gated_facet<Activation>>;
@@ -171,14 +171,14 @@ struct experts {
     });
     b.make(routed_out{}, [&](auto v) {
       const auto to = [&] {
-        if constexpr (l::exchanges)
+        if constexpr (travels<B>)
           return detail::first_rows(b[by_expert{}], at.rows);
         else
           return detail::first_rows(v, at.rows);
       }();
       b.compute().template grouped_matmul<transpose::yes>(rows_of(b, at, activated{}), at.offsets,
                                                           out_of(b, at, b[down_weights{}]), to);
-      if constexpr (l::exchanges) come_back(b, to, detail::first_rows(v, at.choices));
+      if constexpr (travels<B>) come_back(b, to, detail::first_rows(v, at.choices));
     });
     b.give(y, [&](auto v) {
       b.compute().unpermute(detail::first_rows(b[routed_out{}], at.choices), at.places, b[choice_weights{}], v);
@@ -197,14 +197,14 @@ struct experts {
     const auto d_out = rows_of(b, at, d_routed_out{});
     {
       const auto d = [&] {
-        if constexpr (l::exchanges)
+        if constexpr (travels<B>)
           return detail::first_rows(b[moved{}], at.choices);
         else
           return d_out;
       }();
       b.compute().unpermute_backward(dy, detail::first_rows(b[routed_out{}], at.choices), at.places,
                                      b[choice_weights{}], d, d_weights);
-      if constexpr (l::exchanges) go(b, d, d_out);
+      if constexpr (travels<B>) go(b, d, d_out);
     }
     // What the weights of choices do to y is as much a sum as y is.
     b.template settle<typename l::out::made, typename l::out::y>(d_weights);
@@ -217,7 +217,7 @@ struct experts {
                                                        into(b, at, b[gate_weights{}]), d_in);
     b.compute().template grouped_matmul<transpose::no>(rows_of(b, at, d_up{}), at.offsets, into(b, at, b[up_weights{}]),
                                                        d_in, T(1));
-    if constexpr (l::exchanges) {
+    if constexpr (travels<B>) {
       const auto d = detail::first_rows(b[moved{}], at.choices);
       come_back(b, d_in, d);
       b.compute().permute_backward(d, at.places, dx);
@@ -237,7 +237,7 @@ struct experts {
     using T = typename B::scalar;
     auto [score] = b.children();
     const auto at = route(b, false);
-    const auto in = laid<typename B::layouts>::exchanges ? inputs(b, at) : moved_in(b, at, x);
+    const auto in = travels<B> ? inputs(b, at) : moved_in(b, at, x);
     const auto d_out = rows_of(b, at, d_routed_out{});
     b.compute().grouped_matmul_backward_weight(d_out, rows_of(b, at, activated{}), at.offsets,
                                                out_of(b, at, b.gradient(down_weights{})), T(1));
@@ -249,6 +249,9 @@ struct experts {
   }
 
  private:
+  // Whether rows go to other ranks; elsewhere than on the host `route` refuses it.
+  template <class B>
+  static constexpr bool travels = laid<typename B::layouts>::exchanges && B::on_host;
   // Where rows are, in one verb.
   template <class Space>
   struct routes {
@@ -263,8 +266,8 @@ struct experts {
   template <class B>
   auto route(const B& b, [[maybe_unused]] bool asks) const {
     using l = laid<typename B::layouts>;
-    static_assert(detail::rows_travel_on_the_host < !l::exchanges || B::on_host, typename l::exchange,
-                  typename B::space > ::value,
+    constexpr bool counted = travels<B> || !l::exchanges;
+    static_assert(detail::rows_travel_on_the_host<counted, typename l::exchange, typename B::space>::value,
                   "heddle: the host must know how many rows each rank sends to which experts: a sharding may split "
                   "samples and dim::experts over one axis only where tensors lie in the host's memory");
     routing_memory<typename B::space>& memory = *b.run().routing;
@@ -273,7 +276,7 @@ struct experts {
     const auto sources = memory.sources(b.rows() * chosen);
     b.compute().template top_k<Rule>(b[scores{}], ids, b[choice_weights{}]);
     const expert_range mine = detail::own_experts<typename B::layouts>(b.run().world, count);
-    if constexpr (l::exchanges) {
+    if constexpr (travels<B>) {
       exchange_tables& t = memory.exchange();
       detail::find_members<typename B::layouts>(t, b.run().world, count, typename l::exchange{});
       t.choices.resize(static_cast<std::size_t>(ids.size()));
@@ -314,7 +317,7 @@ struct experts {
   // Where the experts' inputs lie.
   template <class B, class Routes>
   static auto inputs(const B& b, const Routes& at) {
-    if constexpr (laid<typename B::layouts>::exchanges)
+    if constexpr (travels<B>)
       return rows_of(b, at, routed_in{});
     else
       return rows_of(b, at, moved{});
@@ -323,7 +326,7 @@ struct experts {
   template <class B, class Routes>
   auto moved_in(const B& b, const Routes& at, typename B::const_view x) const {
     const auto own = detail::first_rows(b[moved{}], at.choices);
-    if constexpr (laid<typename B::layouts>::exchanges)
+    if constexpr (travels<B>)
       b.make(routed_in{}, [&](auto v) {
         b.compute().permute(x, at.sources, own);
         go(b, own, detail::first_rows(v, at.rows));
