@@ -19,6 +19,8 @@
 #include <heddle/model/layers/convolution.hpp>
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/layers/ends.hpp>
+#include <heddle/model/layers/expert_exchange.hpp>
+#include <heddle/model/layers/experts.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>
 #include <heddle/model/layers/head_norm.hpp>
@@ -27,12 +29,15 @@
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/readouts.hpp>
+#include <heddle/model/layers/routing_memory.hpp>
 #include <heddle/model/layers/trained.hpp>
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/llama_config.hpp>
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
+#include <heddle/model/mixtral.hpp>
+#include <heddle/model/mixtral_config.hpp>
 #include <heddle/model/network.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/model/parameter_buckets.hpp>
@@ -51,6 +56,7 @@
 #include <heddle/model/recompute_plan.hpp>
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/sharding.hpp>
+#include <heddle/model/stacked_parameters.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_memory.hpp>
 #include <heddle/model/tied_gradients.hpp>

@@ -4,6 +4,7 @@
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/mixtral.hpp>
 #include <heddle/model/pipeline/executor.hpp>
 #include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/schedule/lower/plan.hpp>
@@ -200,6 +201,12 @@ TEST_CASE("GPT-2 on checked memory has the bits of the host's", "[model][memory]
 TEST_CASE("Llama on checked memory has the bits of the host's, with activations computed again", "[model][memory]") {
   using again = act::recompute<act::named<"mlp.activated", "attn.out", "ln_1.out", "head.logits">>;
   for (const mesh on : {mesh{1, 1, 1}, mesh{1, 1, 2}, mesh{1, 2, 3}}) compare<md::llama<double>, again>(llama, on);
+}
+TEST_CASE("Mixtral on checked memory has the bits of the host's, with experts over tp", "[model][memory][mixtral]") {
+  using how = hd::sharding<hd::dim::split<hd::dim::samples, hd::dp>, hd::dim::split<hd::dim::heads, hd::tp>,
+                           hd::dim::split<hd::dim::experts, hd::tp>>;
+  for (const mesh on : {mesh{1, 1, 1}, mesh{1, 2, 3}})
+    compare<md::mixtral<double, how>, act::recompute<act::named<"mlp.hidden">>>(md::mixtral_config{llama, 5, 2}, on);
 }
 TEST_CASE("an executor runs stages on checked memory, with the bits of the host's", "[model][memory][ranks]") {
   const hd::schedule::action_table tables[] = {hd::schedule::make_table(hd::schedule::one_f_one_b<>{4}, 2),

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -66,6 +67,10 @@ struct found_family {
   template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::qwen3<T, How, Tied>>, const md::qwen3_config&) const {
     return Tied ? "tied qwen3" : "qwen3";
+  }
+  template <class T, class How, bool Tied>
+  std::string operator()(std::type_identity<md::mixtral<T, How, Tied>>, const md::mixtral_config&) const {
+    return Tied ? "tied mixtral" : "mixtral";
   }
 };
 
@@ -127,6 +132,44 @@ TEST_CASE("configurations of Qwen that transformers wrote", "[model][hugging_fac
   CHECK(refusal(with(config_of("qwen3"), "num_hidden_layers", 2000000000))  // without a list of so many
             .find("expected \"full_attention\" for each of 2000000000 layers") != std::string::npos);
   CHECK(refusal(with(config_of("qwen3"), "attention_bias", true)).find("'attention_bias'") != std::string::npos);
+}
+
+TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_face][mixtral]") {
+  const json written = config_of("mixtral");
+  const auto mixtral = md::from_config(written);
+  CHECK(mixtral.family() == "mixtral");
+  CHECK_FALSE(mixtral.tied);
+  CHECK(std::get<md::mixtral_config>(mixtral.config) == md::mixtral_config{{.layers = 3,
+                                                                            .heads = 6,
+                                                                            .kv_heads = 2,
+                                                                            .width = 24,
+                                                                            .ffn = 11,
+                                                                            .context = 32,
+                                                                            .vocabulary = 43,
+                                                                            .theta = 1000},
+                                                                           5,
+                                                                           2});
+  CHECK(md::with_model<float>(mixtral, found_family{}) == "mixtral");
+  CHECK(md::with_model<float>(md::from_config(with(written, "tie_word_embeddings", true)), found_family{}) ==
+        "tied mixtral");
+  // transformers' own sizes where a file says none: those of Mixtral 8x7B, with another context.
+  md::mixtral_config published = md::mixtral_8x7b();
+  published.context = 131072;
+  CHECK(std::get<md::mixtral_config>(md::from_config({{"model_type", "mixtral"}}).config) == published);
+  CHECK(std::get<md::mixtral_config>(md::from_config(with(written, "num_key_value_heads", nullptr)).config).kv_heads ==
+        6);
+  CHECK(refusal(without(written, "router_aux_loss_coef")).empty());
+  for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
+           {"output_router_logits", true, "expected false, got true"},
+           {"router_jitter_noise", 0.1, "expected 0.0, got 0.1"},
+           {"router_aux_loss_coef", "0.1", "expected a number, got \"0.1\""},
+           {"sliding_window", 4096, "expected null, got 4096"},
+           {"num_experts", 4, "expected no such key, got 4"},
+           {"num_local_experts", -1, "expected a whole number of 0 to 2147483647, got -1"}})
+    CHECK_THAT(refusal(with(written, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
+  CHECK_THAT(refusal(with(written, "num_experts_per_tok", 6)),
+             Catch::Contains("mixtral_config.chosen must be 1 to 5, got 6"));
+  CHECK_THAT(refusal(with(written, "num_local_experts", 0)), Catch::Contains("mixtral_config.experts must be 1 to"));
 }
 
 TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
@@ -213,9 +256,10 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const auto rope = [&](json value) { return with(llama, "rope_parameters", std::move(value)); };
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
-      {json::object(), R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3", got nothing)"},
+      {json::object(),
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},
@@ -276,7 +320,7 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
 
 TEST_CASE("every key that transformers wrote is looked at", "[model][hugging_face]") {
   // A value of another kind is refused for each key that has an effect.
-  for (const char* model : {"gpt2", "llama3", "llama_tied"}) {
+  for (const char* model : {"gpt2", "llama3", "llama_tied", "mixtral"}) {
     const json config = config_of(model);
     int effects = 0;
     for (const auto& [key, value] : config.items()) {

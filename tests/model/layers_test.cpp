@@ -5,6 +5,7 @@
 #include "support.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/layers/experts.hpp>
 #include <heddle/model/llama.hpp>
 
 #include <limits>
@@ -87,6 +88,7 @@ class rig {
     run.drops = drops;
     run.positions = sequences.rows(e);
     run.sequences = sequences.slices(e);
+    run.routing = &routing;
     run.tied = md::as_matrix(std::span<const double>(words), 7, in);
     run.tied_gradient = md::as_matrix(std::span(d_words), 7, in);
     if constexpr (ly::uses_constants<Layer>) ly::prepare_all(bound());
@@ -155,6 +157,7 @@ class rig {
   std::vector<std::int32_t> tokens, targets;
   numbers saved, waiting, shared, deferred, scratch, constants;
   md::token_positions sequences;
+  ly::routing_memory<hd::host_memory> routing;
   run_type run;
 
  private:
@@ -167,7 +170,7 @@ class rig {
       const auto& place = p.activations[index];
       const auto v = static_cast<std::size_t>(run.drops);
       if (std::remove_cvref_t<decltype(described)>::lives != ly::life::until_input || place.dropped[v]) return;
-      std::fill_n(saved.begin() + place.saved[v], rows() * place.columns, nan);
+      std::fill_n(saved.begin() + place.saved[v], (place.rows >= 0 ? place.rows : rows()) * place.columns, nan);
     });
     p.children.each([&](auto, const auto& child) { wipe_inputs(child); });
   }
@@ -389,6 +392,13 @@ TEST_CASE("plain and gated MLPs", "[model][gradient]") {
   check("gelu_mlp", mlp(4, 7), 4, 4);
   check("gated_mlp of silu", gated_mlp<hd::compute::silu>(4, 7), 4, 4);
   check("gated_mlp of gelu", gated_mlp<hd::compute::gelu_tanh>(4, 7), 4, 4);
+}
+
+TEST_CASE("mixtures of experts", "[model][gradient][experts]") {
+  check("two of five", ly::experts<>("moe", "gate", 5, 2, 4, 3), 4, 4);
+  check("three of four, softmax of all, gelu",
+        ly::experts<hd::compute::softmax_of_all, hd::compute::gelu_tanh>("moe", "gate", 4, 3, 4, 3), 4, 4);
+  check("one of one", ly::experts<>("moe", "gate", 1, 1, 4, 3), 4, 4);
 }
 
 TEST_CASE("attention with one product, and with grouped queries and rotary positions", "[model][gradient]") {

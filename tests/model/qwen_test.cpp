@@ -14,7 +14,7 @@ namespace {
 
 using backend = hd::compute::host<HEDDLE_GEMM>;
 
-// The model of a golden file made by qwen_golden.py.
+// The model of a golden file made by transformers_golden.py.
 template <class Model>
 void equals_transformers(const char* file) {
   const golden_file golden(std::string(HEDDLE_SOURCE_DIR "/tests/golden/") + file);

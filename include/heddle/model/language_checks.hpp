@@ -67,6 +67,9 @@ struct language_stage_is_possible {
   static constexpr bool no_constants_at_ends = !layers::uses_constants<In> && !layers::uses_constants<Out>;
   static_assert(stage_can_run<no_constants_at_ends, Out>::value,
                 "heddle: a language_stage prepares the constants of blocks only: embedding and head have none");
+  static constexpr bool no_routing_at_ends = !layers::uses_routing<In> && !layers::uses_routing<Out>;
+  static_assert(stage_can_run<no_routing_at_ends, Out>::value,
+                "heddle: a language_stage routes rows in blocks only: embedding and head have no experts");
   using buckets = trained_buckets<Layouts, Trained, In, Block, Out>;
   static constexpr bool few_buckets = buckets::count + (buckets::freezes ? 1 : 0) <= model::layers::most_buckets;
   static_assert(

@@ -400,6 +400,7 @@ class language_stage {
       c.positions = sequences_.rows(e);
       c.sequences = sequences_.slices(e);
     }
+    if constexpr (model::layers::uses_routing<block_layer>) c.routing = &routing_;
     return c;
   }
   void at_block(run_type& c, int layer, T* saved, T* deferred) {
@@ -427,6 +428,8 @@ class language_stage {
     if constexpr (!on_host) c.loss = given_.new_loss(queue(), slot);
   }
   void prepare() {
+    if constexpr (model::layers::uses_routing<block_layer>)
+      model::layers::reserve_routing(description_.block, routing_, queue(), max_rows());
     if constexpr (model::layers::uses_constants<block_layer>) {
       if (part_.count == 0) return;
       run_type c = run_of({0, 0});
@@ -565,7 +568,10 @@ class language_stage {
   // ---- checks -------------------------------------------------------------------------------------------------------
   template <class... Tags>
   bool layers_are_whole(type_list<Tags...>) const {
-    return ((detail::list_has<typename layouts::row_axes, Tags> || world_->template along_if<Tags>().size() == 1) &&
+    using exchange = typename layouts::template exchange_axes<dim::experts>;
+    constexpr bool routes = model::layers::uses_routing<block_layer>;
+    return (((detail::list_has<typename layouts::row_axes, Tags> && !(routes && detail::list_has<exchange, Tags>)) ||
+             world_->template along_if<Tags>().size() == 1) &&
             ...);
   }
   extent_of_batch checked(const batch_type& b, bool needs_targets) const {
@@ -592,6 +598,7 @@ class language_stage {
   std::pair<int, int> last_block_{-1, -1};  ///< whose recomputed activations are in the shared memory: slot, layer
   int last_end_ = -1;
   token_positions_in<space> sequences_{};
+  [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};
 };
 
 }  // namespace heddle::inline v0::model

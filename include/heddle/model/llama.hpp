@@ -13,17 +13,13 @@ namespace heddle::inline v0::model {
 
 namespace layers {
 
-/// A Llama and its kin with Hugging Face's names: RMSNorm, rotary positions, grouped queries, SwiGLU. Weights lie [out, in] as
-/// PyTorch's `Linear` has them and begin as N(0, initial_deviation). `Attention`: which products have biases, and whether heads are
-/// normed; `Tied`: the token embedding is the head. `adapt` may put an adapter around each linear layer of the blocks.
-/// Source: Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783; Hugging Face `LlamaForCausalLM`.
-template <class Attention = grouped_attention<>, bool Tied = false, class Adapter = no_adapter>
-constexpr auto describe_llama(const llama_config& c, Adapter adapt = {}) {
+/// A model of Llama's shape with another layer in place of its MLP, such as a mixture of experts. `adapt` may put an adapter around each
+/// linear layer of the attention.
+template <class Attention = grouped_attention<>, bool Tied = false, class Mlp, class Adapter = no_adapter>
+constexpr auto describe_llama_with(const llama_config& c, const Mlp& mlp, Adapter adapt = {}) {
   using attention_type = typename Attention::template with<Adapter>;
-  const std::int64_t d = c.width, h = c.kv_heads, g = c.heads / c.kv_heads, e = c.head_dim(), f = c.ffn;
+  const std::int64_t d = c.width, h = c.kv_heads, g = c.heads / c.kv_heads, e = c.head_dim();
   const double deviation = c.initial_deviation;
-  using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
-  using from_hidden = linear<dims<dim::ffn>, dims<dim::width>, false, storage::out_in>;
   const auto norm = [&](const char* name, const char* role) {
     return rms_norm<>(name, d, c.epsilon, activation_named(role));
   };
@@ -39,16 +35,29 @@ constexpr auto describe_llama(const llama_config& c, Adapter adapt = {}) {
     attention.q_norm = typename Attention::q_norm_layer("q_norm", {h, g}, e, c.epsilon, detail::kept_qkv);
     attention.k_norm = typename Attention::k_norm_layer("k_norm", {h}, e, c.epsilon, detail::kept_qkv);
   }
-  return language_model{
-      embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation}, "model.layers.",
-      c.layers,
-      sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),
-               residual(norm("post_attention_layernorm", "ln_2.out"),
-                        gated<compute::silu>("mlp", adapt(to_hidden("gate_proj", {d}, {f}, deviation)),
-                                             adapt(to_hidden("up_proj", {d}, {f}, deviation)),
-                                             adapt(from_hidden("down_proj", {f}, {d}, deviation))))),
-      language_head<rms_norm<>, Tied>(norm("model.norm", "ln_f.out"), c.vocabulary, Tied ? "" : "lm_head.weight",
-                                      deviation)};
+  return language_model{embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation},
+                        "model.layers.", c.layers,
+                        sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),
+                                 residual(norm("post_attention_layernorm", "ln_2.out"), mlp)),
+                        language_head<rms_norm<>, Tied>(norm("model.norm", "ln_f.out"), c.vocabulary,
+                                                        Tied ? "" : "lm_head.weight", deviation)};
+}
+
+/// A Llama and its kin with Hugging Face's names: RMSNorm, rotary positions, grouped queries, SwiGLU. Weights lie [out, in] as
+/// PyTorch's `Linear` has them and begin as N(0, initial_deviation). `Attention`: which products have biases, and whether heads are
+/// normed; `Tied`: the token embedding is the head. `adapt` may put an adapter around each linear layer of the blocks.
+/// Source: Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783; Hugging Face `LlamaForCausalLM`.
+template <class Attention = grouped_attention<>, bool Tied = false, class Adapter = no_adapter>
+constexpr auto describe_llama(const llama_config& c, Adapter adapt = {}) {
+  using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
+  using from_hidden = linear<dims<dim::ffn>, dims<dim::width>, false, storage::out_in>;
+  const std::int64_t d = c.width, f = c.ffn;
+  return describe_llama_with<Attention, Tied>(
+      c,
+      gated<compute::silu>("mlp", adapt(to_hidden("gate_proj", {d}, {f}, c.initial_deviation)),
+                           adapt(to_hidden("up_proj", {d}, {f}, c.initial_deviation)),
+                           adapt(from_hidden("down_proj", {f}, {d}, c.initial_deviation))),
+      adapt);
 }
 
 }  // namespace layers

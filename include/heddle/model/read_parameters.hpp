@@ -5,6 +5,7 @@
 #include <heddle/core/shown_name.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/parameters.hpp>
+#include <heddle/model/stacked_parameters.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/tensor_source.hpp>
 #include <heddle/tensor/view.hpp>
@@ -97,13 +98,18 @@ void read_part(const Tensor& tensor, const parameter& p, stored_as how, std::spa
 template <class Layer>
 void add_names(const Layer& layer, std::string at, std::vector<std::string>& names) {
   if (const char* const name = layer.name; name != nullptr && *name != '\0') (at += name) += '.';
-  layer.parameters().each([&](auto, const auto& described) { names.push_back(at + described.name); });
+  layer.parameters().each([&](auto, const auto& described) {
+    const std::string whole = at + described.name;
+    if (!is_stacked(whole)) return names.push_back(whole);
+    for (std::int64_t i = 0; i < described.extents[0]; ++i) names.push_back(name_in_stack(whole, i));
+  });
   layer.children().each([&](auto, const auto& child) { add_names(child, at, names); });
 }
 
 }  // namespace detail
 
-/// The names of all parameters of a described model, in its order: what the stages of any mesh have together.
+/// The names of all parameters of a described model, in its order: what the stages of any mesh have together, and of those that
+/// files hold in several tensors (`is_stacked`) the names of all these.
 template <class In, class Block, class Out>
 std::vector<std::string> parameter_names(const layers::language_model<In, Block, Out>& m) {
   std::vector<std::string> names;
@@ -135,7 +141,8 @@ struct same_names {
 
 /// Fills the weights of a stage from a source (`tensor_source`): for each parameter that the rank has, the tensor that
 /// `name_of(name)`, a `source_name`, says, and of it the elements that the rank holds. Nothing else is read, and the
-/// whole of a split tensor is never in memory. Where the weights are not in the host's memory they go there parameter
+/// whole of a split tensor is never in memory. A parameter with a `*` in its name is read from a tensor for each index of its first
+/// dimension that the rank holds, and `name_of` is called with their names. Where the weights are not in the host's memory they go there parameter
 /// by parameter.
 /// Errors: `layout_error` if a tensor has another shape than the parameter; what the source throws, as for a name that
 /// it does not have.
@@ -145,19 +152,21 @@ void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {},
                      which_parameters which = which_parameters::all) {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
-  detail::for_each_parameter(stage, which, [&](const parameter& p, auto weights) {
-    const source_name from = name_of(std::string_view(p.name));
-    const auto& tensor = source.tensor(from.name);
-    if constexpr (std::same_as<space, host_memory>) {
-      detail::read_part(tensor, p, from.how,
-                        weights.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
-    } else {
-      std::vector<T> values(static_cast<std::size_t>(p.count));
-      detail::read_part(tensor, p, from.how, std::span<T>(values));
-      stage.queue().copy(
-          values, heddle::v0::detail::row_at<space>(heddle::v0::detail::first_element(weights) + p.offset, p.count));
-      stage.queue().wait();
-    }
+  detail::for_each_parameter(stage, which, [&](const parameter& whole, auto weights) {
+    for_each_tensor(whole, [&](const parameter& p) {
+      const source_name from = name_of(std::string_view(p.name));
+      const auto& tensor = source.tensor(from.name);
+      if constexpr (std::same_as<space, host_memory>) {
+        detail::read_part(tensor, p, from.how,
+                          weights.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count)));
+      } else {
+        std::vector<T> values(static_cast<std::size_t>(p.count));
+        detail::read_part(tensor, p, from.how, std::span<T>(values));
+        stage.queue().copy(
+            values, heddle::v0::detail::row_at<space>(heddle::v0::detail::first_element(weights) + p.offset, p.count));
+        stage.queue().wait();
+      }
+    });
   });
 }
 

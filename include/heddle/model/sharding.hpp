@@ -29,6 +29,8 @@ struct features {};    ///< numbers of a sample's x
 struct outputs {};     ///< numbers of a sample's y
 struct experts {};     ///< the experts of a mixture
 struct low_rank {};    ///< of an adapter: elements between its two matrices
+struct candidates {};  ///< the experts as a router scores them: all of them, on every rank
+struct choices {};     ///< the experts that a token chooses
 struct samples {};     ///< samples of a batch; together with `sequence` the rows of every activation
 struct sequence {};    ///< tokens of a sample
 
@@ -62,6 +64,19 @@ template <class Data = dp, class Tensor = tp>
 using megatron = sharding<dim::split<dim::samples, Data>, dim::split<dim::heads, Tensor>, dim::split<dim::ffn, Tensor>,
                           dim::split<dim::vocabulary, Tensor>>;
 
+/// `megatron`, and the experts of mixtures over `Expert`, whose ranks see the same samples.
+template <class Data = dp, class Tensor = tp, class Expert = ep>
+using megatron_with_experts =
+    sharding<dim::split<dim::samples, Data>, dim::split<dim::heads, Tensor>, dim::split<dim::ffn, Tensor>,
+             dim::split<dim::vocabulary, Tensor>, dim::split<dim::experts, Expert>>;
+
+/// The same where the ranks along `Expert` have other samples, too: tokens travel to their experts and back.
+/// Source: Lepikhin et al. 2020, arXiv:2006.16668, section 3; Liu et al. 2025, arXiv:2504.14960.
+template <class Data = dp, class Tensor = tp, class Expert = ep>
+using expert_parallel =
+    sharding<dim::split<dim::samples, Data>, dim::split<dim::samples, Expert>, dim::split<dim::heads, Tensor>,
+             dim::split<dim::ffn, Tensor>, dim::split<dim::vocabulary, Tensor>, dim::split<dim::experts, Expert>>;
+
 namespace detail {
 
 using heddle::detail::joined;
@@ -83,6 +98,33 @@ template <class List, class Axis>
 inline constexpr bool list_has = false;
 template <class... A, class Axis>
 inline constexpr bool list_has<type_list<A...>, Axis> = contains<Axis, A...>;
+
+// The axes of `Of` that are in `Rows`, too, and may have several ranks.
+template <class Mesh, class Rows, class Of>
+struct exchanged_axes;
+template <class Mesh, class Rows, class... A>
+struct exchanged_axes<Mesh, Rows, type_list<A...>> {
+  template <class Axis>
+  static constexpr bool kept = list_has<Rows, Axis> && Mesh::template axis_of<Axis>::fixed_size != 1;
+  using type = joined<type_list<>, std::conditional_t<kept<A>, type_list<A>, type_list<>>...>;
+};
+// A sharding that does not split dimension D over axes that split rows.
+template <class How, class D>
+struct without_exchange;
+template <class... S, class D>
+struct without_exchange<sharding<S...>, D> {
+  template <class... Kept>
+  static sharding<Kept...> as_sharding(type_list<Kept...>);
+  template <class Axis>
+  static constexpr bool splits_rows =
+      ((std::is_same_v<Axis, typename S::axis> && (std::is_same_v<typename S::dimension, dim::samples> ||
+                                                   std::is_same_v<typename S::dimension, dim::sequence>)) ||
+       ...);
+  template <class Split>
+  static constexpr bool dropped = std::is_same_v<typename Split::dimension, D> && splits_rows<typename Split::axis>;
+  using type =
+      decltype(as_sharding(joined<type_list<>, std::conditional_t<dropped<S>, type_list<>, type_list<S>>...>{}));
+};
 
 template <int At, class Axes>
 struct shard_of {
@@ -212,6 +254,11 @@ struct layouts {
   static constexpr bool sums_over = dual<Layout>::template is_partial_on<Tag>;
   /// The axes over which rows are split: every parameter's gradient is a sum over these.
   using row_axes = typename detail::edge_layout_of<Mesh, How, dims<>, std::index_sequence<>>::rows;
+  /// The axes that split rows and a dimension both: rows travel along them to where their part of the dimension is.
+  template <class D>
+  using exchange_axes =
+      typename detail::exchanged_axes<Mesh, row_axes,
+                                      typename detail::sharding_rules<How>::template axes_of<Mesh, D>>::type;
 };
 
 namespace detail {

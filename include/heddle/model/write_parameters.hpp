@@ -33,7 +33,9 @@ void add_outlines(const Layer& layer, std::string at, std::vector<parameter_outl
   layer.parameters().each([&](auto, const auto& d) {
     using described = std::remove_cvref_t<decltype(d)>;
     parameter p = layers::detail::named_matrix(at, d.name, d.extents, described::rows::count, described::is_vector);
-    all.push_back({std::move(p.name), std::move(p.shape)});
+    p.logical = p.local = {d.extents.begin(), d.extents.end()};
+    p.start.resize(d.extents.size());
+    for_each_tensor(p, [&](const parameter& one) { all.push_back({one.name, one.shape}); });
   });
   layer.children().each([&](auto, const auto& child) { add_outlines(child, at, all); });
 }
@@ -119,10 +121,12 @@ void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of =
   const auto copies = detail::copies_of_buckets(world, typename Stage::buckets{});
   const auto write = [&](const parameter& p, auto weights, detail::copy_of copy) {
     if (!p.counted) return;  // another rank has the same
-    const source_name to = name_of(std::string_view(p.name));
-    const auto here = heddle::v0::detail::part_of_row<space>(weights, p.offset, p.count);
-    const auto values = read_on_host<T, space>(stage.queue(), here);
-    detail::write_part(sink.tensor(to.name), p, to.how, std::span<const T>(values.elements()), copy);
+    for_each_tensor(p, [&](const parameter& one) {
+      const source_name to = name_of(std::string_view(one.name));
+      const auto here = heddle::v0::detail::part_of_row<space>(weights, one.offset, one.count);
+      const auto values = read_on_host<T, space>(stage.queue(), here);
+      detail::write_part(sink.tensor(to.name), one, to.how, std::span<const T>(values.elements()), copy);
+    });
   };
   if (which != which_parameters::frozen)
     for (const parameter& p : stage.parameters()) write(p, stage.weights(), copies[detail::bucket_of(stage, p)]);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tiny, randomly initialised models by Hugging Face's transformers (5.23, torch 2.15), and what they compute: python3 make.py
+"""Writes tiny, randomly initialised models by Hugging Face's transformers (5.23, torch 2.15), and what they compute: python3 make.py [name ...]
 
 Each folder has config.json and the weights as save_pretrained writes them; expected.json has samples of tokens, the mean loss over all
 targets of all samples in float32 and float64, and in float32 the logits of the last position of each sample. Where 64 more tokens fit,
@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM)
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 HERE = Path(__file__).parent
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -34,9 +34,13 @@ MODELS = {
               Qwen3Config(hidden_size=20, intermediate_size=17, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=6, vocab_size=41, max_position_embeddings=32, tie_word_embeddings=False,
                           rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    "mixtral": (MixtralForCausalLM,
+                MixtralConfig(hidden_size=24, intermediate_size=11, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+                              vocab_size=43, max_position_embeddings=32, num_local_experts=5, num_experts_per_tok=2,
+                              rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
     "gpt2_long": (GPT2LMHeadModel, GPT2Config(n_embd=18, n_layer=2, n_head=3, n_positions=80, vocab_size=37)),
 }
-LENGTHS = {"gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6]}
+LENGTHS = {"gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4]}
 
 
 NEW_TOKENS = 64
@@ -51,8 +55,12 @@ def generate(model, sample):
 
 
 def main():
+    """All models, or those that are named."""
     for number, (name, (kind, config)) in enumerate(MODELS.items()):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         torch.manual_seed(100 + number)
+        config._experts_implementation = "eager"  # the grouped product wants sizes of 16 bytes
         model = kind(config).eval()
         with torch.no_grad():
             for p in model.parameters():  # larger than initial weights, and no bias zero, so that every term counts

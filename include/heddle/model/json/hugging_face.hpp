@@ -9,6 +9,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/write_parameters.hpp>
@@ -33,12 +34,12 @@ namespace heddle::inline v0::model {
 
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
-  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config> config;
+  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config> config;
   bool tied = false;  ///< the token embedding is the head, too
 
-  /// "gpt2", "llama", "qwen2" or "qwen3".
+  /// "gpt2", "llama", "qwen2", "qwen3" or "mixtral".
   std::string_view family() const noexcept {
-    constexpr std::string_view names[] = {"gpt2", "llama", "qwen2", "qwen3"};
+    constexpr std::string_view names[] = {"gpt2", "llama", "qwen2", "qwen3", "mixtral"};
     return names[config.index()];
   }
 };
@@ -211,8 +212,8 @@ inline llama_config llama_of(config_object& c, const std::string& what, const ll
                    .ffn = c.integer("intermediate_size", family.ffn),
                    .context = c.integer("max_position_embeddings", family.context),
                    .vocabulary = c.integer("vocab_size", family.vocabulary),
-                   .theta = c.number("rope_theta", 10000),
-                   .epsilon = c.number("rms_norm_eps", 1e-6),
+                   .theta = c.number("rope_theta", family.theta),
+                   .epsilon = c.number("rms_norm_eps", family.epsilon),
                    .initial_deviation = c.number("initializer_range", 0.02)};
   out.kv_heads = c.integer_unless_null("num_key_value_heads", out.heads);
   c.only_unless_null("architectures", {architecture});
@@ -238,12 +239,13 @@ inline llama_config plain_llama_of(config_object& c, const std::string& what) {
   c.only("attention_bias", false);
   c.only("mlp_bias", false);
   c.only_unless_null("pretraining_tp", 1);
-  return llama_of(c, what, {.context = 2048}, "LlamaForCausalLM");
+  return llama_of(c, what, {.context = 2048, .epsilon = 1e-6}, "LlamaForCausalLM");
 }
 // Qwen may have windows in some layers; these are refused.
 inline llama_config qwen_of(config_object& c, const std::string& what, int head_elements, const char* architecture) {
   const llama_config out = llama_of(
-      c, what, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .head_elements = head_elements}, architecture);
+      c, what, {.ffn = 22016, .context = 32768, .vocabulary = 151936, .epsilon = 1e-6, .head_elements = head_elements},
+      architecture);
   c.only("use_sliding_window", false);
   for (const char* unused : {"sliding_window", "max_window_layers"}) static_cast<void>(c.find(unused));
   if (const nlohmann::json* const types = c.find_unless_null("layer_types"); types != nullptr) {
@@ -255,17 +257,29 @@ inline llama_config qwen_of(config_object& c, const std::string& what, int head_
   return out;
 }
 
+inline mixtral_config mixtral_of(config_object& c, const std::string& what) {
+  llama_config shape =
+      llama_of(c, what, {.ffn = 14336, .context = 131072, .vocabulary = 32000, .theta = 1000000}, "MixtralForCausalLM");
+  if (c.find("num_key_value_heads") == nullptr) shape.kv_heads = 8;
+  if (c.find_unless_null("sliding_window") != nullptr) c.fail("sliding_window", "null");
+  c.only("output_router_logits", false);  // with it the loss has a term for the balance of experts
+  if (const nlohmann::json* const unused = c.find("router_aux_loss_coef"); unused != nullptr && !unused->is_number())
+    c.fail("router_aux_loss_coef", "a number");
+  c.only("router_jitter_noise", 0.0);
+  return {shape, c.integer("num_local_experts", 8), c.integer("num_experts_per_tok", 2)};
+}
+
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3.
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mixtral.
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`.
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MixtralConfig`.
 inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json") {
   detail::config_object c(config, what);
-  const std::string family = c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3"});
+  const std::string family = c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mixtral"});
   hugging_face_model out;
   if (family == "gpt2") {
     out.config = detail::gpt2_of(c);
@@ -276,6 +290,8 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
       out.config = detail::plain_llama_of(c, what);
     } else if (family == "qwen2") {
       out.config = qwen2_config(detail::qwen_of(c, what, 0, "Qwen2ForCausalLM"));
+    } else if (family == "mixtral") {
+      out.config = detail::mixtral_of(c, what);
     } else {
       c.only("attention_bias", false);
       out.config = qwen3_config(detail::qwen_of(c, what, 128, "Qwen3ForCausalLM"));
@@ -298,6 +314,9 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<qwen3_config>(&m.config))
     return m.tied ? f(std::type_identity<tied_qwen3<T, How>>{}, *config)
                   : f(std::type_identity<qwen3<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<mixtral_config>(&m.config))
+    return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
+                  : f(std::type_identity<mixtral<T, How>>{}, *config);
   const llama_config& config = std::get<llama_config>(m.config);
   return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
 }

@@ -5,6 +5,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/placed.hpp>
+#include <heddle/model/layers/routing_memory.hpp>
 #include <heddle/model/layers/trained.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/space_collectives.hpp>
@@ -82,6 +83,7 @@ struct layer_run {
   row_view<const compute::attention_slice, space> sequences{};  ///< causal attention inside each sequence
   matrix_view<const T, space> tied{};                           ///< the token embedding, for a head that uses it
   matrix_view<T, space> tied_gradient{};
+  routing_memory<space>* routing = nullptr;                ///< for layers that route rows: see `routing_memory`
   std::int64_t first_word = 0;                             ///< of this rank's part of the vocabulary
   [[no_unique_address]] detail::loss_place<space> loss{};  ///< not on the host
   [[no_unique_address]] Cache cache{};
@@ -200,7 +202,8 @@ class call {
   decltype(auto) queue() const noexcept { return compute::queue_of(run_->compute); }
   std::int64_t rows() const noexcept { return run_->extent.rows(); }
 
-  /// The layer's own tensor with this tag: a parameter (to read) or an activation [rows, columns].
+  /// The layer's own tensor with this tag: a parameter (to read) or an activation [rows, columns]; routed rows are as many as there
+  /// may be.
   template <class Tag>
   auto operator[](Tag) const {
     constexpr std::size_t p = place_of<Tag, parameters_of<Layer>>, a = place_of<Tag, activations_of<Layer>>;
@@ -413,7 +416,7 @@ class call {
     if constexpr (described::lives == life::constant) {
       return view(run_->constants + at.shared, dynamic_shape<2>(at.rows, at.columns));
     } else {
-      const auto shape = dynamic_shape<2>(rows(), at.columns);
+      const auto shape = dynamic_shape<2>(detail::is_routed<described> ? at.rows : rows(), at.columns);
       if constexpr (described::lives == life::deferred) {
         return view(run_->deferred + at.shared, shape);
       } else if constexpr (described::lives == life::scratch) {
@@ -444,6 +447,7 @@ template <class... C>
 struct children_ask<list<C...>> {
   static constexpr bool sequences = (asks_of_stage<C>::sequences || ...);
   static constexpr bool constants = (asks_of_stage<C>::constants || ...);
+  static constexpr bool routing = (asks_of_stage<C>::routing || ...);
 };
 template <class... A>
 constexpr bool lists_constants(std::type_identity<list<A...>>) {
@@ -454,6 +458,7 @@ struct asks_of_stage {
   using children = children_ask<children_of<Layer>>;
   static constexpr bool sequences = requires { requires Layer::reads_sequences; } || children::sequences;
   static constexpr bool constants = lists_constants(std::type_identity<activations_of<Layer>>{}) || children::constants;
+  static constexpr bool routing = requires { requires Layer::routes_rows; } || children::routing;
 };
 }  // namespace detail
 
@@ -464,6 +469,28 @@ inline constexpr bool uses_sequences = detail::asks_of_stage<Layer>::sequences;
 /// Whether the layer, or one of its children, lists constants, which it fills in its `prepare(b)`.
 template <class Layer>
 inline constexpr bool uses_constants = detail::asks_of_stage<Layer>::constants;
+
+/// Whether the layer, or one of its children, routes rows. A layer that does says so, `static constexpr bool routes_rows = true`, and
+/// has `reserve(memory, queue, rows)` for its `routing_memory`.
+template <class Layer>
+inline constexpr bool uses_routing = detail::asks_of_stage<Layer>::routing;
+
+namespace detail {
+struct no_routing {};
+}  // namespace detail
+/// What a stage of such layers has as `layer_run::routing`; an empty type for others.
+template <class Layer, class Space>
+using routing_memory_of = std::conditional_t<uses_routing<Layer>, routing_memory<Space>, detail::no_routing>;
+
+/// Lets every layer that routes rows reserve what it needs for microbatches of at most `rows` rows.
+template <class Layer, class Space>
+void reserve_routing(const Layer& layer, routing_memory<Space>& memory, typename Space::queue& queue,
+                     std::int64_t rows) {
+  if constexpr (uses_routing<Layer>) {
+    if constexpr (requires { requires Layer::routes_rows; }) layer.reserve(memory, queue, rows);
+    layer.children().each([&](auto, const auto& child) { reserve_routing(child, memory, queue, rows); });
+  }
+}
 
 /// Lets every layer fill its constants.
 template <class Layer, class Run>
@@ -495,7 +522,7 @@ void move_to_waiting(const placed<Layer>& at, Run& run) {
   at.layer.activations().each([&](auto index, const auto& described) {
     const detail::activation_place& place = at.activations[index];
     if (std::remove_cvref_t<decltype(described)>::lives != life::until_weight || !place.dropped[v]) return;
-    const std::int64_t n = rows * place.columns;
+    const std::int64_t n = (place.rows >= 0 ? place.rows : rows) * place.columns;
     using T = typename Run::scalar;
     using space = typename Run::space;
     if (n > 0)

@@ -29,7 +29,8 @@ struct dims_joined<dims<A...>, dims<B...>> {
 
 /// A parameter of a layer: a matrix whose rows are the dimensions `Rows` and whose columns are `Columns`, or a vector
 /// [Rows...]. `Meets`: dimensions that it is used together with without having them, such as the heads of a norm that all
-/// heads share. It begins as N(mean, deviation).
+/// heads share. It begins as N(mean, deviation). A `*` in its name stands for the index in its first dimension: files have a
+/// tensor for each, as for each expert.
 template <class Tag, class Rows, class Columns = dims<>, class Meets = dims<>>
 struct parameter {
   using tag = Tag;
@@ -63,7 +64,30 @@ struct cached {
   std::array<std::int64_t, Dims::count> extents{};
 };
 
+/// How many rows a tensor of routed rows has for each row of the largest microbatch: `alone` where rows stay on their rank, and
+/// where they travel between ranks `sent` and, for each of these ranks, `received`.
+struct routed_rows {
+  std::int64_t alone = 0, sent = 0, received = 0;
+};
+
+/// A tensor [routed rows, Dims...] that a layer keeps, of which a call uses the first rows only. `Over`: the dimension whose parts rows
+/// travel to, along the axes that split rows, too. `more`: rows that do not depend on the microbatch, multiplied as `received` is.
+template <class Tag, life Life, class Dims, class Over>
+struct routed {
+  using tag = Tag;
+  using own = Dims;
+  using over = Over;
+  static constexpr life lives = Life;
+  std::array<std::int64_t, Dims::count> extents{};
+  routed_rows per_row{};
+  activation_set role{};
+  std::int64_t more = 0;
+};
+
 namespace detail {
+template <class Described>
+inline constexpr bool is_routed = requires { typename Described::over; };
+
 template <std::size_t At, class X>
 struct list_item {
   X item;

@@ -36,7 +36,7 @@ struct one_bucket {
 /// Offsets in the arenas that a tensor may lie in. [0]: under `dropping::named`, [1]: under `dropping::all`.
 struct activation_place {
   std::int64_t columns = 1;
-  std::int64_t rows = -1;  ///< of a constant
+  std::int64_t rows = -1;  ///< of a constant, and of routed rows the most that there may be
   std::array<bool, 2> dropped{};
   std::array<std::int64_t, 2> saved{}, waiting{};
   std::int64_t shared = 0;  ///< or deferred, scratch or constant, whichever it is
@@ -182,7 +182,8 @@ class placer {
         place.columns = place.rows > 0 ? columns / place.rows : 0;
         place.shared = take(sizes.constants, columns);
       } else {
-        const std::int64_t elements = rows * columns;
+        if constexpr (detail::is_routed<described_type>) place.rows = most_routed(described, rows);
+        const std::int64_t elements = (place.rows >= 0 ? place.rows : rows) * columns;
         place.columns = columns;
         if constexpr (described_type::lives == life::deferred) {
           place.shared = take(sizes.deferred, elements);
@@ -242,6 +243,20 @@ class placer {
   constexpr std::int64_t local_parameter(const Described& p) const {
     using placement = typename Layouts::template parameter<typename Described::own, typename Described::meets>;
     return placement{mesh_}.local_shape(make_shape(p.extents), rank_).size();
+  }
+
+  /// The most routed rows of a tensor, for microbatches of at most `rows` rows.
+  template <class Described>
+  constexpr std::int64_t most_routed(const Described& d, std::int64_t rows) const {
+    using axes = typename Layouts::template exchange_axes<typename Described::over>;
+    if constexpr (axes::size == 0) {
+      return rows * d.per_row.alone;
+    } else {
+      const std::int64_t ranks = [&]<class... Tags>(type_list<Tags...>) {
+        return (std::int64_t{1} * ... * std::int64_t{mesh_.template extent<Tags>()});
+      }(axes{});
+      return rows * d.per_row.sent + ranks * (rows * d.per_row.received + d.more);
+    }
   }
 
   /// The next so many elements, to the end of a cache line.

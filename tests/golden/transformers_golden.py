@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Golden numbers for heddle's Qwen-2 and Qwen-3: tiny models of Hugging Face transformers, trained for two steps.
+"""Golden numbers for heddle's Qwen-2, Qwen-3 and Mixtral: tiny models of Hugging Face transformers, trained for two steps.
 
-Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin and qwen3_golden.bin beside this
-file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin and mixtral_golden.bin beside
+this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files.
 """
 import os
@@ -18,23 +18,27 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS, BATCH, LR, BETAS, EPS, WEIGHT_DECAY, MAX_NORM = 2, 4, 1e-3, (0.9, 0.95), 1e-8, 0.1, 0.5
 THETA, NORM_EPS = 1000.0, 1e-6
 
-# Odd sizes. Qwen-2 is tied; the heads of Qwen-3 have more elements than width / heads.
+# Odd sizes. Qwen-2 is tied; the heads of Qwen-3 have more elements than width / heads; Mixtral takes two of five experts.
 SIZES = {
     "qwen2": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=True),
     "qwen3": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=False),
+    "mixtral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=11, context=9, vocabulary=37, head_dim=4, tied=False, experts=5, chosen=2),
 }
+CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+           "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+           "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM)}
 
 
 def make_model(family):
     s = SIZES[family]
-    config_class = {"qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[family]
-    model_class = {"qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM}[family]
+    config_class, model_class = CLASSES[family]
+    more = dict(num_local_experts=s["experts"], num_experts_per_tok=s["chosen"]) if "experts" in s else {}
     config = config_class(
         num_hidden_layers=s["layers"], num_attention_heads=s["heads"], num_key_value_heads=s["kv_heads"],
         hidden_size=s["width"], intermediate_size=s["ffn"], max_position_embeddings=s["context"],
         vocab_size=s["vocabulary"], head_dim=s["head_dim"], tie_word_embeddings=s["tied"], rms_norm_eps=NORM_EPS,
-        rope_parameters={"rope_type": "default", "rope_theta": THETA}, use_cache=False, attention_dropout=0.0)
-    config._attn_implementation = "eager"
+        rope_parameters={"rope_type": "default", "rope_theta": THETA}, use_cache=False, attention_dropout=0.0, **more)
+    config._attn_implementation = config._experts_implementation = "eager"
     model = model_class(config)
     model.train()
     # Larger than Qwen's own initialisation, norms away from one, biases away from zero: every term of a gradient matters.
@@ -61,19 +65,39 @@ def batches(family):
     return result
 
 
+def by_name(named):
+    """Tensors by heddle's names: transformers keeps the experts of a block in two tensors, heddle in three of [experts * rows, columns]."""
+    result = {}
+    for name, t in named.items():
+        t = t.detach()
+        at = name.replace(".mlp.gate.", ".block_sparse_moe.gate.")
+        if name.endswith(".experts.gate_up_proj"):
+            at = name.replace(".mlp.experts.gate_up_proj", ".block_sparse_moe.experts.*")
+            gate, up = t.chunk(2, dim=1)
+            result[at + ".w1.weight"] = gate.flatten(0, 1).clone()
+            result[at + ".w3.weight"] = up.flatten(0, 1).clone()
+        elif name.endswith(".experts.down_proj"):
+            at = name.replace(".mlp.experts.down_proj", ".block_sparse_moe.experts.*")
+            result[at + ".w2.weight"] = t.flatten(0, 1).clone()
+        else:
+            result[at] = t.clone()
+    return result
+
+
 def make_records(family):
     s = SIZES[family]
     model = make_model(family)
     w = dict(model.named_parameters())
     assert ("lm_head.weight" in w) != s["tied"]
     records = [("config", torch.tensor([s["layers"], s["heads"], s["kv_heads"], s["width"], s["ffn"], s["context"],
-                                        s["vocabulary"], BATCH, s["head_dim"]], dtype=torch.int32)),
+                                        s["vocabulary"], BATCH, s["head_dim"]] +
+                                       ([s["experts"], s["chosen"]] if "experts" in s else []), dtype=torch.int32)),
                ("rotary", torch.tensor([THETA, NORM_EPS], dtype=torch.float64)),
                ("optimizer", torch.tensor([LR, BETAS[0], BETAS[1], EPS, WEIGHT_DECAY, MAX_NORM], dtype=torch.float64))]
     for step, (tokens, targets) in enumerate(batches(family), start=1):
         records.append((f"step{step}.tokens", tokens.to(torch.int32)))
         records.append((f"step{step}.targets", targets.to(torch.int32)))
-    records += [("initial." + name, t.detach().clone()) for name, t in w.items()]
+    records += [("initial." + name, t) for name, t in by_name(w).items()]
     groups = [{"params": [t for t in w.values() if t.dim() >= 2], "weight_decay": WEIGHT_DECAY},
               {"params": [t for t in w.values() if t.dim() < 2], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
@@ -83,7 +107,7 @@ def make_records(family):
         logits = model(input_ids=tokens).logits
         loss = F.cross_entropy(logits.view(-1, s["vocabulary"]), targets.reshape(-1), ignore_index=-100)
         loss.backward()
-        gradients = {name: t.grad.detach().clone() for name, t in w.items()}
+        gradients = by_name({name: t.grad for name, t in w.items()})
         norm = torch.nn.utils.clip_grad_norm_(list(w.values()), MAX_NORM)
         assert norm > MAX_NORM, "the data must exercise clipping"
         optimizer.step()
@@ -92,7 +116,7 @@ def make_records(family):
         if step == 1:
             records.append((at + "last_logits", logits.detach()[:, -1].contiguous()))
         records += [(at + "gradient." + name, t) for name, t in gradients.items()]
-        records += [(at + "weight." + name, t.detach().clone()) for name, t in w.items()]
+        records += [(at + "weight." + name, t) for name, t in by_name(w).items()]
     return records
 
 

@@ -1,0 +1,103 @@
+// heddle/model/layers/expert_exchange.hpp: sends rows to the ranks that hold their experts, and back.
+#pragma once
+
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/model/layers/call.hpp>
+#include <heddle/model/layers/routing_memory.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace heddle::inline v0::model::layers {
+
+/// The experts of one rank.
+struct expert_range {
+  std::int64_t first = 0, count = 0;
+};
+
+namespace detail {
+
+template <class Layouts>
+expert_range experts_of(const typename Layouts::mesh_type& mesh, int rank, std::int64_t experts) {
+  const typename Layouts::template parameter<dims<dim::experts>> split{mesh};
+  const auto all = dynamic_shape<1>(experts);
+  return {split.local_offset(all, rank)[0], split.local_shape(all, rank).extent(0)};
+}
+template <class Layouts, class World>
+expert_range own_experts(World& world, std::int64_t experts) {
+  using mesh_type = typename Layouts::mesh_type;
+  return experts_of<Layouts>(make_stage_mesh<mesh_type>(world.mesh()),
+                             rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), experts);
+}
+
+// Fills in who holds which experts along the axes `Tags`, unless it is known.
+template <class Layouts, class World, class... Tags>
+void find_members(exchange_tables& t, World& world, std::int64_t experts, type_list<Tags...>) {
+  if (static_cast<std::int64_t>(t.reached.size()) == experts && !t.first.empty()) return;
+  using mesh_type = typename Layouts::mesh_type;
+  const mesh_type mesh = make_stage_mesh<mesh_type>(world.mesh());
+  const int rank = rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank());
+  t.reached.assign(static_cast<std::size_t>(experts), -1);
+  t.first.clear();
+  t.held.clear();
+  std::int64_t number = 0;
+  for (const int member : heddle::v0::group<Tags...>(mesh, rank)) {
+    const expert_range theirs = experts_of<Layouts>(mesh, member, experts);
+    t.first.push_back(number);
+    t.held.push_back(theirs.count);
+    for (std::int64_t e = 0; e < theirs.count; ++e)
+      t.reached[static_cast<std::size_t>(theirs.first + e)] = static_cast<std::int32_t>(number++);
+  }
+  t.wanted.assign(static_cast<std::size_t>(number), 0);
+}
+
+// Blocks of every member to every member; a group of one rank sends nothing.
+template <class Group, class T>
+void send_blocks(Group& group, std::span<const T> from, std::span<const std::int64_t> sent, std::span<T> to,
+                 std::span<const std::int64_t> received) {
+  if (group.size() > 1)
+    group.all_to_all_v(from, sent, to, received);
+  else
+    std::copy(from.begin(), from.end(), to.begin());
+}
+// Rows of `width` elements, `out[m]` of them to and `in[m]` from member m.
+template <class Group, class T>
+void send_rows(Group& group, exchange_tables& t, std::type_identity_t<matrix_view<const T>> from,
+               const std::vector<std::int64_t>& out, matrix_view<T> to, const std::vector<std::int64_t>& in) {
+  const std::int64_t width = from.extent(1);
+  t.out.resize(out.size());
+  t.in.resize(in.size());
+  std::transform(out.begin(), out.end(), t.out.begin(), [&](std::int64_t n) { return n * width; });
+  std::transform(in.begin(), in.end(), t.in.begin(), [&](std::int64_t n) { return n * width; });
+  send_blocks<Group, T>(group, elements_of(from), t.out, elements_of(to), t.in);
+}
+
+// What each member sends to each of this rank's experts; `t.wanted` says what this rank sends.
+template <class Group>
+void exchange_counts(Group& group, exchange_tables& t, std::int64_t own) {
+  t.counts.resize(t.first.size() * static_cast<std::size_t>(own));
+  t.in.assign(t.first.size(), own);
+  send_blocks<Group, std::int64_t>(group, t.wanted, t.held, t.counts, t.in);
+}
+
+// Counts as bytes of a tensor of other numbers, which only these functions read.
+template <class T>
+void keep_counts(std::span<const std::int64_t> counts, matrix_view<T> to) {
+  if (!counts.empty()) std::memcpy(to.address(), counts.data(), counts.size_bytes());
+}
+template <class T>
+void read_counts(matrix_view<const T> from, std::span<std::int64_t> counts) {
+  if (!counts.empty()) std::memcpy(counts.data(), from.address(), counts.size_bytes());
+}
+
+}  // namespace detail
+
+/// How many elements of type T the count of rows of one expert from one rank takes.
+inline constexpr std::int64_t elements_per_count = 4;  // of two bytes at least
+
+}  // namespace heddle::inline v0::model::layers

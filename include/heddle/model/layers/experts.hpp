@@ -1,0 +1,377 @@
+// heddle/model/layers/experts.hpp: a mixture of experts: a router, and gated MLPs of which each token takes a few.
+#pragma once
+
+#include <heddle/model/layers/combinators.hpp>
+#include <heddle/model/layers/expert_exchange.hpp>
+#include <heddle/model/layers/feed_forward.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::model::layers {
+
+struct gate_weights {};      ///< parameter: of each expert, what goes into the nonlinear function
+struct up_weights {};        ///< parameter: of each expert, what its result is multiplied with
+struct down_weights {};      ///< parameter: of each expert, back to the stream
+struct scores {};            ///< activation: the router's logits
+struct d_scores {};          ///< gradient of `scores`
+struct choice_weights {};    ///< the weight of each chosen expert
+struct d_choice_weights {};  ///< gradient of `choice_weights`
+struct expert_counts {};     ///< of each own expert, how many rows come from each rank, where rows travel
+struct routed_in {};         ///< activation: rows as experts take them, where rows travel
+struct routed_out {};        ///< activation: what experts give for each choice of this rank's rows
+struct d_routed_out {};      ///< gradient of what experts give, by expert
+struct moved {};             ///< scratch: a row for each choice of this rank's rows, by expert
+struct by_expert {};         ///< scratch: a row for each choice of this rank's experts, by expert
+struct as_received {};       ///< scratch: the same in the order in which they come
+
+namespace detail {
+
+template <bool Ok, class How>
+struct router_is_whole {
+  static constexpr bool value = Ok;
+};
+template <bool Ok, class Axes, class Space>
+struct rows_travel_on_the_host {
+  static constexpr bool value = Ok;
+};
+
+// The layouts of a mixture. Where rows travel to their experts, experts are whole seen from a row's rank.
+template <class Layouts>
+struct experts_laid {
+  using mesh_type = typename Layouts::mesh_type;
+  using how = typename model::detail::without_exchange<typename Layouts::how, dim::experts>::type;
+  using seen = model::layouts<mesh_type, how>;
+  using units = dims<dim::experts, dim::ffn>;
+  using weight = typename seen::template parameter<dims<dim::experts, dim::ffn, dim::width>>;
+  using in = product_layouts<seen, dims<dim::width>, units, weight, true>;
+  using out = product_layouts<seen, units, dims<dim::width>, weight>;
+  using exchange = typename Layouts::template exchange_axes<dim::experts>;
+  static constexpr bool exchanges = exchange::size > 0;
+
+  template <class D>
+  static constexpr bool whole =
+      model::detail::sharding_rules<typename Layouts::how>::template axes_of<mesh_type, D>::size == 0;
+  static_assert(
+      router_is_whole < whole<dim::candidates> && whole<dim::choices>, typename Layouts::how > ::value,
+      "heddle: a router scores all experts for each token: a sharding may split dim::experts and dim::ffn of a "
+      "mixture, not dim::candidates or dim::choices");
+};
+
+template <class T, class Space>
+constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t rows) noexcept {
+  return {m.address(), dynamic_shape<2>(rows, m.extent(1))};
+}
+
+}  // namespace detail
+
+/// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
+/// logits. No token is dropped, whatever the router chooses. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, or
+/// `softmax_of_all`.
+///
+/// An axis that splits `dim::ffn` splits each expert; y is a sum over it. One that splits `dim::experts` gives its ranks other experts: if
+/// they have the same samples y is a sum over it, too; if it splits samples as well, rows travel to the ranks of their experts and back
+/// (all-to-all, two forward and two in backward_input, and one of counts forward), and gradients of experts are whole where they are.
+/// Ranks may have no expert, and experts no token. The gradient of the choices' weights is summed before the router's backward,
+/// which every rank then does alike.
+///
+/// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one rank.
+/// Which experts a row chooses is computed again from the logits in each verb, and not kept.
+/// Shapes: x, y [rows, width]; gate, up [routed rows, ffn].
+/// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960.
+template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu>
+struct experts {
+  using router_layer = linear<dims<dim::width>, dims<dim::candidates>, false, storage::out_in>;
+  using stream_dims = dims<dim::width>;
+  using units = dims<dim::ffn>;
+
+  static constexpr bool routes_rows = true;
+
+  const char* name;
+  router_layer router;
+  std::int64_t count, chosen, width, ffn;
+  double deviation;
+
+  /// `experts_of`: how many there are; `each`: how many of them a token takes. Weights begin as N(0, initial_deviation).
+  constexpr experts(const char* called, const char* router_name, std::int64_t experts_of, std::int64_t each,
+                    std::int64_t stream, std::int64_t hidden_units, double initial_deviation = 0)
+      : name(called),
+        router(router_name, {stream}, {experts_of}, initial_deviation),
+        count(experts_of),
+        chosen(each),
+        width(stream),
+        ffn(hidden_units),
+        deviation(initial_deviation) {}
+
+  constexpr auto parameters() const {
+    using into = dims<dim::experts, dim::ffn>;
+    using out_of = dims<dim::experts, dim::width>;
+    return list(parameter<gate_weights, into, dims<dim::width>>{"experts.*.w1.weight", {count, ffn, width}, deviation},
+                parameter<down_weights, out_of, dims<dim::ffn>>{"experts.*.w2.weight", {count, width, ffn}, deviation},
+                parameter<up_weights, into, dims<dim::width>>{"experts.*.w3.weight", {count, ffn, width}, deviation});
+  }
+  constexpr auto children() const { return list(router); }
+  constexpr auto activations() const {
+    const std::int64_t k = chosen;
+    constexpr auto kept = detail::kept_hidden;
+    const routed_rows here{k, 0, k}, own{k, k, 0}, come{0, 0, k};
+    return list(activation<scores, life::until_weight, dims<dim::candidates>>{{count}},
+                activation<choice_weights, life::scratch, dims<dim::choices>>{{k}},
+                routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts>{
+                    {count}, {}, {}, elements_per_count},
+                routed<routed_in, life::until_weight, stream_dims, dim::experts>{{width}, come, kept},
+                routed<gate, life::until_input, units, dim::experts>{{ffn}, here, kept},
+                routed<up, life::until_input, units, dim::experts>{{ffn}, here, kept},
+                routed<activated, life::until_weight, units, dim::experts>{{ffn}, here, detail::kept_activated},
+                routed<routed_out, life::until_input, stream_dims, dim::experts>{{width}, own, kept},
+                activation<d_scores, life::deferred, dims<dim::candidates>>{{count}},
+                activation<d_choice_weights, life::scratch, dims<dim::choices>>{{k}},
+                routed<d_routed_out, life::deferred, stream_dims, dim::experts>{{width}, here},
+                routed<d_gate, life::deferred, units, dim::experts>{{ffn}, here},
+                routed<d_up, life::deferred, units, dim::experts>{{ffn}, here},
+                routed<d_activated, life::scratch, units, dim::experts>{{ffn}, here},
+                routed<moved, life::scratch, stream_dims, dim::experts>{{width}, own},
+                routed<by_expert, life::scratch, stream_dims, dim::experts>{{width}, here},
+                routed<as_received, life::scratch, stream_dims, dim::experts>{{width}, come});
+  }
+  using needs =
+      compute::facet_list<compute::routing_facet, compute::grouped_product_facet, compute::gated_facet<Activation>>;
+  template <class Layouts>
+  using laid = detail::experts_laid<Layouts>;
+
+  /// Two for each weight of the chosen experts forward, four backward; the router counts its own.
+  constexpr double training_flops(std::int64_t /*sequence*/) const {
+    return 18.0 * static_cast<double>(chosen) * static_cast<double>(width) * static_cast<double>(ffn);
+  }
+  /// Room for the integers of microbatches of at most `rows` rows.
+  template <class Space>
+  void reserve(routing_memory<Space>& memory, typename Space::queue& queue, std::int64_t rows) const {
+    memory.reserve(queue, rows * chosen, count);
+  }
+
+  template <class B>
+  auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    using l = laid<typename B::layouts>;
+    auto [score] = b.children();
+    score.forward(x, b.edge(scores{}));
+    const auto at = route(b, b.makes(expert_counts{}));
+    const auto in = b.makes(gate{}) || b.makes(up{}) ? moved_in(b, at, x) : inputs(b, at);
+    const auto product = [&](auto tag, auto weights) {
+      b.make(tag, [&](auto v) {
+        b.compute().template grouped_matmul<transpose::yes>(in, at.offsets, into(b, at, b[weights]),
+                                                            detail::first_rows(v, at.rows));
+      });
+    };
+    product(gate{}, gate_weights{});
+    product(up{}, up_weights{});
+    b.make(activated{}, [&](auto v) {
+      b.compute().template gated<Activation>(elements(b, at, gate{}), elements(b, at, up{}),
+                                             elements_of(detail::first_rows(v, at.rows)));
+    });
+    b.make(routed_out{}, [&](auto v) {
+      const auto to = [&] {
+        if constexpr (travels<B>)
+          return detail::first_rows(b[by_expert{}], at.rows);
+        else
+          return detail::first_rows(v, at.rows);
+      }();
+      b.compute().template grouped_matmul<transpose::yes>(rows_of(b, at, activated{}), at.offsets,
+                                                          out_of(b, at, b[down_weights{}]), to);
+      if constexpr (travels<B>) come_back(b, to, detail::first_rows(v, at.choices));
+    });
+    b.give(y, [&](auto v) {
+      b.compute().unpermute(detail::first_rows(b[routed_out{}], at.choices), at.places, b[choice_weights{}], v);
+      b.template settle<typename l::out::made, typename l::out::y>(v);
+    });
+    return made<typename l::out::y>{};
+  }
+
+  template <class B>
+  auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
+    using l = laid<typename B::layouts>;
+    using T = typename B::scalar;
+    auto [score] = b.children();
+    const auto at = route(b, false);
+    const auto d_weights = b[d_choice_weights{}];
+    const auto d_out = rows_of(b, at, d_routed_out{});
+    {
+      const auto d = [&] {
+        if constexpr (travels<B>)
+          return detail::first_rows(b[moved{}], at.choices);
+        else
+          return d_out;
+      }();
+      b.compute().unpermute_backward(dy, detail::first_rows(b[routed_out{}], at.choices), at.places,
+                                     b[choice_weights{}], d, d_weights);
+      if constexpr (travels<B>) go(b, d, d_out);
+    }
+    // What the weights of choices do to y is as much a sum as y is.
+    b.template settle<typename l::out::made, typename l::out::y>(d_weights);
+    const auto d_act = rows_of(b, at, d_activated{});
+    b.compute().template grouped_matmul<transpose::no>(d_out, at.offsets, out_of(b, at, b[down_weights{}]), d_act);
+    b.compute().template gated_backward<Activation>(elements(b, at, gate{}), elements(b, at, up{}), elements_of(d_act),
+                                                    elements(b, at, d_gate{}), elements(b, at, d_up{}));
+    const auto d_in = rows_of(b, at, by_expert{});
+    b.compute().template grouped_matmul<transpose::no>(rows_of(b, at, d_gate{}), at.offsets,
+                                                       into(b, at, b[gate_weights{}]), d_in);
+    b.compute().template grouped_matmul<transpose::no>(rows_of(b, at, d_up{}), at.offsets, into(b, at, b[up_weights{}]),
+                                                       d_in, T(1));
+    if constexpr (travels<B>) {
+      const auto d = detail::first_rows(b[moved{}], at.choices);
+      come_back(b, d_in, d);
+      b.compute().permute_backward(d, at.places, dx);
+    } else {
+      b.compute().permute_backward(d_in, at.places, dx);
+    }
+    b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
+    b.compute().template top_k_backward<Rule>(b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
+    using routed_dx = typename router_layer::template laid<typename B::layouts>::dx_made;
+    detail::require_settled<router_layer, dual<typename l::in::x_edge>>(made<routed_dx>{});
+    score.backward_input(x, b[d_scores{}], dx, true);
+    return made<dual<typename l::in::x_edge>>{};
+  }
+
+  template <class B>
+  void backward_weight(const B& b, typename B::const_view x, typename B::const_view /*dy*/) const {
+    using T = typename B::scalar;
+    auto [score] = b.children();
+    const auto at = route(b, false);
+    const auto in = travels<B> ? inputs(b, at) : moved_in(b, at, x);
+    const auto d_out = rows_of(b, at, d_routed_out{});
+    b.compute().grouped_matmul_backward_weight(d_out, rows_of(b, at, activated{}), at.offsets,
+                                               out_of(b, at, b.gradient(down_weights{})), T(1));
+    b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_gate{}), in, at.offsets,
+                                               into(b, at, b.gradient(gate_weights{})), T(1));
+    b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_up{}), in, at.offsets,
+                                               into(b, at, b.gradient(up_weights{})), T(1));
+    score.backward_weight(x, b[d_scores{}]);
+  }
+
+ private:
+  // Whether rows go to other ranks; elsewhere than on the host `route` refuses it.
+  template <class B>
+  static constexpr bool travels = laid<typename B::layouts>::exchanges && B::on_host;
+  // Where rows are, in one verb.
+  template <class Space>
+  struct routes {
+    matrix_view<const std::int32_t, Space> ids, places;
+    row_view<const std::int32_t, Space> sources;
+    row_view<const std::int64_t, Space> offsets;  // of this rank's experts, among `rows`
+    std::int64_t own = 0;                         // experts of this rank
+    std::int64_t choices = 0;                     // of this rank's rows: those that are in `sources`
+    std::int64_t rows = 0;                        // of this rank's experts
+  };
+  // Which experts each row takes, from its scores. `asks`: whether the other ranks are asked what they send; else it is known.
+  template <class B>
+  auto route(const B& b, [[maybe_unused]] bool asks) const {
+    using l = laid<typename B::layouts>;
+    constexpr bool counted = travels<B> || !l::exchanges;
+    static_assert(detail::rows_travel_on_the_host<counted, typename l::exchange, typename B::space>::value,
+                  "heddle: the host must know how many rows each rank sends to which experts: a sharding may split "
+                  "samples and dim::experts over one axis only where tensors lie in the host's memory");
+    routing_memory<typename B::space>& memory = *b.run().routing;
+    memory.reserve(b.queue(), b.rows() * chosen, count);
+    const auto ids = memory.ids(b.rows(), chosen), places = memory.places(b.rows(), chosen);
+    const auto sources = memory.sources(b.rows() * chosen);
+    b.compute().template top_k<Rule>(b[scores{}], ids, b[choice_weights{}]);
+    const expert_range mine = detail::own_experts<typename B::layouts>(b.run().world, count);
+    if constexpr (travels<B>) {
+      exchange_tables& t = memory.exchange();
+      detail::find_members<typename B::layouts>(t, b.run().world, count, typename l::exchange{});
+      t.choices.resize(static_cast<std::size_t>(ids.size()));
+      for (std::size_t i = 0; i < t.choices.size(); ++i)
+        t.choices[i] = t.reached[static_cast<std::size_t>(ids.elements()[i])];
+      const auto reached = static_cast<std::int64_t>(t.wanted.size());
+      const auto offsets = memory.offsets(reached);
+      b.compute().route({t.choices.data(), ids.shape()}, 0, offsets, sources, places);
+      for (std::size_t e = 0; e < t.wanted.size(); ++e) t.wanted[e] = offsets[e + 1] - offsets[e];
+      t.count_sent();
+      if (asks) {
+        detail::exchange_counts(group(b), t, mine.count);
+        detail::keep_counts(std::span<const std::int64_t>(t.counts), b[expert_counts{}]);
+      } else {
+        t.counts.resize(t.first.size() * static_cast<std::size_t>(mine.count));
+        detail::read_counts<typename B::scalar>(b[expert_counts{}], t.counts);
+      }
+      t.arrange(mine.count);
+      return routes<typename B::space>{
+          ids, places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received()};
+    } else {
+      const auto offsets = memory.offsets(mine.count);
+      b.compute().route(ids, mine.first, offsets, sources, places);
+      std::int64_t used = b.rows() * chosen;  // on the host those of other ranks are left out
+      if constexpr (B::on_host) used = offsets.back();
+      return routes<typename B::space>{ids, places, memory.sources(used), offsets, mine.count, used, used};
+    }
+  }
+
+  template <class B, class Routes, class Tag>
+  static auto rows_of(const B& b, const Routes& at, Tag tag) {
+    return detail::first_rows(b[tag], at.rows);
+  }
+  template <class B, class Routes, class Tag>
+  static auto elements(const B& b, const Routes& at, Tag tag) {
+    return elements_of(rows_of(b, at, tag));
+  }
+  // Where the experts' inputs lie.
+  template <class B, class Routes>
+  static auto inputs(const B& b, const Routes& at) {
+    if constexpr (travels<B>)
+      return rows_of(b, at, routed_in{});
+    else
+      return rows_of(b, at, moved{});
+  }
+  // The same, with the rows of x moved there.
+  template <class B, class Routes>
+  auto moved_in(const B& b, const Routes& at, typename B::const_view x) const {
+    const auto own = detail::first_rows(b[moved{}], at.choices);
+    if constexpr (travels<B>)
+      b.make(routed_in{}, [&](auto v) {
+        b.compute().permute(x, at.sources, own);
+        go(b, own, detail::first_rows(v, at.rows));
+      });
+    else
+      b.compute().permute(x, at.sources, own);
+    return inputs(b, at);
+  }
+
+  // ---- weights, expert by expert ------------------------------------------------------------------------------------
+  template <class B, class Routes, class T>
+  static auto into(const B& b, const Routes& at, matrix_view<T, typename B::space> m) {
+    return view<T, dynamic_shape<3>, typename B::space>(m.address(),
+                                                        dynamic_shape<3>(at.own, b[gate{}].extent(1), m.extent(1)));
+  }
+  template <class B, class Routes, class T>
+  auto out_of(const B&, const Routes& at, matrix_view<T, typename B::space> m) const {
+    return view<T, dynamic_shape<3>, typename B::space>(m.address(), dynamic_shape<3>(at.own, width, m.extent(1)));
+  }
+
+  // ---- between ranks ------------------------------------------------------------------------------------------------
+  template <class B>
+  static auto& group(const B& b) {
+    return [&]<class... Tags>(type_list<Tags...>) -> auto& {
+      return b.run().world.template along_if<Tags...>();
+    }(typename laid<typename B::layouts>::exchange{});
+  }
+  // Rows of this rank's choices to where their experts are, where they lie by expert.
+  template <class B>
+  static void go(const B& b, typename B::const_view from, typename B::view to) {
+    exchange_tables& t = b.run().routing->exchange();
+    if (t.own_experts() <= 1) return detail::send_rows(group(b), t, from, t.sent, to, t.received);
+    const auto came = detail::first_rows(b[as_received{}], to.extent(0));
+    detail::send_rows(group(b), t, from, t.sent, came, t.received);
+    b.compute().permute(came, t.order, to);
+  }
+  // And back.
+  template <class B>
+  static void come_back(const B& b, typename B::const_view from, typename B::view to) {
+    exchange_tables& t = b.run().routing->exchange();
+    if (t.own_experts() <= 1) return detail::send_rows(group(b), t, from, t.received, to, t.sent);
+    const auto leaves = detail::first_rows(b[as_received{}], from.extent(0));
+    b.compute().permute(from, t.back, leaves);
+    detail::send_rows(group(b), t, leaves, t.received, to, t.sent);
+  }
+};
+
+}  // namespace heddle::inline v0::model::layers

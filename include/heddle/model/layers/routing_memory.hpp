@@ -1,0 +1,122 @@
+// heddle/model/layers/routing_memory.hpp: the integers of routing rows to experts, for one call of a layer at a time.
+#pragma once
+
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace heddle::inline v0::model::layers {
+
+/// What one rank knows of rows that travel between the ranks of a group, on the host. Units: rows, experts.
+struct exchange_tables {
+  std::vector<std::int32_t>
+      reached{};  ///< of each expert: its number among those of the group, in the group's order; or -1
+  std::vector<std::int32_t> choices{};   ///< of this rank's rows, as numbers among the experts of the group
+  std::vector<std::int64_t> first{};     ///< of each member: the number of its first expert
+  std::vector<std::int64_t> held{};      ///< of each member: its experts
+  std::vector<std::int64_t> wanted{};    ///< of each expert of the group: rows of this rank
+  std::vector<std::int64_t> counts{};    ///< [member, own expert]: rows that come
+  std::vector<std::int64_t> sent{};      ///< of each member: rows that go to it
+  std::vector<std::int64_t> received{};  ///< of each member: rows that come from it
+  std::vector<std::int64_t> offsets{};  ///< of each own expert: its first row when rows lie by expert; and their number
+  std::vector<std::int32_t> order{};    ///< row by expert -> row as it came
+  std::vector<std::int32_t> back{};     ///< row as it came -> row by expert
+  std::vector<std::int64_t> out{}, in{};  ///< elements of each member in one exchange
+
+  std::int64_t rows_sent() const noexcept { return sum(sent); }
+  std::int64_t rows_received() const noexcept { return sum(received); }
+  int own_experts() const noexcept { return offsets.empty() ? 0 : static_cast<int>(offsets.size()) - 1; }
+
+  /// Finds `sent` from `wanted`.
+  void count_sent() {
+    sent.assign(first.size(), 0);
+    for (std::size_t m = 0; m < first.size(); ++m)
+      for (std::int64_t e = 0; e < held[m]; ++e) sent[m] += wanted[static_cast<std::size_t>(first[m] + e)];
+  }
+  /// Finds `received`, `offsets`, `order` and `back` from `counts` of `experts` own experts.
+  void arrange(std::int64_t experts) {
+    const auto n = static_cast<std::size_t>(experts), members = first.size();
+    received.assign(members, 0);
+    offsets.assign(n + 1, 0);
+    for (std::size_t m = 0; m < members; ++m)
+      for (std::size_t e = 0; e < n; ++e) {
+        received[m] += counts[m * n + e];
+        offsets[e + 1] += counts[m * n + e];
+      }
+    for (std::size_t e = 0; e < n; ++e) offsets[e + 1] += offsets[e];
+    order.resize(static_cast<std::size_t>(offsets[n]));
+    back.resize(order.size());
+    std::size_t row = 0;
+    for (std::size_t e = 0; e < n; ++e) {
+      std::int64_t from = 0;  // of member m's rows
+      for (std::size_t m = 0; m < members; ++m) {
+        std::int64_t before = from;
+        for (std::size_t k = 0; k < e; ++k) before += counts[m * n + k];
+        for (std::int64_t i = 0; i < counts[m * n + e]; ++i, ++row) {
+          order[row] = static_cast<std::int32_t>(before + i);
+          back[static_cast<std::size_t>(before + i)] = static_cast<std::int32_t>(row);
+        }
+        from += received[m];
+      }
+    }
+  }
+
+ private:
+  static std::int64_t sum(const std::vector<std::int64_t>& of) noexcept {
+    std::int64_t n = 0;
+    for (const std::int64_t one : of) n += one;
+    return n;
+  }
+};
+
+/// Integers that a layer routes rows by: which experts each row chooses, and where its copies are. They hold during one verb, as every
+/// verb computes them again from what the router scored; a stage has one such memory for all its layers.
+template <memory_space Space>
+class routing_memory {
+ public:
+  /// Room for `choices` choices of experts and `experts` experts. Memory grows, and never shrinks.
+  void reserve(typename Space::queue& queue, std::int64_t choices, std::int64_t experts) {
+    if (choices > choices_) {
+      ids_ = buffer<std::int32_t, Space>(queue, choices, "the experts that rows choose");
+      places_ = buffer<std::int32_t, Space>(queue, choices, "the places of routed rows");
+      sources_ = buffer<std::int32_t, Space>(queue, choices, "the sources of routed rows");
+      choices_ = choices;
+    }
+    if (experts + 1 > offsets_size_) {
+      offsets_ = buffer<std::int64_t, Space>(queue, experts + 1, "the rows of each expert");
+      offsets_size_ = experts + 1;
+    }
+  }
+
+  /// [rows, chosen]: the experts of each row.
+  matrix_view<std::int32_t, Space> ids(std::int64_t rows, std::int64_t chosen) noexcept {
+    return {ids_.address(), dynamic_shape<2>(rows, chosen)};
+  }
+  /// [rows, chosen]: the routed row of each choice; -1 where it is not here.
+  matrix_view<std::int32_t, Space> places(std::int64_t rows, std::int64_t chosen) noexcept {
+    return {places_.address(), dynamic_shape<2>(rows, chosen)};
+  }
+  /// Of each routed row: where it comes from.
+  row_view<std::int32_t, Space> sources(std::int64_t choices) noexcept {
+    return heddle::v0::detail::row_at<Space>(sources_.address(), choices);
+  }
+  /// Of each expert: its first routed row; and their number.
+  row_view<std::int64_t, Space> offsets(std::int64_t experts) noexcept {
+    return heddle::v0::detail::row_at<Space>(offsets_.address(), experts + 1);
+  }
+  /// Where rows travel between ranks.
+  exchange_tables& exchange() noexcept { return exchange_; }
+
+ private:
+  std::int64_t choices_ = 0, offsets_size_ = 0;
+  buffer<std::int32_t, Space> ids_{}, places_{}, sources_{};
+  buffer<std::int64_t, Space> offsets_{};
+  exchange_tables exchange_{};
+};
+
+}  // namespace heddle::inline v0::model::layers

@@ -1,0 +1,334 @@
+// tests/model/experts_test.cpp: the mixture of experts on any mesh equals one written from the definition, in double.
+#include "catch.hpp"
+#include "support.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/core/split.hpp>
+#include <heddle/model/layers/experts.hpp>
+#include <heddle/model/parameter_buckets.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+using namespace model_test;
+namespace ly = heddle::model::layers;
+using hd::dp, hd::ep, hd::tp;
+
+namespace {
+
+using backend = hd::compute::host<>;
+using numbers = std::vector<double>;
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<ep>, hd::axis<tp>>;
+using same_samples = md::megatron_with_experts<>;
+using other_samples = md::expert_parallel<>;
+
+// What enters a layer and comes out of it, whole.
+struct problem {
+  std::int64_t rows, experts, chosen, width, ffn;
+  numbers x, dy, router, w1, w2, w3;
+};
+struct answer {
+  numbers y, dx, router, w1, w2, w3;
+};
+
+problem random_problem(std::int64_t rows, std::int64_t experts, std::int64_t chosen, std::uint64_t seed) {
+  problem p{rows, experts, chosen, 5, 7, {}, {}, {}, {}, {}, {}};
+  const auto draw = [&](std::int64_t n, double scale = 0.7) { return random_vector(n, ++seed, scale); };
+  p.x = draw(rows * p.width, 1.0);
+  p.dy = draw(rows * p.width, 1.0);
+  p.router = draw(experts * p.width);
+  p.w1 = draw(experts * p.ffn * p.width);
+  p.w2 = draw(experts * p.width * p.ffn);
+  p.w3 = draw(experts * p.ffn * p.width);
+  return p;
+}
+// Every token prefers this expert by far.
+void prefer(problem& p, std::int64_t expert) {
+  for (std::int64_t r = 0; r < p.rows; ++r)
+    p.x[static_cast<std::size_t>(r * p.width)] = 4 + 0.1 * static_cast<double>(r);
+  for (std::int64_t e = 0; e < p.experts; ++e)
+    p.router[static_cast<std::size_t>(e * p.width)] = e == expert ? 3.0 : -3.0;
+}
+
+// Token by token and expert by expert, from the definition.
+answer by_definition(const problem& p) {
+  answer a;
+  const auto w = static_cast<std::size_t>(p.width), f = static_cast<std::size_t>(p.ffn);
+  a.y.assign(p.x.size(), 0);
+  a.dx.assign(p.x.size(), 0);
+  a.router.assign(p.router.size(), 0);
+  a.w1.assign(p.w1.size(), 0);
+  a.w2.assign(p.w2.size(), 0);
+  a.w3.assign(p.w3.size(), 0);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(p.rows); ++r) {
+    const double *x = p.x.data() + r * w, *dy = p.dy.data() + r * w;
+    numbers logits(static_cast<std::size_t>(p.experts), 0.0);
+    for (std::size_t e = 0; e < logits.size(); ++e)
+      for (std::size_t d = 0; d < w; ++d) logits[e] += p.router[e * w + d] * x[d];
+    std::vector<std::size_t> order(logits.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) { return logits[i] > logits[j]; });
+    order.resize(static_cast<std::size_t>(p.chosen));
+    double sum = 0;
+    for (const std::size_t e : order) sum += std::exp(logits[e]);
+    numbers weight, slope;
+    for (const std::size_t e : order) {
+      const double v = std::exp(logits[e]) / sum;
+      numbers g(f, 0.0), u(f, 0.0), h(f), out(w, 0.0), dh(f, 0.0);
+      for (std::size_t i = 0; i < f; ++i)
+        for (std::size_t d = 0; d < w; ++d) {
+          g[i] += p.w1[(e * f + i) * w + d] * x[d];
+          u[i] += p.w3[(e * f + i) * w + d] * x[d];
+        }
+      const auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
+      for (std::size_t i = 0; i < f; ++i) h[i] = g[i] * sigmoid(g[i]) * u[i];
+      double along = 0;
+      for (std::size_t d = 0; d < w; ++d) {
+        for (std::size_t i = 0; i < f; ++i) out[d] += p.w2[(e * w + d) * f + i] * h[i];
+        a.y[r * w + d] += v * out[d];
+        along += dy[d] * out[d];
+        for (std::size_t i = 0; i < f; ++i) {
+          a.w2[(e * w + d) * f + i] += v * dy[d] * h[i];
+          dh[i] += v * dy[d] * p.w2[(e * w + d) * f + i];
+        }
+      }
+      weight.push_back(v);
+      slope.push_back(along);
+      for (std::size_t i = 0; i < f; ++i) {
+        const double s = sigmoid(g[i]), dg = dh[i] * u[i] * s * (1 + g[i] * (1 - s)), du = dh[i] * g[i] * s;
+        for (std::size_t d = 0; d < w; ++d) {
+          a.w1[(e * f + i) * w + d] += dg * x[d];
+          a.w3[(e * f + i) * w + d] += du * x[d];
+          a.dx[r * w + d] += dg * p.w1[(e * f + i) * w + d] + du * p.w3[(e * f + i) * w + d];
+        }
+      }
+    }
+    double mean = 0;
+    for (std::size_t j = 0; j < order.size(); ++j) mean += weight[j] * slope[j];
+    for (std::size_t j = 0; j < order.size(); ++j)
+      for (std::size_t d = 0; d < w; ++d) {
+        const double z = weight[j] * (slope[j] - mean);
+        a.router[order[j] * w + d] += z * x[d];
+        a.dx[r * w + d] += z * p.router[order[j] * w + d];
+      }
+  }
+  return a;
+}
+
+struct found {
+  answer all;
+  std::vector<std::string> problems;
+  std::int64_t calls = 0, bytes = 0;  // of all_to_all_v along ep, on all ranks
+};
+
+// A row is a sample. `again`: forward runs once more for what recomputation drops.
+template <class How>
+found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
+  found f;
+  f.all.y.assign(p.x.size(), 0);
+  f.all.dx.assign(p.x.size(), 0);
+  std::mutex mutex;
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    using world_type = std::remove_reference_t<decltype(world)>;
+    using stage_mesh = md::stage_mesh<mesh_type, hd::pp, How>;
+    using layouts = md::layouts<stage_mesh, How>;
+    using layer_type = ly::experts<>;
+    using run_type = ly::layer_run<double, layouts, backend, world_type>;
+    const stage_mesh own_mesh = md::make_stage_mesh<stage_mesh>(world.mesh());
+    const int rank = md::rank_in_stage_mesh<stage_mesh>(world.mesh(), world.rank());
+    // This rank's rows, and room for the most that a rank has.
+    const typename layouts::template edge<md::dims<hd::dim::width>> rows_at{own_mesh};
+    const auto whole = hd::dynamic_shape<2>(p.rows, p.width);
+    const std::int64_t first = rows_at.local_offset(whole, rank)[0];
+    const std::int64_t rows = rows_at.local_shape(whole, rank).extent(0);
+    std::int64_t most = 0;
+    for (int r = 0; r < own_mesh.size(); ++r) most = (std::max)(most, rows_at.local_shape(whole, r).extent(0));
+
+    ly::placed<layer_type> at(layer_type("moe", "gate", p.experts, p.chosen, p.width, p.ffn));
+    const ly::placer<double, layouts> place(own_mesh, rank);
+    md::parameter_store<double> store;
+    int id = 0;
+    place.add_parameters(at, store, "", id, true);
+    store.allocate();
+    const std::map<std::string, const numbers*> given{{"moe.gate.weight", &p.router},
+                                                      {"moe.experts.*.w1.weight", &p.w1},
+                                                      {"moe.experts.*.w2.weight", &p.w2},
+                                                      {"moe.experts.*.w3.weight", &p.w3}};
+    for (const md::parameter& one : store.table())
+      md::for_each_run(one, [&](std::int64_t global, std::int64_t local, std::int64_t n) {
+        std::copy_n(given.at(one.name)->begin() + global, n, store.weights().begin() + one.offset + local);
+      });
+    ly::arena_sizes sizes;
+    place.place_activations(at, sizes, most, {}, true);
+    const auto empty = [](std::int64_t n) { return numbers(static_cast<std::size_t>(n), std::nan("")); };
+    const auto v = static_cast<std::size_t>(again);
+    numbers saved = empty(sizes.saved[v]), waiting = empty(sizes.waiting[v]), shared = empty(sizes.shared),
+            deferred = empty(sizes.deferred), scratch = empty(sizes.scratch);
+    backend kernels{1};
+    ly::routing_memory<hd::host_memory> routing;
+    run_type run{kernels, world};
+    run.extent = {rows, 1};
+    run.weights[0] = store.weights().data();
+    run.gradients[0] = store.gradients().data();
+    for (std::size_t k = 1; k < ly::most_buckets; ++k) {
+      run.weights[k] = run.weights[0];
+      run.gradients[k] = run.gradients[0];
+    }
+    run.saved = saved.data();
+    run.waiting = waiting.data();
+    run.shared = shared.data();
+    run.deferred = deferred.data();
+    run.scratch = scratch.data();
+    run.routing = &routing;
+    run.drops = again ? ly::dropping::all : ly::dropping::named;
+    const ly::call<layer_type, run_type> b(at, run);
+    numbers x(p.x.begin() + first * p.width, p.x.begin() + (first + rows) * p.width);
+    numbers dy(p.dy.begin() + first * p.width, p.dy.begin() + (first + rows) * p.width);
+    numbers y = empty(rows * p.width), dx = empty(rows * p.width);
+    const auto matrix = [&](numbers& m) { return md::as_matrix(std::span(m), rows, p.width); };
+    const auto seen = [&](const numbers& m) { return md::as_matrix(std::span(m), rows, p.width); };
+    const auto wipe = [](numbers& m) { std::fill(m.begin(), m.end(), std::nan("")); };
+    auto& group = world.template along<ep>();
+    const auto calls = [&] { return group.counters()[hd::comm_operation::all_to_all_v].calls; };
+    b.forward(seen(x), matrix(y));
+    const std::int64_t bytes = group.counters()[hd::comm_operation::all_to_all_v].bytes, forward_calls = calls();
+    wipe(scratch);
+    if (again) {
+      wipe(shared);
+      run.waits = true;
+      run.replays = true;
+      b.forward(seen(x), hd::matrix_view<double>{});
+      run.replays = false;
+      wipe(scratch);
+    }
+    const std::int64_t before = calls();
+    b.backward_input(seen(x), seen(dy), matrix(dx));
+    const std::int64_t backward_calls = calls() - before;
+    wipe(scratch);
+    if (again) wipe(shared);
+    const std::int64_t all_before = group.counters().collectives();
+    b.backward_weight(seen(x), seen(dy));
+    const std::int64_t later = group.counters().collectives() - all_before;
+
+    const std::lock_guard lock(mutex);
+    const auto expect = [&](bool ok, const std::string& what) {
+      if (!ok) f.problems.push_back("rank " + std::to_string(world.rank()) + ": " + what);
+    };
+    const bool travels = std::is_same_v<How, other_samples> && group.size() > 1;
+    expect(forward_calls == (travels ? 3 : 0), "all-to-alls of forward");
+    expect(backward_calls == (travels ? 2 : 0), "all-to-alls of backward_input");
+    expect(later == 0, "backward_weight communicates");
+    f.calls += forward_calls;
+    f.bytes += bytes;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      // The same on every rank that has the row.
+      double& to = f.all.y[static_cast<std::size_t>(first * p.width) + i];
+      expect(to == 0 || to == y[i], "y differs between ranks");
+      to = y[i];
+      double& d = f.all.dx[static_cast<std::size_t>(first * p.width) + i];
+      expect(d == 0 || d == dx[i], "dx differs between ranks");
+      d = dx[i];
+    }
+    for (const md::parameter& one : store.table()) {
+      if (!one.counted) continue;
+      numbers& to = one.name.find("w1") != std::string::npos   ? f.all.w1
+                    : one.name.find("w2") != std::string::npos ? f.all.w2
+                    : one.name.find("w3") != std::string::npos ? f.all.w3
+                                                               : f.all.router;
+      to.resize(static_cast<std::size_t>(one.global_count()), 0.0);
+      md::for_each_run(one, [&](std::int64_t global, std::int64_t local, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i)
+          to[static_cast<std::size_t>(global + i)] +=
+              store.gradients()[static_cast<std::size_t>(one.offset + local + i)];
+      });
+    }
+  });
+  return f;
+}
+
+template <class How>
+found check(const mesh_type& mesh, const problem& p, bool again = false) {
+  const answer expected = by_definition(p);
+  const found got = on_mesh<How>(mesh, p, again);
+  INFO("mesh " << to_string(mesh) << ", rows " << p.rows << ", experts " << p.experts << ", chosen " << p.chosen
+               << ", again " << again);
+  for (const std::string& problem : got.problems) FAIL_CHECK(problem);
+  CHECK(relative_error(got.all.y, expected.y) < 1e-10);
+  CHECK(relative_error(got.all.dx, expected.dx) < 1e-10);
+  CHECK(relative_error(got.all.router, expected.router) < 1e-10);
+  CHECK(relative_error(got.all.w1, expected.w1) < 1e-10);
+  CHECK(relative_error(got.all.w2, expected.w2) < 1e-10);
+  CHECK(relative_error(got.all.w3, expected.w3) < 1e-10);
+  return got;
+}
+
+// Every mesh of the issue: one rank, experts over two and three, units over two, both, and other samples beside them.
+const std::vector<mesh_type> meshes{mesh_type(1, 1, 1), mesh_type(1, 2, 1), mesh_type(1, 3, 1), mesh_type(1, 1, 2),
+                                    mesh_type(1, 2, 2), mesh_type(2, 2, 1), mesh_type(2, 3, 2)};
+
+template <class How>
+void on_all_meshes() {
+  for (const mesh_type& mesh : meshes) {
+    check<How>(mesh, random_problem(11, 5, 2, 100));
+    check<How>(mesh, random_problem(7, 4, 3, 200), true);
+    check<How>(mesh, random_problem(3, 2, 1, 300));  // three ranks along ep: one has no expert
+    problem one = random_problem(9, 5, 1, 400);
+    prefer(one, 3);  // all tokens to one expert, the others are empty
+    check<How>(mesh, one, true);
+    check<How>(mesh, random_problem(1, 5, 2, 500), true);  // ranks without a token where samples are split
+    check<How>(mesh, random_problem(2, 6, 6, 600));        // every expert is chosen
+  }
+}
+
+}  // namespace
+
+TEST_CASE("where gradients of experts are summed follows from the sharding", "[model][experts][law]") {
+  using mesh = hd::mesh<hd::axis<dp, 2>, hd::axis<ep, 2>, hd::axis<tp, 2>>;
+  using beside = md::layouts<mesh, same_samples>;
+  using apart = md::layouts<mesh, other_samples>;
+  using own = md::dims<hd::dim::experts, hd::dim::ffn, hd::dim::width>;
+  using router = md::dims<hd::dim::candidates, hd::dim::width>;
+  STATIC_REQUIRE(std::is_same_v<beside::parameter<own>, hd::layout<mesh, hd::shard<0, ep>, hd::shard<1, tp>>>);
+  STATIC_REQUIRE(std::is_same_v<apart::parameter<own>, beside::parameter<own>>);
+  STATIC_REQUIRE(!hd::dual<apart::parameter<own>>::is_partial_on<ep> &&
+                 hd::dual<apart::parameter<own>>::is_partial_on<dp>);
+  // The router is one computation along ep, unless ep splits samples.
+  STATIC_REQUIRE(!hd::dual<beside::parameter<router>>::is_partial_on<ep>);
+  STATIC_REQUIRE(hd::dual<apart::parameter<router>>::is_partial_on<ep>);
+  STATIC_REQUIRE(std::is_same_v<md::parameter_buckets<beside, ly::experts<>>::axes, hd::type_list<hd::type_list<dp>>>);
+  STATIC_REQUIRE(std::is_same_v<md::parameter_buckets<apart, ly::experts<>>::axes,
+                                hd::type_list<hd::type_list<dp, ep>, hd::type_list<dp>>>);
+  STATIC_REQUIRE(std::is_same_v<beside::exchange_axes<hd::dim::experts>, hd::type_list<>>);
+  STATIC_REQUIRE(std::is_same_v<apart::exchange_axes<hd::dim::experts>, hd::type_list<ep>>);
+  // What the experts of a rank make is a sum over ep where samples are the same, and over tp.
+  using made_beside = ly::experts<>::laid<beside>::out::made;
+  using made_apart = ly::experts<>::laid<apart>::out::made;
+  STATIC_REQUIRE(made_beside::is_partial_on<ep> && made_beside::is_partial_on<tp>);
+  STATIC_REQUIRE(!made_apart::is_partial_on<ep> && made_apart::is_partial_on<tp>);
+}
+
+TEST_CASE("experts over ranks with the same samples equal the definition", "[model][experts][ranks]") {
+  on_all_meshes<same_samples>();
+}
+TEST_CASE("experts over ranks with other samples equal the definition", "[model][experts][ranks]") {
+  on_all_meshes<other_samples>();
+}
+TEST_CASE("rows that travel to experts have the bytes of the formula", "[model][experts][ranks]") {
+  const problem p = random_problem(12, 6, 2, 700);
+  for (const int ranks : {2, 3, 4}) {
+    const found got = check<other_samples>(mesh_type(1, ranks, 1), p);
+    // Each rank: a count of eight bytes for each expert; together each choice of each row there and back.
+    const std::int64_t counts = ranks * p.experts * 8, rows = 2 * p.rows * p.chosen * p.width * 8;
+    CHECK(got.calls == 3 * ranks);
+    CHECK(got.bytes == counts + rows);
+  }
+}

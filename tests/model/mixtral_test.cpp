@@ -1,0 +1,126 @@
+// Mixtral as a stage: against Hugging Face transformers over two steps, and from a folder that it wrote, on any mesh.
+#include "golden_training.hpp"
+#include "transport.hpp"
+
+#include <heddle/compute/host/host.hpp>
+#include <heddle/model/mixtral.hpp>
+#include HEDDLE_GEMM_HEADER
+#if __has_include(<nlohmann/json.hpp>)
+#include <heddle/io/json/safetensors.hpp>
+#include <heddle/model/json/hugging_face.hpp>
+
+#include <fstream>
+#endif
+
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+using namespace model_test;
+
+namespace {
+using backend = hd::compute::host<HEDDLE_GEMM>;
+}
+
+TEST_CASE("Mixtral: two steps in float equal those of transformers to 1e-5", "[model][golden][mixtral]") {
+  const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/mixtral_golden.bin");
+  const auto& n = golden.ids("config");
+  const auto& rotary = golden.values("rotary");
+  two_steps_in_float<md::mixtral<float>, backend>(golden, md::mixtral_config{{.layers = n[0],
+                                                                              .heads = n[1],
+                                                                              .kv_heads = n[2],
+                                                                              .width = n[3],
+                                                                              .ffn = n[4],
+                                                                              .context = n[5],
+                                                                              .vocabulary = n[6],
+                                                                              .theta = rotary[0],
+                                                                              .epsilon = rotary[1]},
+                                                                             n[9],
+                                                                             n[10]});
+}
+
+TEST_CASE("configurations of Mixtral", "[model][mixtral]") {
+  const md::mixtral_config tiny = md::mixtral_tiny();
+  CHECK(to_string(tiny).rfind("mixtral layers=2 heads=6 ", 0) == 0);
+  CHECK(to_string(tiny).find(" experts=5 chosen=2") != std::string::npos);
+  CHECK(tiny.parameters() == md::layers::count_parameters(md::describe_mixtral(tiny)));
+  // What planners count of a block is what the configuration counts.
+  const double blocks = tiny.flops_per_token(9) - 6.0 * tiny.vocabulary * tiny.width;
+  CHECK(md::layers::training_flops(md::describe_mixtral(tiny).block, 9) * tiny.layers == Approx(blocks).epsilon(1e-12));
+  STATIC_REQUIRE(md::mixtral_8x7b() == md::mixtral_8x7b());
+  md::mixtral_config wrong = tiny;
+  wrong.chosen = 6;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: mixtral_config.chosen must be 1 to 5, got 6");
+  wrong = tiny;
+  wrong.experts = 0;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: mixtral_config.experts must be 1 to 65536, got 0");
+}
+
+#if __has_include(<nlohmann/json.hpp>)
+TEST_CASE("a Mixtral that transformers wrote, with its experts on any ranks", "[model][mixtral][ranks]") {
+  using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::ep>, hd::axis<hd::tp>>;
+  using model = md::mixtral<float, md::expert_parallel<>>;
+  const std::string path = HEDDLE_SOURCE_DIR "/tests/golden/models/mixtral";
+  const auto read = [&](const char* file) {
+    std::ifstream in(path + "/" + file);
+    return nlohmann::json::parse(in);
+  };
+  const auto expected = read("expected.json");
+  const auto config = std::get<md::mixtral_config>(md::from_config(read("config.json")).config);
+  const auto samples = expected["samples"].get<std::vector<std::vector<std::int32_t>>>();
+  const hd::io::safetensors_folder folder(path);
+  CHECK_NOTHROW(md::require_all_read(model::describe(config), folder.names(), md::hugging_face_names{},
+                                     [](std::string_view) { return false; }));
+  for (const mesh_type& mesh : {mesh_type(1, 1, 1), mesh_type(1, 2, 1), mesh_type(1, 3, 1), mesh_type(1, 6, 1),
+                                mesh_type(2, 2, 1), mesh_type(1, 2, 2)}) {
+    CAPTURE(to_string(mesh));
+    std::mutex mutex;
+    double loss = 0;
+    int targets = 0;
+    std::vector<std::vector<float>> logits(samples.size());
+    std::int64_t most_read = 0, most_held = 0, most_short = 0;
+    hd::launch<hd::threads>(mesh, [&](auto& world) {
+      backend kernels{1};
+      model::stage<std::remove_cvref_t<decltype(world)>, backend> stage(config, world, kernels,
+                                                                        model::layers_of(config, 0, 1), 1, 1, 0);
+      const hd::io::safetensors_reader weights(folder);
+      md::read_parameters(stage, weights);
+      std::int64_t held = 0;
+      for (const md::parameter& p : stage.parameters()) held += p.count * 4;
+      // A sample for each rank along dp and ep; who has none calls, too, for the others' tokens.
+      const int ranks = mesh.template extent<hd::dp>() * mesh.template extent<hd::ep>();
+      const int mine =
+          world.template coordinate<hd::dp>() * mesh.template extent<hd::ep>() + world.template coordinate<hd::ep>();
+      const bool first = world.template coordinate<hd::tp>() == 0;
+      for (std::size_t at = 0; at < samples.size(); at += static_cast<std::size_t>(ranks)) {
+        const std::size_t i = at + static_cast<std::size_t>(mine);
+        const bool some = i < samples.size();
+        std::vector<std::int32_t> next;
+        if (some) next.assign(samples[i].begin() + 1, samples[i].end());
+        if (some) next.push_back(-1);
+        const model::batch batch{some ? std::span(samples[i]) : std::span<const std::int32_t>{}, next, some ? 1 : 0, 1,
+                                 some ? static_cast<int>(samples[i].size()) : 1};
+        const double sum = stage.forward_only(batch, {}, {});
+        std::vector<float> last(some ? static_cast<std::size_t>(config.vocabulary) : 0);
+        stage.last_logits(batch, {}, {}, last);
+        const std::lock_guard lock(mutex);
+        if (!some || !first) continue;
+        loss += sum;
+        targets += static_cast<int>(samples[i].size()) - 1;
+        logits[i] = last;
+      }
+      const std::lock_guard lock(mutex);
+      most_read = (std::max)(most_read, weights.bytes_read());
+      most_held = (std::max)(most_held, held);
+      most_short = (std::max)(most_short, held - weights.bytes_read());
+    });
+    CHECK(loss / targets == Approx(expected["loss_f32"].get<double>()).epsilon(1e-5));
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      CHECK(relative_error(logits[i], expected["last_logits"][i].get<std::vector<double>>()) < 1e-5);
+    CHECK(most_read == most_held);
+    CHECK(most_short == 0);
+  }
+}
+#endif

@@ -1,0 +1,151 @@
+// tests/train/mixtral_test.cpp: the trainer on a mixture of experts: any mesh, with experts over ranks of the same or of other samples,
+// trains the Mixtral of one rank.
+#include "catch.hpp"
+#include "random_tokens.hpp"
+#include "tables.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/mixtral.hpp>
+#include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+namespace md = heddle::model;
+namespace sc = heddle::schedule;
+using hd::dp, hd::ep, hd::pp, hd::tp;
+
+namespace {
+
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<ep>, hd::axis<pp>, hd::axis<tp>>;
+// Five experts of 7 hidden units and 31 words divide by nothing. Initial weights are large, so that the router has preferences.
+constexpr md::mixtral_config settings{{.layers = 2,
+                                       .heads = 4,
+                                       .kv_heads = 2,
+                                       .width = 12,
+                                       .ffn = 7,
+                                       .context = 5,
+                                       .vocabulary = 31,
+                                       .initial_deviation = 0.3,
+                                       .head_elements = 4},
+                                      5,
+                                      2};
+using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 3>;
+using same_samples = md::mixtral<double>;
+using other_samples = md::mixtral<double, md::expert_parallel<>>;
+
+struct outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<double>> weights;
+};
+
+template <class Model>
+outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
+              const std::string& again = "") {
+  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+  hd::train::options<md::mixtral_config> o;
+  o.model = settings;
+  o.batch = 7;
+  o.steps = 2;
+  o.clip_norm = 0.05;
+  o.threads_per_rank = 1;
+  o.recompute = again;
+  const sc::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), microbatches));
+  outcome all;
+  std::mutex mutex;
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    using strategy = hd::strategy<mesh_type, sc::tabled, hd::zero<1>, hd::activations::recompute<>>;
+    hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    std::vector<double> losses, norms;
+    for (int step = 0; step < 2; ++step) {
+      const auto report = trainer.step(tokens{});
+      losses.push_back(report.loss);
+      norms.push_back(report.gradient_norm);
+    }
+    losses.push_back(trainer.validate(tokens{}));
+    const std::lock_guard lock(mutex);
+    all.losses = losses;
+    all.norms = norms;
+    for (int k = 0; k < trainer.stages(); ++k) {
+      auto& stage = trainer.stage(k);
+      for (const md::parameter& p : stage.parameters()) {
+        auto& whole = all.weights[p.name];
+        whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
+        md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+          std::copy_n(stage.weights().begin() + p.offset + local, length, whole.begin() + global);
+        });
+      }
+    }
+  });
+  return all;
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size() || a.empty()) return 1e300;
+  double worst = 0, greatest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]);
+    if (std::isnan(d) || d > worst) worst = d;  // a NaN stays
+    greatest = (std::max)(greatest, std::abs(b[i]));
+  }
+  return worst / greatest;
+}
+
+void check_same(const outcome& got, const outcome& serial) {
+  CHECK(difference(got.losses, serial.losses) <= 1e-10);
+  CHECK(difference(got.norms, serial.norms) <= 1e-10);
+  REQUIRE(got.weights.size() == serial.weights.size());
+  for (const auto& [name, values] : serial.weights) {
+    CAPTURE(name);
+    CHECK(difference(got.weights.at(name), values) <= 1e-10);
+  }
+}
+
+struct run {
+  const char* mesh;
+  const char* schedule;
+  int microbatches;
+  const char* again;
+};
+template <class Model>
+void on_meshes(const std::vector<run>& runs) {
+  const outcome serial = train<Model>("", "1f1b", 1);
+  REQUIRE(serial.weights.size() == 1 + 2 * 10 + 2);
+  REQUIRE(serial.weights.at("model.layers.1.block_sparse_moe.experts.*.w2.weight").size() == 5 * 12 * 7);
+  REQUIRE(serial.norms[0] > 0.05);  // so that clipping is part of what is compared
+  for (const run& r : runs) {
+    INFO("mesh '" << r.mesh << "', " << r.schedule << ", " << r.microbatches << " microbatches, again '" << r.again
+                  << "'");
+    check_same(train<Model>(r.mesh, r.schedule, r.microbatches, r.again), serial);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a Mixtral trained with its experts over ranks of the same samples is that of one rank",
+          "[train][mixtral][ranks]") {
+  on_meshes<same_samples>({{"ep=2", "1f1b", 2, ""},
+                           {"tp=2", "1f1b", 1, "mlp.hidden"},
+                           {"ep=3,tp=2", "gpipe", 1, "full"},
+                           {"dp=2,ep=2", "1f1b", 2, "mlp.activated"},
+                           {"pp=2,ep=2", "zb-h1", 2, "full"}});
+}
+TEST_CASE("a Mixtral trained with its experts over ranks of other samples is that of one rank",
+          "[train][mixtral][ranks]") {
+  on_meshes<other_samples>({{"ep=2", "1f1b", 2, ""},
+                            {"ep=3", "gpipe", 2, "mlp.hidden"},  // the last microbatches leave ranks without a sample
+                            {"dp=2,ep=2", "1f1b", 1, "full"},
+                            {"ep=2,tp=2", "1f1b", 2, "mlp.activated"},
+                            {"pp=2,ep=2", "zb-h1", 2, "full"}});
+}
