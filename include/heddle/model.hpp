@@ -51,5 +51,6 @@
 #include <heddle/model/sharding.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_memory.hpp>
+#include <heddle/model/stream_rows.hpp>
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>
