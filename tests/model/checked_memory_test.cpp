@@ -75,7 +75,7 @@ result train(const typename Model::config& config, World& world) {
     targets[i] = random_ids(rows, config.vocabulary, static_cast<std::uint64_t>(2 * i + 1));
     targets[i][1] = -1;
   }
-  const auto between = [&](int i) { return i == 0 ? stream : 3 * std::int64_t{config.width}; };
+  const auto between = [&](int i) { return i == 0 ? stream : first.boundary_elements(1, 3); };
   for (int i = 0; i < 2; ++i) {
     first.forward(i, batch(i), {}, part_of(up, between(i)));
     last.forward(i, batch(i), part_of(up, between(i)), {});
@@ -197,6 +197,11 @@ constexpr md::llama_config llama{.layers = 3,
 
 TEST_CASE("GPT-2 on checked memory has the bits of the host's", "[model][memory]") {
   for (const mesh on : {mesh{1, 1, 1}, mesh{1, 1, 2}, mesh{1, 2, 3}}) compare<md::gpt2<double>, act::keep>(gpt2, on);
+}
+TEST_CASE("GPT-2 with rows split over tp has the bits of the host's on checked memory", "[model][memory]") {
+  using again = act::recompute<act::named<"mlp.hidden", "attn.qkv">>;
+  for (const mesh on : {mesh{1, 1, 1}, mesh{1, 1, 2}, mesh{1, 2, 3}})
+    compare<md::gpt2<double, md::megatron_sequence<>>, again>(gpt2, on);
 }
 TEST_CASE("Llama on checked memory has the bits of the host's, with activations computed again", "[model][memory]") {
   using again = act::recompute<act::named<"mlp.activated", "attn.out", "ln_1.out", "head.logits">>;

@@ -75,6 +75,40 @@ inline void scatter_into(std::vector<double>& whole, const md::parameter& p, std
   });
 }
 
+/// What a group has been asked for: how often, and the elements of double that this rank has given to gathers and scatters.
+struct calls {
+  std::int64_t reduced = 0, gathered = 0, scattered = 0;
+  std::int64_t elements_gathered = 0, elements_scattered = 0;
+  friend bool operator==(const calls&, const calls&) = default;
+  friend calls operator-(const calls& a, const calls& b) {
+    return {a.reduced - b.reduced, a.gathered - b.gathered, a.scattered - b.scattered,
+            a.elements_gathered - b.elements_gathered, a.elements_scattered - b.elements_scattered};
+  }
+  std::string text() const {
+    std::string t;
+    for (const std::int64_t n : {reduced, gathered, scattered, elements_gathered, elements_scattered})
+      t += ' ' + std::to_string(n);
+    return t;
+  }
+};
+template <class Group>
+calls calls_of(const Group& group) {
+  const auto& n = group.counters();
+  const auto both = [&](hd::comm_operation even, hd::comm_operation uneven) {
+    return std::pair(n[even].calls + n[uneven].calls, (n[even].bytes + n[uneven].bytes) / 8);
+  };
+  const auto gathers = both(hd::comm_operation::all_gather, hd::comm_operation::all_gather_v);
+  const auto scatters = both(hd::comm_operation::reduce_scatter, hd::comm_operation::reduce_scatter_v);
+  return {n[hd::comm_operation::all_reduce].calls, gathers.first, scatters.first, gathers.second, scatters.second};
+}
+/// What a pass of `rows` rows over the axis that splits layers takes: so many all_reduces with whole rows of the stream; with rows
+/// that are split as many reduce_scatters of all rows, and all_gathers of those that this rank has.
+inline calls expected_calls(bool splits_rows, std::int64_t sums, std::int64_t gathers, std::int64_t others,
+                            std::int64_t rows, std::int64_t own, std::int64_t width) {
+  if (!splits_rows) return {sums + others, 0, 0, 0, 0};
+  return {others, gathers, sums, gathers * own * width, sums * rows * width};
+}
+
 /// One step on every rank of `mesh`: all microbatches forward, then all backward, activations by direct messages.
 template <class Model, class Mesh>
 outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, bool apart) {
@@ -135,7 +169,19 @@ outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, 
       });
     }
 
-    const auto all_reduces = [&] { return tp_group.counters()[hd::comm_operation::all_reduce].calls; };
+    using layouts = typename std::remove_cvref_t<decltype(s)>::layouts;
+    constexpr bool splits_rows = layouts::template splits_rows<md::dims<hd::dim::width>>;
+    // All that one pass sends over tp: a block has two sums, and two places where the rows of all ranks come together.
+    const auto expect_calls = [&](const calls& before, std::int64_t samples, std::int64_t sums, std::int64_t gathers,
+                                  std::int64_t others, const char* of) {
+      const std::int64_t rows = samples * c.context, own = hd::balanced_split{rows, parts}.size(part);
+      const calls got = calls_of(tp_group) - before;
+      const calls wanted =
+          parts > 1 && samples > 0 ? expected_calls(splits_rows, sums, gathers, others, rows, own, c.width) : calls{};
+      expect(got == wanted, std::string(of) + ": calls over tp are" + got.text() + ", expected" + wanted.text());
+    };
+    const std::int64_t sums = 2 * layers.count;
+    const std::int64_t gathers_for_weights = sums + (s.is_first() ? 1 : 0) + (s.is_last() ? 1 : 0);
     std::vector<std::vector<double>> in(cuts.size()), out(cuts.size());
     double loss = 0;
     for (int k = 0; k < microbatches; ++k) {
@@ -147,10 +193,10 @@ outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, 
         neighbours.recv(in[i], stage_index - 1);
       }
       if (!s.is_last()) out[i].resize(elements);
-      const std::int64_t before = all_reduces();
+      const calls before = calls_of(tp_group);
       s.forward(k, b, in[i], out[i]);
-      const std::int64_t expected = 2 * layers.count + (s.is_first() ? 1 : 0) + (s.is_last() ? 3 : 0);
-      expect(all_reduces() - before == (parts > 1 && b.samples > 0 ? expected : 0), "all_reduces of a forward");
+      expect_calls(before, b.samples, sums + (s.is_first() ? 1 : 0), sums + (s.is_last() ? 1 : 0), s.is_last() ? 3 : 0,
+                   "forward");
       if (!s.is_last()) neighbours.send(out[i], stage_index + 1);
       loss += s.loss_sum(k);
     }
@@ -158,19 +204,23 @@ outcome train(const Mesh& mesh, const model_case<typename Model::config>& what, 
       const auto i = static_cast<std::size_t>(k);
       const auto b = batch_of(k);
       if (!s.is_last()) neighbours.recv(out[i], stage_index + 1);
-      const std::int64_t before = all_reduces();
+      const calls before = calls_of(tp_group);
       if (apart)
         s.backward_input(k, b, out[i], in[i]);
       else
         s.backward(k, b, out[i], in[i]);
-      const std::int64_t expected = 2 * layers.count + (s.is_last() ? 1 : 0);
-      expect(all_reduces() - before == (parts > 1 && b.samples > 0 ? expected : 0), "all_reduces of a backward");
+      expect_calls(before, b.samples, sums + (s.is_last() ? 1 : 0), sums + (apart ? 0 : gathers_for_weights), 0,
+                   "backward");
       if (!s.is_first()) neighbours.send(in[i], stage_index - 1);
     }
-    const std::int64_t before = tp_group.counters().collectives();
     if (apart)
-      for (int k = 0; k < microbatches; ++k) s.backward_weight(k, batch_of(k));
-    expect(tp_group.counters().collectives() == before, "backward_weight communicates over tp");
+      for (int k = 0; k < microbatches; ++k) {
+        const std::int64_t before = tp_group.counters().collectives();
+        const calls counted = calls_of(tp_group);
+        s.backward_weight(k, batch_of(k));
+        expect_calls(counted, batch_of(k).samples, 0, gathers_for_weights, 0, "backward_weight");
+        expect(splits_rows || tp_group.counters().collectives() == before, "backward_weight communicates over tp");
+      }
     if (parts == 1) expect(tp_group.counters().collectives() == 0, "communication along tp with one rank there");
     md::reduce_tied_gradients(s, world.template along_if<pp>(), kernels);
 

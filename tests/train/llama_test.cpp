@@ -1,93 +1,23 @@
 // tests/train/llama_test.cpp: the trainer on further families: any mesh, schedule and policy trains the Llama of one rank, and the
 // Qwen-3, whose norms of heads are a bucket of their own.
-#include "catch.hpp"
-#include "random_tokens.hpp"
-#include "tables.hpp"
+#include "language_training.hpp"
 
-#include <heddle/comm/launch.hpp>
-#include <heddle/comm/threads.hpp>
-#include <heddle/mesh/parse.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/qwen.hpp>
-#include <heddle/schedule/table_schedule.hpp>
-#include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/atomized.hpp>
-#include <heddle/train/trainer.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <map>
-#include <mutex>
-#include <string>
-#include <type_traits>
-#include <vector>
-
-namespace hd = heddle;
-namespace md = heddle::model;
-namespace sc = heddle::schedule;
-using hd::dp, hd::pp, hd::tp;
+using namespace train_test;
 
 namespace {
 
-using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 // Two key-value heads of three query heads each; 29 hidden units and 61 words divide by nothing.
 constexpr md::llama_config settings{
     .layers = 3, .heads = 6, .kv_heads = 2, .width = 24, .ffn = 29, .context = 7, .vocabulary = 61};
-using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 3>;
-using recompute = hd::activations::recompute<>;
-template <class World, class Model = md::llama<double>>
-using trainer_of = hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, hd::zero<3>, recompute>, World>;
-
-struct outcome {
-  std::vector<double> losses, norms;
-  std::map<std::string, std::vector<double>> weights;
-};
-
+using tokens = random_tokens<settings.context, settings.vocabulary, 3>;
 template <class Model = md::llama<double>>
-outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
-              const std::string& again = "") {
-  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
-  hd::train::options<typename Model::config> o;
-  o.model = settings;
-  o.batch = 7;
-  o.steps = 3;
-  o.clip_norm = 0.05;
-  o.threads_per_rank = 1;
-  o.recompute = again;
-  const sc::tabled when(train_test::table_named(schedule, mesh.template extent<pp>(), microbatches));
-  outcome all;
-  std::mutex mutex;
-  hd::launch<hd::threads>(mesh, [&](auto& world) {
-    trainer_of<std::remove_reference_t<decltype(world)>, Model> trainer(world, o, when);
-    std::vector<double> losses, norms;
-    for (int step = 0; step < 3; ++step) {
-      const auto report = trainer.step(tokens{});
-      losses.push_back(report.loss);
-      norms.push_back(report.gradient_norm);
-    }
-    losses.push_back(trainer.validate(tokens{}));
-    const std::lock_guard lock(mutex);
-    all.losses = losses;
-    all.norms = norms;
-    for (int k = 0; k < trainer.stages(); ++k)
-      hd::train::detail::for_each_bucket(
-          trainer.stage(k), trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
-            const auto share = state.weights_of(part);
-            for (const md::parameter& p : part.parameters()) {
-              auto& whole = all.weights[p.name];
-              whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
-              md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-                for (std::int64_t i = 0; i < length; ++i)
-                  if (const std::int64_t at = p.offset + local + i; at >= state.owned_begin() && at < state.owned_end())
-                    whole[static_cast<std::size_t>(global + i)] =
-                        share[static_cast<std::size_t>(at - state.owned_begin())];
-              });
-            }
-          });
-  });
-  return all;
+outcome train(const std::string& mesh, const std::string& schedule, int microbatches, const std::string& again = "") {
+  return train_test::train<Model, tokens>(settings, mesh, schedule, microbatches, again);
 }
 
 struct shape {
@@ -95,29 +25,6 @@ struct shape {
   static constexpr int stages = 2, tp = 2;
   static constexpr std::int64_t samples = 3;
 };
-
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size() || a.empty()) return 1e300;
-  double worst = 0, greatest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(a[i] - b[i]);
-    if (std::isnan(d) || d > worst) worst = d;  // a NaN stays
-    greatest = (std::max)(greatest, std::abs(b[i]));
-  }
-  return worst / greatest;
-}
-
-void check_same(const outcome& got, const outcome& serial) {
-  CHECK(difference(got.losses, serial.losses) <= 1e-10);
-  CHECK(difference(got.norms, serial.norms) <= 1e-10);
-  REQUIRE(got.weights.size() == serial.weights.size());
-  double worst = 0;
-  for (const auto& [name, values] : serial.weights) {
-    const double d = difference(got.weights.at(name), values);
-    if (std::isnan(d) || d > worst) worst = d;
-  }
-  CHECK(worst <= 1e-10);
-}
 
 }  // namespace
 
@@ -171,7 +78,7 @@ TEST_CASE("each bucket of a Qwen-3 has its own ranks in the formula of memory", 
   o.model = settings;
   o.batch = 6;
   o.threads_per_rank = 1;
-  const sc::tabled when(train_test::table_named("1f1b", 2, 2));
+  const sc::tabled when(table_named("1f1b", 2, 2));
   std::mutex mutex;
   std::map<int, std::int64_t> moments;
   hd::launch<hd::threads>(mesh_type(3, 2, 2), [&](auto& world) {
@@ -189,9 +96,9 @@ TEST_CASE("the memory of a Llama's stages is what the formula says", "[train][ll
   o.model = settings;
   o.batch = 6;
   o.threads_per_rank = 1;
-  const sc::tabled when(train_test::table_named("zb-h1", 2, 2));
+  const sc::tabled when(table_named("zb-h1", 2, 2));
   CHECK_NOTHROW(hd::launch<hd::threads>(mesh_type(1, 2, 2), [&](auto& world) {
-    trainer_of<std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    trainer_of<std::remove_reference_t<decltype(world)>, md::llama<double>> trainer(world, o, when);
     if (world.template coordinate<tp>() != 0) return;  // the first rank along tp has the most
     const auto plan = trainer.plan();
     const int rank = trainer.pp_group().rank(), s = trainer.held().index;

@@ -35,6 +35,10 @@ template <bool Ok, class Space>
 struct cache_is_on_host {
   static constexpr bool value = Ok;
 };
+template <bool Ok, class How>
+struct steps_have_whole_rows {
+  static constexpr bool value = Ok;
+};
 inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
   constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
   if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
@@ -75,6 +79,9 @@ class cached_stage {
   using out_layer = typename places::out_layer;
   static_assert(detail::cache_is_on_host<std::is_same_v<space, host_memory>, space>::value,
                 "heddle: cached_stage keeps its cache in the host's memory: take a backend that computes there");
+  static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>::value,
+                "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
+                "split<dim::sequence, ...>");
   static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);
 
   /// `max_rows`: of a step.
@@ -87,12 +94,14 @@ class cached_stage {
         cache_(cache),
         max_rows_(max_rows),
         description_(Model::describe(config)),
-        at_(description_, placer_of(world), max_rows, (std::min)(max_rows, head_rows), {}),
+        at_(description_, placer_of(world), max_rows, (std::min)(max_rows, head_rows), config.width, {}),
         columns_(place_cache(at_.block, world)),
         held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
               model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
         tokens_(queue(), part.count * columns_ * rows_of_cache(), "the cache of keys and values"),
         work_(queue(), place_work(), "the working memory of a stage for inference") {
+    if constexpr (model::layers::uses_routing<block_layer>)
+      if (part_.count > 0) model::layers::reserve_routing(description_.block, routing_, queue(), max_rows);
     if constexpr (model::layers::uses_constants<block_layer>) {
       if (part_.count == 0) return;
       run_type c = run_of(0);
@@ -233,7 +242,7 @@ class cached_stage {
     const auto take = [&](std::int64_t elements) { return places::placer::take(used, elements); };
     const bool blocks = part_.count > 0, head = part_.has_head();
     const std::int64_t few = (std::min)(max_rows_, head_rows);
-    work_at_.scratch = take((std::max)(blocks ? at_.of_block.scratch : 0, head ? at_.of_brief_end.scratch : 0));
+    work_at_.scratch = take(at_.scratch(part_.has_embedding(), blocks, head));
     work_at_.shared = take(blocks ? at_.of_block.shared : 0);
     work_at_.constants = take(blocks ? at_.of_block.constants : 0);
     work_at_.x = take(max_rows_ * config_.width);
@@ -264,6 +273,7 @@ class cached_stage {
     c.cache.rows = rows_of_cache();
     held_.place(c);
     if constexpr (out_layer::tied) c.tied = held_.tied_weight();
+    if constexpr (model::layers::uses_routing<block_layer>) c.routing = &routing_;
     return c;
   }
   void at_block(run_type& c, int layer) {
@@ -287,6 +297,7 @@ class cached_stage {
     std::int64_t scratch = 0, shared = 0, constants = 0, x = 0, y = 0, head = 0, picked = 0, room = 0;
   } work_at_{};
   buffer<T, space> work_;
+  [[no_unique_address]] model::layers::routing_memory_of<block_layer, space> routing_{};
   const T* last_ = nullptr;  ///< what left the last block in the last step
 };
 

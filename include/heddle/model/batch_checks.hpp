@@ -47,7 +47,9 @@ HEDDLE_INLINE void require_logits(std::size_t room, extent_of_batch e, std::int6
 
 /// Refuses a tensor of the residual stream that is not of the size of its batch.
 /// Errors: `config_error` if a tensor of the residual stream has not the elements of this batch.
-HEDDLE_INLINE void require_stream_size(std::size_t elements, extent_of_batch e, int width, const char* what);
+/// `own`: rows of it that this rank has.
+HEDDLE_INLINE void require_stream_size(std::size_t elements, extent_of_batch e, std::int64_t own, int width,
+                                       const char* what);
 
 }  // namespace heddle::inline v0::model
 

@@ -20,9 +20,9 @@ template <bool Ok, class Name>
 struct stage_can_run {
   static constexpr bool value = Ok;
 };
-template <class Mesh, class... Axes>
-constexpr bool have_one_rank(type_list<Axes...>) {
-  return ((Mesh::template axis_of<Axes>::fixed_size == 1) && ...);
+template <class... A>
+constexpr bool keeps_nothing(std::type_identity<layers::list<A...>>) {
+  return (requires { A::copies; } && ...);
 }
 
 template <class Out>
@@ -56,12 +56,16 @@ struct batch_is_possible {
 
 template <class Layouts, class In, class Block, class Out, class Trained = layers::every_parameter>
 struct language_stage_is_possible {
-  using mesh_type = typename Layouts::mesh_type;
-  using sequence_axes = typename sharding_rules<typename Layouts::how>::template axes_of<mesh_type, dim::sequence>;
-  static constexpr bool whole_sequences = have_one_rank<mesh_type>(sequence_axes{});
-  static_assert(stage_can_run<whole_sequences, sequence_axes>::value,
-                "heddle: a language_stage gives every rank whole sequences: leave dim::sequence out of the sharding");
-  static constexpr bool bare_embedding = layers::activations_of<In>::size == 0 && layers::children_of<In>::size == 0;
+  using stream_axes = typename Layouts::template sequence_axes<dims<dim::width>>;
+  static constexpr bool known_ends =
+      stream_axes::size == 0 ||
+      (requires(const In& in) { in.vocabulary; } && requires(const Out& out) { out.vocabulary; });
+  static_assert(
+      stage_can_run<known_ends, stream_axes>::value,
+      "heddle: dim::sequence is split between the embedding and the head of a language model, layers::embedding "
+      "and layers::language_head: for other ends leave it out of the sharding");
+  static constexpr bool bare_embedding =
+      keeps_nothing(std::type_identity<layers::activations_of<In>>{}) && layers::children_of<In>::size == 0;
   static_assert(stage_can_run<bare_embedding, In>::value,
                 "heddle: a language_stage gives the embedding no memory: it lists no activations and has no children");
   static constexpr bool no_constants_at_ends = !layers::uses_constants<In> && !layers::uses_constants<Out>;

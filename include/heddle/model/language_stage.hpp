@@ -15,6 +15,7 @@
 #include <heddle/model/saved_activations.hpp>
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/model/stage_memory.hpp>
+#include <heddle/model/stream_rows.hpp>
 #include <heddle/model/token_positions.hpp>
 
 #include <cstddef>
@@ -47,8 +48,8 @@ namespace heddle::inline v0::model {
 /// memory, verbs return when they are queued: then a batch must stay as it is until somebody waits for the queue, as
 /// `loss_sum`, `forward_only` on the last stage and `initialize` do.
 ///
-/// Shapes: `in`, `out`, `dout`, `din` are row-major [samples, sequence, width]; the first stage ignores `in` and `din`, the
-/// last ignores `out` and `dout`.
+/// Shapes: `in`, `out`, `dout`, `din` are row-major [samples, sequence, width], or this rank's part of these rows where the
+/// sharding splits the sequence (`boundary_elements`); the first stage ignores `in` and `din`, the last ignores `out` and `dout`.
 /// Errors: `config_error` for what does not fit, `schedule_error` for verbs out of order. `World`, `Backend` must outlive it.
 template <class Model, class World, class Backend, class Activations = activations::keep, class Pipeline = pp>
 class language_stage {
@@ -80,7 +81,7 @@ class language_stage {
   /// The axes that split its work, and the layout of a step's samples.
   using axes = typename detail::sharding_rules<how>::axes;
   using samples = typename detail::samples_layout_of<mesh_type, how>::type;
-  using loss = propagate<"b->", typename layouts::template edge<dims<>>>;
+  using loss = propagate<"b->", typename layouts::template edge<dims<>, dims<dim::vocabulary>>>;
   /// Where the blocks' saved activations are; what the head saves stays in the slots.
   using layers_memory = typename detail::layers_of_policy<Activations, T, space>::type;
   static_assert(
@@ -105,12 +106,13 @@ class language_stage {
         description_(Model::describe(config)),
         at_(description_,
             {make_stage_mesh<mesh_type>(world.mesh()), rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank())},
-            max_rows(), config.context, again_),
+            max_rows(), config.context, config.width, again_),
         held_(queue(), at_, description_, make_stage_mesh<mesh_type>(world.mesh()),
               rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), part,
               lender == nullptr ? nullptr : &lender->held_),
         saved_layers_(make_layers_memory(saving, slots)),
-        memory_(queue(), at_, part_, stream_elements(), again_, slots, deferred),
+        stream_(world, config.width),
+        memory_(queue(), at_, part_, again_, slots, deferred),
         given_(queue(), config_, max_samples, slots + 1, is_first(), is_last()),
         slots_(slots, deferred) {
     prepare();
@@ -127,9 +129,9 @@ class language_stage {
   typename space::queue& queue() const noexcept { return compute::queue_of(*backend_); }
   int slots() const noexcept { return slots_.size(); }
   std::int64_t max_samples() const noexcept { return max_samples_; }
-  /// Elements that travel between neighbouring stages for a batch of so many samples. `sequence` 0: the context.
+  /// Elements that travel between neighbouring stages for a batch of so many samples, from this rank. `sequence` 0: the context.
   std::int64_t boundary_elements(std::int64_t batch, int sequence = 0) const noexcept {
-    return batch * (sequence > 0 ? sequence : config_.context) * config_.width;
+    return stream_.elements(batch * (sequence > 0 ? sequence : config_.context));
   }
   /// Whether this stage and the other may work at the same time, on two threads: each has a backend of its own, and
   /// nothing is sent along the axes of the layers.
@@ -285,6 +287,7 @@ class language_stage {
       return 0;
     }
     double sum = 0;
+    const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());
     const auto all_targets = given_.targets(slots(), b);
     add_loss_at(c, slots());
     for (std::int64_t i = 0; i < e.samples; ++i) {  // sample by sample: logits of one only need memory
@@ -294,7 +297,7 @@ class language_stage {
       const auto targets = static_cast<std::int64_t>(b.targets.size()) / e.samples;
       [[maybe_unused]] const auto more =
           call_type<out_layer>(at_.brief_out, one)
-              .forward(const_matrix(x + i * e.sequence * config_.width, one.extent),
+              .forward(stream_.part(all, i * e.sequence, one.extent),
                        heddle::v0::detail::row_at<space>(start_of(all_targets) + i * targets, targets));
       if constexpr (on_host) sum += more;
     }
@@ -312,12 +315,13 @@ class language_stage {
     run_type c = run_of(e);
     T* const x = evaluate(c, b, e, in, out);
     if (!is_last() || e.rows() == 0) return;
+    const T* const all = stream_.gather(queue(), x, e, memory_.all_of_stream());
     const std::int64_t rows = detail::takes_means<out_layer> ? e.sequence : 1;
     for (std::int64_t i = 0; i < e.samples; ++i) {
       run_type one = run_of({1, rows});
       at_brief_end(one);
       const call_type<out_layer> head(at_.brief_out, one);
-      head.layer().predict(head, const_matrix(x + ((i + 1) * e.sequence - rows) * config_.width, one.extent),
+      head.layer().predict(head, stream_.part(all, (i + 1) * e.sequence - rows, one.extent),
                            heddle::v0::detail::row_at<space>(start_of(logits) + i * n, n));
     }
   }
@@ -331,7 +335,7 @@ class language_stage {
   place_in_model first_nonfinite_activation() {
     constexpr const char* first_layer = std::is_same_v<batch_type, batch<T>> ? "the embedding" : "the first layer";
     const auto bad = [&](const T* x) {  // all of it: the last microbatch may have been a small one
-      return !backend_->all_finite(heddle::v0::detail::row_at<space>(x, max_rows() * config_.width));
+      return !backend_->all_finite(heddle::v0::detail::row_at<space>(x, stream_.elements(max_rows())));
     };
     for (int l = 0; l <= part_.count; ++l)
       for (int slot = 0; slot < slots(); ++slot) {
@@ -361,17 +365,18 @@ class language_stage {
 
   static std::int64_t bytes(std::int64_t elements) noexcept { return elements * static_cast<std::int64_t>(sizeof(T)); }
   std::int64_t max_rows() const noexcept { return max_samples_ * config_.context; }
-  std::int64_t stream_elements() const noexcept { return places::in_lines(max_rows() * config_.width); }
+  std::int64_t stream_elements() const noexcept { return at_.stream; }
   static constexpr bool on_host = std::is_same_v<space, host_memory>;
   template <class Row>
   static auto* start_of(const Row& x) noexcept {
     return heddle::v0::detail::first_element(x);
   }
-  matrix_view<T, space> matrix(T* at, extent_of_batch e) const noexcept {
-    return {at, dynamic_shape<2>(e.rows(), config_.width)};
+  // A rank without rows has memory all the same: a null matrix is one that nobody wants.
+  matrix_view<T, space> matrix(T* at, extent_of_batch e) noexcept {
+    return stream_.matrix(at == nullptr && decltype(stream_)::are_split ? memory_.x() : at, e);
   }
   matrix_view<const T, space> const_matrix(const T* at, extent_of_batch e) const noexcept {
-    return {at, dynamic_shape<2>(e.rows(), config_.width)};
+    return stream_.matrix(at, e);
   }
 
   // ---- memory -----------------------------------------------------------------------------------------------------
@@ -579,7 +584,7 @@ class language_stage {
   }
   template <class Row>
   void require_size(const Row& s, extent_of_batch e, const char* what) const {
-    require_stream_size(static_cast<std::size_t>(s.size()), e, config_.width, what);
+    require_stream_size(static_cast<std::size_t>(s.size()), e, stream_.of(e.rows()).count, config_.width, what);
   }
 
   config_type config_;
@@ -592,6 +597,7 @@ class language_stage {
   places at_;
   language_parameters<T, layouts, description, space> held_;
   layers_memory saved_layers_;
+  stream_rows<layouts, World, space> stream_;
   stage_memory<T, places, space> memory_;
   mutable microbatch_memory<batch_type, space> given_;
   microbatch_slots slots_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/fixed_string.hpp>
+#include <heddle/core/split.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/layout/gradient.hpp>
 #include <heddle/layout/layout.hpp>
@@ -9,6 +10,7 @@
 #include <heddle/mesh/mesh.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -76,6 +78,14 @@ template <class Data = dp, class Tensor = tp, class Expert = ep>
 using expert_parallel =
     sharding<dim::split<dim::samples, Data>, dim::split<dim::samples, Expert>, dim::split<dim::heads, Tensor>,
              dim::split<dim::ffn, Tensor>, dim::split<dim::vocabulary, Tensor>, dim::split<dim::experts, Expert>>;
+
+/// The same, with the rows of the residual stream split over `Tensor` as well: between attention and MLPs each rank has its
+/// rows of each microbatch, and all_gather and reduce_scatter take the place of all_reduce.
+/// Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
+template <class Data = dp, class Tensor = tp>
+using megatron_sequence =
+    sharding<dim::split<dim::samples, Data>, dim::split<dim::heads, Tensor>, dim::split<dim::ffn, Tensor>,
+             dim::split<dim::vocabulary, Tensor>, dim::split<dim::sequence, Tensor>>;
 
 namespace detail {
 
@@ -174,13 +184,41 @@ struct parameter_layout_of<Mesh, How, dims<D...>, dims<M...>, std::index_sequenc
   using type = typename spelled_layout<Mesh, placed, own, differs, typename Mesh::tags>::type;
 };
 
-template <class Mesh, class How, class Own, class Indices>
-struct edge_layout_of;
-template <class Mesh, class How, class... D, std::size_t... Is>
-struct edge_layout_of<Mesh, How, dims<D...>, std::index_sequence<Is...>> {
+// Those of some axes that are not among others.
+template <class Axes, class Others>
+struct axes_without;
+template <class... A, class Others>
+struct axes_without<type_list<A...>, Others> {
+  using type = joined<type_list<>, std::conditional_t<list_has<Others, A>, type_list<>, type_list<A>>...>;
+};
+template <class Mesh, class Axes>
+struct axes_of_ranks;
+template <class Mesh, class... A>
+struct axes_of_ranks<Mesh, type_list<A...>> {
+  using type =
+      joined<type_list<>, std::conditional_t<Mesh::template axis_of<A>::fixed_size == 1, type_list<>, type_list<A>>...>;
+};
+
+// The rows of an activation: split over the axes that split samples, and over those that split sequences, unless such an axis
+// splits another dimension of it or of what it is used with.
+template <class Mesh, class How, class Own, class Beside>
+struct rows_of_edge;
+template <class Mesh, class How, class... D, class... B>
+struct rows_of_edge<Mesh, How, dims<D...>, dims<B...>> {
   using rules = sharding_rules<How>;
-  using rows = joined<typename rules::template axes_of<Mesh, dim::samples>,
-                      typename rules::template axes_of<Mesh, dim::sequence>>;
+  using samples = typename rules::template axes_of<Mesh, dim::samples>;
+  using taken =
+      joined<samples, typename rules::template axes_of<Mesh, D>..., typename rules::template axes_of<Mesh, B>...>;
+  using sequence = typename axes_without<typename rules::template axes_of<Mesh, dim::sequence>, taken>::type;
+  using type = joined<samples, sequence>;
+};
+
+template <class Mesh, class How, class Own, class Beside, class Indices>
+struct edge_layout_of;
+template <class Mesh, class How, class... D, class Beside, std::size_t... Is>
+struct edge_layout_of<Mesh, How, dims<D...>, Beside, std::index_sequence<Is...>> {
+  using rules = sharding_rules<How>;
+  using rows = typename rows_of_edge<Mesh, How, dims<D...>, Beside>::type;
   using own = joined<rows, typename rules::template axes_of<Mesh, D>...>;
   using placed =
       joined<typename shard_of<0, rows>::type,
@@ -228,6 +266,10 @@ constexpr auto product_formula(const char* left, const char* right, const char* 
   return fixed_string<length>(text);
 }
 
+template <bool Ok, class How>
+struct sharding_is_possible {
+  static constexpr bool value = Ok;
+};
 }  // namespace detail
 
 /// The layouts of a model's tensors on `Mesh` (without the pipeline's axis) under a sharding.
@@ -242,9 +284,10 @@ struct layouts {
   template <class Own, class Meets = dims<>>
   using parameter =
       typename detail::parameter_layout_of<Mesh, How, Own, Meets, std::make_index_sequence<Own::count>>::type;
-  /// An activation [rows, Dims...].
-  template <class Own>
-  using edge = typename detail::edge_layout_of<Mesh, How, Own, std::make_index_sequence<Own::count>>::type;
+  /// An activation [rows, Own...], with the rows that one has which carries dimensions `Beside` too. An axis that splits the
+  /// sequence splits rows where it splits none of these: those of the residual stream, not those of hidden units or heads.
+  template <class Own, class Beside = dims<>>
+  using edge = typename detail::edge_layout_of<Mesh, How, Own, Beside, std::make_index_sequence<Own::count>>::type;
   /// The layout of `X` where a tensor in layout `W` uses it.
   template <class X, class W>
   using used = typename detail::layout_as_used<X, W>::type;
@@ -252,14 +295,56 @@ struct layouts {
   /// Whether the gradient of a parameter in this layout is a sum over axis `Tag`.
   template <class Layout, class Tag>
   static constexpr bool sums_over = dual<Layout>::template is_partial_on<Tag>;
-  /// The axes over which rows are split: every parameter's gradient is a sum over these.
-  using row_axes = typename detail::edge_layout_of<Mesh, How, dims<>, std::index_sequence<>>::rows;
+  /// The axes that split samples: every parameter's gradient is a sum over these.
+  using row_axes = typename detail::sharding_rules<How>::template axes_of<Mesh, dim::samples>;
   /// The axes that split rows and a dimension both: rows travel along them to where their part of the dimension is.
   template <class D>
   using exchange_axes =
       typename detail::exchanged_axes<Mesh, row_axes,
                                       typename detail::sharding_rules<How>::template axes_of<Mesh, D>>::type;
+  /// The axes that split sequences.
+  using sequence_splits = typename detail::sharding_rules<How>::template axes_of<Mesh, dim::sequence>;
+  /// Of the axes that split sequences, those of more than one rank that split the rows of an edge<Own, Beside>.
+  template <class Own, class Beside = dims<>>
+  using sequence_axes =
+      typename detail::axes_of_ranks<Mesh, typename detail::rows_of_edge<Mesh, How, Own, Beside>::sequence>::type;
+  /// Whether a rank has a part of these rows only.
+  template <class Own, class Beside = dims<>>
+  static constexpr bool splits_rows = sequence_axes<Own, Beside>::size > 0;
+
+  static_assert(
+      detail::sharding_is_possible < sequence_splits::size ==
+          detail::axes_without<sequence_splits, row_axes>::type::size,
+      How > ::value,
+      "heddle: an axis splits samples or sequences, not both: name it once, in split<dim::samples, ...> or in "
+      "split<dim::sequence, ...>");
+  static_assert(
+      detail::sharding_is_possible<sequence_axes<dims<>>::size <= 1, How>::value,
+      "heddle: the sequences of a model are split over one axis: leave out all split<dim::sequence, ...> but one");
 };
+
+/// Consecutive rows of a batch.
+struct row_range {
+  std::int64_t first = 0, count = 0;
+};
+namespace detail {
+template <class Axis, class... More, class Mesh>
+constexpr row_range rows_on_rank(type_list<Axis, More...>, const Mesh& mesh, int rank, std::int64_t rows) {
+  int part = 0;
+  if constexpr (Mesh::template has<Axis>) part = mesh.template coordinate<Axis>(rank);
+  const balanced_split cut{rows, mesh.template extent_or_one<Axis>()};
+  return {cut.offset(part), cut.size(part)};
+}
+}  // namespace detail
+/// Those of `rows` rows that a rank has of an edge<Own, Beside>, as even as possible. `mesh` and `rank`: of the world or of its
+/// stage. Where nothing splits them all of them, without a look at the mesh.
+template <class Layouts, class Own, class Beside = dims<>, class Mesh>
+constexpr row_range rows_on_rank(const Mesh& mesh, int rank, std::int64_t rows) {
+  if constexpr (Layouts::template splits_rows<Own, Beside>)
+    return detail::rows_on_rank(typename Layouts::template sequence_axes<Own, Beside>{}, mesh, rank, rows);
+  else
+    return {0, rows};
+}
 
 namespace detail {
 // Dimension 0, over the axes that split samples.
@@ -342,7 +427,8 @@ struct product_layouts {
   static constexpr std::size_t in = In::count, out = Out::count;
   static constexpr const char* weight = Transposed ? "oi" : "io";
   using x_edge = typename Layouts::template edge<In>;
-  using x = typename Layouts::template used<x_edge, Weight>;
+  using x_taken = typename Layouts::template edge<In, Out>;  ///< as the product takes it: of all rows that y has
+  using x = typename Layouts::template used<x_taken, Weight>;
   using y = typename Layouts::template edge<Out>;
   using made = propagate<detail::product_formula<in, out>("bi", weight, "bo"), x, Weight>;
   using dx_made = propagate<detail::product_formula<in, out>("bo", weight, "bi"), dual<made>, Weight>;

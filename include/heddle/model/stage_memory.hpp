@@ -6,7 +6,6 @@
 #include <heddle/model/stage_layers.hpp>
 #include <heddle/tensor/buffer.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -20,13 +19,12 @@ class stage_memory {
  public:
   using dropping = layers::dropping;
 
-  /// `stream`: of the residual stream of the largest microbatch; `deferred`: microbatches that wait for backward_weight at once.
-  stage_memory(typename Space::queue& queue, const Places& at, stage_layers part, std::int64_t stream,
-               const recompute_plan& again, int slots, int deferred)
-      : stream_(stream),
-        block_deferred_(stream + at.of_block.deferred),
+  /// `deferred`: microbatches that wait for backward_weight at once.
+  stage_memory(typename Space::queue& queue, const Places& at, stage_layers part, const recompute_plan& again,
+               int slots, int deferred)
+      : block_deferred_(at.stream + at.of_block.deferred),
         head_deferred_(part.has_head() ? at.of_end.deferred : 0),
-        slot_(part.has_head() ? stream + at.of_end.saved[0] : 0),
+        slot_(part.has_head() ? at.stream + at.of_end.saved[0] : 0),
         saved_(queue, slot_ * slots, "the saved activations of a stage") {
     deferred_at_.resize(static_cast<std::size_t>(part.count) + 1);
     waiting_at_.resize(static_cast<std::size_t>(part.count) + 1);
@@ -41,7 +39,7 @@ class stage_memory {
     waiting_at_.back() = set_;
     if (part.has_head()) set_ += at.of_end.waiting[0];
     end_deferred_at_ = set_;
-    const std::int64_t ends = head_deferred_ + (part.has_embedding() ? stream : 0);
+    const std::int64_t ends = head_deferred_ + (part.has_embedding() ? at.stream : 0);
     set_ += ends;
     sets_ = buffer<T, Space>(queue, set_ * deferred, "the gradients that wait for backward_weight");
     work_ = buffer<T, Space>(queue, place_work(at, part, ends), "the working memory of a stage");
@@ -71,6 +69,8 @@ class stage_memory {
   T* end_shared() noexcept { return work(at_.end_shared); }
   T* x() noexcept { return work(at_.x); }
   T* y() noexcept { return work(at_.y); }
+  /// The residual stream of all ranks, where each has a part of the rows.
+  T* all_of_stream() noexcept { return work(at_.all); }
   T* brief() noexcept { return work(at_.brief); }
   T* constants() noexcept { return work(at_.constants); }
   std::int64_t work_elements() const noexcept { return static_cast<std::int64_t>(work_.size()); }
@@ -86,22 +86,24 @@ class stage_memory {
     const bool blocks = part.count > 0, head = part.has_head();
     if (blocks) at_.pair = take(2 * block_deferred_);
     at_.end = take(ends);
-    at_.scratch = take((std::max)(blocks ? at.of_block.scratch : 0, head ? at.end_scratch() : 0));
+    at_.scratch = take(at.scratch(part.has_embedding(), blocks, head));
     at_.shared = take(blocks ? at.of_block.shared : 0);
     at_.end_shared = take(head ? at.of_end.shared : 0);
-    at_.x = take(stream_);
-    at_.y = take(stream_);
+    at_.x = take(at.stream);
+    at_.y = take(at.stream);
+    at_.all = take(head ? at.all_of_stream : 0);
     at_.brief = take(head ? at.of_brief_end.shared : 0);
     at_.constants = take(blocks ? at.of_block.constants : 0);
     return used;
   }
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
 
-  std::int64_t stream_, block_deferred_, head_deferred_, slot_;
+  std::int64_t block_deferred_, head_deferred_, slot_;
   std::int64_t set_ = 0, end_deferred_at_ = 0;
   std::vector<std::int64_t> deferred_at_{}, waiting_at_{};
   struct {
-    std::int64_t pair = 0, end = 0, scratch = 0, shared = 0, end_shared = 0, x = 0, y = 0, brief = 0, constants = 0;
+    std::int64_t pair = 0, end = 0, scratch = 0, shared = 0, end_shared = 0, x = 0, y = 0, all = 0, brief = 0,
+                 constants = 0;
   } at_;
   buffer<T, Space> saved_;
   buffer<T, Space> sets_{};

@@ -62,7 +62,7 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
   }
   /// With `zero<3>`: between UNSHARD and RESHARD of the stage; with the embedding's stage where its head uses that.
   static constexpr std::int64_t gathered_bytes(int stage) noexcept {
-    if (Zero::stage < 3 || dp == 1) return 0;
+    if (Zero::stage < 3 || !shares) return 0;
     const model::stage_layers part = activations_only::layers_of(stage);
     const bool borrows = tied && part.has_head() && !part.has_embedding() && ends_on_one_rank;
     return weight_bytes(stage) + (borrows ? weight_bytes(0) : 0);
@@ -80,7 +80,7 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
         trains_table && part.has_embedding() != part.has_head() && part.has_head() == ends_on_one_rank;
     const std::int64_t share = activations_only::in_bytes(owned(stage));
     const std::int64_t weights = Zero::stage < 3 ? weight_bytes(stage) : share;
-    const std::int64_t gradients = Zero::stage < 2 ? weight_bytes(stage) : share + (dp > 1 ? weight_bytes(stage) : 0);
+    const std::int64_t gradients = Zero::stage < 2 ? weight_bytes(stage) : share + (shares ? weight_bytes(stage) : 0);
     return weights + gradients + frozen_bytes(stage) + moment_bytes(stage) + master_bytes(stage) +
            (one_more ? activations_only::in_bytes(table()) : 0);
   }
@@ -94,6 +94,8 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
       typename activations_only::layouts, model::layers::trained_of<decltype(activations_only::description)>,
       typename activations_only::places::in_layer, typename activations_only::places::block_layer,
       typename activations_only::places::out_layer>;
+  // Whether some of a stage's state is shared: over dp, or that of a bucket which is summed over other axes, too.
+  static constexpr bool shares = dp > 1 || buckets::count > 1;
   // Elements of a bucket in the flat buffer of a stage's weights.
   static constexpr std::int64_t elements(int stage, std::size_t bucket) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);

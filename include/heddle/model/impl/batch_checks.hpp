@@ -23,11 +23,14 @@ HEDDLE_INLINE void require_logits(std::size_t room, extent_of_batch e, std::int6
                        std::to_string(vocabulary) + " logits, got " + std::to_string(room));
 }
 
-HEDDLE_INLINE void require_stream_size(std::size_t elements, extent_of_batch e, int width, const char* what) {
-  if (static_cast<std::int64_t>(elements) != e.rows() * width)
-    throw config_error(std::string("heddle: ") + what + " must hold " + std::to_string(e.samples) + " x " +
-                       std::to_string(e.sequence) + " x " + std::to_string(width) + " elements, got " +
-                       std::to_string(elements));
+HEDDLE_INLINE void require_stream_size(std::size_t elements, extent_of_batch e, std::int64_t own, int width,
+                                       const char* what) {
+  if (static_cast<std::int64_t>(elements) == own * width) return;
+  std::string text = std::string("heddle: ") + what + " must hold ";
+  if (own != e.rows()) text += std::to_string(own) + " of the rows of ";
+  text += std::to_string(e.samples) + " x " + std::to_string(e.sequence) + " x " + std::to_string(width) +
+          " elements, got " + std::to_string(elements);
+  throw config_error(text);
 }
 
 }  // namespace heddle::inline v0::model

@@ -27,9 +27,13 @@ template <bool Ok, class How>
 struct heads_are_whole {
   static constexpr bool value = Ok;
 };
-// Heads are split between ranks, never inside.
+// Heads are split between ranks, never inside, and a rank has all rows of its heads.
 template <class Layouts, class... Dims>
 constexpr void require_whole() {
+  static_assert(
+      heads_are_whole<!Layouts::template splits_rows<dims<dim::heads>>, typename Layouts::how>::value,
+      "heddle: attention computes whole heads over whole sequences: the axis that splits dim::sequence must split "
+      "dim::heads, too");
   using rules = model::detail::sharding_rules<typename Layouts::how>;
   using mesh_type = typename Layouts::mesh_type;
   static_assert(
@@ -78,7 +82,8 @@ struct fused_attention {
         activation<heads_out, life::until_weight, per_head>{out.in, detail::kept_heads},
         activation<log_sum_exp, life::until_input, dims<dim::heads>>{{out.in[0]}, detail::kept_heads},
         activation<d_qkv, life::deferred, dims<dim::kinds, dim::heads, dim::head_size>>{in.out},
-        activation<d_heads_out, life::scratch, per_head>{out.in});
+        activation<d_heads_out, life::scratch, per_head>{out.in},
+        gathered_rows<whole_in, life::scratch, dims<dim::width>, typename in_layer::out_dims>{{in.in}});
   }
   constexpr auto cached_tensors() const {
     return list(cached<key_cache, per_head>{out.in}, cached<value_cache, per_head>{out.in});
@@ -97,8 +102,10 @@ struct fused_attention {
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     detail::require_whole<typename B::layouts, dim::head_size, dim::kinds, dim::positions>();
+    using l = typename in_layer::template laid<typename B::layouts>;
     auto [project, combine] = b.children();
-    project.forward(x, b.edge(qkv{}));
+    project.forward(b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x, b.makes(qkv{})),
+                    b.edge(qkv{}));
     b.make(heads_out{}, [&](auto v) { b.compute().attention(b[qkv{}], shape(b), v, b.vector(log_sum_exp{})); });
     return combine.forward(b[heads_out{}], y);
   }
@@ -122,15 +129,17 @@ struct fused_attention {
     combine.backward_input(b[heads_out{}], dy, b[d_heads_out{}]);
     b.compute().attention_backward(b[d_heads_out{}], b[qkv{}], b[heads_out{}], b.vector(log_sum_exp{}), shape(b),
                                    b[d_qkv{}]);
-    project.backward_input(x, b[d_qkv{}], dx);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);
+    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, dx);
+    project.backward_input(x, b[d_qkv{}], sum);
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, dx);
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
     auto [project, combine] = b.children();
+    using l = typename in_layer::template laid<typename B::layouts>;
     combine.backward_weight(b[heads_out{}], dy);
-    project.backward_weight(x, b[d_qkv{}]);
+    project.backward_weight(b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x), b[d_qkv{}]);
   }
 };
 

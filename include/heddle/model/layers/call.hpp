@@ -3,6 +3,7 @@
 
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/split.hpp>
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/routing_memory.hpp>
@@ -115,8 +116,9 @@ struct settles {
   static constexpr bool value = Ok;
 };
 
-// What brings a result from one layout to another in place, axis by axis: nothing, or an all_reduce.
-enum class settlement : unsigned char { nothing, reduce, refused };
+// What brings a result from one layout to another, axis by axis: nothing or an all_reduce, in place; or what makes rows of all
+// ranks of rows of each, or the other way round.
+enum class settlement : unsigned char { nothing, reduce, gather, scatter, refused };
 template <class From, class To, class Tag>
 constexpr settlement settlement_along() {
   using heddle::detail::axis_role;
@@ -128,6 +130,9 @@ constexpr settlement settlement_along() {
   constexpr bool whole = to.role == axis_role::replicated || to.role == axis_role::identical;
   if (mesh_type::template axis_of<Tag>::fixed_size == 1 || (from == to && same_op)) return settlement::nothing;
   if (from.role == axis_role::identical && whole) return settlement::nothing;
+  const auto rows = [](const auto& use) { return use.role == axis_role::sharded && use.dim == 0; };
+  if (rows(from) && whole) return settlement::gather;
+  if (from.role == axis_role::partial && rows(to)) return settlement::scatter;
   return from.role == axis_role::partial && whole ? settlement::reduce : settlement::refused;
 }
 // A group that the world made for this call ends with it, so what was queued for it must be done by then.
@@ -137,7 +142,53 @@ void keep_until_done(Queue& queue) {
 }
 template <class From, class To, class... Tags>
 constexpr bool can_settle(type_list<Tags...>) {
-  return ((settlement_along<From, To, Tags>() != settlement::refused) && ...);
+  return ((settlement_along<From, To, Tags>() <= settlement::reduce) && ...);
+}
+// Whether one axis gathers or scatters rows on the way from From to To, while all others at most reduce: `what`, and which.
+template <class From, class To>
+struct rows_moved {
+  using tags = typename From::mesh_type::tags;
+  static constexpr auto along = []<class... Tags>(type_list<Tags...>) {
+    return std::array<settlement, sizeof...(Tags)>{settlement_along<From, To, Tags>()...};
+  }(tags{});
+  static constexpr std::size_t at = [] {
+    std::size_t a = 0;
+    while (a < along.size() && along[a] <= settlement::reduce) ++a;
+    return a;
+  }();
+  static constexpr settlement what = [] {
+    settlement found = settlement::nothing;
+    for (std::size_t a = 0; a < along.size(); ++a) {
+      if (along[a] == settlement::refused || (along[a] > settlement::reduce && a != at)) return settlement::nothing;
+      if (a == at) found = along[a];
+    }
+    return found;
+  }();
+  static constexpr bool gathers = what == settlement::gather;
+};
+template <class From, class To>
+using axis_of_moved_rows =
+    typename heddle::detail::list_at<rows_moved<From, To>::at, typename From::mesh_type::tags>::type;
+// The all_reduces among what brings From to To.
+template <class From, class To, class World, class Queue, class Row>
+void reduce_in([[maybe_unused]] World& world, [[maybe_unused]] Queue& queue, [[maybe_unused]] Row values) {
+  [[maybe_unused]] const auto along = [&]<class Tag>(std::type_identity<Tag>) {
+    if constexpr (settlement_along<From, To, Tag>() == settlement::reduce) {
+      auto&& group = world.template along_if<Tag>();
+      if (group.size() > 1 && values.size() > 0) {
+        using op = typename From::template op_of<Tag>;
+        if constexpr (std::is_same_v<Queue, host_memory::queue>) {
+          group.all_reduce(values, op{});
+        } else {
+          heddle::v0::all_reduce(queue, group, values, op{});
+          keep_until_done<decltype(world.template along_if<Tag>())>(queue);
+        }
+      }
+    }
+  };
+  [&]<class... Tags>(type_list<Tags...>) {
+    (along(std::type_identity<Tags>{}), ...);
+  }(typename From::mesh_type::tags{});
 }
 }  // namespace detail
 
@@ -151,29 +202,71 @@ void settle_in([[maybe_unused]] World& world, [[maybe_unused]] Queue& queue, [[m
   static_assert(
       detail::settles<detail::can_settle<From, To>(tags{}), From, To>::value,
       "heddle: settle<From, To> combines contributions, with one all_reduce along each axis; for another change "
-      "of layout use redistribute");
-  [[maybe_unused]] const auto along = [&]<class Tag>(std::type_identity<Tag>) {
-    if constexpr (detail::settlement_along<From, To, Tag>() == detail::settlement::reduce) {
-      auto&& group = world.template along_if<Tag>();
-      if (group.size() > 1 && values.size() > 0) {
-        using op = typename From::template op_of<Tag>;
-        if constexpr (std::is_same_v<Queue, host_memory::queue>) {
-          group.all_reduce(values, op{});
-        } else {
-          heddle::v0::all_reduce(queue, group, values, op{});
-          detail::keep_until_done<decltype(world.template along_if<Tag>())>(queue);
-        }
-      }
-    }
-  };
-  if constexpr (detail::can_settle<From, To>(tags{}))
-    [&]<class... Tags>(type_list<Tags...>) { (along(std::type_identity<Tags>{}), ...); }(tags{});
+      "of layout use redistribute; for other rows settle<From, To>(from, to)");
+  if constexpr (detail::can_settle<From, To>(tags{})) detail::reduce_in<From, To>(world, queue, values);
 }
 /// The same for elements on the host.
 template <class From, class To, class World, class T>
 void settle_in(World& world, std::span<T> values) {
   host_memory::queue at_once;
   settle_in<From, To>(world, at_once, values);
+}
+
+/// Brings values from layout `From` to layout `To` in other memory, where they have other rows of a batch of `rows`: an axis that
+/// splits rows in `From` only becomes an all_gather, one that splits them in `To` only and has contributions in `From` a
+/// reduce_scatter. Other contributions are combined as above, in the memory that has more rows. Parts are as even as possible,
+/// and may be empty. `from` and `to` are rows in the space of `queue`.
+/// Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
+template <class From, class To, class World, class Queue, class In, class Out>
+  requires(detail::rows_moved<From, To>::what != detail::settlement::nothing)
+void settle_in(World& world, Queue& queue, std::int64_t rows, In from, Out to) {
+  using axis = detail::axis_of_moved_rows<From, To>;
+  constexpr bool gathers = detail::rows_moved<From, To>::gathers;
+  const auto elements = static_cast<std::int64_t>(gathers ? to.size() : from.size());
+  if (elements == 0) return;
+  if constexpr (!gathers) detail::reduce_in<From, To>(world, queue, from);
+  auto&& group = world.template along_if<axis>();
+  if (group.size() == 1) {
+    queue.copy(from, to);
+  } else {
+    std::vector<std::int64_t> counts;  // elements of each rank, where they differ
+    if (rows % group.size() != 0)
+      for (int r = 0; r < group.size(); ++r)
+        counts.push_back(balanced_split{rows, group.size()}.size(r) * (elements / rows));
+    const std::span<const std::int64_t> uneven(counts);
+    if constexpr (gathers) {
+      if (counts.empty())
+        all_gather(queue, group, from, to);
+      else
+        all_gather_v(queue, group, from, to, uneven);
+    } else {
+      using op = typename From::template op_of<axis>;
+      if (counts.empty())
+        reduce_scatter(queue, group, from, to, op{});
+      else
+        reduce_scatter_v(queue, group, from, to, uneven, op{});
+    }
+    detail::keep_until_done<decltype(world.template along_if<axis>())>(queue);
+  }
+  if constexpr (gathers) detail::reduce_in<From, To>(world, queue, to);
+}
+
+/// The rows that a rank has of an edge<Own, Beside> of the batch of a run.
+template <class Layouts, class Own, class Beside, class Run>
+row_range own_rows_of(const Run& run) {
+  if constexpr (Layouts::template splits_rows<Own, Beside>)
+    return rows_on_rank<Layouts, Own, Beside>(run.world.mesh(), run.world.rank(), run.extent.rows());
+  else
+    return {0, run.extent.rows()};
+}
+
+/// The rows of a layer's tensor in a run; routed rows are as many as there may be.
+template <class Layouts, class Described, class Run>
+std::int64_t rows_of_activation(const Run& run, const detail::activation_place& at) {
+  if constexpr (detail::is_routed<Described>)
+    return at.rows;
+  else
+    return own_rows_of<Layouts, typename Described::own, typename Described::beside>(run).count;
 }
 
 /// One layer in one call. Verbs of a child are called with views: `x` what comes in, `y` what goes out, `dy` and `dx` their
@@ -200,7 +293,13 @@ class call {
   Run& run() const noexcept { return *run_; }
   auto& compute() const noexcept { return run_->compute; }
   decltype(auto) queue() const noexcept { return compute::queue_of(run_->compute); }
+  /// Rows of the whole batch.
   std::int64_t rows() const noexcept { return run_->extent.rows(); }
+  /// Those that this rank has of an edge<Own>.
+  template <class Own>
+  row_range own_rows() const {
+    return own_rows_of<layouts, Own, dims<>>(*run_);
+  }
 
   /// The layer's own tensor with this tag: a parameter (to read) or an activation [rows, columns]; routed rows are as many as there
   /// may be.
@@ -312,6 +411,39 @@ class call {
     auto&& in_order = queue();
     settle_in<From, To>(run_->world, in_order, elements_of(x));
   }
+  /// Whether the ranks of an axis have other rows in one of these layouts than in the other, so that values of one are brought to
+  /// the other in other memory.
+  template <class From, class To>
+  static constexpr bool moves_rows = detail::rows_moved<From, To>::what != detail::settlement::nothing;
+  /// Brings `from` to `to`, which is the same tensor where their rows are the same (`room`).
+  template <class From, class To>
+  void settle(view from, view to) const {
+    if constexpr (moves_rows<From, To>) {
+      auto&& in_order = queue();
+      settle_in<From, To>(run_->world, in_order, rows(), elements_of(from), elements_of(to));
+    } else {
+      settle<From, To>(to);
+    }
+  }
+  /// Where to make values in layout `From` that `settle<From, To>(from, to)` brings to `to`: there, or, where `From` has other rows,
+  /// in the tensor `tag` of the layer (`gathered_rows`).
+  template <class From, class To, class Tag, class View>
+  auto room([[maybe_unused]] Tag tag, View to) const {
+    if constexpr (moves_rows<From, To>)
+      return (*this)[tag];
+    else
+      return to;
+  }
+  /// `x`, of layout `From`, in layout `To`: itself, or, where `To` has other rows, gathered in the tensor `tag` of the layer, if
+  /// they are `needed` in this call.
+  template <class From, class To, class Tag>
+  const_view gathered(Tag tag, const_view x, [[maybe_unused]] bool needed = true) const {
+    if constexpr (moves_rows<From, To>) {
+      auto&& in_order = queue();
+      if (needed) settle_in<From, To>(run_->world, in_order, rows(), elements_of(x), elements_of((*this)[tag]));
+    }
+    return room<From, To>(tag, x);
+  }
   /// The loss that the kernel `f(number)` adds to: the number on the host; elsewhere it stays in memory, where the stage has a
   /// place for each microbatch.
   template <class F>
@@ -409,6 +541,10 @@ class call {
       return false;
     }
   }
+  template <class Described>
+  std::int64_t rows_of(const detail::activation_place& at) const {
+    return rows_of_activation<layouts, Described>(*run_, at);
+  }
   template <std::size_t A>
   view place_of_activation() const {
     using described = type_of<A>;
@@ -416,7 +552,7 @@ class call {
     if constexpr (described::lives == life::constant) {
       return view(run_->constants + at.shared, dynamic_shape<2>(at.rows, at.columns));
     } else {
-      const auto shape = dynamic_shape<2>(detail::is_routed<described> ? at.rows : rows(), at.columns);
+      const auto shape = dynamic_shape<2>(rows_of<described>(at), at.columns);
       if constexpr (described::lives == life::deferred) {
         return view(run_->deferred + at.shared, shape);
       } else if constexpr (described::lives == life::scratch) {
@@ -517,12 +653,12 @@ void merge_all(const call<Layer, Run>& b) {
 /// Copies what was dropped, and lies in the shared memory, to where backward_weight finds it.
 template <class Layer, class Run>
 void move_to_waiting(const placed<Layer>& at, Run& run) {
-  const std::int64_t rows = run.extent.rows();
   const auto v = static_cast<std::size_t>(run.drops);
   at.layer.activations().each([&](auto index, const auto& described) {
+    using described_type = std::remove_cvref_t<decltype(described)>;
     const detail::activation_place& place = at.activations[index];
-    if (std::remove_cvref_t<decltype(described)>::lives != life::until_weight || !place.dropped[v]) return;
-    const std::int64_t n = (place.rows >= 0 ? place.rows : rows) * place.columns;
+    if (described_type::lives != life::until_weight || !place.dropped[v]) return;
+    const std::int64_t n = rows_of_activation<typename Run::layouts, described_type>(run, place) * place.columns;
     using T = typename Run::scalar;
     using space = typename Run::space;
     if (n > 0)

@@ -12,6 +12,19 @@ namespace heddle::inline v0::model::layers {
 struct neighbours {};    ///< activation: the neighbourhood of each pixel, as a row
 struct d_neighbours {};  ///< gradient of `neighbours`
 
+namespace detail {
+template <bool Ok, class How>
+struct images_are_whole {
+  static constexpr bool value = Ok;
+};
+template <class Layouts>
+constexpr void require_whole_images() {
+  static_assert(
+      images_are_whole<!Layouts::template splits_rows<dims<dim::taps, dim::width>>, typename Layouts::how>::value,
+      "heddle: a convolution computes whole images, whose pixels are rows: leave dim::sequence out of the sharding");
+}
+}  // namespace detail
+
 /// y = f(neighbours of x): `F` takes the square neighbourhood of each pixel, tap by tap and zeros outside the image, so that a
 /// linear layer from dims<dim::taps, dim::width> is a convolution with stride 1 that keeps the size. What F splits of its
 /// hidden units, such as the channels inside a `gelu_mlp`, is split as there.
@@ -38,6 +51,7 @@ struct convolution {
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    detail::require_whole_images<typename B::layouts>();
     require_images(b.run().extent.sequence);
     auto [inner] = b.children();
     b.make(neighbours{}, [&](auto v) { b.compute().unfold(x, window, v); });

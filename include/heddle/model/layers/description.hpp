@@ -46,11 +46,13 @@ struct parameter {
 };
 
 /// A tensor [rows, Dims...] that a layer keeps, or a constant [Dims...]. `name` is what recomputation calls it; one that has
-/// none is never computed again.
-template <class Tag, life Life, class Dims = dims<>>
+/// none is never computed again. `Beside`: its rows are those of a tensor that carries these dimensions too, such as the
+/// vocabulary of the logits whose greatest it has.
+template <class Tag, life Life, class Dims = dims<>, class Beside = dims<>>
 struct activation {
   using tag = Tag;
   using own = Dims;
+  using beside = Beside;
   static constexpr life lives = Life;
   std::array<std::int64_t, Dims::count> extents{};
   activation_set role{};
@@ -84,9 +86,25 @@ struct routed {
   std::int64_t more = 0;
 };
 
+/// Room for a copy of an edge [rows, Dims...] with the rows that one has which carries `Beside` too. It takes no memory where
+/// these are the edge's own rows: then a layer works on the edge itself (`call::gathered`, `call::room`).
+template <class Tag, life Life, class Dims, class Beside>
+struct gathered_rows : activation<Tag, Life, Dims, Beside> {
+  static constexpr bool copies = true;
+};
+
 namespace detail {
 template <class Described>
 inline constexpr bool is_routed = requires { typename Described::over; };
+// Whether a described activation has memory under these layouts.
+template <class Layouts, class Described>
+constexpr bool has_memory() {
+  using own = typename Described::own;
+  if constexpr (requires { Described::copies; })
+    return Layouts::template splits_rows<own> && !Layouts::template splits_rows<own, typename Described::beside>;
+  else
+    return true;
+}
 
 template <std::size_t At, class X>
 struct list_item {

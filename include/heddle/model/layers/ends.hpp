@@ -17,6 +17,42 @@ namespace heddle::inline v0::model::layers {
 struct tokens_table {};     ///< parameter: the embedding of tokens, [vocabulary, width]
 struct positions_table {};  ///< parameter: the embedding of positions, [context, width]
 
+namespace detail {
+template <bool Ok, class How>
+struct rows_of_words_are_whole {
+  static constexpr bool value = Ok;
+};
+// Tokens and targets are given to every rank, which looks up its part of the vocabulary in all of them.
+template <class Layouts>
+constexpr void require_rows_of_words() {
+  static_assert(
+      rows_of_words_are_whole<!Layouts::template splits_rows<dims<dim::vocabulary>>, typename Layouts::how>::value,
+      "heddle: embedding and head compute their words of whole sequences: the axis that splits dim::sequence must "
+      "split dim::vocabulary, too");
+}
+
+// Calls f(rows, positions, sequence) for all rows of the residual stream at once; where a rank has a part of them, for the rest of
+// the sequence in which its part begins, the whole sequences behind it, and the beginning of the last one.
+template <class B, class T, class P, class Space, class F>
+void each_sequence(const B& b, matrix_view<T, Space> x, matrix_view<P, Space> positions, F&& f) {
+  const std::int64_t sequence = b.run().extent.sequence;
+  if constexpr (!B::layouts::template splits_rows<dims<dim::width>>) {
+    f(x, positions, sequence);
+  } else {
+    const std::int64_t first = b.template own_rows<dims<dim::width>>().first, rows = x.extent(0), width = x.extent(1);
+    for (std::int64_t at = 0; at < rows;) {
+      const std::int64_t from = (first + at) % sequence;
+      const std::int64_t whole = from == 0 ? (rows - at) / sequence * sequence : 0;
+      const std::int64_t count = whole > 0 ? whole : (std::min)(sequence - from, rows - at);
+      const std::int64_t length = whole > 0 ? sequence : count;
+      f(matrix_view<T, Space>(x.address() + at * width, dynamic_shape<2>(count, width)),
+        matrix_view<P, Space>(positions.address() + from * width, dynamic_shape<2>(length, width)), length);
+      at += count;
+    }
+  }
+}
+}  // namespace detail
+
 /// x[b, s] = table[token(b, s)] (+ positions[s]). This rank holds the rows of its part of the vocabulary and looks up what it
 /// has; the rest is zero, and the sum over the axis that splits the vocabulary is the embedding.
 /// Shapes: tokens [samples, sequence], x [rows, width], table [vocabulary, width], positions [context, width].
@@ -39,7 +75,9 @@ struct embedding {
     else
       return list(words);
   }
-  static constexpr list<> activations() { return {}; }
+  constexpr auto activations() const {
+    return list(gathered_rows<whole_out, life::scratch, dims<dim::width>, dims<dim::vocabulary>>{{{width}}});
+  }
   static constexpr list<> children() { return {}; }
   using needs = compute::facet_list<compute::embedding_facet>;
   using needs_cached =
@@ -58,7 +96,10 @@ struct embedding {
   template <class B>
   auto forward(const B& b, typename B::token_ids tokens, typename B::view x) const {
     const auto left = look_up(b, tokens, x);
-    if constexpr (LearnedPositions) b.compute().add_positions(x, b[positions_table{}], b.run().extent.sequence);
+    if constexpr (LearnedPositions)
+      detail::each_sequence(b, x, b[positions_table{}], [&](auto rows, auto positions, std::int64_t sequence) {
+        b.compute().add_positions(rows, positions, sequence);
+      });
     return left;
   }
   /// The same for rows that continue sequences: each has a position of its own.
@@ -70,17 +111,24 @@ struct embedding {
   }
   template <class B>
   void backward_weight(const B& b, typename B::token_ids tokens, typename B::const_view dx) const {
-    b.compute().embedding_backward(tokens, dx, b.run().first_word, b.gradient(tokens_table{}));
+    using l = laid<typename B::layouts>;
+    const auto d = b.template gathered<dual<typename l::stream>, dual<typename l::made>>(whole_out{}, dx);
+    b.compute().embedding_backward(tokens, d, b.run().first_word, b.gradient(tokens_table{}));
     if constexpr (LearnedPositions)
-      b.compute().add_positions_backward(dx, b.run().extent.sequence, b.gradient(positions_table{}));
+      detail::each_sequence(b, dx, b.gradient(positions_table{}),
+                            [&](auto rows, auto positions, std::int64_t sequence) {
+                              b.compute().add_positions_backward(rows, sequence, positions);
+                            });
   }
 
  private:
   template <class B>
   auto look_up(const B& b, typename B::token_ids tokens, typename B::view x) const {
     using l = laid<typename B::layouts>;
-    b.compute().embedding(tokens, b[tokens_table{}], b.run().first_word, x);
-    b.template settle<typename l::made, typename l::stream>(x);
+    detail::require_rows_of_words<typename B::layouts>();
+    const auto sum = b.template room<typename l::made, typename l::stream>(whole_out{}, x);
+    b.compute().embedding(tokens, b[tokens_table{}], b.run().first_word, sum);
+    b.template settle<typename l::made, typename l::stream>(sum, x);
     return made<typename l::stream>{};
   }
 };
@@ -113,6 +161,8 @@ struct language_head {
   using table = parameter<weight, dims<dim::vocabulary>, dims<dim::width>>;
   /// What a tied head has for a weight.
   using tied_table = typename embedding<false>::table;
+  template <class Tag>
+  using of_row = activation<Tag, life::until_input, dims<>, dims<dim::vocabulary>>;
 
   /// Tied: `weight_name` is not used.
   constexpr language_head(Norm final_norm, std::int64_t words, const char* of_weight = "", double initial_deviation = 0)
@@ -132,9 +182,9 @@ struct language_head {
   constexpr auto activations() const {
     return list(activation<normed, life::until_weight, dims<dim::width>>{{width}, norm.role},
                 activation<logits, life::until_weight, dims<dim::vocabulary>>{{vocabulary}, detail::kept_logits},
-                activation<greatest, life::until_input>{}, activation<sum_of_exponentials, life::until_input>{},
-                activation<picked, life::until_input>{},
-                activation<d_normed, life::deferred, dims<dim::width>>{{width}});
+                of_row<greatest>{}, of_row<sum_of_exponentials>{}, of_row<picked>{},
+                activation<d_normed, life::deferred, dims<dim::width>>{{width}},
+                gathered_rows<whole_in, life::scratch, dims<dim::width>, dims<dim::vocabulary>>{{{width}}});
   }
 
   using needs = compute::facet_list<compute::product_facet, compute::cross_entropy_facet, compute::loss_facet>;
@@ -160,17 +210,20 @@ struct language_head {
   /// Final norm and logits: what backward needs.
   template <class B>
   void project(const B& b, typename B::const_view x) const {
-    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    using l = laid<typename B::layouts>;
+    detail::require_rows_of_words<typename B::layouts>();
     auto [n] = b.children();
-    detail::require_settled<Norm, stream>(n.forward(x, b.edge(normed{})));
-    b.make(logits{}, [&](auto v) { make_logits(b, b[normed{}], v); });
+    detail::require_settled<Norm, typename l::x_edge>(n.forward(x, b.edge(normed{})));
+    b.make(logits{}, [&](auto v) {
+      make_logits(b, b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, b[normed{}]), v);
+    });
   }
   /// The loss, summed over the targets that are not ignored: the same number on all ranks that share the vocabulary.
   template <class B>
   typename B::loss_type forward(const B& b, typename B::const_view x, typename B::token_ids targets) const {
     using greatest_made = typename laid<typename B::layouts>::template over_words<maximum>;
     using sum_made = typename laid<typename B::layouts>::template over_words<plus>;
-    using whole = typename B::layouts::template edge<dims<>>;
+    using whole = typename B::layouts::template edge<dims<>, dims<dim::vocabulary>>;
     project(b, x);
     auto& k = b.compute();
     k.row_max(b[logits{}], b.vector(greatest{}));
@@ -212,17 +265,19 @@ struct language_head {
     auto [n] = b.children();
     b.compute().cross_entropy_backward(b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}), targets,
                                        b.run().first_word, scale);
-    b.compute().template matmul<transpose::no, transpose::no>(b[logits{}], words(b), b[d_normed{}],
-                                                              typename B::scalar(0));
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(b[d_normed{}]);
+    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, b[d_normed{}]);
+    b.compute().template matmul<transpose::no, transpose::no>(b[logits{}], words(b), sum, typename B::scalar(0));
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, b[d_normed{}]);
     detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, false));
     return made<dual<stream>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x) const {
+    using l = laid<typename B::layouts>;
     auto [n] = b.children();
-    b.compute().template matmul<transpose::yes, transpose::no>(b[logits{}], b[normed{}], words_gradient(b),
-                                                               typename B::scalar(1));
+    b.compute().template matmul<transpose::yes, transpose::no>(
+        b[logits{}], b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, b[normed{}]),
+        words_gradient(b), typename B::scalar(1));
     n.backward_weight(x, b[d_normed{}]);
   }
 

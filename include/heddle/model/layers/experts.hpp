@@ -32,6 +32,10 @@ template <bool Ok, class How>
 struct router_is_whole {
   static constexpr bool value = Ok;
 };
+template <bool Ok, class How>
+struct experts_take_whole_sequences {
+  static constexpr bool value = Ok;
+};
 template <bool Ok, class Axes, class Space>
 struct rows_travel_on_the_host {
   static constexpr bool value = Ok;
@@ -57,6 +61,9 @@ struct experts_laid {
       router_is_whole < whole<dim::candidates> && whole<dim::choices>, typename Layouts::how > ::value,
       "heddle: a router scores all experts for each token: a sharding may split dim::experts and dim::ffn of a "
       "mixture, not dim::candidates or dim::choices");
+  static_assert(
+      experts_take_whole_sequences<!Layouts::template splits_rows<dims<dim::width>>, typename Layouts::how>::value,
+      "heddle: a mixture of experts routes all rows of its rank's samples: leave out split<dim::sequence, ...>");
 };
 
 template <class T, class Space>

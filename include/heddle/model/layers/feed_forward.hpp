@@ -40,14 +40,17 @@ struct gelu_mlp {
   constexpr auto activations() const {
     return list(activation<hidden, life::until_input, typename Up::out_dims>{up.out, detail::kept_hidden},
                 activation<activated, life::until_weight, typename Up::out_dims>{up.out, detail::kept_activated},
-                activation<d_hidden, life::deferred, typename Up::out_dims>{up.out});
+                activation<d_hidden, life::deferred, typename Up::out_dims>{up.out},
+                gathered_rows<whole_in, life::scratch, typename Up::in_dims, typename Up::out_dims>{up.in});
   }
   using needs = compute::facet_list<compute::elementwise_facet>;
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    using l = typename Up::template laid<typename B::layouts>;
     auto [first, second] = b.children();
-    first.forward(x, b.edge(hidden{}));
+    first.forward(b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x, b.makes(hidden{})),
+                  b.edge(hidden{}));
     b.make(activated{}, [&](auto v) { b.compute().gelu(b.vector(hidden{}), elements_of(v)); });
     return second.forward(b[activated{}], y);
   }
@@ -58,15 +61,17 @@ struct gelu_mlp {
     second.backward_input(b[activated{}], dy, b[d_hidden{}]);
     const auto d = b.vector(d_hidden{});
     b.compute().gelu_backward(b.vector(hidden{}), d, d);
-    first.backward_input(x, b[d_hidden{}], dx);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);
+    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, dx);
+    first.backward_input(x, b[d_hidden{}], sum);
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, dx);
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    using l = typename Up::template laid<typename B::layouts>;
     auto [first, second] = b.children();
     second.backward_weight(b[activated{}], dy);
-    first.backward_weight(x, b[d_hidden{}]);
+    first.backward_weight(b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x), b[d_hidden{}]);
   }
 };
 
@@ -87,15 +92,19 @@ struct gated_mlp {
                 activation<activated, life::until_weight, units>{up_layer.out, detail::kept_activated},
                 activation<d_gate, life::deferred, units>{up_layer.out},
                 activation<d_up, life::deferred, units>{up_layer.out},
-                activation<d_activated, life::scratch, units>{up_layer.out});
+                activation<d_activated, life::scratch, units>{up_layer.out},
+                gathered_rows<whole_in, life::scratch, typename In::in_dims, units>{up_layer.in});
   }
   using needs = compute::facet_list<compute::gated_facet<Activation>>;
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
+    using l = typename In::template laid<typename B::layouts>;
+    const auto rows =
+        b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x, b.makes(gate{}) || b.makes(up{}));
     auto [g, u, d] = b.children();
-    g.forward(x, b.edge(gate{}));
-    u.forward(x, b.edge(up{}));
+    g.forward(rows, b.edge(gate{}));
+    u.forward(rows, b.edge(up{}));
     b.make(activated{},
            [&](auto v) { b.compute().template gated<Activation>(b.vector(gate{}), b.vector(up{}), elements_of(v)); });
     return d.forward(b[activated{}], y);
@@ -107,17 +116,20 @@ struct gated_mlp {
     d.backward_input(b[activated{}], dy, b[d_activated{}]);
     b.compute().template gated_backward<Activation>(b.vector(gate{}), b.vector(up{}), b.vector(d_activated{}),
                                                     b.vector(d_gate{}), b.vector(d_up{}));
-    g.backward_input(x, b[d_gate{}], dx);
-    u.backward_input(x, b[d_up{}], dx, true);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);  // one sum for both
+    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, dx);
+    g.backward_input(x, b[d_gate{}], sum);
+    u.backward_input(x, b[d_up{}], sum, true);
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, dx);  // one sum for both
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    using l = typename In::template laid<typename B::layouts>;
+    const auto rows = b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x);
     auto [g, u, d] = b.children();
     d.backward_weight(b[activated{}], dy);
-    g.backward_weight(x, b[d_gate{}]);
-    u.backward_weight(x, b[d_up{}]);
+    g.backward_weight(rows, b[d_gate{}]);
+    u.backward_weight(rows, b[d_up{}]);
   }
 };
 /// `gated<compute::silu>("mlp", {...}, {...}, {...})`.

@@ -82,7 +82,8 @@ struct grouped_attention {
                   activation<d_value, life::deferred, kv_dims>{k.out},
                   activation<d_heads_out, life::scratch, q_dims>{q.out},
                   activation<cosines, life::constant, dims<dim::positions, dim::head_size>>{{context, half}},
-                  activation<sines, life::constant, dims<dim::positions, dim::head_size>>{{context, half}}, more...);
+                  activation<sines, life::constant, dims<dim::positions, dim::head_size>>{{context, half}},
+                  gathered_rows<whole_in, life::scratch, dims<dim::width>, q_dims>{{q.in}}, more...);
     };
     if constexpr (HeadNorms)
       return with(activation<raw_query, life::until_weight, q_dims>{q.out, detail::kept_qkv},
@@ -109,10 +110,10 @@ struct grouped_attention {
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     make_heads(b, x);
-    b.make(heads_out{}, [&](auto rows) {
+    b.make(heads_out{}, [&](auto v) {
       b.compute().attention(heads_in(b[query{}], query_heads(b)), heads_in(b[key{}], key_heads(b)),
                             heads_in(b[value{}], key_heads(b)), b.run().sequences, scale<typename B::scalar>(),
-                            heads_in(rows, query_heads(b)), b.vector(log_sum_exp{}),
+                            heads_in(v, query_heads(b)), b.vector(log_sum_exp{}),
                             compute::key_pages_in<typename B::space>{});
     });
     return b.children().template get<3>().forward(b[heads_out{}], y);
@@ -150,23 +151,26 @@ struct grouped_attention {
       part.template get<4>().backward_input(b[raw_query{}], b[d_query{}], b[d_raw_query{}], false);
       part.template get<5>().backward_input(b[raw_key{}], b[d_key{}], b[d_raw_key{}], false);
     }
-    part.template get<0>().backward_input(x, b[d_product_of_queries{}], dx);
-    part.template get<1>().backward_input(x, b[d_product_of_keys{}], dx, true);
-    part.template get<2>().backward_input(x, b[d_value{}], dx, true);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(dx);  // one sum for the three
+    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, dx);
+    part.template get<0>().backward_input(x, b[d_product_of_queries{}], sum);
+    part.template get<1>().backward_input(x, b[d_product_of_keys{}], sum, true);
+    part.template get<2>().backward_input(x, b[d_value{}], sum, true);
+    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, dx);  // one sum for the three
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
+    using l = typename q_layer::template laid<typename B::layouts>;
+    const auto rows = b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x);
     const auto part = b.children();
     part.template get<3>().backward_weight(b[heads_out{}], dy);
     if constexpr (HeadNorms) {
       part.template get<4>().backward_weight(b[raw_query{}], b[d_query{}]);
       part.template get<5>().backward_weight(b[raw_key{}], b[d_key{}]);
     }
-    part.template get<0>().backward_weight(x, b[d_product_of_queries{}]);
-    part.template get<1>().backward_weight(x, b[d_product_of_keys{}]);
-    part.template get<2>().backward_weight(x, b[d_value{}]);
+    part.template get<0>().backward_weight(rows, b[d_product_of_queries{}]);
+    part.template get<1>().backward_weight(rows, b[d_product_of_keys{}]);
+    part.template get<2>().backward_weight(rows, b[d_value{}]);
   }
 
  private:
@@ -174,27 +178,32 @@ struct grouped_attention {
   template <class B>
   void make_heads(const B& b, typename B::const_view x) const {
     detail::require_whole<typename B::layouts, dim::head_size, dim::group, dim::positions>();
+    using l = typename q_layer::template laid<typename B::layouts>;
+    const bool projects = b.makes(product_of_queries{}) || b.makes(product_of_keys{}) || b.makes(value{});
+    const auto rows = b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x, projects);
     const auto part = b.children();
     if constexpr (HeadNorms) {
-      part.template get<0>().forward(x, b.edge(raw_query{}));
-      part.template get<1>().forward(x, b.edge(raw_key{}));
+      part.template get<0>().forward(rows, b.edge(raw_query{}));
+      part.template get<1>().forward(rows, b.edge(raw_key{}));
       part.template get<4>().forward(b[raw_query{}], b.edge(query{}));
       part.template get<5>().forward(b[raw_key{}], b.edge(key{}));
     } else {
-      part.template get<0>().forward(x, b.edge(query{}));
-      part.template get<1>().forward(x, b.edge(key{}));
+      part.template get<0>().forward(rows, b.edge(query{}));
+      part.template get<1>().forward(rows, b.edge(key{}));
     }
-    part.template get<2>().forward(x, b.edge(value{}));
+    part.template get<2>().forward(rows, b.edge(value{}));
     const auto turn = [&](auto made, std::int64_t heads) {
-      b.give(made, [&](auto rows) {
-        const auto at = heads_in(rows, heads);
+      b.give(made, [&](auto v) {
+        const auto at = heads_in(v, heads);
         b.compute().template rotary<compute::rotary_pairs::halves>(at, b.run().positions, b[cosines{}], b[sines{}], at);
       });
     };
     turn(b.edge(query{}), query_heads(b));
     turn(b.edge(key{}), key_heads(b));
   }
-  // What the products of queries and keys made: before the norms, where there are some.
+  // What the products of queries and keys make: before the norms, where there are some.
+  using product_of_queries = std::conditional_t<HeadNorms, raw_query, query>;
+  using product_of_keys = std::conditional_t<HeadNorms, raw_key, key>;
   using d_product_of_queries = std::conditional_t<HeadNorms, d_raw_query, d_query>;
   using d_product_of_keys = std::conditional_t<HeadNorms, d_raw_key, d_key>;
   template <class T>

@@ -14,12 +14,20 @@ namespace heddle::inline v0::model::layers {
 struct weight {};
 struct bias {};  ///< added to each row of the product
 
+/// Tags of tensors with the rows of all ranks, where the sequence is split between layers.
+struct whole_in {};     ///< what goes into products, or its gradient
+struct whole_out {};    ///< what leaves one
+struct d_whole_out {};  ///< gradient of `whole_out`
+
 /// How a linear layer's weight lies: `in_out` [in, out] as GPT-2's, `out_in` [out, in] as PyTorch's `Linear`.
 enum class storage : bool { in_out, out_in };
 
 /// y = x W + b over the dimensions `In`, which become `Out`. What the sharding splits of `Out` is split in y; what it splits of
 /// `In` makes y a sum, which forward settles before the bias is added, once. backward_input leaves the sum over split outputs
 /// to the caller, who may have other products that add to the same gradient.
+/// Where a sharding splits the sequence, the caller gives and takes the rows that y has, `laid::x_taken`. A sum is settled to the
+/// rows that y has by itself (reduce_scatter), whose gradient is gathered in backward_input, once, and kept for
+/// backward_weight.
 /// Shapes: x [rows, In...], y [rows, Out...].
 /// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3, figure 3.
 template <class In, class Out, bool Bias = true, storage Stored = storage::in_out>
@@ -50,6 +58,11 @@ struct linear : leaf {
       return list(w);
   }
 
+  constexpr auto activations() const {
+    return list(gathered_rows<whole_out, life::scratch, Out, In>{{out}},
+                gathered_rows<d_whole_out, life::deferred, Out, In>{{out}});
+  }
+
   /// Two for each weight forward, four backward.
   constexpr double training_flops(std::int64_t /*sequence*/) const {
     double n = 6;
@@ -74,9 +87,11 @@ struct linear : leaf {
     using T = typename B::scalar;
     using l = laid<typename B::layouts>;
     b.give(y, [&](auto v) {
-      b.compute().template matmul<transpose::no, transposed ? transpose::yes : transpose::no>(x, b[weight{}], v, T(0));
-      more(v);
-      b.template settle<typename l::made, typename l::y>(v);
+      const auto sum = b.template room<typename l::made, typename l::y>(whole_out{}, v);
+      b.compute().template matmul<transpose::no, transposed ? transpose::yes : transpose::no>(x, b[weight{}], sum,
+                                                                                              T(0));
+      more(sum);
+      b.template settle<typename l::made, typename l::y>(sum, v);
       if constexpr (Bias) b.compute().add_bias(v, b.vector(bias{}));
     });
     return made<typename l::y>{};
@@ -85,14 +100,18 @@ struct linear : leaf {
   auto backward_input(const B& b, typename B::const_view /*x*/, typename B::const_view dy, typename B::view dx,
                       bool add = false) const {
     using T = typename B::scalar;
-    b.compute().template matmul<transpose::no, transposed ? transpose::no : transpose::yes>(dy, b[weight{}], dx,
+    using l = laid<typename B::layouts>;
+    const auto d = b.template gathered<dual<typename l::y>, dual<typename l::made>>(d_whole_out{}, dy);
+    b.compute().template matmul<transpose::no, transposed ? transpose::no : transpose::yes>(d, b[weight{}], dx,
                                                                                             add ? T(1) : T(0));
-    return made<typename laid<typename B::layouts>::dx_made>{};
+    return made<typename l::dx_made>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
     using T = typename B::scalar;
-    b.compute().template matmul<transpose::yes, transpose::no>(transposed ? dy : x, transposed ? x : dy,
+    using l = laid<typename B::layouts>;
+    const typename B::const_view d = b.template room<dual<typename l::y>, dual<typename l::made>>(d_whole_out{}, dy);
+    b.compute().template matmul<transpose::yes, transpose::no>(transposed ? d : x, transposed ? x : d,
                                                                b.gradient(weight{}), T(1));
     if constexpr (Bias) b.compute().add_bias_backward(dy, b.gradient_vector(bias{}));
   }

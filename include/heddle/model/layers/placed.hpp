@@ -135,6 +135,19 @@ class placer {
       return typename Layouts::template parameter<Dims>{mesh_}.local_shape(make_shape(extents), rank_).extent(0);
   }
 
+  /// Rows of an activation on this rank, of so many that its batch has.
+  template <class Described>
+  constexpr std::int64_t rows_of(std::int64_t rows) const {
+    return rows_on_rank<Layouts, typename Described::own, typename Described::beside>(mesh_, rank_, rows).count;
+  }
+  /// Elements of the residual stream, of so many rows, in whole cache lines; a rank without rows has room for one.
+  constexpr std::int64_t stream_elements(std::int64_t rows, std::int64_t width) const {
+    std::int64_t own = rows_on_rank<Layouts, dims<dim::width>>(mesh_, rank_, rows).count, used = 0;
+    if (Layouts::template splits_rows<dims<dim::width>> && own == 0) own = 1;
+    take(used, own * width);
+    return used;
+  }
+
   /// Adds the layer's parameters that are in this bucket to the store, in the order of the description. `at`: what their names
   /// begin with; `id`: of the next parameter in the whole model. Offsets are those in the store; `shift_parameters` makes them relative.
   template <class Buckets = detail::one_bucket, class Layer, class Space>
@@ -182,8 +195,13 @@ class placer {
         place.columns = place.rows > 0 ? columns / place.rows : 0;
         place.shared = take(sizes.constants, columns);
       } else {
-        if constexpr (detail::is_routed<described_type>) place.rows = most_routed(described, rows);
-        const std::int64_t elements = (place.rows >= 0 ? place.rows : rows) * columns;
+        std::int64_t elements = 0;
+        if constexpr (detail::is_routed<described_type>) {
+          place.rows = most_routed(described, rows);
+          elements = place.rows * columns;
+        } else if constexpr (detail::has_memory<Layouts, described_type>()) {
+          elements = rows_of<described_type>(rows) * columns;
+        }
         place.columns = columns;
         if constexpr (described_type::lives == life::deferred) {
           place.shared = take(sizes.deferred, elements);

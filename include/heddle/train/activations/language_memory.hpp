@@ -123,15 +123,14 @@ struct language_memory {
   constexpr std::int64_t resident_bytes(int stage) const noexcept {
     const model::stage_layers part = layers_of(stage);
     std::int64_t n = ends(part) + 2 * stream;
-    const std::int64_t of_blocks = part.count > 0 ? at.of_block.scratch : 0;
-    const std::int64_t of_head = part.has_head() ? at.end_scratch() : 0;
-    n += in_bytes(of_blocks > of_head ? of_blocks : of_head);
+    n += in_bytes(at.scratch(part.has_embedding(), part.count > 0, part.has_head()));
     if (part.count > 0) n += 2 * gradients_of_block() + in_bytes(at.of_block.shared + at.of_block.constants);
-    if (part.has_head()) n += in_bytes(at.of_end.shared + at.of_brief_end.shared);
+    if (part.has_head()) n += in_bytes(at.of_end.shared + at.of_brief_end.shared + at.all_of_stream);
     return n;
   }
   constexpr std::int64_t boundary_bytes() const noexcept {
-    return rows * Shape::config.width * static_cast<std::int64_t>(sizeof(T));
+    return in_bytes(model::rows_on_rank<layouts, model::dims<dim::width>>(mesh_type{}, 0, rows).count *
+                    Shape::config.width);
   }
 
  protected:
@@ -143,8 +142,8 @@ struct language_memory {
   }
 
  private:
-  static constexpr places at{description, place, rows, Shape::config.context, again};
-  static constexpr std::int64_t stream = in_bytes(places::in_lines(rows * Shape::config.width));
+  static constexpr places at{description, place, rows, Shape::config.context, Shape::config.width, again};
+  static constexpr std::int64_t stream = in_bytes(at.stream);
   static constexpr std::size_t dropping(int layer) noexcept {
     return static_cast<std::size_t>(places::drops(again, layer));
   }

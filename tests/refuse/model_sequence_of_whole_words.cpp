@@ -1,0 +1,26 @@
+// refuse: heddle: embedding and head compute their words of whole sequences: the axis that splits dim::sequence must split
+#include <heddle/compute/host/host.hpp>
+#include <heddle/model/layers/ends.hpp>
+
+namespace hd = heddle;
+namespace ly = hd::model::layers;
+namespace dim = hd::dim;
+using how = hd::sharding<dim::split<dim::heads, hd::tp>, dim::split<dim::sequence, hd::tp>>;
+using mesh = hd::mesh<hd::axis<hd::tp, 2>>;
+using layouts = hd::model::layouts<mesh, how>;
+struct group {
+  int size() const { return 2; }
+};
+struct world {
+  hd::mesh<hd::axis<hd::tp, 2>> mesh() const { return {}; }
+  int rank() const { return 0; }
+  template <class>
+  group along_if() {
+    return {};
+  }
+};
+using run = ly::layer_run<float, layouts, hd::compute::host<>, world>;
+using call = ly::call<ly::embedding<true>, run>;
+void use(const call& b, call::token_ids tokens, call::view x) {
+  b.forward(tokens, x);
+}

@@ -1,0 +1,110 @@
+// tests/train/language_training.hpp: three steps of a trainer of a language model on a mesh, and comparison of two such runs.
+#pragma once
+
+#include "catch.hpp"
+#include "random_tokens.hpp"
+#include "tables.hpp"
+
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/schedule/table_schedule.hpp>
+#include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace train_test {
+
+namespace hd = heddle;
+namespace md = heddle::model;
+namespace sc = heddle::schedule;
+using hd::dp, hd::pp, hd::tp;
+
+using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
+using recompute = hd::activations::recompute<>;
+template <class World, class Model>
+using trainer_of = hd::train::trainer<Model, hd::strategy<mesh_type, sc::tabled, hd::zero<3>, recompute>, World>;
+
+struct outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<double>> weights;
+};
+
+/// `Tokens`: where batches come from, 7 samples for each of three steps with clipped gradients.
+template <class Model, class Tokens>
+outcome train(const typename Model::config& settings, const std::string& mesh_text, const std::string& schedule,
+              int microbatches, const std::string& again = "") {
+  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+  hd::train::options<typename Model::config> o;
+  o.model = settings;
+  o.batch = 7;
+  o.steps = 3;
+  o.clip_norm = 0.05;
+  o.threads_per_rank = 1;
+  o.recompute = again;
+  const sc::tabled when(table_named(schedule, mesh.template extent<pp>(), microbatches));
+  outcome all;
+  std::mutex mutex;
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    trainer_of<std::remove_reference_t<decltype(world)>, Model> trainer(world, o, when);
+    std::vector<double> losses, norms;
+    for (int step = 0; step < 3; ++step) {
+      const auto report = trainer.step(Tokens{});
+      losses.push_back(report.loss);
+      norms.push_back(report.gradient_norm);
+    }
+    losses.push_back(trainer.validate(Tokens{}));
+    const std::lock_guard lock(mutex);
+    all.losses = losses;
+    all.norms = norms;
+    for (int k = 0; k < trainer.stages(); ++k)
+      hd::train::detail::for_each_bucket(
+          trainer.stage(k), trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
+            const auto share = state.weights_of(part);
+            for (const md::parameter& p : part.parameters()) {
+              auto& whole = all.weights[p.name];
+              whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
+              md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+                for (std::int64_t i = 0; i < length; ++i)
+                  if (const std::int64_t at = p.offset + local + i; at >= state.owned_begin() && at < state.owned_end())
+                    whole[static_cast<std::size_t>(global + i)] =
+                        share[static_cast<std::size_t>(at - state.owned_begin())];
+              });
+            }
+          });
+  });
+  return all;
+}
+
+inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size() || a.empty()) return 1e300;
+  double worst = 0, greatest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(a[i] - b[i]);
+    if (std::isnan(d) || d > worst) worst = d;  // a NaN stays
+    greatest = (std::max)(greatest, std::abs(b[i]));
+  }
+  return worst / greatest;
+}
+
+inline void check_same(const outcome& got, const outcome& serial) {
+  CHECK(difference(got.losses, serial.losses) <= 1e-10);
+  CHECK(difference(got.norms, serial.norms) <= 1e-10);
+  REQUIRE(got.weights.size() == serial.weights.size());
+  double worst = 0;
+  for (const auto& [name, values] : serial.weights) {
+    const double d = difference(got.weights.at(name), values);
+    if (std::isnan(d) || d > worst) worst = d;
+  }
+  CHECK(worst <= 1e-10);
+}
+
+}  // namespace train_test

@@ -1,0 +1,92 @@
+// tests/train/sequence_parallel_test.cpp: trainers whose rows are split over tp: any mesh, schedule and policy trains the model of
+// one rank, and holds the bytes of the formula.
+#include "language_training.hpp"
+
+#include <heddle/model/gpt2.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/train/language_state.hpp>
+#include <heddle/train/atomized.hpp>
+
+using namespace train_test;
+
+namespace {
+
+// Microbatches of 7, 14, ... rows: uneven over 2 and 3 ranks.
+constexpr md::llama_config of_llama{
+    .layers = 3, .heads = 6, .kv_heads = 2, .width = 24, .ffn = 29, .context = 7, .vocabulary = 61};
+constexpr md::gpt2_config of_gpt2{
+    .layers = 3, .heads = 3, .width = 12, .context = 7, .vocabulary = 61, .initial_deviation = 0.1};
+using tokens = random_tokens<7, 61, 3>;
+using llama = md::llama<double, md::megatron_sequence<>>;
+using gpt2 = md::gpt2<double, md::megatron_sequence<>>;
+
+struct run {
+  const char* mesh;
+  const char* schedule;
+  int microbatches;
+  const char* again;
+};
+template <class Model, std::size_t N>
+void check_all(const typename Model::config& settings, const run (&runs)[N]) {
+  const outcome serial = train<Model, tokens>(settings, "", "1f1b", 1);
+  REQUIRE(serial.norms[0] > 0.05);  // so that clipping is part of what is compared
+  REQUIRE(std::abs(serial.losses[2] - serial.losses[0]) > 1e-6);
+  for (const run& r : runs) {
+    INFO("mesh '" << r.mesh << "', " << r.schedule << ", " << r.microbatches << " microbatches, again '" << r.again
+                  << "'");
+    check_same(train<Model, tokens>(settings, r.mesh, r.schedule, r.microbatches, r.again), serial);
+  }
+}
+
+struct shape {
+  static constexpr md::llama_config config = of_llama;
+  static constexpr int stages = 2, tp = 2;
+  static constexpr std::int64_t samples = 3;
+};
+
+}  // namespace
+
+TEST_CASE("a Llama whose rows are split over tp trains that of one rank, in double", "[train][llama][ranks]") {
+  check_all<llama>(
+      of_llama, {run{"tp=2", "1f1b", 1, "mlp.hidden,attn.qkv"}, run{"tp=3", "gpipe", 2, ""},
+                 run{"dp=2,tp=2", "gpipe", 2, "full"}, run{"pp=2,tp=2", "1f1b", 4, ""},
+                 run{"pp=2,tp=2", "zb-h1", 2, "ln_1.out,mid,head.logits"}, run{"dp=2,pp=2,tp=2", "zb-h1", 2, "full"}});
+}
+
+TEST_CASE("a GPT-2 whose rows are split over tp trains that of one rank, in double", "[train][ranks]") {
+  check_all<gpt2>(of_gpt2, {run{"tp=2", "1f1b", 2, ""}, run{"tp=3", "1f1b", 1, "every 2,mlp.activated"},
+                            run{"dp=2,tp=2", "1f1b", 2, ""}, run{"pp=2,tp=2", "zb-h1", 4, "full"},
+                            run{"pp=3,tp=2", "1f1b", 3, "ln_f.out,head.logits"}});
+}
+
+TEST_CASE("the memory of stages whose rows are split is what the formula says", "[train][memory]") {
+  using formula = hd::train::language_with_state<llama, shape, hd::zero<3>>;
+  using whole = hd::train::language_with_state<md::llama<double>, shape, hd::zero<3>>;
+  hd::train::options<md::llama_config> o;
+  o.model = of_llama;
+  o.batch = 6;
+  o.threads_per_rank = 1;
+  const sc::tabled when(table_named("zb-h1", 2, 2));
+  CHECK_NOTHROW(hd::launch<hd::threads>(mesh_type(1, 2, 2), [&](auto& world) {
+    trainer_of<std::remove_reference_t<decltype(world)>, llama> trainer(world, o, when);
+    if (world.template coordinate<tp>() != 0) return;  // the first rank along tp has the most
+    const auto plan = trainer.plan();
+    const int rank = trainer.pp_group().rank(), s = trainer.held().index;
+    const std::int64_t expected =
+        plan.storage.buffers(rank) * formula{}.boundary_bytes() +
+        plan.storage.slots(s) * formula{}.activation_bytes(s) + formula{}.resident_bytes(s) +
+        formula::gathered_bytes(s) +
+        hd::train::detail::most_deferred(plan.table.list(rank), s) * formula{}.deferred_bytes(s);
+    if (hd::train::bytes_held(trainer) != expected)
+      throw hd::error("rank " + std::to_string(world.rank()) + " holds " +
+                      std::to_string(hd::train::bytes_held(trainer)) + " bytes, the formula says " +
+                      std::to_string(expected));
+  }));
+  // Of 21 rows 11 are here. A block keeps 4 numbers of each channel of the stream (its input, the norms' outputs and what is
+  // between them), two statistics of each norm's rows at most, and of all rows what is split otherwise.
+  const auto lines = [](std::int64_t n) { return 8 * ((n + 7) / 8 * 8); };
+  STATIC_REQUIRE(formula{}.boundary_bytes() == 8 * 11 * 24);
+  CHECK(whole::block_bytes(0) - formula::block_bytes(0) ==
+        4 * (lines(21 * 24) - lines(11 * 24)) + 2 * (lines(21) - lines(11)));
+  CHECK(whole::end_bytes() - formula::end_bytes() == 2 * (lines(21 * 24) - lines(11 * 24)) + lines(21) - lines(11));
+}
