@@ -11,11 +11,12 @@
 #include <heddle/model/read_parameters.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "token_ids.hpp"
+
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +25,6 @@
 #include <numeric>
 #include <span>
 #include <string>
-#include <system_error>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -51,19 +51,6 @@ struct evaluation {
 
   double loss() const { return loss_sum / static_cast<double>(targets); }
 };
-
-std::vector<std::int32_t> parse_tokens(const std::string& text) {
-  std::vector<std::int32_t> ids;
-  for (const char *at = text.data(), *const end = at + text.size(); at <= end; ++at) {
-    std::int32_t id = 0;
-    const auto [next, error] = std::from_chars(at, end, id);
-    if (error != std::errc() || id < 0 || (next != end && *next != ','))
-      throw hd::config_error("heddle: --tokens should be whole numbers with commas between them, got '" + text + "'");
-    ids.push_back(id);
-    at = next;
-  }
-  return ids;
-}
 
 // One sample through the stages of this rank's pipeline; the last stage keeps what it finds.
 template <class World, class Stage>

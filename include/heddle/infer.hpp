@@ -1,6 +1,7 @@
 // heddle/infer.hpp: the inference engine and its policies.
 #pragma once
 
+#include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/batching.hpp>
 #include <heddle/infer/cache.hpp>
 #include <heddle/infer/cached_stage.hpp>

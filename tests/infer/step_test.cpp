@@ -1,9 +1,12 @@
+#include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/step.hpp>
 
 #include "catch.hpp"
 
+#include <concepts>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace inf = heddle::infer;
 
@@ -33,8 +36,12 @@ std::string refusal(Change&& change) {
 
 struct counting_runner {
   using scalar = float;
-  inf::step_limits limits() const { return {}; }
-  void run(const inf::step&, std::span<float>) {}
+  int calls = 0;
+  inf::step_limits limits() const { return {.vocabulary = 3, .context = 5}; }
+  void run(const inf::step& s, std::span<float> logits) {
+    ++calls;
+    for (float& x : logits) x = static_cast<float>(s.rows());
+  }
 };
 struct runner_without_limits {
   using scalar = float;
@@ -46,6 +53,19 @@ static_assert(inf::step_runner<counting_runner> && !inf::step_runner<runner_with
 TEST_CASE("a step within its limits is accepted", "[infer]") {
   CHECK_NOTHROW(inf::require_step(two_sequences(), limits));
   CHECK_NOTHROW(inf::require_step(inf::step{}, limits));
+}
+
+TEST_CASE("a runner without its type is the runner", "[infer]") {
+  counting_runner runner;
+  inf::any_runner any(runner);
+  static_assert(std::same_as<decltype(any), inf::any_runner<float>> && inf::step_runner<decltype(any)>);
+  CHECK(any.limits() == runner.limits());
+  std::vector<float> logits(3);
+  any.run(two_sequences(), logits);
+  inf::any_runner copy = any;  // of the reference
+  copy.run(two_sequences(), {});
+  CHECK(runner.calls == 2);
+  CHECK(logits == std::vector<float>{6, 6, 6});
 }
 
 TEST_CASE("a step that breaks a limit is refused with expected and got", "[infer][error]") {
