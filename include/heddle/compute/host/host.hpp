@@ -338,6 +338,15 @@ class host : detail::argument_checks, public detail::image_members<host<Gemm>> {
     detail::top_k_backward<Rule>(team_, logits.extent(0), experts, ids.extent(1), logits.data(), ids.data(),
                                  weights.data(), dweights.data(), dlogits.data());
   }
+  template <class Rule, class T>
+  void limit_choices(matrix_view<const std::int32_t> ids, matrix_view<T> weights, std::int64_t experts,
+                     std::int64_t most, matrix_view<std::int32_t> kept) {
+    detail::expect("limit_choices", "rows of weights", ids.extent(0), weights.extent(0));
+    detail::expect("limit_choices", "columns of weights", ids.extent(1), weights.extent(1));
+    detail::expect("limit_choices", "elements of kept", ids.size(), kept.size());
+    within("limit_choices", "ids", ids.elements(), -1, experts);
+    detail::limit_choices<Rule>(ids.size(), experts, most, ids.data(), weights.data(), kept.data());
+  }
   void route(matrix_view<const std::int32_t> ids, std::int64_t first_id, std::span<std::int64_t> offsets,
              std::span<std::int32_t> sources, matrix_view<std::int32_t> places) {
     detail::expect("route", "elements of sources (tokens * k)", ids.size(), sources.size());
@@ -552,8 +561,8 @@ static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
 static_assert(rms_norm_kernels<host<>, float> && rotary_kernels<host<>, float> && gated_kernels<host<>, float> &&
               sliced_attention_kernels<host<>, float>);
 static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float> &&
-              grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
-              cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
+              choice_limit_kernels<host<>, float> && grouped_product_kernels<host<>, float> &&
+              half_product_kernels<host<>> && cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
               master_optimizer_kernels<host<>, float, bf16, bf16> &&
               stochastic_optimizer_kernels<host<>, float, float>);
 

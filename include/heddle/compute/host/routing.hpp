@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -101,6 +103,26 @@ inline void route(std::int64_t tokens, std::int64_t k, std::int64_t experts, con
     }
   for (std::int64_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
   offsets[0] = 0;
+}
+
+/// Expert by expert: the choices that it keeps, in the order of the rule.
+template <class Rule, class T>
+void limit_choices(std::int64_t choices, std::int64_t experts, std::int64_t most, const std::int32_t* ids,
+                   const T* weights, std::int32_t* kept) {
+  std::vector<std::vector<std::int64_t>> of_expert(static_cast<std::size_t>(experts));
+  for (std::int64_t i = 0; i < choices; ++i)
+    if (ids[i] >= 0) of_expert[static_cast<std::size_t>(ids[i])].push_back(i);
+  std::fill_n(kept, choices, std::int32_t{-1});
+  for (std::int64_t e = 0; e < experts; ++e) {
+    auto& mine = of_expert[static_cast<std::size_t>(e)];
+    const auto n = static_cast<std::size_t>((std::max)(most, std::int64_t{0}));
+    if constexpr (std::is_same_v<Rule, keep_heaviest>)
+      if (mine.size() > n)
+        std::stable_sort(mine.begin(), mine.end(), [&](std::int64_t i, std::int64_t j) {
+          return weights[i] > weights[j] || (weights[i] != weights[i] && weights[j] == weights[j]);
+        });
+    for (std::size_t i = 0; i < (std::min)(n, mine.size()); ++i) kept[mine[i]] = static_cast<std::int32_t>(e);
+  }
 }
 
 template <class T>

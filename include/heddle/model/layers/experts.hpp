@@ -5,6 +5,7 @@
 #include <heddle/model/layers/expert_exchange.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -66,9 +67,25 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 
 }  // namespace detail
 
+/// Experts take all tokens that choose them.
+struct dropless {
+  static constexpr bool drops = false;
+  static constexpr double factor = 0;
+};
+/// An expert takes at most factor * (rows * chosen / experts), rounded up, of one rank's rows: those that `Keep` prefers, `compute::keep_heaviest` or
+/// `compute::keep_first`. Others lose this choice; the weights of those that they keep stay as they are. Which rows an expert keeps is decided by
+/// each rank for its own rows, so it depends on how samples are split.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, section 2.2; Liu et al. 2025, arXiv:2504.14960 (dropping in sub-sequences).
+template <class Keep = compute::keep_heaviest>
+struct capacity {
+  using keep = Keep;
+  static constexpr bool drops = true;
+  double factor = 1;
+};
+
 /// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
-/// logits. No token is dropped, whatever the router chooses. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, or
-/// `softmax_of_all`.
+/// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, or `softmax_of_all`. `Limit`: `dropless`, no token is dropped whatever
+/// the router chooses, or `capacity`.
 ///
 /// An axis that splits `dim::ffn` splits each expert; y is a sum over it. One that splits `dim::experts` gives its ranks other experts: if
 /// they have the same samples y is a sum over it, too; if it splits samples as well, rows travel to the ranks of their experts and back
@@ -76,11 +93,12 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 /// Ranks may have no expert, and experts no token. The gradient of the choices' weights is summed before the router's backward,
 /// which every rank then does alike.
 ///
-/// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one rank.
+/// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one rank,
+/// unless these have a capacity.
 /// Which experts a row chooses is computed again from the logits in each verb, and not kept.
 /// Shapes: x, y [rows, width]; gate, up [routed rows, ffn].
 /// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960.
-template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu>
+template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu, class Limit = dropless>
 struct experts {
   using router_layer = linear<dims<dim::width>, dims<dim::candidates>, false, storage::out_in>;
   using stream_dims = dims<dim::width>;
@@ -92,17 +110,19 @@ struct experts {
   router_layer router;
   std::int64_t count, chosen, width, ffn;
   double deviation;
+  [[no_unique_address]] Limit limit;
 
   /// `experts_of`: how many there are; `each`: how many of them a token takes. Weights begin as N(0, initial_deviation).
   constexpr experts(const char* called, const char* router_name, std::int64_t experts_of, std::int64_t each,
-                    std::int64_t stream, std::int64_t hidden_units, double initial_deviation = 0)
+                    std::int64_t stream, std::int64_t hidden_units, double initial_deviation = 0, Limit most = {})
       : name(called),
         router(router_name, {stream}, {experts_of}, initial_deviation),
         count(experts_of),
         chosen(each),
         width(stream),
         ffn(hidden_units),
-        deviation(initial_deviation) {}
+        deviation(initial_deviation),
+        limit(most) {}
 
   constexpr auto parameters() const {
     using into = dims<dim::experts, dim::ffn>;
@@ -116,27 +136,32 @@ struct experts {
     const std::int64_t k = chosen;
     constexpr auto kept = detail::kept_hidden;
     const routed_rows here{k, 0, k}, own{k, k, 0}, come{0, 0, k};
-    return list(activation<scores, life::until_weight, dims<dim::candidates>>{{count}},
-                activation<choice_weights, life::scratch, dims<dim::choices>>{{k}},
-                routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts>{
-                    {count}, {}, {}, elements_per_count},
-                routed<routed_in, life::until_weight, stream_dims, dim::experts>{{width}, come, kept},
-                routed<gate, life::until_input, units, dim::experts>{{ffn}, here, kept},
-                routed<up, life::until_input, units, dim::experts>{{ffn}, here, kept},
-                routed<activated, life::until_weight, units, dim::experts>{{ffn}, here, detail::kept_activated},
-                routed<routed_out, life::until_input, stream_dims, dim::experts>{{width}, own, kept},
-                activation<d_scores, life::deferred, dims<dim::candidates>>{{count}},
-                activation<d_choice_weights, life::scratch, dims<dim::choices>>{{k}},
-                routed<d_routed_out, life::deferred, stream_dims, dim::experts>{{width}, here},
-                routed<d_gate, life::deferred, units, dim::experts>{{ffn}, here},
-                routed<d_up, life::deferred, units, dim::experts>{{ffn}, here},
-                routed<d_activated, life::scratch, units, dim::experts>{{ffn}, here},
-                routed<moved, life::scratch, stream_dims, dim::experts>{{width}, own},
-                routed<by_expert, life::scratch, stream_dims, dim::experts>{{width}, here},
-                routed<as_received, life::scratch, stream_dims, dim::experts>{{width}, come});
+    const routed_limit most{count, k, limit.factor};
+    return list(
+        activation<scores, life::until_weight, dims<dim::candidates>>{{count}},
+        activation<choice_weights, life::scratch, dims<dim::choices>>{{k}},
+        routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts>{
+            {count}, {}, {}, elements_per_count},
+        routed<routed_in, life::until_weight, stream_dims, dim::experts>{{width}, come, kept, 0, most},
+        routed<gate, life::until_input, units, dim::experts>{{ffn}, here, kept, 0, most},
+        routed<up, life::until_input, units, dim::experts>{{ffn}, here, kept, 0, most},
+        routed<activated, life::until_weight, units, dim::experts>{{ffn}, here, detail::kept_activated, 0, most},
+        routed<routed_out, life::until_input, stream_dims, dim::experts>{{width}, own, kept, 0, most},
+        activation<d_scores, life::deferred, dims<dim::candidates>>{{count}},
+        activation<d_choice_weights, life::scratch, dims<dim::choices>>{{k}},
+        routed<d_routed_out, life::deferred, stream_dims, dim::experts>{{width}, here, {}, 0, most},
+        routed<d_gate, life::deferred, units, dim::experts>{{ffn}, here, {}, 0, most},
+        routed<d_up, life::deferred, units, dim::experts>{{ffn}, here, {}, 0, most},
+        routed<d_activated, life::scratch, units, dim::experts>{{ffn}, here, {}, 0, most},
+        routed<moved, life::scratch, stream_dims, dim::experts>{{width}, own, {}, 0, most},
+        routed<by_expert, life::scratch, stream_dims, dim::experts>{{width}, here, {}, 0, most},
+        routed<as_received, life::scratch, stream_dims, dim::experts>{{width}, come, {}, 0, most});
   }
-  using needs =
-      compute::facet_list<compute::routing_facet, compute::grouped_product_facet, compute::gated_facet<Activation>>;
+  using needs = std::conditional_t<
+      Limit::drops,
+      compute::facet_list<compute::routing_facet, compute::grouped_product_facet, compute::gated_facet<Activation>,
+                          compute::choice_limit_facet>,
+      compute::facet_list<compute::routing_facet, compute::grouped_product_facet, compute::gated_facet<Activation>>>;
   template <class Layouts>
   using laid = detail::experts_laid<Layouts>;
 
@@ -275,13 +300,25 @@ struct experts {
     const auto ids = memory.ids(b.rows(), chosen), places = memory.places(b.rows(), chosen);
     const auto sources = memory.sources(b.rows() * chosen);
     b.compute().template top_k<Rule>(b[scores{}], ids, b[choice_weights{}]);
+    const auto kept = [&] {
+      if constexpr (Limit::drops) {
+        const auto some = memory.kept(b.rows(), chosen);
+        b.compute().template limit_choices<typename Limit::keep>(
+            ids, b[choice_weights{}], count, routed_limit{count, chosen, limit.factor}.of(b.rows()), some);
+        return some;
+      } else {
+        return ids;
+      }
+    }();
     const expert_range mine = detail::own_experts<typename B::layouts>(b.run().world, count);
     if constexpr (travels<B>) {
       exchange_tables& t = memory.exchange();
       detail::find_members<typename B::layouts>(t, b.run().world, count, typename l::exchange{});
       t.choices.resize(static_cast<std::size_t>(ids.size()));
-      for (std::size_t i = 0; i < t.choices.size(); ++i)
-        t.choices[i] = t.reached[static_cast<std::size_t>(ids.elements()[i])];
+      for (std::size_t i = 0; i < t.choices.size(); ++i) {
+        const std::int32_t e = kept.elements()[i];
+        t.choices[i] = e < 0 ? e : t.reached[static_cast<std::size_t>(e)];
+      }
       const auto reached = static_cast<std::int64_t>(t.wanted.size());
       const auto offsets = memory.offsets(reached);
       b.compute().route({t.choices.data(), ids.shape()}, 0, offsets, sources, places);
@@ -299,9 +336,9 @@ struct experts {
           ids, places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received()};
     } else {
       const auto offsets = memory.offsets(mine.count);
-      b.compute().route(ids, mine.first, offsets, sources, places);
-      std::int64_t used = b.rows() * chosen;  // on the host those of other ranks are left out
-      if constexpr (B::on_host) used = offsets.back();
+      b.compute().route(kept, mine.first, offsets, sources, places);
+      std::int64_t used = (std::min)(b.rows() * chosen, b[moved{}].extent(0));  // the most that there may be
+      if constexpr (B::on_host) used = offsets.back();                          // just as many as there are
       return routes<typename B::space>{ids, places, memory.sources(used), offsets, mine.count, used, used};
     }
   }
