@@ -5,7 +5,6 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
-#include <heddle/core/split.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 
@@ -40,6 +39,7 @@ struct problem {
   std::int64_t rows, experts, chosen, width, ffn;
   double factor = 0;  // of the capacity; 0: none
   bool by_weight = true;
+  double balance = 0;
   numbers x, dy, router, w1, w2, w3;
 };
 struct answer {
@@ -47,7 +47,7 @@ struct answer {
 };
 
 problem random_problem(std::int64_t rows, std::int64_t experts, std::int64_t chosen, std::uint64_t seed) {
-  problem p{rows, experts, chosen, 5, 7, 0, true, {}, {}, {}, {}, {}, {}};
+  problem p{rows, experts, chosen, 5, 7, 0, true, 0, {}, {}, {}, {}, {}, {}};
   const auto draw = [&](std::int64_t n, double scale = 0.7) { return random_vector(n, ++seed, scale); };
   p.x = draw(rows * p.width, 1.0);
   p.dy = draw(rows * p.width, 1.0);
@@ -178,6 +178,41 @@ answer by_definition(const problem& p, const std::vector<chosen_experts>& choice
   return a;
 }
 
+constexpr double loss_scale = 0.25;
+
+// The term for an even choice of experts, of each run of rows on its own.
+void add_balance(const problem& p, const std::vector<chosen_experts>& choices, const std::vector<std::int64_t>& runs,
+                 answer& a) {
+  const auto w = static_cast<std::size_t>(p.width), n = static_cast<std::size_t>(p.experts);
+  std::size_t begin = 0;
+  for (const std::int64_t run : runs) {
+    const std::size_t end = begin + static_cast<std::size_t>(run);
+    numbers count(n, 0.0);
+    for (std::size_t r = begin; r < end; ++r)
+      for (const std::size_t e : choices[r].order) ++count[e];
+    for (std::size_t r = begin; r < end; ++r) {
+      numbers q(n, 0.0);
+      double sum = 0;
+      for (std::size_t e = 0; e < n; ++e) {
+        for (std::size_t d = 0; d < w; ++d) q[e] += p.router[e * w + d] * p.x[r * w + d];
+        sum += q[e] = std::exp(q[e]);
+      }
+      // With term = balance E / (k T^2) sum_e c_e sum_t q_te, and T loss_scale of the loss for T rows.
+      const double scale = p.balance * static_cast<double>(n) / static_cast<double>(p.chosen * run * run) *
+                           (static_cast<double>(run) * loss_scale);
+      for (std::size_t e = 0; e < n; ++e) {
+        double z = 0;  // through every probability
+        for (std::size_t i = 0; i < n; ++i) z += scale * count[i] * q[i] / sum * ((i == e ? 1.0 : 0.0) - q[e] / sum);
+        for (std::size_t d = 0; d < w; ++d) {
+          a.router[e * w + d] += z * p.x[r * w + d];
+          a.dx[r * w + d] += z * p.router[e * w + d];
+        }
+      }
+    }
+    begin = end;
+  }
+}
+
 struct found {
   answer all;
   std::vector<std::string> problems;
@@ -186,13 +221,18 @@ struct found {
   std::int64_t dropped = 0;           // choices, by the definition
 };
 
-// Rows of each rank among those that have other samples.
+// Rows of each rank among those that have other samples, in the order of the rows.
 template <class How>
 std::vector<std::int64_t> runs_of(const mesh_type& mesh, std::int64_t rows) {
-  const int parts = mesh.extent<dp>() * (std::is_same_v<How, same_samples> ? 1 : mesh.extent<ep>());
-  const hd::balanced_split split{rows, parts};
+  using stage_mesh = md::stage_mesh<mesh_type, hd::pp, How>;
+  const auto own_mesh = md::make_stage_mesh<stage_mesh>(mesh);
+  const typename md::layouts<stage_mesh, How>::template edge<md::dims<hd::dim::width>> at{own_mesh};
+  std::map<std::int64_t, std::int64_t> found;  // by the first row
+  const auto whole = hd::dynamic_shape<2>(rows, 1);
+  for (int r = 0; r < mesh.size(); ++r)
+    if (const std::int64_t n = at.local_shape(whole, r).extent(0); n > 0) found[at.local_offset(whole, r)[0]] = n;
   std::vector<std::int64_t> runs;
-  for (int r = 0; r < parts; ++r) runs.push_back(split.size(r));
+  for (const auto& [first, n] : found) runs.push_back(n);
   return runs;
 }
 
@@ -221,7 +261,9 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
 
     Limit limit;
     if constexpr (Limit::drops) limit.factor = p.factor;
-    ly::placed<layer_type> at(layer_type("moe", "gate", p.experts, p.chosen, p.width, p.ffn, 0, limit));
+    layer_type layer("moe", "gate", p.experts, p.chosen, p.width, p.ffn, 0, limit);
+    layer.balance = p.balance;
+    ly::placed<layer_type> at(layer);
     const ly::placer<double, layouts> place(own_mesh, rank);
     md::parameter_store<double> store;
     int id = 0;
@@ -245,6 +287,7 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
     ly::routing_memory<hd::host_memory> routing;
     run_type run{kernels, world};
     run.extent = {rows, 1};
+    run.loss_scale = loss_scale;
     run.weights[0] = store.weights().data();
     run.gradients[0] = store.gradients().data();
     for (std::size_t k = 1; k < ly::most_buckets; ++k) {
@@ -329,7 +372,8 @@ found check(const mesh_type& mesh, const problem& p, bool again = false) {
   auto choices = choose(p);
   std::int64_t dropped = 0;
   if constexpr (Limit::drops) dropped = drop(p, choices, runs_of<How>(mesh, p.rows));
-  const answer expected = by_definition(p, choices);
+  answer expected = by_definition(p, choices);
+  if (p.balance > 0) add_balance(p, choices, runs_of<How>(mesh, p.rows), expected);
   found got = on_mesh<How, Limit>(mesh, p, again);
   got.dropped = dropped;
   INFO("mesh " << to_string(mesh) << ", rows " << p.rows << ", experts " << p.experts << ", chosen " << p.chosen
@@ -359,6 +403,9 @@ void on_all_meshes() {
     check<How>(mesh, one, true);
     check<How>(mesh, random_problem(1, 5, 2, 500), true);  // ranks without a token where samples are split
     check<How>(mesh, random_problem(2, 6, 6, 600));        // every expert is chosen
+    problem even = random_problem(10, 5, 2, 1400);
+    even.balance = 3;
+    check<How>(mesh, even);
   }
 }
 

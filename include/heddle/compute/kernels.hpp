@@ -395,6 +395,17 @@ concept routing_kernels = requires(B& backend, detail::arguments_of<B, T> x, std
   backend.unpermute_backward(x.in, x.in, x.places, x.in, x.out, x.out);
 };
 
+/// How evenly rows choose experts, with c_e the choices of expert e and p the softmax of a row's logits: `expert_balance(logits, ids,
+/// out)` adds sum over e of c_e (sum over rows of p_e) to the number at `out`; `expert_balance_backward(logits, ids, scale,
+/// dlogits)` adds scale times its gradient, in which the c_e are constants. Ids of -1 are no choices.
+/// Shapes: logits, dlogits [tokens, experts]; ids [tokens, k].
+/// Source: Fedus et al. 2021, arXiv:2101.03961, equations (4) to (6).
+template <class B, class T>
+concept expert_balance_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
+  backend.expert_balance(x.in, x.places, x.number);
+  backend.expert_balance_backward(x.in, x.places, x.factor, x.out);
+};
+
 /// Choices of experts that may have `most` each: `limit_choices<Rule>(ids, weights, experts, most, kept)`: kept is ids, and -1 where the
 /// expert has `most` others that `Rule` prefers. `Rule`: `keep_heaviest` or `keep_first`.
 /// Shapes: ids, weights, kept [tokens, k].

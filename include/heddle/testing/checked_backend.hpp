@@ -101,6 +101,8 @@ class checked_backend {
   HEDDLE_OF_TYPE(top_k)
   HEDDLE_OF_TYPE(top_k_backward)
   HEDDLE_OF_TYPE(limit_choices)
+  HEDDLE_PLAIN(expert_balance)
+  HEDDLE_PLAIN(expert_balance_backward)
   HEDDLE_PLAIN(grouped_matmul_backward_weight)
   HEDDLE_PLAIN(add_bias)
   HEDDLE_PLAIN(add_bias_backward)

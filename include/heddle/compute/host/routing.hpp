@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::compute::detail {
@@ -103,6 +104,49 @@ inline void route(std::int64_t tokens, std::int64_t k, std::int64_t experts, con
     }
   for (std::int64_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
   offsets[0] = 0;
+}
+
+/// f(row, the softmax of its logits) for each row.
+template <class T, class F>
+void for_each_softmax(std::int64_t tokens, std::int64_t experts, const T* logits, F&& f) {
+  std::vector<T> p(static_cast<std::size_t>(experts));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const T* const row = logits + t * experts;
+    const T top = *std::max_element(row, row + experts);
+    T sum = 0;
+    for (std::size_t e = 0; e < p.size(); ++e) sum += p[e] = std::exp(row[e] - top);
+    for (T& one : p) one /= sum;
+    f(t, std::as_const(p));
+  }
+}
+template <class T>
+std::vector<T> choices_of_experts(std::int64_t choices, std::int64_t experts, const std::int32_t* ids) {
+  std::vector<T> count(static_cast<std::size_t>(experts));
+  for (std::int64_t i = 0; i < choices; ++i)
+    if (ids[i] >= 0) ++count[static_cast<std::size_t>(ids[i])];
+  return count;
+}
+template <class T>
+void expert_balance(std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits, const std::int32_t* ids,
+                    double* out) {
+  const auto count = choices_of_experts<double>(tokens * k, experts, ids);
+  double sum = 0;
+  for_each_softmax(tokens, experts, logits, [&](std::int64_t, const std::vector<T>& p) {
+    for (std::size_t e = 0; e < p.size(); ++e) sum += count[e] * static_cast<double>(p[e]);
+  });
+  *out += sum;
+}
+/// dlogits += scale p (c - sum of p c).
+template <class T>
+void expert_balance_backward(std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
+                             const std::int32_t* ids, T scale, T* dlogits) {
+  const auto count = choices_of_experts<T>(tokens * k, experts, ids);
+  for_each_softmax(tokens, experts, logits, [&](std::int64_t t, const std::vector<T>& p) {
+    T mean = 0;
+    for (std::size_t e = 0; e < p.size(); ++e) mean += p[e] * count[e];
+    for (std::size_t e = 0; e < p.size(); ++e)
+      dlogits[t * experts + static_cast<std::int64_t>(e)] += scale * p[e] * (count[e] - mean);
+  });
 }
 
 /// Expert by expert: the choices that it keeps, in the order of the rule.

@@ -93,11 +93,17 @@ struct capacity {
 /// Ranks may have no expert, and experts no token. The gradient of the choices' weights is summed before the router's backward,
 /// which every rank then does alike.
 ///
+/// `balance` is the weight of a term of the loss that is least where experts are chosen alike: of T rows, with c_e the choices of expert e and p
+/// the softmax of their logits, balance * experts / (chosen T^2) * sum over e of c_e (sum of p_e), which is `balance` where all are. Each
+/// rank and microbatch has a term of its own rows, weighted by the number of these. Gradients have it, the loss that is reported does not;
+/// `compute().expert_balance` gives the sum.
+///
 /// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one rank,
 /// unless these have a capacity.
 /// Which experts a row chooses is computed again from the logits in each verb, and not kept.
 /// Shapes: x, y [rows, width]; gate, up [routed rows, ffn].
-/// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960.
+/// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960;
+/// Fedus et al. 2021, arXiv:2101.03961 (balance).
 template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu, class Limit = dropless>
 struct experts {
   using router_layer = linear<dims<dim::width>, dims<dim::candidates>, false, storage::out_in>;
@@ -110,6 +116,7 @@ struct experts {
   router_layer router;
   std::int64_t count, chosen, width, ffn;
   double deviation;
+  double balance = 0;
   [[no_unique_address]] Limit limit;
 
   /// `experts_of`: how many there are; `each`: how many of them a token takes. Weights begin as N(0, initial_deviation).
@@ -159,9 +166,10 @@ struct experts {
   }
   using needs = std::conditional_t<
       Limit::drops,
-      compute::facet_list<compute::routing_facet, compute::grouped_product_facet, compute::gated_facet<Activation>,
-                          compute::choice_limit_facet>,
-      compute::facet_list<compute::routing_facet, compute::grouped_product_facet, compute::gated_facet<Activation>>>;
+      compute::facet_list<compute::routing_facet, compute::expert_balance_facet, compute::grouped_product_facet,
+                          compute::gated_facet<Activation>, compute::choice_limit_facet>,
+      compute::facet_list<compute::routing_facet, compute::expert_balance_facet, compute::grouped_product_facet,
+                          compute::gated_facet<Activation>>>;
   template <class Layouts>
   using laid = detail::experts_laid<Layouts>;
 
@@ -251,6 +259,8 @@ struct experts {
     }
     b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
     b.compute().template top_k_backward<Rule>(b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
+    if (balance > 0 && b.rows() > 0)
+      b.compute().expert_balance_backward(b[scores{}], at.ids, balance_scale(b), b[d_scores{}]);
     using routed_dx = typename router_layer::template laid<typename B::layouts>::dx_made;
     detail::require_settled<router_layer, dual<typename l::in::x_edge>>(made<routed_dx>{});
     score.backward_input(x, b[d_scores{}], dx, true);
@@ -274,6 +284,12 @@ struct experts {
   }
 
  private:
+  // A microbatch counts as its rows do in the step's loss.
+  template <class B>
+  typename B::scalar balance_scale(const B& b) const {
+    const double alike = static_cast<double>(chosen) * static_cast<double>(b.rows());
+    return static_cast<typename B::scalar>(balance * static_cast<double>(count) / alike) * b.run().loss_scale;
+  }
   // Whether rows go to other ranks; elsewhere than on the host `route` refuses it.
   template <class B>
   static constexpr bool travels = laid<typename B::layouts>::exchanges && B::on_host;
