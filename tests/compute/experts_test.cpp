@@ -117,6 +117,43 @@ TEST_CASE("top_k breaks ties by the lower id and shows NaN", "[compute][experts]
                     "heddle: top_k: at most all of the 5 experts can be chosen, got ids of 6 columns");
 }
 
+TEMPLATE_TEST_CASE("experts keep the choices that fewer than so many others come before", "[compute][experts]",
+                   hc::keep_heaviest, hc::keep_first) {
+  const int64_t tokens = 23, experts = 5, k = 3;
+  const ids chosen = different_experts(tokens, k, experts, 21);
+  auto weights = normal<double>(tokens * k, 22);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (i % 3 == 0) weights[i] = 0.25;  // ties, which go to the lower token
+  for (const int64_t most : {0, 1, 4, 9, 23}) {
+    CAPTURE(most);
+    ids kept(chosen.size(), -7);
+    hc::host<>().limit_choices<TestType>(matrix(std::as_const(chosen), tokens, k),
+                                         matrix(std::as_const(weights), tokens, k), experts, most,
+                                         matrix(kept, tokens, k));
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      int64_t before = 0;
+      for (std::size_t j = 0; j < chosen.size(); ++j) {
+        if (i == j || chosen[i] != chosen[j]) continue;
+        const bool heavier = std::is_same_v<TestType, hc::keep_heaviest> && weights[j] != weights[i];
+        before += heavier ? weights[j] > weights[i] : j < i;
+      }
+      CHECK(kept[i] == (before < most ? chosen[i] : -1));
+    }
+  }
+  // Choices that are none stay so, and take no place; ids outside are refused.
+  ids few{0, -1, 0, 0}, left(4, -7);
+  const std::vector<double> alike(4, 1.0);
+  hc::host<>().limit_choices<TestType>(matrix(std::as_const(few), 4, 1), matrix(alike, 4, 1), 1, 2, matrix(left, 4, 1));
+  CHECK(left == ids{0, -1, 0, -1});
+  CHECK_THROWS_AS(hc::host<>().limit_choices<TestType>(matrix(std::as_const(few), 4, 1), matrix(alike, 2, 2), 1, 2,
+                                                       matrix(left, 4, 1)),
+                  hd::layout_error);
+  few[0] = 1;
+  CHECK_THROWS_AS(hc::host<>().limit_choices<TestType>(matrix(std::as_const(few), 4, 1), matrix(alike, 4, 1), 1, 2,
+                                                       matrix(left, 4, 1)),
+                  hd::layout_error);
+}
+
 TEST_CASE("route is the stable sort of the choices by expert", "[compute][experts]") {
   struct size {
     int64_t tokens, k, experts, first, all;

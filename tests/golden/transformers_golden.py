@@ -120,11 +120,20 @@ def make_records(family):
     return records
 
 
+def balance_records():
+    """The load-balancing loss of one layer's logits, seven rows of which each takes two of five experts, and its gradient."""
+    from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
+    logits = torch.randn((7, 5), generator=torch.Generator().manual_seed(989), requires_grad=True)
+    loss = load_balancing_loss_func((logits,), num_experts=5, top_k=2)
+    loss.backward()
+    return [("balance.logits", logits.detach()), ("balance.loss", loss.detach().reshape(1)), ("balance.gradient", logits.grad)]
+
+
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     for family in SIZES:
-        records = make_records(family)
+        records = make_records(family) + (balance_records() if family == "mixtral" else [])
         data = encode(records)
         numbers = dict(records)
         print(f"{family}: torch {torch.__version__}, transformers {transformers.__version__}: {len(records)} records, "

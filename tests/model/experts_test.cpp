@@ -5,7 +5,6 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
-#include <heddle/core/split.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 
@@ -30,10 +29,17 @@ using numbers = std::vector<double>;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<ep>, hd::axis<tp>>;
 using same_samples = md::megatron_with_experts<>;
 using other_samples = md::expert_parallel<>;
+// Attention over tp and experts over ep and tp: two ways to use the same ranks. Those along tp have the same samples, those along ep others.
+using folded = hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split<hd::dim::samples, ep>,
+                            hd::dim::split<hd::dim::heads, tp>, hd::dim::split<hd::dim::experts, ep>,
+                            hd::dim::split<hd::dim::experts, tp>>;
 
 // What enters a layer and comes out of it, whole.
 struct problem {
   std::int64_t rows, experts, chosen, width, ffn;
+  double factor = 0;  // of the capacity; 0: none
+  bool by_weight = true;
+  double balance = 0;
   numbers x, dy, router, w1, w2, w3;
 };
 struct answer {
@@ -41,7 +47,7 @@ struct answer {
 };
 
 problem random_problem(std::int64_t rows, std::int64_t experts, std::int64_t chosen, std::uint64_t seed) {
-  problem p{rows, experts, chosen, 5, 7, {}, {}, {}, {}, {}, {}};
+  problem p{rows, experts, chosen, 5, 7, 0, true, 0, {}, {}, {}, {}, {}, {}};
   const auto draw = [&](std::int64_t n, double scale = 0.7) { return random_vector(n, ++seed, scale); };
   p.x = draw(rows * p.width, 1.0);
   p.dy = draw(rows * p.width, 1.0);
@@ -59,8 +65,59 @@ void prefer(problem& p, std::int64_t expert) {
     p.router[static_cast<std::size_t>(e * p.width)] = e == expert ? 3.0 : -3.0;
 }
 
+// The experts of a row, best first, and their weights.
+struct chosen_experts {
+  std::vector<std::size_t> order;
+  numbers weight;
+  std::vector<bool> kept;
+};
+std::vector<chosen_experts> choose(const problem& p) {
+  std::vector<chosen_experts> all;
+  const auto w = static_cast<std::size_t>(p.width);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(p.rows); ++r) {
+    numbers logits(static_cast<std::size_t>(p.experts), 0.0);
+    for (std::size_t e = 0; e < logits.size(); ++e)
+      for (std::size_t d = 0; d < w; ++d) logits[e] += p.router[e * w + d] * p.x[r * w + d];
+    chosen_experts c;
+    c.order.resize(logits.size());
+    std::iota(c.order.begin(), c.order.end(), std::size_t{0});
+    std::stable_sort(c.order.begin(), c.order.end(),
+                     [&](std::size_t i, std::size_t j) { return logits[i] > logits[j]; });
+    c.order.resize(static_cast<std::size_t>(p.chosen));
+    double sum = 0;
+    for (const std::size_t e : c.order) sum += std::exp(logits[e]);
+    for (const std::size_t e : c.order) c.weight.push_back(std::exp(logits[e]) / sum);
+    c.kept.assign(c.order.size(), true);
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+// An expert keeps ceil(factor rows chosen / experts) choices of each run of rows: a choice stays if fewer are preferred to it.
+std::int64_t drop(const problem& p, std::vector<chosen_experts>& all, const std::vector<std::int64_t>& runs) {
+  std::int64_t dropped = 0;
+  std::size_t begin = 0;
+  for (const std::int64_t run : runs) {
+    const std::size_t end = begin + static_cast<std::size_t>(run);
+    const auto most = static_cast<std::int64_t>(
+        std::ceil(static_cast<double>(run * p.chosen) / static_cast<double>(p.experts) * p.factor));
+    for (std::size_t r = begin; r < end; ++r)
+      for (std::size_t j = 0; j < all[r].order.size(); ++j) {
+        std::int64_t before = 0;
+        for (std::size_t q = begin; q < end; ++q)
+          for (std::size_t i = 0; i < all[q].order.size(); ++i) {
+            if (q == r || all[q].order[i] != all[r].order[j]) continue;
+            before += p.by_weight && all[q].weight[i] != all[r].weight[j] ? all[q].weight[i] > all[r].weight[j] : q < r;
+          }
+        all[r].kept[j] = before < most;
+        dropped += !all[r].kept[j];
+      }
+    begin = end;
+  }
+  return dropped;
+}
+
 // Token by token and expert by expert, from the definition.
-answer by_definition(const problem& p) {
+answer by_definition(const problem& p, const std::vector<chosen_experts>& choices) {
   answer a;
   const auto w = static_cast<std::size_t>(p.width), f = static_cast<std::size_t>(p.ffn);
   a.y.assign(p.x.size(), 0);
@@ -71,18 +128,16 @@ answer by_definition(const problem& p) {
   a.w3.assign(p.w3.size(), 0);
   for (std::size_t r = 0; r < static_cast<std::size_t>(p.rows); ++r) {
     const double *x = p.x.data() + r * w, *dy = p.dy.data() + r * w;
-    numbers logits(static_cast<std::size_t>(p.experts), 0.0);
-    for (std::size_t e = 0; e < logits.size(); ++e)
-      for (std::size_t d = 0; d < w; ++d) logits[e] += p.router[e * w + d] * x[d];
-    std::vector<std::size_t> order(logits.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) { return logits[i] > logits[j]; });
-    order.resize(static_cast<std::size_t>(p.chosen));
-    double sum = 0;
-    for (const std::size_t e : order) sum += std::exp(logits[e]);
-    numbers weight, slope;
-    for (const std::size_t e : order) {
-      const double v = std::exp(logits[e]) / sum;
+    const auto& order = choices[r].order;
+    const numbers& weight = choices[r].weight;
+    numbers slope;
+    for (std::size_t j = 0; j < order.size(); ++j) {
+      const std::size_t e = order[j];
+      const double v = weight[j];
+      if (!choices[r].kept[j]) {
+        slope.push_back(0);
+        continue;
+      }
       numbers g(f, 0.0), u(f, 0.0), h(f), out(w, 0.0), dh(f, 0.0);
       for (std::size_t i = 0; i < f; ++i)
         for (std::size_t d = 0; d < w; ++d) {
@@ -101,7 +156,6 @@ answer by_definition(const problem& p) {
           dh[i] += v * dy[d] * p.w2[(e * w + d) * f + i];
         }
       }
-      weight.push_back(v);
       slope.push_back(along);
       for (std::size_t i = 0; i < f; ++i) {
         const double s = sigmoid(g[i]), dg = dh[i] * u[i] * s * (1 + g[i] * (1 - s)), du = dh[i] * g[i] * s;
@@ -124,14 +178,66 @@ answer by_definition(const problem& p) {
   return a;
 }
 
+constexpr double loss_scale = 0.25;
+
+// The term for an even choice of experts, of each run of rows on its own.
+void add_balance(const problem& p, const std::vector<chosen_experts>& choices, const std::vector<std::int64_t>& runs,
+                 answer& a) {
+  const auto w = static_cast<std::size_t>(p.width), n = static_cast<std::size_t>(p.experts);
+  std::size_t begin = 0;
+  for (const std::int64_t run : runs) {
+    const std::size_t end = begin + static_cast<std::size_t>(run);
+    numbers count(n, 0.0);
+    for (std::size_t r = begin; r < end; ++r)
+      for (const std::size_t e : choices[r].order) ++count[e];
+    for (std::size_t r = begin; r < end; ++r) {
+      numbers q(n, 0.0);
+      double sum = 0;
+      for (std::size_t e = 0; e < n; ++e) {
+        for (std::size_t d = 0; d < w; ++d) q[e] += p.router[e * w + d] * p.x[r * w + d];
+        sum += q[e] = std::exp(q[e]);
+      }
+      // With term = balance E / (k T^2) sum_e c_e sum_t q_te, and T loss_scale of the loss for T rows.
+      const double scale = p.balance * static_cast<double>(n) / static_cast<double>(p.chosen * run * run) *
+                           (static_cast<double>(run) * loss_scale);
+      for (std::size_t e = 0; e < n; ++e) {
+        double z = 0;  // through every probability
+        for (std::size_t i = 0; i < n; ++i) z += scale * count[i] * q[i] / sum * ((i == e ? 1.0 : 0.0) - q[e] / sum);
+        for (std::size_t d = 0; d < w; ++d) {
+          a.router[e * w + d] += z * p.x[r * w + d];
+          a.dx[r * w + d] += z * p.router[e * w + d];
+        }
+      }
+    }
+    begin = end;
+  }
+}
+
 struct found {
   answer all;
   std::vector<std::string> problems;
   std::int64_t calls = 0, bytes = 0;  // of all_to_all_v along ep, on all ranks
+  std::int64_t scratch = 0;           // elements, of all ranks
+  std::int64_t dropped = 0;           // choices, by the definition
 };
 
-// A row is a sample. `again`: forward runs once more for what recomputation drops.
+// Rows of each rank among those that have other samples, in the order of the rows.
 template <class How>
+std::vector<std::int64_t> runs_of(const mesh_type& mesh, std::int64_t rows) {
+  using stage_mesh = md::stage_mesh<mesh_type, hd::pp, How>;
+  const auto own_mesh = md::make_stage_mesh<stage_mesh>(mesh);
+  const typename md::layouts<stage_mesh, How>::template edge<md::dims<hd::dim::width>> at{own_mesh};
+  std::map<std::int64_t, std::int64_t> found;  // by the first row
+  const auto whole = hd::dynamic_shape<2>(rows, 1);
+  for (int r = 0; r < mesh.size(); ++r)
+    if (const std::int64_t n = at.local_shape(whole, r).extent(0); n > 0) found[at.local_offset(whole, r)[0]] = n;
+  std::vector<std::int64_t> runs;
+  for (const auto& [first, n] : found) runs.push_back(n);
+  return runs;
+}
+
+// A row is a sample. `again`: forward runs once more for what recomputation drops.
+template <class How, class Limit>
 found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
   found f;
   f.all.y.assign(p.x.size(), 0);
@@ -141,7 +247,7 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
     using world_type = std::remove_reference_t<decltype(world)>;
     using stage_mesh = md::stage_mesh<mesh_type, hd::pp, How>;
     using layouts = md::layouts<stage_mesh, How>;
-    using layer_type = ly::experts<>;
+    using layer_type = ly::experts<hd::compute::softmax_of_chosen, hd::compute::silu, Limit>;
     using run_type = ly::layer_run<double, layouts, backend, world_type>;
     const stage_mesh own_mesh = md::make_stage_mesh<stage_mesh>(world.mesh());
     const int rank = md::rank_in_stage_mesh<stage_mesh>(world.mesh(), world.rank());
@@ -153,7 +259,11 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
     std::int64_t most = 0;
     for (int r = 0; r < own_mesh.size(); ++r) most = (std::max)(most, rows_at.local_shape(whole, r).extent(0));
 
-    ly::placed<layer_type> at(layer_type("moe", "gate", p.experts, p.chosen, p.width, p.ffn));
+    Limit limit;
+    if constexpr (Limit::drops) limit.factor = p.factor;
+    layer_type layer("moe", "gate", p.experts, p.chosen, p.width, p.ffn, 0, limit);
+    layer.balance = p.balance;
+    ly::placed<layer_type> at(layer);
     const ly::placer<double, layouts> place(own_mesh, rank);
     md::parameter_store<double> store;
     int id = 0;
@@ -177,6 +287,7 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
     ly::routing_memory<hd::host_memory> routing;
     run_type run{kernels, world};
     run.extent = {rows, 1};
+    run.loss_scale = loss_scale;
     run.weights[0] = store.weights().data();
     run.gradients[0] = store.gradients().data();
     for (std::size_t k = 1; k < ly::most_buckets; ++k) {
@@ -223,11 +334,12 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
     const auto expect = [&](bool ok, const std::string& what) {
       if (!ok) f.problems.push_back("rank " + std::to_string(world.rank()) + ": " + what);
     };
-    const bool travels = std::is_same_v<How, other_samples> && group.size() > 1;
+    const bool travels = !std::is_same_v<How, same_samples> && group.size() > 1;
     expect(forward_calls == (travels ? 3 : 0), "all-to-alls of forward");
     expect(backward_calls == (travels ? 2 : 0), "all-to-alls of backward_input");
     expect(later == 0, "backward_weight communicates");
     f.calls += forward_calls;
+    f.scratch += sizes.scratch;
     f.bytes += bytes;
     for (std::size_t i = 0; i < y.size(); ++i) {
       // The same on every rank that has the row.
@@ -255,10 +367,15 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
   return f;
 }
 
-template <class How>
+template <class How, class Limit = ly::dropless>
 found check(const mesh_type& mesh, const problem& p, bool again = false) {
-  const answer expected = by_definition(p);
-  const found got = on_mesh<How>(mesh, p, again);
+  auto choices = choose(p);
+  std::int64_t dropped = 0;
+  if constexpr (Limit::drops) dropped = drop(p, choices, runs_of<How>(mesh, p.rows));
+  answer expected = by_definition(p, choices);
+  if (p.balance > 0) add_balance(p, choices, runs_of<How>(mesh, p.rows), expected);
+  found got = on_mesh<How, Limit>(mesh, p, again);
+  got.dropped = dropped;
   INFO("mesh " << to_string(mesh) << ", rows " << p.rows << ", experts " << p.experts << ", chosen " << p.chosen
                << ", again " << again);
   for (const std::string& problem : got.problems) FAIL_CHECK(problem);
@@ -286,6 +403,9 @@ void on_all_meshes() {
     check<How>(mesh, one, true);
     check<How>(mesh, random_problem(1, 5, 2, 500), true);  // ranks without a token where samples are split
     check<How>(mesh, random_problem(2, 6, 6, 600));        // every expert is chosen
+    problem even = random_problem(10, 5, 2, 1400);
+    even.balance = 3;
+    check<How>(mesh, even);
   }
 }
 
@@ -331,4 +451,36 @@ TEST_CASE("rows that travel to experts have the bytes of the formula", "[model][
     CHECK(got.calls == 3 * ranks);
     CHECK(got.bytes == counts + rows);
   }
+}
+TEST_CASE("experts folded over two axes, one of the same samples and one of others", "[model][experts][ranks]") {
+  for (const mesh_type& mesh : {mesh_type(1, 1, 1), mesh_type(1, 2, 2), mesh_type(1, 3, 2), mesh_type(2, 2, 2)}) {
+    check<folded>(mesh, random_problem(11, 5, 2, 800));
+    check<folded>(mesh, random_problem(9, 9, 3, 900), true);
+    check<folded>(mesh, random_problem(3, 2, 1, 1000));  // most ranks have no expert
+  }
+}
+TEST_CASE("experts of a capacity drop what the rule drops, rank by rank", "[model][experts][ranks]") {
+  std::int64_t dropped = 0;
+  for (const mesh_type& mesh : {mesh_type(1, 1, 1), mesh_type(1, 2, 1), mesh_type(1, 3, 2), mesh_type(2, 2, 1)})
+    for (const double factor : {0.3, 1.0, 1.25, 8.0}) {
+      problem p = random_problem(13, 5, 2, 1100);
+      p.factor = factor;
+      const found one = check<other_samples, ly::capacity<>>(mesh, p, factor == 1.0);
+      if (factor == 8.0) CHECK(one.dropped == 0);
+      p.by_weight = false;
+      const found two = check<same_samples, ly::capacity<hd::compute::keep_first>>(mesh, p);
+      dropped += one.dropped + two.dropped;
+      CAPTURE(factor);
+      if (factor < 1) CHECK(one.dropped > 0);
+      problem all = random_problem(8, 4, 1, 1200);
+      prefer(all, 2);
+      all.factor = factor;
+      check<other_samples, ly::capacity<>>(mesh, all);
+    }
+  CHECK(dropped > 20);
+  // Room for rows is what experts may take, however many ranks send some.
+  problem p = random_problem(24, 4, 2, 1300);
+  p.factor = 1;
+  const mesh_type four(1, 4, 1);
+  CHECK(check<other_samples, ly::capacity<>>(four, p).scratch * 2 < check<other_samples>(four, p).scratch);
 }

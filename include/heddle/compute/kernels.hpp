@@ -123,6 +123,11 @@ struct stochastic {
 struct softmax_of_chosen {};
 struct softmax_of_all {};  ///< the chosen entries of the softmax over all experts
 
+/// Which choices an expert keeps that has more than it may have: those with the greatest weights, equal ones by lower token; or those
+/// of the first tokens.
+struct keep_heaviest {};
+struct keep_first {};  ///< those of the first tokens
+
 /// How a rotary embedding pairs the elements of a head: (i, i + r/2) as Hugging Face stores weights, or (2i, 2i + 1) as
 /// complex numbers lie, with r the number of elements that rotate.
 enum class rotary_pairs : bool { halves, neighbours };
@@ -397,6 +402,27 @@ concept routing_kernels = requires(B& backend, detail::arguments_of<B, T> x, std
   backend.permute_backward(x.in, x.places, x.out);
   backend.unpermute(x.in, x.places, x.in, x.out);
   backend.unpermute_backward(x.in, x.in, x.places, x.in, x.out, x.out);
+};
+
+/// How evenly rows choose experts, with c_e the choices of expert e and p the softmax of a row's logits: `expert_balance(logits, ids,
+/// out)` adds sum over e of c_e (sum over rows of p_e) to the number at `out`; `expert_balance_backward(logits, ids, scale,
+/// dlogits)` adds scale times its gradient, in which the c_e are constants. Ids of -1 are no choices.
+/// Shapes: logits, dlogits [tokens, experts]; ids [tokens, k].
+/// Source: Fedus et al. 2021, arXiv:2101.03961, equations (4) to (6).
+template <class B, class T>
+concept expert_balance_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
+  backend.expert_balance(x.in, x.places, x.number);
+  backend.expert_balance_backward(x.in, x.places, x.factor, x.out);
+};
+
+/// Choices of experts that may have `most` each: `limit_choices<Rule>(ids, weights, experts, most, kept)`: kept is ids, and -1 where the
+/// expert has `most` others that `Rule` prefers. `Rule`: `keep_heaviest` or `keep_first`.
+/// Shapes: ids, weights, kept [tokens, k].
+/// Source: Fedus et al. 2021, arXiv:2101.03961, section 2.2; Liu et al. 2025, arXiv:2504.14960 (by weight).
+template <class B, class T>
+concept choice_limit_kernels = requires(B& backend, detail::arguments_of<B, T> x, std::int64_t n) {
+  backend.template limit_choices<keep_heaviest>(x.places, x.in, n, n, x.places_out);
+  backend.template limit_choices<keep_first>(x.places, x.in, n, n, x.places_out);
 };
 
 /// Products of rows grouped by expert; group e is rows [offsets[e], offsets[e + 1]), which may be none.

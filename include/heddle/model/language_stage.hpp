@@ -390,9 +390,9 @@ class language_stage {
   bool drops_any(int layer) const noexcept { return again_.of_block(part_.first + layer).any(); }
 
   // ---- what layers are called with ----------------------------------------------------------------------------------
-  run_type run_of(extent_of_batch e) {
-    run_type c{*backend_, *world_};
-    c.extent = e;
+  run_type run_of(extent_of_batch e, T loss_scale = T(1)) {
+    run_type c{*backend_, *world_, e};
+    c.loss_scale = loss_scale;
     c.constants = memory_.constants();
     c.scratch = memory_.scratch();
     held_.place(c);
@@ -525,7 +525,7 @@ class language_stage {
     const auto deferred_of = [&](int l) { return weights_too ? memory_.deferred_now(l) : memory_.deferred(set, l); };
     T* const start = is_first() ? memory_.embedding_gradient(end) : start_of(din);
     T* const top = part_.count > 0 ? deferred_of(part_.count - 1) : start;
-    run_type c = run_of(e);
+    run_type c = run_of(e, b.loss_scale);
     if (is_last()) {
       c.waiting = weights_too ? nullptr : memory_.end_waiting(set);
       c.deferred = end;

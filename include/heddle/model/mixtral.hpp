@@ -13,8 +13,9 @@ namespace layers {
 /// Source: Jiang et al. 2024, arXiv:2401.04088; Hugging Face `MixtralForCausalLM`.
 template <bool Tied = false>
 constexpr auto describe_mixtral(const mixtral_config& c) {
-  return describe_llama_with<grouped_attention<>, Tied>(
-      c, experts<>("block_sparse_moe", "gate", c.experts, c.chosen, c.width, c.ffn, c.initial_deviation));
+  experts<> mixture("block_sparse_moe", "gate", c.experts, c.chosen, c.width, c.ffn, c.initial_deviation);
+  mixture.balance = c.balance;
+  return describe_llama_with<grouped_attention<>, Tied>(c, mixture);
 }
 }  // namespace layers
 

@@ -12,7 +12,8 @@ namespace heddle::inline v0::model {
 /// Source: Jiang et al. 2024, arXiv:2401.04088; Hugging Face `MixtralConfig`.
 struct mixtral_config : llama_config {
   int experts = 8;
-  int chosen = 2;  ///< experts that each token takes
+  int chosen = 2;      ///< experts that each token takes
+  double balance = 0;  ///< weight of the loss's term for an even choice of experts, in each block
 
   constexpr mixtral_config() = default;
   constexpr mixtral_config(const llama_config& shape, int how_many = 8, int each = 2)
@@ -28,6 +29,8 @@ struct mixtral_config : llama_config {
     };
     in_range("experts", experts, 65536);
     in_range("chosen", chosen, experts);
+    if (!(balance >= 0 && balance <= 1e6))
+      throw config_error("heddle: mixtral_config.balance must be a number >= 0, got " + std::to_string(balance));
   }
 
   /// Numbers that enter a matrix product for each token: those of a Llama, with `chosen` MLPs and the router.

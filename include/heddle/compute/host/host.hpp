@@ -341,6 +341,31 @@ class host : detail::argument_checks,
     detail::top_k_backward<Rule>(team_, logits.extent(0), experts, ids.extent(1), logits.data(), ids.data(),
                                  weights.data(), dweights.data(), dlogits.data());
   }
+  template <class T>
+  void expert_balance(matrix_view<T> logits, matrix_view<const std::int32_t> ids, double* out) {
+    detail::expect("expert_balance", "rows of ids", logits.extent(0), ids.extent(0));
+    within("expert_balance", "ids", ids.elements(), -1, logits.extent(1));
+    detail::expert_balance<std::remove_const_t<T>>(logits.extent(0), logits.extent(1), ids.extent(1), logits.data(),
+                                                   ids.data(), out);
+  }
+  template <class T>
+  void expert_balance_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids,
+                               std::type_identity_t<T> scale, matrix_view<T> dlogits) {
+    same_shape<T>("expert_balance_backward", "dlogits", logits, dlogits);
+    detail::expect("expert_balance_backward", "rows of ids", logits.extent(0), ids.extent(0));
+    within("expert_balance_backward", "ids", ids.elements(), -1, logits.extent(1));
+    detail::expert_balance_backward(logits.extent(0), logits.extent(1), ids.extent(1), logits.data(), ids.data(), scale,
+                                    dlogits.data());
+  }
+  template <class Rule, class T>
+  void limit_choices(matrix_view<const std::int32_t> ids, matrix_view<T> weights, std::int64_t experts,
+                     std::int64_t most, matrix_view<std::int32_t> kept) {
+    detail::expect("limit_choices", "rows of weights", ids.extent(0), weights.extent(0));
+    detail::expect("limit_choices", "columns of weights", ids.extent(1), weights.extent(1));
+    detail::expect("limit_choices", "elements of kept", ids.size(), kept.size());
+    within("limit_choices", "ids", ids.elements(), -1, experts);
+    detail::limit_choices<Rule>(ids.size(), experts, most, ids.data(), weights.data(), kept.data());
+  }
   void route(matrix_view<const std::int32_t> ids, std::int64_t first_id, std::span<std::int64_t> offsets,
              std::span<std::int32_t> sources, matrix_view<std::int32_t> places) {
     detail::expect("route", "elements of sources (tokens * k)", ids.size(), sources.size());
@@ -555,6 +580,7 @@ static_assert(kernel_set<host<>, float> && kernel_set<host<>, double>);
 static_assert(rms_norm_kernels<host<>, float> && rotary_kernels<host<>, float> && gated_kernels<host<>, float> &&
               sliced_attention_kernels<host<>, float>);
 static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float> &&
+              choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
               grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
               cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
               master_optimizer_kernels<host<>, float, bf16, bf16> &&

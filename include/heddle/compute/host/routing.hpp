@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace heddle::inline v0::compute::detail {
 
@@ -101,6 +104,69 @@ inline void route(std::int64_t tokens, std::int64_t k, std::int64_t experts, con
     }
   for (std::int64_t e = experts; e > 0; --e) offsets[e] = offsets[e - 1];
   offsets[0] = 0;
+}
+
+/// f(row, the softmax of its logits) for each row.
+template <class T, class F>
+void for_each_softmax(std::int64_t tokens, std::int64_t experts, const T* logits, F&& f) {
+  std::vector<T> p(static_cast<std::size_t>(experts));
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const T* const row = logits + t * experts;
+    const T top = *std::max_element(row, row + experts);
+    T sum = 0;
+    for (std::size_t e = 0; e < p.size(); ++e) sum += p[e] = std::exp(row[e] - top);
+    for (T& one : p) one /= sum;
+    f(t, std::as_const(p));
+  }
+}
+template <class T>
+std::vector<T> choices_of_experts(std::int64_t choices, std::int64_t experts, const std::int32_t* ids) {
+  std::vector<T> count(static_cast<std::size_t>(experts));
+  for (std::int64_t i = 0; i < choices; ++i)
+    if (ids[i] >= 0) ++count[static_cast<std::size_t>(ids[i])];
+  return count;
+}
+template <class T>
+void expert_balance(std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits, const std::int32_t* ids,
+                    double* out) {
+  const auto count = choices_of_experts<double>(tokens * k, experts, ids);
+  double sum = 0;
+  for_each_softmax(tokens, experts, logits, [&](std::int64_t, const std::vector<T>& p) {
+    for (std::size_t e = 0; e < p.size(); ++e) sum += count[e] * static_cast<double>(p[e]);
+  });
+  *out += sum;
+}
+/// dlogits += scale p (c - sum of p c).
+template <class T>
+void expert_balance_backward(std::int64_t tokens, std::int64_t experts, std::int64_t k, const T* logits,
+                             const std::int32_t* ids, T scale, T* dlogits) {
+  const auto count = choices_of_experts<T>(tokens * k, experts, ids);
+  for_each_softmax(tokens, experts, logits, [&](std::int64_t t, const std::vector<T>& p) {
+    T mean = 0;
+    for (std::size_t e = 0; e < p.size(); ++e) mean += p[e] * count[e];
+    for (std::size_t e = 0; e < p.size(); ++e)
+      dlogits[t * experts + static_cast<std::int64_t>(e)] += scale * p[e] * (count[e] - mean);
+  });
+}
+
+/// Expert by expert: the choices that it keeps, in the order of the rule.
+template <class Rule, class T>
+void limit_choices(std::int64_t choices, std::int64_t experts, std::int64_t most, const std::int32_t* ids,
+                   const T* weights, std::int32_t* kept) {
+  std::vector<std::vector<std::int64_t>> of_expert(static_cast<std::size_t>(experts));
+  for (std::int64_t i = 0; i < choices; ++i)
+    if (ids[i] >= 0) of_expert[static_cast<std::size_t>(ids[i])].push_back(i);
+  std::fill_n(kept, choices, std::int32_t{-1});
+  for (std::int64_t e = 0; e < experts; ++e) {
+    auto& mine = of_expert[static_cast<std::size_t>(e)];
+    const auto n = static_cast<std::size_t>((std::max)(most, std::int64_t{0}));
+    if constexpr (std::is_same_v<Rule, keep_heaviest>)
+      if (mine.size() > n)
+        std::stable_sort(mine.begin(), mine.end(), [&](std::int64_t i, std::int64_t j) {
+          return weights[i] > weights[j] || (weights[i] != weights[i] && weights[j] == weights[j]);
+        });
+    for (std::size_t i = 0; i < (std::min)(n, mine.size()); ++i) kept[mine[i]] = static_cast<std::int32_t>(e);
+  }
 }
 
 template <class T>

@@ -84,8 +84,9 @@ struct layer_run {
   row_view<const compute::attention_slice, space> sequences{};  ///< causal attention inside each sequence
   matrix_view<const T, space> tied{};                           ///< the token embedding, for a head that uses it
   matrix_view<T, space> tied_gradient{};
-  routing_memory<space>* routing = nullptr;                ///< for layers that route rows: see `routing_memory`
-  std::int64_t first_word = 0;                             ///< of this rank's part of the vocabulary
+  scalar loss_scale = scalar(1);             ///< of the batch, for layers whose gradient has terms of its own
+  routing_memory<space>* routing = nullptr;  ///< for layers that route rows: see `routing_memory`
+  std::int64_t first_word = 0;               ///< of this rank's part of the vocabulary
   [[no_unique_address]] detail::loss_place<space> loss{};  ///< not on the host
   [[no_unique_address]] Cache cache{};
 };

@@ -72,6 +72,19 @@ struct routed_rows {
   std::int64_t alone = 0, sent = 0, received = 0;
 };
 
+/// How many routed rows a part of a dimension, such as an expert, takes of one rank's rows. `factor` 0: as many as there are.
+struct routed_limit {
+  std::int64_t parts = 0;   ///< of the dimension, on all ranks
+  std::int64_t chosen = 0;  ///< that each row chooses
+  double factor = 0;        ///< 1: just as many as if rows chose all parts alike
+  /// Of `rows` rows: factor * (rows * chosen / parts), rounded up.
+  constexpr std::int64_t of(std::int64_t rows) const noexcept {
+    const double each = static_cast<double>(rows * chosen) / static_cast<double>(parts) * factor;
+    const auto whole = static_cast<std::int64_t>(each);
+    return static_cast<double>(whole) < each ? whole + 1 : whole;
+  }
+};
+
 /// A tensor [routed rows, Dims...] that a layer keeps, of which a call uses the first rows only. `Over`: the dimension whose parts rows
 /// travel to, along the axes that split rows, too. `more`: rows that do not depend on the microbatch, multiplied as `received` is.
 template <class Tag, life Life, class Dims, class Over>
@@ -84,6 +97,7 @@ struct routed {
   routed_rows per_row{};
   activation_set role{};
   std::int64_t more = 0;
+  routed_limit limit{};
 };
 
 /// Room for a copy of an edge [rows, Dims...] with the rows that one has which carries `Beside` too. It takes no memory where

@@ -5,6 +5,7 @@
 #include <heddle/model/layers/expert_exchange.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -73,9 +74,25 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 
 }  // namespace detail
 
+/// Experts take all tokens that choose them.
+struct dropless {
+  static constexpr bool drops = false;
+  static constexpr double factor = 0;
+};
+/// An expert takes at most factor * (rows * chosen / experts), rounded up, of one rank's rows: those that `Keep` prefers, `compute::keep_heaviest` or
+/// `compute::keep_first`. Others lose this choice; the weights of those that they keep stay as they are. Which rows an expert keeps is decided by
+/// each rank for its own rows, so it depends on how samples are split.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, section 2.2; Liu et al. 2025, arXiv:2504.14960 (dropping in sub-sequences).
+template <class Keep = compute::keep_heaviest>
+struct capacity {
+  using keep = Keep;
+  static constexpr bool drops = true;
+  double factor = 1;
+};
+
 /// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
-/// logits. No token is dropped, whatever the router chooses. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, or
-/// `softmax_of_all`.
+/// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, or `softmax_of_all`. `Limit`: `dropless`, no token is dropped whatever
+/// the router chooses, or `capacity`.
 ///
 /// An axis that splits `dim::ffn` splits each expert; y is a sum over it. One that splits `dim::experts` gives its ranks other experts: if
 /// they have the same samples y is a sum over it, too; if it splits samples as well, rows travel to the ranks of their experts and back
@@ -83,11 +100,18 @@ constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t
 /// Ranks may have no expert, and experts no token. The gradient of the choices' weights is summed before the router's backward,
 /// which every rank then does alike.
 ///
-/// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one rank.
+/// `balance` is the weight of a term of the loss that is least where experts are chosen alike: of T rows, with c_e the choices of expert e and p
+/// the softmax of their logits, balance * experts / (chosen T^2) * sum over e of c_e (sum of p_e), which is `balance` where all are. Each
+/// rank and microbatch has a term of its own rows, weighted by the number of these. Gradients have it, the loss that is reported does not;
+/// `compute().expert_balance` gives the sum.
+///
+/// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one rank,
+/// unless these have a capacity.
 /// Which experts a row chooses is computed again from the logits in each verb, and not kept.
 /// Shapes: x, y [rows, width]; gate, up [routed rows, ffn].
-/// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960.
-template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu>
+/// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960;
+/// Fedus et al. 2021, arXiv:2101.03961 (balance).
+template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu, class Limit = dropless>
 struct experts {
   using router_layer = linear<dims<dim::width>, dims<dim::candidates>, false, storage::out_in>;
   using stream_dims = dims<dim::width>;
@@ -99,17 +123,20 @@ struct experts {
   router_layer router;
   std::int64_t count, chosen, width, ffn;
   double deviation;
+  double balance = 0;
+  [[no_unique_address]] Limit limit;
 
   /// `experts_of`: how many there are; `each`: how many of them a token takes. Weights begin as N(0, initial_deviation).
   constexpr experts(const char* called, const char* router_name, std::int64_t experts_of, std::int64_t each,
-                    std::int64_t stream, std::int64_t hidden_units, double initial_deviation = 0)
+                    std::int64_t stream, std::int64_t hidden_units, double initial_deviation = 0, Limit most = {})
       : name(called),
         router(router_name, {stream}, {experts_of}, initial_deviation),
         count(experts_of),
         chosen(each),
         width(stream),
         ffn(hidden_units),
-        deviation(initial_deviation) {}
+        deviation(initial_deviation),
+        limit(most) {}
 
   constexpr auto parameters() const {
     using into = dims<dim::experts, dim::ffn>;
@@ -123,27 +150,33 @@ struct experts {
     const std::int64_t k = chosen;
     constexpr auto kept = detail::kept_hidden;
     const routed_rows here{k, 0, k}, own{k, k, 0}, come{0, 0, k};
-    return list(activation<scores, life::until_weight, dims<dim::candidates>>{{count}},
-                activation<choice_weights, life::scratch, dims<dim::choices>>{{k}},
-                routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts>{
-                    {count}, {}, {}, elements_per_count},
-                routed<routed_in, life::until_weight, stream_dims, dim::experts>{{width}, come, kept},
-                routed<gate, life::until_input, units, dim::experts>{{ffn}, here, kept},
-                routed<up, life::until_input, units, dim::experts>{{ffn}, here, kept},
-                routed<activated, life::until_weight, units, dim::experts>{{ffn}, here, detail::kept_activated},
-                routed<routed_out, life::until_input, stream_dims, dim::experts>{{width}, own, kept},
-                activation<d_scores, life::deferred, dims<dim::candidates>>{{count}},
-                activation<d_choice_weights, life::scratch, dims<dim::choices>>{{k}},
-                routed<d_routed_out, life::deferred, stream_dims, dim::experts>{{width}, here},
-                routed<d_gate, life::deferred, units, dim::experts>{{ffn}, here},
-                routed<d_up, life::deferred, units, dim::experts>{{ffn}, here},
-                routed<d_activated, life::scratch, units, dim::experts>{{ffn}, here},
-                routed<moved, life::scratch, stream_dims, dim::experts>{{width}, own},
-                routed<by_expert, life::scratch, stream_dims, dim::experts>{{width}, here},
-                routed<as_received, life::scratch, stream_dims, dim::experts>{{width}, come});
+    const routed_limit most{count, k, limit.factor};
+    return list(
+        activation<scores, life::until_weight, dims<dim::candidates>>{{count}},
+        activation<choice_weights, life::scratch, dims<dim::choices>>{{k}},
+        routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts>{
+            {count}, {}, {}, elements_per_count},
+        routed<routed_in, life::until_weight, stream_dims, dim::experts>{{width}, come, kept, 0, most},
+        routed<gate, life::until_input, units, dim::experts>{{ffn}, here, kept, 0, most},
+        routed<up, life::until_input, units, dim::experts>{{ffn}, here, kept, 0, most},
+        routed<activated, life::until_weight, units, dim::experts>{{ffn}, here, detail::kept_activated, 0, most},
+        routed<routed_out, life::until_input, stream_dims, dim::experts>{{width}, own, kept, 0, most},
+        activation<d_scores, life::deferred, dims<dim::candidates>>{{count}},
+        activation<d_choice_weights, life::scratch, dims<dim::choices>>{{k}},
+        routed<d_routed_out, life::deferred, stream_dims, dim::experts>{{width}, here, {}, 0, most},
+        routed<d_gate, life::deferred, units, dim::experts>{{ffn}, here, {}, 0, most},
+        routed<d_up, life::deferred, units, dim::experts>{{ffn}, here, {}, 0, most},
+        routed<d_activated, life::scratch, units, dim::experts>{{ffn}, here, {}, 0, most},
+        routed<moved, life::scratch, stream_dims, dim::experts>{{width}, own, {}, 0, most},
+        routed<by_expert, life::scratch, stream_dims, dim::experts>{{width}, here, {}, 0, most},
+        routed<as_received, life::scratch, stream_dims, dim::experts>{{width}, come, {}, 0, most});
   }
-  using needs =
-      compute::facet_list<compute::routing_facet, compute::grouped_product_facet, compute::gated_facet<Activation>>;
+  using needs = std::conditional_t<
+      Limit::drops,
+      compute::facet_list<compute::routing_facet, compute::expert_balance_facet, compute::grouped_product_facet,
+                          compute::gated_facet<Activation>, compute::choice_limit_facet>,
+      compute::facet_list<compute::routing_facet, compute::expert_balance_facet, compute::grouped_product_facet,
+                          compute::gated_facet<Activation>>>;
   template <class Layouts>
   using laid = detail::experts_laid<Layouts>;
 
@@ -233,6 +266,8 @@ struct experts {
     }
     b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
     b.compute().template top_k_backward<Rule>(b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
+    if (balance > 0 && b.rows() > 0)
+      b.compute().expert_balance_backward(b[scores{}], at.ids, balance_scale(b), b[d_scores{}]);
     using routed_dx = typename router_layer::template laid<typename B::layouts>::dx_made;
     detail::require_settled<router_layer, dual<typename l::in::x_edge>>(made<routed_dx>{});
     score.backward_input(x, b[d_scores{}], dx, true);
@@ -256,6 +291,12 @@ struct experts {
   }
 
  private:
+  // A microbatch counts as its rows do in the step's loss.
+  template <class B>
+  typename B::scalar balance_scale(const B& b) const {
+    const double alike = static_cast<double>(chosen) * static_cast<double>(b.rows());
+    return static_cast<typename B::scalar>(balance * static_cast<double>(count) / alike) * b.run().loss_scale;
+  }
   // Whether rows go to other ranks; elsewhere than on the host `route` refuses it.
   template <class B>
   static constexpr bool travels = laid<typename B::layouts>::exchanges && B::on_host;
@@ -282,13 +323,25 @@ struct experts {
     const auto ids = memory.ids(b.rows(), chosen), places = memory.places(b.rows(), chosen);
     const auto sources = memory.sources(b.rows() * chosen);
     b.compute().template top_k<Rule>(b[scores{}], ids, b[choice_weights{}]);
+    const auto kept = [&] {
+      if constexpr (Limit::drops) {
+        const auto some = memory.kept(b.rows(), chosen);
+        b.compute().template limit_choices<typename Limit::keep>(
+            ids, b[choice_weights{}], count, routed_limit{count, chosen, limit.factor}.of(b.rows()), some);
+        return some;
+      } else {
+        return ids;
+      }
+    }();
     const expert_range mine = detail::own_experts<typename B::layouts>(b.run().world, count);
     if constexpr (travels<B>) {
       exchange_tables& t = memory.exchange();
       detail::find_members<typename B::layouts>(t, b.run().world, count, typename l::exchange{});
       t.choices.resize(static_cast<std::size_t>(ids.size()));
-      for (std::size_t i = 0; i < t.choices.size(); ++i)
-        t.choices[i] = t.reached[static_cast<std::size_t>(ids.elements()[i])];
+      for (std::size_t i = 0; i < t.choices.size(); ++i) {
+        const std::int32_t e = kept.elements()[i];
+        t.choices[i] = e < 0 ? e : t.reached[static_cast<std::size_t>(e)];
+      }
       const auto reached = static_cast<std::int64_t>(t.wanted.size());
       const auto offsets = memory.offsets(reached);
       b.compute().route({t.choices.data(), ids.shape()}, 0, offsets, sources, places);
@@ -306,9 +359,9 @@ struct experts {
           ids, places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received()};
     } else {
       const auto offsets = memory.offsets(mine.count);
-      b.compute().route(ids, mine.first, offsets, sources, places);
-      std::int64_t used = b.rows() * chosen;  // on the host those of other ranks are left out
-      if constexpr (B::on_host) used = offsets.back();
+      b.compute().route(kept, mine.first, offsets, sources, places);
+      std::int64_t used = (std::min)(b.rows() * chosen, b[moved{}].extent(0));  // the most that there may be
+      if constexpr (B::on_host) used = offsets.back();                          // just as many as there are
       return routes<typename B::space>{ids, places, memory.sources(used), offsets, mine.count, used, used};
     }
   }

@@ -267,13 +267,17 @@ class placer {
   template <class Described>
   constexpr std::int64_t most_routed(const Described& d, std::int64_t rows) const {
     using axes = typename Layouts::template exchange_axes<typename Described::over>;
+    const auto limited = [&](std::int64_t n) {
+      if (d.limit.factor == 0) return n;
+      return (std::min)(n, local<dims<typename Described::over>>({d.limit.parts}) * d.limit.of(rows));
+    };
     if constexpr (axes::size == 0) {
-      return rows * d.per_row.alone;
+      return limited(rows * d.per_row.alone);
     } else {
       const std::int64_t ranks = [&]<class... Tags>(type_list<Tags...>) {
         return (std::int64_t{1} * ... * std::int64_t{mesh_.template extent<Tags>()});
       }(axes{});
-      return rows * d.per_row.sent + ranks * (rows * d.per_row.received + d.more);
+      return rows * d.per_row.sent + ranks * (limited(rows * d.per_row.received) + d.more);
     }
   }
 

@@ -83,6 +83,7 @@ class routing_memory {
   void reserve(typename Space::queue& queue, std::int64_t choices, std::int64_t experts) {
     if (choices > choices_) {
       ids_ = buffer<std::int32_t, Space>(queue, choices, "the experts that rows choose");
+      kept_ = buffer<std::int32_t, Space>(queue, choices, "the choices that experts keep");
       places_ = buffer<std::int32_t, Space>(queue, choices, "the places of routed rows");
       sources_ = buffer<std::int32_t, Space>(queue, choices, "the sources of routed rows");
       choices_ = choices;
@@ -96,6 +97,10 @@ class routing_memory {
   /// [rows, chosen]: the experts of each row.
   matrix_view<std::int32_t, Space> ids(std::int64_t rows, std::int64_t chosen) noexcept {
     return {ids_.address(), dynamic_shape<2>(rows, chosen)};
+  }
+  /// [rows, chosen]: the same where experts keep the choice; -1 elsewhere.
+  matrix_view<std::int32_t, Space> kept(std::int64_t rows, std::int64_t chosen) noexcept {
+    return {kept_.address(), dynamic_shape<2>(rows, chosen)};
   }
   /// [rows, chosen]: the routed row of each choice; -1 where it is not here.
   matrix_view<std::int32_t, Space> places(std::int64_t rows, std::int64_t chosen) noexcept {
@@ -114,7 +119,7 @@ class routing_memory {
 
  private:
   std::int64_t choices_ = 0, offsets_size_ = 0;
-  buffer<std::int32_t, Space> ids_{}, places_{}, sources_{};
+  buffer<std::int32_t, Space> ids_{}, kept_{}, places_{}, sources_{};
   buffer<std::int64_t, Space> offsets_{};
   exchange_tables exchange_{};
 };
