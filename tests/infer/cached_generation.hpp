@@ -152,9 +152,9 @@ double distance(const all_logits<T>& a, const all_logits<T>& b) {
 /// Runs `body(runner, leads)` on every rank of a mesh of pp x tp ranks: on the leader the body drives, the others follow.
 template <class Model, class Kernels = backend, class Body>
 auto on_runners(const mesh_type& mesh, const typename Model::config& config, inf::cache_extent cache,
-                std::int64_t max_rows, std::uint64_t seed, Body&& body) {
+                std::int64_t max_rows, std::uint64_t seed, int threads, Body&& body) {
   return hd::testing::on_ranks(mesh, [&](world_type& world) {
-    Kernels kernels{1};
+    Kernels kernels{threads};
     inf::model_runner<Model, world_type, Kernels> runner(config, world, kernels, cache, max_rows);
     runner.stage().initialize(seed);
     if (!runner.leads()) {
@@ -165,6 +165,79 @@ auto on_runners(const mesh_type& mesh, const typename Model::config& config, inf
     runner.finish();
     return result;
   });
+}
+
+/// What `all_ways` found: the worst differences from what was expected and from the first way, and that way's logits.
+template <class T>
+struct found_ways {
+  double from_expected = 0, from_first = 0;
+  all_logits<T> first{};
+};
+
+/// Everything that may not change the logits, on one mesh with one size of blocks: token by token, prompts together, random chunks of
+/// random companions, and a fork of the last but one sequence, which shares `shared` tokens with the last.
+template <class Model>
+auto all_ways(const mesh_type& mesh, const typename Model::config& config, std::int64_t block_rows, std::int64_t shared,
+              const std::vector<std::vector<std::int32_t>>& sequences,
+              const all_logits<typename Model::scalar>& expected, std::uint64_t seed, int threads = 1) {
+  using T = typename Model::scalar;
+  const std::int64_t blocks =
+      2 * static_cast<std::int64_t>(sequences.size()) * ((config.context + block_rows - 1) / block_rows);
+  const auto ranks = on_runners<Model>(mesh, config, {blocks, block_rows}, 320, seed, threads, [&](auto& runner) {
+    using driver_type = driver<std::remove_reference_t<decltype(runner)>>;
+    found_ways<T> all;
+    const auto compare = [&](const driver_type& d) {
+      if (all.first.empty()) all.first = d.found();
+      const double off = distance(d.found(), expected), moved = distance(d.found(), all.first);
+      if (!(off <= all.from_expected)) all.from_expected = off;
+      if (!(moved <= all.from_first)) all.from_first = moved;
+    };
+    {  // token by token, one sequence after the other
+      driver_type d(runner, sequences, seed);
+      for (std::size_t s = 0; s < sequences.size(); ++s)
+        while (d.left(s) > 0) d.feed({{s, 1}});
+      compare(d);
+    }
+    {  // prompts at once, all together
+      driver_type d(runner, sequences, seed + 1);
+      std::vector<std::pair<std::size_t, std::int64_t>> whole;
+      for (std::size_t s = 0; s < sequences.size(); ++s) whole.emplace_back(s, d.left(s));
+      d.feed(whole);
+      compare(d);
+    }
+    {  // random chunks of random companions
+      driver_type d(runner, sequences, seed + 2);
+      const hd::counter_random random(seed, 5);
+      for (std::uint64_t i = 0;; ++i) {
+        std::vector<std::pair<std::size_t, std::int64_t>> some;
+        std::int64_t left = 0;
+        for (std::size_t s = 0; s < sequences.size(); ++s) {
+          left += d.left(s);
+          const auto draw = random.integer(i * 64 + s);
+          const std::int64_t n = (std::min)(d.left(s), static_cast<std::int64_t>(draw / 8 % 5));
+          if (draw % 3 != 0 && n > 0) some.emplace_back((s + i) % sequences.size(), 0);  // another order each time
+        }
+        if (left == 0) break;
+        for (auto& [s, n] : some)
+          n = (std::min)(d.left(s), 1 + static_cast<std::int64_t>(random.integer(i * 64 + 32 + s) % 4));
+        std::erase_if(some, [](const auto& one) { return one.second == 0; });
+        if (!some.empty()) d.feed(some);
+      }
+      compare(d);
+    }
+    {  // the last two sequences share a beginning: blocks and a copy
+      driver_type d(runner, sequences, seed + 3);
+      const std::size_t last = sequences.size() - 1;
+      for (std::size_t s = 0; s < last; ++s) d.feed({{s, s + 1 < last ? d.left(s) : shared}});
+      d.fork(last - 1, last, shared);
+      d.feed({{last, 2}});
+      d.feed({{last - 1, d.left(last - 1)}});  // in blocks that the other has not touched
+      d.feed({{last, d.left(last)}});
+      compare(d);
+    }
+    return all;
+  });
+  return ranks[0];
 }
 
 }  // namespace infer_test

@@ -84,6 +84,27 @@ void check(const std::string& name) {
 
 }  // namespace
 
+TEST_CASE("in float, not a bit depends on companions, chunks and blocks, on any number of threads", "[infer]") {
+  using model = md::llama<float>;
+  const std::uint64_t seed = 77;
+  CAPTURE(seed);
+  md::llama_config config{.layers = 2, .heads = 4, .kv_heads = 2, .width = 40, .ffn = 50, .context = 300};
+  config.vocabulary = 29;
+  std::vector<std::vector<std::int32_t>> sequences;
+  for (const std::size_t n : {std::size_t{290}, std::size_t{3}, std::size_t{5}, std::size_t{6}})
+    sequences.push_back(random_tokens(n, config.vocabulary, seed + n));
+  std::copy_n(sequences[2].begin(), 3, sequences[3].begin());
+  all_logits<float> first;
+  for (const int threads : {1, 2})
+    for (const std::int64_t block_rows : {1, 7, 300}) {
+      CAPTURE(threads, block_rows);
+      const auto found = all_ways<model>(mesh_type{1, 1}, config, block_rows, 3, sequences, first, seed, threads);
+      if (first.empty()) first = found.first;
+      CHECK(found.from_first == 0);
+      CHECK(distance(found.first, first) == 0);
+    }
+}
+
 TEST_CASE("greedy tokens of Llama are those of transformers", "[infer][golden]") {
   check<md::llama<float>>("llama3");
   check<md::tied_llama<float>>("llama_tied");
