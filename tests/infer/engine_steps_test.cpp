@@ -148,6 +148,21 @@ TEST_CASE("speculation on a text that repeats itself takes fewer steps", "[infer
   CHECK(several.counts().accepted_tokens == 40 - guessed.steps);
 }
 
+TEST_CASE("blocks of rejected proposals are given back", "[infer][engine][speculation][memory]") {
+  const fake::language repeating{.habit = 2};
+  fake::runner runner({.vocabulary = 13, .context = 48, .block_rows = 2, .blocks = 60, .max_rows = 24}, repeating);
+  inf::engine<fake::runner, inf::ngram_speculation<8>> engine(runner);
+  engine.submit(asking(3, 40));
+  int64_t tokens = 3;
+  while (true) {
+    tokens += std::ssize(engine.step());
+    if (engine.idle()) break;
+    CHECK(engine.counts().cache.used == tokens / 2);  // of the tokens but the last
+  }
+  const inf::engine_counts c = engine.counts();
+  CHECK(c.proposed_tokens > c.accepted_tokens + 50);
+}
+
 TEST_CASE("a token that ends an answer ends it within what was proposed, too", "[infer][engine][speculation]") {
   const fake::language repeating{.habit = 50};
   fake::runner runner(fake::small_limits, repeating);
