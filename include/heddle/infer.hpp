@@ -7,6 +7,7 @@
 #include <heddle/infer/cached_stage.hpp>
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/decoding.hpp>
+#include <heddle/infer/draft_speculation.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>

@@ -1,3 +1,4 @@
+#include <heddle/infer/draft_speculation.hpp>
 #include <heddle/infer/engine.hpp>
 
 #include "catch.hpp"
@@ -146,6 +147,92 @@ TEST_CASE("speculation on a text that repeats itself takes fewer steps", "[infer
   CHECK(plain.steps == 40);
   CHECK(guessed.steps < 20);
   CHECK(several.counts().accepted_tokens == 40 - guessed.steps);
+}
+
+TEST_CASE("blocks of rejected proposals are given back", "[infer][engine][speculation][memory]") {
+  const fake::language repeating{.habit = 2};
+  fake::runner runner({.vocabulary = 13, .context = 48, .block_rows = 2, .blocks = 60, .max_rows = 24}, repeating);
+  inf::engine<fake::runner, inf::ngram_speculation<8>> engine(runner);
+  engine.submit(asking(3, 40));
+  int64_t tokens = 3;
+  while (true) {
+    tokens += std::ssize(engine.step());
+    if (engine.idle()) break;
+    CHECK(engine.counts().cache.used == tokens / 2);  // of the tokens but the last
+  }
+  const inf::engine_counts c = engine.counts();
+  CHECK(c.proposed_tokens > c.accepted_tokens + 50);
+}
+
+TEST_CASE("what comes behind the last tokens, where they stood before, is proposed", "[infer][speculation]") {
+  using tokens = std::vector<std::int32_t>;
+  const auto proposed = [](const tokens& text, int64_t most) {
+    std::vector<inf::proposal> p(1);
+    p[0].text = text;
+    p[0].most = most;
+    inf::ngram_speculation<4, 3>::propose(p);
+    return p[0].tokens;
+  };
+  CHECK(proposed({1, 2, 3}, 4).empty());
+  CHECK(proposed({1, 2, 3, 4, 5, 6, 2, 3}, 4) == tokens{4, 5, 6, 2});
+  CHECK(proposed({1, 2, 3, 4, 5, 6, 2, 3}, 2) == tokens{4, 5});
+  CHECK(proposed({1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3}, 2) == tokens{4, 9});  // three tokens agree, not the later two
+  CHECK(proposed({7, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3}, 2) == tokens{5, 1});  // of two that agree alike the later
+  CHECK(proposed({1, 8, 8}, 4) == tokens{8, 8, 8, 8});                    // goes on where the text ends
+  CHECK(proposed({1, 5, 6, 5, 6}, 4) == tokens{5, 6, 5, 6});
+}
+
+TEST_CASE("a draft model's proposals are kept as far as they are what is drawn", "[infer][engine][speculation]") {
+  const fake::language of{.habit = 3};
+  const auto greedy_behind = [](const fake::language& l, const std::vector<std::int32_t>& text) {
+    std::vector<double> logits(13);
+    l.logits(std::ssize(text), [&](int64_t t) { return text[static_cast<std::size_t>(t)]; }, logits);
+    return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  };
+  int64_t most_steps = 0;
+  for (std::int32_t odd = -1; odd < 13; ++odd) {  // -1: the draft is the model itself
+    const fake::language other{.habit = 3, .odd_after = odd};
+    fake::runner target(fake::small_limits, of), draft(fake::small_limits, other);
+    using policy = inf::draft_speculation<fake::runner, 4>;
+    inf::engine<fake::runner, policy> engine(target, {}, policy(draft));
+    const inf::request r = asking(3, 40);
+    engine.submit(r);
+    std::vector<std::int32_t> answer;
+    for (const inf::event& e : all_events(engine)) answer.push_back(*e.token);
+    CHECK(answer == fake::alone(r, of, 48).tokens);
+    // The steps, from the definition: the first token, then what the draft has right and one more.
+    int64_t steps = 1, accepted = 0;
+    for (std::size_t have = 1; have < answer.size(); ++steps) {
+      std::vector<std::int32_t> text = r.prompt;
+      text.insert(text.end(), answer.begin(), answer.begin() + static_cast<std::ptrdiff_t>(have));
+      std::size_t right = 0;
+      for (; right < 4 && have + right + 1 < answer.size(); ++right) {
+        text.push_back(greedy_behind(other, text));
+        if (text.back() != answer[have + right]) break;
+      }
+      accepted += static_cast<int64_t>(right);
+      have += right + 1;
+    }
+    CAPTURE(odd);
+    CHECK(target.steps == steps);
+    CHECK(engine.counts().accepted_tokens == accepted);
+    CHECK((odd >= 0 || steps == 9));
+    CHECK(engine.decoder().blocks_used() == 0);
+    most_steps = (std::max)(most_steps, steps);
+  }
+  CHECK(most_steps > 9);
+}
+
+TEST_CASE("a draft that is the model itself is right about samples, too", "[infer][engine][speculation]") {
+  fake::runner target, draft;
+  using policy = inf::draft_speculation<fake::runner, 4>;
+  inf::engine<fake::runner, policy> engine(target, {}, policy(draft));
+  inf::request r = asking(3, 41);
+  r.sampling = {.temperature = 1.3, .top_p = 0.9, .seed = 5};
+  engine.submit(r);
+  all_events(engine);
+  CHECK(target.steps == 1 + 40 / 5);
+  CHECK(engine.counts().accepted_tokens == engine.counts().proposed_tokens);
 }
 
 TEST_CASE("a token that ends an answer ends it within what was proposed, too", "[infer][engine][speculation]") {

@@ -1,3 +1,4 @@
+#include <heddle/infer/draft_speculation.hpp>
 #include <heddle/infer/engine.hpp>
 
 #include "catch.hpp"
@@ -58,12 +59,12 @@ struct setting {
 
 // Requests arrive at random; each answer must be that of the request alone, token by token and with the bits of its log-probabilities. The
 // oldest must get a row in each step, so that it ends after at most as many steps as it has tokens.
-template <class... Policies>
-inf::engine_counts check_random_requests(const setting& in, unsigned seed) {
+template <class... Policies, class... Decode>
+inf::engine_counts check_random_requests(const setting& in, unsigned seed, const Decode&... decode) {
   CAPTURE(seed, in.limits.blocks, in.limits.block_rows, in.limits.max_rows, in.max_running);
   std::mt19937 random(seed);
   fake::runner runner(in.limits, in.language);
-  inf::engine<fake::runner, Policies...> engine(runner, {.max_running = in.max_running, .end_tokens = {12}});
+  inf::engine<fake::runner, Policies...> engine(runner, {.max_running = in.max_running, .end_tokens = {12}}, decode...);
   const std::int64_t longest = (std::min)(engine.context() - 1, std::int64_t{30});
   std::map<inf::request_id, inf::request> asked;
   std::set<inf::request_id> live, interrupted;
@@ -122,6 +123,7 @@ inf::engine_counts check_random_requests(const setting& in, unsigned seed) {
   CHECK(c.submitted == in.requests);
   CHECK(c.ended == in.requests);
   CHECK(runner.most_rows <= in.limits.max_rows);
+  if constexpr (requires { engine.decoder().blocks_used(); }) CHECK(engine.decoder().blocks_used() == 0);
   return c;
 }
 
@@ -218,5 +220,19 @@ TEST_CASE("thousands of requests, some ended from outside, leave no block behind
   }
   SECTION("paged") {
     CHECK(check_random_requests<>(in, 12).preemptions > 20);
+  }
+}
+
+TEST_CASE("a draft model changes no answer, whatever it proposes", "[infer][engine][law]") {
+  const fake::language habits{.habit = 5, .odd_after = 3};  // another one than the engine's
+  const setting in{.language = repeating, .max_running = 6, .requests = 60, .interrupt = true};
+  for (const std::int64_t blocks : {100, 13}) {  // too few for all
+    CAPTURE(blocks);
+    fake::runner draft({.vocabulary = 13, .context = 44, .block_rows = 5, .blocks = blocks, .max_rows = 9}, habits);
+    const inf::engine_counts c = check_random_requests<inf::draft_speculation<fake::runner, 3>, inf::prefix_shared>(
+        in, 21, inf::draft_speculation<fake::runner, 3>(draft));
+    CHECK(c.accepted_tokens > 100);
+    CHECK(c.accepted_tokens < c.proposed_tokens);
+    CHECK(draft.most_rows == 9);
   }
 }

@@ -33,6 +33,7 @@ struct language {
   std::int64_t vocabulary = small_limits.vocabulary;
   double habit = 0;
   std::int32_t broken_after = -1;  ///< logits behind this token are NaN
+  std::int32_t odd_after = -1;     ///< the habit is another behind this token
 
   template <class Token>
   void logits(std::int64_t length, Token&& token, std::span<double> to) const {
@@ -41,7 +42,7 @@ struct language {
     const std::int64_t last = token(length - 1);
     for (std::int64_t v = 0; v < vocabulary; ++v)  // multiples of 1/64 in [-2, 2)
       to[static_cast<std::size_t>(v)] = static_cast<double>(mixed(hash + static_cast<std::uint64_t>(v)) % 256) / 64 - 2;
-    to[static_cast<std::size_t>((last * 5 + 3) % vocabulary)] += habit;
+    to[static_cast<std::size_t>((last * 5 + (last == odd_after ? 4 : 3)) % vocabulary)] += habit;
     if (last == broken_after) to[1] = std::numeric_limits<double>::quiet_NaN();
   }
 };

@@ -102,8 +102,8 @@ TEST_CASE("filters follow their definitions, in their order", "[infer][sampling]
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, 2);
   for (int trial = 0; trial < 200; ++trial) {
-    logits l(17);
-    for (double& x : l) x = normal(random);
+    logits l(trial % 4 == 0 ? 523 : 17);
+    for (double& x : l) x = trial % 3 == 0 ? std::round(normal(random)) : normal(random);  // equal ones, too
     inf::request r;
     inf::sampling_options& s = r.sampling;
     s.temperature = std::uniform_real_distribution<double>(0.3, 3)(random);

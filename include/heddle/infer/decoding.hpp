@@ -3,6 +3,7 @@
 
 #include <heddle/core/policy.hpp>
 #include <heddle/infer/capability.hpp>
+#include <heddle/infer/request.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -14,18 +15,29 @@ namespace heddle::inline v0::infer {
 
 struct decoding_kind {};  ///< kind of policies that propose tokens before the model computes them
 
+/// A sequence for which tokens may be proposed: those that may follow `text`, prompt and answer, at most `most`, go to `tokens`. The engine draws
+/// the token at position p with `asked`, `seed` and p (`token_sampler`).
+struct proposal {
+  request_id id = 0;
+  const request* asked = nullptr;
+  std::uint64_t seed = 0;
+  std::span<const std::int32_t> text{};
+  std::int64_t most = 0;
+  std::vector<std::int32_t> tokens{};
+};
+
 /// What a decoding policy decides. `most_proposed`: tokens that it proposes for a sequence and step. `lossless`: answers have the distribution that
-/// they have without it. `needs`: capabilities of cache and runner. `propose(text, most, out)`: appends up to `most` tokens that may follow
-/// `text`, prompt and answer. The engine computes their rows behind the last token's and keeps those that it draws itself.
+/// they have without it. `needs`: capabilities of cache and runner. `propose(proposals)` fills `tokens` of each. The engine computes their
+/// rows behind the last token's and keeps those that it draws itself. `ended(id)`: the request needs no more proposals.
 template <class D>
-concept decoding_policy =
-    policy<D> && std::same_as<typename D::kind, decoding_kind> &&
-    requires(std::span<const std::int32_t> text, std::int64_t most, std::vector<std::int32_t>& out) {
-      typename D::needs;
-      { D::most_proposed } -> std::convertible_to<std::int64_t>;
-      { D::lossless } -> std::convertible_to<bool>;
-      D::propose(text, most, out);
-    };
+concept decoding_policy = policy<D> && std::same_as<typename D::kind, decoding_kind> &&
+                          requires(D& d, std::span<proposal> proposals, request_id id) {
+                            typename D::needs;
+                            { D::most_proposed } -> std::convertible_to<std::int64_t>;
+                            { D::lossless } -> std::convertible_to<bool>;
+                            d.propose(proposals);
+                            d.ended(id);
+                          };
 
 /// One token for each sequence and step.
 struct one_token {
@@ -33,7 +45,8 @@ struct one_token {
   using needs = capabilities<>;
   static constexpr std::int64_t most_proposed = 0;
   static constexpr bool lossless = true;
-  static void propose(std::span<const std::int32_t>, std::int64_t, std::vector<std::int32_t>&) {}
+  static void propose(std::span<proposal>) noexcept {}
+  static void ended(request_id) noexcept {}
 };
 
 /// Proposes up to `Tokens` tokens that followed the last place in the text at which its last `Longest`, else fewer, down to `Shortest`, tokens stood
@@ -48,7 +61,15 @@ struct ngram_speculation {
   using needs = capabilities<truncate>;
   static constexpr std::int64_t most_proposed = Tokens;
   static constexpr bool lossless = true;
-  static void propose(std::span<const std::int32_t> text, std::int64_t most, std::vector<std::int32_t>& out) {
+  static void propose(std::span<proposal> proposals) {
+    for (proposal& p : proposals) propose_one(p);
+  }
+  static void ended(request_id) noexcept {}
+
+ private:
+  static void propose_one(proposal& p) {
+    const std::span<const std::int32_t> text = p.text;
+    std::vector<std::int32_t>& out = p.tokens;
     const auto length = static_cast<std::int64_t>(text.size());
     std::int64_t best = 0, after = 0;  // tokens that agree, and where the text goes on behind them
     for (std::int64_t end = length - 1; end > 0 && best < Longest; --end) {
@@ -62,7 +83,7 @@ struct ngram_speculation {
       }
     }
     if (best == 0) return;
-    for (std::int64_t i = 0; i < (std::min)(most, Tokens);
+    for (std::int64_t i = 0; i < (std::min)(p.most, Tokens);
          ++i)  // where the text ends, it goes on with what is proposed
       out.push_back(after + i < length ? text[static_cast<std::size_t>(after + i)]
                                        : out[out.size() - static_cast<std::size_t>(length - after)]);

@@ -73,10 +73,14 @@ class engine {
   using decoding = typename policies::decoding;
   using scalar = typename Runner::scalar;
 
-  /// The runner must outlive the engine, and nothing else may use its cache.
+  /// The runner must outlive the engine, and nothing else may use its cache. `decode`: a decoding policy that holds something.
   /// Errors: `config_error` for limits or options that leave no room for a single request.
-  explicit engine(Runner& runner, engine_options options = {})
-      : runner_(&runner), limits_(runner.limits()), options_(std::move(options)), blocks_(limits_) {
+  explicit engine(Runner& runner, engine_options options = {}, decoding decode = {})
+      : runner_(&runner),
+        limits_(runner.limits()),
+        options_(std::move(options)),
+        decoding_(std::move(decode)),
+        blocks_(limits_) {
     if (limits_.vocabulary < 1 || limits_.max_rows < 1 || options_.max_running < 1 || options_.max_waiting < 0)
       throw config_error(
           "heddle: an engine needs a vocabulary, rows of a step and max_running of at least 1, and max_waiting of at "
@@ -123,7 +127,10 @@ class engine {
     counts_.rows += step_.rows();
     std::size_t wanted = 0;
     for (const scheduled& s : scheduled_) take_results(s, wanted);
-    std::erase_if(running_, [](const auto& s) { return s->ended; });
+    std::erase_if(running_, [&](const auto& s) {
+      if (s->ended) decoding_.ended(s->id);
+      return s->ended;
+    });
     return events_;
   }
 
@@ -140,6 +147,8 @@ class engine {
   /// Most tokens of a prompt and its answer together: of the runner, or what its cache has room for.
   std::int64_t context() const { return (std::min)(limits_.context, blocks_.tokens_per_sequence()); }
   const engine_options& options() const noexcept { return options_; }
+  /// The decoding policy, for what it counts.
+  const decoding& decoder() const noexcept { return decoding_; }
 
  private:
   struct sequence {
@@ -211,18 +220,33 @@ class engine {
   // Proposals for sequences that decode; a row is left for each prompt. Returns the number of rows.
   std::int64_t propose(std::int64_t left) {
     left -= std::ssize(running_) - std::ssize(scheduled_) + (waiting_.empty() ? 0 : 1);
+    std::size_t n = 0;
     for (scheduled& s : scheduled_) {
       const std::int64_t most = (std::min)({std::int64_t{decoding::most_proposed}, left, most_tokens(*s.of) - 1});
       if (most <= 0) continue;
-      s.first_proposed = proposals_.size();
-      proposed_.clear();
-      decoding::propose(std::span<const std::int32_t>(s.of->tokens), most, proposed_);
-      if (proposed_.empty() || !blocks_.grow(s.of->blocks, s.of->length() + std::ssize(proposed_))) continue;
-      s.proposed = std::ssize(proposed_);
-      proposals_.insert(proposals_.end(), proposed_.begin(), proposed_.end());
-      s.rows += s.proposed;
-      left -= s.proposed;
-      counts_.proposed_tokens += s.proposed;
+      left -= most;
+      if (n == asked_.size()) asked_.emplace_back();
+      proposal& p = asked_[n++];
+      p.id = s.of->id;
+      p.asked = &s.of->asked;
+      p.seed = s.of->seed;
+      p.text = s.of->tokens;
+      p.most = most;
+      p.tokens.clear();
+    }
+    decoding_.propose(std::span<proposal>(asked_).first(n));
+    auto s = scheduled_.begin();
+    for (const proposal& p : std::span<const proposal>(asked_).first(n)) {
+      while (s->of->id != p.id) ++s;
+      const auto is_token = [&](std::int32_t t) { return t >= 0 && t < limits_.vocabulary; };
+      const auto end = std::find_if_not(p.tokens.begin(), p.tokens.end(), is_token);
+      const std::int64_t count = (std::min)(p.most, std::int64_t{end - p.tokens.begin()});
+      if (count == 0 || !blocks_.grow(s->of->blocks, s->of->length() + count)) continue;
+      s->first_proposed = proposals_.size();
+      s->proposed = count;
+      s->rows += count;
+      proposals_.insert(proposals_.end(), p.tokens.begin(), p.tokens.begin() + count);
+      counts_.proposed_tokens += count;
     }
     return std::ssize(proposals_);
   }
@@ -286,10 +310,10 @@ class engine {
       for (std::int64_t i = 0; i <= s.proposed; ++i) {
         const std::optional<std::int32_t> token = draw(q, first + static_cast<std::size_t>(i));
         if (!token) return;  // ended
-        if (q.ended) break;
         if (i == s.proposed || *token != proposals_[s.first_proposed + static_cast<std::size_t>(i)]) break;
-        ++q.computed;
         ++counts_.accepted_tokens;
+        if (q.ended) break;
+        ++q.computed;
       }
     }
     blocks_.computed(q.blocks, std::span<const std::int32_t>(q.tokens).first(static_cast<std::size_t>(q.computed)));
@@ -348,6 +372,7 @@ class engine {
       if (at == sequences.end()) return false;
       sequence& q = **at;
       blocks_.release(q.blocks);
+      decoding_.ended(id);
       ended_.push_back(
           {.id = id, .index = q.answered(), .finish = reason, .cached_prompt_tokens = q.cached_prompt_tokens});
       ++counts_.ended;
@@ -360,6 +385,7 @@ class engine {
   Runner* runner_;
   step_limits limits_;
   engine_options options_;
+  decoding decoding_;
   typename cache::blocks blocks_;
   std::int64_t rows_per_step_ = 0;
   std::int64_t most_running_ = 0;
@@ -369,7 +395,7 @@ class engine {
   infer::step step_{};
   std::vector<scheduled> scheduled_{};
   std::vector<std::int32_t> proposals_{};  // of all sequences of the step
-  std::vector<std::int32_t> proposed_{};   // of one
+  std::vector<proposal> asked_{};          // of those that decode
   std::vector<scalar> logits_{};
   token_sampler sampler_{};
   std::vector<event> events_{};

@@ -36,7 +36,8 @@ constexpr bool engine_policies_checked() {
           engine_takes<Ps>::value,
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
           "continuous_batching, chunked_prefill<Budget>), a cache (contiguous, paged, prefix_shared) and a "
-          "way to decode (one_token, ngram_speculation<...>), or types with the same members");
+          "way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>), or types with the same "
+          "members");
     }());
     return false;
   } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
