@@ -33,7 +33,11 @@ MODELS = {
                           head_dim=6, vocab_size=41, max_position_embeddings=32, tie_word_embeddings=False,
                           rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
 }
-LENGTHS = {"gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6]}
+# A vocabulary of bytes, to train on texts.
+MODELS["bytes"] = (LlamaForCausalLM,
+                   LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                               head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True))
+LENGTHS = {"bytes": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6]}
 
 
 def main():
