@@ -7,6 +7,7 @@
 
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/with_lora.hpp>
@@ -15,6 +16,7 @@
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
+#include <heddle/train/weights.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -173,6 +175,30 @@ TEST_CASE("a save of adapters is theirs alone, and goes on on another mesh", "[t
   const hd::io::checkpoint_reader reader(hd::io::latest(saves.path).save->path);
   CHECK(reader.contains("weight/model.layers.0.mlp.up_proj.lora_A.weight"));
   CHECK_FALSE(reader.contains("weight/model.layers.0.mlp.up_proj.weight"));
+  // Without a trainer, on a third mesh: those of step 2, saved once more, are read from both saves.
+  const train_test::folder again("lora-again");
+  std::map<std::string, std::vector<double>> read, copied;
+  std::mutex mutex;
+  hd::launch<hd::threads>(mesh_type(2, 1, 3), [&](auto& world) {
+    hd::compute::host<> kernels{1};
+    typename model_type::stage<std::remove_cvref_t<decltype(world)>, hd::compute::host<>> stage(
+        settings, world, kernels, md::split_layers(3, 0, 1), 1, 1, 0);
+    hd::train::read_weights(stage, reader);
+    {
+      const std::lock_guard lock(mutex);
+      gather(read, stage.parameters(), stage.weights());
+    }
+    hd::train::save_weights(stage, world, again.path, {.step = 7});
+    std::fill(stage.weights().begin(), stage.weights().end(), 0.0);
+    hd::train::read_weights(stage, hd::io::checkpoint_reader(hd::io::latest(again.path).save->path));
+    const std::lock_guard lock(mutex);
+    gather(copied, stage.parameters(), stage.weights());
+  });
+  CHECK(read.size() == serial.adapters.size());
+  CHECK(read == copied);
+  std::vector<double> whole(5 * 24);
+  reader.read<double>("weight/model.layers.0.mlp.up_proj.lora_A.weight", whole, {{5, 24}, {0, 0}, {5, 24}});
+  CHECK(read.at("model.layers.0.mlp.up_proj.lora_A.weight") == whole);
 }
 
 TEST_CASE("the formula of memory shows what freezing saves", "[train][lora]") {

@@ -18,7 +18,8 @@
 
 namespace heddle::inline v0::train {
 
-/// Writes a stage's weights into `folder`/step-N (`m.step`), as `save` writes those of a trainer but without moments. Called on all ranks of
+/// Writes a stage's weights into `folder`/step-N (`m.step`), as `save` writes those of a trainer but without moments; not those that are
+/// frozen. Called on all ranks of
 /// `world` together, with one stage on each. Each element is written once, by the first rank that holds it. `m.mesh` and `m.files` are
 /// filled in. Returns the bytes of elements that this rank wrote.
 /// Errors: `io_error` on the rank that failed; older saves stay as they were.
@@ -46,7 +47,7 @@ std::int64_t save_weights(Stage& stage, World& world, const std::filesystem::pat
   return bytes;
 }
 
-/// Fills the weights of a stage from a save, of `save_weights` or of a trainer, on any mesh: each rank reads the elements that it holds.
+/// Fills the weights of a stage, but frozen ones, from a save, of `save_weights` or of a trainer, on any mesh: each rank reads the elements that it holds.
 /// Returns the bytes of elements read.
 /// Errors: `io_error` naming file and tensor, as for a save of another model or of other element types.
 template <class Stage>

@@ -39,8 +39,13 @@ MODELS = {
                               vocab_size=43, max_position_embeddings=32, num_local_experts=5, num_experts_per_tok=2,
                               rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
     "gpt2_long": (GPT2LMHeadModel, GPT2Config(n_embd=18, n_layer=2, n_head=3, n_positions=80, vocab_size=37)),
+    # A vocabulary of bytes, to train on texts.
+    "bytes": (LlamaForCausalLM,
+              LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                          head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True)),
 }
-LENGTHS = {"gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4]}
+SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "gpt2_long": 105, "bytes": 105}
+LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4]}
 
 
 NEW_TOKENS = 64
@@ -56,10 +61,10 @@ def generate(model, sample):
 
 def main():
     """All models, or those that are named."""
-    for number, (name, (kind, config)) in enumerate(MODELS.items()):
+    for name, (kind, config) in MODELS.items():
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
-        torch.manual_seed(100 + number)
+        torch.manual_seed(SEEDS[name])
         config._experts_implementation = "eager"  # the grouped product wants sizes of 16 bytes
         model = kind(config).eval()
         with torch.no_grad():

@@ -86,19 +86,21 @@ class safetensors_plan {
   };
 
   safetensors_plan() = default;
-  /// Files of at most `most_bytes` of data, as `write_safetensors_folder` makes them.
+  /// Files of at most `most_bytes` of data, as `write_safetensors_folder` makes them; their names begin with `stem`.
   /// Errors: `io_error` for what the format cannot hold.
   explicit safetensors_plan(std::vector<safetensors_outline> tensors, std::int64_t most_bytes = 5000000000,
-                            const safetensors_options& options = {{{"format", "pt"}}})
-      : tensors_(std::move(tensors)), places_(tensors_.size()) {
+                            const safetensors_options& options = {{{"format", "pt"}}}, std::string stem = "model")
+      : tensors_(std::move(tensors)), places_(tensors_.size()), stem_(std::move(stem)) {
     const std::string where = "heddle: the files of a model: ";
     const std::span<const safetensors_outline> all(tensors_);
     static_cast<void>(detail::ordered_outputs(all, safetensors_order::given, where));
     const auto split = detail::split_into_files(all, most_bytes, where);
     for (std::size_t f = 0; f < split.size(); ++f) {
       const auto ordered = detail::ordered_outputs(split[f], options.order, where);
-      file& one = files_.emplace_back(file{
-          detail::model_file_name(f, split.size()), detail::safetensors_head(ordered, options.metadata, where), 0, {}});
+      file& one = files_.emplace_back(file{detail::model_file_name(f, split.size(), stem_),
+                                           detail::safetensors_head(ordered, options.metadata, where),
+                                           0,
+                                           {}});
       one.bytes = static_cast<std::int64_t>(one.head.size());
       for (const safetensors_outline* t : ordered) {
         const auto i = static_cast<std::size_t>(t - tensors_.data());
@@ -113,6 +115,8 @@ class safetensors_plan {
   const std::vector<safetensors_outline>& tensors() const noexcept { return tensors_; }
   const std::vector<file>& files() const noexcept { return files_; }
   const place& place_of(std::size_t tensor) const noexcept { return places_[tensor]; }
+  /// What the names of the files begin with, as in "model".
+  const std::string& stem() const noexcept { return stem_; }
   /// Bytes of all elements.
   std::int64_t data_bytes() const noexcept {
     std::int64_t n = 0;
@@ -142,6 +146,7 @@ class safetensors_plan {
  private:
   std::vector<safetensors_outline> tensors_;
   std::vector<place> places_;
+  std::string stem_ = "model";
   std::vector<file> files_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
@@ -195,7 +200,7 @@ class shared_file {
 /// another name. Errors: `io_error` if the folder has a model already, or the disk refuses.
 inline void begin_safetensors(const std::filesystem::path& folder, const safetensors_plan& plan) {
   detail::make_folder(folder);
-  detail::require_no_model(folder);
+  detail::require_no_model(folder, plan.stem());
   for (const safetensors_plan::file& f : plan.files()) {
     const auto path = detail::unfinished(folder, f.name);
     durable_file file(path);
@@ -297,7 +302,8 @@ inline void commit_safetensors(const std::filesystem::path& folder, const safete
   }
   sync_folder(folder);
   if (const std::string index = plan.index(); !index.empty())
-    detail::write_whole_file(folder / detail::model_index_file, [&](durable_file& file) { file.write(index); });
+    detail::write_whole_file(folder / (plan.stem() + ".safetensors.index.json"),
+                             [&](durable_file& file) { file.write(index); });
 }
 
 }  // namespace heddle::inline v0::io

@@ -168,22 +168,19 @@ std::vector<std::span<const Output>> split_into_files(std::span<const Output> te
   files.push_back(tensors.subspan(first));
   return files;
 }
-inline constexpr std::string_view single_model_file = "model.safetensors";
 inline constexpr std::string_view model_index_file = "model.safetensors.index.json";
-// The name of the file number `file` of `files`.
-inline std::string model_file_name(std::size_t file, std::size_t files) {
+// The name of the file number `file` of `files`; `stem`: what it begins with.
+inline std::string model_file_name(std::size_t file, std::size_t files, const std::string& stem = "model") {
   const auto padded = [](std::size_t n) {
     const std::string digits = std::to_string(n);
     return digits.size() < 5 ? std::string(5 - digits.size(), '0') + digits : digits;
   };
-  return files == 1 ? std::string(single_model_file)
-                    : "model-" + padded(file + 1) + "-of-" + padded(files) + ".safetensors";
+  return stem + (files == 1 ? "" : "-" + padded(file + 1) + "-of-" + padded(files)) + ".safetensors";
 }
-inline void require_no_model(const std::filesystem::path& folder) {
-  for (const std::string_view there : {single_model_file, model_index_file})
+inline void require_no_model(const std::filesystem::path& folder, const std::string& stem = "model") {
+  for (const std::string& there : {stem + ".safetensors", stem + ".safetensors.index.json"})
     if (std::error_code none; std::filesystem::exists(folder / there, none))
-      throw io_error("heddle: '" + folder.string() + "', '" + std::string(there) +
-                     "' is there already: a model is not overwritten");
+      throw io_error("heddle: '" + folder.string() + "', '" + there + "' is there already: a model is not overwritten");
 }
 
 }  // namespace detail

@@ -21,11 +21,12 @@ template <class Trained, class Description>
 struct partly_trained : Description {
   using trained = Trained;
 };
-/// Numbers of all parameters, trained and frozen; floating-point operations as of the description that trains all.
+/// Numbers of all parameters, trained and frozen.
 template <class Trained, class Description>
 constexpr std::int64_t count_parameters(const partly_trained<Trained, Description>& m) {
   return count_parameters(static_cast<const Description&>(m));
 }
+/// Floating-point operations as of the description that trains all: a bound, as gradients of frozen weights are not computed.
 template <class Trained, class Description>
 constexpr double training_flops(const partly_trained<Trained, Description>& m, std::int64_t sequence) {
   return training_flops(static_cast<const Description&>(m), sequence);

@@ -38,16 +38,23 @@ inline std::string dtype_in_config(const nlohmann::json& config) {
   return "F32";
 }
 
-/// The files of a described model of Hugging Face: every parameter under the name that `names` has for it, in the order of transformers'
+/// The files of a model of Hugging Face: each of these parameters under the name that `names` has for it, in the order of transformers'
 /// state dict, with elements of type `dtype`. Files hold at most `most_bytes` of data.
 /// Errors: `io_error` for an unknown type.
-template <class Description>
-io::safetensors_plan hugging_face_plan(const Description& described, const model::hugging_face_names& names,
-                                       const std::string& dtype, std::int64_t most_bytes = 5000000000) {
+inline io::safetensors_plan hugging_face_plan(std::vector<model::parameter_outline> parameters,
+                                              const model::hugging_face_names& names, const std::string& dtype,
+                                              std::int64_t most_bytes = 5000000000) {
   std::vector<io::safetensors_outline> tensors;
-  for (model::parameter_outline& p : model::hugging_face_order(model::parameter_outlines(described)))
+  for (model::parameter_outline& p : model::hugging_face_order(std::move(parameters)))
     tensors.push_back({names(p.name).name, dtype, std::move(p.shape)});
   return io::safetensors_plan(std::move(tensors), most_bytes);
+}
+/// The same for all parameters of a described model.
+template <class Description>
+  requires requires(const Description& d) { d.block_name; }
+io::safetensors_plan hugging_face_plan(const Description& described, const model::hugging_face_names& names,
+                                       const std::string& dtype, std::int64_t most_bytes = 5000000000) {
+  return hugging_face_plan(model::parameter_outlines(described), names, dtype, most_bytes);
 }
 
 /// Copies what a folder of Hugging Face has beside the weights: config.json, and the files of tokenizer and generation that are there.
@@ -66,6 +73,18 @@ inline void copy_model_files(const std::filesystem::path& from, const std::files
   }
 }
 
+/// Does `work` on all ranks of `world` together: an `io_error` of one is thrown on all.
+template <class World, class Work>
+void io_together(World& world, Work&& work) {
+  std::string fault;
+  try {
+    work();
+  } catch (const io_error& e) {
+    fault = e.what();
+  }
+  detail::throw_together<io_error>(world.control(), fault);
+}
+
 /// Writes a folder of Hugging Face from the stages of all ranks: `write(sink)` writes what this rank has, as `model::write_parameters` does.
 /// Called on all ranks of `world` together. Each rank writes its own bytes into the shared files, nothing is gathered; the files get their
 /// names when all have written, the index last. The folder must be one that all ranks see. Returns the bytes of elements that this rank
@@ -76,19 +95,10 @@ std::int64_t write_together(World& world, const std::filesystem::path& folder, c
                             Write&& write) {
   auto& all = world.control();
   std::int64_t written = 0;
-  const auto together = [&](auto&& work) {
-    std::string fault;
-    try {
-      work();
-    } catch (const io_error& e) {
-      fault = e.what();
-    }
-    detail::throw_together<io_error>(all, fault);
-  };
-  together([&] {
+  io_together(world, [&] {
     if (all.rank() == 0) io::begin_safetensors(folder, plan);
   });
-  together([&] {
+  io_together(world, [&] {
     io::safetensors_part_writer sink(folder, plan);
     write(sink);
     sink.finish();
@@ -96,7 +106,7 @@ std::int64_t write_together(World& world, const std::filesystem::path& folder, c
   });
   std::int64_t sum = written;
   all.all_reduce(std::span(&sum, 1), plus{});
-  together([&] {
+  io_together(world, [&] {
     if (all.rank() == 0) io::commit_safetensors(folder, plan, sum);
   });
   return written;
