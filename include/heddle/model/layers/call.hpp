@@ -467,7 +467,7 @@ class call {
   }
   template <class Described>
   std::int64_t rows_of() const {
-    return own_rows_of<layouts, typename Described::own, typename Described::beside>(*run_).count;
+    return own_rows_of<layouts, typename Described::own, typename detail::beside_of<Described>::type>(*run_).count;
   }
   template <std::size_t A>
   view place_of_activation() const {
@@ -549,9 +549,10 @@ void move_to_waiting(const placed<Layer>& at, Run& run) {
     using described_type = std::remove_cvref_t<decltype(described)>;
     const detail::activation_place& place = at.activations[index];
     if (described_type::lives != life::until_weight || !place.dropped[v]) return;
-    const std::int64_t n =
-        own_rows_of<typename Run::layouts, typename described_type::own, typename described_type::beside>(run).count *
-        place.columns;
+    const std::int64_t n = own_rows_of<typename Run::layouts, typename described_type::own,
+                                       typename detail::beside_of<described_type>::type>(run)
+                               .count *
+                           place.columns;
     using T = typename Run::scalar;
     using space = typename Run::space;
     if (n > 0)

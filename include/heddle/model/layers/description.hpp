@@ -65,6 +65,16 @@ struct gathered_rows : activation<Tag, Life, Dims, Beside> {
 };
 
 namespace detail {
+// The dimensions that the rows of a described tensor are those of, beside its own.
+template <class Described>
+struct beside_of {
+  using type = dims<>;
+};
+template <class Described>
+  requires requires { typename Described::beside; }
+struct beside_of<Described> {
+  using type = typename Described::beside;
+};
 // Whether a described activation has memory under these layouts.
 template <class Layouts, class Described>
 constexpr bool has_memory() {
