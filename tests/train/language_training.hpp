@@ -21,7 +21,9 @@
 #include <type_traits>
 #include <vector>
 
-namespace train_test {
+namespace language_training {
+
+using namespace train_test;
 
 namespace hd = heddle;
 namespace md = heddle::model;
@@ -107,4 +109,4 @@ inline void check_same(const outcome& got, const outcome& serial) {
   CHECK(worst <= 1e-10);
 }
 
-}  // namespace train_test
+}  // namespace language_training

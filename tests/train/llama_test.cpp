@@ -7,7 +7,7 @@
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/atomized.hpp>
 
-using namespace train_test;
+using namespace language_training;
 
 namespace {
 
@@ -17,7 +17,7 @@ constexpr md::llama_config settings{
 using tokens = random_tokens<settings.context, settings.vocabulary, 3>;
 template <class Model = md::llama<double>>
 outcome train(const std::string& mesh, const std::string& schedule, int microbatches, const std::string& again = "") {
-  return train_test::train<Model, tokens>(settings, mesh, schedule, microbatches, again);
+  return language_training::train<Model, tokens>(settings, mesh, schedule, microbatches, again);
 }
 
 struct shape {

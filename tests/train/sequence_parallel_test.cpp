@@ -4,10 +4,12 @@
 
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/compute/host/host.hpp>
 #include <heddle/train/language_state.hpp>
+#include <heddle/train/observed_world.hpp>
 #include <heddle/train/atomized.hpp>
 
-using namespace train_test;
+using namespace language_training;
 
 namespace {
 
@@ -44,7 +46,42 @@ struct shape {
   static constexpr std::int64_t samples = 3;
 };
 
+struct counts_by_name {
+  using kind = hd::observer_kind;
+  static constexpr bool enabled = true;
+  std::map<std::string, std::int64_t> calls{}, bytes{};
+  void record(const hd::event& e) {
+    ++calls[e.name];
+    bytes[e.name] += e.bytes;
+  }
+};
+
 }  // namespace
+
+TEST_CASE("an observer is told of gathers and scatters of rows", "[train][observe]") {
+  hd::launch<hd::threads>(mesh_type(1, 1, 2), [&](auto& world) {
+    counts_by_name seen;
+    hd::train::detail::watched_ranks<std::remove_reference_t<decltype(world)>, counts_by_name> watched(world, &seen);
+    hd::compute::host<> kernels{1};
+    using watched_world = std::remove_reference_t<decltype(watched.world())>;
+    gpt2::stage<watched_world, hd::compute::host<>> stage(of_gpt2, watched.world(), kernels, md::split_layers(3, 0, 1),
+                                                          1, 2);
+    stage.initialize(1);
+    for (const int samples : {2, 1}) {  // 14 rows, 7 for each rank; 7 rows, 4 and 3
+      const std::vector<std::int32_t> ids(static_cast<std::size_t>(7 * samples), 5);
+      stage.forward(0, {ids, ids, samples, 1.0}, {}, {});
+      stage.backward(0, {ids, ids, samples, 1.0}, {}, {});
+    }
+    // 3 blocks, the embedding and the head: 2 + 4 gathers and 2 + 2 scatters of a block, 3 and 2 of the ends.
+    const std::map<std::string, std::int64_t> expected{
+        {"all_gather", 21}, {"all_gather_v", 21}, {"reduce_scatter", 14}, {"reduce_scatter_v", 14}, {"all_reduce", 6}};
+    const std::int64_t own = world.rank() == 0 ? 4 : 3;
+    if (seen.calls != expected || seen.bytes["all_gather"] != 21 * 7 * 12 * 8 ||
+        seen.bytes["all_gather_v"] != 21 * own * 12 * 8 || seen.bytes["reduce_scatter"] != 14 * 14 * 12 * 8 ||
+        seen.bytes["reduce_scatter_v"] != 14 * 7 * 12 * 8)
+      throw hd::error("other collectives were reported than were called");
+  });
+}
 
 TEST_CASE("a Llama whose rows are split over tp trains that of one rank, in double", "[train][llama][ranks]") {
   check_all<llama>(

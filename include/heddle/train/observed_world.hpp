@@ -48,6 +48,20 @@ class observed_communicator {
     report("all_reduce", first_bytes(arguments...), [&] { to_.all_reduce(std::forward<Arguments>(arguments)...); });
   }
   template <class... Arguments>
+  void all_gather(Arguments&&... arguments) {
+    report("all_gather", first_bytes(arguments...), [&] { to_.all_gather(std::forward<Arguments>(arguments)...); });
+  }
+  template <class... Arguments>
+  void reduce_scatter(Arguments&&... arguments) {
+    report("reduce_scatter", first_bytes(arguments...),
+           [&] { to_.reduce_scatter(std::forward<Arguments>(arguments)...); });
+  }
+  template <class... Arguments>
+  void reduce_scatter_v(Arguments&&... arguments) {
+    report("reduce_scatter_v", first_bytes(arguments...),
+           [&] { to_.reduce_scatter_v(std::forward<Arguments>(arguments)...); });
+  }
+  template <class... Arguments>
   void all_gather_v(Arguments&&... arguments) {
     report("all_gather_v", first_bytes(arguments...), [&] { to_.all_gather_v(std::forward<Arguments>(arguments)...); });
   }

@@ -267,7 +267,7 @@ std::int64_t rows_of_activation(const Run& run, const detail::activation_place& 
   if constexpr (detail::is_routed<Described>)
     return at.rows;
   else
-    return own_rows_of<Layouts, typename Described::own, typename Described::beside>(run).count;
+    return own_rows_of<Layouts, typename Described::own, typename detail::beside_of<Described>::type>(run).count;
 }
 
 /// One layer in one call. Verbs of a child are called with views: `x` what comes in, `y` what goes out, `dy` and `dx` their

@@ -110,6 +110,16 @@ struct gathered_rows : activation<Tag, Life, Dims, Beside> {
 namespace detail {
 template <class Described>
 inline constexpr bool is_routed = requires { typename Described::over; };
+// The dimensions that the rows of a described tensor are those of, beside its own.
+template <class Described>
+struct beside_of {
+  using type = dims<>;
+};
+template <class Described>
+  requires requires { typename Described::beside; }
+struct beside_of<Described> {
+  using type = typename Described::beside;
+};
 // Whether a described activation has memory under these layouts.
 template <class Layouts, class Described>
 constexpr bool has_memory() {

@@ -138,7 +138,9 @@ class placer {
   /// Rows of an activation on this rank, of so many that its batch has.
   template <class Described>
   constexpr std::int64_t rows_of(std::int64_t rows) const {
-    return rows_on_rank<Layouts, typename Described::own, typename Described::beside>(mesh_, rank_, rows).count;
+    return rows_on_rank<Layouts, typename Described::own, typename detail::beside_of<Described>::type>(mesh_, rank_,
+                                                                                                       rows)
+        .count;
   }
   /// Elements of the residual stream, of so many rows, in whole cache lines; a rank without rows has room for one.
   constexpr std::int64_t stream_elements(std::int64_t rows, std::int64_t width) const {
