@@ -1,6 +1,7 @@
 // tests/train/mixtral_test.cpp: the trainer on a mixture of experts: any mesh, with experts over ranks of the same or of other samples,
 // trains the Mixtral of one rank.
 #include "catch.hpp"
+#include "folder.hpp"
 #include "random_tokens.hpp"
 #include "tables.hpp"
 
@@ -10,6 +11,7 @@
 #include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
@@ -52,7 +54,7 @@ struct outcome {
 
 template <class Model>
 outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
-              const std::string& again = "") {
+              const std::string& again = "", const std::string& save_to = "", const std::string& resume_from = "") {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
   hd::train::options<md::mixtral_config> o;
   o.model = settings;
@@ -68,11 +70,14 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     using strategy = hd::strategy<mesh_type, sc::tabled, hd::zero<1>, hd::activations::recompute<>>;
     hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
     std::vector<double> losses, norms;
-    for (int step = 0; step < 2; ++step) {
+    if (!resume_from.empty()) hd::train::resume(trainer, resume_from);
+    // The first step is before a save, the second after it.
+    for (int step = resume_from.empty() ? 0 : 1; step < (save_to.empty() ? 2 : 1); ++step) {
       const auto report = trainer.step(tokens{});
       losses.push_back(report.loss);
       norms.push_back(report.gradient_norm);
     }
+    if (!save_to.empty()) hd::train::save(trainer, save_to);
     losses.push_back(trainer.validate(tokens{}));
     const std::lock_guard lock(mutex);
     all.losses = losses;
@@ -148,4 +153,18 @@ TEST_CASE("a Mixtral trained with its experts over ranks of other samples is tha
                             {"dp=2,ep=2", "1f1b", 1, "full"},
                             {"ep=2,tp=2", "1f1b", 2, "mlp.activated"},
                             {"pp=2,ep=2", "zb-h1", 2, "full"}});
+}
+TEST_CASE("a Mixtral saved with its experts on some ranks goes on with them on others",
+          "[train][mixtral][save][ranks]") {
+  const outcome serial = train<other_samples>("", "1f1b", 1);
+  const train_test::folder saves("experts");
+  train<other_samples>("ep=3", "1f1b", 1, "", saves.path.string());
+  for (const char* mesh : {"", "ep=2,tp=2", "dp=2,ep=2"}) {
+    INFO("mesh '" << mesh << "'");
+    outcome rest = train<other_samples>(mesh, "1f1b", 1, "", "", saves.path.string());
+    REQUIRE(rest.losses.size() == 2);
+    rest.losses.insert(rest.losses.begin(), serial.losses[0]);
+    rest.norms.insert(rest.norms.begin(), serial.norms[0]);
+    check_same(rest, serial);
+  }
 }
