@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -68,11 +69,22 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
   const auto described = Model::describe(config);
   md::hugging_face_names names{about.family() == "gpt2" ? "transformer." : ""}, of_source;
   if (from.published) {
-    of_source = md::names_in(*from.published);
+    of_source = names = md::names_in(*from.published);
     md::require_all_read(described, from.published->names(), of_source,
                          [&](std::string_view name) { return md::is_saved_constant(about, name); });
   }
-  const auto plan = hd::train::hugging_face_plan(described, names, dtype, s.most_bytes);
+  auto plan = hd::train::hugging_face_plan(described, names, dtype, s.most_bytes);
+  if (from.published) {  // each tensor keeps its type
+    auto tensors = plan.tensors();
+    for (io::safetensors_outline& t : tensors) {
+      const auto tensor = from.published->tensor(t.name);
+      t.dtype = tensor.dtype();
+      if (t.dtype != "F32" && t.dtype != "BF16" && t.dtype != "F16")
+        throw hd::config_error("heddle: " + tensor.where() + ": elements of type " + t.dtype +
+                               " do not come back from float; F32, BF16 and F16 do");
+    }
+    plan = io::safetensors_plan(std::move(tensors), s.most_bytes);
+  }
   std::printf("%s  %d layers of width %d: %zu tensors, %lld bytes\n", std::string(about.family()).c_str(),
               config.layers, config.width, plan.tensors().size(), static_cast<long long>(plan.data_bytes()));
   if (s.format == "huggingface")
@@ -81,7 +93,7 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
                   static_cast<long long>(file.bytes));
       for (const std::size_t i : file.tensors)
         if (s.dry_run)
-          std::printf("    %s  %s, %lld elements\n", plan.tensors()[i].name.c_str(), dtype.c_str(),
+          std::printf("    %s  %s, %lld elements\n", plan.tensors()[i].name.c_str(), plan.tensors()[i].dtype.c_str(),
                       static_cast<long long>(plan.tensors()[i].count()));
     }
   if (!s.dry_run) hd::train::copy_model_files(s.from, s.to);

@@ -1,18 +1,27 @@
 // tests/examples/convert_test.cpp: models that transformers wrote come back with every byte the same, on every mesh and through a save.
 #include "catch.hpp"
 
+#include <heddle/core/half_precision.hpp>
+#include <heddle/io/json/safetensors_writer.hpp>
+
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
+namespace hd = heddle;
+namespace io = heddle::io;
 
 namespace {
 
@@ -65,7 +74,7 @@ struct scratch {
 
 TEST_CASE("a model of transformers is written byte by byte as it was, on every mesh", "[examples][convert]") {
   const scratch folder;
-  for (const std::string name : {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3"})
+  for (const std::string name : {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3", "bytes"})
     for (const std::string mesh : {"dp=1", "tp=2", "pp=2", "dp=2,tp=2", "dp=3,pp=2"}) {
       CAPTURE(name, mesh);
       const std::string files = name == "llama3" ? " --max-file-bytes 30000" : "";
@@ -98,6 +107,63 @@ TEST_CASE("a dry run prints the plan and writes nothing", "[examples][convert]")
   CHECK_THAT(a.text, Contains("model.layers.1.mlp.down_proj.weight  F32, 1044 elements"));
   CHECK_THAT(a.text, Contains("rank 3 (dp 0, pp 1, tp 1)  would read 16992 bytes of 11 tensors"));
   CHECK_FALSE(fs::exists(to));
+}
+
+TEST_CASE("each tensor keeps its type and its name", "[examples][convert]") {
+  const scratch folder;
+  const std::string model = (folder.path / "mixed").string(), back = (folder.path / "back").string();
+  fs::create_directories(model);
+  const auto half = [](std::vector<float> values) {
+    std::vector<hd::bf16> out;
+    for (const float v : values) out.push_back(hd::bf16(v));
+    return out;
+  };
+  // A GPT-2 without "transformer." before its names; norms in F32, matrices in BF16.
+  const std::vector<std::pair<std::string, std::vector<std::int64_t>>> shapes{{"wte.weight", {5, 2}},
+                                                                              {"wpe.weight", {3, 2}},
+                                                                              {"h.0.ln_1.weight", {2}},
+                                                                              {"h.0.ln_1.bias", {2}},
+                                                                              {"h.0.attn.c_attn.weight", {2, 6}},
+                                                                              {"h.0.attn.c_attn.bias", {6}},
+                                                                              {"h.0.attn.c_proj.weight", {2, 2}},
+                                                                              {"h.0.attn.c_proj.bias", {2}},
+                                                                              {"h.0.ln_2.weight", {2}},
+                                                                              {"h.0.ln_2.bias", {2}},
+                                                                              {"h.0.mlp.c_fc.weight", {2, 8}},
+                                                                              {"h.0.mlp.c_fc.bias", {8}},
+                                                                              {"h.0.mlp.c_proj.weight", {8, 2}},
+                                                                              {"h.0.mlp.c_proj.bias", {2}},
+                                                                              {"ln_f.weight", {2}},
+                                                                              {"ln_f.bias", {2}}};
+  std::vector<std::vector<float>> wide(shapes.size());
+  std::vector<std::vector<hd::bf16>> narrow(shapes.size());
+  std::vector<io::safetensors_output> tensors;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const auto& [name, shape] = shapes[i];
+    for (std::int64_t k = 0; k < shape[0] * (shape.size() == 2 ? shape[1] : 1); ++k)
+      wide[i].push_back(1.0f / static_cast<float>(3 + k + static_cast<std::int64_t>(i)));
+    narrow[i] = half(wide[i]);
+    tensors.push_back(shape.size() == 2 ? io::safetensors_of(name, shape, std::span<const hd::bf16>(narrow[i]))
+                                        : io::safetensors_of(name, shape, std::span<const float>(wide[i])));
+  }
+  io::write_safetensors_folder(model, tensors, 1 << 20, {{{"format", "pt"}}});
+  std::ofstream(model + "/config.json")
+      << R"({"model_type": "gpt2", "n_layer": 1, "n_head": 1, "n_embd": 2, "n_positions": 3, "vocab_size": 5})";
+  const answer a = convert("--from " + model + " --to " + back + " --mesh dp=2");
+  CAPTURE(a.text);
+  REQUIRE(a.status == 0);
+  CHECK(differences(model, back).empty());
+
+  fs::remove_all(model + "/model.safetensors");
+  const std::vector<double> precise{1.0 / 3, 2.0 / 3};
+  tensors.back() = io::safetensors_of("ln_f.bias", {2}, std::span<const double>(precise));
+  io::write_safetensors_folder(model, tensors, 1 << 20, {{{"format", "pt"}}});
+  const answer b = convert("--from " + model + " --to " + back + "2");
+  CAPTURE(b.text);
+  CHECK(b.status == 1);
+  CHECK_THAT(b.text,
+             Contains("mixed/model.safetensors'") && Contains("'ln_f.bias'") && Contains("elements of type F64"));
+  CHECK_FALSE(fs::exists(back + "2"));
 }
 
 TEST_CASE("what cannot be converted is said with file and tensor", "[examples][convert]") {
