@@ -5,6 +5,8 @@
 
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
+#include <heddle/schedule/check/memory.hpp>
+#include <heddle/schedule/generate/one_f_one_b.hpp>
 #include <heddle/train/activations/recompute.hpp>
 #include <heddle/train/language_state.hpp>
 
@@ -42,6 +44,10 @@ static_assert(md::layers::count_parameters(md::describe_llama(md::llama3_8b())) 
 // 6 L (12 D^2) + 6 V D, and 6 L D (S + 1) for attention.
 static_assert(md::layers::training_flops(md::describe_gpt2(md::gpt2_124m()), 1024) ==
               6.0 * (12.0 * 12 * 768 * 768 + 50257.0 * 768) + 6.0 * 12 * 768 * 1025);
+static_assert(md::layers::training_flops(md::describe_gpt2(md::gpt2_355m()), 1024) ==
+              md::gpt2_355m().flops_per_token());
+static_assert(md::layers::training_flops(md::describe_gpt2(md::gpt2_774m()), 1024) ==
+              md::gpt2_774m().flops_per_token());
 static_assert(md::layers::training_flops(md::describe_gpt2(md::gpt2_1558m()), 1024) ==
               md::gpt2_1558m().flops_per_token());
 static_assert(md::layers::training_flops(md::describe_llama(md::llama2_7b()), 4096) ==
@@ -52,6 +58,8 @@ static_assert(md::layers::training_flops(md::describe_llama(md::llama3_8b()), 81
 // What a block keeps of one context, in whole cache lines throughout.
 static_assert(memory_of<md::gpt2<float>, md::gpt2_124m>::block_bytes(0) ==
               1024 * 4 * model_test::kept_elements({768, 12, 64, 3072}, {}));
+static_assert(memory_of<md::gpt2<float>, md::gpt2_774m>::block_bytes(35) ==
+              1024 * 4 * model_test::kept_elements({1280, 20, 64, 5120}, {}));
 static_assert(memory_of<md::gpt2<float>, md::gpt2_1558m>::block_bytes(7) ==
               1024 * 4 * model_test::kept_elements({1600, 25, 64, 6400}, {}));
 static_assert(memory_of<md::gpt2<float>, md::gpt2_355m, 1, 2>::block_bytes(0) ==
@@ -71,6 +79,33 @@ static_assert(memory_of<md::gpt2<float>, md::gpt2_124m, 2>::weight_bytes(0) +
 static_assert(memory_of<md::llama<float>, md::llama2_7b, 2>::weight_bytes(0) +
                   memory_of<md::llama<float>, md::llama2_7b, 2>::weight_bytes(1) ==
               4 * 6738415616);
+
+// Weights, gradients and two moments are 16 bytes a parameter in float, up to the padding of parts to whole lines.
+template <class Memory>
+constexpr bool state_of(std::int64_t parameters) {
+  return Memory::state_bytes(0) >= 16 * parameters && Memory::state_bytes(0) < 16 * parameters + (1 << 16);
+}
+static_assert(state_of<memory_of<md::gpt2<float>, md::gpt2_124m>>(124439808));
+static_assert(state_of<memory_of<md::gpt2<float>, md::gpt2_355m>>(354823168));
+static_assert(state_of<memory_of<md::gpt2<float>, md::gpt2_774m>>(774030080));
+static_assert(state_of<memory_of<md::gpt2<float>, md::gpt2_1558m>>(1557611200));
+static_assert(state_of<memory_of<md::llama<float>, md::llama2_7b>>(6738415616));
+static_assert(state_of<memory_of<md::llama<float>, md::llama3_8b>>(8030261248));
+
+// The most that one rank holds with one context at a time: what stays, and what all blocks and the end keep.
+template <class Memory>
+constexpr std::int64_t peak = hd::schedule::memory_of<hd::schedule::one_f_one_b<hd::microbatches<1>>, 1, Memory>.bytes;
+template <class Memory>
+constexpr bool peak_is(std::int64_t bytes) {
+  const std::int64_t blocks = Memory::layers_of(0).count * Memory::block_bytes(0) + Memory::end_bytes();
+  return peak<Memory> == bytes && peak<Memory> == Memory{}.resident_bytes(0) + blocks;
+}
+static_assert(peak_is<memory_of<md::gpt2<float>, md::gpt2_124m>>(3'149'172'736));
+static_assert(peak_is<memory_of<md::gpt2<float>, md::gpt2_355m>>(7'890'321'408));
+static_assert(peak_is<memory_of<md::gpt2<float>, md::gpt2_774m>>(16'055'693'312));
+static_assert(peak_is<memory_of<md::gpt2<float>, md::gpt2_1558m>>(30'667'422'720));
+static_assert(peak_is<memory_of<md::llama<float>, md::llama2_7b>>(146'699'681'792));
+static_assert(peak_is<memory_of<md::llama<float>, md::llama3_8b>>(216'857'444'352));
 
 TEST_CASE("costs of layers follow from descriptions", "[train][model]") {
   const auto c = md::llama3_8b();
