@@ -30,6 +30,7 @@
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/readouts.hpp>
 #include <heddle/model/layers/routing_memory.hpp>
+#include <heddle/model/layers/settlement.hpp>
 #include <heddle/model/layers/trained.hpp>
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>

@@ -30,9 +30,8 @@ namespace heddle::inline v0::model {
 
 /// One pipeline stage of a described language model on one rank: its blocks, on stage 0 the embedding, on the last stage the
 /// final norm and the head. `Model` names the elements (`scalar`), the configuration (`config`), the description
-/// (`describe(config)`, a `layers::language_model`), the sharding (`how`) and what it is fed (`batch`); layouts, memory, names and communications follow
-/// from these. What a rank holds lies in one flat buffer of weights and one of gradients, bucket by bucket
-/// (`parameter_buckets`).
+/// (`describe(config)`, a `layers::language_model`), the sharding (`how`) and what it is fed (`batch`); layouts, memory, names and
+/// communications follow from these. What a rank holds lies in flat buffers of weights and of gradients, by `parameter_buckets`.
 ///
 /// Saved activations live in a ring of `slots`, allocated at construction for at most `max_samples` samples of a whole
 /// context. A microbatch goes through its slot as forward, then either `backward`, or `backward_input` and later
@@ -136,7 +135,8 @@ class language_stage {
   /// Whether this stage and the other may work at the same time, on two threads: each has a backend of its own, and
   /// nothing is sent along the axes of the layers.
   bool runs_beside(const language_stage& other) const {
-    return on_host && this != &other && backend_ != other.backend_ && layers_are_whole(typename mesh_type::tags{});
+    return on_host && this != &other && backend_ != other.backend_ &&
+           detail::layers_are_whole<layouts, block_layer>(*world_, typename mesh_type::tags{});
   }
   /// Bytes of saved activations that one slot of the ring holds.
   std::int64_t saved_bytes_per_slot() const noexcept {
@@ -201,7 +201,7 @@ class language_stage {
       T* const y = l + 1 < part_.count ? start_of(saved_layers_.begin(slot, l + 1))
                    : is_last()         ? memory_.end_saved(slot)
                                        : start_of(out);
-      at_block(c, l, x + stream_elements(), nullptr);
+      at_block(c, l, x + at_.stream, nullptr);
       detail::require_stream<layouts, block_layer>(
           call_type<block_layer>(at_.block, c).forward(const_matrix(x, e), matrix(y, e)));
       wrote(slot, l);
@@ -209,7 +209,7 @@ class language_stage {
       x = y;
     }
     if (is_last()) {
-      at_end(c, x + stream_elements(), nullptr);
+      at_end(c, x + at_.stream, nullptr);
       add_loss_at(c, slot);
       [[maybe_unused]] const auto sum =
           call_type<out_layer>(at_.out, c).forward(const_matrix(x, e), given_.targets(slot, b));
@@ -349,7 +349,7 @@ class language_stage {
     if constexpr (requires { description_.out.norm.name; })
       for (int slot = 0; is_last() && !again_.of_end().any() && slot < slots(); ++slot) {
         run_type c = run_of({max_samples_, config_.context});
-        at_end(c, memory_.end_saved(slot) + stream_elements(), nullptr);
+        at_end(c, memory_.end_saved(slot) + at_.stream, nullptr);
         if (!backend_->all_finite(call_type<out_layer>(at_.out, c).vector(model::layers::normed{})))
           return {static_cast<int>(description_.count) + 1, description_.out.norm.name};
       }
@@ -362,10 +362,8 @@ class language_stage {
   using call_type = model::layers::call<Layer, run_type>;
   using dropping = model::layers::dropping;
   using slot_state = microbatch_slots::slot;
-
   static std::int64_t bytes(std::int64_t elements) noexcept { return elements * static_cast<std::int64_t>(sizeof(T)); }
   std::int64_t max_rows() const noexcept { return max_samples_ * config_.context; }
-  std::int64_t stream_elements() const noexcept { return at_.stream; }
   static constexpr bool on_host = std::is_same_v<space, host_memory>;
   template <class Row>
   static auto* start_of(const Row& x) noexcept {
@@ -383,7 +381,7 @@ class language_stage {
   layers_memory make_layers_memory(const typename layers_memory::settings& saving, int slots) const {
     std::vector<std::int64_t> elements;
     for (int l = 0; l < part_.count; ++l)
-      elements.push_back(stream_elements() + at_.of_block.saved[static_cast<std::size_t>(drops_of(l))]);
+      elements.push_back(at_.stream + at_.of_block.saved[static_cast<std::size_t>(drops_of(l))]);
     return make_layer_memory<layers_memory>(queue(), saving, slots, std::span<const std::int64_t>(elements));
   }
   dropping drops_of(int layer) const noexcept { return places::drops(again_, part_.first + layer); }
@@ -451,7 +449,7 @@ class language_stage {
   // Before backward_input of a block. `waiting`: where what backward_weight needs goes; null if that follows at once.
   void restore_block(run_type& c, int slot, int layer, T* waiting) {
     T* const x = start_of(saved_layers_.need(slot, layer));
-    at_block(c, layer, x + stream_elements(), c.deferred);
+    at_block(c, layer, x + at_.stream, c.deferred);
     c.waiting = waiting;
     if constexpr (recomputes) {
       if (!drops_any(layer)) return;
@@ -462,7 +460,7 @@ class language_stage {
     }
   }
   void restore_end(run_type& c, int slot, bool waits) {
-    at_end(c, memory_.end_saved(slot) + stream_elements(), c.deferred);
+    at_end(c, memory_.end_saved(slot) + at_.stream, c.deferred);
     if constexpr (recomputes) {
       if (!again_.of_end().any()) return;
       const bool there = last_end_ == slot;
@@ -540,11 +538,11 @@ class language_stage {
     for (int l = part_.count; l-- > 0;) {
       T* const below = l > 0 ? deferred_of(l - 1) : start;
       T* const own = deferred_of(l);
-      c.deferred = own + stream_elements();
+      c.deferred = own + at_.stream;
       c.waits = false;
       restore_block(c, slot, l, weights_too ? nullptr : memory_.waiting(set, l));
       const call_type<block_layer> block(at_.block, c);
-      const auto x = const_matrix(c.saved - stream_elements(), e);
+      const auto x = const_matrix(c.saved - at_.stream, e);
       detail::require_stream<layouts, block_layer>(block.backward_input(x, const_matrix(own, e), matrix(below, e)));
       if (!weights_too) continue;
       block.backward_weight(x, const_matrix(own, e));
@@ -554,12 +552,12 @@ class language_stage {
   }
   void block_weight(run_type& c, int layer, T* x, T* set) {
     T* const own = memory_.deferred(set, layer);
-    at_block(c, layer, x + stream_elements(), own + stream_elements());
+    at_block(c, layer, x + at_.stream, own + at_.stream);
     c.waiting = memory_.waiting(set, layer);
     call_type<block_layer>(at_.block, c).backward_weight(const_matrix(x, c.extent), const_matrix(own, c.extent));
   }
   void end_weight(run_type& c, int slot, T* end, T* waiting) {
-    at_end(c, memory_.end_saved(slot) + stream_elements(), end);
+    at_end(c, memory_.end_saved(slot) + at_.stream, end);
     c.waiting = waiting;
     call_type<out_layer>(at_.out, c).backward_weight(const_matrix(memory_.end_saved(slot), c.extent));
   }
@@ -571,14 +569,6 @@ class language_stage {
                                                    const_matrix(memory_.embedding_gradient(end), c.extent));
   }
   // ---- checks -------------------------------------------------------------------------------------------------------
-  template <class... Tags>
-  bool layers_are_whole(type_list<Tags...>) const {
-    using exchange = typename layouts::template exchange_axes<dim::experts>;
-    constexpr bool routes = model::layers::uses_routing<block_layer>;
-    return (((detail::list_has<typename layouts::row_axes, Tags> && !(routes && detail::list_has<exchange, Tags>)) ||
-             world_->template along_if<Tags>().size() == 1) &&
-            ...);
-  }
   extent_of_batch checked(const batch_type& b, bool needs_targets) const {
     return checked_batch(config_, max_samples_, b, is_first(), is_last() && (needs_targets || !b.targets.empty()));
   }
