@@ -23,7 +23,7 @@
 
 namespace language_training {
 
-using namespace train_test;
+using train_test::random_tokens, train_test::table_named;
 
 namespace hd = heddle;
 namespace md = heddle::model;
