@@ -32,7 +32,7 @@ HEDDLE_FACET(optimizer_facet, optimizer_kernels<B, T>);  ///< steps of AdamW
 HEDDLE_FACET(reversible_optimizer_facet, reversible_optimizer_kernels<B, T>);  ///< steps of AdamW, taken back
 HEDDLE_FACET(routing_facet, routing_kernels<B, T>);                            ///< choice of experts
 HEDDLE_FACET(expert_balance_facet, expert_balance_kernels<B, T>);              ///< how evenly experts are chosen
-HEDDLE_FACET(choice_limit_facet, choice_limit_kernels<B, T>);                  ///< experts that may have so many choices
+HEDDLE_FACET(choice_limit_facet, choice_limit_kernels<B, T>);        ///< experts that may have so many choices
 HEDDLE_FACET(grouped_product_facet, grouped_product_kernels<B, T>);  ///< matrix products of one expert after another
 #undef HEDDLE_FACET
 
