@@ -78,6 +78,22 @@ class driver {
     for (std::int64_t b = 0; b < runner.limits().blocks; ++b) free_.push_back(static_cast<std::int32_t>(b));
     for (std::size_t i = free_.size(); i > 1; --i) std::swap(free_[i - 1], free_[random.integer(i) % i]);
   }
+  /// Fills every block with tokens of no sequence, so that nothing that was there before can be of use.
+  void spoil(std::uint64_t seed) {
+    const inf::step_limits limits = runner_->limits();
+    for (std::int64_t first = 0; first < limits.blocks;) {
+      inf::step step;
+      for (; first < limits.blocks && step.rows() + limits.block_rows <= limits.max_rows; ++first) {
+        step.sequences.push_back({step.rows(), limits.block_rows, 0, static_cast<std::int64_t>(step.blocks.size()), 1});
+        step.blocks.push_back(static_cast<std::int32_t>(first));
+        const auto junk =
+            random_tokens(static_cast<std::size_t>(limits.block_rows), static_cast<int>(limits.vocabulary),
+                          seed * 1000 + static_cast<std::uint64_t>(first));
+        step.tokens.insert(step.tokens.end(), junk.begin(), junk.end());
+      }
+      runner_->run(step, {});
+    }
+  }
   std::int64_t left(std::size_t s) const { return static_cast<std::int64_t>((*sequences_)[s].size()) - position_[s]; }
   /// One step: of each of these sequences so many tokens.
   void feed(const std::vector<std::pair<std::size_t, std::int64_t>>& chunks) {
@@ -194,12 +210,14 @@ auto all_ways(const mesh_type& mesh, const typename Model::config& config, std::
     };
     {  // token by token, one sequence after the other
       driver_type d(runner, sequences, seed);
+      d.spoil(seed);
       for (std::size_t s = 0; s < sequences.size(); ++s)
         while (d.left(s) > 0) d.feed({{s, 1}});
       compare(d);
     }
     {  // prompts at once, all together
       driver_type d(runner, sequences, seed + 1);
+      d.spoil(seed + 1);
       std::vector<std::pair<std::size_t, std::int64_t>> whole;
       for (std::size_t s = 0; s < sequences.size(); ++s) whole.emplace_back(s, d.left(s));
       d.feed(whole);
@@ -207,6 +225,7 @@ auto all_ways(const mesh_type& mesh, const typename Model::config& config, std::
     }
     {  // random chunks of random companions
       driver_type d(runner, sequences, seed + 2);
+      d.spoil(seed + 2);
       const hd::counter_random random(seed, 5);
       for (std::uint64_t i = 0;; ++i) {
         std::vector<std::pair<std::size_t, std::int64_t>> some;
@@ -227,6 +246,7 @@ auto all_ways(const mesh_type& mesh, const typename Model::config& config, std::
     }
     {  // the last two sequences share a beginning: blocks and a copy
       driver_type d(runner, sequences, seed + 3);
+      d.spoil(seed + 3);
       const std::size_t last = sequences.size() - 1;
       for (std::size_t s = 0; s < last; ++s) d.feed({{s, s + 1 < last ? d.left(s) : shared}});
       d.fork(last - 1, last, shared);
