@@ -26,7 +26,8 @@ inline std::string adapted_layer(const std::string& parameter) {
 }  // namespace detail
 
 /// Writes adapter_model.safetensors and adapter_config.json of a model with adapters, `described`, on all ranks of `world` together: each
-/// rank its own bytes. `config` is the model's configuration, `base` what the base model is called, `names` those of its tensors;
+/// rank its own bytes. `config` is the model's configuration, `base` what the base model is called, `names` those of its tensors,
+/// `inputs_first` whether its matrices lie [in, out], as GPT-2's;
 /// `write(sink, names)` writes this rank's adapters, as `model::write_parameters` does with `which_parameters::trained`. Returns the bytes
 /// of elements that this rank wrote.
 /// Errors: `io_error` on all ranks, as those of `write_together`.
