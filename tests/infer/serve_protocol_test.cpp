@@ -139,6 +139,7 @@ TEST_CASE("every member of a completion call is read", "[infer][serve]") {
   CHECK(c.stream);
   CHECK(c.include_usage);
   CHECK(completion({{"stop", "a"}}).stop == std::vector<std::string>{"a"});
+  CHECK(completion({{"n", 3.0}}).n == 3);  // whole to JSON Schema
   CHECK(completion({{"top_k", -1}}).sampling.top_k == 0);
   using prompts = std::vector<inf::call_prompt>;
   using ids = std::vector<std::int32_t>;
@@ -151,7 +152,7 @@ TEST_CASE("every member of a completion call is read", "[infer][serve]") {
 TEST_CASE("members of a wrong type or out of range are refused by name", "[infer][serve]") {
   const std::vector<std::pair<const char*, std::vector<json>>> wrong{
       {"model", {1, json::array()}},
-      {"n", {0, 129, 1.0, "1", true, -1}},
+      {"n", {0, 129, 1.25, "1", true, -1}},
       {"max_tokens", {0, -1, 1.5, "5", 1e30, std::uint64_t{1} << 63}},
       {"temperature", {-0.1, 2.1, "1", true, json::object()}},
       {"top_p", {0, 1.1, "x"}},

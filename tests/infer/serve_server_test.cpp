@@ -199,8 +199,11 @@ TEST_CASE("what a server refuses has a status and a body that says why", "[infer
   CHECK(s.client().Get("/v1/models/other")->status == 404);
   // What does not speak HTTP gets an answer, too, and a body that nobody read is not the next request.
   raw_client odd(s.server.port());
-  odd.send("QUERY /v1/completions HTTP/1.1\r\n\r\n");
+  odd.send("HELLO\r\n\r\n");
   CHECK_THAT(odd.receive(), Contains("400") && Contains("bad_request"));
+  raw_client query(s.server.port());
+  query.send("QUERY /v1/completions HTTP/1.1\r\n\r\n");
+  CHECK_THAT(query.receive(), Contains("405") && Contains("Allow: POST"));
   raw_client smuggle(s.server.port());
   smuggle.send("PUT /v1/completions HTTP/1.1\r\nContent-Length: 25\r\n\r\nGET /health HTTP/1.1\r\n\r\n\r\n");
   const std::string once = smuggle.receive();

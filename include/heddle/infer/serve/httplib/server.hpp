@@ -224,7 +224,7 @@ class server {
     http_.set_pre_routing_handler([this](const http_request& q, http_response& r) { return before_body(q, r); });
     http_.Post("/v1/completions", [this](const http_request& q, http_response& r) { complete(q, r, false); });
     http_.Post("/v1/chat/completions", [this](const http_request& q, http_response& r) { complete(q, r, true); });
-    http_.set_error_handler([this](const http_request&, http_response& r) { explain(r); });
+    http_.set_error_handler([this](const http_request& q, http_response& r) { explain(q, r); });
     http_.set_exception_handler([](const http_request&, http_response& r, std::exception_ptr) {
       fail(r, {500, "server_error", "an unexpected error", std::nullopt, "internal_error"});
     });
@@ -238,17 +238,21 @@ class server {
     return path == "/" || path == "/health" || path.starts_with("/v1/models");
   }
 
+  static std::string_view allowed(std::string_view path) { return is_call(path) ? "POST" : "GET, HEAD"; }
+  static api_error wrong_method(http_response& r, const std::string& path, const std::string& method) {
+    const std::string methods(allowed(path));
+    r.set_header("Allow", methods);
+    return {405, "invalid_request_error", path + " takes " + methods + ", got " + method, std::nullopt,
+            "method_not_allowed"};
+  }
+
   // Whatever needs no body: pages, and refusals of calls.
   handled before_body(const http_request& q, http_response& r) {
     try {
       if (!is_call(q.path) && !is_page(q.path))
         throw api_error(404, "invalid_request_error", "there is no " + q.path, std::nullopt, "not_found");
-      if (const char* allowed = is_call(q.path) ? "POST" : "GET, HEAD";
-          is_call(q.path) ? q.method != "POST" : q.method != "GET" && q.method != "HEAD") {
-        r.set_header("Allow", allowed);
-        throw api_error(405, "invalid_request_error", q.path + " takes " + allowed + ", got " + q.method, std::nullopt,
-                        "method_not_allowed");
-      }
+      const std::string_view methods = allowed(q.path);
+      if (methods.find(q.method) == std::string_view::npos) throw wrong_method(r, q.path, q.method);
       if (!is_open_to_all(q.path)) require_key(q);
       if (is_call(q.path)) {
         require_json(q);
@@ -337,12 +341,13 @@ class server {
     fail(r, e);
   }
   // Statuses of httplib's own.
-  void explain(http_response& r) {
+  void explain(const http_request& q, http_response& r) {
     if (!r.body.empty()) return;
     detail::connection& c = http_.current();
+    r.set_header("Connection", "close");
+    c.close_after_answer();
+    const std::string path = q.target.substr(0, q.target.find('?'));
     const auto refused = [&](int status, const std::string& what, const char* code) {
-      r.set_header("Connection", "close");
-      c.close_after_answer();
       fail(r, {status, "invalid_request_error", what, std::nullopt, code});
     };
     if (c.timed_out())
@@ -350,6 +355,9 @@ class server {
     else if (r.status == 413)
       refused(413, "the body has more than " + std::to_string(options_.most_body_bytes) + " bytes",
               "request_too_large");
+    else if (q.path.empty() && (is_call(path) || is_page(path)) &&
+             allowed(path).find(q.method) == std::string_view::npos)
+      fail(r, wrong_method(r, path, q.method));  // one that httplib does not know
     else
       refused(r.status, "the request cannot be read", "bad_request");
   }

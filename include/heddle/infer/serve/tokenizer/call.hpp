@@ -68,9 +68,12 @@ class call_reader {
   static std::int64_t integer_of(const std::string& name, const nlohmann::json& v, std::int64_t low,
                                  std::int64_t high) {
     const std::string expected = "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
+    // To JSON Schema 5.0 is whole, too; beyond 2^53 such numbers may be rounded.
+    const bool whole =
+        v.is_number_float() && std::abs(v.get<double>()) < 0x1p53 && std::trunc(v.get<double>()) == v.get<double>();
     const bool fits = v.is_number_unsigned() ? v.get<std::uint64_t>() <=
                                                    static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
-                                             : v.is_number_integer();
+                                             : v.is_number_integer() || whole;
     if (!fits || v.get<std::int64_t>() < low || v.get<std::int64_t>() > high) wrong(name, expected, v);
     return v.get<std::int64_t>();
   }
@@ -201,7 +204,7 @@ inline std::map<std::int32_t, double> read_logit_bias(const call_reader& in) {
 
 inline void read_sampling(const call_reader& in, sampling_options& s) {
   in.number("temperature", 0, 2, "from 0 to 2", s.temperature);
-  in.number("top_p", std::numeric_limits<double>::min(), 1, "above 0 and at most 1", s.top_p);
+  in.number("top_p", std::numeric_limits<double>::denorm_min(), 1, "above 0 and at most 1", s.top_p);
   in.number("min_p", 0, 1, "from 0 to 1", s.min_p);
   in.number("repetition_penalty", 1e-3, 1e3, "from 0.001 to 1000", s.repetition_penalty);
   in.number("frequency_penalty", -2, 2, "from -2 to 2", s.frequency_penalty);
