@@ -6,6 +6,8 @@
 #include <heddle/infer/event.hpp>
 #include <heddle/infer/request.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -67,16 +69,21 @@ class token_sampler {
   template <std::floating_point T>
   drawn_token draw(std::span<const T> logits, const request& r, std::uint64_t seed, std::int64_t position,
                    std::span<const std::int32_t> answer, const token_counts& counts) {
-    const std::int32_t first = largest(logits);
+    drawn_token drawn{.token = largest(logits)};
     const bool changed = has_penalties(r.sampling) || r.mask;
-    drawn_token drawn{.token = first};
-    if (r.log_probabilities || changed || r.sampling.temperature > 0) scratch_.assign(logits.begin(), logits.end());
-    if (r.log_probabilities) drawn.likeliest = likeliest(*r.log_probabilities);
-    const double normalizer = r.log_probabilities ? log_sum() : 0;
-    if (changed || r.sampling.temperature > 0) {
-      change(r, answer, counts);
-      drawn.token = r.sampling.temperature > 0 ? draw_from(distribution(r.sampling), seed, position)
-                                               : largest(std::span<const double>(scratch_));
+    if (r.log_probabilities || changed || r.sampling.temperature > 0) logits_.assign(logits.begin(), logits.end());
+    double normalizer = 0;
+    if (r.log_probabilities) {
+      const double top = logits_[static_cast<std::size_t>(drawn.token)];
+      normalizer = top + std::log(weigh(top, 1));
+      drawn.likeliest = likeliest(*r.log_probabilities);
+    }
+    if (changed) change(r, answer, counts);
+    if (r.sampling.temperature > 0) {
+      keep(r.sampling);
+      drawn.token = pick(seed, position);
+    } else if (changed) {
+      drawn.token = largest(std::span<const double>(logits_));
     }
     if (r.log_probabilities) {
       drawn.log_probability = static_cast<double>(logits[static_cast<std::size_t>(drawn.token)]) - normalizer;
@@ -90,41 +97,58 @@ class token_sampler {
   std::vector<token_probability> candidates(std::span<const T> logits, const request& r,
                                             std::span<const std::int32_t> answer, const token_counts& counts) {
     largest(logits);
-    scratch_.assign(logits.begin(), logits.end());
+    logits_.assign(logits.begin(), logits.end());
     change(r, answer, counts);
-    std::vector<token_probability> result = distribution(r.sampling);
-    double total = 0;
-    for (const token_probability& t : result) total += std::exp(t.log_probability);
-    for (token_probability& t : result) t.log_probability -= std::log(total);
-    return result;
+    keep(r.sampling);
+    return kept();
   }
 
  private:
   // The first of the largest logits.
   template <class T>
   static std::int32_t largest(std::span<const T> logits) {
-    std::size_t at = 0;
-    bool all_numbers = true;
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      all_numbers = all_numbers && logits[i] < std::numeric_limits<T>::infinity();  // false for NaN
-      if (logits[i] > logits[at]) at = i;
+    constexpr std::size_t lanes = 16;
+    constexpr T infinity = std::numeric_limits<T>::infinity();
+    std::array<T, lanes> top, odd{};
+    top.fill(-infinity);
+    std::size_t i = 0;
+    for (; i + lanes <= logits.size(); i += lanes)
+      for (std::size_t j = 0; j < lanes; ++j) {
+        const T x = logits[i + j];
+        top[j] = x > top[j] ? x : top[j];
+        odd[j] += x - x;  // NaN unless x is finite
+      }
+    for (; i < logits.size(); ++i) {
+      top[0] = logits[i] > top[0] ? logits[i] : top[0];
+      odd[0] += logits[i] - logits[i];
     }
-    if (!all_numbers)
-      for (std::size_t i = 0; i < logits.size(); ++i)
-        if (!(logits[i] < std::numeric_limits<T>::infinity())) not_a_number(i, static_cast<double>(logits[i]));
-    if (logits.empty() || logits[at] == -std::numeric_limits<T>::infinity()) nothing_left();
-    return static_cast<std::int32_t>(at);
+    T best = -infinity, any_odd = 0;
+    for (std::size_t j = 0; j < lanes; ++j) {
+      best = top[j] > best ? top[j] : best;
+      any_odd += odd[j];
+    }
+    if (any_odd != 0)
+      for (std::size_t j = 0; j < logits.size(); ++j)
+        if (!(logits[j] < infinity)) not_a_number(j, static_cast<double>(logits[j]));
+    if (best == -infinity) nothing_left();
+    return static_cast<std::int32_t>(std::find(logits.begin(), logits.end(), best) - logits.begin());
   }
   [[noreturn]] static void not_a_number(std::size_t token, double logit);
   [[noreturn]] static void nothing_left();
 
   void change(const request& r, std::span<const std::int32_t> answer, const token_counts& counts);
-  double log_sum() const;                                                  // of exp(scratch)
-  std::vector<token_probability> likeliest(std::int64_t n) const;          // logits of the n largest
-  std::vector<token_probability> distribution(const sampling_options& s);  // logarithms of weights, the largest 0
-  static std::int32_t draw_from(const std::vector<token_probability>& from, std::uint64_t seed, std::int64_t position);
+  double weigh(double top,
+               double temperature);  // weights exp((logit - top) / temperature) of all tokens, and their sum
+  std::vector<token_probability> likeliest(std::int64_t n) const;  // the n largest logits
+  void keep(const sampling_options& s);                            // weights of the tokens that the filters leave
+  void keep_nucleus(double top, const sampling_options& s, double total);
+  std::int32_t pick(std::uint64_t seed, std::int64_t position) const;
+  std::vector<token_probability> kept() const;
+  std::int32_t token_at(std::size_t i) const { return tokens_.empty() ? static_cast<std::int32_t>(i) : tokens_[i]; }
 
-  std::vector<double> scratch_{};
+  std::vector<double> logits_{};
+  std::vector<double> weights_{};       // 0 for a token that is left out
+  std::vector<std::int32_t> tokens_{};  // of the weights; empty: all, by id
 };
 
 }  // namespace heddle::inline v0::infer

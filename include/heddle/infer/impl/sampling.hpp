@@ -1,10 +1,13 @@
 // heddle/infer/impl/sampling.hpp: penalties, filters and the draw of a token.
 #pragma once
 
+#include <heddle/compute/host/math.hpp>
 #include <heddle/core/random.hpp>
 #include <heddle/infer/sampling.hpp>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace heddle::inline v0::infer {
 
@@ -16,23 +19,31 @@ inline constexpr std::uint64_t drawing_stream = 0x746f6b656e73u;
 inline bool likelier(const token_probability& a, const token_probability& b) noexcept {
   return a.log_probability != b.log_probability ? a.log_probability > b.log_probability : a.token < b.token;
 }
-inline bool less_likely(const token_probability& a, const token_probability& b) noexcept {
-  return likelier(b, a);
-}
-
-// The likeliest that reach `top_p` of all together, the likeliest first. A heap gives them without sorting the rest.
-inline std::vector<token_probability> nucleus(std::vector<token_probability> all, double top_p) {
-  double total = 0;
-  for (const token_probability& t : all) total += std::exp(t.log_probability);
-  std::make_heap(all.begin(), all.end(), less_likely);
-  std::vector<token_probability> kept;
-  double sum = 0;
-  for (auto end = all.end(); end != all.begin() && sum < top_p * total; --end) {
-    std::pop_heap(all.begin(), end, less_likely);
-    kept.push_back(*(end - 1));
-    sum += std::exp(kept.back().log_probability);
+// The n largest of `logits`, the largest first.
+inline std::vector<token_probability> largest_logits(std::span<const double> logits, std::size_t n) {
+  std::vector<token_probability> kept;  // a heap, the smallest in front
+  if (n == 0) return kept;
+  kept.reserve(n);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (kept.size() == n) {
+      if (!(logits[i] > kept.front().log_probability)) continue;
+      std::pop_heap(kept.begin(), kept.end(), likelier);
+      kept.pop_back();
+    }
+    kept.push_back({static_cast<std::int32_t>(i), logits[i]});
+    std::push_heap(kept.begin(), kept.end(), likelier);
   }
+  std::sort_heap(kept.begin(), kept.end(), likelier);
   return kept;
+}
+// Sum of numbers in eight parts, which compilers add at once.
+inline double sum_of(std::span<const double> x) noexcept {
+  std::array<double, 8> sum{};
+  std::size_t i = 0;
+  for (; i + 8 <= x.size(); i += 8)
+    for (std::size_t j = 0; j < 8; ++j) sum[j] += x[i + j];
+  for (; i < x.size(); ++i) sum[0] += x[i];
+  return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7]));
 }
 }  // namespace detail
 
@@ -54,57 +65,106 @@ HEDDLE_INLINE void token_sampler::nothing_left() {
 
 HEDDLE_INLINE void token_sampler::change(const request& r, std::span<const std::int32_t> answer,
                                          const token_counts& counts) {
-  if (has_penalties(r.sampling)) apply_penalties(scratch_, counts, r.sampling);
-  if (r.mask) r.mask(answer, scratch_);
+  if (has_penalties(r.sampling)) apply_penalties(logits_, counts, r.sampling);
+  if (r.mask) r.mask(answer, logits_);
 }
 
-HEDDLE_INLINE double token_sampler::log_sum() const {
-  const double top = *std::max_element(scratch_.begin(), scratch_.end());
-  double sum = 0;
-  for (const double l : scratch_) sum += std::exp(l - top);
-  return top + std::log(sum);
+HEDDLE_INLINE double token_sampler::weigh(double top, double temperature) {
+  constexpr std::size_t lanes = 8;
+  tokens_.clear();
+  weights_.resize((logits_.size() + lanes - 1) / lanes * lanes);
+  std::array<double, lanes> in;
+  for (std::size_t i = 0; i < logits_.size(); i += lanes) {
+    for (std::size_t j = 0; j < lanes; ++j)
+      in[j] = i + j < logits_.size() ? logits_[i + j] : -std::numeric_limits<double>::infinity();
+    for (std::size_t j = 0; j < lanes; ++j) weights_[i + j] = compute::detail::exp_lane((in[j] - top) / temperature);
+  }
+  return detail::sum_of(weights_);
 }
 
 HEDDLE_INLINE std::vector<token_probability> token_sampler::likeliest(std::int64_t n) const {
-  std::vector<token_probability> all;
-  if (n == 0) return all;
-  all.reserve(scratch_.size());
-  for (std::size_t i = 0; i < scratch_.size(); ++i) all.push_back({static_cast<std::int32_t>(i), scratch_[i]});
-  const auto kept = static_cast<std::size_t>(n);
-  std::partial_sort(all.begin(), all.begin() + n, all.end(), detail::likelier);
-  all.resize(kept);
-  return all;
+  return detail::largest_logits(logits_, static_cast<std::size_t>(n));
 }
 
-HEDDLE_INLINE std::vector<token_probability> token_sampler::distribution(const sampling_options& s) {
-  const double top = scratch_[static_cast<std::size_t>(largest(std::span<const double>(scratch_)))];
-  std::vector<token_probability> left;
-  left.reserve(scratch_.size());
-  for (std::size_t i = 0; i < scratch_.size(); ++i)
-    if (scratch_[i] > -std::numeric_limits<double>::infinity())
-      left.push_back({static_cast<std::int32_t>(i), (scratch_[i] - top) / s.temperature});
-  if (s.top_k > 0 && s.top_k < static_cast<std::int64_t>(left.size())) {
-    std::nth_element(left.begin(), left.begin() + s.top_k, left.end(), detail::likelier);
-    left.resize(static_cast<std::size_t>(s.top_k));
-    std::sort(left.begin(), left.end(), detail::likelier);
+HEDDLE_INLINE void token_sampler::keep(const sampling_options& s) {
+  const double top = logits_[static_cast<std::size_t>(largest(std::span<const double>(logits_)))];
+  if (s.top_k > 0 && s.top_k < static_cast<std::int64_t>(logits_.size())) {
+    const std::vector<token_probability> best = likeliest(s.top_k);
+    tokens_.clear();
+    weights_.clear();
+    for (const token_probability& t : best) {
+      tokens_.push_back(t.token);
+      weights_.push_back(compute::detail::exp_lane((t.log_probability - top) / s.temperature));
+    }
+    const double enough = s.top_p * detail::sum_of(weights_);
+    double before = 0;
+    for (double& w : weights_) before += before < enough ? w : std::exchange(w, 0);
+  } else {
+    const double total = weigh(top, s.temperature);
+    if (s.top_p < 1) keep_nucleus(top, s, total);
   }
-  if (s.top_p < 1) left = detail::nucleus(std::move(left), s.top_p);
-  if (s.min_p > 0)
-    std::erase_if(left, [&](const token_probability& t) { return std::exp(t.log_probability) < s.min_p; });
-  return left;
+  for (double& w : weights_) w = w < s.min_p ? 0 : w;  // the largest is 1
 }
 
-HEDDLE_INLINE std::int32_t token_sampler::draw_from(const std::vector<token_probability>& from, std::uint64_t seed,
-                                                    std::int64_t position) {
+// The likeliest tokens that reach `top_p` of the total. Tokens are counted by how far their logit is below the largest, so that only those at
+// the same distance as the last one must be sorted.
+HEDDLE_INLINE void token_sampler::keep_nucleus(double top, const sampling_options& s, double total) {
+  constexpr double per_unit = 16;
+  constexpr std::size_t classes = 1024;
+  const auto class_of = [&](std::size_t i) {
+    const double distance = (top - logits_[i]) / s.temperature * per_unit;
+    return distance < static_cast<double>(classes - 1) ? static_cast<std::size_t>(distance) : classes - 1;
+  };
+  std::array<double, classes> mass{};
+  for (std::size_t i = 0; i < logits_.size(); ++i) mass[class_of(i)] += weights_[i];
+  const double enough = s.top_p * total;
+  std::size_t last = 0;
+  double before = 0;
+  while (last + 1 < classes && before + mass[last] < enough) before += mass[last++];
+  std::vector<token_probability> there;
+  for (std::size_t i = 0; i < logits_.size(); ++i) {
+    const std::size_t c = class_of(i);
+    if (c == last) there.push_back({static_cast<std::int32_t>(i), logits_[i]});
+    if (c > last) weights_[i] = 0;
+  }
+  std::sort(there.begin(), there.end(), detail::likelier);
+  for (const token_probability& t : there) {
+    double& w = weights_[static_cast<std::size_t>(t.token)];
+    before += before < enough ? w : std::exchange(w, 0);
+  }
+}
+
+HEDDLE_INLINE std::int32_t token_sampler::pick(std::uint64_t seed, std::int64_t position) const {
+  constexpr std::size_t part = 256;
+  const std::span<const double> all(weights_);
+  const auto part_from = [&](std::size_t i) { return all.subspan(i, (std::min)(part, all.size() - i)); };
   double total = 0;
-  for (const token_probability& t : from) total += std::exp(t.log_probability);
-  const double uniform = counter_random(seed, detail::drawing_stream).uniform(static_cast<std::uint64_t>(position));
-  double left = uniform * total;
-  for (const token_probability& t : from) {
-    left -= std::exp(t.log_probability);
-    if (left < 0) return t.token;
+  for (std::size_t i = 0; i < all.size(); i += part) total += detail::sum_of(part_from(i));
+  double left = total * counter_random(seed, detail::drawing_stream).uniform(static_cast<std::uint64_t>(position));
+  std::size_t begin = 0;  // of the part that the number falls into
+  for (std::size_t i = 0; i < all.size(); i += part) {
+    const double sum = detail::sum_of(part_from(i));
+    if (sum == 0) continue;
+    begin = i;
+    if (left < sum) break;
+    left -= sum;
   }
-  return from.back().token;  // rounding
+  std::size_t last = begin;  // where rounding leaves none, the last token of the part
+  for (std::size_t i = begin; i < begin + part_from(begin).size(); ++i) {
+    if (weights_[i] == 0) continue;
+    last = i;
+    left -= weights_[i];
+    if (left < 0) break;
+  }
+  return token_at(last);
+}
+
+HEDDLE_INLINE std::vector<token_probability> token_sampler::kept() const {
+  const double total = detail::sum_of(weights_);
+  std::vector<token_probability> result;
+  for (std::size_t i = 0; i < weights_.size(); ++i)
+    if (weights_[i] > 0) result.push_back({token_at(i), std::log(weights_[i] / total)});
+  return result;
 }
 
 }  // namespace heddle::inline v0::infer
