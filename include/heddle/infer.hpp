@@ -3,11 +3,13 @@
 
 #include <heddle/infer/batching.hpp>
 #include <heddle/infer/cache.hpp>
+#include <heddle/infer/cached_stage.hpp>
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/decoding.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
+#include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/prefix_shared.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/sampling.hpp>
@@ -16,3 +18,5 @@
 #include <heddle/infer/serve/run_engine.hpp>
 #include <heddle/infer/serve/statistics.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/step_message.hpp>
+#include <heddle/infer/step_rows.hpp>

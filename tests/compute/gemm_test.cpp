@@ -4,8 +4,10 @@
 
 #include <heddle/compute/host/gemm_peak.hpp>
 
+#include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 using namespace compute_test;
 using hc::transpose;
@@ -150,6 +152,35 @@ TEMPLATE_TEST_CASE("heddle's own product is right with every width of vectors", 
   check(std::integral_constant<int, 32>{});
   check(std::integral_constant<int, 64>{});
 #endif
+}
+
+TEMPLATE_TEST_CASE("a row of heddle's own product has the same bits in a product of any number of rows",
+                   "[compute][gemm]", float, double) {
+  using T = TestType;
+  const auto check = [](auto tile, std::int64_t n, std::int64_t k, bool transposed) {
+    using tile_type = decltype(tile);
+    constexpr std::int64_t most = 29;
+    const auto a = normal<T>(most * k, 31), b = normal<T>(n * k, 32);
+    std::vector<T> all(static_cast<std::size_t>(most * n)), few(all.size());
+    const auto multiply = [&](std::int64_t m, std::vector<T>& c) {
+      hc::detail::multiply_blocked<tile_type>(m, n, k, a.data(), k, 1, b.data(), transposed ? 1 : n, transposed ? k : 1,
+                                              T(0), c.data(), n);
+    };
+    multiply(most, all);
+    for (std::int64_t m = 1; m <= 13; ++m) {
+      CAPTURE(tile_type::vector_bytes, m, n, k, transposed);
+      multiply(m, few);
+      CHECK(std::equal(few.begin(), few.begin() + m * n, all.begin()));
+    }
+  };
+  for (const bool transposed : {false, true})
+    for (const auto& [n, k] : {std::pair(67, 40), std::pair(32, 300), std::pair(5, 3), std::pair(128, 16)}) {
+      check(hc::detail::gemm_tile<T, 16>{}, n, k, transposed);
+#if defined(__x86_64__)
+      if (hc::detail::gemm_vector_bytes() >= 32) check(hc::detail::gemm_tile<T, 32>{}, n, k, transposed);
+      if (hc::detail::gemm_vector_bytes() >= 64) check(hc::detail::gemm_tile<T, 64>{}, n, k, transposed);
+#endif
+    }
 }
 
 TEST_CASE("heddle's own product does not depend on the number of threads", "[compute][gemm]") {

@@ -301,6 +301,15 @@ concept embedding_kernels = requires(B& backend, detail::arguments_of<B, T> x, s
   backend.add_positions_backward(x.in, n, x.out);
 };
 
+/// Rows that a cache keeps, and positions that differ from row to row. `store_rows(x, rows, to)`: row rows[r] of `to` becomes row r
+/// of x; `rows` names none twice. `add_rows(x, table, ids)`: x[r] += table[ids[r]].
+/// Shapes: x and `to` [rows, heads, head_dim], each with rows of its own; the table [ids, columns of x].
+template <class B, class T>
+concept cache_kernels = requires(B& backend, detail::arguments_of<B, T> x) {
+  backend.store_rows(x.heads_in, x.ids, x.heads_out);
+  backend.add_rows(x.out, x.in, x.ids);
+};
+
 /// The pieces of a softmax cross-entropy whose columns may lie on several ranks; the caller combines `m`, `sum` and
 /// `picked` over them. `row_max(logits, m)`: -inf for no columns; `row_sum_exp(logits, m, sum)`: sum of exp(l - m);
 /// `pick_target(logits, targets, first_id, picked)`: 0 where the target is not here or negative (ignored);

@@ -2,7 +2,9 @@
 """Writes tiny, randomly initialised models by Hugging Face's transformers (5.23, torch 2.15), and what they compute: python3 make.py
 
 Each folder has config.json and the weights as save_pretrained writes them; expected.json has samples of tokens, the mean loss over all
-targets of all samples in float32 and float64, and in float32 the logits of the last position of each sample."""
+targets of all samples in float32 and float64, and in float32 the logits of the last position of each sample. Where 64 more tokens fit,
+"generated" has those that generate appends to each sample greedily, in float32, and "margin" the least distance of the two
+greatest logits on the way."""
 import json
 import shutil
 import sys
@@ -32,8 +34,20 @@ MODELS = {
               Qwen3Config(hidden_size=20, intermediate_size=17, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=6, vocab_size=41, max_position_embeddings=32, tie_word_embeddings=False,
                           rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    "gpt2_long": (GPT2LMHeadModel, GPT2Config(n_embd=18, n_layer=2, n_head=3, n_positions=80, vocab_size=37)),
 }
-LENGTHS = {"gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6]}
+LENGTHS = {"gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6]}
+
+
+NEW_TOKENS = 64
+
+
+def generate(model, sample):
+    """64 tokens behind a sample, and how near another was to be chosen."""
+    found = model.generate(sample[None], attention_mask=torch.ones_like(sample[None]), do_sample=False, max_new_tokens=NEW_TOKENS,
+                           eos_token_id=None, pad_token_id=0, return_dict_in_generate=True, output_logits=True)
+    best = torch.cat(found.logits).topk(2).values
+    return found.sequences[0, len(sample):].tolist(), (best[:, 0] - best[:, 1]).min().item()
 
 
 def main():
@@ -52,6 +66,11 @@ def main():
             file.chmod(0o644)
         samples = [torch.randint(config.vocab_size, (n,)) for n in LENGTHS[name]]
         out = {"samples": [s.tolist() for s in samples], "last_logits": []}
+        # Rotary positions have no end but the caller's; a table of positions has.
+        if kind is not GPT2LMHeadModel or config.n_positions >= max(LENGTHS[name]) + NEW_TOKENS:
+            found = [generate(model, s) for s in samples]
+            out["generated"] = [tokens for tokens, _ in found]
+            out["margin"] = min(margin for _, margin in found)
         for precision in ("f32", "f64"):
             m = model if precision == "f32" else model.double()
             total, count, logits = 0.0, 0, []
@@ -65,7 +84,7 @@ def main():
             if precision == "f32":
                 out["last_logits"] = [[round(x, 9) for x in row] for row in logits]
         (folder / "expected.json").write_text(json.dumps(out) + "\n")
-        print(name, out["loss_f32"], out["loss_f64"], sum(f.stat().st_size for f in folder.iterdir()))
+        print(name, out["loss_f32"], out["loss_f64"], out.get("margin"), sum(f.stat().st_size for f in folder.iterdir()))
 
 
 sys.exit(main())

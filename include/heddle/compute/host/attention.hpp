@@ -142,17 +142,74 @@ void each_key_run(const key_pages& pages, std::int64_t begin, std::int64_t end, 
   }
 }
 
-/// scores[row][column] = op(row of a) . (key rows of b) for all keys of the block; `columns` scores lie in a row.
+/// The keys and values of one key-value head that a group of queries sees, one behind the other: where pages scatter them they are
+/// copied, once for all query heads that share them. Sums over keys then are the same bits whatever the pages.
+template <class T>
+class gathered_keys {
+ public:
+  void prepare(const attention_group& group, const head_rows<const T>& k, const head_rows<const T>& v,
+               std::int64_t head, const key_pages& pages) {
+    if (group_ == &group && head_ == head) return;
+    group_ = &group;
+    head_ = head;
+    begin_ = 0;
+    std::int64_t end = 0, runs = 0;
+    for (const attention_slice& s : group.slices) {
+      begin_ = end == 0 ? s.k_begin : (std::min)(begin_, s.k_begin);
+      end = (std::max)(end, s.k_end);
+    }
+    std::int64_t first = 0, next = -1;
+    each_key_run(pages, begin_, end, [&](std::int64_t row, std::int64_t, std::int64_t count) {
+      if (runs == 0) first = row;
+      runs += row != next;
+      next = row + count;
+    });
+    if (runs <= 1) {  // as they lie
+      keys_ = {k.row(first, head), end - begin_, 1, k.head_dim, k.stride};
+      values_ = {v.row(first, head), end - begin_, 1, v.head_dim, v.stride};
+      return;
+    }
+    const std::int64_t needed = (end - begin_) * (k.head_dim + v.head_dim);
+    if (needed > room_) {
+      room_ = needed;
+      memory_ = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(room_));
+    }
+    T* const keys = memory_.get();
+    T* const values = keys + (end - begin_) * k.head_dim;
+    each_key_run(pages, begin_, end, [&](std::int64_t row, std::int64_t key, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::copy_n(k.row(row + i, head), k.head_dim, keys + (key - begin_ + i) * k.head_dim);
+        std::copy_n(v.row(row + i, head), v.head_dim, values + (key - begin_ + i) * v.head_dim);
+      }
+    });
+    keys_ = {keys, end - begin_, 1, k.head_dim, k.head_dim};
+    values_ = {values, end - begin_, 1, v.head_dim, v.head_dim};
+  }
+  /// Row 0 is the key that `first` says.
+  const head_rows<const T>& keys() const noexcept { return keys_; }
+  const head_rows<const T>& values() const noexcept { return values_; }
+  std::int64_t first() const noexcept { return begin_; }
+
+ private:
+  const attention_group* group_ = nullptr;
+  std::int64_t head_ = 0, begin_ = 0, room_ = 0;
+  head_rows<const T> keys_{}, values_{};
+  std::unique_ptr<T[]> memory_;
+};
+
+/// scores[row][column] = op(row of a) . (key rows of b) for all keys of the block; `columns` scores lie in a row. Row 0
+/// of b is key `first_key`.
 template <class G, class T>
 void block_scores(const attention_block& block, std::int64_t first, std::int64_t rows, const head_rows<const T>& a,
                   std::int64_t a_head, const head_rows<const T>& b, std::int64_t b_head, const key_pages& pages,
-                  T* scores) {
+                  T* scores, std::int64_t first_key = 0) {
   if (b.head_dim == 0) return void(std::fill_n(scores, rows * block.keys(), T(0)));
   for (const attention_block::part& p : block.parts())
     each_key_run(pages, p.slice.k_begin, p.slice.k_end, [&](std::int64_t row, std::int64_t key, std::int64_t count) {
       G::template multiply<transpose::no, transpose::yes>(
-          p.slice.queries(), count, b.head_dim, a.row(p.slice.q_begin, a_head), a.stride, b.row(row, b_head), b.stride,
-          T(0), scores + (p.slice.q_begin - first) * block.keys() + p.column + (key - p.slice.k_begin), block.keys());
+          p.slice.queries(), count, b.head_dim, a.row(p.slice.q_begin, a_head), a.stride,
+          b.row(row - first_key, b_head), b.stride, T(0),
+          scores + (p.slice.q_begin - first) * block.keys() + p.column + (key - p.slice.k_begin), block.keys());
     });
 }
 
@@ -198,11 +255,13 @@ void attention(team& workers, const head_rows<const T>& q, const head_rows<const
   const auto grain = (std::max)(std::int64_t{1}, 8 * elementwise_grain / (work + 1));
   workers.split(tasks, grain, 1, [&](std::int64_t task_begin, std::int64_t task_end) {
     std::unique_ptr<T[]> scores;
+    gathered_keys<T> seen;
     std::int64_t room = 0;
     attention_block block;
     for (std::int64_t task = task_begin; task < task_end; ++task) {
       const attention_group& group = groups[static_cast<std::size_t>(task / heads)];
       const std::int64_t head = task % heads, kv = head * k.heads / heads;
+      seen.prepare(group, k, v, kv, pages);
       if (group.rows * group.keys > room) {
         room = group.rows * group.keys;
         scores = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(room));
@@ -211,7 +270,7 @@ void attention(team& workers, const head_rows<const T>& q, const head_rows<const
         const std::int64_t end = (std::min)(first + group.rows, group.end);
         block.reset(group, first, end);
         T* p = scores.get();
-        block_scores<G>(block, first, end - first, q, head, k, kv, pages, p);
+        block_scores<G>(block, first, end - first, q, head, seen.keys(), 0, key_pages{}, p, seen.first());
         for (std::int64_t r = first; r < end; ++r) {
           T* row = p + (r - first) * block.keys();
           T top = -(std::numeric_limits<T>::infinity)(), sum = 0;
@@ -239,19 +298,18 @@ void attention(team& workers, const head_rows<const T>& q, const head_rows<const
         std::int64_t written = first;
         for (const attention_block::part& part : block.parts()) {
           const attention_slice& s = part.slice;
-          each_key_run(pages, s.k_begin, s.k_end, [&](std::int64_t row, std::int64_t key, std::int64_t count) {
-            const std::int64_t fresh = (std::max)(written, s.q_begin);
-            const T* weights = p + part.column + (key - s.k_begin);
-            const auto product = [&](std::int64_t from, std::int64_t to, T beta) {
-              if (from < to && v.head_dim > 0)
-                G::template multiply<transpose::no, transpose::no>(
-                    to - from, v.head_dim, count, weights + (from - first) * block.keys(), block.keys(), v.row(row, kv),
-                    v.stride, beta, out.row(from, head), out.stride);
-            };
-            product(s.q_begin, (std::min)(fresh, s.q_end), T(1));
-            product(fresh, s.q_end, T(0));
-            written = (std::max)(written, s.q_end);
-          });
+          const std::int64_t fresh = (std::max)(written, s.q_begin);
+          const T* weights = p + part.column;
+          const auto product = [&](std::int64_t from, std::int64_t to, T beta) {
+            if (from < to && v.head_dim > 0)
+              G::template multiply<transpose::no, transpose::no>(
+                  to - from, v.head_dim, s.keys(), weights + (from - first) * block.keys(), block.keys(),
+                  seen.values().row(s.k_begin - seen.first(), 0), seen.values().stride, beta, out.row(from, head),
+                  out.stride);
+          };
+          product(s.q_begin, (std::min)(fresh, s.q_end), T(1));
+          product(fresh, s.q_end, T(0));
+          written = (std::max)(written, s.q_end);
         }
         // Behind the products, in which 0 times an infinite v is no number.
         for (std::int64_t r = first; r < end; ++r)

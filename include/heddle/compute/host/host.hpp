@@ -4,6 +4,7 @@
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
+#include <heddle/compute/host/cached_rows.hpp>
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/host/cross_entropy.hpp>
@@ -38,7 +39,9 @@ namespace heddle::inline v0::compute {
 /// Errors: `config_error` for fewer than one thread, `layout_error` if the arguments of a kernel do not fit together.
 template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
-class host : detail::argument_checks, public detail::image_members<host<Gemm>> {
+class host : detail::argument_checks,
+             public detail::image_members<host<Gemm>>,
+             public detail::cache_members<host<Gemm>> {
   /// What products into elements of type T are added up in.
   template <class T>
   using sum_type = std::conditional_t<is_half_precision<T>, float, T>;

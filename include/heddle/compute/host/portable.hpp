@@ -80,6 +80,93 @@ void pack_panel(std::int64_t extent, std::int64_t depth, const T* from, std::int
   }
 }
 
+/// The elements of x and of y in turn: of their first halves, and of their second ones. (nvcc takes no packs in the shuffle.)
+template <int Lanes>
+struct interleaved {
+  template <class V>
+  [[gnu::always_inline]] static void halves(const V& x, const V& y, V& first, V& second) {
+    if constexpr (Lanes == 2) {
+      first = __builtin_shufflevector(x, y, 0, 2);
+      second = __builtin_shufflevector(x, y, 1, 3);
+    } else if constexpr (Lanes == 4) {
+      first = __builtin_shufflevector(x, y, 0, 4, 1, 5);
+      second = __builtin_shufflevector(x, y, 2, 6, 3, 7);
+    } else if constexpr (Lanes == 8) {
+      first = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11);
+      second = __builtin_shufflevector(x, y, 4, 12, 5, 13, 6, 14, 7, 15);
+    } else if constexpr (Lanes == 16) {
+      first = __builtin_shufflevector(x, y, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      second = __builtin_shufflevector(x, y, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+  }
+};
+
+/// Transposes square blocks of rows that lie `along` elements apart into a strip: to[p][i] = from[i*along + p] for p below `depth`,
+/// a multiple of the lanes, and i below the lanes; rows of the strip lie `Width` apart. After as many rounds of interleaving the two
+/// halves of the rows as a row index has bits, row and column are exchanged.
+#define HEDDLE_TRANSPOSE_BODY                                                                       \
+  using vector = typename Tile::vector;                                                             \
+  using zip = interleaved<Tile::lanes>;                                                             \
+  constexpr int half = Tile::lanes / 2;                                                             \
+  for (std::int64_t p = 0; p < depth; p += Tile::lanes, to += Tile::lanes * Tile::columns) {        \
+    vector x[Tile::lanes], y[Tile::lanes];                                                          \
+    (__builtin_memcpy(&x[I], from + I * along + p, sizeof(vector)), ...);                           \
+    (__builtin_memcpy(&x[half + I], from + (half + I) * along + p, sizeof(vector)), ...);           \
+    (zip::halves(x[I], x[half + I], y[2 * I], y[2 * I + 1]), ...);                                  \
+    if constexpr (Tile::lanes >= 4) (zip::halves(y[I], y[half + I], x[2 * I], x[2 * I + 1]), ...);  \
+    if constexpr (Tile::lanes >= 8) (zip::halves(x[I], x[half + I], y[2 * I], y[2 * I + 1]), ...);  \
+    if constexpr (Tile::lanes >= 16) (zip::halves(y[I], y[half + I], x[2 * I], x[2 * I + 1]), ...); \
+    const vector* const made = Tile::lanes == 4 || Tile::lanes == 16 ? x : y;                       \
+    (__builtin_memcpy(to + I * Tile::columns, &made[I], sizeof(vector)), ...);                      \
+    (__builtin_memcpy(to + (half + I) * Tile::columns, &made[half + I], sizeof(vector)), ...);      \
+  }
+
+template <class Tile, class T, int... I>
+void transpose_strip_16(std::int64_t depth, const T* from, std::int64_t along, T* to,
+                        std::integer_sequence<int, I...>) {
+  HEDDLE_TRANSPOSE_BODY
+}
+#if defined(__x86_64__)
+template <class Tile, class T, int... I>
+__attribute__((target("avx2,fma"))) void transpose_strip_32(std::int64_t depth, const T* from, std::int64_t along,
+                                                            T* to, std::integer_sequence<int, I...>) {
+  HEDDLE_TRANSPOSE_BODY
+}
+template <class Tile, class T, int... I>
+__attribute__((target("avx512f"))) void transpose_strip_64(std::int64_t depth, const T* from, std::int64_t along, T* to,
+                                                           std::integer_sequence<int, I...>) {
+  HEDDLE_TRANSPOSE_BODY
+}
+#endif
+#undef HEDDLE_TRANSPOSE_BODY
+
+/// `pack_panel` for columns of b: where a column's elements lie one behind the other, whole blocks go through registers.
+template <class Tile, class T>
+void pack_columns(std::int64_t columns, std::int64_t depth, const T* from, std::int64_t along, std::int64_t across,
+                  T* to) {
+  const std::int64_t square = across == 1 && along != 1 ? depth / Tile::lanes * Tile::lanes : 0;
+  for (std::int64_t s = 0; s < columns; s += Tile::columns, to += Tile::columns * depth) {
+    const std::int64_t width = (std::min)(std::int64_t{Tile::columns}, columns - s);
+    const T* const strip = from + s * along;
+    if (width < Tile::columns || square == 0) {
+      pack_panel<Tile::columns>(width, depth, strip, along, across, to);
+      continue;
+    }
+    constexpr auto halves = std::make_integer_sequence<int, Tile::lanes / 2>{};
+    for (int side = 0; side < 2; ++side) {
+      const T* const rows = strip + side * Tile::lanes * along;
+      T* const left = to + side * Tile::lanes;
+#if defined(__x86_64__)
+      if constexpr (Tile::vector_bytes == 64) transpose_strip_64<Tile>(square, rows, along, left, halves);
+      if constexpr (Tile::vector_bytes == 32) transpose_strip_32<Tile>(square, rows, along, left, halves);
+#endif
+      if constexpr (Tile::vector_bytes == 16) transpose_strip_16<Tile>(square, rows, along, left, halves);
+    }
+    for (std::int64_t p = square; p < depth; ++p)
+      for (std::int64_t i = 0; i < Tile::columns; ++i) to[p * Tile::columns + i] = strip[i * along + p];
+  }
+}
+
 /// One tile: sum over p of a[p][i] * b[p][j], kept in registers. Unrolled by index packs, which every compiler does at
 /// every level of optimisation. Writes rows of `Tile::columns`. Compiled once per width of vectors, whatever the
 /// program's -march: the processor at hand decides which one runs.
@@ -115,9 +202,10 @@ __attribute__((target("avx512f"))) void multiply_tile_64(std::int64_t depth, con
 #endif
 #undef HEDDLE_GEMM_TILE_BODY
 
-template <class Tile, class T>
+/// The first `Rows` rows of a tile; each has the same bits whatever their number.
+template <class Tile, int Rows, class T>
 void multiply_tile(std::int64_t depth, const T* a, const T* b, T* tile) {
-  constexpr auto rows = std::make_integer_sequence<int, Tile::rows>{};
+  constexpr auto rows = std::make_integer_sequence<int, Rows>{};
 #if defined(__x86_64__)
   if constexpr (Tile::vector_bytes == 64) return multiply_tile_64<Tile>(depth, a, b, tile, rows);
   if constexpr (Tile::vector_bytes == 32) return multiply_tile_32<Tile>(depth, a, b, tile, rows);
@@ -137,11 +225,38 @@ void store_tile(std::int64_t rows, std::int64_t columns, const T* tile, T beta, 
   }
 }
 
+/// c = a b + beta c for at most `Tile::rows` rows, as when a model decodes: each strip of b is used as soon as it is packed, so that b
+/// goes through the first-level cache once and nothing is written to memory. The same bits as `multiply_blocked`.
+template <class Tile, int Rows, class T = typename Tile::value>
+void multiply_few_rows(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t a_row,
+                       std::int64_t a_depth, const T* b, std::int64_t b_depth, std::int64_t b_column, T beta, T* c,
+                       std::int64_t ldc) {
+  const std::int64_t most = (std::min)(k, Tile::depth);
+  const gemm_panel<T> packed_a(k * Tile::rows), packed_b(most * Tile::columns);
+  alignas(64) T tile[Tile::rows * Tile::columns];
+  pack_panel<Tile::rows>(m, k, a, a_row, a_depth, packed_a.data);
+  for (std::int64_t j = 0; j < n; j += Tile::columns) {
+    const std::int64_t columns = (std::min)(std::int64_t{Tile::columns}, n - j);
+    for (std::int64_t p0 = 0; p0 < k; p0 += most) {
+      const std::int64_t depth = (std::min)(most, k - p0);
+      pack_columns<Tile>(columns, depth, b + p0 * b_depth + j * b_column, b_column, b_depth, packed_b.data);
+      multiply_tile<Tile, Rows>(depth, packed_a.data + p0 * Tile::rows, packed_b.data, tile);
+      store_tile<Tile::columns>(m, columns, tile, p0 == 0 ? beta : T(1), c + j, ldc);
+    }
+  }
+}
+
 /// c = a b + beta c with a(i, p) = a[i*a_row + p*a_depth] and b(p, j) = b[p*b_depth + j*b_column].
 template <class Tile, class T = typename Tile::value>
 void multiply_blocked(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, std::int64_t a_row,
                       std::int64_t a_depth, const T* b, std::int64_t b_depth, std::int64_t b_column, T beta, T* c,
                       std::int64_t ldc) {
+  const auto few = [&]<int Rows>(std::integral_constant<int, Rows>) {
+    multiply_few_rows<Tile, Rows>(m, n, k, a, a_row, a_depth, b, b_depth, b_column, beta, c, ldc);
+  };
+  if (m == 1) return few(std::integral_constant<int, 1>{});
+  if (m <= 4) return few(std::integral_constant<int, 4>{});
+  if (m <= Tile::rows) return few(std::integral_constant<int, Tile::rows>{});
   const auto rounded = [](std::int64_t x, std::int64_t step) { return (x + step - 1) / step * step; };
   const std::int64_t depth_block = (std::min)(k, Tile::depth);
   const std::int64_t row_block = (std::min)(rounded(m, Tile::rows), Tile::row_block);
@@ -153,13 +268,13 @@ void multiply_blocked(std::int64_t m, std::int64_t n, std::int64_t k, const T* a
     for (std::int64_t p0 = 0; p0 < k; p0 += depth_block) {
       const std::int64_t depth = (std::min)(depth_block, k - p0);
       const T factor = p0 == 0 ? beta : T(1);
-      pack_panel<Tile::columns>(columns, depth, b + p0 * b_depth + j0 * b_column, b_column, b_depth, packed_b.data);
+      pack_columns<Tile>(columns, depth, b + p0 * b_depth + j0 * b_column, b_column, b_depth, packed_b.data);
       for (std::int64_t i0 = 0; i0 < m; i0 += row_block) {
         const std::int64_t rows = (std::min)(row_block, m - i0);
         pack_panel<Tile::rows>(rows, depth, a + i0 * a_row + p0 * a_depth, a_row, a_depth, packed_a.data);
         for (std::int64_t j = 0; j < columns; j += Tile::columns)
           for (std::int64_t i = 0; i < rows; i += Tile::rows) {
-            multiply_tile<Tile>(depth, packed_a.data + i * depth, packed_b.data + j * depth, tile);
+            multiply_tile<Tile, Tile::rows>(depth, packed_a.data + i * depth, packed_b.data + j * depth, tile);
             store_tile<Tile::columns>((std::min)(std::int64_t{Tile::rows}, rows - i),
                                       (std::min)(std::int64_t{Tile::columns}, columns - j), tile, factor,
                                       c + (i0 + i) * ldc + j0 + j, ldc);

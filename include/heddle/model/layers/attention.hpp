@@ -3,6 +3,7 @@
 
 #include <heddle/model/layers/linear.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -14,6 +15,8 @@ struct d_qkv {};        ///< gradient of `qkv`
 struct heads_out {};    ///< activation: what each head gives, before the product that combines them
 struct log_sum_exp {};  ///< activation: the logarithm of the sum of exponentials of each row of scores
 struct d_heads_out {};  ///< gradient of `heads_out`
+struct key_cache {};    ///< cached: keys as scores take them
+struct value_cache {};  ///< cached: values
 
 namespace detail {
 // Two products of all query heads over the causal half, forward, and four backward; per token.
@@ -34,6 +37,18 @@ constexpr void require_whole() {
       "heddle: attention computes whole heads over whole sequences: a sharding may split dim::heads and dim::samples, "
       "not "
       "dim::head_size, dim::group, dim::kinds or dim::positions");
+}
+// Puts keys and values of the rows into the cache, and lets the queries see those of their sequences.
+template <class B, class T = typename B::scalar, class Space = typename B::space>
+void attend_cached(const B& b, const compute::head_rows<T, Space>& q, const compute::head_rows<T, Space>& k,
+                   const compute::head_rows<T, Space>& v, std::type_identity_t<T> scale,
+                   const compute::head_rows<T, Space>& out) {
+  const auto& cache = b.run().cache;
+  const auto keys = compute::heads_of(b.cached(key_cache{}), k.heads, k.head_dim);
+  const auto values = compute::heads_of(b.cached(value_cache{}), v.heads, v.head_dim);
+  b.compute().store_rows(k, cache.places, keys);
+  b.compute().store_rows(v, cache.places, values);
+  b.compute().attention(q, keys, values, b.run().sequences, scale, out, b.vector(log_sum_exp{}), cache.pages);
 }
 inline constexpr activation_set kept_qkv = activation_named("attn.qkv");
 inline constexpr activation_set kept_heads = activation_named("attn.out");
@@ -63,10 +78,14 @@ struct fused_attention {
         activation<d_qkv, life::deferred, dims<dim::kinds, dim::heads, dim::head_size>>{in.out},
         activation<d_heads_out, life::scratch, per_head>{out.in});
   }
+  constexpr auto cached_tensors() const {
+    return list(cached<key_cache, per_head>{out.in}, cached<value_cache, per_head>{out.in});
+  }
   constexpr double training_flops(std::int64_t sequence) const {
     return detail::attention_flops(out.in[0] * out.in[1], sequence);
   }
   using needs = compute::facet_list<compute::attention_facet>;
+  using needs_cached = compute::facet_list<compute::sliced_attention_facet, compute::cache_facet>;
 
   template <class B>
   compute::attention_shape shape(const B& b) const {
@@ -79,6 +98,19 @@ struct fused_attention {
     auto [project, combine] = b.children();
     project.forward(x, b.edge(qkv{}));
     b.make(heads_out{}, [&](auto v) { b.compute().attention(b[qkv{}], shape(b), v, b.vector(log_sum_exp{})); });
+    return combine.forward(b[heads_out{}], y);
+  }
+  /// The same for rows that continue sequences: keys and values of earlier tokens come from the cache.
+  template <class B>
+  auto forward_cached(const B& b, typename B::const_view x, typename B::view y) const {
+    using T = typename B::scalar;
+    detail::require_whole<typename B::layouts, dim::head_size, dim::kinds, dim::positions>();
+    auto [project, combine] = b.children();
+    project.forward(x, b[qkv{}]);
+    const std::int64_t heads = b[log_sum_exp{}].extent(1), size = out.in[1];
+    const auto third = [&](std::int64_t i) { return compute::heads_of(b[qkv{}], heads, size, i * heads * size); };
+    const T scale = T(1) / std::sqrt(static_cast<T>(size));
+    detail::attend_cached(b, third(0), third(1), third(2), scale, compute::heads_of(b[heads_out{}], heads, size));
     return combine.forward(b[heads_out{}], y);
   }
   template <class B>

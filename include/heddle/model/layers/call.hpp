@@ -38,9 +38,24 @@ template <class Space>
 using loss_place = std::conditional_t<std::is_same_v<Space, host_memory>, no_number, compute::number_in<Space>>;
 }  // namespace detail
 
-/// What all layers of a stage work with in one call. Addresses are those of the block at work, in the backend's space.
-template <class T, class Layouts, class Backend, class World>
+/// The cache of a run whose calls have whole sequences: none.
+struct no_cache {};
+
+/// What layers left for tokens before this call, and where they leave it for the call's rows: of the block at work, the tensors
+/// that its layers list (`cached_tensors()`), one behind the other, each [rows, columns].
+template <class T, class Space>
+struct token_cache {
+  T* of_block = nullptr;
+  std::int64_t rows = 0;                  ///< of each tensor
+  compute::token_ids_in<Space> places{};  ///< [rows of the call]: the row that each has in the cache
+  compute::key_pages_in<Space> pages{};   ///< where the keys lie that the slices of `layer_run::sequences` count
+};
+
+/// What all layers of a stage work with in one call. Addresses are those of the block at work, in the backend's space. With a
+/// `token_cache` as `Cache` the rows continue sequences, and layers whose rows see others run `forward_cached`.
+template <class T, class Layouts, class Backend, class World, class Cache = no_cache>
 struct layer_run {
+  static constexpr bool has_cache = !std::is_same_v<Cache, no_cache>;
   using scalar = T;
   using space = space_of<Backend>;
   using layouts = Layouts;
@@ -66,6 +81,7 @@ struct layer_run {
   matrix_view<T, space> tied_gradient{};
   std::int64_t first_word = 0;                             ///< of this rank's part of the vocabulary
   [[no_unique_address]] detail::loss_place<space> loss{};  ///< not on the host
+  [[no_unique_address]] Cache cache{};
 };
 
 namespace detail {
@@ -80,6 +96,8 @@ struct layer_has {
 // Concepts, because nvcc takes a requires-expression on a function's own parameters for one that reads them.
 template <class Layer, class Call, class... X>
 concept runs_forward = requires(const Layer& l, const Call& b, const X&... x) { l.forward(b, x...); };
+template <class Layer, class Call, class... X>
+concept runs_forward_cached = requires(const Layer& l, const Call& b, const X&... x) { l.forward_cached(b, x...); };
 template <class Layer, class Call, class... X>
 concept runs_backward_input = requires(const Layer& l, const Call& b, const X&... x) { l.backward_input(b, x...); };
 template <class Layer, class Call, class... X>
@@ -195,6 +213,18 @@ class call {
       return place_of_activation<a>();
     }
   }
+  /// What the layer has left in the cache under this tag: [rows of the cache, columns].
+  template <class Tag>
+  view cached(Tag) const {
+    constexpr std::size_t c = place_of<Tag, cached_of<Layer>>;
+    static_assert(detail::layer_lists<(c < cached_of<Layer>::size), Layer, Tag>::value,
+                  "heddle: b.cached(tag{}): the layer lists no such tensor; add it to cached_tensors()");
+    if constexpr (c < cached_of<Layer>::size) {
+      const auto& at = at_->cached[c];
+      const auto& cache = run_->cache;
+      return view(cache.of_block + at.first * cache.rows, dynamic_shape<2>(cache.rows, at.columns));
+    }
+  }
   /// The gradient of a parameter, to which backward_weight adds.
   template <class Tag>
   view gradient(Tag) const {
@@ -278,9 +308,11 @@ class call {
   }
 
   /// Whether the backend has the kernels that the layer's own verbs call: the facets that it lists (`using needs =
-  /// compute::facet_list<...>`). One error names the layer and the facet that is missing, and no verb of it is compiled.
+  /// compute::facet_list<...>`; with a cache `needs_cached`, where it has that). One error names the layer and the facet that is missing, and no verb of it is compiled.
   static consteval bool has_kernels() {
-    if constexpr (requires { typename Layer::needs; })
+    if constexpr (Run::has_cache && requires { typename Layer::needs_cached; })
+      return Layer::needs_cached::template required<Layer, typename Run::backend_type, scalar>();
+    else if constexpr (requires { typename Layer::needs; })
       return Layer::needs::template required<Layer, typename Run::backend_type, scalar>();
     else
       return true;
@@ -289,10 +321,17 @@ class call {
   // ---- verbs ---------------------------------------------------------------------------------------------------
   template <class... X>
   auto forward(const X&... x) const {
-    if constexpr (has_kernels()) {
+    if constexpr (has_kernels() && continues<X...>()) {
+      return result_of([&] { return at_->layer.forward_cached(*this, x...); });
+    } else if constexpr (has_kernels()) {
+      constexpr bool sees_one = !Run::has_cache || !requires { requires Layer::reads_sequences; };
+      static_assert(
+          detail::layer_has<sees_one, Layer>::value,
+          "heddle: a layer whose rows see others of their sequence needs a verb forward_cached(b, x, y) to run "
+          "with a cache");
       constexpr bool has = detail::runs_forward<Layer, call, X...>;
       static_assert(detail::layer_has<has, Layer>::value, "heddle: a layer needs a verb forward(b, x, y)");
-      if constexpr (has)
+      if constexpr (has && sees_one)
         return result_of([&] { return at_->layer.forward(*this, x...); });
       else
         return detail::missing_verb{};
@@ -324,6 +363,14 @@ class call {
   }
 
  private:
+  // Whether forward runs as forward_cached.
+  template <class... X>
+  static consteval bool continues() {
+    if constexpr (Run::has_cache)
+      return detail::runs_forward_cached<Layer, call, X...>;
+    else
+      return false;
+  }
   template <class Verb>
   static auto result_of(Verb&& verb) {
     if constexpr (std::is_void_v<decltype(verb())>) {

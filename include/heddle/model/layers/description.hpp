@@ -55,6 +55,14 @@ struct activation {
   activation_set role{};
 };
 
+/// What a layer leaves in a cache for each token, [tokens, Dims...], for the tokens behind it: keys and values.
+template <class Tag, class Dims>
+struct cached {
+  using tag = Tag;
+  using own = Dims;
+  std::array<std::int64_t, Dims::count> extents{};
+};
+
 namespace detail {
 template <std::size_t At, class X>
 struct list_item {
@@ -125,6 +133,20 @@ using activations_of = std::remove_cvref_t<decltype(std::declval<const L&>().act
 /// The list of the layers inside a layer, as a type.
 template <class L>
 using children_of = std::remove_cvref_t<decltype(std::declval<const L&>().children())>;
+
+namespace detail {
+template <class L>
+constexpr auto cached_list(const L& layer) {
+  if constexpr (requires { layer.cached_tensors(); })
+    return layer.cached_tensors();
+  else
+    return list<>{};
+}
+}  // namespace detail
+
+/// The list of what a layer itself leaves in a cache, as a type; empty for one that has no `cached_tensors()`.
+template <class L>
+using cached_of = std::remove_cvref_t<decltype(detail::cached_list(std::declval<const L&>()))>;
 
 namespace detail {
 template <class L>

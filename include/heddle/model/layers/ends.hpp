@@ -5,6 +5,7 @@
 #include <heddle/layout/operations.hpp>
 #include <heddle/model/layers/combinators.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -41,6 +42,9 @@ struct embedding {
   static constexpr list<> activations() { return {}; }
   static constexpr list<> children() { return {}; }
   using needs = compute::facet_list<compute::embedding_facet>;
+  using needs_cached =
+      std::conditional_t<LearnedPositions, compute::facet_list<compute::embedding_facet, compute::cache_facet>,
+                         compute::facet_list<compute::embedding_facet>>;
 
   template <class Layouts>
   struct laid {
@@ -53,17 +57,31 @@ struct embedding {
   };
   template <class B>
   auto forward(const B& b, typename B::token_ids tokens, typename B::view x) const {
-    using l = laid<typename B::layouts>;
-    b.compute().embedding(tokens, b[tokens_table{}], b.run().first_word, x);
-    b.template settle<typename l::made, typename l::stream>(x);
+    const auto left = look_up(b, tokens, x);
     if constexpr (LearnedPositions) b.compute().add_positions(x, b[positions_table{}], b.run().extent.sequence);
-    return made<typename l::stream>{};
+    return left;
+  }
+  /// The same for rows that continue sequences: each has a position of its own.
+  template <class B>
+  auto forward_cached(const B& b, typename B::token_ids tokens, typename B::view x) const {
+    const auto left = look_up(b, tokens, x);
+    if constexpr (LearnedPositions) b.compute().add_rows(x, b[positions_table{}], b.run().positions);
+    return left;
   }
   template <class B>
   void backward_weight(const B& b, typename B::token_ids tokens, typename B::const_view dx) const {
     b.compute().embedding_backward(tokens, dx, b.run().first_word, b.gradient(tokens_table{}));
     if constexpr (LearnedPositions)
       b.compute().add_positions_backward(dx, b.run().extent.sequence, b.gradient(positions_table{}));
+  }
+
+ private:
+  template <class B>
+  auto look_up(const B& b, typename B::token_ids tokens, typename B::view x) const {
+    using l = laid<typename B::layouts>;
+    b.compute().embedding(tokens, b[tokens_table{}], b.run().first_word, x);
+    b.template settle<typename l::made, typename l::stream>(x);
+    return made<typename l::stream>{};
   }
 };
 
@@ -168,13 +186,20 @@ struct language_head {
   /// The logits of one row over the whole vocabulary, on every rank that has a part of it.
   template <class B>
   void predict(const B& b, typename B::const_view x, typename B::row all) const {
-    using how = typename B::layouts::how;
-    using mesh_type = typename B::layouts::mesh_type;
-    using axes = typename model::detail::sharding_rules<how>::template axes_of<mesh_type, dim::vocabulary>;
-    static_assert(axes::size <= 1, "heddle: the logits of a vocabulary that several axes split are not gathered");
     project(b, x);
     const typename B::const_row mine = b.vector(logits{});
-    gather_along(b, mine, all, axes{});
+    gather_along(b, mine, all, vocabulary_axes<B>{});
+  }
+  /// The logits of several rows over the whole vocabulary, on the first rank of those that have a part of it. `room` is for the
+  /// parts as they come; it is not used where the vocabulary is not split.
+  /// Shapes: x [rows, width], all [rows, vocabulary] (empty on the other ranks), room [rows * vocabulary].
+  template <class B>
+  void predict_rows(const B& b, typename B::const_view x, typename B::view all, typename B::row room) const {
+    static_assert(B::on_host, "heddle: logits of several rows are gathered in the host's memory");
+    using stream = typename B::layouts::template edge<dims<dim::width>>;
+    auto [n] = b.children();
+    detail::require_settled<Norm, stream>(n.forward(x, b[normed{}]));
+    gather_rows(b, all, room, vocabulary_axes<B>{});
   }
   /// Turns the kept logits into their gradient times `scale`.
   template <class B>
@@ -200,6 +225,39 @@ struct language_head {
   }
 
  private:
+  template <class Axes>
+  struct at_most_one {
+    static constexpr bool value = Axes::size <= 1;
+    static_assert(value, "heddle: the logits of a vocabulary that several axes split are not gathered");
+    using type = Axes;
+  };
+  template <class B>
+  using vocabulary_axes = typename at_most_one<typename model::detail::sharding_rules<
+      typename B::layouts::how>::template axes_of<typename B::layouts::mesh_type, dim::vocabulary>>::type;
+
+  template <class B>
+  void gather_rows(const B& b, typename B::view all, typename B::row, type_list<>) const {
+    make_logits(b, b[normed{}], all);
+  }
+  // Each rank's part is [rows, words]; the parts come one behind the other.
+  template <class B, class Axis>
+  void gather_rows(const B& b, typename B::view all, typename B::row room, type_list<Axis>) const {
+    auto&& group = b.run().world.template along_if<Axis>();
+    if (group.size() == 1) return make_logits(b, b[normed{}], all);
+    make_logits(b, b[normed{}], b[logits{}]);
+    const std::int64_t rows = b.rows();
+    const balanced_split cut{vocabulary, group.size()};
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < group.size(); ++r) counts.push_back(rows * cut.size(r));
+    const bool is_first = group.rank() == 0;
+    const typename B::const_row mine = b.vector(logits{});
+    group.gather_v(mine, is_first ? room : typename B::row{}, std::span<const std::int64_t>(counts), 0);
+    if (!is_first) return;
+    const auto* part = room.data();
+    for (int p = 0; p < group.size(); ++p)
+      for (std::int64_t r = 0; r < rows; ++r, part += cut.size(p))
+        std::copy_n(part, cut.size(p), all.data() + r * vocabulary + cut.offset(p));
+  }
   template <class B>
   void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<>) const {
     b.compute().copy(mine, all);

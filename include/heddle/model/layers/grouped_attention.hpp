@@ -53,6 +53,8 @@ struct grouped_attention {
 
   static constexpr bool reads_sequences = true, norms_heads = HeadNorms;
   using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet>;
+  using needs_cached =
+      compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet, compute::cache_facet>;
 
   static constexpr list<> parameters() { return {}; }
   constexpr auto children() const {
@@ -84,6 +86,9 @@ struct grouped_attention {
     else
       return with();
   }
+  constexpr auto cached_tensors() const {
+    return list(cached<key_cache, kv_dims>{k.out}, cached<value_cache, kv_dims>{k.out});
+  }
   constexpr double training_flops(std::int64_t sequence) const {
     return detail::attention_flops(q.out[0] * q.out[1] * q.out[2], sequence);
   }
@@ -97,33 +102,23 @@ struct grouped_attention {
   }
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
-    detail::require_whole<typename B::layouts, dim::head_size, dim::group, dim::positions>();
-    const auto part = b.children();
-    if constexpr (HeadNorms) {
-      part.template get<0>().forward(x, b.edge(raw_query{}));
-      part.template get<1>().forward(x, b.edge(raw_key{}));
-      part.template get<4>().forward(b[raw_query{}], b.edge(query{}));
-      part.template get<5>().forward(b[raw_key{}], b.edge(key{}));
-    } else {
-      part.template get<0>().forward(x, b.edge(query{}));
-      part.template get<1>().forward(x, b.edge(key{}));
-    }
-    part.template get<2>().forward(x, b.edge(value{}));
-    const auto turn = [&](auto made, std::int64_t heads) {
-      b.give(made, [&](auto rows) {
-        const auto at = heads_in(rows, heads);
-        b.compute().template rotary<compute::rotary_pairs::halves>(at, b.run().positions, b[cosines{}], b[sines{}], at);
-      });
-    };
-    turn(b.edge(query{}), query_heads(b));
-    turn(b.edge(key{}), key_heads(b));
+    make_heads(b, x);
     b.make(heads_out{}, [&](auto rows) {
       b.compute().attention(heads_in(b[query{}], query_heads(b)), heads_in(b[key{}], key_heads(b)),
                             heads_in(b[value{}], key_heads(b)), b.run().sequences, scale<typename B::scalar>(),
                             heads_in(rows, query_heads(b)), b.vector(log_sum_exp{}),
                             compute::key_pages_in<typename B::space>{});
     });
-    return part.template get<3>().forward(b[heads_out{}], y);
+    return b.children().template get<3>().forward(b[heads_out{}], y);
+  }
+  /// The same for rows that continue sequences: keys and values of earlier tokens come from the cache.
+  template <class B>
+  auto forward_cached(const B& b, typename B::const_view x, typename B::view y) const {
+    make_heads(b, x);
+    const std::int64_t hq = query_heads(b), hk = key_heads(b);
+    detail::attend_cached(b, heads_in(b[query{}], hq), heads_in(b[key{}], hk), heads_in(b[value{}], hk),
+                          scale<typename B::scalar>(), heads_in(b[heads_out{}], hq));
+    return b.children().template get<3>().forward(b[heads_out{}], y);
   }
   template <class B>
   auto backward_input(const B& b, typename B::const_view x, typename B::const_view dy, typename B::view dx) const {
@@ -169,6 +164,30 @@ struct grouped_attention {
   }
 
  private:
+  // Queries, keys and values as scores take them.
+  template <class B>
+  void make_heads(const B& b, typename B::const_view x) const {
+    detail::require_whole<typename B::layouts, dim::head_size, dim::group, dim::positions>();
+    const auto part = b.children();
+    if constexpr (HeadNorms) {
+      part.template get<0>().forward(x, b.edge(raw_query{}));
+      part.template get<1>().forward(x, b.edge(raw_key{}));
+      part.template get<4>().forward(b[raw_query{}], b.edge(query{}));
+      part.template get<5>().forward(b[raw_key{}], b.edge(key{}));
+    } else {
+      part.template get<0>().forward(x, b.edge(query{}));
+      part.template get<1>().forward(x, b.edge(key{}));
+    }
+    part.template get<2>().forward(x, b.edge(value{}));
+    const auto turn = [&](auto made, std::int64_t heads) {
+      b.give(made, [&](auto rows) {
+        const auto at = heads_in(rows, heads);
+        b.compute().template rotary<compute::rotary_pairs::halves>(at, b.run().positions, b[cosines{}], b[sines{}], at);
+      });
+    };
+    turn(b.edge(query{}), query_heads(b));
+    turn(b.edge(key{}), key_heads(b));
+  }
   // What the products of queries and keys made: before the norms, where there are some.
   using d_product_of_queries = std::conditional_t<HeadNorms, d_raw_query, d_query>;
   using d_product_of_keys = std::conditional_t<HeadNorms, d_raw_key, d_key>;

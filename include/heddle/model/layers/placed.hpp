@@ -42,6 +42,11 @@ struct activation_place {
   std::int64_t shared = 0;  ///< or deferred, scratch or constant, whichever it is
 };
 
+/// A tensor in a cache: its columns on this rank, and those before it in the block.
+struct cached_place {
+  std::int64_t first = 0, columns = 0;
+};
+
 template <class List>
 struct placed_children;
 
@@ -64,6 +69,7 @@ struct placed {
   Layer layer;
   std::array<detail::parameter_place, parameters_of<Layer>::size> parameters{};
   std::array<detail::activation_place, activations_of<Layer>::size> activations{};
+  std::array<detail::cached_place, cached_of<Layer>::size> cached{};
   typename detail::placed_children<children_of<Layer>>::type children;
 
   constexpr explicit placed(const Layer& of)
@@ -205,6 +211,20 @@ class placer {
       (child(p.children.template get<Is>()), ...);
     }(std::make_index_sequence<children_of<Layer>::size>{});
     sizes.scratch = most;
+  }
+
+  /// Places what a layer and its children leave in a cache behind the first `columns` of a token, and counts them.
+  template <class Layer>
+  constexpr void place_cached(placed<Layer>& p, std::int64_t& columns) const {
+    detail::cached_list(p.layer).each([&](auto index, const auto& described) {
+      auto& place = p.cached[index];
+      place.first = columns;
+      place.columns = local<typename std::remove_cvref_t<decltype(described)>::own>(described.extents);
+      columns += place.columns;
+    });
+    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+      (place_cached(p.children.template get<Is>(), columns), ...);
+    }(std::make_index_sequence<children_of<Layer>::size>{});
   }
 
   /// Elements of this rank's parameters of a layer in a bucket, each in whole cache lines.

@@ -1,0 +1,293 @@
+// heddle/infer/cached_stage.hpp: the part of a described language model on one rank, forward only, with a cache of keys and values.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/infer/step.hpp>
+#include <heddle/infer/step_rows.hpp>
+#include <heddle/model/language_checks.hpp>
+#include <heddle/model/language_parameters.hpp>
+#include <heddle/model/language_places.hpp>
+#include <heddle/model/layers/call.hpp>
+#include <heddle/model/stage_layers.hpp>
+#include <heddle/tensor/buffer.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// The size of a cache. Units: `blocks` of `block_rows` tokens each.
+struct cache_extent {
+  std::int64_t blocks = 0;
+  std::int64_t block_rows = 16;
+  friend bool operator==(const cache_extent&, const cache_extent&) = default;
+};
+
+namespace detail {
+template <bool Ok, class Space>
+struct cache_is_on_host {
+  static constexpr bool value = Ok;
+};
+inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
+  constexpr std::int64_t most = (std::numeric_limits<std::int32_t>::max)();
+  if (c.blocks < 1 || c.block_rows < 1 || c.blocks > most / c.block_rows)
+    throw config_error(
+        "heddle: a cache should have at least 1 block of at least 1 row and at most 2^31 - 1 rows, got " +
+        std::to_string(c.blocks) + " blocks of " + std::to_string(c.block_rows) + " rows");
+  if (max_rows < 1 || max_rows > most)
+    throw config_error("heddle: steps should have at most 1 to 2^31 - 1 rows, got " + std::to_string(max_rows));
+}
+}  // namespace detail
+
+/// One pipeline stage of a described language model on one rank, for inference: its blocks, on stage 0 the embedding, on the last
+/// stage the final norm and the head. Layers are the same as in training; those that look at other tokens (attention, learned
+/// positions) run their verb `forward_cached`. There are no gradients and nothing is saved. Weights are filled by `initialize` or
+/// `model::read_parameters`, as those of a `model::language_stage`.
+///
+/// The cache is allocated once: for each block of the stage, one behind the other the tensors that its layers list
+/// (`cached_tensors()`), each [blocks * block_rows, columns of this rank]. `cache_bytes()` is exact.
+///
+/// Memory is the host's. Errors: `config_error` for what does not fit. `World` and `Backend` must outlive it.
+template <class Model, class World, class Backend, class Pipeline = pp>
+class cached_stage {
+ public:
+  using scalar = typename Model::scalar;
+  using T = scalar;
+  using space = space_of<Backend>;
+  using row = row_view<T, space>;
+  using const_row = row_view<const T, space>;
+  using config_type = typename Model::config;
+  using whole_mesh = std::remove_cvref_t<decltype(std::declval<World&>().mesh())>;
+  using how = typename Model::how;
+  using mesh_type = model::stage_mesh<whole_mesh, Pipeline, how>;
+  using layouts = model::layouts<mesh_type, how>;
+  using description = std::remove_const_t<decltype(Model::describe(std::declval<const config_type&>()))>;
+  using places = model::language_places<T, layouts, description>;
+  using in_layer = typename places::in_layer;
+  using block_layer = typename places::block_layer;
+  using out_layer = typename places::out_layer;
+  static_assert(detail::cache_is_on_host<std::is_same_v<space, host_memory>, space>::value,
+                "heddle: cached_stage keeps its cache in the host's memory: take a backend that computes there");
+  static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);
+
+  /// `max_rows`: of a step.
+  cached_stage(const config_type& config, World& world, Backend& backend, model::stage_layers part, cache_extent cache,
+               std::int64_t max_rows)
+      : config_(checked(config, part, cache, max_rows)),
+        world_(&world),
+        backend_(&backend),
+        part_(part),
+        cache_(cache),
+        max_rows_(max_rows),
+        description_(Model::describe(config)),
+        at_(description_, placer_of(world), max_rows, (std::min)(max_rows, head_rows), {}),
+        columns_(place_cache(at_.block, world)),
+        held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
+              model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
+        tokens_(queue(), part.count * columns_ * rows_of_cache(), "the cache of keys and values"),
+        work_(queue(), place_work(), "the working memory of a stage for inference") {
+    if constexpr (model::layers::uses_constants<block_layer>) {
+      if (part_.count == 0) return;
+      run_type c = run_of(0);
+      at_block(c, 0);
+      model::layers::prepare_all(call_type<block_layer>(at_.block, c));
+    }
+  }
+  cached_stage(const cached_stage&) = delete;
+  cached_stage& operator=(const cached_stage&) = delete;
+
+  // ---- what it is -----------------------------------------------------------------------------------------------
+  const config_type& config() const noexcept { return config_; }
+  model::stage_layers layers() const noexcept { return part_; }
+  bool is_first() const noexcept { return part_.has_embedding(); }
+  bool is_last() const noexcept { return part_.has_head(); }
+  typename space::queue& queue() const noexcept { return compute::queue_of(*backend_); }
+  const cache_extent& cache() const noexcept { return cache_; }
+  std::int64_t max_rows() const noexcept { return max_rows_; }
+  /// Bytes of the cache on this rank.
+  std::int64_t cache_bytes() const noexcept { return static_cast<std::int64_t>(tokens_.size() * sizeof(T)); }
+  /// The same by formula, of one block of `block_rows` tokens on a rank of the mesh.
+  static std::int64_t cache_bytes_of_block(const config_type& config, const whole_mesh& mesh, int rank,
+                                           model::stage_layers part, std::int64_t block_rows) {
+    model::layers::placed<block_layer> block(Model::describe(config).block);
+    std::int64_t columns = 0;
+    const typename places::placer place(model::make_stage_mesh<mesh_type>(mesh),
+                                        model::rank_in_stage_mesh<mesh_type>(mesh, rank));
+    place.place_cached(block, columns);
+    return part.count * columns * block_rows * static_cast<std::int64_t>(sizeof(T));
+  }
+  /// Bytes of everything else that it allocates besides the parameters.
+  std::int64_t workspace_bytes() const noexcept { return static_cast<std::int64_t>(work_.size() * sizeof(T)); }
+
+  // ---- parameters -----------------------------------------------------------------------------------------------
+  const std::vector<model::parameter>& parameters() const noexcept { return held_.store().table(); }
+  row weights() noexcept { return held_.store().weights(); }
+  const_row weights() const noexcept { return held_.store().weights(); }
+  /// The model's initial weights, the same on every mesh.
+  void initialize(std::uint64_t seed) { held_.store().initialize(queue(), seed); }
+
+  // ---- verbs ----------------------------------------------------------------------------------------------------
+  /// Copies whole blocks of the cache.
+  void copy_blocks(std::span<const block_copy> copies) {
+    const std::int64_t rows = rows_of_cache();
+    for (const block_copy& c : copies)
+      for (int l = 0; l < part_.count; ++l)
+        each_cached(at_.block, [&](const auto& tensor) {
+          T* const begin = block_of_cache(l) + tensor.first * rows;
+          const std::int64_t n = tensor.columns * cache_.block_rows;
+          if (n > 0 && c.from != c.to)
+            backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + c.from * n), n),
+                           heddle::v0::detail::row_at<space>(begin + c.to * n, n));
+        });
+  }
+  /// Runs the rows of a step through the stage. The first stage takes the tokens, others what the stage before gave.
+  /// Shapes: in, out [rows, width]; the first stage ignores `in`, the last `out`.
+  void forward(const step_rows& rows, std::span<const std::int32_t> tokens, const_row in, row out) {
+    const auto n = static_cast<std::int64_t>(rows.positions().size());
+    run_type c = run_of(n);
+    c.positions = rows.positions();
+    c.sequences = rows.slices();
+    c.cache.places = rows.places();
+    c.cache.pages = rows.pages();
+    T* x = work(work_at_.x);
+    T* y = work(work_at_.y);
+    if (is_first()) {
+      c.first_word = held_.first_input_word();
+      model::detail::require_stream<layouts, in_layer>(call_type<in_layer>(at_.in, c).forward(tokens, matrix(x, n)));
+    } else {
+      backend_->copy(in, elements_of(matrix(x, n)));
+    }
+    for (int l = 0; l < part_.count; ++l) {
+      at_block(c, l);
+      model::detail::require_stream<layouts, block_layer>(
+          call_type<block_layer>(at_.block, c).forward(const_matrix(x, n), matrix(y, n)));
+      std::swap(x, y);
+    }
+    last_ = x;
+    if (!is_last()) backend_->copy(elements_of(const_matrix(x, n)), out);
+  }
+  /// How many rows `logits` takes at once.
+  static constexpr std::int64_t head_rows = 32;
+  /// On the last stage, after `forward`: the logits of these rows of the step, at most `head_rows`, on the first rank along the
+  /// axis that splits the vocabulary. Shapes: to [rows, vocabulary]; other ranks give an empty one.
+  void logits(std::span<const std::int64_t> wanted, row to) {
+    const auto n = static_cast<std::int64_t>(wanted.size());
+    T* const picked = work(work_at_.picked);
+    for (std::int64_t i = 0; i < n; ++i)
+      backend_->copy(elements_of(const_matrix(last_ + wanted[static_cast<std::size_t>(i)] * config_.width, 1)),
+                     elements_of(matrix(picked + i * config_.width, 1)));
+    run_type c = run_of(n);
+    held_.place(c);
+    c.shared = work(work_at_.head);
+    c.first_word = held_.first_word();
+    const call_type<out_layer> head(at_.brief_out, c);
+    const std::int64_t words = description_.out.outputs();
+    const std::int64_t rows = to.size() == 0 ? 0 : n;
+    head.layer().predict_rows(head, const_matrix(picked, n),
+                              matrix_view<T, space>(start_of(to), dynamic_shape<2>(rows, words)),
+                              heddle::v0::detail::row_at<space>(work(work_at_.room), n * words));
+  }
+
+ private:
+  using cache_type = model::layers::token_cache<T, space>;
+  using run_type = model::layers::layer_run<T, layouts, Backend, World, cache_type>;
+  template <class Layer>
+  using call_type = model::layers::call<Layer, run_type>;
+
+  static const config_type& checked(const config_type& config, model::stage_layers part, cache_extent cache,
+                                    std::int64_t max_rows) {
+    model::checked_stage(config, part, 1, 1, 0);
+    detail::require_extent(cache, max_rows);
+    return config;
+  }
+  static model::stage_layers without_gradients(model::stage_layers part) noexcept {
+    part.lent_gradients = true;
+    return part;
+  }
+  typename places::placer placer_of(World& world) const {
+    return {model::make_stage_mesh<mesh_type>(world.mesh()),
+            model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank())};
+  }
+  std::int64_t place_cache(model::layers::placed<block_layer>& block, World& world) const {
+    std::int64_t columns = 0;
+    placer_of(world).place_cached(block, columns);
+    return columns;
+  }
+  template <class Layer, class F>
+  static void each_cached(const model::layers::placed<Layer>& at, const F& f) {
+    for (const auto& tensor : at.cached) f(tensor);
+    at.children.each([&](auto, const auto& child) { each_cached(child, f); });
+  }
+  std::int64_t rows_of_cache() const noexcept { return cache_.blocks * cache_.block_rows; }
+  T* block_of_cache(int layer) noexcept { return tokens_.address() + layer * columns_ * rows_of_cache(); }
+
+  std::int64_t place_work() {
+    std::int64_t used = 0;
+    const auto take = [&](std::int64_t elements) { return places::placer::take(used, elements); };
+    const bool blocks = part_.count > 0, head = part_.has_head();
+    const std::int64_t few = (std::min)(max_rows_, head_rows);
+    work_at_.scratch = take((std::max)(blocks ? at_.of_block.scratch : 0, head ? at_.of_brief_end.scratch : 0));
+    work_at_.shared = take(blocks ? at_.of_block.shared : 0);
+    work_at_.constants = take(blocks ? at_.of_block.constants : 0);
+    work_at_.x = take(max_rows_ * config_.width);
+    work_at_.y = take(max_rows_ * config_.width);
+    work_at_.head = take(head ? at_.of_brief_end.shared : 0);
+    work_at_.picked = take(head ? few * config_.width : 0);
+    work_at_.room = take(head ? few * description_.out.outputs() : 0);
+    return used;
+  }
+  T* work(std::int64_t at) noexcept { return work_.address() + at; }
+  template <class Row>
+  static auto* start_of(const Row& x) noexcept {
+    return heddle::v0::detail::first_element(x);
+  }
+  matrix_view<T, space> matrix(T* at, std::int64_t rows) const noexcept {
+    return {at, dynamic_shape<2>(rows, config_.width)};
+  }
+  matrix_view<const T, space> const_matrix(const T* at, std::int64_t rows) const noexcept {
+    return {at, dynamic_shape<2>(rows, config_.width)};
+  }
+
+  run_type run_of(std::int64_t rows) {
+    run_type c{*backend_, *world_};
+    c.extent = {1, rows};
+    c.constants = work(work_at_.constants);
+    c.scratch = work(work_at_.scratch);
+    c.drops = model::layers::dropping::transient;
+    c.cache.rows = rows_of_cache();
+    held_.place(c);
+    if constexpr (out_layer::tied) c.tied = held_.tied_weight();
+    return c;
+  }
+  void at_block(run_type& c, int layer) {
+    held_.place_block(c, layer);
+    c.shared = work(work_at_.shared);
+    c.cache.of_block = block_of_cache(layer);
+  }
+
+  config_type config_;
+  World* world_;
+  Backend* backend_;
+  model::stage_layers part_;
+  cache_extent cache_;
+  std::int64_t max_rows_;
+  description description_;
+  places at_;
+  std::int64_t columns_;  ///< of a token in the cache of one block
+  model::language_parameters<T, layouts, description, space> held_;
+  buffer<T, space> tokens_;
+  struct {
+    std::int64_t scratch = 0, shared = 0, constants = 0, x = 0, y = 0, head = 0, picked = 0, room = 0;
+  } work_at_{};
+  buffer<T, space> work_;
+  const T* last_ = nullptr;  ///< what left the last block in the last step
+};
+
+}  // namespace heddle::inline v0::infer

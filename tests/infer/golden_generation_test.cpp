@@ -1,0 +1,119 @@
+// 64 tokens chosen greedily, step by step with a cache, are those of Hugging Face's generate.
+#include "catch.hpp"
+
+#if __has_include(<nlohmann/json.hpp>)
+#include "cached_generation.hpp"
+
+#include <heddle/io/json/safetensors.hpp>
+#include <heddle/model/json/hugging_face.hpp>
+
+#include <fstream>
+#include <string>
+#include <variant>
+
+using namespace infer_test;
+using nlohmann::json;
+
+namespace {
+
+using token_lists = std::vector<std::vector<std::int32_t>>;
+
+// Appends `count` tokens to every prompt: all prompts in one step, then a row of each in a step.
+template <class Runner>
+token_lists greedy(Runner& runner, const token_lists& prompts, std::size_t count) {
+  const inf::step_limits limits = runner.limits();
+  const auto words = static_cast<std::size_t>(limits.vocabulary);
+  token_lists made(prompts.size());
+  inf::step step;
+  for (std::size_t s = 0; s < prompts.size(); ++s) {
+    const auto rows = static_cast<std::int64_t>(prompts[s].size());
+    const std::int64_t blocks = (rows + static_cast<std::int64_t>(count) + limits.block_rows - 1) / limits.block_rows;
+    const auto first = static_cast<std::int64_t>(step.blocks.size());
+    step.sequences.push_back({step.rows(), rows, 0, first, blocks});
+    for (std::int64_t b = first; b < first + blocks; ++b) step.blocks.push_back(static_cast<std::int32_t>(b));
+    step.tokens.insert(step.tokens.end(), prompts[s].begin(), prompts[s].end());
+    step.wanted.push_back(step.rows() - 1);
+  }
+  std::vector<float> logits(prompts.size() * words);
+  while (made[0].size() < count) {
+    runner.run(step, logits);
+    step.tokens.clear();
+    step.wanted.clear();
+    for (std::size_t s = 0; s < prompts.size(); ++s) {
+      const auto row = logits.begin() + static_cast<std::ptrdiff_t>(s * words);
+      const auto best = std::max_element(row, row + static_cast<std::ptrdiff_t>(words)) - row;
+      made[s].push_back(static_cast<std::int32_t>(best));
+      inf::sequence_rows& q = step.sequences[s];
+      q = {static_cast<std::int64_t>(s), 1, q.position + q.rows, q.first_block, q.blocks};
+      step.wanted.push_back(step.rows());
+      step.tokens.push_back(made[s].back());
+    }
+  }
+  return made;
+}
+
+template <class Model>
+void check(const std::string& name) {
+  const std::string folder = HEDDLE_SOURCE_DIR "/tests/golden/models/" + name;
+  const auto about = md::from_config(hd::io::read_json(folder + "/config.json"));
+  auto config = std::get<typename Model::config>(about.config);
+  const json expected = hd::io::read_json(folder + "/expected.json");
+  const auto prompts = expected.at("samples").get<token_lists>();
+  const auto tokens = expected.at("generated").get<token_lists>();
+  if constexpr (std::is_base_of_v<md::llama_config, typename Model::config>) config.context = 80;
+  const hd::io::safetensors_folder files(folder);
+  const auto names = md::names_in(files);
+  for (const auto& [stages, parts] : {std::pair(1, 1), std::pair(1, 2), std::pair(2, 1), std::pair(2, 2)}) {
+    CAPTURE(name, stages, parts);
+    const auto ranks = hd::testing::on_ranks(mesh_type{stages, parts}, [&](world_type& world) {
+      backend kernels{1};
+      inf::model_runner<Model, world_type, backend> runner(config, world, kernels, {64, 5}, 64);
+      const hd::io::safetensors_reader weights(files);
+      md::read_parameters(runner.stage(), weights, names);
+      token_lists made;
+      if (runner.leads())
+        made = greedy(runner, prompts, tokens[0].size());
+      else
+        runner.follow();
+      return made;
+    });
+    if (!ranks.ok()) FAIL(ranks.error);
+    CHECK(ranks[0] == tokens);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("in float, not a bit depends on companions, chunks and blocks, on any number of threads", "[infer]") {
+  using model = md::llama<float>;
+  const std::uint64_t seed = 77;
+  CAPTURE(seed);
+  md::llama_config config{.layers = 2, .heads = 4, .kv_heads = 2, .width = 40, .ffn = 50, .context = 300};
+  config.vocabulary = 29;
+  std::vector<std::vector<std::int32_t>> sequences;
+  for (const std::size_t n : {std::size_t{290}, std::size_t{3}, std::size_t{5}, std::size_t{6}})
+    sequences.push_back(random_tokens(n, config.vocabulary, seed + n));
+  std::copy_n(sequences[2].begin(), 3, sequences[3].begin());
+  all_logits<float> first;
+  for (const int threads : {1, 2})
+    for (const std::int64_t block_rows : {1, 7, 300}) {
+      CAPTURE(threads, block_rows);
+      const auto found = all_ways<model>(mesh_type{1, 1}, config, block_rows, 3, sequences, first, seed, threads);
+      if (first.empty()) first = found.first;
+      CHECK(found.from_first == 0);
+      CHECK(distance(found.first, first) == 0);
+    }
+}
+
+TEST_CASE("greedy tokens of Llama are those of transformers", "[infer][golden]") {
+  check<md::llama<float>>("llama3");
+  check<md::tied_llama<float>>("llama_tied");
+}
+TEST_CASE("greedy tokens of Qwen are those of transformers", "[infer][golden]") {
+  check<md::tied_qwen2<float>>("qwen2");
+  check<md::qwen3<float>>("qwen3");
+}
+TEST_CASE("greedy tokens of GPT-2 are those of transformers", "[infer][golden]") {
+  check<md::gpt2<float>>("gpt2_long");
+}
+#endif
