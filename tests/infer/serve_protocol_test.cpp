@@ -302,7 +302,7 @@ TEST_CASE("the text of an answer does not depend on how its parts come, and its 
     inf::finish_reason finish = inf::finish_reason::none;
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const bool last = i + 1 == ids.size();
-      const inf::text_part p =
+      const inf::answer_part p =
           text.push(token(ids[i], -0.5, last ? inf::finish_reason::length : inf::finish_reason::none));
       joined += p.text;
       for (const inf::token_text& k : p.tokens) bytes += k.token.bytes;
@@ -326,7 +326,7 @@ TEST_CASE("an answer ends with its event: end tokens are no text, errors keep th
   inf::answer_text text(t);
   const std::int32_t a = *t.find("a");
   CHECK(text.push(token(a, 1e-9)).tokens.front().token.log_probability == 0);
-  inf::text_part last = text.push(token(t.special("<|eot_id|>"), -1, inf::finish_reason::stop));
+  inf::answer_part last = text.push(token(t.special("<|eot_id|>"), -1, inf::finish_reason::stop));
   CHECK(last.text.empty());
   CHECK(last.tokens.empty());
   CHECK(last.finish == inf::finish_reason::stop);
@@ -344,7 +344,7 @@ TEST_CASE("an answer ends with its event: end tokens are no text, errors keep th
   inf::answer_text infinite(t);
   inf::event i = token(a, -std::numeric_limits<double>::infinity());
   i.likeliest = {{a, -0.5}, {5000, -1}};
-  const inf::text_part p = infinite.push(i);
+  const inf::answer_part p = infinite.push(i);
   CHECK(p.tokens.at(0).token == inf::text_probability{"a", -9999});
   CHECK(p.tokens.at(0).likeliest == std::vector<inf::text_probability>{{"a", -0.5}, {"", -1}});
 }

@@ -22,7 +22,8 @@ namespace detail {
 template <class Engine>
 class engine_loop {
  public:
-  engine_loop(Engine& engine, request_queue& queue) : engine_(engine), queue_(queue) {}
+  engine_loop(Engine& engine, request_queue& queue, int most_failures)
+      : engine_(engine), queue_(queue), most_failures_(most_failures) {}
 
   void run() {
     while (queue_.take(work_, engine_.idle()) || !engine_.idle()) {
@@ -96,7 +97,7 @@ class engine_loop {
       if (engine_.counts().steps > steps) failed_ = 0;
     } catch (const std::exception& e) {
       end_all(finish_reason::error, e.what());
-      if (++failed_ == most_failed) throw;
+      if (++failed_ >= most_failures_) throw;
     }
   }
 
@@ -120,9 +121,9 @@ class engine_loop {
     live_.erase(at);
   }
 
-  static constexpr int most_failed = 3;
   Engine& engine_;
   request_queue& queue_;
+  int most_failures_;
   std::vector<queue_work> work_{};
   std::map<request_id, live> live_{};
   int failed_ = 0;
@@ -131,11 +132,12 @@ class engine_loop {
 }  // namespace detail
 
 /// Opens a queue and runs an engine for its requests until the queue drains and all of them ended. `vocabulary`: of the runner's limits.
-/// A step that throws ends the requests that the engine has with that error; others go on.
-/// Errors: what three steps in turn throw. The queue is closed with the reason then: nobody waits for events that do not come.
+/// A step that throws ends the requests that the engine has with that error; those that come later are tried. `most_failures`: steps in turn that may throw; 1 for a runner
+/// that takes no steps after one that failed, as `model_runner`.
+/// Errors: what the last of them throws. The queue is closed with the reason then: nobody waits for events that do not come.
 template <class Engine>
-void run_engine(Engine& engine, std::int64_t vocabulary, request_queue& queue) {
-  detail::engine_loop<Engine> loop(engine, queue);
+void run_engine(Engine& engine, std::int64_t vocabulary, request_queue& queue, int most_failures = 3) {
+  detail::engine_loop<Engine> loop(engine, queue, most_failures);
   try {
     queue.open(vocabulary, engine.context());
     loop.run();

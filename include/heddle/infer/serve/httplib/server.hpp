@@ -390,12 +390,12 @@ class server {
 
   static constexpr std::chrono::milliseconds look_at_client{100};
 
-  static api_error failure(const text_part& part) {
+  static api_error failure(const answer_part& part) {
     if (part.finish == finish_reason::cancelled)
       return {503, "service_unavailable_error", "the server is shutting down", std::nullopt, "unavailable"};
     return {500, "server_error", std::string(detail::without_prefix(part.message)), std::nullopt, "internal_error"};
   }
-  static bool failed(const text_part& part) {
+  static bool failed(const answer_part& part) {
     return part.finish == finish_reason::error || part.finish == finish_reason::cancelled;
   }
 

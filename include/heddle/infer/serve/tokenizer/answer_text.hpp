@@ -30,7 +30,7 @@ struct token_text {
 };
 
 /// Text that is certain now, its tokens, and how the answer ended, if it did.
-struct text_part {
+struct answer_part {
   std::string text{};
   std::vector<token_text> tokens{};  ///< where log-probabilities were asked for
   finish_reason finish = finish_reason::none;
@@ -39,7 +39,7 @@ struct text_part {
 
 /// The text of one answer. What may begin a stop string is held back, and so are the bytes of a character that is not whole. The parts' texts joined are
 /// the answer before the first stop string; the bytes of the parts' tokens joined are that text, too, where the tokens form UTF-8.
-/// Special tokens are not part of the text.
+/// Special tokens, and a token that ended the answer (`finish_reason::stop`), are not part of the text.
 class answer_text {
  public:
   explicit answer_text(io::tokenizer t, std::vector<std::string> stop = {})
@@ -48,12 +48,12 @@ class answer_text {
         stops_(std::move(stop)) {}
 
   /// The part that an event adds. After the answer ended, here or in the event, parts are empty.
-  text_part push(const event& e) {
-    text_part out;
+  answer_part push(const event& e) {
+    answer_part out;
     if (ended_) return out;
     if (cached_ < e.cached_prompt_tokens) cached_ = e.cached_prompt_tokens;
-    if (e.token) {
-      ++tokens_;
+    if (e.token) ++tokens_;
+    if (e.token && e.finish != finish_reason::stop) {
       const std::size_t from = decoded_;
       const std::string text = decoder_.push(*e.token);
       decoded_ += text.size();
@@ -102,12 +102,12 @@ class answer_text {
     for (const token_probability& p : e.likeliest) out.likeliest.push_back(describe(p.token, p.log_probability));
     return out;
   }
-  void add(text_part& to, std::string text) {
+  void add(answer_part& to, std::string text) {
     emitted_ += text.size();
     to.text += text;
   }
   // Tokens whose text is certain; a token that a stop string cuts is cut, too.
-  void release(text_part& to) {
+  void release(answer_part& to) {
     while (!held_.empty()) {
       held_token& h = held_.front();
       const std::size_t end = held_.size() > 1 ? held_[1].from : decoded_;

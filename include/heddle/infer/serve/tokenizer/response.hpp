@@ -69,7 +69,7 @@ class response_writer {
                   {"finish_reason", nullptr}});
   }
   /// A chunk with text. `offset`: bytes of text before it.
-  nlohmann::json text_chunk(std::size_t choice, const text_part& part, std::size_t offset) const {
+  nlohmann::json text_chunk(std::size_t choice, const answer_part& part, std::size_t offset) const {
     nlohmann::json c{{"index", choice}, {"finish_reason", nullptr}};
     if (chat_)
       c["delta"] = {{"content", part.text}};

@@ -43,7 +43,7 @@ inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_cal
 /// A part of the answer to one choice.
 struct choice_part {
   std::size_t choice = 0;
-  text_part what{};
+  answer_part what{};
 };
 
 /// Submits the requests of a call, and turns their events into text. What has not ended when it is destroyed is cancelled. One thread owns it.
@@ -74,7 +74,7 @@ class running_call {
     for (const choice_event& e : events_) {
       answer_text& text = texts_[e.choice];
       if (text.ended()) continue;
-      text_part part = text.push(e.what);
+      answer_part part = text.push(e.what);
       if (text.ended()) --left_;
       if (text.stopped_by_text() && e.what.finish == finish_reason::none) queue_->finish(channel_, e.choice);
       if (!part.text.empty() || !part.tokens.empty() || text.ended()) to.push_back({e.choice, std::move(part)});
