@@ -179,6 +179,9 @@ TEST_CASE("members of a wrong type or out of range are refused by name", "[infer
       CAPTURE(name, v.dump());
       CHECK(refused({{name, v}}) == name);
     }
+  CHECK(completion({{"n", 64}, {"prompt", json::array({"a", "b"})}}).prompts.size() == 2);
+  CHECK(refused({{"n", 65}, {"prompt", json::array({"a", "b"})}}) == "prompt");
+  CHECK(refused({{"prompt", std::vector<std::string>(129, "a")}}) == "prompt");
   CHECK(refused({{"stream_options", json::object()}}) == "stream_options");
   CHECK(refused({{"stream", true}, {"stream_options", 1}}) == "stream_options");
   CHECK(refused({{"stream", true}, {"stream_options", {{"include_usage", 1}}}}) == "stream_options.include_usage");

@@ -204,6 +204,9 @@ TEST_CASE("what a server refuses has a status and a body that says why", "[infer
   raw_client query(s.server.port());
   query.send("QUERY /v1/completions HTTP/1.1\r\n\r\n");
   CHECK_THAT(query.receive(), Contains("405") && Contains("Allow: POST"));
+  raw_client endless(s.server.port());
+  endless.send("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n\r\n");
+  CHECK_THAT(endless.receive("length_required"), Contains("411"));
   raw_client smuggle(s.server.port());
   smuggle.send("PUT /v1/completions HTTP/1.1\r\nContent-Length: 25\r\n\r\nGET /health HTTP/1.1\r\n\r\n\r\n");
   const std::string once = smuggle.receive();

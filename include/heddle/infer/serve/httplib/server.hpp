@@ -289,6 +289,10 @@ class server {
     if (media.substr(0, media.find_last_not_of(" \t") + 1) != "application/json")
       throw api_error(415, "invalid_request_error", "a call needs Content-Type: application/json", std::nullopt,
                       "unsupported_media_type");
+    if (!q.has_header("Content-Length") &&
+        !q.has_header("Transfer-Encoding"))  // httplib would wait for the end of the connection
+      throw api_error(411, "invalid_request_error", "a call needs Content-Length or Transfer-Encoding", std::nullopt,
+                      "length_required");
     if (q.has_header("Content-Encoding"))
       throw api_error(415, "invalid_request_error", "a call has no Content-Encoding", std::nullopt,
                       "unsupported_media_type");

@@ -67,9 +67,9 @@ inline json completion_schema(const std::string& model, std::int64_t vocabulary,
   const json text{{"type", "string"}, {"minLength", 1}};
   properties["prompt"] = {{"anyOf",
                            {text,
-                            {{"type", "array"}, {"items", text}, {"minItems", 1}},
+                            {{"type", "array"}, {"items", text}, {"minItems", 1}, {"maxItems", 128}},
                             tokens,
-                            {{"type", "array"}, {"items", tokens}, {"minItems", 1}}}}};
+                            {{"type", "array"}, {"items", tokens}, {"minItems", 1}, {"maxItems", 128}}}}};
   properties["logprobs"] = or_null(integer_schema(0, 20));
   return {{"type", "object"}, {"required", json::array({"prompt"})}, {"properties", std::move(properties)}};
 }
@@ -134,6 +134,7 @@ inline json call_operation(const std::string& summary, const std::string& call, 
                          {"401", "A key is needed"},
                          {"404", "There is no such model"},
                          {"408", "The body did not come in time"},
+                         {"411", "The body has no length"},
                          {"413", "The body is too large"},
                          {"415", "The body is no application/json"},
                          {"429", "Too many requests wait; Retry-After says when to try again"},

@@ -19,6 +19,9 @@
 
 namespace heddle::inline v0::infer {
 
+/// Choices of a call, all prompts together.
+inline constexpr std::int64_t most_choices = 128;
+
 /// A prompt as text, or as tokens.
 using call_prompt = std::variant<std::string, std::vector<std::int32_t>>;
 
@@ -235,7 +238,7 @@ inline completion_call read_common(const call_reader& in) {
     if (!v->is_string()) call_reader::wrong("model", "a string", *v);
     c.model = v->get<std::string>();
   }
-  c.n = in.integer("n", 1, 128).value_or(1);
+  c.n = in.integer("n", 1, most_choices).value_or(1);
   c.max_tokens = in.integer("max_tokens", 1, most);
   read_sampling(in, c.sampling);
   c.stop = read_stop(in);
@@ -265,6 +268,9 @@ inline completion_call parse_completion(const nlohmann::json& body) {
   const detail::call_reader in(body);
   completion_call c = detail::read_common(in);
   c.prompts = detail::read_prompts(in);
+  if (static_cast<std::int64_t>(c.prompts.size()) > most_choices / c.n)
+    throw invalid_param("prompt", "and 'n' should make at most " + std::to_string(most_choices) + " choices, got " +
+                                      std::to_string(c.prompts.size()) + " prompts and n = " + std::to_string(c.n));
   if (!c.max_tokens) c.max_tokens = 16;
   c.log_probabilities = in.integer("logprobs", 0, 20);
   for (const char* name : {"echo", "suffix"}) in.refuse(name);
