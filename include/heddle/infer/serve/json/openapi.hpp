@@ -64,7 +64,7 @@ inline json call_properties(const std::string& model, std::int64_t vocabulary) {
 inline json completion_schema(const std::string& model, std::int64_t vocabulary, std::int64_t context) {
   json properties = call_properties(model, vocabulary);
   const json tokens = token_array(vocabulary, context - 1);
-  const json text{{"type", "string"}, {"minLength", 1}};
+  const json text{{"type", "string"}};
   properties["prompt"] = {{"anyOf",
                            {text,
                             {{"type", "array"}, {"items", text}, {"minItems", 1}, {"maxItems", 128}},
@@ -89,7 +89,12 @@ inline json chat_schema(const std::string& model, std::int64_t vocabulary) {
   properties["max_completion_tokens"] = properties["max_tokens"];
   properties["logprobs"] = or_null({{"type", "boolean"}});
   properties["top_logprobs"] = or_null(integer_schema(0, 20));
-  return {{"type", "object"}, {"required", json::array({"messages"})}, {"properties", std::move(properties)}};
+  const json some{{"type", "integer"}, {"minimum", 1}}, yes{{"enum", json::array({true})}};
+  return {{"type", "object"},
+          {"required", json::array({"messages"})},
+          {"properties", std::move(properties)},
+          {"if", {{"required", json::array({"top_logprobs"})}, {"properties", {{"top_logprobs", some}}}}},
+          {"then", {{"required", json::array({"logprobs"})}, {"properties", {{"logprobs", yes}}}}}};
 }
 
 inline json answer_schema(const char* object, json choice) {
@@ -150,7 +155,7 @@ inline json call_operation(const std::string& summary, const std::string& call, 
 }  // namespace detail
 
 /// The description of the server's interface, as OpenAPI 3.1. `vocabulary`, `context`: of the engine, which bound token prompts. Texts may
-/// have too many tokens where the description, which counts none, allows them: such calls have status 400.
+/// have too many tokens, or none, where the description, which counts none, allows them: such calls have status 400.
 inline nlohmann::json openapi_description(const std::string& model, std::int64_t vocabulary, std::int64_t context,
                                           bool chat) {
   using nlohmann::json;
