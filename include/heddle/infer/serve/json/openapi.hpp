@@ -130,11 +130,13 @@ inline json get_operation(const std::string& summary, json answer) {
 }
 
 inline json call_operation(const std::string& summary, const std::string& call, const std::string& answer) {
-  json responses{{"200",
-                  {{"description", "The answer; with \"stream\": true, events that end with data: [DONE]"},
-                   {"content",
-                    {{"application/json", {{"schema", reference(answer)}}},
-                     {"text/event-stream", {{"schema", {{"type", "string"}}}}}}}}}};
+  const json event{
+      {"type", "object"}, {"required", json::array({"data"})}, {"properties", {{"data", {{"type", "string"}}}}}};
+  json responses{
+      {"200",
+       {{"description", "The answer; with \"stream\": true, events that end with data: [DONE]"},
+        {"content",
+         {{"application/json", {{"schema", reference(answer)}}}, {"text/event-stream", {{"schema", event}}}}}}}};
   add_errors(responses, {{"400", "The call cannot be answered: a member is wrong, or the prompt is too long"},
                          {"401", "A key is needed"},
                          {"404", "There is no such model"},
