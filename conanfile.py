@@ -31,6 +31,7 @@ COMPONENTS = {
     "json": ["nlohmann-json3-dev"],
     "uring": ["liburing-dev"],
     "tokenizer": ["libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
+    "httplib": ["libcpp-httplib-dev", "pkg-config", "libpcre2-dev", "libutf8proc-dev", "nlohmann-json3-dev"],
 }
 
 

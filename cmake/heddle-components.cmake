@@ -3,7 +3,7 @@
 #   heddle_find_component(<name> <found> <reason>)
 #
 # defines heddle::<name> (heddle plus that package) where the package is found, else explains in <reason> what is missing.
-set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 hwloc pugixml json uring tokenizer CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
+set(HEDDLE_KNOWN_COMPONENTS mpi kokkos cuda nccl onednn cblas range_v3 hwloc pugixml json uring tokenizer httplib CACHE INTERNAL "Components of heddle")  # seen above add_subdirectory
 
 # An imported target for a package that ships none: a header's directory and libraries.
 function(heddle_imported_library name include_dir)
@@ -54,6 +54,46 @@ function(heddle_package_is_whole name out)
     set(HEDDLE_${name}_IS_WHOLE_IN "${${name}_DIR}" CACHE INTERNAL "where it was looked for")
   endif()
   set(${out} ${HEDDLE_${name}_IS_WHOLE} PARENT_SCOPE)
+endfunction()
+
+# cpp-httplib as heddle::httplib_package: its own CMake package, else a pkg-config file, as Debian has it: a header and a library, which must be used
+# with the macros that the library was compiled with; else the header alone.
+function(heddle_find_httplib)
+  if(TARGET heddle::httplib_package)
+    return()
+  endif()
+  find_package(httplib QUIET CONFIG)
+  if(TARGET httplib::httplib)
+    add_library(heddle::httplib_package INTERFACE IMPORTED GLOBAL)
+    target_link_libraries(heddle::httplib_package INTERFACE httplib::httplib)
+    return()
+  endif()
+  find_path(HTTPLIB_INCLUDE_DIR httplib.h)
+  find_library(HTTPLIB_LIBRARY cpp-httplib)
+  mark_as_advanced(HTTPLIB_INCLUDE_DIR HTTPLIB_LIBRARY)
+  if(NOT HTTPLIB_INCLUDE_DIR)
+    return()
+  endif()
+  find_package(Threads QUIET)
+  if(HTTPLIB_LIBRARY)
+    find_package(PkgConfig QUIET)
+    if(PKG_CONFIG_FOUND)
+      pkg_check_modules(HEDDLE_HTTPLIB QUIET cpp-httplib)
+    endif()
+    if(NOT HEDDLE_HTTPLIB_FOUND)
+      return()  # the macros are not known
+    endif()
+    heddle_imported_library(heddle::httplib_package "${HTTPLIB_INCLUDE_DIR}" "${HTTPLIB_LIBRARY}" Threads::Threads)
+    target_compile_options(heddle::httplib_package INTERFACE ${HEDDLE_HTTPLIB_CFLAGS_OTHER})
+    if("-DCPPHTTPLIB_OPENSSL_SUPPORT" IN_LIST HEDDLE_HTTPLIB_CFLAGS_OTHER)
+      find_package(OpenSSL QUIET)  # functions in the header call it
+      if(TARGET OpenSSL::SSL)
+        target_link_libraries(heddle::httplib_package INTERFACE OpenSSL::SSL OpenSSL::Crypto)
+      endif()
+    endif()
+  else()
+    heddle_imported_library(heddle::httplib_package "${HTTPLIB_INCLUDE_DIR}" Threads::Threads)
+  endif()
 endfunction()
 
 function(heddle_find_component name out_found out_reason)
@@ -127,6 +167,10 @@ function(heddle_find_component name out_found out_reason)
     heddle_header_and_library(heddle::utf8proc_library UTF8PROC HEADER utf8proc.h LIBRARY utf8proc)
     find_package(nlohmann_json 3.11 QUIET CONFIG)
     set(targets heddle::pcre2_library heddle::utf8proc_library nlohmann_json::nlohmann_json)
+  elseif(name STREQUAL "httplib")
+    heddle_find_component(tokenizer tokenizer_found reason)
+    heddle_find_httplib()
+    set(targets heddle::tokenizer heddle::httplib_package)
   else()
     list(JOIN HEDDLE_KNOWN_COMPONENTS " " known)
     set(reason "heddle has no component '${name}' (known: ${known})")

@@ -30,6 +30,8 @@
 #include <heddle/infer/impl/prefix_shared.hpp>
 #include <heddle/infer/impl/request.hpp>
 #include <heddle/infer/impl/sampling.hpp>
+#include <heddle/infer/impl/serve/request_queue.hpp>
+#include <heddle/infer/impl/serve/statistics.hpp>
 #include <heddle/io/impl/checkpoint.hpp>
 #include <heddle/io/impl/corpus.hpp>
 #include <heddle/io/impl/durable_file.hpp>

@@ -15,6 +15,10 @@
 #include <heddle/infer/prefix_shared.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/sampling.hpp>
+#include <heddle/infer/serve/answer_channel.hpp>
+#include <heddle/infer/serve/request_queue.hpp>
+#include <heddle/infer/serve/run_engine.hpp>
+#include <heddle/infer/serve/statistics.hpp>
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>

@@ -1,0 +1,471 @@
+// heddle/infer/serve/httplib/server.hpp: an HTTP server with OpenAI's interface for a queue of requests.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/infer/serve/httplib/connection.hpp>
+#include <heddle/infer/serve/httplib/page.hpp>
+#include <heddle/infer/serve/request_queue.hpp>
+#include <heddle/infer/serve/json/openapi.hpp>
+#include <heddle/infer/serve/tokenizer/running_call.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// Settings of a `server`. Units: as named; bytes.
+struct server_options {
+  std::string host = "127.0.0.1";
+  int port = 8080;  ///< 0: one that is free
+  std::string model = "heddle";
+  std::vector<std::string> keys{};  ///< any of them is accepted as a bearer token; none: no token is needed
+  std::size_t most_body_bytes = std::size_t{4} << 20;
+  std::size_t most_connections = 256;               ///< that are served at once; each has a thread
+  std::chrono::milliseconds header_timeout{10000};  ///< for the header of a request, from its first byte on
+  std::chrono::milliseconds body_timeout{30000};
+  std::chrono::milliseconds write_timeout{10000};  ///< for which a client may take nothing
+  std::chrono::milliseconds idle_timeout{30000};   ///< between requests of a connection
+  std::chrono::milliseconds drain_timeout{30000};  ///< for what runs at `stop`
+  int retry_after_s = 1;                           ///< what clients are told when too many requests wait
+};
+
+/// Whether two texts are the same, in a time that depends on the length of `given` alone.
+inline bool same_secret(std::string_view given, std::string_view expected) noexcept {
+  volatile unsigned different = given.size() == expected.size() ? 0U : 1U;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const char e = expected.empty() ? '\0' : expected[i % expected.size()];
+    different = different | static_cast<unsigned>(static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(e));
+  }
+  return different == 0;
+}
+
+namespace detail {
+
+// Requests that are being answered.
+class answer_counter {
+ public:
+  class guard {
+   public:
+    explicit guard(answer_counter& c) : counter_(&c) { c.add(1); }
+    guard(const guard&) = delete;
+    guard& operator=(const guard&) = delete;
+    ~guard() { counter_->add(-1); }
+
+   private:
+    answer_counter* counter_;
+  };
+  bool wait_for_none(std::chrono::milliseconds most) {
+    std::unique_lock lock(mutex_);
+    return none_.wait_for(lock, most, [&] { return answers_ == 0; });
+  }
+
+ private:
+  void add(int n) {
+    const std::scoped_lock lock(mutex_);
+    answers_ += n;
+    if (answers_ == 0) none_.notify_all();
+  }
+  std::mutex mutex_{};
+  std::condition_variable none_{};
+  int answers_ = 0;
+};
+
+// httplib's server with connections of ours: it hands out the connection that a request came on.
+class http_listener final : public httplib::Server {
+ public:
+  explicit http_listener(const server_options& options) : options_(options) {
+    new_task_queue = [this] {
+      threads_ = new connection_threads(options_.most_connections);
+      return threads_;
+    };
+    set_tcp_nodelay(true);
+    set_payload_max_length(options.most_body_bytes);
+    set_keep_alive_max_count(1000);  // what answers say
+    set_keep_alive_timeout(std::chrono::duration_cast<std::chrono::seconds>(options.idle_timeout).count());
+    set_socket_options([](socket_t s) {  // httplib's own let several servers share a port
+      const int on = 1;
+      ::setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    });
+  }
+  int bind() {
+    const int port = options_.port == 0                           ? bind_to_any_port(options_.host)
+                     : bind_to_port(options_.host, options_.port) ? options_.port
+                                                                  : -1;
+    if (port < 0)
+      throw comm_error("heddle: cannot listen on " + options_.host + ", port " + std::to_string(options_.port) +
+                       ": it is in use, or no address of this machine");
+    ::listen(svr_sock_, 511);  // httplib's queue has 5 places
+    return port;
+  }
+  // The connection that this thread serves: handlers get none, and run on its thread.
+  connection& current() {
+    const std::scoped_lock lock(mutex_);
+    return *connections_.at(std::this_thread::get_id());
+  }
+  std::atomic<bool>& closing() noexcept { return closing_; }
+  answer_counter& answers() noexcept { return answers_; }
+
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    connection c(socket, options_.write_timeout, closing_);
+    serves(&c);
+    const auto needed = [this] { return threads_->short_of_threads(); };
+    try {
+      while (c.wait_for_request(options_.idle_timeout, needed) && answer(c)) {
+      }
+    } catch (...) {  // no memory, say: this connection ends, others go on
+    }
+    serves(nullptr);
+    c.close();
+    return true;
+  }
+  // Answers a request; whether the connection stays.
+  bool answer(connection& c) {
+    c.read_until(connection::clock::now() + options_.header_timeout);
+    const answer_counter::guard counted(answers_);  // until all is written
+    bool closed = false;
+    const bool answered = process_request(c, false, closed, [&](httplib::Request& r) {
+      c.read_until(connection::clock::now() + options_.body_timeout);
+      for (const char* name : {"Accept-Encoding", "Range"})
+        r.headers.erase(name);  // streams are not to wait for others
+      r.ranges.clear();
+    });
+    if (c.timed_out() && !c.wrote())
+      c.write(std::string("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"));
+    return answered && !closed && !c.closes();
+  }
+  void serves(connection* c) {
+    const std::scoped_lock lock(mutex_);
+    if (c != nullptr)
+      connections_[std::this_thread::get_id()] = c;
+    else
+      connections_.erase(std::this_thread::get_id());
+  }
+
+  const server_options& options_;
+  connection_threads* threads_ = nullptr;  // httplib owns it
+  std::atomic<bool> closing_{false};
+  answer_counter answers_{};
+  std::mutex mutex_{};
+  std::map<std::thread::id, connection*> connections_{};
+};
+
+}  // namespace detail
+
+/// Serves /v1/completions and /v1/chat/completions (whole or streamed), /v1/models, /health, /metrics, /openapi.json and a chat page
+/// at /. Tokens, templates and JSON are computed on the threads of connections. It listens from its construction on; calls are answered with 503
+/// until `run_engine` opens the queue. A client that disconnects ends its requests.
+/// Errors: every answer with a status of 400 or more has the body of `api_error`.
+class server {
+ public:
+  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen.
+  server(request_queue& queue, io::tokenizer tokenizer, server_options options = {})
+      : queue_(queue),
+        tokenizer_(std::move(tokenizer)),
+        format_(choose_chat_format(tokenizer_)),
+        options_(std::move(options)),
+        created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+                     .count()),
+        http_(options_) {
+    std::random_device random;
+    run_ = (std::uint64_t{random()} << 32) | random();
+    route();
+    port_ = http_.bind();
+    listener_ = std::thread([this] {
+      http_.listen_after_bind();
+      ended_ = true;
+    });
+    while (!http_.is_running() && !ended_) std::this_thread::yield();  // httplib forgets a stop before that
+  }
+  server(const server&) = delete;
+  server& operator=(const server&) = delete;
+  ~server() { stop(); }
+
+  int port() const noexcept { return port_; }
+  const server_options& options() const noexcept { return options_; }
+
+  /// Refuses further calls, waits for those that run, ends what is left after `drain_timeout` with an error, then closes all connections. May be called twice.
+  void stop() {
+    const std::scoped_lock lock(stopping_);
+    if (!listener_.joinable()) return;
+    queue_.drain();
+    if (!http_.answers().wait_for_none(options_.drain_timeout)) {
+      queue_.abort();
+      http_.answers().wait_for_none(std::chrono::milliseconds(2000));
+    }
+    http_.closing() = true;
+    http_.stop();
+    listener_.join();
+  }
+
+ private:
+  using http_request = httplib::Request;
+  using http_response = httplib::Response;
+  using handled = httplib::Server::HandlerResponse;
+
+  // ---- routes ----
+  void route() {
+    http_.set_pre_routing_handler([this](const http_request& q, http_response& r) { return before_body(q, r); });
+    http_.Post("/v1/completions", [this](const http_request& q, http_response& r) { complete(q, r, false); });
+    http_.Post("/v1/chat/completions", [this](const http_request& q, http_response& r) { complete(q, r, true); });
+    http_.set_error_handler([this](const http_request& q, http_response& r) { explain(q, r); });
+    http_.set_exception_handler([](const http_request&, http_response& r, std::exception_ptr) {
+      fail(r, {500, "server_error", "an unexpected error", std::nullopt, "internal_error"});
+    });
+  }
+  static bool is_call(std::string_view path) { return path == "/v1/completions" || path == "/v1/chat/completions"; }
+  static bool is_page(std::string_view path) {
+    constexpr std::array<std::string_view, 5> pages{"/", "/health", "/metrics", "/openapi.json", "/v1/models"};
+    return std::ranges::count(pages, path) > 0 || path.starts_with("/v1/models/");
+  }
+  static bool is_open_to_all(std::string_view path) {
+    return path == "/" || path == "/health" || path.starts_with("/v1/models");
+  }
+
+  static std::string_view allowed(std::string_view path) { return is_call(path) ? "POST" : "GET, HEAD"; }
+  static api_error wrong_method(http_response& r, const std::string& path, const std::string& method) {
+    const std::string methods(allowed(path));
+    r.set_header("Allow", methods);
+    return {405, "invalid_request_error", path + " takes " + methods + ", got " + method, std::nullopt,
+            "method_not_allowed"};
+  }
+
+  // Whatever needs no body: pages, and refusals of calls.
+  handled before_body(const http_request& q, http_response& r) {
+    try {
+      if (!is_call(q.path) && !is_page(q.path))
+        throw api_error(404, "invalid_request_error", "there is no " + q.path, std::nullopt, "not_found");
+      const std::string_view methods = allowed(q.path);
+      if (methods.find(q.method) == std::string_view::npos) throw wrong_method(r, q.path, q.method);
+      if (!is_open_to_all(q.path)) require_key(q);
+      if (is_call(q.path)) {
+        require_json(q);
+        return handled::Unhandled;
+      }
+      page(q, r);
+    } catch (const api_error& e) {
+      fail(r, e);
+    }
+    // A body that nobody reads is not to be taken for the next request.
+    if (q.has_header("Transfer-Encoding") ||
+        (q.has_header("Content-Length") && q.get_header_value("Content-Length") != "0")) {
+      r.set_header("Connection", "close");
+      http_.current().close_after_answer();
+    }
+    return handled::Handled;
+  }
+  void require_key(const http_request& q) const {
+    if (options_.keys.empty()) return;
+    constexpr std::string_view scheme = "Bearer ";
+    const std::string given = q.get_header_value("Authorization");
+    bool known = false;
+    if (q.get_header_value_count("Authorization") == 1 && given.starts_with(scheme))
+      for (const std::string& key : options_.keys)
+        known = same_secret(std::string_view(given).substr(scheme.size()), key) || known;
+    if (!known)
+      throw api_error(401, "authentication_error", "a known key is needed: Authorization: Bearer KEY", std::nullopt,
+                      "invalid_api_key");
+  }
+  static void require_json(const http_request& q) {
+    // A page of another origin cannot send this type without being asked for permission, which is not given.
+    const std::string type = q.get_header_value("Content-Type");
+    const std::string_view media = std::string_view(type).substr(0, type.find(';'));
+    if (media.substr(0, media.find_last_not_of(" \t") + 1) != "application/json")
+      throw api_error(415, "invalid_request_error", "a call needs Content-Type: application/json", std::nullopt,
+                      "unsupported_media_type");
+    if (!q.has_header("Content-Length") &&
+        !q.has_header("Transfer-Encoding"))  // httplib would wait for the end of the connection
+      throw api_error(411, "invalid_request_error", "a call needs Content-Length or Transfer-Encoding", std::nullopt,
+                      "length_required");
+    if (q.has_header("Content-Encoding"))
+      throw api_error(415, "invalid_request_error", "a call has no Content-Encoding", std::nullopt,
+                      "unsupported_media_type");
+  }
+
+  void page(const http_request& q, http_response& r) {
+    if (q.path == "/") {
+      r.set_header("Content-Security-Policy",
+                   "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+      r.set_content(std::string(detail::chat_page), "text/html; charset=utf-8");
+    } else if (q.path == "/health") {
+      try {
+        queue_.require_open();
+        send(r, {{"status", "ok"}});
+      } catch (const unavailable_error& e) {
+        fail(r, to_api_error(e));
+      }
+    } else if (q.path == "/metrics") {
+      r.set_content(queue_.statistics().to_text(options_.model, queue_.waiting()),
+                    "text/plain; version=0.0.4; charset=utf-8");
+    } else if (q.path == "/openapi.json") {
+      send(r, openapi_description(options_.model, queue_.vocabulary(), queue_.context(), format_.has_value()));
+    } else if (q.path == "/v1/models") {
+      send(r, {{"object", "list"}, {"data", nlohmann::json::array({model()})}});
+    } else {
+      const std::string name = q.path.substr(std::string_view("/v1/models/").size());
+      if (name != options_.model) throw no_model(name);
+      send(r, model());
+    }
+  }
+  nlohmann::json model() const {
+    return {{"id", options_.model}, {"object", "model"}, {"created", created_}, {"owned_by", "heddle"}};
+  }
+  api_error no_model(const std::string& name) const {
+    return {404, "invalid_request_error", "there is no model '" + name + "'; this server has '" + options_.model + "'",
+            "model", "model_not_found"};
+  }
+
+  // ---- answers ----
+  static void send(http_response& r, const nlohmann::json& value) {
+    r.set_content(json_text(value), "application/json");
+  }
+  static void fail(http_response& r, const api_error& e) {
+    r.status = e.status();
+    send(r, e.body());
+  }
+  void fail_call(http_response& r, const api_error& e) const {
+    if (e.status() == 429 || e.status() == 503) r.set_header("Retry-After", std::to_string(options_.retry_after_s));
+    fail(r, e);
+  }
+  // Statuses of httplib's own.
+  void explain(const http_request& q, http_response& r) {
+    if (!r.body.empty()) return;
+    detail::connection& c = http_.current();
+    r.set_header("Connection", "close");
+    c.close_after_answer();
+    const std::string path = q.target.substr(0, q.target.find('?'));
+    const auto refused = [&](int status, const std::string& what, const char* code) {
+      fail(r, {status, "invalid_request_error", what, std::nullopt, code});
+    };
+    if (c.timed_out())
+      refused(408, "the request did not come in time", "request_timeout");
+    else if (r.status == 413)
+      refused(413, "the body has more than " + std::to_string(options_.most_body_bytes) + " bytes",
+              "request_too_large");
+    else if (q.path.empty() && (is_call(path) || is_page(path)) &&
+             allowed(path).find(q.method) == std::string_view::npos)
+      fail(r, wrong_method(r, path, q.method));  // one that httplib does not know
+    else
+      refused(r.status, "the request cannot be read", "bad_request");
+  }
+
+  void complete(const http_request& q, http_response& r, bool chat) {
+    try {
+      const completion_call call = parse_call(q.body, chat);
+      if (!call.model.empty() && call.model != options_.model) throw no_model(call.model);
+      auto running = std::make_shared<running_call>(queue_, call, tokenizer_, format_);
+      const std::string id = (chat ? "chatcmpl-" : "cmpl-") + std::to_string(run_) + "-" + std::to_string(++last_id_);
+      const auto now =
+          std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+      const response_writer writer(chat, id, options_.model, now, call.log_probabilities.has_value(),
+                                   call.include_usage);
+      detail::connection& c = http_.current();
+      if (!call.stream) {
+        answer(c, r, *running, writer);
+        return;
+      }
+      r.set_header("Cache-Control", "no-cache");
+      r.set_header("X-Accel-Buffering", "no");
+      r.set_chunked_content_provider("text/event-stream", [&c, running, writer, chat, usage = call.include_usage](
+                                                              std::size_t, httplib::DataSink& sink) {
+        return stream(c, *running, writer, chat, usage, sink);
+      });
+    } catch (const std::exception& e) {
+      fail_call(r, to_api_error(e, chat ? "messages" : "prompt"));
+    }
+  }
+
+  static constexpr std::chrono::milliseconds look_at_client{100};
+
+  static api_error failure(const answer_part& part) {
+    if (part.finish == finish_reason::cancelled)
+      return {503, "service_unavailable_error", "the server is shutting down", std::nullopt, "unavailable"};
+    return {500, "server_error", std::string(detail::without_prefix(part.message)), std::nullopt, "internal_error"};
+  }
+  static bool failed(const answer_part& part) {
+    return part.finish == finish_reason::error || part.finish == finish_reason::cancelled;
+  }
+
+  void answer(detail::connection& c, http_response& r, running_call& running, const response_writer& writer) const {
+    std::vector<finished_choice> choices(running.choices());
+    std::vector<choice_part> parts;
+    while (!running.ended()) {
+      running.take(parts, look_at_client);
+      for (choice_part& p : parts) {
+        if (failed(p.what)) return fail_call(r, failure(p.what));
+        finished_choice& to = choices[p.choice];
+        to.text += p.what.text;
+        std::ranges::move(p.what.tokens, std::back_inserter(to.tokens));
+        to.finish = p.what.finish;
+      }
+      if (!running.ended() && !c.alive()) {
+        c.close_after_answer();
+        return fail(r, {499, "invalid_request_error", "the client closed the connection"});
+      }
+    }
+    send(r, writer.whole(choices, running.usage()));
+  }
+
+  static bool stream(detail::connection& c, running_call& running, const response_writer& writer, bool chat,
+                     bool include_usage, httplib::DataSink& sink) {
+    const auto put = [&](std::string_view text) { return sink.write(text.data(), text.size()); };
+    const auto put_json = [&](const nlohmann::json& value) { return put(response_writer::server_sent(value)); };
+    for (std::size_t i = 0; chat && i < running.choices(); ++i)
+      if (!put_json(writer.role_chunk(i))) return false;
+    std::vector<std::size_t> offsets(running.choices());
+    std::vector<choice_part> parts;
+    while (!running.ended()) {
+      running.take(parts, look_at_client);
+      for (const choice_part& p : parts) {
+        if (failed(p.what)) {
+          put_json(failure(p.what).body());
+          sink.done();
+          return true;
+        }
+        if (!p.what.text.empty() || !p.what.tokens.empty()) {
+          if (!put_json(writer.text_chunk(p.choice, p.what, offsets[p.choice]))) return false;
+          offsets[p.choice] += p.what.text.size();
+        }
+        if (p.what.finish != finish_reason::none && !put_json(writer.finish_chunk(p.choice, p.what.finish)))
+          return false;
+      }
+      if (!running.ended() && !c.alive()) return false;
+    }
+    if (include_usage && !put_json(writer.usage_chunk(running.usage()))) return false;
+    if (!put(response_writer::done)) return false;
+    sink.done();
+    return true;
+  }
+
+  request_queue& queue_;
+  io::tokenizer tokenizer_;
+  std::optional<chat_format> format_;
+  server_options options_;
+  std::int64_t created_;
+  std::uint64_t run_ = 0;
+  std::atomic<std::uint64_t> last_id_{0};
+  detail::http_listener http_;
+  int port_ = 0;
+  std::atomic<bool> ended_{false};
+  std::mutex stopping_{};
+  std::thread listener_{};
+};
+
+}  // namespace heddle::inline v0::infer

@@ -1,0 +1,212 @@
+// heddle/infer/serve/json/openapi.hpp: the OpenAPI description of the inference server.
+#pragma once
+
+#include <heddle/io/json/strict.hpp>
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace heddle::inline v0::infer {
+
+namespace detail {
+
+using nlohmann::json;
+
+// A schema that also takes null, which counts as absent.
+inline json or_null(json schema) {
+  return {{"anyOf", {std::move(schema), {{"type", "null"}}}}};
+}
+inline json integer_schema(std::int64_t low, std::int64_t high) {
+  return {{"type", "integer"}, {"minimum", low}, {"maximum", high}};
+}
+inline json number_schema(double low, double high) {
+  return {{"type", "number"}, {"minimum", low}, {"maximum", high}};
+}
+inline json reference(const std::string& name) {
+  return {{"$ref", "#/components/schemas/" + name}};
+}
+inline json token_array(std::int64_t vocabulary, std::int64_t most) {
+  return {{"type", "array"},
+          {"items", integer_schema(0, (std::max)(vocabulary - 1, std::int64_t{0}))},
+          {"minItems", 1},
+          {"maxItems", (std::max)(most, std::int64_t{1})}};
+}
+
+inline json call_properties(const std::string& model, std::int64_t vocabulary) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  const json text{{"type", "string"}, {"minLength", 1}};
+  return {{"model", or_null({{"type", "string"}, {"enum", json::array({model})}})},
+          {"n", or_null(integer_schema(1, 128))},
+          {"max_tokens", or_null(integer_schema(1, most))},
+          {"temperature", or_null(number_schema(0, 2))},
+          {"top_p", or_null({{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}})},
+          {"top_k", or_null(integer_schema(-1, most))},
+          {"min_p", or_null(number_schema(0, 1))},
+          {"repetition_penalty", or_null(number_schema(1e-3, 1e3))},
+          {"frequency_penalty", or_null(number_schema(-2, 2))},
+          {"presence_penalty", or_null(number_schema(-2, 2))},
+          {"seed",
+           or_null(integer_schema(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()))},
+          {"stop", or_null({{"anyOf", {text, {{"type", "array"}, {"items", text}, {"maxItems", 4}}}}})},
+          {"stop_token_ids",
+           or_null({{"type", "array"}, {"items", integer_schema(0, (std::max)(vocabulary - 1, std::int64_t{0}))}})},
+          {"ignore_eos", or_null({{"type", "boolean"}})},
+          {"stream", or_null({{"type", "boolean"}})},
+          {"logit_bias", or_null({{"type", "object"},
+                                  {"propertyNames", {{"pattern", "^[0-9]{1,9}$"}}},
+                                  {"additionalProperties", number_schema(-100, 100)}})}};
+}
+
+inline json completion_schema(const std::string& model, std::int64_t vocabulary, std::int64_t context) {
+  json properties = call_properties(model, vocabulary);
+  const json tokens = token_array(vocabulary, context - 1);
+  const json text{{"type", "string"}};
+  properties["prompt"] = {{"anyOf",
+                           {text,
+                            {{"type", "array"}, {"items", text}, {"minItems", 1}, {"maxItems", 128}},
+                            tokens,
+                            {{"type", "array"}, {"items", tokens}, {"minItems", 1}, {"maxItems", 128}}}}};
+  properties["logprobs"] = or_null(integer_schema(0, 20));
+  return {{"type", "object"}, {"required", json::array({"prompt"})}, {"properties", std::move(properties)}};
+}
+
+inline json chat_schema(const std::string& model, std::int64_t vocabulary) {
+  json properties = call_properties(model, vocabulary);
+  const json part{{"type", "object"},
+                  {"required", json::array({"type", "text"})},
+                  {"properties",
+                   {{"type", {{"type", "string"}, {"enum", json::array({"text"})}}}, {"text", {{"type", "string"}}}}}};
+  const json content{{"anyOf", {{{"type", "string"}}, {{"type", "array"}, {"items", part}}}}};
+  const json roles{{"type", "string"}, {"enum", json::array({"system", "developer", "user", "assistant"})}};
+  const json message{{"type", "object"},
+                     {"required", json::array({"role", "content"})},
+                     {"properties", {{"role", roles}, {"content", content}}}};
+  properties["messages"] = {{"type", "array"}, {"minItems", 1}, {"items", message}};
+  properties["max_completion_tokens"] = properties["max_tokens"];
+  properties["logprobs"] = or_null({{"type", "boolean"}});
+  properties["top_logprobs"] = or_null(integer_schema(0, 20));
+  const json some{{"type", "integer"}, {"minimum", 1}}, yes{{"enum", json::array({true})}};
+  return {{"type", "object"},
+          {"required", json::array({"messages"})},
+          {"properties", std::move(properties)},
+          {"if", {{"required", json::array({"top_logprobs"})}, {"properties", {{"top_logprobs", some}}}}},
+          {"then", {{"required", json::array({"logprobs"})}, {"properties", {{"logprobs", yes}}}}}};
+}
+
+inline json answer_schema(const char* object, json choice) {
+  const json tokens = integer_schema(0, std::numeric_limits<std::int64_t>::max());
+  choice["required"] = json::array({"index", "finish_reason"});
+  choice["type"] = "object";
+  choice["properties"]["index"] = tokens;
+  choice["properties"]["finish_reason"] = {{"type", "string"}, {"enum", json::array({"stop", "length"})}};
+  return {{"type", "object"},
+          {"required", json::array({"id", "object", "created", "model", "choices", "usage"})},
+          {"properties",
+           {{"id", {{"type", "string"}}},
+            {"object", {{"type", "string"}, {"enum", json::array({object})}}},
+            {"created", {{"type", "integer"}}},
+            {"model", {{"type", "string"}}},
+            {"choices", {{"type", "array"}, {"minItems", 1}, {"items", std::move(choice)}}},
+            {"usage",
+             {{"type", "object"},
+              {"required", json::array({"prompt_tokens", "completion_tokens", "total_tokens"})},
+              {"properties", {{"prompt_tokens", tokens}, {"completion_tokens", tokens}, {"total_tokens", tokens}}}}}}}};
+}
+
+inline json response_of(const std::string& description, const std::string& type, json schema) {
+  return {{"description", description}, {"content", {{type, {{"schema", std::move(schema)}}}}}};
+}
+inline void add_errors(json& responses, std::initializer_list<std::pair<const char*, const char*>> errors) {
+  for (const auto& [status, what] : errors)
+    responses[status] = response_of(what, "application/json", reference("error"));
+}
+inline json get_operation(const std::string& summary, json answer) {
+  json responses{{"200", std::move(answer)}};
+  return {{"get", {{"summary", summary}, {"responses", std::move(responses)}}}};
+}
+
+inline json call_operation(const std::string& summary, const std::string& call, const std::string& answer) {
+  const json event{
+      {"type", "object"}, {"required", json::array({"data"})}, {"properties", {{"data", {{"type", "string"}}}}}};
+  json responses{
+      {"200",
+       {{"description", "The answer; with \"stream\": true, events that end with data: [DONE]"},
+        {"content",
+         {{"application/json", {{"schema", reference(answer)}}}, {"text/event-stream", {{"schema", event}}}}}}}};
+  add_errors(responses, {{"400", "The call cannot be answered: a member is wrong, or the prompt is too long"},
+                         {"401", "A key is needed"},
+                         {"404", "There is no such model"},
+                         {"408", "The body did not come in time"},
+                         {"411", "The body has no length"},
+                         {"413", "The body is too large"},
+                         {"415", "The body is no application/json"},
+                         {"429", "Too many requests wait; Retry-After says when to try again"},
+                         {"500", "The engine failed"},
+                         {"503", "The server is loading or ending"}});
+  return {{"post",
+           {{"summary", summary},
+            {"security", {json::object(), {{"key", json::array()}}}},
+            {"requestBody", {{"required", true}, {"content", {{"application/json", {{"schema", reference(call)}}}}}}},
+            {"responses", std::move(responses)}}}};
+}
+
+}  // namespace detail
+
+/// The description of the server's interface, as OpenAPI 3.1. `vocabulary`, `context`: of the engine, which bound token prompts. Texts may
+/// have too many tokens, or none, where the description, which counts none, allows them: such calls have status 400.
+inline nlohmann::json openapi_description(const std::string& model, std::int64_t vocabulary, std::int64_t context,
+                                          bool chat) {
+  using nlohmann::json;
+  const json any_object{{"type", "object"}};
+  json paths;
+  paths["/v1/completions"] = detail::call_operation("Continue prompts", "completion_call", "completion");
+  if (chat)
+    paths["/v1/chat/completions"] = detail::call_operation("Continue a conversation", "chat_call", "chat_completion");
+  paths["/v1/models"] =
+      detail::get_operation("The model", detail::response_of("A list of one", "application/json", any_object));
+  paths["/health"] = detail::get_operation("Whether calls are answered",
+                                           detail::response_of("They are", "application/json", any_object));
+  detail::add_errors(paths["/health"]["get"]["responses"], {{"503", "The server is loading or ending"}});
+  for (const auto& [path, type, what] : {std::tuple{"/metrics", "text/plain", "Metrics for Prometheus"},
+                                         std::tuple{"/openapi.json", "application/json", "This description"},
+                                         std::tuple{"/", "text/html", "A page to chat with the model"}}) {
+    const bool text = std::string_view(type) != "application/json";
+    paths[path] =
+        detail::get_operation(what, detail::response_of(what, type, text ? json{{"type", "string"}} : any_object));
+  }
+  for (const char* path : {"/metrics", "/openapi.json"}) {
+    paths[path]["get"]["security"] = {json::object(), {{"key", json::array()}}};
+    detail::add_errors(paths[path]["get"]["responses"], {{"401", "A key is needed"}});
+  }
+  const json text{{"type", "string"}};
+  const json error{
+      {"type", "object"},
+      {"required", json::array({"error"})},
+      {"properties",
+       {{"error",
+         {{"type", "object"},
+          {"required", json::array({"message", "type", "param", "code"})},
+          {"properties",
+           {{"message", text}, {"type", text}, {"param", detail::or_null(text)}, {"code", detail::or_null(text)}}}}}}}};
+  const json message{
+      {"type", "object"},
+      {"required", json::array({"role", "content"})},
+      {"properties", {{"role", {{"type", "string"}, {"enum", json::array({"assistant"})}}}, {"content", text}}}};
+  const json schemas{
+      {"completion_call", detail::completion_schema(model, vocabulary, context)},
+      {"chat_call", detail::chat_schema(model, vocabulary)},
+      {"completion", detail::answer_schema("text_completion", {{"properties", {{"text", text}}}})},
+      {"chat_completion", detail::answer_schema("chat.completion", {{"properties", {{"message", message}}}})},
+      {"error", error}};
+  return {
+      {"openapi", "3.1.0"},
+      {"info", {{"title", "heddle"}, {"version", "0"}, {"description", "Inference of " + model}}},
+      {"paths", std::move(paths)},
+      {"components", {{"schemas", schemas}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+}
+
+}  // namespace heddle::inline v0::infer

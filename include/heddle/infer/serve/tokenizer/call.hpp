@@ -1,0 +1,336 @@
+// heddle/infer/serve/tokenizer/call.hpp: the calls of OpenAI's interface, read from JSON.
+#pragma once
+
+#include <heddle/infer/request.hpp>
+#include <heddle/infer/serve/json/api_error.hpp>
+#include <heddle/io/json/strict.hpp>
+#include <heddle/io/tokenizer/chat.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// Choices of a call, all prompts together.
+inline constexpr std::int64_t most_choices = 128;
+
+/// A prompt as text, or as tokens.
+using call_prompt = std::variant<std::string, std::vector<std::int32_t>>;
+
+/// A call of /v1/completions or /v1/chat/completions. Each prompt, or the conversation, is continued `n` times.
+struct completion_call {
+  bool chat = false;
+  std::string model{};                       ///< empty: whatever is served
+  std::vector<call_prompt> prompts{};        ///< of /v1/completions, at least one
+  std::vector<io::chat_message> messages{};  ///< of /v1/chat/completions, at least one
+  std::int64_t n = 1;
+  std::optional<std::int64_t> max_tokens{};  ///< none: as many as the context has room for
+  sampling_options sampling{};
+  std::vector<std::string> stop{};
+  std::vector<std::int32_t> stop_tokens{};
+  bool ignore_end_tokens = false;
+  std::map<std::int32_t, double> logit_bias{};      ///< added to logits of tokens
+  std::optional<std::int64_t> log_probabilities{};  ///< likeliest tokens beside that of each token
+  bool stream = false;
+  bool include_usage = false;
+  friend bool operator==(const completion_call&, const completion_call&) = default;
+};
+
+namespace detail {
+
+// Reads members of a call. A member that is null counts as one that is not there.
+class call_reader {
+ public:
+  explicit call_reader(const nlohmann::json& body) : body_(body) {
+    if (!body.is_object())
+      throw api_error(400, "invalid_request_error",
+                      "the body should be a JSON object, got " + std::string(body.type_name()));
+  }
+  const nlohmann::json* find(const std::string& name) const {
+    const auto at = body_.find(name);
+    return at == body_.end() || at->is_null() ? nullptr : &*at;
+  }
+  [[noreturn]] static void wrong(const std::string& name, const std::string& expected, const nlohmann::json& got) {
+    std::string text = got.is_primitive() && !got.is_string() ? json_text(got) : std::string(got.type_name());
+    throw invalid_param(name, "should be " + expected + ", got " + text, "invalid_type");
+  }
+  std::optional<bool> boolean(const std::string& name) const {
+    const nlohmann::json* v = find(name);
+    if (v == nullptr) return std::nullopt;
+    if (!v->is_boolean()) wrong(name, "true or false", *v);
+    return v->get<bool>();
+  }
+  static std::int64_t integer_of(const std::string& name, const nlohmann::json& v, std::int64_t low,
+                                 std::int64_t high) {
+    const std::string expected = "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
+    // To JSON Schema 5.0 is whole, too; beyond 2^53 such numbers may be rounded.
+    const bool whole =
+        v.is_number_float() && std::abs(v.get<double>()) < 0x1p53 && std::trunc(v.get<double>()) == v.get<double>();
+    const bool fits = v.is_number_unsigned() ? v.get<std::uint64_t>() <=
+                                                   static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())
+                                             : v.is_number_integer() || whole;
+    if (!fits || v.get<std::int64_t>() < low || v.get<std::int64_t>() > high) wrong(name, expected, v);
+    return v.get<std::int64_t>();
+  }
+  std::optional<std::int64_t> integer(const std::string& name, std::int64_t low, std::int64_t high) const {
+    const nlohmann::json* v = find(name);
+    return v == nullptr ? std::nullopt : std::optional(integer_of(name, *v, low, high));
+  }
+  static double number_of(const std::string& name, const nlohmann::json& v, double low, double high,
+                          const std::string& range) {
+    if (!v.is_number()) wrong(name, "a number " + range, v);
+    const auto x = v.get<double>();
+    if (!(x >= low && x <= high)) wrong(name, "a number " + range, v);
+    return x;
+  }
+  void number(const std::string& name, double low, double high, const std::string& range, double& to) const {
+    if (const nlohmann::json* v = find(name)) to = number_of(name, *v, low, high, range);
+  }
+  // Names of what is not there, so that no call is answered without what it asks for.
+  void refuse(const std::string& name) const {
+    const nlohmann::json* v = find(name);
+    if (v == nullptr || (v->is_array() && v->empty()) || *v == false || *v == "none" || *v == "") return;
+    throw invalid_param(name, "is not supported by this server", "unsupported_parameter");
+  }
+
+ private:
+  const nlohmann::json& body_;
+};
+
+inline std::vector<std::string> read_stop(const call_reader& in) {
+  constexpr std::string_view expected = "a string or at most 4 strings, none of them empty";
+  const nlohmann::json* v = in.find("stop");
+  std::vector<std::string> out;
+  if (v == nullptr) return out;
+  const auto add = [&](const nlohmann::json& s) {
+    if (!s.is_string() || s.get_ref<const std::string&>().empty()) call_reader::wrong("stop", std::string(expected), s);
+    out.push_back(s.get<std::string>());
+  };
+  if (!v->is_array()) {
+    add(*v);
+    return out;
+  }
+  if (v->size() > 4)
+    throw invalid_param("stop", "should be " + std::string(expected) + ", got " + std::to_string(v->size()));
+  for (const nlohmann::json& s : *v) add(s);
+  return out;
+}
+
+inline std::vector<std::int32_t> read_tokens(const std::string& name, const nlohmann::json& v) {
+  std::vector<std::int32_t> out;
+  for (const nlohmann::json& t : v)
+    out.push_back(
+        static_cast<std::int32_t>(call_reader::integer_of(name, t, 0, std::numeric_limits<std::int32_t>::max())));
+  return out;
+}
+
+inline std::vector<call_prompt> read_prompts(const call_reader& in) {
+  const nlohmann::json* v = in.find("prompt");
+  if (v == nullptr) throw invalid_param("prompt", "is missing", "missing_required_parameter");
+  constexpr std::string_view expected = "a string, an array of strings, an array of tokens or an array of such arrays";
+  if (v->is_string()) return {v->get<std::string>()};
+  if (!v->is_array()) call_reader::wrong("prompt", std::string(expected), *v);
+  if (v->empty()) throw invalid_param("prompt", "should not be empty");
+  if (v->front().is_number()) return {read_tokens("prompt", *v)};
+  std::vector<call_prompt> out;
+  for (const nlohmann::json& p : *v) {
+    if (p.is_string() && v->front().is_string())
+      out.emplace_back(p.get<std::string>());
+    else if (p.is_array() && v->front().is_array())
+      out.emplace_back(read_tokens("prompt", p));
+    else
+      call_reader::wrong("prompt", std::string(expected), p);
+  }
+  return out;
+}
+
+// Text of a message: a string, or parts of type "text".
+inline std::string read_content(const std::string& name, const nlohmann::json& message, const std::string& role) {
+  const auto at = message.find("content");
+  if (at == message.end() || at->is_null()) {
+    if (role == "assistant") return {};
+    throw invalid_param(name + ".content", "is missing", "missing_required_parameter");
+  }
+  if (at->is_string()) return at->get<std::string>();
+  if (!at->is_array()) call_reader::wrong(name + ".content", "a string or an array of parts", *at);
+  std::string out;
+  for (const nlohmann::json& part : *at) {
+    const auto text = part.is_object() ? part.find("text") : part.end();
+    if (!part.is_object() || part.value("type", nlohmann::json()) != "text" || text == part.end() || !text->is_string())
+      throw invalid_param(name + ".content", "should have parts {\"type\": \"text\", \"text\": ...} only");
+    out += text->get<std::string>();
+  }
+  return out;
+}
+
+inline std::vector<io::chat_message> read_messages(const call_reader& in) {
+  const nlohmann::json* v = in.find("messages");
+  if (v == nullptr) throw invalid_param("messages", "is missing", "missing_required_parameter");
+  if (!v->is_array()) call_reader::wrong("messages", "an array of messages", *v);
+  if (v->empty()) throw invalid_param("messages", "should have at least one message");
+  std::vector<io::chat_message> out;
+  for (std::size_t i = 0; i < v->size(); ++i) {
+    const nlohmann::json& m = (*v)[i];
+    const std::string name = "messages[" + std::to_string(i) + "]";
+    if (!m.is_object()) call_reader::wrong(name, "an object", m);
+    const auto role = m.find("role");
+    if (role == m.end()) throw invalid_param(name + ".role", "is missing", "missing_required_parameter");
+    if (*role != "system" && *role != "developer" && *role != "user" && *role != "assistant")
+      throw invalid_param(name + ".role", "should be system, developer, user or assistant");
+    std::string content = read_content(name, m, *role);
+    out.push_back({*role == "developer" ? "system" : role->get<std::string>(), std::move(content)});
+  }
+  return out;
+}
+
+inline std::map<std::int32_t, double> read_logit_bias(const call_reader& in) {
+  std::map<std::int32_t, double> out;
+  const nlohmann::json* v = in.find("logit_bias");
+  if (v == nullptr) return out;
+  if (!v->is_object()) call_reader::wrong("logit_bias", "an object of tokens and numbers from -100 to 100", *v);
+  for (const auto& [token, bias] : v->items()) {
+    const bool digits =
+        !token.empty() && token.size() <= 9 && token.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits) throw invalid_param("logit_bias", "should have ids of tokens as names");
+    out[std::stoi(token)] = call_reader::number_of("logit_bias", bias, -100, 100, "from -100 to 100");
+  }
+  return out;
+}
+
+inline void read_sampling(const call_reader& in, sampling_options& s) {
+  in.number("temperature", 0, 2, "from 0 to 2", s.temperature);
+  in.number("top_p", std::numeric_limits<double>::denorm_min(), 1, "above 0 and at most 1", s.top_p);
+  in.number("min_p", 0, 1, "from 0 to 1", s.min_p);
+  in.number("repetition_penalty", 1e-3, 1e3, "from 0.001 to 1000", s.repetition_penalty);
+  in.number("frequency_penalty", -2, 2, "from -2 to 2", s.frequency_penalty);
+  in.number("presence_penalty", -2, 2, "from -2 to 2", s.presence_penalty);
+  // -1 stands for all tokens, as 0 does.
+  s.top_k = (std::max)(in.integer("top_k", -1, std::numeric_limits<std::int32_t>::max()).value_or(0), std::int64_t{0});
+  if (const auto seed =
+          in.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()))
+    s.seed = static_cast<std::uint64_t>(*seed);
+}
+
+inline void read_stream(const call_reader& in, completion_call& c) {
+  c.stream = in.boolean("stream").value_or(false);
+  const nlohmann::json* v = in.find("stream_options");
+  if (v == nullptr) return;
+  if (!v->is_object()) call_reader::wrong("stream_options", "an object", *v);
+  if (!c.stream) throw invalid_param("stream_options", "is only for calls with 'stream': true");
+  const auto usage = v->find("include_usage");
+  if (usage == v->end() || usage->is_null()) return;
+  if (!usage->is_boolean()) call_reader::wrong("stream_options.include_usage", "true or false", *usage);
+  c.include_usage = usage->get<bool>();
+}
+
+inline completion_call read_common(const call_reader& in) {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  completion_call c;
+  if (const nlohmann::json* v = in.find("model")) {
+    if (!v->is_string()) call_reader::wrong("model", "a string", *v);
+    c.model = v->get<std::string>();
+  }
+  c.n = in.integer("n", 1, most_choices).value_or(1);
+  c.max_tokens = in.integer("max_tokens", 1, most);
+  read_sampling(in, c.sampling);
+  c.stop = read_stop(in);
+  if (const nlohmann::json* v = in.find("stop_token_ids")) {
+    if (!v->is_array()) call_reader::wrong("stop_token_ids", "an array of tokens", *v);
+    c.stop_tokens = read_tokens("stop_token_ids", *v);
+  }
+  c.ignore_end_tokens = in.boolean("ignore_eos").value_or(false);
+  c.logit_bias = read_logit_bias(in);
+  read_stream(in, c);
+  return c;
+}
+
+inline void read_response_format(const call_reader& in) {
+  const nlohmann::json* v = in.find("response_format");
+  if (v == nullptr) return;
+  if (!v->is_object()) call_reader::wrong("response_format", "an object", *v);
+  if (v->value("type", nlohmann::json()) != "text")
+    throw invalid_param("response_format", "can only be {\"type\": \"text\"}", "unsupported_parameter");
+}
+
+}  // namespace detail
+
+/// The call of a body of /v1/completions. Members that are not known are ignored; null counts as absent. Extensions: `top_k`, `min_p`,
+/// `repetition_penalty`, `stop_token_ids`, `ignore_eos`. Errors: `api_error` (400) that names the member.
+inline completion_call parse_completion(const nlohmann::json& body) {
+  const detail::call_reader in(body);
+  completion_call c = detail::read_common(in);
+  c.prompts = detail::read_prompts(in);
+  if (static_cast<std::int64_t>(c.prompts.size()) > most_choices / c.n)
+    throw invalid_param("prompt", "and 'n' should make at most " + std::to_string(most_choices) + " choices, got " +
+                                      std::to_string(c.prompts.size()) + " prompts and n = " + std::to_string(c.n));
+  if (!c.max_tokens) c.max_tokens = 16;
+  c.log_probabilities = in.integer("logprobs", 0, 20);
+  for (const char* name : {"echo", "suffix"}) in.refuse(name);
+  if (const auto best = in.integer("best_of", 1, 128); best && *best != c.n)
+    throw invalid_param("best_of", "must be equal to 'n' on this server", "unsupported_parameter");
+  return c;
+}
+
+/// The call of a body of /v1/chat/completions, as `parse_completion`.
+inline completion_call parse_chat(const nlohmann::json& body) {
+  const detail::call_reader in(body);
+  completion_call c = detail::read_common(in);
+  c.chat = true;
+  c.messages = detail::read_messages(in);
+  if (const auto most = in.integer("max_completion_tokens", 1, std::numeric_limits<std::int32_t>::max()))
+    c.max_tokens = most;
+  const bool wanted = in.boolean("logprobs").value_or(false);
+  const auto top = in.integer("top_logprobs", 0, 20);
+  if (top && *top > 0 && !wanted) throw invalid_param("top_logprobs", "is only for calls with 'logprobs': true");
+  if (wanted) c.log_probabilities = top.value_or(0);
+  for (const char* name : {"tools", "functions", "audio"}) in.refuse(name);
+  detail::read_response_format(in);
+  return c;
+}
+
+/// The call of a body as text. Errors: as those above, and 400 for what is no JSON, a name that comes twice in one object,
+/// or more than 32 levels.
+inline completion_call parse_call(std::string_view body, bool chat) {
+  nlohmann::json value;
+  try {
+    value = io::parse_json(body, "the body");
+  } catch (const io_error& e) {
+    throw api_error(400, "invalid_request_error", std::string(detail::without_prefix(e.what())), std::nullopt,
+                    "invalid_json");
+  }
+  return chat ? parse_chat(value) : parse_completion(value);
+}
+
+/// The requests of a call: for each prompt, tokens of `prompts`, `n` of them, one behind the other. With a seed s those of one prompt have the seeds s, s + 1, ...
+/// `context`: of the engine.
+inline std::vector<request> to_requests(const completion_call& c, const std::vector<std::vector<std::int32_t>>& prompts,
+                                        std::int64_t context) {
+  std::vector<request> out;
+  for (const std::vector<std::int32_t>& tokens : prompts)
+    for (std::int64_t i = 0; i < c.n; ++i) {
+      request r{.prompt = tokens,
+                .max_tokens = c.max_tokens.value_or((std::max)(context, std::int64_t{1})),
+                .sampling = c.sampling,
+                .log_probabilities = c.log_probabilities,
+                .stop_tokens = c.stop_tokens,
+                .ignore_end_tokens = c.ignore_end_tokens};
+      if (r.sampling.seed) *r.sampling.seed += static_cast<std::uint64_t>(i);
+      if (!c.logit_bias.empty())
+        r.mask = [bias = c.logit_bias](std::span<const std::int32_t>, std::span<double> logits) {
+          for (const auto& [token, b] : bias)
+            if (static_cast<std::size_t>(token) < logits.size()) logits[static_cast<std::size_t>(token)] += b;
+        };
+      out.push_back(std::move(r));
+    }
+  return out;
+}
+
+}  // namespace heddle::inline v0::infer

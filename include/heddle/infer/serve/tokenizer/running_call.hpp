@@ -1,0 +1,107 @@
+// heddle/infer/serve/tokenizer/running_call.hpp: a call whose requests are in a queue: its text as it comes, its end, its cancellation.
+#pragma once
+
+#include <heddle/infer/serve/request_queue.hpp>
+#include <heddle/infer/serve/tokenizer/answer_text.hpp>
+#include <heddle/infer/serve/tokenizer/call.hpp>
+#include <heddle/infer/serve/tokenizer/chat_format.hpp>
+#include <heddle/infer/serve/tokenizer/response.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// The tokens of each prompt of a call. Errors: `api_error` (400) if the tokenizer has no chat template or the text is too long for it.
+inline std::vector<std::vector<std::int32_t>> prompt_tokens(const completion_call& c, const io::tokenizer& t,
+                                                            const std::optional<chat_format>& format) {
+  std::vector<std::vector<std::int32_t>> out;
+  try {
+    if (c.chat) {
+      if (!format)
+        throw api_error(400, "invalid_request_error", "the model's tokenizer has no chat template that is known",
+                        "messages", "no_chat_template");
+      out.push_back(conversation_tokens(t, *format, c.messages));
+    }
+    for (const call_prompt& p : c.prompts) {
+      if (const auto* text = std::get_if<std::string>(&p))
+        out.push_back(t.encode(*text));
+      else
+        out.push_back(std::get<std::vector<std::int32_t>>(p));
+    }
+  } catch (const text_error& e) {
+    throw invalid_param(c.chat ? "messages" : "prompt", std::string(detail::without_prefix(e.what())));
+  }
+  return out;
+}
+
+/// A part of the answer to one choice.
+struct choice_part {
+  std::size_t choice = 0;
+  answer_part what{};
+};
+
+/// Submits the requests of a call, and turns their events into text. What has not ended when it is destroyed is cancelled. One thread owns it.
+class running_call {
+ public:
+  /// Errors: as of `prompt_tokens` and `request_queue::submit`.
+  running_call(request_queue& queue, const completion_call& call, const io::tokenizer& t,
+               const std::optional<chat_format>& format)
+      : queue_(&queue), per_prompt_(call.n) {
+    queue.require_open();  // before the work of encoding
+    const auto prompts = prompt_tokens(call, t, format);
+    for (const auto& p : prompts) usage_.prompt += static_cast<std::int64_t>(p.size());
+    channel_ = queue.submit(to_requests(call, prompts, queue.context()));
+    texts_.assign(prompts.size() * static_cast<std::size_t>(call.n), answer_text(t, call.stop));
+    left_ = texts_.size();
+  }
+  running_call(const running_call&) = delete;
+  running_call& operator=(const running_call&) = delete;
+  ~running_call() { cancel(); }
+
+  std::size_t choices() const noexcept { return texts_.size(); }
+  /// Whether all choices ended.
+  bool ended() const noexcept { return left_ == 0; }
+  /// Replaces `to` with the parts that came, after waiting for some at most `most`.
+  void take(std::vector<choice_part>& to, std::chrono::milliseconds most) {
+    to.clear();
+    if (ended() || !channel_->take(events_, most)) return;
+    for (const choice_event& e : events_) {
+      answer_text& text = texts_[e.choice];
+      if (text.ended()) continue;
+      answer_part part = text.push(e.what);
+      if (text.ended()) --left_;
+      if (text.stopped_by_text() && e.what.finish == finish_reason::none) queue_->finish(channel_, e.choice);
+      if (!part.text.empty() || !part.tokens.empty() || text.ended()) to.push_back({e.choice, std::move(part)});
+    }
+  }
+  void cancel() {
+    if (ended()) return;
+    left_ = 0;
+    queue_->cancel(channel_);
+  }
+  call_usage usage() const {
+    call_usage u = usage_;
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      u.answer += texts_[i].tokens();
+      if (i % static_cast<std::size_t>(per_prompt_) == 0) u.cached += texts_[i].cached_prompt_tokens();
+    }
+    return u;
+  }
+
+ private:
+  request_queue* queue_;
+  std::shared_ptr<answer_channel> channel_{};
+  std::vector<answer_text> texts_{};
+  std::vector<choice_event> events_{};
+  call_usage usage_{};
+  std::int64_t per_prompt_ = 1;
+  std::size_t left_ = 0;
+};
+
+}  // namespace heddle::inline v0::infer

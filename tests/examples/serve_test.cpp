@@ -1,0 +1,129 @@
+// tests/examples/serve_test.cpp: the example serves a model that transformers wrote, with transformers' tokens, until it is told to stop.
+#if __has_include(<httplib.h>) && __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>) && __has_include(<CLI/CLI.hpp>)
+#include <heddle/io/tokenizer/load.hpp>
+
+#include "catch.hpp"
+
+#include <httplib.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+using json = nlohmann::json;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string golden = HEDDLE_SOURCE_DIR "/tests/golden/";
+
+// The program, and what it prints.
+class program {
+ public:
+  explicit program(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), HEDDLE_EXAMPLES_DIR "/serve");
+    std::vector<char*> pointers;
+    for (std::string& a : arguments) pointers.push_back(a.data());
+    pointers.push_back(nullptr);
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("pipe");
+    id_ = ::fork();
+    if (id_ == 0) {
+      ::dup2(ends[1], 1);
+      ::dup2(ends[1], 2);
+      ::close(ends[0]);
+      ::close(ends[1]);
+      ::execv(pointers[0], pointers.data());
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    out_ = ::fdopen(ends[0], "r");
+  }
+  program(const program&) = delete;
+  program& operator=(const program&) = delete;
+  ~program() {
+    if (id_ > 0) {
+      ::kill(id_, SIGKILL);
+      ::waitpid(id_, nullptr, 0);
+    }
+    std::fclose(out_);
+  }
+  // What it prints up to a line with a text, or its end.
+  std::string lines_to(const std::string& text) {
+    std::string all;
+    char line[512];
+    while (all.find(text) == std::string::npos && std::fgets(line, sizeof line, out_) != nullptr) all += line;
+    return all;
+  }
+  int end(int signal) {
+    if (signal != 0) ::kill(id_, signal);
+    int status = 0;
+    ::waitpid(id_, &status, 0);
+    id_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  ::pid_t id_ = -1;
+  std::FILE* out_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a served model gives the tokens of transformers on any mesh, and ends when told", "[examples][serve]") {
+  std::ifstream file(golden + "models/llama3/expected.json");
+  const json expected = json::parse(file);
+  const heddle::io::tokenizer t = heddle::io::load_tokenizer(golden + "tokenizer/llama3.json");
+  const fs::path keys = fs::temp_directory_path() / ("heddle-serve-keys-" + std::to_string(::getpid()));
+  std::ofstream(keys) << "a key\n";
+  for (const std::string mesh : {"tp=1", "pp=2,tp=2"}) {
+    CAPTURE(mesh);
+    program p({"--model", golden + "models/llama3", "--tokenizer", golden + "tokenizer/llama3.json", "--port", "0",
+               "--mesh", mesh, "--cache-mib", "1", "--api-key-file", keys.string()});
+    const std::string head = p.lines_to("context");  // the model is loaded
+    CAPTURE(head);
+    const std::size_t at = head.find("http://127.0.0.1:");
+    REQUIRE(at != std::string::npos);
+    httplib::Client client("127.0.0.1", std::stoi(head.substr(at + 17)));
+    client.set_read_timeout(60, 0);
+    for (int i = 0; i < 100 && client.Get("/health")->status != 200; ++i) ::usleep(10000);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const json call{{"model", "llama3"},
+                      {"prompt", expected["samples"][i]},
+                      {"max_tokens", 64},
+                      {"temperature", 0},
+                      {"ignore_eos", true}};
+      CHECK(client.Post("/v1/completions", call.dump(), "application/json")->status == 401);
+      const httplib::Result r =
+          client.Post("/v1/completions", {{"Authorization", "Bearer a key"}}, call.dump(), "application/json");
+      REQUIRE(r);
+      REQUIRE(r->status == 200);
+      const auto ids = expected["generated"][i].get<std::vector<heddle::io::token_id>>();
+      CHECK(json::parse(r->body)["choices"][0]["text"] == t.decode(ids, {.skip_special_tokens = true}));
+    }
+    CHECK(p.end(SIGTERM) == 0);
+    CHECK_THAT(p.lines_to("stopped"), Contains("stopped"));
+  }
+  fs::remove(keys);
+}
+
+TEST_CASE("a served model that cannot be loaded is an error that says why", "[examples][serve]") {
+  program p({"--model", golden + "models/llama3", "--tokenizer", golden + "tokenizer/llama3.json", "--port", "0",
+             "--cache-mib", "0"});
+  CHECK_THAT(p.lines_to("heddle: "), Contains("at least 1 block"));
+  CHECK(p.end(0) == 1);
+  program none({"--model", golden + "models/nothing"});
+  CHECK_THAT(none.lines_to("heddle: "), Contains("models/nothing"));
+  CHECK(none.end(0) == 1);
+}
+#endif

@@ -1,0 +1,432 @@
+#include <heddle/core/config.hpp>
+
+#if __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
+#include <heddle/infer/serve/json/openapi.hpp>
+#include <heddle/infer/serve/tokenizer/running_call.hpp>
+#include <heddle/io/tokenizer/load.hpp>
+
+#include "catch.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hd = heddle;
+namespace inf = heddle::infer;
+namespace io = heddle::io;
+using json = nlohmann::json;
+using Catch::Matchers::Contains;
+
+namespace {
+
+io::tokenizer golden(const std::string& name) {
+  return io::load_tokenizer(HEDDLE_SOURCE_DIR "/tests/golden/tokenizer/" + name + ".json");
+}
+
+inf::completion_call completion(json more = json::object()) {
+  json body{{"model", "m"}, {"prompt", "x"}};
+  body.update(more);
+  return inf::parse_completion(body);
+}
+inf::completion_call chat(json more = json::object()) {
+  json body{{"messages", json::array({{{"role", "user"}, {"content", "hi"}}})}};
+  body.update(more);
+  return inf::parse_chat(body);
+}
+// The error that a call gets, or 200.
+template <class Parse>
+json refusal(Parse&& parse, const json& more) {
+  try {
+    parse(more);
+  } catch (const inf::api_error& e) {
+    CHECK(e.status() == 400);
+    json body = e.body();
+    CHECK(body.size() == 1);
+    CHECK(body["error"].size() == 4);
+    CHECK(body["error"]["type"] == "invalid_request_error");
+    CHECK(body["error"]["message"].get<std::string>().find("heddle: ") == std::string::npos);
+    return body["error"];
+  }
+  return {{"param", "accepted"}, {"message", ""}};
+}
+json refused(const json& more) {
+  return refusal(completion, more)["param"];
+}
+json chat_refused(const json& more) {
+  return refusal(chat, more)["param"];
+}
+
+inf::event token(std::int32_t t, double log_probability = -1, inf::finish_reason end = inf::finish_reason::none) {
+  return {.id = 1, .token = t, .log_probability = log_probability, .finish = end};
+}
+inf::event end(inf::finish_reason r) {
+  return {.id = 1, .finish = r};
+}
+
+}  // namespace
+
+TEST_CASE("a completion call has OpenAI's defaults, and null counts as absent", "[infer][serve]") {
+  const inf::completion_call c = completion();
+  CHECK(c.model == "m");
+  CHECK(c.prompts == std::vector<inf::call_prompt>{"x"});
+  CHECK(c.n == 1);
+  CHECK(c.max_tokens == 16);
+  CHECK(c.sampling == inf::sampling_options{});
+  CHECK_FALSE(c.stream);
+  CHECK_FALSE(c.log_probabilities);
+  json nulls;
+  for (const char* name : {"n",
+                           "max_tokens",
+                           "temperature",
+                           "top_p",
+                           "top_k",
+                           "min_p",
+                           "seed",
+                           "stop",
+                           "stream",
+                           "stream_options",
+                           "logprobs",
+                           "logit_bias",
+                           "repetition_penalty",
+                           "frequency_penalty",
+                           "presence_penalty",
+                           "echo",
+                           "suffix",
+                           "best_of",
+                           "ignore_eos",
+                           "stop_token_ids"})
+    nulls[name] = nullptr;
+  CHECK(completion(nulls) == c);
+  CHECK(completion({{"user", "somebody"}, {"no_such_member", {1, 2}}, {"echo", false}, {"best_of", 1}}) == c);
+}
+
+TEST_CASE("every member of a completion call is read", "[infer][serve]") {
+  const inf::completion_call c = completion({{"n", 3},
+                                             {"max_tokens", 7},
+                                             {"temperature", 0.5},
+                                             {"top_p", 0.25},
+                                             {"top_k", 5},
+                                             {"min_p", 0.125},
+                                             {"repetition_penalty", 1.5},
+                                             {"frequency_penalty", -1},
+                                             {"presence_penalty", 2},
+                                             {"seed", -1},
+                                             {"stop", {"a", "bc"}},
+                                             {"stop_token_ids", {4, 5}},
+                                             {"ignore_eos", true},
+                                             {"logit_bias", {{"7", -100}, {"8", 1.5}}},
+                                             {"logprobs", 4},
+                                             {"stream", true},
+                                             {"stream_options", {{"include_usage", true}}}});
+  CHECK(c.n == 3);
+  CHECK(c.max_tokens == 7);
+  CHECK(c.sampling == inf::sampling_options{.temperature = 0.5,
+                                            .top_k = 5,
+                                            .top_p = 0.25,
+                                            .min_p = 0.125,
+                                            .repetition_penalty = 1.5,
+                                            .frequency_penalty = -1,
+                                            .presence_penalty = 2,
+                                            .seed = std::numeric_limits<std::uint64_t>::max()});
+  CHECK(c.stop == std::vector<std::string>{"a", "bc"});
+  CHECK(c.stop_tokens == std::vector<std::int32_t>{4, 5});
+  CHECK(c.ignore_end_tokens);
+  CHECK(c.logit_bias == std::map<std::int32_t, double>{{7, -100}, {8, 1.5}});
+  CHECK(c.log_probabilities == 4);
+  CHECK(c.stream);
+  CHECK(c.include_usage);
+  CHECK(completion({{"stop", "a"}}).stop == std::vector<std::string>{"a"});
+  CHECK(completion({{"n", 3.0}}).n == 3);  // whole to JSON Schema
+  CHECK(completion({{"top_k", -1}}).sampling.top_k == 0);
+  using prompts = std::vector<inf::call_prompt>;
+  using ids = std::vector<std::int32_t>;
+  CHECK(completion({{"prompt", {1, 2}}}).prompts == prompts{ids{1, 2}});
+  CHECK(completion({{"prompt", json::array({"a", "b"})}}).prompts == prompts{"a", "b"});
+  CHECK(completion({{"prompt", json::array({json::array({1}), json::array({2, 3})})}}).prompts ==
+        prompts{ids{1}, ids{2, 3}});
+}
+
+TEST_CASE("members of a wrong type or out of range are refused by name", "[infer][serve]") {
+  const std::vector<std::pair<const char*, std::vector<json>>> wrong{
+      {"model", {1, json::array()}},
+      {"n", {0, 129, 1.25, "1", true, -1}},
+      {"max_tokens", {0, -1, 1.5, "5", 1e30, std::uint64_t{1} << 63}},
+      {"temperature", {-0.1, 2.1, "1", true, json::object()}},
+      {"top_p", {0, 1.1, "x"}},
+      {"top_k", {-2, 0.5}},
+      {"min_p", {-1, 2}},
+      {"repetition_penalty", {0, -1, "x"}},
+      {"frequency_penalty", {-2.5, 3}},
+      {"presence_penalty", {-2.5, json::array()}},
+      {"seed", {1.5, "1", std::uint64_t{1} << 63}},
+      {"stop", {1, "", json::array({"a", ""}), json::array({1}), json::array({"1", "2", "3", "4", "5"})}},
+      {"stop_token_ids", {1, json::array({-1}), json::array({"a"})}},
+      {"ignore_eos", {1}},
+      {"logit_bias", {json::array(), {{"a", 1}}, {{"1", 101}}, {{"", 1}}, {{"9999999999", 1}}}},
+      {"stream", {1, "true"}},
+      {"prompt",
+       {1, json::object(), json::array(), json::array({1, "a"}), json::array({"a", 1}), json::array({-1}),
+        json::array({1.5}), json::array({true}), json::array({json::array({"a"})}), nullptr}},
+      {"logprobs", {-1, 21, true}},
+      {"best_of", {2, 0}},
+      {"echo", {true}},
+      {"suffix", {"x"}}};
+  for (const auto& [name, values] : wrong)
+    for (const json& v : values) {
+      CAPTURE(name, v.dump());
+      CHECK(refused({{name, v}}) == name);
+    }
+  CHECK(completion({{"n", 64}, {"prompt", json::array({"a", "b"})}}).prompts.size() == 2);
+  CHECK(refused({{"n", 65}, {"prompt", json::array({"a", "b"})}}) == "prompt");
+  CHECK(refused({{"prompt", std::vector<std::string>(129, "a")}}) == "prompt");
+  CHECK(refused({{"stream_options", json::object()}}) == "stream_options");
+  CHECK(refused({{"stream", true}, {"stream_options", 1}}) == "stream_options");
+  CHECK(refused({{"stream", true}, {"stream_options", {{"include_usage", 1}}}}) == "stream_options.include_usage");
+  CHECK_THAT(refusal(completion, {{"temperature", 3}})["message"].get<std::string>(), Contains("from 0 to 2, got 3"));
+  for (const json& body : {json(1), json::array(), json("x"), json()})
+    CHECK_THROWS_WITH(inf::parse_completion(body), Contains("should be a JSON object"));
+  CHECK_THROWS_WITH(inf::parse_completion(json::object()), Contains("'prompt' is missing"));
+}
+
+TEST_CASE("a conversation has messages with text, or is refused by name", "[infer][serve]") {
+  const inf::completion_call c = chat({{"max_completion_tokens", 5}, {"max_tokens", 6}, {"logprobs", true}});
+  CHECK(c.chat);
+  CHECK(c.messages == std::vector<io::chat_message>{{"user", "hi"}});
+  CHECK(c.max_tokens == 5);
+  CHECK(c.log_probabilities == 0);
+  CHECK_FALSE(chat().max_tokens);
+  CHECK(chat({{"logprobs", true}, {"top_logprobs", 3}}).log_probabilities == 3);
+  CHECK_FALSE(chat({{"logprobs", false}, {"top_logprobs", 0}}).log_probabilities);
+  const json parts = json::array({{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}});
+  const auto messages = [](json all) { return json{{"messages", std::move(all)}}; };
+  CHECK(chat(messages(json::array({{{"role", "developer"}, {"content", parts}},
+                                   {{"role", "assistant"}, {"content", nullptr}},
+                                   {{"role", "assistant"}}})))
+            .messages == std::vector<io::chat_message>{{"system", "ab"}, {"assistant", ""}, {"assistant", ""}});
+  CHECK(chat({{"tools", json::array()}, {"response_format", {{"type", "text"}}}}).messages.size() == 1);
+  CHECK(chat_refused(messages(nullptr)) == "messages");
+  CHECK(chat_refused(messages("hi")) == "messages");
+  CHECK(chat_refused(messages(json::array())) == "messages");
+  const auto message = [&](json m) { return chat_refused(messages(json::array({std::move(m)}))); };
+  CHECK(message("hi") == "messages[0]");
+  CHECK(message({{"content", "a"}}) == "messages[0].role");
+  CHECK(message({{"role", 1}, {"content", "a"}}) == "messages[0].role");
+  CHECK(message({{"role", "user\n"}, {"content", "a"}}) == "messages[0].role");
+  CHECK(message({{"role", "user"}}) == "messages[0].content");
+  CHECK(message({{"role", "user"}, {"content", nullptr}}) == "messages[0].content");
+  CHECK(message({{"role", "user"}, {"content", 1}}) == "messages[0].content");
+  CHECK(message({{"role", "user"}, {"content", json::array({1})}}) == "messages[0].content");
+  CHECK(message({{"role", "user"}, {"content", json::array({{{"type", "image_url"}}})}}) == "messages[0].content");
+  CHECK(message({{"role", "user"}, {"content", json::array({{{"type", "text"}, {"text", 1}}})}}) ==
+        "messages[0].content");
+  CHECK(chat_refused({{"top_logprobs", 2}}) == "top_logprobs");
+  CHECK(chat_refused({{"logprobs", 1}}) == "logprobs");
+  CHECK(chat_refused({{"logprobs", true}, {"top_logprobs", 21}}) == "top_logprobs");
+  CHECK(chat_refused({{"tools", json::array({json::object()})}}) == "tools");
+  CHECK(chat_refused({{"response_format", {{"type", "json_object"}}}}) == "response_format");
+  CHECK(chat_refused({{"response_format", 1}}) == "response_format");
+}
+
+TEST_CASE("a body that is no JSON, or has a name twice, is a bad call", "[infer][serve]") {
+  for (const std::string body : {"", "{", "{\"prompt\": \"a\", \"prompt\": \"b\"}", "\xff", "{\"prompt\": \"\xff\"}"}) {
+    CAPTURE(body);
+    try {
+      inf::parse_call(body, false);
+      FAIL("accepted");
+    } catch (const inf::api_error& e) {
+      CHECK(e.status() == 400);
+      CHECK(e.code() == "invalid_json");
+    }
+  }
+  CHECK_THROWS_AS(inf::parse_call(std::string(100000, '['), true), inf::api_error);
+}
+
+TEST_CASE("errors of the engine have statuses of HTTP", "[infer][serve]") {
+  const inf::api_error context = inf::to_api_error(inf::context_error(70, 64), "messages");
+  CHECK(context.status() == 400);
+  const json body = context.body()["error"];
+  CHECK(body["type"] == "exceed_context_size_error");
+  CHECK(body["n_prompt_tokens"] == 70);
+  CHECK(body["n_ctx"] == 64);
+  CHECK(body["param"] == "messages");
+  CHECK(inf::to_api_error(inf::request_error("top_k", "x")).body()["error"]["param"] == "top_k");
+  CHECK(inf::to_api_error(inf::queue_full_error("heddle: x")).status() == 429);
+  CHECK(inf::to_api_error(inf::unavailable_error("heddle: x")).status() == 503);
+  CHECK(inf::to_api_error(std::runtime_error("x")).status() == 500);
+  CHECK(inf::to_api_error(inf::invalid_param("a", "b")).param() == "a");
+}
+
+TEST_CASE("requests of a call: prompts times choices, seeds in a row, biases of logits", "[infer][serve]") {
+  const inf::completion_call c = completion(
+      {{"n", 2}, {"seed", 9}, {"max_tokens", 3}, {"logit_bias", {{"1", 2.5}, {"99", 1}}}, {"stop_token_ids", {4}}});
+  const auto r = inf::to_requests(c, {{1, 2}, {3}}, 50);
+  REQUIRE(r.size() == 4);
+  CHECK(r[1].prompt == std::vector<std::int32_t>{1, 2});
+  CHECK(r[2].prompt == std::vector<std::int32_t>{3});
+  CHECK(r[0].sampling.seed == 9U);
+  CHECK(r[1].sampling.seed == 10U);
+  CHECK(r[2].sampling.seed == 9U);
+  CHECK(r[0].max_tokens == 3);
+  CHECK(r[0].stop_tokens == std::vector<std::int32_t>{4});
+  std::vector<double> logits{1, 1, 1};
+  r[0].mask({}, logits);
+  CHECK(logits == std::vector<double>{1, 3.5, 1});
+  CHECK(inf::to_requests(chat(), {{1}}, 50)[0].max_tokens == 50);
+}
+
+TEST_CASE("the text of an answer does not depend on how its parts come, and its tokens' bytes are the text",
+          "[infer][serve]") {
+  const io::tokenizer t = golden("llama3");
+  const std::uint32_t seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const auto below = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
+  for (int round = 0; round < 300; ++round) {
+    std::vector<std::int32_t> ids =
+        t.encode("The loom wo\u00e9ve \U0001f600 " + std::to_string(random()) + " warp", {.add_special_tokens = false});
+    for (int i = below(4); i > 0; --i) ids.insert(ids.begin() + below(static_cast<int>(ids.size())), 900 + below(5));
+    const std::string whole = t.decode(ids, {.skip_special_tokens = true});
+    std::vector<std::string> stops;
+    for (int i = below(3); i > 0; --i) {
+      const auto at = static_cast<std::size_t>(below(static_cast<int>(whole.size())));
+      const std::string some = whole.substr(at, static_cast<std::size_t>(1 + below(5)));
+      if (io::detail::valid_prefix(some) == some.size()) stops.push_back(some);  // calls hold nothing else
+    }
+    io::stop_strings definition(stops);
+    std::string expected = definition.push(whole);
+    const bool stopped = definition.found();
+    if (!stopped) expected += definition.finish();
+
+    inf::answer_text text(t, stops);
+    std::string joined, bytes;
+    inf::finish_reason finish = inf::finish_reason::none;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const bool last = i + 1 == ids.size();
+      const inf::answer_part p =
+          text.push(token(ids[i], -0.5, last ? inf::finish_reason::length : inf::finish_reason::none));
+      joined += p.text;
+      for (const inf::token_text& k : p.tokens) bytes += k.token.bytes;
+      CHECK(io::detail::valid_prefix(joined) == joined.size());
+      if (p.finish != inf::finish_reason::none) {
+        CHECK(finish == inf::finish_reason::none);
+        finish = p.finish;
+      }
+    }
+    CHECK(joined == expected);
+    CHECK(bytes == expected);
+    CHECK(finish == (stopped ? inf::finish_reason::stop : inf::finish_reason::length));
+    CHECK(text.ended());
+    CHECK(text.stopped_by_text() == stopped);
+    CHECK(text.push(token(1)).text.empty());
+  }
+}
+
+TEST_CASE("an answer ends with its event: end tokens are no text, errors keep their message", "[infer][serve]") {
+  const io::tokenizer t = golden("llama3");
+  inf::answer_text text(t);
+  const std::int32_t a = *t.find("a");
+  CHECK(text.push(token(a, 1e-9)).tokens.front().token.log_probability == 0);
+  inf::answer_part last = text.push(token(t.special("<|eot_id|>"), -1, inf::finish_reason::stop));
+  CHECK(last.text.empty());
+  CHECK(last.tokens.empty());
+  CHECK(last.finish == inf::finish_reason::stop);
+  CHECK(text.tokens() == 2);
+
+  inf::answer_text cut(t);
+  CHECK(cut.push(token(*t.find("\xf0"))).text.empty());
+  CHECK(cut.push(end(inf::finish_reason::length)).text == "\ufffd");
+
+  inf::answer_text unknown(t);  // a model may have more logits than the tokenizer has tokens
+  CHECK(unknown.push(token(5000)).text.empty());
+  inf::event e = end(inf::finish_reason::error);
+  e.message = "heddle: no";
+  CHECK(unknown.push(e).message == "heddle: no");
+  inf::answer_text infinite(t);
+  inf::event i = token(a, -std::numeric_limits<double>::infinity());
+  i.likeliest = {{a, -0.5}, {5000, -1}};
+  const inf::answer_part p = infinite.push(i);
+  CHECK(p.tokens.at(0).token == inf::text_probability{"a", -9999});
+  CHECK(p.tokens.at(0).likeliest == std::vector<inf::text_probability>{{"a", -0.5}, {"", -1}});
+}
+
+TEST_CASE("responses and chunks have the members that clients read", "[infer][serve]") {
+  const inf::response_writer w(true, "id", "m", 5, true, true);
+  const std::vector<inf::token_text> tokens{{{"\xc3", -1}, {{"a", -0.5}}}, {{"\xa9", -2}, {}}};
+  const json whole = w.whole({{"\u00e9", tokens, inf::finish_reason::stop}, {"b", {}, inf::finish_reason::length}},
+                             {.prompt = 3, .answer = 4, .cached = 2});
+  CHECK(json::parse(inf::json_text(whole)) == json::parse(R"({"id": "id", "object": "chat.completion", "created": 5,
+    "model": "m", "choices": [
+      {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "é", "refusal": null},
+       "logprobs": {"refusal": null, "content": [
+         {"token": "�", "logprob": -1.0, "bytes": [195],
+          "top_logprobs": [{"token": "a", "logprob": -0.5, "bytes": [97]}]},
+         {"token": "�", "logprob": -2.0, "bytes": [169], "top_logprobs": []}]}},
+      {"index": 1, "finish_reason": "length", "message": {"role": "assistant", "content": "b", "refusal": null},
+       "logprobs": {"refusal": null, "content": []}}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
+              "prompt_tokens_details": {"cached_tokens": 2}}})"));
+  const auto choice = [](const json& chunk) { return chunk.at("choices").at(0); };
+  const json role = w.role_chunk(1);
+  CHECK(role["object"] == "chat.completion.chunk");
+  CHECK(role["usage"].is_null());
+  CHECK(choice(role)["index"] == 1);
+  CHECK(choice(role)["delta"] == json::parse(R"({"role": "assistant", "content": null})"));
+  const json text = w.text_chunk(0, {.text = "a"}, 0);
+  CHECK(choice(text)["delta"] == json{{"content", "a"}});
+  CHECK(choice(text)["finish_reason"].is_null());
+  const json finish = w.finish_chunk(0, inf::finish_reason::length);
+  CHECK(choice(finish)["delta"] == json::object());
+  CHECK(choice(finish)["finish_reason"] == "length");
+  const json usage = w.usage_chunk({.prompt = 1, .answer = 2});
+  CHECK(usage["choices"] == json::array());
+  CHECK(usage["usage"]["total_tokens"] == 3);
+  CHECK(inf::response_writer::server_sent(json{{"a", 1}}) == "data: {\"a\":1}\n\n");
+
+  const inf::response_writer c(false, "id", "m", 5, true, false);
+  const json completion = c.whole({{"\u00e9", tokens, inf::finish_reason::stop}}, {});
+  CHECK(completion["object"] == "text_completion");
+  CHECK(choice(completion)["text"] == "\u00e9");
+  const json p = choice(completion)["logprobs"];
+  CHECK(p["token_logprobs"] == json::array({-1.0, -2.0}));
+  CHECK(p["text_offset"] == json::array({0, 1}));
+  CHECK(p["bytes"] == json::array({json::array({195}), json::array({169})}));
+  CHECK(p["top_logprobs"] == json::array({json{{"bytes:\\xc3", -1.0}, {"a", -0.5}}, json{{"bytes:\\xa9", -2.0}}}));
+  CHECK_FALSE(c.text_chunk(0, {.text = "a"}, 0).contains("usage"));
+  CHECK(choice(c.text_chunk(0, {.text = "a", .tokens = tokens}, 7))["logprobs"]["text_offset"] == json::array({7, 8}));
+  CHECK(choice(c.finish_chunk(0, inf::finish_reason::stop))["text"] == "");
+}
+
+TEST_CASE("the chat template is chosen by the tokenizer's special tokens", "[infer][serve]") {
+  const std::vector<io::chat_message> hi{{"user", "hi<|eot_id|>"}};
+  const io::tokenizer llama = golden("llama3"), qwen = golden("qwen2");
+  const auto of_llama = inf::choose_chat_format(llama), of_qwen = inf::choose_chat_format(qwen);
+  REQUIRE(of_llama);
+  REQUIRE(of_qwen);
+  CHECK(inf::conversation_tokens(llama, *of_llama, hi) == io::encode_chat(llama, io::llama3_chat{}(hi, true)));
+  CHECK(inf::conversation_tokens(qwen, *of_qwen, hi) == io::encode_chat(qwen, io::chatml_chat{}(hi, true)));
+  CHECK_FALSE(inf::choose_chat_format(golden("gpt2")));
+  CHECK(inf::usual_end_tokens(llama) == std::vector<std::int32_t>{901, 904});
+  CHECK(inf::usual_end_tokens(qwen) == std::vector<std::int32_t>{900, 902});
+  CHECK_THROWS_WITH(inf::prompt_tokens(chat(), golden("gpt2"), std::nullopt), Contains("chat template"));
+  CHECK(inf::prompt_tokens(completion({{"prompt", {5, 6}}}), llama, of_llama) ==
+        std::vector<std::vector<std::int32_t>>{{5, 6}});
+}
+
+TEST_CASE("the OpenAPI description names what is served, and its references exist", "[infer][serve]") {
+  const json d = inf::openapi_description("m", 10, 20, true);
+  CHECK(d["openapi"] == "3.1.0");
+  CHECK(d["paths"].size() == 7);
+  CHECK(d["components"]["schemas"]["completion_call"]["properties"]["model"]["anyOf"][0]["enum"] == json::array({"m"}));
+  CHECK(d["components"]["schemas"]["completion_call"]["required"] == json::array({"prompt"}));
+  const std::string text = d.dump();
+  for (std::size_t at = text.find("#/components"); at != std::string::npos; at = text.find("#/components", at + 1)) {
+    const std::string pointer = text.substr(at + 1, text.find('"', at) - at - 1);
+    CAPTURE(pointer);
+    CHECK(d.contains(json::json_pointer(pointer)));
+  }
+  CHECK_FALSE(inf::openapi_description("m", 10, 20, false)["paths"].contains("/v1/chat/completions"));
+}
+#endif

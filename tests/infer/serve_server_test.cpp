@@ -1,0 +1,440 @@
+#include <heddle/core/config.hpp>
+
+#if __has_include( \
+    <httplib.h>) && __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
+#include "catch.hpp"
+#include "served.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hd = heddle;
+namespace inf = heddle::infer;
+namespace io = heddle::io;
+using json = nlohmann::json;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const std::string completions = "/v1/completions";
+const std::string chats = "/v1/chat/completions";
+
+json small_call(json more = json::object()) {
+  json body{{"prompt", {1, 2, 3}}, {"max_tokens", 8}, {"seed", 4}};
+  body.update(more);
+  return body;
+}
+
+// The events of a stream, without the "[DONE]" that it must end with.
+std::vector<json> events_of(const std::string& body) {
+  std::vector<json> out;
+  std::size_t at = 0;
+  bool done = false;
+  while (at < body.size()) {
+    const std::size_t end = body.find("\n\n", at);
+    REQUIRE(end != std::string::npos);
+    const std::string event = body.substr(at, end - at);
+    REQUIRE(event.starts_with("data: "));
+    REQUIRE_FALSE(done);
+    done = event == "data: [DONE]";
+    if (!done) out.push_back(json::parse(event.substr(6)));
+    at = end + 2;
+  }
+  CHECK(done);
+  return out;
+}
+
+std::string text_of(const std::vector<json>& events, const char* kind, int choice = 0) {
+  std::string out;
+  for (const json& e : events)
+    for (const json& c : e["choices"]) {
+      if (c["index"] != choice) continue;
+      const json& text = kind == std::string("text") ? c["text"] : c["delta"].value("content", json());
+      if (text.is_string()) out += text.get<std::string>();
+    }
+  return out;
+}
+
+// A connection that sends what it likes.
+class raw_client {
+ public:
+  explicit raw_client(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_port = htons(static_cast<std::uint16_t>(port));
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = ::connect(socket_, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0;
+  }
+  raw_client(const raw_client&) = delete;
+  raw_client& operator=(const raw_client&) = delete;
+  ~raw_client() { ::close(socket_); }
+  bool connected() const { return connected_; }
+  void send(const std::string& text) const { ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
+  void call(const std::string& path, const json& body) const {
+    const std::string text = body.dump();
+    send("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: " +
+         std::to_string(text.size()) + "\r\n\r\n" + text);
+  }
+  // What comes until the server closes, or `until` has come.
+  std::string receive(const std::string& until = "") const {
+    std::string out;
+    char buffer[1024];
+    while (until.empty() || out.find(until) == std::string::npos) {
+      const ssize_t n = ::recv(socket_, buffer, sizeof buffer, 0);
+      if (n <= 0) break;
+      out.append(buffer, static_cast<std::size_t>(n));
+    }
+    return out;
+  }
+
+ private:
+  int socket_;
+  bool connected_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("a server answers completions, whole and streamed, with the text of the request alone", "[infer][serve]") {
+  served::service s;
+  const auto [status, whole] = s.post(completions, small_call({{"n", 2}, {"logprobs", 1}}));
+  CAPTURE(whole.dump(-1, ' ', true, json::error_handler_t::replace));
+  REQUIRE(status == 200);
+  const io::tokenizer t = served::golden_tokenizer();
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    const inf::request alone{.prompt = {1, 2, 3}, .max_tokens = 8, .sampling = {.seed = 4 + i}};
+    const fake::answer expected = fake::alone(alone, {.vocabulary = served::room.vocabulary}, served::room.context);
+    CHECK(whole["choices"][i]["text"] == t.decode(expected.tokens, {.skip_special_tokens = true}));
+    CHECK(whole["choices"][i]["finish_reason"] == "length");
+    CHECK(whole["choices"][i]["index"] == i);
+  }
+  CHECK(whole["usage"]["prompt_tokens"] == 3);
+  CHECK(whole["usage"]["completion_tokens"] == 16);
+
+  const httplib::Result r =
+      s.client().Post(completions, small_call({{"n", 2}, {"stream", true}}).dump(), "application/json");
+  REQUIRE(r);
+  CHECK(r->get_header_value("Content-Type") == "text/event-stream");
+  const std::vector<json> events = events_of(r->body);
+  for (int i = 0; i < 2; ++i)
+    CHECK(whole["choices"][static_cast<std::size_t>(i)]["text"] == text_of(events, "text", i));
+  for (const json& e : events) CHECK(e["id"] == events[0]["id"]);
+}
+
+TEST_CASE("a server answers conversations: one role, text, a reason, the usage", "[infer][serve]") {
+  served::service s;
+  const json messages = json::array({{{"role", "user"}, {"content", "hi"}}});
+  const json call{{"messages", messages}, {"max_tokens", 6}, {"seed", 1}, {"model", "fake"}};
+  const auto [status, whole] = s.post(chats, call);
+  REQUIRE(status == 200);
+  CHECK(whole["choices"][0]["message"]["role"] == "assistant");
+  json streamed = call;
+  streamed.update({{"stream", true}, {"stream_options", {{"include_usage", true}}}});
+  const httplib::Result r = s.client().Post(chats, streamed.dump(), "application/json");
+  REQUIRE(r);
+  const std::vector<json> events = events_of(r->body);
+  REQUIRE(events.size() >= 3);
+  CHECK(events[0]["choices"][0]["delta"] == json::parse(R"({"role": "assistant", "content": null})"));
+  CHECK(whole["choices"][0]["message"]["content"] == text_of(events, "content"));
+  CHECK(events[events.size() - 2]["choices"][0]["finish_reason"] == "length");
+  CHECK(events.back()["choices"] == json::array());
+  CHECK(events.back()["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]);
+  for (std::size_t i = 0; i + 1 < events.size(); ++i) CHECK(events[i]["usage"].is_null());
+}
+
+TEST_CASE("a stop string ends an answer before it, and the request in the engine", "[infer][serve]") {
+  served::service s;
+  const json call = small_call({{"max_tokens", 50}});
+  const std::string text = s.post(completions, call).second["choices"][0]["text"];
+  std::size_t from = text.size() / 3;
+  while ((static_cast<unsigned char>(text[from]) & 0xc0) == 0x80) ++from;
+  std::size_t to = from + 1;
+  while (to < text.size() && (static_cast<unsigned char>(text[to]) & 0xc0) == 0x80) ++to;
+  const std::string stop = text.substr(from, to - from);
+  json stopped = call;
+  stopped["stop"] = stop;
+  const auto [status, body] = s.post(completions, stopped);
+  REQUIRE(status == 200);
+  CHECK(body["choices"][0]["text"] == text.substr(0, text.find(stop)));
+  CHECK(body["choices"][0]["finish_reason"] == "stop");
+  CHECK(served::service::soon([&] { return s.queue.statistics().counts().cache.used == 0; }));
+}
+
+TEST_CASE("what a server refuses has a status and a body that says why", "[infer][serve]") {
+  inf::server_options o;
+  o.most_body_bytes = 2000;
+  served::service s(o);
+  const auto refused = [&](int status, const char* code, std::pair<int, json> got) {
+    CAPTURE(code, got.second.dump());
+    CHECK(got.first == status);
+    CHECK(got.second["error"]["code"] == code);
+    CHECK(got.second["error"]["message"].is_string());
+  };
+  refused(400, "invalid_json", s.post_text(completions, "{"));
+  refused(400, "invalid_json", s.post_text(completions, ""));
+  refused(400, "invalid_type", s.post(completions, small_call({{"max_tokens", "5"}})));
+  refused(400, "context_length_exceeded", s.post(completions, small_call({{"prompt", std::vector<int>(64, 1)}})));
+  refused(400, "context_length_exceeded",
+          s.post(completions, small_call({{"prompt", std::vector<int>(64, 1)}, {"stream", true}})));
+  refused(404, "model_not_found", s.post(completions, small_call({{"model", "other"}})));
+  refused(404, "not_found", s.post("/v1/nothing", small_call()));
+  refused(413, "request_too_large", s.post(completions, small_call({{"user", std::string(3000, 'x')}})));
+  refused(415, "unsupported_media_type", s.post_text(completions, small_call().dump(), {}, "text/plain"));
+  refused(415, "unsupported_media_type", s.post_text(completions, small_call().dump(), {{"Content-Encoding", "gzip"}}));
+  const json context = s.post(completions, small_call({{"prompt", std::vector<int>(70, 1)}})).second["error"];
+  CHECK(context["type"] == "exceed_context_size_error");
+  CHECK(context["n_prompt_tokens"] == 70);
+  CHECK(context["n_ctx"] == 64);
+  const httplib::Result get = s.client().Get(completions);
+  REQUIRE(get);
+  CHECK(get->status == 405);
+  CHECK(get->get_header_value("Allow") == "POST");
+  CHECK(s.client().Delete("/health")->status == 405);
+  CHECK(s.client().Get("/v1/models/other")->status == 404);
+  // What does not speak HTTP gets an answer, too, and a body that nobody read is not the next request.
+  raw_client odd(s.server.port());
+  odd.send("HELLO\r\n\r\n");
+  CHECK_THAT(odd.receive(), Contains("400") && Contains("bad_request"));
+  raw_client query(s.server.port());
+  query.send("QUERY /v1/completions HTTP/1.1\r\n\r\n");
+  CHECK_THAT(query.receive(), Contains("405") && Contains("Allow: POST"));
+  raw_client endless(s.server.port());
+  endless.send("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n\r\n");
+  CHECK_THAT(endless.receive("length_required"), Contains("411"));
+  raw_client smuggle(s.server.port());
+  smuggle.send("PUT /v1/completions HTTP/1.1\r\nContent-Length: 25\r\n\r\nGET /health HTTP/1.1\r\n\r\n\r\n");
+  const std::string once = smuggle.receive();
+  CHECK_THAT(once, Contains("405"));
+  CHECK_THAT(once, !Contains("200 OK"));
+}
+
+TEST_CASE("a key is asked for where there is one, but for health, models and the page", "[infer][serve]") {
+  inf::server_options o;
+  o.keys = {"first", "second key"};
+  served::service s(o);
+  const auto status = [&](const std::string& authorization) {
+    return s.post(completions, small_call(), {{"Authorization", authorization}}).first;
+  };
+  CHECK(s.post(completions, small_call()).first == 401);
+  CHECK(status("Bearer first") == 200);
+  CHECK(status("Bearer second key") == 200);
+  for (const char* wrong :
+       {"Bearer firs", "Bearer firstt", "Bearer ", "Bearer", "first", "bearer first", "Basic first"})
+    CHECK(status(wrong) == 401);
+  for (const char* open : {"/health", "/v1/models", "/v1/models/fake", "/"}) CHECK(s.client().Get(open)->status == 200);
+  for (const char* closed : {"/metrics", "/openapi.json"}) CHECK(s.client().Get(closed)->status == 401);
+  CHECK(inf::same_secret("", ""));
+  CHECK_FALSE(inf::same_secret("a", ""));
+  CHECK_FALSE(inf::same_secret("aa", "a"));
+  CHECK_FALSE(inf::same_secret("", "a"));
+}
+
+TEST_CASE("health is 503 until the engine runs, and metrics count what it did", "[infer][serve]") {
+  served::service s({}, 64, {.max_running = 16}, false);
+  CHECK(s.client().Get("/health")->status == 503);
+  CHECK(s.client().Get("/v1/models")->status == 200);
+  const httplib::Result early = s.client().Post(completions, small_call().dump(), "application/json");
+  CHECK(early->status == 503);
+  CHECK(early->get_header_value("Retry-After") == "1");
+  s.start();
+  CHECK(s.client().Get("/health")->status == 200);
+  CHECK(s.post(completions, small_call({{"n", 3}})).first == 200);
+  CHECK(served::service::soon([&] { return s.queue.statistics().ended(inf::finish_reason::length) == 3; }));
+  const std::string text = s.client().Get("/metrics")->body;
+  for (const char* line :
+       {"heddle:num_requests_running{model_name=\"fake\"} ", "heddle:num_requests_waiting{model_name=\"fake\"} 0\n",
+        "heddle:kv_cache_usage_perc{", "heddle:prefix_cache_queries_total{", "heddle:num_preemptions_total{",
+        "heddle:request_success_total{model_name=\"fake\",finished_reason=\"length\"} 3\n",
+        "heddle:time_to_first_token_seconds_count{model_name=\"fake\"} 3\n",
+        "heddle:time_to_first_token_seconds_bucket{model_name=\"fake\",le=\"+Inf\"} 3\n",
+        "heddle:inter_token_latency_seconds_count{model_name=\"fake\"} 21\n",
+        "heddle:generation_tokens_total{model_name=\"fake\"} 24\n",
+        "# TYPE heddle:time_to_first_token_seconds histogram\n"})
+    CHECK_THAT(text, Contains(line));
+  CHECK(json::parse(s.client().Get("/openapi.json")->body)["openapi"] == "3.1.0");
+  CHECK_THAT(s.client().Get("/")->body, Contains("<html"));
+  CHECK(s.client().Head("/health")->status == 200);
+}
+
+TEST_CASE("when as many requests wait as may, further ones are told to come again", "[infer][serve]") {
+  served::service s({}, 1, {.max_running = 1});
+  s.runner.delay_ms = 5;
+  std::vector<int> status(2, 0);
+  const auto call = [&](std::size_t i) { status[i] = s.post(completions, small_call({{"max_tokens", 50}})).first; };
+  std::thread runs(call, 0);
+  CHECK(served::service::soon([&] { return s.queue.statistics().counts().running == 1; }));
+  s.runner.held = true;
+  std::thread waits(call, 1);
+  CHECK(served::service::soon([&] { return s.queue.waiting() == 1; }));
+  const httplib::Result r = s.client().Post(completions, small_call().dump(), "application/json");
+  REQUIRE(r);
+  CHECK(r->status == 429);
+  CHECK(r->get_header_value("Retry-After") == "1");
+  CHECK(json::parse(r->body)["error"]["code"] == "queue_full");
+  s.runner.held = false;
+  runs.join();
+  waits.join();
+  CHECK(status == std::vector<int>{200, 200});
+  CHECK(s.post(completions, small_call()).first == 200);
+  CHECK_THAT(s.client().Get("/metrics")->body, Contains("heddle:requests_refused_total{model_name=\"fake\"} 1\n"));
+}
+
+TEST_CASE("an engine that fails ends the requests it has with 500, and serves the next", "[infer][serve]") {
+  served::service s;
+  s.runner.failures = 1;
+  const auto [status, body] = s.post(completions, small_call());
+  CHECK(status == 500);
+  CHECK_THAT(body["error"]["message"].get<std::string>(), Contains("the runner failed"));
+  CHECK(s.post(completions, small_call()).first == 200);
+  s.runner.failures = 1;
+  const httplib::Result r = s.client().Post(completions, small_call({{"stream", true}}).dump(), "application/json");
+  REQUIRE(r);
+  CHECK_THAT(r->body, Contains("\"error\"") && !Contains("[DONE]"));
+  CHECK(s.post(completions, small_call()).first == 200);
+  s.runner.failures = 100;  // three steps in turn: there is no engine any more
+  for (int i = 0; i < 3; ++i) CHECK(s.post(completions, small_call()).first == 500);
+  CHECK(served::service::soon([&] { return s.queue.state() == inf::queue_state::closed; }));
+  CHECK(s.post(completions, small_call()).first == 503);
+  CHECK(s.client().Get("/health")->status == 503);
+}
+
+TEST_CASE("a client that leaves ends its request, whole or streamed, and its blocks are free", "[infer][serve]") {
+  served::service s;
+  s.runner.delay_ms = 5;
+  for (const bool stream : {false, true}) {
+    const std::int64_t before = s.queue.statistics().ended(inf::finish_reason::cancelled);
+    {
+      raw_client c(s.server.port());
+      c.call(completions, small_call({{"max_tokens", 60}, {"stream", stream}, {"ignore_eos", true}}));
+      if (stream) CHECK_THAT(c.receive("data: "), Contains("data: "));
+      CHECK(served::service::soon([&] { return s.queue.statistics().counts().running == 1; }));
+    }
+    CHECK(
+        served::service::soon([&] { return s.queue.statistics().ended(inf::finish_reason::cancelled) == before + 1; }));
+    CHECK(served::service::soon([&] { return s.queue.statistics().counts().cache.used == 0; }));
+  }
+}
+
+TEST_CASE("many clients at once, some of which leave, get the answers of requests alone", "[infer][serve]") {
+  const std::uint32_t seed = std::random_device{}();
+  CAPTURE(seed);
+  served::service s({}, 1000);
+  constexpr int threads = 12, calls = 8;
+  std::vector<std::string> wrong(threads);
+  std::vector<std::thread> clients;
+  const io::tokenizer t = served::golden_tokenizer();
+  for (int i = 0; i < threads; ++i)
+    clients.emplace_back([&, i] {
+      std::mt19937 random(seed + static_cast<std::uint32_t>(i));
+      for (int k = 0; k < calls; ++k) {
+        inf::request r{.max_tokens = fake::between(random, 1, 30), .sampling = {.seed = random()}};
+        for (std::int64_t n = fake::between(random, 1, 20); n > 0; --n)
+          r.prompt.push_back(static_cast<std::int32_t>(n % 3 == 0 ? fake::between(random, 0, 899) : n));
+        const bool stream = fake::between(random, 0, 1) == 1;
+        const json call{
+            {"prompt", r.prompt}, {"max_tokens", r.max_tokens}, {"seed", *r.sampling.seed}, {"stream", stream}};
+        if (fake::between(random, 0, 3) == 0) {  // leaves
+          raw_client c(s.server.port());
+          c.call(completions, call);
+          if (stream) c.receive("data: ");
+          continue;
+        }
+        const httplib::Result got = s.client().Post(completions, call.dump(), "application/json");
+        const fake::answer a = fake::alone(r, {.vocabulary = served::room.vocabulary}, served::room.context);
+        const std::string expected = t.decode(a.tokens, {.skip_special_tokens = true});
+        std::string text = "nothing";
+        if (got && got->status == 200 && !stream) text = json::parse(got->body)["choices"][0]["text"];
+        if (got && got->status == 200 && stream) {
+          text.clear();
+          for (std::size_t at = 0; (at = got->body.find("data: {", at)) != std::string::npos; ++at)
+            text += json::parse(got->body.substr(at + 6, got->body.find("\n\n", at) - at - 6))["choices"][0]["text"];
+        }
+        if (text != expected) wrong[static_cast<std::size_t>(i)] += "expected '" + expected + "', got '" + text + "'\n";
+      }
+    });
+  for (std::thread& c : clients) c.join();
+  for (const std::string& w : wrong) CHECK(w == "");
+  CHECK(served::service::soon([&] {
+    const inf::engine_counts c = s.queue.statistics().counts();
+    return c.running == 0 && c.waiting == 0 && c.cache.used == 0 && s.queue.waiting() == 0;
+  }));
+  s.stop();
+  CHECK(s.counts.cache.used == 0);
+  CHECK(s.counts.submitted == s.counts.ended);
+  CHECK(s.failure == "");
+}
+
+TEST_CASE("slow clients are told that their time is over, and hold up nobody", "[infer][serve]") {
+  inf::server_options o;
+  o.header_timeout = o.body_timeout = std::chrono::milliseconds(200);
+  o.most_connections = 4;
+  served::service s(o);
+  raw_client silent(s.server.port()), header(s.server.port()), line(s.server.port()), body(s.server.port());
+  line.send("GET /hea");
+  header.send("GET /health HTTP/1.1\r\nHost: ");
+  body.send("POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{");
+  CHECK_THAT(line.receive(), Contains("408"));
+  CHECK_THAT(header.receive(), Contains("408"));
+  CHECK_THAT(body.receive(), Contains("408") && Contains("request_timeout"));
+  CHECK(s.post(completions, small_call()).first == 200);
+}
+
+TEST_CASE("a server that stops finishes what runs, refuses what comes, and ends", "[infer][serve]") {
+  served::service s;
+  s.runner.delay_ms = 10;
+  std::string body;
+  std::thread caller([&] {
+    const httplib::Result r =
+        s.client().Post(completions, small_call({{"max_tokens", 40}, {"stream", true}, {"ignore_eos", true}}).dump(),
+                        "application/json");
+    if (r) body = r->body;
+  });
+  CHECK(served::service::soon([&] { return s.queue.statistics().counts().running == 1; }));
+  raw_client idle(s.server.port());
+  std::thread stopper([&] { s.stop(); });
+  CHECK(served::service::soon([&] { return s.queue.state() != inf::queue_state::open; }));
+  CHECK(s.post(completions, small_call()).first == 503);
+  CHECK(s.client().Get("/health")->status == 503);
+  caller.join();
+  stopper.join();
+  const std::vector<json> events = events_of(body);
+  REQUIRE_FALSE(events.empty());
+  CHECK(events.back()["choices"][0]["finish_reason"] == "length");
+  CHECK(s.counts.cache.used == 0);
+  CHECK_FALSE(s.client().Get("/health"));
+  CHECK(idle.receive() == "");
+}
+
+TEST_CASE("what does not end in time when a server stops is ended with an error", "[infer][serve]") {
+  inf::server_options o;
+  o.drain_timeout = std::chrono::milliseconds(50);
+  served::service s(o);
+  s.runner.delay_ms = 20;
+  std::string body;
+  std::thread caller([&] {
+    const httplib::Result r =
+        s.client().Post(completions, small_call({{"max_tokens", 60}, {"stream", true}, {"ignore_eos", true}}).dump(),
+                        "application/json");
+    if (r) body = r->body;
+  });
+  CHECK(served::service::soon([&] { return s.queue.statistics().counts().running == 1; }));
+  s.stop();
+  caller.join();
+  CHECK_THAT(body, Contains("shutting down") && Contains("\"error\""));
+  CHECK(s.counts.cache.used == 0);
+}
+
+TEST_CASE("a server on a port that is in use says so", "[infer][serve]") {
+  served::service s;
+  inf::request_queue queue;
+  inf::server_options o;
+  o.port = s.server.port();
+  CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), o), Contains(std::to_string(o.port)));
+}
+#endif
