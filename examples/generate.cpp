@@ -8,6 +8,7 @@
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/model_runner.hpp>
+#include <heddle/infer/serve/tokenizer/chat_format.hpp>
 #include <heddle/infer/tokenizer/text_output.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/tokenizer/load.hpp>
@@ -54,9 +55,7 @@ struct settings {
 template <class... Policies>
 void generate(const settings& s, inf::any_runner<float> runner, const std::optional<hd::io::tokenizer>& tokenizer) {
   inf::engine_options options;
-  if (tokenizer)
-    for (const char* end : {"<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|im_end|>", "</s>"})
-      if (const auto id = tokenizer->find(end)) options.end_tokens.push_back(*id);
+  if (tokenizer) options.end_tokens = inf::usual_end_tokens(*tokenizer);
   inf::engine<inf::any_runner<float>, Policies...> engine(runner, options);
   struct answer {
     std::optional<inf::text_output> output;

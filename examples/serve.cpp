@@ -2,6 +2,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/serve/httplib/server.hpp>
@@ -24,8 +25,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -49,15 +48,6 @@ struct settings {
   std::int64_t cache_mib = 256, block_rows = 16, rows = 256, running = 32, waiting = 256;
   int context = 0, threads = 1;
   inf::server_options http;
-};
-
-// The runner of any model, so that the engine is compiled once.
-struct any_runner {
-  using scalar = float;
-  inf::step_limits limits_{};
-  std::function<void(const inf::step&, std::span<float>)> compute{};
-  inf::step_limits limits() const { return limits_; }
-  void run(const inf::step& s, std::span<float> logits) { compute(s, logits); }
 };
 
 // The tokens that end an answer: those of the model's files, and what ends a turn of a conversation.
@@ -100,8 +90,8 @@ void run_model(const settings& s, const md::hugging_face_model& about, Config co
     runner_type runner(config, world, kernels, {blocks, s.block_rows}, s.rows);
     md::read_parameters(runner.stage(), hd::io::safetensors_reader(folder), names);
     if (!runner.leads()) return runner.follow();
-    any_runner any{runner.limits(), [&](const inf::step& step, std::span<float> logits) { runner.run(step, logits); }};
-    inf::engine<any_runner, inf::prefix_shared> e(any, engine);
+    inf::any_runner any(runner);  // so that the engine is compiled once for all models
+    inf::engine<inf::any_runner<float>, inf::prefix_shared> e(any, engine);
     std::printf("%s on %s: context %lld, cache of %lld tokens\n", std::string(about.family()).c_str(),
                 hd::to_string(mesh).c_str(), static_cast<long long>(e.context()),
                 static_cast<long long>(blocks * s.block_rows));
