@@ -5,6 +5,7 @@
 
 #include "fuzz.hpp"
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,10 +36,11 @@ HEDDLE_FUZZ_TARGET(safetensors) {
       if (io::converts_to<float>(e.dtype.name)) io::convert_elements(e.dtype.name, of.data(), values.data(), e.count());
     }
     fuzz::require(at == static_cast<std::int64_t>(text.size()), "tensors fill the file");
+    const std::span<const io::safetensors_output> outputs(tensors);
     for (const io::safetensors_order order : {io::safetensors_order::given, io::safetensors_order::reference}) {
       std::string again =
-          io::detail::safetensors_head(io::detail::ordered_outputs(tensors, order, "heddle: "), h.metadata, "heddle: ");
-      for (const auto* t : io::detail::ordered_outputs(tensors, order, "heddle: "))
+          io::detail::safetensors_head(io::detail::ordered_outputs(outputs, order, "heddle: "), h.metadata, "heddle: ");
+      for (const auto* t : io::detail::ordered_outputs(outputs, order, "heddle: "))
         again.append(reinterpret_cast<const char*>(t->bytes.data()), t->bytes.size());
       const io::safetensors_header same = io::parse_safetensors(bytes(again), "x");
       fuzz::require(same.metadata == h.metadata && same.tensors.size() == h.tensors.size(),

@@ -3,7 +3,7 @@
 #if __has_include( \
     <httplib.h>) && __has_include(<pcre2.h>) && __has_include(<utf8proc.h>) && __has_include(<nlohmann/json.hpp>)
 #include "catch.hpp"
-#include "served.hpp"
+#include "served.hpp"  // HEDDLE_SOURCE_DIR: where its tokenizer lies
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
