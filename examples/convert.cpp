@@ -108,11 +108,13 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
     stage_type stage(config, world, kernels, part, 1, 1, 0);
     std::int64_t to_read = 0, parameters = 0;
     for (const md::parameter& p : stage.parameters()) {
-      const int bits = from.published
-                           ? io::find_safetensors_dtype(from.published->tensor(of_source(p.name).name).dtype())->bits
+      md::for_each_tensor(p, [&](const md::parameter& one) {
+        const int bits =
+            from.published ? io::find_safetensors_dtype(from.published->tensor(of_source(one.name).name).dtype())->bits
                            : 32;
-      to_read += p.count * bits / 8;
-      ++parameters;
+        to_read += one.count * bits / 8;
+        ++parameters;
+      });
     }
     const auto say = [&](const char* what, std::int64_t bytes) {
       const std::scoped_lock lock(one_line);

@@ -83,12 +83,15 @@ void run_model(const settings& s, const md::hugging_face_model& about, Config co
   const auto names = md::names_in(folder);
   md::require_all_read(Model::describe(config), folder.names(), names,
                        [&](std::string_view name) { return md::is_saved_constant(about, name); });
-  hd::launch<hd::threads>(mesh, [&](auto& world) {
+  hd::launch_options ranks;
+  ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as no call comes
+  hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
     using runner_type = inf::model_runner<Model, std::remove_cvref_t<decltype(world)>, backend>;
     backend kernels{s.threads};
     const std::int64_t blocks = runner_type::cache_blocks_for(s.cache_mib << 20, config, world.mesh(), s.block_rows);
     runner_type runner(config, world, kernels, {blocks, s.block_rows}, s.rows);
     md::read_parameters(runner.stage(), hd::io::safetensors_reader(folder), names);
+    world.control().barrier();  // a rank that cannot load is to end the others before the queue opens
     if (!runner.leads()) return runner.follow();
     inf::any_runner any(runner);  // so that the engine is compiled once for all models
     inf::engine<inf::any_runner<float>, inf::prefix_shared> e(any, engine);
@@ -156,7 +159,7 @@ int main(int argc, char** argv) {
   app.add_option("--port", s.http.port, "0: one that is free");
   app.add_option("--api-key-file", s.keys, "keys, one a line, any of which calls need");
   app.add_option("--context", s.context, "most tokens of a request; the model's by default");
-  app.add_option("--cache-mib", s.cache_mib, "memory of each rank for keys and values");
+  app.add_option("--cache-mib", s.cache_mib, "memory of each rank for keys and values")->check(CLI::Range(1, 1 << 30));
   app.add_option("--block", s.block_rows, "tokens of a block of the cache");
   app.add_option("--rows", s.rows, "most rows of a step");
   app.add_option("--running", s.running, "most requests that run at once");

@@ -52,8 +52,10 @@ token_lists greedy(Runner& runner, const token_lists& prompts, std::size_t count
   return made;
 }
 
-template <class Model>
+// On ranks along two axes: a pipeline's and tp, unless the mesh says otherwise.
+template <class Model, class Mesh = mesh_type>
 void check(const std::string& name) {
+  using world_type = hd::world<hd::threads, Mesh>;
   const std::string folder = HEDDLE_SOURCE_DIR "/tests/golden/models/" + name;
   const auto about = md::from_config(hd::io::read_json(folder + "/config.json"));
   auto config = std::get<typename Model::config>(about.config);
@@ -63,9 +65,9 @@ void check(const std::string& name) {
   if constexpr (std::is_base_of_v<md::llama_config, typename Model::config>) config.context = 80;
   const hd::io::safetensors_folder files(folder);
   const auto names = md::names_in(files);
-  for (const auto& [stages, parts] : {std::pair(1, 1), std::pair(1, 2), std::pair(2, 1), std::pair(2, 2)}) {
-    CAPTURE(name, stages, parts);
-    const auto ranks = hd::testing::on_ranks(mesh_type{stages, parts}, [&](world_type& world) {
+  for (const auto& [first, second] : {std::pair(1, 1), std::pair(1, 2), std::pair(2, 1), std::pair(2, 2)}) {
+    CAPTURE(name, first, second);
+    const auto ranks = hd::testing::on_ranks(Mesh{first, second}, [&](world_type& world) {
       backend kernels{1};
       inf::model_runner<Model, world_type, backend> runner(config, world, kernels, {64, 5}, 64);
       const hd::io::safetensors_reader weights(files);
@@ -115,5 +117,10 @@ TEST_CASE("greedy tokens of Qwen are those of transformers", "[infer][golden]") 
 }
 TEST_CASE("greedy tokens of GPT-2 are those of transformers", "[infer][golden]") {
   check<md::gpt2<float>>("gpt2_long");
+}
+TEST_CASE("a Mixtral generates greedily what transformers does, its experts on ranks of their own", "[infer][golden]") {
+  using how = md::megatron_with_experts<>;
+  check<md::mixtral<float, how>, hd::mesh<hd::axis<hd::ep>, hd::axis<hd::tp>>>("mixtral");
+  check<md::mixtral<float, how>>("mixtral");
 }
 #endif

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <random>
 #include <string>
@@ -157,12 +158,14 @@ TEST_CASE("a stop string ends an answer before it, and the request in the engine
   std::size_t to = from + 1;
   while (to < text.size() && (static_cast<unsigned char>(text[to]) & 0xc0) == 0x80) ++to;
   const std::string stop = text.substr(from, to - from);
+  s.runner.delay_ms = 20;  // so that the end is told before the last token
   json stopped = call;
   stopped["stop"] = stop;
   const auto [status, body] = s.post(completions, stopped);
   REQUIRE(status == 200);
   CHECK(body["choices"][0]["text"] == text.substr(0, text.find(stop)));
   CHECK(body["choices"][0]["finish_reason"] == "stop");
+  CHECK(served::service::soon([&] { return s.queue.statistics().ended(inf::finish_reason::stop) == 1; }));
   CHECK(served::service::soon([&] { return s.queue.statistics().counts().cache.used == 0; }));
 }
 
@@ -212,6 +215,31 @@ TEST_CASE("what a server refuses has a status and a body that says why", "[infer
   const std::string once = smuggle.receive();
   CHECK_THAT(once, Contains("405"));
   CHECK_THAT(once, !Contains("200 OK"));
+  const std::string post = "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n";
+  for (const char* length : {"Content-Length: abc", "Content-Length: -1", "Content-Length: 2\r\nContent-Length: 30",
+                             "Content-Length: 2\r\nTransfer-Encoding: chunked", "Transfer-Encoding: gzip"}) {
+    CAPTURE(length);
+    raw_client twice(s.server.port());
+    twice.send(post + length + "\r\n\r\nGET /health HTTP/1.1\r\n\r\n");
+    const std::string answer = twice.receive();
+    CHECK_THAT(answer, Contains("400") && Contains("bad_request"));
+    CHECK_THAT(answer, !Contains("200 OK"));
+  }
+  // Limits hold for chunks and for headers, too.
+  for (const std::size_t bytes : {std::size_t{3000}, std::size_t{50000}}) {
+    raw_client chunks(s.server.port());
+    chunks.send(post + "Transfer-Encoding: chunked\r\n\r\n");
+    std::string text = small_call({{"user", std::string(bytes, 'x')}}).dump();
+    char size[32];
+    std::snprintf(size, sizeof size, "%zx\r\n", text.size());
+    chunks.send(size + text + "\r\n0\r\n\r\n");
+    CHECK_THAT(chunks.receive("request_too_large"), Contains("413"));
+  }
+  raw_client long_header(s.server.port());
+  long_header.send("GET /health HTTP/1.1\r\n");
+  for (int i = 0; i < 100; ++i) long_header.send("A: " + std::string(1000, 'a') + "\r\n");
+  long_header.send("\r\n");
+  CHECK_THAT(long_header.receive("request_too_large"), Contains("413"));
 }
 
 TEST_CASE("a key is asked for where there is one, but for health, models and the page", "[infer][serve]") {
@@ -245,7 +273,8 @@ TEST_CASE("health is 503 until the engine runs, and metrics count what it did", 
   s.start();
   CHECK(s.client().Get("/health")->status == 200);
   CHECK(s.post(completions, small_call({{"n", 3}})).first == 200);
-  CHECK(served::service::soon([&] { return s.queue.statistics().ended(inf::finish_reason::length) == 3; }));
+  CHECK(served::service::soon([&] { return s.queue.statistics().counts().answer_tokens == 24; }));  // published last
+  CHECK(s.queue.statistics().ended(inf::finish_reason::length) == 3);
   const std::string text = s.client().Get("/metrics")->body;
   for (const char* line :
        {"heddle:num_requests_running{model_name=\"fake\"} ", "heddle:num_requests_waiting{model_name=\"fake\"} 0\n",
@@ -306,7 +335,7 @@ TEST_CASE("an engine that fails ends the requests it has with 500, and serves th
 
 TEST_CASE("a client that leaves ends its request, whole or streamed, and its blocks are free", "[infer][serve]") {
   served::service s;
-  s.runner.delay_ms = 5;
+  s.runner.delay_ms = 50;  // three seconds for all tokens
   for (const bool stream : {false, true}) {
     const std::int64_t before = s.queue.statistics().ended(inf::finish_reason::cancelled);
     {
@@ -372,7 +401,7 @@ TEST_CASE("many clients at once, some of which leave, get the answers of request
 
 TEST_CASE("slow clients are told that their time is over, and hold up nobody", "[infer][serve]") {
   inf::server_options o;
-  o.header_timeout = o.body_timeout = std::chrono::milliseconds(200);
+  o.header_timeout = o.body_timeout = std::chrono::milliseconds(1000);
   o.most_connections = 4;
   served::service s(o);
   raw_client silent(s.server.port()), header(s.server.port()), line(s.server.port()), body(s.server.port());
@@ -387,7 +416,7 @@ TEST_CASE("slow clients are told that their time is over, and hold up nobody", "
 
 TEST_CASE("a server that stops finishes what runs, refuses what comes, and ends", "[infer][serve]") {
   served::service s;
-  s.runner.delay_ms = 10;
+  s.runner.held = true;  // nothing ends before it is let go
   std::string body;
   std::thread caller([&] {
     const httplib::Result r =
@@ -395,14 +424,16 @@ TEST_CASE("a server that stops finishes what runs, refuses what comes, and ends"
                         "application/json");
     if (r) body = r->body;
   });
-  CHECK(served::service::soon([&] { return s.queue.statistics().counts().running == 1; }));
+  CHECK(served::service::soon([&] { return s.queue.waiting() == 1; }));
   raw_client idle(s.server.port());
-  std::thread stopper([&] { s.stop(); });
+  std::thread stopper([&] { s.server.stop(); });
   CHECK(served::service::soon([&] { return s.queue.state() != inf::queue_state::open; }));
   CHECK(s.post(completions, small_call()).first == 503);
   CHECK(s.client().Get("/health")->status == 503);
+  s.runner.held = false;
   caller.join();
   stopper.join();
+  s.stop();
   const std::vector<json> events = events_of(body);
   REQUIRE_FALSE(events.empty());
   CHECK(events.back()["choices"][0]["finish_reason"] == "length");
@@ -415,7 +446,7 @@ TEST_CASE("what does not end in time when a server stops is ended with an error"
   inf::server_options o;
   o.drain_timeout = std::chrono::milliseconds(50);
   served::service s(o);
-  s.runner.delay_ms = 20;
+  s.runner.delay_ms = 100;  // six seconds for all tokens
   std::string body;
   std::thread caller([&] {
     const httplib::Result r =
@@ -436,5 +467,23 @@ TEST_CASE("a server on a port that is in use says so", "[infer][serve]") {
   inf::server_options o;
   o.port = s.server.port();
   CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), o), Contains(std::to_string(o.port)));
+}
+
+TEST_CASE("options with which a server could answer nobody, or everybody, are refused", "[infer][serve]") {
+  inf::request_queue queue;
+  inf::server_options nobody, everybody;
+  nobody.most_connections = 0;
+  everybody.keys = {"a", ""};
+  CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), nobody), Contains("at least 1, got 0"));
+  CHECK_THROWS_WITH(inf::server(queue, served::golden_tokenizer(), everybody), Contains("must not be empty"));
+}
+
+TEST_CASE("a client of HTTP/1.0 is told that it cannot have a stream", "[infer][serve]") {
+  served::service s;
+  raw_client old(s.server.port());
+  const std::string body = small_call({{"stream", true}}).dump();
+  old.send("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body);
+  CHECK_THAT(old.receive(), Contains("400") && Contains("a stream needs HTTP/1.1"));
 }
 #endif

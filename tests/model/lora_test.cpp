@@ -3,15 +3,20 @@
 #include "catch.hpp"
 #include "support.hpp"
 
+#include <heddle/comm/launch.hpp>
+#include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/layout/gradient.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/with_lora.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -156,6 +161,78 @@ TEST_CASE("adapters of a GPT-2: zero is the base, gradients, merging", "[model][
 
 TEST_CASE("adapters of a Qwen-3 with tied ends: zero is the base, gradients, merging", "[model][lora]") {
   check<md::tied_qwen3<double>>(small_qwen);
+}
+
+TEST_CASE("adapters where the stream's rows are split are those of one rank", "[model][lora][ranks]") {
+  using model = md::with_lora<md::gpt2<double, md::megatron_sequence<>>>;
+  using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::tp>>;
+  const auto config = adapted(small_gpt2);
+  const sample x(small_gpt2.context, small_gpt2.vocabulary);
+  using found = std::map<std::string, std::vector<double>>;
+  const auto gradients_on = [&](int ranks, bool halves) {
+    found all;
+    double loss = 0;
+    std::mutex mutex;
+    hd::launch<hd::threads>(mesh_type{1, ranks}, [&](auto& world) {
+      backend kernels{1};
+      using stage_type = typename model::stage<std::remove_cvref_t<decltype(world)>, backend>;
+      stage_type s(config, world, kernels, md::split_layers(config.layers, 0, 1), 1, 2, 1);
+      s.initialize(5);
+      for (const md::parameter& p : s.parameters())  // B is not zero, so that all gradients count
+        md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+          const hd::counter_random random(9, static_cast<std::uint64_t>(p.id));
+          for (std::int64_t i = 0; i < length; ++i)
+            s.weights()[static_cast<std::size_t>(p.offset + local + i)] =
+                0.3 * random.normal(static_cast<std::uint64_t>(global + i));
+        });
+      const auto batch = x.batch(config.context);
+      s.zero_gradients();
+      s.forward(0, batch, {}, {});
+      if (halves) {
+        s.backward_input(0, batch, {}, {});
+        s.backward_weight(0, batch);
+      } else {
+        s.backward(0, batch, {}, {});
+      }
+      // A bucket is summed over tp where its layout says so.
+      std::size_t begin = 0, bucket = 0;
+      const auto sum = [&]<class Layout>(std::type_identity<Layout>) {
+        const auto n = static_cast<std::size_t>(s.bucket_elements()[bucket++]);
+        auto& group = world.template along<hd::tp>();
+        if constexpr (hd::dual<Layout>::template is_partial_on<hd::tp>)
+          if (group.size() > 1) group.all_reduce(s.gradients().subspan(begin, n), hd::plus{});
+        begin += n;
+      };
+      [&]<class... Layouts>(hd::type_list<Layouts...>) {
+        (sum(std::type_identity<Layouts>{}), ...);
+      }(typename stage_type::buckets{});
+      const std::lock_guard lock(mutex);
+      loss = s.loss_sum(0);
+      for (const md::parameter& p : s.parameters()) {
+        auto& whole = all[p.name];
+        whole.resize(static_cast<std::size_t>(p.global_count()));
+        md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+          for (std::int64_t i = 0; i < length; ++i)
+            whole[static_cast<std::size_t>(global + i)] = s.gradients()[static_cast<std::size_t>(p.offset + local + i)];
+        });
+      }
+    });
+    all["loss"] = {loss};
+    return all;
+  };
+  const found one = gradients_on(1, false);
+  REQUIRE(one.size() == 1 + 2 * 8);
+  for (const int ranks : {2, 3, 4})  // ten rows and two heads: uneven parts, and ranks without heads
+    for (const bool halves : {false, true}) {
+      CAPTURE(ranks, halves);
+      const found many = gradients_on(ranks, halves);
+      REQUIRE(many.size() == one.size());
+      double worst = 0;
+      for (const auto& [name, values] : one)
+        for (std::size_t i = 0; i < values.size(); ++i)
+          worst = std::fmax(worst, std::abs(values[i] - many.at(name).at(i)) / (1 + std::abs(values[i])));
+      CHECK(worst < 1e-12);
+    }
 }
 
 TEST_CASE("what an adapter cannot be is refused", "[model][lora]") {

@@ -82,7 +82,8 @@ class cached_stage {
   static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>::value,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
-  static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer>::value);
+  static_assert(model::detail::language_stage_is_possible<layouts, in_layer, block_layer, out_layer,
+                                                          model::layers::trained_of<description>>::value);
 
   /// `max_rows`: of a step.
   cached_stage(const config_type& config, World& world, Backend& backend, model::stage_layers part, cache_extent cache,
@@ -140,7 +141,10 @@ class cached_stage {
   row weights() noexcept { return held_.store().weights(); }
   const_row weights() const noexcept { return held_.store().weights(); }
   /// The model's initial weights, the same on every mesh.
-  void initialize(std::uint64_t seed) { held_.store().initialize(queue(), seed); }
+  void initialize(std::uint64_t seed) { held_.initialize(queue(), seed); }
+  /// Those that the description freezes, in a buffer of their own, as those of a `model::language_stage`.
+  const std::vector<model::parameter>& frozen_parameters() const noexcept { return held_.frozen().table(); }
+  row frozen_weights() noexcept { return held_.frozen().weights(); }
 
   // ---- verbs ----------------------------------------------------------------------------------------------------
   /// Copies whole blocks of the cache.

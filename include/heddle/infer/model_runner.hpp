@@ -107,7 +107,8 @@ class model_runner {
     compute(s, logits);
     state_ = state::ready;
   }
-  /// On the other ranks: computes what the leader asks for, until it finishes.
+  /// On the other ranks: computes what the leader asks for, until it finishes. They wait in a broadcast meanwhile, so where the leader may
+  /// be idle for long the time-out of `launch_options` must be longer, or 0 for none.
   void follow() {
     if (leads()) throw config_error("heddle: model_runner: rank 0 leads: it calls run and finish");
     while (state_ == state::ready) {

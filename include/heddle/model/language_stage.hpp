@@ -177,6 +177,7 @@ class language_stage {
   row frozen_weights() noexcept { return held_.frozen().weights(); }
   /// Adds each block's adapters to the weights that they adapt (`layers::lora`): the stage computes the same.
   void merge_adapters() {
+    detail::require_weights_here(*this, "merge_adapters");
     run_type c = run_of({0, 0});
     for (int l = 0; l < part_.count; ++l)
       at_block(c, l, nullptr, nullptr), model::layers::merge_all(call_type<block_layer>(at_.block, c));
@@ -342,8 +343,7 @@ class language_stage {
         if (l < part_.count && layers_memory::moves) continue;
         if (l == part_.count && !is_last()) continue;
         if (!bad(l == part_.count ? memory_.end_saved(slot) : start_of(saved_layers_.need(slot, l)))) continue;
-        // What enters a block left the one before it.
-        const int index = part_.first + l;
+        const int index = part_.first + l;  // what enters a block left the one before it
         return {index, index == 0 ? first_layer : description_.block_name + std::to_string(index - 1)};
       }
     if constexpr (requires { description_.out.norm.name; })

@@ -11,11 +11,11 @@ namespace layers {
 /// Mixtral with Hugging Face's names: a Llama whose MLPs are mixtures of experts. A tensor of all experts of a block is in files one for
 /// each expert: `experts.*.w1.weight`.
 /// Source: Jiang et al. 2024, arXiv:2401.04088; Hugging Face `MixtralForCausalLM`.
-template <bool Tied = false>
-constexpr auto describe_mixtral(const mixtral_config& c) {
+template <bool Tied = false, class Adapter = no_adapter>
+constexpr auto describe_mixtral(const mixtral_config& c, Adapter adapt = {}) {
   experts<> mixture("block_sparse_moe", "gate", c.experts, c.chosen, c.width, c.ffn, c.initial_deviation);
   mixture.balance = c.balance;
-  return describe_llama_with<grouped_attention<>, Tied>(c, mixture);
+  return describe_llama_with<grouped_attention<>, Tied>(c, mixture, adapt);
 }
 }  // namespace layers
 
@@ -28,6 +28,11 @@ static_assert(mixtral_8x7b().parameters() == 46702792704 && mixtral_8x7b().matmu
 template <class T, class How = megatron_with_experts<>, bool Tied = false>
 struct mixtral : described<mixtral<T, How, Tied>, T, batch<T>, mixtral_config, How> {
   static constexpr auto describe(const mixtral_config& c) { return describe_mixtral<Tied>(c); }
+  /// With adapters around the products of attention, not in experts and routers: for `with_lora`.
+  template <class Adapter>
+  static constexpr auto describe_with(const mixtral_config& c, Adapter adapt) {
+    return describe_mixtral<Tied>(c, adapt);
+  }
 };
 /// Mixtral with the token embedding as head.
 template <class T, class How = megatron_with_experts<>>

@@ -216,4 +216,16 @@ void parameter_store<T, Space>::draw(std::uint64_t seed, std::span<T> all) const
   }
 }
 
+namespace detail {
+// Errors: `config_error` where a stage has lent its weights away (`zero<3>` between their uses); `what` is called.
+template <class Stage>
+void require_weights_here(const Stage& stage, const char* what) {
+  if constexpr (requires { stage.flat_elements(); })
+    if (stage.flat_elements() > 0 && stage.weights().size() == 0) [[unlikely]]
+      throw config_error(std::string("heddle: ") + what +
+                         ": the stage's weights are not here (zero<3>): call it inside of "
+                         "trainer.parameter_memory().with_weights(...)");
+}
+}  // namespace detail
+
 }  // namespace heddle::inline v0::model

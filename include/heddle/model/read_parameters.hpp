@@ -126,8 +126,10 @@ namespace detail {
 // f(parameter, the flat buffer in which it lies).
 template <class Stage, class F>
 void for_each_parameter(Stage& stage, which_parameters which, F&& f) {
-  if (which != which_parameters::frozen)
+  if (which != which_parameters::frozen) {
+    require_weights_here(stage, "read_parameters");
     for (const parameter& p : stage.parameters()) f(p, stage.weights());
+  }
   if constexpr (requires { stage.frozen_parameters(); })
     if (which != which_parameters::trained)
       for (const parameter& p : stage.frozen_parameters()) f(p, stage.frozen_weights());

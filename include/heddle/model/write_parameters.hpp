@@ -128,8 +128,10 @@ void write_parameters(Stage& stage, World& world, Sink& sink, NameOf&& name_of =
       detail::write_part(sink.tensor(to.name), one, to.how, std::span<const T>(values.elements()), copy);
     });
   };
-  if (which != which_parameters::frozen)
+  if (which != which_parameters::frozen) {
+    detail::require_weights_here(stage, "write_parameters");
     for (const parameter& p : stage.parameters()) write(p, stage.weights(), copies[detail::bucket_of(stage, p)]);
+  }
   if constexpr (requires { stage.frozen_parameters(); })
     if (which != which_parameters::trained)
       for (const parameter& p : stage.frozen_parameters()) write(p, stage.frozen_weights(), {});

@@ -6,6 +6,7 @@
 #include <heddle/core/type_list.hpp>
 #include <heddle/model/pair_batch.hpp>
 #include <heddle/train/training_axes.hpp>
+#include <heddle/train/validation.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -43,7 +44,7 @@ std::vector<typename Trainer::scalar> predict(
   };
   // With `zero<3>` all ranks gather weights equally often, and stages with several buckets may exchange samples: who has
   // no more passes an empty batch.
-  const std::int64_t last = Trainer::zero_stage >= 3 || Trainer::buckets > 1 ? begin + cut.largest() : end;
+  const std::int64_t last = detail::runs_together<Trainer> ? begin + cut.largest() : end;
   for (std::int64_t next = begin; next < last; next += trainer.max_samples()) {
     const std::int64_t first = (std::min)(next, end), count = (std::min)(trainer.max_samples(), end - first);
     batch_type batch;

@@ -291,7 +291,7 @@ class trainer : public progress {
   template <sample_source<batch_type> Data>
   double validate(const Data& data) {
     refuse_ahead();
-    return detail::held_out_loss<(zero_stage >= 3 || buckets > 1)>(
+    return detail::held_out_loss<detail::runs_together<trainer>>(
         world_.control(), sample_ranks_, batches_, data, options_.validation_samples, max_samples_,
         [&](const batch_type& batch) -> std::array<double, 2> {
           const double loss = forward_through(batch);

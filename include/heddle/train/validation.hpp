@@ -4,6 +4,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/split.hpp>
+#include <heddle/model/layers/call.hpp>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,23 @@
 #include <span>
 
 namespace heddle::inline v0::train::detail {
+
+// Whether rows of a stage travel to ranks with other samples.
+template <class Stage>
+inline constexpr bool exchanges_rows = [] {
+  if constexpr (requires {
+                  typename Stage::block_layer;
+                  typename Stage::layouts;
+                })
+    return model::layers::uses_routing<typename Stage::block_layer> &&
+           Stage::layouts::template exchange_axes<dim::experts>::size > 0;
+  else
+    return false;
+}();
+// Whether all ranks run forwards equally often, perhaps of no samples: they gather weights, or exchange rows.
+template <class Trainer>
+inline constexpr bool runs_together =
+    Trainer::zero_stage >= 3 || Trainer::buckets > 1 || exchanges_rows<typename Trainer::stage_type>;
 
 // `forward(batch)` says this rank's loss and targets. At most `most` samples, 0: all; `at_once` in one batch. `Together`: all
 // ranks call it equally often, perhaps with an empty batch.

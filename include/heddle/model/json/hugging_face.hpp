@@ -302,6 +302,13 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   return out;
 }
 
+namespace detail {
+template <class How>
+inline constexpr bool splits_sequence = false;
+template <class... S>
+inline constexpr bool splits_sequence<sharding<S...>> = (std::is_same_v<typename S::dimension, dim::sequence> || ...);
+}  // namespace detail
+
 /// Calls `f(model, config)` with the type of the model with elements of type T, as in `std::type_identity<gpt2<T>>`,
 /// and its configuration.
 template <class T, class How = megatron<>, class F>
@@ -314,9 +321,15 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<qwen3_config>(&m.config))
     return m.tied ? f(std::type_identity<tied_qwen3<T, How>>{}, *config)
                   : f(std::type_identity<qwen3<T, How>>{}, *config);
-  if (const auto* const config = std::get_if<mixtral_config>(&m.config))
-    return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
-                  : f(std::type_identity<mixtral<T, How>>{}, *config);
+  if (const auto* const config = std::get_if<mixtral_config>(&m.config)) {
+    if constexpr (detail::splits_sequence<How>)
+      throw config_error(
+          "heddle: with_model: a mixture of experts takes whole sequences: a sharding without split<dim::sequence, "
+          "...>");
+    else
+      return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
+                    : f(std::type_identity<mixtral<T, How>>{}, *config);
+  }
   const llama_config& config = std::get<llama_config>(m.config);
   return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
 }

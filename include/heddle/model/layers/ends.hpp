@@ -246,7 +246,8 @@ struct language_head {
     gather_along(b, mine, all, vocabulary_axes<B>{});
   }
   /// The logits of several rows over the whole vocabulary, on the first rank of those that have a part of it. `room` is for the
-  /// parts as they come; it is not used where the vocabulary is not split.
+  /// parts as they come; it is not used where the vocabulary is not split. Nothing is written where `all` is empty, as on ranks that
+  /// have the same rows along another axis.
   /// Shapes: x [rows, width], all [rows, vocabulary] (empty on the other ranks), room [rows * vocabulary].
   template <class B>
   void predict_rows(const B& b, typename B::const_view x, typename B::view all, typename B::row room) const {
@@ -294,13 +295,13 @@ struct language_head {
 
   template <class B>
   void gather_rows(const B& b, typename B::view all, typename B::row, type_list<>) const {
-    make_logits(b, b[normed{}], all);
+    if (all.extent(0) > 0) make_logits(b, b[normed{}], all);
   }
   // Each rank's part is [rows, words]; the parts come one behind the other.
   template <class B, class Axis>
   void gather_rows(const B& b, typename B::view all, typename B::row room, type_list<Axis>) const {
     auto&& group = b.run().world.template along_if<Axis>();
-    if (group.size() == 1) return make_logits(b, b[normed{}], all);
+    if (group.size() == 1) return gather_rows(b, all, room, type_list<>{});
     make_logits(b, b[normed{}], b[logits{}]);
     const std::int64_t rows = b.rows();
     const balanced_split cut{vocabulary, group.size()};
@@ -309,7 +310,7 @@ struct language_head {
     const bool is_first = group.rank() == 0;
     const typename B::const_row mine = b.vector(logits{});
     group.gather_v(mine, is_first ? room : typename B::row{}, std::span<const std::int64_t>(counts), 0);
-    if (!is_first) return;
+    if (!is_first || all.extent(0) == 0) return;
     const auto* part = room.data();
     for (int p = 0; p < group.size(); ++p)
       for (std::int64_t r = 0; r < rows; ++r, part += cut.size(p))

@@ -54,8 +54,9 @@ struct lora {
                 b_parameter{"lora_B.weight", of_b});
   }
   constexpr auto activations() const {
-    return list(activation<low, life::until_weight, dims<dim::low_rank>>{{rank}},
-                activation<d_low, life::deferred, dims<dim::low_rank>>{{rank}});
+    using beside = typename detail::dims_joined<in_dims, out_dims>::type;  // its rows are those that the product takes
+    return list(activation<low, life::until_weight, dims<dim::low_rank>, beside>{{rank}},
+                activation<d_low, life::deferred, dims<dim::low_rank>, beside>{{rank}});
   }
   constexpr auto children() const { return list(base); }
   /// Two for each weight of A and B forward, four backward.
@@ -72,7 +73,8 @@ struct lora {
     using of_base = typename Linear::template laid<Layouts>;
     using a = typename Layouts::template parameter<typename a_parameter::own, typename a_parameter::meets>;
     using b = typename Layouts::template parameter<typename b_parameter::own, typename b_parameter::meets>;
-    using low = typename product_layouts<Layouts, in_dims, dims<dim::low_rank>, a, true>::made;
+    using low = propagate<model::detail::product_formula<in_dims::count, 1>("bi", "oi", "bo"),
+                          typename Layouts::template used<typename of_base::x_taken, a>, a>;
     using made = propagate<model::detail::product_formula<1, out_dims::count>("bi", "oi", "bo"), low, b>;
     using d_low = propagate<model::detail::product_formula<1, out_dims::count>("bo", "oi", "bi"), dual<made>, b>;
     using db = propagate<model::detail::product_formula<1, out_dims::count>("bi", "bo", "oi"), low, dual<made>>;
@@ -102,7 +104,7 @@ struct lora {
     using T = typename B::scalar;
     auto [linear_layer] = b.children();
     const auto left = linear_layer.backward_input(x, dy, dx, add);
-    b.compute().template matmul<transpose::no, transpose::no>(dy, b[lora_b{}], b[d_low{}], T(0));
+    b.compute().template matmul<transpose::no, transpose::no>(whole_rows(b, dy), b[lora_b{}], b[d_low{}], T(0));
     b.compute().scale(b.vector(d_low{}), static_cast<T>(factor()));
     b.compute().template matmul<transpose::no, transpose::no>(b[d_low{}], b[lora_a{}], dx, T(1));
     return left;
@@ -113,7 +115,7 @@ struct lora {
     auto [linear_layer] = b.children();
     linear_layer.backward_weight(x, dy);
     b.compute().template matmul<transpose::yes, transpose::no>(b[d_low{}], x, b.gradient(lora_a{}), T(1));
-    b.compute().template matmul<transpose::yes, transpose::no>(dy, b[low{}], b.gradient(lora_b{}), T(1));
+    b.compute().template matmul<transpose::yes, transpose::no>(whole_rows(b, dy), b[low{}], b.gradient(lora_b{}), T(1));
   }
 
   /// W += (alpha / rank) A B and B = 0, so that the layer computes the same without its adapter. Each rank changes its own part.
@@ -132,6 +134,13 @@ struct lora {
   }
 
  private:
+  // The gradient of the product, which the linear layer has gathered where the sequence is split.
+  template <class B>
+  static typename B::const_view whole_rows(const B& b, typename B::const_view dy) {
+    using l = laid<typename B::layouts>;
+    auto [linear_layer] = b.children();
+    return linear_layer.template room<dual<typename l::y>, dual<typename l::made>>(d_whole_out{}, dy);
+  }
   constexpr double factor() const noexcept { return alpha / static_cast<double>(rank); }
 };
 

@@ -21,6 +21,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -31,8 +32,9 @@
 
 namespace heddle::inline v0::infer::detail {
 
-// What httplib reads a request from and writes its answer to. Reads end at a deadline, however slowly bytes come; a write ends when the
-// client takes nothing for as long as the time-out says; both end when the server closes.
+// What httplib reads a request from and writes its answer to. Reads end at a deadline, however slowly bytes come, and after a number of
+// bytes, as httplib 0.11 bounds neither lines of a header nor chunked bodies; a write ends when the client takes nothing for as long as
+// the time-out says; both end when the server closes.
 class connection final : public httplib::Stream {
  public:
   using clock = std::chrono::steady_clock;
@@ -49,19 +51,23 @@ class connection final : public httplib::Stream {
     }
     return false;
   }
-  void read_until(clock::time_point deadline) {
+  // At most `most` bytes, and not after `deadline`.
+  void read_until(clock::time_point deadline, std::size_t most) {
     deadline_ = deadline;
-    timed_out_ = false;
+    left_ = most;
+    timed_out_ = too_long_ = false;
     wrote_ = false;
   }
   bool timed_out() const noexcept { return timed_out_; }
+  bool too_long() const noexcept { return too_long_; }
   // Whether anything was written since the deadline was set.
   bool wrote() const noexcept { return wrote_; }
   // Whether the client is still there.
   bool alive() const {
     if (*closing_) return false;
     pollfd p{.fd = socket_, .events = POLLRDHUP, .revents = 0};
-    return ::poll(&p, 1, 0) == 0;
+    const int n = ::poll(&p, 1, 0);
+    return n == 0 || (n < 0 && errno == EINTR);
   }
   void close_after_answer() noexcept { last_ = true; }
   bool closes() const noexcept { return last_; }
@@ -70,6 +76,10 @@ class connection final : public httplib::Stream {
   bool is_writable() const override { return poll_for(POLLOUT, write_timeout_) && alive(); }
   using httplib::Stream::write;
   ssize_t read(char* to, std::size_t size) override {
+    if (left_ == 0) {
+      too_long_ = true;
+      return -1;
+    }
     while (begin_ == end_) {
       if (*closing_) return -1;
       if (clock::now() >= deadline_) {
@@ -79,9 +89,10 @@ class connection final : public httplib::Stream {
       if (!poll_for(POLLIN, slice)) continue;
       if (const ssize_t n = fill(); n <= 0) return n;
     }
-    const std::size_t n = (std::min)(size, end_ - begin_);
+    const std::size_t n = (std::min)({size, end_ - begin_, left_});
     std::copy_n(buffer_.data() + begin_, n, to);
     begin_ += n;
+    left_ -= n;
     return static_cast<ssize_t>(n);
   }
   ssize_t write(const char* from, std::size_t size) override {
@@ -130,7 +141,9 @@ class connection final : public httplib::Stream {
   std::array<char, 4096> buffer_{};
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  std::size_t left_ = 0;  // bytes that may still be read
   bool timed_out_ = false;
+  bool too_long_ = false;
   bool wrote_ = false;
   bool last_ = false;
 };
@@ -143,10 +156,13 @@ class connection_threads final : public httplib::TaskQueue {
     const std::scoped_lock lock(mutex_);
     jobs_.push_back(std::move(job));
     waiting_ = jobs_.size();
-    if (jobs_.size() > idle_ && threads_.size() < most_)
-      threads_.emplace_back([this] { work(); });
-    else
-      came_.notify_one();
+    if (jobs_.size() > idle_ && threads_.size() < most_) try {
+        threads_.emplace_back([this] { work(); });
+        return;
+      } catch (
+          const std::system_error&) {  // the system gives no more threads: one of those there takes it, or a later one
+      }
+    came_.notify_one();
   }
   void shutdown() override {
     {

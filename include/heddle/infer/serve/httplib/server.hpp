@@ -137,11 +137,12 @@ class http_listener final : public httplib::Server {
   }
   // Answers a request; whether the connection stays.
   bool answer(connection& c) {
-    c.read_until(connection::clock::now() + options_.header_timeout);
+    c.read_until(connection::clock::now() + options_.header_timeout, most_header_bytes);
     const answer_counter::guard counted(answers_);  // until all is written
     bool closed = false;
     const bool answered = process_request(c, false, closed, [&](httplib::Request& r) {
-      c.read_until(connection::clock::now() + options_.body_timeout);
+      // Chunks have lines of their own; `complete` looks at the body itself.
+      c.read_until(connection::clock::now() + options_.body_timeout, 2 * options_.most_body_bytes + 4096);
       for (const char* name : {"Accept-Encoding", "Range"})
         r.headers.erase(name);  // streams are not to wait for others
       r.ranges.clear();
@@ -158,6 +159,7 @@ class http_listener final : public httplib::Server {
       connections_.erase(std::this_thread::get_id());
   }
 
+  static constexpr std::size_t most_header_bytes = std::size_t{1} << 16;
   const server_options& options_;
   connection_threads* threads_ = nullptr;  // httplib owns it
   std::atomic<bool> closing_{false};
@@ -174,7 +176,7 @@ class http_listener final : public httplib::Server {
 /// Errors: every answer with a status of 400 or more has the body of `api_error`.
 class server {
  public:
-  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen.
+  /// The queue must outlive the server. Errors: `comm_error` if it cannot listen; `config_error` for options without connections or with an empty key.
   server(request_queue& queue, io::tokenizer tokenizer, server_options options = {})
       : queue_(queue),
         tokenizer_(std::move(tokenizer)),
@@ -182,7 +184,7 @@ class server {
         options_(std::move(options)),
         created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                      .count()),
-        http_(options_) {
+        http_(checked(options_)) {
     std::random_device random;
     run_ = (std::uint64_t{random()} << 32) | random();
     route();
@@ -215,6 +217,14 @@ class server {
   }
 
  private:
+  static const server_options& checked(const server_options& o) {
+    if (o.most_connections < 1)
+      throw config_error("heddle: a server needs most_connections of at least 1, got " +
+                         std::to_string(o.most_connections));
+    for (const std::string& key : o.keys)
+      if (key.empty()) throw config_error("heddle: a server's keys must not be empty");
+    return o;
+  }
   using http_request = httplib::Request;
   using http_response = httplib::Response;
   using handled = httplib::Server::HandlerResponse;
@@ -286,13 +296,25 @@ class server {
     // A page of another origin cannot send this type without being asked for permission, which is not given.
     const std::string type = q.get_header_value("Content-Type");
     const std::string_view media = std::string_view(type).substr(0, type.find(';'));
-    if (media.substr(0, media.find_last_not_of(" \t") + 1) != "application/json")
+    const std::string_view name = media.substr(0, media.find_last_not_of(" \t") + 1);
+    const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; };
+    if (!std::ranges::equal(name, std::string_view("application/json"), same))
       throw api_error(415, "invalid_request_error", "a call needs Content-Type: application/json", std::nullopt,
                       "unsupported_media_type");
-    if (!q.has_header("Content-Length") &&
-        !q.has_header("Transfer-Encoding"))  // httplib would wait for the end of the connection
+    const bool chunked = q.has_header("Transfer-Encoding");
+    if (!q.has_header("Content-Length") && !chunked)  // httplib would wait for the end of the connection
       throw api_error(411, "invalid_request_error", "a call needs Content-Length or Transfer-Encoding", std::nullopt,
                       "length_required");
+    // Where the body ends must have one meaning only: what another reader takes for the rest of it would be the next request here.
+    const std::string length = q.get_header_value("Content-Length");
+    const bool one_length = q.get_header_value_count("Content-Length") == 1 && !length.empty() && length.size() <= 18 &&
+                            length.find_first_not_of("0123456789") == std::string::npos;
+    const bool one_coding = q.get_header_value_count("Transfer-Encoding") == 1 &&
+                            q.get_header_value("Transfer-Encoding") == "chunked" && !q.has_header("Content-Length");
+    if (chunked ? !one_coding : !one_length)
+      throw api_error(400, "invalid_request_error",
+                      "a call has one Content-Length in digits, or Transfer-Encoding: chunked alone", std::nullopt,
+                      "bad_request");
     if (q.has_header("Content-Encoding"))
       throw api_error(415, "invalid_request_error", "a call has no Content-Encoding", std::nullopt,
                       "unsupported_media_type");
@@ -356,9 +378,11 @@ class server {
     };
     if (c.timed_out())
       refused(408, "the request did not come in time", "request_timeout");
-    else if (r.status == 413)
-      refused(413, "the body has more than " + std::to_string(options_.most_body_bytes) + " bytes",
-              "request_too_large");
+    else if (r.status == 413 || c.too_long())
+      refused(
+          413,
+          "the header or the body has too many bytes; a body has at most " + std::to_string(options_.most_body_bytes),
+          "request_too_large");
     else if (q.path.empty() && (is_call(path) || is_page(path)) &&
              allowed(path).find(q.method) == std::string_view::npos)
       fail(r, wrong_method(r, path, q.method));  // one that httplib does not know
@@ -368,7 +392,13 @@ class server {
 
   void complete(const http_request& q, http_response& r, bool chat) {
     try {
+      if (q.body.size() > options_.most_body_bytes)  // in chunks: httplib bounds other bodies
+        throw api_error(413, "invalid_request_error",
+                        "the body has more than " + std::to_string(options_.most_body_bytes) + " bytes", std::nullopt,
+                        "request_too_large");
       const completion_call call = parse_call(q.body, chat);
+      if (call.stream && q.version == "HTTP/1.0")
+        throw api_error(400, "invalid_request_error", "a stream needs HTTP/1.1", "stream", "unsupported_protocol");
       if (!call.model.empty() && call.model != options_.model) throw no_model(call.model);
       auto running = std::make_shared<running_call>(queue_, call, tokenizer_, format_);
       const std::string id = (chat ? "chatcmpl-" : "cmpl-") + std::to_string(run_) + "-" + std::to_string(++last_id_);

@@ -38,7 +38,7 @@ inline json token_array(std::int64_t vocabulary, std::int64_t most) {
 
 inline json call_properties(const std::string& model, std::int64_t vocabulary) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  const json text{{"type", "string"}, {"minLength", 1}};
+  const json stop{{"type", "string"}, {"minLength", 1}, {"maxLength", 256}};
   return {{"model", or_null({{"type", "string"}, {"enum", json::array({model})}})},
           {"n", or_null(integer_schema(1, 128))},
           {"max_tokens", or_null(integer_schema(1, most))},
@@ -51,12 +51,14 @@ inline json call_properties(const std::string& model, std::int64_t vocabulary) {
           {"presence_penalty", or_null(number_schema(-2, 2))},
           {"seed",
            or_null(integer_schema(std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()))},
-          {"stop", or_null({{"anyOf", {text, {{"type", "array"}, {"items", text}, {"maxItems", 4}}}}})},
-          {"stop_token_ids",
-           or_null({{"type", "array"}, {"items", integer_schema(0, (std::max)(vocabulary - 1, std::int64_t{0}))}})},
+          {"stop", or_null({{"anyOf", {stop, {{"type", "array"}, {"items", stop}, {"maxItems", 4}}}}})},
+          {"stop_token_ids", or_null({{"type", "array"},
+                                      {"items", integer_schema(0, (std::max)(vocabulary - 1, std::int64_t{0}))},
+                                      {"maxItems", 256}})},
           {"ignore_eos", or_null({{"type", "boolean"}})},
           {"stream", or_null({{"type", "boolean"}})},
           {"logit_bias", or_null({{"type", "object"},
+                                  {"maxProperties", 1024},
                                   {"propertyNames", {{"pattern", "^[0-9]{1,9}$"}}},
                                   {"additionalProperties", number_schema(-100, 100)}})}};
 }

@@ -21,6 +21,8 @@ namespace heddle::inline v0::infer {
 
 /// Choices of a call, all prompts together.
 inline constexpr std::int64_t most_choices = 128;
+/// Members of `logit_bias`, tokens of `stop_token_ids`, and bytes of a string of `stop`: each choice looks at them for each token.
+inline constexpr std::size_t most_biases = 1024, most_stop_tokens = 256, most_stop_bytes = 1024;
 
 /// A prompt as text, or as tokens.
 using call_prompt = std::variant<std::string, std::vector<std::int32_t>>;
@@ -113,6 +115,8 @@ inline std::vector<std::string> read_stop(const call_reader& in) {
   const auto add = [&](const nlohmann::json& s) {
     if (!s.is_string() || s.get_ref<const std::string&>().empty()) call_reader::wrong("stop", std::string(expected), s);
     out.push_back(s.get<std::string>());
+    if (out.back().size() > most_stop_bytes)
+      throw invalid_param("stop", "should have strings of at most " + std::to_string(most_stop_bytes) + " bytes");
   };
   if (!v->is_array()) {
     add(*v);
@@ -196,6 +200,9 @@ inline std::map<std::int32_t, double> read_logit_bias(const call_reader& in) {
   const nlohmann::json* v = in.find("logit_bias");
   if (v == nullptr) return out;
   if (!v->is_object()) call_reader::wrong("logit_bias", "an object of tokens and numbers from -100 to 100", *v);
+  if (v->size() > most_biases)
+    throw invalid_param("logit_bias", "should have at most " + std::to_string(most_biases) + " tokens, got " +
+                                          std::to_string(v->size()));
   for (const auto& [token, bias] : v->items()) {
     const bool digits =
         !token.empty() && token.size() <= 9 && token.find_first_not_of("0123456789") == std::string::npos;
@@ -244,6 +251,9 @@ inline completion_call read_common(const call_reader& in) {
   c.stop = read_stop(in);
   if (const nlohmann::json* v = in.find("stop_token_ids")) {
     if (!v->is_array()) call_reader::wrong("stop_token_ids", "an array of tokens", *v);
+    if (v->size() > most_stop_tokens)
+      throw invalid_param("stop_token_ids", "should have at most " + std::to_string(most_stop_tokens) +
+                                                " tokens, got " + std::to_string(v->size()));
     c.stop_tokens = read_tokens("stop_token_ids", *v);
   }
   c.ignore_end_tokens = in.boolean("ignore_eos").value_or(false);

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -55,9 +56,13 @@ class running_call {
       : queue_(&queue), per_prompt_(call.n) {
     queue.require_open();  // before the work of encoding
     const auto prompts = prompt_tokens(call, t, format);
-    for (const auto& p : prompts) usage_.prompt += static_cast<std::int64_t>(p.size());
-    channel_ = queue.submit(to_requests(call, prompts, queue.context()));
+    const std::int64_t context = queue.context();
+    for (const auto& p : prompts) {  // before `n` copies are made of it
+      if (std::ssize(p) >= context) throw context_error(std::ssize(p), context);
+      usage_.prompt += std::ssize(p);
+    }
     texts_.assign(prompts.size() * static_cast<std::size_t>(call.n), answer_text(t, call.stop));
+    channel_ = queue.submit(to_requests(call, prompts, context));  // last: nothing that throws leaves requests behind
     left_ = texts_.size();
   }
   running_call(const running_call&) = delete;
