@@ -159,7 +159,7 @@ int main(int argc, char** argv) {
   app.add_option("--port", s.http.port, "0: one that is free");
   app.add_option("--api-key-file", s.keys, "keys, one a line, any of which calls need");
   app.add_option("--context", s.context, "most tokens of a request; the model's by default");
-  app.add_option("--cache-mib", s.cache_mib, "memory of each rank for keys and values")->check(CLI::Range(1, 1 << 30));
+  app.add_option("--cache-mib", s.cache_mib, "memory of each rank for keys and values")->check(CLI::Range(0, 1 << 30));
   app.add_option("--block", s.block_rows, "tokens of a block of the cache");
   app.add_option("--rows", s.rows, "most rows of a step");
   app.add_option("--running", s.running, "most requests that run at once");
