@@ -20,7 +20,7 @@ struct world {
 };
 using kernels = hd::compute::host<>;
 using layouts = md::layouts<hd::mesh<>, md::megatron<>>;
-using run = ly::layer_run<float, layouts, kernels, world, weights_alone>;
+using run = ly::layer_run<float, layouts, kernels, world, ly::no_cache, weights_alone>;
 using layer = ly::linear<md::dims<hd::dim::width>, md::dims<hd::dim::ffn>>;
 
 void use(const ly::call<layer, run>& b, hd::matrix_view<const float> x, hd::matrix_view<const float> dy) {
