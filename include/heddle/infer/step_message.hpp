@@ -44,19 +44,19 @@ class step_message {
   void read(step& s) const {
     const std::int64_t* at = body_.data();
     const auto next = [&] { return *at++; };
-    const auto small = [&] { return static_cast<std::int32_t>(*at++); };
+    const auto narrow = [&] { return static_cast<std::int32_t>(*at++); };
     s.tokens.resize(size(1));
-    for (std::int32_t& t : s.tokens) t = small();
+    for (std::int32_t& t : s.tokens) t = narrow();
     s.sequences.resize(size(2));
     for (sequence_rows& q : s.sequences)
       for (std::int64_t* field : {&q.first_row, &q.rows, &q.position, &q.first_block, &q.blocks}) *field = next();
     s.blocks.resize(size(3));
-    for (std::int32_t& b : s.blocks) b = small();
+    for (std::int32_t& b : s.blocks) b = narrow();
     s.wanted.resize(size(4));
     for (std::int64_t& w : s.wanted) w = next();
     s.copies.resize(size(5));
     for (block_copy& c : s.copies)
-      for (std::int32_t* field : {&c.from, &c.to}) *field = small();
+      for (std::int32_t* field : {&c.from, &c.to}) *field = narrow();
   }
 
  private:

@@ -104,37 +104,37 @@ struct interleaved {
 /// Transposes square blocks of rows that lie `along` elements apart into a strip: to[p][i] = from[i*along + p] for p below `depth`,
 /// a multiple of the lanes, and i below the lanes; rows of the strip lie `Width` apart. After as many rounds of interleaving the two
 /// halves of the rows as a row index has bits, row and column are exchanged.
-#define HEDDLE_TRANSPOSE_BODY                                                                       \
-  using vector = typename Tile::vector;                                                             \
-  using zip = interleaved<Tile::lanes>;                                                             \
-  constexpr int half = Tile::lanes / 2;                                                             \
-  for (std::int64_t p = 0; p < depth; p += Tile::lanes, to += Tile::lanes * Tile::columns) {        \
-    vector x[Tile::lanes], y[Tile::lanes];                                                          \
-    (__builtin_memcpy(&x[I], from + I * along + p, sizeof(vector)), ...);                           \
-    (__builtin_memcpy(&x[half + I], from + (half + I) * along + p, sizeof(vector)), ...);           \
-    (zip::halves(x[I], x[half + I], y[2 * I], y[2 * I + 1]), ...);                                  \
-    if constexpr (Tile::lanes >= 4) (zip::halves(y[I], y[half + I], x[2 * I], x[2 * I + 1]), ...);  \
-    if constexpr (Tile::lanes >= 8) (zip::halves(x[I], x[half + I], y[2 * I], y[2 * I + 1]), ...);  \
-    if constexpr (Tile::lanes >= 16) (zip::halves(y[I], y[half + I], x[2 * I], x[2 * I + 1]), ...); \
-    const vector* const made = Tile::lanes == 4 || Tile::lanes == 16 ? x : y;                       \
-    (__builtin_memcpy(to + I * Tile::columns, &made[I], sizeof(vector)), ...);                      \
-    (__builtin_memcpy(to + (half + I) * Tile::columns, &made[half + I], sizeof(vector)), ...);      \
+#define HEDDLE_TRANSPOSE_BODY                                                                           \
+  using vector = typename Tile::vector;                                                                 \
+  using zip = interleaved<Tile::lanes>;                                                                 \
+  constexpr int half = Tile::lanes / 2;                                                                 \
+  for (std::int64_t p = 0; p < depth; p += Tile::lanes, to += Tile::lanes * Tile::columns) {            \
+    vector x[Tile::lanes], y[Tile::lanes];                                                              \
+    (__builtin_memcpy(&x[At], from + At * along + p, sizeof(vector)), ...);                             \
+    (__builtin_memcpy(&x[half + At], from + (half + At) * along + p, sizeof(vector)), ...);             \
+    (zip::halves(x[At], x[half + At], y[2 * At], y[2 * At + 1]), ...);                                  \
+    if constexpr (Tile::lanes >= 4) (zip::halves(y[At], y[half + At], x[2 * At], x[2 * At + 1]), ...);  \
+    if constexpr (Tile::lanes >= 8) (zip::halves(x[At], x[half + At], y[2 * At], y[2 * At + 1]), ...);  \
+    if constexpr (Tile::lanes >= 16) (zip::halves(y[At], y[half + At], x[2 * At], x[2 * At + 1]), ...); \
+    const vector* const made = Tile::lanes == 4 || Tile::lanes == 16 ? x : y;                           \
+    (__builtin_memcpy(to + At * Tile::columns, &made[At], sizeof(vector)), ...);                        \
+    (__builtin_memcpy(to + (half + At) * Tile::columns, &made[half + At], sizeof(vector)), ...);        \
   }
 
-template <class Tile, class T, int... I>
+template <class Tile, class T, int... At>
 void transpose_strip_16(std::int64_t depth, const T* from, std::int64_t along, T* to,
-                        std::integer_sequence<int, I...>) {
+                        std::integer_sequence<int, At...>) {
   HEDDLE_TRANSPOSE_BODY
 }
 #if defined(__x86_64__)
-template <class Tile, class T, int... I>
+template <class Tile, class T, int... At>
 __attribute__((target("avx2,fma"))) void transpose_strip_32(std::int64_t depth, const T* from, std::int64_t along,
-                                                            T* to, std::integer_sequence<int, I...>) {
+                                                            T* to, std::integer_sequence<int, At...>) {
   HEDDLE_TRANSPOSE_BODY
 }
-template <class Tile, class T, int... I>
+template <class Tile, class T, int... At>
 __attribute__((target("avx512f"))) void transpose_strip_64(std::int64_t depth, const T* from, std::int64_t along, T* to,
-                                                           std::integer_sequence<int, I...>) {
+                                                           std::integer_sequence<int, At...>) {
   HEDDLE_TRANSPOSE_BODY
 }
 #endif

@@ -162,8 +162,10 @@ void limit_choices(std::int64_t choices, std::int64_t experts, std::int64_t most
     const auto n = static_cast<std::size_t>((std::max)(most, std::int64_t{0}));
     if constexpr (std::is_same_v<Rule, keep_heaviest>)
       if (mine.size() > n)
-        std::stable_sort(mine.begin(), mine.end(), [&](std::int64_t i, std::int64_t j) {
-          return weights[i] > weights[j] || (weights[i] != weights[i] && weights[j] == weights[j]);
+        std::sort(mine.begin(), mine.end(), [&](std::int64_t i, std::int64_t j) {
+          const T a = weights[i], b = weights[j];
+          if (a != a || b != b) return a != a && (b == b || i < j);  // NaN first
+          return a > b || (a == b && i < j);
         });
     for (std::size_t i = 0; i < (std::min)(n, mine.size()); ++i) kept[mine[i]] = static_cast<std::int32_t>(e);
   }

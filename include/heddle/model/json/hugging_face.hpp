@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
@@ -363,8 +364,14 @@ inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_o
                  ? p.name == "lm_head.weight"
                  : p.name == block + ".input_layernorm.weight" || p.name == block + ".post_attention_layernorm.weight";
     };
-    std::stable_partition(at, end, [&](const parameter_outline& p) { return !is_last(p); });
-    at = end;
+    std::vector<parameter_outline> last;
+    auto to = at;
+    for (; at != end; ++at)
+      if (is_last(*at))
+        last.push_back(std::move(*at));
+      else if (to++ != at)
+        *std::prev(to) = std::move(*at);
+    std::move(last.begin(), last.end(), to);
   }
   return all;
 }
