@@ -1,4 +1,4 @@
-// heddle/infer/capability.hpp: what caches and runners of inference offer, as types, and what policies need of them.
+// heddle/infer/capability.hpp: capabilities of caches and runners as types, and the check that policies have those that they need.
 #pragma once
 
 #include <heddle/core/type_list.hpp>

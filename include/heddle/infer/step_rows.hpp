@@ -1,4 +1,4 @@
-// heddle/infer/step_rows.hpp: where the rows of a step stand in their sequences and in the cache, and what each may see.
+// heddle/infer/step_rows.hpp: positions, cache rows and attention slices of the rows of a step.
 #pragma once
 
 #include <heddle/compute/attention_slices.hpp>

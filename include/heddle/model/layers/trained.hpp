@@ -1,4 +1,4 @@
-// heddle/model/layers/trained.hpp: which parameters of a description are trained, and which are frozen.
+// heddle/model/layers/trained.hpp: marks parameters of a description as trained or frozen.
 #pragma once
 
 #include <heddle/model/layers/description.hpp>
