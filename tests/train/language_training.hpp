@@ -2,6 +2,7 @@
 #pragma once
 
 #include "catch.hpp"
+#include "difference.hpp"
 #include "random_tokens.hpp"
 #include "tables.hpp"
 
@@ -23,7 +24,7 @@
 
 namespace language_training {
 
-using train_test::random_tokens, train_test::table_named;
+using train_test::random_tokens, train_test::relative_difference, train_test::table_named;
 
 namespace hd = heddle;
 namespace md = heddle::model;
@@ -86,27 +87,10 @@ outcome train(const typename Model::config& settings, const std::string& mesh_te
   return all;
 }
 
-inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size() || a.empty()) return 1e300;
-  double worst = 0, greatest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(a[i] - b[i]);
-    if (std::isnan(d) || d > worst) worst = d;  // a NaN stays
-    greatest = (std::max)(greatest, std::abs(b[i]));
-  }
-  return worst / greatest;
-}
-
 inline void check_same(const outcome& got, const outcome& serial) {
-  CHECK(difference(got.losses, serial.losses) <= 1e-10);
-  CHECK(difference(got.norms, serial.norms) <= 1e-10);
-  REQUIRE(got.weights.size() == serial.weights.size());
-  double worst = 0;
-  for (const auto& [name, values] : serial.weights) {
-    const double d = difference(got.weights.at(name), values);
-    if (std::isnan(d) || d > worst) worst = d;
-  }
-  CHECK(worst <= 1e-10);
+  CHECK(relative_difference(got.losses, serial.losses) <= 1e-10);
+  CHECK(relative_difference(got.norms, serial.norms) <= 1e-10);
+  CHECK(relative_difference(got.weights, serial.weights) <= 1e-10);
 }
 
 }  // namespace language_training

@@ -1,6 +1,7 @@
 // tests/train/lora_test.cpp: adapters trained on any mesh are those of one rank, what is frozen stays as it was, bit by bit, and the
 // formula of memory counts neither gradients nor moments of it.
 #include "catch.hpp"
+#include "difference.hpp"
 #include "folder.hpp"
 #include "random_tokens.hpp"
 #include "tables.hpp"
@@ -35,6 +36,7 @@ using hd::dp, hd::pp, hd::tp;
 
 namespace {
 
+using train_test::relative_difference;
 using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 // The head is the embedding, heads are normed: along tp norms are shared, along pp the embedding is on two ranks. Both are frozen.
 constexpr md::lora_config<md::qwen3_config> settings{
@@ -111,26 +113,11 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
   return all;
 }
 
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size() || a.empty()) return 1e300;
-  double worst = 0, greatest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(a[i] - b[i]);
-    if (std::isnan(d) || d > worst) worst = d;  // a NaN stays
-    greatest = (std::max)(greatest, std::abs(b[i]));
-  }
-  return worst / greatest;
-}
-
 void check_same(const outcome& got, const outcome& serial) {
-  CHECK(difference(got.losses, serial.losses) <= 1e-10);
-  CHECK(difference(got.norms, serial.norms) <= 1e-10);
+  CHECK(relative_difference(got.losses, serial.losses) <= 1e-10);
+  CHECK(relative_difference(got.norms, serial.norms) <= 1e-10);
   CHECK(got.changed == 0);
-  REQUIRE(got.adapters.size() == serial.adapters.size());
-  for (const auto& [name, values] : serial.adapters) {
-    CAPTURE(name);
-    CHECK(difference(got.adapters.at(name), values) <= 1e-10);
-  }
+  CHECK(relative_difference(got.adapters, serial.adapters) <= 1e-10);
 }
 
 struct shape {
@@ -171,7 +158,8 @@ TEST_CASE("a save of adapters is theirs alone, and goes on on another mesh", "[t
   const outcome resumed = train("pp=2", "1f1b", 2, saves.path.string());
   CHECK(resumed.losses.size() == 2);  // one step, and the validation
   CHECK(std::abs(resumed.losses[1] - serial.losses[3]) <= 1e-10);
-  for (const auto& [name, values] : serial.adapters) CHECK(difference(resumed.adapters.at(name), values) <= 1e-10);
+  for (const auto& [name, values] : serial.adapters)
+    CHECK(relative_difference(resumed.adapters.at(name), values) <= 1e-10);
   const hd::io::checkpoint_reader reader(hd::io::latest(saves.path).save->path);
   CHECK(reader.contains("weight/model.layers.0.mlp.up_proj.lora_A.weight"));
   CHECK_FALSE(reader.contains("weight/model.layers.0.mlp.up_proj.weight"));

@@ -1,6 +1,7 @@
 // Networks on pairs (x, y), a perceptron and a convolutional classifier: gradients against central differences, and any mesh,
 // schedule and policy trains what one rank trains, in double.
 #include "catch.hpp"
+#include "difference.hpp"
 #include "tables.hpp"
 
 #include <heddle/comm/launch.hpp>
@@ -35,6 +36,7 @@ using hd::dp, hd::pp, hd::tp, md::dims;
 
 namespace {
 
+using train_test::relative_difference;
 using in_layer = md::layers::linear<dims<dim::features>, dims<dim::width>>;
 using down_layer = md::layers::linear<dims<dim::ffn>, dims<dim::width>>;
 
@@ -217,26 +219,11 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
   return all;
 }
 
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size() || a.empty()) return 1e300;
-  double worst = 0, greatest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double d = std::abs(a[i] - b[i]);
-    if (std::isnan(d) || d > worst) worst = d;  // a NaN stays
-    greatest = (std::max)(greatest, std::abs(b[i]));
-  }
-  return worst / greatest;
-}
-
 void check_same(const outcome& got, const outcome& serial) {
-  CHECK(difference(got.losses, serial.losses) <= 1e-10);
-  CHECK(difference(got.norms, serial.norms) <= 1e-10);
-  CHECK(difference(got.predictions, serial.predictions) <= 1e-10);
-  REQUIRE(got.weights.size() == serial.weights.size());
-  for (const auto& [name, values] : serial.weights) {
-    INFO(name);
-    CHECK(difference(got.weights.at(name), values) <= 1e-10);
-  }
+  CHECK(relative_difference(got.losses, serial.losses) <= 1e-10);
+  CHECK(relative_difference(got.norms, serial.norms) <= 1e-10);
+  CHECK(relative_difference(got.predictions, serial.predictions) <= 1e-10);
+  CHECK(relative_difference(got.weights, serial.weights) <= 1e-10);
 }
 
 // Of the mean loss, every weight moved on its own.

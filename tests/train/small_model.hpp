@@ -400,7 +400,8 @@ inline double difference(const std::vector<double>& x, const std::vector<double>
   if (x.size() != y.size()) return 1;
   double apart = 0, largest = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    apart = std::fmax(apart, std::fabs(x[i] - y[i]));
+    const double d = std::fabs(x[i] - y[i]);
+    if (std::isnan(d) || d > apart) apart = d;  // a NaN stays
     largest = std::fmax(largest, std::fabs(y[i]));
   }
   return largest == 0 ? apart : apart / largest;
