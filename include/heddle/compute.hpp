@@ -12,10 +12,12 @@
 #include <heddle/compute/bf16_products.hpp>
 #include <heddle/compute/einsum.hpp>
 #include <heddle/compute/elementwise_operators.hpp>
+#include <heddle/compute/expert_choice.hpp>
 #include <heddle/compute/expert_operators.hpp>
 #include <heddle/compute/expression.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/gemm_peak.hpp>
+#include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/host/adamw.hpp>
 #include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/attention.hpp>
@@ -25,9 +27,11 @@
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/embedding.hpp>
+#include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
 #include <heddle/compute/host/half_products.hpp>
+#include <heddle/compute/host/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/host/images.hpp>
 #include <heddle/compute/host/lanes.hpp>

@@ -10,9 +10,11 @@
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/elementwise.hpp>
 #include <heddle/compute/host/embedding.hpp>
+#include <heddle/compute/host/expert_choice.hpp>
 #include <heddle/compute/host/gated.hpp>
 #include <heddle/compute/host/gemm.hpp>
 #include <heddle/compute/host/half_products.hpp>
+#include <heddle/compute/host/head_parts.hpp>
 #include <heddle/compute/host/images.hpp>
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/portable.hpp>
@@ -41,7 +43,9 @@ template <class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
 class host : detail::argument_checks,
              public detail::image_members<host<Gemm>>,
-             public detail::cache_members<host<Gemm>> {
+             public detail::cache_members<host<Gemm>>,
+             public detail::expert_choice_members<host<Gemm>>,
+             public detail::head_part_members<host<Gemm>> {
   /// What products into elements of type T are added up in.
   template <class T>
   using sum_type = std::conditional_t<is_half_precision<T>, float, T>;
@@ -581,6 +585,7 @@ static_assert(rms_norm_kernels<host<>, float> && rotary_kernels<host<>, float> &
               sliced_attention_kernels<host<>, float>);
 static_assert(reduction_kernels<host<>, float> && routing_kernels<host<>, float> &&
               choice_limit_kernels<host<>, float> && expert_balance_kernels<host<>, float> &&
+              expert_choice_kernels<host<>, float> && head_part_kernels<host<>, float> &&
               grouped_product_kernels<host<>, float> && half_product_kernels<host<>> &&
               cast_kernels<host<>, float, bf16> && stochastic_cast_kernels<host<>> &&
               master_optimizer_kernels<host<>, float, bf16, bf16> &&

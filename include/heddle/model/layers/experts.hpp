@@ -3,6 +3,7 @@
 
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/expert_exchange.hpp>
+#include <heddle/model/layers/expert_router.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
 
 #include <algorithm>
@@ -91,7 +92,7 @@ struct capacity {
 };
 
 /// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
-/// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, or `softmax_of_all`. `Limit`: `dropless`, no token is dropped whatever
+/// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, `softmax_of_all`, or `grouped_scores` as DeepSeek-V3. `Limit`: `dropless`, no token is dropped whatever
 /// the router chooses, or `capacity`.
 ///
 /// An axis that splits `dim::ffn` splits each expert; y is a sum over it. One that splits `dim::experts` gives its ranks other experts: if
@@ -113,7 +114,7 @@ struct capacity {
 /// Fedus et al. 2021, arXiv:2101.03961 (balance).
 template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu, class Limit = dropless>
 struct experts {
-  using router_layer = linear<dims<dim::width>, dims<dim::candidates>, false, storage::out_in>;
+  using router_layer = expert_router<Rule>;
   using stream_dims = dims<dim::width>;
   using units = dims<dim::ffn>;
 
@@ -124,6 +125,8 @@ struct experts {
   std::int64_t count, chosen, width, ffn;
   double deviation;
   double balance = 0;
+  const char *gate_name = "experts.*.w1.weight", *down_name = "experts.*.w2.weight",
+             *up_name = "experts.*.w3.weight";
   [[no_unique_address]] Limit limit;
 
   /// `experts_of`: how many there are; `each`: how many of them a token takes. Weights begin as N(0, initial_deviation).
@@ -141,9 +144,9 @@ struct experts {
   constexpr auto parameters() const {
     using into = dims<dim::experts, dim::ffn>;
     using out_of = dims<dim::experts, dim::width>;
-    return list(parameter<gate_weights, into, dims<dim::width>>{"experts.*.w1.weight", {count, ffn, width}, deviation},
-                parameter<down_weights, out_of, dims<dim::ffn>>{"experts.*.w2.weight", {count, width, ffn}, deviation},
-                parameter<up_weights, into, dims<dim::width>>{"experts.*.w3.weight", {count, ffn, width}, deviation});
+    return list(parameter<gate_weights, into, dims<dim::width>>{gate_name, {count, ffn, width}, deviation},
+                parameter<down_weights, out_of, dims<dim::ffn>>{down_name, {count, width, ffn}, deviation},
+                parameter<up_weights, into, dims<dim::width>>{up_name, {count, ffn, width}, deviation});
   }
   constexpr auto children() const { return list(router); }
   constexpr auto activations() const {
@@ -265,7 +268,7 @@ struct experts {
       b.compute().permute_backward(d_in, at.places, dx);
     }
     b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
-    b.compute().template top_k_backward<Rule>(b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
+    score.layer().choose_backward(score, b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
     if (balance > 0 && b.rows() > 0)
       b.compute().expert_balance_backward(b[scores{}], at.ids, balance_scale(b), b[d_scores{}]);
     using routed_dx = typename router_layer::template laid<typename B::layouts>::dx_made;
@@ -322,7 +325,8 @@ struct experts {
     memory.reserve(b.queue(), b.rows() * chosen, count);
     const auto ids = memory.ids(b.rows(), chosen), places = memory.places(b.rows(), chosen);
     const auto sources = memory.sources(b.rows() * chosen);
-    b.compute().template top_k<Rule>(b[scores{}], ids, b[choice_weights{}]);
+    const auto [score] = b.children();
+    score.layer().choose(score, b[scores{}], ids, b[choice_weights{}]);
     const auto kept = [&] {
       if constexpr (Limit::drops) {
         const auto some = memory.kept(b.rows(), chosen);

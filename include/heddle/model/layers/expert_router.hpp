@@ -1,0 +1,81 @@
+// heddle/model/layers/expert_router.hpp: the routers of mixtures of experts: a linear layer and the rule that chooses by its logits.
+#pragma once
+
+#include <heddle/compute/expert_choice.hpp>
+#include <heddle/model/layers/linear.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::inline v0::model::layers {
+
+struct selection_bias {
+};  ///< parameter: added to the scores of experts where they are chosen, not to the weights of choices
+
+/// Rule of a router whose experts are chosen by `compute::choose_experts<Scores>`: `compute::sigmoid_scores` as DeepSeek-V3 has it, or
+/// `compute::softmax_scores`.
+template <class Scores = compute::sigmoid_scores>
+struct grouped_scores {};
+
+/// Trains all parameters but the selection biases of routers, which are no function of the loss: for `train_only`.
+struct all_but_selection_bias {
+  template <class Parameter>
+  static constexpr bool trains = !std::is_same_v<typename Parameter::tag, selection_bias>;
+};
+
+namespace detail {
+using router_base = linear<dims<dim::width>, dims<dim::candidates>, false, storage::out_in>;
+}  // namespace detail
+
+/// logits = x W', and the choice that `Rule`, `compute::softmax_of_chosen` or `softmax_of_all`, makes of them.
+/// Shapes: x [rows, width], logits [rows, candidates], ids and weights [rows, chosen].
+template <class Rule>
+struct expert_router : detail::router_base {
+  using detail::router_base::router_base;
+
+  /// The experts of each row, and the weights of these choices.
+  template <class B>
+  void choose(const B& b, typename B::const_view logits, matrix_view<std::int32_t, typename B::space> ids,
+              typename B::view weights) const {
+    b.compute().template top_k<Rule>(logits, ids, weights);
+  }
+  /// Overwrites the gradient of the logits.
+  template <class B>
+  void choose_backward(const B& b, typename B::const_view logits,
+                       matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view weights,
+                       typename B::const_view d_weights, typename B::view d_logits) const {
+    b.compute().template top_k_backward<Rule>(logits, ids, weights, d_weights, d_logits);
+  }
+};
+
+/// logits = x W', and the choice by `rule` of their scores and a bias that is added for the choice alone. The bias gets no gradient:
+/// describe a model with `train_only<all_but_selection_bias>`, and update it between steps (`compute().balance_bias`).
+/// Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2; Wang et al. 2024, arXiv:2408.15664.
+template <class Scores>
+struct expert_router<grouped_scores<Scores>> : detail::router_base {
+  using detail::router_base::router_base;
+  compute::grouped_choice rule{};
+
+  constexpr auto parameters() const {
+    const auto all = detail::router_base::parameters();
+    return list(all.template get<0>(),
+                parameter<selection_bias, dims<dim::candidates>>{"e_score_correction_bias", {out[0]}});
+  }
+  using needs = compute::facet_list<compute::product_facet, compute::expert_choice_facet>;
+
+  /// The experts of each row, and the weights of these choices.
+  template <class B>
+  void choose(const B& b, typename B::const_view logits, matrix_view<std::int32_t, typename B::space> ids,
+              typename B::view weights) const {
+    b.compute().template choose_experts<Scores>(logits, b.vector(selection_bias{}), rule, ids, weights);
+  }
+  /// Overwrites the gradient of the logits.
+  template <class B>
+  void choose_backward(const B& b, typename B::const_view logits,
+                       matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view /*weights*/,
+                       typename B::const_view d_weights, typename B::view d_logits) const {
+    b.compute().template choose_experts_backward<Scores>(logits, ids, rule, d_weights, d_logits);
+  }
+};
+
+}  // namespace heddle::inline v0::model::layers
