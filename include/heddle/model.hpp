@@ -3,6 +3,8 @@
 
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/batch_checks.hpp>
+#include <heddle/model/deepseek.hpp>
+#include <heddle/model/deepseek_config.hpp>
 #include <heddle/model/described.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
@@ -25,13 +27,16 @@
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>
 #include <heddle/model/layers/head_norm.hpp>
+#include <heddle/model/layers/latent_attention.hpp>
 #include <heddle/model/layers/linear.hpp>
 #include <heddle/model/layers/lora.hpp>
+#include <heddle/model/layers/low_rank.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/readouts.hpp>
 #include <heddle/model/layers/routing_memory.hpp>
 #include <heddle/model/layers/settlement.hpp>
+#include <heddle/model/layers/sum_of_layers.hpp>
 #include <heddle/model/layers/trained.hpp>
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>

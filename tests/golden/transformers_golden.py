@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Golden numbers for heddle's Qwen-2, Qwen-3 and Mixtral: tiny models of Hugging Face transformers, trained for two steps.
+"""Golden numbers for heddle's Qwen-2, Qwen-3, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
-Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin and mixtral_golden.bin beside
-this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
-committed files.
+Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mixtral_golden.bin and
+deepseek_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+committed files; names of families after that take these only.
 """
 import os
 import sys
@@ -16,38 +16,54 @@ from llama_golden import decode, difference, encode
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS, BATCH, LR, BETAS, EPS, WEIGHT_DECAY, MAX_NORM = 2, 4, 1e-3, (0.9, 0.95), 1e-8, 0.1, 0.5
-THETA, NORM_EPS = 1000.0, 1e-6
+THETA, NORM_EPS = 1000.0, {"deepseek": 1e-5}
 
-# Odd sizes. Qwen-2 is tied; the heads of Qwen-3 have more elements than width / heads; Mixtral takes two of five experts.
+# Odd sizes. Qwen-2 is tied; the heads of Qwen-3 have more elements than width / heads; Mixtral takes two of five experts; DeepSeek-V3
+# three of six in two of three groups, with two shared ones. The norms of its latent vectors keep their own epsilon.
 SIZES = {
     "qwen2": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=19, context=9, vocabulary=37, head_dim=4, tied=True),
     "qwen3": dict(layers=2, heads=4, kv_heads=2, width=20, ffn=19, context=9, vocabulary=37, head_dim=6, tied=False),
     "mixtral": dict(layers=2, heads=6, kv_heads=2, width=24, ffn=11, context=9, vocabulary=37, head_dim=4, tied=False, experts=5, chosen=2),
+    "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
+                     latent=dict(q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
+                     router=dict(n_shared_experts=2, n_group=3, topk_group=2)),
 }
 CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
-           "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM)}
+           "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
+           "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
 
 
 def make_model(family):
     s = SIZES[family]
     config_class, model_class = CLASSES[family]
     more = dict(num_local_experts=s["experts"], num_experts_per_tok=s["chosen"]) if "experts" in s else {}
+    if family == "deepseek":
+        more = dict(num_experts_per_tok=s["chosen"], n_routed_experts=s["experts"], moe_intermediate_size=s["ffn"], first_k_dense_replace=0,
+                    routed_scaling_factor=1.7, norm_topk_prob=True, **s["latent"], **s["router"])
     config = config_class(
         num_hidden_layers=s["layers"], num_attention_heads=s["heads"], num_key_value_heads=s["kv_heads"],
         hidden_size=s["width"], intermediate_size=s["ffn"], max_position_embeddings=s["context"],
-        vocab_size=s["vocabulary"], head_dim=s["head_dim"], tie_word_embeddings=s["tied"], rms_norm_eps=NORM_EPS,
-        rope_parameters={"rope_type": "default", "rope_theta": THETA}, use_cache=False, attention_dropout=0.0, **more)
+        vocab_size=s["vocabulary"], tie_word_embeddings=s["tied"], rms_norm_eps=NORM_EPS.get(family, 1e-6),
+        rope_parameters={"rope_type": "default", "rope_theta": THETA}, use_cache=False, attention_dropout=0.0,
+        **({} if family == "deepseek" else {"head_dim": s["head_dim"]}), **more)
     config._attn_implementation = config._experts_implementation = "eager"
     model = model_class(config)
     model.train()
-    # Larger than Qwen's own initialisation, norms away from one, biases away from zero: every term of a gradient matters.
+    # Larger than Qwen's own initialisation (less so for DeepSeek-V3, whose second step would else multiply the noise of the first), norms away from one, biases away from zero: every term of a gradient matters.
     g = torch.Generator().manual_seed(987)
     with torch.no_grad():
         for name, p in model.named_parameters():
             mean = 1.0 if "norm" in name else 0.0
-            p.copy_(torch.randn(p.shape, generator=g) * 0.3 + mean)
+            p.copy_(torch.randn(p.shape, generator=g) * (0.2 if family == "deepseek" else 0.3) + mean)
+        for name, bias in selection_biases(model).items():
+            bias.copy_(torch.randn(bias.shape, generator=g) * 0.2)
     return model
+
+
+def selection_biases(model):
+    """What is added to scores where experts are chosen: saved with the weights, and not trained."""
+    return {name: t for name, t in model.named_buffers() if name.endswith("e_score_correction_bias")}
 
 
 def batches(family):
@@ -70,8 +86,15 @@ def by_name(named):
     result = {}
     for name, t in named.items():
         t = t.detach()
-        at = name.replace(".mlp.gate.", ".block_sparse_moe.gate.")
-        if name.endswith(".experts.gate_up_proj"):
+        deepseek = any(".kv_b_proj." in other for other in named)
+        at = name if deepseek else name.replace(".mlp.gate.", ".block_sparse_moe.gate.")
+        if deepseek and name.endswith(".experts.gate_up_proj"):
+            at = name.replace("experts.gate_up_proj", "experts.*.")
+            for part, rows in zip(("gate_proj", "up_proj"), t.chunk(2, dim=1)):
+                result[at + part + ".weight"] = rows.flatten(0, 1).clone()
+        elif deepseek and name.endswith(".experts.down_proj"):
+            result[name.replace("experts.down_proj", "experts.*.down_proj.weight")] = t.flatten(0, 1).clone()
+        elif name.endswith(".experts.gate_up_proj"):
             at = name.replace(".mlp.experts.gate_up_proj", ".block_sparse_moe.experts.*")
             gate, up = t.chunk(2, dim=1)
             result[at + ".w1.weight"] = gate.flatten(0, 1).clone()
@@ -91,13 +114,15 @@ def make_records(family):
     assert ("lm_head.weight" in w) != s["tied"]
     records = [("config", torch.tensor([s["layers"], s["heads"], s["kv_heads"], s["width"], s["ffn"], s["context"],
                                         s["vocabulary"], BATCH, s["head_dim"]] +
-                                       ([s["experts"], s["chosen"]] if "experts" in s else []), dtype=torch.int32)),
-               ("rotary", torch.tensor([THETA, NORM_EPS], dtype=torch.float64)),
+                                       ([s["experts"], s["chosen"]] if "experts" in s else []) +
+                                       [*s.get("latent", {}).values(), *s.get("router", {}).values()], dtype=torch.int32)),
+               ("rotary", torch.tensor([THETA, NORM_EPS.get(family, 1e-6)], dtype=torch.float64)),
                ("optimizer", torch.tensor([LR, BETAS[0], BETAS[1], EPS, WEIGHT_DECAY, MAX_NORM], dtype=torch.float64))]
     for step, (tokens, targets) in enumerate(batches(family), start=1):
         records.append((f"step{step}.tokens", tokens.to(torch.int32)))
         records.append((f"step{step}.targets", targets.to(torch.int32)))
     records += [("initial." + name, t) for name, t in by_name(w).items()]
+    records += [("initial." + name, t.clone()) for name, t in selection_biases(model).items()]
     groups = [{"params": [t for t in w.values() if t.dim() >= 2], "weight_decay": WEIGHT_DECAY},
               {"params": [t for t in w.values() if t.dim() < 2], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS)
@@ -132,7 +157,8 @@ def balance_records():
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    for family in SIZES:
+    only = [a for a in sys.argv[1:] if not a.startswith("--")]
+    for family in only or SIZES:
         records = make_records(family) + (balance_records() if family == "mixtral" else [])
         data = encode(records)
         numbers = dict(records)

@@ -23,12 +23,15 @@ std::span<T> part(std::span<T> all, const md::parameter& p) {
 
 template <class Stage>
 void load_initial(Stage& s, const golden_file& golden) {
-  for (const md::parameter& p : s.parameters()) {
+  const auto load = [&](const md::parameter& p, auto weights) {
+    CAPTURE(p.name);
     const auto& record = golden.at("initial." + p.name);
     REQUIRE(record.shape == p.shape);
-    const auto w = part(s.weights(), p);
+    const auto w = part(weights, p);
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<typename Stage::scalar>(record.values[i]);
-  }
+  };
+  for (const md::parameter& p : s.parameters()) load(p, s.weights());
+  for (const md::parameter& p : s.frozen_parameters()) load(p, s.frozen_weights());
 }
 
 /// A step's data; samples [first, first + count) of it.

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 HERE = Path(__file__).parent
@@ -38,14 +38,20 @@ MODELS = {
                 MixtralConfig(hidden_size=24, intermediate_size=11, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
                               vocab_size=43, max_position_embeddings=32, num_local_experts=5, num_experts_per_tok=2,
                               rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    "deepseek": (DeepseekV3ForCausalLM,
+                 DeepseekV3Config(hidden_size=22, intermediate_size=17, moe_intermediate_size=9, num_hidden_layers=3, num_attention_heads=6,
+                                  num_key_value_heads=6, n_shared_experts=2, n_routed_experts=6, num_experts_per_tok=3, n_group=3,
+                                  topk_group=2, routed_scaling_factor=1.7, q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3,
+                                  qk_rope_head_dim=4, v_head_dim=5, first_k_dense_replace=0, vocab_size=43, max_position_embeddings=32,
+                                  rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
     "gpt2_long": (GPT2LMHeadModel, GPT2Config(n_embd=18, n_layer=2, n_head=3, n_positions=80, vocab_size=37)),
     # A vocabulary of bytes, to train on texts.
     "bytes": (LlamaForCausalLM,
               LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True)),
 }
-SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "gpt2_long": 105, "bytes": 105}
-LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4]}
+SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "deepseek": 106, "gpt2_long": 105, "bytes": 105}
+LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "deepseek": [9, 4]}
 
 
 NEW_TOKENS = 64
@@ -70,6 +76,9 @@ def main():
         with torch.no_grad():
             for p in model.parameters():  # larger than initial weights, and no bias zero, so that every term counts
                 p.copy_(torch.randn_like(p) * (0.3 if p.dim() > 1 else 0.2) + (1.0 if p.dim() == 1 and (p == 1).all() else 0.0))
+            for buffer_name, b in model.named_buffers():
+                if buffer_name.endswith("e_score_correction_bias"):
+                    b.copy_(torch.randn_like(b) * 0.2)
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
         # The Llama with a head of its own in several files, with an index.

@@ -1,0 +1,168 @@
+// heddle/model/deepseek_config.hpp: the numbers that make a DeepSeek-V3, with its parameter and operation counts.
+#pragma once
+
+#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/rotary_table.hpp>
+#include <heddle/core/error.hpp>
+#include <heddle/model/llama_config.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace heddle::inline v0::model {
+
+/// The shape of a DeepSeek-V3 all of whose blocks have experts: latent attention, `experts` MLPs of `ffn` hidden units, of which a token takes
+/// `chosen`, and beside them one of `shared * ffn` for every token.
+/// Source: DeepSeek-AI 2024, arXiv:2412.19437; Hugging Face `DeepseekV3Config`.
+struct deepseek_config {
+  int layers = 58;
+  int heads = 128;
+  int width = 7168;
+  int ffn = 2048;  ///< hidden units of an expert
+  int context = 4096;
+  int vocabulary = 129280;
+  int query_latent = 1536;  ///< elements of the latent vector of queries
+  int key_latent = 512;     ///< elements of the latent vector of keys and values
+  int still = 128;          ///< elements of a query or key that do not rotate
+  int rotating = 64;        ///< elements of a query or key that rotate
+  int value = 128;          ///< elements of a value
+  int experts = 256;
+  int chosen = 8;
+  int shared = 1;  ///< experts that every token takes
+  int groups = 8, kept_groups = 4;
+  bool normed = true;      ///< the weights of a token's choices are divided by their sum
+  double factor = 2.5;     ///< of the weights of choices
+  bool neighbours = true;  ///< elements (2i, 2i + 1) rotate together
+  double theta = 10000;    ///< base of the rotary frequencies
+  compute::rotary_scaling scaling{};
+  double epsilon = 1e-6;  ///< of the norms of the stream
+  double initial_deviation = 0.02;
+
+  constexpr compute::grouped_choice choice() const noexcept {
+    return {.groups = groups, .kept = kept_groups, .best = 2, .normed = normed, .scale = factor};
+  }
+
+  /// Errors: `config_error` naming the setting, its value and what would be accepted.
+  void validate() const {
+    const auto in_range = [](const char* name, int value, int least, int most) {
+      if (value < least || value > most)
+        throw config_error("heddle: deepseek_config." + std::string(name) + " must be " + std::to_string(least) +
+                           " to " + std::to_string(most) + ", got " + std::to_string(value));
+    };
+    constexpr int wide = llama_config::most_width, tokens = llama_config::most_tokens;
+    in_range("layers", layers, 1, llama_config::most_layers);
+    in_range("heads", heads, 1, wide);
+    in_range("width", width, 1, wide);
+    in_range("ffn", ffn, 1, wide);
+    in_range("context", context, 1, tokens);
+    in_range("vocabulary", vocabulary, 1, tokens);
+    in_range("query_latent", query_latent, 1, wide);
+    in_range("key_latent", key_latent, 1, wide);
+    in_range("still", still, 0, 65536);
+    in_range("rotating", rotating, 2, 65536);
+    in_range("value", value, 1, 65536);
+    in_range("experts", experts, 1, 65536);
+    in_range("groups", groups, 1, experts);
+    in_range("kept_groups", kept_groups, 1, groups);
+    in_range("shared", shared, 1, 65536);
+    if (rotating % 2 != 0)
+      throw config_error("heddle: deepseek_config.rotating must be even, got " + std::to_string(rotating));
+    if (experts % groups != 0)
+      throw config_error("heddle: deepseek_config.groups must divide experts = " + std::to_string(experts) + ", got " +
+                         std::to_string(groups));
+    in_range("chosen", chosen, 1, experts / groups * kept_groups);
+    in_range("shared", shared, 1, wide / ffn);
+    const auto positive = [](const char* name, double value) {
+      if (!(value > 0 && value <= 1e12))
+        throw config_error("heddle: deepseek_config." + std::string(name) + " must be a positive number, got " +
+                           std::to_string(value));
+    };
+    positive("factor", factor);
+    positive("theta", theta);
+    positive("epsilon", epsilon);
+    positive("initial_deviation", initial_deviation);
+  }
+
+  /// Numbers that enter a matrix product for each token.
+  constexpr std::int64_t matmul_parameters() const noexcept {
+    const std::int64_t d = width;
+    return layers * (attention() + (chosen + shared) * mlp() + experts * d) + vocabulary * d;
+  }
+  /// Numbers of all parameters, those of the selection biases among them.
+  constexpr std::int64_t parameters() const noexcept {
+    const std::int64_t d = width, norms = 2 * d + query_latent + key_latent;
+    return layers * (attention() + (experts + shared) * mlp() + experts * d + experts + norms) + 2 * vocabulary * d + d;
+  }
+  /// Floating-point operations of one training step per token, forward and backward, with unmasked pairs of attention alone.
+  constexpr double flops_per_token(int sequence = 0) const noexcept {
+    const double s = sequence > 0 ? sequence : context;
+    return 6.0 * static_cast<double>(matmul_parameters()) +
+           3.0 * layers * static_cast<double>(heads) * (still + rotating + value) * (s + 1.0);
+  }
+
+  friend constexpr bool operator==(const deepseek_config&, const deepseek_config&) = default;
+  /// What two configurations must share so that the weights of one are those of the other.
+  friend std::string to_string(const deepseek_config& c) {
+    const auto number = [](const char* name, double value) {
+      return " " + std::string(name) + "=" + std::to_string(value);
+    };
+    std::string out = "deepseek_v3";
+    const auto add = [&](const char* name, int value) { out += " " + std::string(name) + "=" + std::to_string(value); };
+    add("layers", c.layers);
+    add("heads", c.heads);
+    add("width", c.width);
+    add("ffn", c.ffn);
+    add("context", c.context);
+    add("vocabulary", c.vocabulary);
+    add("query_latent", c.query_latent);
+    add("key_latent", c.key_latent);
+    add("still", c.still);
+    add("rotating", c.rotating);
+    add("value", c.value);
+    add("experts", c.experts);
+    add("chosen", c.chosen);
+    add("shared", c.shared);
+    add("groups", c.groups);
+    add("kept_groups", c.kept_groups);
+    add("normed", c.normed ? 1 : 0);
+    add("neighbours", c.neighbours ? 1 : 0);
+    out += number("factor", c.factor) + number("theta", c.theta);
+    if (c.scaling != compute::rotary_scaling{})
+      out += number("scaling", c.scaling.factor) + number("low", c.scaling.low) + number("high", c.scaling.high) +
+             number("original", c.scaling.original);
+    if (c.epsilon != 1e-6) out += number("epsilon*1e6", c.epsilon * 1e6);
+    return out;
+  }
+
+ private:
+  constexpr std::int64_t mlp() const noexcept { return std::int64_t{3} * width * ffn; }
+  constexpr std::int64_t attention() const noexcept {
+    const std::int64_t d = width, h = heads;
+    return d * query_latent + query_latent * h * (still + rotating) + d * (key_latent + rotating) +
+           key_latent * h * (still + value) + h * value * d;
+  }
+};
+
+/// For tests: sizes that divide by little, six experts in three groups.
+constexpr deepseek_config deepseek_tiny() noexcept {
+  return {.layers = 2,
+          .heads = 3,
+          .width = 22,
+          .ffn = 9,
+          .context = 9,
+          .vocabulary = 37,
+          .query_latent = 10,
+          .key_latent = 7,
+          .still = 3,
+          .rotating = 4,
+          .value = 5,
+          .experts = 6,
+          .chosen = 3,
+          .shared = 2,
+          .groups = 3,
+          .kept_groups = 2,
+          .factor = 1.7,
+          .theta = 1000};
+}
+
+}  // namespace heddle::inline v0::model
