@@ -9,6 +9,7 @@
 #include <heddle/model/parameter_buckets.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -33,6 +34,29 @@ using other_samples = md::expert_parallel<>;
 using folded = hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split<hd::dim::samples, ep>,
                             hd::dim::split<hd::dim::heads, tp>, hd::dim::split<hd::dim::experts, ep>,
                             hd::dim::split<hd::dim::experts, tp>>;
+
+// All foldings at once: an axis for each pair of what its ranks are to attention (they have the same samples: tp, or others: dp) and to
+// experts (parts of each expert: etp, other experts: ep, or the same experts: edp). With extents of 1 and more every (tp, dp) x (etp, ep, edp)
+// is a mesh of this type.
+struct tp_etp {};
+struct tp_ep {};
+struct tp_edp {};
+struct dp_etp {};
+struct dp_ep {};
+struct dp_edp {};
+using folded_mesh =
+    hd::mesh<hd::axis<dp_edp>, hd::axis<dp_ep>, hd::axis<dp_etp>, hd::axis<tp_edp>, hd::axis<tp_ep>, hd::axis<tp_etp>>;
+using any_folding = hd::sharding<hd::dim::split<hd::dim::samples, dp_edp>, hd::dim::split<hd::dim::samples, dp_ep>,
+                                 hd::dim::split<hd::dim::samples, dp_etp>, hd::dim::split<hd::dim::experts, dp_ep>,
+                                 hd::dim::split<hd::dim::experts, tp_ep>, hd::dim::split<hd::dim::ffn, dp_etp>,
+                                 hd::dim::split<hd::dim::ffn, tp_etp>>;
+// The same with rows of each sample split over the axis `Rows`, one of those of tp, as between attention and MLPs under sequence parallelism.
+template <class Rows>
+using folding_of_sequences =
+    hd::sharding<hd::dim::split<hd::dim::samples, dp_edp>, hd::dim::split<hd::dim::samples, dp_ep>,
+                 hd::dim::split<hd::dim::samples, dp_etp>, hd::dim::split<hd::dim::experts, dp_ep>,
+                 hd::dim::split<hd::dim::experts, tp_ep>, hd::dim::split<hd::dim::ffn, dp_etp>,
+                 hd::dim::split<hd::dim::ffn, tp_etp>, hd::dim::split<hd::dim::sequence, Rows>>;
 
 // What enters a layer and comes out of it, whole.
 struct problem {
@@ -216,48 +240,62 @@ void add_balance(const problem& p, const std::vector<chosen_experts>& choices, c
 struct found {
   answer all;
   std::vector<std::string> problems;
-  std::int64_t calls = 0, bytes = 0;  // of all_to_all_v along ep, on all ranks
+  std::int64_t calls = 0, bytes = 0;  // of all_to_all_v where rows travel, on all ranks
   std::int64_t scratch = 0;           // elements, of all ranks
   std::int64_t dropped = 0;           // choices, by the definition
 };
 
-// Rows of each rank among those that have other samples, in the order of the rows.
-template <class How>
-std::vector<std::int64_t> runs_of(const mesh_type& mesh, std::int64_t rows) {
-  using stage_mesh = md::stage_mesh<mesh_type, hd::pp, How>;
+// The rows of a rank's samples, and those of them that are its own.
+struct rows_of_rank {
+  md::row_range samples, own;
+};
+template <class How, class Mesh>
+rows_of_rank rows_on(const Mesh& mesh, int world_rank, std::int64_t rows) {
+  using stage_mesh = md::stage_mesh<Mesh, hd::pp, How>;
   const auto own_mesh = md::make_stage_mesh<stage_mesh>(mesh);
-  const typename md::layouts<stage_mesh, How>::template edge<md::dims<hd::dim::width>> at{own_mesh};
+  const int rank = md::rank_in_stage_mesh<stage_mesh>(mesh, world_rank);
+  const typename md::detail::samples_layout_of<stage_mesh, How>::type at{own_mesh};
+  const auto whole = hd::dynamic_shape<1>(rows);
+  const md::row_range all{at.local_offset(whole, rank)[0], at.local_shape(whole, rank).extent(0)};
+  const auto own = md::rows_on_rank<md::layouts<stage_mesh, How>, md::dims<hd::dim::width>>(own_mesh, rank, all.count);
+  return {all, {all.first + own.first, own.count}};
+}
+// Rows of each rank among those that have other rows, in the order of the rows.
+template <class How, class Mesh>
+std::vector<std::int64_t> runs_of(const Mesh& mesh, std::int64_t rows) {
   std::map<std::int64_t, std::int64_t> found;  // by the first row
-  const auto whole = hd::dynamic_shape<2>(rows, 1);
   for (int r = 0; r < mesh.size(); ++r)
-    if (const std::int64_t n = at.local_shape(whole, r).extent(0); n > 0) found[at.local_offset(whole, r)[0]] = n;
+    if (const auto own = rows_on<How>(mesh, r, rows).own; own.count > 0) found[own.first] = own.count;
   std::vector<std::int64_t> runs;
   for (const auto& [first, n] : found) runs.push_back(n);
   return runs;
 }
+// The ranks among which rows travel.
+template <class World, class... Tags>
+auto& group_along(World& world, hd::type_list<Tags...>) {
+  return world.template along_if<Tags...>();
+}
 
 // A row is a sample. `again`: forward runs once more for what recomputation drops.
-template <class How, class Limit>
-found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
+template <class How, class Limit, class Mesh>
+found on_mesh(const Mesh& mesh, const problem& p, bool again) {
   found f;
   f.all.y.assign(p.x.size(), 0);
   f.all.dx.assign(p.x.size(), 0);
   std::mutex mutex;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     using world_type = std::remove_reference_t<decltype(world)>;
-    using stage_mesh = md::stage_mesh<mesh_type, hd::pp, How>;
+    using stage_mesh = md::stage_mesh<Mesh, hd::pp, How>;
     using layouts = md::layouts<stage_mesh, How>;
     using layer_type = ly::experts<hd::compute::softmax_of_chosen, hd::compute::silu, Limit>;
     using run_type = ly::layer_run<double, layouts, backend, world_type>;
     const stage_mesh own_mesh = md::make_stage_mesh<stage_mesh>(world.mesh());
     const int rank = md::rank_in_stage_mesh<stage_mesh>(world.mesh(), world.rank());
     // This rank's rows, and room for the most that a rank has.
-    const typename layouts::template edge<md::dims<hd::dim::width>> rows_at{own_mesh};
-    const auto whole = hd::dynamic_shape<2>(p.rows, p.width);
-    const std::int64_t first = rows_at.local_offset(whole, rank)[0];
-    const std::int64_t rows = rows_at.local_shape(whole, rank).extent(0);
+    const rows_of_rank has = rows_on<How>(mesh, world.rank(), p.rows);
+    const std::int64_t first = has.own.first, rows = has.own.count;
     std::int64_t most = 0;
-    for (int r = 0; r < own_mesh.size(); ++r) most = (std::max)(most, rows_at.local_shape(whole, r).extent(0));
+    for (int r = 0; r < mesh.size(); ++r) most = (std::max)(most, rows_on<How>(mesh, r, p.rows).samples.count);
 
     Limit limit;
     if constexpr (Limit::drops) limit.factor = p.factor;
@@ -286,7 +324,7 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
     backend kernels{1};
     ly::routing_memory<hd::host_memory> routing;
     run_type run{kernels, world};
-    run.extent = {rows, 1};
+    run.extent = {has.samples.count, 1};
     run.loss_scale = loss_scale;
     run.weights[0] = store.weights().data();
     run.gradients[0] = store.gradients().data();
@@ -308,7 +346,8 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
     const auto matrix = [&](numbers& m) { return md::as_matrix(std::span(m), rows, p.width); };
     const auto seen = [&](const numbers& m) { return md::as_matrix(std::span(m), rows, p.width); };
     const auto wipe = [](numbers& m) { std::fill(m.begin(), m.end(), std::nan("")); };
-    auto& group = world.template along<ep>();
+    using exchange = typename layouts::template exchange_axes<hd::dim::experts, hd::dim::ffn>;
+    auto& group = group_along(world, exchange{});
     const auto calls = [&] { return group.counters()[hd::comm_operation::all_to_all_v].calls; };
     b.forward(seen(x), matrix(y));
     const std::int64_t bytes = group.counters()[hd::comm_operation::all_to_all_v].bytes, forward_calls = calls();
@@ -334,7 +373,7 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
     const auto expect = [&](bool ok, const std::string& what) {
       if (!ok) f.problems.push_back("rank " + std::to_string(world.rank()) + ": " + what);
     };
-    const bool travels = !std::is_same_v<How, same_samples> && group.size() > 1;
+    const bool travels = exchange::size > 0 && group.size() > 1;
     expect(forward_calls == (travels ? 3 : 0), "all-to-alls of forward");
     expect(backward_calls == (travels ? 2 : 0), "all-to-alls of backward_input");
     expect(later == 0, "backward_weight communicates");
@@ -367,8 +406,8 @@ found on_mesh(const mesh_type& mesh, const problem& p, bool again) {
   return f;
 }
 
-template <class How, class Limit = ly::dropless>
-found check(const mesh_type& mesh, const problem& p, bool again = false) {
+template <class How, class Limit = ly::dropless, class Mesh>
+found check(const Mesh& mesh, const problem& p, bool again = false) {
   auto choices = choose(p);
   std::int64_t dropped = 0;
   if constexpr (Limit::drops) dropped = drop(p, choices, runs_of<How>(mesh, p.rows));
@@ -457,6 +496,59 @@ TEST_CASE("experts folded over two axes, one of the same samples and one of othe
     check<folded>(mesh, random_problem(11, 5, 2, 800));
     check<folded>(mesh, random_problem(9, 9, 3, 900), true);
     check<folded>(mesh, random_problem(3, 2, 1, 1000));  // most ranks have no expert
+  }
+}
+TEST_CASE("experts in every folding of eight ranks equal the definition", "[model][experts][ranks]") {
+  int foldings = 0;
+  for (const int a : {1, 2, 4, 8})
+    for (const int b : {1, 2, 4, 8})
+      for (const int c : {1, 2, 4, 8})
+        for (const int d : {1, 2, 4, 8})
+          for (const int e : {1, 2, 4, 8})
+            for (const int f : {1, 2, 4, 8}) {
+              if (a * b * c * d * e * f != 8) continue;
+              const folded_mesh mesh(a, b, c, d, e, f);
+              problem p = random_problem(13, 5, 2, 1500);
+              p.balance = 2;
+              const found got = check<any_folding>(mesh, p, ++foldings % 2 == 0);
+              if (b * c == 1) continue;
+              // Counts of eight bytes: of a rank for the experts that its place along tp_ep reaches, for each rank that has a part of
+              // them. Rows there and back: a copy of each choice for each such rank, from all ranks that have the same samples.
+              const std::int64_t counts = 8 / e * p.experts * c * 8;
+              const std::int64_t rows = 2 * p.rows * p.chosen * p.width * 8 * c * d * f;
+              CHECK(got.bytes == counts + rows);
+            }
+  CHECK(foldings == 56);
+}
+TEST_CASE("parts of experts over ranks of other samples, uneven and with a capacity", "[model][experts][ranks]") {
+  for (const folded_mesh& mesh : {folded_mesh(1, 1, 3, 1, 1, 1), folded_mesh(1, 2, 3, 1, 1, 1),
+                                  folded_mesh(1, 1, 8, 1, 1, 1), folded_mesh(1, 2, 2, 1, 1, 2)}) {
+    check<any_folding>(mesh, random_problem(3, 2, 1, 1600));
+    check<any_folding>(mesh, random_problem(1, 5, 2, 1700), true);
+    problem one = random_problem(9, 5, 1, 1800);
+    prefer(one, 3);
+    check<any_folding>(mesh, one, true);
+    problem some = random_problem(13, 5, 2, 1900);
+    some.factor = 0.6;
+    CHECK(check<any_folding, ly::capacity<>>(mesh, some).dropped > 0);
+  }
+}
+TEST_CASE("experts take the rows of split sequences, whatever they have the ranks for", "[model][experts][ranks]") {
+  const auto both = [](auto how, const folded_mesh& mesh) {
+    using sharding = typename decltype(how)::type;
+    problem p = random_problem(13, 5, 2, 2000);
+    p.balance = 2;
+    check<sharding>(mesh, p);
+    check<sharding>(mesh, random_problem(2, 5, 3, 2100), true);  // most ranks have no row
+  };
+  for (const auto& [dp_of, tp_of] : std::vector<std::array<int, 2>>{{1, 2}, {1, 3}, {2, 2}, {4, 2}, {2, 4}}) {
+    // dp for copies of experts, other experts or parts of experts, and tp, which splits sequences, for parts, other experts or copies.
+    both(std::type_identity<folding_of_sequences<tp_etp>>{}, folded_mesh(dp_of, 1, 1, 1, 1, tp_of));
+    both(std::type_identity<folding_of_sequences<tp_etp>>{}, folded_mesh(1, dp_of, 1, 1, 1, tp_of));
+    both(std::type_identity<folding_of_sequences<tp_ep>>{}, folded_mesh(1, dp_of, 1, 1, tp_of, 1));
+    both(std::type_identity<folding_of_sequences<tp_ep>>{}, folded_mesh(1, 1, dp_of, 1, tp_of, 1));
+    both(std::type_identity<folding_of_sequences<tp_edp>>{}, folded_mesh(1, dp_of, 1, tp_of, 1, 1));
+    both(std::type_identity<folding_of_sequences<tp_edp>>{}, folded_mesh(1, 1, dp_of, tp_of, 1, 1));
   }
 }
 TEST_CASE("experts of a capacity drop what the rule drops, rank by rank", "[model][experts][ranks]") {

@@ -1,5 +1,5 @@
 // tests/train/mixtral_test.cpp: the trainer on a mixture of experts: any mesh, with experts over ranks of the same or of other samples,
-// trains the Mixtral of one rank.
+// in any folding and composed with zero<3>, split sequences, pipelines, recomputation and saves, trains the Mixtral of one rank.
 #include "catch.hpp"
 #include "difference.hpp"
 #include "folder.hpp"
@@ -17,6 +17,7 @@
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -49,7 +50,26 @@ constexpr md::mixtral_config settings{{.layers = 2,
                                       2};
 using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 3>;
 using same_samples = md::mixtral<double>;
-using other_samples = md::mixtral<double, md::expert_parallel<>>;
+
+// What axes are for attention and for experts: dp, ep and etp split samples, and copy experts, split them and split what is in them; tp,
+// tp_ep and tp_edp have the same samples, and split what is in experts, split them and copy them; sp is like tp_ep, and splits sequences.
+struct etp {};
+struct tp_ep {};
+struct tp_edp {};
+struct sp {};
+template <class Dim, class... Axes>
+using over = hd::type_list<hd::dim::split<Dim, Axes>...>;
+template <class... S>
+hd::sharding<S...> as_sharding(hd::type_list<S...>);
+using every_way = decltype(as_sharding(
+    md::detail::joined<over<hd::dim::samples, dp, ep, etp>, over<hd::dim::heads, tp, tp_ep, tp_edp, sp>,
+                       over<hd::dim::vocabulary, tp, tp_ep, tp_edp, sp>, over<hd::dim::experts, ep, tp_ep, sp>,
+                       over<hd::dim::ffn, etp, tp>, over<hd::dim::sequence, sp>>{}));
+using other_samples = md::mixtral<double, every_way>;
+using folded_mesh = hd::mesh<hd::axis<dp>, hd::axis<ep>, hd::axis<etp>, hd::axis<pp>, hd::axis<tp>, hd::axis<tp_ep>,
+                             hd::axis<tp_edp>, hd::axis<sp>>;
+template <class Model>
+inline constexpr bool is_folded = std::is_same_v<Model, other_samples>;
 
 // A Mixtral whose mixtures are frozen: one set of axes is left to sum gradients over, and rows travel all the same.
 struct all_but_experts {
@@ -73,10 +93,12 @@ struct outcome {
 
 template <class Model>
 outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
-              const std::string& again = "", const std::string& save_to = "", const std::string& resume_from = "") {
-  const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
+              const std::string& again = "", const std::string& save_to = "", const std::string& resume_from = "",
+              const md::mixtral_config& config = settings) {
+  using world_mesh = std::conditional_t<is_folded<Model>, folded_mesh, mesh_type>;
+  const auto mesh = hd::parse_mesh<world_mesh>(mesh_text);
   hd::train::options<md::mixtral_config> o;
-  o.model = settings;
+  o.model = config;
   o.batch = 7;
   o.steps = 2;
   o.clip_norm = 0.05;
@@ -86,7 +108,8 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
   outcome all;
   std::mutex mutex;
   hd::launch<hd::threads>(mesh, [&](auto& world) {
-    using strategy = hd::strategy<mesh_type, sc::tabled, hd::zero<1>, hd::activations::recompute<>>;
+    using zero = hd::zero<is_folded<Model> ? 3 : 1>;
+    using strategy = hd::strategy<world_mesh, sc::tabled, zero, hd::activations::recompute<>>;
     hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
     std::vector<double> losses, norms;
     if (!resume_from.empty()) hd::train::resume(trainer, resume_from);
@@ -101,16 +124,22 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     const std::lock_guard lock(mutex);
     all.losses = losses;
     all.norms = norms;
-    for (int k = 0; k < trainer.stages(); ++k) {
-      auto& stage = trainer.stage(k);
-      for (const md::parameter& p : stage.parameters()) {
-        auto& whole = all.weights[p.name];
-        whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
-        md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-          std::copy_n(stage.weights().begin() + p.offset + local, length, whole.begin() + global);
-        });
-      }
-    }
+    for (int k = 0; k < trainer.stages(); ++k)
+      hd::train::detail::for_each_bucket(
+          trainer.stage(k), trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
+            const auto share = state.weights_of(part);  // of zero<3> those that this rank owns
+            const std::int64_t begin = is_folded<Model> ? state.owned_begin() : 0;
+            const auto end = begin + static_cast<std::int64_t>(share.size());
+            for (const md::parameter& p : part.parameters()) {
+              auto& whole = all.weights[p.name];
+              whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
+              md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+                for (std::int64_t n = 0; n < length; ++n)
+                  if (const std::int64_t at = p.offset + local + n; at >= begin && at < end)
+                    whole[static_cast<std::size_t>(global + n)] = share[static_cast<std::size_t>(at - begin)];
+              });
+            }
+          });
   });
   return all;
 }
@@ -158,18 +187,59 @@ TEST_CASE("a Mixtral trained with its experts over ranks of other samples is tha
                             {"ep=2,tp=2", "1f1b", 2, "mlp.activated"},
                             {"pp=2,ep=2", "zb-h1", 2, "full"}});
 }
+TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank", "[train][mixtral][ranks]") {
+  md::mixtral_config eight = settings;
+  eight.heads = eight.kv_heads = 8;
+  eight.head_elements = 2;
+  const auto on = [&](const std::string& mesh) { return train<other_samples>(mesh, "1f1b", 1, "", "", "", eight); };
+  const outcome serial = on("");
+  REQUIRE(serial.norms[0] > 0.05);
+  const std::array<const char*, 6> axes{"dp", "ep", "etp", "tp", "tp_ep", "tp_edp"};
+  int foldings = 0;
+  for (int code = 0; code < 4096; ++code) {  // a power of two for each axis, 8 ranks in all
+    int powers = 0;
+    std::string mesh;
+    for (std::size_t a = 0; a < axes.size(); ++a) {
+      const int power = code >> (2 * a) & 3;
+      powers += power;
+      if (power > 0) mesh += (mesh.empty() ? "" : ",") + std::string(axes[a]) + "=" + std::to_string(1 << power);
+    }
+    if (powers != 3) continue;
+    ++foldings;
+    INFO("mesh '" << mesh << "'");
+    check_same(on(mesh), serial);
+  }
+  CHECK(foldings == 56);
+}
+// The axes of TorchTitan: zero<3> over dp, tensor parallelism that splits sequences, pipelines, experts; every pair, and all of them.
+TEST_CASE("zero<3>, split sequences, pipelines and experts compose in every way", "[train][mixtral][ranks]") {
+  on_meshes<other_samples>({{"dp=2", "1f1b", 2, "full"},
+                            {"sp=2", "1f1b", 1, ""},
+                            {"sp=2", "gpipe", 2, "mlp.hidden"},
+                            {"dp=2,sp=2", "1f1b", 1, "full"},
+                            {"pp=2,sp=2", "zb-h1", 2, ""},
+                            {"ep=2,sp=2", "1f1b", 2, "mlp.activated"},
+                            {"etp=2,sp=2", "1f1b", 1, "full"},
+                            {"dp=2,pp=2", "gpipe", 2, ""},
+                            {"dp=2,pp=2,sp=2", "1f1b", 2, "mlp.hidden"},
+                            {"dp=2,ep=2,sp=2", "gpipe", 1, ""},
+                            {"ep=2,pp=2,sp=2", "zb-h1", 2, "full"},
+                            {"dp=2,ep=2,pp=2,sp=2", "1f1b", 2, "full"}});
+}
 TEST_CASE("a Mixtral saved with its experts on some ranks goes on with them on others",
           "[train][mixtral][save][ranks]") {
   const outcome serial = train<other_samples>("", "1f1b", 1);
   const train_test::folder saves("experts");
-  train<other_samples>("ep=3", "1f1b", 1, "", saves.path.string());
-  for (const char* mesh : {"", "ep=2,tp=2", "dp=2,ep=2"}) {
-    INFO("mesh '" << mesh << "'");
-    outcome rest = train<other_samples>(mesh, "1f1b", 1, "", "", saves.path.string());
-    REQUIRE(rest.losses.size() == 2);
-    rest.losses.insert(rest.losses.begin(), serial.losses[0]);
-    rest.norms.insert(rest.norms.begin(), serial.norms[0]);
-    check_same(rest, serial);
+  for (const char* from : {"ep=3", "dp=2,ep=2,pp=2,sp=2"}) {
+    train<other_samples>(from, "1f1b", 2, "", saves.path.string());
+    for (const char* mesh : {"", "ep=2,tp=2", "dp=2,ep=2", "etp=2,pp=2,sp=2"}) {
+      INFO("from '" << from << "' to mesh '" << mesh << "'");
+      outcome rest = train<other_samples>(mesh, "1f1b", 2, "", "", saves.path.string());
+      REQUIRE(rest.losses.size() == 2);
+      rest.losses.insert(rest.losses.begin(), serial.losses[0]);
+      rest.norms.insert(rest.norms.begin(), serial.norms[0]);
+      check_same(rest, serial);
+    }
   }
 }
 

@@ -104,7 +104,7 @@ constexpr void require_stream(Made left) {
 // Whether nothing is sent inside a block: every axis has one rank, or splits samples and no rows travel along it.
 template <class Layouts, class Block, class World, class... Tags>
 bool layers_are_whole(World& world, type_list<Tags...>) {
-  using exchange = typename Layouts::template exchange_axes<dim::experts>;
+  using exchange = typename Layouts::template exchange_axes<dim::experts, dim::ffn>;
   constexpr bool routes = layers::uses_routing<Block>;
   return (((list_has<typename Layouts::row_axes, Tags> && !(routes && list_has<exchange, Tags>)) ||
            world.template along_if<Tags>().size() == 1) &&

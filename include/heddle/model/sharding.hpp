@@ -118,11 +118,11 @@ struct exchanged_axes<Mesh, Rows, type_list<A...>> {
   static constexpr bool kept = list_has<Rows, Axis> && Mesh::template axis_of<Axis>::fixed_size != 1;
   using type = joined<type_list<>, std::conditional_t<kept<A>, type_list<A>, type_list<>>...>;
 };
-// A sharding that does not split dimension D over axes that split rows.
-template <class How, class D>
+// A sharding that does not split dimensions D... over axes that split rows.
+template <class How, class... D>
 struct without_exchange;
-template <class... S, class D>
-struct without_exchange<sharding<S...>, D> {
+template <class... S, class... D>
+struct without_exchange<sharding<S...>, D...> {
   template <class... Kept>
   static sharding<Kept...> as_sharding(type_list<Kept...>);
   template <class Axis>
@@ -131,7 +131,7 @@ struct without_exchange<sharding<S...>, D> {
                                                    std::is_same_v<typename S::dimension, dim::sequence>)) ||
        ...);
   template <class Split>
-  static constexpr bool dropped = std::is_same_v<typename Split::dimension, D> && splits_rows<typename Split::axis>;
+  static constexpr bool dropped = contains<typename Split::dimension, D...> && splits_rows<typename Split::axis>;
   using type =
       decltype(as_sharding(joined<type_list<>, std::conditional_t<dropped<S>, type_list<>, type_list<S>>...>{}));
 };
@@ -297,13 +297,14 @@ struct layouts {
   static constexpr bool sums_over = dual<Layout>::template is_partial_on<Tag>;
   /// The axes that split samples: every parameter's gradient is a sum over these.
   using row_axes = typename detail::sharding_rules<How>::template axes_of<Mesh, dim::samples>;
-  /// The axes that split rows and a dimension both: rows travel along them to where their part of the dimension is.
-  template <class D>
-  using exchange_axes =
-      typename detail::exchanged_axes<Mesh, row_axes,
-                                      typename detail::sharding_rules<How>::template axes_of<Mesh, D>>::type;
   /// The axes that split sequences.
   using sequence_splits = typename detail::sharding_rules<How>::template axes_of<Mesh, dim::sequence>;
+  /// The axes that split rows and one of the dimensions both: rows of a mixture of experts travel along them to where their part of
+  /// the dimension is.
+  template <class... D>
+  using exchange_axes = typename detail::exchanged_axes<
+      Mesh, detail::joined<row_axes, sequence_splits>,
+      detail::joined<typename detail::sharding_rules<How>::template axes_of<Mesh, D>...>>::type;
   /// Of the axes that split sequences, those of more than one rank that split the rows of an edge<Own, Beside>.
   template <class Own, class Beside = dims<>>
   using sequence_axes =

@@ -21,7 +21,7 @@ inline constexpr bool exchanges_rows = [] {
                   typename Stage::layouts;
                 })
     return model::layers::uses_routing<typename Stage::block_layer> &&
-           Stage::layouts::template exchange_axes<dim::experts>::size > 0;
+           Stage::layouts::template exchange_axes<dim::experts, dim::ffn>::size > 0;
   else
     return false;
 }();

@@ -67,7 +67,7 @@ struct cached {
 };
 
 /// How many rows a tensor of routed rows has for each row of the largest microbatch: `alone` where rows stay on their rank, and
-/// where they travel between ranks `sent` and, for each of these ranks, `received`.
+/// where they travel between ranks `sent`, for each rank that holds a part of the same expert, and `received`, for each rank.
 struct routed_rows {
   std::int64_t alone = 0, sent = 0, received = 0;
 };
@@ -86,12 +86,14 @@ struct routed_limit {
 };
 
 /// A tensor [routed rows, Dims...] that a layer keeps, of which a call uses the first rows only. `Over`: the dimension whose parts rows
-/// travel to, along the axes that split rows, too. `more`: rows that do not depend on the microbatch, multiplied as `received` is.
-template <class Tag, life Life, class Dims, class Over>
+/// travel to, along the axes that split rows, too. `Within`: a dimension inside such a part; over axes that split it and rows a row
+/// travels to every rank. `more`: rows that do not depend on the microbatch, multiplied as `received` is.
+template <class Tag, life Life, class Dims, class Over, class Within>
 struct routed {
   using tag = Tag;
   using own = Dims;
   using over = Over;
+  using within = Within;
   static constexpr life lives = Life;
   std::array<std::int64_t, Dims::count> extents{};
   routed_rows per_row{};

@@ -35,23 +35,32 @@ expert_range own_experts(World& world, std::int64_t experts) {
                              rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), experts);
 }
 
-// Fills in who holds which experts along the axes `Tags`, unless it is known.
+// How many ranks of a group hold parts of one expert: those along the axes `Tags`.
+template <class World, class... Tags>
+std::int64_t copies_of_rows(const World& world, type_list<Tags...>) {
+  return (std::int64_t{1} * ... * std::int64_t{world.mesh().template extent_or_one<Tags>()});
+}
+
+// Fills in who holds which experts along the axes `Tags`, unless it is known. The last of these axes split what is in an expert:
+// `copies` consecutive members hold the same experts.
 template <class Layouts, class World, class... Tags>
-void find_members(exchange_tables& t, World& world, std::int64_t experts, type_list<Tags...>) {
-  if (static_cast<std::int64_t>(t.reached.size()) == experts && !t.first.empty()) return;
+void find_members(exchange_tables& t, World& world, std::int64_t experts, std::int64_t copies, type_list<Tags...>) {
+  if (static_cast<std::int64_t>(t.reached.size()) == experts * copies && t.copies == copies && !t.first.empty()) return;
   using mesh_type = typename Layouts::mesh_type;
   const mesh_type mesh = make_stage_mesh<mesh_type>(world.mesh());
   const int rank = rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank());
-  t.reached.assign(static_cast<std::size_t>(experts), -1);
+  t.copies = copies;
+  t.reached.assign(static_cast<std::size_t>(experts * copies), -1);
   t.first.clear();
   t.held.clear();
   std::int64_t number = 0;
   for (const int member : heddle::v0::group<Tags...>(mesh, rank)) {
     const expert_range theirs = experts_of<Layouts>(mesh, member, experts);
+    const std::int64_t copy = static_cast<std::int64_t>(t.first.size()) % copies;
     t.first.push_back(number);
     t.held.push_back(theirs.count);
     for (std::int64_t e = 0; e < theirs.count; ++e)
-      t.reached[static_cast<std::size_t>(theirs.first + e)] = static_cast<std::int32_t>(number++);
+      t.reached[static_cast<std::size_t>((theirs.first + e) * copies + copy)] = static_cast<std::int32_t>(number++);
   }
   t.wanted.assign(static_cast<std::size_t>(number), 0);
 }

@@ -27,6 +27,8 @@ struct d_routed_out {};      ///< gradient of what experts give, by expert
 struct moved {};             ///< scratch: a row for each choice of this rank's rows, by expert
 struct by_expert {};         ///< scratch: a row for each choice of this rank's experts, by expert
 struct as_received {};       ///< scratch: the same in the order in which they come
+struct copied_weights {};    ///< scratch: the weight of each chosen expert for each rank that holds a part of it
+struct d_copied_weights {};  ///< scratch: gradient of `copied_weights`
 
 namespace detail {
 
@@ -34,26 +36,23 @@ template <bool Ok, class How>
 struct router_is_whole {
   static constexpr bool value = Ok;
 };
-template <bool Ok, class How>
-struct experts_take_whole_sequences {
-  static constexpr bool value = Ok;
-};
 template <bool Ok, class Axes, class Space>
 struct rows_travel_on_the_host {
   static constexpr bool value = Ok;
 };
 
-// The layouts of a mixture. Where rows travel to their experts, experts are whole seen from a row's rank.
+// The layouts of a mixture. Where rows travel to their experts, experts and their units are whole seen from a row's rank.
 template <class Layouts>
 struct experts_laid {
   using mesh_type = typename Layouts::mesh_type;
-  using how = typename model::detail::without_exchange<typename Layouts::how, dim::experts>::type;
+  using how = typename model::detail::without_exchange<typename Layouts::how, dim::experts, dim::ffn>::type;
   using seen = model::layouts<mesh_type, how>;
   using units = dims<dim::experts, dim::ffn>;
   using weight = typename seen::template parameter<dims<dim::experts, dim::ffn, dim::width>>;
   using in = product_layouts<seen, dims<dim::width>, units, weight, true>;
   using out = product_layouts<seen, units, dims<dim::width>, weight>;
-  using exchange = typename Layouts::template exchange_axes<dim::experts>;
+  using exchange = typename Layouts::template exchange_axes<dim::experts, dim::ffn>;
+  using copied_over = typename Layouts::template exchange_axes<dim::ffn>;
   static constexpr bool exchanges = exchange::size > 0;
 
   template <class D>
@@ -63,9 +62,6 @@ struct experts_laid {
       router_is_whole < whole<dim::candidates> && whole<dim::choices>, typename Layouts::how > ::value,
       "heddle: a router scores all experts for each token: a sharding may split dim::experts and dim::ffn of a "
       "mixture, not dim::candidates or dim::choices");
-  static_assert(
-      experts_take_whole_sequences<!Layouts::template splits_rows<dims<dim::width>>, typename Layouts::how>::value,
-      "heddle: a mixture of experts routes all rows of its rank's samples: leave out split<dim::sequence, ...>");
 };
 
 template <class T, class Space>
@@ -98,6 +94,8 @@ struct capacity {
 /// An axis that splits `dim::ffn` splits each expert; y is a sum over it. One that splits `dim::experts` gives its ranks other experts: if
 /// they have the same samples y is a sum over it, too; if it splits samples as well, rows travel to the ranks of their experts and back
 /// (all-to-all, two forward and two in backward_input, and one of counts forward), and gradients of experts are whole where they are.
+/// If an axis splits samples and `dim::ffn`, a row travels to each rank along it, and its outputs are summed where it comes from. An axis that
+/// splits sequences is like one that splits samples: each rank routes its own rows.
 /// Ranks may have no expert, and experts no token. The gradient of the choices' weights is summed before the router's backward,
 /// which every rank then does alike.
 ///
@@ -152,27 +150,30 @@ struct experts {
   constexpr auto activations() const {
     const std::int64_t k = chosen;
     constexpr auto kept = detail::kept_hidden;
-    const routed_rows here{k, 0, k}, own{k, k, 0}, come{0, 0, k};
+    const routed_rows here{k, 0, k}, own{k, k, 0}, come{0, 0, k}, once{0, 1, 0};
     const routed_limit most{count, k, limit.factor};
     return list(
         activation<scores, life::until_weight, dims<dim::candidates>>{{count}},
         activation<choice_weights, life::scratch, dims<dim::choices>>{{k}},
-        routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts>{
+        routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts, dim::ffn>{
             {count}, {}, {}, elements_per_count},
-        routed<routed_in, life::until_weight, stream_dims, dim::experts>{{width}, come, kept, 0, most},
-        routed<gate, life::until_input, units, dim::experts>{{ffn}, here, kept, 0, most},
-        routed<up, life::until_input, units, dim::experts>{{ffn}, here, kept, 0, most},
-        routed<activated, life::until_weight, units, dim::experts>{{ffn}, here, detail::kept_activated, 0, most},
-        routed<routed_out, life::until_input, stream_dims, dim::experts>{{width}, own, kept, 0, most},
+        routed<routed_in, life::until_weight, stream_dims, dim::experts, dim::ffn>{{width}, come, kept, 0, most},
+        routed<gate, life::until_input, units, dim::experts, dim::ffn>{{ffn}, here, kept, 0, most},
+        routed<up, life::until_input, units, dim::experts, dim::ffn>{{ffn}, here, kept, 0, most},
+        routed<activated, life::until_weight, units, dim::experts, dim::ffn>{
+            {ffn}, here, detail::kept_activated, 0, most},
+        routed<routed_out, life::until_input, stream_dims, dim::experts, dim::ffn>{{width}, own, kept, 0, most},
         activation<d_scores, life::deferred, dims<dim::candidates>>{{count}},
         activation<d_choice_weights, life::scratch, dims<dim::choices>>{{k}},
-        routed<d_routed_out, life::deferred, stream_dims, dim::experts>{{width}, here, {}, 0, most},
-        routed<d_gate, life::deferred, units, dim::experts>{{ffn}, here, {}, 0, most},
-        routed<d_up, life::deferred, units, dim::experts>{{ffn}, here, {}, 0, most},
-        routed<d_activated, life::scratch, units, dim::experts>{{ffn}, here, {}, 0, most},
-        routed<moved, life::scratch, stream_dims, dim::experts>{{width}, own, {}, 0, most},
-        routed<by_expert, life::scratch, stream_dims, dim::experts>{{width}, here, {}, 0, most},
-        routed<as_received, life::scratch, stream_dims, dim::experts>{{width}, come, {}, 0, most});
+        routed<d_routed_out, life::deferred, stream_dims, dim::experts, dim::ffn>{{width}, here, {}, 0, most},
+        routed<d_gate, life::deferred, units, dim::experts, dim::ffn>{{ffn}, here, {}, 0, most},
+        routed<d_up, life::deferred, units, dim::experts, dim::ffn>{{ffn}, here, {}, 0, most},
+        routed<d_activated, life::scratch, units, dim::experts, dim::ffn>{{ffn}, here, {}, 0, most},
+        routed<moved, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, own, {}, 0, most},
+        routed<by_expert, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, here, {}, 0, most},
+        routed<as_received, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, come, {}, 0, most},
+        routed<copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, once},
+        routed<d_copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, once});
   }
   using needs = std::conditional_t<
       Limit::drops,
@@ -224,7 +225,7 @@ struct experts {
       if constexpr (travels<B>) come_back(b, to, detail::first_rows(v, at.choices));
     });
     b.give(y, [&](auto v) {
-      b.compute().unpermute(detail::first_rows(b[routed_out{}], at.choices), at.places, b[choice_weights{}], v);
+      b.compute().unpermute(detail::first_rows(b[routed_out{}], at.choices), at.places, weights_of(b, at), v);
       b.template settle<typename l::out::made, typename l::out::y>(v);
     });
     return made<typename l::out::y>{};
@@ -245,8 +246,9 @@ struct experts {
         else
           return d_out;
       }();
-      b.compute().unpermute_backward(dy, detail::first_rows(b[routed_out{}], at.choices), at.places,
-                                     b[choice_weights{}], d, d_weights);
+      b.compute().unpermute_backward(dy, detail::first_rows(b[routed_out{}], at.choices), at.places, weights_of(b, at),
+                                     d, d_weights_of(b, at));
+      sum_copies(b, at, d_weights);
       if constexpr (travels<B>) go(b, d, d_out);
     }
     // What the weights of choices do to y is as much a sum as y is.
@@ -269,7 +271,7 @@ struct experts {
     }
     b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
     score.layer().choose_backward(score, b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
-    if (balance > 0 && b.rows() > 0)
+    if (balance > 0 && own_rows(b) > 0)
       b.compute().expert_balance_backward(b[scores{}], at.ids, balance_scale(b), b[d_scores{}]);
     using routed_dx = typename router_layer::template laid<typename B::layouts>::dx_made;
     detail::require_settled<router_layer, dual<typename l::in::x_edge>>(made<routed_dx>{});
@@ -297,7 +299,7 @@ struct experts {
   // A microbatch counts as its rows do in the step's loss.
   template <class B>
   typename B::scalar balance_scale(const B& b) const {
-    const double alike = static_cast<double>(chosen) * static_cast<double>(b.rows());
+    const double alike = static_cast<double>(chosen) * static_cast<double>(own_rows(b));
     return static_cast<typename B::scalar>(balance * static_cast<double>(count) / alike) * b.run().loss_scale;
   }
   // Whether rows go to other ranks; elsewhere than on the host `route` refuses it.
@@ -312,6 +314,7 @@ struct experts {
     std::int64_t own = 0;                         // experts of this rank
     std::int64_t choices = 0;                     // of this rank's rows: those that are in `sources`
     std::int64_t rows = 0;                        // of this rank's experts
+    std::int64_t copies = 1;                      // of each choice: ranks that hold parts of its expert
   };
   // Which experts each row takes, from its scores. `asks`: whether the other ranks are asked what they send; else it is known.
   template <class B>
@@ -320,18 +323,21 @@ struct experts {
     constexpr bool counted = travels<B> || !l::exchanges;
     static_assert(detail::rows_travel_on_the_host<counted, typename l::exchange, typename B::space>::value,
                   "heddle: the host must know how many rows each rank sends to which experts: a sharding may split "
-                  "samples and dim::experts over one axis only where tensors lie in the host's memory");
+                  "samples or sequences and dim::experts or dim::ffn of a mixture over one axis only where tensors lie "
+                  "in the host's memory");
     routing_memory<typename B::space>& memory = *b.run().routing;
-    memory.reserve(b.queue(), b.rows() * chosen, count);
-    const auto ids = memory.ids(b.rows(), chosen), places = memory.places(b.rows(), chosen);
-    const auto sources = memory.sources(b.rows() * chosen);
+    const std::int64_t rows = own_rows(b);
+    const std::int64_t copies = detail::copies_of_rows(b.run().world, typename l::copied_over{});
+    memory.reserve(b.queue(), rows * chosen * copies, count * copies);
+    const auto ids = memory.ids(rows, chosen), places = memory.places(rows, chosen * copies);
+    const auto sources = memory.sources(rows * chosen * copies);
     const auto [score] = b.children();
     score.layer().choose(score, b[scores{}], ids, b[choice_weights{}]);
     const auto kept = [&] {
       if constexpr (Limit::drops) {
-        const auto some = memory.kept(b.rows(), chosen);
+        const auto some = memory.kept(rows, chosen);
         b.compute().template limit_choices<typename Limit::keep>(
-            ids, b[choice_weights{}], count, routed_limit{count, chosen, limit.factor}.of(b.rows()), some);
+            ids, b[choice_weights{}], count, routed_limit{count, chosen, limit.factor}.of(rows), some);
         return some;
       } else {
         return ids;
@@ -340,15 +346,16 @@ struct experts {
     const expert_range mine = detail::own_experts<typename B::layouts>(b.run().world, count);
     if constexpr (travels<B>) {
       exchange_tables& t = memory.exchange();
-      detail::find_members<typename B::layouts>(t, b.run().world, count, typename l::exchange{});
-      t.choices.resize(static_cast<std::size_t>(ids.size()));
+      detail::find_members<typename B::layouts>(t, b.run().world, count, copies, typename l::exchange{});
+      const auto each = static_cast<std::size_t>(copies);
+      t.choices.resize(static_cast<std::size_t>(ids.size()) * each);
       for (std::size_t i = 0; i < t.choices.size(); ++i) {
-        const std::int32_t e = kept.elements()[i];
-        t.choices[i] = e < 0 ? e : t.reached[static_cast<std::size_t>(e)];
+        const std::int32_t e = kept.elements()[i / each];
+        t.choices[i] = e < 0 ? e : t.reached[static_cast<std::size_t>(e) * each + i % each];
       }
       const auto reached = static_cast<std::int64_t>(t.wanted.size());
       const auto offsets = memory.offsets(reached);
-      b.compute().route({t.choices.data(), ids.shape()}, 0, offsets, sources, places);
+      b.compute().route({t.choices.data(), places.shape()}, 0, offsets, sources, places);
       for (std::size_t e = 0; e < t.wanted.size(); ++e) t.wanted[e] = offsets[e + 1] - offsets[e];
       t.count_sent();
       if (asks) {
@@ -360,14 +367,54 @@ struct experts {
       }
       t.arrange(mine.count);
       return routes<typename B::space>{
-          ids, places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received()};
+          ids, places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received(), copies};
     } else {
       const auto offsets = memory.offsets(mine.count);
       b.compute().route(kept, mine.first, offsets, sources, places);
-      std::int64_t used = (std::min)(b.rows() * chosen, b[moved{}].extent(0));  // the most that there may be
-      if constexpr (B::on_host) used = offsets.back();                          // just as many as there are
+      std::int64_t used = (std::min)(rows * chosen, b[moved{}].extent(0));  // the most that there may be
+      if constexpr (B::on_host) used = offsets.back();                      // just as many as there are
       return routes<typename B::space>{ids, places, memory.sources(used), offsets, mine.count, used, used};
     }
+  }
+
+  template <class B>
+  static std::int64_t own_rows(const B& b) {
+    return b.template own_rows<stream_dims>().count;
+  }
+  // The weights of choices as rows are moved by them: once for each rank that holds a part of the expert. Made from those of
+  // the rule; their gradients are summed.
+  template <class B, class Routes, class Tag>
+  static auto copied(const B& b, const Routes& at, Tag tag) {
+    return matrix_view<typename B::scalar, typename B::space>(b[tag].address(), at.places.shape());
+  }
+  template <class B, class Routes>
+  static typename B::const_view weights_of(const B& b, const Routes& at) {
+    if constexpr (travels<B>)
+      if (at.copies > 1) {
+        const auto to = copied(b, at, copied_weights{});
+        const auto from = b[choice_weights{}].elements();
+        for (std::size_t i = 0; i < to.elements().size(); ++i)
+          to.elements()[i] = from[i / static_cast<std::size_t>(at.copies)];
+        return to;
+      }
+    return b[choice_weights{}];
+  }
+  template <class B, class Routes>
+  static typename B::view d_weights_of(const B& b, const Routes& at) {
+    if constexpr (travels<B>)
+      if (at.copies > 1) return copied(b, at, d_copied_weights{});
+    return b[d_choice_weights{}];
+  }
+  template <class B, class Routes>
+  static void sum_copies([[maybe_unused]] const B& b, [[maybe_unused]] const Routes& at,
+                         [[maybe_unused]] typename B::view d_weights) {
+    if constexpr (travels<B>)
+      if (at.copies > 1) {
+        const auto from = copied(b, at, d_copied_weights{}).elements();
+        const auto to = d_weights.elements();
+        std::fill(to.begin(), to.end(), typename B::scalar(0));
+        for (std::size_t i = 0; i < from.size(); ++i) to[i / static_cast<std::size_t>(at.copies)] += from[i];
+      }
   }
 
   template <class B, class Routes, class Tag>

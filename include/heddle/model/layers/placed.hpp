@@ -265,21 +265,23 @@ class placer {
     return placement{mesh_}.local_shape(make_shape(p.extents), rank_).size();
   }
 
-  /// The most routed rows of a tensor, for microbatches of at most `rows` rows.
+  /// The most routed rows of a tensor, for microbatches of at most `batch_rows` rows.
   template <class Described>
-  constexpr std::int64_t most_routed(const Described& d, std::int64_t rows) const {
-    using axes = typename Layouts::template exchange_axes<typename Described::over>;
+  constexpr std::int64_t most_routed(const Described& d, std::int64_t batch_rows) const {
+    using over = typename Layouts::template exchange_axes<typename Described::over>;
+    using within = typename Layouts::template exchange_axes<typename Described::within>;
+    const std::int64_t parts = ranks_along(typename Layouts::template sequence_axes<dims<dim::width>>{});
+    const std::int64_t rows = (batch_rows + parts - 1) / parts;
     const auto limited = [&](std::int64_t n) {
       if (d.limit.factor == 0) return n;
       return (std::min)(n, local<dims<typename Described::over>>({d.limit.parts}) * d.limit.of(rows));
     };
-    if constexpr (axes::size == 0) {
+    if constexpr (over::size + within::size == 0) {
       return limited(rows * d.per_row.alone);
     } else {
-      const std::int64_t ranks = [&]<class... Tags>(type_list<Tags...>) {
-        return (std::int64_t{1} * ... * std::int64_t{mesh_.template extent<Tags>()});
-      }(axes{});
-      return rows * d.per_row.sent + ranks * (limited(rows * d.per_row.received) + d.more);
+      const std::int64_t copies = ranks_along(within{});
+      return copies * rows * d.per_row.sent +
+             copies * ranks_along(over{}) * (limited(rows * d.per_row.received) + d.more);
     }
   }
 
@@ -306,6 +308,10 @@ class placer {
     p.counted = counted && !tied_copy && counts_here<placement>(frozen, typename mesh_type::tags{});
     const std::size_t at = store.add(std::move(p), d.extents, where, rank_);
     return detail::place_of_matrix(store.table()[at], Described::rows::count);
+  }
+  template <class... Tags>
+  constexpr std::int64_t ranks_along(type_list<Tags...>) const {
+    return (std::int64_t{1} * ... * std::int64_t{mesh_.template extent<Tags>()});
   }
   // Among ranks that hold the same elements because nothing splits them, the first counts; over axes along which their gradient is
   // summed all do, as they share one gradient. What is frozen has none.

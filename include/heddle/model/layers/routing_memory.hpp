@@ -15,8 +15,10 @@ namespace heddle::inline v0::model::layers {
 /// What one rank knows of rows that travel between the ranks of a group, on the host. Units: rows, experts.
 struct exchange_tables {
   std::vector<std::int32_t>
-      reached{};  ///< of each expert: its number among those of the group, in the group's order; or -1
-  std::vector<std::int32_t> choices{};   ///< of this rank's rows, as numbers among the experts of the group
+      reached{};            ///< [expert, copy]: its number among those of the group, in the group's order; or -1
+  std::int64_t copies = 1;  ///< members that hold parts of one expert
+  std::vector<std::int32_t>
+      choices{};  ///< [row, choice, copy]: of this rank's rows, as numbers among the experts of the group
   std::vector<std::int64_t> first{};     ///< of each member: the number of its first expert
   std::vector<std::int64_t> held{};      ///< of each member: its experts
   std::vector<std::int64_t> wanted{};    ///< of each expert of the group: rows of this rank
