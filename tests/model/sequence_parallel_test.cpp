@@ -1,9 +1,9 @@
 // The same GPT-2 and Llama with the rows of the residual stream split over tp: losses, gradients and logits equal those of one
 // rank, in double, and every all_gather and reduce_scatter is counted, with its elements.
 #include "parallel_training.hpp"
+#include "sent_bytes.hpp"
 
 #include <heddle/model/qwen.hpp>
-#include <heddle/testing/counting_world.hpp>
 
 using namespace model_test;
 
@@ -26,47 +26,6 @@ template <class... D>
 using edge = layouts::edge<md::dims<D...>>;
 using width = md::dims<hd::dim::width>;
 using units = md::dims<hd::dim::ffn>;
-
-// A world that counts the bytes which ranks read of each other's memory, by textbook collectives.
-struct counted_world {
-  hd::testing::counting::world<any_mesh>& all;
-  int rank() const { return all.rank(); }
-  const any_mesh& mesh() const { return all.mesh(); }
-  template <class Tag>
-  auto& along_if() {
-    return all.along<Tag>();
-  }
-};
-// Bytes that all ranks send in forward, backward_input and backward_weight of one microbatch of 3 samples.
-template <class Model>
-std::array<std::int64_t, 3> bytes_of(int layers, int parts) {
-  const md::gpt2_config c{.layers = layers, .heads = 4, .width = 12, .context = 5, .vocabulary = 17};
-  const auto tokens = random_ids(15, 17, 1), targets = random_ids(15, 17, 2);
-  const md::batch<double> batch{tokens, targets, 3, 1.0 / 15};
-  std::array<std::int64_t, 3> bytes{};
-  std::mutex mutex;
-  hd::testing::counting::run(any_mesh(1, 1, parts), [&](auto& all) {
-    counted_world world{all};
-    parallel_backend kernels{1};
-    typename Model::template stage<counted_world, parallel_backend> s(c, world, kernels, md::split_layers(layers, 0, 1),
-                                                                      1, 3, 1);
-    s.initialize(11);
-    std::int64_t before = 0;
-    const auto count = [&](std::size_t verb) {
-      all.template along<dp, pp, tp>().barrier();
-      const std::lock_guard lock(mutex);
-      bytes[verb] += all.bytes_sent() - before;
-      before = all.bytes_sent();
-    };
-    s.forward(0, batch, {}, {});
-    count(0);
-    s.backward_input(0, batch, {}, {});
-    count(1);
-    s.backward_weight(0, batch);
-    count(2);
-  });
-  return bytes;
-}
 
 }  // namespace
 

@@ -96,6 +96,13 @@ TEST_CASE("a GPT-2 whose rows are split over tp trains that of one rank, in doub
                             run{"pp=3,tp=2", "1f1b", 3, "ln_f.out,head.logits"}});
 }
 
+TEST_CASE("a Llama whose rows travel beside products trains that of one rank, in double",
+          "[train][llama][ranks][overlap]") {
+  check_all<md::llama<double, md::megatron_sequence<dp, tp, hd::overlapped<2>>>>(
+      of_llama, {run{"tp=2", "1f1b", 1, "mlp.hidden,attn.qkv"}, run{"tp=3", "gpipe", 2, ""},
+                 run{"dp=2,pp=2,tp=2", "zb-h1", 2, "full"}});
+}
+
 TEST_CASE("the memory of stages whose rows are split is what the formula says", "[train][memory]") {
   using formula = hd::train::language_with_state<llama, shape, hd::zero<3>>;
   using whole = hd::train::language_with_state<md::llama<double>, shape, hd::zero<3>>;

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::compute {
@@ -41,7 +42,6 @@ class row_blocks {
     for (const std::int64_t r : rows) {
       if (r < 0) throw layout_error(name + ": a rank has " + std::to_string(r) + " rows");
       begin_.push_back(begin_.back() + r);
-      largest_ = (std::max)(largest_, r);
     }
   }
   int ranks() const { return static_cast<int>(begin_.size()) - 1; }
@@ -49,7 +49,6 @@ class row_blocks {
   std::int64_t begin(int block) const { return begin_[static_cast<std::size_t>(block)]; }
   std::int64_t rows(int block) const { return begin(block + 1) - begin(block); }
   std::int64_t all() const { return begin_.back(); }
-  std::int64_t largest() const { return largest_; }
   /// Where a piece begins in its block, and its rows.
   std::int64_t piece_begin(int block, int piece) const {
     return split::balanced::to_global(rows(block), pieces_, piece, 0);
@@ -58,7 +57,6 @@ class row_blocks {
 
  private:
   std::vector<std::int64_t> begin_;
-  std::int64_t largest_ = 0;
   int pieces_;
 };
 
@@ -72,6 +70,10 @@ template <class T>
 matrix_view<T> rows_of(matrix_view<T> m, std::int64_t first, std::int64_t count) {
   return {m.data() + first * m.extent(1), {count, m.extent(1)}};
 }
+
+// The request of a message that arrives as elements of T.
+template <class Comm, class T>
+using request_of = decltype(std::declval<Comm&>().irecv(std::declval<std::span<T>>(), 0, 0));
 
 // Messages on the way; whatever is still there is waited for at the end.
 template <class Request>
@@ -93,11 +95,109 @@ class messages_under_way {
 
 }  // namespace detail
 
+/// Gathers rows that are spread over ranks, and calls `take(first, count)` for each piece of them as soon as it is there, the
+/// rank's own first. Blocks go round a ring; a piece is passed on before `take` works on it. Sends (p - 1) blocks in `pieces`
+/// messages each, as a ring all_gather does. `take` is called for every row once, and never with none.
+/// Shapes: x [rows[rank], k] (may be the rank's rows of `gathered`), gathered [sum of rows, k]. `rows` says how many rows each
+/// rank has, the same on every rank; 0 is fine.
+/// Errors: as `all_gather_matmul`.
+template <class Comm, class T, class Take>
+void gather_rows_for(Comm& comm, input_matrix<T> x, std::span<const std::int64_t> rows, matrix_view<T> gathered,
+                     Take&& take, overlap_options options = {}, const char* name = "gather_rows_for") {
+  const int p = comm.size(), me = comm.rank();
+  const detail::row_blocks blocks(name, rows, p, options.pieces);
+  detail::expect_extent(name, "rows of x", blocks.rows(me), x.extent(0));
+  detail::expect_extent(name, "rows of gathered", blocks.all(), gathered.extent(0));
+  detail::expect_extent(name, "columns of gathered", x.extent(1), gathered.extent(1));
+
+  const auto own = detail::rows_of(gathered, blocks.begin(me), blocks.rows(me));
+  if (x.data() != own.data()) std::copy_n(x.data(), x.size(), own.data());
+  const int next = (me + 1) % p, previous = (me + p - 1) % p;
+  const auto block_at = [&](int step) { return (me + p - step) % p; };
+  const auto piece = [&](int block, int i) {
+    return detail::rows_of(gathered, blocks.begin(block) + blocks.piece_begin(block, i), blocks.piece_rows(block, i));
+  };
+
+  // Every block has a place of its own: all receives can be there before the first message is.
+  using request = detail::request_of<Comm, T>;
+  std::vector<request> arriving;
+  arriving.reserve(static_cast<std::size_t>(p) * static_cast<std::size_t>(options.pieces));
+  for (int step = 1; step < p; ++step)
+    for (int i = 0; i < options.pieces; ++i)
+      if (const auto part = piece(block_at(step), i); part.size() > 0)
+        arriving.push_back(comm.irecv(part.elements(), previous, options.tag));
+  detail::messages_under_way<request> sending;
+  std::size_t arrived = 0;
+  for (int step = 0; step < p; ++step)
+    for (int i = 0; i < options.pieces; ++i) {
+      const int block = block_at(step);
+      const auto part = piece(block, i);
+      if (step > 0 && part.size() > 0) arriving[arrived++].wait();
+      if (step < p - 1 && part.size() > 0) sending.add(comm.isend(part.elements(), next, options.tag));
+      if (part.extent(0) > 0) take(blocks.begin(block) + blocks.piece_begin(block, i), part.extent(0));
+      sending.progress();
+    }
+  sending.wait();
+}
+
+/// Sums rows over ranks and spreads them: rank r gets its rows of the sum in `y`. `make(first, part)` makes this rank's
+/// contribution to the rows from `first` on in `part`, while the sum of the ranks before it is under way; `add(a, b)` adds a to b.
+/// A block's sum goes round a ring: (p - 1) blocks in `pieces` messages each, as a ring reduce_scatter sends. The sum for rank r is
+/// folded in the order r + 1, r + 2, ..., r. `make` is called for every row once, and never with none.
+/// Shapes: sums, arriving [sum of rows, n], work space whose contents are lost (empty for one rank); y [rows[rank], n].
+/// Errors: as `matmul_reduce_scatter`.
+template <class Comm, class T, class Make, class Add>
+void scatter_sums_of(Comm& comm, std::span<const std::int64_t> rows, matrix_view<T> sums, matrix_view<T> arriving,
+                     matrix_view<T> y, Make&& make, Add&& add, overlap_options options = {},
+                     const char* name = "scatter_sums_of") {
+  const int p = comm.size(), me = comm.rank();
+  const std::int64_t n = y.extent(1);
+  const detail::row_blocks blocks(name, rows, p, options.pieces);
+  detail::expect_extent(name, "rows of y", blocks.rows(me), y.extent(0));
+  if (p > 1)
+    for (const auto& room : {sums, arriving}) {
+      detail::expect_extent(name, "rows of the work space", blocks.all(), room.extent(0));
+      detail::expect_extent(name, "columns of the work space", n, room.extent(1));
+    }
+
+  const int next = (me + 1) % p, previous = (me + p - 1) % p;
+  const auto block_at = [&](int step) { return (me + 2 * p - 1 - step) % p; };
+  const auto piece = [&](matrix_view<T> whole, int block, int i) {
+    return detail::rows_of(whole, blocks.begin(block) + blocks.piece_begin(block, i), blocks.piece_rows(block, i));
+  };
+  // Every block has a place of its own, as a sum that arrives and as one that leaves.
+  using request = detail::request_of<Comm, T>;
+  std::vector<request> to_come;
+  to_come.reserve(static_cast<std::size_t>(p) * static_cast<std::size_t>(options.pieces));
+  for (int step = 1; step < p; ++step)
+    for (int i = 0; i < options.pieces; ++i)
+      if (const auto part = piece(arriving, block_at(step), i); part.size() > 0)
+        to_come.push_back(comm.irecv(part.elements(), previous, options.tag));
+  detail::messages_under_way<request> leaving;
+  std::size_t arrived = 0;
+  for (int step = 0; step < p; ++step) {
+    const int block = block_at(step);
+    for (int i = 0; i < options.pieces; ++i) {
+      const auto part = step == p - 1 ? detail::rows_of(y, blocks.piece_begin(me, i), blocks.piece_rows(me, i))
+                                      : piece(sums, block, i);
+      if (part.size() == 0) continue;
+      make(blocks.begin(block) + blocks.piece_begin(block, i), part);
+      if (step > 0) {
+        to_come[arrived++].wait();
+        add(piece(arriving, block, i).elements(), part.elements());
+      }
+      if (step < p - 1) leaving.add(comm.isend(part.elements(), next, options.tag));
+      leaving.progress();
+    }
+  }
+  leaving.wait();
+}
+
 /// The product of rows that are spread over ranks with a weight each rank holds: `y = gathered op(w)` where `gathered` is
-/// the ranks' `x`, one below the other. Blocks go round a ring and each is multiplied while the next one is under way, so the
+/// the ranks' `x`, one below the other. Each block is multiplied while the next one is under way (`gather_rows_for`), so the
 /// time is about that of the slower of transfer and product; each row of `y` is the product of one row, as without overlap.
-/// Sends (p - 1) blocks in `pieces` messages each, as a ring all_gather does. It is the input side of a column-parallel
-/// layer whose activations are split along the sequence; with `TW = transpose::yes` also its input gradient's.
+/// It is the input side of a column-parallel layer whose activations are split along the sequence; with `TW = transpose::yes`
+/// also its input gradient's.
 ///
 /// Shapes: x [rows[rank], k] (may be the rank's rows of `gathered`), gathered [sum of rows, k], op(w) [k, n],
 /// y [sum of rows, n]. `rows` says how many rows each rank has, the same on every rank; 0 is fine.
@@ -108,51 +208,22 @@ void all_gather_matmul(Backend& backend, Comm& comm, input_matrix<T> x, std::spa
                        input_matrix<T> w, matrix_view<T> gathered, matrix_view<T> y, overlap_options options = {}) {
   constexpr const char* name = "all_gather_matmul";
   constexpr bool turned = TW == transpose::yes;
-  const int p = comm.size(), me = comm.rank();
-  const detail::row_blocks blocks(name, rows, p, options.pieces);
-  const std::int64_t k = x.extent(1);
-  detail::expect_extent(name, "rows of x", blocks.rows(me), x.extent(0));
-  detail::expect_extent(name, "rows of gathered", blocks.all(), gathered.extent(0));
-  detail::expect_extent(name, "columns of gathered", k, gathered.extent(1));
-  detail::expect_extent(name, "rows of op(w)", k, w.extent(turned ? 1 : 0));
-  detail::expect_extent(name, "rows of y", blocks.all(), y.extent(0));
+  detail::expect_extent(name, "rows of op(w)", x.extent(1), w.extent(turned ? 1 : 0));
+  detail::expect_extent(name, "rows of y", gathered.extent(0), y.extent(0));
   detail::expect_extent(name, "columns of y", w.extent(turned ? 0 : 1), y.extent(1));
-
-  const auto own = detail::rows_of(gathered, blocks.begin(me), blocks.rows(me));
-  if (x.data() != own.data()) std::copy_n(x.data(), x.size(), own.data());
-  const int next = (me + 1) % p, previous = (me + p - 1) % p;
-  const auto block_at = [&](int step) { return (me + p - step) % p; };
-  const auto piece = [&](auto matrix, int block, int i) {
-    return detail::rows_of(matrix, blocks.begin(block) + blocks.piece_begin(block, i), blocks.piece_rows(block, i));
-  };
-
-  // Every block has a place of its own: all receives can be there before the first message is.
-  std::vector<typename Comm::request> arriving;
-  arriving.reserve(static_cast<std::size_t>(p) * static_cast<std::size_t>(options.pieces));
-  for (int step = 1; step < p; ++step)
-    for (int i = 0; i < options.pieces; ++i)
-      if (const auto part = piece(gathered, block_at(step), i); part.size() > 0)
-        arriving.push_back(comm.irecv(part.elements(), previous, options.tag));
-  detail::messages_under_way<typename Comm::request> sending;
-  std::size_t arrived = 0;
-  for (int step = 0; step < p; ++step)
-    for (int i = 0; i < options.pieces; ++i) {
-      const int block = block_at(step);
-      const auto part = piece(gathered, block, i);
-      if (step > 0 && part.size() > 0) arriving[arrived++].wait();
-      if (step < p - 1 && part.size() > 0) sending.add(comm.isend(part.elements(), next, options.tag));
-      if (part.extent(0) > 0) backend.template matmul<transpose::no, TW>(part, w, piece(y, block, i), T(0));
-      sending.progress();
-    }
-  sending.wait();
+  gather_rows_for<Comm, T>(
+      comm, x, rows, gathered,
+      [&](std::int64_t first, std::int64_t count) {
+        backend.template matmul<transpose::no, TW>(detail::rows_of(gathered, first, count), w,
+                                                   detail::rows_of(y, first, count), T(0));
+      },
+      options, name);
 }
 
 /// The product of split inputs, summed and spread over the ranks: rank r gets its rows of the sum over all ranks of
-/// `x op(w)`. A block's sum goes round a ring; each rank multiplies its share of a block while the sum of the ranks before it is
-/// under way. Sends (p - 1) blocks in `pieces` messages each, as a ring reduce_scatter does. It is the output side of a
-/// row-parallel layer whose activations are split along the sequence.
-/// The sum for rank r is folded in the order r + 1, r + 2, ..., r: equal to the unsplit product up to rounding, and the same
-/// bits for the same mesh.
+/// `x op(w)`. Each rank multiplies its share of a block while the sum of the ranks before it is under way (`scatter_sums_of`). It is
+/// the output side of a row-parallel layer whose activations are split along the sequence. Equal to the unsplit product up to
+/// rounding, and the same bits for the same mesh.
 ///
 /// Shapes: x [sum of rows, k], op(w) [k, n], y [rows[rank], n]; `rows` and errors as in `all_gather_matmul`.
 template <transpose TW = transpose::no, class Backend, communicator Comm, class T>
@@ -160,50 +231,19 @@ void matmul_reduce_scatter(Backend& backend, Comm& comm, input_matrix<T> x, std:
                            input_matrix<T> w, matrix_view<T> y, overlap_options options = {}) {
   constexpr const char* name = "matmul_reduce_scatter";
   constexpr bool turned = TW == transpose::yes;
-  const int p = comm.size(), me = comm.rank();
-  const detail::row_blocks blocks(name, rows, p, options.pieces);
-  const std::int64_t n = w.extent(turned ? 0 : 1);
-  detail::expect_extent(name, "rows of x", blocks.all(), x.extent(0));
+  const std::int64_t n = w.extent(turned ? 0 : 1), all = x.extent(0);
+  detail::expect_extent(name, "rows of x", detail::row_blocks(name, rows, comm.size(), options.pieces).all(), all);
   detail::expect_extent(name, "rows of op(w)", x.extent(1), w.extent(turned ? 1 : 0));
-  detail::expect_extent(name, "rows of y", blocks.rows(me), y.extent(0));
   detail::expect_extent(name, "columns of y", n, y.extent(1));
-
-  const int next = (me + 1) % p, previous = (me + p - 1) % p;
-  const auto block_at = [&](int step) { return (me + 2 * p - 1 - step) % p; };
-  // Two of each: one arrives or leaves while the other is worked on.
-  const std::int64_t room = p > 1 ? blocks.largest() * n : 0;
-  buffer<T> incoming[2]{buffer<T>(room), buffer<T>(room)}, outgoing[2]{buffer<T>(room), buffer<T>(room)};
-  const auto piece = [&](T* block_data, int block, int i) {
-    return matrix_view<T>(block_data + blocks.piece_begin(block, i) * n, {blocks.piece_rows(block, i), n});
-  };
-  using request = typename Comm::request;
-  std::vector<request> arriving[2];
-  detail::messages_under_way<request> leaving[2];
-  for (int step = 0; step < p; ++step) {
-    const int block = block_at(step), here = step % 2, there = 1 - here;
-    arriving[there].clear();
-    if (step + 1 < p)
-      for (int i = 0; i < options.pieces; ++i)
-        if (const auto part = piece(incoming[there].data(), block_at(step + 1), i); part.size() > 0)
-          arriving[there].push_back(comm.irecv(part.elements(), previous, options.tag));
-    leaving[here].wait();  // the sums of two steps ago lie where this step's go
-    T* const result = step == p - 1 ? y.data() : outgoing[here].data();
-    std::size_t arrived = 0;
-    for (int i = 0; i < options.pieces; ++i) {
-      const auto part = piece(result, block, i);
-      if (part.size() == 0) continue;
-      const auto share =
-          detail::rows_of(x, blocks.begin(block) + blocks.piece_begin(block, i), blocks.piece_rows(block, i));
-      backend.template matmul<transpose::no, TW>(share, w, part, T(0));
-      if (step > 0) {
-        arriving[here][arrived++].wait();
-        backend.add(piece(incoming[here].data(), block, i).elements(), part.elements(), part.elements());
-      }
-      if (step < p - 1) leaving[here].add(comm.isend(part.elements(), next, options.tag));
-      leaving[there].progress();
-    }
-  }
-  for (auto& messages : leaving) messages.wait();
+  const std::int64_t room = comm.size() > 1 ? all : 0;
+  buffer<T> work(2 * room * n);
+  scatter_sums_of<Comm, T>(
+      comm, rows, matrix_view<T>(work.data(), {room, n}), matrix_view<T>(work.data() + room * n, {room, n}), y,
+      [&](std::int64_t first, matrix_view<T> part) {
+        backend.template matmul<transpose::no, TW>(detail::rows_of(x, first, part.extent(0)), w, part, T(0));
+      },
+      [&](std::span<T> a, std::span<T> b) { backend.add(std::span<const T>(a), std::span<const T>(b), b); }, options,
+      name);
 }
 
 }  // namespace heddle::inline v0::compute

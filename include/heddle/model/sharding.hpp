@@ -36,11 +36,38 @@ struct choices {};     ///< the experts that a token chooses
 struct samples {};     ///< samples of a batch; together with `sequence` the rows of every activation
 struct sequence {};    ///< tokens of a sample
 
-/// `Axis` splits dimension `Dim` wherever it occurs.
-template <class Dim, class Axis>
+}  // namespace dim
+
+/// How rows travel along the axis that splits the sequence: before the products that take them and after those that make them.
+struct at_once {};
+/// Beside these products, in rings of messages: each rank's rows are cut into so many, and what has arrived is multiplied while
+/// the rest is under way (`compute::gather_rows_for`, `compute::scatter_sums_of`). On the host.
+template <int Pieces = 1>
+struct overlapped {
+  static_assert(Pieces >= 1, "heddle: overlapped<Pieces> cuts the rows of a rank into at least one piece");
+};
+
+namespace detail {
+template <class Moving>
+inline constexpr int pieces_of_moving = -1;
+template <>
+inline constexpr int pieces_of_moving<at_once> = 0;
+template <int Pieces>
+inline constexpr int pieces_of_moving<overlapped<Pieces>> = Pieces;
+// Whether a split says something that can be done about how rows travel.
+template <class Split>
+inline constexpr bool moves_rows_well =
+    std::is_same_v<typename Split::moving, at_once> ||
+    (std::is_same_v<typename Split::dimension, dim::sequence> && pieces_of_moving<typename Split::moving> > 0);
+}  // namespace detail
+
+namespace dim {
+/// `Axis` splits dimension `Dim` wherever it occurs. `Moving`: for `sequence` how rows travel, `at_once` or `overlapped<Pieces>`.
+template <class Dim, class Axis, class Moving = at_once>
 struct split {
   using dimension = Dim;
   using axis = Axis;
+  using moving = Moving;
 };
 }  // namespace dim
 
@@ -80,12 +107,13 @@ using expert_parallel =
              dim::split<dim::ffn, Tensor>, dim::split<dim::vocabulary, Tensor>, dim::split<dim::experts, Expert>>;
 
 /// The same, with the rows of the residual stream split over `Tensor` as well: between attention and MLPs each rank has its
-/// rows of each microbatch, and all_gather and reduce_scatter take the place of all_reduce.
+/// rows of each microbatch, and all_gather and reduce_scatter take the place of all_reduce. With `overlapped<Pieces>` as `Moving` these
+/// run beside the products of linear layers (asynchronous tensor parallelism).
 /// Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
-template <class Data = dp, class Tensor = tp>
+template <class Data = dp, class Tensor = tp, class Moving = at_once>
 using megatron_sequence =
     sharding<dim::split<dim::samples, Data>, dim::split<dim::heads, Tensor>, dim::split<dim::ffn, Tensor>,
-             dim::split<dim::vocabulary, Tensor>, dim::split<dim::sequence, Tensor>>;
+             dim::split<dim::vocabulary, Tensor>, dim::split<dim::sequence, Tensor, Moving>>;
 
 namespace detail {
 
@@ -100,6 +128,9 @@ struct sharding_rules<sharding<S...>> {
   using axes_of =
       joined<std::conditional_t<std::is_same_v<D, typename S::dimension> && Mesh::template has<typename S::axis>,
                                 type_list<typename S::axis>, type_list<>>...>;
+  /// Messages of each rank's rows beside products; 0: none.
+  static constexpr int pieces = (0 + ... + heddle::v0::detail::pieces_of_moving<typename S::moving>);
+  static constexpr bool moves_rows_well = (heddle::v0::detail::moves_rows_well<S> && ...);
   /// All axes that the sharding names.
   using axes = joined<type_list<typename S::axis>...>;
 };
@@ -297,6 +328,8 @@ struct layouts {
   static constexpr bool sums_over = dual<Layout>::template is_partial_on<Tag>;
   /// The axes that split samples: every parameter's gradient is a sum over these.
   using row_axes = typename detail::sharding_rules<How>::template axes_of<Mesh, dim::samples>;
+  /// In how many messages the rows of a rank travel beside products; 0: before them or after them.
+  static constexpr int overlapped_pieces = detail::sharding_rules<How>::pieces;
   /// The axes that split sequences.
   using sequence_splits = typename detail::sharding_rules<How>::template axes_of<Mesh, dim::sequence>;
   /// The axes that split rows and one of the dimensions both: rows of a mixture of experts travel along them to where their part of
@@ -319,6 +352,10 @@ struct layouts {
       How > ::value,
       "heddle: an axis splits samples or sequences, not both: name it once, in split<dim::samples, ...> or in "
       "split<dim::sequence, ...>");
+  static_assert(
+      detail::sharding_is_possible<detail::sharding_rules<How>::moves_rows_well, How>::value,
+      "heddle: split<Dim, Axis, overlapped<Pieces>>: rows travel beside products where the sequence is split: the "
+      "dimension must be dim::sequence");
   static_assert(
       detail::sharding_is_possible<sequence_axes<dims<>>::size <= 1, How>::value,
       "heddle: the sequences of a model are split over one axis: leave out all split<dim::sequence, ...> but one");

@@ -70,6 +70,10 @@ class observed_communicator {
     return to_.isend(std::forward<Arguments>(arguments)...);
   }
   template <class... Arguments>
+  auto irecv(Arguments&&... arguments) {
+    return to_.irecv(std::forward<Arguments>(arguments)...);
+  }
+  template <class... Arguments>
   void recv(Arguments&&... arguments) {
     to_.recv(std::forward<Arguments>(arguments)...);
   }

@@ -104,8 +104,9 @@ struct fused_attention {
     detail::require_whole<typename B::layouts, dim::head_size, dim::kinds, dim::positions>();
     using l = typename in_layer::template laid<typename B::layouts>;
     auto [project, combine] = b.children();
-    project.forward(b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x, b.makes(qkv{})),
-                    b.edge(qkv{}));
+    use_gathered<typename l::x_edge, typename l::x_taken, in_layer>(
+        b, whole_in{}, x, b.makes(qkv{}),
+        [&](auto rows, row_range at) { project.forward(rows, rows_of(b.edge(qkv{}), at)); });
     b.make(heads_out{}, [&](auto v) { b.compute().attention(b[qkv{}], shape(b), v, b.vector(log_sum_exp{})); });
     return combine.forward(b[heads_out{}], y);
   }
@@ -129,9 +130,8 @@ struct fused_attention {
     combine.backward_input(b[heads_out{}], dy, b[d_heads_out{}]);
     b.compute().attention_backward(b[d_heads_out{}], b[qkv{}], b[heads_out{}], b.vector(log_sum_exp{}), shape(b),
                                    b[d_qkv{}]);
-    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, dx);
-    project.backward_input(x, b[d_qkv{}], sum);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, dx);
+    make_scattered<typename l::dx_made, dual<typename l::x_edge>, in_layer>(
+        b, whole_in{}, dx, [&](auto sum, row_range at) { project.backward_input(x, rows_of(b[d_qkv{}], at), sum); });
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>
@@ -139,7 +139,9 @@ struct fused_attention {
     auto [project, combine] = b.children();
     using l = typename in_layer::template laid<typename B::layouts>;
     combine.backward_weight(b[heads_out{}], dy);
-    project.backward_weight(b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x), b[d_qkv{}]);
+    use_gathered<typename l::x_edge, typename l::x_taken, in_layer>(
+        b, whole_in{}, x, true,
+        [&](auto rows, row_range at) { project.backward_weight(rows, rows_of(b[d_qkv{}], at)); });
   }
 };
 

@@ -122,14 +122,17 @@ template <class Described>
 struct beside_of<Described> {
   using type = typename Described::beside;
 };
-// Whether a described activation has memory under these layouts.
+// How many tensors of its size a described activation has memory for under these layouts: one, none where an edge needs no copy,
+// two where sums that arrive beside products have a place behind those that leave (`make_scattered`).
 template <class Layouts, class Described>
-constexpr bool has_memory() {
+constexpr int copies_in() {
   using own = typename Described::own;
-  if constexpr (requires { Described::copies; })
-    return Layouts::template splits_rows<own> && !Layouts::template splits_rows<own, typename Described::beside>;
-  else
-    return true;
+  if constexpr (requires { Described::copies; }) {
+    if (!Layouts::template splits_rows<own> || Layouts::template splits_rows<own, typename Described::beside>) return 0;
+    return Layouts::overlapped_pieces > 0 && Described::lives == life::scratch ? 2 : 1;
+  } else {
+    return 1;
+  }
 }
 
 template <std::size_t At, class X>

@@ -4,6 +4,7 @@
 #include <heddle/core/split.hpp>
 #include <heddle/layout/operations.hpp>
 #include <heddle/model/layers/combinators.hpp>
+#include <heddle/model/layers/moving_rows.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -215,7 +216,8 @@ struct language_head {
     auto [n] = b.children();
     detail::require_settled<Norm, typename l::x_edge>(n.forward(x, b.edge(normed{})));
     b.make(logits{}, [&](auto v) {
-      make_logits(b, b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, b[normed{}]), v);
+      use_gathered<typename l::x_edge, typename l::x_taken>(
+          b, whole_in{}, b[normed{}], true, [&](auto rows, row_range at) { make_logits(b, rows, rows_of(v, at)); });
     });
   }
   /// The loss, summed over the targets that are not ignored: the same number on all ranks that share the vocabulary.
@@ -266,9 +268,11 @@ struct language_head {
     auto [n] = b.children();
     b.compute().cross_entropy_backward(b[logits{}], b.vector(greatest{}), b.vector(sum_of_exponentials{}), targets,
                                        b.run().first_word, scale);
-    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, b[d_normed{}]);
-    b.compute().template matmul<transpose::no, transpose::no>(b[logits{}], words(b), sum, typename B::scalar(0));
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, b[d_normed{}]);
+    make_scattered<typename l::dx_made, dual<typename l::x_edge>>(
+        b, whole_in{}, b[d_normed{}], [&](auto sum, row_range at) {
+          b.compute().template matmul<transpose::no, transpose::no>(typename B::const_view(rows_of(b[logits{}], at)),
+                                                                    words(b), sum, typename B::scalar(0));
+        });
     detail::require_settled<Norm, dual<stream>>(n.backward_input(x, b[d_normed{}], dx, false));
     return made<dual<stream>>{};
   }
@@ -276,9 +280,11 @@ struct language_head {
   void backward_weight(const B& b, typename B::const_view x) const {
     using l = laid<typename B::layouts>;
     auto [n] = b.children();
-    b.compute().template matmul<transpose::yes, transpose::no>(
-        b[logits{}], b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, b[normed{}]),
-        words_gradient(b), typename B::scalar(1));
+    use_gathered<typename l::x_edge, typename l::x_taken>(
+        b, whole_in{}, b[normed{}], true, [&](auto rows, row_range at) {
+          b.compute().template matmul<transpose::yes, transpose::no>(typename B::const_view(rows_of(b[logits{}], at)),
+                                                                     rows, words_gradient(b), typename B::scalar(1));
+        });
     n.backward_weight(x, b[d_normed{}]);
   }
 

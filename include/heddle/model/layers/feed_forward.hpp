@@ -49,8 +49,9 @@ struct gelu_mlp {
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     using l = typename Up::template laid<typename B::layouts>;
     auto [first, second] = b.children();
-    first.forward(b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x, b.makes(hidden{})),
-                  b.edge(hidden{}));
+    use_gathered<typename l::x_edge, typename l::x_taken, Up>(
+        b, whole_in{}, x, b.makes(hidden{}),
+        [&](auto rows, row_range at) { first.forward(rows, rows_of(b.edge(hidden{}), at)); });
     b.make(activated{}, [&](auto v) { b.compute().gelu(b.vector(hidden{}), elements_of(v)); });
     return second.forward(b[activated{}], y);
   }
@@ -61,9 +62,8 @@ struct gelu_mlp {
     second.backward_input(b[activated{}], dy, b[d_hidden{}]);
     const auto d = b.vector(d_hidden{});
     b.compute().gelu_backward(b.vector(hidden{}), d, d);
-    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, dx);
-    first.backward_input(x, b[d_hidden{}], sum);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, dx);
+    make_scattered<typename l::dx_made, dual<typename l::x_edge>, Up>(
+        b, whole_in{}, dx, [&](auto sum, row_range at) { first.backward_input(x, rows_of(b[d_hidden{}], at), sum); });
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>
@@ -71,7 +71,9 @@ struct gelu_mlp {
     using l = typename Up::template laid<typename B::layouts>;
     auto [first, second] = b.children();
     second.backward_weight(b[activated{}], dy);
-    first.backward_weight(b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x), b[d_hidden{}]);
+    use_gathered<typename l::x_edge, typename l::x_taken, Up>(b, whole_in{}, x, true, [&](auto rows, row_range at) {
+      first.backward_weight(rows, rows_of(b[d_hidden{}], at));
+    });
   }
 };
 
@@ -100,11 +102,12 @@ struct gated_mlp {
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
     using l = typename In::template laid<typename B::layouts>;
-    const auto rows =
-        b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x, b.makes(gate{}) || b.makes(up{}));
     auto [g, u, d] = b.children();
-    g.forward(rows, b.edge(gate{}));
-    u.forward(rows, b.edge(up{}));
+    use_gathered<typename l::x_edge, typename l::x_taken, In>(b, whole_in{}, x, b.makes(gate{}) || b.makes(up{}),
+                                                              [&](auto rows, row_range at) {
+                                                                g.forward(rows, rows_of(b.edge(gate{}), at));
+                                                                u.forward(rows, rows_of(b.edge(up{}), at));
+                                                              });
     b.make(activated{},
            [&](auto v) { b.compute().template gated<Activation>(b.vector(gate{}), b.vector(up{}), elements_of(v)); });
     return d.forward(b[activated{}], y);
@@ -116,20 +119,22 @@ struct gated_mlp {
     d.backward_input(b[activated{}], dy, b[d_activated{}]);
     b.compute().template gated_backward<Activation>(b.vector(gate{}), b.vector(up{}), b.vector(d_activated{}),
                                                     b.vector(d_gate{}), b.vector(d_up{}));
-    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, dx);
-    g.backward_input(x, b[d_gate{}], sum);
-    u.backward_input(x, b[d_up{}], sum, true);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, dx);  // one sum for both
+    make_scattered<typename l::dx_made, dual<typename l::x_edge>, In>(
+        b, whole_in{}, dx, [&](auto sum, row_range at) {  // one sum for both
+          g.backward_input(x, rows_of(b[d_gate{}], at), sum);
+          u.backward_input(x, rows_of(b[d_up{}], at), sum, true);
+        });
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
     using l = typename In::template laid<typename B::layouts>;
-    const auto rows = b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x);
     auto [g, u, d] = b.children();
     d.backward_weight(b[activated{}], dy);
-    g.backward_weight(rows, b[d_gate{}]);
-    u.backward_weight(rows, b[d_up{}]);
+    use_gathered<typename l::x_edge, typename l::x_taken, In>(b, whole_in{}, x, true, [&](auto rows, row_range at) {
+      g.backward_weight(rows, rows_of(b[d_gate{}], at));
+      u.backward_weight(rows, rows_of(b[d_up{}], at));
+    });
   }
 };
 /// `gated<compute::silu>("mlp", {...}, {...}, {...})`.

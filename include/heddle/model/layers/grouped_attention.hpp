@@ -151,26 +151,29 @@ struct grouped_attention {
       part.template get<4>().backward_input(b[raw_query{}], b[d_query{}], b[d_raw_query{}], false);
       part.template get<5>().backward_input(b[raw_key{}], b[d_key{}], b[d_raw_key{}], false);
     }
-    const auto sum = b.template room<typename l::dx_made, dual<typename l::x_edge>>(whole_in{}, dx);
-    part.template get<0>().backward_input(x, b[d_product_of_queries{}], sum);
-    part.template get<1>().backward_input(x, b[d_product_of_keys{}], sum, true);
-    part.template get<2>().backward_input(x, b[d_value{}], sum, true);
-    b.template settle<typename l::dx_made, dual<typename l::x_edge>>(sum, dx);  // one sum for the three
+    make_scattered<typename l::dx_made, dual<typename l::x_edge>, q_layer, kv_layer>(
+        b, whole_in{}, dx, [&](auto sum, row_range at) {  // one sum for the three
+          part.template get<0>().backward_input(x, rows_of(b[d_product_of_queries{}], at), sum);
+          part.template get<1>().backward_input(x, rows_of(b[d_product_of_keys{}], at), sum, true);
+          part.template get<2>().backward_input(x, rows_of(b[d_value{}], at), sum, true);
+        });
     return made<dual<typename l::x_edge>>{};
   }
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view dy) const {
     using l = typename q_layer::template laid<typename B::layouts>;
-    const auto rows = b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x);
     const auto part = b.children();
     part.template get<3>().backward_weight(b[heads_out{}], dy);
     if constexpr (HeadNorms) {
       part.template get<4>().backward_weight(b[raw_query{}], b[d_query{}]);
       part.template get<5>().backward_weight(b[raw_key{}], b[d_key{}]);
     }
-    part.template get<0>().backward_weight(rows, b[d_product_of_queries{}]);
-    part.template get<1>().backward_weight(rows, b[d_product_of_keys{}]);
-    part.template get<2>().backward_weight(rows, b[d_value{}]);
+    use_gathered<typename l::x_edge, typename l::x_taken, q_layer, kv_layer>(
+        b, whole_in{}, x, true, [&](auto rows, row_range at) {
+          part.template get<0>().backward_weight(rows, rows_of(b[d_product_of_queries{}], at));
+          part.template get<1>().backward_weight(rows, rows_of(b[d_product_of_keys{}], at));
+          part.template get<2>().backward_weight(rows, rows_of(b[d_value{}], at));
+        });
   }
 
  private:
@@ -180,18 +183,17 @@ struct grouped_attention {
     detail::require_whole<typename B::layouts, dim::head_size, dim::group, dim::positions>();
     using l = typename q_layer::template laid<typename B::layouts>;
     const bool projects = b.makes(product_of_queries{}) || b.makes(product_of_keys{}) || b.makes(value{});
-    const auto rows = b.template gathered<typename l::x_edge, typename l::x_taken>(whole_in{}, x, projects);
     const auto part = b.children();
+    use_gathered<typename l::x_edge, typename l::x_taken, q_layer, kv_layer>(
+        b, whole_in{}, x, projects, [&](auto rows, row_range at) {
+          part.template get<0>().forward(rows, rows_of(b.edge(product_of_queries{}), at));
+          part.template get<1>().forward(rows, rows_of(b.edge(product_of_keys{}), at));
+          part.template get<2>().forward(rows, rows_of(b.edge(value{}), at));
+        });
     if constexpr (HeadNorms) {
-      part.template get<0>().forward(rows, b.edge(raw_query{}));
-      part.template get<1>().forward(rows, b.edge(raw_key{}));
       part.template get<4>().forward(b[raw_query{}], b.edge(query{}));
       part.template get<5>().forward(b[raw_key{}], b.edge(key{}));
-    } else {
-      part.template get<0>().forward(rows, b.edge(query{}));
-      part.template get<1>().forward(rows, b.edge(key{}));
     }
-    part.template get<2>().forward(rows, b.edge(value{}));
     const auto turn = [&](auto made, std::int64_t heads) {
       b.give(made, [&](auto v) {
         const auto at = heads_in(v, heads);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/model/layers/call.hpp>
+#include <heddle/model/layers/moving_rows.hpp>
 
 #include <array>
 #include <cstddef>
@@ -24,7 +25,8 @@ enum class storage : bool { in_out, out_in };
 
 /// y = x W + b over the dimensions `In`, which become `Out`. What the sharding splits of `Out` is split in y; what it splits of
 /// `In` makes y a sum, which forward settles before the bias is added, once. backward_input leaves the sum over split outputs
-/// to the caller, who may have other products that add to the same gradient.
+/// to the caller, who may have other products that add to the same gradient. All verbs may be called for some rows at a time where
+/// nothing is settled in them.
 /// Where a sharding splits the sequence, the caller gives and takes the rows that y has, `laid::x_taken`. A sum is settled to the
 /// rows that y has by itself (reduce_scatter), whose gradient is gathered in backward_input, once, and kept for
 /// backward_weight.
@@ -34,6 +36,7 @@ template <class In, class Out, bool Bias = true, storage Stored = storage::in_ou
 struct linear : leaf {
   using in_dims = In;
   using out_dims = Out;
+  static constexpr bool takes_some_rows = true;
   static constexpr bool transposed = Stored == storage::out_in;
   using weight_parameter = std::conditional_t<transposed, parameter<weight, Out, In>, parameter<weight, In, Out>>;
   using bias_parameter = parameter<bias, Out>;
@@ -79,19 +82,19 @@ struct linear : leaf {
 
   template <class B>
   auto forward(const B& b, typename B::const_view x, typename B::view y) const {
-    return forward_with(b, x, y, [](auto) {});
+    return forward_with(b, x, y, [](auto, row_range) {});
   }
-  /// The same with `more(y)` between the product and its settlement, which may add to the product.
+  /// The same with `more(rows, at)` between the product and its settlement, which may add to these rows of the product.
   template <class B, class More>
   auto forward_with(const B& b, typename B::const_view x, typename B::view y, More&& more) const {
     using T = typename B::scalar;
     using l = laid<typename B::layouts>;
     b.give(y, [&](auto v) {
-      const auto sum = b.template room<typename l::made, typename l::y>(whole_out{}, v);
-      b.compute().template matmul<transpose::no, transposed ? transpose::yes : transpose::no>(x, b[weight{}], sum,
-                                                                                              T(0));
-      more(sum);
-      b.template settle<typename l::made, typename l::y>(sum, v);
+      make_scattered<typename l::made, typename l::y>(b, whole_out{}, v, [&](auto part, row_range at) {
+        b.compute().template matmul<transpose::no, transposed ? transpose::yes : transpose::no>(
+            rows_of(x, at), b[weight{}], part, T(0));
+        more(part, at);
+      });
       if constexpr (Bias) b.compute().add_bias(v, b.vector(bias{}));
     });
     return made<typename l::y>{};
@@ -101,9 +104,10 @@ struct linear : leaf {
                       bool add = false) const {
     using T = typename B::scalar;
     using l = laid<typename B::layouts>;
-    const auto d = b.template gathered<dual<typename l::y>, dual<typename l::made>>(d_whole_out{}, dy);
-    b.compute().template matmul<transpose::no, transposed ? transpose::no : transpose::yes>(d, b[weight{}], dx,
-                                                                                            add ? T(1) : T(0));
+    use_gathered<dual<typename l::y>, dual<typename l::made>>(b, d_whole_out{}, dy, true, [&](auto d, row_range at) {
+      b.compute().template matmul<transpose::no, transposed ? transpose::no : transpose::yes>(
+          d, b[weight{}], rows_of(dx, at), add ? T(1) : T(0));
+    });
     return made<typename l::dx_made>{};
   }
   template <class B>

@@ -94,8 +94,9 @@ struct lora {
       b.compute().template matmul<transpose::no, transpose::yes>(x, b[lora_a{}], u, T(0));
       b.compute().scale(elements_of(u), static_cast<T>(factor()));
     });
-    return base.forward_with(linear_layer, x, y, [&](auto v) {
-      b.compute().template matmul<transpose::no, transpose::yes>(b[low{}], b[lora_b{}], v, T(1));
+    return base.forward_with(linear_layer, x, y, [&](auto v, row_range at) {
+      b.compute().template matmul<transpose::no, transpose::yes>(typename B::const_view(rows_of(b[low{}], at)),
+                                                                 b[lora_b{}], v, T(1));
     });
   }
   template <class B>

@@ -201,8 +201,8 @@ class placer {
         if constexpr (detail::is_routed<described_type>) {
           place.rows = most_routed(described, rows);
           elements = place.rows * columns;
-        } else if constexpr (detail::has_memory<Layouts, described_type>()) {
-          elements = rows_of<described_type>(rows) * columns;
+        } else if constexpr (constexpr int copies = detail::copies_in<Layouts, described_type>(); copies > 0) {
+          elements = copies * rows_of<described_type>(rows) * columns;
         }
         place.columns = columns;
         if constexpr (described_type::lives == life::deferred) {
