@@ -50,6 +50,7 @@ struct language {
 class runner {
  public:
   using scalar = double;
+  using capabilities = inf::capabilities<inf::truncate, inf::causal_rows, inf::tree_rows>;
   explicit runner(inf::step_limits l = small_limits, language of = {})
       : limits_(l), language_(of), cache_(static_cast<std::size_t>(l.blocks * l.block_rows), 99) {
     language_.vocabulary = l.vocabulary;
@@ -63,6 +64,9 @@ class runner {
       throw std::runtime_error("the runner failed");
     }
     const auto rows = static_cast<std::size_t>(limits_.block_rows);
+    for (const inf::row_move& m : s.moves)
+      cache_[static_cast<std::size_t>(m.to)] = cache_[static_cast<std::size_t>(m.from)];
+    moves += std::ssize(s.moves);
     const std::vector<std::int32_t> before = cache_;
     for (const inf::block_copy& c : s.copies)  // all at once: none reads what another wrote
       std::copy_n(before.begin() + c.from * limits_.block_rows, rows, cache_.begin() + c.to * limits_.block_rows);
@@ -75,18 +79,31 @@ class runner {
         row(q, q.position + i) = s.tokens[static_cast<std::size_t>(q.first_row + i)];
     std::size_t wanted = 0;
     const auto width = static_cast<std::size_t>(limits_.vocabulary);
+    streams_.clear();
     for (const inf::sequence_rows& q : s.sequences)
-      for (; wanted < s.wanted.size() && s.wanted[wanted] < q.first_row + q.rows; ++wanted)
-        language_.logits(
-            q.position + s.wanted[wanted] - q.first_row + 1, [&](std::int64_t t) { return row(q, t); },
-            logits.subspan(wanted * width, width));
+      for (; wanted < s.wanted.size() && s.wanted[wanted] < q.first_row + q.rows; ++wanted) {
+        std::vector<std::int64_t> seen;  // rows of the sequence from the last one's to the first's
+        for (std::int64_t i = s.wanted[wanted] - q.first_row; i >= 0;
+             i = s.parents.empty() ? i - 1 : s.parents[static_cast<std::size_t>(q.first_row + i)])
+          seen.push_back(q.position + i);
+        const std::int64_t length = q.position + std::ssize(seen);
+        const auto token = [&](std::int64_t t) {
+          return row(q, t < q.position ? t : seen[static_cast<std::size_t>(length - 1 - t)]);
+        };
+        language_.logits(length, token, logits.subspan(wanted * width, width));
+        streams_.push_back(token(length - 1));
+        streams_.push_back(static_cast<double>(length));
+      }
     ++steps;
     most_rows = (std::max)(most_rows, s.rows());
     copies += std::ssize(s.copies);
     last = s;
   }
 
-  std::int64_t steps = 0, most_rows = 0, copies = 0;
+  /// Of each wanted row its token, and the tokens up to it.
+  std::span<const double> streams() const { return streams_; }
+
+  std::int64_t moves = 0, steps = 0, most_rows = 0, copies = 0;
   bool fail_next = false;
   inf::step last{};  ///< the step that ran last
 
@@ -94,6 +111,7 @@ class runner {
   inf::step_limits limits_;
   language language_;
   std::vector<std::int32_t> cache_;
+  std::vector<double> streams_{};
 };
 
 struct answer {

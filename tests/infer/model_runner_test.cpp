@@ -107,6 +107,127 @@ TEST_CASE("a step beyond the limits is refused before any rank computes", "[infe
   CHECK_THAT(refused(step, 23), Catch::Contains("it has 7 rows, at most 6 are possible"));
 }
 
+TEST_CASE("rows of a tree have the logits of their paths, and an accepted path is a plain sequence", "[infer][tree]") {
+  const std::uint64_t seed = 411;
+  CAPTURE(seed);
+  for (const auto& [stages, parts] : {std::pair(1, 1), std::pair(1, 3), std::pair(2, 2)})
+    for (const std::int64_t block_rows : {1, 4, 13}) {
+      CAPTURE(stages, parts, block_rows);
+      const hd::counter_random random(seed + static_cast<std::uint64_t>(block_rows), 9);
+      std::uint64_t draws = 0;
+      const auto below = [&](std::int64_t n) {
+        return static_cast<std::int64_t>(random.integer(draws++) % static_cast<std::uint64_t>(n));
+      };
+      // Two sequences side by side: texts in the cache, then trees with one or two rows of their own first.
+      struct one {
+        std::vector<std::int32_t> text, rows;
+        std::vector<std::int64_t> parents;
+        std::int64_t cached = 0;
+      };
+      std::vector<one> both(2);
+      std::vector<std::vector<std::int32_t>> paths;  // of each row, then of the token after the accepted path
+      std::vector<std::int64_t> leaves;
+      for (std::size_t s = 0; s < 2; ++s) {
+        one& o = both[s];
+        o.cached = s == 0 ? 3 : 0;
+        o.text = random_tokens(static_cast<std::size_t>(o.cached), 23, seed + s);
+        const std::int64_t own = s == 0 ? 1 : 2, all = s == 0 ? 8 : 10;
+        o.rows = random_tokens(static_cast<std::size_t>(all), 23, seed + 10 + s);
+        for (std::int64_t i = 0; i < all; ++i) o.parents.push_back(i <= own ? i - 1 : below(i));
+        std::int64_t leaf = all - 1;
+        for (std::int64_t i = 0; i < all; ++i) {
+          std::vector<std::int32_t> path;
+          for (std::int64_t r = i; r >= 0; r = o.parents[static_cast<std::size_t>(r)])
+            path.insert(path.begin(), o.rows[static_cast<std::size_t>(r)]);
+          path.insert(path.begin(), o.text.begin(), o.text.end());
+          paths.push_back(path);
+        }
+        leaves.push_back(leaf);
+      }
+      for (std::size_t s = 0; s < 2; ++s) {
+        auto path = paths[s == 0 ? 7 : 17];
+        path.push_back(5);
+        paths.push_back(path);
+      }
+      const auto expected = logits_of_prefixes<llama>(small_llama, seed, paths);
+      const auto ranks = on_runners<llama>(
+          mesh_type{stages, parts}, small_llama, {40, block_rows}, 40, seed, 1, [&](llama_runner& runner) {
+            std::vector<double> off;
+            const auto compare = [&](std::span<const double> row, const std::vector<double>& with) {
+              double worst = 0;
+              for (std::size_t w = 0; w < with.size(); ++w) {
+                const double d = std::abs(row[w] - with[w]);
+                if (!(d <= worst)) worst = d;
+              }
+              off.push_back(worst);
+            };
+            const std::int64_t each = 13 / block_rows + 1;
+            std::vector<std::int32_t> blocks[2];
+            for (std::int64_t b = 0; b < each; ++b) {
+              blocks[0].push_back(static_cast<std::int32_t>(2 * b + 1));
+              blocks[1].push_back(static_cast<std::int32_t>(2 * (each - 1 - b)));
+            }
+            const auto cache_row = [&](std::size_t s, std::int64_t t) {
+              return static_cast<std::int32_t>(
+                  blocks[s][static_cast<std::size_t>(t / block_rows)] * block_rows + t % block_rows);
+            };
+            const auto step_of = [&](auto&& rows, auto&& position) {
+              inf::step step;
+              for (std::size_t s = 0; s < 2; ++s) {
+                const std::vector<std::int32_t> tokens = rows(s);
+                if (tokens.empty()) continue;
+                step.sequences.push_back({step.rows(), std::ssize(tokens), position(s), std::ssize(step.blocks), each});
+                step.tokens.insert(step.tokens.end(), tokens.begin(), tokens.end());
+                step.blocks.insert(step.blocks.end(), blocks[s].begin(), blocks[s].end());
+              }
+              return step;
+            };
+            runner.run(step_of([&](std::size_t s) { return both[s].text; }, [](std::size_t) { return 0; }), {});
+            inf::step tree = step_of([&](std::size_t s) { return both[s].rows; },
+                                     [&](std::size_t s) { return both[s].cached; });
+            for (const one& o : both) tree.parents.insert(tree.parents.end(), o.parents.begin(), o.parents.end());
+            for (std::int64_t r = 0; r < tree.rows(); ++r) tree.wanted.push_back(r);
+            tree.streams = true;
+            std::vector<double> logits(tree.wanted.size() * 23);
+            runner.run(tree, logits);
+            for (std::size_t r = 0; r < tree.wanted.size(); ++r)
+              compare(std::span<const double>(logits).subspan(r * 23, 23), expected[r].back());
+            if (runner.streams().size() != tree.wanted.size() * 12) off.push_back(1e9);
+            inf::step next = step_of([](std::size_t) { return std::vector<std::int32_t>{5}; },
+                                     [&](std::size_t s) { return std::ssize(paths[18 + s]) - 1; });
+            for (std::size_t s = 0; s < 2; ++s) {
+              std::vector<std::int64_t> path;
+              for (std::int64_t r = leaves[s]; r >= 0; r = both[s].parents[static_cast<std::size_t>(r)])
+                path.insert(path.begin(), r);
+              for (std::int64_t d = 0; d < std::ssize(path); ++d)
+                next.moves.push_back({cache_row(s, both[s].cached + path[static_cast<std::size_t>(d)]),
+                                      cache_row(s, both[s].cached + d)});
+            }
+            next.wanted = {0, 1};
+            logits.resize(2 * 23);
+            runner.run(next, logits);
+            for (std::size_t s = 0; s < 2; ++s)
+              compare(std::span<const double>(logits).subspan(s * 23, 23), expected[18 + s].back());
+            return off;
+          });
+      if (!ranks.ok()) FAIL(ranks.error);
+      REQUIRE(ranks[0].size() == 20);
+      for (const double d : ranks[0]) CHECK(d < 1e-10);
+    }
+}
+
+TEST_CASE("a step whose parents or moves are not there is refused", "[infer][tree]") {
+  inf::step step{.tokens = {1, 2}, .sequences = {{0, 2, 0, 0, 1}}, .blocks = {3}, .wanted = {1}, .parents = {-1, -1}};
+  CHECK(refused(step, 23).empty());
+  step.parents = {-1};
+  CHECK_THAT(refused(step, 23), Catch::Contains("one for each of its 2 rows, got 1"));
+  step.parents = {-1, 1};
+  CHECK_THAT(refused(step, 23), Catch::Contains("row 1 of a sequence should follow one of the rows before it"));
+  step.parents = {};
+  step.moves = {{0, 32}};
+  CHECK_THAT(refused(step, 23), Catch::Contains("row 0 cannot be moved to row 32"));
+}
+
 TEST_CASE("who leads and who follows, and what a runner cannot be made of", "[infer]") {
   const auto ranks = hd::testing::on_ranks(mesh_type{1, 2}, [&](world_type& world) {
     backend kernels{1};

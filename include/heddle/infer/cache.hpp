@@ -167,7 +167,7 @@ class paged_blocks {
 struct contiguous {
   using kind = cache_kind;
   using blocks = slot_blocks;
-  using capabilities = infer::capabilities<truncate>;
+  using capabilities = infer::capabilities<truncate, tree_rows>;
   using needs = infer::capabilities<>;
 };
 
@@ -175,7 +175,7 @@ struct contiguous {
 struct paged {
   using kind = cache_kind;
   using blocks = paged_blocks;
-  using capabilities = infer::capabilities<truncate>;
+  using capabilities = infer::capabilities<truncate, tree_rows>;
   using needs = infer::capabilities<>;
 };
 

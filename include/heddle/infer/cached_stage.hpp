@@ -160,6 +160,26 @@ class cached_stage {
                            heddle::v0::detail::row_at<space>(begin + c.to * n, n));
         });
   }
+  /// Moves rows of the cache, one after the other.
+  void move_rows(std::span<const row_move> moves) {
+    const std::int64_t rows = rows_of_cache();
+    for (const row_move& m : moves)
+      for (int l = 0; l < part_.count; ++l)
+        each_cached(at_.block, [&](const auto& tensor) {
+          T* const begin = block_of_cache(l) + tensor.first * rows;
+          const std::int64_t n = tensor.columns;
+          if (n > 0 && m.from != m.to)
+            backend_->copy(heddle::v0::detail::row_at<space>(static_cast<const T*>(begin + m.from * n), n),
+                           heddle::v0::detail::row_at<space>(begin + m.to * n, n));
+        });
+  }
+  /// On the last stage, after `forward`: the residual stream of these rows of the step as the last block left it.
+  /// Shapes: to [rows, width].
+  void streams(std::span<const std::int64_t> wanted, row to) {
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      backend_->copy(elements_of(const_matrix(last_ + wanted[i] * config_.width, 1)),
+                     elements_of(matrix(start_of(to) + static_cast<std::int64_t>(i) * config_.width, 1)));
+  }
   /// Runs the rows of a step through the stage. The first stage takes the tokens, others what the stage before gave.
   /// Shapes: in, out [rows, width]; the first stage ignores `in`, the last `out`.
   void forward(const step_rows& rows, std::span<const std::int32_t> tokens, const_row in, row out) {

@@ -7,6 +7,8 @@ namespace heddle::inline v0::infer {
 
 /// Rows at the end of a sequence can be taken back: the next rows overwrite them. Speculative decoding needs it.
 struct truncate {};
+/// Rows of a step may form a tree, and rows of the cache can be moved. Speculation with trees needs it.
+struct tree_rows {};
 /// Several sequences can share blocks of their beginnings.
 struct share_blocks {};
 /// Keys and values of a token depend on the tokens up to it and on nothing else. Sharing of prefixes needs it.

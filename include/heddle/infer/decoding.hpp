@@ -16,7 +16,8 @@ namespace heddle::inline v0::infer {
 struct decoding_kind {};  ///< kind of policies that propose tokens before the model computes them
 
 /// A sequence for which tokens may be proposed: those that may follow `text`, prompt and answer, at most `most`, go to `tokens`. The engine draws
-/// the token at position p with `asked`, `seed` and p (`token_sampler`).
+/// the token at position p with `asked`, `seed` and p (`token_sampler`). Of a policy with trees, token i follows token parents[i] < i, or the text
+/// at -1; siblings differ.
 struct proposal {
   request_id id = 0;
   const request* asked = nullptr;
@@ -24,11 +25,21 @@ struct proposal {
   std::span<const std::int32_t> text{};
   std::int64_t most = 0;
   std::vector<std::int32_t> tokens{};
+  std::vector<std::int64_t> parents{};  ///< of each token, or empty: each follows the one before
 };
+
+namespace detail {
+template <class D>
+inline constexpr bool proposes_trees = requires { requires D::trees; };
+template <class D>
+inline constexpr bool reads_streams = requires { requires D::reads_streams; };
+}  // namespace detail
 
 /// What a decoding policy decides. `most_proposed`: tokens that it proposes for a sequence and step. `lossless`: answers have the distribution that
 /// they have without it. `needs`: capabilities of cache and runner. `propose(proposals)` fills `tokens` of each. The engine computes their
 /// rows behind the last token's and keeps those that it draws itself. `ended(id)`: the request needs no more proposals.
+/// Optional members: `trees`, true if proposals have `parents`; `reads_streams`, true if `verified(id, length, stream)` is to be called after each step with
+/// the tokens of the text and the residual stream, before the final norm, of the row at which the last of them was drawn.
 template <class D>
 concept decoding_policy = policy<D> && std::same_as<typename D::kind, decoding_kind> &&
                           requires(D& d, std::span<proposal> proposals, request_id id) {

@@ -12,6 +12,7 @@
 #include <heddle/infer/step.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -49,6 +50,8 @@ struct engine_counts {
   std::int64_t answer_tokens = 0;    ///< of all requests
   std::int64_t proposed_tokens = 0;  ///< by speculation
   std::int64_t accepted_tokens = 0;  ///< of these, those that became part of an answer
+  std::array<std::int64_t, 16>
+      accepted_at{};  ///< of these, the first, second, ... after the last token; later ones count as the last
 };
 
 namespace detail {
@@ -119,6 +122,7 @@ class engine {
     if (!step_.sequences.empty()) {
       logits_.resize(step_.wanted.size() * static_cast<std::size_t>(limits_.vocabulary));
       runner_->run(std::as_const(step_), std::span<scalar>(logits_));
+      moves_.clear();
     }
     events_.clear();
     std::swap(events_, ended_);
@@ -171,6 +175,7 @@ class engine {
     }
   };
   using sequence_pointer = std::unique_ptr<sequence>;
+  static constexpr bool trees = detail::proposes_trees<decoding>;
   // A sequence with rows in the step; tokens `first_proposed` and on of `proposals_` are its last ones.
   struct scheduled {
     sequence* of = nullptr;
@@ -186,8 +191,12 @@ class engine {
     step_.blocks.clear();
     step_.wanted.clear();
     step_.copies.clear();
+    step_.parents.clear();
+    step_.moves = moves_;
+    step_.streams = detail::reads_streams<decoding>;
     scheduled_.clear();
     proposals_.clear();
+    parents_.clear();
     std::int64_t left = rows_per_step_;
     for (std::size_t i = 0; i < running_.size(); ++i)  // the youngest may leave meanwhile
       if (running_[i]->pending() == 1 && make_room(*running_[i])) {
@@ -222,7 +231,9 @@ class engine {
     left -= std::ssize(running_) - std::ssize(scheduled_) + (waiting_.empty() ? 0 : 1);
     std::size_t n = 0;
     for (scheduled& s : scheduled_) {
-      const std::int64_t most = (std::min)({std::int64_t{decoding::most_proposed}, left, most_tokens(*s.of) - 1});
+      const std::int64_t longest = most_tokens(*s.of) - 1;
+      const std::int64_t room = trees && longest > 0 ? context() - s.of->length() : longest;
+      const std::int64_t most = (std::min)({std::int64_t{decoding::most_proposed}, left, room});
       if (most <= 0) continue;
       left -= most;
       if (n == asked_.size()) asked_.emplace_back();
@@ -233,6 +244,7 @@ class engine {
       p.text = s.of->tokens;
       p.most = most;
       p.tokens.clear();
+      p.parents.clear();
     }
     decoding_.propose(std::span<proposal>(asked_).first(n));
     auto s = scheduled_.begin();
@@ -246,6 +258,9 @@ class engine {
       s->proposed = count;
       s->rows += count;
       proposals_.insert(proposals_.end(), p.tokens.begin(), p.tokens.begin() + count);
+      if constexpr (trees)
+        for (std::int64_t i = 0; i < count; ++i)
+          parents_.push_back(p.parents.empty() ? i - 1 : p.parents[static_cast<std::size_t>(i)]);
       counts_.proposed_tokens += count;
     }
     return std::ssize(proposals_);
@@ -286,6 +301,11 @@ class engine {
     step_.tokens.insert(step_.tokens.end(), begin, begin + own);
     const auto proposed = proposals_.begin() + static_cast<std::ptrdiff_t>(s.first_proposed);
     step_.tokens.insert(step_.tokens.end(), proposed, proposed + s.proposed);
+    if constexpr (trees) {
+      for (std::int64_t i = 0; i < own; ++i) step_.parents.push_back(i - 1);
+      for (std::int64_t i = 0; i < s.proposed; ++i)
+        step_.parents.push_back(own + parents_[s.first_proposed + static_cast<std::size_t>(i)]);
+    }
     const std::int64_t blocks = detail::blocks_of_tokens(q.computed + s.rows, limits_.block_rows);
     step_.sequences.push_back({.first_row = first,
                                .rows = s.rows,
@@ -307,18 +327,54 @@ class engine {
     if (q.pending() == 0) {
       const std::size_t first = wanted;
       wanted += static_cast<std::size_t>(s.proposed + 1);
-      for (std::int64_t i = 0; i <= s.proposed; ++i) {
-        const std::optional<std::int32_t> token = draw(q, first + static_cast<std::size_t>(i));
-        if (!token) return;  // ended
-        if (i == s.proposed || *token != proposals_[s.first_proposed + static_cast<std::size_t>(i)]) break;
-        ++counts_.accepted_tokens;
-        if (q.ended) break;
-        ++q.computed;
-      }
+      if (!verify(s, first)) return;
     }
     blocks_.computed(q.blocks, std::span<const std::int32_t>(q.tokens).first(static_cast<std::size_t>(q.computed)));
     if (s.proposed > 0) blocks_.shrink(q.blocks, q.computed);
     if (q.ended) blocks_.release(q.blocks);
+  }
+
+  // Draws tokens at the rows of the last token and of proposals, as long as there is a proposal that was drawn. False if an error ended the sequence.
+  bool verify(const scheduled& s, std::size_t first) {
+    sequence& q = *s.of;
+    const std::int64_t begin = q.computed;
+    std::int64_t at = -1;  // the proposal that was drawn last
+    for (std::size_t depth = 0;; ++depth) {
+      const std::optional<std::int32_t> token = draw(q, first + static_cast<std::size_t>(at + 1));
+      if (!token) return false;
+      const std::int64_t next = proposal_after(s, at, *token);
+      if (next < 0) break;
+      ++counts_.accepted_tokens;
+      ++counts_.accepted_at[(std::min)(depth, counts_.accepted_at.size() - 1)];
+      if (q.ended) break;
+      if (begin + next != q.computed) moves_.push_back({cache_row(q, begin + next), cache_row(q, q.computed)});
+      at = next;
+      ++q.computed;
+    }
+    if constexpr (detail::reads_streams<decoding>)
+      if (!q.ended) {
+        const auto streams = runner_->streams();
+        const std::size_t width = streams.size() / step_.wanted.size();
+        decoding_.verified(q.id, q.length(),
+                           streams.subspan((first + static_cast<std::size_t>(at + 1)) * width, width));
+      }
+    return true;
+  }
+  // The proposal with this token that follows proposal `at`; -1 if there is none.
+  std::int64_t proposal_after(const scheduled& s, std::int64_t at, std::int32_t token) const {
+    for (std::int64_t i = at + 1; i < s.proposed; ++i) {
+      const std::size_t place = s.first_proposed + static_cast<std::size_t>(i);
+      if constexpr (trees) {
+        if (parents_[place] == at && proposals_[place] == token) return i;
+      } else {
+        return proposals_[place] == token ? i : -1;
+      }
+    }
+    return -1;
+  }
+  std::int32_t cache_row(const sequence& q, std::int64_t token) const {
+    const std::int32_t block = q.blocks.blocks[static_cast<std::size_t>(token / limits_.block_rows)];
+    return static_cast<std::int32_t>(block * limits_.block_rows + token % limits_.block_rows);
   }
 
   // Draws the next token of a sequence from a row of logits; none if that ended it with an error.
@@ -395,6 +451,8 @@ class engine {
   infer::step step_{};
   std::vector<scheduled> scheduled_{};
   std::vector<std::int32_t> proposals_{};  // of all sequences of the step
+  std::vector<std::int64_t> parents_{};    // of these, in a tree, within their sequence
+  std::vector<row_move> moves_{};          // that the next step makes first
   std::vector<proposal> asked_{};          // of those that decode
   std::vector<scalar> logits_{};
   token_sampler sampler_{};

@@ -7,6 +7,7 @@
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/decoding.hpp>
 #include <heddle/infer/prefix_shared.hpp>
+#include <heddle/infer/step.hpp>
 
 #include <type_traits>
 
@@ -36,7 +37,8 @@ constexpr bool engine_policies_checked() {
           engine_takes<Ps>::value,
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
           "continuous_batching, chunked_prefill<Budget>), a cache (contiguous, paged, prefix_shared) and a "
-          "way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>), or types with the same "
+          "way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, medusa_speculation<Heads>), or "
+          "types with the same "
           "members");
     }());
     return false;
@@ -54,6 +56,11 @@ struct all_offered;
 template <class... Ns, class Offered>
 struct all_offered<capabilities<Ns...>, Offered> {
   static constexpr bool value = (Offered::template has<Ns> && ...);
+};
+
+template <class Runner>
+struct offers_streams {
+  static constexpr bool value = stream_runner<Runner>;
 };
 
 // A refused combination is replaced by the defaults, so that its uses add no errors of their own.
@@ -75,13 +82,18 @@ struct chosen_engine_policies {
       static_assert(
           all_offered<typename decoding::needs, runner>::value,
           "heddle: this decoding policy needs a capability that the runner does not offer; speculation needs truncate: "
-          "rows of rejected tokens that can be overwritten");
+          "rows of rejected tokens that can be overwritten; trees of proposals need tree_rows");
       return false;
     } else if constexpr (!all_offered<typename decoding::needs, typename cache::capabilities>::value) {
       static_assert(
           all_offered<typename decoding::needs, typename cache::capabilities>::value,
           "heddle: this decoding policy needs a capability that the cache policy does not offer; speculation needs "
           "truncate: rows at the end of a sequence that can be taken back");
+      return false;
+    } else if constexpr (detail::reads_streams<decoding> && !offers_streams<Runner>::value) {
+      static_assert(offers_streams<Runner>::value,
+                    "heddle: this decoding policy reads the residual stream of the model, which the runner does not "
+                    "keep: it needs a member streams() (stream_runner)");
       return false;
     } else {
       return true;

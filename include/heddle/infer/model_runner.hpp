@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/infer/cached_stage.hpp>
+#include <heddle/infer/capability.hpp>
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
@@ -35,6 +36,7 @@ template <class Model, class World, class Backend, class Pipeline = pp>
 class model_runner {
  public:
   using scalar = typename Model::scalar;
+  using capabilities = infer::capabilities<truncate, causal_rows, tree_rows>;
   using T = scalar;
   using stage_type = cached_stage<Model, World, Backend, Pipeline>;
   using config_type = typename Model::config;
@@ -107,6 +109,9 @@ class model_runner {
     compute(s, logits);
     state_ = state::ready;
   }
+  /// On the leader, after a step with `step::streams`: the residual stream of each wanted row as it leaves the last block, before the final norm.
+  /// Shapes: [wanted rows, width].
+  std::span<const T> streams() const noexcept { return streams_; }
   /// On the other ranks: computes what the leader asks for, until it finishes. They wait in a broadcast meanwhile, so where the leader may
   /// be idle for long the time-out of `launch_options` must be longer, or 0 for none.
   void follow() {
@@ -168,6 +173,7 @@ class model_runner {
     if (!message_.finishes()) control.broadcast(message_.body(), 0);
   }
   void compute(const step& s, std::span<T> logits) {
+    stage_.move_rows(s.moves);
     stage_.copy_blocks(s.copies);
     if (s.rows() == 0) return;
     rows_.prepare(s, stage_.cache().block_rows);
@@ -179,6 +185,15 @@ class model_runner {
     stage_.forward(rows_, s.tokens, in, out);
     if (!stage_.is_last()) pipeline.send(std::span<const T>(out), pipeline.rank() + 1, stream_tag);
     const auto wanted = std::span<const std::int64_t>(s.wanted);
+    if (s.streams) {
+      streams_.resize(leads() || stage_.is_last() ? wanted.size() * static_cast<std::size_t>(stage_.config().width)
+                                                  : 0);
+      if (stage_.is_last()) stage_.streams(wanted, streams_);
+      if (pipeline.size() > 1 && has_logits()) {
+        if (stage_.is_last()) pipeline.send(std::span<const T>(streams_), 0, streams_tag);
+        if (leads()) pipeline.recv(std::span<T>(streams_), pipeline.size() - 1, streams_tag);
+      }
+    }
     const auto vocabulary = static_cast<std::size_t>(stage_.config().vocabulary);
     for (std::size_t i = 0; i < wanted.size(); i += static_cast<std::size_t>(stage_type::head_rows)) {
       const auto now =
@@ -193,14 +208,14 @@ class model_runner {
     }
   }
 
-  static constexpr int stream_tag = 7101, logits_tag = 7102;
+  static constexpr int stream_tag = 7101, logits_tag = 7102, streams_tag = 7103;
   World* world_;
   stage_type stage_;
   state state_ = state::ready;
   step_message message_{};
   step step_{};
   step_rows rows_{};
-  std::vector<T> in_{}, out_{}, found_{};
+  std::vector<T> in_{}, out_{}, found_{}, streams_{};
 };
 
 }  // namespace heddle::inline v0::infer

@@ -84,7 +84,7 @@ class shared_blocks {
 struct prefix_shared {
   using kind = cache_kind;
   using blocks = shared_blocks;
-  using capabilities = infer::capabilities<truncate, share_blocks>;
+  using capabilities = infer::capabilities<truncate, share_blocks, tree_rows>;
   using needs = infer::capabilities<causal_rows>;
 };
 

@@ -31,15 +31,28 @@ struct block_copy {
   friend bool operator==(const block_copy&, const block_copy&) = default;
 };
 
+/// A row of the cache that is moved to another before the step runs: how an accepted path of a tree becomes the end of its sequence.
+struct row_move {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  friend bool operator==(const row_move&, const row_move&) = default;
+};
+
 /// What a model computes at once: rows of several sequences, one behind the other. Key and value of token t of a sequence are row
 /// t % block_rows of its block number t / block_rows, whatever made the cache contiguous, paged or shared.
+///
+/// With `parents`, rows of a sequence form a tree: row i (counted from its first row) follows row parents[i] < i of the same sequence, or, at -1, the tokens
+/// in the cache. It sees those and its ancestors, and its position is by its depth; key and value of the sequence's row i are stored as those of token position + i.
 struct step {
   std::vector<std::int32_t> tokens{};      ///< of each row
   std::vector<sequence_rows> sequences{};  ///< in the order of their rows, without gaps
   std::vector<std::int32_t>
       blocks{};  ///< ids of cache blocks, for each sequence as many as position + rows tokens need
-  std::vector<std::int64_t> wanted{};  ///< rows whose logits are wanted, ascending
-  std::vector<block_copy> copies{};    ///< before anything is written
+  std::vector<std::int64_t> wanted{};   ///< rows whose logits are wanted, ascending
+  std::vector<block_copy> copies{};     ///< before anything is written
+  std::vector<std::int64_t> parents{};  ///< of each row, or empty: each row follows the one before
+  std::vector<row_move> moves{};        ///< in this order, before the copies
+  bool streams = false;                 ///< whether the runner keeps the residual streams of the wanted rows
 
   std::int64_t rows() const noexcept { return static_cast<std::int64_t>(tokens.size()); }
   friend bool operator==(const step&, const step&) = default;
@@ -54,6 +67,12 @@ struct step_limits {
   std::int64_t blocks = 0;
   std::int64_t max_rows = 0;
   friend bool operator==(const step_limits&, const step_limits&) = default;
+};
+
+/// A runner that keeps the residual streams of the wanted rows of a step with `step::streams`: `streams()` is [wanted rows, width], row-major.
+template <class R>
+concept stream_runner = requires(R& runner) {
+  { runner.streams() } -> std::same_as<std::span<const typename R::scalar>>;
 };
 
 /// A model that computes steps. `run(step, logits)` appends the keys and values of the step's rows to the cache and fills `logits`.
@@ -86,6 +105,18 @@ inline void require_rows_of_sequence(const step& s, const step_limits& l, std::s
     step_error(name + " needs " + std::to_string(needed) + " blocks of the cache, got " + std::to_string(q.blocks) +
                " from entry " + std::to_string(q.first_block) + " of " + std::to_string(listed) + " on");
 }
+
+inline void require_parents(const step& s) {
+  if (std::ssize(s.parents) != s.rows())
+    step_error("it should have no parents or one for each of its " + std::to_string(s.rows()) + " rows, got " +
+               std::to_string(s.parents.size()));
+  for (const sequence_rows& q : s.sequences)
+    for (std::int64_t i = 0; i < q.rows; ++i)
+      if (const std::int64_t p = s.parents[static_cast<std::size_t>(q.first_row + i)]; p < -1 || p >= i)
+        step_error("row " + std::to_string(i) +
+                   " of a sequence should follow one of the rows before it or, at -1, the cache, got " +
+                   std::to_string(p));
+}
 }  // namespace detail
 
 /// Checks that a step keeps within the limits and names no row, token or block that is not there.
@@ -113,6 +144,12 @@ inline void require_step(const step& s, const step_limits& l) {
     if (!is_block(c.from) || !is_block(c.to))
       detail::step_error("block " + std::to_string(c.from) + " cannot be copied to block " + std::to_string(c.to) +
                          ": the cache has " + std::to_string(l.blocks));
+  if (!s.parents.empty()) detail::require_parents(s);
+  const std::int64_t cache_rows = l.blocks * l.block_rows;
+  for (const row_move& m : s.moves)
+    if (m.from < 0 || m.to < 0 || m.from >= cache_rows || m.to >= cache_rows)
+      detail::step_error("row " + std::to_string(m.from) + " cannot be moved to row " + std::to_string(m.to) +
+                         ": the cache has " + std::to_string(cache_rows));
   std::int64_t last = -1;
   for (const std::int64_t w : s.wanted) {
     if (w <= last || w >= s.rows())

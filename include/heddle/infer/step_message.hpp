@@ -14,11 +14,19 @@ namespace heddle::inline v0::infer {
 /// A step as a row of numbers behind a head of fixed length. A head that says `finish` has no step behind it.
 class step_message {
  public:
-  using head_type = std::array<std::int64_t, 6>;
+  using head_type = std::array<std::int64_t, 9>;
 
   /// The message of a step.
   void write(const step& s) {
-    head_ = {1, count(s.tokens), count(s.sequences), count(s.blocks), count(s.wanted), count(s.copies)};
+    head_ = {1,
+             count(s.tokens),
+             count(s.sequences),
+             count(s.blocks),
+             count(s.wanted),
+             count(s.copies),
+             count(s.parents),
+             count(s.moves),
+             s.streams ? 1 : 0};
     body_.clear();
     for (const std::int32_t t : s.tokens) body_.push_back(t);
     for (const sequence_rows& q : s.sequences)
@@ -26,6 +34,8 @@ class step_message {
     for (const std::int32_t b : s.blocks) body_.push_back(b);
     for (const std::int64_t w : s.wanted) body_.push_back(w);
     for (const block_copy& c : s.copies) body_.insert(body_.end(), {c.from, c.to});
+    for (const std::int64_t p : s.parents) body_.push_back(p);
+    for (const row_move& m : s.moves) body_.insert(body_.end(), {m.from, m.to});
   }
   /// The message that no step follows.
   void write_finish() {
@@ -38,7 +48,8 @@ class step_message {
   bool finishes() const noexcept { return head_[0] == 0; }
   /// Makes room for what the head has announced.
   void make_room() {
-    body_.resize(static_cast<std::size_t>(head_[1] + 5 * head_[2] + head_[3] + head_[4] + 2 * head_[5]));
+    body_.resize(static_cast<std::size_t>(head_[1] + 5 * head_[2] + head_[3] + head_[4] + 2 * head_[5] + head_[6] +
+                                          2 * head_[7]));
   }
   /// The step that head and body hold.
   void read(step& s) const {
@@ -57,6 +68,12 @@ class step_message {
     s.copies.resize(size(5));
     for (block_copy& c : s.copies)
       for (std::int32_t* field : {&c.from, &c.to}) *field = narrow();
+    s.parents.resize(size(6));
+    for (std::int64_t& p : s.parents) p = next();
+    s.moves.resize(size(7));
+    for (row_move& m : s.moves)
+      for (std::int32_t* field : {&m.from, &m.to}) *field = narrow();
+    s.streams = head_[8] != 0;
   }
 
  private:

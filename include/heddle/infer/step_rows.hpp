@@ -5,6 +5,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/infer/step.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,6 +26,10 @@ class step_rows {
     slices_.clear();
     pages_.assign(s.blocks.begin(), s.blocks.end());
     for (const sequence_rows& q : s.sequences) {
+      if (!s.parents.empty()) {
+        add_tree(s, q);
+        continue;
+      }
       for (std::int64_t t = q.position; t < q.position + q.rows; ++t) {
         const std::int64_t block = pages_[static_cast<std::size_t>(q.first_block + t / block_rows)];
         positions_.push_back(static_cast<std::int32_t>(t));
@@ -38,13 +43,48 @@ class step_rows {
   /// Of each row: its position in its sequence, and its row in the cache.
   std::span<const std::int32_t> positions() const noexcept { return positions_; }
   std::span<const std::int32_t> places() const noexcept { return places_; }
-  /// Causal attention of each sequence's rows to its tokens up to the row itself.
+  /// Attention of each sequence's rows to its tokens up to the row itself; in a tree to its ancestors.
   std::span<const compute::attention_slice> slices() const noexcept { return slices_; }
   compute::key_pages pages() const noexcept { return {pages_, block_rows_}; }
 
  private:
+  // Rows that follow one another see what plain rows do. All others see together the tokens in the cache and the rows that all of them
+  // follow, and then each its own ancestors.
+  void add_tree(const step& s, const sequence_rows& q) {
+    const std::int64_t* const parents = s.parents.data() + q.first_row;
+    const std::int64_t key = q.first_block * block_rows_;
+    std::int64_t chain = 0;
+    while (chain < q.rows && parents[chain] == chain - 1) ++chain;
+    depths_.clear();
+    std::int64_t shared = chain;
+    for (std::int64_t i = 0; i < q.rows; ++i) {
+      depths_.push_back(parents[i] < 0 ? 0 : depths_[static_cast<std::size_t>(parents[i])] + 1);
+      const std::int64_t slot = q.position + i;
+      const std::int64_t block = pages_[static_cast<std::size_t>(q.first_block + slot / block_rows_)];
+      positions_.push_back(static_cast<std::int32_t>(q.position + depths_.back()));
+      places_.push_back(static_cast<std::int32_t>(block * block_rows_ + slot % block_rows_));
+      std::int64_t up = i;
+      while (up >= chain) up = parents[up];
+      if (i >= chain) shared = (std::min)(shared, up + 1);
+    }
+    const std::int64_t first = key + q.position;
+    if (chain > 0)
+      slices_.push_back({q.first_row, q.first_row + chain, key, first + chain, compute::slice_mask::causal});
+    if (chain < q.rows)
+      slices_.push_back({q.first_row + chain, q.first_row + q.rows, key, first + shared, compute::slice_mask::full});
+    for (std::int64_t i = chain; i < q.rows; ++i)
+      for (std::int64_t last = i; last >= shared;) {  // stretches of ancestors that lie one behind the other
+        std::int64_t begin = last;
+        while (begin - 1 >= shared && parents[begin] == begin - 1) --begin;
+        slices_.push_back(
+            {q.first_row + i, q.first_row + i + 1, first + begin, first + last + 1, compute::slice_mask::full});
+        last = parents[begin];
+      }
+  }
+
   std::int64_t block_rows_ = 0;
   std::vector<std::int32_t> positions_{}, places_{}, pages_{};
+  std::vector<std::int64_t> depths_{};
   std::vector<compute::attention_slice> slices_{};
 };
 

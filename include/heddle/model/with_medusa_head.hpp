@@ -1,0 +1,101 @@
+// heddle/model/with_medusa_head.hpp: a language model whose head is one of Medusa, of which the head alone is trained.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/model/described.hpp>
+#include <heddle/model/layers/medusa_head.hpp>
+#include <heddle/model/layers/trained.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+/// `Base` (a dense language model such as `llama`, `qwen2`, `qwen3`) with a head of Medusa in place of its own; everything below is frozen: Medusa-1. A head is trained like the model,
+/// by a trainer, on `further_targets`. Heads of one model do not depend on each other, so each is trained alone. New parameters are
+/// `medusa_head.0.linear.weight` and `medusa_head.1.weight`; all others keep their names.
+/// Source: Cai et al. 2024, arXiv:2401.10774, section 2.2.1.
+template <class Base>
+struct with_medusa_head : described<with_medusa_head<Base>, typename Base::scalar, typename Base::batch,
+                                    typename Base::config, typename Base::how> {
+  using base = Base;
+  static constexpr auto describe(const typename Base::config& c) {
+    const auto whole = Base::describe(c);
+    return layers::train_only<layers::medusa_parameters>(layers::language_model{
+        whole.in, whole.block_name, whole.count, whole.block, headed(whole.out)});
+  }
+
+ private:
+  template <class Norm, bool Tied>
+  static constexpr auto headed(const layers::language_head<Norm, Tied>& out) {
+    using block = layers::medusa_block<Norm>;
+    return layers::language_head<block, false>(block(out.norm), out.vocabulary, "medusa_head.1.weight");
+  }
+};
+
+/// Fills the stage of a model with a head of Medusa from the same stage of the model: what both have, and the head's last weight from the model's head, or its
+/// token embedding where that is the head.
+/// Errors: `config_error` for a parameter that the model lacks.
+template <class To, class From>
+void begin_medusa_head(To& to, From& from) {
+  using T = typename To::scalar;
+  const auto find = [](auto& stage, std::string_view name) -> std::span<const T> {
+    for (const parameter& p : stage.parameters())
+      if (p.name == name) return std::span<const T>(stage.weights()).subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
+    for (const parameter& p : stage.frozen_parameters())
+      if (p.name == name) return std::span<const T>(stage.frozen_weights()).subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
+    return {};
+  };
+  const auto fill = [&](const std::vector<parameter>& table, std::span<T> weights) {
+    for (const parameter& p : table) {
+      if (p.count == 0 || p.name == "medusa_head.0.linear.weight") continue;
+      std::span<const T> source = find(from, p.name);
+      if (p.name == "medusa_head.1.weight")
+        for (const char* const name : {"lm_head.weight", "model.embed_tokens.weight", "wte.weight"})
+          if (source.empty()) source = find(from, name);
+      if (std::ssize(source) != p.count)
+        throw config_error("heddle: begin_medusa_head: '" + p.name + "' should have " + std::to_string(p.count) +
+                           " elements on this rank, the model has " + std::to_string(source.size()));
+      std::copy(source.begin(), source.end(), weights.begin() + p.offset);
+    }
+  };
+  fill(to.parameters(), to.weights());
+  fill(to.frozen_parameters(), to.frozen_weights());
+}
+
+/// A data set whose targets are `ahead` tokens further on: what head number `ahead` of Medusa (from 1 on) is trained on. The last `ahead` targets of a sample are ignored.
+template <class Dataset>
+struct further_targets {
+  const Dataset* data;
+  std::int64_t ahead;
+
+  std::int64_t context() const { return data->context(); }
+  std::int64_t validation_samples() const { return data->validation_samples(); }
+  template <class Block, class Input, class Target>
+  void fill_train(Block block, std::span<Input> tokens, std::span<Target> targets) const {
+    data->fill_train(block, tokens, targets);
+    shift(targets);
+  }
+  template <class Block, class Input, class Target>
+  void fill_validation(Block block, std::span<Input> tokens, std::span<Target> targets) const {
+    data->fill_validation(block, tokens, targets);
+    shift(targets);
+  }
+
+ private:
+  template <class Target>
+  void shift(std::span<Target> targets) const {
+    const std::int64_t n = context();
+    for (std::size_t first = 0; first < targets.size(); first += static_cast<std::size_t>(n))
+      for (std::int64_t i = 0; i < n; ++i)
+        targets[first + static_cast<std::size_t>(i)] =
+            i + ahead < n ? targets[first + static_cast<std::size_t>(i + ahead)] : Target(-100);
+  }
+};
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,208 @@
+// Heads of Medusa on a small Llama: trained by a trainer on what the model says, they make its answers come in fewer steps, the same.
+#include "catch.hpp"
+
+#include "../train/folder.hpp"
+
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/infer/engine.hpp>
+#include <heddle/infer/medusa_heads.hpp>
+#include <heddle/infer/medusa_speculation.hpp>
+#include <heddle/infer/model_runner.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/model/with_medusa_head.hpp>
+#include <heddle/train/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <mutex>
+#include <type_traits>
+#include <vector>
+
+namespace hd = heddle;
+namespace md = heddle::model;
+namespace inf = heddle::infer;
+
+namespace {
+
+using mesh_type = hd::mesh<hd::axis<hd::dp>, hd::axis<hd::pp>, hd::axis<hd::tp>>;
+using world_type = hd::world<hd::threads, mesh_type>;
+using backend = hd::compute::host<>;
+using model_type = md::llama<double>;
+using runner_type = inf::model_runner<model_type, world_type, backend>;
+using heads_type = inf::medusa_heads<double, backend>;
+using policy = inf::medusa_speculation<heads_type, 24>;
+using headed = md::with_medusa_head<model_type>;
+using trainer_type = hd::train::trainer<headed, hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>>, world_type>;
+
+constexpr md::llama_config small{.layers = 2,
+                                 .heads = 4,
+                                 .kv_heads = 2,
+                                 .width = 16,
+                                 .ffn = 20,
+                                 .context = 64,
+                                 .vocabulary = 29,
+                                 .initial_deviation = 0.35,
+                                 .head_elements = 4};
+constexpr std::uint64_t seed = 77;
+
+// Calls body(runner) on the leader of a mesh.
+template <class Body>
+void on_runner(const mesh_type& mesh, Body&& body) {
+  hd::launch<hd::threads>(mesh, [&](world_type& world) {
+    backend kernels{1};
+    runner_type runner(small, world, kernels, {80, 4}, 120);
+    runner.stage().initialize(seed);
+    if (!runner.leads()) return runner.follow();
+    body(runner, kernels);
+    runner.finish();
+  });
+}
+
+struct result {
+  std::vector<std::vector<std::int32_t>> answers;
+  inf::engine_counts counts;
+};
+template <class Decoding>
+result answers(runner_type& runner, Decoding decode, int requests, double temperature, std::int64_t tokens) {
+  inf::engine<runner_type, Decoding> engine(runner, {.max_running = 4}, std::move(decode));
+  for (int i = 0; i < requests; ++i)
+    engine.submit({.prompt = {i % small.vocabulary, (i * 7 + 3) % small.vocabulary},
+                   .max_tokens = tokens,
+                   .sampling = {.temperature = temperature, .seed = static_cast<std::uint64_t>(i)}});
+  result r;
+  r.answers.resize(static_cast<std::size_t>(requests));
+  while (!engine.idle())
+    for (const inf::event& e : engine.step())
+      if (e.token) r.answers[e.id - 1].push_back(*e.token);
+  r.counts = engine.counts();
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("a head that begins is the model's own", "[infer][medusa]") {
+  on_runner(mesh_type{1, 1, 1}, [&](runner_type& runner, backend& kernels) {
+    heads_type heads(kernels, 1, small.width, small.vocabulary, small.epsilon);
+    for (const md::parameter& p : runner.stage().parameters()) {
+      const auto from = runner.stage().weights().begin() + p.offset;
+      if (p.name == "model.norm.weight") std::copy_n(from, p.count, heads.norm(0).begin());
+      if (p.name == "lm_head.weight") std::copy_n(from, p.count, heads.words(0).begin());
+    }
+    inf::step step{.tokens = {5, 6, 7}, .sequences = {{0, 3, 0, 0, 1}}, .blocks = {9}, .wanted = {0, 2}, .streams = true};
+    std::vector<double> logits(2 * 29), same(2 * 29);
+    runner.run(step, logits);
+    heads.run(runner.streams(), 2, same);
+    for (std::size_t i = 0; i < logits.size(); ++i) CHECK(same[i] == Approx(logits[i]).margin(1e-12));
+  });
+}
+
+TEST_CASE("trained heads are on any mesh those of one rank, and answers are the same in fewer steps",
+          "[infer][medusa][law]") {
+  const train_test::folder folder("medusa");
+  CAPTURE(seed);
+  // What the model says, to train heads on.
+  std::vector<std::int32_t> text;
+  result plain_greedy, plain_sampled;
+  on_runner(mesh_type{1, 1, 1}, [&](runner_type& runner, backend&) {
+    for (const double temperature : {0.0, 0.5})
+      for (const auto& a : answers(runner, inf::one_token{}, 60, temperature, 60).answers)
+        text.insert(text.end(), a.begin(), a.end());
+    plain_greedy = answers(runner, inf::one_token{}, 24, 0, 50);
+    plain_sampled = answers(runner, inf::one_token{}, 24, 0.7, 50);
+  });
+  const hd::io::basic_dataset<std::int32_t> data(text, {.context = 20, .batch = 16, .seed = 3});
+
+  hd::train::options<md::llama_config> options;
+  options.model = small;
+  options.model.context = 20;
+  options.batch = 16;
+  options.clip_norm = 1;
+  options.threads_per_rank = 1;
+  backend kernels{1};
+  const auto train = [&](const mesh_type& mesh, std::int64_t head, std::int64_t steps, heads_type& to) {
+    options.steps = steps;
+    options.learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 5, .total_steps = steps};
+    std::mutex mutex;
+    std::int64_t taken = 0;
+    double first = 0, last = 0;
+    hd::launch<hd::threads>(mesh, [&](world_type& world) {
+      trainer_type trainer(world, options);
+      backend own{1};
+      for (int k = 0; k < trainer.stages(); ++k) {
+        auto whole = small;
+        whole.context = 20;
+        inf::cached_stage<model_type, world_type, backend> base(whole, world, own, trainer.stage(k).layers(), {1, 4}, 4);
+        base.initialize(seed);
+        md::begin_medusa_head(trainer.stage(k), base);
+      }
+      const md::further_targets<hd::io::basic_dataset<std::int32_t>> ahead{&data, head + 1};
+      for (std::int64_t i = 0; i < steps; ++i) {
+        const double loss = trainer.step(ahead).loss;
+        (i == 0 ? first : last) = loss;
+      }
+      const std::lock_guard lock(mutex);
+      for (int k = 0; k < trainer.stages(); ++k) taken += to.take(head, trainer.stage(k));
+    });
+    CHECK(taken >= to.elements());
+    return std::pair(first, last);
+  };
+  heads_type heads(kernels, 3, small.width, small.vocabulary, small.epsilon);
+  for (std::int64_t k = 0; k < 3; ++k) {
+    const auto [first, last] = train(mesh_type{1, 1, 1}, k, 250, heads);
+    INFO("head " << k << ": loss " << first << " to " << last);
+    CHECK(last < 0.8 * first);
+  }
+  {
+    heads_type one(kernels, 1, small.width, small.vocabulary, small.epsilon);
+    heads_type split(kernels, 1, small.width, small.vocabulary, small.epsilon);
+    train(mesh_type{1, 1, 1}, 0, 4, one);
+    train(mesh_type{2, 1, 2}, 0, 4, split);
+    double off = 0, size = 0;
+    for (const auto& [a, b] : {std::pair(one.square(0), split.square(0)), std::pair(one.words(0), split.words(0)),
+                               std::pair(one.norm(0), split.norm(0))})
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        const double d = std::abs(a[i] - b[i]);
+        if (!(d <= off)) off = d;
+        size = (std::max)(size, std::abs(a[i]));
+      }
+    CHECK(off < 1e-10);
+    CHECK(size > 0.1);
+  }
+  heads.save(folder.path() / "heads");
+  heads_type loaded(kernels, 3, small.width, small.vocabulary, small.epsilon);
+  loaded.load(folder.path() / "heads");
+  for (std::int64_t k = 0; k < 3; ++k) {
+    CHECK(std::ranges::equal(loaded.square(k), heads.square(k)));
+    CHECK(std::ranges::equal(loaded.words(k), heads.words(k)));
+    CHECK(std::ranges::equal(loaded.norm(k), heads.norm(k)));
+  }
+  heads_type four(kernels, 4, small.width, small.vocabulary, small.epsilon);
+  CHECK_THROWS_WITH(four.load(folder.path() / "heads"), Catch::Contains("medusa_head.3.norm.weight"));
+
+  heads_type random(kernels, 3, small.width, small.vocabulary, small.epsilon);
+  random.initialize(5, 0.3);
+  const std::vector<std::int64_t> widths{3, 2, 1};
+  const inf::token_tree tree = inf::token_tree::product(widths);
+  for (const mesh_type& mesh : {mesh_type{1, 1, 1}, mesh_type{1, 1, 2}, mesh_type{1, 2, 1}})
+    on_runner(mesh, [&](runner_type& runner, backend&) {
+      const result greedy = answers(runner, policy(loaded, tree), 24, 0, 50);
+      CHECK(greedy.answers == plain_greedy.answers);
+      const result sampled = answers(runner, policy(loaded, tree), 24, 0.7, 50);
+      CHECK(sampled.answers == plain_sampled.answers);
+      const result by_chance = answers(runner, policy(random, tree), 24, 0, 50);
+      CHECK(by_chance.answers == plain_greedy.answers);
+      // Tokens in a step and sequence are 1 and what was accepted.
+      const auto per_step = [](const result& r) {
+        return static_cast<double>(r.counts.answer_tokens) /
+               static_cast<double>(r.counts.answer_tokens - r.counts.accepted_tokens);
+      };
+      INFO(per_step(greedy) << " " << per_step(sampled) << " " << per_step(by_chance));
+      CHECK(per_step(greedy) > 1.6);
+      CHECK(per_step(greedy) > per_step(by_chance) + 0.3);
+      CHECK(greedy.counts.steps < plain_greedy.counts.steps * 3 / 4);
+    });
+}
