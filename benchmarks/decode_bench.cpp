@@ -1,8 +1,10 @@
 // Decoding one sequence of a Llama of 100 million weights that enter products: tokens per second against the bound of memory, which is
-// the measured read bandwidth over the bytes of these weights. Run on a quiet machine; the bandwidth is measured right before. `of_bound` is the
-// share of that bound that a step reaches, whatever the number of its sequences.
+// the measured read bandwidth over the bytes of these weights, in float as they are, and packed in float, bf16 and 8 bits. The bandwidth is
+// measured alternately with decoding, in short rounds, whose medians count, so that a machine that others use, too, says something.
+// `of_bound` is the share of that bound that a step reaches, whatever the number of its sequences.
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/compute/packed_weights.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/model/llama.hpp>
 #include HEDDLE_GEMM_HEADER
@@ -32,13 +34,13 @@ double seconds(std::chrono::steady_clock::duration d) {
 struct bandwidth {
   double wall = 0, processor = 0;  // bytes per second, and per second that all threads together were on processors
 };
-// So many threads read, each its own part of 512 MiB: the best of several passes.
-bandwidth read_bandwidth(int threads) {
+// So many threads read, each its own part of 512 MiB: the best of these passes.
+bandwidth read_bandwidth(int threads, int passes = 1) {
   static const std::vector<float> memory(std::size_t{128} << 20, 1.0f);
   const std::size_t part = memory.size() / static_cast<std::size_t>(threads);
   const auto bytes = static_cast<double>(memory.size() * sizeof(float));
   bandwidth best;
-  for (int pass = 0; pass < 7; ++pass) {
+  for (int pass = 0; pass < passes; ++pass) {
     const auto begin = std::chrono::steady_clock::now();
     const std::clock_t used = std::clock();
     std::vector<std::jthread> readers;
@@ -57,20 +59,37 @@ bandwidth read_bandwidth(int threads) {
   return best;
 }
 
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+// Bytes of a weight that a step reads, and where a backend that packs them finds them.
+template <class Backend>
+double bytes_per_weight() {
+  if constexpr (requires { typename Backend::format; })
+    return Backend::format::bytes_per_weight;
+  else
+    return sizeof(float);
+}
+template <class Backend, class Stage>
+void pack(Backend& kernels, Stage& stage) {
+  if constexpr (requires { kernels.pack(stage.weights()); }) kernels.pack(stage.weights());
+}
+
 // Argument 0: threads; argument 1: tokens that are in the cache before; argument 2: sequences in a step.
-template <class Gemm>
+template <class Backend>
 void decode(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
   const std::int64_t before = state.range(1), sequences = state.range(2);
-  const bandwidth read = read_bandwidth(threads);
   using mesh = hd::mesh<hd::axis<hd::tp, 1>>;
   hd::launch<hd::threads, mesh>([&](auto& world) {
     using world_type = std::remove_cvref_t<decltype(world)>;
-    using backend = hd::compute::host<Gemm>;
-    backend kernels{threads};
+    Backend kernels{threads};
     const std::int64_t blocks = sequences * (shape.context / 16);
-    inf::model_runner<md::llama<float>, world_type, backend> runner(shape, world, kernels, {blocks, 16}, 256);
+    inf::model_runner<md::llama<float>, world_type, Backend> runner(shape, world, kernels, {blocks, 16}, 256);
     runner.stage().initialize(1);
+    pack(kernels, runner.stage());
     inf::step step;
     std::vector<float> logits(static_cast<std::size_t>(sequences * shape.vocabulary));
     for (std::int64_t s = 0; s < sequences; ++s) {
@@ -80,28 +99,49 @@ void decode(benchmark::State& state) {
       step.tokens.push_back(static_cast<std::int32_t>(17 * s % shape.vocabulary));
       step.wanted.push_back(s);
     }
-    const std::clock_t used = std::clock();
-    for (auto _ : state) runner.run(step, logits);
-    const double processor = static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC;
-    const auto steps = static_cast<double>(state.iterations());
-    const double weights = static_cast<double>(shape.matmul_parameters()) * sizeof(float);
+    runner.run(step, logits);
+    const double weights = static_cast<double>(shape.matmul_parameters()) * bytes_per_weight<Backend>();
+    constexpr int steps_per_round = 5;
+    std::vector<double> read, read_cpu, of_bound, of_bound_cpu;
+    double steps = 0;
+    for (auto _ : state) {
+      const bandwidth first = read_bandwidth(threads);
+      const auto begin = std::chrono::steady_clock::now();
+      const std::clock_t used = std::clock();
+      for (int i = 0; i < steps_per_round; ++i) runner.run(step, logits);
+      const double processor = static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC;
+      const double wall = seconds(std::chrono::steady_clock::now() - begin);
+      const bandwidth second = read_bandwidth(threads);
+      const double bytes = steps_per_round * weights;
+      read.push_back((std::max)(first.wall, second.wall));
+      read_cpu.push_back((std::max)(first.processor, second.processor));
+      of_bound.push_back(bytes / wall / read.back());
+      of_bound_cpu.push_back(bytes / processor /
+                             read_cpu.back());  // idle threads of a team spin for a moment, which counts
+      state.SetIterationTime(wall / steps_per_round);
+      steps += 1;
+    }
     state.counters["tokens_s"] =
         benchmark::Counter(steps * static_cast<double>(sequences), benchmark::Counter::kIsRate);
-    state.counters["GB_s_read"] = read.wall / 1e9;
-    state.counters["of_bound"] = benchmark::Counter(steps * weights / read.wall, benchmark::Counter::kIsRate);
-    // On a machine that others use, too: both by time on processors. Idle threads of a team spin for a moment, which counts.
-    state.counters["of_bound_cpu"] = steps * weights / processor / read.processor;
+    state.counters["GB_s_read"] = median(read) / 1e9;
+    state.counters["of_bound"] = median(of_bound);
+    state.counters["of_bound_cpu"] = median(of_bound_cpu);
   });
 }
 
 void arguments(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"threads", "before", "sequences"})->Unit(benchmark::kMillisecond)->UseRealTime();
+  b->ArgNames({"threads", "before", "sequences"})->Unit(benchmark::kMillisecond)->UseManualTime()->Iterations(9);
   for (const int threads : {1, 2}) {
     b->Args({threads, 16, 1})->Args({threads, 1000, 1})->Args({threads, 16, 4})->Args({threads, 16, 16});
   }
 }
-BENCHMARK(decode<HEDDLE_GEMM>)->Apply(arguments);
-BENCHMARK(decode<hd::compute::portable>)->Apply(arguments);
+template <class Format>
+using packed = hd::compute::packed_weights<hd::compute::host<>, Format>;
+BENCHMARK(decode<hd::compute::host<HEDDLE_GEMM>>)->Apply(arguments);
+BENCHMARK(decode<hd::compute::host<>>)->Apply(arguments);
+BENCHMARK(decode<packed<hd::compute::f32_weights>>)->Apply(arguments);
+BENCHMARK(decode<packed<hd::compute::bf16_weights>>)->Apply(arguments);
+BENCHMARK(decode<packed<hd::compute::q8_weights<>>>)->Apply(arguments);
 
 }  // namespace
 

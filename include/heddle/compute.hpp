@@ -38,6 +38,8 @@
 #include <heddle/compute/host/layer_norm.hpp>
 #include <heddle/compute/host/math.hpp>
 #include <heddle/compute/host/native_vector.hpp>
+#include <heddle/compute/host/packed_kernel.hpp>
+#include <heddle/compute/host/packed_matrix.hpp>
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/host/rms_norm.hpp>
 #include <heddle/compute/host/rotary.hpp>
@@ -47,9 +49,11 @@
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>
+#include <heddle/compute/packed_weights.hpp>
 #include <heddle/compute/rotary_operator.hpp>
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/compute/row_operators.hpp>
 #include <heddle/compute/sum_operators.hpp>
 #include <heddle/compute/token_operators.hpp>
 #include <heddle/compute/value_and_gradient.hpp>
+#include <heddle/compute/weight_formats.hpp>

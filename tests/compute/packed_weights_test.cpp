@@ -1,0 +1,204 @@
+// Weights in storage formats: codes are the nearest ones, products are those with the stored weights, and rows do not depend on each other.
+#include "catch.hpp"
+
+#include <heddle/compute/host/host.hpp>
+#include <heddle/compute/packed_weights.hpp>
+#include <heddle/core/random.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace hd = heddle;
+namespace cp = heddle::compute;
+using matrix = hd::matrix_view<const float>;
+
+std::vector<float> random_numbers(std::int64_t n, std::uint64_t seed) {
+  const hd::counter_random random(seed, 1);
+  std::vector<float> v(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<float>(static_cast<double>(random.integer(i) % 2000001) / 1000000.0 - 1.0);
+  return v;
+}
+matrix view_of(const std::vector<float>& v, std::int64_t rows, std::int64_t columns) {
+  return {v.data(), hd::dynamic_shape<2>(rows, columns)};
+}
+float at(const std::vector<float>& v, std::int64_t columns, std::int64_t row, std::int64_t column) {
+  return v[static_cast<std::size_t>(row * columns + column)];
+}
+
+// Each element of x w against a sum in double of the weights that the matrix says it has.
+template <class Format>
+void check_products(std::int64_t depth, std::int64_t columns, std::uint64_t seed) {
+  cp::team one(1), two(2);
+  const std::vector<float> w = random_numbers(depth * columns, seed);
+  std::vector<float> across(w.size());
+  for (std::int64_t p = 0; p < depth; ++p)
+    for (std::int64_t j = 0; j < columns; ++j) across[static_cast<std::size_t>(j * depth + p)] = at(w, columns, p, j);
+  const cp::packed_matrix<Format> packed(one, view_of(w, depth, columns), cp::transpose::no);
+  const cp::packed_matrix<Format> same(two, view_of(across, columns, depth), cp::transpose::yes);
+  const std::int64_t most = 30;
+  const std::vector<float> x = random_numbers(most * depth, seed + 1);
+  std::vector<float> all(static_cast<std::size_t>(most * columns));
+  packed.multiply(one, view_of(x, most, depth), {all.data(), hd::dynamic_shape<2>(most, columns)});
+  double worst = 0;
+  for (std::int64_t i = 0; i < most; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      double sum = 0, sizes = 0;
+      for (std::int64_t p = 0; p < depth; ++p) {
+        const double term = static_cast<double>(at(x, depth, i, p)) * packed.weight(p, j);
+        sum += term;
+        sizes += std::abs(term);
+      }
+      const double off = std::abs(static_cast<double>(at(all, columns, i, j)) - sum);
+      worst = (std::max)(worst, off / (sizes * static_cast<double>(depth + 2) * 0x1p-24));
+    }
+  CHECK(worst <= 1);
+  for (const std::int64_t rows : {1, 2, 3, 4, 5, 12, 13, 17}) {
+    CAPTURE(rows);
+    std::vector<float> few(static_cast<std::size_t>(rows * columns), 2.0f);
+    const bool odd = rows % 2 == 1;
+    (odd ? same : packed)
+        .multiply(odd ? two : one, view_of(x, rows, depth), {few.data(), hd::dynamic_shape<2>(rows, columns)});
+    CHECK(few == std::vector<float>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(few.size())));
+  }
+  std::vector<float> added(static_cast<std::size_t>(columns), 2.0f);
+  packed.multiply(one, view_of(x, 1, depth), {added.data(), hd::dynamic_shape<2>(1, columns)}, 0.5f);
+  for (std::int64_t j = 0; j < columns; ++j)
+    CHECK(std::abs(added[static_cast<std::size_t>(j)] - 1.0f - at(all, columns, 0, j)) <=
+          0x1p-22f * (1 + std::abs(at(all, columns, 0, j))));
+}
+
+}  // namespace
+
+TEST_CASE("products with packed weights are those with the stored weights", "[compute]") {
+  const std::uint64_t seed = 1812;
+  CAPTURE(seed);
+  for (const auto& [depth, columns] : {std::pair(1, 1), std::pair(3, 33), std::pair(32, 31), std::pair(301, 70)}) {
+    CAPTURE(depth, columns);
+    check_products<cp::f32_weights>(depth, columns, seed);
+    check_products<cp::bf16_weights>(depth, columns, seed);
+    check_products<cp::q8_weights<32>>(depth, columns, seed);
+  }
+}
+
+TEST_CASE("codes of 8 bits are the nearest ones, and a block's greatest weight has code 127", "[compute]") {
+  const std::uint64_t seed = 77;
+  CAPTURE(seed);
+  constexpr std::int64_t depth = 83, columns = 5, block = 16;
+  cp::team one(1);
+  std::vector<float> w = random_numbers(depth * columns, seed);
+  for (std::int64_t p = 0; p < block; ++p) w[static_cast<std::size_t>(p * columns + 4)] = 0;  // one block of zeros
+  const cp::packed_matrix<cp::q8_weights<block>> packed(one, view_of(w, depth, columns), cp::transpose::no);
+  std::int64_t not_nearest = 0, out_of_bound = 0, wrong_scales = 0;
+  for (std::int64_t j = 0; j < columns; ++j)
+    for (std::int64_t first = 0; first < depth; first += block) {
+      float greatest = 0;
+      int code = 0;
+      for (std::int64_t p = first; p < (std::min)(depth, first + block); ++p) {
+        const double x = static_cast<double>(at(w, columns, p, j));
+        if (std::abs(at(w, columns, p, j)) > greatest) {
+          greatest = std::abs(at(w, columns, p, j));
+          code = std::abs(int{packed.code(p, j)});
+        }
+        const double scale = static_cast<double>(packed.scale(p, j)), off = std::abs(packed.weight(p, j) - x);
+        for (int other = -127; other <= 127; ++other) not_nearest += std::abs(scale * other - x) < off;
+        out_of_bound += off > scale / 2 * (1 + 1e-6);
+      }
+      wrong_scales += packed.scale(first, j) != static_cast<float>(static_cast<double>(greatest) / 127.0);
+      wrong_scales += code != (greatest > 0 ? 127 : 0);
+    }
+  CHECK(not_nearest == 0);
+  CHECK(out_of_bound == 0);
+  CHECK(wrong_scales == 0);
+  CHECK(cp::q8_scale{1.0f}.code(2.5f) == 2);  // ties to even
+  CHECK(cp::q8_scale{1.0f}.code(-3.5f) == -4);
+  CHECK(packed.bytes() == 32 * (84 + 6 * 4) / (32 / (cp::detail::gemm_vector_bytes() / 2)));
+  w[7] = std::numeric_limits<float>::infinity();
+  try {
+    const cp::packed_matrix<cp::q8_weights<block>> refused(one, view_of(w, depth, columns), cp::transpose::no);
+    FAIL("weights that are not finite have no codes");
+  } catch (const hd::layout_error& e) {
+    CHECK(std::string(e.what()).find("must be finite, got inf") != std::string::npos);
+  }
+}
+
+TEST_CASE("a part of a matrix has the codes of the whole where blocks align", "[compute]") {
+  const std::uint64_t seed = 5;
+  CAPTURE(seed);
+  constexpr std::int64_t depth = 64, columns = 48;
+  cp::team one(1);
+  const std::vector<float> w = random_numbers(depth * columns, seed);  // as [columns, depth]
+  using q8 = cp::q8_weights<16>;
+  const cp::packed_matrix<q8> whole(one, view_of(w, columns, depth), cp::transpose::yes);
+  std::int64_t different = 0;
+  for (std::int64_t part = 0; part < 2; ++part) {
+    // Outputs split: the upper or the lower rows as they lie. Inputs split: half of each row.
+    const cp::packed_matrix<q8> of_columns(
+        one, {w.data() + part * columns / 2 * depth, hd::dynamic_shape<2>(columns / 2, depth)}, cp::transpose::yes);
+    std::vector<float> half;
+    for (std::int64_t j = 0; j < columns; ++j)
+      for (std::int64_t p = 0; p < depth / 2; ++p) half.push_back(at(w, depth, j, part * depth / 2 + p));
+    const cp::packed_matrix<q8> of_rows(one, view_of(half, columns, depth / 2), cp::transpose::yes);
+    for (std::int64_t p = 0; p < depth; ++p)
+      for (std::int64_t j = 0; j < columns / 2; ++j)
+        different += of_columns.code(p, j) != whole.code(p, part * columns / 2 + j) ||
+                     of_columns.scale(p, j) != whole.scale(p, part * columns / 2 + j);
+    for (std::int64_t p = 0; p < depth / 2; ++p)
+      for (std::int64_t j = 0; j < columns; ++j)
+        different += of_rows.code(p, j) != whole.code(part * depth / 2 + p, j) ||
+                     of_rows.scale(p, j) != whole.scale(part * depth / 2 + p, j);
+  }
+  CHECK(different == 0);
+}
+
+TEST_CASE("a backend packs the weights it was told of and no others", "[compute]") {
+  const std::uint64_t seed = 9;
+  CAPTURE(seed);
+  constexpr std::int64_t depth = 300, columns = 40, rows = 3;
+  using f32_backend = cp::packed_weights<cp::host<>, cp::f32_weights>;
+  using bf16_backend = cp::packed_weights<cp::host<>, cp::bf16_weights>;
+  f32_backend exact{2};
+  bf16_backend rounding{1};
+  cp::host<> plain{1};
+  const std::vector<float> w = random_numbers(depth * columns, seed), x = random_numbers(rows * depth, seed + 1);
+  const auto product = [&](auto& backend, const std::vector<float>& weights) {
+    std::vector<float> y(static_cast<std::size_t>(rows * columns));
+    backend.template matmul<cp::transpose::no, cp::transpose::yes>(
+        view_of(x, rows, depth), view_of(weights, columns, depth),
+        hd::matrix_view<float>(y.data(), hd::dynamic_shape<2>(rows, columns)));
+    return y;
+  };
+  const auto expected = product(plain, w);
+  CHECK(product(exact, w) == expected);
+  CHECK(exact.packed_bytes() == 0);
+  exact.pack(w);
+  CHECK(product(exact, w) == expected);  // the bits of compute::portable
+  CHECK(exact.packed_bytes() >= depth * columns * 4);
+  rounding.pack({}, w);
+  std::vector<float> rounded(w);
+  for (float& one : rounded) one = hd::bf16(one);
+  CHECK(product(rounding, w) == product(plain, rounded));
+  CHECK(product(rounding, rounded) == product(plain, rounded));  // not among the weights: as it is
+  CHECK(product(rounding, w) != expected);
+
+  // Experts: one packed matrix each, also where one gets no rows.
+  std::vector<float> y(static_cast<std::size_t>(rows * 20)), z(y.size());
+  const std::vector<std::int64_t> offsets{0, 2, 2, 3};
+  const std::vector<float> stacked = random_numbers(3 * depth * 20, seed + 2);
+  std::vector<float> stacked_rounded(stacked);
+  for (float& one : stacked_rounded) one = hd::bf16(one);
+  rounding.pack(stacked);
+  const auto stack = [&](const std::vector<float>& v) {
+    return hd::view<const float, hd::dynamic_shape<3>>(v.data(), hd::dynamic_shape<3>(3, depth, 20));
+  };
+  const hd::dynamic_shape<2> shape(rows, 20);
+  rounding.grouped_matmul(view_of(x, rows, depth), offsets, stack(stacked), hd::matrix_view<float>(y.data(), shape));
+  plain.grouped_matmul(view_of(x, rows, depth), offsets, stack(stacked_rounded),
+                       hd::matrix_view<float>(z.data(), shape));
+  CHECK(y == z);
+}
