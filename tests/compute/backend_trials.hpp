@@ -12,6 +12,7 @@
 #include <heddle/tensor/host_copy.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -365,6 +366,121 @@ void check(const Results& got, const Results& expected, double tolerance, std::s
     CAPTURE(got[k].first, tolerance);
     CHECK(got[k].first == expected[k].first);
     CHECK(difference(got[k].second, expected[k].second) <= tolerance);
+  }
+}
+
+// Choice of experts, rows moved by it, how evenly and how often experts are chosen, grouped products.
+template <class B, class T>
+auto experts(std::int64_t tokens, std::int64_t count, std::int64_t k, std::int64_t width) {
+  trial<B, T> t;
+  using space = typename B::space;
+  using indices = hd::matrix_view<const std::int32_t, space>;
+  const auto whole = [&](std::int64_t rows, std::int64_t columns) {
+    const std::vector<std::int32_t> none(static_cast<std::size_t>(rows * columns), -7);
+    return hd::matrix_view<std::int32_t, space>(t.keep(none), hd::dynamic_shape<2>(rows, columns));
+  };
+  const auto row_of = [](auto m) { return hd::detail::row_at<space>(m.address(), m.size()); };
+  const auto logits = t.some(tokens, count), d = t.some(tokens, k);
+  auto dlogits = t.some(tokens, count), weights = t.some(tokens, k);
+  const auto ids = whole(tokens, k), places = whole(tokens, k), kept = whole(tokens, k), sources = whole(1, tokens * k);
+  const auto rules = [&]<class Rule>(Rule, const std::string& name) {
+    t.backend.template top_k<Rule>(logits, ids, weights);
+    t.note("top_k, " + name, row_of(ids)), t.note("its weights", weights);
+    t.backend.template top_k_backward<Rule>(logits, ids, weights, d, dlogits), t.note("top_k_backward", dlogits);
+  };
+  rules(co::softmax_of_chosen{}, "of chosen"), rules(co::softmax_of_all{}, "of all");
+  // The experts from the second on.
+  const std::int64_t here = count - 1, first = 1;
+  const auto offsets =
+      hd::detail::row_at<space>(t.keep(std::vector<std::int64_t>(static_cast<std::size_t>(here + 1), -7)), here + 1);
+  const auto places_in = indices(places.address(), places.shape());
+  t.backend.route(indices(ids.address(), ids.shape()), first, offsets, row_of(sources), places);
+  t.note("offsets", offsets), t.note("sources", row_of(sources)), t.note("places", row_of(places));
+  const auto x = t.some(tokens, width), dout = t.some(tokens, width);
+  auto y = t.some(tokens * k, width), dy = t.some(tokens * k, width), out = t.some(tokens, width);
+  auto dw = t.some(tokens, k);
+  const auto sources_in = row_of(hd::matrix_view<const std::int32_t, space>(sources.address(), sources.shape()));
+  t.backend.permute(x, sources_in, y), t.note("permute", y);
+  t.backend.permute_backward(y, places_in, out), t.note("permute_backward", out);
+  t.backend.unpermute(y, places_in, weights, out), t.note("unpermute", out);
+  t.backend.unpermute_backward(dout, y, places_in, weights, dy, dw), t.note("unpermute_backward", dy);
+  t.note("of its weights", dw);
+  t.backend.unpermute_backward(dout, y, places_in, weights, y, dw), t.note("unpermute_backward in place", y);
+  double* const balance = t.keep(std::vector<double>{0.5});
+  const auto chosen = indices(ids.address(), ids.shape());
+  t.backend.expert_balance(logits, chosen, t.number(balance)), t.note("balance", hd::detail::row_at<space>(balance, 1));
+  t.backend.expert_balance_backward(logits, chosen, T(0.25), dlogits), t.note("expert_balance_backward", dlogits);
+  for (const std::int64_t most : {0, 1, 3}) {
+    t.backend.template limit_choices<co::keep_heaviest>(chosen, weights, count, most, kept);
+    t.note("the heaviest", row_of(kept));
+    t.backend.template limit_choices<co::keep_first>(chosen, weights, count, most, kept), t.note("first", row_of(kept));
+  }
+  const hd::view<T, hd::dynamic_shape<3>, space> stack(t.some(here * width, 5).address(),
+                                                       hd::dynamic_shape<3>(here, width, 5));
+  const hd::view<T, hd::dynamic_shape<3>, space> dstack(t.some(here * width, 5).address(),
+                                                        hd::dynamic_shape<3>(here, width, 5));
+  auto z = t.some(tokens * k, 5);
+  const auto bounds = [&] {
+    if constexpr (std::is_same_v<space, hd::host_memory>)
+      return std::span<const std::int64_t>(offsets);
+    else
+      return hd::detail::row_at<space>(static_cast<const std::int64_t*>(offsets.address()), here + 1);
+  }();
+  t.backend.template grouped_matmul<transpose::no>(dy, bounds, stack, z, T(0.5)), t.note("grouped", z);
+  t.backend.template grouped_matmul<transpose::yes>(z, bounds, stack, dy, T(0)), t.note("grouped, transposed", dy);
+  t.backend.grouped_matmul_backward_weight(dy, z, bounds, dstack, T(1));
+  t.note("of weights", hd::detail::row_at<space>(dstack.address(), dstack.size()));
+  return t.results;
+}
+
+// Rows of a cache and of a table, images, and stochastic rounding.
+template <class B, class T>
+auto rows_and_images(std::int64_t columns) {
+  trial<B, T> t;
+  using space = typename B::space;
+  auto table = t.some(9, columns), x = t.some(4, columns);
+  const auto rows =
+      hd::detail::row_at<space>(static_cast<const std::int32_t*>(t.keep(std::vector<std::int32_t>{5, 0, 8, 3})), 4);
+  t.backend.add_rows(x, table, rows), t.note("add_rows", x);
+  if (columns >= 8) {
+    t.backend.store_rows(co::heads_of(x, 2, 3, 1), rows, co::heads_of(table, 2, 3, 2)), t.note("store_rows", table);
+  }
+  const co::image_window w{.height = 3, .width = 4, .radius = 1};
+  const auto image = t.some(24, columns);
+  auto unfolded = t.some(24, 9 * columns), back = t.some(24, columns), mean = t.some(6, columns);
+  t.backend.unfold(image, w, unfolded), t.note("unfold", unfolded);
+  t.backend.unfold_backward(unfolded, w, back), t.note("unfold_backward", back);
+  t.backend.mean_of_rows(image, 4, mean), t.note("mean_of_rows", mean);
+  t.backend.mean_of_rows_backward(mean, 4, back), t.note("mean_of_rows_backward", back);
+  return t.results;
+}
+
+template <class B>
+auto stochastic_rounding(std::int64_t n) {
+  trial<B, float> t;
+  using space = typename B::space;
+  const co::stochastic rounding{hd::counter_random(3, 9), 5};
+  auto p = t.some(n), m = t.some(n), v = t.positive(n);
+  const auto g = t.some(n);
+  const auto weights = hd::detail::row_at<space>(t.keep(std::vector<hd::bf16>(static_cast<std::size_t>(n))), n);
+  t.backend.cast(g, weights, rounding), t.note("cast, stochastic", weights);
+  t.backend.adamw(p, weights, g, m, v, co::adamw_step{.lr = 0.01, .weight_decay = 0.1, .step = 2}, rounding);
+  t.note("weights, stochastic", weights), t.note("master weights", p);
+  return t.results;
+}
+
+/// The facets that few layers need, on B against the host's backend: experts, rows of caches, images, stochastic rounding.
+template <class B, class T>
+void compare_experts_and_rows_with_host(double tolerance) {
+  using host = co::host<>;
+  for (const auto& [tokens, count, k, width] : std::vector<std::array<std::int64_t, 4>>{
+           {0, 4, 2, 3}, {1, 2, 1, 1}, {5, 3, 3, 4}, {13, 8, 2, 7}, {70, 5, 2, 64}, {3, 200, 6, 2}}) {
+    CAPTURE(tokens, count, k, width);
+    check(experts<B, T>(tokens, count, k, width), experts<host, T>(tokens, count, k, width), tolerance, 26);
+  }
+  for (const std::int64_t columns : {1, 8, 70}) {
+    CAPTURE(columns);
+    check(rows_and_images<B, T>(columns), rows_and_images<host, T>(columns), tolerance, columns >= 8 ? 6 : 5);
   }
 }
 

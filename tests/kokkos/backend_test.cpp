@@ -16,6 +16,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -52,7 +53,6 @@ TEST_CASE("the backend on Kokkos offers what a GPT-2 needs", "[kokkos][law]") {
   STATIC_REQUIRE(co::rotary_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, float>);
   STATIC_REQUIRE(co::squared_error_kernels<tested, double>);
-  STATIC_REQUIRE_FALSE(co::routing_kernels<tested, float>);
 }
 
 // Products and attention in memory of the host are those of the host's backend, bit for bit.
@@ -64,6 +64,38 @@ TEST_CASE("kernels on Kokkos compute what the host's do", "[kokkos]") {
 
 TEST_CASE("masks, pages and what is not finite go through the backend on Kokkos as on the host", "[kokkos]") {
   compare_corners_with_host<tested>();
+}
+
+namespace {
+// The facets of the host's backend, all of them.
+using facets_of_elements =
+    std::tuple<co::product_facet, co::elementwise_facet, co::layer_norm_facet, co::rms_norm_facet, co::rotary_facet,
+               co::attention_facet, co::sliced_attention_facet, co::embedding_facet, co::cache_facet,
+               co::cross_entropy_facet, co::loss_facet, co::squared_error_facet, co::image_facet, co::reduction_facet,
+               co::optimizer_facet, co::reversible_optimizer_facet, co::routing_facet, co::expert_balance_facet,
+               co::choice_limit_facet, co::grouped_product_facet, co::gated_facet<co::silu>,
+               co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>, co::cast_facet<hd::bf16>,
+               co::cast_facet<hd::f16>, co::stochastic_cast_facet, co::master_optimizer_facet<hd::bf16, hd::bf16>>;
+}  // namespace
+TEST_CASE("the backend on Kokkos has each facet that the host's backend has", "[kokkos][law]") {
+  const auto all = []<class T, class... F>(std::type_identity<T>, std::tuple<F...>*) {
+    STATIC_REQUIRE((F::template offered<host, T> && ...));
+    STATIC_REQUIRE((F::template offered<tested, T> && ...));
+  };
+  all(std::type_identity<float>{}, static_cast<facets_of_elements*>(nullptr));
+  all(std::type_identity<double>{}, static_cast<facets_of_elements*>(nullptr));
+  STATIC_REQUIRE(co::half_product_facet::offered<tested, hd::bf16>);
+  STATIC_REQUIRE(co::half_product_facet::offered<tested, hd::f16>);
+  STATIC_REQUIRE(co::stochastic_optimizer_kernels<tested, float, float>);
+}
+
+TEST_CASE("experts, caches, images and stochastic rounding on Kokkos compute what the host's do", "[kokkos]") {
+  compare_experts_and_rows_with_host<tested, double>(1e-10);
+  compare_experts_and_rows_with_host<tested, float>(1e-4);
+  for (const std::int64_t n : {0, 1, 7, 5000}) {
+    CAPTURE(n);
+    check(stochastic_rounding<tested>(n), stochastic_rounding<host>(n), 1e-6, 3);
+  }
 }
 
 TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos]") {

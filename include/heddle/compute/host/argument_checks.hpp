@@ -141,6 +141,20 @@ struct argument_checks {
       throw layout_error("heddle: " + std::string(kernel) + ": a sequence of " + std::to_string(sequence) +
                          " does not fit a position table of " + std::to_string(positions) + " rows");
   }
+  static void whole_images(const char* kernel, const image_window& w, std::int64_t rows) {
+    if (w.height < 1 || w.width < 1 || w.radius < 0 || rows % w.pixels() != 0) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": rows should be whole images of " +
+                         std::to_string(w.height) + " x " + std::to_string(w.width) + " pixels, got " +
+                         std::to_string(rows) + " rows");
+  }
+  static void grouped_rows(const char* kernel, std::int64_t group, std::int64_t rows, std::int64_t groups,
+                           std::int64_t columns, std::int64_t mean_columns) {
+    if (group < 1) [[unlikely]]
+      throw layout_error("heddle: " + std::string(kernel) + ": a group should have at least 1 row, got " +
+                         std::to_string(group));
+    expect(kernel, "rows (groups times their rows)", groups * group, rows);
+    expect(kernel, "columns", columns, mean_columns);
+  }
 };
 
 }  // namespace heddle::inline v0::compute::detail

@@ -1,6 +1,7 @@
 // heddle/compute/host/images.hpp: neighbourhoods of pixels, means of pixels and squared errors on the host.
 #pragma once
 
+#include <heddle/compute/host/argument_checks.hpp>
 #include <heddle/compute/host/check.hpp>
 #include <heddle/compute/host/team.hpp>
 #include <heddle/compute/kernels.hpp>
@@ -15,7 +16,7 @@ namespace heddle::inline v0::compute::detail {
 
 // Calls `f(tap, other)` for each neighbour of pixel `at` that lies in the image; `other` is its pixel.
 template <class F>
-void for_each_neighbour(const image_window& w, std::int64_t at, F&& f) {
+HEDDLE_HD void for_each_neighbour(const image_window& w, std::int64_t at, F&& f) {
   const std::int64_t row = at / w.width, column = at % w.width, side = 2 * w.radius + 1;
   for (std::int64_t i = 0; i < side; ++i)
     for (std::int64_t j = 0; j < side; ++j) {
@@ -63,21 +64,21 @@ class image_members {
  public:
   template <std::floating_point T>
   void unfold(input_matrix<T> x, const image_window& w, matrix_view<T> y) {
-    whole_images("unfold", w, x.extent(0));
+    argument_checks::whole_images("unfold", w, x.extent(0));
     expect("unfold", "rows of y", x.extent(0), y.extent(0));
     expect("unfold", "columns of y (taps times channels)", w.taps() * x.extent(1), y.extent(1));
     detail::unfold(team_of_host(), x.extent(0), x.extent(1), w, x.data(), y.data());
   }
   template <std::floating_point T>
   void unfold_backward(input_matrix<T> dy, const image_window& w, matrix_view<T> dx) {
-    whole_images("unfold_backward", w, dx.extent(0));
+    argument_checks::whole_images("unfold_backward", w, dx.extent(0));
     expect("unfold_backward", "rows of dy", dx.extent(0), dy.extent(0));
     expect("unfold_backward", "columns of dy (taps times channels)", w.taps() * dx.extent(1), dy.extent(1));
     detail::unfold_backward(team_of_host(), dx.extent(0), dx.extent(1), w, dy.data(), dx.data());
   }
   template <std::floating_point T>
   void mean_of_rows(input_matrix<T> x, std::int64_t group, matrix_view<T> y) {
-    grouped_rows("mean_of_rows", group, x.extent(0), y.extent(0), x.extent(1), y.extent(1));
+    argument_checks::grouped_rows("mean_of_rows", group, x.extent(0), y.extent(0), x.extent(1), y.extent(1));
     const std::int64_t columns = x.extent(1);
     for (std::int64_t s = 0; s < y.extent(0); ++s) {
       T* out = y.data() + s * columns;
@@ -89,7 +90,8 @@ class image_members {
   }
   template <std::floating_point T>
   void mean_of_rows_backward(input_matrix<T> dy, std::int64_t group, matrix_view<T> dx) {
-    grouped_rows("mean_of_rows_backward", group, dx.extent(0), dy.extent(0), dx.extent(1), dy.extent(1));
+    argument_checks::grouped_rows("mean_of_rows_backward", group, dx.extent(0), dy.extent(0), dx.extent(1),
+                                  dy.extent(1));
     const std::int64_t columns = dx.extent(1);
     for (std::int64_t r = 0; r < dx.extent(0); ++r)
       for (std::int64_t c = 0; c < columns; ++c)
@@ -114,20 +116,6 @@ class image_members {
 
  private:
   team& team_of_host() noexcept { return static_cast<Host*>(this)->workers(); }
-  static void whole_images(const char* kernel, const image_window& w, std::int64_t rows) {
-    if (w.height < 1 || w.width < 1 || w.radius < 0 || rows % w.pixels() != 0) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": rows should be whole images of " +
-                         std::to_string(w.height) + " x " + std::to_string(w.width) + " pixels, got " +
-                         std::to_string(rows) + " rows");
-  }
-  static void grouped_rows(const char* kernel, std::int64_t group, std::int64_t rows, std::int64_t groups,
-                           std::int64_t columns, std::int64_t mean_columns) {
-    if (group < 1) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": a group should have at least 1 row, got " +
-                         std::to_string(group));
-    expect(kernel, "rows (groups times their rows)", groups * group, rows);
-    expect(kernel, "columns", columns, mean_columns);
-  }
 };
 
 }  // namespace heddle::inline v0::compute::detail

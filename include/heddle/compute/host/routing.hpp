@@ -16,7 +16,7 @@ namespace heddle::inline v0::compute::detail {
 
 /// The k greatest of n logits in descending order; equal ones in the order of their ids; NaN before all numbers.
 template <class T>
-void choose_greatest(std::int64_t n, const T* logits, std::int64_t k, std::int32_t* ids) {
+HEDDLE_HD void choose_greatest(std::int64_t n, const T* logits, std::int64_t k, std::int32_t* ids) {
   const auto before = [](T a, T b) { return a > b || (a != a && b == b); };
   std::int64_t held = 0;
   for (std::int64_t e = 0; e < n; ++e) {

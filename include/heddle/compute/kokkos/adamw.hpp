@@ -60,6 +60,17 @@ void launch_adamw(const on<Exec>& exec, std::int64_t n, T* master, W* weights, c
         cast_block<Exec>(count, from, weights + i);
       });
 }
+/// The same into weights that are rounded stochastically.
+template <class Exec, class T, class G>
+void launch_adamw(const on<Exec>& exec, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v,
+                  const adamw_step& step, const stochastic& rounding) {
+  const counter_random random = rounding.random;
+  const std::uint64_t first = rounding.first;
+  adamw_blocks(
+      exec, n, master, g, m, v, step, KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count, const T* from) {
+        cast_stochastic_block<Exec>(count, from, random, first + static_cast<std::uint64_t>(i), weights + i);
+      });
+}
 /// Source: Qi et al. 2023, arXiv:2401.10241, appendix C.
 template <class Exec, class T>
 void launch_undo_adamw(const on<Exec>& exec, std::int64_t n, T* p, const T* g, T* m, T* v, const adamw_step& step) {

@@ -103,6 +103,30 @@ void launch_cast(const on<Exec>& exec, std::int64_t n, const From* x, To* y) {
       KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) { cast_block<Exec>(count, x + i, y + i); });
 }
 
+/// y[i] = x[i], rounded stochastically with the numbers of index first + i, in one item of work.
+template <class Exec, class From>
+KOKKOS_INLINE_FUNCTION void cast_stochastic_block(std::int64_t n, const From* x, const counter_random& random,
+                                                  std::uint64_t first, bf16* y) {
+  if constexpr (runs_on_host<Exec>) {
+    cast_stochastic_lanes(n, x, random, first, y);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint64_t at = first + static_cast<std::uint64_t>(i);
+      y[i] = round_stochastically(static_cast<float>(x[i]), random.bits16(at));
+    }
+  }
+}
+template <class Exec>
+void launch_cast_stochastic(const on<Exec>& exec, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
+  const counter_random random = rounding.random;
+  const std::uint64_t first = rounding.first;
+  each_block(
+      exec, "heddle::cast_stochastic", n, elements_of_item<Exec>,
+      KOKKOS_LAMBDA(const std::int64_t i, const std::int64_t count) {
+        cast_stochastic_block<Exec>(count, x + i, random, first + static_cast<std::uint64_t>(i), y + i);
+      });
+}
+
 template <class Exec, class T>
 void launch_add_bias(const on<Exec>& exec, std::int64_t rows, std::int64_t columns, T* y, const T* bias) {
   each(

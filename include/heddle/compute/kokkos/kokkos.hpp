@@ -5,7 +5,10 @@
 #include <heddle/compute/host/portable.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/kokkos/adamw.hpp>
+#include <heddle/compute/kokkos/cached_rows.hpp>
 #include <heddle/compute/kokkos/elementwise.hpp>
+#include <heddle/compute/kokkos/expert_members.hpp>
+#include <heddle/compute/kokkos/images.hpp>
 #include <heddle/compute/kokkos/rows.hpp>
 #include <heddle/compute/kokkos/sums.hpp>
 #include <heddle/compute/launched_facets.hpp>
@@ -50,16 +53,24 @@ constexpr key_pages for_host(const key_pages_in<Space>& x) noexcept {
 }  // namespace detail::on_kokkos
 
 /// A backend on an instance of a Kokkos execution space: `compute::kokkos<Kokkos::Serial, compute::onednn>`. It serves one rank;
-/// tensors lie in `kokkos_memory<ExecSpace>`. Element-wise kernels, biases, norms, embeddings, softmax cross-entropy, sums, casts
-/// and AdamW are Kokkos kernels on that instance; where that runs on the host they are made of the host's vectorised loops. Sums are
-/// added in an order that depends on their shape, and on whether the host computes them, but not on the number of threads. Matrix products and attention run on the host, by `host<Gemm>` with `threads` cores, after a fence of the
+/// tensors lie in `kokkos_memory<ExecSpace>`. Element-wise kernels, biases, norms, embeddings, rows of caches, softmax cross-entropy, sums,
+/// casts, AdamW, images and the routing of experts are Kokkos kernels on that instance; where that runs on the host they are made of the
+/// host's vectorised loops. Sums are added in an order that depends on their shape, and on whether the host computes them, but not on the
+/// number of threads. Matrix products (also of experts) and attention run on the host, by `host<Gemm>` with `threads` cores, after a fence of the
 /// instance: the backend has them where the host can use the memory of the execution space.
 /// Kernels are described in kernels.hpp.
 /// Errors: `kokkos_not_initialized` if Kokkos is not; `config_error` for fewer than one thread; `layout_error` if the arguments
 /// of a kernel do not fit together.
 template <class ExecSpace, class Gemm = portable>
   requires gemm_library<Gemm, float> && gemm_library<Gemm, double>
-class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
+class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::on_kokkos::cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::on_kokkos::expert_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::on_kokkos::image_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
+  using facets = detail::launched_facets<kokkos, kokkos_memory<ExecSpace>>;
+  template <class T>
+  using row = vector_view<T, kokkos_memory<ExecSpace>>;
+
  public:
   using kind = backend_kind;
   using space = kokkos_memory<ExecSpace>;
@@ -80,6 +91,23 @@ class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_me
   using host_kernels = host<Gemm>;
 
  public:
+  using facets::adamw;
+  using facets::cast;
+  /// From float to bf16 with stochastic rounding.
+  void cast(row<const float> x, row<bf16> y, const stochastic& rounding) {
+    detail::expect("cast", "elements of y", x.size(), y.size());
+    detail::on_kokkos::launch_cast_stochastic(launcher(), x.size(), x.address(), rounding, y.address());
+  }
+  /// Into bf16 weights that are rounded stochastically.
+  template <class T, class G>
+  void adamw(row<T> master, row<bf16> weights, row<G> g, std::type_identity_t<row<T>> m, std::type_identity_t<row<T>> v,
+             const adamw_step& step, const stochastic& rounding) {
+    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
+    detail::on_kokkos::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
+                                    static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
+                                    step, rounding);
+  }
+
   // ---- on the host ----
   template <transpose TA = transpose::no, transpose TB = transpose::no, class... Args>
     requires space::host_accessible && requires(host_kernels& h, const Args&... args) {
@@ -105,9 +133,28 @@ class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_me
     queue_.wait();
     host_.attention_backward(detail::on_kokkos::for_host<space>(args)...);
   }
+  template <transpose TB = transpose::no, class... Args>
+    requires space::host_accessible && requires(host_kernels& h, const Args&... args) {
+      h.template grouped_matmul<TB>(detail::on_kokkos::for_host<space>(args)...);
+    }
+  void grouped_matmul(const Args&... args) {
+    queue_.wait();
+    host_.template grouped_matmul<TB>(detail::on_kokkos::for_host<space>(args)...);
+  }
+  template <class... Args>
+    requires space::host_accessible && requires(host_kernels& h, const Args&... args) {
+      h.grouped_matmul_backward_weight(detail::on_kokkos::for_host<space>(args)...);
+    }
+  void grouped_matmul_backward_weight(const Args&... args) {
+    queue_.wait();
+    host_.grouped_matmul_backward_weight(detail::on_kokkos::for_host<space>(args)...);
+  }
 
  private:
   friend class detail::launched_facets<kokkos, space>;
+  friend class detail::on_kokkos::cache_members<kokkos, space>;
+  friend class detail::on_kokkos::expert_members<kokkos, space>;
+  friend class detail::on_kokkos::image_members<kokkos, space>;
   detail::on_kokkos::on<ExecSpace> launcher() const noexcept { return {queue_.instance()}; }
 
   host_kernels host_;
