@@ -31,6 +31,7 @@
 #include <heddle/model/layers/linear.hpp>
 #include <heddle/model/layers/lora.hpp>
 #include <heddle/model/layers/low_rank.hpp>
+#include <heddle/model/layers/medusa_head.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
@@ -71,4 +72,5 @@
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>
 #include <heddle/model/with_lora.hpp>
+#include <heddle/model/with_medusa_head.hpp>
 #include <heddle/model/write_parameters.hpp>
