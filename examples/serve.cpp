@@ -141,6 +141,7 @@ int run(settings s) {
   }
   server.stop();
   ranks.join();
+  if (failure.empty()) failure = server.failure();
   if (!failure.empty()) throw hd::error(failure);
   std::printf("stopped\n");
   return 0;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -415,6 +416,22 @@ TEST_CASE("the chat template is chosen by the tokenizer's special tokens", "[inf
         std::vector<std::vector<std::int32_t>>{{5, 6}});
 }
 
+TEST_CASE("the OpenAPI description bounds prompts times choices, and tokens of biases", "[infer][serve]") {
+  for (const std::int64_t words : {1, 2, 9, 10, 11, 99, 100, 101, 905, 1000, 2048, 3001}) {
+    const std::regex pattern(inf::detail::numbers_up_to(words - 1));
+    for (std::int64_t id = 0; id < 4000; ++id)
+      if (std::regex_match(std::to_string(id), pattern) != (id < words)) FAIL_CHECK(id << " of " << words);
+    for (const char* wrong : {"", "-1", "a", "1.0", "10000", " 1"}) CHECK_FALSE(std::regex_match(wrong, pattern));
+  }
+  const json limits = inf::detail::prompts_of_choices();
+  for (std::int64_t n = 1; n <= 128; ++n) {
+    std::int64_t most = 128;
+    for (const json& one : limits)
+      if (n >= one["if"]["properties"]["n"]["minimum"].get<std::int64_t>())
+        most = (std::min)(most, one["then"]["properties"]["prompt"]["then"]["maxItems"].get<std::int64_t>());
+    CHECK(most == 128 / n);
+  }
+}
 TEST_CASE("the OpenAPI description names what is served, and its references exist", "[infer][serve]") {
   const json d = inf::openapi_description("m", 10, 20, true);
   CHECK(d["openapi"] == "3.1.0");

@@ -7,6 +7,10 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -77,6 +81,7 @@ class raw_client {
   raw_client& operator=(const raw_client&) = delete;
   ~raw_client() { ::close(socket_); }
   bool connected() const { return connected_; }
+  void end_sending() const { ::shutdown(socket_, SHUT_WR); }
   void send(const std::string& text) const { ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL); }
   void call(const std::string& path, const json& body) const {
     const std::string text = body.dump();
@@ -244,7 +249,7 @@ TEST_CASE("what a server refuses has a status and a body that says why", "[infer
 
 TEST_CASE("a key is asked for where there is one, but for health, models and the page", "[infer][serve]") {
   inf::server_options o;
-  o.keys = {"first", "second key"};
+  o.keys = {"first", "second key", "a%41b%2", "p+q"};
   served::service s(o);
   const auto status = [&](const std::string& authorization) {
     return s.post(completions, small_call(), {{"Authorization", authorization}}).first;
@@ -252,6 +257,19 @@ TEST_CASE("a key is asked for where there is one, but for health, models and the
   CHECK(s.post(completions, small_call()).first == 401);
   CHECK(status("Bearer first") == 200);
   CHECK(status("Bearer second key") == 200);
+  CHECK(status("Bearer a%41b%2") == 200);  // as it is: not decoded
+  CHECK(status("Bearer aAb%2") == 401);
+  CHECK(status("Bearer p+q") == 200);
+  {  // a name in another case, with blanks around the value, and not twice
+    const auto raw = [&](const std::string& lines) {
+      const raw_client c(s.server.port());
+      c.send("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + lines + "\r\n");
+      return c.receive("\r\n").substr(9, 3);
+    };
+    CHECK(raw("aUTHORIZATION: \t Bearer first \t\r\n") == "200");
+    CHECK(raw("Authorization: Bearer first\r\nauthorization: Bearer first\r\n") == "401");
+    CHECK(raw("X: Authorization: Bearer first\r\n") == "401");
+  }
   for (const char* wrong :
        {"Bearer firs", "Bearer firstt", "Bearer ", "Bearer", "first", "bearer first", "Basic first"})
     CHECK(status(wrong) == 401);
@@ -348,6 +366,109 @@ TEST_CASE("a client that leaves ends its request, whole or streamed, and its blo
         served::service::soon([&] { return s.queue.statistics().ended(inf::finish_reason::cancelled) == before + 1; }));
     CHECK(served::service::soon([&] { return s.queue.statistics().counts().cache.used == 0; }));
   }
+}
+
+TEST_CASE("a client that ends its side after the request gets the whole answer, and one that then leaves ends it",
+          "[infer][serve]") {
+  served::service s;
+  s.runner.delay_ms = 20;
+  for (const bool stream : {false, true}) {
+    CAPTURE(stream);
+    const json call = small_call({{"max_tokens", 30}, {"stream", stream}, {"ignore_eos", true}});
+    const auto counted = [&](inf::finish_reason f) { return s.queue.statistics().ended(f); };
+    const std::int64_t finished = counted(inf::finish_reason::length);
+    raw_client c(s.server.port());
+    c.call(completions, call);
+    c.end_sending();
+    const std::string answer = c.receive();
+    if (stream)
+      CHECK_THAT(answer, Contains("data: [DONE]"));
+    else
+      CHECK_THAT(answer, Contains("HTTP/1.1 200") && Contains("\"finish_reason\":\"length\""));
+    CHECK(counted(inf::finish_reason::length) == finished + 1);
+    const std::int64_t cancelled = counted(inf::finish_reason::cancelled);
+    {
+      raw_client leaves(s.server.port());
+      leaves.call(completions, call);
+      leaves.end_sending();
+      CHECK(served::service::soon([&] { return s.queue.statistics().counts().running == 1; }));
+    }
+    CHECK(served::service::soon([&] { return counted(inf::finish_reason::cancelled) == cancelled + 1; }));
+  }
+}
+
+namespace {
+// The server's listening socket among the files of this process.
+int listening_socket(int port) {
+  for (int fd = 0; fd < 4096; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    sockaddr_in a{};
+    size = sizeof a;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size) == 0 && ntohs(a.sin_port) == port) return fd;
+  }
+  return -1;
+}
+}  // namespace
+
+TEST_CASE("a server that has no file left for a connection accepts it when there is one again", "[infer][serve]") {
+  served::service s;
+  const raw_client early(s.server.port());  // its own file is there before
+  early.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  CHECK_THAT(early.receive("ok"), Contains("200"));
+  const int mine = ::socket(AF_INET, SOCK_STREAM, 0);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  few.rlim_cur = 0;  // no further file
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_port = htons(static_cast<std::uint16_t>(s.server.port()));
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool connected = ::connect(mine, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0;
+  const std::string text = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  ::send(mine, text.data(), text.size(), MSG_NOSIGNAL);
+  char buffer[256] = {};
+  timeval short_time{.tv_sec = 0, .tv_usec = 300'000};
+  ::setsockopt(mine, SOL_SOCKET, SO_RCVTIMEO, &short_time, sizeof short_time);
+  const ssize_t nothing = ::recv(mine, buffer, sizeof buffer, 0);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(connected);
+  CHECK(nothing < 0);  // it waits
+  short_time.tv_sec = 20;
+  ::setsockopt(mine, SOL_SOCKET, SO_RCVTIMEO, &short_time, sizeof short_time);
+  const ssize_t n = ::recv(mine, buffer, sizeof buffer, 0);
+  ::close(mine);
+  REQUIRE(n > 0);
+  CHECK_THAT(std::string(buffer, static_cast<std::size_t>(n)), Contains("HTTP/1.1 200"));
+  CHECK(s.server.failure() == "");
+}
+
+TEST_CASE("a server whose listening fails says so, finishes what runs, and lets the engine end", "[infer][serve]") {
+  served::service s;
+  s.runner.delay_ms = 20;
+  raw_client c(s.server.port());
+  c.call(completions, small_call({{"max_tokens", 20}, {"ignore_eos", true}}));
+  CHECK(served::service::soon([&] { return s.queue.statistics().counts().running == 1; }));
+  const int fd = listening_socket(s.server.port());
+  REQUIRE(fd >= 0);
+  ::shutdown(fd, SHUT_RDWR);
+  CHECK(served::service::soon([&] { return s.server.failure() != ""; }));
+  CHECK_THAT(s.server.failure(), Contains("heddle: the server on port " + std::to_string(s.server.port()) +
+                                          " cannot accept connections: Invalid argument"));
+  CHECK_THAT(c.receive("\"usage\""), Contains("\"finish_reason\":\"length\""));
+  CHECK(served::service::soon([&] { return s.queue.state() == inf::queue_state::closed; }));  // run_engine returned
+}
+
+TEST_CASE("a bias of a token that the model has not is refused", "[infer][serve]") {
+  served::service s;
+  CHECK(s.post(completions, small_call({{"logit_bias", {{"904", 1}}}})).first == 200);
+  const auto [status, body] = s.post(completions, small_call({{"logit_bias", {{"905", 1}}}}));
+  CHECK(status == 400);
+  CHECK(body["error"]["param"] == "logit_bias");
+  CHECK_THAT(body["error"]["message"].get<std::string>(), Contains("below 905") && Contains("got 905"));
 }
 
 TEST_CASE("many clients at once, some of which leave, get the answers of requests alone", "[infer][serve]") {

@@ -5,6 +5,7 @@
 #include <heddle/io/tokenizer/stop_strings.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,8 +32,8 @@ class text_output {
   text_part push(const event& e) {
     if (ended_) return {};
     text_part part;
-    if (e.token && e.finish != finish_reason::stop) part.text = stops_.push(decoder_.push(*e.token));
-    if (e.finish != finish_reason::none && !stops_.found()) part.text += stops_.push(decoder_.finish());
+    if (e.token && e.finish != finish_reason::stop) part.text = stops_.push(counted(decoder_.push(*e.token)));
+    if (e.finish != finish_reason::none && !stops_.found()) part.text += stops_.push(counted(decoder_.finish()));
     if (stops_.found()) {
       part.finish = finish_reason::stop;
     } else if (e.finish != finish_reason::none) {
@@ -51,10 +52,20 @@ class text_output {
   }
   /// Whether the last part was returned.
   bool ended() const noexcept { return ended_; }
+  /// Whether a stop string ended the text, which the engine does not know of.
+  bool stopped_by_text() const noexcept { return stops_.found(); }
+  /// Bytes of text that the tokens so far have, those that are held back among them.
+  std::size_t decoded_bytes() const noexcept { return decoded_; }
 
  private:
+  std::string counted(std::string text) {
+    decoded_ += text.size();
+    return text;
+  }
+
   io::stream_decoder decoder_;
   io::stop_strings stops_;
+  std::size_t decoded_ = 0;
   bool ended_ = false;
 };
 

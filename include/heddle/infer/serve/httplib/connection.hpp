@@ -16,9 +16,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <ctime>
 #include <functional>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -32,9 +34,13 @@
 
 namespace heddle::inline v0::infer::detail {
 
+// What the state of a connection says of its client.
+enum class client_state : unsigned char { there, half_closed, gone };
+
 // What httplib reads a request from and writes its answer to. Reads end at a deadline, however slowly bytes come, and after a number of
 // bytes, as httplib 0.11 bounds neither lines of a header nor chunked bodies; a write ends when the client takes nothing for as long as
 // the time-out says; both end when the server closes.
+// httplib's names of a stream's functions differ between 0.11 and the newest: all of them are here, and none says `override`.
 class connection final : public httplib::Stream {
  public:
   using clock = std::chrono::steady_clock;
@@ -51,6 +57,28 @@ class connection final : public httplib::Stream {
     }
     return false;
   }
+  // A request begins, whose header is kept as it comes.
+  void begin_request() {
+    header_.clear();
+    header_ended_ = false;
+  }
+  // The value of a header as the client sent it: httplib 0.11 decodes %xx in values. Nothing if there is none or are several.
+  std::optional<std::string> header_as_sent(std::string_view name) const {
+    std::optional<std::string> found;
+    std::string_view rest = header_;
+    for (std::size_t end = 0; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
+      const std::string_view line = rest.substr(0, end);
+      if (!line.ends_with('\r') || line.size() <= name.size() || line[name.size()] != ':') continue;
+      const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+      if (!std::ranges::equal(line.substr(0, name.size()), name, {}, lower, lower)) continue;
+      if (found) return std::nullopt;
+      std::string_view value = line.substr(name.size() + 1, line.size() - name.size() - 2);
+      const std::size_t first = value.find_first_not_of(" \t");
+      value = first == std::string_view::npos ? "" : value.substr(first, value.find_last_not_of(" \t") - first + 1);
+      found = std::string(value);
+    }
+    return found;
+  }
   // At most `most` bytes, and not after `deadline`.
   void read_until(clock::time_point deadline, std::size_t most) {
     deadline_ = deadline;
@@ -62,20 +90,28 @@ class connection final : public httplib::Stream {
   bool too_long() const noexcept { return too_long_; }
   // Whether anything was written since the deadline was set.
   bool wrote() const noexcept { return wrote_; }
-  // Whether the client is still there.
-  bool alive() const {
-    if (*closing_) return false;
+  // What is known of the client. `half_closed`: it sends no more; whether it still reads is seen only when something is sent to it, which
+  // makes the connection `gone` if it does not.
+  client_state client() const {
+    if (*closing_) return client_state::gone;
     pollfd p{.fd = socket_, .events = POLLRDHUP, .revents = 0};
     const int n = ::poll(&p, 1, 0);
-    return n == 0 || (n < 0 && errno == EINTR);
+    if (n == 0 || (n < 0 && errno == EINTR)) return client_state::there;
+    return n > 0 && (p.revents & (POLLERR | POLLHUP | POLLNVAL)) == 0 ? client_state::half_closed : client_state::gone;
   }
   void close_after_answer() noexcept { last_ = true; }
   bool closes() const noexcept { return last_; }
 
-  bool is_readable() const override { return begin_ < end_ || poll_for(POLLIN, std::chrono::milliseconds(0)); }
-  bool is_writable() const override { return poll_for(POLLOUT, write_timeout_) && alive(); }
+  bool is_readable() const { return begin_ < end_ || poll_for(POLLIN, std::chrono::milliseconds(0)); }
+  bool is_writable() const { return wait_writable(); }
+  bool wait_readable() const { return begin_ < end_ || poll_for(POLLIN, std::chrono::milliseconds(0)); }
+  bool wait_writable() const { return poll_for(POLLOUT, write_timeout_) && client() != client_state::gone; }
+  bool is_peer_alive() const { return client() != client_state::gone; }
+  std::time_t duration() const {
+    return static_cast<std::time_t>(std::chrono::duration_cast<std::chrono::seconds>(clock::now() - since_).count());
+  }
   using httplib::Stream::write;
-  ssize_t read(char* to, std::size_t size) override {
+  ssize_t read(char* to, std::size_t size) {
     if (left_ == 0) {
       too_long_ = true;
       return -1;
@@ -93,9 +129,10 @@ class connection final : public httplib::Stream {
     std::copy_n(buffer_.data() + begin_, n, to);
     begin_ += n;
     left_ -= n;
+    keep_header(to, n);
     return static_cast<ssize_t>(n);
   }
-  ssize_t write(const char* from, std::size_t size) override {
+  ssize_t write(const char* from, std::size_t size) {
     wrote_ = true;
     const auto until = clock::now() + write_timeout_;
     while (!*closing_ && clock::now() < until) {
@@ -106,9 +143,9 @@ class connection final : public httplib::Stream {
     }
     return -1;
   }
-  void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override { return socket_; }
+  void get_remote_ip_and_port(std::string&, int&) const {}
+  void get_local_ip_and_port(std::string&, int&) const {}
+  socket_t socket() const { return socket_; }
 
   // Ends the connection so that the client gets the whole answer, also where it still sends what nobody reads.
   void close() {
@@ -126,6 +163,12 @@ class connection final : public httplib::Stream {
     pollfd p{.fd = socket_, .events = what, .revents = 0};
     return ::poll(&p, 1, static_cast<int>(most.count())) > 0;
   }
+  void keep_header(const char* bytes, std::size_t n) {
+    if (header_ended_) return;
+    const std::size_t from = header_.size() < 3 ? 0 : header_.size() - 3;
+    header_.append(bytes, n);
+    header_ended_ = header_.find("\r\n\r\n", from) != std::string::npos;
+  }
   ssize_t fill() {
     const ssize_t n = ::recv(socket_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 1;  // asked again
@@ -142,6 +185,9 @@ class connection final : public httplib::Stream {
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::size_t left_ = 0;  // bytes that may still be read
+  std::string header_{};
+  bool header_ended_ = true;
+  clock::time_point since_ = clock::now();
   bool timed_out_ = false;
   bool too_long_ = false;
   bool wrote_ = false;
@@ -149,10 +195,13 @@ class connection final : public httplib::Stream {
 };
 
 // Threads for connections: one more for each that comes while all are in use, up to a limit; further ones wait.
-class connection_threads final : public httplib::TaskQueue {
+class connection_threads {
  public:
   explicit connection_threads(std::size_t most) : most_(most) {}
-  void enqueue(std::function<void()> job) override {
+  connection_threads(const connection_threads&) = delete;
+  connection_threads& operator=(const connection_threads&) = delete;
+  ~connection_threads() { shutdown(); }
+  void enqueue(std::function<void()> job) {
     const std::scoped_lock lock(mutex_);
     jobs_.push_back(std::move(job));
     waiting_ = jobs_.size();
@@ -164,13 +213,15 @@ class connection_threads final : public httplib::TaskQueue {
       }
     came_.notify_one();
   }
-  void shutdown() override {
+  // Runs what waits, and returns when all threads have ended.
+  void shutdown() {
     {
       const std::scoped_lock lock(mutex_);
       ends_ = true;
     }
     came_.notify_all();
     for (std::thread& t : threads_) t.join();
+    threads_.clear();
   }
   // Whether connections wait for a thread, so that idle ones should end.
   bool short_of_threads() const noexcept { return waiting_ > 0; }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
-#include <heddle/infer/serve/httplib/connection.hpp>
+#include <heddle/infer/serve/httplib/listener.hpp>
 #include <heddle/infer/serve/httplib/page.hpp>
 #include <heddle/infer/serve/request_queue.hpp>
 #include <heddle/infer/serve/json/openapi.hpp>
@@ -29,22 +29,6 @@
 
 namespace heddle::inline v0::infer {
 
-/// Settings of a `server`. Units: as named; bytes.
-struct server_options {
-  std::string host = "127.0.0.1";
-  int port = 8080;  ///< 0: one that is free
-  std::string model = "heddle";
-  std::vector<std::string> keys{};  ///< any of them is accepted as a bearer token; none: no token is needed
-  std::size_t most_body_bytes = std::size_t{4} << 20;
-  std::size_t most_connections = 256;               ///< that are served at once; each has a thread
-  std::chrono::milliseconds header_timeout{10000};  ///< for the header of a request, from its first byte on
-  std::chrono::milliseconds body_timeout{30000};
-  std::chrono::milliseconds write_timeout{10000};  ///< for which a client may take nothing
-  std::chrono::milliseconds idle_timeout{30000};   ///< between requests of a connection
-  std::chrono::milliseconds drain_timeout{30000};  ///< for what runs at `stop`
-  int retry_after_s = 1;                           ///< what clients are told when too many requests wait
-};
-
 /// Whether two texts are the same, in a time that depends on the length of `given` alone.
 inline bool same_secret(std::string_view given, std::string_view expected) noexcept {
   volatile unsigned different = given.size() == expected.size() ? 0U : 1U;
@@ -54,121 +38,6 @@ inline bool same_secret(std::string_view given, std::string_view expected) noexc
   }
   return different == 0;
 }
-
-namespace detail {
-
-// Requests that are being answered.
-class answer_counter {
- public:
-  class guard {
-   public:
-    explicit guard(answer_counter& c) : counter_(&c) { c.add(1); }
-    guard(const guard&) = delete;
-    guard& operator=(const guard&) = delete;
-    ~guard() { counter_->add(-1); }
-
-   private:
-    answer_counter* counter_;
-  };
-  bool wait_for_none(std::chrono::milliseconds most) {
-    std::unique_lock lock(mutex_);
-    return none_.wait_for(lock, most, [&] { return answers_ == 0; });
-  }
-
- private:
-  void add(int n) {
-    const std::scoped_lock lock(mutex_);
-    answers_ += n;
-    if (answers_ == 0) none_.notify_all();
-  }
-  std::mutex mutex_{};
-  std::condition_variable none_{};
-  int answers_ = 0;
-};
-
-// httplib's server with connections of ours: it hands out the connection that a request came on.
-class http_listener final : public httplib::Server {
- public:
-  explicit http_listener(const server_options& options) : options_(options) {
-    new_task_queue = [this] {
-      threads_ = new connection_threads(options_.most_connections);
-      return threads_;
-    };
-    set_tcp_nodelay(true);
-    set_payload_max_length(options.most_body_bytes);
-    set_keep_alive_max_count(1000);  // what answers say
-    set_keep_alive_timeout(std::chrono::duration_cast<std::chrono::seconds>(options.idle_timeout).count());
-    set_socket_options([](socket_t s) {  // httplib's own let several servers share a port
-      const int on = 1;
-      ::setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    });
-  }
-  int bind() {
-    const int port = options_.port == 0                           ? bind_to_any_port(options_.host)
-                     : bind_to_port(options_.host, options_.port) ? options_.port
-                                                                  : -1;
-    if (port < 0)
-      throw comm_error("heddle: cannot listen on " + options_.host + ", port " + std::to_string(options_.port) +
-                       ": it is in use, or no address of this machine");
-    ::listen(svr_sock_, 511);  // httplib's queue has 5 places
-    return port;
-  }
-  // The connection that this thread serves: handlers get none, and run on its thread.
-  connection& current() {
-    const std::scoped_lock lock(mutex_);
-    return *connections_.at(std::this_thread::get_id());
-  }
-  std::atomic<bool>& closing() noexcept { return closing_; }
-  answer_counter& answers() noexcept { return answers_; }
-
- private:
-  bool process_and_close_socket(socket_t socket) override {
-    connection c(socket, options_.write_timeout, closing_);
-    serves(&c);
-    const auto needed = [this] { return threads_->short_of_threads(); };
-    try {
-      while (c.wait_for_request(options_.idle_timeout, needed) && answer(c)) {
-      }
-    } catch (...) {  // no memory, say: this connection ends, others go on
-    }
-    serves(nullptr);
-    c.close();
-    return true;
-  }
-  // Answers a request; whether the connection stays.
-  bool answer(connection& c) {
-    c.read_until(connection::clock::now() + options_.header_timeout, most_header_bytes);
-    const answer_counter::guard counted(answers_);  // until all is written
-    bool closed = false;
-    const bool answered = process_request(c, false, closed, [&](httplib::Request& r) {
-      // Chunks have lines of their own; `complete` looks at the body itself.
-      c.read_until(connection::clock::now() + options_.body_timeout, 2 * options_.most_body_bytes + 4096);
-      for (const char* name : {"Accept-Encoding", "Range"})
-        r.headers.erase(name);  // streams are not to wait for others
-      r.ranges.clear();
-    });
-    if (c.timed_out() && !c.wrote())
-      c.write(std::string("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"));
-    return answered && !closed && !c.closes();
-  }
-  void serves(connection* c) {
-    const std::scoped_lock lock(mutex_);
-    if (c != nullptr)
-      connections_[std::this_thread::get_id()] = c;
-    else
-      connections_.erase(std::this_thread::get_id());
-  }
-
-  static constexpr std::size_t most_header_bytes = std::size_t{1} << 16;
-  const server_options& options_;
-  connection_threads* threads_ = nullptr;  // httplib owns it
-  std::atomic<bool> closing_{false};
-  answer_counter answers_{};
-  std::mutex mutex_{};
-  std::map<std::thread::id, connection*> connections_{};
-};
-
-}  // namespace detail
 
 /// Serves /v1/completions and /v1/chat/completions (whole or streamed), /v1/models, /health, /metrics, /openapi.json and a chat page
 /// at /. Tokens, templates and JSON are computed on the threads of connections. It listens from its construction on; calls are answered with 503
@@ -190,10 +59,14 @@ class server {
     route();
     port_ = http_.bind();
     listener_ = std::thread([this] {
-      http_.listen_after_bind();
-      ended_ = true;
+      const std::string what = http_.accept_until_closing();
+      if (what.empty()) return;
+      {
+        const std::scoped_lock lock(failing_);
+        failure_ = "heddle: the server on port " + std::to_string(port_) + " " + what;
+      }
+      queue_.drain();  // what runs is finished
     });
-    while (!http_.is_running() && !ended_) std::this_thread::yield();  // httplib forgets a stop before that
   }
   server(const server&) = delete;
   server& operator=(const server&) = delete;
@@ -201,6 +74,12 @@ class server {
 
   int port() const noexcept { return port_; }
   const server_options& options() const noexcept { return options_; }
+  /// The error after which no connection was accepted any more; empty if there was none. The queue then drains, so that `run_engine`
+  /// returns when what was accepted is finished: a program that sees this text then ends with an error.
+  std::string failure() const {
+    const std::scoped_lock lock(failing_);
+    return failure_;
+  }
 
   /// Refuses further calls, waits for those that run, ends what is left after `drain_timeout` with an error, then closes all connections. May be called twice.
   void stop() {
@@ -212,8 +91,8 @@ class server {
       http_.answers().wait_for_none(std::chrono::milliseconds(2000));
     }
     http_.closing() = true;
-    http_.stop();
     listener_.join();
+    http_.join();
   }
 
  private:
@@ -280,10 +159,10 @@ class server {
     }
     return handled::Handled;
   }
-  void require_key(const http_request& q) const {
+  void require_key(const http_request& q) {
     if (options_.keys.empty()) return;
     constexpr std::string_view scheme = "Bearer ";
-    const std::string given = q.get_header_value("Authorization");
+    const std::string given = http_.current().header_as_sent("Authorization").value_or("");
     bool known = false;
     if (q.get_header_value_count("Authorization") == 1 && given.starts_with(scheme))
       for (const std::string& key : options_.keys)
@@ -408,7 +287,7 @@ class server {
                                    call.include_usage);
       detail::connection& c = http_.current();
       if (!call.stream) {
-        answer(c, r, *running, writer);
+        answer(c, q, r, *running, writer);
         return;
       }
       r.set_header("Cache-Control", "no-cache");
@@ -433,7 +312,27 @@ class server {
     return part.finish == finish_reason::error || part.finish == finish_reason::cancelled;
   }
 
-  void answer(detail::connection& c, http_response& r, running_call& running, const response_writer& writer) const {
+  // A client that sends no more may still read, or have gone: it is asked once, by bytes that it passes over. To those a connection
+  // that nobody has answers with a reset.
+  static bool has_gone(detail::connection& c, bool& asked, auto ask) {
+    switch (c.client()) {
+      case detail::client_state::there:
+        return false;
+      case detail::client_state::gone:
+        return true;
+      case detail::client_state::half_closed:
+        break;
+    }
+    return !std::exchange(asked, true) && !ask();
+  }
+
+  void answer(detail::connection& c, const http_request& q, http_response& r, running_call& running,
+              const response_writer& writer) const {
+    bool asked = false;
+    const auto ask = [&] {  // an interim answer, which HTTP/1.0 has not
+      const std::string_view interim = "HTTP/1.1 100 Continue\r\n\r\n";
+      return q.version == "HTTP/1.1" && c.write(interim.data(), interim.size()) == std::ssize(interim);
+    };
     std::vector<finished_choice> choices(running.choices());
     std::vector<choice_part> parts;
     while (!running.ended()) {
@@ -445,7 +344,7 @@ class server {
         std::ranges::move(p.what.tokens, std::back_inserter(to.tokens));
         to.finish = p.what.finish;
       }
-      if (!running.ended() && !c.alive()) {
+      if (!running.ended() && has_gone(c, asked, ask)) {
         c.close_after_answer();
         return fail(r, {499, "invalid_request_error", "the client closed the connection"});
       }
@@ -459,6 +358,7 @@ class server {
     const auto put_json = [&](const nlohmann::json& value) { return put(response_writer::server_sent(value)); };
     for (std::size_t i = 0; chat && i < running.choices(); ++i)
       if (!put_json(writer.role_chunk(i))) return false;
+    bool asked = false;
     std::vector<std::size_t> offsets(running.choices());
     std::vector<choice_part> parts;
     while (!running.ended()) {
@@ -476,7 +376,7 @@ class server {
         if (p.what.finish != finish_reason::none && !put_json(writer.finish_chunk(p.choice, p.what.finish)))
           return false;
       }
-      if (!running.ended() && !c.alive()) return false;
+      if (!running.ended() && has_gone(c, asked, [&] { return put(": a comment\n\n"); })) return false;
     }
     if (include_usage && !put_json(writer.usage_chunk(running.usage()))) return false;
     if (!put(response_writer::done)) return false;
@@ -493,7 +393,8 @@ class server {
   std::atomic<std::uint64_t> last_id_{0};
   detail::http_listener http_;
   int port_ = 0;
-  std::atomic<bool> ended_{false};
+  mutable std::mutex failing_{};
+  std::string failure_{};
   std::mutex stopping_{};
   std::thread listener_{};
 };

@@ -36,6 +36,38 @@ inline json token_array(std::int64_t vocabulary, std::int64_t most) {
           {"maxItems", (std::max)(most, std::int64_t{1})}};
 }
 
+// A pattern of the decimal numbers from 0 to `most`.
+inline std::string numbers_up_to(std::int64_t most) {
+  const std::string digits = std::to_string((std::max)(most, std::int64_t{0}));
+  const auto any = [](std::size_t n) { return n == 0 ? "" : "[0-9]{" + std::to_string(n) + "}"; };
+  std::string out = digits.size() > 1 ? "^([0-9]" : "^(";
+  for (std::size_t n = 1; n + 1 < digits.size(); ++n) out += "|[1-9]" + any(n);
+  for (std::size_t i = 0; i < digits.size(); ++i) {  // as long as `most`, and smaller in digit i first
+    const char least = i == 0 && digits.size() > 1 ? '1' : '0';
+    if (digits[i] <= least) continue;
+    out += (out.back() == '(' ? "" : "|") + digits.substr(0, i) + "[" + least + "-" + static_cast<char>(digits[i] - 1) +
+           "]" + any(digits.size() - i - 1);
+  }
+  return out + (out.back() == '(' ? "" : "|") + digits + ")$";
+}
+// Prompts times choices are bounded: for `n` of at least k, 128 / k prompts.
+inline json prompts_of_choices() {
+  json out = json::array();
+  for (std::int64_t k = 2, before = 128; k <= 128; ++k) {
+    const std::int64_t most = 128 / k;
+    if (most == before) continue;
+    before = most;
+    out.push_back(
+        {{"if", {{"required", json::array({"n"})}, {"properties", {{"n", {{"type", "integer"}, {"minimum", k}}}}}}},
+         {"then",
+          {{"properties",
+            {{"prompt",
+              {{"if", {{"type", "array"}, {"items", {{"type", json::array({"string", "array"})}}}}},
+               {"then", {{"maxItems", most}}}}}}}}}});
+  }
+  return out;
+}
+
 inline json call_properties(const std::string& model, std::int64_t vocabulary) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const json stop{{"type", "string"}, {"minLength", 1}, {"maxLength", 256}};
@@ -59,7 +91,7 @@ inline json call_properties(const std::string& model, std::int64_t vocabulary) {
           {"stream", or_null({{"type", "boolean"}})},
           {"logit_bias", or_null({{"type", "object"},
                                   {"maxProperties", 1024},
-                                  {"propertyNames", {{"pattern", "^[0-9]{1,9}$"}}},
+                                  {"propertyNames", {{"pattern", numbers_up_to(vocabulary - 1)}}},
                                   {"additionalProperties", number_schema(-100, 100)}})}};
 }
 
@@ -73,7 +105,10 @@ inline json completion_schema(const std::string& model, std::int64_t vocabulary,
                             tokens,
                             {{"type", "array"}, {"items", tokens}, {"minItems", 1}, {"maxItems", 128}}}}};
   properties["logprobs"] = or_null(integer_schema(0, 20));
-  return {{"type", "object"}, {"required", json::array({"prompt"})}, {"properties", std::move(properties)}};
+  return {{"type", "object"},
+          {"required", json::array({"prompt"})},
+          {"properties", std::move(properties)},
+          {"allOf", prompts_of_choices()}};
 }
 
 inline json chat_schema(const std::string& model, std::int64_t vocabulary) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <heddle/infer/event.hpp>
-#include <heddle/io/tokenizer/stop_strings.hpp>
+#include <heddle/infer/tokenizer/text_output.hpp>
 #include <heddle/io/tokenizer/tokenizer.hpp>
 
 #include <algorithm>
@@ -43,45 +43,30 @@ struct answer_part {
 class answer_text {
  public:
   explicit answer_text(io::tokenizer t, std::vector<std::string> stop = {})
-      : tokenizer_(std::move(t)),
-        decoder_(tokenizer_, {.skip_special_tokens = true, .skip_unknown_ids = true}),
-        stops_(std::move(stop)) {}
+      : tokenizer_(t), text_(std::move(t), std::move(stop)) {}
 
   /// The part that an event adds. After the answer ended, here or in the event, parts are empty.
   answer_part push(const event& e) {
     answer_part out;
-    if (ended_) return out;
+    if (ended()) return out;
     if (cached_ < e.cached_prompt_tokens) cached_ = e.cached_prompt_tokens;
     if (e.token) ++tokens_;
-    if (e.token && e.finish != finish_reason::stop) {
-      const std::size_t from = decoded_;
-      const std::string text = decoder_.push(*e.token);
-      decoded_ += text.size();
-      if (e.log_probability && tokenizer_.has(*e.token) && !tokenizer_.is_special(*e.token))
-        held_.push_back({from, describe(e)});
-      add(out, stops_.push(text));
-    }
-    if (stops_.found()) {
-      out.finish = finish_reason::stop;
-    } else if (e.finish != finish_reason::none) {
-      out.finish = e.finish;
-      out.message = e.message;
-      const std::string rest = decoder_.finish();
-      decoded_ += rest.size();
-      add(out, stops_.push(rest));
-      if (stops_.found())
-        out.finish = finish_reason::stop;
-      else
-        add(out, stops_.finish());
-    }
-    ended_ = out.finish != finish_reason::none;
+    const std::size_t from = text_.decoded_bytes();
+    text_part part = text_.push(e);
+    if (e.token && e.finish != finish_reason::stop && e.log_probability && tokenizer_.has(*e.token) &&
+        !tokenizer_.is_special(*e.token))
+      held_.push_back({from, describe(e)});
+    emitted_ += part.text.size();
+    out.text = std::move(part.text);
+    out.finish = part.finish;
+    if (part.finish != finish_reason::none && !stopped_by_text()) out.message = e.message;
     release(out);
     return out;
   }
 
-  bool ended() const noexcept { return ended_; }
+  bool ended() const noexcept { return text_.ended(); }
   /// Whether the answer ended with a stop string, which the engine does not know of.
-  bool stopped_by_text() const noexcept { return stops_.found(); }
+  bool stopped_by_text() const noexcept { return text_.stopped_by_text(); }
   /// Tokens so far, those of a stop string among them.
   std::int64_t tokens() const noexcept { return tokens_; }
   std::int64_t cached_prompt_tokens() const noexcept { return cached_; }
@@ -102,17 +87,13 @@ class answer_text {
     for (const token_probability& p : e.likeliest) out.likeliest.push_back(describe(p.token, p.log_probability));
     return out;
   }
-  void add(answer_part& to, std::string text) {
-    emitted_ += text.size();
-    to.text += text;
-  }
   // Tokens whose text is certain; a token that a stop string cuts is cut, too.
   void release(answer_part& to) {
     while (!held_.empty()) {
       held_token& h = held_.front();
-      const std::size_t end = held_.size() > 1 ? held_[1].from : decoded_;
-      if (!ended_ && (end > emitted_ || h.from >= emitted_)) return;
-      if (stops_.found()) {
+      const std::size_t end = held_.size() > 1 ? held_[1].from : text_.decoded_bytes();
+      if (!ended() && (end > emitted_ || h.from >= emitted_)) return;
+      if (stopped_by_text()) {
         if (h.from >= emitted_) break;
         std::string& bytes = h.what.token.bytes;
         if (end > emitted_) bytes.resize((std::min)(bytes.size(), emitted_ - h.from));
@@ -124,14 +105,11 @@ class answer_text {
   }
 
   io::tokenizer tokenizer_;
-  io::stream_decoder decoder_;
-  io::stop_strings stops_;
+  text_output text_;
   std::deque<held_token> held_{};
-  std::size_t decoded_ = 0;  // bytes of text that the tokens so far have
-  std::size_t emitted_ = 0;  // of these, handed out
+  std::size_t emitted_ = 0;  // bytes of text that were handed out
   std::int64_t tokens_ = 0;
   std::int64_t cached_ = 0;
-  bool ended_ = false;
 };
 
 }  // namespace heddle::inline v0::infer

@@ -13,6 +13,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,11 +51,15 @@ struct choice_part {
 /// Submits the requests of a call, and turns their events into text. What has not ended when it is destroyed is cancelled. One thread owns it.
 class running_call {
  public:
-  /// Errors: as of `prompt_tokens` and `request_queue::submit`.
+  /// Errors: `api_error` (400) for a `logit_bias` of a token that the model has not; as of `prompt_tokens` and `request_queue::submit`.
   running_call(request_queue& queue, const completion_call& call, const io::tokenizer& t,
                const std::optional<chat_format>& format)
       : queue_(&queue), per_prompt_(call.n) {
     queue.require_open();  // before the work of encoding
+    for (const auto& [token, bias] : call.logit_bias)
+      if (token >= queue.vocabulary())
+        throw invalid_param("logit_bias", "should have ids of tokens below " + std::to_string(queue.vocabulary()) +
+                                              ", got " + std::to_string(token));
     const auto prompts = prompt_tokens(call, t, format);
     const std::int64_t context = queue.context();
     for (const auto& p : prompts) {  // before `n` copies are made of it
