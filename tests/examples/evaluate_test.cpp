@@ -79,7 +79,7 @@ struct copied_model {
 }  // namespace
 
 TEST_CASE("losses and logits of transformers' models on every mesh", "[examples][evaluate]") {
-  for (const char* model : {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3", "mixtral", "bytes"}) {
+  for (const char* model : {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3", "mixtral", "deepseek", "bytes"}) {
     const json expected = read(models / model / "expected.json");
     const std::string what = "--model " + (models / model).string() + tokens_of(expected["samples"]) + " --json";
     std::int64_t all_bytes = 0;

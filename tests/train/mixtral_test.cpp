@@ -1,5 +1,5 @@
-// tests/train/mixtral_test.cpp: the trainer on a mixture of experts: any mesh, with experts over ranks of the same or of other samples,
-// trains the Mixtral of one rank.
+// tests/train/mixtral_test.cpp: the trainer on mixtures of experts: any mesh, with experts over ranks of the same or of other samples,
+// trains the Mixtral and the DeepSeek-V3 of one rank.
 #include "catch.hpp"
 #include "difference.hpp"
 #include "folder.hpp"
@@ -9,6 +9,7 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/deepseek.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/table_schedule.hpp>
@@ -47,9 +48,24 @@ constexpr md::mixtral_config settings{{.layers = 2,
                                        .head_elements = 4},
                                       5,
                                       2};
+// Three heads, latent vectors of 10 and 7 elements, six experts in three groups.
+constexpr md::deepseek_config latent_settings = [] {
+  md::deepseek_config c = md::deepseek_tiny();
+  c.context = settings.context;
+  c.vocabulary = settings.vocabulary;
+  c.initial_deviation = settings.initial_deviation;
+  return c;
+}();
+constexpr const md::mixtral_config& settings_of(std::type_identity<md::mixtral_config>) {
+  return settings;
+}
+constexpr const md::deepseek_config& settings_of(std::type_identity<md::deepseek_config>) {
+  return latent_settings;
+}
 using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 3>;
 using same_samples = md::mixtral<double>;
 using other_samples = md::mixtral<double, md::expert_parallel<>>;
+using latent = md::deepseek<double, md::expert_parallel<>>;
 
 // A Mixtral whose mixtures are frozen: one set of axes is left to sum gradients over, and rows travel all the same.
 struct all_but_experts {
@@ -75,8 +91,9 @@ template <class Model>
 outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
               const std::string& again = "", const std::string& save_to = "", const std::string& resume_from = "") {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
-  hd::train::options<md::mixtral_config> o;
-  o.model = settings;
+  using config = typename Model::config;
+  hd::train::options<config> o;
+  o.model = settings_of(std::type_identity<config>{});
   o.batch = 7;
   o.steps = 2;
   o.clip_norm = 0.05;
@@ -128,10 +145,11 @@ struct run {
   const char* again;
 };
 template <class Model>
-void on_meshes(const std::vector<run>& runs) {
+void on_meshes(const std::vector<run>& runs, std::size_t tensors_of_block, const std::string& experts,
+               std::size_t elements) {
   const outcome serial = train<Model>("", "1f1b", 1);
-  REQUIRE(serial.weights.size() == 1 + 2 * 10 + 2);
-  REQUIRE(serial.weights.at("model.layers.1.block_sparse_moe.experts.*.w2.weight").size() == 5 * 12 * 7);
+  REQUIRE(serial.weights.size() == 1 + 2 * tensors_of_block + 2);
+  REQUIRE(serial.weights.at("model.layers.1." + experts).size() == elements);
   REQUIRE(serial.norms[0] > 0.05);  // so that clipping is part of what is compared
   for (const run& r : runs) {
     INFO("mesh '" << r.mesh << "', " << r.schedule << ", " << r.microbatches << " microbatches, again '" << r.again
@@ -148,7 +166,8 @@ TEST_CASE("a Mixtral trained with its experts over ranks of the same samples is 
                            {"tp=2", "1f1b", 1, "mlp.hidden"},
                            {"ep=3,tp=2", "gpipe", 1, "full"},
                            {"dp=2,ep=2", "1f1b", 2, "mlp.activated"},
-                           {"pp=2,ep=2", "zb-h1", 2, "full"}});
+                           {"pp=2,ep=2", "zb-h1", 2, "full"}},
+                          10, "block_sparse_moe.experts.*.w2.weight", 5 * 12 * 7);
 }
 TEST_CASE("a Mixtral trained with its experts over ranks of other samples is that of one rank",
           "[train][mixtral][ranks]") {
@@ -156,7 +175,18 @@ TEST_CASE("a Mixtral trained with its experts over ranks of other samples is tha
                             {"ep=3", "gpipe", 2, "mlp.hidden"},  // the last microbatches leave ranks without a sample
                             {"dp=2,ep=2", "1f1b", 1, "full"},
                             {"ep=2,tp=2", "1f1b", 2, "mlp.activated"},
-                            {"pp=2,ep=2", "zb-h1", 2, "full"}});
+                            {"pp=2,ep=2", "zb-h1", 2, "full"}},
+                           10, "block_sparse_moe.experts.*.w2.weight", 5 * 12 * 7);
+}
+TEST_CASE("a DeepSeek-V3 trained on any mesh is that of one rank", "[train][deepseek][ranks]") {
+  on_meshes<latent>({{"tp=2", "1f1b", 1, "attn.qkv"},
+                     {"pp=2", "zb-h1", 2, ""},
+                     {"dp=2,tp=2", "1f1b", 2, "full"},
+                     {"ep=2", "1f1b", 2, "mlp.hidden"},
+                     {"ep=2,tp=2", "gpipe", 1, "attn.out"},
+                     {"pp=2,ep=2", "zb-h1", 2, "full"},
+                     {"tp=4", "1f1b", 1, ""}},  // a rank without heads
+                    16, "mlp.experts.*.down_proj.weight", 6 * 22 * 9);
 }
 TEST_CASE("a Mixtral saved with its experts on some ranks goes on with them on others",
           "[train][mixtral][save][ranks]") {
