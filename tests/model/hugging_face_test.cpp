@@ -68,6 +68,10 @@ struct found_family {
   std::string operator()(std::type_identity<md::qwen3<T, How, Tied>>, const md::qwen3_config&) const {
     return Tied ? "tied qwen3" : "qwen3";
   }
+  template <class T, class How>
+  std::string operator()(std::type_identity<md::deepseek<T, How>>, const md::deepseek_config&) const {
+    return "deepseek";
+  }
   template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::mixtral<T, How, Tied>>, const md::mixtral_config&) const {
     return Tied ? "tied mixtral" : "mixtral";
@@ -172,6 +176,39 @@ TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_
   CHECK_THAT(refusal(with(written, "num_local_experts", 0)), Catch::Contains("mixtral_config.experts must be 1 to"));
 }
 
+TEST_CASE("configurations of DeepSeek-V3 that transformers wrote", "[model][hugging_face][deepseek]") {
+  const json written = config_of("deepseek");
+  const auto deepseek = md::from_config(written);
+  CHECK(deepseek.family() == "deepseek_v3");
+  CHECK_FALSE(deepseek.tied);
+  md::deepseek_config want = md::deepseek_tiny();
+  want.layers = 3;
+  want.heads = 6;
+  want.context = 32;
+  want.vocabulary = 43;
+  want.epsilon = 1e-5;
+  CHECK(std::get<md::deepseek_config>(deepseek.config) == want);
+  CHECK(md::with_model<float>(deepseek, found_family{}) == "deepseek");
+  const json published{{"model_type", "deepseek_v3"}, {"first_k_dense_replace", 0}};
+  md::deepseek_config whole;
+  whole.layers = 61;
+  CHECK(std::get<md::deepseek_config>(md::from_config(published).config) == whole);
+  for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
+           {"first_k_dense_replace", 1, "expected 0: blocks that are all alike, each with experts, got 1"},
+           {"q_lora_rank", nullptr, "expected a whole number of 0 to 2147483647, got null"},
+           {"scoring_func", "softmax", "expected \"sigmoid\", got \"softmax\""},
+           {"qk_head_dim", 8, "expected 7, got 8"},
+           {"num_key_value_heads", 3, "expected 6, got 3"},
+           {"tie_word_embeddings", true, "expected false, got true"},
+           {"attention_bias", true, "expected false, got true"}})
+    CHECK_THAT(refusal(with(written, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
+  CHECK_THAT(refusal(without(written, "first_k_dense_replace")), Catch::Contains("'first_k_dense_replace'"));
+  CHECK_THAT(refusal(with(written, "num_experts_per_tok", 5)),
+             Catch::Contains("deepseek_config.chosen must be 1 to 4, got 5"));
+  CHECK_THAT(refusal(with(written, "n_group", 4)),
+             Catch::Contains("deepseek_config.groups must divide experts = 6, got 4"));
+}
+
 TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
   CHECK(std::get<md::gpt2_config>(md::from_config({{"model_type", "gpt2"}}).config) == md::gpt2_124m());
   const md::llama_config llama = llama_of({{"model_type", "llama"}});
@@ -257,9 +294,9 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral", got nothing)"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral" or "deepseek_v3", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral" or "deepseek_v3", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},
@@ -320,7 +357,7 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
 
 TEST_CASE("every key that transformers wrote is looked at", "[model][hugging_face]") {
   // A value of another kind is refused for each key that has an effect.
-  for (const char* model : {"gpt2", "llama3", "llama_tied", "mixtral"}) {
+  for (const char* model : {"gpt2", "llama3", "llama_tied", "mixtral", "deepseek"}) {
     const json config = config_of(model);
     int effects = 0;
     for (const auto& [key, value] : config.items()) {

@@ -1,5 +1,6 @@
-// tests/train/mixtral_test.cpp: the trainer on a mixture of experts: any mesh, with experts over ranks of the same or of other samples,
-// in any folding and composed with zero<3>, split sequences, pipelines, recomputation and saves, trains the Mixtral of one rank.
+// tests/train/mixtral_test.cpp: the trainer on mixtures of experts: any mesh, with experts over ranks of the same or of other samples,
+// in any folding and composed with zero<3>, split sequences, pipelines, recomputation and saves, trains the Mixtral of one rank; and
+// any mesh the DeepSeek-V3 of one rank.
 #include "catch.hpp"
 #include "difference.hpp"
 #include "folder.hpp"
@@ -9,6 +10,7 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/deepseek.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/table_schedule.hpp>
@@ -48,6 +50,20 @@ constexpr md::mixtral_config settings{{.layers = 2,
                                        .head_elements = 4},
                                       5,
                                       2};
+// Three heads, latent vectors of 10 and 7 elements, six experts in three groups.
+constexpr md::deepseek_config latent_settings = [] {
+  md::deepseek_config c = md::deepseek_tiny();
+  c.context = settings.context;
+  c.vocabulary = settings.vocabulary;
+  c.initial_deviation = settings.initial_deviation;
+  return c;
+}();
+constexpr const md::mixtral_config& settings_of(std::type_identity<md::mixtral_config>) {
+  return settings;
+}
+constexpr const md::deepseek_config& settings_of(std::type_identity<md::deepseek_config>) {
+  return latent_settings;
+}
 using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 3>;
 using same_samples = md::mixtral<double>;
 
@@ -70,6 +86,7 @@ using folded_mesh = hd::mesh<hd::axis<dp>, hd::axis<ep>, hd::axis<etp>, hd::axis
                              hd::axis<tp_edp>, hd::axis<sp>>;
 template <class Model>
 inline constexpr bool is_folded = std::is_same_v<Model, other_samples>;
+using latent = md::deepseek<double, md::expert_parallel<>>;
 
 // A Mixtral whose mixtures are frozen: one set of axes is left to sum gradients over, and rows travel all the same.
 struct all_but_experts {
@@ -94,10 +111,10 @@ struct outcome {
 template <class Model>
 outcome train(const std::string& mesh_text, const std::string& schedule, int microbatches,
               const std::string& again = "", const std::string& save_to = "", const std::string& resume_from = "",
-              const md::mixtral_config& config = settings) {
+              const typename Model::config& config = settings_of(std::type_identity<typename Model::config>{})) {
   using world_mesh = std::conditional_t<is_folded<Model>, folded_mesh, mesh_type>;
   const auto mesh = hd::parse_mesh<world_mesh>(mesh_text);
-  hd::train::options<md::mixtral_config> o;
+  hd::train::options<typename Model::config> o;
   o.model = config;
   o.batch = 7;
   o.steps = 2;
@@ -157,10 +174,11 @@ struct run {
   const char* again;
 };
 template <class Model>
-void on_meshes(const std::vector<run>& runs) {
+void on_meshes(const std::vector<run>& runs, std::size_t tensors_of_block = 10,
+               const std::string& experts = "block_sparse_moe.experts.*.w2.weight", std::size_t elements = 5 * 12 * 7) {
   const outcome serial = train<Model>("", "1f1b", 1);
-  REQUIRE(serial.weights.size() == 1 + 2 * 10 + 2);
-  REQUIRE(serial.weights.at("model.layers.1.block_sparse_moe.experts.*.w2.weight").size() == 5 * 12 * 7);
+  REQUIRE(serial.weights.size() == 1 + 2 * tensors_of_block + 2);
+  REQUIRE(serial.weights.at("model.layers.1." + experts).size() == elements);
   REQUIRE(serial.norms[0] > 0.05);  // so that clipping is part of what is compared
   for (const run& r : runs) {
     INFO("mesh '" << r.mesh << "', " << r.schedule << ", " << r.microbatches << " microbatches, again '" << r.again
@@ -186,6 +204,16 @@ TEST_CASE("a Mixtral trained with its experts over ranks of other samples is tha
                             {"dp=2,ep=2", "1f1b", 1, "full"},
                             {"ep=2,tp=2", "1f1b", 2, "mlp.activated"},
                             {"pp=2,ep=2", "zb-h1", 2, "full"}});
+}
+TEST_CASE("a DeepSeek-V3 trained on any mesh is that of one rank", "[train][deepseek][ranks]") {
+  on_meshes<latent>({{"tp=2", "1f1b", 1, "attn.qkv"},
+                     {"pp=2", "zb-h1", 2, ""},
+                     {"dp=2,tp=2", "1f1b", 2, "full"},
+                     {"ep=2", "1f1b", 2, "mlp.hidden"},
+                     {"ep=2,tp=2", "gpipe", 1, "attn.out"},
+                     {"pp=2,ep=2", "zb-h1", 2, "full"},
+                     {"tp=4", "1f1b", 1, ""}},  // a rank without heads
+                    16, "mlp.experts.*.down_proj.weight", 6 * 22 * 9);
 }
 TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank", "[train][mixtral][ranks]") {
   md::mixtral_config eight = settings;

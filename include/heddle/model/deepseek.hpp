@@ -17,9 +17,9 @@ namespace layers {
 /// DeepSeek-V3 with Hugging Face's names: latent attention, routed experts chosen by biased sigmoid scores in groups, and a shared one beside
 /// them. All blocks are alike. The selection biases of routers are parameters that no gradient changes.
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; Hugging Face `DeepseekV3ForCausalLM`.
-template <bool Tied = false>
-constexpr auto describe_deepseek(const deepseek_config& c) {
-  using attention_type = latent_attention<>;
+template <class Adapter = no_adapter>
+constexpr auto describe_deepseek(const deepseek_config& c, Adapter adapt = {}) {
+  using attention_type = latent_attention<Adapter>;
   using query_type = typename attention_type::query_layer;
   using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
   using from_hidden = linear<dims<dim::ffn>, dims<dim::width>, false, storage::out_in>;
@@ -30,22 +30,23 @@ constexpr auto describe_deepseek(const deepseek_config& c) {
   const auto norm = [&](const char* name, const char* role) {
     return rms_norm<>(name, d, c.epsilon, activation_named(role));
   };
-  const attention_type attention{"self_attn",
-                                 query_type{"",
-                                            {"q_a_proj", {d}, {q}, deviation},
-                                            {"q_a_layernorm", q, latent_epsilon, detail::kept_qkv},
-                                            {"q_b_proj", {q}, {h, size.query()}, deviation},
-                                            detail::kept_qkv},
-                                 {"kv_a_proj_with_mqa", {d}, {k + c.rotating}, deviation},
-                                 {"kv_a_layernorm", k, latent_epsilon, detail::kept_qkv},
-                                 {"kv_b_proj", {k}, {h, c.still + c.value}, deviation},
-                                 {"o_proj", {h, c.value}, {d}, deviation},
-                                 h,
-                                 size,
-                                 c.theta,
-                                 c.scaling,
-                                 c.context,
-                                 c.neighbours};
+  const attention_type attention{
+      "self_attn",
+      query_type{"",
+                 adapt(typename query_type::down_base("q_a_proj", {d}, {q}, deviation)),
+                 {"q_a_layernorm", q, latent_epsilon, detail::kept_qkv},
+                 adapt(typename query_type::up_base("q_b_proj", {q}, {h, size.query()}, deviation)),
+                 detail::kept_qkv},
+      adapt(typename attention_type::down_base("kv_a_proj_with_mqa", {d}, {k + c.rotating}, deviation)),
+      {"kv_a_layernorm", k, latent_epsilon, detail::kept_qkv},
+      adapt(typename attention_type::up_base("kv_b_proj", {k}, {h, c.still + c.value}, deviation)),
+      adapt(typename attention_type::out_base("o_proj", {h, c.value}, {d}, deviation)),
+      h,
+      size,
+      c.theta,
+      c.scaling,
+      c.context,
+      c.neighbours};
   experts<grouped_scores<>> routed("", "gate", c.experts, c.chosen, d, c.ffn, deviation);
   routed.router.rule = c.choice();
   routed.gate_name = "experts.*.gate_proj.weight";
@@ -55,13 +56,12 @@ constexpr auto describe_deepseek(const deepseek_config& c) {
       gated<compute::silu>("shared_experts", to_hidden("gate_proj", {d}, {f}, deviation),
                            to_hidden("up_proj", {d}, {f}, deviation), from_hidden("down_proj", {f}, {d}, deviation));
   const sum_of_layers<experts<grouped_scores<>>, std::remove_const_t<decltype(shared)>> mlp{"mlp", routed, shared, d};
-  return train_only<all_but_selection_bias>(
-      language_model{embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation},
-                     "model.layers.", c.layers,
-                     sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),
-                              residual(norm("post_attention_layernorm", "ln_2.out"), mlp)),
-                     language_head<rms_norm<>, Tied>(norm("model.norm", "ln_f.out"), c.vocabulary,
-                                                     Tied ? "" : "lm_head.weight", deviation)});
+  return train_only<all_but_selection_bias>(language_model{
+      embedding<false>{"model", "embed_tokens.weight", "", c.vocabulary, d, c.context, deviation}, "model.layers.",
+      c.layers,
+      sequence(d, residual(norm("input_layernorm", "ln_1.out"), attention),
+               residual(norm("post_attention_layernorm", "ln_2.out"), mlp)),
+      language_head<rms_norm<>, false>(norm("model.norm", "ln_f.out"), c.vocabulary, "lm_head.weight", deviation)});
 }
 }  // namespace layers
 
@@ -69,13 +69,15 @@ using layers::describe_deepseek;
 static_assert(layers::count_parameters(describe_deepseek(deepseek_tiny())) == deepseek_tiny().parameters());
 
 /// DeepSeek-V3 with elements of type T. `How`: its sharding, by default heads, hidden units and vocabulary over tp, samples over dp and
-/// experts over ep, whose ranks see the same samples; with `expert_parallel<>` they see others. `Tied`: the token embedding is the head.
-template <class T, class How = megatron_with_experts<>, bool Tied = false>
-struct deepseek : described<deepseek<T, How, Tied>, T, batch<T>, deepseek_config, How> {
-  static constexpr auto describe(const deepseek_config& c) { return describe_deepseek<Tied>(c); }
-};
-/// DeepSeek-V3 with the token embedding as head.
+/// experts over ep, whose ranks see the same samples; with `expert_parallel<>` they see others.
 template <class T, class How = megatron_with_experts<>>
-using tied_deepseek = deepseek<T, How, true>;
+struct deepseek : described<deepseek<T, How>, T, batch<T>, deepseek_config, How> {
+  static constexpr auto describe(const deepseek_config& c) { return describe_deepseek(c); }
+  /// With adapters around the products of attention, not in experts and routers: for `with_lora`.
+  template <class Adapter>
+  static constexpr auto describe_with(const deepseek_config& c, Adapter adapt) {
+    return describe_deepseek(c, adapt);
+  }
+};
 
 }  // namespace heddle::inline v0::model

@@ -6,6 +6,8 @@
 #include <heddle/core/error.hpp>
 #include <heddle/model/llama_config.hpp>
 
+#include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -80,7 +82,9 @@ struct deepseek_config {
     positive("factor", factor);
     positive("theta", theta);
     positive("epsilon", epsilon);
-    positive("initial_deviation", initial_deviation);
+    if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
+      throw config_error("heddle: deepseek_config.initial_deviation must be a finite number >= 0, got " +
+                         std::to_string(initial_deviation));
   }
 
   /// Numbers that enter a matrix product for each token.
@@ -101,38 +105,6 @@ struct deepseek_config {
   }
 
   friend constexpr bool operator==(const deepseek_config&, const deepseek_config&) = default;
-  /// What two configurations must share so that the weights of one are those of the other.
-  friend std::string to_string(const deepseek_config& c) {
-    const auto number = [](const char* name, double value) {
-      return " " + std::string(name) + "=" + std::to_string(value);
-    };
-    std::string out = "deepseek_v3";
-    const auto add = [&](const char* name, int value) { out += " " + std::string(name) + "=" + std::to_string(value); };
-    add("layers", c.layers);
-    add("heads", c.heads);
-    add("width", c.width);
-    add("ffn", c.ffn);
-    add("context", c.context);
-    add("vocabulary", c.vocabulary);
-    add("query_latent", c.query_latent);
-    add("key_latent", c.key_latent);
-    add("still", c.still);
-    add("rotating", c.rotating);
-    add("value", c.value);
-    add("experts", c.experts);
-    add("chosen", c.chosen);
-    add("shared", c.shared);
-    add("groups", c.groups);
-    add("kept_groups", c.kept_groups);
-    add("normed", c.normed ? 1 : 0);
-    add("neighbours", c.neighbours ? 1 : 0);
-    out += number("factor", c.factor) + number("theta", c.theta);
-    if (c.scaling != compute::rotary_scaling{})
-      out += number("scaling", c.scaling.factor) + number("low", c.scaling.low) + number("high", c.scaling.high) +
-             number("original", c.scaling.original);
-    if (c.epsilon != 1e-6) out += number("epsilon*1e6", c.epsilon * 1e6);
-    return out;
-  }
 
  private:
   constexpr std::int64_t mlp() const noexcept { return std::int64_t{3} * width * ffn; }
@@ -142,6 +114,43 @@ struct deepseek_config {
            key_latent * h * (still + value) + h * value * d;
   }
 };
+
+/// `"deepseek_v3 layers=61 heads=128 ..."`: what two configurations must share so that the weights of one are those of the other.
+inline std::string to_string(const deepseek_config& c) {
+  std::string out = "deepseek_v3";
+  const auto add = [&](const char* name, auto value) {  // the fewest digits that tell it from others
+    char text[64];
+    out += " " + std::string(name) + "=" + std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
+  };
+  add("layers", c.layers);
+  add("heads", c.heads);
+  add("width", c.width);
+  add("ffn", c.ffn);
+  add("context", c.context);
+  add("vocabulary", c.vocabulary);
+  add("query_latent", c.query_latent);
+  add("key_latent", c.key_latent);
+  add("still", c.still);
+  add("rotating", c.rotating);
+  add("value", c.value);
+  add("experts", c.experts);
+  add("chosen", c.chosen);
+  add("shared", c.shared);
+  add("groups", c.groups);
+  add("kept_groups", c.kept_groups);
+  add("normed", c.normed ? 1 : 0);
+  add("neighbours", c.neighbours ? 1 : 0);
+  add("factor", c.factor);
+  add("theta", c.theta);
+  if (c.scaling.factor != 1) {
+    add("scaling", c.scaling.factor);
+    add("low", c.scaling.low);
+    add("high", c.scaling.high);
+    add("original", c.scaling.original);
+  }
+  if (c.epsilon != deepseek_config{}.epsilon) add("epsilon", c.epsilon);
+  return out;
+}
 
 /// For tests: sizes that divide by little, six experts in three groups.
 constexpr deepseek_config deepseek_tiny() noexcept {

@@ -7,6 +7,7 @@
 
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/model/deepseek.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
@@ -35,12 +36,12 @@ namespace heddle::inline v0::model {
 
 /// A model as its config.json describes it: the configuration says the family.
 struct hugging_face_model {
-  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config> config;
+  std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config> config;
   bool tied = false;  ///< the token embedding is the head, too
 
-  /// "gpt2", "llama", "qwen2", "qwen3" or "mixtral".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral" or "deepseek_v3".
   std::string_view family() const noexcept {
-    constexpr std::string_view names[] = {"gpt2", "llama", "qwen2", "qwen3", "mixtral"};
+    constexpr std::string_view names[] = {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3"};
     return names[config.index()];
   }
 };
@@ -270,17 +271,70 @@ inline mixtral_config mixtral_of(config_object& c, const std::string& what) {
   return {shape, c.integer("num_local_experts", 8), c.integer("num_experts_per_tok", 2)};
 }
 
+inline deepseek_config deepseek_of(config_object& c, const std::string& what) {
+  const auto whole = [&](const char* key, int otherwise) { return c.integer(key, otherwise); };
+  deepseek_config out{.layers = whole("num_hidden_layers", 61),
+                      .heads = whole("num_attention_heads", 128),
+                      .width = whole("hidden_size", 7168),
+                      .ffn = whole("moe_intermediate_size", 2048),
+                      .context = whole("max_position_embeddings", 4096),
+                      .vocabulary = whole("vocab_size", 129280),
+                      .query_latent = whole("q_lora_rank", 1536),
+                      .key_latent = whole("kv_lora_rank", 512),
+                      .still = whole("qk_nope_head_dim", 128),
+                      .rotating = whole("qk_rope_head_dim", 64),
+                      .value = whole("v_head_dim", 128),
+                      .experts = whole("n_routed_experts", 256),
+                      .chosen = whole("num_experts_per_tok", 8),
+                      .shared = whole("n_shared_experts", 1),
+                      .groups = whole("n_group", 8),
+                      .kept_groups = whole("topk_group", 4),
+                      .normed = c.flag("norm_topk_prob", true),
+                      .factor = c.number("routed_scaling_factor", 2.5),
+                      .neighbours = c.flag("rope_interleave", true),
+                      .theta = c.number("rope_theta", 10000),
+                      .epsilon = c.number("rms_norm_eps", 1e-6),
+                      .initial_deviation = c.number("initializer_range", 0.02)};
+  c.only_unless_null("architectures", {"DeepseekV3ForCausalLM"});
+  c.only_unless_null("num_key_value_heads", out.heads);
+  if (c.integer("first_k_dense_replace", 3) != 0)
+    c.fail("first_k_dense_replace", "0: blocks that are all alike, each with experts");
+  // Nothing is computed from these: sizes that follow from others, that of blocks without experts, and modules that predict more tokens.
+  c.only("qk_head_dim", out.still + out.rotating);
+  c.only("head_dim", out.rotating);
+  for (const char* unused : {"intermediate_size", "num_nextn_predict_layers", "num_mtp_layers"})
+    static_cast<void>(c.integer(unused, 0));
+  for (const char* unused : {"ep_size", "aux_loss_alpha", "seq_aux"}) static_cast<void>(c.find(unused));
+  c.only("moe_layer_freq", 1);
+  c.only("attention_bias", false);
+  c.only("hidden_act", "silu");
+  c.only("output_router_logits", false);
+  c.only("scoring_func", "sigmoid");
+  c.only("topk_method", "noaux_tc");
+  c.only("tie_word_embeddings", false);
+  c.only_unless_null("pretraining_tp", 1);
+  c.only_unless_null("rope_scaling", nullptr);
+  if (const nlohmann::json* const rope = c.find_unless_null("rope_parameters"); rope != nullptr) {
+    llama_config rotary{.theta = out.theta};
+    read_rotary(rotary, *rope, what + ", rope_parameters");
+    out.theta = rotary.theta;
+    out.scaling = rotary.scaling;
+  }
+  return out;
+}
+
 }  // namespace detail
 
-/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mixtral.
+/// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mixtral,
+/// DeepSeek-V3 of blocks that all have experts.
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MixtralConfig`.
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MixtralConfig`, `DeepseekV3Config`.
 inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json") {
   detail::config_object c(config, what);
-  const std::string family = c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mixtral"});
+  const std::string family = c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3"});
   hugging_face_model out;
   if (family == "gpt2") {
     out.config = detail::gpt2_of(c);
@@ -293,6 +347,8 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
       out.config = qwen2_config(detail::qwen_of(c, what, 0, "Qwen2ForCausalLM"));
     } else if (family == "mixtral") {
       out.config = detail::mixtral_of(c, what);
+    } else if (family == "deepseek_v3") {
+      out.config = detail::deepseek_of(c, what);
     } else {
       c.only("attention_bias", false);
       out.config = qwen3_config(detail::qwen_of(c, what, 128, "Qwen3ForCausalLM"));
@@ -322,11 +378,20 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<qwen3_config>(&m.config))
     return m.tied ? f(std::type_identity<tied_qwen3<T, How>>{}, *config)
                   : f(std::type_identity<qwen3<T, How>>{}, *config);
+  [[maybe_unused]] const auto refuse = [] {
+    throw config_error(
+        "heddle: with_model: a mixture of experts takes whole sequences: a sharding without split<dim::sequence, "
+        "...>");
+  };
+  if (const auto* const config = std::get_if<deepseek_config>(&m.config)) {
+    if constexpr (detail::splits_sequence<How>)
+      refuse();
+    else
+      return f(std::type_identity<deepseek<T, How>>{}, *config);
+  }
   if (const auto* const config = std::get_if<mixtral_config>(&m.config)) {
     if constexpr (detail::splits_sequence<How>)
-      throw config_error(
-          "heddle: with_model: a mixture of experts takes whole sequences: a sharding without split<dim::sequence, "
-          "...>");
+      refuse();
     else
       return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
                     : f(std::type_identity<mixtral<T, How>>{}, *config);

@@ -46,19 +46,23 @@ struct latent_head {
 /// last elements rotated. `neighbours`: pairs of elements that rotate together are (2i, 2i + 1), not (i, i + half).
 ///
 /// An axis that splits `dim::heads` splits Wqb, Wkvb and Wo; latent vectors are whole on its ranks, and their gradients are sums over it,
-/// one all_reduce for that of queries and one for c|r. A cache holds the keys and values of each head.
+/// one all_reduce for that of queries and one for c|r. A cache holds the keys and values of each head. `Adapter` may
+/// put an adapter around each product.
 /// Shapes: x, y [rows, width]; q, k [rows, heads, query elements]; v [rows, heads, value elements]; c|r [rows, compressed].
 /// Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1; Hugging Face `DeepseekV3Attention`.
-template <class Query = low_rank<dims<dim::heads, dim::head_size>>>
+template <class Adapter = no_adapter, class Query = low_rank<dims<dim::heads, dim::head_size>, Adapter>>
 struct latent_attention {
   using per_head = dims<dim::heads, dim::head_size>;
   using expanded_dims = dims<dim::heads, dim::key_value>;
   using latent_dims = dims<dim::key_latent>;
   using query_layer = Query;
-  using down_layer = linear<dims<dim::width>, dims<dim::compressed>, false, storage::out_in>;
+  using down_base = linear<dims<dim::width>, dims<dim::compressed>, false, storage::out_in>;
   using norm_layer = rms_norm<dim::key_latent>;
-  using up_layer = linear<latent_dims, expanded_dims, false, storage::out_in>;
-  using out_layer = linear<per_head, dims<dim::width>, false, storage::out_in>;
+  using up_base = linear<latent_dims, expanded_dims, false, storage::out_in>;
+  using out_base = linear<per_head, dims<dim::width>, false, storage::out_in>;
+  using down_layer = typename Adapter::template layer<down_base>;
+  using up_layer = typename Adapter::template layer<up_base>;
+  using out_layer = typename Adapter::template layer<out_base>;
 
   const char* name;
   query_layer q;

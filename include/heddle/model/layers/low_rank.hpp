@@ -1,6 +1,7 @@
 // heddle/model/layers/low_rank.hpp: a product through a normed latent vector, as the queries of latent attention are made.
 #pragma once
 
+#include <heddle/model/layers/lora.hpp>
 #include <heddle/model/layers/norms.hpp>
 
 #include <cstdint>
@@ -19,15 +20,18 @@ struct d_raw_latent {};  ///< gradient of `raw_latent`
 
 /// y = norm(x A) B, with the latent x A whole on every rank, so that A and the norm have the same gradient on all ranks that split y: the
 /// gradient of the latent is a sum over these, settled once. `role`: what recomputation calls latent and norm.
+/// `Adapter` may put an adapter around both products.
 /// Shapes: x [rows, width], latent [rows, query_latent], y [rows, Out...].
 /// Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1.2.
-template <class Out>
+template <class Out, class Adapter = no_adapter>
 struct low_rank {
   using in_dims = dims<dim::width>;
   using out_dims = Out;
   using latent_dims = dims<dim::query_latent>;
-  using down_layer = linear<in_dims, latent_dims, false, storage::out_in>;
-  using up_layer = linear<latent_dims, Out, false, storage::out_in>;
+  using down_base = linear<in_dims, latent_dims, false, storage::out_in>;
+  using up_base = linear<latent_dims, Out, false, storage::out_in>;
+  using down_layer = typename Adapter::template layer<down_base>;
+  using up_layer = typename Adapter::template layer<up_base>;
   using norm_layer = rms_norm<dim::query_latent>;
 
   const char* name = "";
