@@ -4,6 +4,7 @@
 #include <heddle/model/associativity.hpp>
 #include <heddle/model/batch_checks.hpp>
 #include <heddle/model/described.hpp>
+#include <heddle/model/folded_sharding.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/gru_operator.hpp>

@@ -5,6 +5,7 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/folded_sharding.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 
@@ -35,28 +36,29 @@ using folded = hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split
                             hd::dim::split<hd::dim::heads, tp>, hd::dim::split<hd::dim::experts, ep>,
                             hd::dim::split<hd::dim::experts, tp>>;
 
-// All foldings at once: an axis for each pair of what its ranks are to attention (they have the same samples: tp, or others: dp) and to
-// experts (parts of each expert: etp, other experts: ep, or the same experts: edp). With extents of 1 and more every (tp, dp) x (etp, ep, edp)
-// is a mesh of this type.
-struct tp_etp {};
-struct tp_ep {};
-struct tp_edp {};
-struct dp_etp {};
-struct dp_ep {};
-struct dp_edp {};
-using folded_mesh =
-    hd::mesh<hd::axis<dp_edp>, hd::axis<dp_ep>, hd::axis<dp_etp>, hd::axis<tp_edp>, hd::axis<tp_ep>, hd::axis<tp_etp>>;
-using any_folding = hd::sharding<hd::dim::split<hd::dim::samples, dp_edp>, hd::dim::split<hd::dim::samples, dp_ep>,
-                                 hd::dim::split<hd::dim::samples, dp_etp>, hd::dim::split<hd::dim::experts, dp_ep>,
-                                 hd::dim::split<hd::dim::experts, tp_ep>, hd::dim::split<hd::dim::ffn, dp_etp>,
-                                 hd::dim::split<hd::dim::ffn, tp_etp>>;
+// Attention over tp and dp, experts over etp (parts of each expert), ep (other experts) and edp (the same experts): an axis for each pair, so
+// that every folding is a mesh of one type.
+struct etp {};
+struct edp {};
+using attention_mesh = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
+using expert_mesh = hd::mesh<hd::axis<edp>, hd::axis<ep>, hd::axis<etp>>;
+using folded_mesh = hd::folded_mesh<attention_mesh, expert_mesh>;
+using tp_etp = hd::both<tp, etp>;
+using tp_ep = hd::both<tp, ep>;
+using tp_edp = hd::both<tp, edp>;
+using any_folding =
+    md::folded_sharding<hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split<hd::dim::heads, tp>,
+                                     hd::dim::split<hd::dim::experts, ep>, hd::dim::split<hd::dim::ffn, etp>>,
+                        attention_mesh, expert_mesh>;
 // The same with rows of each sample split over the axis `Rows`, one of those of tp, as between attention and MLPs under sequence parallelism.
+template <class Rows, class How = any_folding>
+struct and_sequences;
+template <class Rows, class... S>
+struct and_sequences<Rows, hd::sharding<S...>> {
+  using type = hd::sharding<S..., hd::dim::split<hd::dim::sequence, Rows>>;
+};
 template <class Rows>
-using folding_of_sequences =
-    hd::sharding<hd::dim::split<hd::dim::samples, dp_edp>, hd::dim::split<hd::dim::samples, dp_ep>,
-                 hd::dim::split<hd::dim::samples, dp_etp>, hd::dim::split<hd::dim::experts, dp_ep>,
-                 hd::dim::split<hd::dim::experts, tp_ep>, hd::dim::split<hd::dim::ffn, dp_etp>,
-                 hd::dim::split<hd::dim::ffn, tp_etp>, hd::dim::split<hd::dim::sequence, Rows>>;
+using folding_of_sequences = typename and_sequences<Rows>::type;
 
 // What enters a layer and comes out of it, whole.
 struct problem {
@@ -519,6 +521,29 @@ TEST_CASE("experts in every folding of eight ranks equal the definition", "[mode
               CHECK(got.bytes == counts + rows);
             }
   CHECK(foldings == 56);
+}
+TEST_CASE("experts on the folded mesh of two meshes equal the definition", "[model][experts][ranks]") {
+  for (const int t : {1, 2, 4, 8})
+    for (const auto& [copies, other, parts] :
+         std::vector<std::array<int, 3>>{{1, 8, 1}, {1, 4, 2}, {2, 2, 2}, {1, 1, 8}, {8, 1, 1}}) {
+      const folded_mesh mesh = hd::fold(attention_mesh(8 / t, t), expert_mesh(copies, other, parts));
+      check<any_folding>(mesh, random_problem(11, 9, 3, 2200));
+    }
+}
+TEST_CASE("the gradients of folded experts are summed over ranks that have copies and other rows",
+          "[model][experts][law]") {
+  using layouts = md::layouts<folded_mesh, any_folding>;
+  using weights = layouts::parameter<md::dims<hd::dim::experts, hd::dim::ffn, hd::dim::width>>;
+  using dual = hd::dual<weights>;
+  STATIC_REQUIRE(dual::is_partial_on<hd::both<dp, edp>> && !dual::is_partial_on<tp_edp>);  // along tp rows are the same
+  STATIC_REQUIRE(!dual::is_partial_on<hd::both<dp, ep>> && !dual::is_partial_on<hd::both<dp, etp>>);
+  STATIC_REQUIRE(weights::is_sharded_on<hd::both<dp, ep>> && weights::is_sharded_on<tp_ep> &&
+                 weights::is_sharded_on<hd::both<dp, etp>> && weights::is_sharded_on<tp_etp>);
+  using sequences = md::layouts<folded_mesh, folding_of_sequences<tp_edp>>;
+  STATIC_REQUIRE(
+      sequences::sums_over<sequences::parameter<md::dims<hd::dim::experts, hd::dim::ffn, hd::dim::width>>, tp_edp>);
+  STATIC_REQUIRE(std::is_same_v<layouts::exchange_axes<hd::dim::experts, hd::dim::ffn>,
+                                hd::type_list<hd::both<dp, ep>, hd::both<dp, etp>>>);
 }
 TEST_CASE("parts of experts over ranks of other samples, uneven and with a capacity", "[model][experts][ranks]") {
   for (const folded_mesh& mesh : {folded_mesh(1, 1, 3, 1, 1, 1), folded_mesh(1, 2, 3, 1, 1, 1),
