@@ -281,14 +281,17 @@ struct experts {
     using T = typename B::scalar;
     auto [score] = b.children();
     const auto at = route(b, false);
-    const auto in = travels<B> ? inputs(b, at) : moved_in(b, at, x);
-    const auto d_out = rows_of(b, at, d_routed_out{});
-    b.compute().grouped_matmul_backward_weight(d_out, rows_of(b, at, activated{}), at.offsets,
-                                               out_of(b, at, b.gradient(down_weights{})), T(1));
-    b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_gate{}), in, at.offsets,
-                                               into(b, at, b.gradient(gate_weights{})), T(1));
-    b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_up{}), in, at.offsets,
-                                               into(b, at, b.gradient(up_weights{})), T(1));
+    [[maybe_unused]] const auto in = travels<B> ? inputs(b, at) : moved_in(b, at, x);
+    [[maybe_unused]] const auto d_out = rows_of(b, at, d_routed_out{});
+    if constexpr (B::template trains<down_weights>)
+      b.compute().grouped_matmul_backward_weight(d_out, rows_of(b, at, activated{}), at.offsets,
+                                                 out_of(b, at, b.gradient(down_weights{})), T(1));
+    if constexpr (B::template trains<gate_weights>)
+      b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_gate{}), in, at.offsets,
+                                                 into(b, at, b.gradient(gate_weights{})), T(1));
+    if constexpr (B::template trains<up_weights>)
+      b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_up{}), in, at.offsets,
+                                                 into(b, at, b.gradient(up_weights{})), T(1));
     score.backward_weight(x, b[d_scores{}]);
   }
 
