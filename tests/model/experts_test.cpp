@@ -242,9 +242,10 @@ void add_balance(const problem& p, const std::vector<chosen_experts>& choices, c
 struct found {
   answer all;
   std::vector<std::string> problems;
-  std::int64_t calls = 0, bytes = 0;  // of all_to_all_v where rows travel, on all ranks
-  std::int64_t scratch = 0;           // elements, of all ranks
-  std::int64_t dropped = 0;           // choices, by the definition
+  std::int64_t calls = 0, bytes = 0;         // of all_to_all_v where rows travel, on all ranks
+  std::int64_t gathered = 0, scattered = 0;  // bytes where rows are gathered, as calls are given them
+  std::int64_t scratch = 0;                  // elements, of all ranks
+  std::int64_t dropped = 0;                  // choices, by the definition
 };
 
 // The rows of a rank's samples, and those of them that are its own.
@@ -279,7 +280,7 @@ auto& group_along(World& world, hd::type_list<Tags...>) {
 }
 
 // A row is a sample. `again`: forward runs once more for what recomputation drops.
-template <class How, class Limit, class Mesh>
+template <class How, class Limit, class Dispatch, class Mesh>
 found on_mesh(const Mesh& mesh, const problem& p, bool again) {
   found f;
   f.all.y.assign(p.x.size(), 0);
@@ -289,7 +290,7 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     using world_type = std::remove_reference_t<decltype(world)>;
     using stage_mesh = md::stage_mesh<Mesh, hd::pp, How>;
     using layouts = md::layouts<stage_mesh, How>;
-    using layer_type = ly::experts<hd::compute::softmax_of_chosen, hd::compute::silu, Limit>;
+    using layer_type = ly::experts<hd::compute::softmax_of_chosen, hd::compute::silu, Limit, Dispatch>;
     using run_type = ly::layer_run<double, layouts, backend, world_type>;
     const stage_mesh own_mesh = md::make_stage_mesh<stage_mesh>(world.mesh());
     const int rank = md::rank_in_stage_mesh<stage_mesh>(world.mesh(), world.rank());
@@ -345,6 +346,8 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     numbers x(p.x.begin() + first * p.width, p.x.begin() + (first + rows) * p.width);
     numbers dy(p.dy.begin() + first * p.width, p.dy.begin() + (first + rows) * p.width);
     numbers y = empty(rows * p.width), dx = empty(rows * p.width);
+    y.reserve(y.size() + 1);  // an address without rows, too, as stages give: a view without one is not wanted
+    dx.reserve(dx.size() + 1);
     const auto matrix = [&](numbers& m) { return md::as_matrix(std::span(m), rows, p.width); };
     const auto seen = [&](const numbers& m) { return md::as_matrix(std::span(m), rows, p.width); };
     const auto wipe = [](numbers& m) { std::fill(m.begin(), m.end(), std::nan("")); };
@@ -353,6 +356,8 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     const auto calls = [&] { return group.counters()[hd::comm_operation::all_to_all_v].calls; };
     b.forward(seen(x), matrix(y));
     const std::int64_t bytes = group.counters()[hd::comm_operation::all_to_all_v].bytes, forward_calls = calls();
+    const std::int64_t gathered = group.counters()[hd::comm_operation::all_gather_v].bytes;
+    const std::int64_t scattered = group.counters()[hd::comm_operation::reduce_scatter_v].bytes;
     wipe(scratch);
     if (again) {
       wipe(shared);
@@ -375,7 +380,9 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     const auto expect = [&](bool ok, const std::string& what) {
       if (!ok) f.problems.push_back("rank " + std::to_string(world.rank()) + ": " + what);
     };
-    const bool travels = exchange::size > 0 && group.size() > 1;
+    const bool travels = exchange::size > 0 && group.size() > 1 && !Dispatch::gathers;
+    f.gathered += gathered;
+    f.scattered += scattered;
     expect(forward_calls == (travels ? 3 : 0), "all-to-alls of forward");
     expect(backward_calls == (travels ? 2 : 0), "all-to-alls of backward_input");
     expect(later == 0, "backward_weight communicates");
@@ -408,14 +415,14 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
   return f;
 }
 
-template <class How, class Limit = ly::dropless, class Mesh>
+template <class How, class Limit = ly::dropless, class Dispatch = ly::send_choices, class Mesh>
 found check(const Mesh& mesh, const problem& p, bool again = false) {
   auto choices = choose(p);
   std::int64_t dropped = 0;
   if constexpr (Limit::drops) dropped = drop(p, choices, runs_of<How>(mesh, p.rows));
   answer expected = by_definition(p, choices);
   if (p.balance > 0) add_balance(p, choices, runs_of<How>(mesh, p.rows), expected);
-  found got = on_mesh<How, Limit>(mesh, p, again);
+  found got = on_mesh<How, Limit, Dispatch>(mesh, p, again);
   got.dropped = dropped;
   INFO("mesh " << to_string(mesh) << ", rows " << p.rows << ", experts " << p.experts << ", chosen " << p.chosen
                << ", again " << again);
@@ -544,6 +551,35 @@ TEST_CASE("the gradients of folded experts are summed over ranks that have copie
       sequences::sums_over<sequences::parameter<md::dims<hd::dim::experts, hd::dim::ffn, hd::dim::width>>, tp_edp>);
   STATIC_REQUIRE(std::is_same_v<layouts::exchange_axes<hd::dim::experts, hd::dim::ffn>,
                                 hd::type_list<hd::both<dp, ep>, hd::both<dp, etp>>>);
+}
+TEST_CASE("experts to which all rows are gathered equal the definition", "[model][experts][ranks]") {
+  const auto on = [](const folded_mesh& mesh, const problem& p, bool again = false) {
+    return check<any_folding, ly::dropless, ly::gather_rows>(mesh, p, again);
+  };
+  for (const folded_mesh& mesh :
+       {folded_mesh(1, 1, 1, 1, 1, 1), folded_mesh(1, 2, 1, 1, 1, 1), folded_mesh(1, 3, 1, 1, 1, 1),
+        folded_mesh(1, 1, 2, 1, 1, 1), folded_mesh(2, 2, 1, 1, 1, 2), folded_mesh(1, 2, 2, 1, 2, 1),
+        folded_mesh(1, 8, 1, 1, 1, 1), folded_mesh(1, 2, 2, 2, 1, 1)}) {
+    problem p = random_problem(13, 5, 2, 2300);
+    p.balance = 2;
+    on(mesh, p);
+    on(mesh, random_problem(7, 4, 3, 2400), true);
+    on(mesh, random_problem(3, 2, 1, 2500), true);  // ranks without experts, and without rows
+    problem one = random_problem(9, 5, 1, 2600);
+    prefer(one, 3);
+    on(mesh, one);
+    p.factor = 0.6;
+    p.balance = 0;
+    check<any_folding, ly::capacity<>, ly::gather_rows>(mesh, p);
+  }
+  for (const int ranks : {2, 3, 4}) {
+    const problem p = random_problem(12, 6, 2, 2700);
+    const found got = on(folded_mesh(1, ranks, 1, 1, 1, 1), p);
+    CHECK(got.calls == 0);
+    // Each rank: a row of x and a number of four bytes and a weight of eight for each choice, given to all_gather; all rows to reduce_scatter.
+    CHECK(got.gathered == p.rows * (p.width * 8 + p.chosen * 12));
+    CHECK(got.scattered == ranks * p.rows * p.width * 8);
+  }
 }
 TEST_CASE("parts of experts over ranks of other samples, uneven and with a capacity", "[model][experts][ranks]") {
   for (const folded_mesh& mesh : {folded_mesh(1, 1, 3, 1, 1, 1), folded_mesh(1, 2, 3, 1, 1, 1),
