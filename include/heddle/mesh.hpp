@@ -3,6 +3,7 @@
 
 #include <heddle/mesh/axis.hpp>
 #include <heddle/mesh/axis_network.hpp>
+#include <heddle/mesh/folding.hpp>
 #include <heddle/mesh/inverse_order.hpp>
 #include <heddle/mesh/link_table.hpp>
 #include <heddle/mesh/mesh.hpp>

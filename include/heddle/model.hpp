@@ -6,6 +6,7 @@
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/deepseek_config.hpp>
 #include <heddle/model/described.hpp>
+#include <heddle/model/folded_sharding.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
 #include <heddle/model/gru_operator.hpp>

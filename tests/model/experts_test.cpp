@@ -5,6 +5,7 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/folded_sharding.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 
@@ -35,28 +36,29 @@ using folded = hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split
                             hd::dim::split<hd::dim::heads, tp>, hd::dim::split<hd::dim::experts, ep>,
                             hd::dim::split<hd::dim::experts, tp>>;
 
-// All foldings at once: an axis for each pair of what its ranks are to attention (they have the same samples: tp, or others: dp) and to
-// experts (parts of each expert: etp, other experts: ep, or the same experts: edp). With extents of 1 and more every (tp, dp) x (etp, ep, edp)
-// is a mesh of this type.
-struct tp_etp {};
-struct tp_ep {};
-struct tp_edp {};
-struct dp_etp {};
-struct dp_ep {};
-struct dp_edp {};
-using folded_mesh =
-    hd::mesh<hd::axis<dp_edp>, hd::axis<dp_ep>, hd::axis<dp_etp>, hd::axis<tp_edp>, hd::axis<tp_ep>, hd::axis<tp_etp>>;
-using any_folding = hd::sharding<hd::dim::split<hd::dim::samples, dp_edp>, hd::dim::split<hd::dim::samples, dp_ep>,
-                                 hd::dim::split<hd::dim::samples, dp_etp>, hd::dim::split<hd::dim::experts, dp_ep>,
-                                 hd::dim::split<hd::dim::experts, tp_ep>, hd::dim::split<hd::dim::ffn, dp_etp>,
-                                 hd::dim::split<hd::dim::ffn, tp_etp>>;
+// Attention over tp and dp, experts over etp (parts of each expert), ep (other experts) and edp (the same experts): an axis for each pair, so
+// that every folding is a mesh of one type.
+struct etp {};
+struct edp {};
+using attention_mesh = hd::mesh<hd::axis<dp>, hd::axis<tp>>;
+using expert_mesh = hd::mesh<hd::axis<edp>, hd::axis<ep>, hd::axis<etp>>;
+using folded_mesh = hd::folded_mesh<attention_mesh, expert_mesh>;
+using tp_etp = hd::both<tp, etp>;
+using tp_ep = hd::both<tp, ep>;
+using tp_edp = hd::both<tp, edp>;
+using any_folding =
+    md::folded_sharding<hd::sharding<hd::dim::split<hd::dim::samples, dp>, hd::dim::split<hd::dim::heads, tp>,
+                                     hd::dim::split<hd::dim::experts, ep>, hd::dim::split<hd::dim::ffn, etp>>,
+                        attention_mesh, expert_mesh>;
 // The same with rows of each sample split over the axis `Rows`, one of those of tp, as between attention and MLPs under sequence parallelism.
+template <class Rows, class How = any_folding>
+struct and_sequences;
+template <class Rows, class... S>
+struct and_sequences<Rows, hd::sharding<S...>> {
+  using type = hd::sharding<S..., hd::dim::split<hd::dim::sequence, Rows>>;
+};
 template <class Rows>
-using folding_of_sequences =
-    hd::sharding<hd::dim::split<hd::dim::samples, dp_edp>, hd::dim::split<hd::dim::samples, dp_ep>,
-                 hd::dim::split<hd::dim::samples, dp_etp>, hd::dim::split<hd::dim::experts, dp_ep>,
-                 hd::dim::split<hd::dim::experts, tp_ep>, hd::dim::split<hd::dim::ffn, dp_etp>,
-                 hd::dim::split<hd::dim::ffn, tp_etp>, hd::dim::split<hd::dim::sequence, Rows>>;
+using folding_of_sequences = typename and_sequences<Rows>::type;
 
 // What enters a layer and comes out of it, whole.
 struct problem {
@@ -240,9 +242,10 @@ void add_balance(const problem& p, const std::vector<chosen_experts>& choices, c
 struct found {
   answer all;
   std::vector<std::string> problems;
-  std::int64_t calls = 0, bytes = 0;  // of all_to_all_v where rows travel, on all ranks
-  std::int64_t scratch = 0;           // elements, of all ranks
-  std::int64_t dropped = 0;           // choices, by the definition
+  std::int64_t calls = 0, bytes = 0;         // of all_to_all_v where rows travel, on all ranks
+  std::int64_t gathered = 0, scattered = 0;  // bytes where rows are gathered, as calls are given them
+  std::int64_t scratch = 0;                  // elements, of all ranks
+  std::int64_t dropped = 0;                  // choices, by the definition
 };
 
 // The rows of a rank's samples, and those of them that are its own.
@@ -277,7 +280,7 @@ auto& group_along(World& world, hd::type_list<Tags...>) {
 }
 
 // A row is a sample. `again`: forward runs once more for what recomputation drops.
-template <class How, class Limit, class Mesh>
+template <class How, class Limit, class Dispatch, class Mesh>
 found on_mesh(const Mesh& mesh, const problem& p, bool again) {
   found f;
   f.all.y.assign(p.x.size(), 0);
@@ -287,7 +290,7 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     using world_type = std::remove_reference_t<decltype(world)>;
     using stage_mesh = md::stage_mesh<Mesh, hd::pp, How>;
     using layouts = md::layouts<stage_mesh, How>;
-    using layer_type = ly::experts<hd::compute::softmax_of_chosen, hd::compute::silu, Limit>;
+    using layer_type = ly::experts<hd::compute::softmax_of_chosen, hd::compute::silu, Limit, Dispatch>;
     using run_type = ly::layer_run<double, layouts, backend, world_type>;
     const stage_mesh own_mesh = md::make_stage_mesh<stage_mesh>(world.mesh());
     const int rank = md::rank_in_stage_mesh<stage_mesh>(world.mesh(), world.rank());
@@ -343,6 +346,8 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     numbers x(p.x.begin() + first * p.width, p.x.begin() + (first + rows) * p.width);
     numbers dy(p.dy.begin() + first * p.width, p.dy.begin() + (first + rows) * p.width);
     numbers y = empty(rows * p.width), dx = empty(rows * p.width);
+    y.reserve(y.size() + 1);  // an address without rows, too, as stages give: a view without one is not wanted
+    dx.reserve(dx.size() + 1);
     const auto matrix = [&](numbers& m) { return md::as_matrix(std::span(m), rows, p.width); };
     const auto seen = [&](const numbers& m) { return md::as_matrix(std::span(m), rows, p.width); };
     const auto wipe = [](numbers& m) { std::fill(m.begin(), m.end(), std::nan("")); };
@@ -351,6 +356,8 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     const auto calls = [&] { return group.counters()[hd::comm_operation::all_to_all_v].calls; };
     b.forward(seen(x), matrix(y));
     const std::int64_t bytes = group.counters()[hd::comm_operation::all_to_all_v].bytes, forward_calls = calls();
+    const std::int64_t gathered = group.counters()[hd::comm_operation::all_gather_v].bytes;
+    const std::int64_t scattered = group.counters()[hd::comm_operation::reduce_scatter_v].bytes;
     wipe(scratch);
     if (again) {
       wipe(shared);
@@ -373,7 +380,9 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
     const auto expect = [&](bool ok, const std::string& what) {
       if (!ok) f.problems.push_back("rank " + std::to_string(world.rank()) + ": " + what);
     };
-    const bool travels = exchange::size > 0 && group.size() > 1;
+    const bool travels = exchange::size > 0 && group.size() > 1 && !Dispatch::gathers;
+    f.gathered += gathered;
+    f.scattered += scattered;
     expect(forward_calls == (travels ? 3 : 0), "all-to-alls of forward");
     expect(backward_calls == (travels ? 2 : 0), "all-to-alls of backward_input");
     expect(later == 0, "backward_weight communicates");
@@ -406,14 +415,14 @@ found on_mesh(const Mesh& mesh, const problem& p, bool again) {
   return f;
 }
 
-template <class How, class Limit = ly::dropless, class Mesh>
+template <class How, class Limit = ly::dropless, class Dispatch = ly::send_choices, class Mesh>
 found check(const Mesh& mesh, const problem& p, bool again = false) {
   auto choices = choose(p);
   std::int64_t dropped = 0;
   if constexpr (Limit::drops) dropped = drop(p, choices, runs_of<How>(mesh, p.rows));
   answer expected = by_definition(p, choices);
   if (p.balance > 0) add_balance(p, choices, runs_of<How>(mesh, p.rows), expected);
-  found got = on_mesh<How, Limit>(mesh, p, again);
+  found got = on_mesh<How, Limit, Dispatch>(mesh, p, again);
   got.dropped = dropped;
   INFO("mesh " << to_string(mesh) << ", rows " << p.rows << ", experts " << p.experts << ", chosen " << p.chosen
                << ", again " << again);
@@ -519,6 +528,58 @@ TEST_CASE("experts in every folding of eight ranks equal the definition", "[mode
               CHECK(got.bytes == counts + rows);
             }
   CHECK(foldings == 56);
+}
+TEST_CASE("experts on the folded mesh of two meshes equal the definition", "[model][experts][ranks]") {
+  for (const int t : {1, 2, 4, 8})
+    for (const auto& [copies, other, parts] :
+         std::vector<std::array<int, 3>>{{1, 8, 1}, {1, 4, 2}, {2, 2, 2}, {1, 1, 8}, {8, 1, 1}}) {
+      const folded_mesh mesh = hd::fold(attention_mesh(8 / t, t), expert_mesh(copies, other, parts));
+      check<any_folding>(mesh, random_problem(11, 9, 3, 2200));
+    }
+}
+TEST_CASE("the gradients of folded experts are summed over ranks that have copies and other rows",
+          "[model][experts][law]") {
+  using layouts = md::layouts<folded_mesh, any_folding>;
+  using weights = layouts::parameter<md::dims<hd::dim::experts, hd::dim::ffn, hd::dim::width>>;
+  using dual = hd::dual<weights>;
+  STATIC_REQUIRE(dual::is_partial_on<hd::both<dp, edp>> && !dual::is_partial_on<tp_edp>);  // along tp rows are the same
+  STATIC_REQUIRE(!dual::is_partial_on<hd::both<dp, ep>> && !dual::is_partial_on<hd::both<dp, etp>>);
+  STATIC_REQUIRE(weights::is_sharded_on<hd::both<dp, ep>> && weights::is_sharded_on<tp_ep> &&
+                 weights::is_sharded_on<hd::both<dp, etp>> && weights::is_sharded_on<tp_etp>);
+  using sequences = md::layouts<folded_mesh, folding_of_sequences<tp_edp>>;
+  STATIC_REQUIRE(
+      sequences::sums_over<sequences::parameter<md::dims<hd::dim::experts, hd::dim::ffn, hd::dim::width>>, tp_edp>);
+  STATIC_REQUIRE(std::is_same_v<layouts::exchange_axes<hd::dim::experts, hd::dim::ffn>,
+                                hd::type_list<hd::both<dp, ep>, hd::both<dp, etp>>>);
+}
+TEST_CASE("experts to which all rows are gathered equal the definition", "[model][experts][ranks]") {
+  const auto on = [](const folded_mesh& mesh, const problem& p, bool again = false) {
+    return check<any_folding, ly::dropless, ly::gather_rows>(mesh, p, again);
+  };
+  for (const folded_mesh& mesh :
+       {folded_mesh(1, 1, 1, 1, 1, 1), folded_mesh(1, 2, 1, 1, 1, 1), folded_mesh(1, 3, 1, 1, 1, 1),
+        folded_mesh(1, 1, 2, 1, 1, 1), folded_mesh(2, 2, 1, 1, 1, 2), folded_mesh(1, 2, 2, 1, 2, 1),
+        folded_mesh(1, 8, 1, 1, 1, 1), folded_mesh(1, 2, 2, 2, 1, 1)}) {
+    problem p = random_problem(13, 5, 2, 2300);
+    p.balance = 2;
+    on(mesh, p);
+    on(mesh, random_problem(7, 4, 3, 2400), true);
+    on(mesh, random_problem(3, 2, 1, 2500), true);  // ranks without experts, and without rows
+    problem one = random_problem(9, 5, 1, 2600);
+    prefer(one, 3);
+    on(mesh, one);
+    p.factor = 0.6;
+    p.balance = 0;
+    check<any_folding, ly::capacity<>, ly::gather_rows>(mesh, p);
+  }
+  for (const int ranks : {2, 3, 4}) {
+    const problem p = random_problem(12, 6, 2, 2700);
+    const found got = on(folded_mesh(1, ranks, 1, 1, 1, 1), p);
+    CHECK(got.calls == 0);
+    // Each rank: a row of x and a number of four bytes and a weight of eight for each choice, given to all_gather; all rows to reduce_scatter.
+    CHECK(got.gathered == p.rows * (p.width * 8 + p.chosen * 12));
+    CHECK(got.scattered == ranks * p.rows * p.width * 8);
+  }
 }
 TEST_CASE("parts of experts over ranks of other samples, uneven and with a capacity", "[model][experts][ranks]") {
   for (const folded_mesh& mesh : {folded_mesh(1, 1, 3, 1, 1, 1), folded_mesh(1, 2, 3, 1, 1, 1),

@@ -154,6 +154,8 @@ TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_
                                                                            5,
                                                                            2});
   CHECK(md::with_model<float>(mixtral, found_family{}) == "mixtral");
+  CHECK(md::with_model<float, md::megatron_sequence<>>(
+      mixtral, [](auto, const auto& c) { return to_string(c).rfind("mixtral ", 0) == 0; }));
   CHECK(md::with_model<float>(md::from_config(with(written, "tie_word_embeddings", true)), found_family{}) ==
         "tied mixtral");
   // transformers' own sizes where a file says none: those of Mixtral 8x7B, with another context.
@@ -391,5 +393,19 @@ TEST_CASE("names of weights, and tensors that are none", "[model][hugging_face]"
   CHECK(md::is_saved_constant(tied, "lm_head.weight"));
   CHECK(md::is_saved_constant(llama, "model.layers.0.self_attn.rotary_emb.inv_freq"));
   CHECK_FALSE(md::is_saved_constant(llama, "h.0.attn.bias"));
+}
+TEST_CASE("tensors of a Mixtral are in the order of transformers' state dict", "[model][mixtral]") {
+  const auto described =
+      md::describe_mixtral(std::get<md::mixtral_config>(md::from_config(config_of("mixtral")).config));
+  std::vector<std::string> names;
+  for (const auto& p : md::hugging_face_order(md::parameter_outlines(described)))
+    if (p.name.rfind("model.layers.1.", 0) == 0) names.push_back(p.name.substr(15));
+  std::vector<std::string> expected{"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
+                                    "self_attn.o_proj.weight", "block_sparse_moe.gate.weight"};
+  for (int e = 0; e < 5; ++e)
+    for (const char* w : {"w1", "w2", "w3"})
+      expected.push_back("block_sparse_moe.experts." + std::to_string(e) + "." + w + ".weight");
+  expected.insert(expected.end(), {"input_layernorm.weight", "post_attention_layernorm.weight"});
+  CHECK(names == expected);
 }
 #endif

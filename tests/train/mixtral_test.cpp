@@ -88,13 +88,12 @@ template <class Model>
 inline constexpr bool is_folded = std::is_same_v<Model, other_samples>;
 using latent = md::deepseek<double, md::expert_parallel<>>;
 
-// A Mixtral whose mixtures are frozen: one set of axes is left to sum gradients over, and rows travel all the same.
+// A Mixtral whose experts are frozen, but not their routers: one set of axes is left to sum gradients over, and rows travel all the same.
 struct all_but_experts {
   template <class P>
   static constexpr bool trains = !std::is_same_v<typename P::tag, md::layers::gate_weights> &&
                                  !std::is_same_v<typename P::tag, md::layers::up_weights> &&
-                                 !std::is_same_v<typename P::tag, md::layers::down_weights> &&
-                                 !std::is_same_v<P, typename md::layers::experts<>::router_layer::weight_parameter>;
+                                 !std::is_same_v<typename P::tag, md::layers::down_weights>;
 };
 struct frozen_experts
     : md::described<frozen_experts, double, md::batch<double>, md::mixtral_config, md::expert_parallel<>> {

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <initializer_list>
 #include <iterator>
 #include <limits>
@@ -359,13 +360,6 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   return out;
 }
 
-namespace detail {
-template <class How>
-inline constexpr bool splits_sequence = false;
-template <class... S>
-inline constexpr bool splits_sequence<sharding<S...>> = (std::is_same_v<typename S::dimension, dim::sequence> || ...);
-}  // namespace detail
-
 /// Calls `f(model, config)` with the type of the model with elements of type T, as in `std::type_identity<gpt2<T>>`,
 /// and its configuration.
 template <class T, class How = megatron<>, class F>
@@ -378,24 +372,16 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
   if (const auto* const config = std::get_if<qwen3_config>(&m.config))
     return m.tied ? f(std::type_identity<tied_qwen3<T, How>>{}, *config)
                   : f(std::type_identity<qwen3<T, How>>{}, *config);
-  [[maybe_unused]] const auto refuse = [] {
-    throw config_error(
-        "heddle: with_model: a mixture of experts takes whole sequences: a sharding without split<dim::sequence, "
-        "...>");
-  };
   if (const auto* const config = std::get_if<deepseek_config>(&m.config)) {
     if constexpr (detail::splits_sequence<How>)
-      refuse();
+      throw config_error(
+          "heddle: with_model: a DeepSeek takes whole sequences: a sharding without split<dim::sequence, ...>");
     else
       return f(std::type_identity<deepseek<T, How>>{}, *config);
   }
-  if (const auto* const config = std::get_if<mixtral_config>(&m.config)) {
-    if constexpr (detail::splits_sequence<How>)
-      refuse();
-    else
-      return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
-                    : f(std::type_identity<mixtral<T, How>>{}, *config);
-  }
+  if (const auto* const config = std::get_if<mixtral_config>(&m.config))
+    return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
+                  : f(std::type_identity<mixtral<T, How>>{}, *config);
   const llama_config& config = std::get<llama_config>(m.config);
   return m.tied ? f(std::type_identity<tied_llama<T, How>>{}, config) : f(std::type_identity<llama<T, How>>{}, config);
 }
@@ -413,8 +399,26 @@ hugging_face_names names_in(const Source& source) {
   return {source.contains("transformer.wte.weight") ? "transformer." : ""};
 }
 
-/// Parameters in the order of transformers' state dict: where names say that, the norms of a block behind its other parameters, and a head
-/// behind the final norm.
+namespace detail {
+// Of one block, from `begin` on: expert by expert, and the router of a `block_sparse_moe` before its experts.
+inline void put_experts_in_order(std::vector<parameter_outline>::iterator begin,
+                                 std::vector<parameter_outline>::iterator end) {
+  constexpr std::string_view experts = ".block_sparse_moe.experts.";
+  const auto number = [&](const parameter_outline& p) {
+    const std::size_t at = p.name.find(experts);
+    return at == std::string::npos ? -1L : std::strtol(p.name.c_str() + at + experts.size(), nullptr, 10);
+  };
+  const auto first = std::find_if(begin, end, [&](const parameter_outline& p) { return number(p) >= 0; });
+  const auto last = std::find_if(first, end, [&](const parameter_outline& p) { return number(p) < 0; });
+  std::stable_sort(first, last,
+                   [&](const parameter_outline& a, const parameter_outline& b) { return number(a) < number(b); });
+  if (first != last && last != end && last->name.find(".block_sparse_moe.gate.") != std::string::npos)
+    std::rotate(first, last, std::next(last));
+}
+}  // namespace detail
+
+/// Parameters in the order of transformers' state dict: where names say that, the norms of a block behind its other parameters, a head
+/// behind the final norm, and of a mixture of experts the router first and then expert by expert.
 inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_outline> all) {
   const auto block_of = [](const std::string& name) {
     constexpr std::string_view blocks = "model.layers.";
@@ -429,6 +433,7 @@ inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_o
                  ? p.name == "lm_head.weight"
                  : p.name == block + ".input_layernorm.weight" || p.name == block + ".post_attention_layernorm.weight";
     };
+    detail::put_experts_in_order(at, end);
     std::vector<parameter_outline> last;
     auto to = at;
     for (; at != end; ++at)

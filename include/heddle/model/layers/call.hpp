@@ -185,6 +185,11 @@ class call {
       return view(cache.of_block + at.first * cache.rows, dynamic_shape<2>(cache.rows, at.columns));
     }
   }
+  /// Whether the layer's own parameter with this tag is trained. Only then it has a gradient; backward_weight is called if any parameter of
+  /// the layer and its children is.
+  template <class Tag>
+  static constexpr bool trains =
+      Run::trained::template trains<std::tuple_element_t<place_of<Tag, parameters_of<Layer>>, parameters_of<Layer>>>;
   /// The gradient of a parameter, to which backward_weight adds.
   template <class Tag>
   view gradient(Tag) const {
@@ -192,10 +197,9 @@ class call {
     static_assert(detail::layer_lists<(p < parameters_of<Layer>::size), Layer, Tag>::value,
                   "heddle: b.gradient(tag{}): the layer lists no parameter with this tag; add it to parameters()");
     if constexpr (p < parameters_of<Layer>::size) {
-      constexpr bool trained = Run::trained::template trains<std::tuple_element_t<p, parameters_of<Layer>>>;
-      static_assert(detail::layer_lists<trained, Layer, Tag>::value,
-                    "heddle: b.gradient(tag{}): this parameter is frozen and has no gradient; of a layer with a "
-                    "backward_weight of its own all parameters are trained, or none");
+      static_assert(detail::layer_lists<trains<Tag>, Layer, Tag>::value,
+                    "heddle: b.gradient(tag{}): this parameter is frozen and has no gradient; a backward_weight that "
+                    "may be called for other parameters asks `if constexpr (B::template trains<tag>)` before");
       const auto& at = at_->parameters[p];
       return view(run_->gradients[at.bucket] + at.offset, dynamic_shape<2>(at.rows, at.columns));
     }

@@ -1,6 +1,7 @@
 // heddle/model/layers/expert_exchange.hpp: sends rows to the ranks that hold their experts, and back.
 #pragma once
 
+#include <heddle/core/monoid.hpp>
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/routing_memory.hpp>
@@ -92,6 +93,57 @@ void exchange_counts(Group& group, exchange_tables& t, std::int64_t own) {
   t.counts.resize(t.first.size() * static_cast<std::size_t>(own));
   t.in.assign(t.first.size(), own);
   send_blocks<Group, std::int64_t>(group, t.wanted, t.held, t.counts, t.in);
+}
+
+// Rows of `width` elements of all members, one member after the other: `t.received[m]` of member m.
+template <class Group, class T>
+void gather_rows(Group& group, exchange_tables& t, std::type_identity_t<std::span<const T>> from, std::span<T> to,
+                 std::int64_t width) {
+  t.in.resize(t.received.size());
+  std::transform(t.received.begin(), t.received.end(), t.in.begin(), [&](std::int64_t n) { return n * width; });
+  if (group.size() > 1)
+    group.all_gather_v(from, to, t.in);
+  else
+    std::copy(from.begin(), from.end(), to.begin());
+}
+// The sums over members of what each has for all rows, each row where it comes from.
+template <class Group, class T>
+void sum_rows(Group& group, exchange_tables& t, std::type_identity_t<std::span<const T>> from, std::span<T> to,
+              std::int64_t width) {
+  t.in.resize(t.received.size());
+  std::transform(t.received.begin(), t.received.end(), t.in.begin(), [&](std::int64_t n) { return n * width; });
+  if (group.size() > 1)
+    group.reduce_scatter_v(from, to, t.in, plus{});
+  else
+    std::copy(from.begin(), from.end(), to.begin());
+}
+// The choices of all members' rows, and how many rows each has; `rows` are this rank's.
+template <class Group>
+void gather_choices(Group& group, exchange_tables& t, std::span<const std::int32_t> own, std::int64_t rows,
+                    std::int64_t chosen) {
+  t.received.assign(static_cast<std::size_t>(group.size()), rows);
+  if (group.size() > 1) group.all_gather(std::span<const std::int64_t>(&rows, 1), std::span(t.received));
+  t.choices.resize(static_cast<std::size_t>(t.rows_received() * chosen));
+  gather_rows<Group, std::int32_t>(group, t, own, t.choices, chosen);
+}
+// Both as bytes of a tensor of other numbers, and back; `members` and `chosen` are known.
+template <class T>
+void keep_choices(const exchange_tables& t, matrix_view<T> to) {
+  auto* const bytes = reinterpret_cast<std::byte*>(to.address());
+  std::memcpy(bytes, t.received.data(), t.received.size() * sizeof(std::int64_t));
+  if (!t.choices.empty())
+    std::memcpy(bytes + t.received.size() * sizeof(std::int64_t), t.choices.data(),
+                t.choices.size() * sizeof(std::int32_t));
+}
+template <class T>
+void read_choices(exchange_tables& t, matrix_view<const T> from, int members, std::int64_t chosen) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(from.address());
+  t.received.resize(static_cast<std::size_t>(members));
+  std::memcpy(t.received.data(), bytes, t.received.size() * sizeof(std::int64_t));
+  t.choices.resize(static_cast<std::size_t>(t.rows_received() * chosen));
+  if (!t.choices.empty())
+    std::memcpy(t.choices.data(), bytes + t.received.size() * sizeof(std::int64_t),
+                t.choices.size() * sizeof(std::int32_t));
 }
 
 // Counts as bytes of a tensor of other numbers, which only these functions read.

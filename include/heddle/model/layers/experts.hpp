@@ -29,6 +29,10 @@ struct by_expert {};         ///< scratch: a row for each choice of this rank's 
 struct as_received {};       ///< scratch: the same in the order in which they come
 struct copied_weights {};    ///< scratch: the weight of each chosen expert for each rank that holds a part of it
 struct d_copied_weights {};  ///< scratch: gradient of `copied_weights`
+struct gathered_choices {};  ///< which experts the rows of all ranks choose, where these are gathered
+struct gathered_in {};       ///< activation: the rows of all ranks, where these are gathered
+struct gathered_out {};  ///< scratch: what this rank's experts give for the rows of all ranks, or a gradient of these
+struct gathered_weights {};  ///< activation: `choice_weights` of the rows of all ranks
 
 namespace detail {
 
@@ -87,9 +91,21 @@ struct capacity {
   double factor = 1;
 };
 
+/// Where rows travel to their experts, a copy of a row goes to each expert that it chooses: all-to-all. For few choices and many ranks.
+struct send_choices {
+  static constexpr bool gathers = false;
+};
+/// Every rank gets the rows of all ranks (all_gather), and sums of what their experts give go back (reduce_scatter). For more choices than
+/// ranks, or routers that prefer few experts: what is sent does not depend on the choices.
+/// Source: Liu et al. 2025, arXiv:2504.14960 (the all-gather dispatcher of Megatron-Core).
+struct gather_rows {
+  static constexpr bool gathers = true;
+};
+
 /// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
-/// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, `softmax_of_all`, or `grouped_scores` as DeepSeek-V3. `Limit`: `dropless`, no token is dropped whatever
-/// the router chooses, or `capacity`.
+/// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, `softmax_of_all`, or `grouped_scores` as DeepSeek-V3. `Limit`:
+/// `dropless`, no token is dropped whatever the router chooses, or `capacity`. `Dispatch`: `send_choices` or `gather_rows`, for axes that
+/// rows travel along.
 ///
 /// An axis that splits `dim::ffn` splits each expert; y is a sum over it. One that splits `dim::experts` gives its ranks other experts: if
 /// they have the same samples y is a sum over it, too; if it splits samples as well, rows travel to the ranks of their experts and back
@@ -110,7 +126,8 @@ struct capacity {
 /// Shapes: x, y [rows, width]; gate, up [routed rows, ffn].
 /// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960;
 /// Fedus et al. 2021, arXiv:2101.03961 (balance).
-template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu, class Limit = dropless>
+template <class Rule = compute::softmax_of_chosen, class Activation = compute::silu, class Limit = dropless,
+          class Dispatch = send_choices>
 struct experts {
   using router_layer = expert_router<Rule>;
   using stream_dims = dims<dim::width>;
@@ -150,13 +167,19 @@ struct experts {
   constexpr auto activations() const {
     const std::int64_t k = chosen;
     constexpr auto kept = detail::kept_hidden;
-    const routed_rows here{k, 0, k}, own{k, k, 0}, come{0, 0, k}, once{0, 1, 0};
+    constexpr bool all = Dispatch::gathers;
+    const std::int64_t s = all ? 0 : 1, g = all ? 1 : 0;
+    const routed_rows here{k, 0, k}, own{k, s * k, g * k}, come{0, 0, s * k}, once{0, s, 0}, gathered{0, 0, g};
     const routed_limit most{count, k, limit.factor};
     return list(
         activation<scores, life::until_weight, dims<dim::candidates>>{{count}},
         activation<choice_weights, life::scratch, dims<dim::choices>>{{k}},
         routed<expert_counts, life::until_weight, dims<dim::experts>, dim::experts, dim::ffn>{
-            {count}, {}, {}, elements_per_count},
+            {count}, {}, {}, s * elements_per_count},
+        routed<gathered_choices, life::until_weight, dims<dim::choices>, dim::experts, dim::ffn>{
+            {k}, {0, 0, 2 * g}, {}, g * elements_per_count},
+        routed<gathered_in, life::until_weight, stream_dims, dim::experts, dim::ffn>{{width}, gathered, kept},
+        routed<gathered_weights, life::until_input, dims<dim::choices>, dim::experts, dim::ffn>{{k}, gathered},
         routed<routed_in, life::until_weight, stream_dims, dim::experts, dim::ffn>{{width}, come, kept, 0, most},
         routed<gate, life::until_input, units, dim::experts, dim::ffn>{{ffn}, here, kept, 0, most},
         routed<up, life::until_input, units, dim::experts, dim::ffn>{{ffn}, here, kept, 0, most},
@@ -173,7 +196,8 @@ struct experts {
         routed<by_expert, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, here, {}, 0, most},
         routed<as_received, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, come, {}, 0, most},
         routed<copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, once},
-        routed<d_copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, once});
+        routed<d_copied_weights, life::scratch, dims<dim::choices>, dim::experts, dim::ffn>{{k}, all ? gathered : once},
+        routed<gathered_out, life::scratch, stream_dims, dim::experts, dim::ffn>{{width}, gathered});
   }
   using needs = std::conditional_t<
       Limit::drops,
@@ -200,6 +224,7 @@ struct experts {
     auto [score] = b.children();
     score.forward(x, b.edge(scores{}));
     const auto at = route(b, b.makes(expert_counts{}));
+    if constexpr (gathers<B>) b.make(gathered_in{}, [&](auto v) { gather(b, x, detail::first_rows(v, at.all)); });
     const auto in = b.makes(gate{}) || b.makes(up{}) ? moved_in(b, at, x) : inputs(b, at);
     const auto product = [&](auto tag, auto weights) {
       b.make(tag, [&](auto v) {
@@ -215,17 +240,19 @@ struct experts {
     });
     b.make(routed_out{}, [&](auto v) {
       const auto to = [&] {
-        if constexpr (travels<B>)
+        if constexpr (sends<B>)
           return detail::first_rows(b[by_expert{}], at.rows);
         else
           return detail::first_rows(v, at.rows);
       }();
       b.compute().template grouped_matmul<transpose::yes>(rows_of(b, at, activated{}), at.offsets,
                                                           out_of(b, at, b[down_weights{}]), to);
-      if constexpr (travels<B>) come_back(b, to, detail::first_rows(v, at.choices));
+      if constexpr (sends<B>) come_back(b, to, detail::first_rows(v, at.choices));
     });
     b.give(y, [&](auto v) {
-      b.compute().unpermute(detail::first_rows(b[routed_out{}], at.choices), at.places, weights_of(b, at), v);
+      const auto all = of_all(b, at, v);
+      b.compute().unpermute(detail::first_rows(b[routed_out{}], at.choices), at.places, weights_of(b, at), all);
+      if constexpr (gathers<B>) sum(b, all, v);
       b.template settle<typename l::out::made, typename l::out::y>(v);
     });
     return made<typename l::out::y>{};
@@ -241,15 +268,24 @@ struct experts {
     const auto d_out = rows_of(b, at, d_routed_out{});
     {
       const auto d = [&] {
-        if constexpr (travels<B>)
+        if constexpr (sends<B>)
           return detail::first_rows(b[moved{}], at.choices);
         else
           return d_out;
       }();
-      b.compute().unpermute_backward(dy, detail::first_rows(b[routed_out{}], at.choices), at.places, weights_of(b, at),
-                                     d, d_weights_of(b, at));
+      const typename B::const_view d_all = [&] {
+        if constexpr (gathers<B>) {
+          const auto all = detail::first_rows(b[gathered_out{}], at.all);
+          gather(b, dy, all);
+          return typename B::const_view(all);
+        } else {
+          return dy;
+        }
+      }();
+      b.compute().unpermute_backward(d_all, detail::first_rows(b[routed_out{}], at.choices), at.places,
+                                     weights_of(b, at), d, d_weights_of(b, at));
       sum_copies(b, at, d_weights);
-      if constexpr (travels<B>) go(b, d, d_out);
+      if constexpr (sends<B>) go(b, d, d_out);
     }
     // What the weights of choices do to y is as much a sum as y is.
     b.template settle<typename l::out::made, typename l::out::y>(d_weights);
@@ -262,12 +298,14 @@ struct experts {
                                                        into(b, at, b[gate_weights{}]), d_in);
     b.compute().template grouped_matmul<transpose::no>(rows_of(b, at, d_up{}), at.offsets, into(b, at, b[up_weights{}]),
                                                        d_in, T(1));
-    if constexpr (travels<B>) {
+    if constexpr (sends<B>) {
       const auto d = detail::first_rows(b[moved{}], at.choices);
       come_back(b, d_in, d);
       b.compute().permute_backward(d, at.places, dx);
     } else {
-      b.compute().permute_backward(d_in, at.places, dx);
+      const auto all = of_all(b, at, dx);
+      b.compute().permute_backward(d_in, at.places, all);
+      if constexpr (gathers<B>) sum(b, all, dx);
     }
     b.template settle<typename l::in::dx_made, dual<typename l::in::x_edge>>(dx);
     score.layer().choose_backward(score, b[scores{}], at.ids, b[choice_weights{}], d_weights, b[d_scores{}]);
@@ -284,14 +322,17 @@ struct experts {
     using T = typename B::scalar;
     auto [score] = b.children();
     const auto at = route(b, false);
-    const auto in = travels<B> ? inputs(b, at) : moved_in(b, at, x);
-    const auto d_out = rows_of(b, at, d_routed_out{});
-    b.compute().grouped_matmul_backward_weight(d_out, rows_of(b, at, activated{}), at.offsets,
-                                               out_of(b, at, b.gradient(down_weights{})), T(1));
-    b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_gate{}), in, at.offsets,
-                                               into(b, at, b.gradient(gate_weights{})), T(1));
-    b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_up{}), in, at.offsets,
-                                               into(b, at, b.gradient(up_weights{})), T(1));
+    [[maybe_unused]] const auto in = sends<B> ? inputs(b, at) : moved_in(b, at, x);
+    [[maybe_unused]] const auto d_out = rows_of(b, at, d_routed_out{});
+    if constexpr (B::template trains<down_weights>)
+      b.compute().grouped_matmul_backward_weight(d_out, rows_of(b, at, activated{}), at.offsets,
+                                                 out_of(b, at, b.gradient(down_weights{})), T(1));
+    if constexpr (B::template trains<gate_weights>)
+      b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_gate{}), in, at.offsets,
+                                                 into(b, at, b.gradient(gate_weights{})), T(1));
+    if constexpr (B::template trains<up_weights>)
+      b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_up{}), in, at.offsets,
+                                                 into(b, at, b.gradient(up_weights{})), T(1));
     score.backward_weight(x, b[d_scores{}]);
   }
 
@@ -305,6 +346,10 @@ struct experts {
   // Whether rows go to other ranks; elsewhere than on the host `route` refuses it.
   template <class B>
   static constexpr bool travels = laid<typename B::layouts>::exchanges && B::on_host;
+  template <class B>
+  static constexpr bool gathers = travels<B> && Dispatch::gathers;
+  template <class B>
+  static constexpr bool sends = travels<B> && !Dispatch::gathers;
   // Where rows are, in one verb.
   template <class Space>
   struct routes {
@@ -315,6 +360,7 @@ struct experts {
     std::int64_t choices = 0;                     // of this rank's rows: those that are in `sources`
     std::int64_t rows = 0;                        // of this rank's experts
     std::int64_t copies = 1;                      // of each choice: ranks that hold parts of its expert
+    std::int64_t all = 0;                         // of all ranks, where these are gathered
   };
   // Which experts each row takes, from its scores. `asks`: whether the other ranks are asked what they send; else it is known.
   template <class B>
@@ -327,7 +373,7 @@ struct experts {
                   "in the host's memory");
     routing_memory<typename B::space>& memory = *b.run().routing;
     const std::int64_t rows = own_rows(b);
-    const std::int64_t copies = detail::copies_of_rows(b.run().world, typename l::copied_over{});
+    const std::int64_t copies = gathers<B> ? 1 : detail::copies_of_rows(b.run().world, typename l::copied_over{});
     memory.reserve(b.queue(), rows * chosen * copies, count * copies);
     const auto ids = memory.ids(rows, chosen), places = memory.places(rows, chosen * copies);
     const auto sources = memory.sources(rows * chosen * copies);
@@ -344,7 +390,26 @@ struct experts {
       }
     }();
     const expert_range mine = detail::own_experts<typename B::layouts>(b.run().world, count);
-    if constexpr (travels<B>) {
+    if constexpr (gathers<B>) {
+      exchange_tables& t = memory.exchange();
+      auto& ranks = group(b);
+      if (asks) {
+        detail::gather_choices(ranks, t, kept.elements(), rows, chosen);
+        detail::keep_choices(t, b[gathered_choices{}]);
+        gather(b, b[choice_weights{}], detail::first_rows(b[gathered_weights{}], t.rows_received()));
+      } else {
+        detail::read_choices<typename B::scalar>(t, b[gathered_choices{}], ranks.size(), chosen);
+      }
+      const std::int64_t all = t.rows_received();
+      t.order.resize(t.choices.size());
+      t.back.resize(t.choices.size());
+      t.offsets.resize(static_cast<std::size_t>(mine.count) + 1);
+      const matrix_view<std::int32_t> to{t.back.data(), dynamic_shape<2>(all, chosen)};
+      b.compute().route({t.choices.data(), to.shape()}, mine.first, t.offsets, t.order, to);
+      const std::int64_t used = t.offsets.back();
+      return routes<typename B::space>{
+          ids, to, std::span(t.order).first(static_cast<std::size_t>(used)), t.offsets, mine.count, used, used, 1, all};
+    } else if constexpr (travels<B>) {
       exchange_tables& t = memory.exchange();
       detail::find_members<typename B::layouts>(t, b.run().world, count, copies, typename l::exchange{});
       const auto each = static_cast<std::size_t>(copies);
@@ -367,7 +432,8 @@ struct experts {
       }
       t.arrange(mine.count);
       return routes<typename B::space>{
-          ids, places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received(), copies};
+          ids,    places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received(),
+          copies, 0};
     } else {
       const auto offsets = memory.offsets(mine.count);
       b.compute().route(kept, mine.first, offsets, sources, places);
@@ -389,7 +455,8 @@ struct experts {
   }
   template <class B, class Routes>
   static typename B::const_view weights_of(const B& b, const Routes& at) {
-    if constexpr (travels<B>)
+    if constexpr (gathers<B>) return detail::first_rows(b[gathered_weights{}], at.all);
+    if constexpr (sends<B>)
       if (at.copies > 1) {
         const auto to = copied(b, at, copied_weights{});
         const auto from = b[choice_weights{}].elements();
@@ -401,14 +468,16 @@ struct experts {
   }
   template <class B, class Routes>
   static typename B::view d_weights_of(const B& b, const Routes& at) {
-    if constexpr (travels<B>)
+    if constexpr (gathers<B>) return detail::first_rows(b[d_copied_weights{}], at.all);
+    if constexpr (sends<B>)
       if (at.copies > 1) return copied(b, at, d_copied_weights{});
     return b[d_choice_weights{}];
   }
   template <class B, class Routes>
   static void sum_copies([[maybe_unused]] const B& b, [[maybe_unused]] const Routes& at,
                          [[maybe_unused]] typename B::view d_weights) {
-    if constexpr (travels<B>)
+    if constexpr (gathers<B>) sum(b, detail::first_rows(b[d_copied_weights{}], at.all), d_weights);
+    if constexpr (sends<B>)
       if (at.copies > 1) {
         const auto from = copied(b, at, d_copied_weights{}).elements();
         const auto to = d_weights.elements();
@@ -428,7 +497,7 @@ struct experts {
   // Where the experts' inputs lie.
   template <class B, class Routes>
   static auto inputs(const B& b, const Routes& at) {
-    if constexpr (travels<B>)
+    if constexpr (sends<B>)
       return rows_of(b, at, routed_in{});
     else
       return rows_of(b, at, moved{});
@@ -437,7 +506,9 @@ struct experts {
   template <class B, class Routes>
   auto moved_in(const B& b, const Routes& at, typename B::const_view x) const {
     const auto own = detail::first_rows(b[moved{}], at.choices);
-    if constexpr (travels<B>)
+    if constexpr (gathers<B>)
+      b.compute().permute(detail::first_rows(b[gathered_in{}], at.all), at.sources, own);
+    else if constexpr (sends<B>)
       b.make(routed_in{}, [&](auto v) {
         b.compute().permute(x, at.sources, own);
         go(b, own, detail::first_rows(v, at.rows));
@@ -464,6 +535,23 @@ struct experts {
     return [&]<class... Tags>(type_list<Tags...>) -> auto& {
       return b.run().world.template along_if<Tags...>();
     }(typename laid<typename B::layouts>::exchange{});
+  }
+  // Rows of all ranks, and back their sums.
+  template <class B>
+  static void gather(const B& b, typename B::const_view from, typename B::view to) {
+    detail::gather_rows(group(b), b.run().routing->exchange(), elements_of(from), elements_of(to), to.extent(1));
+  }
+  template <class B>
+  static void sum(const B& b, typename B::const_view from, typename B::view to) {
+    detail::sum_rows(group(b), b.run().routing->exchange(), elements_of(from), elements_of(to), to.extent(1));
+  }
+  // Where to make rows of all ranks, where these are gathered, of which `own` are this rank's.
+  template <class B, class Routes>
+  static typename B::view of_all(const B& b, [[maybe_unused]] const Routes& at, [[maybe_unused]] typename B::view own) {
+    if constexpr (gathers<B>)
+      return detail::first_rows(b[gathered_out{}], at.all);
+    else
+      return own;
   }
   // Rows of this rank's choices to where their experts are, where they lie by expert.
   template <class B>
