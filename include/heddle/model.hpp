@@ -27,6 +27,7 @@
 #include <heddle/model/layers/linear.hpp>
 #include <heddle/model/layers/lora.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
+#include <heddle/model/layers/multiply.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/readouts.hpp>
