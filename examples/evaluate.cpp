@@ -6,11 +6,14 @@
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/tokenizer/load.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include HEDDLE_GEMM_HEADER
 
+#include "text_tokens.hpp"
 #include "token_ids.hpp"
 
 #include <CLI/CLI.hpp>
@@ -21,7 +24,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <numeric>
 #include <span>
 #include <string>
@@ -38,7 +40,7 @@ using backend = hd::compute::host<HEDDLE_GEMM>;
 namespace {
 
 struct settings {
-  std::string model, mesh = "dp=1", dtype = "f32";
+  std::string model, text, mesh = "dp=1", dtype = "f32";
   std::vector<std::string> tokens;
   bool json = false;
 };
@@ -88,10 +90,7 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, Conf
   found.last_logits.resize(samples.size());
   found.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
   std::vector<double> losses(samples.size());
-  const hd::io::safetensors_folder folder(s.model);  // opened once for all ranks
-  const auto names = md::names_in(folder);
-  md::require_all_read(Model::describe(config), folder.names(), names,
-                       [&](std::string_view name) { return md::is_saved_constant(about, name); });
+  const auto [folder, names] = md::open_weights(s.model, about, Model::describe(config));
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     const hd::io::safetensors_reader weights(folder);
     backend kernels{1};
@@ -144,11 +143,31 @@ void print(const settings& s, const md::hugging_face_model& about, const evaluat
               static_cast<long long>(e.targets), std::exp(e.loss()));
 }
 
+// Tokens of a text, cut into samples of the model's context. Each sample but the first begins with the last token of the one before
+// it, so that every token but the first is a target once.
+std::vector<std::vector<std::int32_t>> samples_of_text(const settings& s, int vocabulary, int context) {
+  const auto ids = text_tokens(s.model, s.text, vocabulary);
+  if (ids.size() < 2) throw hd::config_error("heddle: '" + s.text + "' has fewer than two tokens");
+  if (context < 2) throw hd::config_error("heddle: --text takes a model with a context of at least two tokens");
+  std::vector<std::vector<std::int32_t>> samples;
+  for (std::size_t first = 0; first + 1 < ids.size(); first += static_cast<std::size_t>(context) - 1) {
+    const auto from = ids.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto count = (std::min)(static_cast<std::size_t>(context), ids.size() - first);
+    samples.emplace_back(from, from + static_cast<std::ptrdiff_t>(count));
+  }
+  return samples;
+}
+
 int run(const settings& s) {
+  if (s.tokens.empty() && s.text.empty()) throw hd::config_error("heddle: --tokens is required, or --text");
   std::vector<std::vector<std::int32_t>> samples;
   for (const std::string& text : s.tokens) samples.push_back(parse_tokens(text));
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
+  const auto about = md::from_folder(s.model);
+  if (!s.text.empty()) {
+    const auto more =
+        std::visit([&](const auto& c) { return samples_of_text(s, c.vocabulary, c.context); }, about.config);
+    samples.insert(samples.end(), more.begin(), more.end());
+  }
   const auto with = [&]<class Model>(std::type_identity<Model>, const auto& config) {
     return evaluate<Model>(s, about, config, samples);
   };
@@ -162,9 +181,8 @@ int main(int argc, char** argv) {
   settings s;
   CLI::App app("Evaluates a model of Hugging Face on a mesh of dp x pp x tp ranks.");
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
-  app.add_option("--tokens", s.tokens, "ids with commas between them; again for another sample")
-      ->required()
-      ->take_all();
+  app.add_option("--tokens", s.tokens, "ids with commas between them; again for another sample")->take_all();
+  app.add_option("--text", s.text, "text file: tokens of the folder's tokenizer.json, or bytes without one");
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in pp=2,tp=2")->capture_default_str();
   app.add_option("--dtype", s.dtype, "of weights and arithmetic")->check(CLI::IsMember({"f32"}))->capture_default_str();
   app.add_flag("--json", s.json, "print one line of JSON, with all logits");

@@ -11,10 +11,13 @@
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/tokenizer/load.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/with_lora.hpp>
 #include <heddle/train/json/lora_adapter.hpp>
 #include <heddle/train/make_trainer.hpp>
 #include HEDDLE_GEMM_HEADER
+
+#include "text_tokens.hpp"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -47,28 +50,12 @@ struct settings {
   std::uint64_t seed = 1;
 };
 
-// The text as tokens of the folder's tokenizer.json, or as bytes where there is none.
-std::vector<std::int32_t> tokens_of(const settings& s, int vocabulary) {
-  const io::corpus text(s.text);
-  std::vector<std::int32_t> ids(text.tokens().begin(), text.tokens().end());
-  if (const auto path = std::filesystem::path(s.model) / "tokenizer.json"; std::filesystem::exists(path)) {
-    const auto found = io::load_tokenizer(path).encode(std::string(text.tokens().begin(), text.tokens().end()));
-    ids.assign(found.begin(), found.end());
-  }
-  const auto greatest = ids.empty() ? 0 : *std::max_element(ids.begin(), ids.end());
-  if (greatest >= vocabulary)
-    throw hd::config_error("heddle: '" + s.text + "' has the token " + std::to_string(greatest) +
-                           ", the model a vocabulary of " + std::to_string(vocabulary));
-  return ids;
-}
-
 template <class Model, class Config>
 void finetune(const settings& s, const md::hugging_face_model& about, const Config& config, const std::string& dtype) {
   constexpr bool adapts = requires { config.adapter_rank; };
   const auto described = Model::describe(config);
   const auto kept = adapts ? md::which_parameters::frozen : md::which_parameters::all;  // of the model itself
-  const io::safetensors_folder folder(s.model);
-  const auto names = md::names_in(folder);
+  const auto [folder, names] = md::open_weights(s.model, about, described);
   std::vector<md::parameter_outline> outlines;
   std::int64_t all = 0, trained = 0;
   for (md::parameter_outline& p : md::parameter_outlines(described)) {
@@ -84,7 +71,7 @@ void finetune(const settings& s, const md::hugging_face_model& about, const Conf
               std::string(about.family()).c_str(), config.layers, config.width,
               adapts ? ("adapters of rank " + std::to_string(s.rank)).c_str() : "whole",
               static_cast<long long>(trained), static_cast<long long>(all));
-  const auto tokens = tokens_of(s, config.vocabulary);
+  const auto tokens = text_tokens(s.model, s.text, config.vocabulary);
   const io::basic_dataset<std::int32_t> data(tokens, {.context = config.context, .batch = s.batch, .seed = s.seed});
 
   hd::train::options<Config> options;
@@ -142,9 +129,8 @@ void finetune_either(const settings& s, const md::hugging_face_model& about, Con
 }
 
 void run(const settings& s) {
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const nlohmann::json config = io::read_json(path);
-  const auto about = md::from_config(config, "'" + path.string() + "'");
+  const nlohmann::json config = io::read_json(std::filesystem::path(s.model) / "config.json");
+  const auto about = md::from_folder(s.model);
   // Each family is a trainer, whole and with adapters, that takes a compiler ten seconds and more: further ones on demand.
   const auto with = [&]<class Model>(std::type_identity<Model>, const auto& c) {
     finetune_either<Model>(s, about, c, hd::train::dtype_in_config(config));

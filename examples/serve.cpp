@@ -11,6 +11,7 @@
 #include <heddle/io/tokenizer/load.hpp>
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include HEDDLE_GEMM_HEADER
 
@@ -79,10 +80,7 @@ void run_model(const settings& s, const md::hugging_face_model& about, Config co
                inf::request_queue& queue) {
   if (s.context > 0) config.context = (std::min)(config.context, s.context);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
-  const hd::io::safetensors_folder folder(s.model);  // opened once for all ranks
-  const auto names = md::names_in(folder);
-  md::require_all_read(Model::describe(config), folder.names(), names,
-                       [&](std::string_view name) { return md::is_saved_constant(about, name); });
+  const auto [folder, names] = md::open_weights(s.model, about, Model::describe(config));
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as no call comes
   hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
@@ -114,8 +112,7 @@ int run(settings s) {
   if (s.tokenizer.empty()) s.tokenizer = s.model;
   s.http.model = s.name.empty() ? fs::canonical(s.model).filename().string() : s.name;
   if (!s.keys.empty()) s.http.keys = read_keys(s.keys);
-  const fs::path config = s.model / "config.json";
-  const auto about = md::from_config(hd::io::read_json(config), "'" + config.string() + "'");
+  const auto about = md::from_folder(s.model);
   const hd::io::tokenizer tokenizer = hd::io::load_tokenizer(s.tokenizer);
   const inf::engine_options engine{.max_running = s.running, .end_tokens = end_tokens(s, tokenizer)};
 

@@ -8,6 +8,7 @@
 #include <heddle/core/error.hpp>
 #include <heddle/core/file_size_signal.hpp>
 #include <heddle/core/fixed_string.hpp>
+#include <heddle/core/float8.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/launch_each.hpp>
 #include <heddle/core/monoid.hpp>

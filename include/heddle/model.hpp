@@ -34,6 +34,7 @@
 #include <heddle/model/layers/low_rank.hpp>
 #include <heddle/model/layers/medusa_head.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
+#include <heddle/model/layers/multiply.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/readouts.hpp>

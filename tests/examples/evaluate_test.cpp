@@ -122,6 +122,26 @@ TEST_CASE("in words, and with one token", "[examples][evaluate]") {
   CHECK(got["last_logits"][0].size() == 53);
 }
 
+TEST_CASE("a text is evaluated in samples of the model's context", "[examples][evaluate]") {
+  const copied_model folder("bytes");  // without tokenizer.json: its tokens are bytes
+  folder.change("max_position_embeddings", 7);
+  const fs::path text = folder.path / "text.txt";
+  std::ofstream(text) << "heddle says it";  // 14 bytes: 7, and 7 and 2 with the byte before them
+  const std::string model = "--json --model " + folder.path.string();
+  const answer of_text = run(model + " --mesh dp=2 --text " + text.string());
+  REQUIRE(of_text.status == 0);
+  const answer of_tokens =
+      run(model + " --tokens 104,101,100,100,108,101,32 --tokens 32,115,97,121,115,32,105 --tokens 105,116");
+  REQUIRE(of_tokens.status == 0);
+  const auto got = nlohmann::json::parse(of_text.text), expected = nlohmann::json::parse(of_tokens.text);
+  CHECK(got["targets"] == 13);
+  CHECK(got["loss"].get<double>() == Approx(expected["loss"].get<double>()).epsilon(1e-12));
+  CHECK(got["last_logits"] == expected["last_logits"]);
+  std::ofstream(text) << "x";
+  CHECK_THAT(run(model + " --text " + text.string()).text, Contains("has fewer than two tokens"));
+  CHECK_THAT(run(model + " --text /nowhere").text, Contains("/nowhere"));
+}
+
 TEST_CASE("what cannot be evaluated is an error that says why", "[examples][evaluate]") {
   const std::string gpt2 = "--model " + (models / "gpt2").string();
   const auto says = [](const std::string& arguments) {

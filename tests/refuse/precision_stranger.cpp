@@ -1,4 +1,4 @@
-// refuse: heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M>, moments_in<V> and products_in<bf16>
+// refuse: heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M>, moments_in<V> and products_in<P>
 #include <heddle/train/precision.hpp>
 
 namespace hd = heddle;

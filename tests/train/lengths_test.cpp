@@ -1,5 +1,6 @@
 // tests/train/lengths_test.cpp: microbatches of a GPT-2 that differ in samples and in length, under every schedule.
 #include "catch.hpp"
+#include "difference.hpp"
 #include "tables.hpp"
 #include "transport.hpp"
 
@@ -159,22 +160,6 @@ gradients run(const sc::action_table& table) {
   return whole;
 }
 
-double largest_error(const gradients& got, const gradients& wanted) {
-  double worst = got.size() == wanted.size() ? 0 : 1e300;
-  for (const auto& [name, values] : wanted) {
-    const auto found = got.find(name);
-    if (found == got.end() || found->second.size() != values.size()) return 1e300;
-    double apart = 0, size = 0;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      apart = std::fmax(apart, std::abs(found->second[i] - values[i]));
-      size = std::fmax(size, std::abs(values[i]));
-      if (std::isnan(found->second[i])) return 1e300;
-    }
-    worst = std::fmax(worst, apart / size);
-  }
-  return worst;
-}
-
 void every_schedule(int ranks, int m, int at_least) {
   if (!transport_test::on_threads && ranks > transport_test::most_ranks()) return;
   const gradients alone = run<act::keep>(train_test::table_named("1f1b", 1, m));
@@ -188,8 +173,8 @@ void every_schedule(int ranks, int m, int at_least) {
     if (!train_test::has_table(name, ranks, m)) continue;
     INFO(name << " on " << ranks << " ranks, " << m << " microbatches");
     const auto table = train_test::table_named(name, ranks, m);
-    CHECK(largest_error(run<act::keep>(table), alone) <= 1e-10);
-    if (compared % 3 == 0) CHECK(largest_error(run<away>(table), alone) <= 1e-10);
+    CHECK(train_test::relative_difference(run<act::keep>(table), alone) <= 1e-10);
+    if (compared % 3 == 0) CHECK(train_test::relative_difference(run<away>(table), alone) <= 1e-10);
     ++compared;
   }
   CHECK(compared >= at_least);

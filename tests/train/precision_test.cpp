@@ -38,6 +38,13 @@ using mesh_type = hd::mesh<hd::axis<dp>, hd::axis<pp>, hd::axis<tp>>;
 using model = hd::model::gpt2<float>;
 constexpr hd::model::gpt2_config settings{.layers = 3, .heads = 2, .width = 12, .context = 6, .vocabulary = 29};
 using tokens = train_test::random_tokens<settings.context, settings.vocabulary>;
+// Random tokens, each with the one target that belongs to it: a loss that falls.
+struct learnable_tokens : tokens {
+  void fill_train(hd::io::sample_block block, std::span<std::int32_t> in, std::span<std::int32_t> targets) const {
+    tokens::fill_train(block, in, targets);
+    for (std::size_t i = 0; i < in.size(); ++i) targets[i] = (7 * in[i] + 3) % settings.vocabulary;
+  }
+};
 
 // Weights and reduced gradients in bf16, masters and moments in float.
 using usual = hd::precision<hd::weights_in<bf16>, hd::gradients_in<bf16>>;
@@ -45,6 +52,9 @@ using usual = hd::precision<hd::weights_in<bf16>, hd::gradients_in<bf16>>;
 using narrow =
     hd::precision<hd::products_in<bf16>, hd::gradients_in<bf16>, hd::weights_in<bf16, hd::rounding::stochastic>,
                   hd::moments_in<bf16, hd::rounding::stochastic>, hd::masters_in<bf16>>;
+
+// Products of linear layers in 8 bits.
+using float8_strategy = hd::strategy<mesh_type, hd::precision<hd::products_in<hd::float8>>, hd::zero<1>>;
 
 using plain_strategy = hd::strategy<mesh_type, hd::zero<0>>;
 using usual_strategy = hd::strategy<mesh_type, usual, hd::zero<1>>;
@@ -107,7 +117,7 @@ void place(tensors& to, const hd::model::parameter& p, std::int64_t first, std::
   });
 }
 
-template <class Strategy>
+template <class Strategy, class Tokens = tokens>
 outcome train(const std::string& mesh_text, std::int64_t steps, const std::string& save_to = "",
               const std::string& resume_from = "", std::int64_t until = 0) {
   const auto mesh = hd::parse_mesh<mesh_type>(mesh_text);
@@ -122,7 +132,7 @@ outcome train(const std::string& mesh_text, std::int64_t steps, const std::strin
     }
     while (trainer.steps_done() < (until > 0 ? until : steps)) {
       const auto before = trainer.dp_group().counters();
-      const tr::step_report r = trainer.step(tokens{});
+      const tr::step_report r = trainer.step(Tokens{});
       const auto after = trainer.dp_group().counters();
       if (!tells) continue;
       all.losses.push_back(r.loss);
@@ -605,4 +615,28 @@ TEST_CASE("masters of double keep what float would lose, and steps are taken bac
   CHECK(weights == before);
   CHECK(std::equal(masters.begin(), masters.end(), optimizer.masters().begin()));
   CHECK(optimizer.first_moment()[5].bits == moment);
+}
+
+TEST_CASE("products in 8 bits train close to float, and on every mesh to the same", "[train][precision][float8]") {
+  constexpr std::int64_t steps = 60;
+  const auto plain = train<plain_strategy, learnable_tokens>("dp=1", steps),
+             alone = train<float8_strategy, learnable_tokens>("dp=1", steps);
+  REQUIRE(plain.losses.size() == static_cast<std::size_t>(steps));
+  REQUIRE(plain.losses.back() < 0.75 * plain.losses.front());
+  double apart = 0;
+  for (std::size_t i = 0; i < plain.losses.size(); ++i) {
+    const double d = std::abs(alone.losses[i] - plain.losses[i]) / plain.losses[i];
+    if (!(d <= apart)) apart = d;  // a NaN stays
+  }
+  CAPTURE(apart, plain.losses.front(), plain.losses.back(), alone.losses.back());
+  CHECK(apart < 0.02);
+  CHECK(apart > 1e-6);  // it is rounded
+  CHECK(alone.losses != plain.losses);
+  // The scales are those of whole tensors: along tp and pp the same numbers, up to the order of sums and what that rounds otherwise.
+  for (const char* mesh : {"tp=2", "dp=2,tp=2", "pp=2,tp=2"}) {
+    CAPTURE(mesh);
+    const auto split = train<float8_strategy, learnable_tokens>(mesh, 3);
+    for (std::size_t i = 0; i < 3; ++i)
+      CHECK(split.losses[i] == Approx(alone.losses[i]).epsilon(std::string(mesh)[0] == 'd' ? 2e-3 : 2e-4));
+  }
 }

@@ -1,6 +1,7 @@
 // heddle/train/precision.hpp: the element types of weights, reduced gradients, master weights and moments, as a policy.
 #pragma once
 
+#include <heddle/core/float8.hpp>
 #include <heddle/core/half_precision.hpp>
 #include <heddle/core/type_list.hpp>
 
@@ -51,12 +52,12 @@ constexpr bool element_checked() {
 }
 template <class P>
 struct product_element {
-  static constexpr bool value = std::is_same_v<P, bf16>;
+  static constexpr bool value = std::is_same_v<P, bf16> || std::is_same_v<P, float8>;
 };
 template <class P>
 constexpr bool product_checked() {
   static_assert(product_element<P>::value,
-                "heddle: products_in<P> takes bf16; without it products are of the model's scalar");
+                "heddle: products_in<P> takes bf16 and float8; without it products are of the model's scalar");
   return true;
 }
 /// Whether every number of type `Narrow` is one of type `Wide`, too.
@@ -156,7 +157,7 @@ constexpr auto select_parts() {
   if constexpr (!(is_part_of_precision<Ps> && ...)) {
     static_assert((precision_takes<Ps>::value && ...),
                   "heddle: precision<...> takes weights_in<W>, gradients_in<G>, masters_in<M>, moments_in<V> and "
-                  "products_in<bf16>");
+                  "products_in<P>");
     return selected_parts<>{};
   } else if constexpr (!((v0::count_of<typename Ps::part, typename Ps::part...> == 1) && ...)) {
     static_assert((only_part_of_its_kind<Ps, Ps...>::value && ...),
@@ -192,12 +193,15 @@ using or_default = std::conditional_t<std::is_void_v<T>, Default, T>;
 /// - `moments_in<V>`: of both moments. AdamW computes in the widest of float, M and V.
 /// - `products_in<bf16>`: the operands of the layers' matrix products are rounded to bf16, products are added up in float
 ///   (`compute::bf16_products`); T is float, and the backend has kernels for it (`compute::half_product_facet`). Everything else, attention among it, is computed in T.
+/// - `products_in<float8>`: the products of linear layers are of operands in 8 bits, weights and activations of `float8_e4m3` and gradients of
+///   `float8_e5m2`, each scaled by the greatest magnitude of its whole tensor at that moment (`compute::float8_products`), and added up in
+///   float. Products of the head, of routers and of experts, and attention, are those of T, which is float. On the host: the numbers, not the speed.
 ///
 /// `weights_in<bf16, rounding::stochastic>` and `moments_in<bf16, rounding::stochastic>` round stochastically.
 /// No loss is scaled: bf16 has the exponents of float, so that what float does not lose, bf16 does not lose to underflow.
 /// `post_validation` takes steps back by formulas and is refused; `post_validation_with_copy` copies, in the same types.
 /// Source: Micikevicius et al. 2018, arXiv:1710.03740 (master weights); Kalamkar et al. 2019, arXiv:1905.12322 (bf16); Gupta et
-/// al. 2015, arXiv:1502.02551 (stochastic rounding).
+/// al. 2015, arXiv:1502.02551 (stochastic rounding); Micikevicius et al. 2022, arXiv:2209.05433 (8 bits).
 template <class... Parts>
 struct precision {
   using kind = precision_kind;
@@ -211,8 +215,9 @@ struct precision {
   using master = detail::or_default<typename parts::masters::element, T>;
   template <class T>
   using moment = detail::or_default<typename parts::moments::element, T>;
-  /// Whether products are of operands of bf16.
-  static constexpr bool rounds_products = !std::is_void_v<typename parts::products::element>;
+  /// Whether products are of operands of bf16, and whether those of linear layers are of operands of 8 bits.
+  static constexpr bool rounds_products = std::is_same_v<typename parts::products::element, bf16>;
+  static constexpr bool scales_products = std::is_same_v<typename parts::products::element, float8>;
   /// Whether it says anything about what is kept from step to step, or sent.
   static constexpr bool is_of_state =
       !(std::is_void_v<typename parts::weights::element> && std::is_void_v<typename parts::gradients::element> &&

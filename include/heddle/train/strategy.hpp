@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/bf16_products.hpp>
+#include <heddle/compute/float8_products.hpp>
 #include <heddle/compute/facets.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/core/half_precision.hpp>
@@ -94,6 +95,10 @@ struct multiplies_in_bf16 {
       !Precision::rounds_products || (compute::half_product_facet::offered<Backend, bf16> &&
                                       compute::cast_facet<bf16>::template offered<Backend, float>);
 };
+template <class Precision, class Backend>
+struct multiplies_in_float8 {
+  static constexpr bool value = !Precision::scales_products || std::is_same_v<space_of<Backend>, host_memory>;
+};
 // A policy for saved activations says where it can keep them.
 template <class Activations, class Space>
 struct keeps_activations_in_memory {
@@ -106,6 +111,11 @@ constexpr bool backend_checked() {
     static_assert(multiplies_in_bf16<Precision, Backend>::value,
                   "heddle: products_in<bf16> needs a backend with products of bf16 and casts from float to it "
                   "(half_product_facet, cast_facet<bf16>); with this one leave it out of precision<...>");
+  else if constexpr (!multiplies_in_float8<Precision, Backend>::value)
+    static_assert(
+        multiplies_in_float8<Precision, Backend>::value,
+        "heddle: products_in<float8> is computed in the host's memory only; with this backend leave it out of "
+        "precision<...>");
   else if constexpr (!keeps_activations_in_memory<Activations, space_of<Backend>>::value)
     static_assert(keeps_activations_in_memory<Activations, space_of<Backend>>::value,
                   "heddle: this policy keeps saved activations in the host's memory only; with this backend take "
@@ -126,6 +136,11 @@ template <class Backend, class Precision>
   requires(Precision::rounds_products)
 struct backend_under<Backend, Precision> {
   using type = compute::bf16_products<Backend>;
+};
+template <class Backend, class Precision>
+  requires(Precision::scales_products)
+struct backend_under<Backend, Precision> {
+  using type = compute::float8_products<Backend>;
 };
 
 template <class... Ps>

@@ -3,6 +3,7 @@
 
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
+#include <heddle/model/layers/multiply.hpp>
 
 #include <array>
 #include <cstddef>
@@ -91,8 +92,8 @@ struct linear : leaf {
     using l = laid<typename B::layouts>;
     b.give(y, [&](auto v) {
       make_scattered<typename l::made, typename l::y>(b, whole_out{}, v, [&](auto part, row_range at) {
-        b.compute().template matmul<transpose::no, transposed ? transpose::yes : transpose::no>(
-            rows_of(x, at), b[weight{}], part, T(0));
+        multiply<transpose::no, transposed ? transpose::yes : transpose::no, float8_operand::value,
+                 float8_operand::value, typename l::x, weights<B>>(b, rows_of(x, at), b[weight{}], part, T(0));
         more(part, at);
       });
       if constexpr (Bias) b.compute().add_bias(v, b.vector(bias{}));
@@ -105,8 +106,9 @@ struct linear : leaf {
     using T = typename B::scalar;
     using l = laid<typename B::layouts>;
     use_gathered<dual<typename l::y>, dual<typename l::made>>(b, d_whole_out{}, dy, true, [&](auto d, row_range at) {
-      b.compute().template matmul<transpose::no, transposed ? transpose::no : transpose::yes>(
-          d, b[weight{}], rows_of(dx, at), add ? T(1) : T(0));
+      multiply<transpose::no, transposed ? transpose::no : transpose::yes, float8_operand::gradient,
+               float8_operand::value, dual<typename l::made>, weights<B>>(b, d, b[weight{}], rows_of(dx, at),
+                                                                          add ? T(1) : T(0));
     });
     return made<typename l::dx_made>{};
   }
@@ -115,10 +117,18 @@ struct linear : leaf {
     using T = typename B::scalar;
     using l = laid<typename B::layouts>;
     const typename B::const_view d = b.template room<dual<typename l::y>, dual<typename l::made>>(d_whole_out{}, dy);
-    b.compute().template matmul<transpose::yes, transpose::no>(transposed ? d : x, transposed ? x : d,
-                                                               b.gradient(weight{}), T(1));
+    if constexpr (transposed)
+      multiply<transpose::yes, transpose::no, float8_operand::gradient, float8_operand::value, dual<typename l::made>,
+               typename l::x>(b, d, x, b.gradient(weight{}), T(1));
+    else
+      multiply<transpose::yes, transpose::no, float8_operand::value, float8_operand::gradient, typename l::x,
+               dual<typename l::made>>(b, x, d, b.gradient(weight{}), T(1));
     if constexpr (Bias) b.compute().add_bias_backward(dy, b.gradient_vector(bias{}));
   }
+
+ private:
+  template <class B>
+  using weights = typename B::layouts::template parameter<typename weight_parameter::own>;
 };
 
 }  // namespace heddle::inline v0::model::layers

@@ -1,0 +1,7 @@
+// refuse: heddle: products_in<float8> is of models whose scalar is float, in which products are added up
+#include <heddle/train/mixed_optimizer.hpp>
+#include <heddle/train/strategy.hpp>
+
+namespace hd = heddle;
+using strategy = hd::strategy<hd::mesh<hd::axis<hd::dp, 2>>, hd::precision<hd::products_in<hd::float8>>>;
+using odd = hd::train::detail::optimizer_under<double, strategy>;
