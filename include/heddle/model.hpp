@@ -26,6 +26,7 @@
 #include <heddle/model/layers/head_norm.hpp>
 #include <heddle/model/layers/linear.hpp>
 #include <heddle/model/layers/lora.hpp>
+#include <heddle/model/layers/medusa_head.hpp>
 #include <heddle/model/layers/norms.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/layers/readouts.hpp>
@@ -64,4 +65,5 @@
 #include <heddle/model/tied_gradients.hpp>
 #include <heddle/model/token_positions.hpp>
 #include <heddle/model/with_lora.hpp>
+#include <heddle/model/with_medusa_head.hpp>
 #include <heddle/model/write_parameters.hpp>

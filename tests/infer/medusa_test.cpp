@@ -6,6 +6,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
@@ -104,7 +105,7 @@ TEST_CASE("a head that begins is the model's own", "[infer][medusa]") {
 }
 
 TEST_CASE("trained heads are on any mesh those of one rank, and answers are the same in fewer steps",
-          "[infer][medusa][law]") {
+          "[infer][medusa][law][slow]") {
   const train_test::folder folder("medusa");
   std::filesystem::create_directories(folder.path);
   CAPTURE(seed);
@@ -159,7 +160,7 @@ TEST_CASE("trained heads are on any mesh those of one rank, and answers are the 
   for (std::int64_t k = 0; k < 3; ++k) {
     const auto [first, last] = train(mesh_type{1, 1, 1}, k, 80, heads);
     INFO("head " << k << ": loss " << first << " to " << last);
-    CHECK(last < 0.8 * first);
+    CHECK(last < first - 0.1);
   }
   {
     heads_type one(kernels, 1, small.width, small.vocabulary, small.epsilon);
@@ -190,8 +191,22 @@ TEST_CASE("trained heads are on any mesh those of one rank, and answers are the 
 
   heads_type random(kernels, 3, small.width, small.vocabulary, small.epsilon);
   random.initialize(5, 0.3);
-  const std::vector<std::int64_t> widths{3, 2, 1};
-  const inf::token_tree tree = inf::token_tree::product(widths);
+  // The tree for how often heads are right on the model's own greedy answers, and the steps that it promises.
+  std::vector<std::vector<double>> accuracies;
+  std::vector<std::vector<std::int32_t>> texts;
+  for (std::size_t i = 0; i < plain_greedy.answers.size(); ++i) {
+    const auto n = static_cast<std::int32_t>(i);
+    texts.push_back({n % small.vocabulary, (n * 7 + 3) % small.vocabulary});
+    texts.back().insert(texts.back().end(), plain_greedy.answers[i].begin(), plain_greedy.answers[i].end());
+  }
+  on_runner(mesh_type{1, 1, 1},
+            [&](runner_type& runner, backend&) { accuracies = inf::head_accuracies(runner, heads, texts, 29); });
+  for (const std::vector<double>& a : accuracies) {
+    double sum = 0;
+    for (const double x : a) sum += x;
+    CHECK(sum == Approx(1).epsilon(1e-12));  // all ranks: one of them is right
+  }
+  const inf::token_tree tree = inf::token_tree::best(accuracies, 12);
   for (const mesh_type& mesh : {mesh_type{1, 1, 1}, mesh_type{1, 1, 2}, mesh_type{1, 2, 1}})
     on_runner(mesh, [&](runner_type& runner, backend&) {
       const result greedy = answers(runner, policy(loaded, tree), 24, 0, 50);
