@@ -1,6 +1,7 @@
 // heddle/infer.hpp: the inference engine and its policies.
 #pragma once
 
+#include <heddle/infer/acceptance.hpp>
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/batching.hpp>
 #include <heddle/infer/cache.hpp>
@@ -11,6 +12,7 @@
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
+#include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>

@@ -17,6 +17,7 @@
 #include <heddle/train/activations/threaded_store.hpp>
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/buckets.hpp>
+#include <heddle/train/further_targets.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/held_stages.hpp>

@@ -6,6 +6,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
@@ -13,11 +14,13 @@
 #include <heddle/mesh/mesh.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/with_medusa_head.hpp>
+#include <heddle/train/further_targets.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <mutex>
 #include <type_traits>
 #include <vector>
@@ -92,7 +95,8 @@ TEST_CASE("a head that begins is the model's own", "[infer][medusa]") {
       if (p.name == "model.norm.weight") std::copy_n(from, p.count, heads.norm(0).begin());
       if (p.name == "lm_head.weight") std::copy_n(from, p.count, heads.words(0).begin());
     }
-    inf::step step{.tokens = {5, 6, 7}, .sequences = {{0, 3, 0, 0, 1}}, .blocks = {9}, .wanted = {0, 2}, .streams = true};
+    inf::step step{
+        .tokens = {5, 6, 7}, .sequences = {{0, 3, 0, 0, 1}}, .blocks = {9}, .wanted = {0, 2}, .streams = true};
     std::vector<double> logits(2 * 29), same(2 * 29);
     runner.run(step, logits);
     heads.run(runner.streams(), 2, same);
@@ -101,15 +105,16 @@ TEST_CASE("a head that begins is the model's own", "[infer][medusa]") {
 }
 
 TEST_CASE("trained heads are on any mesh those of one rank, and answers are the same in fewer steps",
-          "[infer][medusa][law]") {
+          "[infer][medusa][law][slow]") {
   const train_test::folder folder("medusa");
+  std::filesystem::create_directories(folder.path);
   CAPTURE(seed);
   // What the model says, to train heads on.
   std::vector<std::int32_t> text;
   result plain_greedy, plain_sampled;
   on_runner(mesh_type{1, 1, 1}, [&](runner_type& runner, backend&) {
     for (const double temperature : {0.0, 0.5})
-      for (const auto& a : answers(runner, inf::one_token{}, 60, temperature, 60).answers)
+      for (const auto& a : answers(runner, inf::one_token{}, 40, temperature, 60).answers)
         text.insert(text.end(), a.begin(), a.end());
     plain_greedy = answers(runner, inf::one_token{}, 24, 0, 50);
     plain_sampled = answers(runner, inf::one_token{}, 24, 0.7, 50);
@@ -135,11 +140,12 @@ TEST_CASE("trained heads are on any mesh those of one rank, and answers are the 
       for (int k = 0; k < trainer.stages(); ++k) {
         auto whole = small;
         whole.context = 20;
-        inf::cached_stage<model_type, world_type, backend> base(whole, world, own, trainer.stage(k).layers(), {1, 4}, 4);
+        inf::cached_stage<model_type, world_type, backend> base(whole, world, own, trainer.stage(k).layers(), {1, 4},
+                                                                4);
         base.initialize(seed);
         md::begin_medusa_head(trainer.stage(k), base);
       }
-      const md::further_targets<hd::io::basic_dataset<std::int32_t>> ahead{&data, head + 1};
+      const hd::train::further_targets<hd::io::basic_dataset<std::int32_t>> ahead{&data, head + 1};
       for (std::int64_t i = 0; i < steps; ++i) {
         const double loss = trainer.step(ahead).loss;
         (i == 0 ? first : last) = loss;
@@ -152,9 +158,9 @@ TEST_CASE("trained heads are on any mesh those of one rank, and answers are the 
   };
   heads_type heads(kernels, 3, small.width, small.vocabulary, small.epsilon);
   for (std::int64_t k = 0; k < 3; ++k) {
-    const auto [first, last] = train(mesh_type{1, 1, 1}, k, 250, heads);
+    const auto [first, last] = train(mesh_type{1, 1, 1}, k, 80, heads);
     INFO("head " << k << ": loss " << first << " to " << last);
-    CHECK(last < 0.8 * first);
+    CHECK(last < first - 0.1);
   }
   {
     heads_type one(kernels, 1, small.width, small.vocabulary, small.epsilon);
@@ -172,21 +178,35 @@ TEST_CASE("trained heads are on any mesh those of one rank, and answers are the 
     CHECK(off < 1e-10);
     CHECK(size > 0.1);
   }
-  heads.save(folder.path() / "heads");
+  heads.save(folder.path / "heads");
   heads_type loaded(kernels, 3, small.width, small.vocabulary, small.epsilon);
-  loaded.load(folder.path() / "heads");
+  loaded.load(folder.path / "heads");
   for (std::int64_t k = 0; k < 3; ++k) {
     CHECK(std::ranges::equal(loaded.square(k), heads.square(k)));
     CHECK(std::ranges::equal(loaded.words(k), heads.words(k)));
     CHECK(std::ranges::equal(loaded.norm(k), heads.norm(k)));
   }
   heads_type four(kernels, 4, small.width, small.vocabulary, small.epsilon);
-  CHECK_THROWS_WITH(four.load(folder.path() / "heads"), Catch::Contains("medusa_head.3.norm.weight"));
+  CHECK_THROWS_WITH(four.load(folder.path / "heads"), Catch::Contains("medusa_head.3.norm.weight"));
 
   heads_type random(kernels, 3, small.width, small.vocabulary, small.epsilon);
   random.initialize(5, 0.3);
-  const std::vector<std::int64_t> widths{3, 2, 1};
-  const inf::token_tree tree = inf::token_tree::product(widths);
+  // The tree for how often heads are right on the model's own greedy answers, and the steps that it promises.
+  std::vector<std::vector<double>> accuracies;
+  std::vector<std::vector<std::int32_t>> texts;
+  for (std::size_t i = 0; i < plain_greedy.answers.size(); ++i) {
+    const auto n = static_cast<std::int32_t>(i);
+    texts.push_back({n % small.vocabulary, (n * 7 + 3) % small.vocabulary});
+    texts.back().insert(texts.back().end(), plain_greedy.answers[i].begin(), plain_greedy.answers[i].end());
+  }
+  on_runner(mesh_type{1, 1, 1},
+            [&](runner_type& runner, backend&) { accuracies = inf::head_accuracies(runner, heads, texts, 29); });
+  for (const std::vector<double>& a : accuracies) {
+    double sum = 0;
+    for (const double x : a) sum += x;
+    CHECK(sum == Approx(1).epsilon(1e-12));  // all ranks: one of them is right
+  }
+  const inf::token_tree tree = inf::token_tree::best(accuracies, 12);
   for (const mesh_type& mesh : {mesh_type{1, 1, 1}, mesh_type{1, 1, 2}, mesh_type{1, 2, 1}})
     on_runner(mesh, [&](runner_type& runner, backend&) {
       const result greedy = answers(runner, policy(loaded, tree), 24, 0, 50);

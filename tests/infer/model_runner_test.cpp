@@ -168,8 +168,8 @@ TEST_CASE("rows of a tree have the logits of their paths, and an accepted path i
               blocks[1].push_back(static_cast<std::int32_t>(2 * (each - 1 - b)));
             }
             const auto cache_row = [&](std::size_t s, std::int64_t t) {
-              return static_cast<std::int32_t>(
-                  blocks[s][static_cast<std::size_t>(t / block_rows)] * block_rows + t % block_rows);
+              return static_cast<std::int32_t>(blocks[s][static_cast<std::size_t>(t / block_rows)] * block_rows +
+                                               t % block_rows);
             };
             const auto step_of = [&](auto&& rows, auto&& position) {
               inf::step step;
@@ -183,8 +183,8 @@ TEST_CASE("rows of a tree have the logits of their paths, and an accepted path i
               return step;
             };
             runner.run(step_of([&](std::size_t s) { return both[s].text; }, [](std::size_t) { return 0; }), {});
-            inf::step tree = step_of([&](std::size_t s) { return both[s].rows; },
-                                     [&](std::size_t s) { return both[s].cached; });
+            inf::step tree =
+                step_of([&](std::size_t s) { return both[s].rows; }, [&](std::size_t s) { return both[s].cached; });
             for (const one& o : both) tree.parents.insert(tree.parents.end(), o.parents.begin(), o.parents.end());
             for (std::int64_t r = 0; r < tree.rows(); ++r) tree.wanted.push_back(r);
             tree.streams = true;

@@ -302,6 +302,7 @@ TEST_CASE("health is 503 until the engine runs, and metrics count what it did", 
         "heddle:time_to_first_token_seconds_bucket{model_name=\"fake\",le=\"+Inf\"} 3\n",
         "heddle:inter_token_latency_seconds_count{model_name=\"fake\"} 21\n",
         "heddle:generation_tokens_total{model_name=\"fake\"} 24\n",
+        "heddle:spec_decode_num_accepted_tokens_per_pos_total{model_name=\"fake\",position=\"0\"} 0\n",
         "# TYPE heddle:time_to_first_token_seconds histogram\n"})
     CHECK_THAT(text, Contains(line));
   CHECK(json::parse(s.client().Get("/openapi.json")->body)["openapi"] == "3.1.0");

@@ -203,3 +203,90 @@ TEST_CASE("the best token tree has the greatest sum of all trees, and that is th
     CHECK(std::abs(mean - tree.expected(a)) < 4 * deviation + 1e-12);
   }
 }
+
+namespace {
+template <class Acceptance>
+std::vector<std::vector<std::int32_t>> spoken(const fake::language& language, double temperature, Acceptance rule,
+                                              inf::engine_counts& counts) {
+  using policy = inf::medusa_speculation<fake_heads, 64, Acceptance>;
+  fake::runner runner(fake::small_limits, language);
+  fake_heads heads{.right = 4};
+  const std::vector<std::int64_t> widths{3, 2, 2};
+  inf::engine<fake::runner, policy> engine(runner, {.max_running = 1},
+                                           policy(heads, inf::token_tree::product(widths), rule));
+  std::vector<std::vector<std::int32_t>> all(12);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    engine.submit({.prompt = {static_cast<std::int32_t>(i), 2},
+                   .max_tokens = 30,
+                   .sampling = {.temperature = temperature, .seed = i},
+                   .log_probabilities = 0});
+  while (!engine.idle())
+    for (const inf::event& e : engine.step()) {
+      if (!e.token) continue;
+      std::vector<std::int32_t>& answer = all[e.id - 1];
+      // The log-probability is that of the token after the text, whoever chose it.
+      std::vector<double> logits(13);
+      std::vector<std::int32_t> text{static_cast<std::int32_t>(e.id - 1), 2};
+      text.insert(text.end(), answer.begin(), answer.end());
+      language.logits(std::ssize(text), [&](std::int64_t t) { return text[static_cast<std::size_t>(t)]; }, logits);
+      double sum = 0;
+      for (const double l : logits) sum += std::exp(l);
+      CHECK(*e.log_probability == Approx(logits[static_cast<std::size_t>(*e.token)] - std::log(sum)).margin(1e-12));
+      answer.push_back(*e.token);
+    }
+  counts = engine.counts();
+  return all;
+}
+}  // namespace
+
+TEST_CASE("typical acceptance takes tokens above its threshold, and is greedy where that is", "[infer][engine]") {
+  // Uniform over n tokens: H = log n, exp(-H) = 1 / n.
+  const inf::typical_acceptance rule;
+  const std::vector<inf::token_probability> four(4, {0, std::log(0.25)});
+  CHECK(rule.threshold(four) == Approx(0.3 / 4).epsilon(1e-12));
+  CHECK(rule.threshold(std::vector<inf::token_probability>{{7, 0.0}}) == Approx(0.09).epsilon(1e-12));
+  CHECK(inf::typical_acceptance{.epsilon = 0.05, .delta = 0.3}.threshold(four) == 0.05);
+  STATIC_REQUIRE(!inf::medusa_speculation<fake_heads, 64, inf::typical_acceptance>::lossless);
+
+  const fake::language language{.habit = 1.5};
+  inf::engine_counts none{}, equal{}, typical{}, all{};
+  const auto greedy = spoken(language, 0, inf::equal_draws{}, none);
+  CHECK(spoken(language, 0, rule, none) == greedy);
+  // Near temperature 0 each token is a likeliest one: of equally likely ones either may be proposed.
+  const auto cold = spoken(language, 1e-6, rule, none);
+  for (std::size_t i = 0; i < cold.size(); ++i) {
+    std::vector<std::int32_t> text{static_cast<std::int32_t>(i), 2};
+    for (const std::int32_t token : cold[i]) {
+      std::vector<double> logits(13);
+      language.logits(std::ssize(text), [&](std::int64_t t) { return text[static_cast<std::size_t>(t)]; }, logits);
+      CHECK(logits[static_cast<std::size_t>(token)] == *std::max_element(logits.begin(), logits.end()));
+      text.push_back(token);
+    }
+  }
+  spoken(language, 1, inf::equal_draws{}, equal);
+  const auto accepted = spoken(language, 1, rule, typical);
+  CHECK(accepted != greedy);
+  CHECK(typical.accepted_tokens > equal.accepted_tokens);
+  // A threshold of nothing takes the whole depth; one above every probability takes no proposal, and all tokens are the likeliest.
+  spoken(language, 1, inf::typical_acceptance{.epsilon = 0, .delta = 0.3}, all);
+  CHECK(all.accepted_at[2] == all.accepted_at[0]);
+  CHECK(all.steps <= typical.steps);
+  CHECK(typical.steps < equal.steps);
+  CHECK(spoken(language, 1, inf::typical_acceptance{.epsilon = 2, .delta = 1e9}, none) == greedy);
+  CHECK(none.accepted_tokens > 0);  // those that are the likeliest anyway
+  // Each accepted token is above the threshold of its place; each other one is the likeliest.
+  for (std::size_t i = 0; i < accepted.size(); ++i) {
+    std::vector<std::int32_t> text{static_cast<std::int32_t>(i), 2};
+    for (const std::int32_t token : accepted[i]) {
+      std::vector<double> logits(13);
+      language.logits(std::ssize(text), [&](std::int64_t t) { return text[static_cast<std::size_t>(t)]; }, logits);
+      double sum = 0, entropy = 0;
+      for (const double l : logits) sum += std::exp(l);
+      for (const double l : logits) entropy -= std::exp(l) / sum * (l - std::log(sum));
+      const double probability = std::exp(logits[static_cast<std::size_t>(token)]) / sum;
+      const bool likeliest = logits[static_cast<std::size_t>(token)] == *std::max_element(logits.begin(), logits.end());
+      CHECK((likeliest || probability > std::min(0.09, 0.3 * std::exp(-entropy))));
+      text.push_back(token);
+    }
+  }
+}

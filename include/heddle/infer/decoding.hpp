@@ -3,6 +3,7 @@
 
 #include <heddle/core/policy.hpp>
 #include <heddle/infer/capability.hpp>
+#include <heddle/infer/event.hpp>
 #include <heddle/infer/request.hpp>
 
 #include <algorithm>
@@ -33,13 +34,17 @@ template <class D>
 inline constexpr bool proposes_trees = requires { requires D::trees; };
 template <class D>
 inline constexpr bool reads_streams = requires { requires D::reads_streams; };
+template <class D>
+inline constexpr bool accepts_by_threshold =
+    requires(const D& d, std::span<const token_probability> p) { d.acceptance().threshold(p); };
 }  // namespace detail
 
 /// What a decoding policy decides. `most_proposed`: tokens that it proposes for a sequence and step. `lossless`: answers have the distribution that
 /// they have without it. `needs`: capabilities of cache and runner. `propose(proposals)` fills `tokens` of each. The engine computes their
 /// rows behind the last token's and keeps those that it draws itself. `ended(id)`: the request needs no more proposals.
 /// Optional members: `trees`, true if proposals have `parents`; `reads_streams`, true if `verified(id, length, stream)` is to be called after each step with
-/// the tokens of the text and the residual stream, before the final norm, of the row at which the last of them was drawn.
+/// the tokens of the text and the residual stream, before the final norm, of the row at which the last of them was drawn; `acceptance()`, a rule with a `threshold` such as
+/// `typical_acceptance`.
 template <class D>
 concept decoding_policy = policy<D> && std::same_as<typename D::kind, decoding_kind> &&
                           requires(D& d, std::span<proposal> proposals, request_id id) {

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -339,8 +340,23 @@ class engine {
     sequence& q = *s.of;
     const std::int64_t begin = q.computed;
     std::int64_t at = -1;  // the proposal that was drawn last
+    bool by_threshold = false;
+    if constexpr (detail::accepts_by_threshold<decoding>) {
+      by_threshold = q.asked.sampling.temperature > 0 && !q.asked.mask && !has_penalties(q.asked.sampling);
+      if (by_threshold) find_path(s, first);
+    }
     for (std::size_t depth = 0;; ++depth) {
-      const std::optional<std::int32_t> token = draw(q, first + static_cast<std::size_t>(at + 1));
+      const std::size_t row = first + static_cast<std::size_t>(at + 1);
+      std::optional<std::int32_t> token;
+      if (!by_threshold) {
+        token = draw(q, row);
+      } else {
+        std::optional<std::int32_t> given;
+        if (depth < path_.size()) given = proposals_[s.first_proposed + static_cast<std::size_t>(path_[depth])];
+        const double temperature = std::exchange(q.asked.sampling.temperature, 0);
+        token = draw(q, row, given);
+        q.asked.sampling.temperature = temperature;
+      }
       if (!token) return false;
       const std::int64_t next = proposal_after(s, at, *token);
       if (next < 0) break;
@@ -360,6 +376,46 @@ class engine {
       }
     return true;
   }
+  // Of the paths of proposals whose probabilities are above the rule's threshold the longest, of these the likeliest, to `path_`.
+  void find_path(const scheduled& s, std::size_t first) {
+    path_.clear();
+    struct reached {
+      bool is = false;
+      std::size_t depth = 0;
+      double log_probability = 0;
+    };
+    const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
+    std::vector<reached> nodes(static_cast<std::size_t>(s.proposed) + 1);
+    nodes[0].is = true;
+    std::size_t best = 0;
+    try {
+      for (std::size_t parent = 0; parent < nodes.size(); ++parent) {
+        if (!nodes[parent].is) continue;
+        std::vector<token_probability> distribution;
+        double threshold = 0;
+        for (std::size_t i = parent + 1; i < nodes.size(); ++i) {
+          const std::size_t place = s.first_proposed + i - 1;
+          if (parents_[place] + 1 != static_cast<std::int64_t>(parent)) continue;
+          if (distribution.empty()) {
+            distribution =
+                sampler_.candidates(std::span<const scalar>(logits_).subspan((first + parent) * vocabulary, vocabulary),
+                                    s.of->asked, s.of->answer(), s.of->counts);
+            threshold = decoding_.acceptance().threshold(std::span<const token_probability>(distribution));
+          }
+          const auto is_this = [&](const token_probability& t) { return t.token == proposals_[place]; };
+          const auto found = std::find_if(distribution.begin(), distribution.end(), is_this);
+          if (found == distribution.end() || !(std::exp(found->log_probability) > threshold)) continue;
+          nodes[i] = {true, nodes[parent].depth + 1, nodes[parent].log_probability + found->log_probability};
+          if (nodes[i].depth > nodes[best].depth ||
+              (nodes[i].depth == nodes[best].depth && nodes[i].log_probability > nodes[best].log_probability))
+            best = i;
+        }
+      }
+    } catch (const numeric_error&) {  // `draw` says so where it comes to that row
+    }
+    for (std::size_t i = best; i > 0; i = static_cast<std::size_t>(parents_[s.first_proposed + i - 1] + 1))
+      path_.insert(path_.begin(), static_cast<std::int64_t>(i) - 1);
+  }
   // The proposal with this token that follows proposal `at`; -1 if there is none.
   std::int64_t proposal_after(const scheduled& s, std::int64_t at, std::int32_t token) const {
     for (std::int64_t i = at + 1; i < s.proposed; ++i) {
@@ -377,14 +433,20 @@ class engine {
     return static_cast<std::int32_t>(block * limits_.block_rows + token % limits_.block_rows);
   }
 
-  // Draws the next token of a sequence from a row of logits; none if that ended it with an error.
-  std::optional<std::int32_t> draw(sequence& q, std::size_t row) {
+  // Draws the next token of a sequence from a row of logits, or takes the given one; none if that ended it with an error.
+  std::optional<std::int32_t> draw(sequence& q, std::size_t row, std::optional<std::int32_t> given = {}) {
     const auto vocabulary = static_cast<std::size_t>(limits_.vocabulary);
     event e{.id = q.id, .index = q.answered(), .cached_prompt_tokens = q.cached_prompt_tokens};
     try {
       drawn_token drawn = sampler_.draw(std::span<const scalar>(logits_).subspan(row * vocabulary, vocabulary), q.asked,
                                         q.seed, q.length(), q.answer(), q.counts);
-      e.token = drawn.token;
+      if (given && drawn.log_probability) {
+        const auto logit = [&](std::int32_t t) {
+          return static_cast<double>(logits_[row * vocabulary + static_cast<std::size_t>(t)]);
+        };
+        *drawn.log_probability += logit(*given) - logit(drawn.token);
+      }
+      e.token = given.value_or(drawn.token);
       e.log_probability = drawn.log_probability;
       e.likeliest = std::move(drawn.likeliest);
     } catch (const std::exception& problem) {
@@ -452,6 +514,7 @@ class engine {
   std::vector<scheduled> scheduled_{};
   std::vector<std::int32_t> proposals_{};  // of all sequences of the step
   std::vector<std::int64_t> parents_{};    // of these, in a tree, within their sequence
+  std::vector<std::int64_t> path_{};       // of proposals that a rule accepted
   std::vector<row_move> moves_{};          // that the next step makes first
   std::vector<proposal> asked_{};          // of those that decode
   std::vector<scalar> logits_{};

@@ -103,12 +103,14 @@ class medusa_heads {
     for (std::int64_t k = 0; k < heads_; ++k)
       for (std::size_t i = 0; i < kinds; ++i) {
         const std::string wanted = name(k, i);
-        const auto at = std::find_if(index.begin(), index.end(), [&](const io::tensor_entry& e) { return e.name == wanted; });
+        const auto at =
+            std::find_if(index.begin(), index.end(), [&](const io::tensor_entry& e) { return e.name == wanted; });
         if (at == index.end() || at->region != io::tensor_region::whole(shape(i)) || at->dtype != io::dtype_name<T>())
           throw config_error("heddle: medusa_heads: '" + path.string() + "' should have '" + wanted + "' with " +
                              std::to_string(elements(i)) + " elements of " + std::string(io::dtype_name<T>()) +
-                             (at == index.end() ? ", it does not have it"
-                                                : ", it has " + std::to_string(at->region.count()) + " of " + at->dtype));
+                             (at == index.end()
+                                  ? ", it does not have it"
+                                  : ", it has " + std::to_string(at->region.count()) + " of " + at->dtype));
         const std::vector<std::byte> bytes = io::read_tensor_bytes(path, *at);
         std::memcpy(weights_[static_cast<std::size_t>(k)][i].data(), bytes.data(), bytes.size());
       }
@@ -124,17 +126,16 @@ class medusa_heads {
     for (std::int64_t k = 0; k < heads_; ++k) {
       backend_->rms_norm(in(streams.data(), rows, width_), std::span<const T>(norm(k)), epsilon_,
                          out(normed_, rows, width_), std::span<T>(deviations_));
-      backend_->template matmul<transpose::no, transpose::yes>(in(normed_.data(), rows, width_),
-                                                               in(square(k).data(), width_, width_),
-                                                               out(gate_, rows, width_), T(0));
-      backend_->template gated<compute::silu>(std::span<const T>(gate_), std::span<const T>(ones_), std::span<T>(gate_));
+      backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
+          in(normed_.data(), rows, width_), in(square(k).data(), width_, width_), out(gate_, rows, width_), T(0));
+      backend_->template gated<compute::silu>(std::span<const T>(gate_), std::span<const T>(ones_),
+                                              std::span<T>(gate_));
       backend_->add(std::span<const T>(normed_), std::span<const T>(gate_), std::span<T>(gate_));
-      backend_->template matmul<transpose::no, transpose::yes>(in(gate_.data(), rows, width_),
-                                                               in(words(k).data(), vocabulary_, width_),
-                                                               out(found_, rows, vocabulary_), T(0));
+      backend_->template matmul<compute::transpose::no, compute::transpose::yes>(
+          in(gate_.data(), rows, width_), in(words(k).data(), vocabulary_, width_), out(found_, rows, vocabulary_),
+          T(0));
       for (std::int64_t r = 0; r < rows; ++r)
-        std::copy_n(found_.begin() + r * vocabulary_, vocabulary_,
-                    logits.begin() + (r * heads_ + k) * vocabulary_);
+        std::copy_n(found_.begin() + r * vocabulary_, vocabulary_, logits.begin() + (r * heads_ + k) * vocabulary_);
     }
   }
 

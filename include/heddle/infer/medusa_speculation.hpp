@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/core/error.hpp>
+#include <heddle/infer/acceptance.hpp>
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/decoding.hpp>
 #include <heddle/infer/request.hpp>
@@ -34,9 +35,9 @@ concept token_heads = requires(H& heads, const H& that, std::span<const typename
 
 /// Proposes a tree of tokens that heads on the model's last hidden state predict (Medusa): the model computes all its nodes in one step, each seeing its
 /// ancestors alone, and the path of those that are drawn becomes part of the answer. So answers are the same, token for token, as without it, greedy or
-/// sampled, for any heads. `Most`: nodes of the largest tree.
+/// sampled, for any heads, unless `Acceptance` is `typical_acceptance`. `Most`: nodes of the largest tree.
 /// Source: Cai et al. 2024, arXiv:2401.10774.
-template <token_heads Heads, std::int64_t Most = 64>
+template <token_heads Heads, std::int64_t Most = 64, class Acceptance = equal_draws>
 class medusa_speculation {
  public:
   static_assert(Most > 0,
@@ -45,13 +46,14 @@ class medusa_speculation {
   using needs = infer::capabilities<truncate, tree_rows>;
   using scalar = typename Heads::scalar;
   static constexpr std::int64_t most_proposed = Most;
-  static constexpr bool lossless = true;
+  static constexpr bool lossless = Acceptance::lossless;
   static constexpr bool trees = true;
   static constexpr bool reads_streams = true;
 
   /// The heads must outlive the policy.
   /// Errors: `config_error` for a tree of no or more than `Most` nodes, of more depth than there are heads, or with ranks that the vocabulary does not have.
-  medusa_speculation(Heads& heads, token_tree tree) : heads_(&heads), tree_(std::move(tree)) {
+  medusa_speculation(Heads& heads, token_tree tree, Acceptance acceptance = {})
+      : heads_(&heads), tree_(std::move(tree)), acceptance_(acceptance) {
     if (tree_.size() < 1 || tree_.size() > Most || tree_.depth() > heads.heads() || tree_.ranks() > heads.vocabulary())
       throw config_error("heddle: medusa_speculation: a tree should have 1 to " + std::to_string(Most) +
                          " nodes, a depth of at most " + std::to_string(heads.heads()) + " and at most " +
@@ -83,6 +85,7 @@ class medusa_speculation {
   }
   void ended(request_id id) { known_.erase(id); }
   const token_tree& tree() const noexcept { return tree_; }
+  const Acceptance& acceptance() const noexcept { return acceptance_; }
 
  private:
   struct state {
@@ -116,6 +119,7 @@ class medusa_speculation {
 
   Heads* heads_;
   token_tree tree_;
+  [[no_unique_address]] Acceptance acceptance_;
   std::map<request_id, state> known_{};
   std::vector<proposal*> taken_{};
   std::vector<scalar> streams_{}, logits_{};

@@ -26,8 +26,8 @@ struct with_medusa_head : described<with_medusa_head<Base>, typename Base::scala
   using base = Base;
   static constexpr auto describe(const typename Base::config& c) {
     const auto whole = Base::describe(c);
-    return layers::train_only<layers::medusa_parameters>(layers::language_model{
-        whole.in, whole.block_name, whole.count, whole.block, headed(whole.out)});
+    return layers::train_only<layers::medusa_parameters>(
+        layers::language_model{whole.in, whole.block_name, whole.count, whole.block, headed(whole.out)});
   }
 
  private:
@@ -46,9 +46,13 @@ void begin_medusa_head(To& to, From& from) {
   using T = typename To::scalar;
   const auto find = [](auto& stage, std::string_view name) -> std::span<const T> {
     for (const parameter& p : stage.parameters())
-      if (p.name == name) return std::span<const T>(stage.weights()).subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
+      if (p.name == name)
+        return std::span<const T>(stage.weights())
+            .subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
     for (const parameter& p : stage.frozen_parameters())
-      if (p.name == name) return std::span<const T>(stage.frozen_weights()).subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
+      if (p.name == name)
+        return std::span<const T>(stage.frozen_weights())
+            .subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
     return {};
   };
   const auto fill = [&](const std::vector<parameter>& table, std::span<T> weights) {
@@ -67,35 +71,5 @@ void begin_medusa_head(To& to, From& from) {
   fill(to.parameters(), to.weights());
   fill(to.frozen_parameters(), to.frozen_weights());
 }
-
-/// A data set whose targets are `ahead` tokens further on: what head number `ahead` of Medusa (from 1 on) is trained on. The last `ahead` targets of a sample are ignored.
-template <class Dataset>
-struct further_targets {
-  const Dataset* data;
-  std::int64_t ahead;
-
-  std::int64_t context() const { return data->context(); }
-  std::int64_t validation_samples() const { return data->validation_samples(); }
-  template <class Block, class Input, class Target>
-  void fill_train(Block block, std::span<Input> tokens, std::span<Target> targets) const {
-    data->fill_train(block, tokens, targets);
-    shift(targets);
-  }
-  template <class Block, class Input, class Target>
-  void fill_validation(Block block, std::span<Input> tokens, std::span<Target> targets) const {
-    data->fill_validation(block, tokens, targets);
-    shift(targets);
-  }
-
- private:
-  template <class Target>
-  void shift(std::span<Target> targets) const {
-    const std::int64_t n = context();
-    for (std::size_t first = 0; first < targets.size(); first += static_cast<std::size_t>(n))
-      for (std::int64_t i = 0; i < n; ++i)
-        targets[first + static_cast<std::size_t>(i)] =
-            i + ahead < n ? targets[first + static_cast<std::size_t>(i + ahead)] : Target(-100);
-  }
-};
 
 }  // namespace heddle::inline v0::model

@@ -37,9 +37,8 @@ struct medusa_block {
   constexpr auto activations() const {
     using stream = dims<dim::width>;
     return list(activation<inner_normed, life::until_weight, stream>{{width}},
-                activation<gate, life::until_input, stream>{{width}},
-                activation<ones, life::scratch, stream>{{width}}, activation<d_up, life::scratch, stream>{{width}},
-                activation<d_gate, life::deferred, stream>{{width}},
+                activation<gate, life::until_input, stream>{{width}}, activation<ones, life::scratch, stream>{{width}},
+                activation<d_up, life::scratch, stream>{{width}}, activation<d_gate, life::deferred, stream>{{width}},
                 activation<d_inner_normed, life::deferred, stream>{{width}});
   }
   using needs = compute::facet_list<compute::elementwise_facet, compute::gated_facet<compute::silu>>;
@@ -82,9 +81,8 @@ struct medusa_block {
 /// The parameters of a Medusa head: `train_only<medusa_parameters>(...)` freezes the model below it.
 struct medusa_parameters {
   template <class Parameter>
-  static constexpr bool trains =
-      std::is_same_v<Parameter, parameter<weight, dims<dim::width>, dims<dim::width>>> ||
-      std::is_same_v<Parameter, parameter<weight, dims<dim::vocabulary>, dims<dim::width>>>;
+  static constexpr bool trains = std::is_same_v<Parameter, parameter<weight, dims<dim::width>, dims<dim::width>>> ||
+                                 std::is_same_v<Parameter, parameter<weight, dims<dim::vocabulary>, dims<dim::width>>>;
 };
 
 }  // namespace heddle::inline v0::model::layers

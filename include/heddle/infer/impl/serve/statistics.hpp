@@ -136,6 +136,14 @@ HEDDLE_INLINE std::string serve_statistics::to_text(std::string_view model, std:
              counts_.proposed_tokens);
   out.metric("spec_decode_num_accepted_tokens_total", "counter", "Proposed tokens that became part of an answer.",
              counts_.accepted_tokens);
+  out.head(
+      "spec_decode_num_accepted_tokens_per_pos_total", "counter",
+      "Proposed tokens that became part of an answer, by how far behind its last token they were proposed, from 0 on.");
+  std::size_t positions = counts_.accepted_at.size();
+  while (positions > 1 && counts_.accepted_at[positions - 1] == 0) --positions;
+  for (std::size_t i = 0; i < positions; ++i)
+    out.line("spec_decode_num_accepted_tokens_per_pos_total", counts_.accepted_at[i],
+             ",position=\"" + std::to_string(i) + "\"");
   out.metric("engine_steps_total", "counter", "Steps of the engine.", counts_.steps);
   out.metric("engine_rows_total", "counter", "Rows of all steps.", counts_.rows);
   out.metric("requests_refused_total", "counter", "Calls that were refused because too many requests wait.", refused_);

@@ -1,0 +1,192 @@
+// Speculation with heads of Medusa against plain greedy decoding, in one run: a Llama is trained on a text, heads on the model's own answers, the tree is built from measured
+// accuracies. Counters: tokens per second, tokens per step and sequence (1 is plain), nodes of the tree. Answers are compared: they must be the same.
+// The text is the file HEDDLE_BENCH_TEXT, else this source; HEDDLE_BENCH_STEPS are the steps of each training run.
+#include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/infer/engine.hpp>
+#include <heddle/infer/head_accuracies.hpp>
+#include <heddle/infer/medusa_heads.hpp>
+#include <heddle/infer/medusa_speculation.hpp>
+#include <heddle/infer/model_runner.hpp>
+#include <heddle/io/corpus.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/mesh/mesh.hpp>
+#include <heddle/model/llama.hpp>
+#include <heddle/model/with_medusa_head.hpp>
+#include <heddle/train/further_targets.hpp>
+#include <heddle/train/trainer.hpp>
+#include HEDDLE_GEMM_HEADER
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace hd = heddle;
+namespace md = heddle::model;
+namespace inf = heddle::infer;
+
+namespace {
+
+using mesh_type = hd::mesh<hd::axis<hd::dp>>;
+using world_type = hd::world<hd::threads, mesh_type>;
+using backend = hd::compute::host<HEDDLE_GEMM>;
+using model_type = md::llama<float>;
+using runner_type = inf::model_runner<model_type, world_type, backend>;
+using heads_type = inf::medusa_heads<float, backend>;
+using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, backend>;
+template <class Model>
+using trainer_of = hd::train::trainer<Model, strategy, world_type>;
+
+constexpr std::int64_t heads_count = 4, ranks = 8;
+constexpr md::llama_config shape{
+    .layers = 4, .heads = 4, .kv_heads = 4, .width = 128, .ffn = 344, .context = 256, .vocabulary = 256};
+
+std::int64_t setting(const char* name, std::int64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+hd::train::options<md::llama_config> options(std::int64_t steps, double rate) {
+  hd::train::options<md::llama_config> o;
+  o.model = shape;
+  o.model.context = 64;
+  o.batch = 16;
+  o.steps = steps;
+  o.threads_per_rank = 1;
+  o.learning_rate = {.peak = rate, .minimum = rate / 10, .warmup_steps = steps / 20, .total_steps = steps};
+  return o;
+}
+
+using texts = std::vector<std::vector<std::int32_t>>;
+
+template <class Decoding>
+texts answers(runner_type& runner, Decoding decode, const texts& prompts, std::int64_t tokens, std::int64_t beside,
+              double temperature, inf::engine_counts* counts = nullptr) {
+  inf::engine<runner_type, Decoding> engine(runner, {.max_running = beside}, std::move(decode));
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    engine.submit({.prompt = prompts[i], .max_tokens = tokens, .sampling = {.temperature = temperature, .seed = i}});
+  texts all = prompts;
+  while (!engine.idle())
+    for (const inf::event& e : engine.step())
+      if (e.token) all[e.id - 1].push_back(*e.token);
+  if (counts != nullptr) *counts = engine.counts();
+  return all;
+}
+
+// The model, its heads and prompts: made once.
+struct prepared {
+  std::vector<std::int32_t> text{};
+  std::vector<float> weights{};
+  backend kernels{1};
+  heads_type heads{kernels, heads_count, shape.width, shape.vocabulary, shape.epsilon};
+  std::vector<std::vector<double>> accuracies{};
+  texts prompts{};
+
+  prepared() {
+    const char* const path = std::getenv("HEDDLE_BENCH_TEXT");
+    const hd::io::corpus corpus(path != nullptr ? path : __FILE__);
+    text.assign(corpus.tokens().begin(), corpus.tokens().end());
+    const hd::io::basic_dataset<std::int32_t> data(text, {.context = 64, .batch = 16, .seed = 1});
+    const std::int64_t steps = setting("HEDDLE_BENCH_STEPS", 300);
+    hd::launch<hd::threads>(mesh_type{1}, [&](world_type& world) {
+      trainer_of<model_type> trainer(world, options(steps, 3e-3));
+      double loss = 0;
+      for (std::int64_t i = 0; i < steps; ++i) loss = trainer.step(data).loss;
+      weights.assign(trainer.stage(0).weights().begin(), trainer.stage(0).weights().end());
+      std::printf("model: %lld steps on %zu bytes, loss %.3f\n", static_cast<long long>(steps), text.size(), loss);
+    });
+    for (std::size_t i = 0; i < 64; ++i) {
+      const auto from = text.begin() + static_cast<std::ptrdiff_t>(i * (text.size() - 32) / 64);
+      prompts.emplace_back(from, from + 16);
+    }
+    texts said;
+    with_runner(
+        [&](runner_type& runner, world_type&) { said = answers(runner, inf::one_token{}, prompts, 200, 16, 0); });
+    std::vector<std::int32_t> spoken;
+    for (const auto& s : said) spoken.insert(spoken.end(), s.begin(), s.end());
+    const hd::io::basic_dataset<std::int32_t> own(spoken, {.context = 64, .batch = 16, .seed = 2});
+    for (std::int64_t k = 0; k < heads_count; ++k)
+      hd::launch<hd::threads>(mesh_type{1}, [&](world_type& world) {
+        trainer_of<md::with_medusa_head<model_type>> trainer(world, options(steps, 3e-3));
+        backend other{1};
+        auto config = shape;
+        config.context = 64;
+        inf::cached_stage<model_type, world_type, backend> base(config, world, other, trainer.stage(0).layers(), {1, 4},
+                                                                4);
+        std::copy(weights.begin(), weights.end(), base.weights().begin());
+        md::begin_medusa_head(trainer.stage(0), base);
+        const hd::train::further_targets<hd::io::basic_dataset<std::int32_t>> ahead{&own, k + 1};
+        double loss = 0;
+        for (std::int64_t i = 0; i < steps; ++i) loss = trainer.step(ahead).loss;
+        heads.take(k, trainer.stage(0));
+        std::printf("head %lld: loss %.3f\n", static_cast<long long>(k), loss);
+      });
+    with_runner(
+        [&](runner_type& runner, world_type&) { accuracies = inf::head_accuracies(runner, heads, said, ranks); });
+    for (std::size_t k = 0; k < accuracies.size(); ++k)
+      std::printf("head %zu: right %.3f of the time, among %lld %.3f\n", k, accuracies[k][0],
+                  static_cast<long long>(ranks), [&] {
+                    double sum = 0;
+                    for (const double x : accuracies[k]) sum += x;
+                    return sum;
+                  }());
+    // Prompts that neither heads nor tree have seen the answers of.
+    for (auto& p : prompts) {
+      const auto from = text.begin() + static_cast<std::ptrdiff_t>((&p - prompts.data()) * 31 % 997 + 7);
+      p.assign(from, from + 16);
+    }
+    prompts.resize(16);
+  }
+
+  template <class Body>
+  void with_runner(Body&& body) {
+    hd::launch<hd::threads>(mesh_type{1}, [&](world_type& world) {
+      backend own{1};
+      runner_type runner(shape, world, own, {1024, 16}, 512);
+      std::copy(weights.begin(), weights.end(), runner.stage().weights().begin());
+      body(runner, world);
+    });
+  }
+};
+prepared& made() {
+  static prepared all;
+  return all;
+}
+
+// Argument 0: sequences beside each other. Argument 1: nodes of the tree; 0 is plain decoding.
+void decode(benchmark::State& state) {
+  prepared& p = made();
+  const std::int64_t beside = state.range(0), nodes = state.range(1), tokens = 128;
+  p.with_runner([&](runner_type& runner, world_type&) {
+    const texts plain = answers(runner, inf::one_token{}, p.prompts, tokens, beside, 0);
+    inf::engine_counts counts{};
+    texts found;
+    using policy = inf::medusa_speculation<heads_type, 64>;
+    for (auto _ : state)
+      if (nodes == 0)
+        found = answers(runner, inf::one_token{}, p.prompts, tokens, beside, 0, &counts);
+      else
+        found = answers(runner, policy(p.heads, inf::token_tree::best(p.accuracies, nodes)), p.prompts, tokens, beside,
+                        0, &counts);
+    if (found != plain) state.SkipWithError("the answers are not those of plain decoding");
+    const auto answered = static_cast<double>(counts.answer_tokens);
+    state.counters["tokens_s"] = benchmark::Counter(answered, benchmark::Counter::kIsIterationInvariantRate);
+    state.counters["tokens_per_step"] = answered / (answered - static_cast<double>(counts.accepted_tokens));
+  });
+}
+void arguments(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"beside", "nodes"})->Unit(benchmark::kMillisecond)->UseRealTime()->MeasureProcessCPUTime();
+  for (const int beside : {1, 8})
+    for (const int nodes : {0, 4, 8, 16, 32}) b->Args({beside, nodes});
+}
+BENCHMARK(decode)->Apply(arguments);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,72 @@
+// heddle/infer/head_accuracies.hpp: measures how often each head's likeliest tokens are right, for a tree of proposals.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/infer/cache.hpp>
+#include <heddle/infer/medusa_speculation.hpp>
+#include <heddle/infer/step.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// How often the r-th likeliest token of each head is the one that a text has, over all places of `texts`, such as answers of the model with their prompts: what
+/// `token_tree::best` takes. Blocks of the runner's cache are overwritten: no engine may have sequences in it.
+/// Shapes: the result [heads][ranks]. Errors: `config_error` for a text longer than the runner's context, and what the runner throws.
+template <step_runner Runner, token_heads Heads>
+  requires stream_runner<Runner>
+std::vector<std::vector<double>> head_accuracies(Runner& runner, Heads& heads,
+                                                 const std::vector<std::vector<std::int32_t>>& texts,
+                                                 std::int64_t ranks) {
+  using T = typename Runner::scalar;
+  const step_limits limits = runner.limits();
+  const auto words = static_cast<std::size_t>(limits.vocabulary);
+  const auto count = static_cast<std::size_t>(heads.heads());
+  std::vector<std::vector<double>> right(count, std::vector<double>(static_cast<std::size_t>(ranks)));
+  std::vector<double> places(count);
+  std::vector<T> logits, found;
+  for (const std::vector<std::int32_t>& text : texts) {
+    const std::int64_t length = std::ssize(text);
+    if (length > limits.context || length > limits.blocks * limits.block_rows)
+      throw config_error("heddle: head_accuracies: a text should have at most the " +
+                         std::to_string((std::min)(limits.context, limits.blocks * limits.block_rows)) +
+                         " tokens that fit, got " + std::to_string(length));
+    for (std::int64_t first = 0; first < length;) {
+      step s;
+      const std::int64_t rows = (std::min)(limits.max_rows, length - first);
+      const std::int64_t blocks = detail::blocks_of_tokens(first + rows, limits.block_rows);
+      s.tokens.assign(text.begin() + first, text.begin() + first + rows);
+      s.sequences = {{0, rows, first, 0, blocks}};
+      for (std::int64_t b = 0; b < blocks; ++b) s.blocks.push_back(static_cast<std::int32_t>(b));
+      for (std::int64_t r = 0; r < rows; ++r) s.wanted.push_back(r);
+      s.streams = true;
+      logits.resize(static_cast<std::size_t>(rows) * words);
+      runner.run(s, std::span<T>(logits));
+      found.resize(logits.size() * count);
+      heads.run(runner.streams(), rows, std::span<T>(found));
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::size_t k = 0; k < count; ++k) {
+          const std::int64_t at = first + r + 2 + static_cast<std::int64_t>(k);
+          if (at >= length) continue;
+          const std::span<const T> of_head(found.data() + (static_cast<std::size_t>(r) * count + k) * words, words);
+          const auto token = static_cast<std::size_t>(text[static_cast<std::size_t>(at)]);
+          std::size_t rank = 0;  // of the text's token: those that are likelier, or as likely and of a lower id
+          for (std::size_t v = 0; v < words; ++v)
+            rank += of_head[v] > of_head[token] || (of_head[v] == of_head[token] && v < token);
+          places[k] += 1;
+          if (rank < right[k].size()) right[k][rank] += 1;
+        }
+      first += rows;
+    }
+  }
+  for (std::size_t k = 0; k < count; ++k)
+    for (double& x : right[k]) x /= (std::max)(places[k], 1.0);
+  return right;
+}
+
+}  // namespace heddle::inline v0::infer
