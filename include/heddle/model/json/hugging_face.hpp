@@ -360,6 +360,13 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   return out;
 }
 
+namespace detail {
+template <class How>
+inline constexpr bool splits_sequence = false;
+template <class... S>
+inline constexpr bool splits_sequence<sharding<S...>> = (std::is_same_v<typename S::dimension, dim::sequence> || ...);
+}  // namespace detail
+
 /// Calls `f(model, config)` with the type of the model with elements of type T, as in `std::type_identity<gpt2<T>>`,
 /// and its configuration.
 template <class T, class How = megatron<>, class F>
