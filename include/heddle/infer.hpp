@@ -11,6 +11,7 @@
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
+#include <heddle/infer/json_automaton.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/prefix_shared.hpp>
 #include <heddle/infer/request.hpp>
@@ -22,3 +23,4 @@
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
+#include <heddle/infer/token_mask.hpp>
