@@ -13,6 +13,7 @@
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
 #include <heddle/infer/head_accuracies.hpp>
+#include <heddle/infer/json_automaton.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
@@ -26,4 +27,5 @@
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
+#include <heddle/infer/token_mask.hpp>
 #include <heddle/infer/token_tree.hpp>

@@ -227,7 +227,12 @@ TEST_CASE("a conversation has messages with text, or is refused by name", "[infe
   CHECK(chat_refused({{"logprobs", 1}}) == "logprobs");
   CHECK(chat_refused({{"logprobs", true}, {"top_logprobs", 21}}) == "top_logprobs");
   CHECK(chat_refused({{"tools", json::array({json::object()})}}) == "tools");
-  CHECK(chat_refused({{"response_format", {{"type", "json_object"}}}}) == "response_format");
+  const json object{{"type", "json_object"}};
+  CHECK(chat({{"response_format", object}}).json_object);
+  CHECK_FALSE(chat().json_object);
+  CHECK(chat_refused({{"response_format", {{"type", "json_schema"}}}}) == "response_format");
+  CHECK(chat_refused({{"response_format", json::object()}}) == "response_format");
+  CHECK(chat_refused({{"response_format", object}, {"stop", "a"}}) == "response_format");
   CHECK(chat_refused({{"response_format", 1}}) == "response_format");
 }
 

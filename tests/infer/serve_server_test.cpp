@@ -154,6 +154,34 @@ TEST_CASE("a server answers conversations: one role, text, a reason, the usage",
   for (std::size_t i = 0; i + 1 < events.size(); ++i) CHECK(events[i]["usage"].is_null());
 }
 
+TEST_CASE("an answer that is to be a JSON object is one, where it ends before its length does", "[infer][serve]") {
+  served::service s({}, 64, {.max_running = 16, .end_tokens = {3}});
+  json call{{"messages", json::array({{{"role", "user"}, {"content", "hi"}}})},
+            {"response_format", {{"type", "json_object"}}},
+            {"logit_bias", {{"3", 6}}},
+            {"n", 8}};
+  int ended = 0;
+  for (int seed = 0; seed < 5; ++seed) {
+    CAPTURE(seed);
+    call["seed"] = 100 * seed;
+    const auto [status, answer] = s.post(chats, call);
+    REQUIRE(status == 200);
+    for (const json& choice : answer["choices"]) {
+      const std::string text = choice["message"]["content"];
+      CAPTURE(text);
+      CHECK(text.find('{') < 17);
+      if (choice["finish_reason"] != "stop") continue;
+      ++ended;
+      CHECK(json::parse(text, nullptr, false).is_object());
+    }
+  }
+  CHECK(ended > 0);
+  served::service without;
+  const auto [status, refused] = without.post(chats, call);
+  CHECK(status == 400);
+  CHECK(refused["error"]["param"] == "response_format");
+}
+
 TEST_CASE("a stop string ends an answer before it, and the request in the engine", "[infer][serve]") {
   served::service s;
   const json call = small_call({{"max_tokens", 50}});

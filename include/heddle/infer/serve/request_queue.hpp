@@ -62,6 +62,8 @@ class request_queue {
   /// Most tokens of a prompt and its answer together; 0 while loading.
   std::int64_t context() const;
   std::int64_t vocabulary() const;
+  /// Tokens that end answers of the engine.
+  std::vector<std::int32_t> end_tokens() const;
   serve_statistics& statistics() noexcept { return statistics_; }
   const serve_statistics& statistics() const noexcept { return statistics_; }
 
@@ -72,7 +74,7 @@ class request_queue {
 
   // ---- for the thread of the engine ----
 
-  void open(std::int64_t vocabulary, std::int64_t context);
+  void open(std::int64_t vocabulary, std::int64_t context, std::vector<std::int32_t> end_tokens = {});
   /// Replaces `to` with what is to be done. `wait`: blocks until there is something, or until the queue drains. False if it
   /// drains and nothing is left.
   bool take(std::vector<queue_work>& to, bool wait);
@@ -93,6 +95,7 @@ class request_queue {
   std::string reason_{};
   std::int64_t vocabulary_ = 0;
   std::int64_t context_ = 0;
+  std::vector<std::int32_t> end_tokens_{};
   std::int64_t waiting_ = 0;  // in work_, on its way, and in the engine
   std::int64_t listed_ = 0;   // of these, in work_
   std::vector<queue_work> work_{};

@@ -139,7 +139,7 @@ template <class Engine>
 void run_engine(Engine& engine, std::int64_t vocabulary, request_queue& queue, int most_failures = 3) {
   detail::engine_loop<Engine> loop(engine, queue, most_failures);
   try {
-    queue.open(vocabulary, engine.context());
+    queue.open(vocabulary, engine.context(), engine.options().end_tokens);
     loop.run();
   } catch (const std::exception& e) {
     loop.end_all(finish_reason::error, e.what());

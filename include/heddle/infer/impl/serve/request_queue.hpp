@@ -99,6 +99,11 @@ HEDDLE_INLINE std::int64_t request_queue::vocabulary() const {
   return vocabulary_;
 }
 
+HEDDLE_INLINE std::vector<std::int32_t> request_queue::end_tokens() const {
+  const std::scoped_lock lock(mutex_);
+  return end_tokens_;
+}
+
 HEDDLE_INLINE void request_queue::drain() {
   {
     const std::scoped_lock lock(mutex_);
@@ -121,10 +126,12 @@ HEDDLE_INLINE bool request_queue::aborted() const {
   return abort_;
 }
 
-HEDDLE_INLINE void request_queue::open(std::int64_t vocabulary, std::int64_t context) {
+HEDDLE_INLINE void request_queue::open(std::int64_t vocabulary, std::int64_t context,
+                                       std::vector<std::int32_t> end_tokens) {
   const std::scoped_lock lock(mutex_);
   vocabulary_ = vocabulary;
   context_ = context;
+  end_tokens_ = std::move(end_tokens);
   if (state_ == queue_state::loading) state_ = queue_state::open;
 }
 

@@ -41,6 +41,7 @@ struct completion_call {
   bool ignore_end_tokens = false;
   std::map<std::int32_t, double> logit_bias{};      ///< added to logits of tokens
   std::optional<std::int64_t> log_probabilities{};  ///< likeliest tokens beside that of each token
+  bool json_object = false;                         ///< the answer is to be a JSON object
   bool stream = false;
   bool include_usage = false;
   friend bool operator==(const completion_call&, const completion_call&) = default;
@@ -262,12 +263,19 @@ inline completion_call read_common(const call_reader& in) {
   return c;
 }
 
-inline void read_response_format(const call_reader& in) {
+inline void read_response_format(const call_reader& in, completion_call& c) {
   const nlohmann::json* v = in.find("response_format");
   if (v == nullptr) return;
   if (!v->is_object()) call_reader::wrong("response_format", "an object", *v);
-  if (v->value("type", nlohmann::json()) != "text")
-    throw invalid_param("response_format", "can only be {\"type\": \"text\"}", "unsupported_parameter");
+  const auto type = v->find("type");
+  c.json_object = type != v->end() && *type == "json_object";
+  if (!c.json_object && (type == v->end() || *type != "text"))
+    throw invalid_param("response_format", "can only be {\"type\": \"text\"} or {\"type\": \"json_object\"}",
+                        "unsupported_parameter");
+  if (c.json_object && (c.ignore_end_tokens || !c.stop.empty() || !c.stop_tokens.empty()))
+    throw invalid_param("response_format",
+                        "of type json_object has no place for 'ignore_eos', 'stop' and 'stop_token_ids': the answer "
+                        "ends where the object does");
 }
 
 }  // namespace detail
@@ -302,7 +310,7 @@ inline completion_call parse_chat(const nlohmann::json& body) {
   if (top && *top > 0 && !wanted) throw invalid_param("top_logprobs", "is only for calls with 'logprobs': true");
   if (wanted) c.log_probabilities = top.value_or(0);
   for (const char* name : {"tools", "functions", "audio"}) in.refuse(name);
-  detail::read_response_format(in);
+  detail::read_response_format(in, c);
   return c;
 }
 
@@ -320,9 +328,9 @@ inline completion_call parse_call(std::string_view body, bool chat) {
 }
 
 /// The requests of a call: for each prompt, tokens of `prompts`, `n` of them, one behind the other. With a seed s those of one prompt have the seeds s, s + 1, ...
-/// `context`: of the engine.
+/// `context`: of the engine. `grammar`: applied behind the call's own biases.
 inline std::vector<request> to_requests(const completion_call& c, const std::vector<std::vector<std::int32_t>>& prompts,
-                                        std::int64_t context) {
+                                        std::int64_t context, const logits_mask& grammar = {}) {
   std::vector<request> out;
   for (const std::vector<std::int32_t>& tokens : prompts)
     for (std::int64_t i = 0; i < c.n; ++i) {
@@ -334,10 +342,13 @@ inline std::vector<request> to_requests(const completion_call& c, const std::vec
                 .ignore_end_tokens = c.ignore_end_tokens};
       if (r.sampling.seed) *r.sampling.seed += static_cast<std::uint64_t>(i);
       if (!c.logit_bias.empty())
-        r.mask = [bias = c.logit_bias](std::span<const std::int32_t>, std::span<double> logits) {
+        r.mask = [bias = c.logit_bias, grammar](std::span<const std::int32_t> answer, std::span<double> logits) {
           for (const auto& [token, b] : bias)
             if (static_cast<std::size_t>(token) < logits.size()) logits[static_cast<std::size_t>(token)] += b;
+          if (grammar) grammar(answer, logits);
         };
+      else
+        r.mask = grammar;
       out.push_back(std::move(r));
     }
   return out;

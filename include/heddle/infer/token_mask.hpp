@@ -1,0 +1,113 @@
+// heddle/infer/token_mask.hpp: constrains an answer to texts that an automaton over bytes accepts.
+#pragma once
+
+#include <heddle/infer/request.hpp>
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// A state of an automaton over bytes. `take(c)` reads a byte; false: no text goes on so. `complete()`: a text may end here.
+template <class A>
+concept byte_automaton = std::copyable<A> && requires(A& a, const A& that, unsigned char c) {
+  { a.take(c) } -> std::same_as<bool>;
+  { that.complete() } -> std::same_as<bool>;
+};
+
+/// The bytes of a vocabulary's tokens as a tree, in which tokens with a common beginning are tried together.
+class token_tree {
+ public:
+  /// `bytes(token)`: what the token adds to a text; empty for those that no text has (special ones, gaps).
+  template <class Bytes>
+    requires std::convertible_to<std::invoke_result_t<Bytes&, std::int32_t>, std::string_view>
+  token_tree(std::int64_t vocabulary, Bytes&& bytes) {
+    std::vector<std::size_t> sizes;
+    for (std::int64_t t = 0; t < vocabulary; ++t) {
+      const std::size_t before = text_.size();
+      text_ += std::string_view(bytes(static_cast<std::int32_t>(t)));
+      sizes.push_back(text_.size() - before);
+    }
+    std::size_t at = 0;  // the text is complete and stays where it is
+    for (const std::size_t size : sizes) {
+      entries_.push_back({std::string_view(text_).substr(at, size), static_cast<std::int32_t>(entries_.size())});
+      at += size;
+    }
+    by_token_ = entries_;
+    std::sort(entries_.begin(), entries_.end(), [](const entry& a, const entry& b) { return a.bytes < b.bytes; });
+  }
+  token_tree(const token_tree&) = delete;
+  token_tree& operator=(const token_tree&) = delete;
+
+  std::string_view bytes(std::int32_t token) const {
+    return token >= 0 && static_cast<std::size_t>(token) < by_token_.size()
+               ? by_token_[static_cast<std::size_t>(token)].bytes
+               : std::string_view{};
+  }
+  /// Calls `found(token)` for each token whose bytes the automaton takes from this state on.
+  template <byte_automaton A, class Found>
+  void each_accepted(const A& from, Found&& found) const {
+    std::size_t first = 0;
+    while (first < entries_.size() && entries_[first].bytes.empty()) ++first;
+    visit(from, 0, first, entries_.size(), found);
+  }
+
+ private:
+  struct entry {
+    std::string_view bytes{};
+    std::int32_t token = 0;
+  };
+
+  // Entries [begin, end) have the same first `depth` bytes, which the state has read, and the shortest come first.
+  template <class A, class Found>
+  void visit(const A& state, std::size_t depth, std::size_t begin, std::size_t end, Found& found) const {
+    for (; begin < end && entries_[begin].bytes.size() == depth; ++begin) found(entries_[begin].token);
+    while (begin < end) {
+      const char c = entries_[begin].bytes[depth];
+      const auto other = [&](const entry& e) { return e.bytes[depth] == c; };
+      const auto first = entries_.begin() + static_cast<std::ptrdiff_t>(begin);
+      const auto last = std::partition_point(first, entries_.begin() + static_cast<std::ptrdiff_t>(end), other);
+      const auto next = static_cast<std::size_t>(last - entries_.begin());
+      A after = state;
+      if (after.take(static_cast<unsigned char>(c))) visit(after, depth + 1, begin, next, found);
+      begin = next;
+    }
+  }
+
+  std::string text_{};
+  std::vector<entry> by_token_{}, entries_{};
+};
+
+/// A mask that lets an answer be what the automaton accepts from `start` on: before each token, those whose bytes it takes are left, and the
+/// end tokens where the text is complete. An answer that an end token ends is complete; one that ends by its length may not be. Where the vocabulary has
+/// no token that goes on, the request ends with an error. Combine it with no stop strings.
+template <byte_automaton A>
+logits_mask mask_by(A start, std::shared_ptr<const token_tree> tokens, std::vector<std::int32_t> end_tokens) {
+  return [start = std::move(start), tokens = std::move(tokens), ends = std::move(end_tokens)](
+             std::span<const std::int32_t> answer, std::span<double> logits) {
+    A state = start;
+    bool goes_on = true;
+    for (const std::int32_t t : answer)
+      for (const char c : tokens->bytes(t)) goes_on = goes_on && state.take(static_cast<unsigned char>(c));
+    std::vector<bool> allowed(logits.size());
+    const auto allow = [&](std::int32_t t, bool yes) {
+      if (t >= 0 && static_cast<std::size_t>(t) < allowed.size()) allowed[static_cast<std::size_t>(t)] = yes;
+    };
+    if (goes_on) tokens->each_accepted(state, [&](std::int32_t t) { allow(t, true); });
+    for (const std::int32_t t : ends) allow(t, goes_on && state.complete());  // also where such a token has bytes
+    for (std::size_t t = 0; t < logits.size(); ++t)
+      if (!allowed[t]) logits[t] = -std::numeric_limits<double>::infinity();
+  };
+}
+
+}  // namespace heddle::inline v0::infer

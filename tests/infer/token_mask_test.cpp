@@ -1,0 +1,180 @@
+// Answers that a mask constrains to JSON: whatever a model would say, what ends is JSON, with speculation and any company, too.
+#include "catch.hpp"
+
+#include "fake_runner.hpp"
+
+#include <heddle/core/random.hpp>
+#include <heddle/infer/json_automaton.hpp>
+#include <heddle/infer/token_mask.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace hd = heddle;
+namespace inf = heddle::infer;
+
+bool accepts(std::string_view text, bool object = false) {
+  inf::json_automaton state(object);
+  for (const char c : text)
+    if (!state.take(static_cast<unsigned char>(c))) return false;
+  return state.complete();
+}
+bool begins(std::string_view text) {
+  inf::json_automaton state(false);
+  for (const char c : text)
+    if (!state.take(static_cast<unsigned char>(c))) return false;
+  return true;
+}
+
+// All bytes, and some longer tokens, also ones that begin and end in the middle of things. The last one ends an answer.
+std::vector<std::string> words() {
+  std::vector<std::string> all;
+  for (int c = 0; c < 256; ++c) all.emplace_back(1, static_cast<char>(c));
+  for (const char* w :
+       {"{\"",   "\":",   "\",\"",    "\"}",      "}}",       "]}",   ": [", "true",       "null,", "-1", "0.5e", "e9",
+        "\\u00", "\\ud8", "\xC3\xA9", "\xE2\x82", "\xF0\x9F", "name", "  ",  "1234567890", "Tru",   "[[", "]]"})
+    all.emplace_back(w);
+  all.emplace_back();
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the automaton accepts JSON and what begins it, and nothing else", "[infer]") {
+  for (const char* text : {"{}", "[]", "[1, 2.5e-3,-0]", "{\"a\":{\"b\":[true,false,null]},\"c\":\"\\n\\u00e9\"}", "0",
+                           "-12.5", "\"\xE2\x82\xAC\"", " [ ] ", "{ \"a\" : 1 }"}) {
+    CAPTURE(text);
+    const bool trailing = std::string_view(text).back() == ' ';  // nothing follows a text that is complete
+    CHECK(accepts(text) == !trailing);
+    CHECK(nlohmann::json::accept(text));
+    for (std::size_t n = 0; n < std::string_view(text).size(); ++n) CHECK(begins(std::string_view(text).substr(0, n)));
+  }
+  for (const char* text : {"{,}",
+                           "[1,]",
+                           "{\"a\"}",
+                           "{\"a\":}",
+                           "01",
+                           "1.",
+                           "+1",
+                           "-",
+                           ".5",
+                           "1e",
+                           "tru",
+                           "nul l",
+                           "\"\x01\"",
+                           "\"\\x\"",
+                           "\"\xC0\x80\"",
+                           "\"\xED\xA0\x80\"",
+                           "\"\xF5\x80\x80\x80\"",
+                           "[1 2]",
+                           "{\"a\":1 \"b\":2}",
+                           "}",
+                           "]",
+                           "[}",
+                           "{]",
+                           "\"\\ud800\"",
+                           "1e999"}) {
+    CAPTURE(text);
+    CHECK_FALSE(accepts(text));
+  }
+  CHECK_FALSE(accepts("[]", true));
+  CHECK(accepts("{\"a\":[]}", true));
+  CHECK_FALSE(begins(std::string(33, '[')));
+  CHECK(begins(std::string(32, '[')));
+  CHECK_FALSE(begins(std::string(17, ' ')));
+}
+
+TEST_CASE("walks that the automaton accepts are JSON", "[infer]") {
+  const std::uint64_t seed = 99;
+  CAPTURE(seed);
+  const hd::counter_random random(seed, 4);
+  const std::string_view likely = "{}[]\",:\\u0123456789eE+-.truefalsn \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80";
+  std::int64_t complete = 0, wrong = 0;
+  std::uint64_t draw = 0;
+  for (int walk = 0; walk < 3000; ++walk) {
+    inf::json_automaton state(false);
+    std::string text;
+    for (int tries = 0; tries < 400 && text.size() < 40; ++tries) {
+      const auto r = random.integer(draw++);
+      const char c = r % 8 == 0 ? static_cast<char>(r / 8 % 256) : likely[r / 8 % likely.size()];
+      inf::json_automaton after = state;
+      if (!after.take(static_cast<unsigned char>(c))) continue;
+      state = after;
+      text += c;
+      if (state.complete()) {
+        ++complete;
+        wrong += !nlohmann::json::accept(text);
+      }
+    }
+  }
+  CHECK(complete > 1000);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("what the tree finds is what each token alone says", "[infer]") {
+  const std::vector<std::string> all = words();
+  const inf::token_tree tree(std::ssize(all),
+                             [&](std::int32_t t) { return std::string_view(all[static_cast<std::size_t>(t)]); });
+  for (const char* text :
+       {"", "{", "{\"a", "{\"a\":", "{\"a\":1", "{\"a\":[[", "{\"a\":\"\\", "{\"a\":\"\xE2", "{\"a\":\"\\ud", "{}"}) {
+    CAPTURE(text);
+    inf::json_automaton state;
+    for (const char c : std::string_view(text)) REQUIRE(state.take(static_cast<unsigned char>(c)));
+    std::vector<bool> found(all.size());
+    tree.each_accepted(state, [&](std::int32_t t) { found[static_cast<std::size_t>(t)] = true; });
+    for (std::size_t t = 0; t < all.size(); ++t) {
+      inf::json_automaton after = state;
+      bool taken = !all[t].empty();
+      for (const char c : all[t]) taken = taken && after.take(static_cast<unsigned char>(c));
+      CAPTURE(t);
+      CHECK(found[t] == taken);
+    }
+  }
+}
+
+TEST_CASE("every answer of a random model that ends under the mask is JSON", "[infer]") {
+  const std::vector<std::string> all = words();
+  const auto end = static_cast<std::int32_t>(all.size() - 1);
+  const auto tree = std::make_shared<const inf::token_tree>(
+      std::ssize(all), [&](std::int32_t t) { return std::string_view(all[static_cast<std::size_t>(t)]); });
+  inf::step_limits limits = fake::small_limits;
+  limits.vocabulary = std::ssize(all);
+  limits.context = 200;
+  limits.blocks = 300;
+  fake::runner runner(limits);
+  inf::engine<fake::runner, inf::ngram_speculation<3>> engine(runner, {.max_running = 8, .end_tokens = {end}});
+  for (std::int32_t i = 0; i < 60; ++i)
+    engine.submit({.prompt = {i, 7},
+                   .max_tokens = 150,
+                   .sampling = {.temperature = i % 3 == 0 ? 0.0 : 1.0, .seed = static_cast<std::uint64_t>(i)},
+                   .mask = inf::mask_by(inf::json_automaton(), tree, {end})});
+  std::map<inf::request_id, std::string> texts;
+  int stopped = 0, wrong = 0, failed = 0;
+  while (!engine.idle())
+    for (const inf::event& e : engine.step()) {
+      if (e.token) texts[e.id] += all[static_cast<std::size_t>(*e.token)];
+      failed += e.finish == inf::finish_reason::error;
+      if (e.finish != inf::finish_reason::stop) continue;
+      ++stopped;
+      const nlohmann::json parsed = nlohmann::json::parse(texts[e.id], nullptr, false);
+      wrong += !parsed.is_object();
+    }
+  // A token that ends answers is no text, even if it has bytes.
+  std::vector<double> logits(all.size());
+  inf::mask_by(inf::json_automaton(), tree, {'a', end})(std::vector<std::int32_t>{'{', '"'}, logits);
+  CHECK(logits['b'] == 0);
+  CHECK(logits['a'] < -1e300);
+  CHECK(logits[static_cast<std::size_t>(end)] < -1e300);
+  CHECK(failed == 0);
+  CHECK(wrong == 0);
+  CHECK(stopped > 10);
+  for (const auto& [id, text] : texts) {
+    CAPTURE(id, text);
+    CHECK(begins(text));
+  }
+}
