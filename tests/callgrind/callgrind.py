@@ -5,6 +5,7 @@
     callgrind.py allocations <program>     nothing is allocated but buffers
     callgrind.py slice <program>           a slice costs what it costs by hand, and a little per call
     callgrind.py mpi <program> <mpirun>    a call of the MPI transport costs what MPI's own costs, and a little
+    callgrind.py kokkos <program>          a facet of the backend on Kokkos costs what the same loop given to Kokkos costs, and a little
 
 `plans` wants a program whose functions were not inlined (-O0), so that each function that runs has a name to be found by;
 `slice` an optimised one. Without valgrind, `plans` and `slice` say so and exit with status 77: skipped.
@@ -154,5 +155,25 @@ def mpi(program, launcher):
         sys.exit("too much:\n" + "\n".join(problems))
 
 
+# Per call of 4,000 elements: checks of arguments and blocks; a row of a norm is compiled a little differently inside the facet.
+KOKKOS_MOST = 1.02
+
+
+def kokkos(program):
+    """Instructions of a call of a facet, and of Kokkos' parallel_for with the same loop."""
+    def per_call(who, what):
+        few, many = (sum(executed(program, who, what, str(n)).values()) for n in (20, 220))
+        return (many - few) / 200
+    problems = []
+    for what in ("add", "cast", "layer_norm"):
+        ours, bare = per_call("facet", what), per_call("kokkos", what)
+        said = f"{what}: {ours:.0f} instructions by the facet, {bare:.0f} by Kokkos' parallel_for ({ours / bare:.4f})"
+        print(said)
+        if bare < 4000 or ours > KOKKOS_MOST * bare:
+            problems.append(said)
+    if problems:
+        sys.exit("too much:\n" + "\n".join(problems))
+
+
 if __name__ == "__main__":
-    {"plans": plans, "allocations": allocations, "slice": slice_cost, "mpi": mpi}[sys.argv[1]](*sys.argv[2:])
+    {"plans": plans, "allocations": allocations, "slice": slice_cost, "mpi": mpi, "kokkos": kokkos}[sys.argv[1]](*sys.argv[2:])

@@ -421,6 +421,17 @@ TEST_CASE("the chat template is chosen by the tokenizer's special tokens", "[inf
         std::vector<std::vector<std::int32_t>>{{5, 6}});
 }
 
+TEST_CASE("a stop string has at most 256 characters, however many bytes", "[infer][serve]") {
+  const auto stops = [](const std::string& one, int times) {
+    std::string text;
+    for (int i = 0; i < times; ++i) text += one;
+    return inf::parse_call(json{{"prompt", "x"}, {"stop", text}}.dump(), false).stop;
+  };
+  CHECK(stops("a", 256).size() == 1);
+  CHECK(stops("\xF0\x9F\x98\x80", 256).front().size() == 1024);
+  CHECK_THROWS_WITH(stops("a", 257), Contains("at most 256 characters, got 257"));
+  CHECK_THROWS_AS(stops("\xC3\xA9", 257), inf::api_error);
+}
 TEST_CASE("the OpenAPI description bounds prompts times choices, and tokens of biases", "[infer][serve]") {
   for (const std::int64_t words : {1, 2, 9, 10, 11, 99, 100, 101, 905, 1000, 2048, 3001}) {
     const std::regex pattern(inf::detail::numbers_up_to(words - 1));

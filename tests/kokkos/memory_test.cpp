@@ -1,4 +1,5 @@
 #include <heddle/tensor/kokkos/memory.hpp>
+#include <heddle/tensor/kokkos/regions.hpp>
 
 #include "catch.hpp"
 #include "space.hpp"
@@ -172,6 +173,39 @@ TEST_CASE("no rank fences all of Kokkos: it waits for its own instance", "[kokko
     }
   CHECK(headers > 1);
   CHECK(instance_fences > 0);
+}
+
+TEST_CASE("observed work is regions of Kokkos Tools, nested and ended by errors", "[kokkos]") {
+  static std::vector<std::string> told;
+  told.clear();
+  namespace tools = Kokkos::Tools::Experimental;
+  tools::set_push_region_callback([](const char* name) { told.push_back(name); });
+  tools::set_pop_region_callback([] { told.push_back("end"); });
+  tools::set_begin_parallel_for_callback(
+      [](const char* name, std::uint32_t, std::uint64_t*) { told.push_back("kernel " + std::string(name)); });
+  hd::kokkos_regions regions;
+  static_assert(hd::observer<hd::kokkos_regions>);
+  const auto named = [](const char* name) {
+    hd::event e;
+    e.name = name;
+    return e;
+  };
+  const int got = hd::observed(regions, named("outer"), [&] {
+    try {
+      hd::observed(regions, named("inner"), [&] {
+        Kokkos::parallel_for("mine", Kokkos::RangePolicy<tested_space>(0, 1), KOKKOS_LAMBDA(int){});
+        throw hd::error("heddle: an error in a region");
+      });
+    } catch (const hd::error&) {
+      told.push_back("caught");
+    }
+    return 7;
+  });
+  tools::set_push_region_callback(nullptr);
+  tools::set_pop_region_callback(nullptr);
+  tools::set_begin_parallel_for_callback(nullptr);
+  CHECK(got == 7);
+  CHECK(told == std::vector<std::string>{"outer", "inner", "kernel mine", "end", "caught", "end"});
 }
 
 TEST_CASE("sharded tensors in Kokkos memory are redistributed over more ranks than cores", "[kokkos][ranks]") {

@@ -73,7 +73,8 @@ inline std::int64_t now_ns() {
 #endif
 }
 
-/// Runs `work` and records how long it took. With an observer that is off this is a plain call.
+/// Runs `work` and records how long it took. With an observer that is off this is a plain call. One with members `begin(event)` and
+/// `end(event)` is told before and after on the same thread, nested as the work is; `end` also if the work throws.
 template <observer O, class Work>
 decltype(auto) observed(O& observer, event what, Work&& work) {
   if constexpr (!O::enabled) {
@@ -85,8 +86,10 @@ decltype(auto) observed(O& observer, event what, Work&& work) {
       ~recorder() {
         e.end_ns = now_ns();
         to.record(e);
+        if constexpr (requires { to.end(e); }) to.end(e);
       }
     } guard{observer, what};
+    if constexpr (requires { observer.begin(what); }) observer.begin(what);
     guard.e.begin_ns = now_ns();
     return static_cast<Work&&>(work)();
   }

@@ -6,6 +6,7 @@
 #include <heddle/io/json/strict.hpp>
 #include <heddle/io/tokenizer/chat.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -21,8 +22,8 @@ namespace heddle::inline v0::infer {
 
 /// Choices of a call, all prompts together.
 inline constexpr std::int64_t most_choices = 128;
-/// Members of `logit_bias`, tokens of `stop_token_ids`, and bytes of a string of `stop`: each choice looks at them for each token.
-inline constexpr std::size_t most_biases = 1024, most_stop_tokens = 256, most_stop_bytes = 1024;
+/// Members of `logit_bias`, tokens of `stop_token_ids`, and characters of a string of `stop`: each choice looks at them for each token.
+inline constexpr std::size_t most_biases = 1024, most_stop_tokens = 256, most_stop_characters = 256;
 
 /// A prompt as text, or as tokens.
 using call_prompt = std::variant<std::string, std::vector<std::int32_t>>;
@@ -116,8 +117,10 @@ inline std::vector<std::string> read_stop(const call_reader& in) {
   const auto add = [&](const nlohmann::json& s) {
     if (!s.is_string() || s.get_ref<const std::string&>().empty()) call_reader::wrong("stop", std::string(expected), s);
     out.push_back(s.get<std::string>());
-    if (out.back().size() > most_stop_bytes)
-      throw invalid_param("stop", "should have strings of at most " + std::to_string(most_stop_bytes) + " bytes");
+    const auto characters = std::ranges::count_if(out.back(), [](char c) { return (c & '\xC0') != '\x80'; });
+    if (static_cast<std::size_t>(characters) > most_stop_characters)
+      throw invalid_param("stop", "should have strings of at most " + std::to_string(most_stop_characters) +
+                                      " characters, got " + std::to_string(characters));
   };
   if (!v->is_array()) {
     add(*v);

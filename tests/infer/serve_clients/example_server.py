@@ -1,0 +1,83 @@
+"""The example `serve` with a small golden model on a free port, for the client checks beside this file."""
+import contextlib
+import json
+import pathlib
+import random
+import re
+import signal
+import struct
+import subprocess
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parents[3]
+KEY = "a key with 100%25"
+
+
+def expected():
+    """Prompts of the golden model and the 64 greedy tokens that transformers gave for each."""
+    return json.loads((SOURCE / "tests/golden/models/llama3/expected.json").read_text())
+
+
+def widen(source, target, words):
+    """Copies a model's folder, with random weights for a vocabulary of `words`: that of the tokenizer, so that it can chat."""
+    target.mkdir()
+    for file in source.iterdir():
+        if file.suffix != ".safetensors":
+            (target / file.name).write_bytes(file.read_bytes())
+            continue
+        data = file.read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        header, draw, body = json.loads(data[8:8 + size]), random.Random(7), b""
+        for name, tensor in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = tensor["data_offsets"]
+            part = data[8 + size + begin:8 + size + end]
+            if name in ("model.embed_tokens.weight", "lm_head.weight"):
+                tensor["shape"][0] = words
+                count = words * tensor["shape"][1]
+                part = struct.pack(f"<{count}f", *(draw.gauss(0, 0.5) for _ in range(count)))
+            tensor["data_offsets"] = [len(body), len(body) + len(part)]
+            body += part
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        (target / file.name).write_bytes(struct.pack("<Q", len(text)) + text + body)
+    config = json.loads((source / "config.json").read_text())
+    config["vocab_size"] = words
+    config["max_position_embeddings"] = 4096  # room for what schemathesis thinks of
+    (target / "config.json").write_text(json.dumps(config))
+
+
+@contextlib.contextmanager
+def served(program, keys=True, chats=True):
+    """Starts `program`; gives its address, and stops it at the end. It must then end with 0.
+
+    With `chats` the golden model has random weights for all words of the tokenizer; without, it is as transformers wrote it."""
+    golden = SOURCE / "tests/golden"
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as file, tempfile.TemporaryDirectory() as folder:
+        file.write(KEY + "\n")
+        file.flush()
+        model = golden / "models/llama3"
+        if chats:
+            widen(model, pathlib.Path(folder) / "wide", 905)
+            model = pathlib.Path(folder) / "wide"
+        command = [program, "--model", str(model), "--tokenizer",
+                   str(golden / "tokenizer/llama3.json"), "--port", "0", "--cache-mib", "4", "--name", "golden"]
+        process = subprocess.Popen(command + (["--api-key-file", file.name] if keys else []), stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
+        try:
+            head = ""
+            for line in process.stdout:
+                head += line
+                if "context" in line:  # the model is loaded
+                    break
+            found = re.search(r"http://[0-9.]+:\d+", head)
+            if not found:
+                raise SystemExit(f"the server did not start:\n{head}")
+            yield found.group()
+            process.send_signal(signal.SIGTERM)
+            if process.wait(60) != 0:
+                raise SystemExit(f"the server ended with {process.returncode}:\n{process.stdout.read()}")
+        finally:
+            if process.poll() is None:
+                process.kill()
