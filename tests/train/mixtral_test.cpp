@@ -9,6 +9,7 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/balance_experts.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
@@ -105,6 +106,7 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     using strategy = hd::strategy<mesh_type, sc::tabled, hd::zero<1>, hd::activations::recompute<>>;
     hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    [[maybe_unused]] hd::compute::host<> kernels{1};
     std::vector<double> losses, norms;
     if (!resume_from.empty()) hd::train::resume(trainer, resume_from);
     // The first step is before a save, the second after it.
@@ -112,6 +114,8 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
       const auto report = trainer.step(tokens{});
       losses.push_back(report.loss);
       norms.push_back(report.gradient_norm);
+      if constexpr (std::is_same_v<Model, latent>)
+        for (int k = 0; k < trainer.stages(); ++k) md::balance_experts(trainer.stage(k), world, kernels, 0.25);
     }
     if (!save_to.empty()) hd::train::save(trainer, save_to);
     losses.push_back(trainer.validate(tokens{}));
@@ -120,13 +124,15 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     all.norms = norms;
     for (int k = 0; k < trainer.stages(); ++k) {
       auto& stage = trainer.stage(k);
-      for (const md::parameter& p : stage.parameters()) {
+      const auto keep = [&](const md::parameter& p, auto weights) {
         auto& whole = all.weights[p.name];
         whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
         md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-          std::copy_n(stage.weights().begin() + p.offset + local, length, whole.begin() + global);
+          std::copy_n(weights.begin() + p.offset + local, length, whole.begin() + global);
         });
-      }
+      };
+      for (const md::parameter& p : stage.parameters()) keep(p, stage.weights());
+      for (const md::parameter& p : stage.frozen_parameters()) keep(p, stage.frozen_weights());
     }
   });
   return all;
@@ -186,7 +192,30 @@ TEST_CASE("a DeepSeek-V3 trained on any mesh is that of one rank", "[train][deep
                      {"ep=2,tp=2", "gpipe", 1, "attn.out"},
                      {"pp=2,ep=2", "zb-h1", 2, "full"},
                      {"tp=4", "1f1b", 1, ""}},  // a rank without heads
-                    16, "mlp.experts.*.down_proj.weight", 6 * 22 * 9);
+                    17, "mlp.experts.*.down_proj.weight", 6 * 22 * 9);
+}
+TEST_CASE("selection biases follow the load of experts, and go on from a save on another mesh",
+          "[train][deepseek][save][ranks]") {
+  const outcome serial = train<latent>("", "1f1b", 1);
+  // Two steps of 0.25 up, down or not at all; the first step has other choices than the second.
+  const auto& bias = serial.weights.at("model.layers.1.mlp.gate.e_score_correction_bias");
+  REQUIRE(bias.size() == 6);
+  int moved = 0;
+  for (const double b : bias) {
+    CHECK((b == 0 || std::abs(b) == 0.25 || std::abs(b) == 0.5));
+    moved += b != 0;
+  }
+  CHECK(moved >= 2);
+  const train_test::folder saves("biases");
+  train<latent>("ep=2,tp=2", "1f1b", 2, "", saves.path.string());
+  for (const char* mesh : {"", "dp=2,ep=2", "pp=2"}) {
+    INFO("mesh '" << mesh << "'");
+    outcome rest = train<latent>(mesh, "1f1b", 2, "", "", saves.path.string());
+    REQUIRE(rest.losses.size() == 2);
+    rest.losses.insert(rest.losses.begin(), serial.losses[0]);
+    rest.norms.insert(rest.norms.begin(), serial.norms[0]);
+    check_same(rest, serial);
+  }
 }
 TEST_CASE("a Mixtral saved with its experts on some ranks goes on with them on others",
           "[train][mixtral][save][ranks]") {
