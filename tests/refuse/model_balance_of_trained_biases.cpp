@@ -9,6 +9,7 @@ struct stage {
   using scalar = float;
   using space = hd::host_memory;
   using trained = hd::model::layers::every_parameter;
+  using mesh_type = hd::mesh<>;
   struct parameter {
     std::int64_t offset = 0, count = 0;
   };

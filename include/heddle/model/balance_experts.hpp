@@ -4,6 +4,7 @@
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/type_list.hpp>
 #include <heddle/model/layers/expert_router.hpp>
+#include <heddle/model/sharding.hpp>
 #include <heddle/tensor/memory_space.hpp>
 
 #include <cstdint>
@@ -19,8 +20,8 @@ struct freezes_selection_biases {
   static constexpr bool value = Ok;
 };
 template <class World, class... Tags>
-void sum_along(World& world, std::span<double> values, type_list<Tags...>) {
-  const auto along = [&](auto&& group) {
+void sum_along([[maybe_unused]] World& world, [[maybe_unused]] std::span<double> values, type_list<Tags...>) {
+  [[maybe_unused]] const auto along = [&](auto&& group) {
     if (group.size() > 1) group.all_reduce(values, plus{});
   };
   (along(world.template along_if<Tags>()), ...);
@@ -40,11 +41,12 @@ void balance_experts(Stage& stage, World& world, Backend& kernels, double rate) 
       "train_only<all_but_selection_bias>");
   static_assert(std::is_same_v<typename Stage::space, host_memory>, "heddle: balance_experts counts on the host");
   using T = typename Stage::scalar;
+  using axes = typename detail::axes_of_ranks<typename Stage::mesh_type, typename Stage::layouts::row_axes>::type;
   const std::span<T> biases = stage.frozen_weights();
   for (const auto& p : stage.frozen_parameters()) {
     const auto bias = biases.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
     const std::span<double> load = stage.routing().load_of(bias.data(), p.count);
-    detail::sum_along(world, load, typename Stage::layouts::row_axes{});
+    detail::sum_along(world, load, axes{});
     const std::vector<T> counts(load.begin(), load.end());
     kernels.balance_bias(std::span<const T>(counts), static_cast<T>(rate), bias);
   }
