@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/model/associativity.hpp>
+#include <heddle/model/balance_experts.hpp>
 #include <heddle/model/batch_checks.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/deepseek_config.hpp>

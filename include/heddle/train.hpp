@@ -52,6 +52,7 @@
 #include <heddle/train/same_options.hpp>
 #include <heddle/train/sampling.hpp>
 #include <heddle/train/save.hpp>
+#include <heddle/train/saved_frozen.hpp>
 #include <heddle/train/saved_parameter.hpp>
 #include <heddle/train/sharded_stages.hpp>
 #include <heddle/train/stage_parts.hpp>

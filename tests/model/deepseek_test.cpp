@@ -1,8 +1,8 @@
 // DeepSeek-V3 as a stage: against Hugging Face transformers over two steps, and any split against one rank.
 #include "golden_training.hpp"
-#include "parallel_training.hpp"
 
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/balance_experts.hpp>
 #include <heddle/model/deepseek.hpp>
 #include HEDDLE_GEMM_HEADER
 
@@ -41,4 +41,54 @@ TEST_CASE("DeepSeek-V3: two steps in float equal those of transformers to 1e-5",
                                                                                .factor = 1.7,
                                                                                .theta = rotary[0],
                                                                                .epsilon = rotary[1]});
+}
+
+TEST_CASE("the load of experts is what rows choose in training, and moves selection biases", "[model][deepseek]") {
+  md::deepseek_config config = md::deepseek_tiny();
+  config.initial_deviation = 0.3;
+  const auto tokens = random_ids(18, config.vocabulary, 1), targets = random_ids(18, config.vocabulary, 2);
+  backend kernels{1};
+  alone_world world;
+  md::deepseek<float>::stage<alone_world, backend> s(config, world, kernels, md::split_layers(config.layers, 0, 1), 1,
+                                                     2);
+  s.initialize(1);
+  s.zero_gradients();
+  const md::batch<float> batch{tokens, targets, 2, 1.0f / 18};
+  s.forward_only(batch, {}, {});  // held-out samples do not count
+  s.forward(0, batch, {}, {});
+  s.backward(0, batch, {}, {});
+  REQUIRE(s.frozen_parameters().size() == 2);
+  std::vector<float> expected;
+  for (const md::parameter& p : s.frozen_parameters()) {
+    CHECK(p.name.find(".mlp.gate.e_score_correction_bias") != std::string::npos);
+    const auto load = s.routing().load_of(part(s.frozen_weights(), p).data(), p.count);
+    double sum = 0;
+    for (const double n : load) sum += n;
+    CHECK(sum == 18 * config.chosen);
+    for (const double n : load) expected.push_back(n < 9 ? 0.125f : n > 9 ? -0.125f : 0.0f);
+  }
+  md::balance_experts(s, world, kernels, 0.125);
+  std::vector<float> got;
+  for (const md::parameter& p : s.frozen_parameters())
+    for (const float b : part(s.frozen_weights(), p)) got.push_back(b);
+  CHECK(got == expected);
+  md::balance_experts(s, world, kernels, 0.125);  // no row since the last call
+  for (const md::parameter& p : s.frozen_parameters())
+    for (const float b : part(s.frozen_weights(), p)) CHECK(std::count(expected.begin(), expected.end(), b) > 0);
+}
+
+TEST_CASE("configurations of DeepSeek-V3", "[model][deepseek]") {
+  const md::deepseek_config tiny = md::deepseek_tiny();
+  CHECK(to_string(tiny).rfind("deepseek_v3 layers=2 heads=3 ", 0) == 0);
+  CHECK(to_string(tiny).find(" factor=1.7 theta=1000") != std::string::npos);
+  CHECK(tiny.parameters() == md::layers::count_parameters(md::describe_deepseek(tiny)));
+  const double blocks = tiny.flops_per_token(9) - 6.0 * tiny.vocabulary * tiny.width;
+  CHECK(md::layers::training_flops(md::describe_deepseek(tiny).block, 9) * tiny.layers ==
+        Approx(blocks).epsilon(1e-12));
+  md::deepseek_config wrong = tiny;
+  wrong.rotating = 3;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: deepseek_config.rotating must be even, got 3");
+  wrong = tiny;
+  wrong.kept_groups = 4;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: deepseek_config.kept_groups must be 1 to 3, got 4");
 }

@@ -10,6 +10,7 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/balance_experts.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/schedule/named.hpp>
@@ -127,6 +128,7 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
     using zero = hd::zero<is_folded<Model> ? 3 : 1>;
     using strategy = hd::strategy<world_mesh, sc::tabled, zero, hd::activations::recompute<>>;
     hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    [[maybe_unused]] hd::compute::host<> kernels{1};
     std::vector<double> losses, norms;
     if (!resume_from.empty()) hd::train::resume(trainer, resume_from);
     // The first step is before a save, the second after it.
@@ -134,28 +136,33 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
       const auto report = trainer.step(tokens{});
       losses.push_back(report.loss);
       norms.push_back(report.gradient_norm);
+      if constexpr (std::is_same_v<Model, latent>)
+        for (int k = 0; k < trainer.stages(); ++k) md::balance_experts(trainer.stage(k), world, kernels, 0.25);
     }
     if (!save_to.empty()) hd::train::save(trainer, save_to);
     losses.push_back(trainer.validate(tokens{}));
     const std::lock_guard lock(mutex);
     all.losses = losses;
     all.norms = norms;
-    for (int k = 0; k < trainer.stages(); ++k)
-      hd::train::detail::for_each_bucket(
-          trainer.stage(k), trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
-            const auto share = state.weights_of(part);  // of zero<3> those that this rank owns
-            const std::int64_t begin = is_folded<Model> ? state.owned_begin() : 0;
-            const auto end = begin + static_cast<std::int64_t>(share.size());
-            for (const md::parameter& p : part.parameters()) {
-              auto& whole = all.weights[p.name];
-              whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
-              md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-                for (std::int64_t n = 0; n < length; ++n)
-                  if (const std::int64_t at = p.offset + local + n; at >= begin && at < end)
-                    whole[static_cast<std::size_t>(global + n)] = share[static_cast<std::size_t>(at - begin)];
-              });
-            }
-          });
+    // Copies the elements of a parameter that are in `share`, of elements begin and on of a bucket.
+    const auto keep = [&](const md::parameter& p, auto share, std::int64_t begin) {
+      const auto end = begin + static_cast<std::int64_t>(share.size());
+      auto& whole = all.weights[p.name];
+      whole.resize(static_cast<std::size_t>(p.global_count()), 0.0);
+      md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+        for (std::int64_t n = 0; n < length; ++n)
+          if (const std::int64_t at = p.offset + local + n; at >= begin && at < end)
+            whole[static_cast<std::size_t>(global + n)] = share[static_cast<std::size_t>(at - begin)];
+      });
+    };
+    for (int k = 0; k < trainer.stages(); ++k) {
+      auto& stage = trainer.stage(k);
+      hd::train::detail::for_each_bucket(stage, trainer.optimizer_state(k), [&](auto& part, auto& state, auto) {
+        const std::int64_t begin = is_folded<Model> ? state.owned_begin() : 0;  // of zero<3> what this rank owns
+        for (const md::parameter& p : part.parameters()) keep(p, state.weights_of(part), begin);
+      });
+      for (const md::parameter& p : stage.frozen_parameters()) keep(p, stage.frozen_weights(), 0);
+    }
   });
   return all;
 }
@@ -212,7 +219,26 @@ TEST_CASE("a DeepSeek-V3 trained on any mesh is that of one rank", "[train][deep
                      {"ep=2,tp=2", "gpipe", 1, "attn.out"},
                      {"pp=2,ep=2", "zb-h1", 2, "full"},
                      {"tp=4", "1f1b", 1, ""}},  // a rank without heads
-                    16, "mlp.experts.*.down_proj.weight", 6 * 22 * 9);
+                    17, "mlp.experts.*.down_proj.weight", 6 * 22 * 9);
+}
+TEST_CASE("selection biases follow the load of experts, and go on from a save on another mesh",
+          "[train][deepseek][save][ranks]") {
+  const outcome serial = train<latent>("", "1f1b", 1);
+  const train_test::folder saves("biases");
+  const outcome half = train<latent>("ep=2,tp=2", "1f1b", 2, "", saves.path.string());
+  const auto& bias = half.weights.at("model.layers.1.mlp.gate.e_score_correction_bias");
+  REQUIRE(bias.size() == 6);
+  for (const double b : bias) CHECK((b == 0 || std::abs(b) == 0.25));
+  CHECK(std::count(bias.begin(), bias.end(), 0.25) > 0);
+  CHECK(std::count(bias.begin(), bias.end(), -0.25) > 0);
+  for (const char* mesh : {"", "dp=2,ep=2", "pp=2"}) {
+    INFO("mesh '" << mesh << "'");
+    outcome rest = train<latent>(mesh, "1f1b", 2, "", "", saves.path.string());
+    REQUIRE(rest.losses.size() == 2);
+    rest.losses.insert(rest.losses.begin(), serial.losses[0]);
+    rest.norms.insert(rest.norms.begin(), serial.norms[0]);
+    check_same(rest, serial);
+  }
 }
 TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank", "[train][mixtral][ranks]") {
   md::mixtral_config eight = settings;

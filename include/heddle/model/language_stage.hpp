@@ -183,7 +183,7 @@ class language_stage {
       at_block(c, l, nullptr, nullptr), model::layers::merge_all(call_type<block_layer>(at_.block, c));
   }
 
-  // ---- verbs ----------------------------------------------------------------------------------------------------
+  auto& routing() noexcept { return routing_; }  ///< what layers that route rows use, such as the load of experts
   void forward(int slot, const batch_type& b, const_row in, row out) {
     slot_state& s = slots_.for_forward(slot);
     const extent_of_batch e = checked(b, true);

@@ -12,6 +12,7 @@
 #include <heddle/train/nonfinite.hpp>
 #include <heddle/train/optimizer.hpp>
 #include <heddle/train/progress.hpp>
+#include <heddle/train/saved_frozen.hpp>
 #include <heddle/train/saved_parameter.hpp>
 
 #include <cstdint>
@@ -189,7 +190,8 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
   auto& world = trainer.ranks();
   require_finite_state(trainer, "step " + std::to_string(trainer.steps_done()) + " is not saved, older saves stay");
   io::checkpoint_writer writer(folder, trainer.steps_done(), world.rank());
-  for (int k = 0; k < trainer.stages(); ++k)
+  for (int k = 0; k < trainer.stages(); ++k) {
+    detail::write_frozen(writer, trainer.stage(k));
     detail::for_each_bucket(
         trainer.stage(k), trainer.optimizer_state(k), [&](auto& stage, auto& optimizer, auto bucket) {
           // What is whole is the same on every rank of the group; a share is held once.
@@ -197,6 +199,7 @@ void save(Trainer& trainer, const std::filesystem::path& folder, const save_fact
           detail::write_stage(writer, stage, optimizer, Trainer::zero_stage >= 3 || first,
                               Trainer::zero_stage >= 1 || first);
         });
+  }
   io::manifest manifest;
   manifest.step = trainer.steps_done();
   manifest.seed = trainer.options().seed;
@@ -234,9 +237,11 @@ resume_result resume(Trainer& trainer, const std::filesystem::path& folder, cons
   const std::string plain = detail::model_of(trainer);
   detail::require_same_training(reader, plain + detail::saved_types<typename Trainer::optimizer_type>::words(), plain,
                                 facts);
-  for (int k = 0; k < trainer.stages(); ++k)
+  for (int k = 0; k < trainer.stages(); ++k) {
+    detail::read_frozen(reader, trainer.stage(k));
     detail::for_each_bucket(trainer.stage(k), trainer.optimizer_state(k),
                             [&](auto& stage, auto& optimizer, auto) { detail::read_stage(reader, stage, optimizer); });
+  }
   require_finite_state(trainer, "'" + path + "' is no save to go on from");
   trainer.set_position(manifest.step, manifest.position.consumed);
   trainer.set_run_name(io::detail::run_of(manifest));

@@ -5,6 +5,7 @@
 #include <heddle/io/checkpoint.hpp>
 #include <heddle/io/dtype.hpp>
 #include <heddle/model/write_parameters.hpp>
+#include <heddle/train/saved_frozen.hpp>
 #include <heddle/train/saved_parameter.hpp>
 #include <heddle/tensor/host_copy.hpp>
 
@@ -18,9 +19,8 @@
 
 namespace heddle::inline v0::train {
 
-/// Writes a stage's weights into `folder`/step-N (`m.step`), as `save` writes those of a trainer but without moments; not those that are
-/// frozen. Called on all ranks of
-/// `world` together, with one stage on each. Each element is written once, by the first rank that holds it. `m.mesh` and `m.files` are
+/// Writes a stage's weights into `folder`/step-N (`m.step`), as `save` writes those of a trainer but without moments; of those that are frozen such as change
+/// between steps (`saves_frozen`). Called on all ranks of `world` together, with one stage on each. Each element is written once, by the first rank that holds it. `m.mesh` and `m.files` are
 /// filled in. Returns the bytes of elements that this rank wrote.
 /// Errors: `io_error` on the rank that failed; older saves stay as they were.
 template <class Stage, class World>
@@ -29,7 +29,7 @@ std::int64_t save_weights(Stage& stage, World& world, const std::filesystem::pat
   using space = typename Stage::space;
   const auto copies = model::detail::copies_of_buckets(world, typename Stage::buckets{});
   io::checkpoint_writer writer(folder, m.step, world.rank());
-  std::int64_t bytes = 0;
+  std::int64_t bytes = detail::write_frozen(writer, stage);
   for (const model::parameter& p : stage.parameters()) {
     if (!p.counted || p.count == 0 || copies[model::detail::bucket_of(stage, p)].index != 0) continue;
     const auto here = heddle::v0::detail::part_of_row<space>(stage.weights(), p.offset, p.count);
@@ -47,14 +47,14 @@ std::int64_t save_weights(Stage& stage, World& world, const std::filesystem::pat
   return bytes;
 }
 
-/// Fills the weights of a stage, but frozen ones, from a save, of `save_weights` or of a trainer, on any mesh: each rank reads the elements that it holds.
+/// Fills the weights of a stage, but frozen ones that saves do not have, from a save, of `save_weights` or of a trainer, on any mesh: each rank reads the elements that it holds.
 /// Returns the bytes of elements read.
 /// Errors: `io_error` naming file and tensor, as for a save of another model or of other element types.
 template <class Stage>
 std::int64_t read_weights(Stage& stage, const io::checkpoint_reader& reader) {
   using T = typename Stage::scalar;
   using space = typename Stage::space;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = detail::read_frozen(reader, stage);
   for (const model::parameter& p : stage.parameters()) {
     if (p.count == 0) continue;
     const auto here = heddle::v0::detail::part_of_row<space>(stage.weights(), p.offset, p.count);

@@ -17,8 +17,10 @@ struct selection_bias {
 template <class Scores = compute::sigmoid_scores>
 struct grouped_scores {};
 
-/// Trains all parameters but the selection biases of routers, which are no function of the loss: for `train_only`.
+/// Trains all parameters but the selection biases of routers, which are no function of the loss: for `train_only`. Saves have them, as they change
+/// between steps.
 struct all_but_selection_bias {
+  static constexpr bool saves_frozen = true;
   template <class Parameter>
   static constexpr bool trains = !std::is_same_v<typename Parameter::tag, selection_bias>;
 };
@@ -49,7 +51,7 @@ struct expert_router : detail::router_base {
 };
 
 /// logits = x W', and the choice by `rule` of their scores and a bias that is added for the choice alone. The bias gets no gradient:
-/// describe a model with `train_only<all_but_selection_bias>`, and update it between steps (`compute().balance_bias`).
+/// describe a model with `train_only<all_but_selection_bias>`, and update it between steps (`model::balance_experts`).
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2; Wang et al. 2024, arXiv:2408.15664.
 template <class Scores>
 struct expert_router<grouped_scores<Scores>> : detail::router_base {
@@ -69,12 +71,16 @@ struct expert_router<grouped_scores<Scores>> : detail::router_base {
               typename B::view weights) const {
     b.compute().template choose_experts<Scores>(logits, b.vector(selection_bias{}), rule, ids, weights);
   }
-  /// Overwrites the gradient of the logits.
+  /// Overwrites the gradient of the logits. On the host choices are counted, for `balance_experts`.
   template <class B>
   void choose_backward(const B& b, typename B::const_view logits,
                        matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view /*weights*/,
                        typename B::const_view d_weights, typename B::view d_logits) const {
     b.compute().template choose_experts_backward<Scores>(logits, ids, rule, d_weights, d_logits);
+    if constexpr (B::on_host) {
+      const auto load = b.run().routing->load_of(b[selection_bias{}].address(), out[0]);
+      for (const std::int32_t e : ids.elements()) ++load[static_cast<std::size_t>(e)];
+    }
   }
 };
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -118,12 +119,21 @@ class routing_memory {
   }
   /// Where rows travel between ranks.
   exchange_tables& exchange() noexcept { return exchange_; }
+  /// How many of this rank's rows chose each expert since the last `clear_loads`, of the router whose selection bias is at this address.
+  /// Each microbatch counts once, in its backward_input.
+  std::span<double> load_of(const void* bias, std::int64_t experts) {
+    std::vector<double>& load = loads_[bias];
+    load.resize(static_cast<std::size_t>(experts));
+    return load;
+  }
+  void clear_loads() noexcept { loads_.clear(); }
 
  private:
   std::int64_t choices_ = 0, offsets_size_ = 0;
   buffer<std::int32_t, Space> ids_{}, kept_{}, places_{}, sources_{};
   buffer<std::int64_t, Space> offsets_{};
   exchange_tables exchange_{};
+  std::map<const void*, std::vector<double>> loads_{};
 };
 
 }  // namespace heddle::inline v0::model::layers

@@ -1,0 +1,56 @@
+// heddle/model/balance_experts.hpp: updates the selection biases of a stage's routers by the load of their experts.
+#pragma once
+
+#include <heddle/core/monoid.hpp>
+#include <heddle/core/type_list.hpp>
+#include <heddle/model/layers/expert_router.hpp>
+#include <heddle/model/sharding.hpp>
+#include <heddle/tensor/memory_space.hpp>
+
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace heddle::inline v0::model {
+
+namespace detail {
+template <bool Ok, class Trained>
+struct freezes_selection_biases {
+  static constexpr bool value = Ok;
+};
+template <class World, class... Tags>
+void sum_along([[maybe_unused]] World& world, [[maybe_unused]] std::span<double> values, type_list<Tags...>) {
+  [[maybe_unused]] const auto along = [&](auto&& group) {
+    if (group.size() > 1) group.all_reduce(values, plus{});
+  };
+  (along(world.template along_if<Tags>()), ...);
+}
+}  // namespace detail
+
+/// Adds rate * sign(mean load - load) to the selection bias of each expert of the stage's routers, with its load the choices of all rows since the
+/// last call, and forgets these. Call it after each optimizer step, on all ranks of `world` alike: the loads are summed over the
+/// axes that split samples. Experts get an even load without a term of the loss.
+/// Source: Wang et al. 2024, arXiv:2408.15664, algorithm 1; DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2 (rate 0.001).
+template <class Stage, class World, class Backend>
+void balance_experts(Stage& stage, World& world, Backend& kernels, double rate) {
+  using trained = typename Stage::trained;
+  static_assert(
+      detail::freezes_selection_biases<std::is_same_v<trained, layers::all_but_selection_bias>, trained>::value,
+      "heddle: balance_experts takes all frozen parameters for selection biases: describe the model with "
+      "train_only<all_but_selection_bias>");
+  static_assert(std::is_same_v<typename Stage::space, host_memory>, "heddle: balance_experts counts on the host");
+  using T = typename Stage::scalar;
+  using axes = typename detail::axes_of_ranks<typename Stage::mesh_type, typename Stage::layouts::row_axes>::type;
+  const std::span<T> biases = stage.frozen_weights();
+  for (const auto& p : stage.frozen_parameters()) {
+    const auto bias = biases.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
+    const std::span<double> load = stage.routing().load_of(bias.data(), p.count);
+    detail::sum_along(world, load, axes{});
+    const std::vector<T> counts(load.begin(), load.end());
+    kernels.balance_bias(std::span<const T>(counts), static_cast<T>(rate), bias);
+  }
+  stage.routing().clear_loads();
+}
+
+}  // namespace heddle::inline v0::model
