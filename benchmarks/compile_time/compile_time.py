@@ -2,16 +2,22 @@
 """Measures what heddle costs to compile: seconds, memory, and (clang) template instantiations.
 
     compile_time.py [--include DIR] [--repeat N] [--gcc g++] [--clang clang++-19] [--only NAME] [--keep DIR]
+    compile_time.py --targets [--repeat N] [--separate | --header-only]    what issues of compile time ask, against range-v3
     compile_time.py --write-plans FILE       only writes the translation unit of 200 redistributions
 
-Prints a Markdown table. Seconds are those of the processor (user and system), the median of N compilations and the least
-and the most; memory is the largest resident set of the compiler. Instantiations are events of clang's -ftime-trace
+Prints a Markdown table. --targets prints another: the least of N compilations (of one at -O2, where they take long), and its
+relation to range/v3/all.hpp of the same run, header-only and with HEDDLE_SEPARATE_COMPILATION. On a machine that does other
+work seconds are more: targets in seconds count in relation to range-v3, too.
+
+Seconds of the first table are those of the processor (user and system), the median of N compilations and the
+least and the most; memory is the largest resident set of the compiler. Instantiations are events of clang's -ftime-trace
 (InstantiateClass and InstantiateFunction), which are the same on every machine.
 """
 import argparse
 import json
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -19,6 +25,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 AXES = ["a", "b", "c", "d"]
 HEAD = """// Made by benchmarks/compile_time/compile_time.py: redistributions on a mesh of four axes.
 #include <heddle/layout/redistribution.hpp>
@@ -102,6 +109,97 @@ UNITS = {
 }
 
 
+# One stage of transformer blocks and each of its verbs.
+STAGE = """#include <heddle/comm/threads.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/model/gpt2.hpp>
+
+namespace hd = heddle;
+namespace md = hd::model;
+
+int main(int argc, char** argv) {
+  using mesh = hd::mesh<hd::axis<hd::tp, 2>>;
+  return hd::launch<hd::threads, mesh>(argc, argv, [](auto& world) {
+    hd::compute::host<> backend{1};
+    using world_type = std::remove_reference_t<decltype(world)>;
+    md::gpt2_stage<float, world_type, hd::compute::host<>> stage(md::gpt2_124m(), world, backend, md::split_layers(12, 0, 1), 1, 4);
+    stage.initialize(1);
+    const md::batch<float> batch{{}, {}, 4, 1.0f};
+    stage.forward(0, batch, {}, {});
+    stage.backward_input(0, batch, {}, {});
+    stage.backward_weight(0, batch);
+    stage.forward_only(batch, {}, {});
+  });
+}
+"""
+
+# name: (text or path in the repository, optimized?, target and target with separate compilation: seconds, or "0.6x" of range-v3)
+TARGETS = {
+    "range/v3/all.hpp": ("#include <range/v3/all.hpp>\n", False, None, None),
+    "core/shape, mesh/mesh, layout/layout": ("".join(f"#include <heddle/{h}.hpp>\n" for h in ["core/shape", "mesh/mesh", "layout/layout"]),
+                                             False, 0.25, None),
+    "rooms core, mesh, layout": ("".join(f"#include <heddle/{h}.hpp>\n" for h in ["core", "mesh", "layout"]), False, None, None),
+    "heddle/heddle.hpp": ("#include <heddle/heddle.hpp>\n", False, "0.6x", "0.4x"),
+    "heddle/train.hpp": ("#include <heddle/train.hpp>\n", False, "1.0x", None),
+    "standard headers of heddle/heddle.hpp": ("", False, None, None),
+    "standard headers of heddle/train.hpp": ("", False, None, None),
+    "headers of one stage": ("".join(line + "\n" for line in STAGE.splitlines() if line.startswith("#include")), False, None, None),
+    "one stage, all verbs": (STAGE, False, "0.8x", None),
+    "examples/static_training.cpp, syntax": (ROOT / "examples/static_training.cpp", False, "4x", None),
+    "examples/two_layers.cpp, -O2 (README)": (ROOT / "examples/two_layers.cpp", True, 3, 1.5),
+    "examples/perceptron.cpp, -O2": (ROOT / "examples/perceptron.cpp", True, 8, 5),
+    "examples/gpt2_train.cpp, -O2": (ROOT / "examples/gpt2_train.cpp", True, 30, 12),
+}
+
+
+def standard_headers(command, source):
+    """A unit of the standard's and the system's headers that heddle's include when `source` is compiled."""
+    tree = subprocess.run([*command, "-H", str(source)], capture_output=True, text=True, check=True).stderr
+    parents, found = [], []
+    for line in tree.splitlines():
+        if match := re.match(r"(\.+) (.*)$", line):
+            parents = parents[:len(match[1]) - 1] + [match[2]]
+            if "/heddle/" not in match[2] and len(parents) > 1 and "/heddle/" in parents[-2]:
+                name = re.sub(r".*/(c\+\+/\d+|include|x86_64-linux-gnu)/", "", match[2])
+                if name not in found:
+                    found.append(name)
+    return "".join(f"#include <{name}>\n" for name in found)
+
+
+QUIET = 1.06  # seconds that range/v3/all.hpp took where the targets in seconds were set
+
+
+def print_targets(options):
+    portable = ["-DHEDDLE_GEMM=heddle::compute::portable", "-DHEDDLE_GEMM_HEADER=<heddle/compute/host/portable.hpp>",
+                f'-DHEDDLE_SOURCE_DIR="{ROOT}"']
+    modes = [("header-only", [])] * (not options.separate) + [("separate", ["-DHEDDLE_SEPARATE_COMPILATION"])] * (not options.header_only)
+    print(f"| translation unit | bodies | seconds | of range-v3 | seconds if that takes {QUIET} | target | holds | peak MiB |\n"
+          "|---|---|--:|--:|--:|--:|---|--:|")
+    reference = None
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (source, optimized, *targets) in TARGETS.items():
+            if reference is not None and options.only not in name:
+                continue
+            if isinstance(source, str):
+                Path(f"{folder}/unit.cpp").write_text(source)
+                source = f"{folder}/unit.cpp"
+            for mode, flags in modes if reference is not None else [("-", [])]:
+                command = [options.gcc, "-std=c++20", f"-I{options.include}", *portable, *flags,
+                           *(["-O2", "-c", "-o", f"{folder}/unit.o"] if optimized else ["-fsyntax-only"])]
+                if name.startswith("standard headers"):
+                    Path(f"{folder}/all.cpp").write_text(f"#include <{name.split()[-1]}>\n")
+                    Path(source).write_text(standard_headers(command, f"{folder}/all.cpp"))
+                runs = [compile_once([*command, str(source)]) for _ in range(1 if optimized else options.repeat)]
+                seconds, memory = min(r[0] for r in runs), max(r[1] for r in runs)
+                reference = reference or seconds
+                target = targets[mode == "separate"]
+                relative = isinstance(target, str)
+                holds = "" if target is None else "yes" if seconds / reference <= (float(target[:-1]) if relative else target / QUIET) else "no"
+                print(f"| {name} | {mode} | {seconds:.2f} | {seconds / reference:.2f}x | {seconds / reference * QUIET:.2f} "
+                      f"| {'' if target is None else target if relative else f'{target} s'} "
+                      f"| {holds} | {memory:.0f} |", flush=True)
+
+
 def compile_once(command):
     """Seconds and MiB of one compilation."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
@@ -120,11 +218,14 @@ def instantiations(clang, flags, source, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--include", default=str(Path(__file__).resolve().parents[2] / "include"))
+    parser.add_argument("--include", default=str(ROOT / "include"))
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--gcc", default="g++")
     parser.add_argument("--clang", default="clang++-19")
     parser.add_argument("--only", default="")
+    parser.add_argument("--targets", action="store_true")
+    parser.add_argument("--separate", action="store_true", help="of --targets: only with HEDDLE_SEPARATE_COMPILATION")
+    parser.add_argument("--header-only", action="store_true", help="of --targets: only without")
     parser.add_argument("--write-plans")
     parser.add_argument("--limit-seconds", type=float, help="exit status 1 if the 200 plans take more")
     parser.add_argument("--limit-mib", type=float)
@@ -132,6 +233,8 @@ def main():
     if options.write_plans:
         Path(options.write_plans).write_text(plan_unit(200, False))
         return
+    if options.targets:
+        return print_targets(options)
     flags = ["-std=c++20", "-O2", f"-I{options.include}"]
     clang = shutil.which(options.clang)
     print("| translation unit | seconds | least to most | peak MiB | instantiations (clang) |\n|---|--:|--:|--:|--:|")

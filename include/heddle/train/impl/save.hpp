@@ -5,21 +5,22 @@
 #include <heddle/core/error.hpp>
 #include <heddle/io/checkpoint.hpp>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <utility>
+#include <unistd.h>
 
 namespace heddle::inline v0::train::detail {
 
 HEDDLE_INLINE void complete_save(progress& run, const std::filesystem::path& folder, const save_facts& facts,
                                  io::manifest m) {
-  if (!run.run_name()) {  // 128 random bits: no two runs have the same
-    std::random_device device;
-    std::string name;
-    for (int i = 0; i < 2; ++i) name += io::to_hex((std::uint64_t{device()} << 32) | device());
-    run.set_run_name(std::move(name));
+  if (!run.run_name()) {                    // 128 random bits: no two runs have the same
+    std::array<std::uint64_t, 2> random{};  // <random> is a tenth of a second in each unit
+    if (::getentropy(random.data(), sizeof random) != 0)
+      throw io_error("heddle: the system has no random bytes for the name of a run");
+    run.set_run_name(io::to_hex(random[0]) + io::to_hex(random[1]));
   }
   m.position.consumed = run.samples_consumed();
   m.corpus = facts.corpus;
