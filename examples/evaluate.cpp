@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <numeric>
 #include <span>
 #include <string>
@@ -90,7 +91,7 @@ evaluation evaluate(const settings& s, const md::hugging_face_model& about, Conf
   found.last_logits.resize(samples.size());
   found.bytes_read.resize(static_cast<std::size_t>(mesh.size()));
   std::vector<double> losses(samples.size());
-  const auto [folder, names] = md::open_weights(s.model, about, Model::describe(config));
+  const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(s.model, about, Model::describe(config));
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     const hd::io::safetensors_reader weights(folder);
     backend kernels{1};
@@ -162,7 +163,8 @@ int run(const settings& s) {
   if (s.tokens.empty() && s.text.empty()) throw hd::config_error("heddle: --tokens is required, or --text");
   std::vector<std::vector<std::int32_t>> samples;
   for (const std::string& text : s.tokens) samples.push_back(parse_tokens(text));
-  const auto about = md::from_folder(s.model);
+  const auto path = std::filesystem::path(s.model) / "config.json";
+  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
   if (!s.text.empty()) {
     const auto more =
         std::visit([&](const auto& c) { return samples_of_text(s, c.vocabulary, c.context); }, about.config);

@@ -55,7 +55,7 @@ void finetune(const settings& s, const md::hugging_face_model& about, const Conf
   constexpr bool adapts = requires { config.adapter_rank; };
   const auto described = Model::describe(config);
   const auto kept = adapts ? md::which_parameters::frozen : md::which_parameters::all;  // of the model itself
-  const auto [folder, names] = md::open_weights(s.model, about, described);
+  const auto [folder, names] = md::open_weights<io::safetensors_folder>(s.model, about, described);
   std::vector<md::parameter_outline> outlines;
   std::int64_t all = 0, trained = 0;
   for (md::parameter_outline& p : md::parameter_outlines(described)) {
@@ -129,8 +129,9 @@ void finetune_either(const settings& s, const md::hugging_face_model& about, Con
 }
 
 void run(const settings& s) {
-  const nlohmann::json config = io::read_json(std::filesystem::path(s.model) / "config.json");
-  const auto about = md::from_folder(s.model);
+  const auto path = std::filesystem::path(s.model) / "config.json";
+  const nlohmann::json config = io::read_json(path);
+  const auto about = md::from_config(config, "'" + path.string() + "'");
   // Each family is a trainer, whole and with adapters, that takes a compiler ten seconds and more: further ones on demand.
   const auto with = [&]<class Model>(std::type_identity<Model>, const auto& c) {
     finetune_either<Model>(s, about, c, hd::train::dtype_in_config(config));

@@ -104,7 +104,7 @@ void generate(const settings& s, inf::any_runner<float> runner, const std::optio
 template <class Model, class Config>
 void run_model(const settings& s, const md::hugging_face_model& about, const Config& config,
                const std::optional<hd::io::tokenizer>& tokenizer) {
-  const auto [folder, names] = md::open_weights(s.model, about, Model::describe(config));
+  const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(s.model, about, Model::describe(config));
   const std::int64_t context = config.context,
                      wanted = s.cache_tokens > 0 ? s.cache_tokens : (std::min)(context, std::int64_t{4096});
   hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(s.mesh), [&](auto& world) {
@@ -131,7 +131,8 @@ void run(const settings& s) {
     throw hd::config_error("heddle: '" + s.model +
                            "' has no tokenizer.json: give --tokens in place of --prompt, and no --stop");
   if (s.prompts.empty() && s.tokens.empty()) throw hd::config_error("heddle: give at least one --prompt or --tokens");
-  const auto about = md::from_folder(s.model);
+  const auto path = std::filesystem::path(s.model) / "config.json";
+  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
   md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& config) {
     run_model<Model>(s, about, config, tokenizer);
   });

@@ -80,7 +80,7 @@ void run_model(const settings& s, const md::hugging_face_model& about, Config co
                inf::request_queue& queue) {
   if (s.context > 0) config.context = (std::min)(config.context, s.context);
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
-  const auto [folder, names] = md::open_weights(s.model, about, Model::describe(config));
+  const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(s.model, about, Model::describe(config));
   hd::launch_options ranks;
   ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as no call comes
   hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
@@ -112,7 +112,8 @@ int run(settings s) {
   if (s.tokenizer.empty()) s.tokenizer = s.model;
   s.http.model = s.name.empty() ? fs::canonical(s.model).filename().string() : s.name;
   if (!s.keys.empty()) s.http.keys = read_keys(s.keys);
-  const auto about = md::from_folder(s.model);
+  const auto path = std::filesystem::path(s.model) / "config.json";
+  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
   const hd::io::tokenizer tokenizer = hd::io::load_tokenizer(s.tokenizer);
   const inf::engine_options engine{.max_running = s.running, .end_tokens = end_tokens(s, tokenizer)};
 

@@ -1,0 +1,160 @@
+// Training of a GPT-2 shape with products of bf16 (`precision<products_in<bf16>>`) against float, in one run: steps of both alternate, on
+// one rank with one thread. Prints times of steps, the ratios of their medians by the clock and by the processor's time, times of
+// products and casts alone at this shape, and the greatest relative difference of both losses over some steps of a task that can be
+// learnt.
+// Usage: bf16_training_bench [steps = 6] [layers = 4] [width = 768] [loss steps = 200]
+#include <heddle/comm/threads.hpp>
+#include <heddle/core/random.hpp>
+#include <heddle/model/gpt2.hpp>
+#include <heddle/train/trainer.hpp>
+#include HEDDLE_GEMM_HEADER
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace hd = heddle;
+using backend = hd::compute::host<HEDDLE_GEMM>;
+using hd::compute::transpose;
+using schedule = hd::schedule::one_f_one_b<hd::microbatches<1>>;
+using in_float = hd::strategy<hd::mesh<>, schedule, backend>;
+using in_bf16 = hd::strategy<hd::mesh<>, schedule, backend, hd::precision<hd::products_in<hd::bf16>>>;
+
+// Random words, each with the one word that follows it.
+struct words {
+  int sequence, vocabulary;
+  struct block {
+    std::int64_t first, count;
+  };
+  std::int64_t context() const { return sequence; }
+  std::int64_t validation_samples() const { return 0; }
+  void fill_train(block b, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const {
+    const hd::counter_random random(1, 2);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(b.count * sequence); ++i) {
+      tokens[i] = static_cast<std::int32_t>(random.integer(static_cast<std::uint64_t>(b.first * sequence) + i) %
+                                            static_cast<std::uint64_t>(vocabulary));
+      targets[i] = static_cast<std::int32_t>((std::int64_t{tokens[i]} * 7 + 3) % vocabulary);
+    }
+  }
+  void fill_validation(block, std::span<std::int32_t>, std::span<std::int32_t>) const {}
+};
+
+hd::train::options<hd::model::gpt2_config> options_of(const hd::model::gpt2_config& model, int batch, double rate) {
+  hd::train::options<hd::model::gpt2_config> o;
+  o.model = model;
+  o.batch = batch;
+  o.steps = 1 << 20;
+  o.threads_per_rank = 1;
+  o.learning_rate = {.peak = rate, .minimum = rate, .warmup_steps = 10, .total_steps = 1 << 20};
+  return o;
+}
+
+// Two trainers whose steps alternate: f(report of float, report of bf16, seconds of the processor of each), `steps` times. The processor's time
+// is that of all threads, and does not count what others on the machine take.
+template <class F>
+void alternate(const hd::model::gpt2_config& model, int batch, double rate, int steps, F&& f) {
+  hd::launch<hd::threads, hd::mesh<>>([&](auto& world) {
+    hd::train::trainer<hd::model::gpt2<float>, in_float> one(world, options_of(model, batch, rate));
+    hd::train::trainer<hd::model::gpt2<float>, in_bf16> other(world, options_of(model, batch, rate));
+    const words data{model.context, model.vocabulary};
+    for (int i = 0; i < steps; ++i) {
+      const std::clock_t begin = std::clock();
+      const auto a = one.step(data);
+      const std::clock_t middle = std::clock();
+      const auto b = other.step(data);
+      const auto seconds = [](std::clock_t t) { return static_cast<double>(t) / CLOCKS_PER_SEC; };
+      f(a, b, seconds(middle - begin), seconds(std::clock() - middle));
+    }
+  });
+}
+
+double median(std::vector<double> x) {
+  std::sort(x.begin(), x.end());
+  return x[x.size() / 2];
+}
+
+// Seconds of one product [m, k] [n, k]' with operands of type T into float.
+template <class T>
+double product_seconds(std::int64_t m, std::int64_t n, std::int64_t k) {
+  backend kernels(1);
+  const std::vector<T> a(static_cast<std::size_t>(m * k), T(0.5f)), b(static_cast<std::size_t>(n * k), T(0.25f));
+  std::vector<float> c(static_cast<std::size_t>(m * n));
+  std::vector<double> seconds;
+  for (int i = 0; i < 9; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    kernels.template matmul<transpose::no, transpose::yes>(hd::matrix_view<const T>(a.data(), {m, k}),
+                                                           hd::matrix_view<const T>(b.data(), {n, k}),
+                                                           hd::matrix_view<float>(c.data(), {m, n}), 0.0f);
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return median(seconds);
+}
+double cast_seconds(std::int64_t n) {
+  backend kernels(1);
+  const std::vector<float> a(static_cast<std::size_t>(n), 0.5f);
+  std::vector<hd::bf16> b(static_cast<std::size_t>(n));
+  std::vector<double> seconds;
+  for (int i = 0; i < 9; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    kernels.cast(std::span<const float>(a), std::span<hd::bf16>(b));
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return median(seconds);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto argument = [&](int i, int usual) { return argc > i ? (std::max)(0, std::atoi(argv[i])) : usual; };
+  const int steps = argument(1, 6), layers = argument(2, 4), width = argument(3, 768), loss_steps = argument(4, 200);
+  hd::model::gpt2_config shape{
+      .layers = layers, .heads = width / 64, .width = width, .context = 64, .vocabulary = 50257};
+  constexpr int batch = 4;
+  std::printf("%s, products of bf16: %s\n", backend(1).gemm_name(), backend(1).half_product_name());
+
+  const std::int64_t rows = batch * shape.context;
+  std::printf("products of %lld rows, one thread:\n%-16s %10s %10s %10s %8s\n", static_cast<long long>(rows), "n x k",
+              "float ms", "bf16 ms", "cast w ms", "ratio");
+  for (const auto& [n, k] :
+       {std::pair{4 * width, width}, std::pair{width, 4 * width}, std::pair{shape.vocabulary, width}}) {
+    const double f = product_seconds<float>(rows, n, k), h = product_seconds<hd::bf16>(rows, n, k);
+    const double w = cast_seconds(std::int64_t{n} * k);
+    std::printf("%6d x %-7d %10.2f %10.2f %10.2f %8.2f\n", n, k, f * 1e3, h * 1e3, w * 1e3, f / h);
+  }
+
+  if (steps > 0) {
+    std::vector<double> a, b, used_a, used_b;
+    alternate(shape, batch, 1e-4, steps + 1, [&](const auto& one, const auto& other, double of_one, double of_other) {
+      used_a.push_back(of_one);
+      used_b.push_back(of_other);
+      a.push_back(one.seconds);
+      b.push_back(other.seconds);
+    });
+    for (auto* x : {&a, &b, &used_a, &used_b}) x->erase(x->begin());  // cold caches, new pages
+    std::printf(
+        "%d layers of width %d, %d x %d tokens, %d alternating steps: float %.1f ms, bf16 %.1f ms, ratio %.2f\n",
+        layers, width, batch, shape.context, steps, median(a) * 1e3, median(b) * 1e3, median(a) / median(b));
+    std::printf("processor's time: float %.1f ms, bf16 %.1f ms, ratio %.2f\n", median(used_a) * 1e3,
+                median(used_b) * 1e3, median(used_a) / median(used_b));
+  }
+  if (loss_steps > 0) {
+    const hd::model::gpt2_config small{.layers = 4, .heads = 4, .width = 64, .context = 32, .vocabulary = 97};
+    double apart = 0, last = 0;
+    alternate(small, 8, 3e-3, loss_steps, [&](const auto& one, const auto& other, double, double) {
+      const double d = std::abs(one.loss - other.loss) / one.loss;
+      if (!(d <= apart)) apart = d;  // a NaN stays
+      last = one.loss;
+    });
+    std::printf("losses over %d steps: at most %.3f %% apart, the last %.4f\n", loss_steps, 100 * apart, last);
+  }
+  return 0;
+}
