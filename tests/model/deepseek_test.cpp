@@ -1,4 +1,4 @@
-// DeepSeek-V3 as a stage: against Hugging Face transformers over two steps, and any split against one rank.
+// DeepSeek-V3 as a stage: against Hugging Face transformers over two steps, and the load of its experts.
 #include "golden_training.hpp"
 
 #include <heddle/compute/host/host.hpp>

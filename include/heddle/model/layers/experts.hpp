@@ -140,8 +140,7 @@ struct experts {
   std::int64_t count, chosen, width, ffn;
   double deviation;
   double balance = 0;
-  const char *gate_name = "experts.*.w1.weight", *down_name = "experts.*.w2.weight",
-             *up_name = "experts.*.w3.weight";
+  const char *gate_name = "experts.*.w1.weight", *down_name = "experts.*.w2.weight", *up_name = "experts.*.w3.weight";
   [[no_unique_address]] Limit limit;
 
   /// `experts_of`: how many there are; `each`: how many of them a token takes. Weights begin as N(0, initial_deviation).
