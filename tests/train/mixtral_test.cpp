@@ -89,7 +89,8 @@ template <class Model>
 inline constexpr bool is_folded = std::is_same_v<Model, other_samples>;
 using latent = md::deepseek<double, md::expert_parallel<>>;
 
-// A Mixtral whose experts are frozen, but not their routers: one set of axes is left to sum gradients over, and rows travel all the same.
+// A Mixtral whose experts are frozen, but not their routers: one set of axes is left to sum gradients over, and rows are gathered all
+// the same.
 struct all_but_experts {
   template <class P>
   static constexpr bool trains = !std::is_same_v<typename P::tag, md::layers::gate_weights> &&
@@ -99,7 +100,11 @@ struct all_but_experts {
 struct frozen_experts
     : md::described<frozen_experts, double, md::batch<double>, md::mixtral_config, md::expert_parallel<>> {
   static constexpr auto describe(const md::mixtral_config& c) {
-    return md::layers::train_only<all_but_experts>(md::describe_mixtral(c));
+    using mixture = md::layers::experts<hd::compute::softmax_of_chosen, hd::compute::silu, md::layers::dropless,
+                                        md::layers::gather_rows>;
+    const mixture experts("block_sparse_moe", "gate", c.experts, c.chosen, c.width, c.ffn, c.initial_deviation);
+    return md::layers::train_only<all_but_experts>(
+        md::layers::describe_llama_with<md::layers::grouped_attention<>, false>(c, experts, md::layers::no_adapter{}));
   }
 };
 
@@ -296,7 +301,8 @@ TEST_CASE("a Mixtral saved with its experts on some ranks goes on with them on o
   }
 }
 
-TEST_CASE("held-out samples that differ between ranks pass frozen experts, to which rows travel", "[train][mixtral]") {
+TEST_CASE("held-out samples that differ between ranks pass frozen experts, to which rows are gathered",
+          "[train][mixtral]") {
   const auto losses_on = [](const char* mesh) {
     hd::train::options<md::mixtral_config> o;
     o.model = settings;
