@@ -4,6 +4,7 @@
 #include <heddle/infer/acceptance.hpp>
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/batching.hpp>
+#include <heddle/infer/beam_search.hpp>
 #include <heddle/infer/cache.hpp>
 #include <heddle/infer/cached_stage.hpp>
 #include <heddle/infer/capability.hpp>

@@ -1,12 +1,15 @@
-// 64 tokens chosen greedily, step by step with a cache, are those of Hugging Face's generate.
+// 64 tokens chosen greedily, step by step with a cache, and texts of beam searches are those of Hugging Face's generate.
 #include "catch.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)
 #include "cached_generation.hpp"
 
+#include <heddle/infer/beam_search.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/model/json/hugging_face.hpp>
 
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <variant>
@@ -52,6 +55,28 @@ token_lists greedy(Runner& runner, const token_lists& prompts, std::size_t count
   return made;
 }
 
+// The beam searches of the folder's beams.json, where there is one, of which some text is another or has another score.
+template <class Runner>
+std::vector<int> wrong_beams(Runner& runner, const json& cases) {
+  std::vector<int> wrong;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const json& c = cases[i];
+    const auto found = inf::beam_search(runner, c.at("prompt").template get<std::vector<std::int32_t>>(),
+                                        {.beams = 3,
+                                         .max_tokens = c.at("max_tokens").template get<std::int64_t>(),
+                                         .length_penalty = c.at("length_penalty").template get<double>(),
+                                         .early_stopping = c.at("early_stopping").template get<bool>(),
+                                         .end_tokens = c.at("end_tokens").template get<std::vector<std::int32_t>>()});
+    bool same = found.size() == c.at("texts").size();
+    for (std::size_t t = 0; same && t < found.size(); ++t)
+      same =
+          found[t].tokens == c.at("texts")[t].template get<std::vector<std::int32_t>>() &&
+          std::abs(found[t].score - c.at("scores")[t].template get<double>()) < 1e-5 * (1 + std::abs(found[t].score));
+    if (!same) wrong.push_back(static_cast<int>(i));
+  }
+  return wrong;
+}
+
 // On ranks along two axes: a pipeline's and tp, unless the mesh says otherwise.
 template <class Model, class Mesh = mesh_type>
 void check(const std::string& name) {
@@ -63,6 +88,9 @@ void check(const std::string& name) {
   const auto prompts = expected.at("samples").get<token_lists>();
   const auto tokens = expected.at("generated").get<token_lists>();
   if constexpr (!std::is_same_v<md::gpt2_config, typename Model::config>) config.context = 80;
+  const bool has_beams = std::filesystem::exists(folder + "/beams.json");
+  const json beams = has_beams ? hd::io::read_json(folder + "/beams.json") : json::array();
+  CHECK(has_beams == (name == "llama3"));
   const hd::io::safetensors_folder files(folder);
   const auto names = md::names_in(files);
   for (const auto& [first, second] : {std::pair(1, 1), std::pair(1, 2), std::pair(2, 1), std::pair(2, 2)}) {
@@ -72,15 +100,18 @@ void check(const std::string& name) {
       inf::model_runner<Model, world_type, backend> runner(config, world, kernels, {64, 5}, 64);
       const hd::io::safetensors_reader weights(files);
       md::read_parameters(runner.stage(), weights, names);
-      token_lists made;
-      if (runner.leads())
-        made = greedy(runner, prompts, tokens[0].size());
-      else
+      std::pair<token_lists, std::vector<int>> made;
+      if (runner.leads()) {
+        made.first = greedy(runner, prompts, tokens[0].size());
+        made.second = wrong_beams(runner, beams);
+      } else {
         runner.follow();
+      }
       return made;
     });
     if (!ranks.ok()) FAIL(ranks.error);
-    CHECK(ranks[0] == tokens);
+    CHECK(ranks[0].first == tokens);
+    CHECK(ranks[0].second == std::vector<int>{});
   }
 }
 
