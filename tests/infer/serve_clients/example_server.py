@@ -44,7 +44,7 @@ def widen(source, target, words):
         (target / file.name).write_bytes(struct.pack("<Q", len(text)) + text + body)
     config = json.loads((source / "config.json").read_text())
     config["vocab_size"] = words
-    config["max_position_embeddings"] = 4096  # room for what schemathesis thinks of
+    config["max_position_embeddings"] = 512  # room for what schemathesis thinks of
     (target / "config.json").write_text(json.dumps(config))
 
 
