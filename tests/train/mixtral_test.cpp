@@ -191,7 +191,8 @@ TEST_CASE("a Mixtral trained with its experts over ranks of other samples is tha
                             {"ep=2,tp=2", "1f1b", 2, "mlp.activated"},
                             {"pp=2,ep=2", "zb-h1", 2, "full"}});
 }
-TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank", "[train][mixtral][ranks]") {
+TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank",
+          "[train][mixtral][ranks][exhaustive]") {
   md::mixtral_config eight = settings;
   eight.heads = eight.kv_heads = 8;
   eight.head_elements = 2;
