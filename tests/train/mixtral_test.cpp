@@ -245,7 +245,8 @@ TEST_CASE("selection biases follow the load of experts, and go on from a save on
     check_same(rest, serial);
   }
 }
-TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank", "[train][mixtral][ranks]") {
+TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank",
+          "[train][mixtral][ranks][exhaustive]") {
   md::mixtral_config eight = settings;
   eight.heads = eight.kv_heads = 8;
   eight.head_elements = 2;
