@@ -118,8 +118,8 @@ TEST_CASE("walks that the automaton accepts are JSON", "[infer]") {
 
 TEST_CASE("what the tree finds is what each token alone says", "[infer]") {
   const std::vector<std::string> all = words();
-  const inf::token_tree tree(std::ssize(all),
-                             [&](std::int32_t t) { return std::string_view(all[static_cast<std::size_t>(t)]); });
+  const inf::vocabulary_trie tree(std::ssize(all),
+                                  [&](std::int32_t t) { return std::string_view(all[static_cast<std::size_t>(t)]); });
   for (const char* text :
        {"", "{", "{\"a", "{\"a\":", "{\"a\":1", "{\"a\":[[", "{\"a\":\"\\", "{\"a\":\"\xE2", "{\"a\":\"\\ud", "{}"}) {
     CAPTURE(text);
@@ -140,7 +140,7 @@ TEST_CASE("what the tree finds is what each token alone says", "[infer]") {
 TEST_CASE("every answer of a random model that ends under the mask is JSON", "[infer]") {
   const std::vector<std::string> all = words();
   const auto end = static_cast<std::int32_t>(all.size() - 1);
-  const auto tree = std::make_shared<const inf::token_tree>(
+  const auto tree = std::make_shared<const inf::vocabulary_trie>(
       std::ssize(all), [&](std::int32_t t) { return std::string_view(all[static_cast<std::size_t>(t)]); });
   inf::step_limits limits = fake::small_limits;
   limits.vocabulary = std::ssize(all);

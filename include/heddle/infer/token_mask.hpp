@@ -26,12 +26,12 @@ concept byte_automaton = std::copyable<A> && requires(A& a, const A& that, unsig
 };
 
 /// The bytes of a vocabulary's tokens as a tree, in which tokens with a common beginning are tried together.
-class token_tree {
+class vocabulary_trie {
  public:
   /// `bytes(token)`: what the token adds to a text; empty for those that no text has (special ones, gaps).
   template <class Bytes>
     requires std::convertible_to<std::invoke_result_t<Bytes&, std::int32_t>, std::string_view>
-  token_tree(std::int64_t vocabulary, Bytes&& bytes) {
+  vocabulary_trie(std::int64_t vocabulary, Bytes&& bytes) {
     std::vector<std::size_t> sizes;
     for (std::int64_t t = 0; t < vocabulary; ++t) {
       const std::size_t before = text_.size();
@@ -46,8 +46,8 @@ class token_tree {
     by_token_ = entries_;
     std::sort(entries_.begin(), entries_.end(), [](const entry& a, const entry& b) { return a.bytes < b.bytes; });
   }
-  token_tree(const token_tree&) = delete;
-  token_tree& operator=(const token_tree&) = delete;
+  vocabulary_trie(const vocabulary_trie&) = delete;
+  vocabulary_trie& operator=(const vocabulary_trie&) = delete;
 
   std::string_view bytes(std::int32_t token) const {
     return token >= 0 && static_cast<std::size_t>(token) < by_token_.size()
@@ -92,7 +92,7 @@ class token_tree {
 /// end tokens where the text is complete. An answer that an end token ends is complete; one that ends by its length may not be. Where the vocabulary has
 /// no token that goes on, the request ends with an error. Combine it with no stop strings.
 template <byte_automaton A>
-logits_mask mask_by(A start, std::shared_ptr<const token_tree> tokens, std::vector<std::int32_t> end_tokens) {
+logits_mask mask_by(A start, std::shared_ptr<const vocabulary_trie> tokens, std::vector<std::int32_t> end_tokens) {
   return [start = std::move(start), tokens = std::move(tokens), ends = std::move(end_tokens)](
              std::span<const std::int32_t> answer, std::span<double> logits) {
     A state = start;

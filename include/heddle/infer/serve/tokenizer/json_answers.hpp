@@ -23,7 +23,7 @@ class json_answers {
   /// An answer ends with one of `end_tokens` where the object does.
   logits_mask mask(std::vector<std::int32_t> end_tokens) const {
     std::call_once(made_, [&] {
-      tokens_ = std::make_shared<const token_tree>(tokenizer_.vocabulary(), [&](std::int32_t t) {
+      tokens_ = std::make_shared<const vocabulary_trie>(tokenizer_.vocabulary(), [&](std::int32_t t) {
         return tokenizer_.has(t) && !tokenizer_.is_special(t) ? tokenizer_.token_bytes(t) : std::string_view{};
       });
     });
@@ -33,7 +33,7 @@ class json_answers {
  private:
   io::tokenizer tokenizer_;
   mutable std::once_flag made_{};
-  mutable std::shared_ptr<const token_tree> tokens_{};
+  mutable std::shared_ptr<const vocabulary_trie> tokens_{};
 };
 
 }  // namespace heddle::inline v0::infer
