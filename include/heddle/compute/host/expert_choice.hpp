@@ -24,8 +24,8 @@ template <class Scores, class T>
 void score_experts(std::int64_t experts, const T* logits, T* scores) {
   if constexpr (std::is_same_v<Scores, sigmoid_scores>) {
     for (std::int64_t e = 0; e < experts; ++e) {
-      const T small = std::exp(-std::abs(logits[e]));  // at most 1: no overflow
-      scores[e] = (logits[e] < 0 ? small : T(1)) / (T(1) + small);
+      const T decay = std::exp(-std::abs(logits[e]));  // at most 1: no overflow
+      scores[e] = (logits[e] < 0 ? decay : T(1)) / (T(1) + decay);
     }
   } else {
     const T top = experts > 0 ? *std::max_element(logits, logits + experts) : T(0);

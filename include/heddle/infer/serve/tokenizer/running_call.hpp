@@ -77,7 +77,8 @@ class running_call {
                             "unsupported_parameter");
       grammar = json->mask(std::move(ends));
     }
-    channel_ = queue.submit(to_requests(call, prompts, context, grammar));  // last: nothing that throws leaves requests behind
+    channel_ =
+        queue.submit(to_requests(call, prompts, context, grammar));  // last: nothing that throws leaves requests behind
     left_ = texts_.size();
   }
   running_call(const running_call&) = delete;
