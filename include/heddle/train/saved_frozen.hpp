@@ -18,37 +18,40 @@ namespace detail {
 
 // Calls f(parameter, row of its elements here) for each frozen parameter that saves have.
 template <class Stage, class F>
-void each_saved_frozen([[maybe_unused]] Stage& stage, [[maybe_unused]] F&& f) {
-  if constexpr (saves_frozen<Stage>)
-    for (const auto& p : stage.frozen_parameters())
-      if (p.count > 0)
-        f(p, heddle::v0::detail::part_of_row<typename Stage::space>(stage.frozen_weights(), p.offset, p.count));
+void each_saved_frozen(Stage& stage, F&& f) {
+  for (const auto& p : stage.frozen_parameters())
+    if (p.count > 0)
+      f(p, heddle::v0::detail::part_of_row<typename Stage::space>(stage.frozen_weights(), p.offset, p.count));
 }
 
 // Each logical element once over all ranks. Returns the bytes that this rank wrote.
 template <class Stage>
-std::int64_t write_frozen(io::checkpoint_writer& writer, Stage& stage) {
-  using T = typename Stage::scalar;
+std::int64_t write_frozen([[maybe_unused]] io::checkpoint_writer& writer, [[maybe_unused]] Stage& stage) {
   std::int64_t bytes = 0;
-  each_saved_frozen(stage, [&](const auto& p, auto here) {
-    if (!p.counted) return;
-    const auto values = read_on_host<T, typename Stage::space>(stage.queue(), here);
-    writer.add("weight/" + p.name, std::span<const T>(values.elements()), {p.logical, p.start, p.local});
-    bytes += p.count * static_cast<std::int64_t>(sizeof(T));
-  });
+  if constexpr (saves_frozen<Stage>) {  // else a stage need not have a memory space and a queue
+    using T = typename Stage::scalar;
+    each_saved_frozen(stage, [&](const auto& p, auto here) {
+      if (!p.counted) return;
+      const auto values = read_on_host<T, typename Stage::space>(stage.queue(), here);
+      writer.add("weight/" + p.name, std::span<const T>(values.elements()), {p.logical, p.start, p.local});
+      bytes += p.count * static_cast<std::int64_t>(sizeof(T));
+    });
+  }
   return bytes;
 }
 // Returns the bytes that this rank read.
 template <class Stage>
-std::int64_t read_frozen(const io::checkpoint_reader& reader, Stage& stage) {
-  using T = typename Stage::scalar;
+std::int64_t read_frozen([[maybe_unused]] const io::checkpoint_reader& reader, [[maybe_unused]] Stage& stage) {
   std::int64_t bytes = 0;
-  each_saved_frozen(stage, [&](const auto& p, auto here) {
-    auto values = written_on_host<T, typename Stage::space>(stage.queue(), here);
-    reader.read("weight/" + p.name, values.elements(), {p.logical, p.start, p.local});
-    values.finish();
-    bytes += p.count * static_cast<std::int64_t>(sizeof(T));
-  });
+  if constexpr (saves_frozen<Stage>) {
+    using T = typename Stage::scalar;
+    each_saved_frozen(stage, [&](const auto& p, auto here) {
+      auto values = written_on_host<T, typename Stage::space>(stage.queue(), here);
+      reader.read("weight/" + p.name, values.elements(), {p.logical, p.start, p.local});
+      values.finish();
+      bytes += p.count * static_cast<std::int64_t>(sizeof(T));
+    });
+  }
   return bytes;
 }
 
