@@ -417,8 +417,13 @@ inline void put_experts_in_order(std::vector<parameter_outline>::iterator begin,
   };
   const auto first = std::find_if(begin, end, [&](const parameter_outline& p) { return number(p) >= 0; });
   const auto last = std::find_if(first, end, [&](const parameter_outline& p) { return number(p) < 0; });
-  std::stable_sort(first, last,
-                   [&](const parameter_outline& a, const parameter_outline& b) { return number(a) < number(b); });
+  std::vector<std::pair<long, std::ptrdiff_t>> order;  // number of the expert, place
+  for (auto p = first; p != last; ++p) order.emplace_back(number(*p), p - first);
+  std::sort(order.begin(), order.end());
+  std::vector<parameter_outline> sorted;
+  sorted.reserve(order.size());
+  for (const auto& [expert, place] : order) sorted.push_back(std::move(first[place]));
+  std::move(sorted.begin(), sorted.end(), first);
   if (first != last && last != end && last->name.find(".block_sparse_moe.gate.") != std::string::npos)
     std::rotate(first, last, std::next(last));
 }
