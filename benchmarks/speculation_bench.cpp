@@ -92,6 +92,9 @@ struct prepared {
     const char* const path = std::getenv("HEDDLE_BENCH_TEXT");
     const hd::io::corpus corpus(path != nullptr ? path : __FILE__);
     text.assign(corpus.tokens().begin(), corpus.tokens().end());
+    if (text.size() < 1100)
+      throw hd::config_error("heddle: speculation_bench: the text should have at least 1100 bytes, got " +
+                             std::to_string(text.size()));
     const hd::io::basic_dataset<std::int32_t> data(text, {.context = 64, .batch = 16, .seed = 1});
     const std::int64_t steps = setting("HEDDLE_BENCH_STEPS", 300);
     hd::launch<hd::threads>(mesh_type{1}, [&](world_type& world) {

@@ -6,6 +6,7 @@
 #include <heddle/infer/beam_search.hpp>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,8 @@ TEST_CASE("a beam search that does not fit is refused with the numbers", "[infer
         "heddle: beam_search: beams, each a row of a step, should be from 1 to 24, got 25");
   CHECK(refused({}, {}) == "heddle: beam_search: tokens of the prompt should be from 1 to 47, got 0");
   CHECK(refused({1}, {.max_tokens = 48}) == "heddle: beam_search: max_tokens should be from 1 to 47, got 48");
+  for (const double penalty : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    CHECK_THAT(refused({1}, {.length_penalty = penalty}), Catch::Contains("length_penalty should be finite, got"));
   CHECK(refused({1, 2, 3, 4, 5}, {.beams = 20, .max_tokens = 20}) ==
         "heddle: beam_search: 20 beams of 20 tokens behind 5 need up to 122 blocks of the cache, which has 60");
 }

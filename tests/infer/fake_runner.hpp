@@ -94,6 +94,10 @@ class runner {
         streams_.push_back(token(length - 1));
         streams_.push_back(static_cast<double>(length));
       }
+    if (fail_late) {
+      fail_late = false;
+      throw std::runtime_error("the runner failed late");
+    }
     ++steps;
     most_rows = (std::max)(most_rows, s.rows());
     copies += std::ssize(s.copies);
@@ -104,7 +108,8 @@ class runner {
   std::span<const double> streams() const { return streams_; }
 
   std::int64_t moves = 0, steps = 0, most_rows = 0, copies = 0;
-  bool fail_next = false;
+  bool fail_next = false;  ///< before the cache changes
+  bool fail_late = false;  ///< after rows were moved and written
   inf::step last{};  ///< the step that ran last
 
  private:

@@ -2,6 +2,9 @@
 #include "catch.hpp"
 #include "fake_runner.hpp"
 
+#include <heddle/compute/host/host.hpp>
+#include <heddle/infer/head_accuracies.hpp>
+#include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 
 #include <cmath>
@@ -176,6 +179,14 @@ TEST_CASE("the best token tree has the greatest sum of all trees, and that is th
       CHECK(tree.size() == nodes);
       CHECK(tree.expected(a) == Approx(best_sum(a, none, nodes, seen)).epsilon(1e-12));
     }
+    auto mixed = a;  // measured accuracies need not descend
+    for (auto& head : mixed) std::shuffle(head.begin(), head.end(), random);
+    for (std::int64_t nodes = 1; nodes <= 4; ++nodes) {
+      std::set<std::vector<std::int64_t>> none;
+      std::set<std::set<std::vector<std::int64_t>>> seen;
+      CHECK(inf::token_tree::best(mixed, nodes).expected(mixed) ==
+            Approx(best_sum(mixed, none, nodes, seen)).epsilon(1e-12));
+    }
     // Draws of which rank of each head is right, if any.
     const inf::token_tree tree = inf::token_tree::best(a, 12);
     const int draws = 100000;
@@ -289,4 +300,127 @@ TEST_CASE("typical acceptance takes tokens above its threshold, and is greedy wh
       text.push_back(token);
     }
   }
+}
+
+TEST_CASE("a step that moved rows and failed is the last", "[infer][engine][error]") {
+  const fake::language language{.habit = 6};
+  fake::runner runner(fake::small_limits, language);
+  fake_heads heads{.right = 4};
+  using policy = inf::medusa_speculation<fake_heads>;
+  const std::vector<std::int64_t> widths{3, 2, 2};
+  inf::engine<fake::runner, policy> engine(runner, {}, policy(heads, inf::token_tree::product(widths)));
+  inf::request r{.prompt = {1, 2}, .max_tokens = 40, .sampling = {.temperature = 0}};
+  engine.submit(r);
+  runner.fail_late = true;  // no moves yet: the step can be tried again
+  CHECK_THROWS_WITH(engine.step(), "the runner failed late");
+  CHECK_FALSE(engine.failed());
+  std::vector<std::int32_t> tokens;
+  bool threw = false;
+  while (!threw && !engine.idle()) {
+    const fake::runner before = runner;
+    const inf::engine_counts counts = engine.counts();
+    runner.fail_late = true;
+    try {
+      engine.step();
+      FAIL("the runner throws");
+    } catch (const std::runtime_error& e) {
+      REQUIRE(std::string(e.what()) == "the runner failed late");
+    }
+    CHECK(engine.counts().steps == counts.steps);
+    threw = runner.moves > before.moves;
+    CHECK(engine.failed() == threw);
+    if (!threw)
+      for (const inf::event& e : engine.step()) tokens.push_back(*e.token);
+  }
+  REQUIRE(threw);
+  const std::vector<std::int32_t> whole = fake::alone(r, language, 48).tokens;
+  CHECK(tokens.size() < whole.size());
+  CHECK(std::equal(tokens.begin(), tokens.end(), whole.begin()));
+  for (int i = 0; i < 2; ++i)
+    CHECK_THROWS_WITH(engine.step(), Catch::Contains("no step after one that moved rows of the cache and failed"));
+}
+
+namespace {
+struct any_rule {
+  double threshold(std::span<const inf::token_probability>) const { return 0; }
+};
+// Proposes one text after the other, with a rule of acceptance and no trees; or trees with too few parents.
+template <bool Trees>
+struct plain_proposals {
+  using kind = inf::decoding_kind;
+  using needs = inf::capabilities<inf::truncate, inf::tree_rows>;
+  static constexpr std::int64_t most_proposed = 4;
+  static constexpr bool lossless = false;
+  static constexpr bool trees = Trees;
+  any_rule rule{};
+  const any_rule& acceptance() const { return rule; }
+  void propose(std::span<inf::proposal> proposals) {
+    for (inf::proposal& p : proposals)
+      for (std::int32_t i = 0; i < 4 && i < p.most; ++i) {
+        p.tokens.push_back(i);
+        if (Trees && i < 2) p.parents.push_back(i - 1);
+      }
+  }
+  void ended(inf::request_id) {}
+};
+template <bool Trees>
+std::vector<std::int32_t> proposed(inf::engine_counts& counts) {
+  fake::runner runner;
+  inf::engine<fake::runner, plain_proposals<Trees>> engine(runner);
+  engine.submit({.prompt = {1, 2}, .max_tokens = 11, .sampling = {.temperature = 1, .seed = 3}});
+  std::vector<std::int32_t> tokens;
+  while (!engine.idle())
+    for (const inf::event& e : engine.step()) tokens.push_back(*e.token);
+  counts = engine.counts();
+  return tokens;
+}
+}  // namespace
+
+TEST_CASE("a rule of acceptance needs no trees, and proposals without a parent are none", "[infer][engine]") {
+  inf::engine_counts chain{}, tree{};
+  // The first token, then four and the likeliest after them, twice: all are accepted.
+  const std::vector<std::int32_t> a = proposed<false>(chain);
+  REQUIRE(a.size() == 11);
+  for (const std::size_t first : {1u, 6u})
+    for (std::size_t i = 0; i < 4; ++i) CHECK(a[first + i] == static_cast<std::int32_t>(i));
+  CHECK(chain.accepted_tokens == 8);
+  const std::vector<std::int32_t> b = proposed<true>(tree);
+  REQUIRE(b.size() == 11);
+  CHECK(b[1] == 0);
+  CHECK(b[2] == 1);
+  CHECK(tree.proposed_tokens == tree.accepted_tokens);
+  CHECK(tree.accepted_at[2] == 0);
+}
+
+TEST_CASE("heads of another size than the model's, and tokens that it does not have, are refused", "[infer][error]") {
+  heddle::compute::host<> kernels(1);
+  using heads_type = inf::medusa_heads<double, heddle::compute::host<>>;
+  using policy = inf::medusa_speculation<heads_type>;
+  using engine_type = inf::engine<fake::runner, policy>;
+  const inf::token_tree tree(paths{{0}, {0, 0}});
+  fake::runner runner;  // streams of width 2, a vocabulary of 13
+  heads_type wide(kernels, 2, 64, 13, 1e-5), wordy(kernels, 2, 2, 1000, 1e-5), good(kernels, 2, 2, 13, 1e-5);
+  for (heads_type* h : {&wide, &wordy, &good}) h->initialize(1, 0.1);
+  engine_type engine(runner, {}, policy(wide, tree));
+  engine.submit({.prompt = {1, 2}, .max_tokens = 5});
+  const auto all = [&] {
+    while (!engine.idle()) engine.step();
+  };
+  CHECK_THROWS_AS(all(), heddle::layout_error);
+  CHECK_THROWS_WITH(engine.step(),
+                    Catch::Contains("1 rows should have streams of 64 elements and logits of 26, got 2 and 26"));
+  std::vector<double> streams(4), few(51);
+  CHECK_THROWS_WITH(good.run(streams, 2, few), Catch::Contains("logits of 52, got 4 and 51"));
+  CHECK_THROWS_WITH(engine_type(runner, {}, policy(wordy, tree)), Catch::Contains("vocabulary of 13 tokens, got 1000"));
+  std::vector<std::vector<std::int32_t>> texts{std::vector<std::int32_t>(30, 1)};
+  CHECK_THROWS_WITH(inf::head_accuracies(runner, wordy, texts, 3), Catch::Contains("of 13 tokens, got 1000"));
+  CHECK(inf::head_accuracies(runner, good, texts, 3).size() == 2);
+  for (const std::int32_t bad : {-1, 13, -100000000}) {
+    texts[0][29] = bad;
+    CHECK_THROWS_WITH(inf::head_accuracies(runner, good, texts, 3),
+                      Catch::Contains("from 0 to 12, got " + std::to_string(bad)));
+  }
+  fake::runner large({.vocabulary = 13, .context = 48, .block_rows = 4, .blocks = 60, .max_rows = 48});
+  inf::head_accuracies(large, good, {std::vector<std::int32_t>(40, 1)}, 3);
+  CHECK(large.most_rows == 32);
 }

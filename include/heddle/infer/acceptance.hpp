@@ -16,7 +16,7 @@ struct equal_draws {
 
 /// A proposal is accepted if its probability is above min(epsilon, delta exp(-H)), where H is the entropy, in nats, of the distribution at its place, after temperature and
 /// filters. Of the accepted paths the longest is taken, of equally long ones the likeliest; the token after it is the likeliest one. Answers do not have the
-/// distribution of the model. Requests at temperature 0, and those with penalties or a mask, are decoded by equal draws.
+/// distribution of the model, and nothing is drawn: a request's seed plays no part. Requests at temperature 0, and those with penalties or a mask, are decoded by equal draws.
 /// Source: Cai et al. 2024, arXiv:2401.10774, section 2.3.1.
 struct typical_acceptance {
   static constexpr bool lossless = false;

@@ -78,7 +78,7 @@ class engine {
   using scalar = typename Runner::scalar;
 
   /// The runner must outlive the engine, and nothing else may use its cache. `decode`: a decoding policy that holds something.
-  /// Errors: `config_error` for limits or options that leave no room for a single request.
+  /// Errors: `config_error` for limits or options that leave no room for a single request, and for a decoding policy of another vocabulary.
   explicit engine(Runner& runner, engine_options options = {}, decoding decode = {})
       : runner_(&runner),
         limits_(runner.limits()),
@@ -91,6 +91,11 @@ class engine {
           "least 0; got " +
           std::to_string(limits_.vocabulary) + ", " + std::to_string(limits_.max_rows) + ", " +
           std::to_string(options_.max_running) + " and " + std::to_string(options_.max_waiting));
+    if constexpr (requires { std::int64_t{decoding_.vocabulary()}; })
+      if (decoding_.vocabulary() != limits_.vocabulary)
+        throw config_error("heddle: an engine's decoding policy should have the runner's vocabulary of " +
+                           std::to_string(limits_.vocabulary) + " tokens, got " +
+                           std::to_string(decoding_.vocabulary()));
     rows_per_step_ = batching::rows_per_step(limits_.max_rows);
     most_running_ = (std::min)(options_.max_running, rows_per_step_);
   }
@@ -117,12 +122,22 @@ class engine {
   bool finish(request_id id) { return end_from_outside(id, finish_reason::stop); }
 
   /// Computes one step; the events are valid until the next call. Does nothing while `idle()`.
-  /// Errors: whatever the runner throws; the step is then as if it had not been tried, and can be tried again.
+  /// Errors: whatever the runner throws; the step is then as if it had not been tried, and can be tried again. Not so a step with moves (`step::moves`,
+  /// that trees of proposals make): rows of the cache may be lost, so that each later call throws `schedule_error`.
   std::span<const event> step() {
+    if (failed_)
+      throw schedule_error(
+          "heddle: an engine should take no step after one that moved rows of the cache and failed: answers would be "
+          "wrong; make another engine");
     form();
     if (!step_.sequences.empty()) {
       logits_.resize(step_.wanted.size() * static_cast<std::size_t>(limits_.vocabulary));
-      runner_->run(std::as_const(step_), std::span<scalar>(logits_));
+      try {
+        runner_->run(std::as_const(step_), std::span<scalar>(logits_));
+      } catch (...) {
+        failed_ = !step_.moves.empty();
+        throw;
+      }
       moves_.clear();
     }
     events_.clear();
@@ -139,6 +154,8 @@ class engine {
     return events_;
   }
 
+  /// Whether a step failed so that no other can be taken.
+  bool failed() const noexcept { return failed_; }
   /// Whether there is nothing to compute and no event to hand out.
   bool idle() const noexcept { return running_.empty() && waiting_.empty() && ended_.empty(); }
 
@@ -253,15 +270,16 @@ class engine {
       while (s->of->id != p.id) ++s;
       const auto is_token = [&](std::int32_t t) { return t >= 0 && t < limits_.vocabulary; };
       const auto end = std::find_if_not(p.tokens.begin(), p.tokens.end(), is_token);
-      const std::int64_t count = (std::min)(p.most, std::int64_t{end - p.tokens.begin()});
+      std::int64_t count = (std::min)(p.most, std::int64_t{end - p.tokens.begin()});
+      if (trees && !p.parents.empty()) count = (std::min)(count, std::ssize(p.parents));
       if (count == 0 || !blocks_.grow(s->of->blocks, s->of->length() + count)) continue;
       s->first_proposed = proposals_.size();
       s->proposed = count;
       s->rows += count;
       proposals_.insert(proposals_.end(), p.tokens.begin(), p.tokens.begin() + count);
-      if constexpr (trees)
+      if constexpr (trees || detail::accepts_by_threshold<decoding>)
         for (std::int64_t i = 0; i < count; ++i)
-          parents_.push_back(p.parents.empty() ? i - 1 : p.parents[static_cast<std::size_t>(i)]);
+          parents_.push_back(!trees || p.parents.empty() ? i - 1 : p.parents[static_cast<std::size_t>(i)]);
       counts_.proposed_tokens += count;
     }
     return std::ssize(proposals_);
@@ -507,6 +525,7 @@ class engine {
   typename cache::blocks blocks_;
   std::int64_t rows_per_step_ = 0;
   std::int64_t most_running_ = 0;
+  bool failed_ = false;
   request_id last_id_ = 0;
   std::vector<sequence_pointer> running_{};  // by id: the youngest last
   std::deque<sequence_pointer> waiting_{};   // by id, all behind those that run

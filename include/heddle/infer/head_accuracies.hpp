@@ -17,7 +17,8 @@ namespace heddle::inline v0::infer {
 
 /// How often the r-th likeliest token of each head is the one that a text has, over all places of `texts`, such as answers of the model with their prompts: what
 /// `token_tree::best` takes. Blocks of the runner's cache are overwritten: no engine may have sequences in it.
-/// Shapes: the result [heads][ranks]. Errors: `config_error` for a text longer than the runner's context, and what the runner throws.
+/// Shapes: the result [heads][ranks]. Errors: `config_error` for heads of another vocabulary than the runner's, for a text longer than the runner's context or with
+/// tokens that the vocabulary does not have, and what the runner throws.
 template <step_runner Runner, token_heads Heads>
   requires stream_runner<Runner>
 std::vector<std::vector<double>> head_accuracies(Runner& runner, Heads& heads,
@@ -25,20 +26,28 @@ std::vector<std::vector<double>> head_accuracies(Runner& runner, Heads& heads,
                                                  std::int64_t ranks) {
   using T = typename Runner::scalar;
   const step_limits limits = runner.limits();
+  if (heads.vocabulary() != limits.vocabulary)
+    throw config_error("heddle: head_accuracies: heads should have the runner's vocabulary of " +
+                       std::to_string(limits.vocabulary) + " tokens, got " + std::to_string(heads.vocabulary()));
   const auto words = static_cast<std::size_t>(limits.vocabulary);
   const auto count = static_cast<std::size_t>(heads.heads());
   std::vector<std::vector<double>> right(count, std::vector<double>(static_cast<std::size_t>(ranks)));
   std::vector<double> places(count);
   std::vector<T> logits, found;
+  constexpr std::int64_t most_rows = 32;  // at once: each has logits of all heads
   for (const std::vector<std::int32_t>& text : texts) {
     const std::int64_t length = std::ssize(text);
     if (length > limits.context || length > limits.blocks * limits.block_rows)
       throw config_error("heddle: head_accuracies: a text should have at most the " +
                          std::to_string((std::min)(limits.context, limits.blocks * limits.block_rows)) +
                          " tokens that fit, got " + std::to_string(length));
+    for (const std::int32_t t : text)
+      if (t < 0 || t >= limits.vocabulary)
+        throw config_error("heddle: head_accuracies: tokens of a text should be from 0 to " +
+                           std::to_string(limits.vocabulary - 1) + ", got " + std::to_string(t));
     for (std::int64_t first = 0; first < length;) {
       step s;
-      const std::int64_t rows = (std::min)(limits.max_rows, length - first);
+      const std::int64_t rows = (std::min)({limits.max_rows, length - first, most_rows});
       const std::int64_t blocks = detail::blocks_of_tokens(first + rows, limits.block_rows);
       s.tokens.assign(text.begin() + first, text.begin() + first + rows);
       s.sequences = {{0, rows, first, 0, blocks}};

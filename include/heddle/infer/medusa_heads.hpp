@@ -66,6 +66,7 @@ class medusa_heads {
   template <class Stage>
   std::int64_t take(std::int64_t head, Stage& stage, std::string_view norm_name = "model.norm.weight") {
     const std::array<std::string_view, kinds> names{norm_name, "medusa_head.0.linear.weight", "medusa_head.1.weight"};
+    model::detail::require_weights_here(stage, "medusa_heads::take");
     std::int64_t taken = 0;
     const auto from = [&](const std::vector<model::parameter>& table, auto weights) {
       for (const model::parameter& p : table)
@@ -116,8 +117,13 @@ class medusa_heads {
       }
   }
 
-  /// Logits of all heads. Shapes: streams [rows, width], logits [rows, heads, vocabulary].
+  /// Logits of all heads. Shapes: streams [rows, width], logits [rows, heads, vocabulary]. Errors: `layout_error` for other sizes.
   void run(std::span<const T> streams, std::int64_t rows, std::span<T> logits) {
+    if (std::ssize(streams) != rows * width_ || std::ssize(logits) != rows * heads_ * vocabulary_) [[unlikely]]
+      throw layout_error("heddle: medusa_heads: " + std::to_string(rows) + " rows should have streams of " +
+                         std::to_string(rows * width_) + " elements and logits of " +
+                         std::to_string(rows * heads_ * vocabulary_) + ", got " + std::to_string(streams.size()) +
+                         " and " + std::to_string(logits.size()));
     const auto n = static_cast<std::size_t>(rows * width_);
     for (std::vector<T>* v : {&normed_, &gate_, &ones_}) v->resize(n);
     std::fill(ones_.begin(), ones_.end(), T(1));

@@ -85,6 +85,8 @@ class medusa_speculation {
   }
   void ended(request_id id) { known_.erase(id); }
   const token_tree& tree() const noexcept { return tree_; }
+  /// Tokens that the heads know: an engine refuses those of a model with another number.
+  std::int64_t vocabulary() const { return heads_->vocabulary(); }
   const Acceptance& acceptance() const noexcept { return acceptance_; }
 
  private:

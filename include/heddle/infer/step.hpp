@@ -77,7 +77,8 @@ concept stream_runner = requires(R& runner) {
 
 /// A model that computes steps. `run(step, logits)` appends the keys and values of the step's rows to the cache and fills `logits`.
 /// Shapes: logits [wanted rows, vocabulary], row-major.
-/// Errors: `config_error` for a step that breaks the limits (`require_step`).
+/// Errors: `config_error` for a step that breaks the limits (`require_step`). A step that threw can be run again; one with moves cannot, unless the
+/// cache is as it was: a `run` that throws for it and left the cache otherwise must throw for every later step, or its caller takes none, as the engine.
 template <class R>
 concept step_runner = requires(R& runner, const R& that, const step& s, std::span<typename R::scalar> logits) {
   requires std::floating_point<typename R::scalar>;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -67,7 +68,7 @@ class token_tree {
   }
   /// The tree of `nodes` nodes with the greatest expected number of accepted tokens, if heads are right independently of each other: `accuracies[d][r]` is how
   /// often token r of head d + 1 is right. Begins with none and adds the best neighbour, the next rank at the same depth or rank 0 one deeper; that is the best
-  /// tree because a node is never worth more than its parent or a sibling of a lower rank, for which each head's accuracies must descend: they are sorted.
+  /// tree because a node is never worth more than its parent or a sibling that is right more often. Accuracies need not descend; ranks are those of `accuracies`.
   /// Source: Cai et al. 2024, arXiv:2401.10774, section 2.3.3.
   static token_tree best(const std::vector<std::vector<double>>& accuracies, std::int64_t nodes) {
     struct candidate {
@@ -75,15 +76,23 @@ class token_tree {
       double value;
       double of_parent;
     };
-    std::vector<std::vector<double>> sorted = accuracies;
-    for (auto& a : sorted) std::sort(a.begin(), a.end(), [](double x, double y) { return x > y; });
+    std::vector<std::vector<std::int64_t>> order;  // of each head its ranks, the one that is right most often first
+    for (const auto& a : accuracies) {
+      order.emplace_back(a.size());
+      std::iota(order.back().begin(), order.back().end(), std::int64_t{0});
+      std::sort(order.back().begin(), order.back().end(), [&](std::int64_t x, std::int64_t y) {
+        const double of_x = a[static_cast<std::size_t>(x)], of_y = a[static_cast<std::size_t>(y)];
+        return of_x != of_y ? of_x > of_y : x < y;
+      });
+    }
     std::vector<candidate> open;
     const auto open_node = [&](std::vector<std::int64_t> path, double of_parent) {
       const std::size_t depth = path.size();
-      if (depth > sorted.size()) return;
-      const auto& a = sorted[depth - 1];
-      if (path.back() >= std::ssize(a)) return;
-      open.push_back({path, of_parent * a[static_cast<std::size_t>(path.back())], of_parent});
+      if (depth > order.size()) return;
+      const auto& ranks = order[depth - 1];
+      if (path.back() >= std::ssize(ranks)) return;
+      const auto rank = static_cast<std::size_t>(ranks[static_cast<std::size_t>(path.back())]);
+      open.push_back({path, of_parent * accuracies[depth - 1][rank], of_parent});
     };
     open_node({0}, 1);
     std::vector<std::vector<std::int64_t>> paths;
@@ -99,6 +108,8 @@ class token_tree {
       open_node(std::move(sibling), taken.of_parent);
       open_node(std::move(child), taken.value);
     }
+    for (auto& p : paths)
+      for (std::size_t d = 0; d < p.size(); ++d) p[d] = order[d][static_cast<std::size_t>(p[d])];
     return token_tree(std::move(paths));
   }
 

@@ -97,7 +97,7 @@ class engine_loop {
       if (engine_.counts().steps > steps) failed_ = 0;
     } catch (const std::exception& e) {
       end_all(finish_reason::error, e.what());
-      if (++failed_ >= most_failures_) throw;
+      if (++failed_ >= most_failures_ || engine_.failed()) throw;
     }
   }
 
@@ -133,7 +133,7 @@ class engine_loop {
 
 /// Opens a queue and runs an engine for its requests until the queue drains and all of them ended. `vocabulary`: of the runner's limits.
 /// A step that throws ends the requests that the engine has with that error; those that come later are tried. `most_failures`: steps in turn that may throw; 1 for a runner
-/// that takes no steps after one that failed, as `model_runner`.
+/// that takes no steps after one that failed, as `model_runner`. After a step with moves that threw (`engine::failed`) none is tried.
 /// Errors: what the last of them throws. The queue is closed with the reason then: nobody waits for events that do not come.
 template <class Engine>
 void run_engine(Engine& engine, std::int64_t vocabulary, request_queue& queue, int most_failures = 3) {
