@@ -116,6 +116,50 @@ TEST_CASE("walks that the automaton accepts are JSON", "[infer]") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("every text that the automaton has taken goes on or is complete", "[infer]") {
+  const auto goes_on = [](const inf::json_automaton& state) {
+    if (state.complete()) return true;
+    for (int c = 0; c < 256; ++c)
+      if (inf::json_automaton after = state; after.take(static_cast<unsigned char>(c))) return true;
+    return false;
+  };
+  // Numbers as long as they may be, and of each other length, in an object and alone.
+  std::int64_t taken = 0;
+  for (const std::string begin : {"", "{\"a\":"})
+    for (std::size_t digits = 1; digits < 70; ++digits)
+      for (const std::string more : {"", ".", ".5", "e", "e+", "e1", "e12", ".5e1"}) {
+        const std::string text = begin + "-" + std::string(digits, '7') + more;
+        CAPTURE(text);
+        inf::json_automaton state(false);
+        bool known = true;
+        for (const char c : text) known = known && state.take(static_cast<unsigned char>(c));
+        if (!known) continue;
+        ++taken;
+        CHECK(goes_on(state));
+      }
+  CHECK(taken > 2 * 60 * 8);
+  const std::uint64_t seed = 101;
+  CAPTURE(seed);
+  const hd::counter_random random(seed, 4);
+  std::uint64_t draw = 0;
+  std::int64_t dead = 0;
+  for (int walk = 0; walk < 100; ++walk) {
+    inf::json_automaton state(false);
+    for (int length = 0; length < 200; ++length) {
+      std::vector<unsigned char> next;
+      for (int c = 0; c < 256; ++c)
+        if (inf::json_automaton after = state; after.take(static_cast<unsigned char>(c)))
+          next.push_back(static_cast<unsigned char>(c));
+      if (next.empty()) {
+        dead += !state.complete();
+        break;
+      }
+      state.take(next[random.integer(draw++) % next.size()]);
+    }
+  }
+  CHECK(dead == 0);
+}
+
 TEST_CASE("what the tree finds is what each token alone says", "[infer]") {
   const std::vector<std::string> all = words();
   const inf::vocabulary_trie tree(std::ssize(all),
@@ -177,4 +221,56 @@ TEST_CASE("every answer of a random model that ends under the mask is JSON", "[i
     CAPTURE(id, text);
     CHECK(begins(text));
   }
+}
+
+namespace {
+// Accepts any text of the letters a to h, and counts its bytes; a state is the last letter.
+struct letters {
+  unsigned char last = 0;
+  static inline std::int64_t taken = 0;
+  bool take(unsigned char c) {
+    ++taken;
+    if (c < 'a' || c > 'h' || c == last) return false;
+    last = c;
+    return true;
+  }
+  bool complete() const { return last == 'h'; }
+  friend bool operator==(const letters&, const letters&) = default;
+};
+struct letters_apart : letters {
+  friend bool operator==(const letters_apart&, const letters_apart&) = delete;
+};
+}  // namespace
+
+TEST_CASE("a mask looks through the vocabulary once for each state that comes back", "[infer]") {
+  const std::vector<std::string> all = words();
+  const auto end = static_cast<std::int32_t>(all.size() - 1);
+  const auto tree = std::make_shared<const inf::vocabulary_trie>(
+      std::ssize(all), [&](std::int32_t t) { return std::string_view(all[static_cast<std::size_t>(t)]); });
+  const inf::logits_mask kept = inf::mask_by(letters{}, tree, {end});
+  const inf::logits_mask made = inf::mask_by(letters_apart{}, tree, {end});
+  std::vector<std::int32_t> answer;
+  const auto masked = [&](const inf::logits_mask& mask) {
+    std::vector<double> logits(all.size());
+    mask(answer, logits);
+    return logits;
+  };
+  for (int i = 0; i < 40; ++i) {  // nine states, more than are kept
+    CAPTURE(i);
+    CHECK(masked(kept) == masked(made));
+    answer.push_back('a' + i * 5 % 8);
+  }
+  answer = {'b', 'h'};
+  masked(kept);
+  const std::int64_t before = letters::taken;
+  const std::vector<double> again = masked(kept);
+  CHECK(letters::taken - before == 2);  // of the answer alone
+  CHECK(again[static_cast<std::size_t>(end)] == 0);
+  CHECK(again['h'] < -1e300);
+  std::vector<double> fewer(all.size() - 1);
+  kept(answer, fewer);  // another number of logits is another set
+  CHECK(fewer['b'] == 0);
+  CHECK(fewer['z'] < -1e300);
+  answer = {'z'};
+  for (const double x : masked(kept)) CHECK(x < -1e300);
 }

@@ -164,7 +164,7 @@ class json_automaton {
         return (c == '.' && go(place::point)) || begin_exponent(e);
       case place::digits:
         if (digit) return ++count_ <= most_digits;
-        return (c == '.' && go(place::point)) || begin_exponent(e);
+        return (c == '.' && count_ < most_digits && go(place::point)) || begin_exponent(e);  // a digit must follow
       case place::point:
       case place::fraction:
         if (digit) return go(place::fraction) && ++count_ <= most_digits;

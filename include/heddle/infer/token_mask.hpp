@@ -88,26 +88,69 @@ class vocabulary_trie {
   std::vector<entry> by_token_{}, entries_{};
 };
 
-/// A mask that lets an answer be what the automaton accepts from `start` on: before each token, those whose bytes it takes are left, and the
-/// end tokens where the text is complete. An answer that an end token ends is complete; one that ends by its length may not be. Where the vocabulary has
-/// no token that goes on, the request ends with an error. Combine it with no stop strings.
+namespace detail {
+
+// The mask of `mask_by`: a copy of it has its own sets.
 template <byte_automaton A>
-logits_mask mask_by(A start, std::shared_ptr<const vocabulary_trie> tokens, std::vector<std::int32_t> end_tokens) {
-  return [start = std::move(start), tokens = std::move(tokens), ends = std::move(end_tokens)](
-             std::span<const std::int32_t> answer, std::span<double> logits) {
-    A state = start;
+class automaton_mask {
+ public:
+  automaton_mask(A start, std::shared_ptr<const vocabulary_trie> tokens, std::vector<std::int32_t> ends)
+      : start_(std::move(start)), tokens_(std::move(tokens)), ends_(std::move(ends)) {}
+
+  void operator()(std::span<const std::int32_t> answer, std::span<double> logits) {
+    A state = start_;
     bool goes_on = true;
     for (const std::int32_t t : answer)
-      for (const char c : tokens->bytes(t)) goes_on = goes_on && state.take(static_cast<unsigned char>(c));
-    std::vector<bool> allowed(logits.size());
-    const auto allow = [&](std::int32_t t, bool yes) {
-      if (t >= 0 && static_cast<std::size_t>(t) < allowed.size()) allowed[static_cast<std::size_t>(t)] = yes;
-    };
-    if (goes_on) tokens->each_accepted(state, [&](std::int32_t t) { allow(t, true); });
-    for (const std::int32_t t : ends) allow(t, goes_on && state.complete());  // also where such a token has bytes
+      for (const char c : tokens_->bytes(t)) goes_on = goes_on && state.take(static_cast<unsigned char>(c));
+    constexpr double never = -std::numeric_limits<double>::infinity();
+    if (!goes_on) return std::fill(logits.begin(), logits.end(), never);
+    const std::vector<bool>& allowed = after(state, logits.size());
     for (std::size_t t = 0; t < logits.size(); ++t)
-      if (!allowed[t]) logits[t] = -std::numeric_limits<double>::infinity();
+      if (!allowed[t]) logits[t] = never;
+  }
+
+ private:
+  static constexpr std::size_t most_sets = 8;
+  struct token_set {
+    A state;
+    std::vector<bool> allowed{};
   };
+
+  const std::vector<bool>& after(const A& state, std::size_t vocabulary) {
+    if constexpr (std::equality_comparable<A>)
+      for (const token_set& s : sets_)
+        if (s.allowed.size() == vocabulary && s.state == state) return s.allowed;
+    token_set made{state, std::vector<bool>(vocabulary)};
+    const auto allow = [&](std::int32_t t, bool yes) {
+      if (t >= 0 && static_cast<std::size_t>(t) < vocabulary) made.allowed[static_cast<std::size_t>(t)] = yes;
+    };
+    tokens_->each_accepted(state, [&](std::int32_t t) { allow(t, true); });
+    for (const std::int32_t t : ends_) allow(t, state.complete());  // also where such a token has bytes
+    if (sets_.size() < (std::equality_comparable<A> ? most_sets : 1)) {
+      sets_.push_back(std::move(made));
+      return sets_.back().allowed;
+    }
+    token_set& oldest = sets_[next_++ % sets_.size()];
+    oldest = std::move(made);
+    return oldest.allowed;
+  }
+
+  A start_;
+  std::shared_ptr<const vocabulary_trie> tokens_;
+  std::vector<std::int32_t> ends_;
+  std::vector<token_set> sets_{};
+  std::size_t next_ = 0;
+};
+
+}  // namespace detail
+
+/// A mask that lets an answer be what the automaton accepts from `start` on: before each token, those whose bytes it takes are left, and the
+/// end tokens where the text is complete. An answer that an end token ends is complete; one that ends by its length may not be. Where the vocabulary has
+/// no token that goes on, the request ends with an error. Combine it with no stop strings. Where states compare, the mask keeps the tokens of a few of
+/// them, a bit for each token, since those of a JSON string are mostly one: then the vocabulary is not looked through again.
+template <byte_automaton A>
+logits_mask mask_by(A start, std::shared_ptr<const vocabulary_trie> tokens, std::vector<std::int32_t> end_tokens) {
+  return detail::automaton_mask<A>(std::move(start), std::move(tokens), std::move(end_tokens));
 }
 
 }  // namespace heddle::inline v0::infer
