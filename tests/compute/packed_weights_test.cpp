@@ -86,6 +86,117 @@ TEST_CASE("products with packed weights are those with the stored weights", "[co
   }
 }
 
+TEST_CASE("what is added to has the bits of compute::portable, and a product of no depth is zero", "[compute]") {
+  const std::uint64_t seed = 23;
+  CAPTURE(seed);
+  constexpr std::int64_t columns = 37;
+  cp::team one(1);
+  for (const std::int64_t depth : {0, 40, 301, 700})
+    for (const std::int64_t rows : {1, 2, 4, 13, 30})
+      for (const float beta : {0.0f, 1.0f, 0.5f}) {
+        CAPTURE(depth, rows, beta);
+        const std::vector<float> w = random_numbers(depth * columns, seed), x = random_numbers(rows * depth, seed + 1);
+        std::vector<float> rounded(w);
+        for (float& v : rounded) v = hd::bf16(v);
+        const std::vector<float> before = random_numbers(rows * columns, seed + 2);
+        const auto packed = [&]<class Format>(Format) {
+          std::vector<float> c(before);
+          cp::packed_matrix<Format>(one, view_of(w, depth, columns), cp::transpose::no)
+              .multiply(one, view_of(x, rows, depth), {c.data(), hd::dynamic_shape<2>(rows, columns)}, beta);
+          return c;
+        };
+        const auto plain = [&](const std::vector<float>& weights) {
+          std::vector<float> c(before);
+          if (depth == 0)
+            for (float& v : c) v *= beta;
+          else
+            cp::portable::multiply<cp::transpose::no, cp::transpose::no>(
+                rows, columns, depth, x.data(), depth, weights.data(), columns, beta, c.data(), columns);
+          return c;
+        };
+        CHECK(packed(cp::f32_weights{}) == plain(w));
+        CHECK(packed(cp::bf16_weights{}) == plain(rounded));
+        if (depth == 0) CHECK(packed(cp::q8_weights<32>{}) == plain(w));
+      }
+}
+
+namespace {
+// Wrong elements of products with strips of vectors of `Bytes`, which the machine may have wider ones than.
+template <int Bytes, bool Scaled, class Code>
+std::int64_t wrong_products(std::int64_t depth, std::int64_t columns, std::int64_t block) {
+  using tile = cp::detail::gemm_tile<float, Bytes>;
+  constexpr std::int64_t width = tile::columns, together = cp::detail::codes_per_word<Code>;
+  const std::int64_t words = (depth + together - 1) / together, blocks = (depth + block - 1) / block;
+  const std::int64_t strips = (columns + width - 1) / width;
+  const hd::counter_random random(11, 2);
+  std::uint64_t n = 0;
+  const auto whole = [&](int low, int high) {
+    return static_cast<int>(random.integer(n++) % static_cast<std::uint64_t>(high - low + 1)) + low;
+  };
+  std::vector<Code> codes(static_cast<std::size_t>(strips * width * words * together));
+  std::vector<float> scales(static_cast<std::size_t>(strips * width * blocks));
+  for (Code& c : codes)
+    if constexpr (Scaled)
+      c = static_cast<Code>(whole(-127, 127));
+    else
+      c = Code(static_cast<float>(whole(-32, 32)));
+  for (float& s : scales) s = static_cast<float>(whole(1, 8)) / 8;
+  std::int64_t wrong = 0;
+  for (const std::int64_t m : {1, 2, 3, 6, 13, 30}) {
+    std::vector<float> x(static_cast<std::size_t>(m * depth)), c(static_cast<std::size_t>(m * columns), 1.0f);
+    for (float& v : x) v = static_cast<float>(whole(-8, 8));
+    std::vector<float> a(static_cast<std::size_t>((m + tile::rows - 1) / tile::rows * tile::rows * depth));
+    for (std::int64_t r = 0; r < m; r += tile::rows) {
+      const std::int64_t rows = (std::min)(std::int64_t{tile::rows}, m - r);
+      const float* const from = x.data() + r * depth;
+      float* const to = a.data() + r * depth;
+      if (rows == 1)
+        std::copy_n(from, depth, to);
+      else if (rows <= 2)
+        cp::detail::pack_panel<2>(rows, depth, from, depth, std::int64_t{1}, to);
+      else if (rows <= 4)
+        cp::detail::pack_panel<4>(rows, depth, from, depth, std::int64_t{1}, to);
+      else
+        cp::detail::pack_panel<tile::rows>(rows, depth, from, depth, std::int64_t{1}, to);
+    }
+    const cp::detail::packed_operand<Code> w{codes.data(), scales.data(), depth, columns, block};
+    cp::detail::multiply_strips<tile, Scaled>(m, a.data(), w, 0, strips, 0.5f, c.data());
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < columns; ++j) {
+        double sum = 0.5;  // of whole numbers and eighths below 2^20: exact in float
+        for (std::int64_t p = 0; p < depth; ++p) {
+          const std::int64_t place = ((j / width * words + p / together) * width + j % width) * together + p % together;
+          double v = static_cast<double>(static_cast<float>(codes[static_cast<std::size_t>(place)]));
+          if (Scaled)
+            v *= static_cast<double>(
+                scales[static_cast<std::size_t>((j / width * blocks + p / block) * width + j % width)]);
+          sum += static_cast<double>(at(x, depth, i, p)) * v;
+        }
+        wrong += sum != static_cast<double>(at(c, columns, i, j));
+      }
+  }
+  return wrong;
+}
+template <int Bytes>
+void check_width() {
+  if (cp::detail::gemm_vector_bytes() < Bytes) return;
+  for (const auto& [depth, columns] : {std::pair(3, 33), std::pair(301, 70)}) {
+    CAPTURE(Bytes, depth, columns);
+    CHECK(wrong_products<Bytes, false, float>(depth, columns, 256) == 0);
+    CHECK(wrong_products<Bytes, false, hd::bf16>(depth, columns, 256) == 0);
+    CHECK(wrong_products<Bytes, true, std::int8_t>(depth, columns, 32) == 0);
+  }
+}
+}  // namespace
+
+TEST_CASE("products are right with vectors of all widths that the machine has", "[compute]") {
+  check_width<16>();
+#if defined(__x86_64__)
+  check_width<32>();
+  check_width<64>();
+#endif
+}
+
 TEST_CASE("codes of 8 bits are the nearest ones, and a block's greatest weight has code 127", "[compute]") {
   const std::uint64_t seed = 77;
   CAPTURE(seed);

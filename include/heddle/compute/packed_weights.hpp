@@ -35,7 +35,8 @@ class packed_weights : public Backend {
   using Backend::Backend;
 
   /// From now on weights among these are packed, each when a product first reads it; earlier copies of any weights are dropped. Call it
-  /// again after weights have changed. No weights: none are packed.
+  /// again after weights have changed, and `pack({})` before the memory that it names is freed: what lies there later would be taken for the weights.
+  /// No weights: none are packed.
   void pack(std::span<const float> weights, std::span<const float> more = {}) {
     packed_.clear();
     ranges_ = {weights, more};

@@ -160,11 +160,13 @@ template <class Tile, bool Scaled, class Code>
 void multiply_strips(std::int64_t m, const float* a, const packed_operand<Code>& w, std::int64_t first,
                      std::int64_t end, float beta, float* c) {
   constexpr std::int64_t columns = Tile::columns;
-  alignas(64) float tile[Tile::rows * Tile::columns];
+  alignas(64) float tile[Tile::rows * Tile::columns] = {};  // the product of no depth
   const std::int64_t blocks = (w.depth + w.block - 1) / w.block;
   const bool widens = !std::is_same_v<Code, float> && m > 2 * Tile::rows;  // once for many rows
   constexpr std::int64_t together = codes_per_word<Code>;
   const std::int64_t words = (w.depth + together - 1) / together;
+  // What is in c is added to the first block, as `portable` does.
+  const std::int64_t part = Scaled || beta == 0 ? w.depth : w.block;
   const gemm_panel<float> wide(widens ? words * together * columns : 1);
   for (std::int64_t s = first; s < end; ++s) {
     const Code* const codes = w.codes + s * words * together * columns;
@@ -179,10 +181,18 @@ void multiply_strips(std::int64_t m, const float* a, const packed_operand<Code>&
       const std::int64_t rows = (std::min)(std::int64_t{Tile::rows}, m - r);
       const float* const group = a + r * w.depth;
       const auto run = [&]<int Rows>(std::integral_constant<int, Rows>) {
-        if (widens)
-          packed_tile<Tile, Scaled, Rows>(w.depth, w.block, group, static_cast<const float*>(wide.data), scales, tile);
-        else
-          packed_tile<Tile, Scaled, Rows>(w.depth, w.block, group, codes, scales, tile);
+        std::int64_t p = 0;
+        do {
+          const std::int64_t depth = (std::min)(part, w.depth - p);
+          if (widens)
+            packed_tile<Tile, Scaled, Rows>(depth, w.block, group + p * Rows,
+                                            static_cast<const float*>(wide.data) + p * columns, scales, tile);
+          else
+            packed_tile<Tile, Scaled, Rows>(depth, w.block, group + p * Rows, codes + p * columns, scales, tile);
+          store_tile<Tile::columns>(rows, width, tile, p == 0 ? beta : 1.0f, c + r * w.columns + s * columns,
+                                    w.columns);
+          p += depth;
+        } while (p < w.depth);
       };
       if (rows == 1)
         run(std::integral_constant<int, 1>{});
@@ -192,7 +202,6 @@ void multiply_strips(std::int64_t m, const float* a, const packed_operand<Code>&
         run(std::integral_constant<int, 4>{});
       else
         run(std::integral_constant<int, Tile::rows>{});
-      store_tile<Tile::columns>(rows, width, tile, beta, c + r * w.columns + s * columns, w.columns);
     }
   }
 }

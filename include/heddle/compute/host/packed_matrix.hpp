@@ -40,6 +40,7 @@ class packed_matrix {
     if constexpr (Format::has_scales) scales_ = buffer<float>(strips * width_ * blocks_, "scales of packed weights");
     const bool across = how == transpose::yes;
     const std::int64_t ld = w.extent(1);
+    if (depth_ == 0) return;
     workers.split(columns_, 1, width_, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t j = begin; j < end; ++j)
         pack_column(j, across ? w.data() + j * ld : w.data() + j, across ? 1 : ld);
