@@ -248,6 +248,12 @@ TEST_CASE("what a server refuses has a status and a body that says why", "[infer
   const std::string once = smuggle.receive();
   CHECK_THAT(once, Contains("405"));
   CHECK_THAT(once, !Contains("200 OK"));
+  for (const char* lengths : {"Content-Length: 0\r\nContent-Length: 25", "Content-Length: 25\r\nContent-Length: 0"}) {
+    CAPTURE(lengths);
+    raw_client page(s.server.port());
+    page.send("GET /v1/models HTTP/1.1\r\n" + std::string(lengths) + "\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n");
+    CHECK_THAT(page.receive(), !Contains("heddle:"));
+  }
   const std::string post = "POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n";
   for (const char* length : {"Content-Length: abc", "Content-Length: -1", "Content-Length: 2\r\nContent-Length: 30",
                              "Content-Length: 2\r\nTransfer-Encoding: chunked", "Transfer-Encoding: gzip"}) {

@@ -208,8 +208,7 @@ class connection_threads {
     if (jobs_.size() > idle_ && threads_.size() < most_) try {
         threads_.emplace_back([this] { work(); });
         return;
-      } catch (
-          const std::system_error&) {  // the system gives no more threads: one of those there takes it, or a later one
+      } catch (const std::exception&) {  // no more threads, or no memory: one of those there takes it, or a later one
       }
     came_.notify_one();
   }

@@ -99,7 +99,7 @@ class http_listener final : public httplib::Server {
     std::string failure;
     while (!closing_ && failure.empty()) {
       pollfd p{.fd = svr_sock_, .events = POLLIN, .revents = 0};
-      if (::poll(&p, 1, 50) == 0) continue;
+      if (::poll(&p, 1, 50) <= 0) continue;  // also where a signal came: accept4 would wait
       const int socket = ::accept4(svr_sock_, nullptr, nullptr, SOCK_CLOEXEC);
       if (socket >= 0)
         start(socket);

@@ -153,7 +153,7 @@ class server {
       fail(r, e);
     }
     // A body that nobody reads is not to be taken for the next request.
-    if (q.has_header("Transfer-Encoding") ||
+    if (q.has_header("Transfer-Encoding") || q.get_header_value_count("Content-Length") > 1 ||
         (q.has_header("Content-Length") && q.get_header_value("Content-Length") != "0")) {
       r.set_header("Connection", "close");
       http_.current().close_after_answer();

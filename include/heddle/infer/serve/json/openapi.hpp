@@ -126,12 +126,24 @@ inline json chat_schema(const std::string& model, std::int64_t vocabulary) {
   properties["max_completion_tokens"] = properties["max_tokens"];
   properties["logprobs"] = or_null({{"type", "boolean"}});
   properties["top_logprobs"] = or_null(integer_schema(0, 20));
+  const json types{{"type", "string"}, {"enum", json::array({"text", "json_object"})}};
+  properties["response_format"] =
+      or_null({{"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", types}}}});
+  // An answer that is a JSON object ends where the object does.
+  const json object{
+      {"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", {{"const", "json_object"}}}}}};
+  const json none{{"anyOf", {{{"type", "null"}}, {{"type", "array"}, {"maxItems", 0}}}}};
+  const json ends{{"stop", none}, {"stop_token_ids", none}, {"ignore_eos", {{"enum", json::array({false, nullptr})}}}};
+  json with_format{
+      {"if", {{"required", json::array({"response_format"})}, {"properties", {{"response_format", object}}}}},
+      {"then", {{"properties", ends}}}};
   const json some{{"type", "integer"}, {"minimum", 1}}, yes{{"enum", json::array({true})}};
   return {{"type", "object"},
           {"required", json::array({"messages"})},
           {"properties", std::move(properties)},
           {"if", {{"required", json::array({"top_logprobs"})}, {"properties", {{"top_logprobs", some}}}}},
-          {"then", {{"required", json::array({"logprobs"})}, {"properties", {{"logprobs", yes}}}}}};
+          {"then", {{"required", json::array({"logprobs"})}, {"properties", {{"logprobs", yes}}}}},
+          {"allOf", json::array({std::move(with_format)})}};
 }
 
 inline json answer_schema(const char* object, json choice) {

@@ -294,7 +294,7 @@ inline completion_call parse_completion(const nlohmann::json& body) {
                                       std::to_string(c.prompts.size()) + " prompts and n = " + std::to_string(c.n));
   if (!c.max_tokens) c.max_tokens = 16;
   c.log_probabilities = in.integer("logprobs", 0, 20);
-  for (const char* name : {"echo", "suffix"}) in.refuse(name);
+  for (const char* name : {"echo", "suffix", "response_format"}) in.refuse(name);
   if (const auto best = in.integer("best_of", 1, 128); best && *best != c.n)
     throw invalid_param("best_of", "must be equal to 'n' on this server", "unsupported_parameter");
   return c;
