@@ -2,12 +2,14 @@
 #include "catch.hpp"
 
 #include <heddle/io/dataset.hpp>
+#include <heddle/train/further_targets.hpp>
 
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "scratch.hpp"
@@ -149,6 +151,30 @@ TEST_CASE("a block is written as inputs and, one later, targets", "[io][dataset]
                   heddle::config_error);
   CHECK(message_of<heddle::config_error>([&] { data.fill_train<std::int32_t>({0, 3}, inputs, targets); }) ==
         "heddle: 3 samples of 6 tokens need 18 elements, got room for 12 inputs and 12 targets");
+}
+
+TEST_CASE("targets further on are those of the block's samples, in buffers of any size", "[io][dataset]") {
+  const auto bytes = counting(500);
+  const io::dataset data(bytes, {.context = 6, .batch = 9, .validation = 0.2, .seed = 1});
+  std::vector<std::int32_t> inputs(16, -7), plain(16, -7);
+  data.fill_train<std::int32_t>({3, 2}, inputs, plain);
+  for (const std::int64_t ahead : {1, 3, 5}) {
+    const heddle::train::further_targets<io::dataset> further{&data, ahead};
+    std::vector<std::int32_t> targets(16, -7);
+    further.fill_train<std::int32_t, std::int32_t>({3, 2}, inputs, targets);
+    for (std::int64_t i = 0; i < 16; ++i) {
+      const std::int32_t expected = i >= 12             ? -7
+                                    : i % 6 + ahead < 6 ? plain[static_cast<std::size_t>(i + ahead)]
+                                                        : -100;
+      CHECK(targets[static_cast<std::size_t>(i)] == expected);
+    }
+  }
+  for (const std::int64_t ahead : {-1, 0, 6}) {
+    const heddle::train::further_targets<io::dataset> further{&data, ahead};
+    CHECK(message_of<heddle::config_error>([&] {
+            further.fill_validation<std::int32_t, std::int32_t>({0, 1}, inputs, plain);
+          }) == "heddle: further_targets.ahead must be 1 to 5 (less than the context), got " + std::to_string(ahead));
+  }
 }
 
 TEST_CASE("a dataset that cannot work says what it needs", "[io][dataset]") {

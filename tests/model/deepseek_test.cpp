@@ -1,15 +1,19 @@
 // DeepSeek-V3 as a stage: against Hugging Face transformers over two steps, and the load of its experts.
 #include "golden_training.hpp"
+#include "parallel_training.hpp"
 
 #include <heddle/compute/host/host.hpp>
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/deepseek.hpp>
+#include <heddle/model/mixtral.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 using namespace model_test;
@@ -73,8 +77,10 @@ TEST_CASE("the load of experts is what rows choose in training, and moves select
     for (const float b : part(s.frozen_weights(), p)) got.push_back(b);
   CHECK(got == expected);
   md::balance_experts(s, world, kernels, 0.125);  // no row since the last call
+  std::vector<float> after;
   for (const md::parameter& p : s.frozen_parameters())
-    for (const float b : part(s.frozen_weights(), p)) CHECK(std::count(expected.begin(), expected.end(), b) > 0);
+    for (const float b : part(s.frozen_weights(), p)) after.push_back(b);
+  CHECK(after == expected);
 }
 
 TEST_CASE("configurations of DeepSeek-V3", "[model][deepseek]") {
@@ -91,4 +97,57 @@ TEST_CASE("configurations of DeepSeek-V3", "[model][deepseek]") {
   wrong = tiny;
   wrong.kept_groups = 4;
   CHECK_THROWS_WITH(wrong.validate(), "heddle: deepseek_config.kept_groups must be 1 to 3, got 4");
+  wrong = tiny;
+  wrong.layers = wrong.experts = 65536;
+  wrong.groups = wrong.kept_groups = wrong.shared = 1;
+  wrong.width = wrong.ffn = 1 << 20;
+  CHECK_THROWS_WITH(wrong.validate(), Catch::Contains("a deepseek_config must have at most 2^62 parameters, got 1416"));
+}
+
+namespace {
+// A Llama whose mixtures have routers with selection biases; with `megatron_sequence` each rank of tp routes rows of its own.
+struct biased : md::described<biased, double, md::batch<double>, md::mixtral_config, md::megatron_sequence<dp, tp>> {
+  static constexpr auto describe(const md::mixtral_config& c) {
+    using mixture = md::layers::experts<md::layers::grouped_scores<>>;
+    const mixture experts("block_sparse_moe", "gate", c.experts, c.chosen, c.width, c.ffn, c.initial_deviation);
+    return md::layers::train_only<md::layers::all_but_selection_bias>(
+        md::layers::describe_llama_with<md::layers::grouped_attention<>, false>(c, experts, md::layers::no_adapter{}));
+  }
+};
+}  // namespace
+
+TEST_CASE("selection biases are those of one rank where sequences are split", "[model][deepseek][ranks]") {
+  const md::mixtral_config c{{.layers = 1,
+                              .heads = 2,
+                              .kv_heads = 2,
+                              .width = 8,
+                              .ffn = 6,
+                              .context = 6,
+                              .vocabulary = 17,
+                              .initial_deviation = 0.5,
+                              .head_elements = 4},
+                             6,
+                             1};
+  const auto tokens = random_ids(18, c.vocabulary, 1), targets = random_ids(18, c.vocabulary, 2);
+  const auto biases = [&](int ranks) {
+    std::vector<std::vector<double>> of_rank(static_cast<std::size_t>(ranks));
+    hd::launch<hd::threads>(any_mesh(1, 1, ranks), [&](auto& world) {
+      parallel_backend kernels{1};
+      biased::stage<std::remove_cvref_t<decltype(world)>, parallel_backend> s(c, world, kernels,
+                                                                              md::split_layers(1, 0, 1), 1, 3, 0);
+      s.initialize(1);
+      const md::batch<double> batch{tokens, targets, 3, 1.0 / 18};
+      s.forward(0, batch, {}, {});
+      s.backward(0, batch, {}, {});
+      md::balance_experts(s, world, kernels, 0.125);
+      const auto here = s.frozen_weights();
+      of_rank[static_cast<std::size_t>(world.rank())].assign(here.begin(), here.end());
+    });
+    return of_rank;
+  };
+  const std::vector<double> serial = biases(1)[0];
+  REQUIRE(std::count(serial.begin(), serial.end(), 0.125) > 0);
+  REQUIRE(std::count(serial.begin(), serial.end(), -0.125) > 0);
+  for (const int ranks : {2, 3})
+    for (const std::vector<double>& b : biases(ranks)) CHECK(b == serial);
 }

@@ -552,6 +552,16 @@ TEST_CASE("the gradients of folded experts are summed over ranks that have copie
   STATIC_REQUIRE(std::is_same_v<layouts::exchange_axes<hd::dim::experts, hd::dim::ffn>,
                                 hd::type_list<hd::both<dp, ep>, hd::both<dp, etp>>>);
 }
+TEST_CASE("a folded sharding moves the rows of split sequences as the sharding does", "[model][experts][law]") {
+  using attention = hd::mesh<hd::axis<dp, 2>, hd::axis<tp, 2>>;
+  using experts = hd::mesh<hd::axis<edp, 2>, hd::axis<ep, 2>>;
+  using how = md::megatron_sequence<dp, tp, hd::overlapped<3>>;
+  using both = hd::folded_mesh<attention, experts>;
+  STATIC_REQUIRE(md::layouts<attention, how>::overlapped_pieces == 3);
+  STATIC_REQUIRE(md::layouts<both, md::folded_sharding<how, attention, experts>>::overlapped_pieces == 3);
+  using at_once = md::megatron_sequence<dp, tp>;
+  STATIC_REQUIRE(md::layouts<both, md::folded_sharding<at_once, attention, experts>>::overlapped_pieces == 0);
+}
 TEST_CASE("experts to which all rows are gathered equal the definition", "[model][experts][ranks]") {
   const auto on = [](const folded_mesh& mesh, const problem& p, bool again = false) {
     return check<any_folding, ly::dropless, ly::gather_rows>(mesh, p, again);

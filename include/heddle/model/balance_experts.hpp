@@ -30,7 +30,7 @@ void sum_along([[maybe_unused]] World& world, [[maybe_unused]] std::span<double>
 
 /// Adds rate * sign(mean load - load) to the selection bias of each expert of the stage's routers, with its load the choices of all rows since the
 /// last call, and forgets these. Call it after each optimizer step, on all ranks of `world` alike: the loads are summed over the
-/// axes that split samples. Experts get an even load without a term of the loss.
+/// axes that split samples or sequences, so all ranks that have a bias move it alike. Experts get an even load without a term of the loss.
 /// Source: Wang et al. 2024, arXiv:2408.15664, algorithm 1; DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2 (rate 0.001).
 template <class Stage, class World, class Backend>
 void balance_experts(Stage& stage, World& world, Backend& kernels, double rate) {
@@ -41,7 +41,9 @@ void balance_experts(Stage& stage, World& world, Backend& kernels, double rate) 
       "train_only<all_but_selection_bias>");
   static_assert(std::is_same_v<typename Stage::space, host_memory>, "heddle: balance_experts counts on the host");
   using T = typename Stage::scalar;
-  using axes = typename detail::axes_of_ranks<typename Stage::mesh_type, typename Stage::layouts::row_axes>::type;
+  using axes = typename detail::axes_of_ranks<
+      typename Stage::mesh_type,
+      detail::joined<typename Stage::layouts::row_axes, typename Stage::layouts::sequence_splits>>::type;
   const std::span<T> biases = stage.frozen_weights();
   for (const auto& p : stage.frozen_parameters()) {
     const auto bias = biases.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));

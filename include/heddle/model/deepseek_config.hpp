@@ -44,6 +44,28 @@ struct deepseek_config {
     return {.groups = groups, .kept = kept_groups, .best = 2, .normed = normed, .scale = factor};
   }
 
+ private:
+  // Counted as N: a double where the number may be too large for an integer. Here because clang evaluates no template that comes later.
+  template <class N = std::int64_t>
+  constexpr N mlp() const noexcept {
+    return N{3} * static_cast<N>(width) * static_cast<N>(ffn);
+  }
+  template <class N = std::int64_t>
+  constexpr N attention() const noexcept {
+    const N d = static_cast<N>(width), h = static_cast<N>(heads), q = static_cast<N>(query_latent);
+    const N k = static_cast<N>(key_latent), s = static_cast<N>(still), r = static_cast<N>(rotating);
+    const N v = static_cast<N>(value);
+    return d * q + q * h * (s + r) + d * (k + r) + k * h * (s + v) + h * v * d;
+  }
+  template <class N>
+  constexpr N numbers() const noexcept {
+    const N d = static_cast<N>(width), e = static_cast<N>(experts), words = static_cast<N>(vocabulary);
+    const N norms = d + d + static_cast<N>(query_latent) + static_cast<N>(key_latent);
+    const N block = attention<N>() + (e + static_cast<N>(shared)) * mlp<N>() + e * d + e + norms;
+    return static_cast<N>(layers) * block + (words + words) * d + d;
+  }
+
+ public:
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
     const auto in_range = [](const char* name, int value, int least, int most) {
@@ -85,6 +107,8 @@ struct deepseek_config {
     if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
       throw config_error("heddle: deepseek_config.initial_deviation must be a finite number >= 0, got " +
                          std::to_string(initial_deviation));
+    if (const double all = numbers<double>(); all > 0x1p62)
+      throw config_error("heddle: a deepseek_config must have at most 2^62 parameters, got " + std::to_string(all));
   }
 
   /// Numbers that enter a matrix product for each token.
@@ -93,10 +117,7 @@ struct deepseek_config {
     return layers * (attention() + (chosen + shared) * mlp() + experts * d) + vocabulary * d;
   }
   /// Numbers of all parameters, those of the selection biases among them.
-  constexpr std::int64_t parameters() const noexcept {
-    const std::int64_t d = width, norms = 2 * d + query_latent + key_latent;
-    return layers * (attention() + (experts + shared) * mlp() + experts * d + experts + norms) + 2 * vocabulary * d + d;
-  }
+  constexpr std::int64_t parameters() const noexcept { return numbers<std::int64_t>(); }
   /// Floating-point operations of one training step per token, forward and backward, with unmasked pairs of attention alone.
   constexpr double flops_per_token(int sequence = 0) const noexcept {
     const double s = sequence > 0 ? sequence : context;
@@ -105,14 +126,6 @@ struct deepseek_config {
   }
 
   friend constexpr bool operator==(const deepseek_config&, const deepseek_config&) = default;
-
- private:
-  constexpr std::int64_t mlp() const noexcept { return std::int64_t{3} * width * ffn; }
-  constexpr std::int64_t attention() const noexcept {
-    const std::int64_t d = width, h = heads;
-    return d * query_latent + query_latent * h * (still + rotating) + d * (key_latent + rotating) +
-           key_latent * h * (still + value) + h * value * d;
-  }
 };
 
 /// `"deepseek_v3 layers=61 heads=128 ..."`: what two configurations must share so that the weights of one are those of the other.

@@ -30,8 +30,8 @@ template <class How, class First, class Second>
 struct folded_sharding_of;
 template <class... S, class First, class Second>
 struct folded_sharding_of<sharding<S...>, First, Second> {
-  template <class Dim, class... Axes>
-  static type_list<dim::split<Dim, Axes>...> splits(type_list<Axes...>);
+  template <class Split, class... Axes>
+  static type_list<dim::split<typename Split::dimension, Axes, typename Split::moving>...> splits(type_list<Axes...>);
   template <class... Splits>
   static sharding<Splits...> as_sharding(type_list<Splits...>);
   template <class Split>
@@ -41,7 +41,7 @@ struct folded_sharding_of<sharding<S...>, First, Second> {
     static_assert(axis_is_of_one_mesh<known, typename Split::dimension, axis>::value,
                   "heddle: folded_sharding: a sharding of two meshes names an axis that neither of them has");
     if constexpr (known)
-      return decltype(splits<typename Split::dimension>(
+      return decltype(splits<Split>(
           typename folded_axes_of<axis, First, Second, typename First::tags, typename Second::tags>::type{})){};
     else
       return type_list<>{};
@@ -54,6 +54,7 @@ struct folded_sharding_of<sharding<S...>, First, Second> {
 /// `How` names axes of `First` and `Second`, two meshes over the same ranks; the same over the axes of `folded_mesh<First, Second>`. For
 /// mixtures of experts: samples, heads and vocabulary over axes of attention's mesh, `dim::experts` and `dim::ffn` over those of the experts'. Along an axis
 /// that neither `dim::experts` nor `dim::ffn` names experts are copies, and their gradients are summed over those of its ranks that have other rows.
+/// Split sequences take an axis that makes up one axis of the folded mesh: of the axes beside it in the other mesh all but one have the fixed size 1.
 /// Errors: does not compile for an axis that neither mesh has.
 /// Source: Liu et al. 2025, arXiv:2504.14960.
 template <class How, mesh_like First, mesh_like Second>

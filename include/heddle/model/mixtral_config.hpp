@@ -29,6 +29,10 @@ struct mixtral_config : llama_config {
     };
     in_range("experts", experts, 65536);
     in_range("chosen", chosen, experts);
+    const double d = width, all = static_cast<double>(layers) * experts * (3.0 * d * ffn + d);
+    if (all > 0x1p61)
+      throw config_error("heddle: the experts of a mixtral_config must have at most 2^61 parameters, got " +
+                         std::to_string(all));
     if (!(balance >= 0 && balance <= 1e6))
       throw config_error("heddle: mixtral_config.balance must be a number >= 0, got " + std::to_string(balance));
   }

@@ -128,8 +128,15 @@ struct sharding_rules<sharding<S...>> {
   using axes_of =
       joined<std::conditional_t<std::is_same_v<D, typename S::dimension> && Mesh::template has<typename S::axis>,
                                 type_list<typename S::axis>, type_list<>>...>;
-  /// Messages of each rank's rows beside products; 0: none.
-  static constexpr int pieces = (0 + ... + heddle::v0::detail::pieces_of_moving<typename S::moving>);
+  /// Messages of each rank's rows beside products; 0: none. Of a folded sharding several splits say the same.
+  static constexpr int pieces = [] {
+    int most = 0;
+    ((most = heddle::v0::detail::pieces_of_moving<typename S::moving> > most
+                 ? heddle::v0::detail::pieces_of_moving<typename S::moving>
+                 : most),
+     ...);
+    return most;
+  }();
   static constexpr bool moves_rows_well = (heddle::v0::detail::moves_rows_well<S> && ...);
   /// All axes that the sharding names.
   using axes = joined<type_list<typename S::axis>...>;
@@ -358,7 +365,8 @@ struct layouts {
       "dimension must be dim::sequence");
   static_assert(
       detail::sharding_is_possible<sequence_axes<dims<>>::size <= 1, How>::value,
-      "heddle: the sequences of a model are split over one axis: leave out all split<dim::sequence, ...> but one");
+      "heddle: the sequences of a model are split over one axis: leave out all split<dim::sequence, ...> but one "
+      "(folded_sharding makes one of each axis of the folded mesh)");
 };
 
 /// Consecutive rows of a batch.

@@ -5,6 +5,7 @@
 #include <heddle/model/described.hpp>
 #include <heddle/model/layers/medusa_head.hpp>
 #include <heddle/model/layers/trained.hpp>
+#include <heddle/model/parameters.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -39,11 +40,14 @@ struct with_medusa_head : described<with_medusa_head<Base>, typename Base::scala
 };
 
 /// Fills the stage of a model with a head of Medusa from the same stage of the model: what both have, and the head's last weight from the model's head, or its
-/// token embedding where that is the head.
-/// Errors: `config_error` for a parameter that the model lacks.
+/// token embedding where that is the head. Where weights are kept twice (`masters_in<float>`), call `train::adopt_weights(trainer)` after it: steps begin at the
+/// masters, and the first would put what the trainer drew in place of the head.
+/// Errors: `config_error` for a parameter that the model lacks, and where the weights of either stage are not here (`zero<3>`).
 template <class To, class From>
 void begin_medusa_head(To& to, From& from) {
   using T = typename To::scalar;
+  detail::require_weights_here(to, "begin_medusa_head");
+  detail::require_weights_here(from, "begin_medusa_head");
   const auto find = [](auto& stage, std::string_view name) -> std::span<const T> {
     for (const parameter& p : stage.parameters())
       if (p.name == name)

@@ -301,7 +301,7 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what) {
   if (c.integer("first_k_dense_replace", 3) != 0)
     c.fail("first_k_dense_replace", "0: blocks that are all alike, each with experts");
   // Nothing is computed from these: sizes that follow from others, that of blocks without experts, and modules that predict more tokens.
-  c.only("qk_head_dim", out.still + out.rotating);
+  c.only("qk_head_dim", std::int64_t{out.still} + out.rotating);
   c.only("head_dim", out.rotating);
   for (const char* unused : {"intermediate_size", "num_nextn_predict_layers", "num_mtp_layers"})
     static_cast<void>(c.integer(unused, 0));
@@ -430,7 +430,7 @@ inline void put_experts_in_order(std::vector<parameter_outline>::iterator begin,
 }  // namespace detail
 
 /// Parameters in the order of transformers' state dict: where names say that, the norms of a block behind its other parameters, a head
-/// behind the final norm, and of a mixture of experts the router first and then expert by expert.
+/// behind the final norm, and in a block of a Mixtral the router first and then expert by expert.
 inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_outline> all) {
   const auto block_of = [](const std::string& name) {
     constexpr std::string_view blocks = "model.layers.";
