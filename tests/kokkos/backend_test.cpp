@@ -67,7 +67,7 @@ TEST_CASE("masks, pages and what is not finite go through the backend on Kokkos 
 }
 
 namespace {
-// The facets of the host's backend, all of them.
+// The facets of the host's backend, but those that are on the host alone.
 using facets_of_elements =
     std::tuple<co::product_facet, co::elementwise_facet, co::layer_norm_facet, co::rms_norm_facet, co::rotary_facet,
                co::attention_facet, co::sliced_attention_facet, co::embedding_facet, co::cache_facet,
@@ -77,10 +77,12 @@ using facets_of_elements =
                co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>, co::cast_facet<hd::bf16>,
                co::cast_facet<hd::f16>, co::stochastic_cast_facet, co::master_optimizer_facet<hd::bf16, hd::bf16>>;
 }  // namespace
-TEST_CASE("the backend on Kokkos has each facet that the host's backend has", "[kokkos][law]") {
+TEST_CASE("the backend on Kokkos has the facets of the host's backend but those of DeepSeek", "[kokkos][law]") {
   const auto all = []<class T, class... F>(std::type_identity<T>, std::tuple<F...>*) {
     STATIC_REQUIRE((F::template offered<host, T> && ...));
     STATIC_REQUIRE((F::template offered<tested, T> && ...));
+    STATIC_REQUIRE_FALSE(co::expert_choice_facet::offered<tested, T>);
+    STATIC_REQUIRE_FALSE(co::head_part_facet::offered<tested, T>);
   };
   all(std::type_identity<float>{}, static_cast<facets_of_elements*>(nullptr));
   all(std::type_identity<double>{}, static_cast<facets_of_elements*>(nullptr));

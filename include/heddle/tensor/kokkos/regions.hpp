@@ -9,7 +9,8 @@ namespace heddle::inline v0 {
 
 /// An observer that gives each observed action to Kokkos Tools as a region with the event's name, on the thread that runs it: kernels
 /// that profilers list then lie in the regions `forward`, `optimizer`, ... that launched them. Without a tool (KOKKOS_TOOLS_LIBS) a region costs a
-/// comparison. Actions that are reported only when they are over are no regions.
+/// comparison. Actions that are reported only when they are over are no regions. Kokkos Tools has one stack of regions in a process: where
+/// several ranks are threads of one, their regions lie in each other. For ranks that are processes.
 /// `hd::strategy<mesh, ..., hd::kokkos_regions>`.
 struct kokkos_regions {
   using kind = observer_kind;
