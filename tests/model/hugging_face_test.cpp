@@ -177,7 +177,8 @@ TEST_CASE("configurations of Mixtral that transformers wrote", "[model][hugging_
              Catch::Contains("mixtral_config.chosen must be 1 to 5, got 6"));
   CHECK_THAT(refusal(with(written, "num_local_experts", 0)), Catch::Contains("mixtral_config.experts must be 1 to"));
   json large = with(with(written, "num_hidden_layers", 65536), "num_local_experts", 65536);
-  for (const char* key : {"hidden_size", "intermediate_size"}) large = with(large, key, 1048572);  // a multiple of the heads
+  for (const char* key : {"hidden_size", "intermediate_size"})
+    large = with(large, key, 1048572);  // a multiple of the heads
   CHECK_THAT(refusal(large), Catch::Contains("the experts of a mixtral_config must have at most 2^61 parameters"));
 }
 
