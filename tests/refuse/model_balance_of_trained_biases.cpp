@@ -15,6 +15,7 @@ struct stage {
   };
   struct layouts {
     using row_axes = hd::type_list<>;
+    using sequence_splits = hd::type_list<>;
   };
   struct memory {
     std::span<double> load_of(const void*, std::int64_t) { return {}; }
