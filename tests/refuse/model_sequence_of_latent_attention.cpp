@@ -10,6 +10,10 @@ using mesh = hd::mesh<hd::axis<hd::tp, 2>>;
 using layouts = hd::model::layouts<mesh, how>;
 struct group {
   int size() const { return 2; }
+  template <class... A>
+  void reduce_scatter(A&&...) {}
+  template <class... A>
+  void reduce_scatter_v(A&&...) {}
 };
 struct world {
   hd::mesh<hd::axis<hd::tp, 2>> mesh() const { return {}; }
