@@ -7,6 +7,7 @@
 #include <heddle/model.hpp>
 #include <heddle/train.hpp>
 
+#include <cmath>
 #include <cstdio>
 #include <vector>
 

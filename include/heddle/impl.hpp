@@ -14,6 +14,7 @@
 #include <heddle/comm/impl/launch_order.hpp>
 #include <heddle/comm/impl/rethrow.hpp>
 #include <heddle/comm/impl/split_part.hpp>
+#include <heddle/comm/impl/threads.hpp>
 #include <heddle/comm/impl/threads/collectives.hpp>
 #include <heddle/comm/impl/threads/communicator.hpp>
 #include <heddle/comm/impl/threads/group_state.hpp>

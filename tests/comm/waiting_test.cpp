@@ -1,4 +1,6 @@
 // Waiting: it sleeps, it wakes when it should, and it gives up in time.
+#include <heddle/comm/threads/condition_word.hpp>
+
 #include "support.hpp"
 
 #include <ctime>

@@ -31,6 +31,12 @@ HEDDLE_INLINE std::string describe(const rank_record::blocked& wait, comm_clock:
          " on communicator (" + *wait.group + "), for " + seconds + " s";
 }
 
+struct world_state::named_group {
+  std::string label;
+  std::vector<int> members;
+  std::weak_ptr<group_state> state;
+};
+
 HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
     : options_(options), ranks_(static_cast<std::size_t>(size)), cores_(available_cores()) {
   options_.timeout = countable(options.timeout);
@@ -38,6 +44,8 @@ HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
   spin_ = options.spin.count() >= 0 ? (std::min)(options.spin, longest) : std::chrono::microseconds(50);
   for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
 }
+
+HEDDLE_INLINE world_state::~world_state() = default;
 
 HEDDLE_INLINE void world_state::abort(int failed_rank, std::exception_ptr problem) {
   {
