@@ -9,6 +9,9 @@
 using namespace comm_test;
 
 namespace {
+
+static_assert(hd::starting_communicator<hd::threads_communicator>);
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

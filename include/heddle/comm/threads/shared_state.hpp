@@ -113,7 +113,11 @@ class world_state {
   std::string failure_text_;
   std::exception_ptr failure_;
   std::mutex groups_mutex_;
-  struct named_group;
+  struct named_group {
+    std::string label;
+    std::vector<int> members;
+    std::weak_ptr<group_state> state;
+  };
   std::vector<named_group> groups_;  // those that have ended among them
   std::size_t groups_after_purge_ = 0;
   std::vector<std::shared_ptr<group_state>> kept_;  // groups along axes live as long as the world

@@ -31,12 +31,6 @@ HEDDLE_INLINE std::string describe(const rank_record::blocked& wait, comm_clock:
          " on communicator (" + *wait.group + "), for " + seconds + " s";
 }
 
-struct world_state::named_group {
-  std::string label;
-  std::vector<int> members;
-  std::weak_ptr<group_state> state;
-};
-
 HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
     : options_(options), ranks_(static_cast<std::size_t>(size)), cores_(available_cores()) {
   options_.timeout = countable(options.timeout);
