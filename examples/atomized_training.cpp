@@ -12,6 +12,7 @@
 #include <heddle/plan.hpp>
 #include <heddle/sim.hpp>
 #include <heddle/train.hpp>
+#include <heddle/train/atomized.hpp>
 
 #include <algorithm>
 #include <array>

@@ -21,6 +21,8 @@
 #include <heddle/plan.hpp>
 #include <heddle/sim.hpp>
 #include <heddle/train.hpp>
+#include <heddle/train/activations/offload.hpp>
+#include <heddle/train/sampling.hpp>
 
 #include "gpt2_train/backend.hpp"
 #include "gpt2_train/memory.hpp"

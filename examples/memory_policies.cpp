@@ -6,9 +6,12 @@
 // prints: offload to files
 // prints: the same bits: yes
 #include <heddle/heddle.hpp>
-#include <heddle/io.hpp>
-#include <heddle/model.hpp>
+#include <heddle/io/corpus.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/model/gpt2.hpp>
 #include <heddle/train.hpp>
+#include <heddle/train/activations/default_file_store.hpp>
+#include <heddle/train/activations/offload.hpp>
 
 #include <cstdint>
 #include <cstdio>

@@ -3,10 +3,15 @@
 // prints: dp=2 x pp=2 x tp=2: validation error below 0.05: yes
 // prints: one rank goes on from the save with the same error: yes
 #include <heddle/heddle.hpp>
-#include <heddle/io.hpp>
-#include <heddle/model.hpp>
+#include <heddle/io/pairs.hpp>
+#include <heddle/model/layers/combinators.hpp>
+#include <heddle/model/layers/feed_forward.hpp>
+#include <heddle/model/layers/norms.hpp>
+#include <heddle/model/layers/readouts.hpp>
+#include <heddle/model/network.hpp>
 #include <heddle/train.hpp>
 
+#include <cmath>
 #include <cstdio>
 #include <vector>
 

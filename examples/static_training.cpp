@@ -5,8 +5,9 @@
 // prints: loss
 // prints: trained on dp=2 x pp=2 x tp=2
 #include <heddle/heddle.hpp>
-#include <heddle/io.hpp>
-#include <heddle/model.hpp>
+#include <heddle/io/corpus.hpp>
+#include <heddle/io/dataset.hpp>
+#include <heddle/model/gpt2.hpp>
 #include <heddle/train.hpp>
 
 #include <cstdio>

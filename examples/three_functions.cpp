@@ -6,6 +6,8 @@
 // prints: equal on 1, dp2, mp2 and dp2 x mp2: yes
 #include <heddle/heddle.hpp>
 #include <heddle/train.hpp>
+#include <heddle/train/named_parameters.hpp>
+#include <heddle/train/three_functions.hpp>
 #include <cmath>
 #include <cstdio>
 #include <vector>

@@ -5,6 +5,7 @@
 #include <heddle/observe.hpp>
 #include <heddle/sim.hpp>
 #include <heddle/train.hpp>
+#include <heddle/train/measured_schedule.hpp>
 
 #include <cstdint>
 #include <cstdio>

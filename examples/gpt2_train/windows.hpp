@@ -3,6 +3,8 @@
 
 #include <heddle/plan.hpp>
 #include <heddle/train.hpp>
+#include <heddle/train/atomized.hpp>
+#include <heddle/train/training_job.hpp>
 
 #include <chrono>
 #include <csignal>

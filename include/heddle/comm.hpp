@@ -13,6 +13,7 @@
 #include <heddle/comm/split_part.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/threads/communicator.hpp>
+#include <heddle/comm/threads/condition_word.hpp>
 #include <heddle/comm/threads/device_calls.hpp>
 #include <heddle/comm/threads/fold.hpp>
 #include <heddle/comm/threads/group_state.hpp>

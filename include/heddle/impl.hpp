@@ -14,6 +14,7 @@
 #include <heddle/comm/impl/launch_order.hpp>
 #include <heddle/comm/impl/rethrow.hpp>
 #include <heddle/comm/impl/split_part.hpp>
+#include <heddle/comm/impl/threads.hpp>
 #include <heddle/comm/impl/threads/collectives.hpp>
 #include <heddle/comm/impl/threads/communicator.hpp>
 #include <heddle/comm/impl/threads/group_state.hpp>
@@ -21,6 +22,7 @@
 #include <heddle/comm/impl/threads/shared_state.hpp>
 #include <heddle/comm/impl/threads/started.hpp>
 #include <heddle/compute/impl/host.hpp>
+#include <heddle/compute/impl/host/attention.hpp>
 #include <heddle/compute/impl/host/team.hpp>
 #include <heddle/compute/impl/host_kernels.hpp>
 #include <heddle/core/impl/cores.hpp>
@@ -49,6 +51,7 @@
 #include <heddle/model/impl/layers/placed.hpp>
 #include <heddle/model/impl/llama_config.hpp>
 #include <heddle/model/impl/microbatch_slots.hpp>
+#include <heddle/model/impl/pipeline/companion.hpp>
 #include <heddle/model/impl/pipeline/table_runner.hpp>
 #include <heddle/model/impl/recompute_plan.hpp>
 #include <heddle/model/impl/stage_layers.hpp>

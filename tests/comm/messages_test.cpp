@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 using namespace comm_test;
 

@@ -1,4 +1,6 @@
 // Waiting: it sleeps, it wakes when it should, and it gives up in time.
+#include <heddle/comm/threads/condition_word.hpp>
+
 #include "support.hpp"
 
 #include <ctime>
@@ -7,6 +9,9 @@
 using namespace comm_test;
 
 namespace {
+
+static_assert(hd::starting_communicator<hd::threads_communicator>);
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -3,6 +3,7 @@
 
 #include <heddle/core/half_precision.hpp>
 
+#include <cmath>
 #include <limits>
 #include <utility>
 

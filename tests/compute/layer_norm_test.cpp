@@ -1,6 +1,7 @@
 #include "catch.hpp"
 #include "support.hpp"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 

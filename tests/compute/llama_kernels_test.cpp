@@ -3,6 +3,7 @@
 
 #include <heddle/compute/host/rotary.hpp>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>

@@ -4,6 +4,7 @@
 #include <heddle/compute/host/lanes.hpp>
 #include <heddle/compute/host/math.hpp>
 
+#include <cmath>
 #include <limits>
 
 using namespace compute_test;

@@ -6,6 +6,7 @@
 #include <heddle/compute/overlapped_matmul.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <thread>
 

@@ -4,6 +4,7 @@
 
 #include <heddle/core/half_precision.hpp>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>

@@ -4,6 +4,7 @@
 
 #include <heddle/compute/attention_slices.hpp>
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>

@@ -14,6 +14,14 @@
 #include <heddle/tensor.hpp>
 #include <heddle/testing.hpp>
 #include <heddle/train.hpp>
+#include <heddle/train/activations/default_file_store.hpp>
+#include <heddle/train/language_state.hpp>
+#include <heddle/train/measure_layers.hpp>
+#include <heddle/train/measured_schedule.hpp>
+#include <heddle/train/named_parameters.hpp>
+#include <heddle/train/static_profile.hpp>
+#include <heddle/train/three_functions.hpp>
+#include <heddle/train/training_job.hpp>
 
 int other_unit_version() { return HEDDLE_VERSION; }
 std::string other_unit_mesh() {

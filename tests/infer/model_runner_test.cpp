@@ -7,6 +7,7 @@
 #include <heddle/model/llama.hpp>
 #include <heddle/model/qwen.hpp>
 
+#include <cmath>
 #include <string>
 
 using namespace infer_test;

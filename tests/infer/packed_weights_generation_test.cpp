@@ -5,6 +5,8 @@
 #include <heddle/compute/packed_weights.hpp>
 #include <heddle/model/llama.hpp>
 
+#include <cmath>
+
 using namespace infer_test;
 
 namespace {

@@ -5,6 +5,7 @@
 #include <heddle/compute/float8_products.hpp>
 #include <heddle/model/gpt2.hpp>
 
+#include <cmath>
 #include <limits>
 
 using namespace model_test;

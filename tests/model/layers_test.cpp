@@ -8,6 +8,7 @@
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/llama.hpp>
 
+#include <cmath>
 #include <limits>
 
 using namespace model_test;

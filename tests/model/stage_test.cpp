@@ -4,6 +4,7 @@
 
 #include <heddle/compute/host/host.hpp>
 
+#include <cmath>
 #include <set>
 
 using namespace model_test;

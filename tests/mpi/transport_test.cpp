@@ -8,6 +8,7 @@
 #include <fstream>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 
 using namespace comm_test;
 

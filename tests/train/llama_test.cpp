@@ -7,6 +7,8 @@
 #include <heddle/train/language_state.hpp>
 #include <heddle/train/atomized.hpp>
 
+#include <cmath>
+
 using namespace language_training;
 
 namespace {

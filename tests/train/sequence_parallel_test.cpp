@@ -9,6 +9,8 @@
 #include <heddle/train/observed_world.hpp>
 #include <heddle/train/atomized.hpp>
 
+#include <cmath>
+
 using namespace language_training;
 
 namespace {

@@ -1,21 +1,13 @@
 // heddle/comm/threads.hpp: the transport `threads`: the ranks of a world are threads of one process.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/comm/launch.hpp>
-#include <heddle/comm/rethrow.hpp>
 #include <heddle/comm/threads/communicator.hpp>
 #include <heddle/comm/world.hpp>
-#include <heddle/core/cores.hpp>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
-#include <cstdlib>
-#include <exception>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,69 +15,16 @@ namespace heddle::inline v0 {
 
 namespace detail {
 
-// `launch_options::bind`, where it is `automatic` as the environment says. Errors: `config_error` for another word.
-inline binding binding_of(const launch_options& options) {
-  if (options.bind != binding::automatic) return options.bind;
-  const char* const text = std::getenv("HEDDLE_BIND");
-  const std::string_view word = text == nullptr ? "" : text;
-  if (word == "on") return binding::on;
-  if (word == "off") return binding::off;
-  if (word.empty() || word == "automatic") return binding::automatic;
-  std::string message = "heddle: the environment variable HEDDLE_BIND should be on, off or automatic, it is \"";
-  (message += word) += '"';
-  throw config_error(message);
-}
-
-// Whether the ranks of a launch are bound to cores, and the way back of the calling thread, which becomes rank 0. That
-// thread is bound only where this was asked for: pools of threads that start in a body inherit its cores and stay.
-class rank_binding {
- public:
-  rank_binding(const launch_options& options, int ranks) : wanted_(binding_of(options)), before_(allowed_cpus()) {
-    const int threads = (std::max)(1, options.threads_per_rank);
-    const auto there = static_cast<std::int64_t>(before_.size());
-    const bool fits = running_.alone && static_cast<std::int64_t>(ranks) * threads <= there;
-    if (ranks > 1 && there > 0 && (wanted_ == binding::on || (wanted_ == binding::automatic && fits))) {
-      shares_ = cpu_shares(before_, ranks);
-      smallest_ = shares_.smallest();
-      bound_ = wanted_ == binding::on || smallest_ >= threads;
-    }
-    cores_of_bound_rank() = 0;
-  }
-  rank_binding(const rank_binding&) = delete;
-  rank_binding& operator=(const rank_binding&) = delete;
-  ~rank_binding() {
-    if (bound_ && wanted_ == binding::on) bind_this_thread(before_);
-    cores_of_bound_rank() = cores_before_;
-  }
-
-  // Called by the thread that becomes this rank. Where the system refuses, the rank runs where it may.
-  void bind(int rank) const {
-    if (!bound_) return;
-    cores_of_bound_rank() = smallest_;
-    if (rank != 0 || wanted_ == binding::on) bind_this_thread(shares_.share(rank));
-  }
-
- private:
-  struct running {  // a launch of this process
-    running() : alone(count().fetch_add(1) == 0) {}
-    running(const running&) = delete;
-    running& operator=(const running&) = delete;
-    ~running() { count().fetch_sub(1); }
-    static std::atomic<int>& count() noexcept {
-      static std::atomic<int> launches{0};
-      return launches;
-    }
-    bool alone;
-  };
-
-  binding wanted_;
-  std::vector<int> before_;
-  cpu_shares shares_;
-  running running_;
-  int cores_before_ = cores_of_bound_rank();
-  int smallest_ = 0;
-  bool bound_ = false;
+// What a rank of a launch does; `call` gets `context`.
+struct rank_body {
+  const void* context;
+  void (*call)(const void* context, int rank);
 };
+
+// Runs the body on every rank of the world, rank 0 on the calling thread, and returns when all have returned. Threads are
+// bound to cores as `launch_options::bind` and the environment variable HEDDLE_BIND say.
+// Errors: `config_error` for another word in that variable; the first error of a rank, see `rethrow_of_rank`.
+HEDDLE_INLINE void run_ranks(world_state& state, const launch_options& options, const rank_body& body);
 
 }  // namespace detail
 
@@ -122,33 +61,19 @@ struct threads {
   template <mesh_like Mesh, class Body>
   static void run(const Mesh& mesh, const launch_options& options, int, char**, Body& body) {
     if (options.ranks != 0) require_world_size(mesh, options.ranks);
-    const auto state = std::make_shared<detail::world_state>(mesh.size(), options);
-    const detail::rank_binding cores(options, mesh.size());
+    const auto state = detail::make_world_state(mesh.size(), options);
     const auto rank_main = [&](int rank) {
-      try {
-        {
-          cores.bind(rank);
-          world<threads, Mesh> here(mesh, rank, context(state, rank));
-          body(here);
-        }
-        state->throw_late_error(rank);
-      } catch (...) {
-        state->abort(rank, std::current_exception());
-      }
-      state->finish(rank);
+      world<threads, Mesh> here(mesh, rank, context(state, rank));
+      body(here);
     };
-    std::vector<std::thread> others;
-    try {
-      others.reserve(static_cast<std::size_t>(mesh.size()));
-      for (int rank = 1; rank < mesh.size(); ++rank) others.emplace_back(rank_main, rank);
-      rank_main(0);
-    } catch (const std::exception& e) {
-      const int rank = static_cast<int>(others.size()) + 1;
-      state->abort(rank, std::make_exception_ptr(detail::thread_not_started(rank, mesh.size(), e)));
-    }
-    for (std::thread& other : others) other.join();
-    if (state->aborted()) detail::rethrow_of_rank(state->failed_rank(), state->failure());
+    detail::run_ranks(*state, options, {&rank_main, [](const void* main, int rank) {
+                                          (*static_cast<decltype(&rank_main)>(main))(rank);
+                                        }});
   }
 };
 
 }  // namespace heddle::inline v0
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/comm/impl/threads.hpp>
+#endif

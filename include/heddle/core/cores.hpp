@@ -3,17 +3,9 @@
 
 #include <heddle/core/config.hpp>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstdio>
-#include <thread>
+#include <cstddef>
 #include <utility>
 #include <vector>
-
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 namespace heddle::inline v0::detail {
 
@@ -26,44 +18,30 @@ HEDDLE_INLINE std::vector<int> allowed_cpus();
 HEDDLE_INLINE bool bind_this_thread([[maybe_unused]] const std::vector<int>& cpus) noexcept;
 
 // How many logical processors the calling thread may run on, at least 1.
-inline int available_cores() {
-  const auto allowed = static_cast<int>(allowed_cpus().size());
-  return (std::max)(1, allowed > 0 ? allowed : static_cast<int>(std::thread::hardware_concurrency()));
-}
+HEDDLE_INLINE int available_cores();
 
 // The first logical processor of the same physical core; the processor itself where the system does not say.
 HEDDLE_INLINE int first_sibling(int cpu);
 
 // The processors, at least one, cut into `parts`: whole physical cores while there are as many of them as parts, then
 // logical processors, at last (more parts than processors) one that several parts share. Balanced: sizes differ by one
-// core. `first(cpu)` names the physical core.
+// core.
 class cpu_shares {
  public:
   cpu_shares() = default;
+  // `first(context, cpu)` names the physical core.
+  cpu_shares(const std::vector<int>& cpus, int parts, int (*first)(const void* context, int cpu), const void* context);
   template <class First>
-  cpu_shares(const std::vector<int>& cpus, int parts, const First& first) : parts_(static_cast<std::size_t>(parts)) {
-    for (const int cpu : cpus) ordered_.emplace_back(first(cpu), cpu);
-    std::sort(ordered_.begin(), ordered_.end());
-    for (std::size_t i = 0; i < ordered_.size(); ++i)
-      if (i == 0 || ordered_[i].first != ordered_[i - 1].first) begins_.push_back(i);
-    if (parts_ > begins_.size()) {
-      begins_.resize(ordered_.size());
-      for (std::size_t i = 0; i < begins_.size(); ++i) begins_[i] = i;
-    }
-    begins_.push_back(ordered_.size());
-  }
-  cpu_shares(const std::vector<int>& cpus, int parts) : cpu_shares(cpus, parts, first_sibling) {}
+  cpu_shares(const std::vector<int>& cpus, int parts, const First& first)
+      : cpu_shares(cpus, parts, [](const void* f, int cpu) { return (*static_cast<const First*>(f))(cpu); }, &first) {}
+  cpu_shares(const std::vector<int>& cpus, int parts);
 
   std::vector<int> share(int part) const;
   // How many processors each share has at least.
   int smallest() const;
 
  private:
-  std::pair<std::size_t, std::size_t> range(std::size_t part) const {
-    const std::size_t units = begins_.size() - 1;
-    const std::size_t from = part * units / parts_, to = (std::max)(from + 1, (part + 1) * units / parts_);
-    return {begins_[from], begins_[to]};
-  }
+  std::pair<std::size_t, std::size_t> range(std::size_t part) const;
 
   std::size_t parts_ = 0;
   std::vector<std::pair<int, int>> ordered_;  // those of a core next to each other
@@ -79,10 +57,7 @@ inline int& cores_of_bound_rank() noexcept {
 
 // How many threads a rank of so many in this process can compute with: its share of the processors, at least 1, the
 // same on every rank.
-inline int cores_per_rank(int ranks) {
-  const int bound = cores_of_bound_rank();
-  return bound > 0 ? bound : (std::max)(1, available_cores() / ranks);
-}
+HEDDLE_INLINE int cores_per_rank(int ranks);
 
 }  // namespace heddle::inline v0::detail
 

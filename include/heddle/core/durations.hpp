@@ -3,6 +3,7 @@
 
 #include <heddle/core/config.hpp>
 
-// Waiting with a timeout is declared with durations and time points, and every standard library defines these on the way.
+// Mutexes with a timeout are declared with durations and time points, and every standard library defines these on the way.
 // <chrono> itself brings <sstream> and more along: a third of a second in each translation unit with g++ 12.
-#include <condition_variable>
+// <condition_variable> would do, too, and brings <memory> and stop tokens.
+#include <mutex>

@@ -4,12 +4,39 @@
 #include <heddle/core/config.hpp>
 
 #include <array>
-#include <cmath>
 #include <cstdint>
+
+#if !defined(__GNUC__)
+#include <cmath>
+#endif
 
 namespace heddle::inline v0 {
 
 namespace detail {
+// Functions of the C library, by the compiler's names where it has some: with g++ 12 <cmath>, which declares the special
+// functions of mathematical physics, takes as long as all that a mesh needs.
+#if defined(__GNUC__)
+inline double square_root(double x) noexcept {
+  return __builtin_sqrt(x);
+}
+inline double logarithm(double x) noexcept {
+  return __builtin_log(x);
+}
+inline double cosine(double x) noexcept {
+  return __builtin_cos(x);
+}
+#else
+inline double square_root(double x) noexcept {
+  return std::sqrt(x);
+}
+inline double logarithm(double x) noexcept {
+  return std::log(x);
+}
+inline double cosine(double x) noexcept {
+  return std::cos(x);
+}
+#endif
+
 // What device code may compute with.
 struct philox_words {
   std::uint32_t w[4];
@@ -71,7 +98,7 @@ class counter_random {
     const auto b = bits(index);
     const double u = (static_cast<double>(((std::uint64_t{b[1]} << 32) | b[0]) >> 11) + 1.0) * 0x1.0p-53;  // (0, 1]
     const double v = static_cast<double>(((std::uint64_t{b[3]} << 32) | b[2]) >> 11) * 0x1.0p-53;
-    return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586476925 * v);
+    return detail::square_root(-2.0 * detail::logarithm(u)) * detail::cosine(6.283185307179586476925 * v);
   }
 
  private:

@@ -4,11 +4,26 @@
 #include <heddle/mesh/mesh.hpp>
 
 #include <array>
-#include <charconv>
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <string_view>
 
 namespace heddle::inline v0 {
+
+namespace detail {
+// The number that the text is, of digits alone; 0 for all else, and for what an int does not hold.
+constexpr int whole_number(std::string_view digits) noexcept {
+  int n = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9') return 0;
+    const int digit = c - '0';
+    if (n > ((std::numeric_limits<int>::max)() - digit) / 10) return 0;
+    n = 10 * n + digit;
+  }
+  return n;
+}
+}  // namespace detail
 
 /// Reads `name=size` pairs separated by commas, in any order. Axes that are not named keep their static size, or get 1.
 /// Errors: `mesh_error` for an unknown or repeated axis, a size that is not a positive number, or one that contradicts
@@ -34,9 +49,8 @@ Mesh parse_mesh(std::string_view text) {
                        "\" names no axis of this program (known: " + known + ")");
     if (given[i]) throw mesh_error("heddle: the mesh text names the axis " + name + " twice");
     const std::string_view number = equals == std::string_view::npos ? std::string_view{} : pair.substr(equals + 1);
-    int size = 0;
-    const auto [end, problem] = std::from_chars(number.data(), number.data() + number.size(), size);
-    if (problem != std::errc{} || end != number.data() + number.size() || size <= 0)
+    const int size = detail::whole_number(number);
+    if (size == 0)
       throw mesh_error("heddle: the mesh text \"" + std::string(pair) + "\" needs a positive whole number after " +
                        name + "=");
     if constexpr (Mesh::is_static) {

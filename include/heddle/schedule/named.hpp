@@ -77,6 +77,7 @@ using named_schedules = schedule_list<                                          
 /// Errors: `schedule_error` for another name, listing those there are, for a number where none belongs or that is none,
 /// or for fewer than one microbatch.
 class named {
+  // What calls all generators is a template, so that those who include this header and name no schedule do not compile them.
  public:
   using kind = schedule_kind;
   static constexpr bool is_static = false;
@@ -84,6 +85,7 @@ class named {
   /// The largest number behind a colon.
   static constexpr int most_number = 32768;
 
+  template <int = 0>
   constexpr named(std::string_view name, int microbatches_of_step) : microbatches_(microbatches_of_step) {
     read(name);
     visit([](const auto&) {});  // which refuses an illegal number
@@ -93,27 +95,32 @@ class named {
   /// The number behind the colon; 0 for a schedule without one.
   constexpr int number() const noexcept { return number_; }
   constexpr int microbatch_count() const noexcept { return microbatches_.count(); }
+  template <int = 0>
   constexpr int stages(int ranks) const {
     int n = 0;
     visit([&](const auto& when) { n = when.stages(ranks); });
     return n;
   }
+  template <int = 0>
   constexpr int rank_of(int stage, int ranks) const {
     int r = 0;
     visit([&](const auto& when) { r = when.rank_of(stage, ranks); });
     return r;
   }
+  template <int = 0>
   constexpr table_form form() const {
     table_form form;
     visit([&](const auto& when) { form = detail::form_of(when); });
     return form;
   }
+  template <int = 0>
   constexpr bool fits(int ranks) const {
     bool yes = false;
     visit([&](const auto& when) { yes = detail::fits(when, ranks); });
     return yes;
   }
 
+  template <int = 0>
   constexpr rank_lists lists(int ranks) const {
     rank_lists all;
     visit([&](const auto& when) { all = detail::lists_of(when, ranks); });

@@ -49,7 +49,9 @@ class table_view {
         form_(form),
         has_next_(!next.empty()),
         has_previous_(!previous.empty()),
-        chain_stages_(form.chains == 1 ? stages_ : form.chains > 0 && stages_ > form.chains ? stages_ / form.chains : 1),
+        chain_stages_(form.chains == 1                           ? stages_
+                      : form.chains > 0 && stages_ > form.chains ? stages_ / form.chains
+                                                                 : 1),
         lists_fit_(offsets.empty() ? actions.empty() : offsets.back() == static_cast<std::int64_t>(actions.size())),
         paths_fit_((next.empty() && previous.empty()) || (next.size() == cells() && previous.size() == cells())) {}
 
@@ -237,22 +239,30 @@ struct rank_lists {
   std::vector<int> offsets;
 };
 
+namespace detail {
+// By pointers: a container's own iterators would instantiate all of its members for them.
+template <class T>
+constexpr void assign(std::vector<T>& to, std::span<const T> from) {
+  to.assign(from.data(), from.data() + from.size());
+}
+}  // namespace detail
+
 /// An empty table (no actions, offsets zero) of the same ranks, stages, microbatches, form and paths.
 constexpr action_table like(table_view t) {
   action_table out;
   out.offsets.assign(static_cast<std::size_t>(t.ranks()) + 1, 0);
-  out.rank_of_stage.assign(t.rank_of_stage().begin(), t.rank_of_stage().end());
+  detail::assign(out.rank_of_stage, t.rank_of_stage());
   out.microbatches = t.microbatches();
   out.form = t.form();
-  out.next.assign(t.next_table().begin(), t.next_table().end());
-  out.previous.assign(t.previous_table().begin(), t.previous_table().end());
+  detail::assign(out.next, t.next_table());
+  detail::assign(out.previous, t.previous_table());
   return out;
 }
 
 /// A table of one's own, of what is not owned.
 constexpr action_table copy(table_view t) {
   action_table out = like(t);
-  out.actions.assign(t.actions().begin(), t.actions().end());
+  detail::assign(out.actions, t.actions());
   for (int r = 0; r <= t.ranks(); ++r) out.offsets[static_cast<std::size_t>(r)] = t.offset(r);
   return out;
 }

@@ -10,6 +10,11 @@
 namespace heddle::inline v0 {
 namespace detail {
 
+HEDDLE_INLINE comm_error thread_not_started(int rank, int ranks, const std::exception& why) {
+  return comm_error("heddle: cannot start the thread of rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
+                    ": " + why.what() + "; use fewer ranks, or raise the limits on threads and memory of this process");
+}
+
 HEDDLE_INLINE void rethrow_of_rank(int rank, const std::exception_ptr& problem) {
   const std::string prefix = "rank " + std::to_string(rank) + ": ";
   try {

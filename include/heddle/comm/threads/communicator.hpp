@@ -424,8 +424,6 @@ class threads_communicator : private detail::argument_checks<threads_communicato
   int rank_ = 0;
 };
 
-static_assert(starting_communicator<threads_communicator>);
-
 }  // namespace heddle::inline v0
 
 #if defined(HEDDLE_SEPARATE_COMPILATION)

@@ -5,10 +5,8 @@
 #include <heddle/comm/wait_all.hpp>
 
 #include <cstddef>
-#include <exception>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 
 namespace heddle::inline v0 {
@@ -80,50 +78,10 @@ class [[nodiscard("heddle: a message that was started must be waited for")]] thr
  private:
   friend class threads_communicator;
 
-  class any_waiter final : public detail::waiter {
-   public:
-    explicit any_waiter(std::span<threads_request* const> all) : requests_(all) {}
-
-    static bool posted(const threads_request& r) {
-      return r.message_ != nullptr && r.message_->state.load(std::memory_order_acquire) == detail::message::posted;
-    }
-    bool ready() const override {
-      for (const threads_request* r : requests_)
-        if (!posted(*r)) return true;
-      return false;
-    }
-    bool withdraw() const override { return !ready(); }
-    // Who has finished is read first, so that a rank that did its side and then finished is not blamed.
-    int gone() const override {
-      for (const threads_request* r : requests_) {
-        const int peer = r->group_->world_rank(r->message_->call.root);
-        if (r->world_->finished(peer) && posted(*r)) return peer;
-      }
-      return -1;
-    }
-    std::string absent() const override {
-      if (requests_.size() == 1) return {};
-      std::string text = " and for ";
-      text += std::to_string(requests_.size() - 1);
-      text += " more messages";
-      return text;
-    }
-    int peer(std::size_t i) const override {
-      return i < requests_.size() ? requests_[i]->group_->world_rank(requests_[i]->message_->call.root) : -1;
-    }
-
-   private:
-    std::span<threads_request* const> requests_;
-  };
+  class any_waiter;
 
   threads_request(std::shared_ptr<detail::world_state> world, std::shared_ptr<detail::group_state> group,
-                  const detail::message_arguments& arguments)
-      : world_(std::move(world)),
-        group_(std::move(group)),
-        message_(std::make_unique<detail::message>()),
-        unwinding_(std::uncaught_exceptions()) {
-    arguments.fill(*message_);
-  }
+                  const detail::message_arguments& arguments);
 
   // If this throws the message is not posted, and must not be waited for.
   void post(int rank);

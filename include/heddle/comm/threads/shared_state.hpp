@@ -6,20 +6,15 @@
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/options.hpp>
 #include <heddle/comm/threads/wait_word.hpp>
-#include <heddle/core/cores.hpp>
 #include <heddle/core/durations.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::detail {
@@ -58,6 +53,9 @@ HEDDLE_INLINE std::string describe(const rank_record::blocked& wait, comm_clock:
 class world_state {
  public:
   world_state(int size, const launch_options& options);
+  ~world_state();
+  world_state(const world_state&) = delete;
+  world_state& operator=(const world_state&) = delete;
 
   int size() const noexcept { return static_cast<int>(ranks_.size()); }
   int cores() const noexcept { return cores_; }
@@ -124,6 +122,9 @@ class world_state {
   std::size_t groups_after_purge_ = 0;
   std::vector<std::shared_ptr<group_state>> kept_;  // groups along axes live as long as the world
 };
+
+// The state of a world of so many ranks.
+HEDDLE_INLINE std::shared_ptr<world_state> make_world_state(int size, const launch_options& options);
 
 // Something that a rank waits for.
 class waiter {

@@ -2,14 +2,14 @@
 #pragma once
 
 #include <heddle/core/config.hpp>
+#if !defined(__linux__)
+#include <heddle/comm/threads/condition_word.hpp>
+#endif
 #include <heddle/core/durations.hpp>
 
-#include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <limits>
-#include <mutex>
 
 #if defined(__linux__)
 #include <linux/futex.h>
@@ -29,7 +29,7 @@ inline void poll_pause() noexcept {
 #endif
 }
 
-// Both words work alike. A waiter reads `load()`, then looks whether what it waits for has happened, then calls
+// This word and condition_word work alike. A waiter reads `load()`, then looks whether what it waits for has happened, then calls
 // `wait(seen)`, which returns once `notify` has been called after that `load()`, when time is out, or for no reason.
 // std::atomic::wait would do, were it not that it cannot give up after a time.
 
@@ -65,42 +65,6 @@ class futex_word {
   std::atomic<int> sleepers_{0};
 };
 #endif
-
-class condition_word {
- public:
-  std::uint32_t load() const noexcept { return value_.load(std::memory_order_acquire); }
-
-  void notify(int waiters = (std::numeric_limits<int>::max)()) noexcept {
-    value_.fetch_add(1, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-    {
-      const std::lock_guard lock(mutex_);
-    }
-    if (waiters == 1)
-      changed_.notify_one();
-    else
-      changed_.notify_all();
-  }
-
-  void wait(std::uint32_t seen, std::chrono::nanoseconds at_most) noexcept {
-    if (at_most.count() <= 0) return;
-    std::unique_lock lock(mutex_);
-    sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    // ThreadSanitizer of g++ 12 does not know waits on the steady clock. The system clock may be set back meanwhile, so
-    // never wait for longer than a second; the caller comes back.
-    const std::chrono::nanoseconds slice = (std::min)(at_most, std::chrono::nanoseconds(1'000'000'000));
-    if (value_.load(std::memory_order_seq_cst) == seen)
-      changed_.wait_until(lock, std::chrono::system_clock::now() +
-                                    std::chrono::duration_cast<std::chrono::system_clock::duration>(slice));
-    sleepers_.fetch_sub(1, std::memory_order_relaxed);
-  }
-
- private:
-  std::atomic<std::uint32_t> value_{0};
-  std::atomic<int> sleepers_{0};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-};
 
 #if defined(__linux__)
 using wait_word = futex_word;

@@ -1,6 +1,7 @@
 // heddle/compute/host/attention.hpp: attention over lists of slices, forward and backward, by blocks of query rows.
 #pragma once
 
+#include <heddle/core/config.hpp>
 #include <heddle/compute/attention_slices.hpp>
 #include <heddle/compute/host/cross_entropy.hpp>
 #include <heddle/compute/host/gemm.hpp>
@@ -10,7 +11,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <tuple>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,78 +33,10 @@ struct attention_group {
 };
 
 /// By first query; one order for any list, so that results do not depend on the order in which slices are given.
-inline bool query_order(const attention_slice& a, const attention_slice& b) noexcept {
-  return std::tie(a.q_begin, a.k_begin, a.q_end, a.k_end, a.mask) <
-         std::tie(b.q_begin, b.k_begin, b.q_end, b.k_end, b.mask);
-}
-
-/// Slices whose rows, by `begin` and `end`, overlap, as lists; in the order of the rows.
-template <class Begin, class End>
-std::vector<std::vector<attention_slice>> overlapping(std::vector<attention_slice> slices, Begin begin, End end) {
-  std::vector<std::vector<attention_slice>> lists;
-  std::sort(slices.begin(), slices.end(), [&](const attention_slice& a, const attention_slice& b) {
-    return begin(a) != begin(b) ? begin(a) < begin(b) : query_order(a, b);
-  });
-  std::int64_t last = 0;
-  for (const attention_slice& s : slices) {
-    if (lists.empty() || last <= begin(s)) lists.emplace_back();
-    last = lists.back().empty() ? end(s) : (std::max)(last, end(s));
-    lists.back().push_back(s);
-  }
-  return lists;
-}
+HEDDLE_INLINE bool query_order(const attention_slice& a, const attention_slice& b) noexcept;
 
 /// The slices in groups that can be computed at the same time, each in the order of its query rows.
-inline std::vector<attention_group> attention_groups(std::span<const attention_slice> slices, bool share_keys) {
-  const auto q_begin = [](const attention_slice& s) { return s.q_begin; };
-  const auto q_end = [](const attention_slice& s) { return s.q_end; };
-  std::vector<attention_slice> all;
-  for (const attention_slice& s : slices)
-    if (s.queries() > 0 && s.keys() > 0) all.push_back(s);
-  std::vector<attention_group> groups;
-  const auto add = [&](std::vector<attention_slice>&& list) {
-    std::sort(list.begin(), list.end(), query_order);
-    attention_group g;
-    g.begin = list.front().q_begin;
-    for (const attention_slice& s : list) g.end = (std::max)(g.end, s.q_end);
-    g.slices = std::move(list);
-    const auto most = [&](std::int64_t rows) {
-      std::int64_t most = 0;
-      for (std::int64_t first = g.begin; first < g.end; first += rows) {
-        std::int64_t keys = 0;
-        for (const attention_slice& s : g.slices) keys += s.of_queries(first, first + rows).keys();
-        most = (std::max)(most, keys);
-      }
-      return most;
-    };
-    g.rows = (std::min)(g.end - g.begin, query_block(most(64)));
-    g.keys = most(g.rows);
-    groups.push_back(std::move(g));
-  };
-  if (share_keys) {
-    for (auto& list : overlapping(std::move(all), q_begin, q_end)) add(std::move(list));
-    return groups;
-  }
-  const auto k_begin = [](const attention_slice& s) { return s.k_begin; };
-  const auto k_end = [](const attention_slice& s) { return s.k_end; };
-  // Slices that share keys go to one list; lists of which one's queries lie among another's are joined.
-  std::vector<std::vector<attention_slice>> lists = overlapping(std::move(all), k_begin, k_end);
-  for (auto& list : lists) std::sort(list.begin(), list.end(), query_order);
-  std::sort(lists.begin(), lists.end(), [](const auto& a, const auto& b) { return query_order(a.front(), b.front()); });
-  std::int64_t last = 0;
-  std::vector<attention_slice> open;
-  for (auto& list : lists) {
-    if (!open.empty() && last <= list.front().q_begin) {
-      add(std::move(open));
-      open.clear();
-    }
-    if (open.empty()) last = 0;
-    for (const attention_slice& s : list) last = (std::max)(last, s.q_end);
-    open.insert(open.end(), list.begin(), list.end());
-  }
-  if (!open.empty()) add(std::move(open));
-  return groups;
-}
+HEDDLE_INLINE std::vector<attention_group> attention_groups(std::span<const attention_slice> slices, bool share_keys);
 
 /// What a block of query rows sees: the slices cut to its rows, and where each one's keys begin among the block's scores.
 class attention_block {
@@ -426,3 +359,7 @@ void attention_backward(team& workers, const head_rows<const T>& dout, const hea
 }
 
 }  // namespace heddle::inline v0::compute::detail
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/compute/impl/host/attention.hpp>
+#endif

@@ -27,6 +27,7 @@
 #include <heddle/tensor/memory_space.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>

@@ -7,11 +7,15 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#if defined(__linux__)
 #include <sched.h>
+#endif
 
 namespace heddle::inline v0::detail {
 
@@ -52,6 +56,38 @@ HEDDLE_INLINE int first_sibling(int cpu) {
 #endif
   place.store(first + 1, std::memory_order_relaxed);
   return first;
+}
+
+HEDDLE_INLINE int available_cores() {
+  const auto allowed = static_cast<int>(allowed_cpus().size());
+  return (std::max)(1, allowed > 0 ? allowed : static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+HEDDLE_INLINE int cores_per_rank(int ranks) {
+  const int bound = cores_of_bound_rank();
+  return bound > 0 ? bound : (std::max)(1, available_cores() / ranks);
+}
+
+HEDDLE_INLINE cpu_shares::cpu_shares(const std::vector<int>& cpus, int parts, int (*first)(const void*, int),
+                                     const void* context)
+    : parts_(static_cast<std::size_t>(parts)) {
+  for (const int cpu : cpus) ordered_.emplace_back(first(context, cpu), cpu);
+  std::sort(ordered_.begin(), ordered_.end());
+  for (std::size_t i = 0; i < ordered_.size(); ++i)
+    if (i == 0 || ordered_[i].first != ordered_[i - 1].first) begins_.push_back(i);
+  if (parts_ > begins_.size()) {
+    begins_.resize(ordered_.size());
+    for (std::size_t i = 0; i < begins_.size(); ++i) begins_[i] = i;
+  }
+  begins_.push_back(ordered_.size());
+}
+HEDDLE_INLINE cpu_shares::cpu_shares(const std::vector<int>& cpus, int parts)
+    : cpu_shares(cpus, parts, [](const void*, int cpu) { return first_sibling(cpu); }, nullptr) {}
+
+HEDDLE_INLINE std::pair<std::size_t, std::size_t> cpu_shares::range(std::size_t part) const {
+  const std::size_t units = begins_.size() - 1;
+  const std::size_t from = part * units / parts_, to = (std::max)(from + 1, (part + 1) * units / parts_);
+  return {begins_[from], begins_[to]};
 }
 
 HEDDLE_INLINE std::vector<int> cpu_shares::share(int part) const {

@@ -18,13 +18,10 @@ namespace heddle::inline v0::model {
 /// Errors: what `first` throws, else what `second` throws, in either case after both have ended.
 class companion {
  public:
-  companion() : thread_([this] { serve(); }) {}
+  companion();
   companion(const companion&) = delete;
   companion& operator=(const companion&) = delete;
-  ~companion() {
-    pass(state::leave);
-    thread_.join();
-  }
+  ~companion();
 
   template <class First, class Second>
   void together(First&& first, Second&& second) {
@@ -44,36 +41,9 @@ class companion {
  private:
   enum class state { idle, work, leave };
 
-  void pass(state to) {
-    {
-      const std::lock_guard lock(mutex_);
-      state_ = to;
-    }
-    changed_.notify_all();
-  }
-  std::exception_ptr finish() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return state_ == state::idle; });
-    return std::exchange(error_, nullptr);
-  }
-  void serve() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [&] { return state_ != state::idle; });
-      if (state_ == state::leave) return;
-      lock.unlock();
-      std::exception_ptr error;
-      try {
-        call_(work_);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      lock.lock();
-      error_ = std::move(error);
-      state_ = state::idle;
-      changed_.notify_all();
-    }
-  }
+  void pass(state to);
+  std::exception_ptr finish();
+  void serve();
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -85,3 +55,7 @@ class companion {
 };
 
 }  // namespace heddle::inline v0::model
+
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
+#include <heddle/model/impl/pipeline/companion.hpp>
+#endif

@@ -13,10 +13,150 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace heddle::inline v0::detail {
+
+struct alignas(64) group_state::mailbox {
+  std::mutex mutex;
+  std::vector<message*> sends;  // in the order they were posted
+  std::vector<message*> recvs;
+};
+
+HEDDLE_INLINE group_state::group_state(world_state& world, std::string label, std::vector<int> members)
+    : world_(world),
+      label_(std::move(label)),
+      members_(std::move(members)),
+      slots_(members_.size()),
+      boxes_(members_.size()) {}
+HEDDLE_INLINE group_state::~group_state() = default;
+
+HEDDLE_INLINE std::string group_state::on_communicator() const {
+  return " on communicator (" + label_ + ")";
+}
+
+HEDDLE_INLINE rank_record::blocked group_state::blocked(const call_info& call, std::int64_t number) const {
+  return {call, number, &members_, &label_, {}};
+}
+
+HEDDLE_INLINE void group_state::count(comm_counters& counters, comm_operation what, std::int64_t bytes) {
+  counters[what].calls += 1;
+  counters[what].bytes += bytes;
+}
+
+HEDDLE_INLINE std::int64_t group_state::bytes() const {
+  std::int64_t sum = 0;
+  for (const member_slot& s : slots_)
+    sum += (std::max)(s.in_count, s.out_count) * static_cast<std::int64_t>(s.call.element_size);
+  return sum;
+}
+
+HEDDLE_INLINE void group_state::help(int me, std::int64_t number, const collective_work& work,
+                                     std::exception_ptr& problem) {
+  if (open_.load(std::memory_order_acquire) != number) return;
+  for (;;) {
+    const std::int64_t chunk = take_chunk(me, work.chunks);
+    if (chunk < 0) return;
+    run_chunk(me, chunk, work, problem);
+    if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == work.chunks) complete(number);
+  }
+}
+
+HEDDLE_INLINE std::int64_t group_state::take_chunk(int me, std::int64_t chunks) {
+  constexpr std::uint64_t front_mask = 0xffffffff;
+  const auto left = [chunks](std::uint64_t taken) {
+    return chunks - static_cast<std::int64_t>(taken & front_mask) - static_cast<std::int64_t>(taken >> 32);
+  };
+  if (left(next_.load(std::memory_order_relaxed)) <= 0) return -1;
+  const bool front = me < (size() + 1) / 2;
+  const std::uint64_t taken = next_.fetch_add(front ? 1 : front_mask + 1, std::memory_order_relaxed);
+  if (left(taken) <= 0) return -1;
+  return front ? static_cast<std::int64_t>(taken & front_mask) : chunks - 1 - static_cast<std::int64_t>(taken >> 32);
+}
+
+HEDDLE_INLINE void group_state::run_chunk(int me, std::int64_t chunk, const collective_work& work,
+                                          std::exception_ptr& problem) {
+  try {
+    slot(me).counters.bytes_moved += work.run(work.context, chunk);
+  } catch (...) {
+    fail(me, problem);
+  }
+}
+
+HEDDLE_INLINE void group_state::complete(std::int64_t number) {
+  arrivals_.store(static_cast<std::uint64_t>(number + 1) << 16, std::memory_order_release);
+  completed_.store(number, std::memory_order_release);
+  bell_.notify();
+}
+
+class group_state::collective_waiter final : public waiter {
+ public:
+  collective_waiter(group_state& of, int rank, std::int64_t n, const collective_work& w, std::exception_ptr& p)
+      : group_(of), me_(rank), number_(n), work_(w), problem_(p) {}
+  bool ready() const override { return group_.completed_.load(std::memory_order_acquire) == number_; }
+  void help() const override { group_.help(me_, number_, work_, problem_); }
+  bool withdraw() const override {
+    std::uint64_t seen = group_.arrivals_.load(std::memory_order_acquire);
+    do {
+      if (static_cast<std::int64_t>(seen >> 16) != number_ || static_cast<int>(seen & arrived_mask) == group_.size())
+        return false;
+    } while (!group_.arrivals_.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel));
+    group_.slot(me_).number.store(number_ - 1, std::memory_order_release);
+    return true;
+  }
+  // Who has finished is read first, who has come second, so that a rank that came and then finished is not blamed.
+  int gone() const override {
+    for (int r = 0; r < group_.size(); ++r)
+      if (group_.world_.finished(group_.world_rank(r)) &&
+          group_.slot(r).number.load(std::memory_order_acquire) < number_)
+        return group_.world_rank(r);
+    return -1;
+  }
+  std::string absent() const override {
+    std::string text;
+    for (int r = 0; r < group_.size(); ++r)
+      if (group_.slot(r).entered.load(std::memory_order_relaxed) < number_)
+        text += (text.empty() ? " for rank " : ", rank ") + std::to_string(group_.world_rank(r));
+    return text;
+  }
+  // Members end with an alarm of the group: there are no peers.
+
+ private:
+  group_state& group_;
+  int me_;
+  std::int64_t number_;
+  const collective_work& work_;
+  std::exception_ptr& problem_;
+};
+
+HEDDLE_INLINE void group_state::follow(int me, std::int64_t number, const collective_work& work,
+                                       std::exception_ptr& problem) {
+  wait_until(world_, world_rank(me), bell_, blocked(slot(me).call, number),
+             collective_waiter(*this, me, number, work, problem));
+}
+
+class group_state::message_waiter final : public waiter {
+ public:
+  message_waiter(group_state& of, message& awaited) : group_(of), m_(awaited) {}
+  bool ready() const override { return m_.state.load(std::memory_order_acquire) != message::posted; }
+  bool withdraw() const override { return group_.cancel(m_); }
+  int gone() const override {
+    const int peer = group_.world_rank(m_.call.root);
+    return group_.world_.finished(peer) ? peer : -1;
+  }
+  int peer(std::size_t i) const override { return i == 0 ? group_.world_rank(m_.call.root) : -1; }
+
+ private:
+  group_state& group_;
+  message& m_;
+};
+
+HEDDLE_INLINE void group_state::cancel_or_finish(message& m) {
+  if (m.state.load(std::memory_order_acquire) != message::posted || cancel(m)) return;
+  while (m.state.load(std::memory_order_acquire) == message::posted) std::this_thread::yield();  // a copy is under way
+}
 
 HEDDLE_INLINE void group_state::collective(int me, const collective_work& work) {
   member_slot& mine = slot(me);
@@ -291,6 +431,10 @@ HEDDLE_INLINE void group_state::throw_if_aborted(const message& m) {
 HEDDLE_INLINE void group_state::enter(int me, const call_info& call) {
   world_.throw_late_error(world_rank(me));
   if (world_.aborted()) world_.throw_aborted(world_rank(me), describe(call, members_) + on_communicator());
+}
+
+HEDDLE_INLINE std::shared_ptr<world_state> make_world_state(int size, const launch_options& options) {
+  return std::make_shared<world_state>(size, options);
 }
 
 }  // namespace heddle::inline v0::detail

@@ -39,6 +39,8 @@ HEDDLE_INLINE world_state::world_state(int size, const launch_options& options)
   for (rank_record& r : ranks_) r.spin_ns.store(spin_.count(), std::memory_order_relaxed);
 }
 
+HEDDLE_INLINE world_state::~world_state() = default;
+
 HEDDLE_INLINE void world_state::abort(int failed_rank, std::exception_ptr problem) {
   {
     const std::lock_guard lock(failure_mutex_);

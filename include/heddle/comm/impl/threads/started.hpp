@@ -9,10 +9,40 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <string>
 #include <thread>
 #include <utility>
 
 namespace heddle::inline v0 {
+
+class threads_started::started_waiter final : public detail::waiter {
+ public:
+  started_waiter(threads_started& of, started_collective& c, std::exception_ptr& p)
+      : request_(of), call_(c), problem_(p) {}
+  bool ready() const override { return over(call_); }
+  void help() const override { request_.work_on(call_, problem_); }
+  bool withdraw() const override { return request_.group_->break_started(request_.me_, call_); }
+  // Who has finished is read first, so that a rank that started the call and then finished is not blamed.
+  int gone() const override {
+    for (int r = 0; r < request_.group_->size(); ++r)
+      if (request_.world_->finished(request_.group_->world_rank(r)) && !call_[r].here.load(std::memory_order_acquire))
+        return request_.group_->world_rank(r);
+    return -1;
+  }
+  std::string absent() const override {
+    std::string text;
+    for (int r = 0; r < request_.group_->size(); ++r)
+      if (!call_[r].here.load(std::memory_order_acquire))
+        text += (text.empty() ? " for rank " : ", rank ") + std::to_string(request_.group_->world_rank(r));
+    return text;
+  }
+  // Members end with an alarm of the group: there are no peers.
+
+ private:
+  threads_started& request_;
+  started_collective& call_;
+  std::exception_ptr& problem_;
+};
 
 HEDDLE_INLINE void threads_started::wait() {
   if (call_ == nullptr) return;
