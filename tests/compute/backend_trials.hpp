@@ -479,8 +479,8 @@ auto biased_experts_and_heads(std::int64_t tokens, std::int64_t count, std::int6
     t.backend.template choose_experts<Scores>(logits, bias, rule, hd::matrix_view<std::int32_t, space>(ids, choices),
                                               weights);
     t.note("choose_experts, " + name, hd::detail::row_at<space>(ids, tokens * k)), t.note("its weights", weights);
-    t.backend.template choose_experts_backward<Scores>(
-        logits, hd::matrix_view<const std::int32_t, space>(ids, choices), rule, d, dlogits);
+    t.backend.template choose_experts_backward<Scores>(logits, hd::matrix_view<const std::int32_t, space>(ids, choices),
+                                                       rule, d, dlogits);
     t.note("choose_experts_backward", dlogits);
   };
   scored(co::sigmoid_scores{}, "sigmoid"), scored(co::softmax_scores{}, "softmax");

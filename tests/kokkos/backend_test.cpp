@@ -73,9 +73,10 @@ using facets_of_elements =
                co::attention_facet, co::sliced_attention_facet, co::embedding_facet, co::cache_facet,
                co::cross_entropy_facet, co::loss_facet, co::squared_error_facet, co::image_facet, co::reduction_facet,
                co::optimizer_facet, co::reversible_optimizer_facet, co::routing_facet, co::expert_balance_facet,
-               co::choice_limit_facet, co::expert_choice_facet, co::head_part_facet, co::grouped_product_facet, co::gated_facet<co::silu>,
-               co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>, co::cast_facet<hd::bf16>,
-               co::cast_facet<hd::f16>, co::stochastic_cast_facet, co::master_optimizer_facet<hd::bf16, hd::bf16>>;
+               co::choice_limit_facet, co::expert_choice_facet, co::head_part_facet, co::grouped_product_facet,
+               co::gated_facet<co::silu>, co::gated_facet<co::gelu_tanh>, co::gated_facet<co::relu>,
+               co::cast_facet<hd::bf16>, co::cast_facet<hd::f16>, co::stochastic_cast_facet,
+               co::master_optimizer_facet<hd::bf16, hd::bf16>>;
 }  // namespace
 TEST_CASE("the backend on Kokkos has the facets of the host's backend", "[kokkos][law]") {
   const auto all = []<class T, class... F>(std::type_identity<T>, std::tuple<F...>*) {
