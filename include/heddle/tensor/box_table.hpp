@@ -79,14 +79,6 @@ struct copy_or_fill_element {
   }
 };
 
-// Whether a queue of the space launches kernels on cores of the host. Memory that the host may use can be a device's all the same.
-template <class Space>
-constexpr bool kernels_run_on_host() {
-  if constexpr (requires { Space::kernels_run_on_host; })
-    return Space::kernels_run_on_host;
-  else
-    return Space::host_accessible;
-}
 /// Where the table lies: in the kernel's own arguments, or in memory.
 template <std::size_t Words>
 struct table_in_arguments {
