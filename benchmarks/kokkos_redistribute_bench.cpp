@@ -1,5 +1,5 @@
 // A matrix of floats redistributed from rows to columns over ranks that are threads: its parts in Kokkos Views against the same in buffers of the
-// host. Both alternate in stretches of some milliseconds; each line has medians of the slowest rank's microseconds, the median of the ratios of
+// host. Both alternate in stretches of about 8 ms, each after a call that is not measured, as each finds the caches full of the other's memory; each line has medians of the slowest rank's microseconds, the median of the ratios of
 // neighbouring stretches (Views over buffers), the ratio of the fastest ones, and that of buffers against themselves.
 //   kokkos_redistribute_bench <ranks> <rounds> <rows and columns>...
 #include <heddle/comm/threads.hpp>
@@ -41,6 +41,7 @@ double fastest(const std::vector<double>& x) {
 // Microseconds of one call, of the slowest rank.
 template <class World, class Work>
 double microseconds(World& world, int times, Work&& work) {
+  work();
   world.all().barrier();
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < times; ++i) work();
@@ -73,17 +74,20 @@ bool compare(World& world, int rounds, std::int64_t n) {
   const auto got = of_views();
   int same = std::equal(expected.elements().begin(), expected.elements().end(), got.elements().begin()) ? 1 : 0;
   world.all().all_reduce(same, hd::minimum{});
-  int times = static_cast<int>(std::clamp(3e3 / (1 + microseconds(world, 5, of_buffers)), 1.0, 2000.0));
+  int times = static_cast<int>(std::clamp(8e3 / (1 + microseconds(world, 5, of_buffers)), 1.0, 2000.0));
   world.all().all_reduce(times, hd::maximum{});
-  std::vector<double> ours, theirs, again, ratios, of_itself;
+  const auto views_us = [&] { return microseconds(world, times, of_views); };
+  const auto buffers_us = [&] { return microseconds(world, times, of_buffers); };
+  std::vector<double> ours, theirs, ratios, of_itself;
   for (int round = 0; round < rounds; ++round) {
-    const auto first = [&] { ours.push_back(microseconds(world, times, of_views)); };
-    if (round % 2 == 0) first();
-    theirs.push_back(microseconds(world, times, of_buffers));
-    if (round % 2 != 0) first();
-    again.push_back(microseconds(world, times, of_buffers));
+    if (round % 2 == 0) ours.push_back(views_us());
+    theirs.push_back(buffers_us());
+    if (round % 2 != 0) ours.push_back(views_us());
     ratios.push_back(ours.back() / theirs.back());
-    of_itself.push_back(again.back() / theirs.back());
+  }
+  for (int round = 0; round < rounds; ++round) {
+    const double first = buffers_us(), second = buffers_us();
+    of_itself.push_back(round % 2 == 0 ? first / second : second / first);
   }
   if (world.rank() == 0)
     std::printf("%6lld x %-6lld %12.1f %12.1f %8.3f %8.3f %10.3f%s\n", static_cast<long long>(n),
