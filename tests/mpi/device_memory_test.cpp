@@ -171,3 +171,20 @@ TEST_CASE("what MPI says of itself decides, and contradicting it is an error tha
                     Catch::Contains("should be automatic, direct or staged, it is \"sometimes\""));
   ::unsetenv("HEDDLE_DEVICE_MESSAGES");
 }
+
+TEST_CASE("two transports in one program give a tensor the same parts", "[mpi][device]") {
+  for (const mesh& m : meshes()) {
+    CAPTURE(to_string(m));
+    // The other ranks of this mesh are threads of this process, whose parts lie in the host's memory.
+    std::vector<std::vector<double>> by_threads(static_cast<std::size_t>(m.size()));
+    hd::launch<hd::threads>(m, [&](auto& world) {
+      trial<hd::host_memory> t;
+      t.run(world, 13, 6);
+      by_threads[static_cast<std::size_t>(world.rank())] = t.results;
+    });
+    const std::vector<double>& expected = by_threads[static_cast<std::size_t>(transport_test::process())];
+    const auto got = outcome<locked>(m, hd::device_messages::automatic, 13).first;
+    REQUIRE(got.size() == expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(1e-14));  // sums differ
+  }
+}

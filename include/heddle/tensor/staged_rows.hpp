@@ -93,9 +93,10 @@ void communicate_by_host(Queue& queue, Comm& comm, Work&& work, const vector_vie
     work(comm, std::span<T>(rows.address(), static_cast<std::size_t>(rows.size()))...);
     return;
   }
-  std::size_t slot = 0;
-  const std::tuple<staged_row<Queue, T, Space>...> copies{
-      staged_row<Queue, T, Space>(queue, slot++, rows, sizeof...(T) == 1)...};
+  const auto copies = [&]<std::size_t... Slots>(std::index_sequence<Slots...>) {
+    return std::tuple<staged_row<Queue, T, Space>...>{
+        staged_row<Queue, T, Space>(queue, Slots, rows, sizeof...(T) == 1)...};
+  }(std::index_sequence_for<T...>{});
   queue.wait();
   std::apply(
       [&](const auto&... copy) {
