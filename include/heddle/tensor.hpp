@@ -19,6 +19,7 @@
 #include <heddle/tensor/runs.hpp>
 #include <heddle/tensor/sharded.hpp>
 #include <heddle/tensor/space_collectives.hpp>
+#include <heddle/tensor/staged_rows.hpp>
 #include <heddle/tensor/sum_among.hpp>
 #include <heddle/tensor/sum_among_in_order.hpp>
 #include <heddle/tensor/tensor_sink.hpp>

@@ -4,7 +4,9 @@
 
 #include "catch.hpp"
 
+#include <heddle/compute/expert_choice.hpp>
 #include <heddle/compute/facets.hpp>
+#include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/random.hpp>
@@ -455,6 +457,42 @@ auto rows_and_images(std::int64_t columns) {
   return t.results;
 }
 
+// Grouped choice of experts, its backward and its bias, and parts of heads.
+template <class B, class T>
+auto biased_experts_and_heads(std::int64_t tokens, std::int64_t count, std::int64_t k, co::grouped_choice rule,
+                              bool with_nan) {
+  trial<B, T> t;
+  using space = typename B::space;
+  auto logits = t.some(tokens, count);
+  const auto d = t.some(tokens, k);
+  auto bias = t.some(count), counts = t.positive(count);
+  if (with_nan) {
+    auto x = numbers<T>(tokens * count, 77);
+    for (std::size_t i = 3; i < x.size(); i += 5) x[i] = std::numeric_limits<T>::quiet_NaN();
+    for (std::size_t i = 2; i < x.size(); i += 7) x[i] = x[i / 2];
+    logits = {t.keep(x), hd::dynamic_shape<2>(tokens, count)};
+  }
+  auto dlogits = t.some(tokens, count), weights = t.some(tokens, k);
+  std::int32_t* const ids = t.keep(std::vector<std::int32_t>(static_cast<std::size_t>(tokens * k), 0));
+  const hd::dynamic_shape<2> choices(tokens, k);
+  const auto scored = [&]<class Scores>(Scores, const std::string& name) {
+    t.backend.template choose_experts<Scores>(logits, bias, rule, hd::matrix_view<std::int32_t, space>(ids, choices),
+                                              weights);
+    t.note("choose_experts, " + name, hd::detail::row_at<space>(ids, tokens * k)), t.note("its weights", weights);
+    t.backend.template choose_experts_backward<Scores>(logits, hd::matrix_view<const std::int32_t, space>(ids, choices),
+                                                       rule, d, dlogits);
+    t.note("choose_experts_backward", dlogits);
+  };
+  scored(co::sigmoid_scores{}, "sigmoid"), scored(co::softmax_scores{}, "softmax");
+  t.backend.balance_bias(counts, T(0.125), bias), t.note("balance_bias", bias);
+  const auto x = t.some(tokens, 12), one = t.some(tokens, 6);
+  auto y = t.some(tokens, 15), sum = t.some(tokens, 2);
+  t.backend.copy_heads(co::part_of_heads(x, 3, 4, 1), 2, co::part_of_heads(y, 3, 5, 3)), t.note("copy_heads", y);
+  t.backend.copy_heads(co::part_of_heads(one, 1, 6, 4), 2, co::part_of_heads(y, 3, 5)), t.note("from one head", y);
+  t.backend.sum_heads(co::part_of_heads(x, 3, 4, 2), 2, co::part_of_heads(sum, 1, 2)), t.note("sum_heads", sum);
+  return t.results;
+}
+
 template <class B>
 auto stochastic_rounding(std::int64_t n) {
   trial<B, float> t;
@@ -477,6 +515,19 @@ void compare_experts_and_rows_with_host(double tolerance) {
            {0, 4, 2, 3}, {1, 2, 1, 1}, {5, 3, 3, 4}, {13, 8, 2, 7}, {70, 5, 2, 64}, {3, 200, 6, 2}}) {
     CAPTURE(tokens, count, k, width);
     check(experts<B, T>(tokens, count, k, width), experts<host, T>(tokens, count, k, width), tolerance, 26);
+  }
+  struct choice {
+    std::int64_t tokens, count, k;
+    co::grouped_choice rule;
+    bool with_nan = false;
+  };
+  for (const auto& [tokens, count, k, rule, with_nan] :
+       {choice{0, 4, 2, {}}, choice{5, 1, 1, {}}, choice{9, 6, 3, {3, 2, 2, true, 1.7}},
+        choice{9, 6, 2, {3, 1, 1, false, 1}}, choice{11, 12, 4, {4, 2, 9, true, 2.5}},
+        choice{300, 32, 5, {8, 3, 2, true, 2.5}}, choice{40, 12, 4, {4, 2, 2, true, 1}, true}}) {
+    CAPTURE(tokens, count, k, rule.groups, with_nan);
+    check(biased_experts_and_heads<B, T>(tokens, count, k, rule, with_nan),
+          biased_experts_and_heads<host, T>(tokens, count, k, rule, with_nan), tolerance, 10);
   }
   for (const std::int64_t columns : {1, 8, 70}) {
     CAPTURE(columns);

@@ -29,6 +29,17 @@ TEST_CASE("memory of a device and pinned memory are spaces of their own", "[cuda
   STATIC_REQUIRE_FALSE(std::is_convertible_v<hd::matrix_view<float, pinned>, hd::matrix_view<float, device>>);
 }
 
+TEST_CASE("a queue of a device keeps pinned memory for copies of messages, which grows", "[cuda]") {
+  device::queue queue;
+  void* const first = queue.staging(0, 100);
+  CHECK(queue.staging(0, 50) == first);
+  CHECK(queue.staging(1, 100) != first);
+  auto* const grown = static_cast<char*>(queue.staging(0, 1 << 20));
+  grown[(1 << 20) - 1] = 7;
+  device::queue moved = std::move(queue);
+  CHECK(moved.staging(0, 1 << 20) == grown);
+}
+
 TEST_CASE("what goes into memory that CUDA gives comes out of it", "[cuda]") {
   device::queue queue;
   pinned::queue same(queue), own;

@@ -236,3 +236,15 @@ TEST_CASE("sharded tensors in Kokkos memory are redistributed over more ranks th
   });
   CHECK(wrong == std::vector<int>(8, 0));
 }
+
+TEST_CASE("a queue keeps memory of the host for copies of messages, which grows", "[kokkos]") {
+  memory::queue queue;
+  void* const first = queue.staging(0, 100);
+  CHECK(queue.staging(0, 50) == first);
+  CHECK(queue.staging(1, 100) != first);
+  auto* const grown = static_cast<std::byte*>(queue.staging(0, 1 << 20));
+  grown[(1 << 20) - 1] = std::byte{7};
+  memory::queue moved = std::move(queue);
+  CHECK(moved.staging(0, 1 << 20) == grown);
+  CHECK(grown[(1 << 20) - 1] == std::byte{7});
+}

@@ -1,4 +1,4 @@
-// A GPT-2, a Llama, a Qwen-3 and a Mixtral trained on Kokkos against the same training on the host, with more ranks than cores and an instance for each.
+// A GPT-2, a Llama, a Qwen-3, a Mixtral and a DeepSeek-V3 trained on Kokkos against the same training on the host, with more ranks than cores and an instance for each.
 #include "catch.hpp"
 #include "space.hpp"
 #include "../train/random_tokens.hpp"
@@ -7,6 +7,8 @@
 #include <heddle/compute/host/host.hpp>
 #include <heddle/compute/kokkos/kokkos.hpp>
 #include <heddle/mesh/parse.hpp>
+#include <heddle/model/balance_experts.hpp>
+#include <heddle/model/deepseek.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
@@ -76,6 +78,10 @@ outcome train(const typename Model::config& config, const std::string& text, con
       };
       for (int k = 0; k < trainer.stages(); ++k) {
         add(trainer.stage(k).weights());
+        if constexpr (std::is_same_v<Model, hd::model::deepseek<double>>) {
+          hd::model::balance_experts(trainer.stage(k), world, trainer.backend(), 0.125);
+          add(trainer.stage(k).frozen_weights());
+        }
         auto& optimizer = trainer.optimizer_state(k);
         if constexpr (requires { optimizer.first_moment(); }) {  // of a model with one bucket of parameters
           add(optimizer.first_moment());
@@ -135,6 +141,15 @@ TEST_CASE("a Llama and a Qwen-3 train on Kokkos to the numbers of the host's", "
 }
 TEST_CASE("a Mixtral trains on Kokkos to the numbers of the host's", "[kokkos][ranks][train]") {
   check_family<hd::model::mixtral<double>>({small_llama, 5, 2}, {"", "dp=2,pp=2"});
+}
+
+TEST_CASE("a DeepSeek-V3 trains on Kokkos to the numbers of the host's, and its experts are balanced alike",
+          "[kokkos][ranks][train]") {
+  auto config = hd::model::deepseek_tiny();
+  config.context = context;
+  config.vocabulary = words;
+  config.initial_deviation = 0.3;
+  check_family<hd::model::deepseek<double>>(config, {"", "dp=2,pp=2,tp=3"});
 }
 
 TEST_CASE("a GPT-2 trains on Kokkos to the numbers of the host's, on more ranks than cores", "[kokkos][ranks][train]") {

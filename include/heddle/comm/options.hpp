@@ -21,6 +21,13 @@ enum class checking : bool { off, on };
 ///   on         always, rank 0 too: more ranks than cores share them, and so do launches side by side
 enum class binding : std::uint8_t { automatic, off, on };
 
+/// Where messages of memory that the host cannot use (that of a device) are taken from by a transport that might take them from there.
+///   automatic  from the device where the transport says that it can, else from copies in the host's memory; the environment variable
+///              HEDDLE_DEVICE_MESSAGES (`direct`, `staged`, `automatic`) may decide otherwise
+///   direct     from the device. An error where the transport says that it cannot; believed where it cannot be asked
+///   staged     from copies in the host's memory
+enum class device_messages : std::uint8_t { automatic, direct, staged };
+
 /// Settings of a launch: timeouts, checks, binding of threads to cores.
 /// Units: as the types say.
 struct launch_options {
@@ -38,6 +45,8 @@ struct launch_options {
   binding bind = binding::automatic;
   /// How many threads a rank computes with: `binding::automatic` leaves ranks free that need more cores than a share has.
   int threads_per_rank = 1;
+  /// Messages of memory that the host cannot use (`mpi`).
+  device_messages device = device_messages::automatic;
 };
 
 namespace detail {

@@ -20,7 +20,7 @@ head_rows<T, Space> part_of_heads(matrix_view<T, Space> m, std::int64_t heads, s
                        " columns should have those of " + std::to_string(heads) + " heads of " +
                        std::to_string(head_dim) + ", and a part from column 0 to " + std::to_string(head_dim) +
                        " on, got " + std::to_string(first));
-  return {m.address() + first, m.extent(0), heads, head_dim, m.extent(1)};
+  return {m.size() == 0 ? m.address() : m.address() + first, m.extent(0), heads, head_dim, m.extent(1)};
 }
 
 /// `copy_heads(x, columns, y)`: the first `columns` elements of each head of y become those of the same head of x, or of its one head.

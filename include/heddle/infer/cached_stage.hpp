@@ -32,7 +32,7 @@ struct cache_extent {
 
 namespace detail {
 template <bool Ok, class Space>
-struct cache_is_on_host {
+struct host_can_use_cache {
   static constexpr bool value = Ok;
 };
 template <bool Ok, class How>
@@ -58,7 +58,8 @@ inline void require_extent(const cache_extent& c, std::int64_t max_rows) {
 /// The cache is allocated once: for each block of the stage, one behind the other the tensors that its layers list
 /// (`cached_tensors()`), each [blocks * block_rows, columns of this rank]. `cache_bytes()` is exact.
 ///
-/// Memory is the host's. Errors: `config_error` for what does not fit. `World` and `Backend` must outlive it.
+/// Memory is the host's, or such as the host can use with kernels that run on its cores (`compute::kokkos` on execution spaces of the host): what
+/// the host reads of it, it reads after a wait for the queue. Errors: `config_error` for what does not fit. `World` and `Backend` must outlive it.
 template <class Model, class World, class Backend, class Pipeline = pp>
 class cached_stage {
  public:
@@ -77,8 +78,10 @@ class cached_stage {
   using in_layer = typename places::in_layer;
   using block_layer = typename places::block_layer;
   using out_layer = typename places::out_layer;
-  static_assert(detail::cache_is_on_host<std::is_same_v<space, host_memory>, space>::value,
-                "heddle: cached_stage keeps its cache in the host's memory: take a backend that computes there");
+  static_assert(
+      detail::host_can_use_cache<heddle::v0::detail::kernels_run_on_host<space>(), space>::value,
+      "heddle: cached_stage keeps its cache in memory that the host can use, with kernels on cores of the host: "
+      "take a backend that computes there");
   static_assert(detail::steps_have_whole_rows<!layouts::template splits_rows<model::dims<dim::width>>, how>::value,
                 "heddle: each rank of a model for inference computes all rows of a step: take a sharding without "
                 "split<dim::sequence, ...>");
@@ -185,15 +188,16 @@ class cached_stage {
   void forward(const step_rows& rows, std::span<const std::int32_t> tokens, const_row in, row out) {
     const auto n = static_cast<std::int64_t>(rows.positions().size());
     run_type c = run_of(n);
-    c.positions = rows.positions();
-    c.sequences = rows.slices();
-    c.cache.places = rows.places();
-    c.cache.pages = rows.pages();
+    c.positions = in_space(rows.positions());
+    c.sequences = in_space(rows.slices());
+    c.cache.places = in_space(rows.places());
+    c.cache.pages = {in_space(rows.pages().pages), rows.pages().page_rows};
     T* x = work(work_at_.x);
     T* y = work(work_at_.y);
     if (is_first()) {
       c.first_word = held_.first_input_word();
-      model::detail::require_stream<layouts, in_layer>(call_type<in_layer>(at_.in, c).forward(tokens, matrix(x, n)));
+      model::detail::require_stream<layouts, in_layer>(
+          call_type<in_layer>(at_.in, c).forward(in_space(tokens), matrix(x, n)));
     } else {
       backend_->copy(in, elements_of(matrix(x, n)));
     }
@@ -275,6 +279,11 @@ class cached_stage {
     work_at_.picked = take(head ? few * config_.width : 0);
     work_at_.room = take(head ? few * description_.out.outputs() : 0);
     return used;
+  }
+  // Memory of the host as kernels take it: they run on its cores.
+  template <class E>
+  static row_view<E, space> in_space(std::span<E> x) noexcept {
+    return heddle::v0::detail::row_at<space>(x.data(), static_cast<std::int64_t>(x.size()));
   }
   T* work(std::int64_t at) noexcept { return work_.address() + at; }
   template <class Row>

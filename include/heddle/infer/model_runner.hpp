@@ -182,13 +182,17 @@ class model_runner {
     const std::span<T> in = std::span<T>(in_).first(stage_.is_first() ? 0 : elements);
     const std::span<T> out = std::span<T>(out_).first(stage_.is_last() ? 0 : elements);
     if (!stage_.is_first()) pipeline.recv(in, pipeline.rank() - 1, stream_tag);
-    stage_.forward(rows_, s.tokens, in, out);
+    stage_.forward(rows_, s.tokens, as_row(std::span<const T>(in)), as_row(out));
+    wait();  // the step's rows are the host's
     if (!stage_.is_last()) pipeline.send(std::span<const T>(out), pipeline.rank() + 1, stream_tag);
     const auto wanted = std::span<const std::int64_t>(s.wanted);
     if (s.streams) {
       streams_.resize(leads() || stage_.is_last() ? wanted.size() * static_cast<std::size_t>(stage_.config().width)
                                                   : 0);
-      if (stage_.is_last()) stage_.streams(wanted, streams_);
+      if (stage_.is_last()) {
+        stage_.streams(wanted, as_row(std::span<T>(streams_)));
+        wait();
+      }
       if (pipeline.size() > 1 && has_logits()) {
         if (stage_.is_last()) pipeline.send(std::span<const T>(streams_), 0, streams_tag);
         if (leads()) pipeline.recv(std::span<T>(streams_), pipeline.size() - 1, streams_tag);
@@ -201,11 +205,23 @@ class model_runner {
       const std::size_t n = now.size() * vocabulary;
       const std::span<T> mine =
           leads() ? logits.subspan(i * vocabulary, n) : std::span<T>(found_).first(found_.empty() ? 0 : n);
-      if (stage_.is_last()) stage_.logits(now, mine);
+      if (stage_.is_last()) {
+        stage_.logits(now, as_row(mine));
+        wait();
+      }
       if (pipeline.size() == 1 || !has_logits()) continue;
       if (stage_.is_last()) pipeline.send(std::span<const T>(mine), 0, logits_tag);
       if (leads()) pipeline.recv(mine, pipeline.size() - 1, logits_tag);
     }
+  }
+
+  // Memory of the host as the backend's kernels take it, and a wait for what they have been given.
+  template <class E>
+  static auto as_row(std::span<E> x) noexcept {
+    return heddle::v0::detail::row_at<typename stage_type::space>(x.data(), static_cast<std::int64_t>(x.size()));
+  }
+  void wait() {
+    if constexpr (!std::is_same_v<typename stage_type::space, host_memory>) stage_.queue().wait();
   }
 
   static constexpr int stream_tag = 7101, logits_tag = 7102, streams_tag = 7103;

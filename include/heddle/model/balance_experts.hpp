@@ -3,13 +3,18 @@
 
 #include <heddle/core/monoid.hpp>
 #include <heddle/core/type_list.hpp>
+#include <heddle/compute/facets.hpp>
 #include <heddle/model/layers/expert_router.hpp>
 #include <heddle/model/sharding.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/host_copy.hpp>
 #include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/view.hpp>
 
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::model {
@@ -39,18 +44,23 @@ void balance_experts(Stage& stage, World& world, Backend& kernels, double rate) 
       detail::freezes_selection_biases<std::is_same_v<trained, layers::all_but_selection_bias>, trained>::value,
       "heddle: balance_experts takes all frozen parameters for selection biases: describe the model with "
       "train_only<all_but_selection_bias>");
-  static_assert(std::is_same_v<typename Stage::space, host_memory>, "heddle: balance_experts counts on the host");
+  using space = typename Stage::space;
+  static_assert(host_accessible_space<space>, "heddle: balance_experts counts in memory that the host can use");
   using T = typename Stage::scalar;
   using axes = typename detail::axes_of_ranks<
       typename Stage::mesh_type,
       detail::joined<typename Stage::layouts::row_axes, typename Stage::layouts::sequence_splits>>::type;
-  const std::span<T> biases = stage.frozen_weights();
+  auto& queue = compute::queue_of(kernels);
+  const row_view<T, space> biases = stage.frozen_weights();
   for (const auto& p : stage.frozen_parameters()) {
-    const auto bias = biases.subspan(static_cast<std::size_t>(p.offset), static_cast<std::size_t>(p.count));
-    const std::span<double> load = stage.routing().load_of(bias.data(), p.count);
+    const auto bias = heddle::v0::detail::part_of_row<space>(biases, p.offset, p.count);
+    const std::span<double> load = stage.routing().load_of(heddle::v0::detail::first_element(bias), p.count);
     detail::sum_along(world, load, axes{});
-    const std::vector<T> counts(load.begin(), load.end());
-    kernels.balance_bias(std::span<const T>(counts), static_cast<T>(rate), bias);
+    const std::vector<T> on_host(load.begin(), load.end());
+    buffer<T, space> counts(queue, p.count, "loads of experts");
+    queue.copy(on_host, counts);
+    kernels.balance_bias(elements_of(std::as_const(counts).view()), static_cast<T>(rate), bias);
+    queue.wait();
   }
   stage.routing().clear_loads();
 }

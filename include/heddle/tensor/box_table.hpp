@@ -79,14 +79,6 @@ struct copy_or_fill_element {
   }
 };
 
-// Whether a queue of the space launches kernels on cores of the host. Memory that the host may use can be a device's all the same.
-template <class Space>
-constexpr bool kernels_run_on_host() {
-  if constexpr (requires { Space::kernels_run_on_host; })
-    return Space::kernels_run_on_host;
-  else
-    return Space::host_accessible;
-}
 /// Where the table lies: in the kernel's own arguments, or in memory.
 template <std::size_t Words>
 struct table_in_arguments {
@@ -178,6 +170,7 @@ class box_table {
            const std::array<std::int64_t, Rank>& to, std::int64_t to_at) {
     const std::int64_t size = o.size();
     if (size == 0) return;
+    if (dims_.capacity() == 0) make_room();
     std::vector<dimension>& dims = dims_;  // the last dimension first
     dims.clear();
     std::int64_t stride_from = 1, stride_to = 1;
@@ -234,6 +227,14 @@ class box_table {
     std::int64_t scale;         // elements of one place of theirs
   };
 
+  // For the boxes of a usual step, so that each list is allocated once.
+  void make_room() {
+    constexpr std::size_t boxes = 8, dims = 3;
+    dims_.reserve(dims);
+    begins_.reserve(boxes);
+    places_.reserve(boxes);
+    descriptions_.reserve(boxes * static_cast<std::size_t>(box_head + box_dim * static_cast<std::int64_t>(dims)));
+  }
   void append(std::int64_t size, std::int64_t from_at, std::int64_t to_at) {
     const std::int64_t last = dims_.front().extent, rows = dims_.size() > 1 ? dims_[1].extent : 1;
     const std::int64_t chunks = chunk_ == 0 ? 1 : (last + chunk_ - 1) / chunk_;

@@ -120,6 +120,17 @@ concept memory_space = requires {
   requires memory_queue<typename S::queue, S>;
 };
 
+namespace detail {
+// Whether a queue of the space launches kernels on cores of the host. Memory that the host may use can be a device's all the same.
+template <class Space>
+constexpr bool kernels_run_on_host() {
+  if constexpr (requires { Space::kernels_run_on_host; })
+    return Space::kernels_run_on_host;
+  else
+    return Space::host_accessible;
+}
+}  // namespace detail
+
 /// A space whose elements host code may touch: only there are `operator[]`, `operator()`, iterators, `data()` and `elements()`.
 /// Elsewhere a queue copies them, or runs what touches them.
 /// Compilers print the lines of a concept that is not met, with the sentence on it.

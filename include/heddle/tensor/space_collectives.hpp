@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/tensor/memory_space.hpp>
+#include <heddle/tensor/staged_rows.hpp>
 #include <heddle/tensor/view.hpp>
 
 #include <array>
@@ -54,7 +55,8 @@ concept goes_on_stream_of = requires(const C& c, const Queue& q) {
 template <class C, class Queue>
 concept shares_device_of = requires(C& c, Queue& q) { c.in_order_of(q); };
 
-// `work(comm, spans...)` in the order of the queue: on the host's thread at once, on the queue's thread or on its stream.
+// `work(comm, spans...)` in the order of the queue: on the host's thread at once, on the queue's thread or on its stream, or by a host
+// that waits for the queue.
 template <class Queue, class Comm, class Work, class... Rows>
 void communicate(Queue& queue, Comm& comm, Work&& work, const Rows&... rows) {
   if constexpr (is_host_queue<Queue>) {
@@ -67,6 +69,8 @@ void communicate(Queue& queue, Comm& comm, Work&& work, const Rows&... rows) {
   } else if constexpr (shares_device_of<Comm, Queue>) {
     auto there = comm.in_order_of(queue);
     work(there, std::span(rows.address(), static_cast<std::size_t>(rows.size()))...);
+  } else if constexpr (stages_messages<Comm>) {
+    communicate_by_host(queue, comm, std::forward<Work>(work), rows...);
   } else {
     static_assert(
         transport_keeps_queue_order<runs_host_code<Queue>, Queue, Comm>::value,
@@ -137,7 +141,8 @@ concept sends_in_order_of =
 /// A communicator that works in the order of a queue itself says so (`typename C::queue`) and has each of these calls with the
 /// queue in front of its rows: `comm.all_reduce(queue, row, op)`. One whose calls go on a stream (NCCL's) is put on that of a
 /// queue of a device: `comm.on(queue.stream())`. That of threads, in the memory of a device that they share, reads the other ranks'
-/// memory: `comm.in_order_of(queue)`.
+/// memory: `comm.in_order_of(queue)`. That of MPI takes memory that the host cannot use where MPI does (`takes_memory_of`), else copies on
+/// the host, pinned where the queue has such memory; the host waits for either.
 template <class Queue, class C, class X, class Op>
   requires detail::communicable<X, Queue>
 void all_reduce(Queue& queue, C& comm, X&& x, Op op) {

@@ -43,6 +43,13 @@ class observed_communicator {
       return observed_communicator<decltype(to_.in_order_of(queue)), Observer>(to_.in_order_of(queue), observer_, now_);
   }
 
+  /// Whether the communicator takes memory that the host cannot use: see `mpi_communicator`.
+  template <class... Arguments>
+    requires requires(communicator& c, Arguments... a) { c.takes_memory_of(a...); }
+  bool takes_memory_of(Arguments... arguments) const {
+    return to_.takes_memory_of(arguments...);
+  }
+
   template <class... Arguments>
   void all_reduce(Arguments&&... arguments) {
     report("all_reduce", first_bytes(arguments...), [&] { to_.all_reduce(std::forward<Arguments>(arguments)...); });

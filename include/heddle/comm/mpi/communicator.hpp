@@ -4,6 +4,7 @@
 #include <heddle/comm/collective_calls.hpp>
 #include <heddle/comm/communicator.hpp>
 #include <heddle/comm/mpi/calls.hpp>
+#include <heddle/comm/mpi/device_memory.hpp>
 #include <heddle/comm/mpi/group.hpp>
 #include <heddle/comm/mpi/request.hpp>
 #include <heddle/comm/mpi/started.hpp>
@@ -17,6 +18,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,6 +76,13 @@ class mpi_communicator : private detail::mpi_calls, public detail::collective_ca
   std::weak_ptr<void>& work_under_way() noexcept { return group_->state().work_under_way(); }
   /// MPI's communicator, for calls that heddle does not have. It belongs to this one.
   using detail::mpi_calls::native;
+
+  /// Whether MPI is given addresses of this space, which the host cannot use: `launch_options::device`, and what MPI says of itself.
+  /// Collectives and messages of elements in such a space (space_collectives.hpp) ask; elsewhere they go through copies on the host.
+  /// Errors: `comm_error` that names the space if `device_messages::direct` asks for what MPI says it cannot.
+  bool takes_memory_of(device_runtime runtime, std::string_view space) const {
+    return detail::mpi_is_given(group_->state().options().device, runtime, space);
+  }
 
   void barrier() {
     const auto call = enter<void>(comm_operation::barrier, 0, 0);

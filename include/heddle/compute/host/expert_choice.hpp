@@ -57,58 +57,66 @@ void keep_groups(const grouped_choice& rule, std::int64_t experts, T* biased, st
     std::fill_n(biased + order[static_cast<std::size_t>(i)] * each, each, -std::numeric_limits<T>::infinity());
 }
 
+/// The choice of the rows [begin, end).
 template <class Scores, class T>
-void choose_experts(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k,
-                    const grouped_choice& rule, const T* logits, const T* bias, std::int32_t* ids, T* weights) {
-  workers.split(tokens, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<T> scores(static_cast<std::size_t>(experts)), biased(scores), of_group;
-    std::vector<std::int32_t> order;
-    for (std::int64_t t = begin; t < end; ++t) {
-      score_experts<Scores>(experts, logits + t * experts, scores.data());
-      for (std::size_t e = 0; e < scores.size(); ++e) biased[e] = scores[e] + bias[e];
-      if (rule.kept < rule.groups) keep_groups(rule, experts, biased.data(), of_group, order);
-      std::int32_t* const chosen = ids + t * k;
-      choose_greatest(experts, biased.data(), k, chosen);
-      T sum = added_to_scores<T>;
-      for (std::int64_t j = 0; j < k; ++j) sum += scores[static_cast<std::size_t>(chosen[j])];
-      const T factor = static_cast<T>(rule.scale) / (rule.normed ? sum : T(1));
-      for (std::int64_t j = 0; j < k; ++j) weights[t * k + j] = factor * scores[static_cast<std::size_t>(chosen[j])];
-    }
-  });
+void choose_experts_of(std::int64_t begin, std::int64_t end, std::int64_t experts, std::int64_t k,
+                       const grouped_choice& rule, const T* logits, const T* bias, std::int32_t* ids, T* weights) {
+  std::vector<T> scores(static_cast<std::size_t>(experts)), biased(scores), of_group;
+  std::vector<std::int32_t> order;
+  for (std::int64_t t = begin; t < end; ++t) {
+    score_experts<Scores>(experts, logits + t * experts, scores.data());
+    for (std::size_t e = 0; e < scores.size(); ++e) biased[e] = scores[e] + bias[e];
+    if (rule.kept < rule.groups) keep_groups(rule, experts, biased.data(), of_group, order);
+    std::int32_t* const chosen = ids + t * k;
+    choose_greatest(experts, biased.data(), k, chosen);
+    T sum = added_to_scores<T>;
+    for (std::int64_t j = 0; j < k; ++j) sum += scores[static_cast<std::size_t>(chosen[j])];
+    const T factor = static_cast<T>(rule.scale) / (rule.normed ? sum : T(1));
+    for (std::int64_t j = 0; j < k; ++j) weights[t * k + j] = factor * scores[static_cast<std::size_t>(chosen[j])];
+  }
 }
 
-/// With s the scores, S the sum of the chosen ones + 1e-20 and d the gradient of the weights: ds_j = scale (d_j - (sum of d s) / S) / S where
-/// weights are normed, scale d_j elsewhere; dlogits = ds s (1 - s) for sigmoid, s (ds - sum of ds s) for softmax.
+/// Gradients of the rows [begin, end). With s the scores, S the sum of the chosen ones + 1e-20 and d the gradient of the weights:
+/// ds_j = scale (d_j - (sum of d s) / S) / S where weights are normed, scale d_j elsewhere; dlogits = ds s (1 - s) for sigmoid,
+/// s (ds - sum of ds s) for softmax.
 template <class Scores, class T>
-void choose_experts_backward(team& workers, std::int64_t tokens, std::int64_t experts, std::int64_t k,
-                             const grouped_choice& rule, const T* logits, const std::int32_t* ids, const T* dweights,
-                             T* dlogits) {
-  workers.split(tokens, row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<T> scores(static_cast<std::size_t>(experts));
-    for (std::int64_t t = begin; t < end; ++t) {
-      score_experts<Scores>(experts, logits + t * experts, scores.data());
-      const std::int32_t* const chosen = ids + t * k;
-      const T* const d = dweights + t * k;
-      T* const out = dlogits + t * experts;
-      const auto score = [&](std::int64_t j) { return scores[static_cast<std::size_t>(chosen[j])]; };
-      T sum = added_to_scores<T>, inner = 0, through = 0;
-      for (std::int64_t j = 0; j < k; ++j) {
-        sum += score(j);
-        inner += d[j] * score(j);
-      }
-      std::fill_n(out, experts, T(0));
-      const T scale = static_cast<T>(rule.scale);
-      for (std::int64_t j = 0; j < k; ++j) {
-        const T ds = rule.normed ? scale * (d[j] - inner / sum) / sum : scale * d[j];
-        out[chosen[j]] = ds;
-        through += ds * score(j);
-      }
-      for (std::int64_t e = 0; e < experts; ++e) {
-        const T s = scores[static_cast<std::size_t>(e)];
-        out[e] = std::is_same_v<Scores, sigmoid_scores> ? out[e] * s * (T(1) - s) : s * (out[e] - through);
-      }
+void choose_experts_backward_of(std::int64_t begin, std::int64_t end, std::int64_t experts, std::int64_t k,
+                                const grouped_choice& rule, const T* logits, const std::int32_t* ids, const T* dweights,
+                                T* dlogits) {
+  std::vector<T> scores(static_cast<std::size_t>(experts));
+  for (std::int64_t t = begin; t < end; ++t) {
+    score_experts<Scores>(experts, logits + t * experts, scores.data());
+    const std::int32_t* const chosen = ids + t * k;
+    const T* const d = dweights + t * k;
+    T* const out = dlogits + t * experts;
+    const auto score = [&](std::int64_t j) { return scores[static_cast<std::size_t>(chosen[j])]; };
+    T sum = added_to_scores<T>, inner = 0, through = 0;
+    for (std::int64_t j = 0; j < k; ++j) {
+      sum += score(j);
+      inner += d[j] * score(j);
     }
-  });
+    std::fill_n(out, experts, T(0));
+    const T scale = static_cast<T>(rule.scale);
+    for (std::int64_t j = 0; j < k; ++j) {
+      const T ds = rule.normed ? scale * (d[j] - inner / sum) / sum : scale * d[j];
+      out[chosen[j]] = ds;
+      through += ds * score(j);
+    }
+    for (std::int64_t e = 0; e < experts; ++e) {
+      const T s = scores[static_cast<std::size_t>(e)];
+      out[e] = std::is_same_v<Scores, sigmoid_scores> ? out[e] * s * (T(1) - s) : s * (out[e] - through);
+    }
+  }
+}
+
+/// Errors: `layout_error` for groups that do not divide the experts, and for fewer experts in the kept groups than are chosen.
+inline void expect_groups(std::int64_t experts, std::int64_t k, const grouped_choice& rule) {
+  const bool fits = rule.groups >= 1 && rule.kept >= 1 && rule.kept <= rule.groups && rule.best >= 1 &&
+                    experts % rule.groups == 0 && k <= experts / rule.groups * rule.kept;
+  if (!fits) [[unlikely]]
+    throw layout_error("heddle: choose_experts: " + std::to_string(k) + " of " + std::to_string(experts) +
+                       " experts should be in " + std::to_string(rule.kept) + " of " + std::to_string(rule.groups) +
+                       " groups of the same size, which have at least so many experts");
 }
 
 /// The kernels of `expert_choice_kernels` as members of the host backend `Host`.
@@ -125,14 +133,10 @@ class expert_choice_members {
     const std::int64_t experts = logits.extent(1), k = ids.extent(1);
     checks::choices("choose_experts", logits.extent(0), experts, ids, weights.extent(0), weights.extent(1));
     expect("choose_experts", "elements of the bias", experts, bias.size());
-    const bool fits = rule.groups >= 1 && rule.kept >= 1 && rule.kept <= rule.groups && rule.best >= 1 &&
-                      experts % rule.groups == 0 && k <= experts / rule.groups * rule.kept;
-    if (!fits) [[unlikely]]
-      throw layout_error("heddle: choose_experts: " + std::to_string(k) + " of " + std::to_string(experts) +
-                         " experts should be in " + std::to_string(rule.kept) + " of " + std::to_string(rule.groups) +
-                         " groups of the same size, which have at least so many experts");
-    detail::choose_experts<Scores>(team_of_host(), logits.extent(0), experts, k, rule, logits.data(), bias.data(),
-                                   ids.data(), weights.data());
+    expect_groups(experts, k, rule);
+    team_of_host().split(logits.extent(0), row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
+      choose_experts_of<Scores>(begin, end, experts, k, rule, logits.data(), bias.data(), ids.data(), weights.data());
+    });
   }
   template <class Scores, class T>
   void choose_experts_backward(input_matrix<T> logits, matrix_view<const std::int32_t> ids, const grouped_choice& rule,
@@ -141,8 +145,10 @@ class expert_choice_members {
     checks::choices("choose_experts_backward", logits.extent(0), experts, ids, dweights.extent(0), dweights.extent(1));
     checks::same_shape<T>("choose_experts_backward", "dlogits", logits, dlogits);
     checks::within("choose_experts_backward", "ids", ids.elements(), 0, experts);
-    detail::choose_experts_backward<Scores>(team_of_host(), logits.extent(0), experts, ids.extent(1), rule,
-                                            logits.data(), ids.data(), dweights.data(), dlogits.data());
+    team_of_host().split(logits.extent(0), row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
+      choose_experts_backward_of<Scores>(begin, end, experts, ids.extent(1), rule, logits.data(), ids.data(),
+                                         dweights.data(), dlogits.data());
+    });
   }
   template <class T>
   void balance_bias(input_vector<T> counts, std::type_identity_t<T> rate, std::span<T> bias) {

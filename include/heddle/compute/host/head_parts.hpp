@@ -13,6 +13,15 @@
 
 namespace heddle::inline v0::compute::detail {
 
+/// Errors: `layout_error` for other rows than those of y, and for more columns than a head of x or of y has.
+inline void expect_head_parts(const char* kernel, std::int64_t rows, std::int64_t head_dim, std::int64_t columns,
+                              std::int64_t y_rows, std::int64_t y_head_dim) {
+  expect(kernel, "rows of y", rows, y_rows);
+  if (columns < 0 || columns > head_dim || columns > y_head_dim) [[unlikely]]
+    throw layout_error("heddle: " + std::string(kernel) + ": columns should be from 0 to those of a head, " +
+                       std::to_string((std::min)(head_dim, y_head_dim)) + ", got " + std::to_string(columns));
+}
+
 /// The kernels of `head_part_kernels` as members of the host backend `Host`.
 template <class Host>
 class head_part_members {
@@ -21,7 +30,7 @@ class head_part_members {
   template <class T>
   void copy_heads(input_heads<T> x, std::int64_t columns, head_rows<T> y) {
     if (x.heads != 1) expect("copy_heads", "heads of x", y.heads, x.heads);
-    fit("copy_heads", x.rows, x.head_dim, columns, y);
+    expect_head_parts("copy_heads", x.rows, x.head_dim, columns, y.rows, y.head_dim);
     team_of_host().split(y.rows, row_grain(y.heads * columns), 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r)
         for (std::int64_t h = 0; h < y.heads; ++h) std::copy_n(x.row(r, x.heads == 1 ? 0 : h), columns, y.row(r, h));
@@ -31,7 +40,7 @@ class head_part_members {
   template <class T>
   void sum_heads(input_heads<T> x, std::int64_t columns, head_rows<T> y) {
     expect("sum_heads", "heads of y", 1, y.heads);
-    fit("sum_heads", x.rows, x.head_dim, columns, y);
+    expect_head_parts("sum_heads", x.rows, x.head_dim, columns, y.rows, y.head_dim);
     team_of_host().split(y.rows, row_grain(x.heads * columns), 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         T* const to = y.row(r, 0);
@@ -45,14 +54,6 @@ class head_part_members {
   }
 
  private:
-  template <class T>
-  static void fit(const char* kernel, std::int64_t rows, std::int64_t head_dim, std::int64_t columns,
-                  const head_rows<T>& y) {
-    expect(kernel, "rows of y", rows, y.rows);
-    if (columns < 0 || columns > head_dim || columns > y.head_dim) [[unlikely]]
-      throw layout_error("heddle: " + std::string(kernel) + ": columns should be from 0 to those of a head, " +
-                         std::to_string((std::min)(head_dim, y.head_dim)) + ", got " + std::to_string(columns));
-  }
   team& team_of_host() noexcept { return static_cast<Host*>(this)->workers(); }
 };
 

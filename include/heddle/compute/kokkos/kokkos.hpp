@@ -7,7 +7,9 @@
 #include <heddle/compute/kokkos/adamw.hpp>
 #include <heddle/compute/kokkos/cached_rows.hpp>
 #include <heddle/compute/kokkos/elementwise.hpp>
+#include <heddle/compute/kokkos/expert_choice.hpp>
 #include <heddle/compute/kokkos/expert_members.hpp>
+#include <heddle/compute/kokkos/head_parts.hpp>
 #include <heddle/compute/kokkos/images.hpp>
 #include <heddle/compute/kokkos/rows.hpp>
 #include <heddle/compute/kokkos/sums.hpp>
@@ -66,6 +68,8 @@ template <class ExecSpace, class Gemm = portable>
 class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::on_kokkos::cache_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::on_kokkos::expert_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::on_kokkos::expert_choice_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
+               public detail::on_kokkos::head_part_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>>,
                public detail::on_kokkos::image_members<kokkos<ExecSpace, Gemm>, kokkos_memory<ExecSpace>> {
   using facets = detail::launched_facets<kokkos, kokkos_memory<ExecSpace>>;
   template <class T>
@@ -154,6 +158,8 @@ class kokkos : public detail::launched_facets<kokkos<ExecSpace, Gemm>, kokkos_me
   friend class detail::launched_facets<kokkos, space>;
   friend class detail::on_kokkos::cache_members<kokkos, space>;
   friend class detail::on_kokkos::expert_members<kokkos, space>;
+  friend class detail::on_kokkos::expert_choice_members<kokkos, space>;
+  friend class detail::on_kokkos::head_part_members<kokkos, space>;
   friend class detail::on_kokkos::image_members<kokkos, space>;
   detail::on_kokkos::on<ExecSpace> launcher() const noexcept { return {queue_.instance()}; }
 

@@ -253,7 +253,8 @@ struct language_head {
   /// Shapes: x [rows, width], all [rows, vocabulary] (empty on the other ranks), room [rows * vocabulary].
   template <class B>
   void predict_rows(const B& b, typename B::const_view x, typename B::view all, typename B::row room) const {
-    static_assert(B::on_host, "heddle: logits of several rows are gathered in the host's memory");
+    static_assert(B::space::host_accessible,
+                  "heddle: logits of several rows are gathered in memory that the host can use");
     using stream = typename B::layouts::template edge<dims<dim::width>>;
     auto [n] = b.children();
     detail::require_settled<Norm, stream>(n.forward(x, b[normed{}]));
@@ -315,12 +316,17 @@ struct language_head {
     for (int r = 0; r < group.size(); ++r) counts.push_back(rows * cut.size(r));
     const bool is_first = group.rank() == 0;
     const typename B::const_row mine = b.vector(logits{});
-    group.gather_v(mine, is_first ? room : typename B::row{}, std::span<const std::int64_t>(counts), 0);
+    if constexpr (!B::on_host) b.queue().wait();
+    const auto on_host = [](const auto& row) {
+      return std::span(heddle::v0::detail::first_element(row), heddle::v0::detail::count_of(row));
+    };
+    group.gather_v(on_host(mine), on_host(is_first ? room : typename B::row{}), std::span<const std::int64_t>(counts),
+                   0);
     if (!is_first || all.extent(0) == 0) return;
-    const auto* part = room.data();
+    const auto* part = on_host(room).data();
     for (int p = 0; p < group.size(); ++p)
       for (std::int64_t r = 0; r < rows; ++r, part += cut.size(p))
-        std::copy_n(part, cut.size(p), all.data() + r * vocabulary + cut.offset(p));
+        std::copy_n(part, cut.size(p), all.address() + r * vocabulary + cut.offset(p));
   }
   template <class B>
   void gather_along(const B& b, typename B::const_row mine, typename B::row all, type_list<>) const {

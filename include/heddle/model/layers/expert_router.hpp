@@ -71,13 +71,14 @@ struct expert_router<grouped_scores<Scores>> : detail::router_base {
               typename B::view weights) const {
     b.compute().template choose_experts<Scores>(logits, b.vector(selection_bias{}), rule, ids, weights);
   }
-  /// Overwrites the gradient of the logits. On the host choices are counted, for `balance_experts`.
+  /// Overwrites the gradient of the logits. Choices are counted where the host can use the memory, for `balance_experts`.
   template <class B>
   void choose_backward(const B& b, typename B::const_view logits,
                        matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view /*weights*/,
                        typename B::const_view d_weights, typename B::view d_logits) const {
     b.compute().template choose_experts_backward<Scores>(logits, ids, rule, d_weights, d_logits);
-    if constexpr (B::on_host) {
+    if constexpr (B::space::host_accessible) {
+      if constexpr (!B::on_host) b.queue().wait();
       const auto load = b.run().routing->load_of(b[selection_bias{}].address(), out[0]);
       for (const std::int32_t e : ids.elements()) ++load[static_cast<std::size_t>(e)];
     }

@@ -1,16 +1,19 @@
 // heddle/tensor/cuda/memory.hpp: the memory of CUDA devices, and the host's memory that they reach by themselves.
 #pragma once
 
+#include <heddle/core/device_runtime.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/tensor/cuda/stream.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -164,6 +167,7 @@ class cuda_queue {
 /// the stream (`cudaMallocAsync`) and goes back in it. Host code may not touch the elements: a queue copies them.
 struct cuda_memory {
   static constexpr bool host_accessible = false;
+  static constexpr device_runtime runtime = device_runtime::cuda;
   template <std::size_t Alignment>
   using allocation = detail::cuda_allocation<detail::device_blocks, Alignment>;
 
@@ -187,6 +191,8 @@ struct cuda_memory {
     queue& operator=(queue&&) noexcept = default;
     /// Another stream of the same device.
     queue beside() const { return queue(device()); }
+    /// Pinned memory of the host for copies of messages, one for each of two slots, which is kept and grows: for one user at a time.
+    void* staging(std::size_t slot, std::size_t bytes);
     /// Bytes that the device has left, without those that its pool keeps for the next allocation.
     std::size_t free_bytes() const {
       const detail::on_cuda_device here(device());
@@ -194,6 +200,13 @@ struct cuda_memory {
       detail::require_cuda(cudaMemGetInfo(&free, &all), "cudaMemGetInfo", device());
       return free;
     }
+
+   private:
+    struct staging_room {
+      detail::cuda_allocation<detail::pinned_blocks, 64> memory{};
+      std::size_t bytes = 0;
+    };
+    std::array<staging_room, 2> staging_{};
   };
 };
 
@@ -242,6 +255,18 @@ struct cuda_pinned_memory {
         first, detail::row_shape(static_cast<std::int64_t>(detail::count_of(x))));
   }
 };
+
+inline void* cuda_memory::queue::staging(std::size_t slot, std::size_t bytes) {
+  staging_room& room = staging_.at(slot);
+  if (room.bytes < bytes) {
+    room = {};
+    room.memory = cuda_pinned_memory::queue(*this).allocate<64>(bytes);
+    if (room.memory.address() == nullptr)
+      throw memory_error("heddle: " + std::to_string(bytes) + " bytes of pinned memory for messages: no memory");
+    room.bytes = bytes;
+  }
+  return room.memory.address();
+}
 
 #if defined(__CUDACC__)
 namespace detail {

@@ -1,7 +1,9 @@
 // heddle/tensor/kokkos/memory.hpp: the memory of a Kokkos execution space, reached through an instance of that space.
 #pragma once
 
+#include <heddle/core/device_runtime.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/tensor/kokkos/staging.hpp>
 #include <heddle/tensor/memory_space.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -279,6 +281,8 @@ struct kokkos_memory {
   using kokkos_space = typename ExecSpace::memory_space;
   static constexpr bool host_accessible =
       Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, kokkos_space>::accessible;
+  /// Whose devices these are, for libraries for messages that may take their memory.
+  static constexpr device_runtime runtime = detail::kokkos_device<ExecSpace>::runtime;
   /// Whether kernels run on cores of the host: memory that both sides use may belong to a device.
   static constexpr bool kernels_run_on_host =
       Kokkos::SpaceAccessibility<ExecSpace, Kokkos::HostSpace>::accessible && host_accessible;
@@ -399,6 +403,12 @@ struct kokkos_memory {
               row<const unsigned char, space_for<From>>(heddle::v0::detail::first_element(from), bytes_of(from)));
       });
     }
+    /// Memory of the host for copies of messages, pinned where Kokkos has such, one for each of two slots, which is kept and grows: for one
+    /// user at a time.
+    void* staging(std::size_t slot, std::size_t bytes) {
+      instance_->require_alive();
+      return detail::kokkos_call("memory for messages", [&] { return staging_.at(slot, bytes); });
+    }
     /// `f` with host views of these, when all that the queue was given before is done.
     template <class F, class... T, class... Shape>
       requires host_accessible
@@ -448,6 +458,7 @@ struct kokkos_memory {
     }
 
     std::shared_ptr<detail::kokkos_instance<ExecSpace>> instance_;
+    detail::kokkos_staging<typename detail::kokkos_device<ExecSpace>::pinned> staging_{};
   };
 
  private:

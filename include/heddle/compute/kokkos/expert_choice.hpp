@@ -1,0 +1,220 @@
+// heddle/compute/kokkos/expert_choice.hpp: choice of experts by biased scores in groups, its backward, and the update of the bias, as Kokkos kernels.
+#pragma once
+
+#include <heddle/compute/expert_choice.hpp>
+#include <heddle/compute/host/argument_checks.hpp>
+#include <heddle/compute/host/check.hpp>
+#include <heddle/compute/host/expert_choice.hpp>
+#include <heddle/compute/kernels.hpp>
+#include <heddle/compute/kokkos/launch.hpp>
+#include <heddle/compute/kokkos/routing.hpp>
+#include <heddle/tensor/buffer.hpp>
+#include <heddle/tensor/view.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <tuple>
+#include <type_traits>
+
+#include <Kokkos_Core.hpp>
+
+namespace heddle::inline v0::compute::detail::on_kokkos {
+
+/// Scores of the experts of one row of logits, computed one by one.
+template <class Scores, class T>
+class scores_of_row {
+ public:
+  KOKKOS_INLINE_FUNCTION scores_of_row(std::int64_t experts, const T* logits) : logits_(logits) {
+    if (std::is_same_v<Scores, softmax_scores> && experts > 0) {
+      top_ = greatest(experts, logits);
+      sum_ = sum_of_exponentials(experts, logits, top_);
+    }
+  }
+  KOKKOS_INLINE_FUNCTION T operator[](std::int64_t e) const {
+    using std::exp;
+    const T x = logits_[e];
+    if constexpr (std::is_same_v<Scores, sigmoid_scores>) {
+      const T decay = exp(x < 0 ? x : -x);  // at most 1: no overflow
+      return (x < 0 ? decay : T(1)) / (T(1) + decay);
+    } else {
+      return exp(x - top_) / sum_;
+    }
+  }
+
+ private:
+  const T* logits_;
+  T top_ = 0, sum_ = 1;
+};
+
+/// Whether a is before b in the order of `choose_greatest`.
+template <class T>
+KOKKOS_INLINE_FUNCTION bool is_greater(T a, std::int64_t at_a, T b, std::int64_t at_b) {
+  if (a != a || b != b) return a != a && (b == b || at_a < at_b);
+  return a > b || (a == b && at_a < at_b);
+}
+/// The sum of the `best` greatest of n numbers, added in descending order.
+template <class T>
+KOKKOS_INLINE_FUNCTION T sum_of_greatest(std::int64_t n, const T* x, std::int64_t best) {
+  T sum = 0;
+  std::int64_t last = -1;
+  for (std::int64_t j = 0; j < best; ++j) {
+    std::int64_t next = -1;
+    for (std::int64_t e = 0; e < n; ++e)
+      if ((last < 0 || is_greater(x[last], last, x[e], e)) && (next < 0 || is_greater(x[e], e, x[next], next)))
+        next = e;
+    sum += x[next];
+    last = next;
+  }
+  return sum;
+}
+
+/// Shapes: scratch [tokens, experts + groups], of any content; not used where kernels run on the host.
+template <class Scores, class Exec, class T>
+void launch_choose_experts(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+                           const grouped_choice& rule, const T* logits, const T* bias, std::int32_t* ids, T* weights,
+                           [[maybe_unused]] T* scratch) {
+  if constexpr (runs_on_host<Exec>) {
+    each_block(exec, "heddle::choose_experts", tokens, 64, [=](std::int64_t begin, std::int64_t count) {
+      choose_experts_of<Scores>(begin, begin + count, experts, k, rule, logits, bias, ids, weights);
+    });
+  } else {
+    const std::int64_t groups = rule.groups, in_group = experts / groups, kept = rule.kept;
+    const std::int64_t best = rule.best < in_group ? rule.best : in_group;
+    const bool normed = rule.normed;
+    const T scale = static_cast<T>(rule.scale), added = added_to_scores<T>, none = -std::numeric_limits<T>::infinity();
+    each(
+        exec, "heddle::choose_experts", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+          const scores_of_row<Scores, T> scores(experts, logits + t * experts);
+          T* const biased = scratch + t * (experts + groups);
+          T* const of_group = biased + experts;
+          for (std::int64_t e = 0; e < experts; ++e) biased[e] = scores[e] + bias[e];
+          if (kept < groups) {
+            for (std::int64_t g = 0; g < groups; ++g)
+              of_group[g] = sum_of_greatest(in_group, biased + g * in_group, best);
+            for (std::int64_t g = 0; g < groups; ++g) {
+              std::int64_t before = 0;
+              for (std::int64_t o = 0; o < groups; ++o) before += is_greater(of_group[o], o, of_group[g], g) ? 1 : 0;
+              for (std::int64_t e = 0; before >= kept && e < in_group; ++e) biased[g * in_group + e] = none;
+            }
+          }
+          std::int32_t* const chosen = ids + t * k;
+          choose_greatest(experts, biased, k, chosen);
+          T sum = added;
+          for (std::int64_t j = 0; j < k; ++j) sum += scores[chosen[j]];
+          const T factor = scale / (normed ? sum : T(1));
+          for (std::int64_t j = 0; j < k; ++j) weights[t * k + j] = factor * scores[chosen[j]];
+        });
+  }
+}
+/// The formula is beside `choose_experts_backward_of` in host/expert_choice.hpp.
+template <class Scores, class Exec, class T>
+void launch_choose_experts_backward(const on<Exec>& exec, std::int64_t tokens, std::int64_t experts, std::int64_t k,
+                                    const grouped_choice& rule, const T* logits, const std::int32_t* ids,
+                                    const T* dweights, T* dlogits) {
+  if constexpr (runs_on_host<Exec>) {
+    each_block(exec, "heddle::choose_experts_backward", tokens, 64, [=](std::int64_t begin, std::int64_t count) {
+      choose_experts_backward_of<Scores>(begin, begin + count, experts, k, rule, logits, ids, dweights, dlogits);
+    });
+  } else {
+    const bool normed = rule.normed;
+    const T scale = static_cast<T>(rule.scale), added = added_to_scores<T>;
+    each(
+        exec, "heddle::choose_experts_backward", tokens, KOKKOS_LAMBDA(const std::int64_t t) {
+          const scores_of_row<Scores, T> scores(experts, logits + t * experts);
+          const std::int32_t* const chosen = ids + t * k;
+          const T* const d = dweights + t * k;
+          T* const out = dlogits + t * experts;
+          T sum = added, inner = 0, through = 0;
+          for (std::int64_t j = 0; j < k; ++j) {
+            sum += scores[chosen[j]];
+            inner += d[j] * scores[chosen[j]];
+          }
+          for (std::int64_t e = 0; e < experts; ++e) out[e] = T(0);
+          for (std::int64_t j = 0; j < k; ++j) {
+            const T ds = normed ? scale * (d[j] - inner / sum) / sum : scale * d[j];
+            out[chosen[j]] = ds;
+            through += ds * scores[chosen[j]];
+          }
+          for (std::int64_t e = 0; e < experts; ++e) {
+            const T s = scores[e];
+            out[e] = std::is_same_v<Scores, sigmoid_scores> ? out[e] * s * (T(1) - s) : s * (out[e] - through);
+          }
+        });
+  }
+}
+/// One item of work: there are few experts.
+template <class Exec, class T>
+void launch_balance_bias(const on<Exec>& exec, std::int64_t experts, const T* counts, T rate, T* bias) {
+  each(
+      exec, "heddle::balance_bias", 1, KOKKOS_LAMBDA(std::int64_t) {
+        double sum = 0;
+        for (std::int64_t e = 0; e < experts; ++e) sum += static_cast<double>(counts[e]);
+        for (std::int64_t e = 0; e < experts; ++e) {
+          const double more = sum - static_cast<double>(counts[e]) * static_cast<double>(experts);
+          bias[e] += more > 0 ? rate : more < 0 ? -rate : T(0);
+        }
+      });
+}
+
+/// The kernels of `expert_choice_kernels` as members of `Backend`, whose tensors lie in `Space`.
+template <class Backend, class Space>
+class expert_choice_members {
+  using checks = argument_checks;
+  template <class T>
+  using matrix = matrix_view<T, Space>;
+  template <class T>
+  using in_matrix = std::type_identity_t<matrix<const T>>;
+  template <class T>
+  using in_row = std::type_identity_t<vector_view<const T, Space>>;
+
+ public:
+  /// Errors: `layout_error` for sizes that do not fit, for groups that do not divide the experts, and for fewer experts in the kept groups
+  /// than are chosen.
+  template <class Scores, class T>
+  void choose_experts(in_matrix<T> logits, in_row<T> bias, const grouped_choice& rule, matrix<std::int32_t> ids,
+                      matrix<T> weights) {
+    const std::int64_t tokens = logits.extent(0), experts = logits.extent(1), k = ids.extent(1);
+    checks::choices("choose_experts", tokens, experts, {ids.address(), ids.shape()}, weights.extent(0),
+                    weights.extent(1));
+    expect("choose_experts", "elements of the bias", experts, bias.size());
+    expect_groups(experts, k, rule);
+    T* scratch = nullptr;
+    if constexpr (!decltype(self().launcher())::host_can_read) {
+      auto& room = std::get<buffer<T, Space>>(scratch_);
+      const std::int64_t needed = tokens * (experts + rule.groups);
+      if (room.size() < static_cast<std::size_t>(needed))
+        room = buffer<T, Space>(self().queue(), needed, "biased scores of experts");
+      scratch = room.address();
+    }
+    launch_choose_experts<Scores>(self().launcher(), tokens, experts, k, rule, logits.address(), bias.address(),
+                                  ids.address(), weights.address(), scratch);
+  }
+  /// Errors: `layout_error` for sizes that do not fit, and for ids that are out of range where kernels run on the host.
+  template <class Scores, class T>
+  void choose_experts_backward(in_matrix<T> logits, matrix<const std::int32_t> ids, const grouped_choice& rule,
+                               in_matrix<T> dweights, matrix<T> dlogits) {
+    const std::int64_t tokens = logits.extent(0), experts = logits.extent(1);
+    checks::choices("choose_experts_backward", tokens, experts, {ids.address(), ids.shape()}, dweights.extent(0),
+                    dweights.extent(1));
+    checks::same_shape<T>("choose_experts_backward", "dlogits", {logits.address(), logits.shape()},
+                          {dlogits.address(), dlogits.shape()});
+    indices_within(self().launcher(), self().queue(), "choose_experts_backward", "ids", ids, 0, experts);
+    launch_choose_experts_backward<Scores>(self().launcher(), tokens, experts, ids.extent(1), rule, logits.address(),
+                                           ids.address(), dweights.address(), dlogits.address());
+  }
+  /// Errors: `layout_error` for another number of counts than of biases.
+  template <class T>
+  void balance_bias(in_row<T> counts, std::type_identity_t<T> rate, vector_view<T, Space> bias) {
+    expect("balance_bias", "elements of the bias", counts.size(), bias.size());
+    launch_balance_bias(self().launcher(), bias.size(), counts.address(), rate, bias.address());
+  }
+
+ private:
+  Backend& self() noexcept { return static_cast<Backend&>(*this); }
+
+  std::tuple<buffer<float, Space>, buffer<double, Space>> scratch_{};
+};
+
+}  // namespace heddle::inline v0::compute::detail::on_kokkos
