@@ -157,5 +157,6 @@ TEST_CASE("a Mixtral generates greedily what transformers does, its experts on r
 TEST_CASE("a DeepSeek-V3 generates greedily what transformers does, its experts on ranks of their own",
           "[infer][golden]") {
   check<md::deepseek<float>, hd::mesh<hd::axis<hd::ep>, hd::axis<hd::tp>>>("deepseek");
+  check<md::deepseek<float>>("deepseek_dense");  // two leading blocks without experts, YaRN
 }
 #endif

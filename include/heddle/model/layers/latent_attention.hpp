@@ -3,6 +3,7 @@
 
 #include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/rotary_table.hpp>
+#include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>
 #include <heddle/model/layers/low_rank.hpp>
 
@@ -41,7 +42,7 @@ struct latent_head {
   friend constexpr bool operator==(const latent_head&, const latent_head&) = default;
 };
 
-/// y = softmax(q k' / sqrt(query elements of a head), causal) v Wo: multi-head latent attention. c|r = x Wkva; [k_still|v] of each head =
+/// y = softmax(q k' / sqrt(query elements of a head), causal) v Wo: multi-head latent attention; with `yarn` times its `score_factor`. c|r = x Wkva; [k_still|v] of each head =
 /// norm(c) Wkvb; k = [k_still|rotate(r)], with one r for all heads; q = norm(x Wqa) Wqb (`Query` a `low_rank`) or x Wq (a `linear`), its
 /// last elements rotated. `neighbours`: pairs of elements that rotate together are (2i, 2i + 1), not (i, i + half).
 ///
@@ -76,6 +77,7 @@ struct latent_attention {
   compute::rotary_scaling scaling;
   std::int64_t context;  ///< positions that the rotary tables have
   bool neighbours = true;
+  compute::yarn_scaling yarn{};  ///< instead of `scaling`, where its factor is not 1
 
   static constexpr bool reads_sequences = true;
   using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet, compute::head_part_facet>;
@@ -118,7 +120,11 @@ struct latent_attention {
   template <class B>
   void prepare(const B& b) const {
     using T = typename B::scalar;
-    const compute::rotary_table<T> table(context, compute::rotary_frequencies(size.rotating, theta, scaling));
+    const bool stretched = yarn.factor != 1;
+    const compute::rotary_table<T> table(context,
+                                         stretched ? compute::rotary_frequencies(size.rotating, theta, yarn)
+                                                   : compute::rotary_frequencies(size.rotating, theta, scaling),
+                                         stretched ? yarn.table_factor() : 1);
     b.copy_from_host(cosines{}, table.cosines().elements());
     b.copy_from_host(sines{}, table.sines().elements());
   }
@@ -250,7 +256,7 @@ struct latent_attention {
   }
   template <class T>
   T scale() const {
-    return static_cast<T>(1.0 / std::sqrt(static_cast<double>(size.query())));
+    return static_cast<T>(yarn.score_factor() / std::sqrt(static_cast<double>(size.query())));
   }
   template <class B>
   std::int64_t own_heads(const B& b) const {
