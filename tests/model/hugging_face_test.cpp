@@ -200,6 +200,7 @@ TEST_CASE("configurations of DeepSeek-V3 that transformers wrote", "[model][hugg
   CHECK(std::get<md::deepseek_config>(whole.config) == md::deepseek_config{});
   CHECK(whole.more_blocks == 0);
   for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
+           {"first_k_dense_replace", nullptr, "expected a whole number of 0 to 2147483647, got null"},
            {"q_lora_rank", 0, "expected null or a whole number of 1 or more, got 0"},
            {"q_lora_rank", "1", "expected a whole number of 0 to 2147483647, got \"1\""},
            {"quantization_config", {{"quant_method", "fp8"}}, "expected null: weights in F32, BF16 or F16"},

@@ -328,7 +328,7 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what, in
                       .shared = whole("n_shared_experts", 1),
                       .groups = whole("n_group", 8),
                       .kept_groups = whole("topk_group", 4),
-                      .dense = c.integer_unless_null("first_k_dense_replace", 3),
+                      .dense = whole("first_k_dense_replace", 3),
                       .dense_ffn = whole("intermediate_size", 18432),
                       .normed = c.flag("norm_topk_prob", true),
                       .factor = c.number("routed_scaling_factor", 2.5),
