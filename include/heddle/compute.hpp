@@ -58,3 +58,4 @@
 #include <heddle/compute/token_operators.hpp>
 #include <heddle/compute/value_and_gradient.hpp>
 #include <heddle/compute/weight_formats.hpp>
+#include <heddle/compute/yarn_scaling.hpp>

@@ -5,6 +5,7 @@
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/batch_checks.hpp>
 #include <heddle/model/deepseek.hpp>
+#include <heddle/model/deepseek_attention.hpp>
 #include <heddle/model/deepseek_config.hpp>
 #include <heddle/model/described.hpp>
 #include <heddle/model/folded_sharding.hpp>
@@ -18,6 +19,7 @@
 #include <heddle/model/layer.hpp>
 #include <heddle/model/layer_operations.hpp>
 #include <heddle/model/layers/attention.hpp>
+#include <heddle/model/layers/block_kinds.hpp>
 #include <heddle/model/layers/call.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/convolution.hpp>

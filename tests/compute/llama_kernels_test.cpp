@@ -2,6 +2,7 @@
 #include "support.hpp"
 
 #include <heddle/compute/host/rotary.hpp>
+#include <heddle/compute/yarn_scaling.hpp>
 
 #include <cmath>
 #include <limits>
@@ -96,6 +97,34 @@ TEST_CASE("rotary frequencies, plain and scaled as Llama 3.1 does, have the refe
   CHECK_THROWS_WITH(hc::rotary_frequencies(8, -1),
                     Catch::Contains("theta, factor, low and original should be positive"));
   CHECK_THROWS_AS((hc::rotary_table<float>(-1, plain)), hd::config_error);
+}
+
+// Values of transformers 5.23, `ROPE_INIT_FUNCTIONS["yarn"]`, in float32.
+TEST_CASE("rotary frequencies scaled by YaRN have the reference's values", "[compute][rotary]") {
+  const hc::yarn_scaling published{.factor = 40, .original = 4096, .mscale = 1, .mscale_all = 1};
+  const auto of_deepseek = hc::rotary_frequencies(64, 1e4, published), plain = hc::rotary_frequencies(64, 1e4);
+  REQUIRE(of_deepseek.size() == 32);
+  for (std::size_t i = 0; i <= 10; ++i) CHECK(of_deepseek[i] == Approx(plain[i]).epsilon(1e-15));
+  for (std::size_t i = 23; i < 32; ++i) CHECK(of_deepseek[i] == Approx(plain[i] / 40).epsilon(1e-15));
+  CHECK(of_deepseek[11] == Approx(0.0390069261).epsilon(2e-7));
+  CHECK(of_deepseek[16] == Approx(0.00550000044).epsilon(2e-7));
+  CHECK(of_deepseek[22] == Approx(0.00017782794).epsilon(2e-6));
+  CHECK(published.table_factor() == 1);
+  CHECK(published.score_factor() == Approx(1.3688879454 * 1.3688879454).epsilon(1e-9));
+  const hc::yarn_scaling other{.factor = 3, .fast = 6, .slow = 0.5, .original = 100, .whole = false};
+  const std::vector<double> expected{1, 0.349217594, 0.0889450684, 0.0191440955, 0.00529133622, 0.00187817973};
+  const auto found = hc::rotary_frequencies(12, 500, other);
+  REQUIRE(found.size() == expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).epsilon(1e-6));
+  CHECK(other.table_factor() == Approx(1.109861228866811).epsilon(1e-12));
+  CHECK(other.score_factor() == 1);
+  CHECK(hc::yarn_scaling{.factor = 3, .attention_factor = 0.5}.table_factor() == 0.5);
+  CHECK(same_bits(plain, hc::rotary_frequencies(64, 1e4, hc::yarn_scaling{})));
+  const hc::rotary_table<double> table(5, found, 1.25);
+  CHECK(table.cosines()(3, 1) == Approx(1.25 * std::cos(3 * found[1])).epsilon(1e-15));
+  CHECK(table.sines()(3, 1) == Approx(1.25 * std::sin(3 * found[1])).epsilon(1e-15));
+  CHECK_THROWS_WITH(hc::rotary_frequencies(8, 1e4, hc::yarn_scaling{.factor = 2, .fast = 1, .slow = 2}),
+                    Catch::Contains("fast at least slow"));
 }
 
 TEST_CASE("rotary embeddings have the reference's values in both layouts, and backward turns back",

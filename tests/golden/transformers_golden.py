@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Golden numbers for heddle's Qwen-2, Qwen-3, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
-Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mixtral_golden.bin and
-deepseek_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mixtral_golden.bin,
+deepseek_golden.bin, deepseek_dense_golden.bin and deepseek_plain_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
 import os
@@ -16,7 +16,9 @@ from llama_golden import decode, difference, encode
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS, BATCH, LR, BETAS, EPS, WEIGHT_DECAY, MAX_NORM = 2, 4, 1e-3, (0.9, 0.95), 1e-8, 0.1, 0.5
-THETA, NORM_EPS = 1000.0, {"deepseek": 1e-5}
+THETA, NORM_EPS = 1000.0, {"deepseek": 1e-5, "deepseek_dense": 1e-5, "deepseek_plain": 1e-5}
+YARN = {"rope_type": "yarn", "rope_theta": THETA, "factor": 4.0, "beta_fast": 2, "beta_slow": 0.5, "mscale": 0.7, "mscale_all_dim": 1.2,
+        "original_max_position_embeddings": 8}
 
 # Odd sizes. Qwen-2 is tied; the heads of Qwen-3 have more elements than width / heads; Mixtral takes two of five experts; DeepSeek-V3
 # three of six in two of three groups, with two shared ones. The norms of its latent vectors keep their own epsilon.
@@ -27,26 +29,38 @@ SIZES = {
     "deepseek": dict(layers=2, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
                      latent=dict(q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
                      router=dict(n_shared_experts=2, n_group=3, topk_group=2)),
+    # One leading block without experts and YaRN; two of them, and queries that are a product of the stream.
+    "deepseek_dense": dict(layers=3, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=8, tied=False, experts=6, chosen=3,
+                           latent=dict(q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=8, v_head_dim=5),
+                           router=dict(n_shared_experts=2, n_group=3, topk_group=2), dense=dict(first_k_dense_replace=1, intermediate_size=17),
+                           rotary=YARN),
+    "deepseek_plain": dict(layers=3, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
+                           latent=dict(q_lora_rank=0, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
+                           router=dict(n_shared_experts=1, n_group=1, topk_group=1), dense=dict(first_k_dense_replace=2, intermediate_size=17)),
 }
 CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
            "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
+CLASSES["deepseek_dense"] = CLASSES["deepseek_plain"] = CLASSES["deepseek"]
 
 
 def make_model(family):
     s = SIZES[family]
     config_class, model_class = CLASSES[family]
     more = dict(num_local_experts=s["experts"], num_experts_per_tok=s["chosen"]) if "experts" in s else {}
-    if family == "deepseek":
-        more = dict(num_experts_per_tok=s["chosen"], n_routed_experts=s["experts"], moe_intermediate_size=s["ffn"], first_k_dense_replace=0,
-                    routed_scaling_factor=1.7, norm_topk_prob=True, **s["latent"], **s["router"])
+    deepseek = family.startswith("deepseek")
+    dense = s.get("dense", dict(first_k_dense_replace=0, intermediate_size=s["ffn"]))
+    if deepseek:
+        latent = dict(s["latent"], q_lora_rank=s["latent"]["q_lora_rank"] or None)
+        more = dict(num_experts_per_tok=s["chosen"], n_routed_experts=s["experts"], moe_intermediate_size=s["ffn"],
+                    first_k_dense_replace=dense["first_k_dense_replace"], routed_scaling_factor=1.7, norm_topk_prob=True, **latent, **s["router"])
     config = config_class(
         num_hidden_layers=s["layers"], num_attention_heads=s["heads"], num_key_value_heads=s["kv_heads"],
-        hidden_size=s["width"], intermediate_size=s["ffn"], max_position_embeddings=s["context"],
+        hidden_size=s["width"], intermediate_size=dense["intermediate_size"], max_position_embeddings=s["context"],
         vocab_size=s["vocabulary"], tie_word_embeddings=s["tied"], rms_norm_eps=NORM_EPS.get(family, 1e-6),
-        rope_parameters={"rope_type": "default", "rope_theta": THETA}, use_cache=False, attention_dropout=0.0,
-        **({} if family == "deepseek" else {"head_dim": s["head_dim"]}), **more)
+        rope_parameters=s.get("rotary", {"rope_type": "default", "rope_theta": THETA}), use_cache=False, attention_dropout=0.0,
+        **({} if deepseek else {"head_dim": s["head_dim"]}), **more)
     config._attn_implementation = config._experts_implementation = "eager"
     model = model_class(config)
     model.train()
@@ -55,7 +69,7 @@ def make_model(family):
     with torch.no_grad():
         for name, p in model.named_parameters():
             mean = 1.0 if "norm" in name else 0.0
-            p.copy_(torch.randn(p.shape, generator=g) * (0.2 if family == "deepseek" else 0.3) + mean)
+            p.copy_(torch.randn(p.shape, generator=g) * (0.2 if deepseek else 0.3) + mean)
         for name, bias in selection_biases(model).items():
             bias.copy_(torch.randn(bias.shape, generator=g) * 0.2)
     return model
@@ -115,7 +129,7 @@ def make_records(family):
     records = [("config", torch.tensor([s["layers"], s["heads"], s["kv_heads"], s["width"], s["ffn"], s["context"],
                                         s["vocabulary"], BATCH, s["head_dim"]] +
                                        ([s["experts"], s["chosen"]] if "experts" in s else []) +
-                                       [*s.get("latent", {}).values(), *s.get("router", {}).values()], dtype=torch.int32)),
+                                       [*s.get("latent", {}).values(), *s.get("router", {}).values(), *s.get("dense", {}).values()], dtype=torch.int32)),
                ("rotary", torch.tensor([THETA, NORM_EPS.get(family, 1e-6)], dtype=torch.float64)),
                ("optimizer", torch.tensor([LR, BETAS[0], BETAS[1], EPS, WEIGHT_DECAY, MAX_NORM], dtype=torch.float64))]
     for step, (tokens, targets) in enumerate(batches(family), start=1):

@@ -157,5 +157,26 @@ TEST_CASE("a Mixtral generates greedily what transformers does, its experts on r
 TEST_CASE("a DeepSeek-V3 generates greedily what transformers does, its experts on ranks of their own",
           "[infer][golden]") {
   check<md::deepseek<float>, hd::mesh<hd::axis<hd::ep>, hd::axis<hd::tp>>>("deepseek");
+  check<md::deepseek<float>>("deepseek_dense");  // two leading blocks without experts, YaRN
+}
+TEST_CASE("a DeepSeek-V3 caches the latent vector of a token, whole on every rank", "[infer][deepseek]") {
+  const md::deepseek_config config = [] {
+    md::deepseek_config c = md::deepseek_tiny();
+    c.layers = 3;
+    c.dense = 1;
+    return c;
+  }();
+  const auto ranks = hd::testing::on_ranks(mesh_type{2, 2}, [&](world_type& world) {
+    backend kernels{1};
+    inf::model_runner<md::deepseek<float>, world_type, backend> runner(config, world, kernels, {4, 5}, 8);
+    return std::pair(runner.stage().cache_bytes(), runner.stage().layers().count);
+  });
+  if (!ranks.ok()) FAIL(ranks.error);
+  int layers = 0;
+  for (int r = 0; r < 4; ++r) {  // of each block and token, key_latent + rotating numbers
+    CHECK(ranks[r].first == std::int64_t{ranks[r].second} * 4 * 5 * (7 + 4) * 4);
+    layers += ranks[r].second;
+  }
+  CHECK(layers == 2 * config.layers);
 }
 #endif

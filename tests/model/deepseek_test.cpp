@@ -6,6 +6,7 @@
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/mixtral.hpp>
+#include <heddle/train/language_state.hpp>
 #include HEDDLE_GEMM_HEADER
 
 #include <algorithm>
@@ -20,31 +21,102 @@ using namespace model_test;
 
 namespace {
 using backend = hd::compute::host<HEDDLE_GEMM>;
+// Over dp and tp only, as formulas of memory take it.
+using deepseek = md::deepseek<float, md::megatron<>>;
+}  // namespace
+
+namespace {
+// The configuration of a file of transformers_golden.py.
+md::deepseek_config config_of(const golden_file& golden, hd::compute::yarn_scaling yarn = {}) {
+  const auto& n = golden.ids("config");
+  const auto& rotary = golden.values("rotary");
+  return {.layers = n[0],
+          .heads = n[1],
+          .width = n[3],
+          .ffn = n[4],
+          .context = n[5],
+          .vocabulary = n[6],
+          .query_latent = n[11],
+          .key_latent = n[12],
+          .still = n[13],
+          .rotating = n[14],
+          .value = n[15],
+          .experts = n[9],
+          .chosen = n[10],
+          .shared = n[16],
+          .groups = n[17],
+          .kept_groups = n[18],
+          .dense = n.size() > 19 ? n[19] : 0,
+          .dense_ffn = n.size() > 19 ? n[20] : 0,
+          .factor = 1.7,
+          .theta = rotary[0],
+          .yarn = yarn,
+          .epsilon = rotary[1]};
 }
+}  // namespace
 
 TEST_CASE("DeepSeek-V3: two steps in float equal those of transformers to 1e-5", "[model][golden][deepseek]") {
   const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/deepseek_golden.bin");
-  const auto& n = golden.ids("config");
-  const auto& rotary = golden.values("rotary");
-  two_steps_in_float<md::deepseek<float>, backend>(golden, md::deepseek_config{.layers = n[0],
-                                                                               .heads = n[1],
-                                                                               .width = n[3],
-                                                                               .ffn = n[4],
-                                                                               .context = n[5],
-                                                                               .vocabulary = n[6],
-                                                                               .query_latent = n[11],
-                                                                               .key_latent = n[12],
-                                                                               .still = n[13],
-                                                                               .rotating = n[14],
-                                                                               .value = n[15],
-                                                                               .experts = n[9],
-                                                                               .chosen = n[10],
-                                                                               .shared = n[16],
-                                                                               .groups = n[17],
-                                                                               .kept_groups = n[18],
-                                                                               .factor = 1.7,
-                                                                               .theta = rotary[0],
-                                                                               .epsilon = rotary[1]});
+  two_steps_in_float<deepseek, backend>(golden, config_of(golden));
+}
+TEST_CASE("leading blocks without experts and YaRN: two steps in float equal those of transformers to 1e-5",
+          "[model][golden][deepseek]") {
+  const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/deepseek_dense_golden.bin");
+  const auto config =
+      config_of(golden, {.factor = 4, .fast = 2, .slow = 0.5, .original = 8, .mscale = 0.7, .mscale_all = 1.2});
+  REQUIRE(config.dense == 1);
+  REQUIRE(config.layers == 3);
+  two_steps_in_float<deepseek, backend>(golden, config);
+}
+TEST_CASE("queries without a latent vector: two steps in float equal those of transformers to 1e-5",
+          "[model][golden][deepseek]") {
+  const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/deepseek_plain_golden.bin");
+  const auto config = config_of(golden);
+  REQUIRE(config.dense == 2);
+  REQUIRE(config.query_latent == 0);
+  two_steps_in_float<md::plain_query_deepseek<float>, backend>(golden, config);
+}
+
+namespace {
+constexpr md::deepseek_config of_two_kinds = [] {
+  md::deepseek_config c = md::deepseek_tiny();
+  c.layers = 5;
+  c.dense = 2;
+  return c;
+}();
+template <int Stages>
+struct shape {
+  static constexpr md::deepseek_config config = of_two_kinds;
+  static constexpr int stages = Stages;
+  static constexpr std::int64_t samples = 2;
+};
+// What stages of a pipeline hold of a model with blocks of two kinds, by formula and counted.
+template <int Stages>
+void check_memory() {
+  using formula = hd::train::language_with_state<deepseek, shape<Stages>>;
+  const formula by;
+  backend kernels{1};
+  alone_world world;
+  std::int64_t weights = 0;
+  for (int i = 0; i < Stages; ++i) {
+    CAPTURE(Stages, i);
+    const auto part = md::split_layers(of_two_kinds.layers, i, Stages);
+    const deepseek::stage<alone_world, backend> s(of_two_kinds, world, kernels, part, 1, 2);
+    CHECK(s.saved_bytes_per_slot() == by.activation_bytes(i));
+    CHECK(s.deferred_bytes() == by.deferred_bytes(i));
+    CHECK(s.workspace_bytes() + formula::state_bytes(i) == by.resident_bytes(i));
+    CHECK(s.flat_elements() * 4 == formula::weight_bytes(i));
+    for (const md::parameter& p : s.parameters()) weights += p.count;
+    for (const md::parameter& p : s.frozen_parameters()) weights += p.count;
+  }
+  CHECK(weights == of_two_kinds.parameters());
+}
+}  // namespace
+
+TEST_CASE("stages with blocks of two kinds hold what the formulas of memory say", "[model][deepseek]") {
+  check_memory<1>();
+  check_memory<2>();  // both kinds on the first stage
+  check_memory<3>();  // one kind on each stage
 }
 
 TEST_CASE("the load of experts is what rows choose in training, and moves selection biases", "[model][deepseek]") {
@@ -53,8 +125,7 @@ TEST_CASE("the load of experts is what rows choose in training, and moves select
   const auto tokens = random_ids(18, config.vocabulary, 1), targets = random_ids(18, config.vocabulary, 2);
   backend kernels{1};
   alone_world world;
-  md::deepseek<float>::stage<alone_world, backend> s(config, world, kernels, md::split_layers(config.layers, 0, 1), 1,
-                                                     2);
+  deepseek::stage<alone_world, backend> s(config, world, kernels, md::split_layers(config.layers, 0, 1), 1, 2);
   s.initialize(1);
   s.zero_gradients();
   const md::batch<float> batch{tokens, targets, 2, 1.0f / 18};
@@ -91,7 +162,21 @@ TEST_CASE("configurations of DeepSeek-V3", "[model][deepseek]") {
   const double blocks = tiny.flops_per_token(9) - 6.0 * tiny.vocabulary * tiny.width;
   CHECK(md::layers::training_flops(md::describe_deepseek(tiny).block, 9) * tiny.layers ==
         Approx(blocks).epsilon(1e-12));
+  const auto described = md::describe_deepseek(of_two_kinds);
+  CHECK(described.count_others() == 2);
+  CHECK(md::layers::training_flops(described, 9) == Approx(of_two_kinds.flops_per_token(9)).epsilon(1e-12));
+  const auto costs = md::operations_by_layer(described, 9);
+  REQUIRE(costs.layers.size() == 5);
+  CHECK(costs.layers[1] == md::layers::training_flops(described.other, 9));
+  CHECK(costs.layers[2] == md::layers::training_flops(described.block, 9));
+  CHECK(costs.layers[1] != costs.layers[2]);
   md::deepseek_config wrong = tiny;
+  wrong.dense = 3;
+  CHECK_THROWS_WITH(wrong.validate(), "heddle: deepseek_config.dense must be 0 to 2, got 3");
+  wrong = tiny;
+  wrong.yarn.fast = 0.5;
+  CHECK_THROWS_WITH(wrong.validate(), Catch::Contains("deepseek_config.yarn.fast must be at least yarn.slow = 1"));
+  wrong = tiny;
   wrong.rotating = 3;
   CHECK_THROWS_WITH(wrong.validate(), "heddle: deepseek_config.rotating must be even, got 3");
   wrong = tiny;

@@ -68,9 +68,9 @@ struct found_family {
   std::string operator()(std::type_identity<md::qwen3<T, How, Tied>>, const md::qwen3_config&) const {
     return Tied ? "tied qwen3" : "qwen3";
   }
-  template <class T, class How>
-  std::string operator()(std::type_identity<md::deepseek<T, How>>, const md::deepseek_config&) const {
-    return "deepseek";
+  template <class T, class How, bool LatentQueries>
+  std::string operator()(std::type_identity<md::deepseek<T, How, LatentQueries>>, const md::deepseek_config&) const {
+    return LatentQueries ? "deepseek" : "plain deepseek";
   }
   template <class T, class How, bool Tied>
   std::string operator()(std::type_identity<md::mixtral<T, How, Tied>>, const md::mixtral_config&) const {
@@ -195,24 +195,105 @@ TEST_CASE("configurations of DeepSeek-V3 that transformers wrote", "[model][hugg
   want.epsilon = 1e-5;
   CHECK(std::get<md::deepseek_config>(deepseek.config) == want);
   CHECK(md::with_model<float>(deepseek, found_family{}) == "deepseek");
-  const json published{{"model_type", "deepseek_v3"}, {"first_k_dense_replace", 0}};
-  md::deepseek_config whole;
-  whole.layers = 61;
-  CHECK(std::get<md::deepseek_config>(md::from_config(published).config) == whole);
+  CHECK(deepseek.more_blocks == 1);
+  const auto whole = md::from_config({{"model_type", "deepseek_v3"}});  // transformers' own sizes
+  CHECK(std::get<md::deepseek_config>(whole.config) == md::deepseek_config{});
+  CHECK(whole.more_blocks == 0);
   for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
-           {"first_k_dense_replace", 1, "expected 0: blocks that are all alike, each with experts, got 1"},
-           {"q_lora_rank", nullptr, "expected a whole number of 0 to 2147483647, got null"},
+           {"first_k_dense_replace", nullptr, "expected a whole number of 0 to 2147483647, got null"},
+           {"q_lora_rank", 0, "expected null or a whole number of 1 or more, got 0"},
+           {"q_lora_rank", "1", "expected a whole number of 0 to 2147483647, got \"1\""},
+           {"quantization_config", {{"quant_method", "fp8"}}, "expected null: weights in F32, BF16 or F16"},
            {"scoring_func", "softmax", "expected \"sigmoid\", got \"softmax\""},
            {"qk_head_dim", 8, "expected 7, got 8"},
            {"num_key_value_heads", 3, "expected 6, got 3"},
            {"tie_word_embeddings", true, "expected false, got true"},
            {"attention_bias", true, "expected false, got true"}})
     CHECK_THAT(refusal(with(written, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
-  CHECK_THAT(refusal(without(written, "first_k_dense_replace")), Catch::Contains("'first_k_dense_replace'"));
+  CHECK(refusal(without(written, "first_k_dense_replace")).empty());
+  CHECK_THAT(refusal(with(written, "first_k_dense_replace", 4)),
+             Catch::Contains("deepseek_config.dense must be 0 to 3, got 4"));
   CHECK_THAT(refusal(with(written, "num_experts_per_tok", 5)),
              Catch::Contains("deepseek_config.chosen must be 1 to 4, got 5"));
   CHECK_THAT(refusal(with(written, "n_group", 4)),
              Catch::Contains("deepseek_config.groups must divide experts = 6, got 4"));
+}
+
+TEST_CASE("leading blocks, queries without latent vectors, and YaRN", "[model][hugging_face][deepseek]") {
+  const json dense = config_of("deepseek_dense"), plain = config_of("deepseek_plain");
+  const auto first = std::get<md::deepseek_config>(md::from_config(dense).config);
+  CHECK(first.dense == 2);
+  CHECK(first.dense_ffn == 17);
+  const hd::compute::yarn_scaling yarn{
+      .factor = 8, .fast = 8, .slow = 1, .original = 16, .mscale = 0.7, .mscale_all = 1.2};
+  CHECK(first.yarn == yarn);
+  CHECK(first.theta == 10000);
+  CHECK(md::with_model<float>(md::from_config(dense), found_family{}) == "deepseek");
+  CHECK(to_string(first).find(" dense=2 dense_ffn=17 ") != std::string::npos);
+  CHECK(to_string(first).find(" yarn=8 fast=8 slow=1 original=16 ") != std::string::npos);
+  const auto second = std::get<md::deepseek_config>(md::from_config(plain).config);
+  CHECK(second.query_latent == 0);
+  CHECK(second.dense == 1);
+  CHECK(md::with_model<float>(md::from_config(plain), found_family{}) == "plain deepseek");
+  CHECK_THROWS_AS(md::describe_deepseek(second), hd::config_error);
+  CHECK_THROWS_AS((md::describe_deepseek<false>(first)), hd::config_error);
+  const json older = with(without(dense, "rope_parameters"), "rope_scaling",
+                          {{"type", "yarn"},
+                           {"factor", 8},
+                           {"beta_fast", 8},
+                           {"mscale", 0.7},
+                           {"mscale_all_dim", 1.2},
+                           {"original_max_position_embeddings", 16}});
+  CHECK(std::get<md::deepseek_config>(md::from_config(older).config) == first);
+  const auto rope = [&](const char* key, json value) {
+    return with(dense, "rope_parameters", with(dense.at("rope_parameters"), key, std::move(value)));
+  };
+  CHECK_THAT(refusal(rope("factor", -1)), Catch::Contains("rope_parameters, key 'factor': expected a positive number"));
+  CHECK_THAT(refusal(rope("beta_slow", 9)), Catch::Contains("yarn.fast must be at least yarn.slow = 9.000000, got 8"));
+  CHECK_THAT(refusal(rope("stretch", 9)), Catch::Contains("key 'stretch': expected no such key"));
+  CHECK_THAT(refusal(with(dense, "rope_scaling", {{"type", "linear"}, {"factor", 2}})),
+             Catch::Contains("key 'rope_scaling': expected nothing beside rope_parameters"));
+}
+
+// The config.json of deepseek-ai/DeepSeek-V3.
+TEST_CASE("the published DeepSeek-V3 has 671,026,419,200 parameters", "[model][hugging_face][deepseek]") {
+  json published = json::parse(R"({
+    "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
+    "aux_loss_alpha": 0.001, "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3,
+    "hidden_act": "silu", "hidden_size": 7168, "initializer_range": 0.02, "intermediate_size": 18432,
+    "kv_lora_rank": 512, "max_position_embeddings": 163840, "model_type": "deepseek_v3",
+    "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256,
+    "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 128, "num_experts_per_tok": 8,
+    "num_hidden_layers": 61, "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "pretraining_tp": 1,
+    "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+                            "weight_block_size": [128, 128]},
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                     "original_max_position_embeddings": 4096, "type": "yarn"},
+    "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "seq_aux": true,
+    "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc", "torch_dtype": "bfloat16",
+    "transformers_version": "4.33.1", "use_cache": true, "v_head_dim": 128, "vocab_size": 129280})");
+  CHECK_THAT(refusal(published),
+             Catch::Contains("key 'quantization_config': expected null") && Catch::Contains("weight_scale_inv"));
+  published.erase("quantization_config");
+  const auto model = md::from_config(published);
+  const auto& c = std::get<md::deepseek_config>(model.config);
+  md::deepseek_config want;
+  want.context = 163840;
+  want.yarn = {.factor = 40, .original = 4096, .mscale = 1, .mscale_all = 1};
+  CHECK(c == want);
+  // Of 61 blocks, embedding and head, with the selection biases of 58 routers, without the module that predicts one more token.
+  CHECK(c.parameters() == 671026419200);
+  CHECK(md::layers::count_parameters(md::describe_deepseek(c)) == 671026419200);
+  CHECK(c.parameters() - 58 * 256 == 671026404352);
+  CHECK(c.yarn.table_factor() == 1);
+  CHECK(c.yarn.score_factor() == Approx(1.36888794541139 * 1.36888794541139).epsilon(1e-12));
+  CHECK(model.more_blocks == 1);
+  CHECK(md::is_saved_constant(model, "model.layers.61.eh_proj.weight"));
+  CHECK_FALSE(md::is_saved_constant(model, "model.layers.6.mlp.gate.weight"));
+  CHECK_FALSE(md::is_saved_constant(model, "model.layers.62.mlp.gate.weight"));
 }
 
 TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
@@ -363,7 +444,8 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
 
 TEST_CASE("every key that transformers wrote is looked at", "[model][hugging_face]") {
   // A value of another kind is refused for each key that has an effect.
-  for (const char* model : {"gpt2", "llama3", "llama_tied", "mixtral", "deepseek"}) {
+  for (const char* model :
+       {"gpt2", "llama3", "llama_tied", "mixtral", "deepseek", "deepseek_dense", "deepseek_plain"}) {
     const json config = config_of(model);
     int effects = 0;
     for (const auto& [key, value] : config.items()) {
@@ -411,5 +493,34 @@ TEST_CASE("tensors of a Mixtral are in the order of transformers' state dict", "
       expected.push_back("block_sparse_moe.experts." + std::to_string(e) + "." + w + ".weight");
   expected.insert(expected.end(), {"input_layernorm.weight", "post_attention_layernorm.weight"});
   CHECK(names == expected);
+}
+TEST_CASE("tensors of a DeepSeek-V3 are in the order of transformers' modules", "[model][deepseek]") {
+  const auto described =
+      md::describe_deepseek(std::get<md::deepseek_config>(md::from_config(config_of("deepseek_dense")).config));
+  const auto names_of = [&](const std::string& block) {
+    std::vector<std::string> names;
+    for (const auto& p : md::hugging_face_order(md::parameter_outlines(described)))
+      if (p.name.rfind(block, 0) == 0) names.push_back(p.name.substr(block.size()));
+    return names;
+  };
+  std::vector<std::string> attention, norms{"input_layernorm.weight", "post_attention_layernorm.weight"};
+  for (const char* name :
+       {"q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj", "o_proj"})
+    attention.push_back("self_attn." + std::string(name) + ".weight");
+  std::vector<std::string> expected = attention;
+  for (const char* w : {"gate_proj", "up_proj", "down_proj"}) expected.push_back("mlp." + std::string(w) + ".weight");
+  expected.insert(expected.end(), norms.begin(), norms.end());
+  CHECK(names_of("model.layers.0.") == expected);
+  CHECK(names_of("model.layers.1.") == expected);
+  expected = attention;
+  for (int e = 0; e < 6; ++e)
+    for (const char* w : {"gate_proj", "up_proj", "down_proj"})
+      expected.push_back("mlp.experts." + std::to_string(e) + "." + w + ".weight");
+  expected.insert(expected.end(), {"mlp.gate.weight", "mlp.gate.e_score_correction_bias"});
+  for (const char* w : {"gate_proj", "up_proj", "down_proj"})
+    expected.push_back("mlp.shared_experts." + std::string(w) + ".weight");
+  expected.insert(expected.end(), norms.begin(), norms.end());
+  CHECK(names_of("model.layers.2.") == expected);
+  CHECK(names_of("model.layers.3.") == expected);
 }
 #endif

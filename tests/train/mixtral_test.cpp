@@ -51,9 +51,11 @@ constexpr md::mixtral_config settings{{.layers = 2,
                                        .head_elements = 4},
                                       5,
                                       2};
-// Three heads, latent vectors of 10 and 7 elements, six experts in three groups.
+// Three heads, latent vectors of 10 and 7 elements, six experts in three groups; the first of three blocks has none.
 constexpr md::deepseek_config latent_settings = [] {
   md::deepseek_config c = md::deepseek_tiny();
+  c.layers = 3;
+  c.dense = 1;
   c.context = settings.context;
   c.vocabulary = settings.vocabulary;
   c.initial_deviation = settings.initial_deviation;
@@ -142,7 +144,8 @@ outcome train(const std::string& mesh_text, const std::string& schedule, int mic
       losses.push_back(report.loss);
       norms.push_back(report.gradient_norm);
       if constexpr (std::is_same_v<Model, latent>)
-        for (int k = 0; k < trainer.stages(); ++k) md::balance_experts(trainer.stage(k), world, kernels, 0.25);
+        for (int k = 0; k < trainer.stages(); ++k)
+          md::balance_experts(trainer.stage(k), world, kernels, step == 0 ? 0.25 : 0.5);
     }
     if (!save_to.empty()) hd::train::save(trainer, save_to);
     losses.push_back(trainer.validate(tokens{}));
@@ -185,10 +188,10 @@ struct run {
   const char* again;
 };
 template <class Model>
-void on_meshes(const std::vector<run>& runs, std::size_t tensors_of_block = 10,
+void on_meshes(const std::vector<run>& runs, std::size_t tensors_of_blocks = 20,
                const std::string& experts = "block_sparse_moe.experts.*.w2.weight", std::size_t elements = 5 * 12 * 7) {
   const outcome serial = train<Model>("", "1f1b", 1);
-  REQUIRE(serial.weights.size() == 1 + 2 * tensors_of_block + 2);
+  REQUIRE(serial.weights.size() == 1 + tensors_of_blocks + 2);
   REQUIRE(serial.weights.at("model.layers.1." + experts).size() == elements);
   REQUIRE(serial.norms[0] > 0.05);  // so that clipping is part of what is compared
   for (const run& r : runs) {
@@ -219,12 +222,14 @@ TEST_CASE("a Mixtral trained with its experts over ranks of other samples is tha
 TEST_CASE("a DeepSeek-V3 trained on any mesh is that of one rank", "[train][deepseek][ranks]") {
   on_meshes<latent>({{"tp=2", "1f1b", 1, "attn.qkv"},
                      {"pp=2", "zb-h1", 2, ""},
+                     {"pp=3", "1f1b", 2, "mlp.hidden"},  // the first stage has no experts
                      {"dp=2,tp=2", "1f1b", 2, "full"},
+                     {"pp=2,tp=2", "1f1b", 2, "mlp.activated"},
                      {"ep=2", "1f1b", 2, "mlp.hidden"},
                      {"ep=2,tp=2", "gpipe", 1, "attn.out"},
                      {"pp=2,ep=2", "zb-h1", 2, "full"},
                      {"tp=4", "1f1b", 1, ""}},  // a rank without heads
-                    17, "mlp.experts.*.down_proj.weight", 6 * 22 * 9);
+                    12 + 2 * 17, "mlp.experts.*.down_proj.weight", 6 * 22 * 9);
 }
 TEST_CASE("selection biases follow the load of experts, and go on from a save on another mesh",
           "[train][deepseek][save][ranks]") {

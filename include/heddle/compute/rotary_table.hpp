@@ -60,14 +60,14 @@ inline std::vector<double> rotary_frequencies(std::int64_t rotating, double thet
   return frequencies;
 }
 
-/// Cosines and sines of `positions` rows: what `rotary` reads. Shapes: [positions, frequencies.size()], row-major.
+/// Cosines and sines of `positions` rows, times `size`: what `rotary` reads. Shapes: [positions, frequencies.size()], row-major.
 template <class T>
 struct rotary_table {
   std::int64_t positions = 0;
   std::int64_t pairs = 0;
   std::vector<T> cos;
   std::vector<T> sin;
-  rotary_table(std::int64_t rows, std::span<const double> frequencies)
+  rotary_table(std::int64_t rows, std::span<const double> frequencies, double size = 1)
       : positions(rows), pairs(static_cast<std::int64_t>(frequencies.size())) {
     if (rows < 0)
       throw config_error("heddle: rotary_table: there should be 0 or more positions, got " + std::to_string(rows));
@@ -75,8 +75,8 @@ struct rotary_table {
     sin.reserve(cos.capacity());
     for (std::int64_t p = 0; p < rows; ++p)
       for (const double f : frequencies) {
-        cos.push_back(static_cast<T>(std::cos(static_cast<double>(p) * f)));
-        sin.push_back(static_cast<T>(std::sin(static_cast<double>(p) * f)));
+        cos.push_back(static_cast<T>(size * std::cos(static_cast<double>(p) * f)));
+        sin.push_back(static_cast<T>(size * std::sin(static_cast<double>(p) * f)));
       }
   }
   matrix_view<const T> cosines() const noexcept { return {cos.data(), dynamic_shape<2>(positions, pairs)}; }

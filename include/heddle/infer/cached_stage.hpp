@@ -99,19 +99,17 @@ class cached_stage {
         max_rows_(max_rows),
         description_(Model::describe(config)),
         at_(description_, placer_of(world), max_rows, (std::min)(max_rows, head_rows), config.width, {}),
-        columns_(place_cache(at_.block, world)),
+        cache_at_(place_cache(at_, world, part, rows_of_cache())),
         held_(queue(), at_, description_, model::make_stage_mesh<mesh_type>(world.mesh()),
               model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
-        tokens_(queue(), part.count * columns_ * rows_of_cache(), "the cache of keys and values"),
+        tokens_(queue(), cache_at_.back(), "the cache of keys and values"),
         work_(queue(), place_work(), "the working memory of a stage for inference") {
-    if constexpr (model::layers::uses_routing<block_layer>)
-      if (part_.count > 0) model::layers::reserve_routing(description_.block, routing_, queue(), max_rows);
-    if constexpr (model::layers::uses_constants<block_layer>) {
-      if (part_.count == 0) return;
+    model::detail::reserve_blocks(at_, part_.first, part_.count, routing_, queue(), max_rows);
+    model::detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
       run_type c = run_of(0);
-      at_block(c, 0);
-      model::layers::prepare_all(call_type<block_layer>(at_.block, c));
-    }
+      at_block(c, layer - part_.first);
+      return c;
+    });
   }
   cached_stage(const cached_stage&) = delete;
   cached_stage& operator=(const cached_stage&) = delete;
@@ -129,12 +127,16 @@ class cached_stage {
   /// The same by formula, of one block of `block_rows` tokens on a rank of the mesh.
   static std::int64_t cache_bytes_of_block(const config_type& config, const whole_mesh& mesh, int rank,
                                            model::stage_layers part, std::int64_t block_rows) {
-    model::layers::placed<block_layer> block(Model::describe(config).block);
-    std::int64_t columns = 0;
     const typename places::placer place(model::make_stage_mesh<mesh_type>(mesh),
                                         model::rank_in_stage_mesh<mesh_type>(mesh, rank));
-    place.place_cached(block, columns);
-    return part.count * columns * block_rows * static_cast<std::int64_t>(sizeof(T));
+    const description all = Model::describe(config);
+    std::int64_t columns = 0;
+    for (int l = part.first; l < part.first + part.count; ++l)
+      all.with_block(l, [&]<class Layer>(const Layer& layer) {
+        model::layers::placed<Layer> block(layer);
+        place.place_cached(block, columns);
+      });
+    return columns * block_rows * static_cast<std::int64_t>(sizeof(T));
   }
   /// Bytes of everything else that it allocates besides the parameters.
   std::int64_t workspace_bytes() const noexcept { return static_cast<std::int64_t>(work_.size() * sizeof(T)); }
@@ -155,7 +157,7 @@ class cached_stage {
     const std::int64_t rows = rows_of_cache();
     for (const block_copy& c : copies)
       for (int l = 0; l < part_.count; ++l)
-        each_cached(at_.block, [&](const auto& tensor) {
+        each_cached_of(l, [&](const auto& tensor) {
           T* const begin = block_of_cache(l) + tensor.first * rows;
           const std::int64_t n = tensor.columns * cache_.block_rows;
           if (n > 0 && c.from != c.to)
@@ -168,7 +170,7 @@ class cached_stage {
     const std::int64_t rows = rows_of_cache();
     for (const row_move& m : moves)
       for (int l = 0; l < part_.count; ++l)
-        each_cached(at_.block, [&](const auto& tensor) {
+        each_cached_of(l, [&](const auto& tensor) {
           T* const begin = block_of_cache(l) + tensor.first * rows;
           const std::int64_t n = tensor.columns;
           if (n > 0 && m.from != m.to)
@@ -203,8 +205,8 @@ class cached_stage {
     }
     for (int l = 0; l < part_.count; ++l) {
       at_block(c, l);
-      model::detail::require_stream<layouts, block_layer>(
-          call_type<block_layer>(at_.block, c).forward(const_matrix(x, n), matrix(y, n)));
+      model::detail::call_block(at_, part_.first + l, c,
+                                [&](const auto& block) { return block.forward(const_matrix(x, n), matrix(y, n)); });
       std::swap(x, y);
     }
     last_ = x;
@@ -252,10 +254,19 @@ class cached_stage {
     return {model::make_stage_mesh<mesh_type>(world.mesh()),
             model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank())};
   }
-  std::int64_t place_cache(model::layers::placed<block_layer>& block, World& world) const {
-    std::int64_t columns = 0;
-    placer_of(world).place_cached(block, columns);
-    return columns;
+  // Where the cache of each block of the stage begins, and where that of the last ends.
+  std::vector<std::int64_t> place_cache(places& at, World& world, model::stage_layers part, std::int64_t rows) const {
+    std::vector<std::int64_t> begins{0};
+    for (int l = 0; l < part.count; ++l) {
+      std::int64_t columns = 0;
+      at.with_block(part.first + l, [&](auto& block) { placer_of(world).place_cached(block, columns); });
+      begins.push_back(begins.back() + columns * rows);
+    }
+    return begins;
+  }
+  template <class F>
+  void each_cached_of(int layer, const F& f) const {
+    at_.with_block(part_.first + layer, [&](const auto& block) { each_cached(block, f); });
   }
   template <class Layer, class F>
   static void each_cached(const model::layers::placed<Layer>& at, const F& f) {
@@ -263,16 +274,17 @@ class cached_stage {
     at.children.each([&](auto, const auto& child) { each_cached(child, f); });
   }
   std::int64_t rows_of_cache() const noexcept { return cache_.blocks * cache_.block_rows; }
-  T* block_of_cache(int layer) noexcept { return tokens_.address() + layer * columns_ * rows_of_cache(); }
+  T* block_of_cache(int layer) noexcept { return tokens_.address() + cache_at_[static_cast<std::size_t>(layer)]; }
 
   std::int64_t place_work() {
     std::int64_t used = 0;
     const auto take = [&](std::int64_t elements) { return places::placer::take(used, elements); };
-    const bool blocks = part_.count > 0, head = part_.has_head();
+    const bool head = part_.has_head();
+    const model::layers::arena_sizes blocks = at_.shared_by(part_.first, part_.count);
     const std::int64_t few = (std::min)(max_rows_, head_rows);
-    work_at_.scratch = take(at_.scratch(part_.has_embedding(), blocks, head));
-    work_at_.shared = take(blocks ? at_.of_block.shared : 0);
-    work_at_.constants = take(blocks ? at_.of_block.constants : 0);
+    work_at_.scratch = take(at_.scratch(part_.has_embedding(), part_.first, part_.count, head));
+    work_at_.shared = take(blocks.shared);
+    work_at_.constants = take(blocks.constants);
     work_at_.x = take(max_rows_ * config_.width);
     work_at_.y = take(max_rows_ * config_.width);
     work_at_.head = take(head ? at_.of_brief_end.shared : 0);
@@ -312,6 +324,7 @@ class cached_stage {
   void at_block(run_type& c, int layer) {
     held_.place_block(c, layer);
     c.shared = work(work_at_.shared);
+    c.constants = work(work_at_.constants) + at_.constants_of(part_.first + layer, part_.first, part_.count);
     c.cache.of_block = block_of_cache(layer);
   }
 
@@ -323,7 +336,7 @@ class cached_stage {
   std::int64_t max_rows_;
   description description_;
   places at_;
-  std::int64_t columns_;  ///< of a token in the cache of one block
+  std::vector<std::int64_t> cache_at_;  ///< where each block's begins in the cache, and the end
   model::language_parameters<T, layouts, description, space> held_;
   buffer<T, space> tokens_;
   struct {

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/expert_choice.hpp>
 #include <heddle/compute/rotary_table.hpp>
+#include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/core/error.hpp>
 #include <heddle/model/llama_config.hpp>
 
@@ -13,17 +14,17 @@
 
 namespace heddle::inline v0::model {
 
-/// The shape of a DeepSeek-V3 all of whose blocks have experts: latent attention, `experts` MLPs of `ffn` hidden units, of which a token takes
-/// `chosen`, and beside them one of `shared * ffn` for every token.
+/// The shape of a DeepSeek-V3: latent attention in every block, an MLP of `dense_ffn` hidden units in the first `dense` blocks, and in the others
+/// `experts` MLPs of `ffn` hidden units, of which a token takes `chosen`, and beside them one of `shared * ffn` for every token.
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; Hugging Face `DeepseekV3Config`.
 struct deepseek_config {
-  int layers = 58;
+  int layers = 61;
   int heads = 128;
   int width = 7168;
   int ffn = 2048;  ///< hidden units of an expert
   int context = 4096;
   int vocabulary = 129280;
-  int query_latent = 1536;  ///< elements of the latent vector of queries
+  int query_latent = 1536;  ///< elements of the latent vector of queries; 0: queries are a product of the stream
   int key_latent = 512;     ///< elements of the latent vector of keys and values
   int still = 128;          ///< elements of a query or key that do not rotate
   int rotating = 64;        ///< elements of a query or key that rotate
@@ -32,12 +33,15 @@ struct deepseek_config {
   int chosen = 8;
   int shared = 1;  ///< experts that every token takes
   int groups = 8, kept_groups = 4;
+  int dense = 3;  ///< leading blocks without experts
+  int dense_ffn = 18432;
   bool normed = true;      ///< the weights of a token's choices are divided by their sum
   double factor = 2.5;     ///< of the weights of choices
   bool neighbours = true;  ///< elements (2i, 2i + 1) rotate together
   double theta = 10000;    ///< base of the rotary frequencies
   compute::rotary_scaling scaling{};
-  double epsilon = 1e-6;  ///< of the norms of the stream
+  compute::yarn_scaling yarn{};  ///< instead of `scaling`, where its factor is not 1
+  double epsilon = 1e-6;         ///< of the norms of the stream
   double initial_deviation = 0.02;
 
   constexpr compute::grouped_choice choice() const noexcept {
@@ -55,14 +59,16 @@ struct deepseek_config {
     const N d = static_cast<N>(width), h = static_cast<N>(heads), q = static_cast<N>(query_latent);
     const N k = static_cast<N>(key_latent), s = static_cast<N>(still), r = static_cast<N>(rotating);
     const N v = static_cast<N>(value);
-    return d * q + q * h * (s + r) + d * (k + r) + k * h * (s + v) + h * v * d;
+    return (query_latent > 0 ? d * q + q * h * (s + r) : d * h * (s + r)) + d * (k + r) + k * h * (s + v) + h * v * d;
   }
   template <class N>
   constexpr N numbers() const noexcept {
     const N d = static_cast<N>(width), e = static_cast<N>(experts), words = static_cast<N>(vocabulary);
     const N norms = d + d + static_cast<N>(query_latent) + static_cast<N>(key_latent);
-    const N block = attention<N>() + (e + static_cast<N>(shared)) * mlp<N>() + e * d + e + norms;
-    return static_cast<N>(layers) * block + (words + words) * d + d;
+    const N mixture = (e + static_cast<N>(shared)) * mlp<N>() + e * d + e;
+    const N leading = N{3} * d * static_cast<N>(dense_ffn), first = static_cast<N>(dense);
+    return static_cast<N>(layers) * (attention<N>() + norms) + (static_cast<N>(layers) - first) * mixture +
+           first * leading + (words + words) * d + d;
   }
 
  public:
@@ -80,7 +86,7 @@ struct deepseek_config {
     in_range("ffn", ffn, 1, wide);
     in_range("context", context, 1, tokens);
     in_range("vocabulary", vocabulary, 1, tokens);
-    in_range("query_latent", query_latent, 1, wide);
+    in_range("query_latent", query_latent, 0, wide);
     in_range("key_latent", key_latent, 1, wide);
     in_range("still", still, 0, 65536);
     in_range("rotating", rotating, 2, 65536);
@@ -96,6 +102,8 @@ struct deepseek_config {
                          std::to_string(groups));
     in_range("chosen", chosen, 1, experts / groups * kept_groups);
     in_range("shared", shared, 1, wide / ffn);
+    in_range("dense", dense, 0, layers);
+    if (dense > 0) in_range("dense_ffn", dense_ffn, 1, wide);
     const auto positive = [](const char* name, double value) {
       if (!(value > 0 && value <= 1e12))
         throw config_error("heddle: deepseek_config." + std::string(name) + " must be a positive number, got " +
@@ -104,6 +112,15 @@ struct deepseek_config {
     positive("factor", factor);
     positive("theta", theta);
     positive("epsilon", epsilon);
+    positive("yarn.factor", yarn.factor);
+    positive("yarn.original", yarn.original);
+    positive("yarn.slow", yarn.slow);
+    if (!(yarn.fast >= yarn.slow && yarn.fast <= 1e12))
+      throw config_error("heddle: deepseek_config.yarn.fast must be at least yarn.slow = " + std::to_string(yarn.slow) +
+                         ", got " + std::to_string(yarn.fast));
+    if (yarn.factor != 1 && (scaling.factor != 1 || theta <= 1))
+      throw config_error("heddle: a deepseek_config with yarn must have scaling.factor 1 and theta above 1, got " +
+                         std::to_string(scaling.factor) + " and " + std::to_string(theta));
     if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
       throw config_error("heddle: deepseek_config.initial_deviation must be a finite number >= 0, got " +
                          std::to_string(initial_deviation));
@@ -114,7 +131,8 @@ struct deepseek_config {
   /// Numbers that enter a matrix product for each token.
   constexpr std::int64_t matmul_parameters() const noexcept {
     const std::int64_t d = width;
-    return layers * (attention() + (chosen + shared) * mlp() + experts * d) + vocabulary * d;
+    return layers * attention() + (layers - dense) * ((chosen + shared) * mlp() + experts * d) +
+           dense * 3 * d * dense_ffn + vocabulary * d;
   }
   /// Numbers of all parameters, those of the selection biases among them.
   constexpr std::int64_t parameters() const noexcept { return numbers<std::int64_t>(); }
@@ -151,6 +169,10 @@ inline std::string to_string(const deepseek_config& c) {
   add("shared", c.shared);
   add("groups", c.groups);
   add("kept_groups", c.kept_groups);
+  if (c.dense > 0) {
+    add("dense", c.dense);
+    add("dense_ffn", c.dense_ffn);
+  }
   add("normed", c.normed ? 1 : 0);
   add("neighbours", c.neighbours ? 1 : 0);
   add("factor", c.factor);
@@ -161,11 +183,20 @@ inline std::string to_string(const deepseek_config& c) {
     add("high", c.scaling.high);
     add("original", c.scaling.original);
   }
+  if (c.yarn.factor != 1) {
+    add("yarn", c.yarn.factor);
+    add("fast", c.yarn.fast);
+    add("slow", c.yarn.slow);
+    add("original", c.yarn.original);
+    add("table_factor", c.yarn.table_factor());
+    add("score_factor", c.yarn.score_factor());
+    add("whole", c.yarn.whole ? 1 : 0);
+  }
   if (c.epsilon != deepseek_config{}.epsilon) add("epsilon", c.epsilon);
   return out;
 }
 
-/// For tests: sizes that divide by little, six experts in three groups.
+/// For tests: sizes that divide by little, six experts in three groups, no block without experts.
 constexpr deepseek_config deepseek_tiny() noexcept {
   return {.layers = 2,
           .heads = 3,
@@ -183,6 +214,8 @@ constexpr deepseek_config deepseek_tiny() noexcept {
           .shared = 2,
           .groups = 3,
           .kept_groups = 2,
+          .dense = 0,
+          .dense_ffn = 17,
           .factor = 1.7,
           .theta = 1000};
 }

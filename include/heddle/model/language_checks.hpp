@@ -101,6 +101,34 @@ constexpr void require_stream(Made left) {
   layers::detail::require_settled<Layer, typename Layouts::template edge<dims<dim::width>>>(left);
 }
 
+// Calls `f` with the block of a layer of the model, to be run by `run`; what `f` returns, if anything, is what was left.
+template <class Places, class Run, class F>
+void call_block(const Places& at, int layer, Run& run, F&& f) {
+  at.with_block(layer, [&]<class Layer>(const layers::placed<Layer>& placed) {
+    const layers::call<Layer, Run> block(placed, run);
+    if constexpr (std::is_void_v<decltype(f(block))>)
+      f(block);
+    else
+      require_stream<typename Run::layouts, Layer>(f(block));
+  });
+}
+// Lets the blocks of a stage, the layers [first, first + count), fill their constants: `run_of(layer)` is what each kind runs with.
+template <class Places, class RunOf>
+void prepare_blocks(const Places& at, int first, int count, RunOf&& run_of) {
+  if constexpr (layers::uses_constants<typename Places::block_layer>)
+    at.each_kind(first, count, [&](const auto&, int layer) {
+      auto run = run_of(layer);
+      call_block(at, layer, run, [](const auto& block) { layers::prepare_all(block); });
+    });
+}
+// Reserves what rows are routed by in such blocks, for at most `rows` rows.
+template <class Places, class Memory, class Queue>
+void reserve_blocks(const Places& at, int first, int count, Memory& routing, Queue& queue, std::int64_t rows) {
+  if constexpr (layers::uses_routing<typename Places::block_layer>)
+    at.each_kind(first, count,
+                 [&](const auto& block, int) { layers::reserve_routing(block.layer, routing, queue, rows); });
+}
+
 // Whether nothing is sent inside a block: every axis has one rank, or splits samples and no rows travel along it.
 template <class Layouts, class Block, class World, class... Tags>
 bool layers_are_whole(World& world, type_list<Tags...>) {

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/model/layer.hpp>
+#include <heddle/model/layers/block_kinds.hpp>
 #include <heddle/model/layers/placed.hpp>
 #include <heddle/model/parameter_buckets.hpp>
 #include <heddle/model/parameters.hpp>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace heddle::inline v0::model {
 
@@ -30,10 +32,12 @@ class language_parameters {
  public:
   using mesh_type = typename Layouts::mesh_type;
   using placer = layers::placer<T, Layouts>;
-  using buckets = trained_buckets<Layouts, layers::trained_of<Description>,
-                                  std::remove_cvref_t<decltype(std::declval<Description&>().in)>,
-                                  std::remove_cvref_t<decltype(std::declval<Description&>().block)>,
-                                  std::remove_cvref_t<decltype(std::declval<Description&>().out)>>;
+  using buckets =
+      trained_buckets<Layouts, layers::trained_of<Description>,
+                      std::remove_cvref_t<decltype(std::declval<Description&>().in)>,
+                      layers::kinds_of_block<std::remove_cvref_t<decltype(std::declval<Description&>().block)>,
+                                             std::remove_cvref_t<decltype(std::declval<Description&>().other)>>,
+                      std::remove_cvref_t<decltype(std::declval<Description&>().out)>>;
   static constexpr bool tied = std::remove_cvref_t<decltype(std::declval<Description&>().out)>::tied;
 
   /// Fills in the places of the parameters in `at`.
@@ -49,6 +53,7 @@ class language_parameters {
     constexpr int of_in = layers::parameter_tensors<typename Places::in_layer>;
     constexpr int of_block = layers::parameter_tensors<typename Places::block_layer>;
     const bool copies_table = tied && has_out && !has_in && lender == nullptr;
+    blocks_.resize(static_cast<std::size_t>(part.count));
     for (std::size_t k = 0; k < buckets::count + (buckets::freezes ? 1 : 0); ++k) {
       auto& store = k < buckets::count ? store_ : frozen_;
       const std::int64_t begin = store.size();
@@ -60,12 +65,12 @@ class language_parameters {
         std::string name = of.block_name;
         name += std::to_string(part.first + l);
         name += '.';
-        auto more = at.block;  // all blocks lie alike: only the first is placed
         const std::size_t first = store.table().size();
-        add(l == 0 ? at.block : more, name, of_in + of_block * (part.first + l));
-        if (first == store.table().size()) continue;  // blocks without parameters
-        if (l == 0) first_block_[k] = store.table()[first].offset;
-        if (l == 1) block_stride_[k] = store.table()[first].offset - first_block_[k];
+        at.with_block(part.first + l, [&](auto& block) {
+          auto more = block;  // all blocks of a kind lie alike: only the first is placed
+          add(is_first_of_kind(at, part, l) ? block : more, name, of_in + of_block * (part.first + l));
+        });
+        if (first < store.table().size()) blocks_[static_cast<std::size_t>(l)][k] = store.table()[first].offset;
       }
       if (has_out) add(at.out, "", of_in + of_block * static_cast<int>(of.count));
       if constexpr (tied) {
@@ -77,7 +82,11 @@ class language_parameters {
       }
       if (k < buckets::count) bucket_elements_[k] = store.size() - begin;
     }
-    placer::shift_parameters(at.block, first_block_);
+    at.each_kind(part.first, part.count, [&](const auto&, int layer) {
+      at.with_block(layer, [&](auto& block) {
+        placer::shift_parameters(block, blocks_[static_cast<std::size_t>(layer - part.first)]);
+      });
+    });
     layers::copy_parameter_places(at.out, at.brief_out);
     if constexpr (requires { of.in.vocabulary; })
       first_word_ = first_input_word_ = words_of(mesh, rank, of.in.vocabulary).first;
@@ -119,7 +128,7 @@ class language_parameters {
   /// The same for those of block `layer` of the stage.
   template <class Run>
   void place_block(Run& run, int layer) noexcept {
-    place(run, [&](std::size_t k) { return first_block_[k] + layer * block_stride_[k]; });
+    place(run, [of = blocks_.data() + layer](std::size_t k) { return (*of)[k]; });
   }
 
   parameter_store<T, Space>& store() noexcept { return store_; }
@@ -156,6 +165,13 @@ class language_parameters {
     return {split.local_offset(all, rank)[0], split.local_shape(all, rank).extent(0)};
   }
 
+  // Whether no earlier block of the stage is of the kind of block `layer`.
+  template <class Places>
+  static bool is_first_of_kind(const Places& at, stage_layers part, int layer) {
+    bool first = false;
+    at.each_kind(part.first, part.count, [&](const auto&, int l) { first = first || l == part.first + layer; });
+    return first;
+  }
   template <class Run, class Offset>
   void place(Run& run, Offset&& offset) noexcept {
     T* const weights = heddle::v0::detail::first_element(store_.weights());
@@ -191,7 +207,7 @@ class language_parameters {
   }();
 
   parameter_store<T, Space> store_{}, frozen_{};
-  std::array<std::int64_t, layers::most_buckets> first_block_{}, block_stride_{};  // of each bucket
+  std::vector<std::array<std::int64_t, layers::most_buckets>> blocks_{};  // where each begins in each bucket
   std::array<std::int64_t, buckets::count> bucket_elements_{};
   std::int64_t first_word_ = 0, first_input_word_ = 0;
   std::size_t tied_at_ = 0;  // in the table

@@ -18,24 +18,36 @@ namespace heddle::inline v0::model {
 template <class T, class Layouts, class Description>
 struct language_places {
   using in_layer = std::remove_cvref_t<decltype(std::declval<Description&>().in)>;
-  using block_layer = std::remove_cvref_t<decltype(std::declval<Description&>().block)>;
+  using main_block = std::remove_cvref_t<decltype(std::declval<Description&>().block)>;
+  using other_block = std::remove_cvref_t<decltype(std::declval<Description&>().other)>;
+  /// All kinds of block, for traits of layers.
+  using block_layer = layers::kinds_of_block<main_block, other_block>;
   using out_layer = std::remove_cvref_t<decltype(std::declval<Description&>().out)>;
   using placer = layers::placer<T, Layouts>;
 
   constexpr language_places(const Description& of, const placer& place, std::int64_t rows, std::int64_t context,
                             std::int64_t width, const recompute_plan& again)
-      : in(of.in), block(of.block), out(of.out), brief_out(of.out), stream(place.stream_elements(rows, width)) {
+      : in(of.in),
+        block(of.block),
+        other(of.other),
+        others(of.others),
+        out(of.out),
+        brief_out(of.out),
+        stream(place.stream_elements(rows, width)) {
     if (Layouts::template splits_rows<dims<dim::width>>) all_of_stream = in_lines(rows * width);
     place.place_activations(in, of_start, rows, {}, true);
     place.place_activations(block, of_block, rows, again.named & block_activations, true);
+    place.place_activations(other, of_other, rows, again.named & block_activations, true);
     place.place_activations(out, of_end, rows, again.of_end(), false);
     place.place_activations(brief_out, of_brief_end, context, {}, true);
   }
 
   layers::placed<in_layer> in;
-  layers::placed<block_layer> block;
-  layers::placed<out_layer> out, brief_out;  ///< the second without saving, for one sample at a time
-  layers::arena_sizes of_start{}, of_block{}, of_end{}, of_brief_end{};
+  layers::placed<main_block> block;
+  [[no_unique_address]] layers::placed<other_block> other;  ///< the second kind of block, where there is one
+  layers::other_layers others;                              ///< the layers of the model that have it
+  layers::placed<out_layer> out, brief_out;                 ///< the second without saving, for one sample at a time
+  layers::arena_sizes of_start{}, of_block{}, of_other{}, of_end{}, of_brief_end{};
   std::int64_t stream;             ///< elements of the residual stream on this rank, in whole cache lines
   std::int64_t all_of_stream = 0;  ///< and of the rows of all ranks, where each has a part
 
@@ -43,10 +55,46 @@ struct language_places {
   static constexpr layers::dropping drops(const recompute_plan& again, int layer) noexcept {
     return again.every > 0 && (layer + 1) % again.every == 0 ? layers::dropping::all : layers::dropping::named;
   }
-  /// Scratch of a stage, whose layers use it in turn.
-  constexpr std::int64_t scratch(bool embedding, bool blocks, bool head) const noexcept {
-    std::int64_t most = embedding ? of_start.scratch : 0;
-    if (blocks) most = (std::max)(most, of_block.scratch);
+  /// Calls `f` with the placed block of a layer of the model.
+  template <class F>
+  constexpr decltype(auto) with_block(int layer, F&& f) const {
+    return layers::with_kind<has_others>(others, layer, block, other, f);
+  }
+  template <class F>
+  constexpr decltype(auto) with_block(int layer, F&& f) {
+    return layers::with_kind<has_others>(others, layer, block, other, f);
+  }
+  /// Calls `f(placed block, layer)` for each kind of block that layers [first, first + count) have, with the first layer of that kind.
+  template <class F>
+  constexpr void each_kind(int first, int count, F&& f) const {
+    if (const int l = first_of(false, first, count); l >= 0) f(block, l);
+    if constexpr (has_others)
+      if (const int l = first_of(true, first, count); l >= 0) f(other, l);
+  }
+  /// The sizes of the block of a layer of the model.
+  constexpr const layers::arena_sizes& sizes_of(int layer) const noexcept {
+    return has_others && others.has(layer) ? of_other : of_block;
+  }
+  /// What layers [first, first + count) use in turn: the most of each; and the constants of each kind of block among them.
+  constexpr layers::arena_sizes shared_by(int first, int count) const noexcept {
+    layers::arena_sizes all;
+    for (const bool second : {false, true}) {
+      if (first_of(second, first, count) < 0) continue;
+      const layers::arena_sizes& one = second ? of_other : of_block;
+      all.shared = (std::max)(all.shared, one.shared);
+      all.deferred = (std::max)(all.deferred, one.deferred);
+      all.scratch = (std::max)(all.scratch, one.scratch);
+      all.constants += one.constants;
+    }
+    return all;
+  }
+  /// Where those of the block of `layer` begin among the constants of layers [first, first + count).
+  constexpr std::int64_t constants_of(int layer, int first, int count) const noexcept {
+    return has_others && others.has(layer) && first_of(false, first, count) >= 0 ? of_block.constants : 0;
+  }
+  /// Scratch of a stage with layers [first, first + count), which use it in turn.
+  constexpr std::int64_t scratch(bool embedding, int first, int count, bool head) const noexcept {
+    std::int64_t most = (std::max)(embedding ? of_start.scratch : 0, shared_by(first, count).scratch);
     if (head) most = (std::max)({most, of_end.scratch, of_brief_end.scratch});
     return most;
   }
@@ -55,6 +103,16 @@ struct language_places {
     std::int64_t used = 0;
     placer::take(used, elements);
     return used;
+  }
+
+ private:
+  static constexpr bool has_others = !std::is_same_v<other_block, layers::no_block>;
+  // The first of layers [first, first + count) with this kind of block; -1 without.
+  constexpr int first_of(bool second, int first, int count) const noexcept {
+    if constexpr (!has_others) return !second && count > 0 ? first : -1;
+    for (int l = first; l < first + count; ++l)
+      if (others.has(l) == second) return l;
+    return -1;
   }
 };
 

@@ -114,7 +114,12 @@ class language_stage {
         memory_(queue(), at_, part_, again_, slots, deferred),
         given_(queue(), config_, max_samples, slots + 1, is_first(), is_last()),
         slots_(slots, deferred) {
-    prepare();
+    detail::reserve_blocks(at_, part_.first, part_.count, routing_, queue(), max_rows());
+    detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
+      run_type c = run_of({0, 0});
+      at_block(c, layer - part_.first, nullptr, nullptr);
+      return c;
+    });
   }
   language_stage(const language_stage&) = delete;
   language_stage& operator=(const language_stage&) = delete;
@@ -180,9 +185,8 @@ class language_stage {
     detail::require_weights_here(*this, "merge_adapters");
     run_type c = run_of({0, 0});
     for (int l = 0; l < part_.count; ++l)
-      at_block(c, l, nullptr, nullptr), model::layers::merge_all(call_type<block_layer>(at_.block, c));
+      at_block(c, l, nullptr, nullptr), on_block(c, l, [](const auto& b) { model::layers::merge_all(b); });
   }
-
   auto& routing() noexcept { return routing_; }  ///< what layers that route rows use, such as the load of experts
   void forward(int slot, const batch_type& b, const_row in, row out) {
     slot_state& s = slots_.for_forward(slot);
@@ -203,8 +207,7 @@ class language_stage {
                    : is_last()         ? memory_.end_saved(slot)
                                        : start_of(out);
       at_block(c, l, x + at_.stream, nullptr);
-      detail::require_stream<layouts, block_layer>(
-          call_type<block_layer>(at_.block, c).forward(const_matrix(x, e), matrix(y, e)));
+      on_block(c, l, [&](const auto& block) { return block.forward(const_matrix(x, e), matrix(y, e)); });
       wrote(slot, l);
       saved_layers_.saved(slot, l);
       x = y;
@@ -381,7 +384,7 @@ class language_stage {
   layers_memory make_layers_memory(const typename layers_memory::settings& saving, int slots) const {
     std::vector<std::int64_t> elements;
     for (int l = 0; l < part_.count; ++l)
-      elements.push_back(at_.stream + at_.of_block.saved[static_cast<std::size_t>(drops_of(l))]);
+      elements.push_back(at_.stream + at_.sizes_of(part_.first + l).saved[static_cast<std::size_t>(drops_of(l))]);
     return make_layer_memory<layers_memory>(queue(), saving, slots, std::span<const std::int64_t>(elements));
   }
   dropping drops_of(int layer) const noexcept { return places::drops(again_, part_.first + layer); }
@@ -391,7 +394,6 @@ class language_stage {
   run_type run_of(extent_of_batch e, T loss_scale = T(1)) {
     run_type c{*backend_, *world_, e};
     c.loss_scale = loss_scale;
-    c.constants = memory_.constants();
     c.scratch = memory_.scratch();
     held_.place(c);
     if constexpr (tied) {
@@ -406,10 +408,15 @@ class language_stage {
     if constexpr (model::layers::uses_routing<block_layer>) c.routing = &routing_;
     return c;
   }
+  template <class F>
+  void on_block(run_type& c, int layer, F&& f) const {
+    detail::call_block(at_, part_.first + layer, c, f);
+  }
   void at_block(run_type& c, int layer, T* saved, T* deferred) {
     held_.place_block(c, layer);
     c.saved = saved;
     c.shared = memory_.shared();
+    c.constants = memory_.constants() + at_.constants_of(part_.first + layer, part_.first, part_.count);
     c.deferred = deferred;
     c.drops = drops_of(layer);
   }
@@ -430,16 +437,6 @@ class language_stage {
   void add_loss_at([[maybe_unused]] run_type& c, [[maybe_unused]] int slot) {
     if constexpr (!on_host) c.loss = given_.new_loss(queue(), slot);
   }
-  void prepare() {
-    if constexpr (model::layers::uses_routing<block_layer>)
-      model::layers::reserve_routing(description_.block, routing_, queue(), max_rows());
-    if constexpr (model::layers::uses_constants<block_layer>) {
-      if (part_.count == 0) return;
-      run_type c = run_of({0, 0});
-      at_block(c, 0, nullptr, nullptr);
-      model::layers::prepare_all(call_type<block_layer>(at_.block, c));
-    }
-  }
 
   // ---- what is computed again ---------------------------------------------------------------------------------------
   // The shared memory now belongs to this block.
@@ -455,8 +452,10 @@ class language_stage {
       if (!drops_any(layer)) return;
       const bool there = last_block_ == std::pair(slot, layer);
       last_block_ = {-1, -1};
-      restore(c, at_.block, there, waiting != nullptr,
-              [&](const auto& b) { b.forward(const_matrix(x, c.extent), matrix_view<T, space>{}); });
+      at_.with_block(part_.first + layer, [&](const auto& block) {
+        restore(c, block, there, waiting != nullptr,
+                [&](const auto& b) { b.forward(const_matrix(x, c.extent), matrix_view<T, space>{}); });
+      });
     }
   }
   void restore_end(run_type& c, int slot, bool waits) {
@@ -506,8 +505,7 @@ class language_stage {
       if (l + 1 == part_.count && !is_last()) y = start_of(out);
       at_block(c, l, nullptr, nullptr);
       c.drops = dropping::transient;
-      detail::require_stream<layouts, block_layer>(
-          call_type<block_layer>(at_.block, c).forward(const_matrix(x, e), matrix(y, e)));
+      on_block(c, l, [&](const auto& block) { return block.forward(const_matrix(x, e), matrix(y, e)); });
       std::swap(x, y);
     }
     return x;
@@ -541,12 +539,13 @@ class language_stage {
       c.deferred = own + at_.stream;
       c.waits = false;
       restore_block(c, slot, l, weights_too ? nullptr : memory_.waiting(set, l));
-      const call_type<block_layer> block(at_.block, c);
-      const auto x = const_matrix(c.saved - at_.stream, e);
-      detail::require_stream<layouts, block_layer>(block.backward_input(x, const_matrix(own, e), matrix(below, e)));
-      if (!weights_too) continue;
-      block.backward_weight(x, const_matrix(own, e));
-      saved_layers_.done(slot, l);
+      const auto x = const_matrix(c.saved - at_.stream, e), dy = const_matrix(own, e);
+      on_block(c, l, [&](const auto& block) {
+        const auto left = block.backward_input(x, dy, matrix(below, e));
+        if (weights_too) block.backward_weight(x, dy);
+        return left;
+      });
+      if (weights_too) saved_layers_.done(slot, l);
     }
     if (weights_too) embedding_weight(c, slot, b, end);
   }
@@ -554,7 +553,8 @@ class language_stage {
     T* const own = memory_.deferred(set, layer);
     at_block(c, layer, x + at_.stream, own + at_.stream);
     c.waiting = memory_.waiting(set, layer);
-    call_type<block_layer>(at_.block, c).backward_weight(const_matrix(x, c.extent), const_matrix(own, c.extent));
+    on_block(c, layer,
+             [&](const auto& b) { b.backward_weight(const_matrix(x, c.extent), const_matrix(own, c.extent)); });
   }
   void end_weight(run_type& c, int slot, T* end, T* waiting) {
     at_end(c, memory_.end_saved(slot) + at_.stream, end);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::model {
@@ -17,10 +18,12 @@ struct layer_operations {
 };
 
 /// From the description, in sequences of `sequence` tokens.
-template <class In, class Block, class Out>
-layer_operations operations_by_layer(const layers::language_model<In, Block, Out>& m, std::int64_t sequence) {
-  return {std::vector<double>(static_cast<std::size_t>(m.count), layers::training_flops(m.block, sequence)),
-          layers::training_flops(m.in, sequence), layers::training_flops(m.out, sequence)};
+template <class In, class Block, class Out, class Other>
+layer_operations operations_by_layer(const layers::language_model<In, Block, Out, Other>& m, std::int64_t sequence) {
+  std::vector<double> blocks;
+  for (std::int64_t l = 0; l < m.count; ++l)
+    blocks.push_back(m.with_block(l, [&](const auto& block) { return layers::training_flops(block, sequence); }));
+  return {std::move(blocks), layers::training_flops(m.in, sequence), layers::training_flops(m.out, sequence)};
 }
 
 }  // namespace heddle::inline v0::model

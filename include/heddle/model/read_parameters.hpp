@@ -110,11 +110,12 @@ void add_names(const Layer& layer, std::string at, std::vector<std::string>& nam
 
 /// The names of all parameters of a described model, in its order: what the stages of any mesh have together, and of those that
 /// files hold in several tensors (`is_stacked`) the names of all these.
-template <class In, class Block, class Out>
-std::vector<std::string> parameter_names(const layers::language_model<In, Block, Out>& m) {
+template <class In, class Block, class Out, class Other>
+std::vector<std::string> parameter_names(const layers::language_model<In, Block, Out, Other>& m) {
   std::vector<std::string> names;
   detail::add_names(m.in, "", names);
-  for (std::int64_t l = 0; l < m.count; ++l) detail::add_names(m.block, m.block_name + std::to_string(l) + ".", names);
+  for (std::int64_t l = 0; l < m.count; ++l)
+    m.with_block(l, [&](const auto& b) { detail::add_names(b, m.block_name + std::to_string(l) + ".", names); });
   detail::add_names(m.out, "", names);
   return names;
 }
@@ -175,8 +176,8 @@ void read_parameters(Stage& stage, const Source& source, NameOf&& name_of = {},
 /// Refuses tensors that no parameter of the model is read from: a source of another model. `names` are those of the
 /// source; `ignored(name)` says which of the others are no weights.
 /// Errors: `config_error` with the first of them.
-template <class In, class Block, class Out, class NameOf, class Ignored>
-void require_all_read(const layers::language_model<In, Block, Out>& m, const std::vector<std::string>& names,
+template <class In, class Block, class Out, class Other, class NameOf, class Ignored>
+void require_all_read(const layers::language_model<In, Block, Out, Other>& m, const std::vector<std::string>& names,
                       NameOf&& name_of, Ignored&& ignored) {
   std::set<std::string> read;
   for (const std::string& p : parameter_names(m)) read.insert(name_of(std::string_view(p)).name);

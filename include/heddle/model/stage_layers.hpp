@@ -59,6 +59,7 @@ const Config& checked_stage(const Config& config, stage_layers part, int slots, 
   double widths = static_cast<double>(config.width), ends = 0;
   if constexpr (requires { config.heads; }) widths += static_cast<double>(config.heads);
   if constexpr (requires { config.ffn; }) widths += static_cast<double>(config.ffn);
+  if constexpr (requires { config.dense_ffn; }) widths += static_cast<double>(config.dense_ffn);
   if constexpr (requires { config.hidden + config.inputs; })
     widths += static_cast<double>(config.hidden) + static_cast<double>(config.inputs);
   if constexpr (requires { config.vocabulary; }) ends += 2.0 * static_cast<double>(config.vocabulary);

@@ -22,7 +22,7 @@ class stage_memory {
   /// `deferred`: microbatches that wait for backward_weight at once.
   stage_memory(typename Space::queue& queue, const Places& at, stage_layers part, const recompute_plan& again,
                int slots, int deferred)
-      : block_deferred_(at.stream + at.of_block.deferred),
+      : block_deferred_(at.stream + at.shared_by(part.first, part.count).deferred),
         head_deferred_(part.has_head() ? at.of_end.deferred : 0),
         slot_(part.has_head() ? at.stream + at.of_end.saved[0] : 0),
         saved_(queue, slot_ * slots, "the saved activations of a stage") {
@@ -30,11 +30,11 @@ class stage_memory {
     waiting_at_.resize(static_cast<std::size_t>(part.count) + 1);
     for (int l = 0; l <= part.count; ++l) {
       deferred_at_[static_cast<std::size_t>(l)] = set_;
-      if (l < part.count) set_ += block_deferred_;
+      if (l < part.count) set_ += at.stream + at.sizes_of(part.first + l).deferred;
     }
     for (int l = 0; l < part.count; ++l) {
       waiting_at_[static_cast<std::size_t>(l)] = set_;
-      set_ += at.of_block.waiting[static_cast<std::size_t>(Places::drops(again, part.first + l))];
+      set_ += at.sizes_of(part.first + l).waiting[static_cast<std::size_t>(Places::drops(again, part.first + l))];
     }
     waiting_at_.back() = set_;
     if (part.has_head()) set_ += at.of_end.waiting[0];
@@ -84,16 +84,17 @@ class stage_memory {
       return begin;
     };
     const bool blocks = part.count > 0, head = part.has_head();
+    const layers::arena_sizes of_blocks = at.shared_by(part.first, part.count);
     if (blocks) at_.pair = take(2 * block_deferred_);
     at_.end = take(ends);
-    at_.scratch = take(at.scratch(part.has_embedding(), blocks, head));
-    at_.shared = take(blocks ? at.of_block.shared : 0);
+    at_.scratch = take(at.scratch(part.has_embedding(), part.first, part.count, head));
+    at_.shared = take(of_blocks.shared);
     at_.end_shared = take(head ? at.of_end.shared : 0);
     at_.x = take(at.stream);
     at_.y = take(at.stream);
     at_.all = take(head ? at.all_of_stream : 0);
     at_.brief = take(head ? at.of_brief_end.shared : 0);
-    at_.constants = take(blocks ? at.of_block.constants : 0);
+    at_.constants = take(of_blocks.constants);
     return used;
   }
   T* work(std::int64_t at) noexcept { return work_.address() + at; }

@@ -27,8 +27,8 @@ struct with_medusa_head : described<with_medusa_head<Base>, typename Base::scala
   using base = Base;
   static constexpr auto describe(const typename Base::config& c) {
     const auto whole = Base::describe(c);
-    return layers::train_only<layers::medusa_parameters>(
-        layers::language_model{whole.in, whole.block_name, whole.count, whole.block, headed(whole.out)});
+    return layers::train_only<layers::medusa_parameters>(layers::language_model{
+        whole.in, whole.block_name, whole.count, whole.block, headed(whole.out), whole.other, whole.others});
   }
 
  private:

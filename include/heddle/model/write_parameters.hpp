@@ -98,11 +98,12 @@ void write_part(Tensor tensor, const parameter& p, stored_as how, std::span<cons
 }  // namespace detail
 
 /// Names and shapes of all parameters of a described model, in its order: what the stages of any mesh have together.
-template <class In, class Block, class Out>
-std::vector<parameter_outline> parameter_outlines(const layers::language_model<In, Block, Out>& m) {
+template <class In, class Block, class Out, class Other>
+std::vector<parameter_outline> parameter_outlines(const layers::language_model<In, Block, Out, Other>& m) {
   std::vector<parameter_outline> all;
   detail::add_outlines(m.in, "", all);
-  for (std::int64_t l = 0; l < m.count; ++l) detail::add_outlines(m.block, m.block_name + std::to_string(l) + ".", all);
+  for (std::int64_t l = 0; l < m.count; ++l)
+    m.with_block(l, [&](const auto& b) { detail::add_outlines(b, m.block_name + std::to_string(l) + ".", all); });
   detail::add_outlines(m.out, "", all);
   return all;
 }

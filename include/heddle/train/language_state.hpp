@@ -100,7 +100,10 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
   static constexpr std::int64_t elements(int stage, std::size_t bucket) noexcept {
     const model::stage_layers part = activations_only::layers_of(stage);
     const auto& all = activations_only::description;
-    std::int64_t n = part.count * place.template parameter_elements<buckets>(all.block, bucket);
+    std::int64_t n = 0;
+    for (int l = part.first; l < part.first + part.count; ++l)
+      n += all.with_block(l,
+                          [&](const auto& block) { return place.template parameter_elements<buckets>(block, bucket); });
     if (part.has_embedding()) n += place.template parameter_elements<buckets>(all.in, bucket);
     if (part.has_head()) n += place.template parameter_elements<buckets>(all.out, bucket);
     if constexpr (tied) {

@@ -17,6 +17,8 @@ from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, G
 HERE = Path(__file__).parent
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 8, "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 1.2,
+        "original_max_position_embeddings": 16}
 MODELS = {
     "gpt2": (GPT2LMHeadModel, GPT2Config(n_embd=20, n_layer=3, n_head=4, n_positions=17, vocab_size=53, resid_pdrop=0.1)),
     "llama3": (LlamaForCausalLM,
@@ -44,14 +46,28 @@ MODELS = {
                                   topk_group=2, routed_scaling_factor=1.7, q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3,
                                   qk_rope_head_dim=4, v_head_dim=5, first_k_dense_replace=0, vocab_size=43, max_position_embeddings=32,
                                   rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Two leading blocks without experts, and YaRN, whose factors of tables and scores are not 1.
+    "deepseek_dense": (DeepseekV3ForCausalLM,
+                       DeepseekV3Config(hidden_size=22, intermediate_size=17, moe_intermediate_size=9, num_hidden_layers=4, num_attention_heads=6,
+                                        num_key_value_heads=6, n_shared_experts=1, n_routed_experts=6, num_experts_per_tok=3, n_group=3,
+                                        topk_group=2, routed_scaling_factor=1.7, q_lora_rank=10, kv_lora_rank=7, qk_nope_head_dim=3,
+                                        qk_rope_head_dim=8, v_head_dim=5, first_k_dense_replace=2, vocab_size=43, max_position_embeddings=128,
+                                        rms_norm_eps=1e-5, rope_parameters=YARN)),
+    # Queries that are a product of the stream, one leading block.
+    "deepseek_plain": (DeepseekV3ForCausalLM,
+                       DeepseekV3Config(hidden_size=22, intermediate_size=13, moe_intermediate_size=9, num_hidden_layers=3, num_attention_heads=6,
+                                        num_key_value_heads=6, n_shared_experts=2, n_routed_experts=6, num_experts_per_tok=3, n_group=1,
+                                        topk_group=1, routed_scaling_factor=1.7, q_lora_rank=None, kv_lora_rank=7, qk_nope_head_dim=3,
+                                        qk_rope_head_dim=4, v_head_dim=5, first_k_dense_replace=1, vocab_size=43, max_position_embeddings=32,
+                                        rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
     "gpt2_long": (GPT2LMHeadModel, GPT2Config(n_embd=18, n_layer=2, n_head=3, n_positions=80, vocab_size=37)),
     # A vocabulary of bytes, to train on texts.
     "bytes": (LlamaForCausalLM,
               LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True)),
 }
-SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "deepseek": 106, "gpt2_long": 105, "bytes": 105}
-LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "deepseek": [9, 4]}
+SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "gpt2_long": 105, "bytes": 105}
+LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4]}
 
 
 NEW_TOKENS = 64

@@ -28,6 +28,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -39,6 +40,8 @@ namespace heddle::inline v0::model {
 struct hugging_face_model {
   std::variant<gpt2_config, llama_config, qwen2_config, qwen3_config, mixtral_config, deepseek_config> config;
   bool tied = false;  ///< the token embedding is the head, too
+  int more_blocks =
+      0;  ///< behind the last, which predict more tokens: files may have them, and nothing is read from them
 
   /// "gpt2", "llama", "qwen2", "qwen3", "mixtral" or "deepseek_v3".
   std::string_view family() const noexcept {
@@ -272,7 +275,42 @@ inline mixtral_config mixtral_of(config_object& c, const std::string& what) {
   return {shape, c.integer("num_local_experts", 8), c.integer("num_experts_per_tok", 2)};
 }
 
-inline deepseek_config deepseek_of(config_object& c, const std::string& what) {
+// YaRN as DeepSeek has it.
+inline compute::yarn_scaling yarn_of(config_object& c) {
+  compute::yarn_scaling out;
+  const auto number = [&](const char* key, double otherwise) {
+    return c.find_unless_null(key) == nullptr ? otherwise : c.number(key);
+  };
+  out.factor = c.number("factor");
+  out.fast = number("beta_fast", out.fast);
+  out.slow = number("beta_slow", out.slow);
+  out.original = c.number("original_max_position_embeddings");
+  out.mscale = number("mscale", out.mscale);
+  out.mscale_all = number("mscale_all_dim", out.mscale_all);
+  out.attention_factor = number("attention_factor", out.attention_factor);
+  out.whole = c.flag("truncate", true);
+  return out;
+}
+
+inline void read_deepseek_rotary(deepseek_config& out, const nlohmann::json& rope, const std::string& what) {
+  const char* const kind = rope.is_object() && rope.contains("type") ? "type" : "rope_type";
+  if (!rope.is_object() || !rope.contains(kind) || rope.at(kind) != "yarn") {
+    llama_config rotary{.theta = out.theta};
+    read_rotary(rotary, rope, what);
+    out.theta = rotary.theta;
+    out.scaling = rotary.scaling;
+    return;
+  }
+  config_object c(rope, what);
+  c.only(kind, "yarn");
+  c.only("rope_type", "yarn");
+  out.theta = c.number("rope_theta", out.theta);
+  c.only("partial_rotary_factor", 1.0);
+  out.yarn = yarn_of(c);
+  c.no_others();
+}
+
+inline deepseek_config deepseek_of(config_object& c, const std::string& what, int& more_blocks) {
   const auto whole = [&](const char* key, int otherwise) { return c.integer(key, otherwise); };
   deepseek_config out{.layers = whole("num_hidden_layers", 61),
                       .heads = whole("num_attention_heads", 128),
@@ -280,7 +318,7 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what) {
                       .ffn = whole("moe_intermediate_size", 2048),
                       .context = whole("max_position_embeddings", 4096),
                       .vocabulary = whole("vocab_size", 129280),
-                      .query_latent = whole("q_lora_rank", 1536),
+                      .query_latent = 0,
                       .key_latent = whole("kv_lora_rank", 512),
                       .still = whole("qk_nope_head_dim", 128),
                       .rotating = whole("qk_rope_head_dim", 64),
@@ -290,6 +328,8 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what) {
                       .shared = whole("n_shared_experts", 1),
                       .groups = whole("n_group", 8),
                       .kept_groups = whole("topk_group", 4),
+                      .dense = whole("first_k_dense_replace", 3),
+                      .dense_ffn = whole("intermediate_size", 18432),
                       .normed = c.flag("norm_topk_prob", true),
                       .factor = c.number("routed_scaling_factor", 2.5),
                       .neighbours = c.flag("rope_interleave", true),
@@ -298,14 +338,22 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what) {
                       .initial_deviation = c.number("initializer_range", 0.02)};
   c.only_unless_null("architectures", {"DeepseekV3ForCausalLM"});
   c.only_unless_null("num_key_value_heads", out.heads);
-  if (c.integer("first_k_dense_replace", 3) != 0)
-    c.fail("first_k_dense_replace", "0: blocks that are all alike, each with experts");
-  // Nothing is computed from these: sizes that follow from others, that of blocks without experts, and modules that predict more tokens.
+  // Null: queries have no latent vector. A missing key is transformers' own size.
+  const nlohmann::json* const rank = c.find("q_lora_rank");
+  if (rank == nullptr || !rank->is_null()) {
+    out.query_latent = whole("q_lora_rank", 1536);
+    if (out.query_latent < 1) c.fail("q_lora_rank", "null or a whole number of 1 or more");
+  }
+  if (c.find_unless_null("quantization_config") != nullptr)
+    c.fail("quantization_config",
+           "null: weights in F32, BF16 or F16, as a checkpoint has them after its 8-bit blocks are multiplied by their "
+           "weight_scale_inv");
+  // Nothing is computed from these: sizes that follow from others, code beside the weights, and modules that predict more tokens.
   c.only("qk_head_dim", std::int64_t{out.still} + out.rotating);
   c.only("head_dim", out.rotating);
-  for (const char* unused : {"intermediate_size", "num_nextn_predict_layers", "num_mtp_layers"})
-    static_cast<void>(c.integer(unused, 0));
-  for (const char* unused : {"ep_size", "aux_loss_alpha", "seq_aux"}) static_cast<void>(c.find(unused));
+  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
+    more_blocks = (std::max)(more_blocks, c.integer(key, 0));
+  for (const char* unused : {"ep_size", "aux_loss_alpha", "seq_aux", "auto_map"}) static_cast<void>(c.find(unused));
   c.only("moe_layer_freq", 1);
   c.only("attention_bias", false);
   c.only("hidden_act", "silu");
@@ -314,20 +362,21 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what) {
   c.only("topk_method", "noaux_tc");
   c.only("tie_word_embeddings", false);
   c.only_unless_null("pretraining_tp", 1);
-  c.only_unless_null("rope_scaling", nullptr);
-  if (const nlohmann::json* const rope = c.find_unless_null("rope_parameters"); rope != nullptr) {
-    llama_config rotary{.theta = out.theta};
-    read_rotary(rotary, *rope, what + ", rope_parameters");
-    out.theta = rotary.theta;
-    out.scaling = rotary.scaling;
-  }
+  const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
+  const nlohmann::json* const scaling = c.find_unless_null("rope_scaling");
+  if (parameters != nullptr && scaling != nullptr && *parameters != *scaling)
+    c.fail("rope_scaling", "nothing beside rope_parameters");
+  if (parameters != nullptr)
+    read_deepseek_rotary(out, *parameters, what + ", rope_parameters");
+  else if (scaling != nullptr)
+    read_deepseek_rotary(out, *scaling, what + ", rope_scaling");
   return out;
 }
 
 }  // namespace detail
 
 /// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mixtral,
-/// DeepSeek-V3 of blocks that all have experts.
+/// DeepSeek-V3 with scaling `yarn`, too, with or without leading blocks without experts and latent vectors of queries.
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
@@ -349,7 +398,7 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
     } else if (family == "mixtral") {
       out.config = detail::mixtral_of(c, what);
     } else if (family == "deepseek_v3") {
-      out.config = detail::deepseek_of(c, what);
+      out.config = detail::deepseek_of(c, what, out.more_blocks);
     } else {
       c.only("attention_bias", false);
       out.config = qwen3_config(detail::qwen_of(c, what, 128, "Qwen3ForCausalLM"));
@@ -384,7 +433,8 @@ decltype(auto) with_model(const hugging_face_model& m, F&& f) {
       throw config_error(
           "heddle: with_model: a DeepSeek takes whole sequences: a sharding without split<dim::sequence, ...>");
     else
-      return f(std::type_identity<deepseek<T, How>>{}, *config);
+      return config->query_latent > 0 ? f(std::type_identity<deepseek<T, How>>{}, *config)
+                                      : f(std::type_identity<plain_query_deepseek<T, How>>{}, *config);
   }
   if (const auto* const config = std::get_if<mixtral_config>(&m.config))
     return m.tied ? f(std::type_identity<tied_mixtral<T, How>>{}, *config)
@@ -407,22 +457,25 @@ hugging_face_names names_in(const Source& source) {
 }
 
 namespace detail {
-// Of one block, from `begin` on: expert by expert, and the router of a `block_sparse_moe` before its experts.
+// Of one block, from `begin` on: expert by expert. The router of a `block_sparse_moe` comes before its experts, that of an `mlp` behind them,
+// and an expert of an `mlp` has its down projection last.
 inline void put_experts_in_order(std::vector<parameter_outline>::iterator begin,
                                  std::vector<parameter_outline>::iterator end) {
-  constexpr std::string_view experts = ".block_sparse_moe.experts.";
   const auto number = [&](const parameter_outline& p) {
-    const std::size_t at = p.name.find(experts);
-    return at == std::string::npos ? -1L : std::strtol(p.name.c_str() + at + experts.size(), nullptr, 10);
+    for (const std::string_view experts : {".block_sparse_moe.experts.", ".mlp.experts."})
+      if (const std::size_t at = p.name.find(experts); at != std::string::npos)
+        return std::strtol(p.name.c_str() + at + experts.size(), nullptr, 10);
+    return -1L;
   };
+  const auto is_down = [](const parameter_outline& p) { return p.name.find(".down_proj.") != std::string::npos; };
   const auto first = std::find_if(begin, end, [&](const parameter_outline& p) { return number(p) >= 0; });
   const auto last = std::find_if(first, end, [&](const parameter_outline& p) { return number(p) < 0; });
-  std::vector<std::pair<long, std::ptrdiff_t>> order;  // number of the expert, place
-  for (auto p = first; p != last; ++p) order.emplace_back(number(*p), p - first);
+  std::vector<std::tuple<long, bool, std::ptrdiff_t>> order;  // number of the expert, whether it is last, place
+  for (auto p = first; p != last; ++p) order.emplace_back(number(*p), is_down(*p), p - first);
   std::sort(order.begin(), order.end());
   std::vector<parameter_outline> sorted;
   sorted.reserve(order.size());
-  for (const auto& [expert, place] : order) sorted.push_back(std::move(first[place]));
+  for (const auto& [expert, down, place] : order) sorted.push_back(std::move(first[place]));
   std::move(sorted.begin(), sorted.end(), first);
   if (first != last && last != end && last->name.find(".block_sparse_moe.gate.") != std::string::npos)
     std::rotate(first, last, std::next(last));
@@ -430,7 +483,7 @@ inline void put_experts_in_order(std::vector<parameter_outline>::iterator begin,
 }  // namespace detail
 
 /// Parameters in the order of transformers' state dict: where names say that, the norms of a block behind its other parameters, a head
-/// behind the final norm, and in a block of a Mixtral the router first and then expert by expert.
+/// behind the final norm, and expert by expert, with the router of a Mixtral before them and that of a DeepSeek-V3 behind them.
 inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_outline> all) {
   const auto block_of = [](const std::string& name) {
     constexpr std::string_view blocks = "model.layers.";
@@ -459,12 +512,17 @@ inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_o
 }
 
 /// Whether a tensor of a file is no weight of the model: masks and frequencies, which older versions of transformers
-/// saved, and a copy of the tied embedding.
+/// saved, a copy of the tied embedding, and those of `more_blocks` behind the last block.
 inline bool is_saved_constant(const hugging_face_model& m, std::string_view name) {
   const auto ends = [&](std::string_view with) {
     return name.size() >= with.size() && name.substr(name.size() - with.size()) == with;
   };
   if (m.tied && name == "lm_head.weight") return true;
+  if (const auto* const c = std::get_if<deepseek_config>(&m.config); c != nullptr)
+    for (int l = 0; l < m.more_blocks; ++l) {
+      const std::string block = "model.layers." + std::to_string(std::int64_t{c->layers} + l) + ".";
+      if (name.substr(0, block.size()) == block) return true;
+    }
   return m.config.index() == 0 ? ends(".attn.bias") || ends(".attn.masked_bias") : ends(".rotary_emb.inv_freq");
 }
 

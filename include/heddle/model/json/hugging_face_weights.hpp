@@ -22,9 +22,9 @@ struct hugging_face_weights {
 /// Opens a folder's weights as `Folder`, which is `io::safetensors_folder`, and checks that a described model reads all tensors in them but
 /// saved constants (`is_saved_constant`).
 /// Errors: those of opening; `config_error` where tensors belong to no parameter of the model, as those of another model.
-template <class Folder, class In, class Block, class Out>
+template <class Folder, class In, class Block, class Out, class Other>
 hugging_face_weights<Folder> open_weights(const std::filesystem::path& path, const hugging_face_model& about,
-                                          const layers::language_model<In, Block, Out>& described) {
+                                          const layers::language_model<In, Block, Out, Other>& described) {
   Folder folder(path);
   const hugging_face_names names = names_in(folder);
   require_all_read(described, folder.names(), names,

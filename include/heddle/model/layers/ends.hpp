@@ -3,6 +3,7 @@
 
 #include <heddle/core/split.hpp>
 #include <heddle/layout/operations.hpp>
+#include <heddle/model/layers/block_kinds.hpp>
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/moving_rows.hpp>
 
@@ -362,29 +363,52 @@ struct language_head {
   }
 };
 
-/// A decoder-only language model: embedding, `count` equal blocks, final norm with head and loss.
-template <class In, class Block, class Out>
+/// A decoder-only language model: embedding, `count` blocks, final norm with head and loss. All blocks are equal, or those of the layers
+/// `others` are of a second kind, `other`, as the leading blocks without experts of DeepSeek-V3.
+template <class In, class Block, class Out, class Other = no_block>
 struct language_model {
   In in;
   const char* block_name;  ///< what names of blocks begin with, as in "h."
   std::int64_t count;
   Block block;
   Out out;
+  [[no_unique_address]] Other other{};
+  other_layers others{};
+
+  /// Whether there may be blocks of the second kind.
+  static constexpr bool two_kinds = !std::is_same_v<Other, no_block>;
+  /// Calls `f` with the block of a layer.
+  template <class F>
+  constexpr decltype(auto) with_block(std::int64_t layer, F&& f) const {
+    return with_kind<two_kinds>(others, layer, block, other, f);
+  }
+  /// Layers with the second kind of block.
+  constexpr std::int64_t count_others() const {
+    std::int64_t n = 0;
+    if constexpr (two_kinds)
+      for (std::int64_t l = 0; l < count; ++l) n += others.has(l);
+    return n;
+  }
 };
 template <class In, class Block, class Out>
 language_model(In, const char*, std::int64_t, Block, Out) -> language_model<In, Block, Out>;
+template <class In, class Block, class Out, class Other>
+language_model(In, const char*, std::int64_t, Block, Out, Other, other_layers) -> language_model<In, Block, Out, Other>;
 
 /// Trained numbers of all blocks and both ends.
-template <class In, class Block, class Out>
-constexpr std::int64_t count_parameters(const language_model<In, Block, Out>& m) {
-  return count_parameters(m.in) + m.count * count_parameters(m.block) + count_parameters(m.out);
+template <class In, class Block, class Out, class Other>
+constexpr std::int64_t count_parameters(const language_model<In, Block, Out, Other>& m) {
+  const std::int64_t n = m.count_others();
+  return count_parameters(m.in) + (m.count - n) * count_parameters(m.block) + n * count_parameters(m.other) +
+         count_parameters(m.out);
 }
 
 /// Floating-point operations of one training step per token, in sequences of `sequence` tokens.
-template <class In, class Block, class Out>
-constexpr double training_flops(const language_model<In, Block, Out>& m, std::int64_t sequence) {
-  return training_flops(m.in, sequence) + static_cast<double>(m.count) * training_flops(m.block, sequence) +
-         training_flops(m.out, sequence);
+template <class In, class Block, class Out, class Other>
+constexpr double training_flops(const language_model<In, Block, Out, Other>& m, std::int64_t sequence) {
+  const std::int64_t n = m.count_others();
+  return training_flops(m.in, sequence) + static_cast<double>(m.count - n) * training_flops(m.block, sequence) +
+         static_cast<double>(n) * training_flops(m.other, sequence) + training_flops(m.out, sequence);
 }
 
 }  // namespace heddle::inline v0::model::layers

@@ -3,6 +3,7 @@
 
 #include <heddle/compute/head_parts.hpp>
 #include <heddle/compute/rotary_table.hpp>
+#include <heddle/compute/yarn_scaling.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>
 #include <heddle/model/layers/low_rank.hpp>
 
@@ -19,6 +20,8 @@ struct key_value {};   ///< of a head: the elements of its key that do not rotat
 
 namespace model::layers {
 
+struct latent_cache {
+};  ///< in a cache: the normed latent vector of keys and values, and behind it the rotated elements of keys
 struct compressed {
 };  ///< scratch: the latent vector of keys and values before its norm, and the rotary elements of keys
 struct d_compressed {};  ///< gradient of `compressed`
@@ -41,13 +44,16 @@ struct latent_head {
   friend constexpr bool operator==(const latent_head&, const latent_head&) = default;
 };
 
-/// y = softmax(q k' / sqrt(query elements of a head), causal) v Wo: multi-head latent attention. c|r = x Wkva; [k_still|v] of each head =
+/// y = softmax(q k' / sqrt(query elements of a head), causal) v Wo: multi-head latent attention; with `yarn` times its `score_factor`. c|r = x Wkva; [k_still|v] of each head =
 /// norm(c) Wkvb; k = [k_still|rotate(r)], with one r for all heads; q = norm(x Wqa) Wqb (`Query` a `low_rank`) or x Wq (a `linear`), its
 /// last elements rotated. `neighbours`: pairs of elements that rotate together are (2i, 2i + 1), not (i, i + half).
 ///
 /// An axis that splits `dim::heads` splits Wqb, Wkvb and Wo; latent vectors are whole on its ranks, and their gradients are sums over it,
-/// one all_reduce for that of queries and one for c|r. A cache holds the keys and values of each head. `Adapter` may
-/// put an adapter around each product.
+/// one all_reduce for that of queries and one for c|r. `Adapter` may put an adapter around each product.
+///
+/// A cache holds norm(c)|rotate(r) of a token, whole on every rank: `caches_latent`. Scores then are products of a head's query with Wkvb's
+/// rows of its key, and of that with the cache; values come by Wkvb's rows of its value from the weighted sum of what is cached. With an
+/// adapter around Wkvb a cache holds the keys and values of each head.
 /// Shapes: x, y [rows, width]; q, k [rows, heads, query elements]; v [rows, heads, value elements]; c|r [rows, compressed].
 /// Source: DeepSeek-AI 2024, arXiv:2405.04434, section 2.1; Hugging Face `DeepseekV3Attention`.
 template <class Adapter = no_adapter, class Query = low_rank<dims<dim::heads, dim::head_size>, Adapter>>
@@ -76,11 +82,13 @@ struct latent_attention {
   compute::rotary_scaling scaling;
   std::int64_t context;  ///< positions that the rotary tables have
   bool neighbours = true;
+  compute::yarn_scaling yarn{};  ///< instead of `scaling`, where its factor is not 1
 
   static constexpr bool reads_sequences = true;
+  static constexpr bool caches_latent = std::is_same_v<up_layer, up_base>;
   using needs = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet, compute::head_part_facet>;
   using needs_cached = compute::facet_list<compute::sliced_attention_facet, compute::rotary_facet,
-                                           compute::head_part_facet, compute::cache_facet>;
+                                           compute::head_part_facet, compute::cache_facet, compute::product_facet>;
 
   static constexpr list<> parameters() { return {}; }
   constexpr auto children() const { return list(q, down, norm, up, out); }
@@ -108,7 +116,11 @@ struct latent_attention {
                 activation<sines, life::constant, dims<dim::positions, dim::head_size>>{{context, half}});
   }
   constexpr auto cached_tensors() const {
-    return list(cached<key_cache, per_head>{{heads, size.query()}}, cached<value_cache, per_head>{{heads, size.value}});
+    if constexpr (caches_latent)
+      return list(cached<latent_cache, dims<dim::compressed>>{down.out});
+    else
+      return list(cached<key_cache, per_head>{{heads, size.query()}},
+                  cached<value_cache, per_head>{{heads, size.value}});
   }
   /// Of the products of queries with keys and of weights with values.
   constexpr double training_flops(std::int64_t sequence) const {
@@ -118,7 +130,11 @@ struct latent_attention {
   template <class B>
   void prepare(const B& b) const {
     using T = typename B::scalar;
-    const compute::rotary_table<T> table(context, compute::rotary_frequencies(size.rotating, theta, scaling));
+    const bool stretched = yarn.factor != 1;
+    const compute::rotary_table<T> table(context,
+                                         stretched ? compute::rotary_frequencies(size.rotating, theta, yarn)
+                                                   : compute::rotary_frequencies(size.rotating, theta, scaling),
+                                         stretched ? yarn.table_factor() : 1);
     b.copy_from_host(cosines{}, table.cosines().elements());
     b.copy_from_host(sines{}, table.sines().elements());
   }
@@ -135,14 +151,18 @@ struct latent_attention {
     });
     return b.children().template get<4>().forward(b[heads_out{}], y);
   }
-  /// The same for rows that continue sequences: keys and values of earlier tokens come from the cache.
+  /// The same for rows that continue sequences: latent vectors, or keys and values, of earlier tokens come from the cache.
   template <class B>
   auto forward_cached(const B& b, typename B::const_view x, typename B::view y) const {
-    make_heads(b, x);
-    const std::int64_t h = own_heads(b);
-    detail::attend_cached(b, compute::heads_of(b[query{}], h, size.query()),
-                          compute::heads_of(b[key{}], h, size.query()), compute::heads_of(b[value{}], h, size.value),
-                          scale<typename B::scalar>(), compute::heads_of(b[heads_out{}], h, size.value));
+    if constexpr (caches_latent) {
+      attend_latent(b, x);
+    } else {
+      make_heads(b, x);
+      const std::int64_t h = own_heads(b);
+      detail::attend_cached(b, compute::heads_of(b[query{}], h, size.query()),
+                            compute::heads_of(b[key{}], h, size.query()), compute::heads_of(b[value{}], h, size.value),
+                            scale<typename B::scalar>(), compute::heads_of(b[heads_out{}], h, size.value));
+    }
     return b.children().template get<4>().forward(b[heads_out{}], y);
   }
   template <class B>
@@ -221,6 +241,54 @@ struct latent_attention {
       k.copy_heads(in_heads(b[expanded{}], h, size.still), size.value, compute::part_of_heads(v, h, size.value));
     });
   }
+  // Head by head, in scratch memory that forward does not use: each a query of the latent vector's size, which sees one key of the cache.
+  template <class B>
+  void attend_latent(const B& b, typename B::const_view x) const {
+    using view = typename B::view;
+    using const_view = typename B::const_view;
+    using transpose = compute::transpose;
+    auto [to_query, to_latent, n, to_heads, combine] = b.children();
+    auto& k = b.compute();
+    const std::int64_t h = own_heads(b), c = up.in[0], rows = x.extent(0);
+    to_query.forward(x, b.edge(query{}));
+    b.give(b.edge(query{}), [&](auto v) { turn<false>(b, compute::part_of_heads(v, h, size.query(), size.still)); });
+    const view both = b[compressed{}], mixed = b[d_raw_latent{}];
+    to_latent.forward(x, both);
+    b.make(raw_latent{}, [&](auto v) { k.copy_heads(whole(both), c, whole(v)); });
+    n.forward(b[raw_latent{}], b.edge(latent{}));
+    turn<false>(b, shared(both));
+    k.copy_heads(whole(b[latent{}]), c, whole(both));
+    const view kept = b.cached(latent_cache{});
+    const auto& cache = b.run().cache;
+    k.store_rows(whole(both), cache.places, whole(kept));
+    auto values = whole(kept);
+    values.head_dim = c;
+    const const_view weights = to_heads[weight{}];
+    for (std::int64_t i = 0; i < h; ++i) {
+      const auto rows_of_weight = [&](std::int64_t first, std::int64_t count) {
+        return const_view(weights.address() + (i * (size.still + size.value) + first) * c, dynamic_shape<2>(count, c));
+      };
+      const auto head = [&](auto heads, std::int64_t of_head) {
+        heads.data += i * of_head;
+        heads.heads = 1;
+        return heads;
+      };
+      const view still(b[d_key{}].address(), dynamic_shape<2>(rows, size.still));
+      const view value_of_head(b[d_value{}].address(), dynamic_shape<2>(rows, size.value));
+      k.copy_heads(head(compute::heads_of(b[query{}], h, size.query()), size.query()), size.still, whole(still));
+      k.template matmul<transpose::no, transpose::no>(still, rows_of_weight(0, size.still), mixed);
+      k.copy_heads(whole(mixed), c, whole(both));
+      k.copy_heads(head(compute::part_of_heads(b[query{}], h, size.query(), size.still), size.query()), size.rotating,
+                   shared(both));
+      k.attention(whole(both), whole(kept), values, b.run().sequences, scale<typename B::scalar>(), whole(mixed),
+                  heddle::v0::detail::row_at<typename B::space>(
+                      heddle::v0::detail::first_element(b.vector(log_sum_exp{})) + i * rows, rows),
+                  cache.pages);
+      k.template matmul<transpose::no, transpose::yes>(mixed, rows_of_weight(size.still, size.value), value_of_head);
+      k.copy_heads(whole(value_of_head), size.value,
+                   head(compute::heads_of(b[heads_out{}], h, size.value), size.value));
+    }
+  }
   // Rotates the first elements of each head, in place; backward by the negative angles.
   template <bool Back, class B, class Heads>
   void turn(const B& b, const Heads& x) const {
@@ -250,7 +318,7 @@ struct latent_attention {
   }
   template <class T>
   T scale() const {
-    return static_cast<T>(1.0 / std::sqrt(static_cast<double>(size.query())));
+    return static_cast<T>(yarn.score_factor() / std::sqrt(static_cast<double>(size.query())));
   }
   template <class B>
   std::int64_t own_heads(const B& b) const {

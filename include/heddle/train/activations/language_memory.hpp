@@ -88,7 +88,7 @@ struct language_memory {
   }
   /// What block `layer` of the model keeps of a microbatch.
   static constexpr std::int64_t block_bytes(int layer) noexcept {
-    return stream + in_bytes(at.of_block.saved[dropping(layer)]);
+    return stream + in_bytes(at.sizes_of(layer).saved[dropping(layer)]);
   }
   /// What the final norm and the head keep of one.
   static constexpr std::int64_t end_bytes() noexcept { return stream + in_bytes(at.of_end.saved[0]); }
@@ -114,7 +114,7 @@ struct language_memory {
     const model::stage_layers part = layers_of(stage);
     std::int64_t n = ends(part) + (part.has_head() ? in_bytes(at.of_end.waiting[0]) : 0);
     for (int l = part.first; l < part.first + part.count; ++l)
-      n += gradients_of_block() + in_bytes(at.of_block.waiting[dropping(l)]);
+      n += stream + in_bytes(at.sizes_of(l).deferred + at.sizes_of(l).waiting[dropping(l)]);
     return n;
   }
   constexpr std::int64_t weight_input_bytes(int stage) const noexcept {
@@ -123,8 +123,9 @@ struct language_memory {
   constexpr std::int64_t resident_bytes(int stage) const noexcept {
     const model::stage_layers part = layers_of(stage);
     std::int64_t n = ends(part) + 2 * stream;
-    n += in_bytes(at.scratch(part.has_embedding(), part.count > 0, part.has_head()));
-    if (part.count > 0) n += 2 * gradients_of_block() + in_bytes(at.of_block.shared + at.of_block.constants);
+    n += in_bytes(at.scratch(part.has_embedding(), part.first, part.count, part.has_head()));
+    const model::layers::arena_sizes blocks = at.shared_by(part.first, part.count);
+    if (part.count > 0) n += 2 * (stream + in_bytes(blocks.deferred)) + in_bytes(blocks.shared + blocks.constants);
     if (part.has_head()) n += in_bytes(at.of_end.shared + at.of_brief_end.shared + at.all_of_stream);
     return n;
   }
@@ -147,7 +148,6 @@ struct language_memory {
   static constexpr std::size_t dropping(int layer) noexcept {
     return static_cast<std::size_t>(places::drops(again, layer));
   }
-  static constexpr std::int64_t gradients_of_block() noexcept { return stream + in_bytes(at.of_block.deferred); }
   static constexpr std::int64_t ends(const model::stage_layers& part) noexcept {
     return (part.has_head() ? in_bytes(at.of_end.deferred) : 0) + (part.has_embedding() ? stream : 0);
   }
