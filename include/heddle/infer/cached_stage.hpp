@@ -102,7 +102,8 @@ class cached_stage {
         tokens_(queue(), part.count * columns_ * rows_of_cache(), "the cache of keys and values"),
         work_(queue(), place_work(), "the working memory of a stage for inference") {
     if constexpr (model::layers::uses_routing<block_layer>)
-      if (part_.count > 0) model::layers::reserve_routing(description_.block, routing_, queue(), max_rows);
+      if (part_.count > 0)
+        routing_.reserve(queue(), model::layers::most_routing<layouts>(description_.block, world.mesh(), max_rows));
     if constexpr (model::layers::uses_constants<block_layer>) {
       if (part_.count == 0) return;
       run_type c = run_of(0);

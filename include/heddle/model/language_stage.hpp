@@ -146,7 +146,7 @@ class language_stage {
   layers_memory& saved_layers() noexcept { return saved_layers_; }
   /// Bytes kept per microbatch between backward_input and backward_weight.
   std::int64_t deferred_bytes() const noexcept { return bytes(memory_.set_elements()); }
-  std::int64_t workspace_bytes() const noexcept { return bytes(memory_.work_elements()); }
+  std::int64_t workspace_bytes() const noexcept { return bytes(memory_.work_elements()) + routing_.bytes(); }
 
   // ---- parameters -----------------------------------------------------------------------------------------------
   const std::vector<parameter>& parameters() const noexcept { return held_.store().table(); }
@@ -431,10 +431,10 @@ class language_stage {
     if constexpr (!on_host) c.loss = given_.new_loss(queue(), slot);
   }
   void prepare() {
+    if (part_.count == 0) return;
     if constexpr (model::layers::uses_routing<block_layer>)
-      model::layers::reserve_routing(description_.block, routing_, queue(), max_rows());
+      routing_.reserve(queue(), model::layers::most_routing<layouts>(description_.block, world_->mesh(), max_rows()));
     if constexpr (model::layers::uses_constants<block_layer>) {
-      if (part_.count == 0) return;
       run_type c = run_of({0, 0});
       at_block(c, 0, nullptr, nullptr);
       model::layers::prepare_all(call_type<block_layer>(at_.block, c));

@@ -68,6 +68,12 @@ struct experts_laid {
       "mixture, not dim::candidates or dim::choices");
 };
 
+// The axes whose ranks get copies of a row that is sent to an expert of which each has a part.
+template <class Laid, class Dispatch>
+struct copies_travel {
+  using over = std::conditional_t<Dispatch::gathers, type_list<>, typename Laid::copied_over>;
+};
+
 template <class T, class Space>
 constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t rows) noexcept {
   return {m.address(), dynamic_shape<2>(rows, m.extent(1))};
@@ -211,10 +217,12 @@ struct experts {
   constexpr double training_flops(std::int64_t /*sequence*/) const {
     return 18.0 * static_cast<double>(chosen) * static_cast<double>(width) * static_cast<double>(ffn);
   }
-  /// Room for the integers of microbatches of at most `rows` rows.
-  template <class Space>
-  void reserve(routing_memory<Space>& memory, typename Space::queue& queue, std::int64_t rows) const {
-    memory.reserve(queue, rows * chosen, count);
+  /// Choices of at most `rows` rows, and experts, once for each rank that holds a part of an expert.
+  template <class Layouts, class Mesh>
+  constexpr routing_extents routing_of(const Mesh& mesh, std::int64_t rows) const {
+    const std::int64_t copies =
+        detail::copies_of_rows(mesh, typename detail::copies_travel<laid<Layouts>, Dispatch>::over{});
+    return {rows * chosen * copies, count * copies};
   }
 
   template <class B>
@@ -372,8 +380,9 @@ struct experts {
                   "in the host's memory");
     routing_memory<typename B::space>& memory = *b.run().routing;
     const std::int64_t rows = own_rows(b);
-    const std::int64_t copies = gathers<B> ? 1 : detail::copies_of_rows(b.run().world, typename l::copied_over{});
-    memory.reserve(b.queue(), rows * chosen * copies, count * copies);
+    const auto& ranks_of = b.run().world.mesh();
+    const std::int64_t copies = gathers<B> ? 1 : detail::copies_of_rows(ranks_of, typename l::copied_over{});
+    memory.reserve(b.queue(), routing_of<typename B::layouts>(ranks_of, rows));
     const auto ids = memory.ids(rows, chosen), places = memory.places(rows, chosen * copies);
     const auto sources = memory.sources(rows * chosen * copies);
     const auto [score] = b.children();

@@ -77,13 +77,22 @@ struct exchange_tables {
   }
 };
 
+/// For how much a `routing_memory` has room. Units: choices of experts, and experts, each once for each rank that holds a part of one.
+struct routing_extents {
+  std::int64_t choices = 0, experts = 0;
+  /// Bytes that `routing_memory::reserve` allocates.
+  constexpr std::int64_t bytes() const noexcept { return choices * 4 * 4 + (experts > 0 ? (experts + 1) * 8 : 0); }
+  friend constexpr bool operator==(const routing_extents&, const routing_extents&) = default;
+};
+
 /// Integers that a layer routes rows by: which experts each row chooses, and where its copies are. They hold during one verb, as every
 /// verb computes them again from what the router scored; a stage has one such memory for all its layers.
 template <memory_space Space>
 class routing_memory {
  public:
-  /// Room for `choices` choices of experts and `experts` experts. Memory grows, and never shrinks.
-  void reserve(typename Space::queue& queue, std::int64_t choices, std::int64_t experts) {
+  /// Room for that much. Memory grows, and never shrinks.
+  void reserve(typename Space::queue& queue, routing_extents most) {
+    const auto [choices, experts] = most;
     if (choices > choices_) {
       ids_ = buffer<std::int32_t, Space>(queue, choices, "the experts that rows choose");
       kept_ = buffer<std::int32_t, Space>(queue, choices, "the choices that experts keep");
@@ -95,6 +104,11 @@ class routing_memory {
       offsets_ = buffer<std::int64_t, Space>(queue, experts + 1, "the rows of each expert");
       offsets_size_ = experts + 1;
     }
+  }
+
+  /// Bytes of what is reserved: of the integers in the space, not of the tables on the host of rows that travel.
+  std::int64_t bytes() const noexcept {
+    return routing_extents{choices_, offsets_size_ > 0 ? offsets_size_ - 1 : 0}.bytes();
   }
 
   /// [rows, chosen]: the experts of each row.
