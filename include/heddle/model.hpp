@@ -26,6 +26,7 @@
 #include <heddle/model/layers/description.hpp>
 #include <heddle/model/layers/ends.hpp>
 #include <heddle/model/layers/expert_exchange.hpp>
+#include <heddle/model/layers/expert_policies.hpp>
 #include <heddle/model/layers/expert_router.hpp>
 #include <heddle/model/layers/experts.hpp>
 #include <heddle/model/layers/feed_forward.hpp>

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
@@ -74,8 +77,55 @@ void check(int mantissa_bits, int bias, int largest_code) {
   CHECK(std::isnan(static_cast<float>(F(std::numeric_limits<float>::quiet_NaN()))));
 }
 
+// The numbers of the lines of a section of tests/golden/float8_golden.txt, which PyTorch made; one or two in a line.
+std::vector<std::pair<std::uint32_t, std::uint32_t>> golden(const std::string& section, bool pairs) {
+  std::ifstream in(HEDDLE_SOURCE_DIR "/tests/golden/float8_golden.txt");
+  std::string name;
+  std::size_t lines = 0;
+  while (in >> name && name != section) {
+  }
+  in >> lines >> std::hex;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> all(lines);
+  for (auto& [first, second] : all) {
+    in >> first;
+    if (pairs) in >> second;
+  }
+  REQUIRE(in);
+  return all;
+}
+// All 256 codes as floats, and all 65536 numbers of bf16 as codes, are those of PyTorch.
+template <class F>
+void check_golden(const std::string& name) {
+  const auto codes = golden(name + "_codes", false);
+  REQUIRE(codes.size() == 256);
+  for (std::size_t code = 0; code < codes.size(); ++code) {
+    CAPTURE(code);
+    const float x = F::from_bits(static_cast<std::uint8_t>(code)),
+                expected = __builtin_bit_cast(float, codes[code].first);
+    if (std::isnan(expected))
+      CHECK((std::isnan(x) && std::signbit(x) == std::signbit(expected)));
+    else
+      CHECK(__builtin_bit_cast(std::uint32_t, x) == codes[code].first);
+  }
+  const auto runs = golden(name + "_runs", true);
+  REQUIRE((!runs.empty() && runs.front().first == 0));
+  std::size_t run = 0;
+  std::vector<std::uint32_t> wrong;
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    if (run + 1 < runs.size() && runs[run + 1].first == bits) ++run;
+    if (F(__builtin_bit_cast(float, bits << 16)).bits != runs[run].second) wrong.push_back(bits);
+  }
+  CHECK(run + 1 == runs.size());
+  CHECK(wrong.empty());
+}
+
 }  // namespace
 
+TEST_CASE("every number of bf16 becomes the code that PyTorch gives it, and every code its float",
+          "[core][float8][golden]") {
+  check_golden<hd::float8_e4m3>("e4m3");
+  check_golden<hd::float8_e5m2>("e5m2");
+}
 TEST_CASE("numbers of 8 bits are what their definition says, and rounded to the nearest", "[core][float8]") {
   SECTION("e4m3") {
     check<hd::float8_e4m3>(3, 7, 0x7e);

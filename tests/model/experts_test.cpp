@@ -500,6 +500,17 @@ TEST_CASE("rows that travel to experts have the bytes of the formula", "[model][
     CHECK(got.bytes == counts + rows);
   }
 }
+TEST_CASE("rows that stay as they come have the products of rows by expert", "[model][experts][ranks]") {
+  // Enough for each expert that no rank moves them, and one expert with most.
+  for (const int ranks : {2, 3}) {
+    check<other_samples>(mesh_type(1, ranks, 1), random_problem(40 * ranks, 2 * ranks + 1, 2, 2800));
+    check<other_samples>(mesh_type(1, ranks, 2), random_problem(40 * ranks, 2 * ranks, 3, 2900), true);
+    problem p = random_problem(50 * ranks, 2 * ranks, 1, 3000);
+    prefer(p, 1);
+    check<other_samples>(mesh_type(1, ranks, 1), p, true);
+  }
+  check<any_folding>(folded_mesh(1, 2, 2, 1, 1, 1), random_problem(60, 4, 2, 3100));
+}
 TEST_CASE("experts folded over two axes, one of the same samples and one of others", "[model][experts][ranks]") {
   for (const mesh_type& mesh : {mesh_type(1, 1, 1), mesh_type(1, 2, 2), mesh_type(1, 3, 2), mesh_type(2, 2, 2)}) {
     check<folded>(mesh, random_problem(11, 5, 2, 800));

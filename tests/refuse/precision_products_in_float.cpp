@@ -1,4 +1,4 @@
-// refuse: heddle: products_in<P> takes bf16 and float8; without it products are of the model's scalar
+// refuse: heddle: products_in<P> takes bf16, float8 and float8_rows; without it products are of the model's scalar
 #include <heddle/train/precision.hpp>
 
 namespace hd = heddle;

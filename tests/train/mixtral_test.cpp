@@ -16,6 +16,8 @@
 #include <heddle/schedule/named.hpp>
 #include <heddle/schedule/table_schedule.hpp>
 #include <heddle/train/activations/recompute.hpp>
+#include <heddle/train/atomized.hpp>
+#include <heddle/train/language_state.hpp>
 #include <heddle/train/save.hpp>
 #include <heddle/train/trainer.hpp>
 
@@ -71,7 +73,7 @@ using tokens = train_test::random_tokens<settings.context, settings.vocabulary, 
 using same_samples = md::mixtral<double>;
 
 // What axes are for attention and for experts: dp, ep and etp split samples, and copy experts, split them and split what is in them; tp,
-// tp_ep and tp_edp have the same samples, and split what is in experts, split them and copy them; sp is like tp_ep, and splits sequences.
+// tp_ep and tp_edp have the same samples, and split what is in experts, split them and copy them; sp is like tp_ep, and splits sequences, whose rows travel beside products.
 struct etp {};
 struct tp_ep {};
 struct tp_edp {};
@@ -83,7 +85,8 @@ hd::sharding<S...> as_sharding(hd::type_list<S...>);
 using every_way = decltype(as_sharding(
     md::detail::joined<over<hd::dim::samples, dp, ep, etp>, over<hd::dim::heads, tp, tp_ep, tp_edp, sp>,
                        over<hd::dim::vocabulary, tp, tp_ep, tp_edp, sp>, over<hd::dim::experts, ep, tp_ep, sp>,
-                       over<hd::dim::ffn, etp, tp>, over<hd::dim::sequence, sp>>{}));
+                       over<hd::dim::ffn, etp, tp>,
+                       hd::type_list<hd::dim::split<hd::dim::sequence, sp, hd::overlapped<2>>>>{}));
 using other_samples = md::mixtral<double, every_way>;
 using folded_mesh = hd::mesh<hd::axis<dp>, hd::axis<ep>, hd::axis<etp>, hd::axis<pp>, hd::axis<tp>, hd::axis<tp_ep>,
                              hd::axis<tp_edp>, hd::axis<sp>>;
@@ -275,8 +278,10 @@ TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank
   }
   CHECK(foldings == 56);
 }
-// The axes of TorchTitan: zero<3> over dp, tensor parallelism that splits sequences, pipelines, experts; every pair, and all of them.
-TEST_CASE("zero<3>, split sequences, pipelines and experts compose in every way", "[train][mixtral][ranks]") {
+// The axes of TorchTitan: zero<3> over dp, asynchronous tensor parallelism that splits sequences, pipelines, experts; every pair, and all of
+// them, with recomputation. Saves of all of them go on elsewhere, below.
+TEST_CASE("zero<3>, split sequences beside products, pipelines and experts compose in every way",
+          "[train][mixtral][ranks]") {
   on_meshes<other_samples>({{"dp=2", "1f1b", 2, "full"},
                             {"sp=2", "1f1b", 1, ""},
                             {"sp=2", "gpipe", 2, "mlp.hidden"},
@@ -334,4 +339,59 @@ TEST_CASE("held-out samples that differ between ranks pass frozen experts, to wh
   const std::vector<double> two = losses_on("ep=2");
   REQUIRE(two.size() == 3);
   for (std::size_t i = 0; i < one.size(); ++i) CHECK(two[i] == Approx(one[i]).epsilon(1e-10));
+}
+
+// Two stages of a Mixtral on the ranks of `Mesh`, with microbatches of three samples on each of them.
+template <class Mesh>
+struct memory_shape {
+  static constexpr md::mixtral_config config = settings;
+  static constexpr int stages = 2;
+  static constexpr std::int64_t samples = 3;
+  using mesh = Mesh;
+};
+template <class Model, class Mesh>
+void check_memory(const std::string& mesh_text) {
+  INFO("mesh '" << mesh_text << "'");
+  constexpr int zero_stage = is_folded<Model> ? 3 : 1;
+  using formula =
+      hd::train::language_with_state<Model, memory_shape<Mesh>, hd::zero<zero_stage>, hd::activations::recompute<>>;
+  using world_mesh = std::conditional_t<is_folded<Model>, folded_mesh, mesh_type>;
+  const auto mesh = hd::parse_mesh<world_mesh>(mesh_text);
+  hd::train::options<md::mixtral_config> o;
+  o.model = settings;
+  o.batch = 6 * formula::dp;
+  o.threads_per_rank = 1;
+  const sc::tabled when(train_test::table_named("1f1b", 2, 2));
+  std::mutex mutex;
+  std::map<int, std::array<std::int64_t, 2>> held, expected;  // by stage: on the first of its ranks
+  hd::launch<hd::threads>(mesh, [&](auto& world) {
+    using strategy = hd::strategy<world_mesh, sc::tabled, hd::zero<zero_stage>, hd::activations::recompute<>>;
+    hd::train::trainer<Model, strategy, std::remove_reference_t<decltype(world)>> trainer(world, o, when);
+    const auto plan = trainer.plan();
+    const int rank = trainer.pp_group().rank(), s = trainer.held().index;
+    const std::int64_t before = hd::train::bytes_held(trainer);
+    trainer.step(tokens{});
+    const std::int64_t after = hd::train::bytes_held(trainer);
+    const std::int64_t bytes = plan.storage.buffers(rank) * formula{}.boundary_bytes() +
+                               plan.storage.slots(s) * formula{}.activation_bytes(s) + formula{}.resident_bytes(s) +
+                               formula::gathered_bytes(s) +
+                               hd::train::detail::most_deferred(plan.table.list(rank), s) * formula{}.deferred_bytes(s);
+    const std::lock_guard lock(mutex);
+    if (before > held[s][0]) held[s] = {before, after};
+    expected[s] = {bytes, bytes};
+  });
+  for (int s = 0; s < 2; ++s) {
+    CAPTURE(s);
+    CHECK(held[s][0] == expected[s][0]);
+    CHECK(held[s][1] == expected[s][1]);
+  }
+  CHECK(formula::routing_bytes() > 0);
+}
+TEST_CASE("the memory of a Mixtral's stages is what the formula says", "[train][mixtral][memory]") {
+  // Experts of the same samples, and rows that travel: to other experts, and to parts of experts.
+  check_memory<same_samples, hd::mesh<hd::axis<ep, 2>, hd::axis<tp, 1>>>("ep=2,pp=2");
+  check_memory<same_samples, hd::mesh<hd::axis<ep, 1>, hd::axis<tp, 2>>>("pp=2,tp=2");
+  // An axis of one rank that is known at start-up has rooms for rows that travel, so that sp has two.
+  check_memory<other_samples, hd::mesh<hd::axis<ep, 2>, hd::axis<sp, 2>>>("ep=2,pp=2,sp=2");
+  check_memory<other_samples, hd::mesh<hd::axis<dp, 2>, hd::axis<etp, 2>, hd::axis<sp, 2>>>("dp=2,etp=2,pp=2,sp=2");
 }

@@ -54,7 +54,7 @@ using narrow =
                   hd::moments_in<bf16, hd::rounding::stochastic>, hd::masters_in<bf16>>;
 
 // Products of linear layers in 8 bits.
-using float8_strategy = hd::strategy<mesh_type, hd::precision<hd::products_in<hd::float8>>, hd::zero<1>>;
+using float8_strategy = hd::strategy<mesh_type, hd::precision<hd::products_in<hd::float8>>, hd::zero<3>>;
 
 using plain_strategy = hd::strategy<mesh_type, hd::zero<0>>;
 using usual_strategy = hd::strategy<mesh_type, usual, hd::zero<1>>;
@@ -166,6 +166,20 @@ outcome train(const std::string& mesh_text, std::int64_t steps, const std::strin
     }
   });
   return all;
+}
+
+// Only the losses, whatever a stage keeps of its weights.
+template <class Strategy, class Tokens>
+std::vector<double> losses_on(const std::string& mesh_text, std::int64_t steps) {
+  std::vector<double> losses;
+  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(mesh_text), [&](auto& world) {
+    trainer_of<Strategy> trainer(world, options_of(steps));
+    while (trainer.steps_done() < steps) {
+      const double loss = trainer.step(Tokens{}).loss;
+      if (world.rank() == 0) losses.push_back(loss);
+    }
+  });
+  return losses;
 }
 
 tensors rounded(const tensors& x) {
@@ -617,26 +631,27 @@ TEST_CASE("masters of double keep what float would lose, and steps are taken bac
   CHECK(optimizer.first_moment()[5].bits == moment);
 }
 
-TEST_CASE("products in 8 bits train close to float, and on every mesh to the same", "[train][precision][float8]") {
+TEST_CASE("products in 8 bits train close to float, and on every mesh with zero<3> to the same",
+          "[train][precision][float8]") {
   constexpr std::int64_t steps = 60;
-  const auto plain = train<plain_strategy, learnable_tokens>("dp=1", steps),
-             alone = train<float8_strategy, learnable_tokens>("dp=1", steps);
+  const auto plain = train<plain_strategy, learnable_tokens>("dp=1", steps);
+  const auto alone = losses_on<float8_strategy, learnable_tokens>("dp=1", steps);
   REQUIRE(plain.losses.size() == static_cast<std::size_t>(steps));
   REQUIRE(plain.losses.back() < 0.75 * plain.losses.front());
   double apart = 0;
   for (std::size_t i = 0; i < plain.losses.size(); ++i) {
-    const double d = std::abs(alone.losses[i] - plain.losses[i]) / plain.losses[i];
+    const double d = std::abs(alone[i] - plain.losses[i]) / plain.losses[i];
     if (!(d <= apart)) apart = d;  // a NaN stays
   }
-  CAPTURE(apart, plain.losses.front(), plain.losses.back(), alone.losses.back());
+  CAPTURE(apart, plain.losses.front(), plain.losses.back(), alone.back());
   CHECK(apart < 0.02);
   CHECK(apart > 1e-6);  // it is rounded
-  CHECK(alone.losses != plain.losses);
+  CHECK(alone != plain.losses);
   // The scales are those of whole tensors: along tp and pp the same numbers, up to the order of sums and what that rounds otherwise.
-  for (const char* mesh : {"tp=2", "dp=2,tp=2", "pp=2,tp=2"}) {
+  for (const char* mesh : {"tp=2", "dp=2,tp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2"}) {
     CAPTURE(mesh);
-    const auto split = train<float8_strategy, learnable_tokens>(mesh, 3);
+    const auto split = losses_on<float8_strategy, learnable_tokens>(mesh, 3);
     for (std::size_t i = 0; i < 3; ++i)
-      CHECK(split.losses[i] == Approx(alone.losses[i]).epsilon(std::string(mesh)[0] == 'd' ? 2e-3 : 2e-4));
+      CHECK(split[i] == Approx(alone[i]).epsilon(std::string(mesh)[0] == 'd' ? 2e-3 : 2e-4));
   }
 }

@@ -11,11 +11,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 namespace heddle::inline v0::compute {
 
-/// Which of the two formats an operand of a product in 8 bits has: `float8_e4m3` for weights and activations, `float8_e5m2` for gradients.
+/// Which of the formats of `float8` or `float8_rows` an operand of a product in 8 bits has: that of weights and activations, or of gradients.
 enum class float8_operand : bool { value, gradient };
 
 /// The factor by which a tensor with elements up to `greatest` is multiplied before it is rounded, so that they fill the format.
@@ -25,23 +26,46 @@ float float8_scale(float greatest) noexcept {
   return static_cast<float>(static_cast<double>(Format::largest) / (std::max)(static_cast<double>(greatest), 1e-12));
 }
 
-/// `Backend`, on the host, with products whose operands are scaled tensor by tensor, rounded to 8 bits, and added up in float: an emulation
-/// that has the numbers of processors with such products and none of their speed. `matmul` and all other kernels are those of
+/// The same rounded down to a power of two, so that scaling rounds nothing.
+template <class Format>
+float float8_power_of_two(float greatest) noexcept {
+  return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, float8_scale<Format>(greatest)) & 0x7f800000u);
+}
+
+/// `Backend`, on the host, with products whose operands are scaled, rounded to 8 bits, and added up in float: an emulation
+/// that has the numbers of processors with such products and none of their speed. `Formats`: `float8`, a scale for each operand, or `float8_rows`,
+/// one for each row of op(a) and each column of op(b). `matmul` and all other kernels are those of
 /// `Backend`; layers call `scaled_matmul` for the products that a policy wants in 8 bits (`model::layers::multiply`).
 /// Memory: the rounded operands, as floats, and the result of the largest product so far.
-template <class Backend>
+template <class Backend, class Formats = float8>
   requires product_kernels<Backend, float> && std::is_same_v<space_of<Backend>, host_memory>
 class float8_products : public Backend {
  public:
   using Backend::Backend;
   /// Layers ask for it.
-  using scales_operands = float8;
+  using scales_operands = Formats;
 
   /// The greatest magnitude of a matrix; 0 for none. NaN are passed over: they stay NaN when they are rounded.
   static float greatest(matrix_view<const float> x) noexcept {
     float most = 0;
     for (const float v : x.elements()) most = std::abs(v) > most ? std::abs(v) : most;
     return most;
+  }
+
+  /// The greatest magnitude of each row of op(x), or with `transpose::yes` of each column of x. `most`: as many.
+  template <transpose TX>
+  static void greatest_of_rows(matrix_view<const float> x, std::span<float> most) noexcept {
+    std::fill(most.begin(), most.end(), 0.0f);
+    for_each_row<TX>(x, [&](std::int64_t at, std::int64_t row) {
+      float& so_far = most[static_cast<std::size_t>(row)];
+      const float v = std::abs(x.data()[at]);
+      so_far = v > so_far ? v : so_far;
+    });
+  }
+  /// Room for the greatest magnitudes of so many rows, until the next call.
+  std::span<float> room_for_rows(std::int64_t rows) {
+    grow(rows_, rows);
+    return {rows_.data(), static_cast<std::size_t>(rows)};
   }
 
   /// c = beta c + op(a) op(b) of operands rounded to the formats `A` and `B` at the scales of tensors with these greatest magnitudes. The
@@ -62,10 +86,53 @@ class float8_products : public Backend {
     else
       for (std::int64_t i = 0; i < n; ++i) c.data()[i] = beta * c.data()[i] + sum.data()[i] * back;
   }
+  /// The same at the scales of rows of op(a) and columns of op(b) with these greatest magnitudes, each rounded down to a power of two.
+  template <transpose TA, transpose TB, float8_operand A, float8_operand B>
+  void scaled_matmul(matrix_view<const float> a, matrix_view<const float> b, matrix_view<float> c,
+                     std::span<const float> greatest_a, std::span<const float> greatest_b, float beta = 0) {
+    constexpr transpose columns_of_b = TB == transpose::yes ? transpose::no : transpose::yes;
+    const auto left = rounded_rows<A, TA>(a, greatest_a, left_);
+    const auto right = rounded_rows<B, columns_of_b>(b, greatest_b, right_);
+    grow(sum_, static_cast<std::int64_t>(c.size()));
+    const matrix_view<float> sum(sum_.data(), c.shape());
+    Backend::template matmul<TA, TB>(left, right, sum, 0.0f);
+    const std::int64_t rows = c.extent(0), columns = c.extent(1);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const float back = 1 / row_scale_of<A>(greatest_a[static_cast<std::size_t>(i)]);
+      for (std::int64_t j = 0; j < columns; ++j) {
+        const float scaled =
+            sum.data()[i * columns + j] * (back / row_scale_of<B>(greatest_b[static_cast<std::size_t>(j)]));
+        float& to = c.data()[i * columns + j];
+        to = beta == 0 ? scaled : beta * to + scaled;
+      }
+    }
+  }
 
  private:
   template <float8_operand Of>
-  using format_of = std::conditional_t<Of == float8_operand::value, float8_e4m3, float8_e5m2>;
+  using format_of =
+      std::conditional_t<Of == float8_operand::value, typename Formats::value, typename Formats::gradient>;
+  template <float8_operand Of>
+  static float row_scale_of(float greatest) noexcept {
+    return float8_power_of_two<format_of<Of>>(greatest);
+  }
+  // f(element, row of op(x)) for each element.
+  template <transpose TX, class F>
+  static void for_each_row(matrix_view<const float> x, F&& f) {
+    for (std::int64_t i = 0, at = 0; i < x.extent(0); ++i)
+      for (std::int64_t j = 0; j < x.extent(1); ++j, ++at) f(at, TX == transpose::no ? i : j);
+  }
+  template <float8_operand Of, transpose TX>
+  matrix_view<const float> rounded_rows(matrix_view<const float> x, std::span<const float> greatest,
+                                        buffer<float>& room) {
+    grow(room, static_cast<std::int64_t>(x.size()));
+    grow(scales_, static_cast<std::int64_t>(greatest.size()));
+    std::transform(greatest.begin(), greatest.end(), scales_.data(), row_scale_of<Of>);
+    for_each_row<TX>(x, [&](std::int64_t at, std::int64_t row) {
+      room.data()[at] = format_of<Of>(x.data()[at] * scales_.data()[row]);
+    });
+    return {room.data(), x.shape()};
+  }
   template <float8_operand Of>
   static float scale_of(float greatest) noexcept {
     return float8_scale<format_of<Of>>(greatest);
@@ -81,7 +148,7 @@ class float8_products : public Backend {
     return {room.data(), x.shape()};
   }
 
-  buffer<float> left_{}, right_{}, sum_{};
+  buffer<float> left_{}, right_{}, sum_{}, rows_{}, scales_{};
 };
 
 }  // namespace heddle::inline v0::compute

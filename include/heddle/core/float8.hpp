@@ -91,18 +91,26 @@ struct float8_e5m2 {
  private:
   using format = detail::float8_format<2, 15, 0x7b>;
   HEDDLE_HD static constexpr std::uint8_t rounded(std::uint32_t u) noexcept {
-    const std::uint32_t nan = ((u >> 24) & 0x80u) | 0x7eu;
+    const std::uint32_t nan = ((u >> 24) & 0x80u) | 0x7fu;
     return static_cast<std::uint8_t>(detail::choose_bits(format::is_nan(u), nan, format::rounded(u)));
   }
 };
 
 static_assert(sizeof(float8_e4m3) == 1 && sizeof(float8_e5m2) == 1);
 
-/// The formats of products in 8 bits: weights and activations are `float8_e4m3`, gradients of activations `float8_e5m2`, whose range is
-/// wider.
+/// The formats of products in 8 bits whose operands have a scale each: weights and activations are `float8_e4m3`, gradients of activations
+/// `float8_e5m2`, whose range is wider.
 struct float8 {
   using value = float8_e4m3;
   using gradient = float8_e5m2;
+};
+
+/// The formats of products in 8 bits where each row of the left operand and each column of the right one has a scale, a power of two: all are
+/// `float8_e4m3`, as a row needs less range than a tensor.
+/// Source: torchao, `float8/config.py`, recipe `rowwise`.
+struct float8_rows {
+  using value = float8_e4m3;
+  using gradient = float8_e4m3;
 };
 
 }  // namespace heddle::inline v0

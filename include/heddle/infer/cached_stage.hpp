@@ -104,7 +104,7 @@ class cached_stage {
               model::rank_in_stage_mesh<mesh_type>(world.mesh(), world.rank()), without_gradients(part), nullptr),
         tokens_(queue(), cache_at_.back(), "the cache of keys and values"),
         work_(queue(), place_work(), "the working memory of a stage for inference") {
-    model::detail::reserve_blocks(at_, part_.first, part_.count, routing_, queue(), max_rows);
+    model::detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world.mesh(), max_rows);
     model::detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
       run_type c = run_of(0);
       at_block(c, layer - part_.first);

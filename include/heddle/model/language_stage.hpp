@@ -114,7 +114,7 @@ class language_stage {
         memory_(queue(), at_, part_, again_, slots, deferred),
         given_(queue(), config_, max_samples, slots + 1, is_first(), is_last()),
         slots_(slots, deferred) {
-    detail::reserve_blocks(at_, part_.first, part_.count, routing_, queue(), max_rows());
+    detail::reserve_blocks<layouts>(at_, part_.first, part_.count, routing_, queue(), world_->mesh(), max_rows());
     detail::prepare_blocks(at_, part_.first, part_.count, [&](int layer) {
       run_type c = run_of({0, 0});
       at_block(c, layer - part_.first, nullptr, nullptr);
@@ -151,7 +151,7 @@ class language_stage {
   layers_memory& saved_layers() noexcept { return saved_layers_; }
   /// Bytes kept per microbatch between backward_input and backward_weight.
   std::int64_t deferred_bytes() const noexcept { return bytes(memory_.set_elements()); }
-  std::int64_t workspace_bytes() const noexcept { return bytes(memory_.work_elements()); }
+  std::int64_t workspace_bytes() const noexcept { return bytes(memory_.work_elements()) + routing_.bytes(); }
 
   // ---- parameters -----------------------------------------------------------------------------------------------
   const std::vector<parameter>& parameters() const noexcept { return held_.store().table(); }

@@ -18,10 +18,9 @@
 namespace heddle::inline v0::train {
 
 /// `language_memory` with what a stage holds from step to step, so that `schedule::fits` and `static_profile` count all of a
-/// training run: what `bytes_held` counts, of the first rank along dp and tp, which has the most. `Shape` is a
-/// `language_shape` that may also say
+/// training run: what `bytes_held` counts, of the first rank, which has the most. `Shape` is a `language_shape` that may also say
 /// - `dp`: ranks that share the moments under `zero<1>`, the gradients under `zero<2>`, the weights under `zero<3>`; 1
-///   without;
+///   without. Where it has a `mesh`, those are the ranks along its axes;
 /// - `ends_on_one_rank`: the rank of the head has the embedding, too, as in V shapes and in schedules with two chains;
 ///   a tied head then uses that weight and keeps only a gradient of its own. False without.
 /// With `zero<2>` and `zero<3>` whole gradients are counted as if they stayed: a bound where a rank has several stages. With
@@ -30,12 +29,21 @@ namespace heddle::inline v0::train {
 template <class Model, language_shape Shape, class Zero = zero<1>, policy Activations = activations::keep,
           class Precision = precision<>>
 struct language_with_state : language_memory<Model, Shape, Activations> {
+ private:
+  template <class... Tags>
+  static constexpr int extents_along(type_list<Tags...>) noexcept {
+    return (1 * ... * language_memory<Model, Shape, Activations>::mesh_type::template axis_of<Tags>::fixed_size);
+  }
+
+ public:
   using activations_only = language_memory<Model, Shape, Activations>;
   using T = typename Model::scalar;
 
   static constexpr int dp = [] {
     if constexpr (requires { Shape::dp; })
       return Shape::dp;
+    else if constexpr (detail::mesh_of_shape<Shape>::is_given)
+      return extents_along(typename activations_only::layouts::row_axes{});
     else
       return 1;
   }();
@@ -116,6 +124,7 @@ struct language_with_state : language_memory<Model, Shape, Activations> {
   // Ranks that share a bucket: those along the axes over which its gradients are summed.
   template <class... Summed>
   static constexpr int ranks_along(type_list<Summed...>) noexcept {
+    if constexpr (detail::mesh_of_shape<Shape>::is_given) return extents_along(type_list<Summed...>{});
     using rows = typename activations_only::layouts::row_axes;
     const bool all_samples = (model::detail::list_has<rows, Summed> || ... || false);
     return ((model::detail::list_has<rows, Summed>

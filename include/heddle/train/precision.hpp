@@ -52,12 +52,13 @@ constexpr bool element_checked() {
 }
 template <class P>
 struct product_element {
-  static constexpr bool value = std::is_same_v<P, bf16> || std::is_same_v<P, float8>;
+  static constexpr bool value = std::is_same_v<P, bf16> || std::is_same_v<P, float8> || std::is_same_v<P, float8_rows>;
 };
 template <class P>
 constexpr bool product_checked() {
-  static_assert(product_element<P>::value,
-                "heddle: products_in<P> takes bf16 and float8; without it products are of the model's scalar");
+  static_assert(
+      product_element<P>::value,
+      "heddle: products_in<P> takes bf16, float8 and float8_rows; without it products are of the model's scalar");
   return true;
 }
 /// Whether every number of type `Narrow` is one of type `Wide`, too.
@@ -196,6 +197,8 @@ using or_default = std::conditional_t<std::is_void_v<T>, Default, T>;
 /// - `products_in<float8>`: the products of linear layers are of operands in 8 bits, weights and activations of `float8_e4m3` and gradients of
 ///   `float8_e5m2`, each scaled by the greatest magnitude of its whole tensor at that moment (`compute::float8_products`), and added up in
 ///   float. Products of the head, of routers and of experts, and attention, are those of T, which is float. On the host: the numbers, not the speed.
+/// - `products_in<float8_rows>`: the same where each row and each column that a product multiplies has a scale of its own, a power of two, and all
+///   are of `float8_e4m3`.
 ///
 /// `weights_in<bf16, rounding::stochastic>` and `moments_in<bf16, rounding::stochastic>` round stochastically.
 /// No loss is scaled: bf16 has the exponents of float, so that what float does not lose, bf16 does not lose to underflow.
@@ -215,9 +218,10 @@ struct precision {
   using master = detail::or_default<typename parts::masters::element, T>;
   template <class T>
   using moment = detail::or_default<typename parts::moments::element, T>;
-  /// Whether products are of operands of bf16, and whether those of linear layers are of operands of 8 bits.
-  static constexpr bool rounds_products = std::is_same_v<typename parts::products::element, bf16>;
-  static constexpr bool scales_products = std::is_same_v<typename parts::products::element, float8>;
+  /// Of the operands of products: bf16, `float8`, `float8_rows`, or void. Whether they are rounded to bf16, and those of linear layers to 8 bits.
+  using product = typename parts::products::element;
+  static constexpr bool rounds_products = std::is_same_v<product, bf16>;
+  static constexpr bool scales_products = std::is_same_v<product, float8> || std::is_same_v<product, float8_rows>;
   /// Whether it says anything about what is kept from step to step, or sent.
   static constexpr bool is_of_state =
       !(std::is_void_v<typename parts::weights::element> && std::is_void_v<typename parts::gradients::element> &&

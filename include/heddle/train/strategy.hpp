@@ -140,7 +140,7 @@ struct backend_under<Backend, Precision> {
 template <class Backend, class Precision>
   requires(Precision::scales_products)
 struct backend_under<Backend, Precision> {
-  using type = compute::float8_products<Backend>;
+  using type = compute::float8_products<Backend, typename Precision::product>;
 };
 
 template <class... Ps>

@@ -466,25 +466,32 @@ template <class Layer>
 inline constexpr bool uses_constants = detail::asks_of_stage<Layer>::constants;
 
 /// Whether the layer, or one of its children, routes rows. A layer that does says so, `static constexpr bool routes_rows = true`, and
-/// has `reserve(memory, queue, rows)` for its `routing_memory`.
+/// has `routing_of<Layouts>(mesh, rows)`, the `routing_extents` of its microbatches.
 template <class Layer>
 inline constexpr bool uses_routing = detail::asks_of_stage<Layer>::routing;
 
 namespace detail {
-struct no_routing {};
+struct no_routing {
+  static constexpr std::int64_t bytes() noexcept { return 0; }
+};
 }  // namespace detail
 /// What a stage of such layers has as `layer_run::routing`; an empty type for others.
 template <class Layer, class Space>
 using routing_memory_of = std::conditional_t<uses_routing<Layer>, routing_memory<Space>, detail::no_routing>;
 
-/// Lets every layer that routes rows reserve what it needs for microbatches of at most `rows` rows.
-template <class Layer, class Space>
-void reserve_routing(const Layer& layer, routing_memory<Space>& memory, typename Space::queue& queue,
-                     std::int64_t rows) {
+/// The most that one of the layers needs for the routes of at most `rows` rows.
+template <class Layouts, class Layer, class Mesh>
+constexpr routing_extents most_routing(const Layer& layer, const Mesh& mesh, std::int64_t rows) {
+  routing_extents most;
   if constexpr (uses_routing<Layer>) {
-    if constexpr (requires { requires Layer::routes_rows; }) layer.reserve(memory, queue, rows);
-    layer.children().each([&](auto, const auto& child) { reserve_routing(child, memory, queue, rows); });
+    const auto add = [&](routing_extents more) {
+      if (more.choices > most.choices) most.choices = more.choices;
+      if (more.experts > most.experts) most.experts = more.experts;
+    };
+    if constexpr (requires { requires Layer::routes_rows; }) add(layer.template routing_of<Layouts>(mesh, rows));
+    layer.children().each([&](auto, const auto& child) { add(most_routing<Layouts>(child, mesh, rows)); });
   }
+  return most;
 }
 
 /// Lets every layer fill its constants.

@@ -37,9 +37,9 @@ expert_range own_experts(World& world, std::int64_t experts) {
 }
 
 // How many ranks of a group hold parts of one expert: those along the axes `Tags`.
-template <class World, class... Tags>
-std::int64_t copies_of_rows(const World& world, type_list<Tags...>) {
-  return (std::int64_t{1} * ... * std::int64_t{world.mesh().template extent_or_one<Tags>()});
+template <class Mesh, class... Tags>
+constexpr std::int64_t copies_of_rows(const Mesh& mesh, type_list<Tags...>) {
+  return (std::int64_t{1} * ... * std::int64_t{mesh.template extent_or_one<Tags>()});
 }
 
 // Fills in who holds which experts along the axes `Tags`, unless it is known. The last of these axes split what is in an expert:

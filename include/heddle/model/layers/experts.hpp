@@ -3,8 +3,10 @@
 
 #include <heddle/model/layers/combinators.hpp>
 #include <heddle/model/layers/expert_exchange.hpp>
+#include <heddle/model/layers/expert_policies.hpp>
 #include <heddle/model/layers/expert_router.hpp>
 #include <heddle/model/layers/feed_forward.hpp>
+#include <heddle/model/layers/moving_rows.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -68,39 +70,18 @@ struct experts_laid {
       "mixture, not dim::candidates or dim::choices");
 };
 
+// The axes whose ranks get copies of a row that is sent to an expert of which each has a part.
+template <class Laid, class Dispatch>
+struct copies_travel {
+  using over = std::conditional_t<Dispatch::gathers, type_list<>, typename Laid::copied_over>;
+};
+
 template <class T, class Space>
 constexpr matrix_view<T, Space> first_rows(matrix_view<T, Space> m, std::int64_t rows) noexcept {
   return {m.address(), dynamic_shape<2>(rows, m.extent(1))};
 }
 
 }  // namespace detail
-
-/// Experts take all tokens that choose them.
-struct dropless {
-  static constexpr bool drops = false;
-  static constexpr double factor = 0;
-};
-/// An expert takes at most factor * (rows * chosen / experts), rounded up, of one rank's rows: those that `Keep` prefers, `compute::keep_heaviest` or
-/// `compute::keep_first`. Others lose this choice; the weights of those that they keep stay as they are. Which rows an expert keeps is decided by
-/// each rank for its own rows, so it depends on how samples are split.
-/// Source: Fedus et al. 2021, arXiv:2101.03961, section 2.2; Liu et al. 2025, arXiv:2504.14960 (dropping in sub-sequences).
-template <class Keep = compute::keep_heaviest>
-struct capacity {
-  using keep = Keep;
-  static constexpr bool drops = true;
-  double factor = 1;
-};
-
-/// Where rows travel to their experts, a copy of a row goes to each expert that it chooses: all-to-all. For few choices and many ranks.
-struct send_choices {
-  static constexpr bool gathers = false;
-};
-/// Every rank gets the rows of all ranks (all_gather), and sums of what their experts give go back (reduce_scatter). For more choices than
-/// ranks, or routers that prefer few experts: what is sent does not depend on the choices.
-/// Source: Liu et al. 2025, arXiv:2504.14960 (the all-gather dispatcher of Megatron-Core).
-struct gather_rows {
-  static constexpr bool gathers = true;
-};
 
 /// y = sum over the `chosen` experts e of a token of w_e down_e(A(gate_e(x)) * up_e(x)), with w_e what `Rule` makes of a router's
 /// logits. `Rule`: `compute::softmax_of_chosen` as Mixtral has it, `softmax_of_all`, or `grouped_scores` as DeepSeek-V3. `Limit`:
@@ -123,6 +104,7 @@ struct gather_rows {
 /// Memory: `chosen` routed rows for each row; where rows travel between n ranks room for n times as many, as all may choose the experts of one rank,
 /// unless these have a capacity.
 /// Which experts a row chooses is computed again from the logits in each verb, and not kept.
+/// Where many rows travel to small experts they stay in the order in which they come, rank by rank, and experts multiply those of each rank apart.
 /// Shapes: x, y [rows, width]; gate, up [routed rows, ffn].
 /// Source: Shazeer et al. 2017, arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088 (Mixtral); Liu et al. 2025, arXiv:2504.14960;
 /// Fedus et al. 2021, arXiv:2101.03961 (balance).
@@ -211,10 +193,12 @@ struct experts {
   constexpr double training_flops(std::int64_t /*sequence*/) const {
     return 18.0 * static_cast<double>(chosen) * static_cast<double>(width) * static_cast<double>(ffn);
   }
-  /// Room for the integers of microbatches of at most `rows` rows.
-  template <class Space>
-  void reserve(routing_memory<Space>& memory, typename Space::queue& queue, std::int64_t rows) const {
-    memory.reserve(queue, rows * chosen, count);
+  /// Choices of at most `rows` rows, and experts, once for each rank that holds a part of an expert.
+  template <class Layouts, class Mesh>
+  constexpr routing_extents routing_of(const Mesh& mesh, std::int64_t rows) const {
+    const std::int64_t copies =
+        detail::copies_of_rows(mesh, typename detail::copies_travel<laid<Layouts>, Dispatch>::over{});
+    return {rows * chosen * copies, count * copies};
   }
 
   template <class B>
@@ -227,8 +211,7 @@ struct experts {
     const auto in = b.makes(gate{}) || b.makes(up{}) ? moved_in(b, at, x) : inputs(b, at);
     const auto product = [&](auto tag, auto weights) {
       b.make(tag, [&](auto v) {
-        b.compute().template grouped_matmul<transpose::yes>(in, at.offsets, into(b, at, b[weights]),
-                                                            detail::first_rows(v, at.rows));
+        multiply<transpose::yes>(b, at, in, into(b, at, b[weights]), detail::first_rows(v, at.rows));
       });
     };
     product(gate{}, gate_weights{});
@@ -244,8 +227,7 @@ struct experts {
         else
           return detail::first_rows(v, at.rows);
       }();
-      b.compute().template grouped_matmul<transpose::yes>(rows_of(b, at, activated{}), at.offsets,
-                                                          out_of(b, at, b[down_weights{}]), to);
+      multiply<transpose::yes>(b, at, rows_of(b, at, activated{}), out_of(b, at, b[down_weights{}]), to);
       if constexpr (sends<B>) come_back(b, to, detail::first_rows(v, at.choices));
     });
     b.give(y, [&](auto v) {
@@ -289,14 +271,12 @@ struct experts {
     // What the weights of choices do to y is as much a sum as y is.
     b.template settle<typename l::out::made, typename l::out::y>(d_weights);
     const auto d_act = rows_of(b, at, d_activated{});
-    b.compute().template grouped_matmul<transpose::no>(d_out, at.offsets, out_of(b, at, b[down_weights{}]), d_act);
+    multiply<transpose::no>(b, at, d_out, out_of(b, at, b[down_weights{}]), d_act);
     b.compute().template gated_backward<Activation>(elements(b, at, gate{}), elements(b, at, up{}), elements_of(d_act),
                                                     elements(b, at, d_gate{}), elements(b, at, d_up{}));
     const auto d_in = rows_of(b, at, by_expert{});
-    b.compute().template grouped_matmul<transpose::no>(rows_of(b, at, d_gate{}), at.offsets,
-                                                       into(b, at, b[gate_weights{}]), d_in);
-    b.compute().template grouped_matmul<transpose::no>(rows_of(b, at, d_up{}), at.offsets, into(b, at, b[up_weights{}]),
-                                                       d_in, T(1));
+    multiply<transpose::no>(b, at, rows_of(b, at, d_gate{}), into(b, at, b[gate_weights{}]), d_in);
+    multiply<transpose::no>(b, at, rows_of(b, at, d_up{}), into(b, at, b[up_weights{}]), d_in, T(1));
     if constexpr (sends<B>) {
       const auto d = detail::first_rows(b[moved{}], at.choices);
       come_back(b, d_in, d);
@@ -318,20 +298,16 @@ struct experts {
 
   template <class B>
   void backward_weight(const B& b, typename B::const_view x, typename B::const_view /*dy*/) const {
-    using T = typename B::scalar;
     auto [score] = b.children();
     const auto at = route(b, false);
     [[maybe_unused]] const auto in = sends<B> ? inputs(b, at) : moved_in(b, at, x);
     [[maybe_unused]] const auto d_out = rows_of(b, at, d_routed_out{});
     if constexpr (B::template trains<down_weights>)
-      b.compute().grouped_matmul_backward_weight(d_out, rows_of(b, at, activated{}), at.offsets,
-                                                 out_of(b, at, b.gradient(down_weights{})), T(1));
+      add_products(b, at, d_out, rows_of(b, at, activated{}), out_of(b, at, b.gradient(down_weights{})));
     if constexpr (B::template trains<gate_weights>)
-      b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_gate{}), in, at.offsets,
-                                                 into(b, at, b.gradient(gate_weights{})), T(1));
+      add_products(b, at, rows_of(b, at, d_gate{}), in, into(b, at, b.gradient(gate_weights{})));
     if constexpr (B::template trains<up_weights>)
-      b.compute().grouped_matmul_backward_weight(rows_of(b, at, d_up{}), in, at.offsets,
-                                                 into(b, at, b.gradient(up_weights{})), T(1));
+      add_products(b, at, rows_of(b, at, d_up{}), in, into(b, at, b.gradient(up_weights{})));
     score.backward_weight(x, b[d_scores{}]);
   }
 
@@ -372,8 +348,9 @@ struct experts {
                   "in the host's memory");
     routing_memory<typename B::space>& memory = *b.run().routing;
     const std::int64_t rows = own_rows(b);
-    const std::int64_t copies = gathers<B> ? 1 : detail::copies_of_rows(b.run().world, typename l::copied_over{});
-    memory.reserve(b.queue(), rows * chosen * copies, count * copies);
+    const auto& ranks_of = b.run().world.mesh();
+    const std::int64_t copies = gathers<B> ? 1 : detail::copies_of_rows(ranks_of, typename l::copied_over{});
+    memory.reserve(b.queue(), routing_of<typename B::layouts>(ranks_of, rows));
     const auto ids = memory.ids(rows, chosen), places = memory.places(rows, chosen * copies);
     const auto sources = memory.sources(rows * chosen * copies);
     const auto [score] = b.children();
@@ -429,7 +406,7 @@ struct experts {
         t.counts.resize(t.first.size() * static_cast<std::size_t>(mine.count));
         detail::read_counts<typename B::scalar>(b[expert_counts{}], t.counts);
       }
-      t.arrange(mine.count);
+      t.arrange(mine.count, 2 * b[gate{}].extent(1));
       return routes<typename B::space>{
           ids,    places, memory.sources(t.rows_sent()), t.offsets, mine.count, t.rows_sent(), t.rows_received(),
           copies, 0};
@@ -517,6 +494,37 @@ struct experts {
     return inputs(b, at);
   }
 
+  // ---- products of rows and their experts' weights ------------------------------------------------------------------
+  // f(rows, their offsets) for rows that lie by expert: all of them, or those of each rank where they stay as they come.
+  template <class B, class Routes, class F>
+  static void each_run([[maybe_unused]] const B& b, const Routes& at, F&& f) {
+    if constexpr (sends<B>) {
+      if (const exchange_tables& t = b.run().routing->exchange(); t.by_member) {
+        row_range rows;
+        for (std::size_t m = 0, n = t.offsets.size(); m < t.received.size(); ++m, rows.first += rows.count) {
+          rows.count = t.received[m];
+          f(rows, row_view<const std::int64_t, typename B::space>(t.member_offsets).subspan(m * n, n));
+        }
+        return;
+      }
+    }
+    f(row_range{0, at.rows}, at.offsets);
+  }
+  template <transpose TB, class B, class Routes, class W>
+  static void multiply(const B& b, const Routes& at, typename B::const_view x, W w, typename B::view y,
+                       typename B::scalar beta = 0) {
+    each_run(b, at, [&](row_range rows, auto offsets) {
+      b.compute().template grouped_matmul<TB>(layers::rows_of(x, rows), offsets, w, layers::rows_of(y, rows), beta);
+    });
+  }
+  template <class B, class Routes, class W>
+  static void add_products(const B& b, const Routes& at, typename B::const_view x, typename B::const_view dy, W dw) {
+    each_run(b, at, [&](row_range rows, auto offsets) {
+      b.compute().grouped_matmul_backward_weight(layers::rows_of(x, rows), layers::rows_of(dy, rows), offsets, dw,
+                                                 typename B::scalar(1));
+    });
+  }
+
   // ---- weights, expert by expert ------------------------------------------------------------------------------------
   template <class B, class Routes, class T>
   static auto into(const B& b, const Routes& at, matrix_view<T, typename B::space> m) {
@@ -556,7 +564,7 @@ struct experts {
   template <class B>
   static void go(const B& b, typename B::const_view from, typename B::view to) {
     exchange_tables& t = b.run().routing->exchange();
-    if (t.own_experts() <= 1) return detail::send_rows(group(b), t, from, t.sent, to, t.received);
+    if (t.stays()) return detail::send_rows(group(b), t, from, t.sent, to, t.received);
     const auto came = detail::first_rows(b[as_received{}], to.extent(0));
     detail::send_rows(group(b), t, from, t.sent, came, t.received);
     b.compute().permute(came, t.order, to);
@@ -565,7 +573,7 @@ struct experts {
   template <class B>
   static void come_back(const B& b, typename B::const_view from, typename B::view to) {
     exchange_tables& t = b.run().routing->exchange();
-    if (t.own_experts() <= 1) return detail::send_rows(group(b), t, from, t.received, to, t.sent);
+    if (t.stays()) return detail::send_rows(group(b), t, from, t.received, to, t.sent);
     const auto leaves = detail::first_rows(b[as_received{}], from.extent(0));
     b.compute().permute(from, t.back, leaves);
     detail::send_rows(group(b), t, leaves, t.received, to, t.sent);

@@ -1,4 +1,4 @@
-// heddle/model/layers/multiply.hpp: the products of linear layers, in the element type or in 8 bits with scales of whole tensors.
+// heddle/model/layers/multiply.hpp: the products of linear layers, in the element type or in 8 bits with scales of tensors or of rows.
 #pragma once
 
 #include <heddle/compute/float8_products.hpp>
@@ -24,15 +24,16 @@ template <bool Ok, class How>
 struct whole_tensors_are_scaled {
   static constexpr bool value = Ok;
 };
-// The greatest magnitudes of two tensors in these layouts, over the ranks that have parts of one of them: not over those that have
-// other samples.
-template <class LayoutA, class LayoutB, class B>
-void reduce_greatest(const B& b, std::array<float, 2>& greatest) {
+// The greatest magnitudes of the operands of a product in these layouts, over the ranks that have parts of one of them: not over those that
+// have other samples. Of rows and columns: where both operands are split, which is along what the product adds up.
+template <class LayoutA, class LayoutB, bool OfRows, class B>
+void reduce_greatest(const B& b, std::span<float> greatest) {
   const auto along = [&]<class Tag>(std::type_identity<Tag>) {
-    constexpr bool has_parts = LayoutA::template is_sharded_on<Tag> || LayoutB::template is_sharded_on<Tag>;
+    constexpr bool splits_a = LayoutA::template is_sharded_on<Tag>, splits_b = LayoutB::template is_sharded_on<Tag>;
+    constexpr bool has_parts = OfRows ? splits_a && splits_b : splits_a || splits_b;
     if constexpr (has_parts && !model::detail::list_has<typename B::layouts::row_axes, Tag>) {
       auto&& group = b.run().world.template along_if<Tag>();
-      if (group.size() > 1) group.all_reduce(std::span<float>(greatest), maximum{});
+      if (group.size() > 1) group.all_reduce(greatest, maximum{});
     }
   };
   [&]<class... Tags>(type_list<Tags...>) {
@@ -43,8 +44,9 @@ void reduce_greatest(const B& b, std::array<float, 2>& greatest) {
 
 /// c = beta c + op(x) op(y) for x and y in these layouts. With a backend that scales operands (`compute::float8_products`) both are
 /// rounded to 8 bits, at scales by the greatest magnitude of the whole tensor: over axes that split it, other than samples, that is one
-/// all_reduce of two floats for each product.
-/// Source: torchao, `float8/float8_utils.py`: dynamic scaling of whole tensors (`tensor_to_scale`).
+/// all_reduce of two floats for each product. With `float8_rows` at scales by those of each row of op(x) and each column of op(y): over axes that split
+/// what the product adds up, one all_reduce of as many floats as there are rows and columns.
+/// Source: torchao, `float8/float8_utils.py`: dynamic scaling (`tensor_to_scale`).
 template <transpose TX, transpose TY, float8_operand X, float8_operand Y, class LayoutX, class LayoutY, class B>
 void multiply(const B& b, typename B::const_view x, typename B::const_view y, typename B::view c,
               typename B::scalar beta) {
@@ -55,9 +57,18 @@ void multiply(const B& b, typename B::const_view x, typename B::const_view y, ty
                   "which products are of some rows at a time");
     if constexpr (whole) {
       auto& k = b.compute();
-      std::array<float, 2> greatest{k.greatest(x), k.greatest(y)};
-      detail::reduce_greatest<LayoutX, LayoutY>(b, greatest);
-      k.template scaled_matmul<TX, TY, X, Y>(x, y, c, greatest[0], greatest[1], beta);
+      if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(k)>::scales_operands, float8_rows>) {
+        const auto rows = static_cast<std::size_t>(c.extent(0));
+        const std::span<float> greatest = k.room_for_rows(c.extent(0) + c.extent(1));
+        k.template greatest_of_rows<TX>(x, greatest.first(rows));
+        k.template greatest_of_rows<TY == transpose::yes ? transpose::no : transpose::yes>(y, greatest.subspan(rows));
+        detail::reduce_greatest<LayoutX, LayoutY, true>(b, greatest);
+        k.template scaled_matmul<TX, TY, X, Y>(x, y, c, greatest.first(rows), greatest.subspan(rows), beta);
+      } else {
+        std::array<float, 2> greatest{k.greatest(x), k.greatest(y)};
+        detail::reduce_greatest<LayoutX, LayoutY, false>(b, greatest);
+        k.template scaled_matmul<TX, TY, X, Y>(x, y, c, greatest[0], greatest[1], beta);
+      }
     }
   } else {
     b.compute().template matmul<TX, TY>(x, y, c, beta);

@@ -30,7 +30,12 @@ struct exchange_tables {
   std::vector<std::int32_t> order{};    ///< row by expert -> row as it came
   std::vector<std::int32_t> back{};     ///< row as it came -> row by expert
   std::vector<std::int64_t> out{}, in{};  ///< elements of each member in one exchange
+  /// Whether rows stay as they come, by member and then by expert; `member_offsets` [member, own expert + 1] are `offsets` of each member's.
+  bool by_member = false;
+  std::vector<std::int64_t> member_offsets{};
 
+  /// Whether rows lie as they come.
+  bool stays() const noexcept { return by_member || own_experts() <= 1; }
   std::int64_t rows_sent() const noexcept { return sum(sent); }
   std::int64_t rows_received() const noexcept { return sum(received); }
   int own_experts() const noexcept { return offsets.empty() ? 0 : static_cast<int>(offsets.size()) - 1; }
@@ -41,8 +46,9 @@ struct exchange_tables {
     for (std::size_t m = 0; m < first.size(); ++m)
       for (std::int64_t e = 0; e < held[m]; ++e) sent[m] += wanted[static_cast<std::size_t>(first[m] + e)];
   }
-  /// Finds `received`, `offsets`, `order` and `back` from `counts` of `experts` own experts.
-  void arrange(std::int64_t experts) {
+  /// Finds `received` and `offsets` from `counts` of `experts` own experts. With at least `least` rows for each expert and each member but one
+  /// rows stay as they come, since products of each member's rows cost less than moving rows: finds `member_offsets`; else `order` and `back`.
+  void arrange(std::int64_t experts, std::int64_t least) {
     const auto n = static_cast<std::size_t>(experts), members = first.size();
     received.assign(members, 0);
     offsets.assign(n + 1, 0);
@@ -52,6 +58,14 @@ struct exchange_tables {
         offsets[e + 1] += counts[m * n + e];
       }
     for (std::size_t e = 0; e < n; ++e) offsets[e + 1] += offsets[e];
+    by_member = n > 1 && offsets[n] >= least * experts * (static_cast<std::int64_t>(members) - 1);
+    if (by_member) {
+      member_offsets.assign(members * (n + 1), 0);
+      for (std::size_t m = 0; m < members; ++m)
+        for (std::size_t e = 0; e < n; ++e)
+          member_offsets[m * (n + 1) + e + 1] = member_offsets[m * (n + 1) + e] + counts[m * n + e];
+      return;
+    }
     order.resize(static_cast<std::size_t>(offsets[n]));
     back.resize(order.size());
     std::size_t row = 0;
@@ -77,13 +91,22 @@ struct exchange_tables {
   }
 };
 
+/// For how much a `routing_memory` has room. Units: choices of experts, and experts, each once for each rank that holds a part of one.
+struct routing_extents {
+  std::int64_t choices = 0, experts = 0;
+  /// Bytes that `routing_memory::reserve` allocates.
+  constexpr std::int64_t bytes() const noexcept { return choices * 4 * 4 + (experts > 0 ? (experts + 1) * 8 : 0); }
+  friend constexpr bool operator==(const routing_extents&, const routing_extents&) = default;
+};
+
 /// Integers that a layer routes rows by: which experts each row chooses, and where its copies are. They hold during one verb, as every
 /// verb computes them again from what the router scored; a stage has one such memory for all its layers.
 template <memory_space Space>
 class routing_memory {
  public:
-  /// Room for `choices` choices of experts and `experts` experts. Memory grows, and never shrinks.
-  void reserve(typename Space::queue& queue, std::int64_t choices, std::int64_t experts) {
+  /// Room for that much. Memory grows, and never shrinks.
+  void reserve(typename Space::queue& queue, routing_extents most) {
+    const auto [choices, experts] = most;
     if (choices > choices_) {
       ids_ = buffer<std::int32_t, Space>(queue, choices, "the experts that rows choose");
       kept_ = buffer<std::int32_t, Space>(queue, choices, "the choices that experts keep");
@@ -95,6 +118,11 @@ class routing_memory {
       offsets_ = buffer<std::int64_t, Space>(queue, experts + 1, "the rows of each expert");
       offsets_size_ = experts + 1;
     }
+  }
+
+  /// Bytes of what is reserved: of the integers in the space, not of the tables on the host of rows that travel.
+  std::int64_t bytes() const noexcept {
+    return routing_extents{choices_, offsets_size_ > 0 ? offsets_size_ - 1 : 0}.bytes();
   }
 
   /// [rows, chosen]: the experts of each row.

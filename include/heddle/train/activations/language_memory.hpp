@@ -14,7 +14,8 @@
 namespace heddle::inline v0::train {
 
 /// A language model on its ranks. `stages`: of the pipeline, with the blocks split evenly; `samples`: of the largest
-/// microbatch; `tp`: ranks that split each layer.
+/// microbatch of one rank; `tp`: ranks that split each layer. In place of `tp` it may have `mesh`, a static mesh with the axes that the
+/// model's sharding names, such as that of experts.
 template <class S>
 concept language_shape = requires {
   { S::config.width } -> std::convertible_to<int>;
@@ -53,11 +54,24 @@ template <class... Axes>
 constexpr bool splits_over_dp_and_tp(type_list<Axes...>) {
   return ((std::is_same_v<Axes, dp> || std::is_same_v<Axes, tp>) && ...);
 }
+template <class S>
+struct mesh_of_shape {
+  using type = mesh<axis<tp, tp_of<S>()>>;
+  static constexpr bool is_given = false;
+};
+template <class S>
+  requires requires { typename S::mesh; }
+struct mesh_of_shape<S> {
+  using type = typename S::mesh;
+  static constexpr bool is_given = true;
+  static_assert(type::is_static,
+                "heddle: language_memory is a formula: its shape's mesh needs a static size for each axis");
+};
 
 }  // namespace detail
 
 /// The activations of a described language model under a policy, from its description: what `trainer::activation_bytes`
-/// counts, of the first rank along tp, which has the most. A memory model for `schedule::fits`, with:
+/// counts, of the first rank, which has the most. A memory model for `schedule::fits`, with:
 /// - `activation_bytes`: what a slot keeps of a microbatch, without what the policy computes again;
 /// - `weight_input_bytes`: from I to W the slot stays, and gradients and what W needs of the recomputed come to it;
 /// - `offload_bytes`: what leaves memory with OFFLOAD, for policies whose amount is fixed; nothing with
@@ -70,10 +84,13 @@ template <class Model, language_shape Shape, policy Activations = activations::k
 struct language_memory {
   using T = typename Model::scalar;
   using kept = typename detail::keeps_by<Activations>::type;
-  using mesh_type = model::stage_mesh<mesh<axis<tp, detail::tp_of<Shape>()>>, pp, typename Model::how>;
+  using mesh_type = model::stage_mesh<typename detail::mesh_of_shape<Shape>::type, pp, typename Model::how>;
   using layouts = model::layouts<mesh_type, typename Model::how>;
-  static_assert(detail::splits_over_dp_and_tp(typename model::detail::sharding_rules<typename Model::how>::axes{}),
-                "heddle: language_memory counts ranks along dp and tp: the model's sharding must name no other axes");
+  static_assert(
+      detail::mesh_of_shape<Shape>::is_given ||
+          detail::splits_over_dp_and_tp(typename model::detail::sharding_rules<typename Model::how>::axes{}),
+      "heddle: language_memory counts ranks along dp and tp: the model's sharding must name no other axes, or "
+      "the shape must have a mesh");
   static constexpr model::recompute_plan again = detail::recomputed_by<Activations>();
   static constexpr std::int64_t rows = Shape::samples * Shape::config.context;
   static constexpr auto description = Model::describe(Shape::config);
@@ -125,9 +142,19 @@ struct language_memory {
     std::int64_t n = ends(part) + 2 * stream;
     n += in_bytes(at.scratch(part.has_embedding(), part.first, part.count, part.has_head()));
     const model::layers::arena_sizes blocks = at.shared_by(part.first, part.count);
-    if (part.count > 0) n += 2 * (stream + in_bytes(blocks.deferred)) + in_bytes(blocks.shared + blocks.constants);
+    if (part.count > 0)
+      n += 2 * (stream + in_bytes(blocks.deferred)) + in_bytes(blocks.shared + blocks.constants) + routing_bytes(stage);
     if (part.has_head()) n += in_bytes(at.of_end.shared + at.of_brief_end.shared + at.all_of_stream);
     return n;
+  }
+  /// The integers by which mixtures of experts route rows; 0 without. Not those on the host of rows that travel between ranks.
+  static constexpr std::int64_t routing_bytes(int stage) noexcept {
+    const model::stage_layers part = layers_of(stage);
+    model::layers::routing_extents most;
+    at.each_kind(part.first, part.count, [&](const auto& block, int) {
+      most.cover(model::layers::most_routing<layouts>(block.layer, mesh_type{}, rows));
+    });
+    return most.bytes();
   }
   constexpr std::int64_t boundary_bytes() const noexcept {
     return in_bytes(model::rows_on_rank<layouts, model::dims<dim::width>>(mesh_type{}, 0, rows).count *

@@ -1,0 +1,35 @@
+// heddle/model/layers/expert_policies.hpp: policies of a mixture of experts: which choices experts take, and how rows travel to them.
+#pragma once
+
+#include <heddle/compute/kernels.hpp>
+
+namespace heddle::inline v0::model::layers {
+
+/// Experts take all tokens that choose them.
+struct dropless {
+  static constexpr bool drops = false;
+  static constexpr double factor = 0;
+};
+/// An expert takes at most factor * (rows * chosen / experts), rounded up, of one rank's rows: those that `Keep` prefers, `compute::keep_heaviest` or
+/// `compute::keep_first`. Others lose this choice; the weights of those that they keep stay as they are. Which rows an expert keeps is decided by
+/// each rank for its own rows, so it depends on how samples are split.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, section 2.2; Liu et al. 2025, arXiv:2504.14960 (dropping in sub-sequences).
+template <class Keep = compute::keep_heaviest>
+struct capacity {
+  using keep = Keep;
+  static constexpr bool drops = true;
+  double factor = 1;
+};
+
+/// Where rows travel to their experts, a copy of a row goes to each expert that it chooses: all-to-all. For few choices and many ranks.
+struct send_choices {
+  static constexpr bool gathers = false;
+};
+/// Every rank gets the rows of all ranks (all_gather), and sums of what their experts give go back (reduce_scatter). For more choices than
+/// ranks, or routers that prefer few experts: what is sent does not depend on the choices.
+/// Source: Liu et al. 2025, arXiv:2504.14960 (the all-gather dispatcher of Megatron-Core).
+struct gather_rows {
+  static constexpr bool gathers = true;
+};
+
+}  // namespace heddle::inline v0::model::layers
