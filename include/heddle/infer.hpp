@@ -25,8 +25,10 @@
 #include <heddle/infer/serve/request_queue.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
 #include <heddle/infer/serve/statistics.hpp>
+#include <heddle/infer/slotted.hpp>
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
+#include <heddle/infer/temporal_fusion.hpp>
 #include <heddle/infer/token_mask.hpp>
 #include <heddle/infer/token_tree.hpp>
