@@ -13,6 +13,8 @@
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
+#include <heddle/infer/falcon_calibration.hpp>
+#include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/json_automaton.hpp>
 #include <heddle/infer/medusa_heads.hpp>

@@ -7,6 +7,8 @@
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/deepseek_config.hpp>
 #include <heddle/model/described.hpp>
+#include <heddle/model/falcon_drafter.hpp>
+#include <heddle/model/feature_text.hpp>
 #include <heddle/model/folded_sharding.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
@@ -46,6 +48,7 @@
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/llama_config.hpp>
+#include <heddle/model/lstm_layer.hpp>
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
 #include <heddle/model/mixtral.hpp>

@@ -18,6 +18,7 @@
 #include <heddle/train/atomized.hpp>
 #include <heddle/train/buckets.hpp>
 #include <heddle/train/further_targets.hpp>
+#include <heddle/train/glancing_distillation.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/held_stages.hpp>

@@ -198,6 +198,7 @@ class engine {
   };
   using sequence_pointer = std::unique_ptr<sequence>;
   static constexpr bool trees = detail::proposes_trees<decoding>;
+  static constexpr bool all_streams = detail::reads_all_streams<decoding>;
   static constexpr bool fuses = detail::needs_slots<batching>;
   // A sequence with rows in the step; tokens `first_proposed` and on of `proposals_` are its last ones.
   struct scheduled {
@@ -365,8 +366,9 @@ class engine {
                                .blocks = blocks});
     step_.blocks.insert(step_.blocks.end(), q.blocks.blocks.begin(), q.blocks.blocks.begin() + blocks);
     if (q.blocks.copy.from >= 0) step_.copies.push_back(q.blocks.copy);
-    if (own == q.pending())
-      for (std::int64_t i = own - 1; i < s.rows; ++i) step_.wanted.push_back(first + i);
+    const bool draws = own == q.pending();
+    for (std::int64_t i = all_streams ? 0 : draws ? own - 1 : s.rows; i < s.rows; ++i)
+      step_.wanted.push_back(first + i);
   }
 
   // ---- what comes of it ----
@@ -374,6 +376,10 @@ class engine {
     sequence& q = *s.of;
     blocks_.copied(q.blocks);
     const std::int64_t own = s.rows - s.proposed;
+    if constexpr (all_streams) {
+      decoding_.computed(q.id, q.computed, streams_of(wanted, static_cast<std::size_t>(own)));
+      wanted += static_cast<std::size_t>(own - (own == q.pending() ? 1 : 0));
+    }
     q.computed += own;
     if (q.pending() == 0) {
       const std::size_t first = wanted;
@@ -415,16 +421,19 @@ class engine {
       if (q.ended) break;
       if (begin + next != q.computed) moves_.push_back({cache_row(q, begin + next), cache_row(q, q.computed)});
       at = next;
+      if constexpr (all_streams)
+        decoding_.computed(q.id, q.computed, streams_of(first + static_cast<std::size_t>(at + 1), 1));
       ++q.computed;
     }
     if constexpr (detail::reads_streams<decoding>)
-      if (!q.ended) {
-        const auto streams = runner_->streams();
-        const std::size_t width = streams.size() / step_.wanted.size();
-        decoding_.verified(q.id, q.length(),
-                           streams.subspan((first + static_cast<std::size_t>(at + 1)) * width, width));
-      }
+      if (!q.ended) decoding_.verified(q.id, q.length(), streams_of(first + static_cast<std::size_t>(at + 1), 1));
     return true;
+  }
+  // Residual streams of wanted rows of the step.
+  auto streams_of(std::size_t first, std::size_t rows) {
+    const auto streams = runner_->streams();
+    const std::size_t width = streams.size() / step_.wanted.size();
+    return streams.subspan(first * width, rows * width);
   }
   // Of the paths of proposals whose probabilities are above the rule's threshold the longest, of these the likeliest, to `path_`.
   void find_path(const scheduled& s, std::size_t first) {
