@@ -31,6 +31,7 @@
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>
 #include <heddle/model/layers/head_norm.hpp>
+#include <heddle/model/layers/joint_heads.hpp>
 #include <heddle/model/layers/latent_attention.hpp>
 #include <heddle/model/layers/linear.hpp>
 #include <heddle/model/layers/lora.hpp>
@@ -79,4 +80,5 @@
 #include <heddle/model/token_positions.hpp>
 #include <heddle/model/with_lora.hpp>
 #include <heddle/model/with_medusa_head.hpp>
+#include <heddle/model/with_medusa_heads.hpp>
 #include <heddle/model/write_parameters.hpp>
