@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -95,7 +96,7 @@ class rank_shares {
       const std::int64_t last =
           (std::min)(end_, static_cast<std::int64_t>(p.offset) + static_cast<std::int64_t>(p.count));
       if (first >= last) continue;
-      if constexpr (requires { p.name; }) named_.push_back({first, last, p.name});
+      if constexpr (requires { std::string(p.name); }) named_.push_back({first, last, std::string(p.name)});
       const segment s{first, last, counts_here && p.counted, p.decay};
       if (!segments_.empty() && segments_.back().end == s.begin && segments_.back().counted == s.counted &&
           segments_.back().decay == s.decay)
@@ -111,6 +112,8 @@ class rank_shares {
   // Calls f(begin, end, decay, factor of the learning rate) for the owned elements, in order; without rates for each segment once.
   template <class Rates, class F>
   void each_rated(const Rates& rates, F&& f) const {
+    if (!rates.empty() && named_.empty() && !segments_.empty())
+      throw config_error("heddle: rates of parameters go by their names, and the optimizer's parameters have none");
     for (const segment& s : segments_) {
       if (rates.empty()) {
         f(s.begin, s.end, s.decay, 1.0);
