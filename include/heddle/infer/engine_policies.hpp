@@ -39,10 +39,8 @@ constexpr bool engine_policies_checked() {
           engine_takes<Ps>::value,
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
           "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
-          "prefix_shared, slotted) and a "
-          "way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, medusa_speculation<Heads>), or "
-          "types with the same "
-          "members");
+          "prefix_shared, slotted) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
+          "medusa_speculation<Heads>, falcon_speculation<Drafter>), or types with the same members");
     }());
     return false;
   } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
