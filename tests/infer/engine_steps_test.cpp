@@ -375,7 +375,7 @@ TEST_CASE("slots that were to be moved in a step that failed are moved when it i
       }
       for (int64_t i = 0; !engine.idle(); ++i) {
         REQUIRE(i < 100);
-        (late ? runner.fail_late : runner.fail_next) = i == failed;
+        (late ? runner.fail_late : runner.fail_next) = i == failed || i == failed + 1;  // a request begins in between
         try {
           for (const inf::event& e : engine.step()) {
             got[e.id - 1].tokens.push_back(*e.token);
@@ -383,6 +383,11 @@ TEST_CASE("slots that were to be moved in a step that failed are moved when it i
           }
         } catch (const std::runtime_error&) {
           engine.cancel(3);  // leaves a slot, perhaps of a copy, before it is tried again
+          if (got.size() == 9) {
+            asked.push_back(asking(5, 4));
+            engine.submit(asked.back());
+            got.emplace_back();
+          }
         }
       }
       slot_moves += engine.counts().slot_moves;
@@ -393,7 +398,7 @@ TEST_CASE("slots that were to be moved in a step that failed are moved when it i
       }
       CHECK(engine.counts().cache.used == 0);
     }
-  CHECK(slot_moves > 40);
+  CHECK(slot_moves > 30);
 }
 
 TEST_CASE("requests that wait or run can be ended from outside", "[infer][engine]") {
