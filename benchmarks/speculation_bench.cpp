@@ -1,9 +1,11 @@
-// Speculation with heads of Medusa against plain greedy decoding, in one run: a Llama is trained on a text, heads on the model's own answers, the tree is built from measured
-// accuracies. Counters: tokens per second, tokens per step and sequence (1 is plain), nodes of the tree. Answers are compared: they must be the same.
+// Speculation with heads of Medusa and with a drafter of Falcon against plain greedy decoding, in one run: a Llama is trained on a text, heads and drafters on the model's own answers, trees are
+// built from measured accuracies. Counters: tokens per second, tokens per step and sequence (1 is plain), nodes of the tree. Answers are compared: they must be the same.
 // The text is the file HEDDLE_BENCH_TEXT, else this source; HEDDLE_BENCH_STEPS are the steps of each training run.
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/falcon_calibration.hpp>
+#include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
@@ -11,9 +13,11 @@
 #include <heddle/io/corpus.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/model/falcon_drafter.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/with_medusa_head.hpp>
 #include <heddle/train/further_targets.hpp>
+#include <heddle/train/glancing_distillation.hpp>
 #include <heddle/train/trainer.hpp>
 #include HEDDLE_GEMM_HEADER
 
@@ -39,11 +43,12 @@ using backend = hd::compute::host<HEDDLE_GEMM>;
 using model_type = md::llama<float>;
 using runner_type = inf::model_runner<model_type, world_type, backend>;
 using heads_type = inf::medusa_heads<float, backend>;
+using drafter_type = md::falcon_drafter<float, backend>;
 using strategy = hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>, backend>;
 template <class Model>
 using trainer_of = hd::train::trainer<Model, strategy, world_type>;
 
-constexpr std::int64_t heads_count = 4, ranks = 8;
+constexpr std::int64_t heads_count = 4, ranks = 8, draft_block = 2, draft_passes = 3;
 constexpr md::llama_config shape{
     .layers = 4, .heads = 4, .kv_heads = 4, .width = 128, .ffn = 344, .context = 256, .vocabulary = 256};
 
@@ -85,7 +90,15 @@ struct prepared {
   std::vector<float> weights{};
   backend kernels{1};
   heads_type heads{kernels, heads_count, shape.width, shape.vocabulary, shape.epsilon};
-  std::vector<std::vector<double>> accuracies{};
+  drafter_type drafter{kernels,
+                       {.width = shape.width,
+                        .heads = shape.heads,
+                        .ffn = shape.ffn,
+                        .vocabulary = shape.vocabulary,
+                        .block = draft_block,
+                        .context = shape.context,
+                        .epsilon = shape.epsilon}};
+  std::vector<std::vector<double>> accuracies{}, draft_accuracies{};
   texts prompts{};
 
   prepared() {
@@ -139,12 +152,42 @@ struct prepared {
                     for (const double x : accuracies[k]) sum += x;
                     return sum;
                   }());
+    train_drafter(said, steps);
     // Prompts that neither heads nor tree have seen the answers of.
     for (auto& p : prompts) {
       const auto from = text.begin() + static_cast<std::ptrdiff_t>((&p - prompts.data()) * 31 % 997 + 7);
       p.assign(from, from + 16);
     }
     prompts.resize(16);
+  }
+
+  // As many steps in all as a head has, of 16 texts each.
+  void train_drafter(const texts& said, std::int64_t steps) {
+    std::vector<md::feature_text<float>> whole, parts;
+    with_runner([&](runner_type& runner, world_type&) {
+      drafter.take(runner.stage());
+      whole = inf::features_of_texts(runner, drafter, said);
+    });
+    constexpr std::int64_t length = 64 + draft_block + 1;
+    for (const auto& t : whole)
+      for (std::int64_t at = 0; at + length <= std::ssize(t.tokens); at += 64)
+        parts.push_back({{t.tokens.begin() + at, t.tokens.begin() + at + length},
+                         {t.features.begin() + at * shape.width, t.features.begin() + (at + length) * shape.width}});
+    const std::int64_t per_epoch = (std::ssize(parts) + 15) / 16, epochs = (steps + per_epoch - 1) / per_epoch;
+    drafter.initialize(7, 0.05);
+    hd::train::glancing_distillation train(
+        drafter, kernels,
+        {.epochs = epochs,
+         .learning_rate = {
+             .peak = 3e-3, .minimum = 3e-4, .warmup_steps = steps / 20, .total_steps = epochs * per_epoch}});
+    hd::train::distillation_epoch e;
+    for (std::int64_t i = 1; i <= epochs; ++i) e = train.run_epoch(parts, i);
+    std::printf("drafter: %lld epochs of %zu texts, loss %.4f, wrong %.3f of the time\n",
+                static_cast<long long>(epochs), parts.size(), e.loss,
+                static_cast<double>(e.wrong) / static_cast<double>(e.rows));
+    draft_accuracies = inf::draft_accuracies(drafter, whole, draft_passes, ranks, 3);
+    for (std::size_t d = 0; d < draft_accuracies.size(); ++d)
+      std::printf("draft %zu: right %.3f of the time\n", d + 1, draft_accuracies[d][0]);
   }
 
   template <class Body>
@@ -163,6 +206,7 @@ prepared& made() {
 }
 
 // Argument 0: sequences beside each other. Argument 1: nodes of the tree; 0 is plain decoding.
+template <bool Falcon>
 void decode(benchmark::State& state) {
   prepared& p = made();
   const std::int64_t beside = state.range(0), nodes = state.range(1), tokens = 128;
@@ -174,6 +218,11 @@ void decode(benchmark::State& state) {
     for (auto _ : state)
       if (nodes == 0)
         found = answers(runner, inf::one_token{}, p.prompts, tokens, beside, 0, &counts);
+      else if (Falcon)
+        found = answers(
+            runner,
+            inf::falcon_speculation<drafter_type, 64>(p.drafter, inf::token_tree::best(p.draft_accuracies, nodes)),
+            p.prompts, tokens, beside, 0, &counts);
       else
         found = answers(runner, policy(p.heads, inf::token_tree::best(p.accuracies, nodes)), p.prompts, tokens, beside,
                         0, &counts);
@@ -183,12 +232,19 @@ void decode(benchmark::State& state) {
     state.counters["tokens_per_step"] = answered / (answered - static_cast<double>(counts.accepted_tokens));
   });
 }
-void arguments(benchmark::internal::Benchmark* b) {
+void arguments(benchmark::internal::Benchmark* b, std::vector<std::int64_t> trees) {
   b->ArgNames({"beside", "nodes"})->Unit(benchmark::kMillisecond)->UseRealTime()->MeasureProcessCPUTime();
   for (const int beside : {1, 8})
-    for (const int nodes : {0, 4, 8, 16, 32}) b->Args({beside, nodes});
+    for (const std::int64_t nodes : trees) b->Args({beside, nodes});
 }
-BENCHMARK(decode)->Apply(arguments);
+void medusa_arguments(benchmark::internal::Benchmark* b) {
+  arguments(b, {0, 4, 8, 16, 32});
+}
+void falcon_arguments(benchmark::internal::Benchmark* b) {
+  arguments(b, {4, 8, 16, 32});
+}
+BENCHMARK(decode<false>)->Name("medusa")->Apply(medusa_arguments);
+BENCHMARK(decode<true>)->Name("falcon")->Apply(falcon_arguments);
 
 }  // namespace
 

@@ -51,6 +51,7 @@
 #include <heddle/compute/operator_kernel.hpp>
 #include <heddle/compute/overlapped_matmul.hpp>
 #include <heddle/compute/packed_weights.hpp>
+#include <heddle/compute/relaxed_causal.hpp>
 #include <heddle/compute/rotary_operator.hpp>
 #include <heddle/compute/rotary_table.hpp>
 #include <heddle/compute/row_operators.hpp>

@@ -13,6 +13,8 @@
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_policies.hpp>
 #include <heddle/infer/event.hpp>
+#include <heddle/infer/falcon_calibration.hpp>
+#include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/json_automaton.hpp>
 #include <heddle/infer/medusa_heads.hpp>
@@ -25,8 +27,10 @@
 #include <heddle/infer/serve/request_queue.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
 #include <heddle/infer/serve/statistics.hpp>
+#include <heddle/infer/slotted.hpp>
 #include <heddle/infer/step.hpp>
 #include <heddle/infer/step_message.hpp>
 #include <heddle/infer/step_rows.hpp>
+#include <heddle/infer/temporal_fusion.hpp>
 #include <heddle/infer/token_mask.hpp>
 #include <heddle/infer/token_tree.hpp>

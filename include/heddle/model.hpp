@@ -8,6 +8,8 @@
 #include <heddle/model/deepseek_attention.hpp>
 #include <heddle/model/deepseek_config.hpp>
 #include <heddle/model/described.hpp>
+#include <heddle/model/falcon_drafter.hpp>
+#include <heddle/model/feature_text.hpp>
 #include <heddle/model/folded_sharding.hpp>
 #include <heddle/model/gpt2.hpp>
 #include <heddle/model/gpt2_config.hpp>
@@ -32,6 +34,7 @@
 #include <heddle/model/layers/feed_forward.hpp>
 #include <heddle/model/layers/grouped_attention.hpp>
 #include <heddle/model/layers/head_norm.hpp>
+#include <heddle/model/layers/joint_heads.hpp>
 #include <heddle/model/layers/latent_attention.hpp>
 #include <heddle/model/layers/linear.hpp>
 #include <heddle/model/layers/lora.hpp>
@@ -49,6 +52,7 @@
 #include <heddle/model/learned_monoid.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/llama_config.hpp>
+#include <heddle/model/lstm_layer.hpp>
 #include <heddle/model/microbatch_memory.hpp>
 #include <heddle/model/microbatch_slots.hpp>
 #include <heddle/model/mixtral.hpp>
@@ -79,4 +83,5 @@
 #include <heddle/model/token_positions.hpp>
 #include <heddle/model/with_lora.hpp>
 #include <heddle/model/with_medusa_head.hpp>
+#include <heddle/model/with_medusa_heads.hpp>
 #include <heddle/model/write_parameters.hpp>

@@ -10,4 +10,6 @@
 #include <heddle/sim/network.hpp>
 #include <heddle/sim/serial_nodes.hpp>
 #include <heddle/sim/slice_cluster.hpp>
+#include <heddle/sim/speculation.hpp>
+#include <heddle/sim/temporal_fusion.hpp>
 #include <heddle/sim/visits_svg.hpp>

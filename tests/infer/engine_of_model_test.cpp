@@ -43,7 +43,7 @@ constexpr md::llama_config small{.layers = 2,
 template <class... Policies>
 std::vector<fake::answer> answers(const mesh_type& mesh, std::int64_t blocks, std::int64_t block_rows,
                                   std::int64_t max_running, const std::vector<inf::request>& requests,
-                                  inf::engine_counts* counts = nullptr) {
+                                  inf::engine_counts* counts = nullptr, std::int64_t* all_reduces = nullptr) {
   std::vector<fake::answer> found(requests.size());
   hd::launch<hd::threads>(mesh, [&](world_type& world) {
     backend kernels{1};
@@ -65,6 +65,8 @@ std::vector<fake::answer> answers(const mesh_type& mesh, std::int64_t blocks, st
       }
     }
     if (counts != nullptr) *counts = engine.counts();
+    constexpr auto all_reduce = static_cast<std::size_t>(hd::comm_operation::all_reduce);
+    if (all_reduces != nullptr) *all_reduces = world.template along<hd::tp>().counters().by_operation[all_reduce].calls;
     runner.finish();
   });
   return found;
@@ -88,6 +90,17 @@ TEST_CASE("a Llama's answers do not depend on batch, cache, preemption, speculat
   CHECK(together.cache.found > 0);
   CHECK(together.accepted_tokens > 0);
   CHECK(tight.preemptions > 0);
+  // Fused steps over slots: the same bits, and as many sums over ranks in a step whatever the number of requests.
+  inf::engine_counts fused{};
+  CHECK(answers<inf::temporal_fusion<5>>(mesh_type{1, 1}, 60, 5, 8, requests, &fused) == alone);
+  CHECK(fused.slot_moves > 0);
+  for (const int ranks : {2, 4}) {
+    std::int64_t all_reduces = 0;
+    const std::vector<fake::answer> split =
+        answers<inf::temporal_fusion<5>>(mesh_type{1, ranks}, 60, 5, 8, requests, &fused, &all_reduces);
+    CHECK(all_reduces == fused.steps * (1 + 2 * small.layers));  // and one for the embedding
+    for (std::size_t i = 0; i < requests.size(); ++i) CHECK(split[i].tokens == alone[i].tokens);
+  }
   for (const mesh_type& mesh : {mesh_type{1, 2}, mesh_type{2, 1}, mesh_type{2, 2}}) {
     const std::vector<fake::answer> split =
         answers<inf::prefix_shared, inf::ngram_speculation<3>, inf::chunked_prefill<9>>(mesh, 14, 4, 8, requests);

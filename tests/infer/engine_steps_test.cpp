@@ -84,6 +84,36 @@ TEST_CASE("a static batch begins and ends before the next one", "[infer][engine]
   CHECK(engine.counts().running == 1);
 }
 
+TEST_CASE("a fused step has a row for each slot of its window, and holes are closed or kept",
+          "[infer][engine][batching]") {
+  const auto steps = [](auto batching) {
+    fake::runner runner({.vocabulary = 13, .context = 48, .block_rows = 48, .blocks = 5, .max_rows = 24});
+    inf::engine<fake::runner, decltype(batching)> engine(runner);
+    for (const int64_t tokens : {2, 9, 2, 5, 1}) engine.submit(asking(2, tokens));  // one more than slots: it waits
+    std::vector<std::vector<int64_t>> slots_of_steps;
+    for (int i = 0; !engine.idle(); ++i) {
+      REQUIRE(i < 100);
+      engine.step();
+      std::vector<int64_t> slots;
+      for (const inf::sequence_rows& q : runner.last.sequences)
+        slots.push_back(runner.last.blocks[static_cast<std::size_t>(q.first_block)]);
+      slots_of_steps.push_back(slots);
+    }
+    CHECK(engine.counts().cache.blocks == 4);
+    CHECK(runner.copies == engine.counts().slot_moves);  // of one block each
+    return std::pair(slots_of_steps, engine.counts().slot_moves);
+  };
+  using slots = std::vector<int64_t>;
+  const auto closed = steps(inf::temporal_fusion<4>{});
+  // After two steps slots 0 and 2 are free; the last request takes slot 2 for a step, and then slot 3 is moved to slot 0.
+  CHECK(closed.first == std::vector<slots>{{0, 1, 2, 3}, {0, 1, 2, 3}, {1, 2, 3}, {0, 1}, {0, 1}, {1}, {1}, {1}, {1}});
+  CHECK(closed.second == 1);
+  const auto kept = steps(inf::temporal_fusion<4, inf::keep_holes>{});
+  CHECK(kept.first ==
+        std::vector<slots>{{0, 1, 2, 3}, {0, 1, 2, 3}, {1, 2, 3}, {1, 2, 3}, {1, 2, 3}, {1}, {1}, {1}, {1}});
+  CHECK(kept.second == 0);
+}
+
 TEST_CASE("no more requests run than may", "[infer][engine]") {
   fake::runner runner;
   inf::engine engine(runner, {.max_running = 2});
@@ -325,6 +355,50 @@ TEST_CASE("a step that failed is tried again as if it had not been", "[infer][en
   }
   CHECK(runner.copies == 1);
   CHECK(engine.counts().cache.used == 0);
+}
+
+TEST_CASE("slots that were to be moved in a step that failed are moved when it is tried again",
+          "[infer][engine][error]") {
+  const inf::step_limits limits{.vocabulary = 13, .context = 48, .block_rows = 4, .blocks = 60, .max_rows = 24};
+  int64_t slot_moves = 0;
+  for (int64_t failed = 0; failed < 20; ++failed)
+    for (const bool late : {false, true}) {  // after the copies were made and rows written
+      CAPTURE(failed, late);
+      fake::runner runner(limits);
+      inf::engine<fake::runner, inf::temporal_fusion<5>> engine(runner);
+      std::vector<inf::request> asked;
+      std::vector<fake::answer> got(9);
+      for (int64_t i = 0; i < 9; ++i) {
+        asked.push_back(asking(2 + i % 3, 2 + i * 7 % 5));
+        asked.back().prompt[0] = static_cast<std::int32_t>(i);
+        engine.submit(asked.back());
+      }
+      for (int64_t i = 0; !engine.idle(); ++i) {
+        REQUIRE(i < 100);
+        (late ? runner.fail_late : runner.fail_next) = i == failed || i == failed + 1;  // a request begins in between
+        try {
+          for (const inf::event& e : engine.step()) {
+            got[e.id - 1].tokens.push_back(*e.token);
+            got[e.id - 1].finish = e.finish;
+          }
+        } catch (const std::runtime_error&) {
+          engine.cancel(3);  // leaves a slot, perhaps of a copy, before it is tried again
+          if (got.size() == 9) {
+            asked.push_back(asking(5, 4));
+            engine.submit(asked.back());
+            got.emplace_back();
+          }
+        }
+      }
+      slot_moves += engine.counts().slot_moves;
+      for (std::size_t i = 0; i < asked.size(); ++i) {
+        CAPTURE(i);
+        const fake::answer alone = fake::alone(asked[i], {}, 48);
+        if (i != 2) CHECK(got[i].tokens == alone.tokens);
+      }
+      CHECK(engine.counts().cache.used == 0);
+    }
+  CHECK(slot_moves > 30);
 }
 
 TEST_CASE("requests that wait or run can be ended from outside", "[infer][engine]") {

@@ -142,6 +142,7 @@ inf::engine_counts check_all_sizes(setting in, unsigned seed) {
         in.max_running = contexts == 2 ? 3 : 8;
         const inf::engine_counts c = check_random_requests<Policies...>(in, ++seed);
         sum.preemptions += c.preemptions;
+        sum.slot_moves += c.slot_moves;
         sum.cache.found += c.cache.found;
         sum.proposed_tokens += c.proposed_tokens;
         sum.accepted_tokens += c.accepted_tokens;
@@ -187,6 +188,12 @@ TEST_CASE("answers do not depend on batch, slots, blocks or rows of a step", "[i
   SECTION("paged, static batches") {
     CHECK(check_all_sizes<inf::static_batching<3>>(in, seed).cache.found == 0);
   }
+  SECTION("slots, fused steps, holes closed and kept") {
+    const inf::engine_counts closed = check_all_sizes<inf::temporal_fusion<5>>(in, seed);
+    CHECK(closed.preemptions == 0);
+    CHECK(closed.slot_moves > 20);
+    CHECK(check_all_sizes<inf::temporal_fusion<5, inf::keep_holes>, inf::slotted>(in, seed).slot_moves == 0);
+  }
 }
 
 TEST_CASE("answers do not depend on what is in a shared cache", "[infer][engine][law]") {
@@ -220,6 +227,10 @@ TEST_CASE("thousands of requests, some ended from outside, leave no block behind
   }
   SECTION("paged") {
     CHECK(check_random_requests<>(in, 12).preemptions > 20);
+  }
+  SECTION("slots and fused steps") {
+    in.limits.blocks = 9 * 12;
+    CHECK(check_random_requests<inf::temporal_fusion<9>>(in, 13).slot_moves > 100);
   }
 }
 

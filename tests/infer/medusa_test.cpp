@@ -1,4 +1,4 @@
-// Heads of Medusa on a small Llama: trained by a trainer on what the model says, they make its answers come in fewer steps, the same.
+// Heads of Medusa and drafters of Falcon on a small Llama: trained on what the model says, they make its answers come in fewer steps, the same.
 #include "catch.hpp"
 
 #include "../train/folder.hpp"
@@ -6,22 +6,29 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/falcon_calibration.hpp>
+#include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/infer/head_accuracies.hpp>
 #include <heddle/infer/medusa_heads.hpp>
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/mesh/mesh.hpp>
+#include <heddle/model/falcon_drafter.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/with_medusa_head.hpp>
+#include <heddle/model/with_medusa_heads.hpp>
 #include <heddle/train/further_targets.hpp>
+#include <heddle/train/glancing_distillation.hpp>
 #include <heddle/train/trainer.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -225,4 +232,189 @@ TEST_CASE("trained heads are on any mesh those of one rank, and answers are the 
       CHECK(per_step(greedy) > per_step(by_chance) + 0.3);
       CHECK(greedy.counts.steps < plain_greedy.counts.steps * 3 / 4);
     });
+}
+
+TEST_CASE("a distilled drafter makes answers come in fewer steps, the same, on any mesh and in blocks of any size",
+          "[infer][falcon][law][slow]") {
+  using drafter_type = md::falcon_drafter<double, backend>;
+  using falcon = inf::falcon_speculation<drafter_type, 24>;
+  CAPTURE(seed);
+  backend kernels{1};
+  result plain, sampled;
+  std::vector<std::vector<std::int32_t>> texts;
+  const auto make = [&](std::int64_t block) {
+    return drafter_type(kernels, {.width = 16, .heads = 2, .ffn = 24, .vocabulary = 29, .block = block, .context = 64});
+  };
+  drafter_type two = make(2);
+  std::vector<md::feature_text<double>> learned, unseen;
+  on_runner(mesh_type{1, 1, 1}, [&](runner_type& runner, backend&) {
+    two.take(runner.stage());
+    for (const auto& a : answers(runner, inf::one_token{}, 60, 0.4, 27).answers) texts.push_back(a);
+    plain = answers(runner, inf::one_token{}, 24, 0, 50);
+    sampled = answers(runner, inf::one_token{}, 24, 0.7, 50);
+    learned = inf::features_of_texts(runner, two, texts);
+    unseen = inf::features_of_texts(runner, two, plain.answers);
+  });
+  two.initialize(3, 0.2);
+  hd::train::glancing_distillation train(
+      two, kernels,
+      {.epochs = 40, .learning_rate = {.peak = 1e-2, .minimum = 1e-3, .warmup_steps = 8, .total_steps = 160}});
+  const double first = train.run_epoch(learned, 1).loss;
+  double last = 0;
+  for (std::int64_t i = 2; i <= 40; ++i) last = train.run_epoch(learned, i).loss;
+  INFO("loss " << first << " to " << last);
+  CHECK(last < first / 2);
+  const auto accuracies = inf::draft_accuracies(two, unseen, 2, 29, 3);
+  REQUIRE(accuracies.size() == 4);
+  for (const std::vector<double>& a : accuracies) {
+    double sum = 0;
+    for (const double x : a) sum += x;
+    CHECK(sum == Approx(1).epsilon(1e-12));
+  }
+  const inf::token_tree tree = inf::token_tree::best(accuracies, 12);
+  const auto steps = [](const result& r) {
+    return static_cast<double>(r.counts.answer_tokens) /
+           static_cast<double>(r.counts.answer_tokens - r.counts.accepted_tokens);
+  };
+  double by_chance = 0;
+  on_runner(mesh_type{1, 1, 1}, [&](runner_type& runner, backend&) {
+    for (const std::int64_t block : {1, 2, 3, 4}) {
+      drafter_type random = make(block);
+      random.take(runner.stage());
+      random.initialize(5, 0.3);
+      const result r = answers(runner, falcon(random, tree), 24, 0, 50);
+      CHECK(r.answers == plain.answers);
+      if (block == 2) by_chance = steps(r);
+    }
+  });
+  for (const mesh_type& mesh : {mesh_type{1, 1, 1}, mesh_type{1, 1, 2}, mesh_type{1, 2, 1}})
+    on_runner(mesh, [&](runner_type& runner, backend&) {
+      const result greedy = answers(runner, falcon(two, tree), 24, 0, 50);
+      CHECK(greedy.answers == plain.answers);
+      CHECK(answers(runner, falcon(two, tree), 24, 0.7, 50).answers == sampled.answers);
+      INFO(steps(greedy) << " " << by_chance);
+      CHECK(steps(greedy) > 1.5);
+      CHECK(steps(greedy) > by_chance + 0.3);
+    });
+}
+
+TEST_CASE(
+    "a model trained with its heads is on any mesh that of one rank, heads learn at a rate of their own, and it "
+    "speculates",
+    "[infer][medusa][train][law][slow]") {
+  using joint = md::with_medusa_heads<model_type, 2>;
+  using joint_trainer =
+      hd::train::trainer<joint, hd::strategy<mesh_type, hd::schedule::named, hd::zero<1>>, world_type>;
+  CAPTURE(seed);
+  std::vector<std::int32_t> text;
+  on_runner(mesh_type{1, 1, 1}, [&](runner_type& runner, backend&) {
+    for (const auto& a : answers(runner, inf::one_token{}, 40, 0.5, 60).answers)
+      text.insert(text.end(), a.begin(), a.end());
+  });
+  const hd::io::basic_dataset<std::int32_t> data(text, {.context = 20, .batch = 16, .seed = 3});
+  hd::train::options<md::llama_config> options;
+  options.model = small;
+  options.model.context = 20;
+  options.batch = 16;
+  options.threads_per_rank = 1;
+  using whole = std::map<std::string, std::vector<double>>;
+  struct trained {
+    whole weights{};
+    std::vector<double> losses{};
+  };
+  // Begins with the model's weights and heads that are the model's own, then trains all of it.
+  const auto train = [&](const mesh_type& mesh, std::int64_t steps, double factor, double rate,
+                         heads_type* heads = nullptr) {
+    options.steps = steps;
+    options.microbatches = mesh.extent<hd::pp>();
+    options.learning_rate = {.peak = rate, .minimum = rate / 10, .warmup_steps = 2, .total_steps = steps + 1};
+    options.adamw.weight_decay = 0;
+    options.adamw.rates = {{"medusa_head.", factor}};
+    options.clip_norm = 1e9;
+    trained t;
+    std::mutex mutex;
+    hd::launch<hd::threads>(mesh, [&](world_type& world) {
+      joint_trainer trainer(world, options);
+      backend own{1};
+      auto config = options.model;
+      for (int k = 0; k < trainer.stages(); ++k) {
+        inf::cached_stage<model_type, world_type, backend> base(config, world, own, trainer.stage(k).layers(), {1, 4},
+                                                                4);
+        base.initialize(seed);
+        md::begin_medusa_head(trainer.stage(k), base);
+      }
+      std::vector<double> losses;
+      for (std::int64_t i = 0; i < steps; ++i) losses.push_back(trainer.step(data).loss);
+      const std::lock_guard lock(mutex);
+      if (world.rank() == 0) t.losses = losses;
+      for (int k = 0; k < trainer.stages(); ++k) {
+        if (heads != nullptr) heads->take_joint(trainer.stage(k));
+        for (const md::parameter& p : trainer.stage(k).parameters()) {
+          std::vector<double>& to = t.weights[p.name];
+          to.resize(static_cast<std::size_t>(p.global_count()));
+          md::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+            std::copy_n(trainer.stage(k).weights().begin() + p.offset + local, length, to.begin() + global);
+          });
+        }
+      }
+    });
+    return t;
+  };
+  const trained one = train(mesh_type{1, 1, 1}, 3, 4, 1e-3);
+  CHECK(one.weights.size() == 2 * 9 + 3 + 4);
+  for (const mesh_type& mesh : {mesh_type{2, 1, 1}, mesh_type{1, 2, 1}, mesh_type{1, 1, 2}, mesh_type{2, 1, 2}}) {
+    const trained split = train(mesh, 3, 4, 1e-3);
+    CAPTURE(mesh.extent<hd::dp>(), mesh.extent<hd::pp>(), mesh.extent<hd::tp>());
+    REQUIRE(split.weights.size() == one.weights.size());
+    double off = 0;
+    for (const auto& [name, w] : one.weights)
+      for (std::size_t i = 0; i < w.size(); ++i) off = (std::max)(off, std::abs(w[i] - split.weights.at(name)[i]));
+    CHECK(off < 1e-10);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(split.losses[i] == Approx(one.losses[i]).epsilon(1e-10));
+  }
+  // The first step of AdamW moves heads four times as far, the model as far as without the factor.
+  const trained still = train(mesh_type{1, 1, 1}, 0, 1, 1e-3), plain = train(mesh_type{1, 1, 1}, 1, 1, 1e-3),
+                fast = train(mesh_type{1, 1, 1}, 1, 4, 1e-3);
+  double moved = 0, off = 0;
+  for (const auto& [name, w] : still.weights)
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const double factor = name.starts_with("medusa_head.") ? 4 : 1;
+      const double step = plain.weights.at(name)[i] - w[i];
+      moved = (std::max)(moved, std::abs(step));
+      off = (std::max)(off, std::abs(fast.weights.at(name)[i] - w[i] - factor * step));
+    }
+  CHECK(moved > 1e-5);
+  CHECK(off < 1e-12);
+
+  // Trained on what the model says, it says much the same, and speculates.
+  backend kernels{1};
+  heads_type heads(kernels, 2, small.width, small.vocabulary, small.epsilon);
+  const trained last = train(mesh_type{1, 1, 1}, 60, 4, 3e-3, &heads);
+  CHECK(last.losses.back() < last.losses.front());
+  heads_type again(kernels, 2, small.width, small.vocabulary, small.epsilon);
+  std::mutex mutex;
+  hd::launch<hd::threads>(mesh_type{1, 2, 2}, [&](world_type& world) {
+    joint_trainer trainer(world, options);
+    const std::lock_guard lock(mutex);
+    for (int k = 0; k < trainer.stages(); ++k) {
+      heads.put_joint(trainer.stage(k));
+      again.take_joint(trainer.stage(k));
+    }
+  });
+  for (std::int64_t k = 0; k < 2; ++k) {
+    CHECK(std::ranges::equal(again.square(k), heads.square(k)));
+    CHECK(std::ranges::equal(again.words(k), heads.words(k)));
+  }
+  const inf::token_tree tree(std::vector<std::vector<std::int64_t>>{{0}, {1}, {0, 0}, {0, 1}, {1, 0}});
+  on_runner(mesh_type{1, 1, 1}, [&](runner_type& runner, backend&) {
+    for (const md::parameter& p : runner.stage().parameters()) {
+      const std::vector<double>& w = last.weights.at(p.name);
+      std::copy(w.begin(), w.end(), runner.stage().weights().begin() + p.offset);
+    }
+    const result alone = answers(runner, inf::one_token{}, 24, 0, 50);
+    const result fewer = answers(runner, policy(heads, tree), 24, 0, 50);
+    CHECK(fewer.answers == alone.answers);
+    CHECK(fewer.counts.accepted_tokens > fewer.counts.answer_tokens / 5);
+    INFO(fewer.counts.accepted_tokens << " of " << fewer.counts.answer_tokens);
+  });
 }

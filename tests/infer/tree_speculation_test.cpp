@@ -108,7 +108,7 @@ TEST_CASE("answers do not depend on a tree of proposals, whatever heads, tree, c
   std::vector<fake::answer> expected;
   for (const inf::request& r : requests) expected.push_back(fake::alone(r, language, fake::small_limits.context));
   const std::vector<std::int64_t> widths{3, 2, 2};
-  std::int64_t moves = 0, preemptions = 0, found = 0;
+  std::int64_t moves = 0, preemptions = 0, found = 0, slot_moves = 0;
   for (const std::uint64_t right : {0u, 2u, 4u})
     for (const inf::token_tree& tree :
          {inf::token_tree(paths{{0}}), inf::token_tree(paths{{0}, {0, 0}, {0, 0, 0}, {0, 0, 0, 0}}),
@@ -123,6 +123,10 @@ TEST_CASE("answers do not depend on a tree of proposals, whatever heads, tree, c
       CHECK(answers<inf::paged>(two, heads, tree, requests, tight) == expected);
       fake::runner three({.vocabulary = 13, .context = 48, .block_rows = 3, .blocks = 30, .max_rows = 40}, language);
       CHECK(answers<inf::prefix_shared>(three, heads, tree, requests, shared) == expected);
+      fake::runner four(fake::small_limits, language);
+      inf::engine_counts fused{};
+      CHECK(answers<inf::temporal_fusion<4>>(four, heads, tree, requests, fused) == expected);
+      slot_moves += fused.slot_moves;
       CHECK(counts.proposed_tokens > 0);
       std::int64_t at = 0;
       for (const std::int64_t n : shared.accepted_at) at += n;
@@ -136,6 +140,7 @@ TEST_CASE("answers do not depend on a tree of proposals, whatever heads, tree, c
       found += shared.cache.found;
     }
   CHECK(moves > 100);
+  CHECK(slot_moves > 10);
   CHECK(preemptions > 0);
   CHECK(found > 0);
 }

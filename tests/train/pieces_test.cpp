@@ -48,6 +48,8 @@ TEST_CASE("settings that cannot work are refused by name", "[train][options]") {
   refused([](auto& o) { o.adamw.beta2 = -0.1; }, "beta2 must be in [0, 1)");
   refused([](auto& o) { o.adamw.epsilon = 0; }, "epsilon must be positive");
   refused([](auto& o) { o.adamw.weight_decay = -1; }, "weight_decay must be at least 0");
+  refused([](auto& o) { o.adamw.rates = {{"wte", -2}}; },
+          "rates must be at least 0 and finite, got -2.000000 for 'wte'");
   const double infinite = std::numeric_limits<double>::infinity();
   refused([&](auto& o) { o.adamw.epsilon = infinite; }, "epsilon must be positive and finite, got inf");
   refused([&](auto& o) { o.adamw.weight_decay = infinite; }, "weight_decay must be at least 0 and finite, got inf");

@@ -13,6 +13,8 @@ struct tree_rows {};
 struct share_blocks {};
 /// Keys and values of a token depend on the tokens up to it and on nothing else. Sharing of prefixes needs it.
 struct causal_rows {};
+/// Sequences have slots that can be moved together into one window. Fused steps over slots need it.
+struct slot_window_moves {};
 
 /// A list of capabilities.
 template <class... Cs>
@@ -22,6 +24,15 @@ struct capabilities {
 };
 
 namespace detail {
+template <class P>
+struct needs_of {
+  using type = capabilities<>;
+};
+template <class P>
+  requires requires { typename P::needs; }
+struct needs_of<P> {
+  using type = typename P::needs;
+};
 template <class R>
 struct capabilities_of {
   using type = capabilities<truncate, causal_rows>;

@@ -35,6 +35,8 @@ inline constexpr bool proposes_trees = requires { requires D::trees; };
 template <class D>
 inline constexpr bool reads_streams = requires { requires D::reads_streams; };
 template <class D>
+inline constexpr bool reads_all_streams = requires { requires D::reads_all_streams; };
+template <class D>
 inline constexpr bool accepts_by_threshold =
     requires(const D& d, std::span<const token_probability> p) { d.acceptance().threshold(p); };
 }  // namespace detail
@@ -43,7 +45,8 @@ inline constexpr bool accepts_by_threshold =
 /// they have without it. `needs`: capabilities of cache and runner. `propose(proposals)` fills `tokens` of each. The engine computes their
 /// rows behind the last token's and keeps those that it draws itself. `ended(id)`: the request needs no more proposals.
 /// Optional members: `trees`, true if proposals have `parents`; `reads_streams`, true if `verified(id, length, stream)` is to be called after each step with
-/// the tokens of the text and the residual stream, before the final norm, of the row at which the last of them was drawn; `acceptance()`, a rule with a `threshold` such as
+/// the tokens of the text and the residual stream, before the final norm, of the row at which the last of them was drawn; `reads_all_streams`, true if, too,
+/// `computed(id, position, streams)` is to be called with the streams of all rows of a text as they are computed, those of tokens position, position + 1, ...; `acceptance()`, a rule with a `threshold` such as
 /// `typical_acceptance`.
 template <class D>
 concept decoding_policy = policy<D> && std::same_as<typename D::kind, decoding_kind> &&

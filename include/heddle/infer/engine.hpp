@@ -47,6 +47,7 @@ struct engine_counts {
   std::int64_t preemptions = 0;  ///< times that a request gave its blocks back and was computed again
   std::int64_t steps = 0;
   std::int64_t rows = 0;             ///< of all steps
+  std::int64_t slot_moves = 0;       ///< of sequences to other slots of a window (`temporal_fusion`)
   std::int64_t prompt_tokens = 0;    ///< of requests that began
   std::int64_t answer_tokens = 0;    ///< of all requests
   std::int64_t proposed_tokens = 0;  ///< by speculation
@@ -98,6 +99,7 @@ class engine {
                            std::to_string(decoding_.vocabulary()));
     rows_per_step_ = batching::rows_per_step(limits_.max_rows);
     most_running_ = (std::min)(options_.max_running, rows_per_step_);
+    if constexpr (fuses) blocks_.use_slots((std::min)(batching::slots, most_running_));
   }
 
   /// Queues a request. Errors: `context_error`, `request_error` (`require_request`); `queue_full_error` if `max_waiting` others wait.
@@ -139,6 +141,8 @@ class engine {
         throw;
       }
       moves_.clear();
+      slot_copies_.clear();
+      if constexpr (fuses) blocks_.closed();
     }
     events_.clear();
     std::swap(events_, ended_);
@@ -194,6 +198,8 @@ class engine {
   };
   using sequence_pointer = std::unique_ptr<sequence>;
   static constexpr bool trees = detail::proposes_trees<decoding>;
+  static constexpr bool all_streams = detail::reads_all_streams<decoding>;
+  static constexpr bool fuses = detail::needs_slots<batching>;
   // A sequence with rows in the step; tokens `first_proposed` and on of `proposals_` are its last ones.
   struct scheduled {
     sequence* of = nullptr;
@@ -208,7 +214,6 @@ class engine {
     step_.sequences.clear();
     step_.blocks.clear();
     step_.wanted.clear();
-    step_.copies.clear();
     step_.parents.clear();
     step_.moves = moves_;
     step_.streams = detail::reads_streams<decoding>;
@@ -216,6 +221,8 @@ class engine {
     proposals_.clear();
     parents_.clear();
     std::int64_t left = rows_per_step_;
+    if constexpr (fuses)
+      if (!batching::closes_holes) left -= std::ssize(blocks_.holes());
     for (std::size_t i = 0; i < running_.size(); ++i)  // the youngest may leave meanwhile
       if (running_[i]->pending() == 1 && make_room(*running_[i])) {
         scheduled_.push_back({.of = running_[i].get(), .rows = 1});
@@ -226,7 +233,33 @@ class engine {
     for (const sequence_pointer& s : running_)
       if (s->pending() > 1) left -= schedule_prompt(*s, left, first);
     admit(left, first);
-    for (const scheduled& s : scheduled_) write(s);
+    step_.copies.clear();
+    if constexpr (fuses) {
+      write_window();
+    } else {
+      for (const scheduled& s : scheduled_) write(s);
+    }
+  }
+
+  // Rows in the order of slots; a hole that is kept has a row at its beginning, whose logits nobody wants.
+  void write_window() {
+    if (batching::closes_holes && slot_copies_.empty()) counts_.slot_moves += blocks_.close(running_, slot_copies_);
+    step_.copies = slot_copies_;
+    const auto slot = [&](const scheduled& s) { return blocks_.slot_of(s.of->blocks); };
+    std::sort(scheduled_.begin(), scheduled_.end(), [&](const auto& a, const auto& b) { return slot(a) < slot(b); });
+    std::span<const std::int64_t> holes;
+    if (!batching::closes_holes && !scheduled_.empty()) holes = blocks_.holes();
+    auto hole = holes.begin();
+    for (const scheduled& s : scheduled_) {
+      for (; hole != holes.end() && *hole < slot(s); ++hole) {
+        step_.sequences.push_back(
+            {.first_row = step_.rows(), .rows = 1, .first_block = std::ssize(step_.blocks), .blocks = 1});
+        step_.blocks.push_back(blocks_.first_block(*hole));
+        step_.tokens.push_back(0);
+        if constexpr (trees) step_.parents.push_back(-1);
+      }
+      write(s);
+    }
   }
 
   // A block for the row after those in the cache, the youngest sequences giving theirs back. False if `s` itself had to.
@@ -333,8 +366,9 @@ class engine {
                                .blocks = blocks});
     step_.blocks.insert(step_.blocks.end(), q.blocks.blocks.begin(), q.blocks.blocks.begin() + blocks);
     if (q.blocks.copy.from >= 0) step_.copies.push_back(q.blocks.copy);
-    if (own == q.pending())
-      for (std::int64_t i = own - 1; i < s.rows; ++i) step_.wanted.push_back(first + i);
+    const bool draws = own == q.pending();
+    for (std::int64_t i = all_streams ? 0 : draws ? own - 1 : s.rows; i < s.rows; ++i)
+      step_.wanted.push_back(first + i);
   }
 
   // ---- what comes of it ----
@@ -342,6 +376,10 @@ class engine {
     sequence& q = *s.of;
     blocks_.copied(q.blocks);
     const std::int64_t own = s.rows - s.proposed;
+    if constexpr (all_streams) {
+      decoding_.computed(q.id, q.computed, streams_of(wanted, static_cast<std::size_t>(own)));
+      wanted += static_cast<std::size_t>(own - (own == q.pending() ? 1 : 0));
+    }
     q.computed += own;
     if (q.pending() == 0) {
       const std::size_t first = wanted;
@@ -383,16 +421,19 @@ class engine {
       if (q.ended) break;
       if (begin + next != q.computed) moves_.push_back({cache_row(q, begin + next), cache_row(q, q.computed)});
       at = next;
+      if constexpr (all_streams)
+        decoding_.computed(q.id, q.computed, streams_of(first + static_cast<std::size_t>(at + 1), 1));
       ++q.computed;
     }
     if constexpr (detail::reads_streams<decoding>)
-      if (!q.ended) {
-        const auto streams = runner_->streams();
-        const std::size_t width = streams.size() / step_.wanted.size();
-        decoding_.verified(q.id, q.length(),
-                           streams.subspan((first + static_cast<std::size_t>(at + 1)) * width, width));
-      }
+      if (!q.ended) decoding_.verified(q.id, q.length(), streams_of(first + static_cast<std::size_t>(at + 1), 1));
     return true;
+  }
+  // Residual streams of wanted rows of the step.
+  auto streams_of(std::size_t first, std::size_t rows) {
+    const auto streams = runner_->streams();
+    const std::size_t width = streams.size() / step_.wanted.size();
+    return streams.subspan(first * width, rows * width);
   }
   // Of the paths of proposals whose probabilities are above the rule's threshold the longest, of these the likeliest, to `path_`.
   void find_path(const scheduled& s, std::size_t first) {
@@ -535,6 +576,7 @@ class engine {
   std::vector<std::int64_t> parents_{};    // of these, in a tree, within their sequence
   std::vector<std::int64_t> path_{};       // of proposals that a rule accepted
   std::vector<row_move> moves_{};          // that the next step makes first
+  std::vector<block_copy> slot_copies_{};  // of sequences to other slots, until a step has made them
   std::vector<proposal> asked_{};          // of those that decode
   std::vector<scalar> logits_{};
   token_sampler sampler_{};

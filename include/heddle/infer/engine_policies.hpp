@@ -7,7 +7,9 @@
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/decoding.hpp>
 #include <heddle/infer/prefix_shared.hpp>
+#include <heddle/infer/slotted.hpp>
 #include <heddle/infer/step.hpp>
+#include <heddle/infer/temporal_fusion.hpp>
 
 #include <type_traits>
 
@@ -36,10 +38,9 @@ constexpr bool engine_policies_checked() {
       static_assert(
           engine_takes<Ps>::value,
           "heddle: engine<Runner, ...> does not know this policy; it takes a batching policy (static_batching<N>, "
-          "continuous_batching, chunked_prefill<Budget>), a cache (contiguous, paged, prefix_shared) and a "
-          "way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, medusa_speculation<Heads>), or "
-          "types with the same "
-          "members");
+          "continuous_batching, chunked_prefill<Budget>, temporal_fusion<Slots>), a cache (contiguous, paged, "
+          "prefix_shared, slotted) and a way to decode (one_token, ngram_speculation<...>, draft_speculation<Draft>, "
+          "medusa_speculation<Heads>, falcon_speculation<Drafter>), or types with the same members");
     }());
     return false;
   } else if constexpr (!((policies_of_kind<typename Ps::kind, Ps...> == 1) && ...)) {
@@ -63,16 +64,24 @@ struct offers_streams {
   static constexpr bool value = stream_runner<Runner>;
 };
 
+template <class Batching>
+inline constexpr bool needs_slots = std::is_same_v<typename needs_of<Batching>::type, capabilities<slot_window_moves>>;
+
 // A refused combination is replaced by the defaults, so that its uses add no errors of their own.
 template <class Runner, class... Ps>
 struct chosen_engine_policies {
   using batching = v0::select_policy<batching_kind, chunked_prefill<>, Ps...>;
-  using cache = v0::select_policy<cache_kind, paged, Ps...>;
+  using cache = v0::select_policy<cache_kind, std::conditional_t<needs_slots<batching>, slotted, paged>, Ps...>;
   using decoding = v0::select_policy<decoding_kind, one_token, Ps...>;
   using runner = runner_capabilities<Runner>;
 
   static constexpr bool checked() {
-    if constexpr (!all_offered<typename cache::needs, runner>::value) {
+    if constexpr (!all_offered<typename needs_of<batching>::type, typename cache::capabilities>::value) {
+      static_assert(all_offered<typename needs_of<batching>::type, typename cache::capabilities>::value,
+                    "heddle: this batching policy needs a capability that the cache policy does not offer; "
+                    "temporal_fusion needs slot_window_moves: slots that can be moved together, as those of slotted");
+      return false;
+    } else if constexpr (!all_offered<typename cache::needs, runner>::value) {
       static_assert(all_offered<typename cache::needs, runner>::value,
                     "heddle: this cache policy needs a capability that the runner does not offer; prefix_shared needs "
                     "causal_rows: "
@@ -114,7 +123,7 @@ constexpr auto select_engine_policies() {
 
 }  // namespace detail
 
-/// The policies of an engine: members `batching`, `cache` and `decoding`. What is left out is `chunked_prefill<>`, `paged` and `one_token`.
+/// The policies of an engine: members `batching`, `cache` and `decoding`. What is left out is `chunked_prefill<>`, `paged` (`slotted` for `temporal_fusion`) and `one_token`.
 template <class Runner, class... Policies>
 struct engine_policies : decltype(detail::select_engine_policies<Runner, Policies...>())::type {};
 

@@ -65,26 +65,38 @@ class medusa_heads {
   /// Returns the number of elements; those of all parts are `elements()`. `norm_name`: the parameter that is the final norm.
   template <class Stage>
   std::int64_t take(std::int64_t head, Stage& stage, std::string_view norm_name = "model.norm.weight") {
-    const std::array<std::string_view, kinds> names{norm_name, "medusa_head.0.linear.weight", "medusa_head.1.weight"};
-    model::detail::require_weights_here(stage, "medusa_heads::take");
+    return take_named(head, stage, {norm_name, "medusa_head.0.linear.weight", "medusa_head.1.weight"});
+  }
+  /// The same of all heads from a stage of a `model::with_medusa_heads`, which was trained with them. Returns the number of elements; those of all parts are `heads() * elements()`.
+  template <class Stage>
+  std::int64_t take_joint(Stage& stage, std::string_view norm_name = "model.norm.weight") {
     std::int64_t taken = 0;
-    const auto from = [&](const std::vector<model::parameter>& table, auto weights) {
-      for (const model::parameter& p : table)
-        for (std::size_t i = 0; i < kinds; ++i)
-          if (p.name == names[i]) {
+    for (std::int64_t k = 0; k < heads_; ++k) {
+      const std::string square = name(k, 1), words = name(k, 2);
+      taken += take_named(k, stage, {norm_name, square, words});
+    }
+    return taken;
+  }
+  /// Puts heads that were trained alone into a stage of a `model::with_medusa_heads`, before it is trained with them: its squares and words; the norm is the model's. Returns the number of
+  /// elements. Where weights are kept twice (`masters_in<float>`), call `train::adopt_weights(trainer)` after it.
+  template <class Stage>
+  std::int64_t put_joint(Stage& stage) const {
+    model::detail::require_weights_here(stage, "medusa_heads::put_joint");
+    std::int64_t put = 0;
+    for (const model::parameter& p : stage.parameters())
+      for (std::int64_t k = 0; k < heads_; ++k)
+        for (const std::size_t i : {std::size_t{1}, std::size_t{2}})
+          if (p.name == name(k, i)) {
             if (p.global_count() != elements(i))
               throw config_error("heddle: medusa_heads: '" + p.name + "' should have " + std::to_string(elements(i)) +
                                  " elements, got " + std::to_string(p.global_count()));
-            std::vector<T>& to = weights_.at(static_cast<std::size_t>(head))[i];
+            const std::vector<T>& from = weights_[static_cast<std::size_t>(k)][i];
             model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
-              std::copy_n(weights.data() + p.offset + local, length, to.data() + global);
-              taken += length;
+              std::copy_n(from.data() + global, length, stage.weights().data() + p.offset + local);
+              put += length;
             });
           }
-    };
-    from(stage.parameters(), stage.weights());
-    from(stage.frozen_parameters(), stage.frozen_weights());
-    return taken;
+    return put;
   }
   /// Elements of one head.
   std::int64_t elements() const noexcept { return elements(0) + elements(1) + elements(2); }
@@ -147,6 +159,29 @@ class medusa_heads {
 
  private:
   static constexpr std::size_t kinds = 3;  // norm, square, words
+
+  template <class Stage>
+  std::int64_t take_named(std::int64_t head, Stage& stage, const std::array<std::string_view, kinds>& names) {
+    model::detail::require_weights_here(stage, "medusa_heads::take");
+    std::int64_t taken = 0;
+    const auto from = [&](const std::vector<model::parameter>& table, auto weights) {
+      for (const model::parameter& p : table)
+        for (std::size_t i = 0; i < kinds; ++i)
+          if (p.name == names[i]) {
+            if (p.global_count() != elements(i))
+              throw config_error("heddle: medusa_heads: '" + p.name + "' should have " + std::to_string(elements(i)) +
+                                 " elements, got " + std::to_string(p.global_count()));
+            std::vector<T>& to = weights_.at(static_cast<std::size_t>(head))[i];
+            model::for_each_run(p, [&](std::int64_t global, std::int64_t local, std::int64_t length) {
+              std::copy_n(weights.data() + p.offset + local, length, to.data() + global);
+              taken += length;
+            });
+          }
+    };
+    from(stage.parameters(), stage.weights());
+    from(stage.frozen_parameters(), stage.frozen_weights());
+    return taken;
+  }
 
   std::vector<std::int64_t> shape(std::size_t kind) const {
     if (kind == 0) return {width_};

@@ -61,9 +61,10 @@ void begin_medusa_head(To& to, From& from) {
   };
   const auto fill = [&](const std::vector<parameter>& table, std::span<T> weights) {
     for (const parameter& p : table) {
-      if (p.count == 0 || p.name == "medusa_head.0.linear.weight") continue;
       std::span<const T> source = find(from, p.name);
-      if (p.name == "medusa_head.1.weight")
+      const bool of_head = p.name.starts_with("medusa_head.");
+      if (p.count == 0 || (of_head && source.empty() && p.name.ends_with(".0.linear.weight"))) continue;
+      if (of_head && p.name.ends_with(".1.weight"))
         for (const char* const name : {"lm_head.weight", "model.embed_tokens.weight", "wte.weight"})
           if (source.empty()) source = find(from, name);
       if (std::ssize(source) != p.count)

@@ -178,11 +178,12 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
       hyper.eps = constants.epsilon;
       hyper.step = step;
       hyper.grad_scale = gradient_scale;
-      for (const segment& s : segments_) {
-        hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
-        for (std::int64_t b = s.begin; b < s.end; b += most_in_a_block)
-          update_block(backend, weights, gradients, b, (std::min)(b + most_in_a_block, s.end), hyper);
-      }
+      base::each_rated(constants.rates, [&](std::int64_t begin, std::int64_t end, bool decay, double factor) {
+        hyper.lr = factor * learning_rate;
+        hyper.weight_decay = decay ? constants.weight_decay : 0.0;
+        for (std::int64_t b = begin; b < end; b += most_in_a_block)
+          update_block(backend, weights, gradients, b, (std::min)(b + most_in_a_block, end), hyper);
+      });
     }
   }
 
@@ -233,8 +234,7 @@ class mixed_optimizer : public rank_shares<T, Zero, Space> {
 
  private:
   using base::all_of, base::kept_of, base::owned_elements, base::part_of, base::share_of;
-  using base::begin_, base::end_, base::queue_, base::segments_, base::shares_, base::weights_;
-  using typename base::segment;
+  using base::begin_, base::end_, base::queue_, base::shares_, base::weights_;
   static constexpr bool on_host = std::is_same_v<Space, host_memory>;
   static constexpr std::int64_t most_in_a_block = 1 << 16;  // elements that are converted at a time
   static constexpr bool sends_gradients = !std::is_same_v<gradient_type, T>;

@@ -144,26 +144,25 @@ class optimizer : public rank_shares<T, Zero, Space> {
 
  private:
   using base::all_of, base::part_of, base::owned_elements;
-  using base::begin_, base::queue_, base::segments_, base::shares_, base::weights_;
-  using typename base::segment;
+  using base::begin_, base::queue_, base::shares_, base::weights_;
 
   template <class F>
   void for_each_segment(row weights, const_row gradients, const adamw_options& constants, double learning_rate,
                         std::int64_t step, double gradient_scale, F&& f) {
-    for (const segment& s : segments_) {
+    base::each_rated(constants.rates, [&](std::int64_t begin, std::int64_t end, bool decay, double factor) {
       compute::adamw_step hyper{};
-      hyper.lr = learning_rate;
+      hyper.lr = factor * learning_rate;
       hyper.beta1 = constants.beta1;
       hyper.beta2 = constants.beta2;
       hyper.eps = constants.epsilon;
-      hyper.weight_decay = s.decay ? constants.weight_decay : 0.0;
+      hyper.weight_decay = decay ? constants.weight_decay : 0.0;
       hyper.step = step;
       hyper.grad_scale = gradient_scale;
-      f(part_of(weights, s.begin - weights_begin(), s.end - weights_begin()),
-        part_of(gradients, s.begin - gradients_begin(), s.end - gradients_begin()),
-        part_of(first_moment(), s.begin - begin_, s.end - begin_),
-        part_of(second_moment(), s.begin - begin_, s.end - begin_), hyper);
-    }
+      f(part_of(weights, begin - weights_begin(), end - weights_begin()),
+        part_of(gradients, begin - gradients_begin(), end - gradients_begin()),
+        part_of(first_moment(), begin - begin_, end - begin_), part_of(second_moment(), begin - begin_, end - begin_),
+        hyper);
+    });
   }
 
   buffer<T, Space> first_moment_;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -35,6 +36,8 @@ struct adamw_options {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;  ///< on tensors of two and more dimensions only
+  /// Learning rates of some parameters: that of the step times the factor of the first entry whose text the parameter's name begins with.
+  std::vector<std::pair<std::string, double>> rates{};
 
   /// Errors: `config_error` naming the setting, its value and what would be accepted.
   void validate() const {
@@ -44,6 +47,9 @@ struct adamw_options {
       detail::refuse_setting("epsilon", std::to_string(epsilon), "positive and finite");
     if (!(weight_decay >= 0 && std::isfinite(weight_decay)))
       detail::refuse_setting("weight_decay", std::to_string(weight_decay), "at least 0 and finite");
+    for (const auto& [name, factor] : rates)
+      if (!(factor >= 0 && std::isfinite(factor)))
+        detail::refuse_setting("rates", std::to_string(factor) + " for '" + name + "'", "at least 0 and finite");
   }
 };
 
@@ -122,6 +128,7 @@ std::string to_string(const options<Config>& o) {
   add("beta2", number(o.adamw.beta2));
   add("epsilon", number(o.adamw.epsilon));
   add("weight_decay", number(o.adamw.weight_decay));
+  for (const auto& [name, factor] : o.adamw.rates) add(("lr*" + name).c_str(), number(factor));
   add("clip_norm", number(o.clip_norm));
   add("seed", std::to_string(o.seed));
   add("validate_every", std::to_string(o.validate_every));

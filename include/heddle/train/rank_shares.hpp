@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/kernels.hpp>
+#include <heddle/core/error.hpp>
 #include <heddle/core/split.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/host_copy.hpp>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace heddle::inline v0::train {
@@ -74,6 +76,10 @@ class rank_shares {
     std::int64_t begin, end;
     bool counted, decay;
   };
+  struct named_range {
+    std::int64_t begin, end;
+    std::string name;
+  };
 
   // `table`: one entry per tensor with offset, count, counted, decay. `elements`: size of the flat buffer.
   template <class Table>
@@ -90,6 +96,7 @@ class rank_shares {
       const std::int64_t last =
           (std::min)(end_, static_cast<std::int64_t>(p.offset) + static_cast<std::int64_t>(p.count));
       if (first >= last) continue;
+      if constexpr (requires { std::string(p.name); }) named_.push_back({first, last, std::string(p.name)});
       const segment s{first, last, counts_here && p.counted, p.decay};
       if (!segments_.empty() && segments_.back().end == s.begin && segments_.back().counted == s.counted &&
           segments_.back().decay == s.decay)
@@ -102,6 +109,25 @@ class rank_shares {
     if constexpr (Zero::stage >= 3) weights_ = buffer<T, Space>(queue, end_ - begin_, "a rank's share of the weights");
   }
 
+  // Calls f(begin, end, decay, factor of the learning rate) for the owned elements, in order; without rates for each segment once.
+  template <class Rates, class F>
+  void each_rated(const Rates& rates, F&& f) const {
+    if (!rates.empty() && named_.empty() && !segments_.empty())
+      throw config_error("heddle: rates of parameters go by their names, and the optimizer's parameters have none");
+    for (const segment& s : segments_) {
+      if (rates.empty()) {
+        f(s.begin, s.end, s.decay, 1.0);
+        continue;
+      }
+      for (const named_range& n : named_) {
+        const std::int64_t begin = (std::max)(s.begin, n.begin), end = (std::min)(s.end, n.end);
+        if (begin >= end) continue;
+        const auto rate =
+            std::find_if(rates.begin(), rates.end(), [&](const auto& r) { return n.name.starts_with(r.first); });
+        f(begin, end, s.decay, rate == rates.end() ? 1.0 : rate->second);
+      }
+    }
+  }
   std::int64_t owned_elements() const noexcept { return end_ - begin_; }
   // The owned part of what a rank keeps of its weights.
   template <class Row>
@@ -146,6 +172,7 @@ class rank_shares {
   std::int64_t end_ = 0;
   std::vector<std::int64_t> shares_;  // elements that each rank owns
   std::vector<segment> segments_;
+  std::vector<named_range> named_;        // of parameters, for rates by name
   buffer<T, Space> gradients_, weights_;  // the owned part, where the whole is not kept
 };
 

@@ -29,14 +29,14 @@ struct medusa_block {
   std::int64_t width;
   activation_set role{};  ///< what recomputation calls its output
 
-  constexpr explicit medusa_block(Norm final_norm)
-      : norm(final_norm), square("medusa_head.0.linear", {norm.width}, {norm.width}), width(norm.width) {}
+  constexpr explicit medusa_block(Norm final_norm, const char* square_name = "medusa_head.0.linear")
+      : norm(final_norm), square(square_name, {norm.width}, {norm.width}), width(norm.width), role(norm.role) {}
 
   static constexpr list<> parameters() { return {}; }
   constexpr auto children() const { return list(norm, square); }
   constexpr auto activations() const {
     using stream = dims<dim::width>;
-    return list(activation<inner_normed, life::until_weight, stream>{{width}},
+    return list(activation<inner_normed, life::until_weight, stream>{{width}, norm.role},
                 activation<gate, life::until_input, stream>{{width}}, activation<ones, life::scratch, stream>{{width}},
                 activation<d_up, life::scratch, stream>{{width}}, activation<d_gate, life::deferred, stream>{{width}},
                 activation<d_inner_normed, life::deferred, stream>{{width}});

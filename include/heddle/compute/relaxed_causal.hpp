@@ -1,0 +1,38 @@
+// heddle/compute/relaxed_causal.hpp: defines the relaxed causal mask, in which rows see all of their own block of rows, too.
+#pragma once
+
+#include <heddle/compute/attention_slices.hpp>
+#include <heddle/core/error.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heddle::inline v0::compute {
+
+/// Rows are in blocks of K; a query sees the keys of its own block and of all blocks before. K = 1 is the causal mask.
+/// Source: Falcon, arXiv:2412.12639, section on relaxed causal-masked self-attention.
+template <std::int64_t K>
+struct relaxed_causal {
+  static_assert(K > 0, "heddle: relaxed_causal<K>: K is the number of rows of a block and must be positive");
+  static constexpr bool allow(std::int64_t q, std::int64_t key) noexcept { return key / K <= q / K; }
+};
+
+/// The relaxed causal mask of `sequences` sequences of `rows` rows each, one behind the other, in blocks of `block` rows; the last block may be shorter.
+/// Errors: `layout_error` for a block of no rows.
+inline std::vector<attention_slice> relaxed_causal_slices(std::int64_t sequences, std::int64_t rows,
+                                                          std::int64_t block) {
+  if (block < 1)
+    throw layout_error("heddle: relaxed_causal_slices: a block should have at least one row, got " +
+                       std::to_string(block));
+  std::vector<attention_slice> slices;
+  for (std::int64_t s = 0; s < sequences; ++s)
+    for (std::int64_t i = 0; i < rows; i += block) {
+      const std::int64_t end = s * rows + (std::min)(i + block, rows);
+      slices.push_back({s * rows + i, end, s * rows, end, slice_mask::full});
+    }
+  return slices;
+}
+
+}  // namespace heddle::inline v0::compute

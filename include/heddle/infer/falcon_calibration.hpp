@@ -1,0 +1,99 @@
+// heddle/infer/falcon_calibration.hpp: features of texts for training a drafter of blocks, and how often its likeliest tokens are right.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/infer/cache.hpp>
+#include <heddle/infer/falcon_speculation.hpp>
+#include <heddle/infer/step.hpp>
+#include <heddle/model/feature_text.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::infer {
+
+/// Texts with the features that a runner's model has at their tokens. Blocks of the runner's cache are overwritten: no engine may have sequences in it.
+/// Errors: `config_error` for a text longer than the runner's context or cache, and what the runner throws.
+template <step_runner Runner, class Drafter>
+  requires stream_runner<Runner>
+std::vector<model::feature_text<typename Runner::scalar>> features_of_texts(
+    Runner& runner, Drafter& drafter, const std::vector<std::vector<std::int32_t>>& texts) {
+  using T = typename Runner::scalar;
+  const step_limits limits = runner.limits();
+  std::vector<model::feature_text<T>> found;
+  std::vector<T> logits;
+  for (const std::vector<std::int32_t>& text : texts) {
+    const std::int64_t length = std::ssize(text), most = (std::min)(limits.context, limits.blocks * limits.block_rows);
+    if (length > most)
+      throw config_error("heddle: features_of_texts: a text should have at most the " + std::to_string(most) +
+                         " tokens that fit, got " + std::to_string(length));
+    model::feature_text<T> t{text, {}};
+    for (std::int64_t first = 0; first < length;) {
+      step s;
+      const std::int64_t rows = (std::min)(limits.max_rows, length - first);
+      const std::int64_t blocks = detail::blocks_of_tokens(first + rows, limits.block_rows);
+      s.tokens.assign(text.begin() + first, text.begin() + first + rows);
+      s.sequences = {{0, rows, first, 0, blocks}};
+      for (std::int64_t b = 0; b < blocks; ++b) s.blocks.push_back(static_cast<std::int32_t>(b));
+      for (std::int64_t r = 0; r < rows; ++r) s.wanted.push_back(r);
+      s.streams = true;
+      logits.resize(static_cast<std::size_t>(rows * limits.vocabulary));
+      runner.run(s, std::span<T>(logits));
+      const auto streams = runner.streams();
+      t.features.resize(t.features.size() + streams.size());
+      drafter.features_of(streams, std::span<T>(t.features).last(streams.size()));
+      first += rows;
+    }
+    found.push_back(std::move(t));
+  }
+  return found;
+}
+
+/// How often the r-th likeliest token of a drafter is right at each depth of `passes` passes, where all tokens before it in the draft are right: what `token_tree::best` takes. Counts
+/// every `stride`-th place of the texts. Shapes: the result [passes * block][ranks].
+template <class Drafter>
+std::vector<std::vector<double>> draft_accuracies(
+    Drafter& drafter, const std::vector<model::feature_text<typename Drafter::scalar>>& texts, std::int64_t passes,
+    std::int64_t ranks, std::int64_t stride = 1) {
+  using T = typename Drafter::scalar;
+  const std::int64_t k = drafter.shape().block, width = drafter.shape().width;
+  std::vector<std::vector<double>> right(static_cast<std::size_t>(passes * k),
+                                         std::vector<double>(static_cast<std::size_t>(ranks)));
+  double places = 0;
+  for (const auto& text : texts) {
+    typename Drafter::prefix p;
+    const std::span<const std::int32_t> tokens(text.tokens);
+    for (std::int64_t known = k; known + 1 + passes * k <= std::ssize(tokens); known += stride) {
+      const auto more = static_cast<std::size_t>(known - p.rows), begin = static_cast<std::size_t>(p.rows);
+      drafter.append(p, tokens.subspan(begin + 1, more),
+                     std::span<const T>(text.features)
+                         .subspan(begin * static_cast<std::size_t>(width), more * static_cast<std::size_t>(width)));
+      auto blocks = drafter.begin_drafts(p);
+      const auto next = tokens.subspan(static_cast<std::size_t>(known + 1));
+      for (std::int64_t pass = 0; pass < passes; ++pass) {
+        if (pass > 0) {
+          const std::int64_t parent = std::ssize(blocks) - 1;
+          drafter.draft(p, blocks, std::span(&parent, 1),
+                        next.subspan(static_cast<std::size_t>((pass - 1) * k), static_cast<std::size_t>(k)));
+        }
+        const auto found = likeliest_tokens(std::span<const T>(blocks.back().logits), k, ranks);
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          const std::size_t depth = static_cast<std::size_t>(pass * k) + i / static_cast<std::size_t>(ranks);
+          if (found[i] == next[depth]) right[depth][i % static_cast<std::size_t>(ranks)] += 1;
+        }
+      }
+      drafter.end_drafts(p);
+      places += 1;
+    }
+  }
+  for (auto& depth : right)
+    for (double& x : depth) x /= (std::max)(places, 1.0);
+  return right;
+}
+
+}  // namespace heddle::inline v0::infer

@@ -1,0 +1,29 @@
+// heddle/model/with_medusa_heads.hpp: a language model with heads of Medusa that is trained together with them.
+#pragma once
+
+#include <heddle/model/described.hpp>
+#include <heddle/model/layers/joint_heads.hpp>
+
+namespace heddle::inline v0::model {
+
+/// `Base` (a dense language model with a head of its own such as `llama`) with `K` heads of Medusa beside its head; all of it is trained: Medusa-2. `begin_medusa_head` fills it from the model, and
+/// `infer::medusa_heads::put_joint` with heads that were trained alone first. New parameters are `medusa_head.k.0.linear.weight` and `medusa_head.k.1.weight` for k = 0, ..., K - 1; all others keep their
+/// names, so that what was trained is read as a `Base`. Heads learn faster than the model with `adamw_options::rates`.
+/// Source: Cai et al. 2024, arXiv:2401.10774, section 2.2.2.
+template <class Base, int K, class Weights = layers::medusa_weights>
+struct with_medusa_heads : described<with_medusa_heads<Base, K, Weights>, typename Base::scalar, typename Base::batch,
+                                     typename Base::config, typename Base::how> {
+  using base = Base;
+  static constexpr auto describe(const typename Base::config& c) {
+    const auto whole = Base::describe(c);
+    return layers::language_model{whole.in, whole.block_name, whole.count, whole.block, joined(whole.out)};
+  }
+
+ private:
+  template <class Norm>
+  static constexpr auto joined(const layers::language_head<Norm, false>& out) {
+    return layers::joint_heads<Norm, K, Weights>(out);
+  }
+};
+
+}  // namespace heddle::inline v0::model

@@ -1,0 +1,198 @@
+#include <heddle/compute/host/host.hpp>
+#include <heddle/model/falcon_drafter.hpp>
+
+#include "catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace hd = heddle;
+namespace md = heddle::model;
+using backend = hd::compute::host<>;
+using drafter_type = md::falcon_drafter<double, backend>;
+using Catch::Matchers::Contains;
+
+static_assert([] {
+  for (int q = 0; q < 24; ++q) {
+    int seen = 0, plain = 0;
+    for (int key = 0; key < 24; ++key) {
+      seen += hd::compute::relaxed_causal<3>::allow(q, key) ? 1 : 0;
+      plain += hd::compute::relaxed_causal<1>::allow(q, key) == (key <= q) ? 1 : 0;
+    }
+    if (seen != (q / 3 + 1) * 3 || plain != 24) return false;
+  }
+  return true;
+}());
+
+namespace {
+
+md::falcon_shape small(std::int64_t block) {
+  return {.width = 8, .heads = 2, .ffn = 12, .vocabulary = 11, .block = block, .context = 40};
+}
+drafter_type random_drafter(backend& kernels, std::int64_t block, unsigned seed) {
+  drafter_type d(kernels, small(block));
+  d.initialize(seed, 0.4);
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  for (const auto w : {d.embedding(), d.head(), d.final_norm()})
+    for (double& x : w) x = normal(random);
+  for (const std::size_t p : {drafter_type::norm_1, drafter_type::norm_2, drafter_type::bias_1, drafter_type::bias_2})
+    for (double& x : d.weights(p)) x += 0.3 * normal(random);
+  return d;
+}
+struct rows {
+  std::vector<std::int32_t> next;
+  std::vector<double> features;
+};
+rows random_rows(std::int64_t n, unsigned seed) {
+  rows r;
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  for (std::int64_t i = 0; i < n; ++i) r.next.push_back(static_cast<std::int32_t>(random() % 11));
+  for (std::int64_t i = 0; i < n * 8; ++i) r.features.push_back(normal(random));
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("slices of the relaxed causal mask are those of its definition", "[compute][law]") {
+  for (const std::int64_t block : {1, 2, 3, 5})
+    for (const std::int64_t n : {1, 4, 9, 10}) {
+      std::vector<int> seen(static_cast<std::size_t>(2 * n * 2 * n), 0);
+      for (const auto& s : hd::compute::relaxed_causal_slices(2, n, block))
+        for (std::int64_t q = s.q_begin; q < s.q_end; ++q)
+          for (std::int64_t key = s.first_key(q); key < s.last_key(q); ++key)
+            ++seen[static_cast<std::size_t>(q * 2 * n + key)];
+      for (std::int64_t q = 0; q < 2 * n; ++q)
+        for (std::int64_t key = 0; key < 2 * n; ++key) {
+          const bool allowed = q / n == key / n && (key % n) / block <= (q % n) / block;
+          CHECK(seen[static_cast<std::size_t>(q * 2 * n + key)] == (allowed ? 1 : 0));
+        }
+    }
+  CHECK_THROWS_AS(hd::compute::relaxed_causal_slices(1, 4, 0), hd::layout_error);
+}
+
+TEST_CASE("gradients of a drafter are those of central differences", "[model][falcon]") {
+  const unsigned seed = 5;
+  CAPTURE(seed);
+  backend kernels{1};
+  for (const std::int64_t block : {1, 2, 3}) {
+    drafter_type d = random_drafter(kernels, block, seed);
+    const std::int64_t sequences = 2, n = 7;
+    const rows r = random_rows(sequences * n, seed + 1);
+    const rows direction = random_rows(sequences * n, seed + 2);  // the loss is a sum of outputs times these
+    const auto loss = [&] {
+      const auto z = d.forward(r.next, r.features, sequences, n);
+      double sum = 0;
+      for (std::size_t i = 0; i < z.size(); ++i) sum += z[i] * direction.features[i];
+      return sum;
+    };
+    loss();
+    std::fill(d.gradients().begin(), d.gradients().end(), 0.0);
+    d.backward(direction.features);
+    const std::vector<double> found(d.gradients().begin(), d.gradients().end());
+    std::size_t place = 0;
+    for (std::size_t p = 0; p < drafter_type::parts; ++p) {
+      const auto w = d.weights(p);
+      double worst = 0, size = 0;
+      for (std::size_t i = 0; i < w.size(); i += 1 + w.size() / 40) {
+        const double before = w[i], h = 1e-5;
+        w[i] = before + h;
+        const double above = loss();
+        w[i] = before - h;
+        const double below = loss();
+        w[i] = before;
+        const double difference = (above - below) / (2 * h);
+        worst = (std::max)(worst, std::abs(difference - found[place + i]));
+        size = (std::max)(size, std::abs(difference));
+      }
+      place += w.size();
+      CAPTURE(block, drafter_type::names[p], size);
+      CHECK(worst < 1e-7 * (1 + size));
+      CHECK(size > 1e-4);
+    }
+    CHECK(place == d.weights().size());
+  }
+}
+
+TEST_CASE("what a drafter keeps of a text is a pass over the whole text", "[model][falcon][law]") {
+  const unsigned seed = 9;
+  CAPTURE(seed);
+  backend kernels{1};
+  for (const std::int64_t block : {1, 2, 3, 4}) {
+    drafter_type d = random_drafter(kernels, block, seed);
+    const std::int64_t n = 4 * block;
+    const rows r = random_rows(n, seed + 1);
+    const auto whole = d.forward(r.next, r.features, 1, n);
+    const std::vector<double> expected(whole.begin(), whole.end());
+    for (const std::int64_t part : {std::int64_t{1}, std::int64_t{3}, n}) {
+      typename drafter_type::prefix p;
+      for (std::int64_t i = 0; i < n; i += part) {
+        const auto count = static_cast<std::size_t>((std::min)(part, n - i));
+        d.append(p, std::span(r.next).subspan(static_cast<std::size_t>(i), count),
+                 std::span<const double>(r.features).subspan(static_cast<std::size_t>(i) * 8, count * 8));
+      }
+      CHECK(p.rows == n);
+      const auto blocks = d.begin_drafts(p);
+      for (std::size_t i = 0; i < static_cast<std::size_t>(block * 8); ++i)  // the last block of the text
+        CHECK(blocks[0].features[i] == Approx(expected[static_cast<std::size_t>((n - block) * 8) + i]).margin(1e-10));
+    }
+  }
+}
+
+TEST_CASE("blocks of a tree of drafts are those of a text that has their path", "[model][falcon][law]") {
+  const unsigned seed = 12;
+  CAPTURE(seed);
+  backend kernels{1};
+  for (const std::int64_t block : {1, 2, 3}) {
+    drafter_type d = random_drafter(kernels, block, seed);
+    const std::int64_t n = 3 * block;
+    const auto length = static_cast<std::size_t>(block);
+    const rows r = random_rows(n, seed + 1), tokens = random_rows(7 * block, seed + 2);
+    typename drafter_type::prefix p;
+    d.append(p, r.next, r.features);
+    auto blocks = d.begin_drafts(p);
+    const std::vector<std::int64_t> second{0, 0}, third{1, 2, 2}, fourth{4, 3};  // parents of passes 2, 3 and 4
+    std::size_t used = 0;
+    for (const auto& parents : {second, third, fourth}) {
+      d.draft(p, blocks, parents, std::span(tokens.next).subspan(used * length, parents.size() * length));
+      used += parents.size();
+    }
+    REQUIRE(blocks.size() == 8);
+    for (std::size_t leaf = 1; leaf < blocks.size(); ++leaf) {
+      std::vector<std::size_t> path;
+      for (auto b = static_cast<std::int64_t>(leaf); b > 0; b = blocks[static_cast<std::size_t>(b)].parent)
+        path.insert(path.begin(), static_cast<std::size_t>(b));
+      rows text = r;
+      for (const std::size_t b : path) {
+        const auto& features = blocks[static_cast<std::size_t>(blocks[b].parent)].features;
+        text.features.insert(text.features.end(), features.begin(), features.end());
+        for (std::size_t i = 0; i < length; ++i) text.next.push_back(tokens.next[(b - 1) * length + i]);
+      }
+      const auto whole = d.forward(text.next, text.features, 1, std::ssize(text.next));
+      CAPTURE(block, leaf, path.size());
+      double worst = 0;
+      for (std::size_t i = 0; i < length * 8; ++i)
+        worst = (std::max)(worst, std::abs(blocks[leaf].features[i] - whole[whole.size() - length * 8 + i]));
+      CHECK(worst < 1e-10);
+    }
+    d.end_drafts(p);
+    CHECK(std::ssize(p.keys) == n * 8);
+    const auto again = d.begin_drafts(p);
+    CHECK(again[0].features == blocks[0].features);
+  }
+}
+
+TEST_CASE("a drafter of sizes that do not fit is refused", "[model][falcon][error]") {
+  backend kernels{1};
+  CHECK_THROWS_WITH(drafter_type(kernels, {.width = 6, .heads = 2, .ffn = 1, .vocabulary = 1, .context = 1}),
+                    Contains("width 6, heads 2"));
+  drafter_type d(kernels, small(2));
+  typename drafter_type::prefix p;
+  CHECK_THROWS_AS(d.begin_drafts(p), hd::layout_error);
+  const rows r = random_rows(3, 1);
+  CHECK_THROWS_AS(d.forward(r.next, r.features, 2, 3), hd::layout_error);
+}
