@@ -230,7 +230,14 @@ TEST_CASE("a conversation has messages with text, or is refused by name", "[infe
   const json object{{"type", "json_object"}};
   CHECK(chat({{"response_format", object}}).json_object);
   CHECK_FALSE(chat().json_object);
-  CHECK(chat_refused({{"response_format", {{"type", "json_schema"}}}}) == "response_format");
+  CHECK(chat_refused({{"response_format", {{"type", "json_schema"}}}}) == "response_format.json_schema");
+  CHECK(chat_refused({{"response_format", {{"type", "regex"}}}}) == "response_format.regex");
+  CHECK(chat_refused({{"response_format", {{"type", "grammar"}}}}) == "response_format");
+  CHECK(chat({{"response_format", {{"type", "regex"}, {"regex", "a+"}}}}).regex == "a+");
+  const std::string_view ordered = R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema":
+      {"name": "n", "schema": {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}}}}}})";
+  CHECK(inf::parse_call(ordered, false).json_schema ==
+        R"({"type":"object","properties":{"b":{"type":"null"},"a":{"type":"null"}}})");
   CHECK(chat_refused({{"response_format", json::object()}}) == "response_format");
   CHECK(chat_refused({{"response_format", object}, {"stop", "a"}}) == "response_format");
   CHECK(chat_refused({{"response_format", 1}}) == "response_format");
