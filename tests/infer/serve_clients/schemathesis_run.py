@@ -3,6 +3,8 @@
 Ends with 77 (skipped) where the package `schemathesis` is not installed.
 """
 import importlib.util
+import os
+import pathlib
 import subprocess
 import sys
 
@@ -18,7 +20,9 @@ def main(program, options):
     with served(program, keys=False) as address:
         command = [sys.executable, "-m", "schemathesis.cli", "run", address + "/openapi.json", "--seed", "1",
                    "--max-examples", "40", "--request-timeout", "60", "--generation-database", "none", *options]
-        return subprocess.call(command)
+        hooks = str(pathlib.Path(__file__).resolve().parent)
+        path = os.pathsep.join([hooks, *filter(None, [os.environ.get("PYTHONPATH")])])
+        return subprocess.call(command, env={**os.environ, "PYTHONPATH": path, "SCHEMATHESIS_HOOKS": "schemathesis_hooks"})
 
 
 sys.exit(main(sys.argv[1], sys.argv[2:]))
