@@ -49,10 +49,10 @@ def widen(source, target, words):
 
 
 @contextlib.contextmanager
-def served(program, keys=True, chats=True):
+def served(program, keys=True, chats=True, more=()):
     """Starts `program`; gives its address, and stops it at the end. It must then end with 0.
 
-    With `chats` the golden model has random weights for all words of the tokenizer; without, it is as transformers wrote it."""
+    `more`: further options of the program and their values. With `chats` the golden model has random weights for all words of the tokenizer; without, it is as transformers wrote it."""
     golden = SOURCE / "tests/golden"
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as file, tempfile.TemporaryDirectory() as folder:
         file.write(KEY + "\n")
@@ -63,9 +63,15 @@ def served(program, keys=True, chats=True):
             model = pathlib.Path(folder) / "wide"
         command = [program, "--model", str(model), "--tokenizer",
                    str(golden / "tokenizer/llama3.json"), "--port", "0", "--cache-mib", "4", "--name", "golden"]
+        for option, value in zip(more[::2], more[1::2]):  # in place of those, or further ones
+            if option in command:
+                command[command.index(option) + 1] = value
+            else:
+                command += [option, value]
         process = subprocess.Popen(command + (["--api-key-file", file.name] if keys else []), stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True)
         try:
+            served.process = process.pid
             head = ""
             for line in process.stdout:
                 head += line
