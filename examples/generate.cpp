@@ -95,9 +95,8 @@ void run(const settings& s) {
                            "' has no tokenizer.json: give --tokens in place of --prompt, and no --stop");
   if (s.prompts.empty() && s.tokens.empty()) throw hd::config_error("heddle: give at least one --prompt or --tokens");
   model_ranks::with_model(s.ranks, [&](const model_ranks::loaded& model) {
-    model_ranks::with_speculation(s.speculation, s.ranks, model, [&](auto decoding) {
-      generate(s, model.steps, std::move(decoding), tokenizer);
-    });
+    model_ranks::with_speculation(s.speculation, s.ranks, model,
+                                  [&](auto decoding) { generate(s, model.steps, std::move(decoding), tokenizer); });
   });
 }
 
@@ -110,7 +109,8 @@ int main(int argc, char** argv) {
   inf::sampling_options& sampling = s.request.sampling;
   s.request.max_tokens = 128;
   CLI::App app("Continues prompts with a model of Hugging Face on a mesh of pp x tp ranks.");
-  app.add_option("--model", s.ranks.model, "folder with config.json, safetensors and, for text, tokenizer.json")->required();
+  app.add_option("--model", s.ranks.model, "folder with config.json, safetensors and, for text, tokenizer.json")
+      ->required();
   app.add_option("--prompt", s.prompts, "text to continue; again for another one")->take_all();
   app.add_option("--tokens", tokens, "ids with commas between them, in place of a text")->take_all();
   app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2")->capture_default_str();

@@ -63,9 +63,9 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
   hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
     using runner_type = inf::model_runner<Model, std::remove_cvref_t<decltype(world)>, backend>;
     backend kernels{o.threads};
-    const std::int64_t blocks =
-        o.cache_bytes > 0 ? runner_type::cache_blocks_for(o.cache_bytes, config, world.mesh(), o.block_rows)
-                          : (tokens + o.block_rows - 1) / o.block_rows;
+    const std::int64_t blocks = o.cache_bytes > 0
+                                    ? runner_type::cache_blocks_for(o.cache_bytes, config, world.mesh(), o.block_rows)
+                                    : (tokens + o.block_rows - 1) / o.block_rows;
     runner_type on_ranks(config, world, kernels, {blocks, o.block_rows}, o.rows);
     md::read_parameters(on_ranks.stage(), hd::io::safetensors_reader(folder), names);
     world.control().barrier();  // a rank that cannot load is to end the others before anything begins
@@ -91,8 +91,9 @@ struct speculation {
 
 template <class App>
 void add_options(App& app, speculation& s) {
-  app.add_option("--speculate", s.by,
-                 "propose tokens, which leaves answers the same: ngram (what followed the same words), draft or medusa");
+  app.add_option(
+      "--speculate", s.by,
+      "propose tokens, which leaves answers the same: ngram (what followed the same words), draft or medusa");
   app.add_option("--draft", s.draft, "folder of a smaller model with the same tokens, for --speculate draft");
   app.add_option("--heads", s.heads, "folder of heads that train_heads wrote, for --speculate medusa");
 }

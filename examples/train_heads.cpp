@@ -11,6 +11,7 @@
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/io/dataset.hpp>
 #include <heddle/io/json/safetensors.hpp>
+#include <heddle/io/tokenizer/load.hpp>  // of text_tokens.hpp
 #include <heddle/mesh/parse.hpp>
 #include <heddle/model/json/hugging_face_weights.hpp>
 #include <heddle/model/read_parameters.hpp>
@@ -152,9 +153,10 @@ void run(const settings& s) {
   if (const auto* const c = std::get_if<md::qwen3_config>(&about.config))
     return about.tied ? train<md::tied_qwen3<float>>(s, about, *c) : train<md::qwen3<float>>(s, about, *c);
 #endif
-  throw hd::config_error("heddle: heads are trained for llama, and for qwen where HEDDLE_EXAMPLE_ALL_FAMILIES is "
-                         "defined; the model is " +
-                         std::string(about.family()));
+  throw hd::config_error(
+      "heddle: heads are trained for llama, and for qwen where HEDDLE_EXAMPLE_ALL_FAMILIES is "
+      "defined; the model is " +
+      std::string(about.family()));
 }
 
 }  // namespace
@@ -166,13 +168,17 @@ int main(int argc, char** argv) {
   app.add_option("--text", s.text, "file, or folder of text files, that answers begin with")->required();
   app.add_option("--out", s.out, "folder to write")->required();
   app.add_option("--mesh", s.mesh, "ranks along dp, pp and tp, as in dp=2,tp=2")->capture_default_str();
-  app.add_option("--heads", s.heads, "each predicts one token further")->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--heads", s.heads, "each predicts one token further")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   app.add_option("--steps", s.steps, "of each head")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--lr", s.lr, "the greatest learning rate")->capture_default_str();
   app.add_option("--batch", s.batch, "samples per step")->capture_default_str();
   app.add_option("--context", s.context, "tokens per sample")->capture_default_str();
   app.add_option("--prompts", s.prompts, "places of the text")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--answer", s.answer, "tokens of the model at each")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--answer", s.answer, "tokens of the model at each")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--nodes", s.nodes, "of the tree")->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--seed", s.seed, "of the order of samples")->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -52,8 +52,7 @@ std::string walk(const inf::byte_dfa& dfa, std::mt19937& random, std::size_t mos
     std::vector<unsigned char> possible;
     for (int c = 0; c < 256; ++c)
       if (const std::int32_t to = dfa.next(at.state(), static_cast<unsigned char>(c)); to >= 0)
-        if (text.size() < most ||
-            left[static_cast<std::size_t>(to)] < left[static_cast<std::size_t>(at.state())])
+        if (text.size() < most || left[static_cast<std::size_t>(to)] < left[static_cast<std::size_t>(at.state())])
           possible.push_back(static_cast<unsigned char>(c));
     if (possible.empty() || (at.complete() && (random() % 3 == 0 || text.size() >= most))) return text;
     const unsigned char next = possible[random() % possible.size()];
@@ -345,6 +344,7 @@ TEST_CASE("what of JSON Schema is not supported is refused by name and place", "
   refused(R"x({"type": "string", "pattern": "(?=a)"})x", "at '#/pattern': heddle: a regular expression, byte 0");
   refused(R"({"$ref": "#/$defs/x"})", "is not there");
   refused(R"({"$ref": "other.json"})", "a pointer into the schema");
-  refused(R"({"$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}}}, "$ref": "#/$defs/x"})", "is recursive");
+  refused(R"({"$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}}}, "$ref": "#/$defs/x"})",
+          "is recursive");
   refused(R"({"type": "array", "items": {"type": "string", "maxLength": 9000}, "minItems": 9000})", "too large");
 }

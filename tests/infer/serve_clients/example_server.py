@@ -8,6 +8,9 @@ import signal
 import struct
 import subprocess
 import tempfile
+import time
+import urllib.error
+import urllib.request
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 KEY = "a key with 100%25"
@@ -48,6 +51,15 @@ def widen(source, target, words):
     (target / "config.json").write_text(json.dumps(config))
 
 
+def healthy(address):
+    """Whether the server answers calls."""
+    try:
+        with urllib.request.urlopen(address + "/health", timeout=10) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError:
+        return False
+
+
 @contextlib.contextmanager
 def served(program, keys=True, chats=True, more=()):
     """Starts `program`; gives its address, and stops it at the end. It must then end with 0.
@@ -80,6 +92,11 @@ def served(program, keys=True, chats=True, more=()):
             found = re.search(r"http://[0-9.]+:\d+", head)
             if not found:
                 raise SystemExit(f"the server did not start:\n{head}")
+            until = time.monotonic() + 60
+            while not healthy(found.group()):  # until the engine takes requests
+                if time.monotonic() > until:
+                    raise SystemExit("the server is not ready after 60 s")
+                time.sleep(0.02)
             yield found.group()
             process.send_signal(signal.SIGTERM)
             if process.wait(60) != 0:

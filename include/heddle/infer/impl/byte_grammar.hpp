@@ -178,7 +178,7 @@ HEDDLE_INLINE std::shared_ptr<const byte_dfa> byte_grammar::compile(std::int32_t
   for (const state& s : states_)
     for (const edge& e : s.edges) begins[e.low] = begins[std::size_t{e.high} + 1] = true;
   std::map<unsigned, std::uint16_t> numbers;  // of intervals between the beginnings
-  std::vector<unsigned> first_byte{0};  // of each class
+  std::vector<unsigned> first_byte{0};        // of each class
   for (unsigned c = 0, interval = 0; c < 256; ++c) {
     interval += begins[c] ? 1 : 0;
     if (!bytes[c]) continue;

@@ -270,8 +270,7 @@ HEDDLE_INLINE std::int32_t regex::append_node(byte_grammar& g, std::int32_t from
       return to;
     }
     case kind::repeat:
-      return g.repeat(from, n.least, n.most,
-                      [&](std::int32_t at) { return append_node(g, at, n.parts[0], in_json); });
+      return g.repeat(from, n.least, n.most, [&](std::int32_t at) { return append_node(g, at, n.parts[0], in_json); });
     case kind::nothing:
       break;
   }

@@ -64,9 +64,7 @@ void write_medusa_folder(const std::filesystem::path& folder, medusa_heads<T, Ba
 inline medusa_folder_settings read_medusa_settings(const std::filesystem::path& folder) {
   const std::filesystem::path from = folder / "medusa_heads.json";
   const nlohmann::json v = io::read_json(from);
-  const auto wrong = [&](const std::string& what) {
-    return config_error("heddle: '" + from.string() + "': " + what);
-  };
+  const auto wrong = [&](const std::string& what) { return config_error("heddle: '" + from.string() + "': " + what); };
   constexpr std::int64_t most_heads = 64, most_nodes = 4096, most_rank = 1'000'000'000;
   const auto whole = [&](const nlohmann::json& x, std::int64_t low, std::int64_t high) {
     return x.is_number_integer() && x >= low && x <= high;
@@ -92,15 +90,16 @@ template <class T, class Backend>
 void read_medusa_heads(const std::filesystem::path& folder, medusa_heads<T, Backend>& heads) {
   const std::filesystem::path from = folder / "medusa_heads.safetensors";
   const io::safetensors_file file(from);
-  detail::each_medusa_tensor(heads, [&](const std::string& name, std::span<T> to, const std::vector<std::int64_t>& shape) {
-    const io::safetensors_tensor tensor = file.tensor(name);
-    if (!std::ranges::equal(tensor.shape(), shape))
-      throw config_error("heddle: " + tensor.where() + " should have " + std::to_string(std::ssize(to)) +
-                         " elements for a model of width " + std::to_string(heads.width()) + " and " +
-                         std::to_string(heads.vocabulary()) + " tokens, it has " +
-                         std::to_string(tensor.entry().count()));
-    tensor.read(0, to);
-  });
+  detail::each_medusa_tensor(
+      heads, [&](const std::string& name, std::span<T> to, const std::vector<std::int64_t>& shape) {
+        const io::safetensors_tensor tensor = file.tensor(name);
+        if (!std::ranges::equal(tensor.shape(), shape))
+          throw config_error("heddle: " + tensor.where() + " should have " + std::to_string(std::ssize(to)) +
+                             " elements for a model of width " + std::to_string(heads.width()) + " and " +
+                             std::to_string(heads.vocabulary()) + " tokens, it has " +
+                             std::to_string(tensor.entry().count()));
+        tensor.read(0, to);
+      });
 }
 
 }  // namespace heddle::inline v0::infer

@@ -36,10 +36,10 @@ class schema_grammar {
     g_.count();
     if (++levels_ > most_levels) wrong(at, "schemas in more than " + std::to_string(most_levels) + " levels");
     if (!s.is_object()) wrong(at, "a schema should be an object, got " + std::string(s.type_name()));
-    const std::int32_t end = s.contains("$ref")                           ? reference(from, s, at)
-                             : s.contains("anyOf")                        ? any_of(from, s, at)
+    const std::int32_t end = s.contains("$ref")                          ? reference(from, s, at)
+                             : s.contains("anyOf")                       ? any_of(from, s, at)
                              : s.contains("enum") || s.contains("const") ? listed(from, s, at)
-                                                                          : typed(from, s, at);
+                                                                         : typed(from, s, at);
     --levels_;
     return end;
   }
@@ -53,8 +53,8 @@ class schema_grammar {
   }
   // Refuses members that would be passed over.
   static void only(const ordered_schema& s, const std::string& at, std::initializer_list<std::string_view> known) {
-    constexpr std::string_view said[] = {"title",      "description", "default",   "examples", "$schema", "$id",
-                                         "$comment",   "deprecated",  "readOnly",  "writeOnly", "$defs",  "definitions"};
+    constexpr std::string_view said[] = {"title",    "description", "default",  "examples",  "$schema", "$id",
+                                         "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
     for (const auto& [name, value] : s.items())
       if (std::count(known.begin(), known.end(), name) == 0 && std::count(std::begin(said), std::end(said), name) == 0)
         wrong(at, "'" + io::detail::shown_name(name) + "' is not supported here");
@@ -86,8 +86,7 @@ class schema_grammar {
     const ordered_schema& of = s["anyOf"];
     if (!of.is_array() || of.empty()) wrong(at, "'anyOf' should be an array of schemas");
     const std::int32_t end = g_.add();
-    for (std::size_t i = 0; i < of.size(); ++i)
-      g_.jump(append(from, of[i], at + "/anyOf/" + std::to_string(i)), end);
+    for (std::size_t i = 0; i < of.size(); ++i) g_.jump(append(from, of[i], at + "/anyOf/" + std::to_string(i)), end);
     return end;
   }
 
@@ -95,8 +94,8 @@ class schema_grammar {
     return (type == "object" && v.is_object()) || (type == "array" && v.is_array()) ||
            (type == "string" && v.is_string()) || (type == "boolean" && v.is_boolean()) ||
            (type == "null" && v.is_null()) || (type == "number" && v.is_number()) ||
-           (type == "integer" && (v.is_number_integer() ||
-                                  (v.is_number_float() && std::trunc(v.get<double>()) == v.get<double>())));
+           (type == "integer" &&
+            (v.is_number_integer() || (v.is_number_float() && std::trunc(v.get<double>()) == v.get<double>())));
   }
   std::int32_t listed(std::int32_t from, const ordered_schema& s, const std::string& at) {
     only(s, at, {"enum", "const", "type"});

@@ -76,14 +76,13 @@ inline json format_schema() {
                 {"properties", {{"type", {{"type", "string"}, {"enum", json::array({type})}}}, {member, schema}}}};
   };
   const json plain{{"type", "string"}, {"enum", json::array({"text", "json_object"})}};
-  return {
-      {"anyOf",
-       {{{"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", plain}}}},
-        of_type("json_schema", "json_schema",
-                {{"type", "object"},
-                 {"required", json::array({"schema"})},
-                 {"properties", {{"schema", {{"type", "object"}}}}}}),
-        of_type("regex", "regex", {{"type", "string"}, {"maxLength", 16384}})}}};
+  return {{"anyOf",
+           {{{"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", plain}}}},
+            of_type("json_schema", "json_schema",
+                    {{"type", "object"},
+                     {"required", json::array({"schema"})},
+                     {"properties", {{"schema", {{"type", "object"}}}}}}),
+            of_type("regex", "regex", {{"type", "string"}, {"maxLength", 16384}})}}};
 }
 // A constrained answer ends where it is complete.
 inline json constrained_calls() {
@@ -205,16 +204,20 @@ inline json call_operation(const std::string& summary, const std::string& call, 
        {{"description", "The answer; with \"stream\": true, events that end with data: [DONE]"},
         {"content",
          {{"application/json", {{"schema", reference(answer)}}}, {"text/event-stream", {{"schema", event}}}}}}}};
-  add_errors(responses, {{"400", "The call cannot be answered: a member is wrong, a schema or expression of response_format is not supported, or the prompt and its answer have more tokens than the context (type exceed_context_size_error)"},
-                         {"401", "A key is needed"},
-                         {"404", "There is no such model"},
-                         {"408", "The body did not come in time"},
-                         {"411", "The body has no length"},
-                         {"413", "The body is too large"},
-                         {"415", "The body is no application/json"},
-                         {"429", "Too many requests wait; Retry-After says when to try again"},
-                         {"500", "The engine failed"},
-                         {"503", "The server is loading or ending"}});
+  add_errors(
+      responses,
+      {{"400",
+        "The call cannot be answered: a member is wrong, a schema or expression of response_format is not supported, "
+        "or the prompt and its answer have more tokens than the context (type exceed_context_size_error)"},
+       {"401", "A key is needed"},
+       {"404", "There is no such model"},
+       {"408", "The body did not come in time"},
+       {"411", "The body has no length"},
+       {"413", "The body is too large"},
+       {"415", "The body is no application/json"},
+       {"429", "Too many requests wait; Retry-After says when to try again"},
+       {"500", "The engine failed"},
+       {"503", "The server is loading or ending"}});
   return {{"post",
            {{"summary", summary},
             {"security", {json::object(), {{"key", json::array()}}}},

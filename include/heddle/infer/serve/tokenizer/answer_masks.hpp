@@ -44,8 +44,8 @@ class answer_masks {
                 .ends = std::move(end_tokens)};
     if (auto known = find(wanted)) return known->mask();
     const std::bitset<256> bytes = tokens_->single_bytes();
-    const auto dfa = wanted.schema ? compile_schema(ordered_schema::parse(wanted.text), bytes)
-                                   : compile_regex(wanted.text, bytes);
+    const auto dfa =
+        wanted.schema ? compile_schema(ordered_schema::parse(wanted.text), bytes) : compile_regex(wanted.text, bytes);
     wanted.masks = std::make_shared<dfa_masks>(dfa, tokens_, wanted.ends);
     logits_mask out = wanted.masks->mask();
     const std::scoped_lock lock(mutex_);

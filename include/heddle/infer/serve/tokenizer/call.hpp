@@ -43,8 +43,9 @@ struct completion_call {
   std::map<std::int32_t, double> logit_bias{};      ///< added to logits of tokens
   std::optional<std::int64_t> log_probabilities{};  ///< likeliest tokens beside that of each token
   bool json_object = false;                         ///< the answer is to be a JSON object
-  std::optional<std::string> json_schema{};         ///< the answer is to be valid by it (`compile_schema`); members in the order of the call
-  std::optional<std::string> regex{};               ///< the answer is to match it (`compile_regex`)
+  std::optional<std::string>
+      json_schema{};  ///< the answer is to be valid by it (`compile_schema`); members in the order of the call
+  std::optional<std::string> regex{};  ///< the answer is to match it (`compile_regex`)
   bool stream = false;
   bool include_usage = false;
   friend bool operator==(const completion_call&, const completion_call&) = default;
