@@ -92,6 +92,6 @@ class byte_grammar {
 
 }  // namespace heddle::inline v0::infer
 
-#ifndef HEDDLE_SEPARATE_COMPILATION
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
 #include <heddle/infer/impl/byte_grammar.hpp>
 #endif

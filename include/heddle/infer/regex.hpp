@@ -69,6 +69,6 @@ std::shared_ptr<const byte_dfa> compile_regex(std::string_view pattern,
 
 }  // namespace heddle::inline v0::infer
 
-#ifndef HEDDLE_SEPARATE_COMPILATION
+#if !defined(HEDDLE_SEPARATE_COMPILATION)
 #include <heddle/infer/impl/regex.hpp>
 #endif
