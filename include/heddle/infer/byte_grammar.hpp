@@ -19,7 +19,7 @@ struct code_points {
   std::uint32_t low = 0, high = 0;
   friend bool operator==(const code_points&, const code_points&) = default;
 };
-inline constexpr std::uint32_t last_code_point = 0x10FFFF;
+inline constexpr std::uint32_t last_code_point = 0x10FFFF;  ///< the last of Unicode
 
 /// Ranges in order, merged where they touch. Ranges beyond `last_code_point` are cut.
 std::vector<code_points> canonical(std::vector<code_points> set);
