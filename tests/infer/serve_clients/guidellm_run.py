@@ -49,7 +49,7 @@ def main(program):
             subprocess.run([command, "run", "--backend", f"kind=openai_http,target={address},request_format=/v1/chat/completions",
                             "--profile", profile, "--constraint", f"kind=max_requests,count={REQUESTS}",
                             "--data", f"kind=json_file,path={data}", "--output", f"kind=json,path={report}",
-                            "--disable-progress", "--disable-console"], check=True, timeout=240)
+                            "--disable-progress", "--disable-console"], check=True, timeout=280)
             good, bad = counts(json.loads(report.read_text()))
             assert (good, bad) == (REQUESTS, []), f"{profile}: {good} requests ended well, others did not: {bad[:3]}"
             total += good
