@@ -365,6 +365,12 @@ TEST_CASE("an answer ends with its event: end tokens are no text, errors keep th
   CHECK(p.tokens.at(0).likeliest == std::vector<inf::text_probability>{{"a", -0.5}, {"", -1}});
 }
 
+TEST_CASE("no line separator of Unicode is in a line of an answer", "[infer][serve]") {
+  const std::string text = "a\xE2\x80\xA8\xC2\x85\xE2\x80\xA9\xC2\x86\xE2\x80\xA7";
+  CHECK(inf::json_text(text) == "\"a\\u2028\\u0085\\u2029\xC2\x86\xE2\x80\xA7\"");
+  CHECK(json::parse(inf::json_text(text)) == text);
+}
+
 TEST_CASE("responses and chunks have the members that clients read", "[infer][serve]") {
   const inf::response_writer w(true, "id", "m", 5, true, true);
   const std::vector<inf::token_text> tokens{{{"\xc3", -1}, {{"a", -0.5}}}, {{"\xa9", -2}, {}}};
