@@ -1,23 +1,12 @@
 // Continues prompts with a model of Hugging Face on a mesh of pp x tp ranks, and prints the text as it comes.
-// run: --model @SOURCE_DIR@/tests/golden/models/llama3 --tokens 6,39,11,47,18,29,34,25,38,9,47,20,26 --tokens 17,48,41,22,23 --mesh pp=2,tp=2 --temperature 0 --max-tokens 8 --speculate
+// run: --model @SOURCE_DIR@/tests/golden/models/llama3 --tokens 6,39,11,47,18,29,34,25,38,9,47,20,26 --tokens 17,48,41,22,23 --mesh pp=2,tp=2 --temperature 0 --max-tokens 8 --speculate ngram
 // prints: prompt 0: 17 29 16 43 46 3 29 45  (length)
 // prints: prompt 1: 5 5 5 17 45 29 23 41  (length)
-#include <heddle/comm/threads.hpp>
-#include <heddle/comm/world.hpp>
-#include <heddle/compute/host/host.hpp>
-#include <heddle/infer/any_runner.hpp>
-#include <heddle/infer/engine.hpp>
-#include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/serve/tokenizer/chat_format.hpp>
 #include <heddle/infer/tokenizer/text_output.hpp>
-#include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/tokenizer/load.hpp>
-#include <heddle/mesh/parse.hpp>
-#include <heddle/model/json/hugging_face.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
-#include <heddle/model/read_parameters.hpp>
-#include HEDDLE_GEMM_HEADER
 
+#include "model_ranks.hpp"
 #include "token_ids.hpp"
 
 #include <CLI/CLI.hpp>
@@ -30,34 +19,30 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace hd = heddle;
-namespace md = heddle::model;
 namespace inf = heddle::infer;
-using mesh_type = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::tp>>;
-using backend = hd::compute::host<HEDDLE_GEMM>;
 
 namespace {
 
 struct settings {
-  std::string model, mesh = "pp=1";
+  model_ranks::options ranks{};
+  model_ranks::speculation speculation{};
   std::vector<std::string> prompts;
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<std::string> stop;
   inf::request request{};
-  std::int64_t cache_tokens = 0, block_rows = 16, step_rows = 256;
-  int threads = 1;
-  bool speculate = false;
 };
 
 // What the leader asks and prints. Text is streamed where there is one prompt; else each line is a finished answer.
-template <class... Policies>
-void generate(const settings& s, inf::any_runner<float> runner, const std::optional<hd::io::tokenizer>& tokenizer) {
+template <class Decoding>
+void generate(const settings& s, model_ranks::runner runner, Decoding decoding,
+              const std::optional<hd::io::tokenizer>& tokenizer) {
   inf::engine_options options;
   if (tokenizer) options.end_tokens = inf::usual_end_tokens(*tokenizer);
-  inf::engine<inf::any_runner<float>, Policies...> engine(runner, options);
+  inf::engine<model_ranks::runner, inf::prefix_shared, Decoding> engine(runner, options, std::move(decoding));
   struct answer {
     std::optional<inf::text_output> output;
     std::string text;
@@ -96,45 +81,22 @@ void generate(const settings& s, inf::any_runner<float> runner, const std::optio
   std::fprintf(stderr, "%lld tokens of prompts and %lld of answers in %lld steps, %.1f tokens/s\n",
                static_cast<long long>(c.prompt_tokens), static_cast<long long>(c.answer_tokens),
                static_cast<long long>(c.steps), static_cast<double>(c.answer_tokens) / seconds);
-  if (s.speculate)
+  if (Decoding::most_proposed > 0)
     std::fprintf(stderr, "%lld of %lld proposed tokens were right\n", static_cast<long long>(c.accepted_tokens),
                  static_cast<long long>(c.proposed_tokens));
-}
-
-template <class Model, class Config>
-void run_model(const settings& s, const md::hugging_face_model& about, const Config& config,
-               const std::optional<hd::io::tokenizer>& tokenizer) {
-  const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(s.model, about, Model::describe(config));
-  const std::int64_t context = config.context,
-                     wanted = s.cache_tokens > 0 ? s.cache_tokens : (std::min)(context, std::int64_t{4096});
-  hd::launch<hd::threads>(hd::parse_mesh<mesh_type>(s.mesh), [&](auto& world) {
-    const hd::io::safetensors_reader weights(folder);
-    backend kernels{s.threads};
-    inf::model_runner<Model, std::remove_cvref_t<decltype(world)>, backend> runner(
-        config, world, kernels, {.blocks = (wanted + s.block_rows - 1) / s.block_rows, .block_rows = s.block_rows},
-        s.step_rows);
-    md::read_parameters(runner.stage(), weights, names);
-    if (!runner.leads()) return runner.follow();
-    if (s.speculate)
-      generate<inf::prefix_shared, inf::ngram_speculation<>>(s, inf::any_runner(runner), tokenizer);
-    else
-      generate<inf::prefix_shared>(s, inf::any_runner(runner), tokenizer);
-    runner.finish();
-  });
 }
 
 void run(const settings& s) {
   namespace fs = std::filesystem;
   std::optional<hd::io::tokenizer> tokenizer;
-  if (fs::exists(fs::path(s.model) / "tokenizer.json")) tokenizer = hd::io::load_tokenizer(s.model);
+  if (fs::exists(fs::path(s.ranks.model) / "tokenizer.json")) tokenizer = hd::io::load_tokenizer(s.ranks.model);
   if (!tokenizer && (!s.prompts.empty() || !s.stop.empty()))
-    throw hd::config_error("heddle: '" + s.model +
+    throw hd::config_error("heddle: '" + s.ranks.model +
                            "' has no tokenizer.json: give --tokens in place of --prompt, and no --stop");
   if (s.prompts.empty() && s.tokens.empty()) throw hd::config_error("heddle: give at least one --prompt or --tokens");
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
-  md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& config) {
-    run_model<Model>(s, about, config, tokenizer);
+  model_ranks::with_model(s.ranks, [&](const model_ranks::loaded& model) {
+    model_ranks::with_speculation(s.speculation, s.ranks, model,
+                                  [&](auto decoding) { generate(s, model.steps, std::move(decoding), tokenizer); });
   });
 }
 
@@ -147,11 +109,12 @@ int main(int argc, char** argv) {
   inf::sampling_options& sampling = s.request.sampling;
   s.request.max_tokens = 128;
   CLI::App app("Continues prompts with a model of Hugging Face on a mesh of pp x tp ranks.");
-  app.add_option("--model", s.model, "folder with config.json, safetensors and, for text, tokenizer.json")->required();
+  app.add_option("--model", s.ranks.model, "folder with config.json, safetensors and, for text, tokenizer.json")
+      ->required();
   app.add_option("--prompt", s.prompts, "text to continue; again for another one")->take_all();
   app.add_option("--tokens", tokens, "ids with commas between them, in place of a text")->take_all();
-  app.add_option("--mesh", s.mesh, "ranks along pp and tp, as in pp=2,tp=2")->capture_default_str();
-  app.add_option("--threads", s.threads, "of each rank")->capture_default_str();
+  app.add_option("--mesh", s.ranks.mesh, "ranks along pp and tp, as in pp=2,tp=2")->capture_default_str();
+  app.add_option("--threads", s.ranks.threads, "of each rank")->capture_default_str();
   app.add_option("--max-tokens", s.request.max_tokens, "of an answer")->capture_default_str();
   app.add_option("--temperature", sampling.temperature, "0: the likeliest token")->capture_default_str();
   app.add_option("--top-k", sampling.top_k, "0: all")->capture_default_str();
@@ -161,10 +124,9 @@ int main(int argc, char** argv) {
   app.add_option("--seed", seed, "the same seed gives the same text, whatever the mesh and the other prompts")
       ->capture_default_str();
   app.add_option("--stop", s.stop, "a string that ends the text; again for another one")->take_all();
-  app.add_option("--cache-tokens", s.cache_tokens, "that the cache has room for; 0: the context, at most 4096")
+  app.add_option("--cache-tokens", s.ranks.cache_tokens, "that the cache has room for; 0: the context, at most 4096")
       ->capture_default_str();
-  app.add_flag("--speculate", s.speculate,
-               "propose tokens that followed the same words before; the text stays the same");
+  model_ranks::add_options(app, s.speculation);
   CLI11_PARSE(app, argc, argv);
   try {
     for (const std::string& one : tokens) s.tokens.push_back(parse_tokens(one));

@@ -1,19 +1,9 @@
 // Serves a model of Hugging Face over HTTP with OpenAI's interface, on a mesh of pp x tp ranks. The test of tests/examples runs it.
-#include <heddle/comm/threads.hpp>
-#include <heddle/comm/world.hpp>
-#include <heddle/compute/host/host.hpp>
-#include <heddle/infer/any_runner.hpp>
-#include <heddle/infer/engine.hpp>
-#include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/serve/httplib/server.hpp>
 #include <heddle/infer/serve/run_engine.hpp>
-#include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/tokenizer/load.hpp>
-#include <heddle/mesh/parse.hpp>
-#include <heddle/model/json/hugging_face.hpp>
-#include <heddle/model/json/hugging_face_weights.hpp>
-#include <heddle/model/read_parameters.hpp>
-#include HEDDLE_GEMM_HEADER
+
+#include "model_ranks.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -29,25 +19,21 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace hd = heddle;
-namespace md = heddle::model;
 namespace inf = heddle::infer;
 namespace fs = std::filesystem;
-using hd::pp, hd::tp;
-using mesh_type = hd::mesh<hd::axis<pp>, hd::axis<tp>>;
-using backend = hd::compute::host<HEDDLE_GEMM>;
 
 namespace {
 
 struct settings {
   fs::path model, tokenizer, keys;
-  std::string name, mesh = "tp=1";
-  std::int64_t cache_mib = 256, block_rows = 16, rows = 256, running = 32, waiting = 256;
-  int context = 0, threads = 1;
+  std::string name;
+  std::int64_t cache_mib = 256, running = 32, waiting = 256;
+  model_ranks::options ranks{};
+  model_ranks::speculation speculation{};
   inf::server_options http;
 };
 
@@ -75,30 +61,17 @@ std::vector<std::string> read_keys(const fs::path& path) {
 }
 
 // Loads the model on all ranks, and answers the queue's requests until it drains.
-template <class Model, class Config>
-void run_model(const settings& s, const md::hugging_face_model& about, Config config, const inf::engine_options& engine,
-               inf::request_queue& queue) {
-  if (s.context > 0) config.context = (std::min)(config.context, s.context);
-  const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
-  const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(s.model, about, Model::describe(config));
-  hd::launch_options ranks;
-  ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as no call comes
-  hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
-    using runner_type = inf::model_runner<Model, std::remove_cvref_t<decltype(world)>, backend>;
-    backend kernels{s.threads};
-    const std::int64_t blocks = runner_type::cache_blocks_for(s.cache_mib << 20, config, world.mesh(), s.block_rows);
-    runner_type runner(config, world, kernels, {blocks, s.block_rows}, s.rows);
-    md::read_parameters(runner.stage(), hd::io::safetensors_reader(folder), names);
-    world.control().barrier();  // a rank that cannot load is to end the others before the queue opens
-    if (!runner.leads()) return runner.follow();
-    inf::any_runner any(runner);  // so that the engine is compiled once for all models
-    inf::engine<inf::any_runner<float>, inf::prefix_shared> e(any, engine);
-    std::printf("%s on %s: context %lld, cache of %lld tokens\n", std::string(about.family()).c_str(),
-                hd::to_string(mesh).c_str(), static_cast<long long>(e.context()),
-                static_cast<long long>(blocks * s.block_rows));
-    std::fflush(stdout);
-    inf::run_engine(e, any.limits().vocabulary, queue, 1);
-    runner.finish();
+void answer(const settings& s, const inf::engine_options& options, inf::request_queue& queue) {
+  model_ranks::with_model(s.ranks, [&](const model_ranks::loaded& model) {
+    model_ranks::with_speculation(s.speculation, s.ranks, model, [&](auto decoding) {
+      model_ranks::runner steps = model.steps;
+      inf::engine<model_ranks::runner, inf::prefix_shared, decltype(decoding)> e(steps, options, std::move(decoding));
+      const inf::step_limits limits = steps.limits();
+      std::printf("%s on %s: context %lld, cache of %lld tokens\n", model.family.c_str(), model.mesh.c_str(),
+                  static_cast<long long>(e.context()), static_cast<long long>(limits.blocks * limits.block_rows));
+      std::fflush(stdout);
+      inf::run_engine(e, limits.vocabulary, queue, 1);
+    });
   });
 }
 
@@ -112,8 +85,8 @@ int run(settings s) {
   if (s.tokenizer.empty()) s.tokenizer = s.model;
   s.http.model = s.name.empty() ? fs::canonical(s.model).filename().string() : s.name;
   if (!s.keys.empty()) s.http.keys = read_keys(s.keys);
-  const auto path = std::filesystem::path(s.model) / "config.json";
-  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
+  s.ranks.model = s.model.string();
+  s.ranks.cache_bytes = s.cache_mib << 20;
   const hd::io::tokenizer tokenizer = hd::io::load_tokenizer(s.tokenizer);
   const inf::engine_options engine{.max_running = s.running, .end_tokens = end_tokens(s, tokenizer)};
 
@@ -125,9 +98,7 @@ int run(settings s) {
   std::atomic<bool> ended{false};
   std::thread ranks([&] {
     try {
-      md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& c) {
-        run_model<Model>(s, about, c, engine, queue);
-      });
+      answer(s, engine, queue);
     } catch (const std::exception& e) {
       failure = e.what();
       queue.close(failure);
@@ -153,17 +124,18 @@ int main(int argc, char** argv) {
   app.add_option("--model", s.model, "folder with config.json and safetensors")->required();
   app.add_option("--tokenizer", s.tokenizer, "tokenizer.json or its folder; the model's by default");
   app.add_option("--name", s.name, "the model's name in calls; its folder's by default");
-  app.add_option("--mesh", s.mesh, "ranks, such as tp=2 or pp=2,tp=2");
+  app.add_option("--mesh", s.ranks.mesh, "ranks, such as tp=2 or pp=2,tp=2");
   app.add_option("--host", s.http.host, "address to listen on");
   app.add_option("--port", s.http.port, "0: one that is free");
   app.add_option("--api-key-file", s.keys, "keys, one a line, any of which calls need");
-  app.add_option("--context", s.context, "most tokens of a request; the model's by default");
+  app.add_option("--context", s.ranks.context, "most tokens of a request; the model's by default");
   app.add_option("--cache-mib", s.cache_mib, "memory of each rank for keys and values")->check(CLI::Range(0, 1 << 30));
-  app.add_option("--block", s.block_rows, "tokens of a block of the cache");
-  app.add_option("--rows", s.rows, "most rows of a step");
+  app.add_option("--block", s.ranks.block_rows, "tokens of a block of the cache");
+  app.add_option("--rows", s.ranks.rows, "most rows of a step");
   app.add_option("--running", s.running, "most requests that run at once");
   app.add_option("--waiting", s.waiting, "most requests that wait, before 429");
-  app.add_option("--threads", s.threads, "of each rank");
+  app.add_option("--threads", s.ranks.threads, "of each rank");
+  model_ranks::add_options(app, s.speculation);
   CLI11_PARSE(app, argc, argv);
   try {
     return run(std::move(s));

@@ -29,7 +29,9 @@
 #include <heddle/core/impl/file_size_signal.hpp>
 #include <heddle/draw/impl/gantt.hpp>
 #include <heddle/draw/impl/svg.hpp>
+#include <heddle/infer/impl/byte_grammar.hpp>
 #include <heddle/infer/impl/prefix_shared.hpp>
+#include <heddle/infer/impl/regex.hpp>
 #include <heddle/infer/impl/request.hpp>
 #include <heddle/infer/impl/sampling.hpp>
 #include <heddle/infer/impl/serve/request_queue.hpp>

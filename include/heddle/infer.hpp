@@ -5,10 +5,13 @@
 #include <heddle/infer/any_runner.hpp>
 #include <heddle/infer/batching.hpp>
 #include <heddle/infer/beam_search.hpp>
+#include <heddle/infer/byte_dfa.hpp>
+#include <heddle/infer/byte_grammar.hpp>
 #include <heddle/infer/cache.hpp>
 #include <heddle/infer/cached_stage.hpp>
 #include <heddle/infer/capability.hpp>
 #include <heddle/infer/decoding.hpp>
+#include <heddle/infer/dfa_mask.hpp>
 #include <heddle/infer/draft_speculation.hpp>
 #include <heddle/infer/engine.hpp>
 #include <heddle/infer/engine_policies.hpp>
@@ -21,6 +24,7 @@
 #include <heddle/infer/medusa_speculation.hpp>
 #include <heddle/infer/model_runner.hpp>
 #include <heddle/infer/prefix_shared.hpp>
+#include <heddle/infer/regex.hpp>
 #include <heddle/infer/request.hpp>
 #include <heddle/infer/sampling.hpp>
 #include <heddle/infer/serve/answer_channel.hpp>

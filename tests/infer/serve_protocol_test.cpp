@@ -230,7 +230,14 @@ TEST_CASE("a conversation has messages with text, or is refused by name", "[infe
   const json object{{"type", "json_object"}};
   CHECK(chat({{"response_format", object}}).json_object);
   CHECK_FALSE(chat().json_object);
-  CHECK(chat_refused({{"response_format", {{"type", "json_schema"}}}}) == "response_format");
+  CHECK(chat_refused({{"response_format", {{"type", "json_schema"}}}}) == "response_format.json_schema");
+  CHECK(chat_refused({{"response_format", {{"type", "regex"}}}}) == "response_format.regex");
+  CHECK(chat_refused({{"response_format", {{"type", "grammar"}}}}) == "response_format");
+  CHECK(chat({{"response_format", {{"type", "regex"}, {"regex", "a+"}}}}).regex == "a+");
+  const std::string_view ordered = R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema":
+      {"name": "n", "schema": {"type": "object", "properties": {"b": {"type": "null"}, "a": {"type": "null"}}}}}})";
+  CHECK(inf::parse_call(ordered, false).json_schema ==
+        R"({"type":"object","properties":{"b":{"type":"null"},"a":{"type":"null"}}})");
   CHECK(chat_refused({{"response_format", json::object()}}) == "response_format");
   CHECK(chat_refused({{"response_format", object}, {"stop", "a"}}) == "response_format");
   CHECK(chat_refused({{"response_format", 1}}) == "response_format");
@@ -356,6 +363,12 @@ TEST_CASE("an answer ends with its event: end tokens are no text, errors keep th
   const inf::answer_part p = infinite.push(i);
   CHECK(p.tokens.at(0).token == inf::text_probability{"a", -9999});
   CHECK(p.tokens.at(0).likeliest == std::vector<inf::text_probability>{{"a", -0.5}, {"", -1}});
+}
+
+TEST_CASE("no line separator of Unicode is in a line of an answer", "[infer][serve]") {
+  const std::string text = "a\xE2\x80\xA8\xC2\x85\xE2\x80\xA9\xC2\x86\xE2\x80\xA7";
+  CHECK(inf::json_text(text) == "\"a\\u2028\\u0085\\u2029\xC2\x86\xE2\x80\xA7\"");
+  CHECK(json::parse(inf::json_text(text)) == text);
 }
 
 TEST_CASE("responses and chunks have the members that clients read", "[infer][serve]") {

@@ -182,6 +182,55 @@ TEST_CASE("an answer that is to be a JSON object is one, where it ends before it
   CHECK(refused["error"]["param"] == "response_format");
 }
 
+TEST_CASE("an answer that is constrained by a schema or an expression fits it, where it ends before its length does",
+          "[infer][serve]") {
+  served::service s({}, 64, {.max_running = 16, .end_tokens = {3}});
+  const json schema = json::parse(
+      R"({"type": "object", "required": ["b", "a"], "additionalProperties": false, "properties": {
+      "b": {"enum": ["x", "yes"]}, "a": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 30}, "maxItems": 2}}})");
+  json call{{"prompt", "hi"}, {"logit_bias", {{"3", 6}}}, {"n", 8}, {"max_tokens", 50}};
+  int ended = 0;
+  for (int seed = 0; seed < 4; ++seed) {
+    CAPTURE(seed);
+    call["seed"] = 100 * seed;
+    call["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", schema}}}};
+    const auto [status, answer] = s.post(completions, call);
+    REQUIRE(status == 200);
+    for (const json& choice : answer["choices"]) {
+      const std::string text = choice["text"];
+      CAPTURE(text);
+      if (choice["finish_reason"] != "stop") continue;
+      ++ended;
+      const json value = json::parse(text, nullptr, false);
+      REQUIRE(value.is_object());
+      CHECK((value["b"] == "x" || value["b"] == "yes"));
+      CHECK(value["a"].size() <= 2);
+      for (const json& i : value["a"]) CHECK((i.is_number_integer() && i >= 0 && i <= 30));
+    }
+    call["response_format"] = {{"type", "regex"}, {"regex", "(no|[1-9][0-9]{0,2}%)"}};
+    const auto [with_regex, matched] = s.post(completions, call);
+    REQUIRE(with_regex == 200);
+    for (const json& choice : matched["choices"]) {
+      const std::string text = choice["text"];
+      CAPTURE(text);
+      CHECK(choice["finish_reason"] == "stop");
+      CHECK((text == "no" || (text.size() >= 2 && text.size() <= 4 && text.back() == '%')));
+    }
+  }
+  CHECK(ended > 10);
+  const auto refused = [&](json format, const char* why) {
+    call["response_format"] = std::move(format);
+    const auto [status, body] = s.post(completions, call);
+    CHECK(status == 400);
+    CHECK(body["error"]["code"] == "invalid_grammar");
+    CHECK(body["error"]["param"] == "response_format");
+    CHECK_THAT(body["error"]["message"].get<std::string>(), Contains(why));
+  };
+  refused({{"type", "regex"}, {"regex", "(?=a)"}}, "byte 0: of groups only");
+  refused({{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "string"}, {"format", "date"}}}}}},
+          "at '#': 'format' is not supported");
+}
+
 TEST_CASE("a stop string ends an answer before it, and the request in the engine", "[infer][serve]") {
   served::service s;
   const json call = small_call({{"max_tokens", 50}});

@@ -4,6 +4,7 @@
 #include <heddle/infer/request.hpp>
 
 #include <algorithm>
+#include <bitset>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,13 @@ class vocabulary_trie {
     return token >= 0 && static_cast<std::size_t>(token) < by_token_.size()
                ? by_token_[static_cast<std::size_t>(token)].bytes
                : std::string_view{};
+  }
+  /// The bytes that are tokens of their own: with these alone any text of them can go on.
+  std::bitset<256> single_bytes() const {
+    std::bitset<256> out;
+    for (const entry& e : entries_)
+      if (e.bytes.size() == 1) out.set(static_cast<unsigned char>(e.bytes[0]));
+    return out;
   }
   /// Calls `found(token)` for each token whose bytes the automaton takes from this state on.
   template <byte_automaton A, class Found>

@@ -1,4 +1,4 @@
-// heddle/testing/counting_world.hpp: a world of threads with textbook collectives that counts sent bytes.
+// heddle/testing/counting_world.hpp: a world of threads with textbook collectives that counts sent bytes and lists calls.
 #pragma once
 
 #include <heddle/comm/communicator.hpp>
@@ -33,6 +33,16 @@ namespace testing {
 /// another rank, by algorithms that share nothing with the transports.
 namespace counting {
 
+/// A call of a rank: which ranks take part, what it is, how many elements, and the other side of a message or the root of a broadcast.
+struct call {
+  const void* group = nullptr;  ///< the same for all ranks that take part, another for each plane
+  const char* what = "";
+  std::int64_t elements = 0;
+  int peer = -1;  ///< within the group
+  int tag = 0;
+  int rank = 0;  ///< of the caller, within the group
+};
+
 // One lock for a whole world: whoever waits, waits for a change of anything.
 /// What the ranks of one world share: a lock, what failed first, and the groups.
 struct shared_state {
@@ -45,6 +55,7 @@ struct shared_state {
   std::string stuck_text;
   std::map<std::pair<std::uint64_t, int>, std::shared_ptr<struct group_state>> groups;
   std::vector<std::int64_t> sent;                   // bytes that others got from each rank of the world
+  std::vector<std::vector<call>> calls;             // of each rank, touched by it alone
   std::vector<std::string> waiting;                 // what each rank of the world waits for; "" if it runs
   std::vector<char> returned;                       // ranks whose body is over
   std::vector<std::weak_ptr<void>> work_under_way;  // what a higher room keeps for each rank; touched by the rank alone
@@ -157,6 +168,12 @@ class communicator {
   std::weak_ptr<void>& work_under_way() { return all_->work_under_way[index(members_[index(rank_)])]; }
 
   void barrier() {
+    note("barrier", 0);
+    arrive();
+  }
+
+ private:
+  void arrive() {
     std::unique_lock hold(all_->lock);
     if (all_->ended) throw aborted_error("heddle: a counting world was ended by the failure of another rank");
     const std::uint64_t now = group_->generation;
@@ -169,8 +186,10 @@ class communicator {
     }
   }
 
+ public:
   template <class In>
   void send(In&& in, int to, int tag = 0) {
+    note("send", std::span(in).size(), to, tag);
     const auto bytes = std::as_bytes(std::span(in));
     const std::lock_guard hold(all_->lock);
     group_->mail[{rank_, to, tag}].emplace_back(bytes.begin(), bytes.end());
@@ -179,6 +198,7 @@ class communicator {
   }
   template <class Out>
   void recv(Out&& out, int from, int tag = 0) {
+    note("recv", std::span(out).size(), from, tag);
     fetch(std::as_writable_bytes(std::span(out)), from, tag, true);
   }
   template <class In>
@@ -188,6 +208,7 @@ class communicator {
   }
   template <class Out>
   [[nodiscard]] request irecv(Out&& out, int from, int tag = 0) {
+    note("recv", std::span(out).size(), from, tag);
     const auto bytes = std::as_writable_bytes(std::span(out));
     return request([this, bytes, from, tag](bool block) { return fetch(bytes, from, tag, block); });
   }
@@ -196,6 +217,7 @@ class communicator {
   void all_gather_v(In&& input, Out&& output, const Counts& counts) {
     const auto in = std::span(input);
     const auto out = std::span(output);
+    note("all_gather", out.size());
     publish(in.data());
     std::int64_t at = 0;
     for (int s = 0; s < size(); ++s) {
@@ -203,11 +225,26 @@ class communicator {
       at += counts[index(s)];
     }
     check(at == static_cast<std::int64_t>(out.size()));
-    barrier();
+    arrive();
   }
   template <class In, class Out>
   void all_gather(In&& in, Out&& out) {
     all_gather_v(in, out, std::vector<std::int64_t>(index(size()), static_cast<std::int64_t>(std::span(in).size())));
+  }
+
+  template <class In, class Out, class Counts>
+  void gather_v(In&& input, Out&& output, const Counts& counts, int root) {
+    const auto in = std::span(input);
+    const auto out = std::span(output);
+    note("gather", 0, root);  // only the root has room for all
+    publish(in.data());
+    check(counts[index(rank_)] == static_cast<std::int64_t>(in.size()));
+    std::int64_t at = 0;
+    for (int s = 0; rank_ == root && s < size(); ++s) {
+      read(s, 0, counts[index(s)], out.data() + at);
+      at += counts[index(s)];
+    }
+    arrive();
   }
 
   template <class In, class SendCounts, class Out, class RecvCounts>
@@ -215,6 +252,7 @@ class communicator {
     const auto in = std::span(input);
     const auto out = std::span(output);
     using value = typename decltype(out)::value_type;
+    note("all_to_all", 0);  // each rank has another number
     struct offer {
       const value* data;
       std::vector<std::int64_t> counts;
@@ -231,7 +269,7 @@ class communicator {
       at += recv_counts[index(s)];
     }
     check(at == static_cast<std::int64_t>(out.size()));
-    barrier();
+    arrive();
   }
   template <class In, class Out>
   void all_to_all(In&& in, Out&& out) {
@@ -244,6 +282,7 @@ class communicator {
     const auto in = std::span(input);
     const auto out = std::span(output);
     using value = typename decltype(out)::value_type;
+    note("reduce_scatter", in.size());
     publish(in.data());
     std::int64_t begin = 0;
     for (int r = 0; r < rank_; ++r) begin += counts[index(r)];
@@ -253,7 +292,7 @@ class communicator {
       read(s, begin, counts[index(rank_)], theirs.data());
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = s == 0 ? theirs[i] : op(sum[i], theirs[i]);
     }
-    barrier();  // the output may be a part of the input
+    arrive();  // the output may be a part of the input
     std::copy(sum.begin(), sum.end(), out.begin());
   }
   template <class In, class Out, class Op>
@@ -267,6 +306,7 @@ class communicator {
     const auto in = std::span(input);
     const auto out = std::span(output);
     using value = typename decltype(out)::value_type;
+    note("all_reduce", in.size());
     std::vector<std::int64_t> counts;
     const auto n = static_cast<std::int64_t>(in.size());
     for (int s = 0; s < size(); ++s) counts.push_back(n / size() + (s < n % size() ? 1 : 0));
@@ -283,9 +323,10 @@ class communicator {
   template <class InOut>
   void broadcast(InOut&& inout, int root) {
     const auto x = std::span(inout);
+    note("broadcast", x.size(), root);
     publish(x.data());
     if (rank_ != root) read(root, 0, static_cast<std::int64_t>(x.size()), x.data());
-    barrier();
+    arrive();
   }
 
   /// Whether ranks disagreed about a count.
@@ -304,10 +345,14 @@ class communicator {
     }
     return text;
   }
+  void note(const char* what, std::size_t elements, int peer = -1, int tag = 0) {
+    all_->calls[index(members_[index(rank_)])].push_back(
+        {group_.get(), what, static_cast<std::int64_t>(elements), peer, tag, rank_});
+  }
   void check(bool agreed) { mismatch_ = mismatch_ || !agreed; }
   void publish(const void* p) {
     group_->pointers[index(rank_)] = p;
-    barrier();
+    arrive();
   }
   // Under the lock.
   void count(int from, int to, std::int64_t bytes) {
@@ -387,6 +432,8 @@ class world {
     const std::lock_guard hold(all_->lock);
     return all_->sent[static_cast<std::size_t>(rank_)];
   }
+  /// What this rank called, in its order. Collectives that are made of others are followed by those.
+  const std::vector<call>& calls() const { return all_->calls[static_cast<std::size_t>(rank_)]; }
   /// Whether this rank saw a count that another rank did not agree with.
   bool mismatch() const {
     return std::any_of(made_.begin(), made_.end(), [](const auto& m) { return m.second.mismatch(); });
@@ -428,6 +475,7 @@ void run(const Mesh& mesh, Body&& body, std::chrono::milliseconds timeout = std:
   const auto ranks = static_cast<std::size_t>(mesh.size());
   all->sent.resize(ranks);
   all->waiting.resize(ranks);
+  all->calls.resize(ranks);
   all->returned.resize(ranks);
   all->work_under_way.resize(ranks);
   all->timeout = timeout;

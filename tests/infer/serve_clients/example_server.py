@@ -8,6 +8,9 @@ import signal
 import struct
 import subprocess
 import tempfile
+import time
+import urllib.error
+import urllib.request
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 KEY = "a key with 100%25"
@@ -48,11 +51,20 @@ def widen(source, target, words):
     (target / "config.json").write_text(json.dumps(config))
 
 
+def healthy(address):
+    """Whether the server answers calls."""
+    try:
+        with urllib.request.urlopen(address + "/health", timeout=10) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError:
+        return False
+
+
 @contextlib.contextmanager
-def served(program, keys=True, chats=True):
+def served(program, keys=True, chats=True, more=()):
     """Starts `program`; gives its address, and stops it at the end. It must then end with 0.
 
-    With `chats` the golden model has random weights for all words of the tokenizer; without, it is as transformers wrote it."""
+    `more`: further options of the program and their values. With `chats` the golden model has random weights for all words of the tokenizer; without, it is as transformers wrote it."""
     golden = SOURCE / "tests/golden"
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as file, tempfile.TemporaryDirectory() as folder:
         file.write(KEY + "\n")
@@ -63,9 +75,15 @@ def served(program, keys=True, chats=True):
             model = pathlib.Path(folder) / "wide"
         command = [program, "--model", str(model), "--tokenizer",
                    str(golden / "tokenizer/llama3.json"), "--port", "0", "--cache-mib", "4", "--name", "golden"]
+        for option, value in zip(more[::2], more[1::2]):  # in place of those, or further ones
+            if option in command:
+                command[command.index(option) + 1] = value
+            else:
+                command += [option, value]
         process = subprocess.Popen(command + (["--api-key-file", file.name] if keys else []), stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True)
         try:
+            served.process = process.pid
             head = ""
             for line in process.stdout:
                 head += line
@@ -74,6 +92,11 @@ def served(program, keys=True, chats=True):
             found = re.search(r"http://[0-9.]+:\d+", head)
             if not found:
                 raise SystemExit(f"the server did not start:\n{head}")
+            until = time.monotonic() + 60
+            while not healthy(found.group()):  # until the engine takes requests
+                if time.monotonic() > until:
+                    raise SystemExit("the server is not ready after 60 s")
+                time.sleep(0.02)
             yield found.group()
             process.send_signal(signal.SIGTERM)
             if process.wait(60) != 0:

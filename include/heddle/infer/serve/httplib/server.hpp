@@ -50,7 +50,7 @@ class server {
       : queue_(queue),
         tokenizer_(std::move(tokenizer)),
         format_(choose_chat_format(tokenizer_)),
-        json_(tokenizer_),
+        masks_(tokenizer_),
         options_(std::move(options)),
         created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                      .count()),
@@ -280,7 +280,7 @@ class server {
       if (call.stream && q.version == "HTTP/1.0")
         throw api_error(400, "invalid_request_error", "a stream needs HTTP/1.1", "stream", "unsupported_protocol");
       if (!call.model.empty() && call.model != options_.model) throw no_model(call.model);
-      auto running = std::make_shared<running_call>(queue_, call, tokenizer_, format_, &json_);
+      auto running = std::make_shared<running_call>(queue_, call, tokenizer_, format_, &masks_);
       const std::string id = (chat ? "chatcmpl-" : "cmpl-") + std::to_string(run_) + "-" + std::to_string(++last_id_);
       const auto now =
           std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -388,7 +388,7 @@ class server {
   request_queue& queue_;
   io::tokenizer tokenizer_;
   std::optional<chat_format> format_;
-  json_answers json_;
+  answer_masks masks_;
   server_options options_;
   std::int64_t created_;
   std::uint64_t run_ = 0;

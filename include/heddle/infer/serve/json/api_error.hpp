@@ -6,6 +6,7 @@
 #include <heddle/infer/serve/request_queue.hpp>
 #include <heddle/io/json/strict.hpp>
 
+#include <cstddef>
 #include <exception>
 #include <optional>
 #include <string>
@@ -76,9 +77,15 @@ inline api_error to_api_error(const std::exception& e, const std::string& prompt
   return {500, "server_error", message, std::nullopt, "internal_error"};
 }
 
-/// The text of a JSON value; bytes that are no UTF-8 are replaced.
+/// The text of a JSON value on one line; bytes that are no UTF-8 are replaced. Line separators of Unicode are escapes: clients in Python split events at them.
 inline std::string json_text(const nlohmann::json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (const auto& [bytes, escape] : {std::pair<std::string_view, std::string_view>{"\xC2\x85", "\\u0085"},
+                                      {"\xE2\x80\xA8", "\\u2028"},
+                                      {"\xE2\x80\xA9", "\\u2029"}})
+    for (std::size_t at = 0; (at = text.find(bytes, at)) != std::string::npos; at += escape.size())
+      text.replace(at, bytes.size(), escape);
+  return text;
 }
 
 }  // namespace heddle::inline v0::infer

@@ -68,6 +68,32 @@ inline json prompts_of_choices() {
   return out;
 }
 
+// What an answer is constrained to: by a schema or an expression of the part that is supported.
+inline json format_schema() {
+  const auto of_type = [](const char* type, const char* member, json schema) {
+    return json{{"type", "object"},
+                {"required", json::array({"type", member})},
+                {"properties", {{"type", {{"type", "string"}, {"enum", json::array({type})}}}, {member, schema}}}};
+  };
+  const json plain{{"type", "string"}, {"enum", json::array({"text", "json_object"})}};
+  return {{"anyOf",
+           {{{"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", plain}}}},
+            of_type("json_schema", "json_schema",
+                    {{"type", "object"},
+                     {"required", json::array({"schema"})},
+                     {"properties", {{"schema", {{"type", "object"}}}}}}),
+            of_type("regex", "regex", {{"type", "string"}, {"maxLength", 16384}})}}};
+}
+// A constrained answer ends where it is complete.
+inline json constrained_calls() {
+  const json types{{"enum", json::array({"json_object", "json_schema", "regex"})}};
+  const json format{{"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", types}}}};
+  const json none{{"anyOf", {{{"type", "null"}}, {{"type", "array"}, {"maxItems", 0}}}}};
+  const json ends{{"stop", none}, {"stop_token_ids", none}, {"ignore_eos", {{"enum", json::array({false, nullptr})}}}};
+  return {{"if", {{"required", json::array({"response_format"})}, {"properties", {{"response_format", format}}}}},
+          {"then", {{"properties", ends}}}};
+}
+
 inline json call_properties(const std::string& model, std::int64_t vocabulary) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const json stop{{"type", "string"}, {"minLength", 1}, {"maxLength", 256}};
@@ -89,6 +115,7 @@ inline json call_properties(const std::string& model, std::int64_t vocabulary) {
                                       {"maxItems", 256}})},
           {"ignore_eos", or_null({{"type", "boolean"}})},
           {"stream", or_null({{"type", "boolean"}})},
+          {"response_format", or_null(format_schema())},
           {"logit_bias", or_null({{"type", "object"},
                                   {"maxProperties", 1024},
                                   {"propertyNames", {{"pattern", numbers_up_to(vocabulary - 1)}}},
@@ -105,10 +132,12 @@ inline json completion_schema(const std::string& model, std::int64_t vocabulary,
                             tokens,
                             {{"type", "array"}, {"items", tokens}, {"minItems", 1}, {"maxItems", 128}}}}};
   properties["logprobs"] = or_null(integer_schema(0, 20));
+  json rules = prompts_of_choices();
+  rules.push_back(constrained_calls());
   return {{"type", "object"},
           {"required", json::array({"prompt"})},
           {"properties", std::move(properties)},
-          {"allOf", prompts_of_choices()}};
+          {"allOf", std::move(rules)}};
 }
 
 inline json chat_schema(const std::string& model, std::int64_t vocabulary) {
@@ -126,24 +155,13 @@ inline json chat_schema(const std::string& model, std::int64_t vocabulary) {
   properties["max_completion_tokens"] = properties["max_tokens"];
   properties["logprobs"] = or_null({{"type", "boolean"}});
   properties["top_logprobs"] = or_null(integer_schema(0, 20));
-  const json types{{"type", "string"}, {"enum", json::array({"text", "json_object"})}};
-  properties["response_format"] =
-      or_null({{"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", types}}}});
-  // An answer that is a JSON object ends where the object does.
-  const json object{
-      {"type", "object"}, {"required", json::array({"type"})}, {"properties", {{"type", {{"const", "json_object"}}}}}};
-  const json none{{"anyOf", {{{"type", "null"}}, {{"type", "array"}, {"maxItems", 0}}}}};
-  const json ends{{"stop", none}, {"stop_token_ids", none}, {"ignore_eos", {{"enum", json::array({false, nullptr})}}}};
-  json with_format{
-      {"if", {{"required", json::array({"response_format"})}, {"properties", {{"response_format", object}}}}},
-      {"then", {{"properties", ends}}}};
   const json some{{"type", "integer"}, {"minimum", 1}}, yes{{"enum", json::array({true})}};
   return {{"type", "object"},
           {"required", json::array({"messages"})},
           {"properties", std::move(properties)},
           {"if", {{"required", json::array({"top_logprobs"})}, {"properties", {{"top_logprobs", some}}}}},
           {"then", {{"required", json::array({"logprobs"})}, {"properties", {{"logprobs", yes}}}}},
-          {"allOf", json::array({std::move(with_format)})}};
+          {"allOf", json::array({constrained_calls()})}};
 }
 
 inline json answer_schema(const char* object, json choice) {
@@ -186,16 +204,20 @@ inline json call_operation(const std::string& summary, const std::string& call, 
        {{"description", "The answer; with \"stream\": true, events that end with data: [DONE]"},
         {"content",
          {{"application/json", {{"schema", reference(answer)}}}, {"text/event-stream", {{"schema", event}}}}}}}};
-  add_errors(responses, {{"400", "The call cannot be answered: a member is wrong, or the prompt is too long"},
-                         {"401", "A key is needed"},
-                         {"404", "There is no such model"},
-                         {"408", "The body did not come in time"},
-                         {"411", "The body has no length"},
-                         {"413", "The body is too large"},
-                         {"415", "The body is no application/json"},
-                         {"429", "Too many requests wait; Retry-After says when to try again"},
-                         {"500", "The engine failed"},
-                         {"503", "The server is loading or ending"}});
+  add_errors(
+      responses,
+      {{"400",
+        "The call cannot be answered: a member is wrong, a schema or expression of response_format is not supported, "
+        "or the prompt and its answer have more tokens than the context (type exceed_context_size_error)"},
+       {"401", "A key is needed"},
+       {"404", "There is no such model"},
+       {"408", "The body did not come in time"},
+       {"411", "The body has no length"},
+       {"413", "The body is too large"},
+       {"415", "The body is no application/json"},
+       {"429", "Too many requests wait; Retry-After says when to try again"},
+       {"500", "The engine failed"},
+       {"503", "The server is loading or ending"}});
   return {{"post",
            {{"summary", summary},
             {"security", {json::object(), {{"key", json::array()}}}},

@@ -43,6 +43,9 @@ struct completion_call {
   std::map<std::int32_t, double> logit_bias{};      ///< added to logits of tokens
   std::optional<std::int64_t> log_probabilities{};  ///< likeliest tokens beside that of each token
   bool json_object = false;                         ///< the answer is to be a JSON object
+  std::optional<std::string>
+      json_schema{};  ///< the answer is to be valid by it (`compile_schema`); members in the order of the call
+  std::optional<std::string> regex{};  ///< the answer is to match it (`compile_regex`)
   bool stream = false;
   bool include_usage = false;
   friend bool operator==(const completion_call&, const completion_call&) = default;
@@ -266,26 +269,47 @@ inline completion_call read_common(const call_reader& in) {
   return c;
 }
 
-inline void read_response_format(const call_reader& in, completion_call& c) {
+inline void read_response_format(const call_reader& in, std::string_view body, completion_call& c) {
   const nlohmann::json* v = in.find("response_format");
   if (v == nullptr) return;
   if (!v->is_object()) call_reader::wrong("response_format", "an object", *v);
   const auto type = v->find("type");
-  c.json_object = type != v->end() && *type == "json_object";
-  if (!c.json_object && (type == v->end() || *type != "text"))
-    throw invalid_param("response_format", "can only be {\"type\": \"text\"} or {\"type\": \"json_object\"}",
-                        "unsupported_parameter");
-  if (c.json_object && (c.ignore_end_tokens || !c.stop.empty() || !c.stop_tokens.empty()))
+  const std::string name = type != v->end() && type->is_string() ? type->get<std::string>() : "";
+  if (name == "text") return;
+  if (name == "json_object") {
+    c.json_object = true;
+  } else if (name == "json_schema") {
+    const auto about = v->find("json_schema");
+    if (about == v->end() || !about->is_object() || !about->contains("schema"))
+      throw invalid_param("response_format.json_schema", "should be an object with 'schema'");
+    if (!(*about)["schema"].is_object())
+      call_reader::wrong("response_format.json_schema.schema", "an object", (*about)["schema"]);
+    // Read again, as the order of an object's members is that of the answer's.
+    c.json_schema = body.empty()
+                        ? (*about)["schema"].dump()
+                        : nlohmann::ordered_json::parse(body)["response_format"]["json_schema"]["schema"].dump();
+  } else if (name == "regex") {
+    const auto pattern = v->find("regex");
+    if (pattern == v->end() || !pattern->is_string())
+      throw invalid_param("response_format.regex", "should be a regular expression");
+    c.regex = pattern->get<std::string>();
+  } else {
     throw invalid_param("response_format",
-                        "of type json_object has no place for 'ignore_eos', 'stop' and 'stop_token_ids': the answer "
-                        "ends where the object does");
+                        "can only be of type \"text\", \"json_object\", \"json_schema\" or \"regex\"",
+                        "unsupported_parameter");
+  }
+  if (c.ignore_end_tokens || !c.stop.empty() || !c.stop_tokens.empty())
+    throw invalid_param("response_format",
+                        "of type " + name +
+                            " has no place for 'ignore_eos', 'stop' and 'stop_token_ids': the answer ends where it is "
+                            "complete");
 }
 
 }  // namespace detail
 
 /// The call of a body of /v1/completions. Members that are not known are ignored; null counts as absent. Extensions: `top_k`, `min_p`,
-/// `repetition_penalty`, `stop_token_ids`, `ignore_eos`. Errors: `api_error` (400) that names the member.
-inline completion_call parse_completion(const nlohmann::json& body) {
+/// `repetition_penalty`, `stop_token_ids`, `ignore_eos`. `text`: of which the body was read, for the order of members of a schema. Errors: `api_error` (400) that names the member.
+inline completion_call parse_completion(const nlohmann::json& body, std::string_view text = {}) {
   const detail::call_reader in(body);
   completion_call c = detail::read_common(in);
   c.prompts = detail::read_prompts(in);
@@ -294,14 +318,15 @@ inline completion_call parse_completion(const nlohmann::json& body) {
                                       std::to_string(c.prompts.size()) + " prompts and n = " + std::to_string(c.n));
   if (!c.max_tokens) c.max_tokens = 16;
   c.log_probabilities = in.integer("logprobs", 0, 20);
-  for (const char* name : {"echo", "suffix", "response_format"}) in.refuse(name);
+  for (const char* name : {"echo", "suffix"}) in.refuse(name);
+  detail::read_response_format(in, text, c);
   if (const auto best = in.integer("best_of", 1, 128); best && *best != c.n)
     throw invalid_param("best_of", "must be equal to 'n' on this server", "unsupported_parameter");
   return c;
 }
 
 /// The call of a body of /v1/chat/completions, as `parse_completion`.
-inline completion_call parse_chat(const nlohmann::json& body) {
+inline completion_call parse_chat(const nlohmann::json& body, std::string_view text = {}) {
   const detail::call_reader in(body);
   completion_call c = detail::read_common(in);
   c.chat = true;
@@ -313,7 +338,7 @@ inline completion_call parse_chat(const nlohmann::json& body) {
   if (top && *top > 0 && !wanted) throw invalid_param("top_logprobs", "is only for calls with 'logprobs': true");
   if (wanted) c.log_probabilities = top.value_or(0);
   for (const char* name : {"tools", "functions", "audio"}) in.refuse(name);
-  detail::read_response_format(in, c);
+  detail::read_response_format(in, text, c);
   return c;
 }
 
@@ -327,7 +352,7 @@ inline completion_call parse_call(std::string_view body, bool chat) {
     throw api_error(400, "invalid_request_error", std::string(detail::without_prefix(e.what())), std::nullopt,
                     "invalid_json");
   }
-  return chat ? parse_chat(value) : parse_completion(value);
+  return chat ? parse_chat(value, body) : parse_completion(value, body);
 }
 
 /// The requests of a call: for each prompt, tokens of `prompts`, `n` of them, one behind the other. With a seed s those of one prompt have the seeds s, s + 1, ...

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <heddle/infer/serve/request_queue.hpp>
+#include <heddle/infer/serve/tokenizer/answer_masks.hpp>
 #include <heddle/infer/serve/tokenizer/answer_text.hpp>
 #include <heddle/infer/serve/tokenizer/call.hpp>
 #include <heddle/infer/serve/tokenizer/chat_format.hpp>
-#include <heddle/infer/serve/tokenizer/json_answers.hpp>
 #include <heddle/infer/serve/tokenizer/response.hpp>
 
 #include <chrono>
@@ -52,10 +52,10 @@ struct choice_part {
 /// Submits the requests of a call, and turns their events into text. What has not ended when it is destroyed is cancelled. One thread owns it.
 class running_call {
  public:
-  /// `json`: for calls whose answers are to be JSON; none: they are refused. Errors: as of `prompt_tokens` and `request_queue::submit`;
-  /// `api_error` (400) for a `logit_bias` of a token that the model has not, and for a call for JSON where no token ends answers.
+  /// `masks`: for calls whose answers are constrained; none: they are refused. Errors: as of `prompt_tokens` and `request_queue::submit`;
+  /// `api_error` (400) for a `logit_bias` of a token that the model has not, for a schema or expression that cannot constrain answers, and for constraints where no token ends answers.
   running_call(request_queue& queue, const completion_call& call, const io::tokenizer& t,
-               const std::optional<chat_format>& format, const json_answers* json = nullptr)
+               const std::optional<chat_format>& format, const answer_masks* masks = nullptr)
       : queue_(&queue), per_prompt_(call.n) {
     queue.require_open();  // before the work of encoding
     for (const auto& [token, bias] : call.logit_bias)
@@ -70,12 +70,17 @@ class running_call {
     }
     texts_.assign(prompts.size() * static_cast<std::size_t>(call.n), answer_text(t, call.stop));
     logits_mask grammar;
-    if (call.json_object) {
+    if (call.json_object || call.json_schema || call.regex) {
       std::vector<std::int32_t> ends = queue.end_tokens();
-      if (json == nullptr || ends.empty())
-        throw invalid_param("response_format", "cannot be json_object: the model has no token that ends an answer",
+      if (masks == nullptr || ends.empty())
+        throw invalid_param("response_format", "can only be text: the model has no token that ends an answer",
                             "unsupported_parameter");
-      grammar = json->mask(std::move(ends));
+      try {
+        grammar = masks->mask(call, std::move(ends));
+      } catch (const grammar_error& e) {
+        throw invalid_param("response_format", "is refused: " + std::string(detail::without_prefix(e.what())),
+                            "invalid_grammar");
+      }
     }
     channel_ =
         queue.submit(to_requests(call, prompts, context, grammar));  // last: nothing that throws leaves requests behind

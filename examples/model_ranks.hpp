@@ -1,0 +1,132 @@
+// examples/model_ranks.hpp: a model of Hugging Face for generation, on a mesh of pp x tp ranks that are threads, without its type; and what speculates for it.
+#pragma once
+
+#include <heddle/comm/threads.hpp>
+#include <heddle/comm/world.hpp>
+#include <heddle/compute/host/host.hpp>
+#include <heddle/infer/any_runner.hpp>
+#include <heddle/infer/draft_speculation.hpp>
+#include <heddle/infer/engine.hpp>
+#include <heddle/infer/json/medusa_folder.hpp>
+#include <heddle/infer/medusa_speculation.hpp>
+#include <heddle/infer/model_runner.hpp>
+#include <heddle/io/json/safetensors.hpp>
+#include <heddle/mesh/parse.hpp>
+#include <heddle/model/json/hugging_face.hpp>
+#include <heddle/model/json/hugging_face_weights.hpp>
+#include <heddle/model/read_parameters.hpp>
+#include HEDDLE_GEMM_HEADER
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <type_traits>
+
+namespace model_ranks {
+
+namespace hd = heddle;
+namespace md = heddle::model;
+namespace inf = heddle::infer;
+using mesh_type = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::tp>>;
+using backend = hd::compute::host<HEDDLE_GEMM>;
+using runner = inf::any_tree_runner<float>;
+
+/// `cache_bytes` of each rank, or, at 0, `cache_tokens`; at 0 these are the context, at most 4096. `context`: at 0 the model's.
+struct options {
+  std::string model{}, mesh = "pp=1";
+  std::int64_t cache_bytes = 0, cache_tokens = 0, block_rows = 16, rows = 256;
+  int context = 0, threads = 1;
+};
+
+struct loaded {
+  runner steps;
+  backend& kernels;
+  std::string family{};
+  std::string mesh{};
+  std::int64_t width = 0;
+  double epsilon = 0;  ///< of the final norm
+};
+
+template <class Model, class Config>
+void run_model(const options& o, const md::hugging_face_model& about, Config config,
+               const std::function<void(const loaded&)>& lead) {
+  if (o.context > 0) config.context = (std::min)(config.context, o.context);
+  const auto mesh = hd::parse_mesh<mesh_type>(o.mesh);
+  const auto [folder, names] = md::open_weights<hd::io::safetensors_folder>(o.model, about, Model::describe(config));
+  const std::int64_t tokens =
+      o.cache_tokens > 0 ? o.cache_tokens : (std::min)(std::int64_t{config.context}, std::int64_t{4096});
+  hd::launch_options ranks;
+  ranks.timeout = std::chrono::milliseconds(0);  // those that follow wait for as long as there is nothing to do
+  hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
+    using runner_type = inf::model_runner<Model, std::remove_cvref_t<decltype(world)>, backend>;
+    backend kernels{o.threads};
+    const std::int64_t blocks = o.cache_bytes > 0
+                                    ? runner_type::cache_blocks_for(o.cache_bytes, config, world.mesh(), o.block_rows)
+                                    : (tokens + o.block_rows - 1) / o.block_rows;
+    runner_type on_ranks(config, world, kernels, {blocks, o.block_rows}, o.rows);
+    md::read_parameters(on_ranks.stage(), hd::io::safetensors_reader(folder), names);
+    world.control().barrier();  // a rank that cannot load is to end the others before anything begins
+    if (!on_ranks.leads()) return on_ranks.follow();
+    lead({runner(on_ranks), kernels, std::string(about.family()), hd::to_string(mesh), config.width, config.epsilon});
+    on_ranks.finish();
+  });
+}
+
+/// Loads the model on all ranks, and calls `lead` on the one that leads.
+inline void with_model(const options& o, const std::function<void(const loaded&)>& lead) {
+  const auto path = std::filesystem::path(o.model) / "config.json";
+  const auto about = md::from_config(hd::io::read_json(path), "'" + path.string() + "'");
+  md::with_model<float>(about, [&]<class Model>(std::type_identity<Model>, const auto& config) {
+    run_model<Model>(o, about, config, lead);
+  });
+}
+
+/// How tokens are proposed. `by`: "ngram", "draft", "medusa", or "none".
+struct speculation {
+  std::string by = "none", heads{}, draft{};
+};
+
+template <class App>
+void add_options(App& app, speculation& s) {
+  app.add_option(
+      "--speculate", s.by,
+      "propose tokens, which leaves answers the same: ngram (what followed the same words), draft or medusa");
+  app.add_option("--draft", s.draft, "folder of a smaller model with the same tokens, for --speculate draft");
+  app.add_option("--heads", s.heads, "folder of heads that train_heads wrote, for --speculate medusa");
+}
+
+/// Calls `use(decoding policy)` with what speculates for a model. Errors: `config_error` for folders that do not fit.
+template <class Use>
+void with_speculation(const speculation& s, const options& o, const loaded& of, Use&& use) {
+  const inf::step_limits limits = of.steps.limits();
+  if (s.by == "none") return use(inf::one_token{});
+  if (s.by == "ngram") return use(inf::ngram_speculation<>{});
+  if (s.by == "draft") {
+    if (s.draft.empty()) throw hd::config_error("heddle: --speculate draft needs a model: --draft FOLDER");
+    options own = o;
+    own.model = s.draft;
+    own.mesh = "pp=1";
+    return with_model(own, [&](const loaded& draft) {
+      runner steps = draft.steps;
+      if (steps.limits().vocabulary != limits.vocabulary)
+        throw hd::config_error("heddle: a draft should have the model's vocabulary of " +
+                               std::to_string(limits.vocabulary) + " tokens, got " +
+                               std::to_string(steps.limits().vocabulary));
+      use(inf::draft_speculation<runner>(steps));
+    });
+  }
+  if (s.by != "medusa")
+    throw hd::config_error("heddle: --speculate should be ngram, draft, medusa or none, got '" + s.by + "'");
+  if (s.heads.empty()) throw hd::config_error("heddle: --speculate medusa needs heads: --heads FOLDER");
+  if (of.family == "gpt2")
+    throw hd::config_error("heddle: heads of Medusa are for models whose final norm is an RMS norm, not for gpt2");
+  const inf::medusa_folder_settings settings = inf::read_medusa_settings(s.heads);
+  inf::medusa_heads<float, backend> heads(of.kernels, settings.heads, of.width, limits.vocabulary, of.epsilon);
+  inf::read_medusa_heads(s.heads, heads);
+  use(inf::medusa_speculation(heads, settings.tree));
+}
+
+}  // namespace model_ranks
