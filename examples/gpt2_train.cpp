@@ -161,10 +161,10 @@ static bool train_in_windows(const settings& s, const hd::launch_options& launch
   return windows::train_in(free, s.steps, done, data, s.save, facts, s.print_every, on_mesh);
 }
 
-template <class T>
+template <class T, class Precision = hd::precision<>>
 static int train(const settings& s) {
   using strategy = hd::strategy<mesh_type, hd::schedule::tabled, hd::zero<1>, backend, hd::observe::recorder,
-                                hd::activations::recompute<>>;
+                                hd::activations::recompute<>, Precision>;
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
   // What cannot run is said before anything is read or started.
   const auto when = schedule_of<T>(s);
@@ -305,7 +305,9 @@ int main(int argc, char** argv) {
       throw hd::config_error("heddle: " + std::string(s.resume ? "--resume" : "--window") +
                              " needs --save, the folder of the saves");
     session.begin(on::any_ranks ? hd::parse_mesh<mesh_type>(s.mesh).size() : 1);
-#if defined(HEDDLE_EXAMPLE_F32_ONLY)  // compiled for a test, in half the time
+#if defined(HEDDLE_EXAMPLE_CUDA)
+    return s.dtype == "bf16" ? train<float, hd::precision<hd::products_in<hd::bf16>>>(s) : train<float>(s);
+#elif defined(HEDDLE_EXAMPLE_F32_ONLY)  // compiled for a test, in half the time
     if (s.dtype != "f32") throw hd::config_error("heddle: this program was compiled for --dtype f32 only");
     return train<float>(s);
 #else

@@ -153,7 +153,13 @@ inline void declare(CLI::App& app, settings& s) {
   app.add_option("--seed", s.seed, "of weights, data order and sampling")
       ->check(whole<std::uint64_t>(0, (std::numeric_limits<std::uint64_t>::max)()))
       ->capture_default_str();
+#if defined(HEDDLE_EXAMPLE_CUDA)
+  app.add_option("--dtype", s.dtype, "f32, or bf16: float with products of operands in bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+#else
   app.add_option("--dtype", s.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->capture_default_str();
+#endif
   app.add_option("--data", s.data, "files or folders to train on (default: heddle's own headers and docs)")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--save", s.save, "folder for saves (default: none are made)");

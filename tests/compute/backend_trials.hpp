@@ -251,6 +251,29 @@ auto products(std::int64_t rows, std::int64_t columns) {
   return t.results;
 }
 
+// Operands of 16 bits into sums of float and into their own type; without any terms, too.
+template <class B, class Half>
+auto products_of_halves(std::int64_t rows, std::int64_t columns) {
+  trial<B, float> t;
+  using space = typename B::space;
+  const auto halves = [&](std::int64_t m, std::int64_t n, std::uint64_t seed) {
+    std::vector<Half> x;
+    for (const float e : numbers<float>(m * n, seed)) x.push_back(Half(e));
+    return hd::matrix_view<Half, space>(t.keep(x), hd::dynamic_shape<2>(m, n));
+  };
+  constexpr auto no = transpose::no, yes = transpose::yes;
+  const auto a = halves(rows, columns, 1), b = halves(columns, 6, 2), c = halves(rows, 6, 3);
+  auto sums = t.some(rows, 6), of_columns = t.some(columns, 6), wide = t.some(rows, columns);
+  t.backend.template matmul<no, no>(a, b, sums, 0.5f), t.note("a b", sums);
+  t.backend.template matmul<yes, no>(a, c, of_columns, 0.0f), t.note("a' c", of_columns);
+  t.backend.template matmul<no, yes>(c, b, wide, 1.0f), t.note("c b'", wide);
+  t.backend.template matmul<no, no>(a, b, c, 0.5f),
+      t.note("a b, rounded", hd::detail::row_at<space>(c.address(), c.size()));
+  t.backend.template matmul<no, yes>(c, b, a, 0.0f),
+      t.note("c b', rounded", hd::detail::row_at<space>(a.address(), a.size()));
+  return t.results;
+}
+
 template <class B, class T>
 auto attention(std::int64_t rows) {
   trial<B, T> t;
@@ -559,6 +582,23 @@ void compare_with_host(double tolerance, double of_products,
   for (const std::int64_t sequence : sequences) {
     CAPTURE(sequence);
     check(attention<B, T>(sequence), attention<host, T>(sequence), of_products, 4);
+  }
+}
+
+/// Products of 16-bit operands and stochastic rounding on B against the host's: sums differ by their order only, what is rounded after
+/// by one unit in the last place.
+template <class B>
+void compare_halves_with_host() {
+  using host = co::host<>;
+  for (const auto& [rows, columns] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 5}, {4, 0}, {1, 1}, {7, 13}, {33, 100}}) {
+    CAPTURE(rows, columns);
+    check(products_of_halves<B, hd::bf16>(rows, columns), products_of_halves<host, hd::bf16>(rows, columns), 0x1p-7, 5);
+    check(products_of_halves<B, hd::f16>(rows, columns), products_of_halves<host, hd::f16>(rows, columns), 0x1p-10, 5);
+  }
+  for (const std::int64_t n : {0, 1, 300}) {
+    CAPTURE(n);
+    check(stochastic_rounding<B>(n), stochastic_rounding<host>(n), 1e-6, 3);
   }
 }
 

@@ -9,4 +9,15 @@ TEST_CASE("kernels on a GPU compute what the host's do", "[cuda][gpu]") {
   compare_with_host<co::cuda, double>(1e-10, 1e-10, trial_sizes, {0, 1, 6, 37, 300});
   compare_with_host<co::cuda, float>(1e-4, 1e-4, trial_sizes, {0, 1, 6, 37, 300});
   backend_trials::compare_corners_with_host<co::cuda>();
+  backend_trials::compare_halves_with_host<co::cuda>();
+}
+
+TEST_CASE("products of floats in TF32 are those of the host to 2^-9", "[cuda][gpu]") {
+  namespace co = heddle::compute;
+  for (const auto& [rows, columns] : backend_trials::trial_sizes) {
+    CAPTURE(rows, columns);
+    backend_trials::check(backend_trials::products<co::cuda_tf32, float>(rows, columns),
+                          backend_trials::products<co::host<>, float>(rows, columns),
+                          0x1p-9 * (1 + static_cast<double>(rows + columns)), 5);
+  }
 }

@@ -26,6 +26,10 @@ TEST_CASE("the CUDA backend offers what a GPT-2 needs", "[cuda][law]") {
   STATIC_REQUIRE(co::reversible_optimizer_kernels<tested, double>);
   STATIC_REQUIRE(co::reduction_kernels<tested, float>);
   STATIC_REQUIRE(co::cast_kernels<tested, float, hd::bf16>);
+  STATIC_REQUIRE(co::half_product_kernels<tested, hd::bf16>);
+  STATIC_REQUIRE(co::half_product_kernels<tested, hd::f16>);
+  STATIC_REQUIRE(co::stochastic_cast_kernels<tested>);
+  STATIC_REQUIRE(co::stochastic_optimizer_kernels<tested, float, float>);
   STATIC_REQUIRE(co::squared_error_kernels<tested, double>);
   STATIC_REQUIRE(co::attention_kernels<tested, float>);
   STATIC_REQUIRE(co::sliced_attention_kernels<tested, double>);
@@ -40,6 +44,17 @@ TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in gro
 TEST_CASE("bodies of the CUDA backend compute what the host's kernels do, in groups of four", "[cuda]") {
   compare_with_host<emulated<4>, double>(1e-10, 1e-10);
   compare_with_host<emulated<4>, float>(1e-4, 1e-4);
+}
+
+TEST_CASE("products of 16-bit operands and stochastic rounding of the CUDA backend are the host's", "[cuda]") {
+  compare_halves_with_host<emulated<1>>();
+}
+
+TEST_CASE("tiles of attention that end inside of sequences are the host's", "[cuda]") {
+  for (const std::int64_t sequence : {1, 7, 8, 9, 37}) {
+    CAPTURE(sequence);
+    check(attention<emulated<2>, double>(sequence), attention<co::host<>, double>(sequence), 1e-10, 4);
+  }
 }
 
 TEST_CASE("masks, pages and what is not finite go through the CUDA backend as on the host", "[cuda]") {

@@ -12,6 +12,7 @@
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -53,6 +54,7 @@ class group_thread {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool leads() const { return rank_ == 0; }
+  void sync() { group_.all.arrive_and_wait(); }
   template <class T>
   T sum(T x) {
     return combined(x, [](T a, T b) { return a + b; });
@@ -80,7 +82,7 @@ class group_thread {
 template <int Size>
 struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   struct products {
-    static constexpr const char* name = "of the test";
+    static constexpr const char *name = "of the test", *half_name = "of the test, in float";
     explicit products(heddle::cuda_memory::queue&) {}
   };
   heddle::cuda_memory::queue& queue;
@@ -100,6 +102,13 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
   void each_column(std::int64_t columns, Body body) const {
     groups(columns, body);
   }
+  /// Groups of one have large tiles, groups of two and three tiles of eight rows in the tests, and larger groups none: they go key by key.
+  static constexpr std::int64_t tile_bytes = Size == 1 ? 1 << 20 : Size <= 3 ? 3 << 10 : 0;
+  template <class T, class Body>
+  void each_tile(std::int64_t items, std::int64_t, std::int64_t elements, Body body) const {
+    const auto memory = std::make_shared<std::vector<T>>(static_cast<std::size_t>(elements));
+    groups(items, [=](group_thread& thread, std::int64_t i) { body(thread, i, memory->data()); });
+  }
   template <class T>
   heddle::buffer<T, heddle::cuda_memory> room(std::int64_t n) const {
     return heddle::buffer<T, heddle::cuda_memory>(queue, n);
@@ -112,14 +121,14 @@ struct emulated_launcher : heddle::compute::detail::on_cuda::launcher_base {
       for (std::int64_t i = 0; i < n; ++i) sorted[i] = keys[places[i]];
     });
   }
-  template <bool TA, bool TB, class T>
-  void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, const T* b, T* c, T beta) const {
+  template <bool TA, bool TB, class In, class Out, class Sum>
+  void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta) const {
     enqueue(queue.stream(), [=] {
       for (std::int64_t i = 0; i < m; ++i)
         for (std::int64_t j = 0; j < n; ++j) {
-          T sum = 0;
+          Sum sum = 0;
           for (std::int64_t p = 0; p < k; ++p) sum += a[TA ? p * m + i : i * k + p] * b[TB ? j * k + p : p * n + j];
-          c[i * n + j] = sum + (beta == T(0) ? T(0) : beta * c[i * n + j]);
+          c[i * n + j] = Out(sum + (beta == Sum(0) ? Sum(0) : beta * c[i * n + j]));
         }
     });
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/compute/cuda/attention.hpp>
+#include <heddle/compute/cuda/attention_tiles.hpp>
 #include <heddle/compute/cuda/elementwise.hpp>
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/cuda/rows.hpp>
@@ -11,6 +12,7 @@
 #include <heddle/compute/kernels.hpp>
 #include <heddle/compute/launched_facets.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 #include <heddle/tensor/view.hpp>
 
@@ -26,17 +28,21 @@ namespace heddle::inline v0::compute {
 
 /// A backend on a stream of a CUDA device. It serves one rank; tensors lie in `cuda_memory`. Kernels element by element, biases, norms,
 /// embeddings (rotary ones too), softmax cross-entropy, squared errors, sums, casts, attention and AdamW are kernels of the stream,
-/// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's, in full precision.
+/// without atomics: results do not depend on the order in which threads run. Matrix products are cuBLASLt's: in full precision, or
+/// of operands of bf16 or f16, added up in float.
 /// Positions of rotary embeddings and slices and pages of attention lie on the device and are not checked there. `Launcher` launches (compute/cuda/launcher.hpp): `compute::cuda` launches on the stream.
 /// Kernels are described in kernels.hpp.
 /// Errors: `config_error` if there is no such device; `cuda_error` for what CUDA refuses; `layout_error` if the arguments of a kernel
 /// do not fit together.
 template <class Launcher>
 class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_memory> {
+  using facets = detail::launched_facets<basic_cuda<Launcher>, cuda_memory>;
   template <class T>
   using heads = head_rows<T, cuda_memory>;
   template <class T>
   using in_heads = std::type_identity_t<heads<const T>>;
+  template <class T>
+  using in_matrix = std::type_identity_t<matrix_view<const T, cuda_memory>>;
 
  public:
   using kind = backend_kind;
@@ -53,22 +59,43 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   /// Whose matrix products they are.
   static constexpr const char* gemm_name() noexcept { return Launcher::products::name; }
 
+  /// Whose products of 16-bit operands they are.
+  static constexpr const char* half_product_name() noexcept { return Launcher::products::half_name; }
+
   template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
     requires std::is_same_v<T, float> || std::is_same_v<T, double>
-  void matmul(std::type_identity_t<matrix_view<const T, space>> a, std::type_identity_t<matrix_view<const T, space>> b,
-              matrix_view<T, space> c, std::type_identity_t<T> beta = T(0)) {
-    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
-    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
-    detail::expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
-    detail::expect("matmul", "rows of op(b)", k, b.extent(tb ? 1 : 0));
-    detail::expect("matmul", "columns of op(b)", n, b.extent(tb ? 0 : 1));
-    if (m == 0 || n == 0) return;
-    if (k > 0)
-      launcher().template multiply<ta, tb>(m, n, k, a.address(), b.address(), c.address(), beta);
-    else if (beta == T(0))
-      queue_.zero(heddle::v0::detail::row_at<space>(c.address(), m * n));
-    else
-      this->scale(heddle::v0::detail::row_at<space>(c.address(), m * n), beta);
+  void matmul(in_matrix<T> a, in_matrix<T> b, matrix_view<T, space> c, std::type_identity_t<T> beta = T(0)) {
+    product<TA, TB, T>(a, b, beta, c);
+  }
+  /// Of bf16 and f16, added up in float and rounded once.
+  template <transpose TA = transpose::no, transpose TB = transpose::no, class T>
+    requires is_half_precision<T>
+  void matmul(in_matrix<T> a, in_matrix<T> b, matrix_view<T, space> c, float beta = 0) {
+    product<TA, TB, T>(a, b, beta, c);
+  }
+  template <transpose TA = transpose::no, transpose TB = transpose::no, class A, class B>
+    requires(is_half_precision<std::remove_const_t<A>> &&
+             std::is_same_v<std::remove_const_t<A>, std::remove_const_t<B>>)
+  void matmul(matrix_view<A, space> a, matrix_view<B, space> b, matrix_view<float, space> c, float beta = 0) {
+    product<TA, TB, std::remove_const_t<A>>(a, b, beta, c);
+  }
+
+  using facets::adamw;
+  using facets::cast;
+  /// From float to bf16 with stochastic rounding.
+  void cast(row_view<const float, space> x, row_view<bf16, space> y, const stochastic& rounding) {
+    detail::expect("cast", "elements of y", x.size(), y.size());
+    detail::on_cuda::launch_cast_stochastic(launcher(), x.size(), x.address(), rounding, y.address());
+  }
+  /// Into bf16 weights that are rounded stochastically.
+  template <class T, class G>
+  void adamw(vector_view<T, space> master, vector_view<bf16, space> weights, vector_view<G, space> g,
+             std::type_identity_t<vector_view<T, space>> m, std::type_identity_t<vector_view<T, space>> v,
+             const adamw_step& step, const stochastic& rounding) {
+    facets::optimizer_sizes(master.size(), weights.size(), g.size(), m.size(), v.size());
+    detail::on_cuda::launch_adamw(launcher(), master.size(), master.address(), weights.address(),
+                                  static_cast<const std::remove_const_t<G>*>(g.address()), m.address(), v.address(),
+                                  step, rounding);
   }
 
   template <class T>
@@ -76,8 +103,8 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
                  std::type_identity_t<T> scale, heads<T> out, std::type_identity_t<row_view<T, space>> lse,
                  key_pages_in<space> pages = {}) {
     check_heads<T>("attention", q, k, v, scale, out, lse.size(), pages);
-    detail::on_cuda::launch_attention(launcher(), inputs<T>(q, k, v, listed(slices), scale, pages),
-                                      detail::on_cuda::at(out), lse.address());
+    detail::on_cuda::attend(launcher(), inputs<T>(q, k, v, listed(slices), scale, pages), detail::on_cuda::at(out),
+                            lse.address());
   }
   template <class T>
   void attention_backward(in_heads<T> dout, in_heads<T> q, in_heads<T> k, in_heads<T> v, in_heads<T> out,
@@ -99,7 +126,7 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
   void attention(std::type_identity_t<matrix_view<const T, space>> qkv, attention_shape s, matrix_view<T, space> out,
                  std::type_identity_t<row_view<T, space>> lse) {
     check_sizes<T>("attention", s, qkv, out, lse.size());
-    detail::on_cuda::launch_attention(
+    detail::on_cuda::attend(
         launcher(), inputs<T>(third(qkv, s, 0), third(qkv, s, 1), third(qkv, s, 2), causal(s), score_scale<T>(s), {}),
         detail::on_cuda::at(heads_of(out, s.heads, s.head_dim)), lse.address());
   }
@@ -121,6 +148,23 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
  private:
   friend class detail::launched_facets<basic_cuda, cuda_memory>;
   Launcher launcher() noexcept { return {queue_, products_}; }
+
+  template <transpose TA, transpose TB, class In, class Out, class Sum>
+  void product(const matrix_view<const In, space>& a, const matrix_view<const In, space>& b, Sum beta,
+               const matrix_view<Out, space>& c) {
+    constexpr bool ta = TA == transpose::yes, tb = TB == transpose::yes;
+    const std::int64_t m = c.extent(0), n = c.extent(1), k = a.extent(ta ? 0 : 1);
+    detail::expect("matmul", "rows of op(a)", m, a.extent(ta ? 1 : 0));
+    detail::expect("matmul", "rows of op(b)", k, b.extent(tb ? 1 : 0));
+    detail::expect("matmul", "columns of op(b)", n, b.extent(tb ? 0 : 1));
+    if (m == 0 || n == 0) return;
+    if (k > 0)
+      launcher().template multiply<ta, tb>(m, n, k, a.address(), b.address(), c.address(), beta);
+    else if (beta == Sum(0))
+      queue_.zero(heddle::v0::detail::row_at<space>(c.address(), m * n));
+    else
+      detail::on_cuda::launch_scale(launcher(), m * n, c.address(), beta);
+  }
 
   // Sizes are checked by the host's functions, which look at no element.
   template <class T>
@@ -163,8 +207,8 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
                 std::int64_t keys, const heads<const T>& dout, const heads<const T>& out,
                 const row_view<const T, space>& lse, const heads<T>& dq, const heads<T>& dk, const heads<T>& dv) {
     using detail::on_cuda::at;
-    detail::on_cuda::launch_attention_backward(launcher(), in, rows, kv_heads, keys, at(dout), at(out), lse.address(),
-                                               at(dq), at(dk), at(dv));
+    detail::on_cuda::attend_backward(launcher(), in, rows, kv_heads, keys, at(dout), at(out), lse.address(), at(dq),
+                                     at(dk), at(dv));
   }
   static detail::on_cuda::listed_slices listed(const row_view<const attention_slice, space>& slices) noexcept {
     return {slices.address(), slices.size()};
@@ -185,7 +229,10 @@ class basic_cuda : public detail::launched_facets<basic_cuda<Launcher>, cuda_mem
 
 #if defined(__CUDACC__)
 /// The backend that launches on a CUDA stream; in files that nvcc compiles.
-using cuda = basic_cuda<detail::on_cuda::stream_launcher>;
+using cuda = basic_cuda<detail::on_cuda::stream_launcher<detail::on_cuda::full_floats>>;
+/// The same, whose products of floats round operands to TensorFloat-32 (10 bits of the mantissa, relative error 2^-11 each) and add
+/// up in float.
+using cuda_tf32 = basic_cuda<detail::on_cuda::stream_launcher<detail::on_cuda::tensor_floats>>;
 #endif
 
 }  // namespace heddle::inline v0::compute

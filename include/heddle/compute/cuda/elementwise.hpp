@@ -7,6 +7,8 @@
 #include <heddle/compute/host/cast.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
+#include <heddle/core/random.hpp>
 
 #include <cstdint>
 
@@ -68,15 +70,15 @@ template <launcher L, class T>
 void launch_add(const L& on, std::int64_t n, const T* a, const T* b, T* c) {
   on.each(n, add_body<T>{a, b, c});
 }
-template <class T>
+template <class T, class F>
 struct scale_body {
   T* x;
-  T factor;
-  HEDDLE_HD void operator()(std::int64_t i) const { x[i] *= factor; }
+  F factor;
+  HEDDLE_HD void operator()(std::int64_t i) const { x[i] = T(x[i] * factor); }
 };
-template <launcher L, class T>
-void launch_scale(const L& on, std::int64_t n, T* x, T factor) {
-  on.each(n, scale_body<T>{x, factor});
+template <launcher L, class T, class F>
+void launch_scale(const L& on, std::int64_t n, T* x, F factor) {
+  on.each(n, scale_body<T, F>{x, factor});
 }
 template <class T>
 struct fill_body {
@@ -97,6 +99,20 @@ struct cast_body {
 template <launcher L, class From, class To>
 void launch_cast(const L& on, std::int64_t n, const From* x, To* y) {
   on.each(n, cast_body<From, To>{x, y});
+}
+/// With the random numbers of index first + i.
+struct cast_stochastic_body {
+  counter_random random;
+  std::uint64_t first;
+  const float* x;
+  bf16* y;
+  HEDDLE_HD void operator()(std::int64_t i) const {
+    y[i] = round_stochastically(x[i], random.bits16(first + static_cast<std::uint64_t>(i)));
+  }
+};
+template <launcher L>
+void launch_cast_stochastic(const L& on, std::int64_t n, const float* x, const stochastic& rounding, bf16* y) {
+  on.each(n, cast_stochastic_body{rounding.random, rounding.first, x, y});
 }
 template <class T>
 struct squared_error_backward_body {
@@ -306,6 +322,28 @@ struct master_adamw_body {
 template <launcher L, class T, class W, class G>
 void launch_adamw(const L& on, std::int64_t n, T* master, W* weights, const G* g, T* m, T* v, const adamw_step& step) {
   on.each(n, master_adamw_body<T, W, G>{adamw_scalars<T>(step), master, weights, g, m, v});
+}
+/// The same into weights that are rounded stochastically.
+template <class T, class G>
+struct stochastic_adamw_body {
+  adamw_scalars<T> s;
+  T* master;
+  bf16* weights;
+  const G* g;
+  T *m, *v;
+  counter_random random;
+  std::uint64_t first;
+  HEDDLE_HD void operator()(std::int64_t i) const {
+    const T p = s.updated(master[i], converted<T>(g[i]), m[i], v[i]);
+    master[i] = p;
+    weights[i] = round_stochastically(static_cast<float>(p), random.bits16(first + static_cast<std::uint64_t>(i)));
+  }
+};
+template <launcher L, class T, class G>
+void launch_adamw(const L& on, std::int64_t n, T* master, bf16* weights, const G* g, T* m, T* v, const adamw_step& step,
+                  const stochastic& rounding) {
+  on.each(n, stochastic_adamw_body<T, G>{adamw_scalars<T>(step), master, weights, g, m, v, rounding.random,
+                                         rounding.first});
 }
 template <class T>
 struct undo_adamw_body {

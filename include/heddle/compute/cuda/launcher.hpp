@@ -28,7 +28,10 @@ concept row_threads = requires(G& g, double x) {
 /// - `each(n, body)`: body(i) for every i in [0, n);
 /// - `each_row(rows, columns, body)`: body(group, i) for every row i, whose group shares so many columns;
 /// - `each_column(columns, body)`: body(group, j) for every column j;
+/// - `each_tile<T>(items, edge, n, body)`: body(group, i, memory) for every item i, whose group shares memory of n elements of T and
+///   has `sync()`, after which its threads see what the others wrote there; n elements have up to `tile_bytes`;
 /// - `room<T>(n)`: n elements on the device for the kernels that follow, with `address()`, given back in the order of the queue;
+/// - `multiply<TA, TB>(m, n, k, a, b, c, beta)`: c = op(a) op(b) + beta c, by the library of `products`, which has names;
 /// - `sort_places(keys, n, sorted, places)`: keys in ascending order and where they were, equal keys in the order they had.
 struct launcher_base {
   static constexpr bool host_can_read = false;

@@ -6,6 +6,7 @@
 #include <heddle/compute/cuda/launcher.hpp>
 #include <heddle/compute/kernels.hpp>
 #include <heddle/core/error.hpp>
+#include <heddle/core/half_precision.hpp>
 #include <heddle/tensor/buffer.hpp>
 #include <heddle/tensor/cuda/memory.hpp>
 
@@ -44,6 +45,7 @@ class block_of_row {
   __device__ int rank() const { return static_cast<int>(threadIdx.x); }
   __device__ int size() const { return static_cast<int>(blockDim.x); }
   __device__ bool leads() const { return threadIdx.x == 0; }
+  __device__ void sync() const { __syncthreads(); }
   template <class T>
   __device__ T sum(T x) {
     return combined(x, add_op{});
@@ -109,6 +111,12 @@ __global__ void row_kernel(std::int64_t rows, Body body) {
   block_of_row group;
   for (std::int64_t i = blockIdx.x; i < rows; i += gridDim.x) body(group, i);
 }
+template <class T, class Body>
+__global__ void __launch_bounds__(256, 2) tile_kernel(std::int64_t items, const __grid_constant__ Body body) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  block_of_row group;
+  for (std::int64_t i = blockIdx.x; i < items; i += gridDim.x) body(group, i, reinterpret_cast<T*>(memory));
+}
 template <class Body>
 __global__ void column_kernel(std::int64_t count, Body body) {
   const std::int64_t j = static_cast<std::int64_t>(blockIdx.x) * threads_of_column::columns + threadIdx.x;
@@ -121,10 +129,22 @@ struct index_body {
   HEDDLE_HD void operator()(std::int64_t i) const { out[i] = static_cast<std::int32_t>(i); }
 };
 
-/// cuBLASLt's handle and workspace, and what it advised for each size.
+/// What products of floats may be rounded to: nothing, or operands to the 10 mantissa bits of TensorFloat-32 (sums stay float).
+struct full_floats {
+  static constexpr const char* name = "cuBLASLt";
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+};
+struct tensor_floats {
+  static constexpr const char* name = "cuBLASLt, TF32";
+  static constexpr cublasComputeType_t compute = CUBLAS_COMPUTE_32F_FAST_TF32;
+};
+
+/// cuBLASLt's handle and workspace, and what it advised for each size. `Floats`: how it multiplies floats.
+template <class Floats>
 class lt_products {
  public:
-  static constexpr const char* name = "cuBLASLt";
+  static constexpr const char* name = Floats::name;
+  static constexpr const char* half_name = "cuBLASLt";
   explicit lt_products(cuda_memory::queue& queue)
       : device_(queue.device()), workspace_(queue, workspace_bytes, "the workspace of matrix products") {
     const heddle::v0::detail::on_cuda_device here(device_);
@@ -137,19 +157,23 @@ class lt_products {
     static_cast<void>(cublasLtDestroy(handle_));
   }
 
-  /// c[m, n] = op(a) op(b) + beta c, row-major.
-  template <bool TA, bool TB, class T>
-  void multiply(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const T* a, const T* b, T* c,
-                T beta) {
+  /// c[m, n] = op(a) op(b) + beta c, row-major. Operands of 16 bits are added up in float.
+  template <bool TA, bool TB, class In, class Out, class Sum>
+  void multiply(cudaStream_t stream, std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c,
+                Sum beta) {
+    static_assert(std::is_same_v<Sum, std::conditional_t<std::is_same_v<In, double>, double, float>>);
     const heddle::v0::detail::on_cuda_device here(device_);
     // In memory by columns all of it is transposed: c'[n, m] = op(b)' op(a)'.
-    constexpr cudaDataType_t type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_64F;
-    const described<TA, TB> of(type, m, n, k);
+    constexpr element_types types{type_of<In>, type_of<Out>, type_of<Sum>,
+                                  std::is_same_v<In, double>  ? CUBLAS_COMPUTE_64F
+                                  : std::is_same_v<In, float> ? Floats::compute
+                                                              : CUBLAS_COMPUTE_32F};
+    const described<TA, TB> of(types, m, n, k);
     const std::array aligned{alignment_of(b), alignment_of(a), alignment_of(c)};
-    const size_of_product size(type, TA, TB, m, n, k, aligned);
+    const size_of_product size(types.in, types.out, TA, TB, m, n, k, aligned);
     auto at = advised_.find(size);
     if (at == advised_.end()) at = advised_.emplace(size, of.advice(handle_, m, n, k, aligned)).first;
-    const T one = 1;
+    const Sum one = 1;
     require(cublasLtMatmul(handle_, of.product.get(), &one, b, of.left.get(), a, of.right.get(), &beta, c, of.out.get(),
                            c, of.out.get(), &at->second, workspace_.address(), workspace_bytes, stream),
             "cublasLtMatmul");
@@ -157,6 +181,16 @@ class lt_products {
 
  private:
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+
+  struct element_types {
+    cudaDataType_t in, out, scale;
+    cublasComputeType_t compute;
+  };
+  template <class T>
+  static constexpr cudaDataType_t type_of = std::is_same_v<T, double>  ? CUDA_R_64F
+                                            : std::is_same_v<T, float> ? CUDA_R_32F
+                                            : std::is_same_v<T, bf16>  ? CUDA_R_16BF
+                                                                       : CUDA_R_16F;
 
   // Of an address, as far as cuBLASLt asks: it would take 256 bytes for granted.
   static std::uint32_t alignment_of(const void* address) {
@@ -181,13 +215,12 @@ class lt_products {
     owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> product;
     matrix_layout left, right, out;
 
-    described(cudaDataType_t type, std::int64_t m, std::int64_t n, std::int64_t k)
-        : left(layout(type, TB ? k : n, TB ? n : k)),
-          right(layout(type, TA ? m : k, TA ? k : m)),
-          out(layout(type, n, m)) {
-      const auto compute = type == CUDA_R_32F ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
+    described(const element_types& types, std::int64_t m, std::int64_t n, std::int64_t k)
+        : left(layout(types.in, TB ? k : n, TB ? n : k)),
+          right(layout(types.in, TA ? m : k, TA ? k : m)),
+          out(layout(types.out, n, m)) {
       cublasLtMatmulDesc_t made = nullptr;
-      require(cublasLtMatmulDescCreate(&made, compute, type), "cublasLtMatmulDescCreate");
+      require(cublasLtMatmulDescCreate(&made, types.compute, types.scale), "cublasLtMatmulDescCreate");
       product.reset(made);
       const cublasOperation_t of_left = TB ? CUBLAS_OP_T : CUBLAS_OP_N, of_right = TA ? CUBLAS_OP_T : CUBLAS_OP_N;
       require(cublasLtMatmulDescSetAttribute(made, CUBLASLT_MATMUL_DESC_TRANSA, &of_left, sizeof of_left),
@@ -229,8 +262,8 @@ class lt_products {
       return matrix_layout(made);
     }
   };
-  using size_of_product =
-      std::tuple<cudaDataType_t, bool, bool, std::int64_t, std::int64_t, std::int64_t, std::array<std::uint32_t, 3>>;
+  using size_of_product = std::tuple<cudaDataType_t, cudaDataType_t, bool, bool, std::int64_t, std::int64_t,
+                                     std::int64_t, std::array<std::uint32_t, 3>>;
 
   int device_;
   cublasLtHandle_t handle_ = nullptr;
@@ -239,12 +272,13 @@ class lt_products {
 };
 
 /// Launches on the stream of a queue.
+template <class Floats>
 struct stream_launcher : launcher_base {
-  using products = lt_products;
+  using products = lt_products<Floats>;
   cuda_memory::queue& queue;
-  lt_products& library;
+  products& library;
 
-  stream_launcher(cuda_memory::queue& on, lt_products& by) : queue(on), library(by) {}
+  stream_launcher(cuda_memory::queue& on, products& by) : queue(on), library(by) {}
 
   template <class Body>
   void each(std::int64_t n, const Body& body) const {
@@ -261,6 +295,25 @@ struct stream_launcher : launcher_base {
     if (columns > 0)
       launch("column_kernel", column_kernel<Body>, blocks((columns + wide - 1) / wide),
              dim3(wide, threads_of_column::rows), columns, body);
+  }
+  /// Of the 227 KiB of shared memory that sm_90 and sm_100 have for each multiprocessor, so that two blocks find room.
+  static constexpr std::int64_t tile_bytes = 112 * 1024;
+  template <class T, class Body>
+  void each_tile(std::int64_t items, std::int64_t edge, std::int64_t elements, const Body& body) const {
+    if (items <= 0) return;
+    const heddle::v0::detail::on_cuda_device here(queue.device());
+    constexpr auto kernel = tile_kernel<T, Body>;
+    const auto bytes = static_cast<std::size_t>(elements) * sizeof(T);
+    if (bytes > 48 * 1024)  // as much as a kernel has without being asked
+      heddle::v0::detail::require_cuda(
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          "cudaFuncSetAttribute", queue.device());
+    cudaLaunchConfig_t how{};
+    how.gridDim = blocks(items);
+    how.blockDim = dim3(edge >= 64 ? 256 : 128);
+    how.dynamicSmemBytes = bytes;
+    how.stream = queue.stream();
+    heddle::v0::detail::require_cuda(cudaLaunchKernelEx(&how, kernel, items, body), "tile_kernel", queue.device());
   }
   template <class T>
   buffer<T, cuda_memory> room(std::int64_t n) const {
@@ -280,8 +333,8 @@ struct stream_launcher : launcher_base {
     auto between = room<std::byte>(static_cast<std::int64_t>(bytes));
     sort(between.address(), bytes);
   }
-  template <bool TA, bool TB, class T>
-  void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const T* a, const T* b, T* c, T beta) const {
+  template <bool TA, bool TB, class In, class Out, class Sum>
+  void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const In* a, const In* b, Out* c, Sum beta) const {
     library.template multiply<TA, TB>(queue.stream(), m, n, k, a, b, c, beta);
   }
 
