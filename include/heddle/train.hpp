@@ -6,7 +6,6 @@
 #include <heddle/train/activations/stage_for.hpp>
 #include <heddle/train/activations/store.hpp>
 #include <heddle/train/buckets.hpp>
-#include <heddle/train/glancing_distillation.hpp>
 #include <heddle/train/gradient_sums.hpp>
 #include <heddle/train/held_parts.hpp>
 #include <heddle/train/held_stages.hpp>

@@ -385,7 +385,7 @@ void check_memory(const std::string& mesh_text) {
     CHECK(held[s][0] == expected[s][0]);
     CHECK(held[s][1] == expected[s][1]);
   }
-  CHECK(formula::routing_bytes() > 0);
+  CHECK(formula::routing_bytes(0) > 0);
 }
 TEST_CASE("the memory of a Mixtral's stages is what the formula says", "[train][mixtral][memory]") {
   // Experts of the same samples, and rows that travel: to other experts, and to parts of experts.

@@ -122,11 +122,13 @@ void prepare_blocks(const Places& at, int first, int count, RunOf&& run_of) {
     });
 }
 // Reserves what rows are routed by in such blocks, for at most `rows` rows.
-template <class Places, class Memory, class Queue>
-void reserve_blocks(const Places& at, int first, int count, Memory& routing, Queue& queue, std::int64_t rows) {
+template <class Layouts, class Places, class Memory, class Queue, class Mesh>
+void reserve_blocks(const Places& at, int first, int count, Memory& routing, Queue& queue, const Mesh& mesh,
+                    std::int64_t rows) {
   if constexpr (layers::uses_routing<typename Places::block_layer>)
-    at.each_kind(first, count,
-                 [&](const auto& block, int) { layers::reserve_routing(block.layer, routing, queue, rows); });
+    at.each_kind(first, count, [&](const auto& block, int) {
+      routing.reserve(queue, layers::most_routing<Layouts>(block.layer, mesh, rows));
+    });
 }
 
 // Whether nothing is sent inside a block: every axis has one rank, or splits samples and no rows travel along it.

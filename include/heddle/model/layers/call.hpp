@@ -484,12 +484,8 @@ template <class Layouts, class Layer, class Mesh>
 constexpr routing_extents most_routing(const Layer& layer, const Mesh& mesh, std::int64_t rows) {
   routing_extents most;
   if constexpr (uses_routing<Layer>) {
-    const auto add = [&](routing_extents more) {
-      if (more.choices > most.choices) most.choices = more.choices;
-      if (more.experts > most.experts) most.experts = more.experts;
-    };
-    if constexpr (requires { requires Layer::routes_rows; }) add(layer.template routing_of<Layouts>(mesh, rows));
-    layer.children().each([&](auto, const auto& child) { add(most_routing<Layouts>(child, mesh, rows)); });
+    if constexpr (requires { requires Layer::routes_rows; }) most.cover(layer.template routing_of<Layouts>(mesh, rows));
+    layer.children().each([&](auto, const auto& child) { most.cover(most_routing<Layouts>(child, mesh, rows)); });
   }
   return most;
 }

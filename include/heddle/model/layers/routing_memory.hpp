@@ -96,6 +96,11 @@ struct routing_extents {
   std::int64_t choices = 0, experts = 0;
   /// Bytes that `routing_memory::reserve` allocates.
   constexpr std::int64_t bytes() const noexcept { return choices * 4 * 4 + (experts > 0 ? (experts + 1) * 8 : 0); }
+  /// The more of both.
+  constexpr void cover(const routing_extents& other) noexcept {
+    if (other.choices > choices) choices = other.choices;
+    if (other.experts > experts) experts = other.experts;
+  }
   friend constexpr bool operator==(const routing_extents&, const routing_extents&) = default;
 };
 
