@@ -9,6 +9,7 @@
 // must read and write p * bytes; "of bound" is the time that takes at the bandwidth of scaling in place, over the time
 // measured. It passes 100 % where the buffers fit into a cache.
 #include <heddle/comm/threads.hpp>
+#include <heddle/core/cores.hpp>
 
 #include <algorithm>
 #include <barrier>

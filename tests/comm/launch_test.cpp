@@ -1,4 +1,6 @@
 // A launch as a whole: its status, ranks that cannot be started, ranks that end one by one, and the cores they run on.
+#include <heddle/core/cores.hpp>
+
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
