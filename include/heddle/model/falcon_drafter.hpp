@@ -170,7 +170,11 @@ class falcon_drafter {
       return found;
     };
     from("model.embed_tokens.weight", embedding_);
-    if (from("lm_head.weight", head_) == 0) head_ = embedding_;
+    // A stage without the head leaves one that came from another rank.
+    if (from("lm_head.weight", head_) > 0)
+      own_head_ = true;
+    else if (!own_head_)
+      head_ = embedding_;
     from("model.norm.weight", final_norm_);
     return taken;
   }
@@ -491,6 +495,7 @@ class falcon_drafter {
   lstm first_, second_;
   std::array<std::int64_t, parts> at_{};
   std::vector<T> weights_{}, gradients_{}, embedding_{}, head_{}, final_norm_{}, cos_{}, sin_{}, deviations_{};
+  bool own_head_ = false;  // `take` found a head that is not the embedding
   std::int64_t sequences_ = 0, rows_ = 0;
   typename lstm::activations lstm_1_{}, lstm_2_{};
   std::vector<std::int32_t> positions_{};

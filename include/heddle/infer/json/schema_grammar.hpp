@@ -304,9 +304,10 @@ class schema_grammar {
   }
   void naturals(std::int32_t from, std::int64_t low, std::int64_t high, std::int32_t end) {
     std::int64_t least = 0;  // of so many digits
-    for (std::int64_t most = 9; least <= high; least = most + 1, most = most * 10 + 9) {
+    for (std::int64_t most = 9;; least = most + 1, most = most * 10 + 9) {
       const std::int64_t a = (std::max)(low, least), b = (std::min)(high, most);
       if (a <= b) same_length(from, std::to_string(a), std::to_string(b), 0, end);
+      if (most >= high) break;  // nines of 18 digits are the most: no longer ones are asked for
     }
   }
   void same_length(std::int32_t from, const std::string& low, const std::string& high, std::size_t i,
