@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -34,10 +35,11 @@ using mesh_type = hd::mesh<hd::axis<hd::pp>, hd::axis<hd::tp>>;
 using backend = hd::compute::host<HEDDLE_GEMM>;
 using runner = inf::any_tree_runner<float>;
 
-/// `cache_bytes` of each rank, or, at 0, `cache_tokens`; at 0 these are the context, at most 4096. `context`: at 0 the model's.
+/// `cache_bytes` of each rank, or, without, `cache_tokens`; at 0 these are the context, at most 4096. `context`: at 0 the model's.
 struct options {
   std::string model{}, mesh = "pp=1";
-  std::int64_t cache_bytes = 0, cache_tokens = 0, block_rows = 16, rows = 256;
+  std::optional<std::int64_t> cache_bytes{};
+  std::int64_t cache_tokens = 0, block_rows = 16, rows = 256;
   int context = 0, threads = 1;
 };
 
@@ -63,8 +65,8 @@ void run_model(const options& o, const md::hugging_face_model& about, Config con
   hd::launch<hd::threads>(mesh, ranks, [&](auto& world) {
     using runner_type = inf::model_runner<Model, std::remove_cvref_t<decltype(world)>, backend>;
     backend kernels{o.threads};
-    const std::int64_t blocks = o.cache_bytes > 0
-                                    ? runner_type::cache_blocks_for(o.cache_bytes, config, world.mesh(), o.block_rows)
+    const std::int64_t blocks = o.cache_bytes
+                                    ? runner_type::cache_blocks_for(*o.cache_bytes, config, world.mesh(), o.block_rows)
                                     : (tokens + o.block_rows - 1) / o.block_rows;
     runner_type on_ranks(config, world, kernels, {blocks, o.block_rows}, o.rows);
     md::read_parameters(on_ranks.stage(), hd::io::safetensors_reader(folder), names);

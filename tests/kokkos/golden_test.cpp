@@ -175,6 +175,7 @@ md::deepseek_config deepseek_of(const golden_file& golden) {
           .shared = n[16],
           .groups = n[17],
           .kept_groups = n[18],
+          .dense = 0,
           .factor = 1.7,
           .theta = rotary[0],
           .epsilon = rotary[1]};
