@@ -109,10 +109,13 @@ struct language_places {
   static constexpr bool has_others = !std::is_same_v<other_block, layers::no_block>;
   // The first of layers [first, first + count) with this kind of block; -1 without.
   constexpr int first_of(bool second, int first, int count) const noexcept {
-    if constexpr (!has_others) return !second && count > 0 ? first : -1;
-    for (int l = first; l < first + count; ++l)
-      if (others.has(l) == second) return l;
-    return -1;
+    if constexpr (!has_others) {
+      return !second && count > 0 ? first : -1;
+    } else {
+      for (int l = first; l < first + count; ++l)
+        if (others.has(l) == second) return l;
+      return -1;
+    }
   }
 };
 
