@@ -357,6 +357,33 @@ TEST_CASE("a step that failed is tried again as if it had not been", "[infer][en
   CHECK(engine.counts().cache.used == 0);
 }
 
+TEST_CASE("a request is answered after all were cancelled whose slots a failed step would have moved",
+          "[infer][engine][error]") {
+  fake::runner runner;
+  inf::engine<fake::runner, inf::temporal_fusion<5>> engine(runner, {.max_running = 5});
+  std::vector<inf::request_id> ids;
+  for (const int tokens : {20, 2, 2, 20, 20}) ids.push_back(engine.submit(asking(2, tokens)));
+  bool failed = false;
+  for (int i = 0; i < 10 && !failed; ++i) {
+    runner.fail_next = engine.counts().running == 3;
+    try {
+      engine.step();
+    } catch (const std::runtime_error&) {
+      failed = true;
+    }
+  }
+  REQUIRE(failed);
+  REQUIRE(engine.counts().slot_moves > 0);
+  for (const inf::request_id id : ids) engine.cancel(id);
+  engine.submit(asking(2, 3));
+  int tokens = 0;
+  for (int i = 0; i < 20 && !engine.idle(); ++i)
+    for (const inf::event& e : engine.step()) tokens += e.token ? 1 : 0;
+  CHECK(tokens == 3);
+  CHECK(engine.idle());
+  CHECK(engine.counts().cache.used == 0);
+}
+
 TEST_CASE("slots that were to be moved in a step that failed are moved when it is tried again",
           "[infer][engine][error]") {
   const inf::step_limits limits{.vocabulary = 13, .context = 48, .block_rows = 4, .blocks = 60, .max_rows = 24};

@@ -221,8 +221,13 @@ class engine {
     proposals_.clear();
     parents_.clear();
     std::int64_t left = rows_per_step_;
-    if constexpr (fuses)
+    if constexpr (fuses) {
+      if (running_.empty()) {  // nobody is left for whom a failed step would have moved anything
+        slot_copies_.clear();
+        blocks_.closed();
+      }
       if (!batching::closes_holes) left -= std::ssize(blocks_.holes());
+    }
     for (std::size_t i = 0; i < running_.size(); ++i)  // the youngest may leave meanwhile
       if (running_[i]->pending() == 1 && make_room(*running_[i])) {
         scheduled_.push_back({.of = running_[i].get(), .rows = 1});

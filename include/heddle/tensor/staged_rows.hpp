@@ -10,6 +10,7 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,12 +84,25 @@ class staged_row {
   std::span<T> copy_;
 };
 
+// Whether the second row has elements of the first. A transport would keep the result apart until the input is read, in memory of the
+// host, and copy it by the host.
+template <class First, class Second>
+bool rows_overlap(const First& x, const Second& y) noexcept {
+  const std::less<const void*> before;
+  return x.size() > 0 && y.size() > 0 && before(x.address(), y.address() + y.size()) &&
+         before(y.address(), x.address() + x.size());
+}
+template <class Row>
+bool rows_overlap(const Row&) noexcept {
+  return false;
+}
+
 // `work(comm, spans...)` after all that the queue was given; what is given to it later sees the results. The host waits. A row that is
 // alone is read and written, of several the constant ones are read and all elements of the others written.
 template <class Queue, class Comm, class Work, class... T, class Space>
 void communicate_by_host(Queue& queue, Comm& comm, Work&& work, const vector_view<T, Space>&... rows) {
   static_assert(sizeof...(T) <= 2);
-  if (comm.takes_memory_of(runtime_of<Space>(), type_name<Space>())) {
+  if (!rows_overlap(rows...) && comm.takes_memory_of(runtime_of<Space>(), type_name<Space>())) {
     queue.wait();
     work(comm, std::span<T>(rows.address(), static_cast<std::size_t>(rows.size()))...);
     return;
