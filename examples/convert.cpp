@@ -50,13 +50,13 @@ struct source {
   std::optional<io::safetensors_folder> published;
   std::optional<io::checkpoint_reader> saved;
 
-  explicit source(const std::string& folder) {
+  source(const std::string& folder, std::optional<hd::scale_blocks> scales) {
     const io::search_result found = io::latest(folder);
     io::require_readable(found, folder);
     if (found.save)
       saved.emplace(found.save->path);
     else
-      published.emplace(folder);
+      published.emplace(folder, scales);
   }
 };
 
@@ -65,20 +65,21 @@ void convert(const settings& s, const md::hugging_face_model& about, Config conf
   const std::string in_words = md::to_string(config) + " f32";
   if constexpr (std::is_base_of_v<md::llama_config, Config>) config.context = 1;  // no memory for activations
   const auto mesh = hd::parse_mesh<mesh_type>(s.mesh);
-  const source from(s.from);
+  const source from(s.from, about.scales);
   const auto described = Model::describe(config);
   md::hugging_face_names names{about.family() == "gpt2" ? "transformer." : ""}, of_source;
   if (from.published) {
     of_source = names = md::names_in(*from.published);
-    md::require_all_read(described, from.published->names(), of_source,
-                         [&](std::string_view name) { return md::is_saved_constant(about, name); });
+    md::require_all_read(described, from.published->names(), of_source, [&](std::string_view name) {
+      return md::is_saved_constant(about, name) || from.published->is_scales(name);
+    });
   }
   auto plan = hd::train::hugging_face_plan(described, names, dtype, s.most_bytes);
-  if (from.published) {  // each tensor keeps its type
+  if (from.published) {  // each tensor keeps its type; matrices in 8 bits get that of the model
     auto tensors = plan.tensors();
     for (io::safetensors_outline& t : tensors) {
       const auto tensor = from.published->tensor(t.name);
-      t.dtype = tensor.dtype();
+      if (!about.scales || tensor.dtype() != "F8_E4M3") t.dtype = tensor.dtype();
       if (t.dtype != "F32" && t.dtype != "BF16" && t.dtype != "F16")
         throw hd::config_error("heddle: " + tensor.where() + ": elements of type " + t.dtype +
                                " do not come back from float; F32, BF16 and F16 do");

@@ -11,6 +11,7 @@
 #include <heddle/io/node_topology.hpp>
 #include <heddle/io/pairs.hpp>
 #include <heddle/io/permutation.hpp>
+#include <heddle/io/safetensors/block_scales.hpp>
 #include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/io/safetensors/entry.hpp>
 #include <heddle/io/safetensors/input_file.hpp>

@@ -2,6 +2,7 @@
 #include "catch.hpp"
 
 #include <heddle/core/half_precision.hpp>
+#include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
 
 #include <array>
@@ -165,6 +166,38 @@ TEST_CASE("each tensor keeps its type and its name", "[examples][convert]") {
   CHECK_THAT(b.text,
              Contains("mixed/model.safetensors'") && Contains("'ln_f.bias'") && Contains("elements of type F64"));
   CHECK_FALSE(fs::exists(back + "2"));
+}
+
+TEST_CASE("matrices in 8 bits become numbers of the model's type, with or without a save between",
+          "[examples][convert]") {
+  const scratch folder;
+  const auto path = [&](const char* name) { return (folder.path / name).string(); };
+  const std::string model = (models / "deepseek_fp8").string();
+  for (const std::string& arguments : {"--from " + model + " --to " + path("direct") + " --mesh tp=2",
+                                       "--from " + model + " --to " + path("save") + " --format heddle --mesh pp=2",
+                                       "--from " + path("save") + " --to " + path("back")}) {
+    const answer a = convert(arguments);
+    CAPTURE(a.text);
+    REQUIRE(a.status == 0);
+  }
+  CHECK(differences(path("direct"), path("back")).empty());
+  CHECK(bytes_of(path("direct") + "/config.json").find("quantization_config") == std::string::npos);
+  const io::safetensors_folder stored(model, hd::scale_blocks{7, 5}), direct(path("direct"));
+  std::size_t scales = 0;
+  for (const std::string& name : stored.names()) {
+    if (stored.is_scales(name)) {
+      ++scales;
+      continue;
+    }
+    std::vector<float> expected(static_cast<std::size_t>(stored.tensor(name).entry().count())), got(expected.size());
+    stored.tensor(name).read(0, std::span<float>(expected));
+    direct.tensor(name).read(0, std::span<float>(got));
+    CAPTURE(name);
+    CHECK(direct.tensor(name).dtype() == "F32");
+    CHECK(got == expected);
+  }
+  CHECK(scales > 0);
+  CHECK(direct.names().size() + scales == stored.names().size());
 }
 
 TEST_CASE("what cannot be converted is said with file and tensor", "[examples][convert]") {

@@ -80,7 +80,7 @@ struct copied_model {
 
 TEST_CASE("losses and logits of transformers' models on every mesh", "[examples][evaluate]") {
   for (const char* model : {"gpt2", "llama3", "llama_tied", "qwen2", "qwen3", "mixtral", "deepseek", "deepseek_dense",
-                            "deepseek_plain", "bytes"}) {
+                            "deepseek_plain", "deepseek_fp8", "qwen3_fp8", "bytes"}) {
     const json expected = read(models / model / "expected.json");
     const std::string what = "--model " + (models / model).string() + tokens_of(expected["samples"]) + " --json";
     std::int64_t all_bytes = 0;
@@ -171,6 +171,21 @@ TEST_CASE("what cannot be evaluated is an error that says why", "[examples][eval
     m.change("n_layer", 2);
     CHECK_THAT(says("--model " + m.path.string() + " --tokens 1 --mesh tp=2"),
                Contains("12 of 40 tensors belong to no parameter of the model, such as 'transformer.h.2."));
+  }
+  {
+    const copied_model m("deepseek_fp8");
+    json blocks = read(m.path / "config.json").at("quantization_config");
+    blocks["weight_block_size"] = {7, 6};
+    m.change("quantization_config", blocks);
+    CHECK_THAT(says("--model " + m.path.string() + " --tokens 1 --mesh tp=2"),
+               Contains("the scales of blocks of 7 x 6 elements of a matrix of shape [10,22] should have the shape "
+                        "[2,4], they have "
+                        "[2,5]"));
+    m.change("quantization_config", nullptr);
+    CHECK_THAT(
+        says("--model " + m.path.string() + " --tokens 1"),
+        Contains(
+            "tensors belong to no parameter of the model, such as 'model.layers.0.mlp.down_proj.weight_scale_inv'"));
   }
   {
     const copied_model m("llama3");

@@ -91,7 +91,7 @@ void check(const std::string& name) {
   const bool has_beams = std::filesystem::exists(folder + "/beams.json");
   const json beams = has_beams ? hd::io::read_json(folder + "/beams.json") : json::array();
   CHECK(has_beams == (name == "llama3"));
-  const hd::io::safetensors_folder files(folder);
+  const hd::io::safetensors_folder files(folder, about.scales);
   const auto names = md::names_in(files);
   for (const auto& [first, second] : {std::pair(1, 1), std::pair(1, 2), std::pair(2, 1), std::pair(2, 2)}) {
     CAPTURE(name, first, second);
@@ -157,6 +157,7 @@ TEST_CASE("a Mixtral generates greedily what transformers does, its experts on r
 TEST_CASE("a DeepSeek-V3 generates greedily what transformers does, its experts on ranks of their own",
           "[infer][golden]") {
   check<md::deepseek<float>, hd::mesh<hd::axis<hd::ep>, hd::axis<hd::tp>>>("deepseek");
+  check<md::deepseek<float>, hd::mesh<hd::axis<hd::ep>, hd::axis<hd::tp>>>("deepseek_fp8");  // matrices in 8 bits
   check<md::deepseek<float>>("deepseek_dense");  // two leading blocks without experts, YaRN
 }
 TEST_CASE("a DeepSeek-V3 caches the latent vector of a token, whole on every rank", "[infer][deepseek]") {

@@ -5,6 +5,7 @@
 #include <heddle/comm/threads.hpp>
 #include <heddle/comm/world.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/core/random.hpp>
 #include <heddle/io/json/safetensors.hpp>
 #include <heddle/io/json/safetensors_writer.hpp>
 #include <heddle/model/gpt2.hpp>
@@ -12,12 +13,16 @@
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/testing/checked_backend.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "scratch.hpp"
@@ -43,8 +48,8 @@ struct rank_result {
   std::int64_t bytes = 0, share = 0;
 };
 
-template <class Stage>
-void look(const Stage& s, rank_result& r, std::int64_t element) {
+template <class Stage, class Bytes>
+void look(const Stage& s, rank_result& r, const Bytes& bytes_of) {
   for (const md::parameter& p : s.parameters()) {
     auto& whole = r.whole[p.name];
     whole.resize(static_cast<std::size_t>(p.global_count()));
@@ -54,8 +59,13 @@ void look(const Stage& s, rank_result& r, std::int64_t element) {
             static_cast<double>(s.weights()[static_cast<std::size_t>(p.offset + local + i)]);
     });
     r.copies[p.name] = p.count;
-    r.share += p.count * element;
+    r.share += bytes_of(p);
   }
+}
+
+// Bytes of a parameter's elements, alike for all.
+auto bytes_each(std::int64_t element) {
+  return [element](const md::parameter& p) { return p.count * element; };
 }
 
 // The initial weights of the model on one rank, as tensors.
@@ -70,16 +80,16 @@ std::map<std::string, std::vector<double>> initial(const typename Model::config&
         c, world, kernels, md::split_layers(c.layers, 0, 1), 1, 1);
     s.initialize(5);
     rank_result r;
-    look(s, r, 0);
+    look(s, r, bytes_each(0));
     all = std::move(r.whole);
     for (const md::parameter& p : s.parameters()) shapes[p.name] = p.shape;
   });
   return all;
 }
 
-template <class Model, class Source, class NameOf>
+template <class Model, class Source, class NameOf, class Bytes>
 std::vector<rank_result> load(const any_mesh& mesh, const typename Model::config& c, const Source& open, NameOf name_of,
-                              std::int64_t element) {
+                              const Bytes& bytes_of) {
   std::vector<rank_result> results(static_cast<std::size_t>(mesh.size()));
   hd::launch<hd::threads>(mesh, [&](auto& world) {
     backend kernels{1};
@@ -89,7 +99,7 @@ std::vector<rank_result> load(const any_mesh& mesh, const typename Model::config
     const auto file = open();
     md::read_parameters(s, file, name_of);
     rank_result& r = results[static_cast<std::size_t>(world.rank())];
-    look(s, r, element);
+    look(s, r, bytes_of);
     r.bytes = file.bytes_read();
   });
   return results;
@@ -129,7 +139,7 @@ void compare(const Config& config) {
           return {"turned." + std::string(name), hd::stored_as::transposed};
         return {std::string(name)};
       };
-      const auto results = load<Family<float>>(mesh, config, open, name_of, 2);
+      const auto results = load<Family<float>>(mesh, config, open, name_of, bytes_each(2));
       std::map<std::string, bool> seen;
       for (const rank_result& r : results) {
         CHECK(r.bytes == r.share);  // not a byte more than the elements it holds
@@ -191,6 +201,104 @@ TEST_CASE("Llama: each rank reads its own bytes, and they are the weights", "[io
   compare<llama>(small_llama);
 }
 
+// A code of E4M3, by its definition.
+static double of_code(std::uint8_t code) {
+  const int exponent = (code >> 3) & 15, mantissa = code & 7;
+  const double size = exponent == 0 ? std::ldexp(mantissa, -9)
+                                    : std::ldexp(8 + mantissa, exponent - 10);  // 2^-6 / 8, and 2^(e - 7) / 8
+  return code >= 128 ? -size : size;
+}
+
+TEST_CASE("a model in 8 bits: each rank reads its own bytes and the scales of the blocks they are in",
+          "[io][safetensors][load][float8]") {
+  const std::uint64_t seed = 20261126;
+  CAPTURE(seed);
+  const hd::counter_random random(seed, 1);
+  std::uint64_t drawn = 0;
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  auto weights = initial<md::llama<double>>(small_llama, shapes);
+  const hd::scale_blocks blocks{7, 5};
+  // Random codes and scales, so that every number has its own; embedding, norms and one matrix are as they were.
+  const auto is_8_bit = [&](const std::string& name) {
+    return name.find("_proj.") != std::string::npos && name != "model.layers.1.mlp.up_proj.weight";
+  };
+  for (const bool transposed : {false, true}) {
+    CAPTURE(transposed);
+    const scratch_folder folder("load");
+    std::map<std::string, std::vector<std::uint8_t>> codes;
+    std::map<std::string, std::vector<float>> scales, plain;
+    std::vector<io::safetensors_output> tensors;
+    for (auto& [name, values] : weights) {
+      if (!is_8_bit(name)) {
+        for (double& v : values)
+          plain[name].push_back(static_cast<float>(v)), v = static_cast<double>(plain[name].back());
+        tensors.push_back(io::safetensors_of(name, shapes[name], std::span<const float>(plain[name])));
+        continue;
+      }
+      const std::int64_t n = shapes[name][transposed ? 1 : 0], m = shapes[name][transposed ? 0 : 1];
+      const std::int64_t down = (n + blocks.rows - 1) / blocks.rows, across = (m + blocks.columns - 1) / blocks.columns;
+      auto& c = codes[name];
+      auto& s = scales[name];
+      for (std::int64_t i = 0; i < down * across; ++i) s.push_back(static_cast<float>(random.uniform(drawn++) + 0.5));
+      for (std::int64_t i = 0; i < n * m; ++i) {
+        const auto code = static_cast<std::uint8_t>(random.integer(drawn++) & 0xff);
+        c.push_back((code & 0x7f) == 0x7f ? std::uint8_t{3} : code);
+        const float scale = s[static_cast<std::size_t>(i / m / blocks.rows * across + i % m / blocks.columns)];
+        values[static_cast<std::size_t>(transposed ? i % m * n + i / m : i)] =
+            static_cast<double>(static_cast<float>(of_code(c.back()) * static_cast<double>(scale)));
+      }
+      tensors.push_back({name, "F8_E4M3", {n, m}, std::as_bytes(std::span<const std::uint8_t>(c))});
+      tensors.push_back(io::safetensors_of(name + "_scale_inv", {down, across}, std::span<const float>(s)));
+    }
+    io::write_safetensors_folder(folder.path, tensors, 5000);
+    const auto bytes_of = [&](const md::parameter& p) {
+      if (!is_8_bit(p.name)) return 4 * p.count;
+      std::set<std::pair<std::int64_t, std::int64_t>> touched;
+      md::for_each_run(p, [&](std::int64_t global, std::int64_t, std::int64_t length) {
+        for (std::int64_t g = global; g < global + length; ++g) {
+          const std::int64_t row = g / p.shape[1], column = g % p.shape[1];
+          transposed ? touched.emplace(column / blocks.rows, row / blocks.columns)
+                     : touched.emplace(row / blocks.rows, column / blocks.columns);
+        }
+      });
+      return p.count + 4 * std::ssize(touched);
+    };
+    const auto name_of = [&](std::string_view name) -> md::source_name {
+      return {std::string(name),
+              transposed && is_8_bit(std::string(name)) ? hd::stored_as::transposed : hd::stored_as::is};
+    };
+    for (const any_mesh& mesh : {any_mesh(1, 1, 1), any_mesh(1, 1, 2), any_mesh(1, 1, 3), any_mesh(1, 2, 1),
+                                 any_mesh(2, 1, 2), any_mesh(1, 3, 2)}) {
+      CAPTURE(mesh.extents());
+      const auto results = load<md::llama<float>>(
+          mesh, small_llama, [&] { return io::safetensors_folder(folder.path, blocks); }, name_of, bytes_of);
+      std::map<std::string, std::vector<bool>> here;
+      for (const rank_result& r : results) {
+        CHECK(r.bytes == r.share);
+        for (const auto& [name, values] : r.whole) {
+          std::int64_t wrong = 0, zero = 0;
+          auto& seen = here[name];
+          seen.resize(values.size());
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            const bool same = values[i] == weights.at(name)[i];
+            wrong += !same && values[i] != 0;
+            zero += !same && values[i] == 0;
+            seen[i] = seen[i] || same;
+          }
+          CAPTURE(name);
+          CHECK(wrong == 0);
+          CHECK(zero <= std::ssize(values) - r.copies.at(name));
+        }
+      }
+      CHECK(here.size() == weights.size());
+      for (const auto& [name, seen] : here) {
+        CAPTURE(name);
+        CHECK(std::find(seen.begin(), seen.end(), false) == seen.end());
+      }
+    }
+  }
+}
+
 TEST_CASE("at tp2 a rank reads its share of a greater model to 1 %", "[io][safetensors][load]") {
   const md::llama_config config{
       .layers = 2, .heads = 8, .kv_heads = 4, .width = 128, .ffn = 512, .context = 4, .vocabulary = 1000};
@@ -205,7 +313,7 @@ TEST_CASE("at tp2 a rank reads its share of a greater model to 1 %", "[io][safet
   }
   io::write_safetensors_folder(folder.path, tensors);
   const auto results = load<md::llama<float>>(
-      any_mesh(1, 1, 2), config, [&] { return io::safetensors_folder(folder.path); }, md::same_names{}, 8);
+      any_mesh(1, 1, 2), config, [&] { return io::safetensors_folder(folder.path); }, md::same_names{}, bytes_each(8));
   for (const rank_result& r : results) {
     CAPTURE(r.bytes, all);
     CHECK(r.bytes == r.share);
@@ -264,7 +372,7 @@ TEST_CASE("names and shapes that do not fit are errors on every rank that reads 
   const auto fails = [&](const md::gpt2_config& c) {
     return message_of<hd::error>([&] {
       load<md::gpt2<double>>(
-          any_mesh(1, 1, 1), c, [&] { return io::safetensors_folder(folder.path); }, md::same_names{}, 8);
+          any_mesh(1, 1, 1), c, [&] { return io::safetensors_folder(folder.path); }, md::same_names{}, bytes_each(8));
     });
   };
   io::write_safetensors_folder(folder.path, tensors);

@@ -552,6 +552,147 @@ TEST_CASE("a folder of files with an index", "[io][safetensors]") {
   CHECK_THROWS_WITH(io::write_safetensors_folder(folder / "m", tensors), Catch::Contains("is there already"));
 }
 
+TEST_CASE("matrices in 8 bits: numbers times the scales of their blocks, in every type, from any thread",
+          "[io][safetensors][float8]") {
+  const std::uint64_t seed = 8128;
+  CAPTURE(seed);
+  const heddle::counter_random random(seed, 1);
+  std::uint64_t at = 0;
+  const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random.integer(at++) % n); };
+  for (int round = 0; round < 12; ++round) {
+    CAPTURE(round);
+    const scratch_folder folder("safetensors");
+    const std::int64_t rows = 1 + below(40),
+                       columns = 1 + below(round == 0 ? 40000 : 300);  // longer than what is read at once
+    const heddle::scale_blocks blocks{1 + below(50), 1 + below(round == 1 ? 1000 : 200)};
+    const std::int64_t down = (rows + blocks.rows - 1) / blocks.rows;
+    const std::int64_t across = (columns + blocks.columns - 1) / blocks.columns;
+    CAPTURE(rows, columns, blocks.rows, blocks.columns);
+    std::vector<std::byte> codes(static_cast<std::size_t>(rows * columns));
+    std::vector<float> scales;
+    for (std::byte& c : codes) c = static_cast<std::byte>(below(127) + 128 * below(2));
+    for (std::int64_t i = 0; i < down * across; ++i)
+      scales.push_back(static_cast<float>((random.uniform(at++) - 0.25) * 1e-3));
+    const std::vector<io::safetensors_output> tensors{
+        {"w", "F8_E4M3", {rows, columns}, codes},
+        io::safetensors_of("w_scale_inv", {down, across}, std::span<const float>(scales))};
+    io::write_safetensors_folder(folder / "m", tensors, 1);  // a file each
+    const io::safetensors_folder read(folder / "m", blocks);
+    // By the definition of E4M3, in double, where the product is exact.
+    const auto exact = [&](std::int64_t i) {
+      const auto code = std::to_integer<int>(codes[static_cast<std::size_t>(i)]);
+      const int e = code >> 3 & 15, m = code & 7;
+      const double size = e == 0 ? std::ldexp(m, -9) : std::ldexp(8 + m, e - 10);
+      const std::int64_t block = i / columns / blocks.rows * across + i % columns / blocks.columns;
+      return (code >= 128 ? -size : size) * static_cast<double>(scales[static_cast<std::size_t>(block)]);
+    };
+    const auto shared = read.tensor("w");
+    std::array<std::int64_t, 3> wrong{};
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < wrong.size(); ++t)
+      threads.emplace_back([&, t] {
+        const heddle::counter_random mine(seed, 2 + t);
+        for (std::uint64_t k = 0; k < 10; ++k) {
+          const auto first =
+              static_cast<std::int64_t>(mine.integer(2 * k) % static_cast<std::uint64_t>(rows * columns));
+          const auto left = static_cast<std::uint64_t>(rows * columns - first + 1);
+          const auto n = static_cast<std::size_t>(mine.integer(2 * k + 1) % left);
+          const auto compare = [&](auto zero, auto&& nearest) {
+            std::vector<decltype(zero)> out(n);
+            shared.read(first, std::span(out));
+            for (std::size_t i = 0; i < n; ++i)
+              wrong[t] += out[i] != nearest(exact(first + static_cast<std::int64_t>(i)));
+          };
+          if (t == 0) compare(0.0f, [](double x) { return static_cast<float>(x); });
+          if (t == 1) compare(0.0, [](double x) { return x; });
+          // Rounded once: the float between is odd where it is not exact.
+          if (t == 2) compare(heddle::bf16(0.0f), [](double x) { return heddle::bf16(io::detail::rounded_to_odd(x)); });
+        }
+      });
+    for (auto& t : threads) t.join();
+    CHECK(wrong == std::array<std::int64_t, 3>{});
+    // In order, each scale once, by whoever reads.
+    const io::safetensors_reader one(read);
+    std::vector<float> row(static_cast<std::size_t>(columns));
+    const auto part = one.tensor("w");
+    for (std::int64_t i = 0; i < rows; ++i) part.read(i * columns, std::span(row));
+    CHECK(one.bytes_read() == rows * columns + 4 * down * across);
+    // Of the last column the scales of its blocks alone.
+    const io::safetensors_reader two(read);
+    const auto column = two.tensor("w");
+    for (std::int64_t i = 1; i <= rows; ++i) column.read(i * columns - 1, std::span(row).first(1));
+    CHECK(two.bytes_read() == rows + 4 * down);
+  }
+}
+
+TEST_CASE("matrices in 8 bits without their scales, or with others, are errors", "[io][safetensors][float8]") {
+  std::vector<std::byte> codes(15, std::byte{0x38});
+  std::vector<float> scales{1, 2};
+  const auto error_of = [&](heddle::scale_blocks blocks, std::vector<std::int64_t> shape,
+                            const std::string& scales_name, std::vector<std::int64_t> scales_shape,
+                            const char* type = "F8_E4M3") {
+    const scratch_folder folder("safetensors");
+    const std::vector<io::safetensors_output> tensors{
+        {"w", type, shape, codes}, io::safetensors_of(scales_name, scales_shape, std::span<const float>(scales))};
+    io::write_safetensors_folder(folder / "m", tensors);
+    return message_of<heddle::error>([&] {
+      const io::safetensors_folder read(folder / "m", blocks);
+      std::vector<float> out(15);
+      read.tensor("w").read(0, std::span<float>(out));
+      CHECK(out[14] == scales.back());
+    });
+  };
+  using Catch::Contains;
+  CHECK(error_of({2, 5}, {3, 5}, "w_scale_inv", {2, 1}).empty());
+  CHECK_THAT(error_of({2, 5}, {3, 5}, "w_scale", {2, 1}),
+             Contains("tensor 'w' is in 8 bits, and its scales 'w_scale_inv' are missing"));
+  CHECK_THAT(
+      error_of({2, 5}, {3, 5}, "w_scale_inv", {1, 2}),
+      Contains(
+          "tensor 'w_scale_inv': the scales of blocks of 2 x 5 elements of a matrix of shape [3,5] should have the "
+          "shape [2,1], they have [1,2]"));
+  CHECK_THAT(error_of({2, 5}, {15}, "w_scale_inv", {2, 1}), Contains("should be a matrix, it has the shape [15]"));
+  for (const std::int64_t size : {std::int64_t{0}, std::int64_t{-1}, heddle::scale_blocks::most + 1}) {
+    CHECK_THAT(error_of({size, 5}, {3, 5}, "w_scale_inv", {2, 1}),
+               Contains("should have 1 to 1048576 rows and columns, got " + std::to_string(size) + " and 5"));
+    CHECK_THAT(error_of({5, size}, {3, 5}, "w_scale_inv", {2, 1}), Contains("got 5 and " + std::to_string(size)));
+  }
+  codes[13] = std::byte{0xff};
+  CHECK_THAT(error_of({2, 5}, {3, 5}, "w_scale_inv", {2, 1}), Contains("tensor 'w': row 2, column 3 is NaN"));
+  codes[13] = std::byte{0x38};
+  scales[1] = INFINITY;
+  CHECK_THAT(error_of({2, 5}, {3, 5}, "w_scale_inv", {2, 1}),
+             Contains("tensor 'w_scale_inv': row 1, column 0: a scale should be finite, got inf"));
+  scales[1] = 2;
+
+  const scratch_folder folder("safetensors");
+  const std::vector<io::safetensors_output> tensors{
+      {"alone", "F8_E4M3", {3, 5}, codes},
+      io::safetensors_of("other_scale_inv", {2, 1}, std::span<const float>(scales)),
+      {"w", "F8_E4M3", {3, 5}, codes},
+      io::safetensors_of("w_scale_inv", {2, 1}, std::span<const float>(scales)),
+      {"x", "F8_E4M3", {0, 5}, {}},
+      {"x_scale_inv", "F8_E4M3", {0, 1}, {}},
+  };
+  io::write_safetensors_folder(folder / "m", tensors);
+  const io::safetensors_folder plain(folder / "m"), scaled(folder / "m", heddle::scale_blocks{2, 5});
+  // Nobody takes the codes for numbers where the file has scales for them.
+  std::vector<float> out(15);
+  CHECK_THROWS_WITH(
+      plain.tensor("w").read(0, std::span<float>(out)),
+      Contains("tensor 'w' has scales beside it, 'w_scale_inv': open the folder with the size of their blocks"));
+  plain.tensor("alone").read(0, std::span<float>(out));
+  CHECK(out == std::vector<float>(15, 1.0f));
+  CHECK_THROWS_WITH(scaled.tensor("x"),
+                    Contains("tensor 'x_scale_inv': scales should be F32, BF16 or F16, they are F8_E4M3"));
+  std::vector<std::uint8_t> bytes(15);
+  CHECK_THROWS_WITH(scaled.tensor("w").read(0, std::span(bytes)), Contains("elements of F8_E4M3 do not convert to U8"));
+  for (const char* name : {"alone", "other_scale_inv", "w", "_scale_inv", "scale_inv", ""})
+    CHECK_FALSE(scaled.is_scales(name));
+  CHECK(scaled.is_scales("w_scale_inv"));
+  CHECK_FALSE(plain.is_scales("w_scale_inv"));
+}
+
 TEST_CASE("readers of a folder share its descriptors, and each counts its own bytes", "[io][safetensors]") {
   const auto descriptors = [] {
     const fs::directory_iterator all("/proc/self/fd");

@@ -203,7 +203,6 @@ TEST_CASE("configurations of DeepSeek-V3 that transformers wrote", "[model][hugg
            {"first_k_dense_replace", nullptr, "expected a whole number of 0 to 2147483647, got null"},
            {"q_lora_rank", 0, "expected null or a whole number of 1 or more, got 0"},
            {"q_lora_rank", "1", "expected a whole number of 0 to 2147483647, got \"1\""},
-           {"quantization_config", {{"quant_method", "fp8"}}, "expected null: weights in F32, BF16 or F16"},
            {"scoring_func", "softmax", "expected \"sigmoid\", got \"softmax\""},
            {"qk_head_dim", 8, "expected 7, got 8"},
            {"num_key_value_heads", 3, "expected 6, got 3"},
@@ -275,9 +274,6 @@ TEST_CASE("the published DeepSeek-V3 has 671,026,419,200 parameters", "[model][h
     "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "seq_aux": true,
     "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc", "torch_dtype": "bfloat16",
     "transformers_version": "4.33.1", "use_cache": true, "v_head_dim": 128, "vocab_size": 129280})");
-  CHECK_THAT(refusal(published),
-             Catch::Contains("key 'quantization_config': expected null") && Catch::Contains("weight_scale_inv"));
-  published.erase("quantization_config");
   const auto model = md::from_config(published);
   const auto& c = std::get<md::deepseek_config>(model.config);
   md::deepseek_config want;
@@ -290,10 +286,57 @@ TEST_CASE("the published DeepSeek-V3 has 671,026,419,200 parameters", "[model][h
   CHECK(c.parameters() - 58 * 256 == 671026404352);
   CHECK(c.yarn.table_factor() == 1);
   CHECK(c.yarn.score_factor() == Approx(1.36888794541139 * 1.36888794541139).epsilon(1e-12));
+  CHECK(model.scales == hd::scale_blocks{128, 128});
   CHECK(model.more_blocks == 1);
   CHECK(md::is_saved_constant(model, "model.layers.61.eh_proj.weight"));
   CHECK_FALSE(md::is_saved_constant(model, "model.layers.6.mlp.gate.weight"));
   CHECK_FALSE(md::is_saved_constant(model, "model.layers.62.mlp.gate.weight"));
+}
+
+TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][hugging_face][float8]") {
+  const json given = {{"quant_method", "fp8"}, {"weight_block_size", {64, 32}}};
+  for (const char* model : {"gpt2", "llama3", "qwen2", "qwen3", "mixtral", "deepseek"}) {
+    const json config = config_of(model);
+    CAPTURE(model);
+    CHECK_FALSE(md::from_config(config).scales);
+    CHECK_FALSE(md::from_config(with(config, "quantization_config", nullptr)).scales);
+    const auto in_8_bits = md::from_config(with(config, "quantization_config", given));
+    CHECK(in_8_bits.scales == hd::scale_blocks{64, 32});
+    CHECK(in_8_bits.config == md::from_config(config).config);
+  }
+  const json qwen = config_of("qwen3");
+  const auto scales_of = [&](const json& quantization) {
+    return md::from_config(with(qwen, "quantization_config", quantization)).scales;
+  };
+  CHECK(scales_of(without(given, "weight_block_size")) == hd::scale_blocks{128, 128});
+  json more = given;
+  more.update({{"fmt", "e4m3"},
+               {"activation_scheme", "dynamic"},
+               {"dequantize", true},
+               {"scale_fmt", "ue8m0"},
+               {"modules_to_not_convert", {"lm_head"}}});
+  CHECK(scales_of(more) == hd::scale_blocks{64, 32});
+  const auto error_of = [&](const json& quantization) {
+    return refusal(with(qwen, "quantization_config", quantization));
+  };
+  CHECK_THAT(error_of(8), Catch::Contains("config.json, quantization_config should be an object, got 8"));
+  CHECK_THAT(error_of(json::object()),
+             Catch::Contains("quantization_config, key 'quant_method': expected \"fp8\", got nothing"));
+  for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
+           {"quant_method", "gptq", "expected \"fp8\", got \"gptq\""},
+           {"quant_method", "compressed-tensors", "expected \"fp8\", got \"compressed-tensors\""},
+           {"fmt", "e5m2", "expected \"e4m3\", got \"e5m2\""},
+           {"activation_scheme", "static", "expected \"dynamic\", got \"static\""},
+           {"dequantize", 1, "expected true or false, got 1"},
+           {"bits", 4, "expected no such key, got 4"},
+           {"weight_block_size", nullptr, "expected two whole numbers of 1 to 1048576, got null"},
+           {"weight_block_size", {128}, "expected two whole numbers of 1 to 1048576, got [128]"},
+           {"weight_block_size", {128, 0}, "expected two whole numbers of 1 to 1048576, got [128,0]"},
+           {"weight_block_size", {-128, 128}, "expected two whole numbers"},
+           {"weight_block_size", {128, 1.5}, "expected two whole numbers"},
+           {"weight_block_size", {128, 1048577}, "expected two whole numbers"},
+           {"weight_block_size", {18446744073709551615u, 128}, "expected two whole numbers"}})
+    CHECK_THAT(error_of(with(given, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
 }
 
 TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
@@ -409,7 +452,6 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
       {with(llama, "pretraining_tp", 2), "key 'pretraining_tp': expected 1, got 2"},
       {with(llama, "num_key_value_heads", 4), "llama_config.heads = 6 is not a multiple of kv_heads = 4"},
       {with(llama, "tie_word_embeddings", 1), "key 'tie_word_embeddings': expected true or false, got 1"},
-      {with(llama, "quantization_config", {{"bits", 4}}), "key 'quantization_config': expected no such key"},
       {with(llama, "sliding_window", 128), "key 'sliding_window': expected no such key, got 128"},
       {with(llama, "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
        "key 'rope_scaling': expected nothing beside rope_parameters"},

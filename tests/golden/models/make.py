@@ -125,4 +125,5 @@ def main():
         print(name, out["loss_f32"], out["loss_f64"], out.get("margin"), sum(f.stat().st_size for f in folder.iterdir()))
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

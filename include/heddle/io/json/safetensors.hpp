@@ -2,6 +2,7 @@
 #pragma once
 
 #include <heddle/io/json/strict.hpp>
+#include <heddle/io/safetensors/block_scales.hpp>
 #include <heddle/io/safetensors/dtype.hpp>
 #include <heddle/io/safetensors/entry.hpp>
 #include <heddle/io/safetensors/input_file.hpp>
@@ -17,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -275,12 +277,15 @@ class safetensors_tensor {
   safetensors_tensor counted_by(std::atomic<std::int64_t>& read) const {
     safetensors_tensor t = *this;
     t.also_ = &read;
+    if (scales_ != nullptr) t.scale_by(scales_->scales().counted_by(read), scales_->blocks());
     return t;
   }
 
   /// Reads `out.size()` elements from element `first` on, in row-major order, converted (`convert_elements`).
+  /// Where the tensor has scales of blocks, each element is its number times the scale, rounded once; the scales that this takes are read, and
+  /// counted, once for a row of blocks.
   /// Errors: `io_error` if the tensor has not so many, if its type does not convert to T, and if the file ends early or
-  /// has changed, which is looked for once in a MiB.
+  /// has changed, which is looked for once in a MiB; with scales also for NaN; for 8-bit elements whose scales nobody told the size of.
   template <class T>
   void read(std::int64_t first, std::span<T> out) const {
     const auto n = static_cast<std::int64_t>(out.size()), have = entry_->count();
@@ -290,6 +295,9 @@ class safetensors_tensor {
     if (!converts_to<T>(dtype()))
       throw io_error("heddle: " + where() + ", offset " + std::to_string(entry_->begin) + ": elements of " +
                      std::string(dtype()) + " do not convert to " + std::string(safetensors_dtype_name<T>()));
+    if (needs_blocks_)
+      throw io_error("heddle: " + where() + " has scales beside it, '" + detail::shown_name(entry_->name) +
+                     "_scale_inv': open the folder with the size of their blocks (scale_blocks)");
     if (n == 0) return;
     const std::int64_t element = entry_->dtype.bits / 8, at = entry_->begin + first * element;
     if (n * element >= short_run && !std::is_same_v<T, bool> && dtype() == safetensors_dtype_name<T>()) {
@@ -298,7 +306,7 @@ class safetensors_tensor {
       for (std::int64_t done = 0; done < n;) {
         const std::int64_t count = (std::min)(n - done, short_run / element);
         ahead_->read(*file_, at + done * element, count * element, entry_->end,
-                     [&](const std::byte* from) { convert_elements(dtype(), from, out.data() + done, count); });
+                     [&](const std::byte* from) { convert(first + done, from, out.data() + done, count); });
         done += count;
       }
     }
@@ -309,12 +317,25 @@ class safetensors_tensor {
   }
 
  private:
+  friend class safetensors_folder;
   static constexpr std::int64_t short_run = detail::read_ahead::most;
+
+  void scale_by(safetensors_tensor scales, scale_blocks blocks) {
+    scales_ = std::make_shared<detail::block_scales<safetensors_tensor>>(std::move(scales), blocks, shape(), where());
+  }
+  template <class T>
+  void convert(std::int64_t first, const std::byte* from, T* to, std::int64_t count) const {
+    if constexpr (detail::is_real_element<T>)
+      if (scales_ != nullptr) return scales_->convert(first, from, to, count);
+    convert_elements(dtype(), from, to, count);
+  }
 
   const input_file* file_;
   const safetensors_entry* entry_;
   std::atomic<std::int64_t>* read_;
   std::atomic<std::int64_t>* also_ = nullptr;
+  std::shared_ptr<detail::block_scales<safetensors_tensor>> scales_;
+  bool needs_blocks_ = false;
   std::shared_ptr<detail::read_ahead> ahead_;
 };
 
@@ -381,12 +402,20 @@ inline std::map<std::string, std::string> parse_safetensors_index(const nlohmann
 /// A model's safetensors: one file, or a folder with `model.safetensors` or with `model.safetensors.index.json` and the
 /// files that it names. Opening it reads every header and holds it against the index. It keeps one descriptor for each
 /// file; threads share one folder (`safetensors_reader`). `total_size` in the index is ignored, as transformers ignores
-/// it.
-/// Errors: `io_error` as those of `safetensors_file`; a file or tensor of the index that is missing, a tensor that lies
+/// it. With `scale_blocks` a tensor NAME of F8_E4M3 is a matrix in 8 bits whose blocks have scales in the tensor NAME_scale_inv, and reads as their
+/// products; without, tensors that have such scales beside them are not read.
+/// Errors: `config_error` for blocks of less than 1 or more than 2^20 rows or columns; `io_error` as those of `safetensors_file`; a file or tensor of the index that is missing, a tensor that lies
 /// in another file than the index says, or that the index does not name, and file names with folders in them.
 class safetensors_folder {
  public:
-  explicit safetensors_folder(const std::filesystem::path& path) {
+  explicit safetensors_folder(const std::filesystem::path& path, std::optional<scale_blocks> blocks = {})
+      : blocks_(blocks) {
+    if (blocks)
+      for (const std::int64_t size : {blocks->rows, blocks->columns})
+        if (size < 1 || size > scale_blocks::most)
+          throw config_error("heddle: scale_blocks of a folder should have 1 to " + std::to_string(scale_blocks::most) +
+                             " rows and columns, got " + std::to_string(blocks->rows) + " and " +
+                             std::to_string(blocks->columns));
     std::error_code none;
     const auto single = path / "model.safetensors", index = path / "model.safetensors.index.json";
     if (!std::filesystem::is_directory(path, none)) {
@@ -411,13 +440,27 @@ class safetensors_folder {
     for (const auto& [name, file] : by_name_) all.push_back(name);
     return all;
   }
-  /// Errors: `io_error` if there is none of this name.
+  /// Errors: `io_error` if there is none of this name; with `scale_blocks`, if it is in 8 bits and no matrix, and if its scales are missing, or
+  /// have another shape or type.
   safetensors_tensor tensor(std::string_view name) const {
-    const auto at = by_name_.find(name);
-    if (at == by_name_.end())
-      throw io_error("heddle: '" + files_.front().path().parent_path().string() + "' has no tensor '" +
-                     detail::shown_name(name) + "', but " + std::to_string(by_name_.size()) + " others");
-    return files_[at->second].tensor(name);
+    safetensors_tensor found = stored(name);
+    if (found.dtype() != "F8_E4M3") return found;
+    const std::string scales = detail::scales_of(name);
+    if (!blocks_)
+      found.needs_blocks_ = contains(scales);
+    else if (!contains(scales))
+      throw io_error("heddle: " + found.where() + " is in 8 bits, and its scales '" + detail::shown_name(scales) +
+                     "' are missing");
+    else
+      found.scale_by(stored(scales), *blocks_);
+    return found;
+  }
+  /// Whether a tensor is the scales of another that this folder has in 8 bits.
+  bool is_scales(std::string_view name) const {
+    const std::string none = detail::scales_of("");
+    if (!blocks_ || name.size() < none.size() || name.substr(name.size() - none.size()) != none) return false;
+    const auto of = name.substr(0, name.size() - none.size());
+    return contains(of) && stored(of).dtype() == "F8_E4M3";
   }
   /// Bytes of elements that `read` took from all files so far.
   std::int64_t bytes_read() const noexcept {
@@ -427,6 +470,13 @@ class safetensors_folder {
   }
 
  private:
+  safetensors_tensor stored(std::string_view name) const {
+    const auto at = by_name_.find(name);
+    if (at == by_name_.end())
+      throw io_error("heddle: '" + files_.front().path().parent_path().string() + "' has no tensor '" +
+                     detail::shown_name(name) + "', but " + std::to_string(by_name_.size()) + " others");
+    return files_[at->second].tensor(name);
+  }
   void add(const std::filesystem::path& path) {
     files_.emplace_back(path);
     for (const safetensors_entry& e : files_.back().tensors()) by_name_.emplace(e.name, files_.size() - 1);
@@ -458,6 +508,7 @@ class safetensors_folder {
                                                   : "'" + files_[named->second].path().filename().string() + "'"));
   }
 
+  std::optional<scale_blocks> blocks_;
   std::vector<safetensors_file> files_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };

@@ -9,11 +9,13 @@
 #include <heddle/core/error.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/gpt2.hpp>
+#include <heddle/model/json/config_object.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/mixtral.hpp>
 #include <heddle/model/qwen.hpp>
 #include <heddle/model/read_parameters.hpp>
 #include <heddle/model/write_parameters.hpp>
+#include <heddle/tensor/tensor_source.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -42,6 +44,8 @@ struct hugging_face_model {
   bool tied = false;  ///< the token embedding is the head, too
   int more_blocks =
       0;  ///< behind the last, which predict more tokens: files may have them, and nothing is read from them
+  std::optional<scale_blocks>
+      scales{};  ///< of the matrices that files have in 8 bits; what opens the files is to be given it (`open_weights`)
 
   /// "gpt2", "llama", "qwen2", "qwen3", "mixtral" or "deepseek_v3".
   std::string_view family() const noexcept {
@@ -51,125 +55,6 @@ struct hugging_face_model {
 };
 
 namespace detail {
-
-// Keys that change nothing in what weights mean and a forward pass computes: dropout is for training by others, the
-// rest for programs around the model.
-inline constexpr std::string_view config_keys_without_effect[] = {"_name_or_path",
-                                                                  "attention_dropout",
-                                                                  "attn_pdrop",
-                                                                  "bos_token_id",
-                                                                  "chunk_size_feed_forward",
-                                                                  "dtype",
-                                                                  "embd_pdrop",
-                                                                  "eos_token_id",
-                                                                  "gradient_checkpointing",
-                                                                  "id2label",
-                                                                  "is_encoder_decoder",
-                                                                  "label2id",
-                                                                  "model_type",
-                                                                  "output_attentions",
-                                                                  "output_hidden_states",
-                                                                  "output_past",
-                                                                  "pad_token_id",
-                                                                  "problem_type",
-                                                                  "reorder_and_upcast_attn",
-                                                                  "resid_pdrop",
-                                                                  "return_dict",
-                                                                  "summary_activation",
-                                                                  "summary_first_dropout",
-                                                                  "summary_proj_to_labels",
-                                                                  "summary_type",
-                                                                  "summary_use_proj",
-                                                                  "task_specific_params",
-                                                                  "torch_dtype",
-                                                                  "transformers_version",
-                                                                  "use_cache"};
-
-// Reads keys of one object, each with what is accepted, and then refuses those that nobody asked for.
-class config_object {
- public:
-  config_object(const nlohmann::json& all, std::string what) : all_(&all), what_(std::move(what)) {
-    if (!all.is_object()) throw config_error("heddle: " + what_ + " should be an object, got " + shown(all));
-  }
-
-  [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
-    const auto at = all_->find(key);
-    throw config_error("heddle: " + what_ + ", key '" + key + "': expected " + expected + ", got " +
-                       (at == all_->end() ? std::string("nothing") : shown(*at)));
-  }
-  // The value, or null where the key is missing.
-  const nlohmann::json* find(const std::string& key) {
-    seen_.insert(key);
-    const auto at = all_->find(key);
-    return at == all_->end() ? nullptr : &*at;
-  }
-  // As `find`, for keys that transformers lets be null, which then says the same as a missing key.
-  const nlohmann::json* find_unless_null(const std::string& key) {
-    const nlohmann::json* const at = find(key);
-    return at == nullptr || at->is_null() ? nullptr : at;
-  }
-  int integer_unless_null(const std::string& key, int otherwise) {
-    return find_unless_null(key) == nullptr ? otherwise : integer(key);
-  }
-  int integer(const std::string& key, std::optional<int> otherwise = {}) {
-    const nlohmann::json* at = find(key);
-    if (at == nullptr && otherwise) return *otherwise;
-    constexpr std::int64_t most = (std::numeric_limits<int>::max)();
-    const auto fits = [&] {
-      if (at->is_number_unsigned()) return at->get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
-      return at->is_number_integer() && at->get<std::int64_t>() >= 0 && at->get<std::int64_t>() <= most;
-    };
-    if (at == nullptr || !fits()) fail(key, "a whole number of 0 to " + std::to_string(most));
-    return static_cast<int>(at->get<std::int64_t>());
-  }
-  double number(const std::string& key, std::optional<double> otherwise = {}) {
-    const nlohmann::json* at = find(key);
-    if (at == nullptr && otherwise) return *otherwise;
-    if (at == nullptr || !at->is_number() || !(at->get<double>() > 0)) fail(key, "a positive number");
-    return at->get<double>();
-  }
-  bool flag(const std::string& key, bool otherwise) {
-    const nlohmann::json* at = find(key);
-    if (at == nullptr) return otherwise;
-    if (!at->is_boolean()) fail(key, "true or false");
-    return at->get<bool>();
-  }
-  std::string text(const std::string& key, const std::string& otherwise, std::initializer_list<const char*> accepted) {
-    const nlohmann::json* at = find(key);
-    std::string names;
-    for (const char* one : accepted) {
-      if (at == nullptr ? otherwise == one : *at == one) return one;
-      names += (names.empty() ? "\"" : " or \"") + std::string(one) + "\"";
-    }
-    fail(key, names);
-  }
-  // What may be missing, but has one value only.
-  void only(const std::string& key, const nlohmann::json& value) {
-    if (const nlohmann::json* at = find(key); at != nullptr && *at != value) fail(key, shown(value));
-  }
-  void only_unless_null(const std::string& key, const nlohmann::json& value) {
-    if (find_unless_null(key) != nullptr) only(key, value);
-  }
-  void no_others() const {
-    for (const auto& [key, value] : all_->items()) {
-      bool known = seen_.count(key) != 0;
-      for (const std::string_view one : config_keys_without_effect) known = known || one == key;
-      if (!known)
-        throw config_error("heddle: " + what_ + ", key '" + key + "': expected no such key, got " + shown(value));
-    }
-  }
-
- private:
-  static std::string shown(const nlohmann::json& value) {
-    constexpr std::size_t most = 80;
-    const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    return text.size() > most ? text.substr(0, most) + "..." : text;
-  }
-
-  const nlohmann::json* all_;
-  std::string what_;
-  std::set<std::string> seen_;
-};
 
 inline gpt2_config gpt2_of(config_object& c) {
   gpt2_config out{.layers = c.integer("n_layer", 12),
@@ -310,6 +195,30 @@ inline void read_deepseek_rotary(deepseek_config& out, const nlohmann::json& rop
   c.no_others();
 }
 
+// Matrices in 8 bits with a scale for each block, as DeepSeek-V3 is published. Which matrices, the files say. Activations are not brought to 8
+// bits, as with transformers' `dequantize`.
+inline scale_blocks read_quantization(const nlohmann::json& quantization, const std::string& what) {
+  config_object c(quantization, what);
+  if (c.find("quant_method") == nullptr) c.fail("quant_method", "\"fp8\"");
+  c.only("quant_method", "fp8");
+  c.only("fmt", "e4m3");
+  c.only("activation_scheme", "dynamic");
+  c.flag("dequantize", false);
+  for (const char* unused : {"scale_fmt", "modules_to_not_convert"}) static_cast<void>(c.find(unused));
+  scale_blocks out;
+  if (const nlohmann::json* const size = c.find("weight_block_size"); size != nullptr) {
+    const auto block = [](const nlohmann::json& n) {
+      if (n.is_number_unsigned()) return n.get<std::uint64_t>() - 1 < static_cast<std::uint64_t>(scale_blocks::most);
+      return n.is_number_integer() && n.get<std::int64_t>() >= 1 && n.get<std::int64_t>() <= scale_blocks::most;
+    };
+    if (!size->is_array() || size->size() != 2 || !std::all_of(size->begin(), size->end(), block))
+      c.fail("weight_block_size", "two whole numbers of 1 to " + std::to_string(scale_blocks::most));
+    out = {(*size)[0].get<std::int64_t>(), (*size)[1].get<std::int64_t>()};
+  }
+  c.no_others();
+  return out;
+}
+
 inline deepseek_config deepseek_of(config_object& c, const std::string& what, int& more_blocks) {
   const auto whole = [&](const char* key, int otherwise) { return c.integer(key, otherwise); };
   deepseek_config out{.layers = whole("num_hidden_layers", 61),
@@ -344,10 +253,6 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what, in
     out.query_latent = whole("q_lora_rank", 1536);
     if (out.query_latent < 1) c.fail("q_lora_rank", "null or a whole number of 1 or more");
   }
-  if (c.find_unless_null("quantization_config") != nullptr)
-    c.fail("quantization_config",
-           "null: weights in F32, BF16 or F16, as a checkpoint has them after its 8-bit blocks are multiplied by their "
-           "weight_scale_inv");
   // Nothing is computed from these: sizes that follow from others, code beside the weights, and modules that predict more tokens.
   c.only("qk_head_dim", std::int64_t{out.still} + out.rotating);
   c.only("head_dim", out.rotating);
@@ -377,6 +282,7 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what, in
 
 /// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mixtral,
 /// DeepSeek-V3 with scaling `yarn`, too, with or without leading blocks without experts and latent vectors of queries.
+/// `quantization_config` may be that of matrices in 8 bits with scales of blocks (`quant_method` "fp8").
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
@@ -386,6 +292,8 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
   detail::config_object c(config, what);
   const std::string family = c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3"});
   hugging_face_model out;
+  if (const nlohmann::json* const quantization = c.find_unless_null("quantization_config"); quantization != nullptr)
+    out.scales = detail::read_quantization(*quantization, what + ", quantization_config");
   if (family == "gpt2") {
     out.config = detail::gpt2_of(c);
     out.tied = true;

@@ -3,6 +3,7 @@
 
 #include <heddle/core/error.hpp>
 #include <heddle/core/monoid.hpp>
+#include <heddle/io/durable_file.hpp>
 #include <heddle/io/json/safetensors_parts.hpp>
 #include <heddle/io/json/strict.hpp>
 #include <heddle/model/json/hugging_face.hpp>
@@ -57,8 +58,9 @@ io::safetensors_plan hugging_face_plan(const Description& described, const model
   return hugging_face_plan(model::parameter_outlines(described), names, dtype, most_bytes);
 }
 
-/// Copies what a folder of Hugging Face has beside the weights: config.json, and the files of tokenizer and generation that are there.
-/// Errors: `io_error` if a file cannot be copied.
+/// Copies what a folder of Hugging Face has beside the weights: config.json, and the files of tokenizer and generation that are there. A
+/// `quantization_config` is left out: the weights that are written with it are numbers, not in 8 bits.
+/// Errors: `io_error` if a file cannot be copied, and for a config.json that is no JSON.
 inline void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to) {
   io::detail::make_folder(to);
   for (const char* name :
@@ -70,6 +72,13 @@ inline void copy_model_files(const std::filesystem::path& from, const std::files
     if (ec)
       throw io_error("heddle: cannot copy '" + (from / name).string() + "' to '" + (to / name).string() +
                      "': " + ec.message());
+    if (std::string_view(name) != "config.json") continue;
+    if (nlohmann::json config = io::read_json(from / name);
+        config.is_object() && config.erase("quantization_config") > 0) {
+      io::durable_file file(to / name);
+      file.write(config.dump(2) + "\n");
+      file.close();
+    }
   }
 }
 

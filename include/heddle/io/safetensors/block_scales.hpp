@@ -1,0 +1,123 @@
+// heddle/io/safetensors/block_scales.hpp: multiplies a matrix of 8-bit floats by the scales of its blocks while it is read.
+#pragma once
+
+#include <heddle/core/error.hpp>
+#include <heddle/core/float8.hpp>
+#include <heddle/core/shown_name.hpp>
+#include <heddle/io/safetensors/dtype.hpp>
+#include <heddle/tensor/tensor_source.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::inline v0::io::detail {
+
+using heddle::v0::detail::shown_extents;
+
+// The name of the scales of a tensor, as DeepSeek's published files and transformers' `quant_method: fp8` have it.
+inline std::string scales_of(std::string_view name) {
+  return std::string(name) + "_scale_inv";
+}
+
+// Scales of a matrix of F8_E4M3, one for each block. A scale is read when the first element of its block is asked for; those of one row of
+// blocks are kept, as elements come row by row. `Tensor`: the tensor of scales.
+template <class Tensor>
+class block_scales {
+ public:
+  // `where` is the matrix, for errors. Errors: `io_error` if it is no matrix, if there is not one scale for each block, or if their type is none
+  // that float holds.
+  block_scales(Tensor scales, scale_blocks blocks, std::span<const std::int64_t> shape, std::string where)
+      : scales_(std::move(scales)), blocks_(blocks), where_(std::move(where)) {
+    const auto parts = [](std::int64_t extent, std::int64_t block) { return extent / block + (extent % block != 0); };
+    if (shape.size() != 2)
+      throw io_error("heddle: " + where_ + ": a tensor with scales for blocks should be a matrix, it has the shape " +
+                     shown_extents(shape));
+    columns_ = shape[1];
+    across_ = parts(columns_, blocks_.columns);
+    const std::vector<std::int64_t> wanted{parts(shape[0], blocks_.rows), across_};
+    const std::span<const std::int64_t> found = scales_.shape();
+    if (!std::equal(wanted.begin(), wanted.end(), found.begin(), found.end()))
+      throw io_error("heddle: " + scales_.where() + ": the scales of blocks of " + std::to_string(blocks_.rows) +
+                     " x " + std::to_string(blocks_.columns) + " elements of a matrix of shape " +
+                     shown_extents(shape) + " should have the shape " + shown_extents(wanted) + ", they have " +
+                     shown_extents(found));
+    if (const auto type = scales_.dtype(); type != "F32" && type != "BF16" && type != "F16")
+      throw io_error("heddle: " + scales_.where() + ": scales should be F32, BF16 or F16, they are " +
+                     std::string(type));
+  }
+
+  const Tensor& scales() const noexcept { return scales_; }
+  scale_blocks blocks() const noexcept { return blocks_; }
+
+  // Elements [first, first + count) from their bytes: each number times its scale, rounded once. Any number of threads.
+  // Errors: `io_error` with the place for a NaN, which no quantizer means, and for a scale that is not finite.
+  template <class T>
+  void convert(std::int64_t first, const std::byte* from, T* to, std::int64_t count) {
+    const std::scoped_lock lock(kept_);
+    while (count > 0) {
+      const std::int64_t row = first / columns_, begin = first % columns_;
+      const std::int64_t end = begin + (std::min)(count, columns_ - begin);
+      keep(row / blocks_.rows, begin / blocks_.columns, (end - 1) / blocks_.columns + 1);
+      for (std::int64_t at = begin; at < end;) {
+        const std::int64_t block = at / blocks_.columns;
+        const std::int64_t until = (std::min)(end, (block + 1) * blocks_.columns);
+        const auto scale = static_cast<double>(values_[static_cast<std::size_t>(block)]);
+        for (; at < until; ++at, ++from, ++to) {
+          const auto code = std::to_integer<std::uint8_t>(*from);
+          if ((code & 0x7f) == 0x7f)
+            throw io_error("heddle: " + where_ + ": row " + std::to_string(row) + ", column " + std::to_string(at) +
+                           " is NaN");
+          // Of 4 and 24 bits: exact in double.
+          *to = rounded_to<T>(static_cast<double>(static_cast<float>(float8_e4m3::from_bits(code))) * scale);
+        }
+      }
+      first += end - begin;
+      count -= end - begin;
+    }
+  }
+
+ private:
+  // Reads those of the scales [begin, end) of a row of blocks that are not there.
+  void keep(std::int64_t row, std::int64_t begin, std::int64_t end) {
+    if (row != row_) {
+      values_.resize(static_cast<std::size_t>(across_));
+      here_.assign(static_cast<std::size_t>(across_), false);
+      row_ = row;
+    }
+    for (std::int64_t from = begin; from < end;) {
+      std::int64_t to = from;
+      while (to < end && !here_[static_cast<std::size_t>(to)]) ++to;
+      if (to > from) {
+        const auto missing =
+            std::span(values_).subspan(static_cast<std::size_t>(from), static_cast<std::size_t>(to - from));
+        scales_.read(row_ * across_ + from, missing);
+        for (std::int64_t i = from; i < to; ++i) {
+          if (const float scale = values_[static_cast<std::size_t>(i)]; !std::isfinite(scale))
+            throw io_error("heddle: " + scales_.where() + ": row " + std::to_string(row_) + ", column " +
+                           std::to_string(i) + ": a scale should be finite, got " + std::to_string(scale));
+          here_[static_cast<std::size_t>(i)] = true;
+        }
+      }
+      from = (std::max)(to, from + 1);
+    }
+  }
+
+  Tensor scales_;
+  scale_blocks blocks_;
+  std::string where_;
+  std::int64_t columns_ = 0, across_ = 0;  // of elements and of blocks
+  std::mutex kept_;
+  std::int64_t row_ = -1;
+  std::vector<float> values_;
+  std::vector<bool> here_;
+};
+
+}  // namespace heddle::inline v0::io::detail

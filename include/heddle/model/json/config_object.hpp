@@ -1,0 +1,146 @@
+// heddle/model/json/config_object.hpp: reads the keys of an object of JSON, each with what is accepted, and refuses all others.
+#pragma once
+
+#if !__has_include(<nlohmann/json.hpp>)
+#error "heddle/model/json/ needs nlohmann/json.hpp: link heddle::json (Debian: apt install nlohmann-json3-dev)"
+#endif
+
+#include <heddle/core/error.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace heddle::inline v0::model {
+
+namespace detail {
+
+// Keys that change nothing in what weights mean and a forward pass computes: dropout is for training by others, the
+// rest for programs around the model.
+inline constexpr std::string_view config_keys_without_effect[] = {"_name_or_path",
+                                                                  "attention_dropout",
+                                                                  "attn_pdrop",
+                                                                  "bos_token_id",
+                                                                  "chunk_size_feed_forward",
+                                                                  "dtype",
+                                                                  "embd_pdrop",
+                                                                  "eos_token_id",
+                                                                  "gradient_checkpointing",
+                                                                  "id2label",
+                                                                  "is_encoder_decoder",
+                                                                  "label2id",
+                                                                  "model_type",
+                                                                  "output_attentions",
+                                                                  "output_hidden_states",
+                                                                  "output_past",
+                                                                  "pad_token_id",
+                                                                  "problem_type",
+                                                                  "reorder_and_upcast_attn",
+                                                                  "resid_pdrop",
+                                                                  "return_dict",
+                                                                  "summary_activation",
+                                                                  "summary_first_dropout",
+                                                                  "summary_proj_to_labels",
+                                                                  "summary_type",
+                                                                  "summary_use_proj",
+                                                                  "task_specific_params",
+                                                                  "torch_dtype",
+                                                                  "transformers_version",
+                                                                  "use_cache"};
+
+// Reads keys of one object, each with what is accepted, and then refuses those that nobody asked for.
+class config_object {
+ public:
+  config_object(const nlohmann::json& all, std::string what) : all_(&all), what_(std::move(what)) {
+    if (!all.is_object()) throw config_error("heddle: " + what_ + " should be an object, got " + shown(all));
+  }
+
+  [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
+    const auto at = all_->find(key);
+    throw config_error("heddle: " + what_ + ", key '" + key + "': expected " + expected + ", got " +
+                       (at == all_->end() ? std::string("nothing") : shown(*at)));
+  }
+  // The value, or null where the key is missing.
+  const nlohmann::json* find(const std::string& key) {
+    seen_.insert(key);
+    const auto at = all_->find(key);
+    return at == all_->end() ? nullptr : &*at;
+  }
+  // As `find`, for keys that transformers lets be null, which then says the same as a missing key.
+  const nlohmann::json* find_unless_null(const std::string& key) {
+    const nlohmann::json* const at = find(key);
+    return at == nullptr || at->is_null() ? nullptr : at;
+  }
+  int integer_unless_null(const std::string& key, int otherwise) {
+    return find_unless_null(key) == nullptr ? otherwise : integer(key);
+  }
+  int integer(const std::string& key, std::optional<int> otherwise = {}) {
+    const nlohmann::json* at = find(key);
+    if (at == nullptr && otherwise) return *otherwise;
+    constexpr std::int64_t most = (std::numeric_limits<int>::max)();
+    const auto fits = [&] {
+      if (at->is_number_unsigned()) return at->get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
+      return at->is_number_integer() && at->get<std::int64_t>() >= 0 && at->get<std::int64_t>() <= most;
+    };
+    if (at == nullptr || !fits()) fail(key, "a whole number of 0 to " + std::to_string(most));
+    return static_cast<int>(at->get<std::int64_t>());
+  }
+  double number(const std::string& key, std::optional<double> otherwise = {}) {
+    const nlohmann::json* at = find(key);
+    if (at == nullptr && otherwise) return *otherwise;
+    if (at == nullptr || !at->is_number() || !(at->get<double>() > 0)) fail(key, "a positive number");
+    return at->get<double>();
+  }
+  bool flag(const std::string& key, bool otherwise) {
+    const nlohmann::json* at = find(key);
+    if (at == nullptr) return otherwise;
+    if (!at->is_boolean()) fail(key, "true or false");
+    return at->get<bool>();
+  }
+  std::string text(const std::string& key, const std::string& otherwise, std::initializer_list<const char*> accepted) {
+    const nlohmann::json* at = find(key);
+    std::string names;
+    for (const char* one : accepted) {
+      if (at == nullptr ? otherwise == one : *at == one) return one;
+      names += (names.empty() ? "\"" : " or \"") + std::string(one) + "\"";
+    }
+    fail(key, names);
+  }
+  // What may be missing, but has one value only.
+  void only(const std::string& key, const nlohmann::json& value) {
+    if (const nlohmann::json* at = find(key); at != nullptr && *at != value) fail(key, shown(value));
+  }
+  void only_unless_null(const std::string& key, const nlohmann::json& value) {
+    if (find_unless_null(key) != nullptr) only(key, value);
+  }
+  void no_others() const {
+    for (const auto& [key, value] : all_->items()) {
+      bool known = seen_.count(key) != 0;
+      for (const std::string_view one : config_keys_without_effect) known = known || one == key;
+      if (!known)
+        throw config_error("heddle: " + what_ + ", key '" + key + "': expected no such key, got " + shown(value));
+    }
+  }
+
+ private:
+  static std::string shown(const nlohmann::json& value) {
+    constexpr std::size_t most = 80;
+    const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    return text.size() > most ? text.substr(0, most) + "..." : text;
+  }
+
+  const nlohmann::json* all_;
+  std::string what_;
+  std::set<std::string> seen_;
+};
+
+}  // namespace detail
+}  // namespace heddle::inline v0::model
