@@ -76,6 +76,13 @@ TEMPLATE_TEST_CASE(
       backend.choose_experts<TestType>(matrix(std::as_const(logits), tokens, experts), bias, rule,
                                        matrix(chosen, tokens, k), matrix(weights, tokens, k));
     };
+    // No bias: the choice of a bias of zeros.
+    const std::vector<double> zeros(bias.size()), none;
+    ids of_zeros(chosen.size()), of_none(chosen.size());
+    for (const auto& [from, to] : {std::pair(&zeros, &of_zeros), std::pair(&none, &of_none)})
+      backend.choose_experts<TestType>(matrix(std::as_const(logits), tokens, experts), *from, rule,
+                                       matrix(*to, tokens, k), matrix(weights, tokens, k));
+    CHECK(of_none == of_zeros);
     forward();
     for (int64_t t = 0; t < tokens; ++t) {
       const auto s = slow_scores<TestType>(logits.data() + t * experts, experts);

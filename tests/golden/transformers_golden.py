@@ -2,7 +2,7 @@
 """Golden numbers for heddle's Qwen-2, Qwen-3, Mixtral and DeepSeek-V3: tiny models of Hugging Face transformers, trained for two steps.
 
 Needs torch and transformers (from PyPI: made with 2.15 and 5.23). Writes qwen2_golden.bin, qwen3_golden.bin, mixtral_golden.bin,
-deepseek_golden.bin, deepseek_dense_golden.bin and deepseek_plain_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
+deepseek_golden.bin, deepseek_dense_golden.bin, deepseek_plain_golden.bin and deepseek_v2_golden.bin beside this file; the README says what is in them. Run without arguments to write, with --check to compare a fresh run with the
 committed files; names of families after that take these only.
 """
 import os
@@ -16,7 +16,7 @@ from llama_golden import decode, difference, encode
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS, BATCH, LR, BETAS, EPS, WEIGHT_DECAY, MAX_NORM = 2, 4, 1e-3, (0.9, 0.95), 1e-8, 0.1, 0.5
-THETA, NORM_EPS = 1000.0, {"deepseek": 1e-5, "deepseek_dense": 1e-5, "deepseek_plain": 1e-5}
+THETA, NORM_EPS = 1000.0, {"deepseek": 1e-5, "deepseek_dense": 1e-5, "deepseek_plain": 1e-5, "deepseek_v2": 1e-5}
 YARN = {"rope_type": "yarn", "rope_theta": THETA, "factor": 4.0, "beta_fast": 2, "beta_slow": 0.5, "mscale": 0.7, "mscale_all_dim": 1.2,
         "original_max_position_embeddings": 8}
 
@@ -37,11 +37,17 @@ SIZES = {
     "deepseek_plain": dict(layers=3, heads=3, kv_heads=3, width=22, ffn=9, context=9, vocabulary=37, head_dim=4, tied=False, experts=6, chosen=3,
                            latent=dict(q_lora_rank=0, kv_lora_rank=7, qk_nope_head_dim=3, qk_rope_head_dim=4, v_head_dim=5),
                            router=dict(n_shared_experts=1, n_group=1, topk_group=1), dense=dict(first_k_dense_replace=2, intermediate_size=17)),
+    # Softmax over all experts, groups by their best.
+    "deepseek_v2": dict(layers=3, heads=3, kv_heads=3, width=21, ffn=9, context=9, vocabulary=37, head_dim=8, tied=False, experts=6, chosen=3,
+                        latent=dict(q_lora_rank=10, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=5),
+                        router=dict(n_shared_experts=2, n_group=3, topk_group=2), dense=dict(first_k_dense_replace=1, intermediate_size=17),
+                        rotary=YARN),
 }
 CLASSES = {"qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
            "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
            "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
            "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM)}
+CLASSES["deepseek_v2"] = (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM)
 CLASSES["deepseek_dense"] = CLASSES["deepseek_plain"] = CLASSES["deepseek"]
 
 
@@ -54,7 +60,8 @@ def make_model(family):
     if deepseek:
         latent = dict(s["latent"], q_lora_rank=s["latent"]["q_lora_rank"] or None)
         more = dict(num_experts_per_tok=s["chosen"], n_routed_experts=s["experts"], moe_intermediate_size=s["ffn"],
-                    first_k_dense_replace=dense["first_k_dense_replace"], routed_scaling_factor=1.7, norm_topk_prob=True, **latent, **s["router"])
+                    first_k_dense_replace=dense["first_k_dense_replace"], routed_scaling_factor=1.7, **latent, **s["router"],
+                    **(dict(topk_method="group_limited_greedy") if family == "deepseek_v2" else dict(norm_topk_prob=True)))
     config = config_class(
         num_hidden_layers=s["layers"], num_attention_heads=s["heads"], num_key_value_heads=s["kv_heads"],
         hidden_size=s["width"], intermediate_size=dense["intermediate_size"], max_position_embeddings=s["context"],

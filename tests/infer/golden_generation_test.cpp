@@ -158,6 +158,7 @@ TEST_CASE("a DeepSeek-V3 generates greedily what transformers does, its experts 
           "[infer][golden]") {
   check<md::deepseek<float>, hd::mesh<hd::axis<hd::ep>, hd::axis<hd::tp>>>("deepseek");
   check<md::deepseek<float>, hd::mesh<hd::axis<hd::ep>, hd::axis<hd::tp>>>("deepseek_fp8");  // matrices in 8 bits
+  check<md::deepseek<float>, hd::mesh<hd::axis<hd::ep>, hd::axis<hd::tp>>>("deepseek_v2");
   check<md::deepseek<float>>("deepseek_dense");  // two leading blocks without experts, YaRN
 }
 TEST_CASE("a DeepSeek-V3 caches the latent vector of a token, whole on every rank", "[infer][deepseek]") {

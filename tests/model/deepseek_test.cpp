@@ -6,6 +6,8 @@
 #include <heddle/model/balance_experts.hpp>
 #include <heddle/model/deepseek.hpp>
 #include <heddle/model/mixtral.hpp>
+#include <heddle/model/read_parameters.hpp>
+#include <heddle/model/write_parameters.hpp>
 #include <heddle/train/language_state.hpp>
 #include HEDDLE_GEMM_HEADER
 
@@ -75,6 +77,42 @@ TEST_CASE("queries without a latent vector: two steps in float equal those of tr
   REQUIRE(config.dense == 2);
   REQUIRE(config.query_latent == 0);
   two_steps_in_float<md::plain_query_deepseek<float>, backend>(golden, config);
+}
+
+TEST_CASE("DeepSeek-V2: two steps in float equal those of transformers to 1e-5, with no bias in tables and names",
+          "[model][golden][deepseek]") {
+  const golden_file golden(HEDDLE_SOURCE_DIR "/tests/golden/deepseek_v2_golden.bin");
+  auto config =
+      config_of(golden, {.factor = 4, .fast = 2, .slow = 0.5, .original = 8, .mscale = 0.7, .mscale_all = 1.2});
+  config.softmax = true;
+  config.normed = false;
+  REQUIRE(config.dense == 1);
+  two_steps_in_float<deepseek, backend>(golden, config);
+  const auto described = md::describe_deepseek(config);
+  CHECK(config.parameters() == md::layers::count_parameters(described));
+  CHECK(to_string(config).rfind("deepseek_v2 layers=3 ", 0) == 0);
+  std::int64_t elements = 0;
+  for (const auto& outline : md::parameter_outlines(described)) {
+    CHECK(outline.name.find("bias") == std::string::npos);
+    std::int64_t of_one = 1;
+    for (const std::int64_t e : outline.shape) of_one *= e;
+    elements += of_one;
+  }
+  CHECK(elements == config.parameters());
+  for (const std::string& name : md::parameter_names(described)) CHECK(name.find("bias") == std::string::npos);
+  backend kernels{1};
+  alone_world world;
+  deepseek::stage<alone_world, backend> s(config, world, kernels, md::split_layers(config.layers, 0, 1), 1, 2);
+  CHECK(s.frozen_parameters().empty());
+  s.initialize(1);
+  s.zero_gradients();
+  const auto tokens = random_ids(18, config.vocabulary, 1), targets = random_ids(18, config.vocabulary, 2);
+  const md::batch<float> batch{tokens, targets, 2, 1.0f / 18};
+  s.forward(0, batch, {}, {});
+  s.backward(0, batch, {}, {});
+  const std::vector<float> before(s.weights().begin(), s.weights().end());
+  md::balance_experts(s, world, kernels, 0.1);  // there is nothing that it may move
+  CHECK(std::equal(before.begin(), before.end(), s.weights().begin(), s.weights().end()));
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #if __has_include(<nlohmann/json.hpp>)
 #include <heddle/model/json/hugging_face.hpp>
 
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -218,6 +219,71 @@ TEST_CASE("configurations of DeepSeek-V3 that transformers wrote", "[model][hugg
              Catch::Contains("deepseek_config.groups must divide experts = 6, got 4"));
 }
 
+TEST_CASE("configurations of DeepSeek-V2", "[model][hugging_face][deepseek]") {
+  const json written = config_of("deepseek_v2"), lite = config_of("deepseek_v2_lite");
+  const auto second = md::from_config(written);
+  CHECK(second.family() == "deepseek_v2");
+  CHECK(md::with_model<float>(second, found_family{}) == "deepseek");
+  CHECK(md::with_model<float>(md::from_config(lite), found_family{}) == "plain deepseek");
+  const auto& c = std::get<md::deepseek_config>(second.config);
+  CHECK(c.softmax);
+  CHECK(c.choice() == hd::compute::grouped_choice{.groups = 3, .kept = 2, .best = 1, .normed = false, .scale = 1.7});
+  CHECK(c.yarn.table_factor() == Approx((0.07 * std::log(8) + 1) / (0.12 * std::log(8) + 1)));
+  CHECK(c.yarn.score_factor() == Approx(std::pow(0.12 * std::log(8) + 1, 2)));
+  CHECK(std::get<md::deepseek_config>(md::from_config(lite).config).choice() ==
+        hd::compute::grouped_choice{.groups = 1, .kept = 1, .best = 1, .normed = false, .scale = 1});
+  // No groups, whatever n_group says, where experts are chosen from all of them.
+  const json greedy = with(written, "topk_method", "greedy");
+  CHECK(std::get<md::deepseek_config>(md::from_config(greedy).config).groups == 1);
+  CHECK(md::from_config(without(greedy, "n_group")).config == md::from_config(with(greedy, "n_group", nullptr)).config);
+  CHECK(refusal(with(written, "norm_topk_prob", nullptr)).empty());
+  for (const auto& [key, value, says] : std::vector<std::tuple<const char*, json, const char*>>{
+           {"norm_topk_prob", true, "expected false, got true"},
+           {"topk_method", "noaux_tc", "expected \"greedy\" or \"group_limited_greedy\", got \"noaux_tc\""},
+           {"scoring_func", "sigmoid", "expected \"softmax\", got \"sigmoid\""},
+           {"num_experts_per_tok", nullptr, "expected a whole number of 0 to 2147483647, got null"},
+           {"n_group", nullptr, "expected a whole number of 0 to 2147483647, got null"},
+           {"topk_group", "1", "expected a whole number of 0 to 2147483647, got \"1\""},
+           {"mlp_bias", true, "expected false, got true"},
+           {"attention_bias", true, "expected false, got true"},
+           {"moe_layer_freq", 2, "expected 1, got 2"},
+           {"rope_interleave", true, "expected no such key, got true"},
+           {"num_nextn_predict_layers", 1, "expected no such key, got 1"},
+           {"architectures", {"DeepseekV3ForCausalLM"}, "expected [\"DeepseekV2ForCausalLM\"], got"}})
+    CHECK_THAT(refusal(with(written, key, value)), Catch::Contains("key '" + std::string(key) + "': " + says));
+  CHECK_THAT(refusal(without(written, "num_experts_per_tok")),
+             Catch::Contains("key 'num_experts_per_tok': expected a whole number"));
+  // Those of deepseek-ai/DeepSeek-V2-Lite and DeepSeek-V2, of 15.7 and 236 billion parameters.
+  json published = json::parse(R"({
+    "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"}, "aux_loss_alpha": 0.001, "bos_token_id": 100000,
+    "eos_token_id": 100001, "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 10944, "kv_lora_rank": 512, "max_position_embeddings": 163840, "model_type": "deepseek_v2",
+    "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2,
+    "norm_topk_prob": false, "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 27,
+    "num_key_value_heads": 16, "pretraining_tp": 1, "q_lora_rank": null, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+                     "original_max_position_embeddings": 4096, "type": "yarn"},
+    "rope_theta": 10000, "routed_scaling_factor": 1.0, "scoring_func": "softmax", "seq_aux": true,
+    "tie_word_embeddings": false, "topk_group": 1, "topk_method": "greedy", "torch_dtype": "bfloat16",
+    "transformers_version": "4.33.1", "use_cache": true, "v_head_dim": 128, "vocab_size": 102400})");
+  CHECK(std::get<md::deepseek_config>(md::from_config(published).config).parameters() == 15706484224);
+  published.update({{"hidden_size", 5120},
+                    {"intermediate_size", 12288},
+                    {"moe_intermediate_size", 1536},
+                    {"n_group", 8},
+                    {"n_routed_experts", 160},
+                    {"num_attention_heads", 128},
+                    {"num_hidden_layers", 60},
+                    {"num_key_value_heads", 128},
+                    {"q_lora_rank", 1536},
+                    {"routed_scaling_factor", 16.0},
+                    {"topk_group", 3},
+                    {"topk_method", "group_limited_greedy"}});
+  CHECK(std::get<md::deepseek_config>(md::from_config(published).config).parameters() == 235741434880);
+}
+
 TEST_CASE("leading blocks, queries without latent vectors, and YaRN", "[model][hugging_face][deepseek]") {
   const json dense = config_of("deepseek_dense"), plain = config_of("deepseek_plain");
   const auto first = std::get<md::deepseek_config>(md::from_config(dense).config);
@@ -424,9 +490,9 @@ TEST_CASE("unsupported values are refused by key, expected and got", "[model][hu
   const std::vector<damage> table{
       {json::array(), "heddle: config.json should be an object, got []"},
       {json::object(),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral" or "deepseek_v3", got nothing)"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral" or "deepseek_v3" or "deepseek_v2", got nothing)"},
       {with(gpt2, "model_type", "mamba"),
-       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral" or "deepseek_v3", got "mamba")"},
+       R"(key 'model_type': expected "gpt2" or "llama" or "qwen2" or "qwen3" or "mixtral" or "deepseek_v3" or "deepseek_v2", got "mamba")"},
       {with(gpt2, "activation_function", "relu"), R"(key 'activation_function': expected "gelu_new", got "relu")"},
       {with(gpt2, "n_inner", 81), "key 'n_inner': expected 80, got 81"},
       {with(gpt2, "n_ctx", 16), "key 'n_ctx': expected 17, got 16"},

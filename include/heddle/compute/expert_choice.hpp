@@ -30,7 +30,7 @@ struct grouped_choice {
 /// equal ones by lower id, NaN first, and their weights. `choose_experts_backward<Scores>(logits, ids, rule, dweights, dlogits)`
 /// overwrites dlogits; the choice is a constant. `balance_bias(counts, rate, bias)`: bias[e] += rate * sign(mean of counts -
 /// counts[e]), the update that keeps experts evenly loaded without a term of the loss.
-/// Shapes: logits, dlogits [tokens, experts]; bias, counts [experts]; ids, weights, dweights [tokens, k].
+/// Shapes: logits, dlogits [tokens, experts]; bias, counts [experts], the bias of a choice also empty: none; ids, weights, dweights [tokens, k].
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2; Wang et al. 2024, arXiv:2408.15664, algorithm 1 (balance).
 template <class B, class T>
 concept expert_choice_kernels = requires(B& backend, detail::arguments_of<B, T> x, const grouped_choice& rule) {

@@ -1,4 +1,4 @@
-// heddle/model/deepseek.hpp: DeepSeek-V3 as a description of layers, and as a model a trainer can be given.
+// heddle/model/deepseek.hpp: DeepSeek-V3 and DeepSeek-V2 as a description of layers, and as a model a trainer can be given.
 #pragma once
 
 #include <heddle/model/deepseek_attention.hpp>
@@ -15,10 +15,10 @@ namespace heddle::inline v0::model {
 
 namespace layers {
 /// DeepSeek-V3 with Hugging Face's names: latent attention, routed experts chosen by biased sigmoid scores in groups, and a shared one beside
-/// them; in the leading blocks an MLP. The selection biases of routers are parameters that no gradient changes. `LatentQueries`: queries are
+/// them; in the leading blocks an MLP. Where the configuration says `softmax`, DeepSeek-V2: scores are a softmax without a bias. The selection biases of routers are parameters that no gradient changes. `LatentQueries`: queries are
 /// made of a latent vector (`q_a_proj`, `q_b_proj`), not of the stream (`q_proj`).
 /// Errors: `config_error` if `query_latent` is 0 with latent queries, or positive without.
-/// Source: DeepSeek-AI 2024, arXiv:2412.19437; Hugging Face `DeepseekV3ForCausalLM`.
+/// Source: DeepSeek-AI 2024, arXiv:2412.19437; arXiv:2405.04434; Hugging Face `DeepseekV3ForCausalLM`, `DeepseekV2ForCausalLM`.
 template <bool LatentQueries = true, class Adapter = no_adapter>
 constexpr auto describe_deepseek(const deepseek_config& c, Adapter adapt = {}) {
   using to_hidden = linear<dims<dim::width>, dims<dim::ffn>, false, storage::out_in>;
@@ -28,8 +28,11 @@ constexpr auto describe_deepseek(const deepseek_config& c, Adapter adapt = {}) {
   const auto norm = [&](const char* name, const char* role) {
     return rms_norm<>(name, d, c.epsilon, activation_named(role));
   };
-  experts<grouped_scores<>> routed("", "gate", c.experts, c.chosen, d, c.ffn, deviation);
+  using mixture = experts<grouped_scores<sigmoid_or_softmax>>;
+  mixture routed("", "gate", c.experts, c.chosen, d, c.ffn, deviation);
   routed.router.rule = c.choice();
+  routed.router.softmax = c.softmax;
+  routed.router.biased = !c.softmax;
   routed.gate_name = "experts.*.gate_proj.weight";
   routed.down_name = "experts.*.down_proj.weight";
   routed.up_name = "experts.*.up_proj.weight";
@@ -39,7 +42,7 @@ constexpr auto describe_deepseek(const deepseek_config& c, Adapter adapt = {}) {
                                 from_hidden("down_proj", {units}, {d}, deviation));
   };
   const auto shared = plain("shared_experts", f);
-  const sum_of_layers<experts<grouped_scores<>>, std::remove_const_t<decltype(shared)>> mlp{"mlp", routed, shared, d};
+  const sum_of_layers<mixture, std::remove_const_t<decltype(shared)>> mlp{"mlp", routed, shared, d};
   const auto block = [&](const auto& units) {
     return sequence(d, residual(norm("input_layernorm", "ln_1.out"), deepseek_attention<LatentQueries>(c, adapt)),
                     residual(norm("post_attention_layernorm", "ln_2.out"), units));
@@ -55,7 +58,7 @@ constexpr auto describe_deepseek(const deepseek_config& c, Adapter adapt = {}) {
 using layers::describe_deepseek;
 static_assert(layers::count_parameters(describe_deepseek(deepseek_config{})) == deepseek_config{}.parameters());
 
-/// DeepSeek-V3 with elements of type T. `How`: its sharding, by default heads, hidden units and vocabulary over tp, samples over dp and
+/// DeepSeek-V3, or V2 as its configuration says, with elements of type T. `How`: its sharding, by default heads, hidden units and vocabulary over tp, samples over dp and
 /// experts over ep, whose ranks see the same samples; with `expert_parallel<>` they see others. `LatentQueries`: as its configuration has
 /// `query_latent` above 0.
 template <class T, class How = megatron_with_experts<>, bool LatentQueries = true>

@@ -1,4 +1,4 @@
-// heddle/model/deepseek_config.hpp: the numbers that make a DeepSeek-V3, with its parameter and operation counts.
+// heddle/model/deepseek_config.hpp: the numbers that make a DeepSeek-V3 or DeepSeek-V2, with its parameter and operation counts.
 #pragma once
 
 #include <heddle/compute/expert_choice.hpp>
@@ -16,7 +16,8 @@ namespace heddle::inline v0::model {
 
 /// The shape of a DeepSeek-V3: latent attention in every block, an MLP of `dense_ffn` hidden units in the first `dense` blocks, and in the others
 /// `experts` MLPs of `ffn` hidden units, of which a token takes `chosen`, and beside them one of `shared * ffn` for every token.
-/// Source: DeepSeek-AI 2024, arXiv:2412.19437; Hugging Face `DeepseekV3Config`.
+/// With `softmax` a DeepSeek-V2: the same but for its routers.
+/// Source: DeepSeek-AI 2024, arXiv:2412.19437, and arXiv:2405.04434 (V2); Hugging Face `DeepseekV3Config` and `DeepseekV2Config`.
 struct deepseek_config {
   int layers = 61;
   int heads = 128;
@@ -43,9 +44,12 @@ struct deepseek_config {
   compute::yarn_scaling yarn{};  ///< instead of `scaling`, where its factor is not 1
   double epsilon = 1e-6;         ///< of the norms of the stream
   double initial_deviation = 0.02;
+  /// DeepSeek-V2: an expert's score is its part of the softmax over all, there is no selection bias, and a group is worth its best expert.
+  /// Else the sigmoid, a bias, and the two best.
+  bool softmax = false;
 
   constexpr compute::grouped_choice choice() const noexcept {
-    return {.groups = groups, .kept = kept_groups, .best = 2, .normed = normed, .scale = factor};
+    return {.groups = groups, .kept = kept_groups, .best = softmax ? 1 : 2, .normed = normed, .scale = factor};
   }
 
  private:
@@ -65,7 +69,7 @@ struct deepseek_config {
   constexpr N numbers() const noexcept {
     const N d = static_cast<N>(width), e = static_cast<N>(experts), words = static_cast<N>(vocabulary);
     const N norms = d + d + static_cast<N>(query_latent) + static_cast<N>(key_latent);
-    const N mixture = (e + static_cast<N>(shared)) * mlp<N>() + e * d + e;
+    const N mixture = (e + static_cast<N>(shared)) * mlp<N>() + e * d + (softmax ? N{0} : e);
     const N leading = N{3} * d * static_cast<N>(dense_ffn), first = static_cast<N>(dense);
     return static_cast<N>(layers) * (attention<N>() + norms) + (static_cast<N>(layers) - first) * mixture +
            first * leading + (words + words) * d + d;
@@ -148,7 +152,7 @@ struct deepseek_config {
 
 /// `"deepseek_v3 layers=61 heads=128 ..."`: what two configurations must share so that the weights of one are those of the other.
 inline std::string to_string(const deepseek_config& c) {
-  std::string out = "deepseek_v3";
+  std::string out = c.softmax ? "deepseek_v2" : "deepseek_v3";
   const auto add = [&](const char* name, auto value) {  // the fewest digits that tell it from others
     char text[64];
     out += " " + std::string(name) + "=" + std::string(text, std::to_chars(text, text + sizeof text, value).ptr);

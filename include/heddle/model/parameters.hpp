@@ -22,6 +22,14 @@
 namespace heddle::inline v0::model {
 
 namespace detail {
+/// Whether a parameter has elements: one without is in no table, file or save.
+template <class Extents>
+constexpr bool has_elements(const Extents& extents) noexcept {
+  for (const auto e : extents)
+    if (e == 0) return false;
+  return true;
+}
+
 template <bool Ok, class Layout>
 struct each_weight_has_one_owner {
   static constexpr bool value = Ok;

@@ -99,6 +99,7 @@ template <class Layer>
 void add_names(const Layer& layer, std::string at, std::vector<std::string>& names) {
   if (const char* const name = layer.name; name != nullptr && *name != '\0') (at += name) += '.';
   layer.parameters().each([&](auto, const auto& described) {
+    if (!has_elements(described.extents)) return;
     const std::string whole = at + described.name;
     if (!is_stacked(whole)) return names.push_back(whole);
     for (std::int64_t i = 0; i < described.extents[0]; ++i) names.push_back(name_in_stack(whole, i));

@@ -32,6 +32,7 @@ void add_outlines(const Layer& layer, std::string at, std::vector<parameter_outl
   if (const char* const name = layer.name; name != nullptr && *name != '\0') (at += name) += '.';
   layer.parameters().each([&](auto, const auto& d) {
     using described = std::remove_cvref_t<decltype(d)>;
+    if (!has_elements(d.extents)) return;
     parameter p = layers::detail::named_matrix(at, d.name, d.extents, described::rows::count, described::is_vector);
     p.logical = p.local = {d.extents.begin(), d.extents.end()};
     p.start.resize(d.extents.size());

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
+from transformers import (DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM, Qwen2Config,
                           Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 HERE = Path(__file__).parent
@@ -60,14 +60,28 @@ MODELS = {
                                         topk_group=1, routed_scaling_factor=1.7, q_lora_rank=None, kv_lora_rank=7, qk_nope_head_dim=3,
                                         qk_rope_head_dim=4, v_head_dim=5, first_k_dense_replace=1, vocab_size=43, max_position_embeddings=32,
                                         rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
+    # Routers of DeepSeek-V2: softmax, the best two of three groups by their best expert; and as V2-Lite, queries of the stream, no groups.
+    # Sizes are even where transformers takes pairs of elements for complex numbers.
+    "deepseek_v2": (DeepseekV2ForCausalLM,
+                    DeepseekV2Config(hidden_size=24, intermediate_size=17, moe_intermediate_size=9, num_hidden_layers=3, num_attention_heads=6,
+                                     num_key_value_heads=6, n_shared_experts=2, n_routed_experts=6, num_experts_per_tok=3, n_group=3,
+                                     topk_group=2, topk_method="group_limited_greedy", routed_scaling_factor=1.7, q_lora_rank=10, kv_lora_rank=8,
+                                     qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=5, first_k_dense_replace=1, vocab_size=43,
+                                     max_position_embeddings=128, rms_norm_eps=1e-5, rope_parameters=YARN)),
+    "deepseek_v2_lite": (DeepseekV2ForCausalLM,
+                         DeepseekV2Config(hidden_size=18, intermediate_size=13, moe_intermediate_size=7, num_hidden_layers=3, num_attention_heads=3,
+                                          num_key_value_heads=3, n_shared_experts=2, n_routed_experts=5, num_experts_per_tok=2, n_group=1,
+                                          topk_group=1, topk_method="greedy", q_lora_rank=None, kv_lora_rank=8, qk_nope_head_dim=4,
+                                          qk_rope_head_dim=4, v_head_dim=5, first_k_dense_replace=1, vocab_size=43, max_position_embeddings=32,
+                                          rope_parameters={"rope_type": "default", "rope_theta": 1000.0})),
     "gpt2_long": (GPT2LMHeadModel, GPT2Config(n_embd=18, n_layer=2, n_head=3, n_positions=80, vocab_size=37)),
     # A vocabulary of bytes, to train on texts.
     "bytes": (LlamaForCausalLM,
               LlamaConfig(hidden_size=12, intermediate_size=17, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                           head_dim=4, vocab_size=256, max_position_embeddings=64, tie_word_embeddings=True)),
 }
-SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "gpt2_long": 105, "bytes": 105}
-LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4]}
+SEEDS = {"gpt2": 100, "llama3": 101, "llama_tied": 102, "qwen2": 103, "qwen3": 104, "mixtral": 105, "deepseek": 106, "deepseek_dense": 107, "deepseek_plain": 108, "deepseek_v2": 109, "deepseek_v2_lite": 110, "gpt2_long": 105, "bytes": 105}
+LENGTHS = {"bytes": [9, 4], "gpt2_long": [9, 4], "gpt2": [11, 7, 2], "llama3": [13, 5, 9], "llama_tied": [6, 3], "qwen2": [8, 4], "qwen3": [7, 6], "mixtral": [9, 4], "deepseek": [9, 4], "deepseek_dense": [9, 4], "deepseek_plain": [9, 4], "deepseek_v2": [9, 4], "deepseek_v2_lite": [9, 4]}
 
 
 NEW_TOKENS = 64

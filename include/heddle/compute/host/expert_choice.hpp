@@ -57,7 +57,7 @@ void keep_groups(const grouped_choice& rule, std::int64_t experts, T* biased, st
     std::fill_n(biased + order[static_cast<std::size_t>(i)] * each, each, -std::numeric_limits<T>::infinity());
 }
 
-/// The choice of the rows [begin, end).
+/// The choice of the rows [begin, end). `bias` may be null.
 template <class Scores, class T>
 void choose_experts_of(std::int64_t begin, std::int64_t end, std::int64_t experts, std::int64_t k,
                        const grouped_choice& rule, const T* logits, const T* bias, std::int32_t* ids, T* weights) {
@@ -65,7 +65,7 @@ void choose_experts_of(std::int64_t begin, std::int64_t end, std::int64_t expert
   std::vector<std::int32_t> order;
   for (std::int64_t t = begin; t < end; ++t) {
     score_experts<Scores>(experts, logits + t * experts, scores.data());
-    for (std::size_t e = 0; e < scores.size(); ++e) biased[e] = scores[e] + bias[e];
+    for (std::size_t e = 0; e < scores.size(); ++e) biased[e] = bias != nullptr ? scores[e] + bias[e] : scores[e];
     if (rule.kept < rule.groups) keep_groups(rule, experts, biased.data(), of_group, order);
     std::int32_t* const chosen = ids + t * k;
     choose_greatest(experts, biased.data(), k, chosen);
@@ -132,10 +132,11 @@ class expert_choice_members {
                       matrix_view<std::int32_t> ids, matrix_view<T> weights) {
     const std::int64_t experts = logits.extent(1), k = ids.extent(1);
     checks::choices("choose_experts", logits.extent(0), experts, ids, weights.extent(0), weights.extent(1));
-    expect("choose_experts", "elements of the bias", experts, bias.size());
+    if (!bias.empty()) expect("choose_experts", "elements of the bias", experts, bias.size());
     expect_groups(experts, k, rule);
     team_of_host().split(logits.extent(0), row_grain(experts), 1, [&](std::int64_t begin, std::int64_t end) {
-      choose_experts_of<Scores>(begin, end, experts, k, rule, logits.data(), bias.data(), ids.data(), weights.data());
+      choose_experts_of<Scores>(begin, end, experts, k, rule, logits.data(), bias.empty() ? nullptr : bias.data(),
+                                ids.data(), weights.data());
     });
   }
   template <class Scores, class T>

@@ -89,7 +89,7 @@ void launch_choose_experts(const on<Exec>& exec, std::int64_t tokens, std::int64
           const scores_of_row<Scores, T> scores(experts, logits + t * experts);
           T* const biased = scratch + t * (experts + groups);
           T* const of_group = biased + experts;
-          for (std::int64_t e = 0; e < experts; ++e) biased[e] = scores[e] + bias[e];
+          for (std::int64_t e = 0; e < experts; ++e) biased[e] = bias != nullptr ? scores[e] + bias[e] : scores[e];
           if (kept < groups) {
             for (std::int64_t g = 0; g < groups; ++g)
               of_group[g] = sum_of_greatest(in_group, biased + g * in_group, best);
@@ -178,7 +178,7 @@ class expert_choice_members {
     const std::int64_t tokens = logits.extent(0), experts = logits.extent(1), k = ids.extent(1);
     checks::choices("choose_experts", tokens, experts, {ids.address(), ids.shape()}, weights.extent(0),
                     weights.extent(1));
-    expect("choose_experts", "elements of the bias", experts, bias.size());
+    if (bias.size() > 0) expect("choose_experts", "elements of the bias", experts, bias.size());
     expect_groups(experts, k, rule);
     T* scratch = nullptr;
     if constexpr (!decltype(self().launcher())::host_can_read) {
@@ -188,8 +188,9 @@ class expert_choice_members {
         room = buffer<T, Space>(self().queue(), needed, "biased scores of experts");
       scratch = room.address();
     }
-    launch_choose_experts<Scores>(self().launcher(), tokens, experts, k, rule, logits.address(), bias.address(),
-                                  ids.address(), weights.address(), scratch);
+    launch_choose_experts<Scores>(self().launcher(), tokens, experts, k, rule, logits.address(),
+                                  bias.size() > 0 ? bias.address() : nullptr, ids.address(), weights.address(),
+                                  scratch);
   }
   /// Errors: `layout_error` for sizes that do not fit, and for ids that are out of range where kernels run on the host.
   template <class Scores, class T>

@@ -47,10 +47,11 @@ struct hugging_face_model {
   std::optional<scale_blocks>
       scales{};  ///< of the matrices that files have in 8 bits; what opens the files is to be given it (`open_weights`)
 
-  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral" or "deepseek_v3".
+  /// "gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3" or "deepseek_v2".
   std::string_view family() const noexcept {
     constexpr std::string_view names[] = {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3"};
-    return names[config.index()];
+    const auto* const deepseek = std::get_if<deepseek_config>(&config);
+    return deepseek != nullptr && deepseek->softmax ? "deepseek_v2" : names[config.index()];
   }
 };
 
@@ -219,52 +220,46 @@ inline scale_blocks read_quantization(const nlohmann::json& quantization, const 
   return out;
 }
 
-inline deepseek_config deepseek_of(config_object& c, const std::string& what, int& more_blocks) {
+// What a DeepSeek-V2 and a V3 have alike; the family's own sizes are those that keys leave out.
+inline deepseek_config deepseek_of(config_object& c, const std::string& what, const deepseek_config& family,
+                                   const char* architecture) {
   const auto whole = [&](const char* key, int otherwise) { return c.integer(key, otherwise); };
-  deepseek_config out{.layers = whole("num_hidden_layers", 61),
-                      .heads = whole("num_attention_heads", 128),
-                      .width = whole("hidden_size", 7168),
-                      .ffn = whole("moe_intermediate_size", 2048),
-                      .context = whole("max_position_embeddings", 4096),
-                      .vocabulary = whole("vocab_size", 129280),
-                      .query_latent = 0,
-                      .key_latent = whole("kv_lora_rank", 512),
-                      .still = whole("qk_nope_head_dim", 128),
-                      .rotating = whole("qk_rope_head_dim", 64),
-                      .value = whole("v_head_dim", 128),
-                      .experts = whole("n_routed_experts", 256),
-                      .chosen = whole("num_experts_per_tok", 8),
-                      .shared = whole("n_shared_experts", 1),
-                      .groups = whole("n_group", 8),
-                      .kept_groups = whole("topk_group", 4),
-                      .dense = whole("first_k_dense_replace", 3),
-                      .dense_ffn = whole("intermediate_size", 18432),
-                      .normed = c.flag("norm_topk_prob", true),
-                      .factor = c.number("routed_scaling_factor", 2.5),
-                      .neighbours = c.flag("rope_interleave", true),
-                      .theta = c.number("rope_theta", 10000),
-                      .epsilon = c.number("rms_norm_eps", 1e-6),
-                      .initial_deviation = c.number("initializer_range", 0.02)};
-  c.only_unless_null("architectures", {"DeepseekV3ForCausalLM"});
+  deepseek_config out = family;
+  out.layers = whole("num_hidden_layers", family.layers);
+  out.heads = whole("num_attention_heads", family.heads);
+  out.width = whole("hidden_size", family.width);
+  out.ffn = whole("moe_intermediate_size", family.ffn);
+  out.context = whole("max_position_embeddings", family.context);
+  out.vocabulary = whole("vocab_size", family.vocabulary);
+  out.key_latent = whole("kv_lora_rank", 512);
+  out.still = whole("qk_nope_head_dim", 128);
+  out.rotating = whole("qk_rope_head_dim", 64);
+  out.value = whole("v_head_dim", 128);
+  out.experts = whole("n_routed_experts", family.experts);
+  out.shared = whole("n_shared_experts", family.shared);
+  out.dense = whole("first_k_dense_replace", family.dense);
+  out.dense_ffn = whole("intermediate_size", family.dense_ffn);
+  out.factor = c.number("routed_scaling_factor", family.factor);
+  out.theta = c.number("rope_theta", 10000);
+  out.epsilon = c.number("rms_norm_eps", 1e-6);
+  out.initial_deviation = c.number("initializer_range", 0.02);
+  c.only_unless_null("architectures", {architecture});
   c.only_unless_null("num_key_value_heads", out.heads);
   // Null: queries have no latent vector. A missing key is transformers' own size.
   const nlohmann::json* const rank = c.find("q_lora_rank");
+  out.query_latent = 0;
   if (rank == nullptr || !rank->is_null()) {
     out.query_latent = whole("q_lora_rank", 1536);
     if (out.query_latent < 1) c.fail("q_lora_rank", "null or a whole number of 1 or more");
   }
-  // Nothing is computed from these: sizes that follow from others, code beside the weights, and modules that predict more tokens.
+  // Nothing is computed from these: sizes that follow from others, and code beside the weights.
   c.only("qk_head_dim", std::int64_t{out.still} + out.rotating);
   c.only("head_dim", out.rotating);
-  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})
-    more_blocks = (std::max)(more_blocks, c.integer(key, 0));
   for (const char* unused : {"ep_size", "aux_loss_alpha", "seq_aux", "auto_map"}) static_cast<void>(c.find(unused));
   c.only("moe_layer_freq", 1);
   c.only("attention_bias", false);
   c.only("hidden_act", "silu");
   c.only("output_router_logits", false);
-  c.only("scoring_func", "sigmoid");
-  c.only("topk_method", "noaux_tc");
   c.only("tie_word_embeddings", false);
   c.only_unless_null("pretraining_tp", 1);
   const nlohmann::json* const parameters = c.find_unless_null("rope_parameters");
@@ -278,19 +273,66 @@ inline deepseek_config deepseek_of(config_object& c, const std::string& what, in
   return out;
 }
 
+inline deepseek_config deepseek_v3_of(config_object& c, const std::string& what, int& more_blocks) {
+  deepseek_config out = deepseek_of(c, what, {}, "DeepseekV3ForCausalLM");
+  out.chosen = c.integer("num_experts_per_tok", 8);
+  out.groups = c.integer("n_group", 8);
+  out.kept_groups = c.integer("topk_group", 4);
+  out.normed = c.flag("norm_topk_prob", true);
+  out.neighbours = c.flag("rope_interleave", true);
+  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"})  // modules that predict more tokens
+    more_blocks = (std::max)(more_blocks, c.integer(key, 0));
+  c.only("scoring_func", "sigmoid");
+  c.only("topk_method", "noaux_tc");
+  return out;
+}
+
+// Weights of choices are never divided by their sum: transformers does not, whatever norm_topk_prob says, and no published model asks for it.
+inline deepseek_config deepseek_v2_of(config_object& c, const std::string& what) {
+  deepseek_config out = deepseek_of(c, what,
+                                    {.layers = 32,
+                                     .heads = 32,
+                                     .width = 4096,
+                                     .ffn = 1407,
+                                     .context = 2048,
+                                     .vocabulary = 102400,
+                                     .experts = 64,
+                                     .shared = 2,
+                                     .dense = 0,
+                                     .dense_ffn = 11008,
+                                     .normed = false,
+                                     .factor = 1,
+                                     .softmax = true},
+                                    "DeepseekV2ForCausalLM");
+  out.chosen = c.integer("num_experts_per_tok");
+  c.only_unless_null("norm_topk_prob", false);
+  c.only("scoring_func", "softmax");
+  c.only("mlp_bias", false);
+  out.groups = out.kept_groups = 1;
+  if (c.text("topk_method", "greedy", {"greedy", "group_limited_greedy"}) == "group_limited_greedy") {
+    out.groups = c.integer("n_group");
+    out.kept_groups = c.integer("topk_group");
+  } else {
+    for (const char* unused : {"n_group", "topk_group"}) static_cast<void>(c.find(unused));
+  }
+  return out;
+}
+
 }  // namespace detail
 
 /// The model that a config.json describes: GPT-2, Llama 2 and 3 with rotary scaling `linear` or `llama3`, Qwen 2 and 3, Mixtral,
-/// DeepSeek-V3 with scaling `yarn`, too, with or without leading blocks without experts and latent vectors of queries.
+/// DeepSeek-V2 and V3 with scaling `yarn`, too, with or without leading blocks without experts and latent vectors of queries.
 /// `quantization_config` may be that of matrices in 8 bits with scales of blocks (`quant_method` "fp8").
 /// What a key leaves out is what transformers takes; null is the same for keys that transformers lets be null, and
 /// refused for the others. `what` names the file in errors.
 /// Errors: `config_error` naming key, expected and got: another family, a value that these models do not have, a key
 /// that is not known, as it may change what the model computes; sizes that do not fit (`validate`).
-/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MixtralConfig`, `DeepseekV3Config`.
+/// Source: Hugging Face transformers 5.23, `GPT2Config`, `LlamaConfig`, `Qwen2Config`, `Qwen3Config`, `MixtralConfig`, `DeepseekV3Config`,
+/// `DeepseekV2Config`.
 inline hugging_face_model from_config(const nlohmann::json& config, const std::string& what = "config.json") {
   detail::config_object c(config, what);
-  const std::string family = c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3"});
+  const std::string family =
+      c.text("model_type", "", {"gpt2", "llama", "qwen2", "qwen3", "mixtral", "deepseek_v3", "deepseek_v2"});
   hugging_face_model out;
   if (const nlohmann::json* const quantization = c.find_unless_null("quantization_config"); quantization != nullptr)
     out.scales = detail::read_quantization(*quantization, what + ", quantization_config");
@@ -306,7 +348,9 @@ inline hugging_face_model from_config(const nlohmann::json& config, const std::s
     } else if (family == "mixtral") {
       out.config = detail::mixtral_of(c, what);
     } else if (family == "deepseek_v3") {
-      out.config = detail::deepseek_of(c, what, out.more_blocks);
+      out.config = detail::deepseek_v3_of(c, what, out.more_blocks);
+    } else if (family == "deepseek_v2") {
+      out.config = detail::deepseek_v2_of(c, what);
     } else {
       c.only("attention_bias", false);
       out.config = qwen3_config(detail::qwen_of(c, what, 128, "Qwen3ForCausalLM"));

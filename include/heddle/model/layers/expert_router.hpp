@@ -17,6 +17,9 @@ struct selection_bias {
 template <class Scores = compute::sigmoid_scores>
 struct grouped_scores {};
 
+/// Scores of a router that says in its value which they are (`expert_router::softmax`), and whether it has a selection bias.
+struct sigmoid_or_softmax {};
+
 /// Trains all parameters but the selection biases of routers, which are no function of the loss: for `train_only`. Saves have them, as they change
 /// between steps.
 struct all_but_selection_bias {
@@ -52,16 +55,19 @@ struct expert_router : detail::router_base {
 
 /// logits = x W', and the choice by `rule` of their scores and a bias that is added for the choice alone. The bias gets no gradient:
 /// describe a model with `train_only<all_but_selection_bias>`, and update it between steps (`model::balance_experts`).
-/// Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2; Wang et al. 2024, arXiv:2408.15664.
+/// A router without a bias (`biased`) has that parameter with no elements: files have no tensor of it.
+/// Source: DeepSeek-AI 2024, arXiv:2412.19437, section 2.1.2; arXiv:2405.04434, section 2.2 (without bias); Wang et al. 2024, arXiv:2408.15664.
 template <class Scores>
 struct expert_router<grouped_scores<Scores>> : detail::router_base {
   using detail::router_base::router_base;
   compute::grouped_choice rule{};
+  bool softmax = false;  ///< of `sigmoid_or_softmax`: which
+  bool biased = true;
 
   constexpr auto parameters() const {
     const auto all = detail::router_base::parameters();
     return list(all.template get<0>(),
-                parameter<selection_bias, dims<dim::candidates>>{"e_score_correction_bias", {out[0]}});
+                parameter<selection_bias, dims<dim::candidates>>{"e_score_correction_bias", {biased ? out[0] : 0}});
   }
   using needs = compute::facet_list<compute::product_facet, compute::expert_choice_facet>;
 
@@ -69,19 +75,33 @@ struct expert_router<grouped_scores<Scores>> : detail::router_base {
   template <class B>
   void choose(const B& b, typename B::const_view logits, matrix_view<std::int32_t, typename B::space> ids,
               typename B::view weights) const {
-    b.compute().template choose_experts<Scores>(logits, b.vector(selection_bias{}), rule, ids, weights);
+    with_scores([&](auto of) {
+      b.compute().template choose_experts<decltype(of)>(logits, b.vector(selection_bias{}), rule, ids, weights);
+    });
   }
   /// Overwrites the gradient of the logits. Choices are counted where the host can use the memory, for `balance_experts`.
   template <class B>
   void choose_backward(const B& b, typename B::const_view logits,
                        matrix_view<const std::int32_t, typename B::space> ids, typename B::const_view /*weights*/,
                        typename B::const_view d_weights, typename B::view d_logits) const {
-    b.compute().template choose_experts_backward<Scores>(logits, ids, rule, d_weights, d_logits);
+    with_scores([&](auto of) {
+      b.compute().template choose_experts_backward<decltype(of)>(logits, ids, rule, d_weights, d_logits);
+    });
     if constexpr (B::space::host_accessible) {
+      if (!biased) return;
       if constexpr (!B::on_host) b.queue().wait();
       const auto load = b.run().routing->load_of(b[selection_bias{}].address(), out[0]);
       for (const std::int32_t e : ids.elements()) ++load[static_cast<std::size_t>(e)];
     }
+  }
+
+ private:
+  template <class F>
+  void with_scores(F&& f) const {
+    if constexpr (std::is_same_v<Scores, sigmoid_or_softmax>)
+      softmax ? f(compute::softmax_scores{}) : f(compute::sigmoid_scores{});
+    else
+      f(Scores{});
   }
 };
 

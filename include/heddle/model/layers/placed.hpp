@@ -160,7 +160,9 @@ class placer {
     p.layer.parameters().each([&](auto index, const auto& described) {
       constexpr std::size_t own = Buckets::template of<std::remove_cvref_t<decltype(described)>>;
       if (own == bucket) {
-        p.parameters[index] = add(described, store, path, id, counted, false, own >= Buckets::count);
+        p.parameters[index] = model::detail::has_elements(described.extents)
+                                  ? add(described, store, path, id, counted, false, own >= Buckets::count)
+                                  : detail::parameter_place{};
         p.parameters[index].bucket = own;
       }
       ++id;
