@@ -6,6 +6,7 @@
 #include "fuzz.hpp"
 
 #include <cmath>
+#include <cstdint>
 #include <string_view>
 #include <variant>
 
@@ -17,6 +18,9 @@ HEDDLE_FUZZ_TARGET(hugging_face_config) {
     fuzz::require(heddle::io::parse_json(config.dump(), "x") == config, "what is printed reads back");
     const md::hugging_face_model m = md::from_config(config);
     std::visit([](const auto& c) { c.validate(); }, m.config);
+    if (m.scales)
+      for (const std::int64_t size : {m.scales->rows, m.scales->columns})
+        fuzz::require(size >= 1 && size <= heddle::scale_blocks::most, "blocks have elements");
     if (const auto* const c = std::get_if<md::llama_config>(&m.config); c != nullptr && c->head_dim() <= 4096)
       for (const double f : heddle::compute::rotary_frequencies(c->head_dim(), c->theta, c->scaling))
         fuzz::require(std::isfinite(f) && f >= 0, "frequencies are finite");

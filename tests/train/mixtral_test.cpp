@@ -253,6 +253,28 @@ TEST_CASE("selection biases follow the load of experts, and go on from a save on
     check_same(rest, serial);
   }
 }
+TEST_CASE("a DeepSeek-V2, without selection biases, is that of one rank on any mesh and behind a save",
+          "[train][deepseek][save][ranks]") {
+  md::deepseek_config second = latent_settings;
+  second.softmax = true;
+  second.normed = false;
+  const auto on = [&](const char* mesh, const std::string& save_to = "", const std::string& from = "") {
+    return train<latent>(mesh, "1f1b", 2, "", save_to, from, second);
+  };
+  const outcome serial = on("");
+  REQUIRE(serial.weights.size() == 3 + 12 + 2 * 16);
+  REQUIRE(serial.losses[0] != train<latent>("", "1f1b", 2).losses[0]);
+  for (const char* mesh : {"ep=2,tp=2", "pp=2,ep=2"}) {
+    INFO("mesh '" << mesh << "'");
+    check_same(on(mesh), serial);
+  }
+  const train_test::folder saves("second");
+  on("ep=2,tp=2", saves.path.string());
+  outcome rest = on("dp=2,pp=2", "", saves.path.string());
+  rest.losses.insert(rest.losses.begin(), serial.losses[0]);
+  rest.norms.insert(rest.norms.begin(), serial.norms[0]);
+  check_same(rest, serial);
+}
 TEST_CASE("a Mixtral trained in every folding of eight ranks is that of one rank",
           "[train][mixtral][ranks][exhaustive]") {
   md::mixtral_config eight = settings;
