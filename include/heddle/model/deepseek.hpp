@@ -15,8 +15,9 @@ namespace heddle::inline v0::model {
 
 namespace layers {
 /// DeepSeek-V3 with Hugging Face's names: latent attention, routed experts chosen by biased sigmoid scores in groups, and a shared one beside
-/// them; in the leading blocks an MLP. Where the configuration says `softmax`, DeepSeek-V2: scores are a softmax without a bias. The selection biases of routers are parameters that no gradient changes. `LatentQueries`: queries are
-/// made of a latent vector (`q_a_proj`, `q_b_proj`), not of the stream (`q_proj`).
+/// them; in the leading blocks an MLP. Where the configuration says `softmax`, DeepSeek-V2: scores are a softmax without a bias. The selection
+/// biases of routers are parameters that no gradient changes. `LatentQueries`: queries are made of a latent
+/// vector (`q_a_proj`, `q_b_proj`), not of the stream (`q_proj`).
 /// Errors: `config_error` if `query_latent` is 0 with latent queries, or positive without.
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; arXiv:2405.04434; Hugging Face `DeepseekV3ForCausalLM`, `DeepseekV2ForCausalLM`.
 template <bool LatentQueries = true, class Adapter = no_adapter>
