@@ -228,3 +228,53 @@ TEST_CASE("a drafter with random weights changes no answer, also where it gives 
   drafter_type drafter(kernels, {.width = 2, .heads = 1, .ffn = 3, .vocabulary = 2, .context = 48});
   CHECK_THROWS_WITH(inf::falcon_speculation(drafter, wide), Contains("3 ranks"));
 }
+
+TEST_CASE("nothing is drafted behind a text longer than the drafter's context, and answers stay what they are",
+          "[infer][engine][falcon]") {
+  using backend = hd::compute::host<>;
+  using drafter_type = hd::model::falcon_drafter<double, backend>;
+  const unsigned seed = 44;
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  std::vector<inf::request> requests;
+  for (int i = 0; i < 12; ++i) requests.push_back(fake::any_request(random, 30));
+  requests.push_back({.prompt = {1}, .max_tokens = 40, .sampling = {.temperature = 0}});
+  requests.push_back({.prompt = std::vector<std::int32_t>(40, 2), .max_tokens = 4, .sampling = {.temperature = 0}});
+  const fake::language language{.habit = 6};
+  std::vector<fake::answer> expected;
+  for (inf::request& r : requests) {
+    r.sampling.seed = random();
+    expected.push_back(fake::alone(r, language, fake::small_limits.context));
+  }
+  backend kernels{1};
+  std::int64_t last = 0;
+  for (const std::int64_t context : {5, 6, 17, 30, 48}) {  // of the drafter; the engine's is 48
+    CAPTURE(context);
+    drafter_type drafter(kernels, {.width = 2, .heads = 1, .ffn = 3, .vocabulary = 13, .block = 2, .context = context});
+    drafter.initialize(seed, 0.5);
+    for (const auto w : {drafter.embedding(), drafter.head()})
+      for (double& x : w) x = std::normal_distribution<double>()(random);
+    inf::engine_counts counts{};
+    inf::falcon_counts drafted{};
+    fake::runner tight({.vocabulary = 13, .context = 48, .block_rows = 4, .blocks = 15, .max_rows = 24}, language);
+    CHECK(answers<inf::paged>(tight, drafter, wide, requests, counts, drafted) == expected);
+    CHECK(counts.preemptions > 0);
+    fake::runner roomy({.vocabulary = 13, .context = 48, .block_rows = 4, .blocks = 60, .max_rows = 60}, language);
+    CHECK(answers<inf::prefix_shared>(roomy, drafter, wide, requests, counts, drafted) == expected);
+    CHECK(drafted.proposals > last);  // more, the longer the context
+    last = drafted.proposals;
+  }
+  // Up to the last row of the context, and then never again.
+  drafter_type drafter(kernels, {.width = 2, .heads = 1, .ffn = 3, .vocabulary = 13, .block = 2, .context = 6});
+  inf::falcon_speculation<drafter_type> policy(drafter, wide);
+  const std::vector<std::int32_t> text(12, 3);
+  for (std::int64_t rows = 1; rows < 12; ++rows) {
+    const std::vector<double> stream{1, 2};
+    policy.computed(7, rows - 1, stream);
+    std::vector<inf::proposal> p(1);
+    p[0] = {.id = 7, .text = std::span(text).first(static_cast<std::size_t>(rows + 1)), .most = 64};
+    policy.propose(p);
+    CAPTURE(rows);
+    CHECK(p[0].tokens.empty() == (rows < 2 || rows > 6));
+  }
+}

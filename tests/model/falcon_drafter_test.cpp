@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace hd = heddle;
@@ -195,4 +197,22 @@ TEST_CASE("a drafter of sizes that do not fit is refused", "[model][falcon][erro
   CHECK_THROWS_AS(d.begin_drafts(p), hd::layout_error);
   const rows r = random_rows(3, 1);
   CHECK_THROWS_AS(d.forward(r.next, r.features, 2, 3), hd::layout_error);
+  CHECK_THROWS_AS(d.append(p, r.next, std::span(r.features).first(23)), hd::layout_error);
+  // Tokens that the vocabulary of 11 does not have.
+  for (const std::int32_t token : {-1, 11, std::numeric_limits<std::int32_t>::max()}) {
+    CAPTURE(token);
+    rows bad = random_rows(4, 1);
+    bad.next[2] = token;
+    const auto says = Contains("from 0 to 10, got " + std::to_string(token));
+    CHECK_THROWS_WITH(d.forward(bad.next, bad.features, 2, 2), says);
+    CHECK_THROWS_WITH(d.append(p, bad.next, bad.features), says);
+    CHECK(p.rows == 0);
+    typename drafter_type::prefix good;
+    d.append(good, r.next, r.features);
+    auto blocks = d.begin_drafts(good);
+    const std::int64_t first = 0, none = 1;
+    CHECK_THROWS_WITH(d.draft(good, blocks, std::span(&first, 1), std::vector<std::int32_t>{1, token}), says);
+    CHECK_THROWS_WITH(d.draft(good, blocks, std::span(&none, 1), std::vector<std::int32_t>{1, 1}), Contains("got 1"));
+    CHECK(blocks.size() == 1);
+  }
 }

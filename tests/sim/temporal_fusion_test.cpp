@@ -5,7 +5,9 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace hd = heddle;
@@ -99,8 +101,51 @@ TEST_CASE("closing holes makes random lengths faster, the more the longer they a
   }
 }
 
-TEST_CASE("fused decoding without slots, tokens or order is refused", "[sim][error]") {
-  CHECK_THROWS_WITH(sim::simulate_temporal_fusion(apart(1, 1, 4), {.step_s = 1}, 0, true), Contains("0 slots"));
-  CHECK_THROWS_WITH(sim::simulate_temporal_fusion(apart(2, 1, 0), {.step_s = 1}, 1, true), Contains("of 0 tokens"));
-  CHECK_THROWS_AS(sim::simulate_temporal_fusion(apart(2, -1, 1), {.step_s = 1}, 1, true), hd::config_error);
+TEST_CASE("more slots than requests change nothing", "[sim][law]") {
+  const unsigned seed = 21;
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  auto requests = apart(12, 0.5, 1);
+  for (auto& r : requests) r.tokens = std::uniform_int_distribution<std::int64_t>(1, 20)(random);
+  for (const bool closed : {false, true}) {
+    const sim::fused_decoding some =
+        sim::simulate_temporal_fusion(requests, {.step_s = 0.1, .per_row = 0.1}, 12, closed);
+    const sim::fused_decoding many =
+        sim::simulate_temporal_fusion(requests, {.step_s = 0.1, .per_row = 0.1}, std::int64_t{1} << 60, closed);
+    CHECK(many.end_s == some.end_s);
+    CHECK(many.rows == some.rows);
+    CHECK(many.moves == some.moves);
+  }
+}
+
+TEST_CASE("numbers with which fused decoding has no meaning, or would not end, are refused", "[sim][error]") {
+  const auto refused = [](std::vector<sim::fused_request> r, sim::fused_step_costs c, std::int64_t slots) {
+    for (const bool close : {false, true}) try {
+        sim::simulate_temporal_fusion(r, c, slots, close);
+        return std::string("accepted");
+      } catch (const hd::config_error& e) {
+        if (!close) continue;
+        return std::string(e.what());
+      }
+    return std::string();
+  };
+  constexpr double infinite = std::numeric_limits<double>::infinity(), none = std::numeric_limits<double>::quiet_NaN();
+  CHECK_THAT(refused(apart(1, 1, 4), {.step_s = 1}, 0), Contains("0 slots"));
+  CHECK_THAT(refused({}, {.step_s = 1}, -1), Contains("-1 slots"));
+  CHECK_THAT(refused(apart(2, 1, 0), {.step_s = 1}, 1), Contains("of 0 tokens"));
+  CHECK_THAT(refused(apart(2, -1, 1), {.step_s = 1}, 1), Contains("at -1.0"));
+  for (const double bad : {none, infinite, -infinite}) {
+    CAPTURE(bad);
+    CHECK_THAT(refused({{bad, 4}}, {.step_s = 1}, 2), Contains("request 0 of 4 tokens"));
+    CHECK_THAT(refused({{0, 4}, {bad, 3}, {1, 1}}, {.step_s = 1}, 2), Contains("request 1 of 3 tokens"));
+    CHECK_THAT(refused(apart(2, 1, 4), {.step_s = bad}, 2), Contains("finite and not negative"));
+    CHECK_THAT(refused(apart(2, 1, 4), {.step_s = 1, .per_row = bad}, 2), Contains("per row"));
+    CHECK_THAT(refused(apart(2, 1, 4), {.step_s = 1, .per_token = bad}, 2), Contains("per token"));
+  }
+  CHECK_THAT(refused(apart(2, 1, 4), {.step_s = -1}, 2), Contains("-1.0"));
+  // Zero times what is beyond a double is no number, with which no request would come any more.
+  CHECK_THAT(refused(apart(2, 100, 40), {.step_s = 0, .per_token = 1e308}, 2), Contains("after 3 steps"));
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  CHECK_THAT(refused({{0, most}}, {.step_s = 1}, 2), Contains("1073741824 tokens together, got 0 and request 0 of"));
+  CHECK_THAT(refused({{0, 5}, {0, most}, {0, most}}, {.step_s = 1}, 2), Contains("got 5 and request 1 of"));
 }

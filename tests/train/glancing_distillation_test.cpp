@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace hd = heddle;
@@ -174,4 +176,22 @@ TEST_CASE("texts that do not fit a distillation are refused", "[train][falcon][e
   CHECK_THROWS_WITH(train.run_epoch({s.text(9), s.text(8)}, 1), Contains("9 tokens"));
   CHECK_THROWS_WITH(train.run_epoch({s.text(4)}, 1), Contains("at least 5 tokens"));
   CHECK_THROWS_AS(distillation(d, kernels, {.epochs = 0}), hd::config_error);
+  constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
+  CHECK_THROWS_WITH(distillation(d, kernels, {.glance = no_number}), Contains("nan"));
+  // Each token is looked at, also those that no row reads.
+  for (const std::size_t at : {std::size_t{0}, std::size_t{4}, std::size_t{8}})
+    for (const std::int32_t token : {-1, 16, std::numeric_limits<std::int32_t>::min()}) {
+      CAPTURE(at, token);
+      std::vector<md::feature_text<double>> texts{s.text(9), s.text(9)};
+      texts[1].tokens[at] = token;
+      CHECK_THROWS_WITH(train.run_epoch(texts, 1), Contains("from 0 to 15, got " + std::to_string(token)));
+    }
+  std::vector<double> features(2 * width), gradient(2 * width);
+  const auto loss = [&](const std::vector<std::int32_t>& tokens) {
+    return tr::distillation_loss<double>(d, features, features, tokens, {}, gradient);
+  };
+  CHECK_THROWS_WITH(loss({1, 16}), Contains("from 0 to 15, got 16"));
+  CHECK_THROWS_AS(loss({}), hd::layout_error);
+  CHECK_THROWS_AS(loss({1, 2, 3}), hd::layout_error);
+  CHECK_THROWS_WITH(tr::glanced_rows(4, 0, 1, hd::counter_random(1, 1), 0), Contains("got 0"));
 }

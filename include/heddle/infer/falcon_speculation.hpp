@@ -47,7 +47,7 @@ struct falcon_counts {
 /// one those of the next k depths, behind all nodes of the last depth that have children, at once: ceil(depth / k) passes of k rows for each of these. A node has the token of its rank among
 /// those of the block behind which it is. Answers are the same, token for token, as without it, greedy or sampled, for any drafter and tree.
 /// The drafter reads the residual stream of all rows of a text, so a step computes the logits of prompts, too. A text of which the beginning was in the cache is known to it from
-/// the first row that was computed on. A new row's keys and LSTM state do not depend on the block it is in, so nothing is computed again where fewer than k tokens were gained.
+/// the first row that was computed on. Behind more rows than the drafter's context nothing is drafted. A new row's keys and LSTM state do not depend on the block it is in, so nothing is computed again where fewer than k tokens were gained.
 /// `Drafter`: `model::falcon_drafter`. `Most`: nodes of the largest tree. Source: Falcon, arXiv:2412.12639.
 template <class Drafter, std::int64_t Most = 64>
 class falcon_speculation {
@@ -82,7 +82,14 @@ class falcon_speculation {
   }
   void computed(request_id id, std::int64_t position, std::span<const scalar> streams) {
     state& s = known_[id];
-    if (position != s.end() || s.width == 0) s = {.first = position, .width = drafter_->shape().width};
+    const std::int64_t rows = std::ssize(streams) / drafter_->shape().width;
+    if (position != s.end) s = {.first = position, .end = position};
+    s.end += rows;
+    if (!fits(s)) {  // nothing is drafted for it any more
+      s.text = {};
+      s.features = {};
+      return;
+    }
     const std::size_t before = s.features.size();
     s.features.resize(before + streams.size());
     drafter_->features_of(streams, std::span<scalar>(s.features).subspan(before));
@@ -96,19 +103,19 @@ class falcon_speculation {
   std::int64_t vocabulary() const { return drafter_->vocabulary(); }
 
  private:
-  // Rows from position `first` on: those of the prefix, then those whose features wait for the token after them.
+  // Rows from position `first` to before `end`: those of the prefix, then those whose features wait for the token after them; neither where they are more than the drafter's context.
   struct state {
     std::int64_t first = 0;
-    std::int64_t width = 0;
+    std::int64_t end = 0;
     typename Drafter::prefix text{};
     std::vector<scalar> features{};
-    std::int64_t end() const noexcept { return first + text.rows + (width == 0 ? 0 : std::ssize(features) / width); }
   };
+  bool fits(const state& s) const { return s.end - s.first <= drafter_->shape().context; }
 
   void propose_one(proposal& p, state& s) {
     const std::int64_t k = drafter_->shape().block, waiting = std::ssize(s.features) / drafter_->shape().width;
     const std::int64_t from = s.first + s.text.rows;
-    if (from + waiting + 1 != std::ssize(p.text)) return;
+    if (s.end + 1 != std::ssize(p.text) || !fits(s)) return;
     drafter_->append(s.text, p.text.subspan(static_cast<std::size_t>(from + 1), static_cast<std::size_t>(waiting)),
                      s.features);
     s.features.clear();

@@ -179,6 +179,13 @@ class falcon_drafter {
     return taken;
   }
 
+  /// Errors: `config_error` for a token that the vocabulary does not have; `who`: says so.
+  void require_tokens(std::span<const std::int32_t> tokens, std::string_view who) const {
+    for (const std::int32_t t : tokens)
+      if (t < 0 || t >= shape_.vocabulary)
+        throw config_error("heddle: " + std::string(who) + ": tokens should be from 0 to " +
+                           std::to_string(shape_.vocabulary - 1) + ", got " + std::to_string(t));
+  }
   /// Features of rows of the residual stream: the model's final norm of them. Shapes: streams and features [rows, width].
   void features_of(std::span<const T> streams, std::span<T> features) {
     const std::int64_t rows = std::ssize(streams) / shape_.width;
@@ -203,7 +210,7 @@ class falcon_drafter {
 
   // ---- whole texts, for training --------------------------------------------------------------------------------
   /// Features that the rows of `sequences` texts of `rows` rows each predict, valid until the next call; what `backward` needs is kept.
-  /// `next`: of each row the token after it. Errors: `layout_error` for other sizes.
+  /// `next`: of each row the token after it. Errors: `layout_error` for other sizes; `config_error` for tokens that the vocabulary does not have.
   std::span<const T> forward(std::span<const std::int32_t> next, std::span<const T> features, std::int64_t sequences,
                              std::int64_t rows) {
     const std::int64_t n = sequences * rows;
@@ -278,10 +285,14 @@ class falcon_drafter {
     std::vector<T> logits{};  ///< [block, vocabulary]
   };
 
-  /// Appends rows to a text. Shapes: next [n], features [n, width].
+  /// Appends rows to a text. Shapes: next [n], features [n, width]. Errors: as `forward`, and `layout_error` for a text that comes to lie beyond the positions that there are, 2 context + 1.
   void append(prefix& p, std::span<const std::int32_t> next, std::span<const T> features) {
     const std::int64_t n = std::ssize(next), d = shape_.width;
     if (n == 0) return;
+    if (p.rows + n > 2 * shape_.context + 1)
+      throw layout_error("heddle: falcon_drafter: a text should have at most " +
+                         std::to_string(2 * shape_.context + 1) + " rows, got " + std::to_string(p.rows) + " and " +
+                         std::to_string(n) + " more");
     run_lstm(p.states, next, features, 1, n);
     const std::vector<T>& x = lstm_2_.outputs;
     grow_keys(p, p.rows, x, n, [&](std::int64_t i) { return p.rows + i; });
@@ -307,7 +318,7 @@ class falcon_drafter {
     return blocks;
   }
   /// Drafts behind blocks that were drafted, all in one pass: `tokens` has `block` tokens for each of `parents`, those that stand where that block's features do. Appends a block for each.
-  /// A row sees the text, all blocks that lead to its own, and its own.
+  /// A row sees the text, all blocks that lead to its own, and its own. Errors: as `append`, and `layout_error` for parents that are not there.
   void draft(prefix& p, std::vector<drafted_block>& blocks, std::span<const std::int64_t> parents,
              std::span<const std::int32_t> tokens) {
     const std::int64_t lanes = std::ssize(parents), k = shape_.block, d = shape_.width, n = lanes * k;
@@ -317,7 +328,10 @@ class falcon_drafter {
     std::array<std::vector<T>, 4> states;
     std::vector<T> features;
     for (const std::int64_t b : parents) {
-      const drafted_block& from = blocks.at(size(b));
+      if (b < 0 || b >= std::ssize(blocks))
+        throw layout_error("heddle: falcon_drafter: parents should be from 0 to " +
+                           std::to_string(std::ssize(blocks) - 1) + ", got " + std::to_string(b));
+      const drafted_block& from = blocks[size(b)];
       for (std::size_t s = 0; s < 4; ++s)
         states[s].insert(states[s].end(), from.states[s].begin(), from.states[s].end());
       features.insert(features.end(), from.features.begin(), from.features.end());
@@ -412,6 +426,11 @@ class falcon_drafter {
 
   void join(std::span<const std::int32_t> next, std::span<const T> features) {
     const std::int64_t d = shape_.width;
+    if (std::ssize(features) != std::ssize(next) * d)
+      throw layout_error("heddle: falcon_drafter: " + std::to_string(next.size()) + " rows should have " +
+                         std::to_string(std::ssize(next) * d) + " elements of features, got " +
+                         std::to_string(features.size()));
+    require_tokens(next, "falcon_drafter");
     joined_.resize(next.size() * size(2 * d));
     for (std::size_t i = 0; i < next.size(); ++i) {
       T* const row = joined_.data() + i * size(2 * d);

@@ -5,6 +5,7 @@
 #include <heddle/core/min_move_window.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -42,18 +43,37 @@ constexpr double fused_makespan(std::int64_t n, double interval_s, double alone_
   return static_cast<double>(n - 1) * interval_s + slowdown * alone_s;
 }
 
+/// Tokens of all requests of a simulation together are fewer: each of them takes a step of one of them.
+inline constexpr std::int64_t most_fused_tokens = std::int64_t{1} << 30;
+
 /// Runs the loop: requests that have arrived take slots, in the order given, at most `slots` at once; each step computes all slots from the first to the last in use. With `close_holes`
-/// slots in use are moved together before each step (`min_move_window`), else a slot that was left within them is computed on.
-/// Errors: `config_error` for no slots, no tokens, and arrivals that do not ascend.
+/// slots in use are moved together before each step (`min_move_window`), else a slot that was left within them is computed on. Takes time proportional to the rows of all steps.
+/// Errors: `config_error` for no slots, no tokens, arrivals that are not finite or do not ascend, costs that are not finite or negative, `most_fused_tokens` or more
+/// tokens of all requests together, and for times beyond what a double holds.
 inline fused_decoding simulate_temporal_fusion(const std::vector<fused_request>& requests,
                                                const fused_step_costs& costs, std::int64_t slots, bool close_holes) {
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    if (slots < 1 || requests[i].tokens < 1 || (i > 0 && requests[i].arrival_s < requests[i - 1].arrival_s))
+  const auto show = [](double x) { return std::to_string(x); };
+  const auto is_cost = [](double x) { return std::isfinite(x) && x >= 0; };
+  if (slots < 1)
+    throw config_error("heddle: fused decoding should have at least one slot, got " + std::to_string(slots) + " slots");
+  if (!is_cost(costs.step_s) || !is_cost(costs.per_row) || !is_cost(costs.per_token))
+    throw config_error("heddle: costs of a step of fused decoding should be finite and not negative, got " +
+                       show(costs.step_s) + " s, " + show(costs.per_row) + " per row and " + show(costs.per_token) +
+                       " per token");
+  std::int64_t tokens = 0;  // of all requests so far
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const fused_request& r = requests[i];
+    if (r.tokens < 1 || !std::isfinite(r.arrival_s) || (i > 0 && r.arrival_s < requests[i - 1].arrival_s))
       throw config_error(
-          "heddle: fused decoding should have at least one slot, requests of at least one token and ascending "
-          "arrivals, got " +
-          std::to_string(slots) + " slots and request " + std::to_string(i) + " of " +
-          std::to_string(requests[i].tokens) + " tokens at " + std::to_string(requests[i].arrival_s) + " s");
+          "heddle: fused decoding should have requests of at least one token and finite, ascending arrivals, got "
+          "request " +
+          std::to_string(i) + " of " + std::to_string(r.tokens) + " tokens at " + show(r.arrival_s) + " s");
+    if (r.tokens >= most_fused_tokens - tokens)
+      throw config_error("heddle: requests of fused decoding should have fewer than " +
+                         std::to_string(most_fused_tokens) + " tokens together, got " + std::to_string(tokens) +
+                         " and request " + std::to_string(i) + " of " + std::to_string(r.tokens));
+    tokens += r.tokens;
+  }
   struct slot {
     std::size_t request = 0;
     std::int64_t left = 0;
@@ -61,7 +81,8 @@ inline fused_decoding simulate_temporal_fusion(const std::vector<fused_request>&
   };
   fused_decoding found;
   found.end_s.resize(requests.size());
-  std::vector<slot> at(static_cast<std::size_t>(slots));
+  // A slot is added for a request that came, so there are never more than requests.
+  std::vector<slot> at((std::min)(static_cast<std::size_t>(slots), requests.size()));
   std::vector<std::uint8_t> used(at.size(), 0);
   std::size_t next = 0, low = 0, high = 0;  // slots low, ..., high - 1 are computed
   double now = 0;
@@ -100,6 +121,9 @@ inline fused_decoding simulate_temporal_fusion(const std::vector<fused_request>&
     const auto rows = static_cast<std::int64_t>(high - low);
     now += costs.step_s *
            (1 + costs.per_row * static_cast<double>(rows - 1) + costs.per_token * static_cast<double>(cached));
+    if (!std::isfinite(now))
+      throw config_error("heddle: fused decoding should end at a time that a double holds, got " + show(now) +
+                         " s after " + std::to_string(found.steps + 1) + " steps");
     for (std::size_t i = low; i < high; ++i)
       if (used[i] != 0 && --at[i].left == 0) {
         used[i] = 0;

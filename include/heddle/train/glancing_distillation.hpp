@@ -41,8 +41,11 @@ constexpr double glance_ratio(double glance, std::int64_t epoch, std::int64_t ep
 }
 
 /// Which `count` of `rows` rows are shown: blocks of `block` rows in random order, each from its first row on, so that all of them but the last are whole.
+/// Errors: `config_error` for a block of no rows.
 inline std::vector<std::int64_t> glanced_rows(std::int64_t rows, std::int64_t block, std::int64_t count,
                                               const counter_random& random, std::uint64_t first) {
+  if (block < 1)
+    throw config_error("heddle: glanced_rows: a block should have at least one row, got " + std::to_string(block));
   std::vector<std::pair<std::uint64_t, std::int64_t>> order;
   for (std::int64_t i = 0; i < rows; i += block)
     order.emplace_back(random.integer(first + static_cast<std::uint64_t>(i)), i);
@@ -64,10 +67,18 @@ struct distillation_epoch {
 
 /// The loss of features that a drafter gave against the model's, and its gradient; means over rows, and over elements of features.
 /// Shapes: drafted, target, gradient [rows, width], tokens [rows]: those that should follow. The distribution of the model is that of its head on `target`.
+/// Errors: `layout_error` for other sizes, `config_error` for tokens that the vocabulary does not have.
 template <class T, class Drafter>
 double distillation_loss(Drafter& drafter, std::span<const T> drafted, std::span<const T> target,
                          std::span<const std::int32_t> tokens, const distillation_options& o, std::span<T> gradient) {
-  const std::size_t rows = tokens.size(), width = drafted.size() / rows;
+  const std::size_t rows = tokens.size(), width = static_cast<std::size_t>(drafter.shape().width);
+  if (rows == 0 || drafted.size() != rows * width || target.size() != drafted.size() ||
+      gradient.size() != drafted.size())
+    throw layout_error("heddle: distillation_loss: drafted, target and gradient of at least one row should have " +
+                       std::to_string(rows * width) + " elements for " + std::to_string(rows) + " tokens, got " +
+                       std::to_string(drafted.size()) + ", " + std::to_string(target.size()) + " and " +
+                       std::to_string(gradient.size()));
+  drafter.require_tokens(tokens, "distillation_loss");
   const auto words = static_cast<std::size_t>(drafter.vocabulary());
   std::vector<T> ours(rows * words), theirs(rows * words);
   drafter.logits_of(drafted, ours);
@@ -119,7 +130,7 @@ class glancing_distillation {
   /// Drafter and backend must outlive it. Errors: `config_error` for numbers of epochs, texts or steps that are not positive.
   glancing_distillation(Drafter& drafter, Backend& backend, distillation_options o)
       : drafter_(&drafter), backend_(&backend), options_(std::move(o)) {
-    if (options_.epochs < 1 || options_.batch < 1 || options_.glance < 0 || options_.glance > 1)
+    if (options_.epochs < 1 || options_.batch < 1 || !(options_.glance >= 0 && options_.glance <= 1))
       throw config_error(
           "heddle: glancing_distillation: epochs and batch should be at least 1 and glance from 0 to 1, "
           "got " +
@@ -130,7 +141,7 @@ class glancing_distillation {
     second_ = first_;
   }
 
-  /// One epoch, counted from 1, over all texts in random order. Errors: `config_error` for texts of different lengths, or too short for a block.
+  /// One epoch, counted from 1, over all texts in random order. Errors: `config_error` for texts of different lengths, too short for a block, or with tokens that the vocabulary does not have.
   distillation_epoch run_epoch(const std::vector<text>& texts, std::int64_t epoch) {
     const std::int64_t rows = rows_of(texts);
     const counter_random random(options_.seed, static_cast<std::uint64_t>(epoch));
@@ -162,6 +173,7 @@ class glancing_distillation {
         throw config_error("heddle: glancing_distillation: each text should have " + std::to_string(length) +
                            " tokens and their features, got " + std::to_string(t.tokens.size()) + " and " +
                            std::to_string(t.features.size()) + " elements");
+    for (const text& t : texts) drafter_->require_tokens(t.tokens, "glancing_distillation");
     if (rows < k)
       throw config_error("heddle: glancing_distillation: texts should have at least " + std::to_string(2 * k + 1) +
                          " tokens, got " + std::to_string(length));
