@@ -5,6 +5,7 @@
 #include <heddle/model/json/hugging_face.hpp>
 
 #include <fstream>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -294,6 +295,18 @@ TEST_CASE("the published DeepSeek-V3 has 671,026,419,200 parameters", "[model][h
   CHECK(md::is_saved_constant(model, "model.layers.61.eh_proj.weight"));
   CHECK_FALSE(md::is_saved_constant(model, "model.layers.6.mlp.gate.weight"));
   CHECK_FALSE(md::is_saved_constant(model, "model.layers.62.mlp.gate.weight"));
+  // As many more as a number can say: each name is compared once.
+  published["num_nextn_predict_layers"] = (std::numeric_limits<int>::max)();
+  const auto many = md::from_config(published);
+  CHECK(md::is_saved_constant(many, "model.layers.2147483707.eh_proj.weight"));
+  CHECK(md::is_saved_constant(many, "model.layers.61.eh_proj.weight"));
+  for (const char* const name :
+       {"model.layers.60.eh_proj.weight", "model.layers.2147483708.eh_proj.weight", "model.layers.061.eh_proj.weight",
+        "model.layers.61", "model.layers..eh_proj.weight", "model.layers.-62.eh_proj.weight",
+        "model.layers.18446744073709551677.eh_proj.weight", "model.layers.61x.eh_proj.weight", "model.layers.", ""}) {
+    CAPTURE(name);
+    CHECK_FALSE(md::is_saved_constant(many, name));
+  }
 }
 
 TEST_CASE("what a key leaves out is what transformers takes", "[model][hugging_face]") {
