@@ -251,6 +251,21 @@ TEST_CASE("leading blocks, queries without latent vectors, and YaRN", "[model][h
   };
   CHECK_THAT(refusal(rope("factor", -1)), Catch::Contains("rope_parameters, key 'factor': expected a positive number"));
   CHECK_THAT(refusal(rope("beta_slow", 9)), Catch::Contains("yarn.fast must be at least yarn.slow = 9.000000, got 8"));
+  for (const char* const key : {"mscale", "mscale_all_dim", "attention_factor"}) {
+    CHECK_THAT(refusal(rope(key, -0.5)), Catch::Contains("rope_parameters, key '" + std::string(key) +
+                                                         "': expected a number of 0 or more, got -0.5"));
+    CHECK_THAT(refusal(rope(key, "1")), Catch::Contains("expected a number of 0 or more"));
+    CHECK_THAT(refusal(rope(key, 1e13)), Catch::Contains("must be 0 to 1e12, got 1e+13"));
+    CHECK(refusal(rope(key, nullptr)).empty());
+  }
+  const auto yarn_with = [&](const char* key, json value) {
+    return std::get<md::deepseek_config>(md::from_config(rope(key, std::move(value))).config).yarn;
+  };
+  CHECK(yarn_with("mscale", 0) == yarn_with("mscale", nullptr));  // 0 and null are no mscale
+  CHECK(yarn_with("mscale_all_dim", 0) == yarn_with("mscale_all_dim", nullptr));
+  CHECK_FALSE(yarn_with("attention_factor", nullptr).attention_factor.has_value());
+  CHECK(yarn_with("attention_factor", 0).attention_factor == 0.0);  // given as it is
+  CHECK(yarn_with("attention_factor", 0.5).table_factor() == 0.5);
   CHECK_THAT(refusal(rope("stretch", 9)), Catch::Contains("key 'stretch': expected no such key"));
   CHECK_THAT(refusal(with(dense, "rope_scaling", {{"type", "linear"}, {"factor", 2}})),
              Catch::Contains("key 'rope_scaling': expected nothing beside rope_parameters"));

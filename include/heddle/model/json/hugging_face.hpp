@@ -128,6 +128,12 @@ class config_object {
     if (at == nullptr || !at->is_number() || !(at->get<double>() > 0)) fail(key, "a positive number");
     return at->get<double>();
   }
+  double at_least_zero_unless_null(const std::string& key, double otherwise) {
+    const nlohmann::json* at = find_unless_null(key);
+    if (at == nullptr) return otherwise;
+    if (!at->is_number() || !(at->get<double>() >= 0)) fail(key, "a number of 0 or more");
+    return at->get<double>();
+  }
   bool flag(const std::string& key, bool otherwise) {
     const nlohmann::json* at = find(key);
     if (at == nullptr) return otherwise;
@@ -285,9 +291,10 @@ inline compute::yarn_scaling yarn_of(config_object& c) {
   out.fast = number("beta_fast", out.fast);
   out.slow = number("beta_slow", out.slow);
   out.original = c.number("original_max_position_embeddings");
-  out.mscale = number("mscale", out.mscale);
-  out.mscale_all = number("mscale_all_dim", out.mscale_all);
-  out.attention_factor = number("attention_factor", out.attention_factor);
+  out.mscale = c.at_least_zero_unless_null("mscale", out.mscale);
+  out.mscale_all = c.at_least_zero_unless_null("mscale_all_dim", out.mscale_all);
+  if (c.find_unless_null("attention_factor") != nullptr)
+    out.attention_factor = c.at_least_zero_unless_null("attention_factor", 1);
   out.whole = c.flag("truncate", true);
   return out;
 }
