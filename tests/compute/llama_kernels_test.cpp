@@ -119,6 +119,7 @@ TEST_CASE("rotary frequencies scaled by YaRN have the reference's values", "[com
   CHECK(other.table_factor() == Approx(1.109861228866811).epsilon(1e-12));
   CHECK(other.score_factor() == 1);
   CHECK(hc::yarn_scaling{.factor = 3, .attention_factor = 0.5}.table_factor() == 0.5);
+  CHECK(hc::yarn_scaling{.attention_factor = 0.5}.table_factor() == 0.5);
   CHECK(same_bits(plain, hc::rotary_frequencies(64, 1e4, hc::yarn_scaling{})));
   const hc::rotary_table<double> table(5, found, 1.25);
   CHECK(table.cosines()(3, 1) == Approx(1.25 * std::cos(3 * found[1])).epsilon(1e-15));

@@ -227,6 +227,57 @@ TEST_CASE("configurations of DeepSeek-V3", "[model][deepseek]") {
   CHECK_THROWS_WITH(wrong.validate(), Catch::Contains("a deepseek_config must have at most 2^62 parameters, got 1416"));
 }
 
+TEST_CASE("numbers of YaRN are checked, and a given factor of the tables is used without scaling, too",
+          "[model][deepseek]") {
+  const auto refused = [](auto change) -> std::string {
+    md::deepseek_config c = md::deepseek_tiny();
+    c.yarn.factor = 4;
+    change(c.yarn);
+    try {
+      c.validate();
+    } catch (const hd::config_error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  using yarn = hd::compute::yarn_scaling;
+  for (const double wrong : {-1.0, std::nan(""), HUGE_VAL}) {
+    CAPTURE(wrong);
+    CHECK_THAT(refused([&](yarn& y) { y.mscale = wrong; }),
+               Catch::Contains("heddle: deepseek_config.yarn.mscale must be 0 to 1e12, got "));
+    CHECK_THAT(refused([&](yarn& y) { y.mscale_all = wrong; }),
+               Catch::Contains("heddle: deepseek_config.yarn.mscale_all must be 0 to 1e12, got "));
+    CHECK_THAT(refused([&](yarn& y) { y.attention_factor = wrong; }),
+               Catch::Contains("heddle: deepseek_config.yarn.attention_factor must be 0 to 1e12, got "));
+  }
+  CHECK(refused([](yarn& y) { y.mscale = y.mscale_all = 0, y.attention_factor = 0.0; }).empty());
+  CHECK(yarn{.factor = 4, .attention_factor = 0.0}.table_factor() == 0);
+  CHECK_THAT(refused([](yarn& y) { y.factor = 0; }), Catch::Contains("deepseek_config.yarn.factor must be a positive"));
+
+  // Cosines and sines have the factor where no frequency is scaled, as in transformers.
+  const auto loss = [](const yarn& y) {
+    md::deepseek_config config = md::deepseek_tiny();
+    config.initial_deviation = 0.3;
+    config.yarn = y;
+    config.validate();
+    const auto tokens = random_ids(18, config.vocabulary, 1), targets = random_ids(18, config.vocabulary, 2);
+    backend kernels{1};
+    alone_world world;
+    deepseek::stage<alone_world, backend> s(config, world, kernels, md::split_layers(config.layers, 0, 1), 1, 2);
+    s.initialize(1);
+    return s.forward_only(md::batch<float>{tokens, targets, 2, 1.0f / 18}, {}, {});
+  };
+  const double plain = loss({}), half = loss({.attention_factor = 0.5});
+  CHECK(half == Approx(loss({.factor = 1 + 1e-14, .attention_factor = 0.5})).epsilon(1e-6));
+  CHECK(std::abs(half - plain) > 1e-3 * plain);
+  CHECK(loss({.attention_factor = 1.0}) == plain);
+  md::deepseek_config both = md::deepseek_tiny();
+  both.yarn.attention_factor = 0.5;
+  CHECK(to_string(both).find(" table_factor=0.5 ") != std::string::npos);
+  both.scaling = hd::compute::linear_scaling(2);
+  CHECK_THROWS_WITH(both.validate(), Catch::Contains("a deepseek_config with yarn must have scaling.factor 1"));
+}
+
 namespace {
 // A Llama whose mixtures have routers with selection biases; with `megatron_sequence` each rank of tp routes rows of its own.
 struct biased : md::described<biased, double, md::batch<double>, md::mixtral_config, md::megatron_sequence<dp, tp>> {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -315,6 +316,21 @@ TEST_CASE("leading blocks, queries without latent vectors, and YaRN", "[model][h
   };
   CHECK_THAT(refusal(rope("factor", -1)), Catch::Contains("rope_parameters, key 'factor': expected a positive number"));
   CHECK_THAT(refusal(rope("beta_slow", 9)), Catch::Contains("yarn.fast must be at least yarn.slow = 9.000000, got 8"));
+  for (const char* const key : {"mscale", "mscale_all_dim", "attention_factor"}) {
+    CHECK_THAT(refusal(rope(key, -0.5)), Catch::Contains("rope_parameters, key '" + std::string(key) +
+                                                         "': expected a number of 0 or more, got -0.5"));
+    CHECK_THAT(refusal(rope(key, "1")), Catch::Contains("expected a number of 0 or more"));
+    CHECK_THAT(refusal(rope(key, 1e13)), Catch::Contains("must be 0 to 1e12, got 1e+13"));
+    CHECK(refusal(rope(key, nullptr)).empty());
+  }
+  const auto yarn_with = [&](const char* key, json value) {
+    return std::get<md::deepseek_config>(md::from_config(rope(key, std::move(value))).config).yarn;
+  };
+  CHECK(yarn_with("mscale", 0) == yarn_with("mscale", nullptr));  // 0 and null are no mscale
+  CHECK(yarn_with("mscale_all_dim", 0) == yarn_with("mscale_all_dim", nullptr));
+  CHECK_FALSE(yarn_with("attention_factor", nullptr).attention_factor.has_value());
+  CHECK(yarn_with("attention_factor", 0).attention_factor == 0.0);  // given as it is
+  CHECK(yarn_with("attention_factor", 0.5).table_factor() == 0.5);
   CHECK_THAT(refusal(rope("stretch", 9)), Catch::Contains("key 'stretch': expected no such key"));
   CHECK_THAT(refusal(with(dense, "rope_scaling", {{"type", "linear"}, {"factor", 2}})),
              Catch::Contains("key 'rope_scaling': expected nothing beside rope_parameters"));
@@ -357,6 +373,18 @@ TEST_CASE("the published DeepSeek-V3 has 671,026,419,200 parameters", "[model][h
   CHECK(md::is_saved_constant(model, "model.layers.61.eh_proj.weight"));
   CHECK_FALSE(md::is_saved_constant(model, "model.layers.6.mlp.gate.weight"));
   CHECK_FALSE(md::is_saved_constant(model, "model.layers.62.mlp.gate.weight"));
+  // As many more as a number can say: each name is compared once.
+  published["num_nextn_predict_layers"] = (std::numeric_limits<int>::max)();
+  const auto many = md::from_config(published);
+  CHECK(md::is_saved_constant(many, "model.layers.2147483707.eh_proj.weight"));
+  CHECK(md::is_saved_constant(many, "model.layers.61.eh_proj.weight"));
+  for (const char* const name :
+       {"model.layers.60.eh_proj.weight", "model.layers.2147483708.eh_proj.weight", "model.layers.061.eh_proj.weight",
+        "model.layers.61", "model.layers..eh_proj.weight", "model.layers.-62.eh_proj.weight",
+        "model.layers.18446744073709551677.eh_proj.weight", "model.layers.61x.eh_proj.weight", "model.layers.", ""}) {
+    CAPTURE(name);
+    CHECK_FALSE(md::is_saved_constant(many, name));
+  }
 }
 
 TEST_CASE("matrices in 8 bits with scales of blocks, of every family", "[model][hugging_face][float8]") {

@@ -5,11 +5,14 @@
 #include <heddle/comm/launch.hpp>
 #include <heddle/comm/threads.hpp>
 #include <heddle/compute/host/host.hpp>
+#include <heddle/model/balance_experts.hpp>
+#include <heddle/model/deepseek.hpp>
 #include <heddle/model/llama.hpp>
 #include <heddle/model/with_medusa_head.hpp>
 #include <heddle/model/with_medusa_heads.hpp>
 #include <heddle/train/activations/recompute.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -125,4 +128,76 @@ TEST_CASE("what heads of Medusa keep of the final norm can be computed again", "
   };
   check(std::type_identity<md::with_medusa_head<md::llama<double>>>{});
   check(std::type_identity<model_type>{});
+}
+
+namespace {
+std::vector<std::string> names_without_heads(const std::vector<md::parameter>& table) {
+  std::vector<std::string> names;
+  for (const md::parameter& p : table)
+    if (!p.name.starts_with("medusa_head.")) names.push_back(p.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+std::int64_t elements_in(const std::vector<md::parameter>& table) {
+  std::int64_t n = 0;
+  for (const md::parameter& p : table) n += p.count;
+  return n;
+}
+}  // namespace
+
+TEST_CASE("a DeepSeek-V3 with heads has the blocks of both kinds and the frozen selection biases of the one without",
+          "[model][medusa][deepseek]") {
+  using deepseek = md::deepseek<double, md::megatron<>>;
+  md::deepseek_config config = md::deepseek_tiny();
+  config.layers = 3;
+  config.dense = 1;
+  config.initial_deviation = 0.3;
+  alone_world world;
+  backend kernels{1};
+  const auto of = [&](auto model) {
+    using stage = typename decltype(model)::type::template stage<alone_world, backend>;
+    return stage(config, world, kernels, md::split_layers(3, 0, 1), 1, 2);
+  };
+  auto base = of(std::type_identity<deepseek>{});
+  auto joint = of(std::type_identity<md::with_medusa_heads<deepseek, 2, third_and_half>>{});
+  auto single = of(std::type_identity<md::with_medusa_head<deepseek>>{});
+  base.initialize(3);
+  double bias = 0;
+  for (double& b : base.frozen_weights()) b = bias += 0.01;
+  REQUIRE(base.frozen_parameters().size() == 2);  // of the blocks with experts
+
+  CHECK(names_without_heads(joint.parameters()) == names_without_heads(base.parameters()));
+  CHECK(joint.parameters().size() == base.parameters().size() + 4);
+  CHECK(names_without_heads(joint.frozen_parameters()) == names_without_heads(base.frozen_parameters()));
+  const std::int64_t head = std::int64_t{config.width} * (config.width + config.vocabulary);
+  CHECK(elements_in(joint.parameters()) == elements_in(base.parameters()) + 2 * head);
+  CHECK(elements_in(single.parameters()) == head);
+  // Its own head is gone, all else is there.
+  CHECK(single.frozen_parameters().size() == base.parameters().size() + 2 - 1);
+
+  joint.initialize(4);
+  md::begin_medusa_head(joint, base);
+  single.initialize(5);
+  md::begin_medusa_head(single, base);
+  const auto tokens = random_ids(10, config.vocabulary, 3), targets = random_ids(10, config.vocabulary, 4);
+  const auto loss = [&](auto& s, std::int64_t ahead) {
+    std::vector<std::int32_t> t(targets.size(), -100);
+    for (std::size_t i = 0; i < t.size(); ++i)
+      if (i % 5 + static_cast<std::size_t>(ahead) < 5) t[i] = targets[i + static_cast<std::size_t>(ahead)];
+    return s.forward_only(md::batch<double>{tokens, t, 2, 0.1, 5}, {}, {});
+  };
+  CHECK(loss(joint, 0) ==
+        Approx(loss(base, 0) + 0.3 * 0.5 * loss(base, 1) + 0.3 * 0.25 * loss(base, 2)).epsilon(1e-12));
+  CHECK(loss(single, 1) == Approx(loss(base, 1)).epsilon(1e-12));
+
+  // A step of training leaves selection biases to `balance_experts`.
+  const std::vector<double> before(joint.frozen_weights().begin(), joint.frozen_weights().end());
+  const md::batch<double> batch{tokens, targets, 2, 0.1, 5};
+  joint.zero_gradients();
+  joint.forward(0, batch, {}, {});
+  joint.backward(0, batch, {}, {});
+  CHECK(std::all_of(joint.gradients().begin(), joint.gradients().end(), [](double g) { return std::isfinite(g); }));
+  CHECK(std::equal(before.begin(), before.end(), joint.frozen_weights().begin()));
+  md::balance_experts(joint, world, kernels, 0.125);
+  CHECK_FALSE(std::equal(before.begin(), before.end(), joint.frozen_weights().begin()));
 }

@@ -9,13 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <numbers>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace heddle::inline v0::compute {
 
 /// YaRN: pairs that turn more than `fast` times in `original` positions keep their frequency, those that turn less than `slow` times have it
-/// divided by `factor`, and the index of a pair blends between these. `factor` 1: no scaling.
+/// divided by `factor`, and the index of a pair blends between these. `factor` 1: no scaling of frequencies.
 /// Source: Peng et al. 2023, arXiv:2309.00071, sections 3.2 and 3.4; "yarn" in Hugging Face's configurations, whose defaults these are.
 struct yarn_scaling {
   double factor = 1;
@@ -23,12 +24,12 @@ struct yarn_scaling {
   double original = 4096;      ///< positions
   double mscale = 0;           ///< of `table_factor`; 0: as if it were 1, and `mscale_all` 0
   double mscale_all = 0;  ///< `mscale_all_dim`: of `score_factor`, and divides `table_factor` where `mscale` is not 0
-  double attention_factor = 0;  ///< given instead of what `mscale` makes `table_factor`; 0: not given
-  bool whole = true;            ///< the bounds of the blend are whole indices: `truncate`
+  std::optional<double> attention_factor{};  ///< `table_factor` as it is given, whatever `factor` and `mscale` are
+  bool whole = true;                         ///< the bounds of the blend are whole indices: `truncate`
 
   /// What cosines and sines are multiplied by.
   double table_factor() const {
-    if (attention_factor > 0) return attention_factor;
+    if (attention_factor) return *attention_factor;
     return mscale != 0 && mscale_all != 0 ? stretch(mscale) / stretch(mscale_all) : stretch(1);
   }
   /// What the scores of DeepSeek's attention are multiplied by besides.

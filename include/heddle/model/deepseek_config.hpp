@@ -41,7 +41,7 @@ struct deepseek_config {
   bool neighbours = true;  ///< elements (2i, 2i + 1) rotate together
   double theta = 10000;    ///< base of the rotary frequencies
   compute::rotary_scaling scaling{};
-  compute::yarn_scaling yarn{};  ///< instead of `scaling`, where its factor is not 1
+  compute::yarn_scaling yarn{};  ///< instead of `scaling`
   double epsilon = 1e-6;         ///< of the norms of the stream
   double initial_deviation = 0.02;
   /// DeepSeek-V2: an expert's score is its part of the softmax over all, there is no selection bias, and a group is worth its best expert.
@@ -122,7 +122,18 @@ struct deepseek_config {
     if (!(yarn.fast >= yarn.slow && yarn.fast <= 1e12))
       throw config_error("heddle: deepseek_config.yarn.fast must be at least yarn.slow = " + std::to_string(yarn.slow) +
                          ", got " + std::to_string(yarn.fast));
-    if (yarn.factor != 1 && (scaling.factor != 1 || theta <= 1))
+    const auto at_least_zero = [](const char* name, double value) {
+      if (!(value >= 0 && value <= 1e12)) {
+        char text[32];
+        const char* const end = std::to_chars(text, text + sizeof text, value).ptr;
+        throw config_error("heddle: deepseek_config.yarn." + std::string(name) + " must be 0 to 1e12, got " +
+                           std::string(static_cast<const char*>(text), end));
+      }
+    };
+    at_least_zero("mscale", yarn.mscale);
+    at_least_zero("mscale_all", yarn.mscale_all);
+    at_least_zero("attention_factor", yarn.attention_factor.value_or(1));
+    if ((yarn.factor != 1 && theta <= 1) || ((yarn.factor != 1 || yarn.attention_factor) && scaling.factor != 1))
       throw config_error("heddle: a deepseek_config with yarn must have scaling.factor 1 and theta above 1, got " +
                          std::to_string(scaling.factor) + " and " + std::to_string(theta));
     if (!(initial_deviation >= 0 && std::isfinite(initial_deviation)))
@@ -187,7 +198,7 @@ inline std::string to_string(const deepseek_config& c) {
     add("high", c.scaling.high);
     add("original", c.scaling.original);
   }
-  if (c.yarn.factor != 1) {
+  if (c.yarn.factor != 1 || c.yarn.table_factor() != 1) {
     add("yarn", c.yarn.factor);
     add("fast", c.yarn.fast);
     add("slow", c.yarn.slow);

@@ -17,7 +17,7 @@
 
 namespace heddle::inline v0::model {
 
-/// `Base` (a dense language model such as `llama`, `qwen2`, `qwen3`) with a head of Medusa in place of its own; everything below is frozen: Medusa-1. A head is trained like the model,
+/// `Base` (a language model such as `llama`, `qwen2`, `qwen3`, `deepseek`) with a head of Medusa in place of its own; everything below is frozen: Medusa-1. A head is trained like the model,
 /// by a trainer, on `further_targets`. Heads of one model do not depend on each other, so each is trained alone. New parameters are
 /// `medusa_head.0.linear.weight` and `medusa_head.1.weight`; all others keep their names.
 /// Source: Cai et al. 2024, arXiv:2401.10774, section 2.2.1.
@@ -27,8 +27,7 @@ struct with_medusa_head : described<with_medusa_head<Base>, typename Base::scala
   using base = Base;
   static constexpr auto describe(const typename Base::config& c) {
     const auto whole = Base::describe(c);
-    return layers::train_only<layers::medusa_parameters>(layers::language_model{
-        whole.in, whole.block_name, whole.count, whole.block, headed(whole.out), whole.other, whole.others});
+    return layers::train_only<layers::medusa_parameters>(layers::with_head(whole, headed(whole.out)));
   }
 
  private:

@@ -3,12 +3,25 @@
 
 #include <heddle/model/described.hpp>
 #include <heddle/model/layers/joint_heads.hpp>
+#include <heddle/model/layers/trained.hpp>
+
+#include <type_traits>
 
 namespace heddle::inline v0::model {
 
-/// `Base` (a dense language model with a head of its own such as `llama`) with `K` heads of Medusa beside its head; all of it is trained: Medusa-2. `begin_medusa_head` fills it from the model, and
-/// `infer::medusa_heads::put_joint` with heads that were trained alone first. New parameters are `medusa_head.k.0.linear.weight` and `medusa_head.k.1.weight` for k = 0, ..., K - 1; all others keep their
-/// names, so that what was trained is read as a `Base`. Heads learn faster than the model with `adamw_options::rates`.
+namespace detail {
+// Carries what is trained into the compiler's message.
+template <class Trained, class Heads>
+struct heads_are_trained {
+  static constexpr bool value = layers::trains_all_of<Trained, Heads>;
+};
+}  // namespace detail
+
+/// `Base` (a language model with a head of its own such as `llama`, `deepseek`) with `K` heads of Medusa beside its head. The heads are
+/// trained, and what `Base` trains, with the same blocks: Medusa-2. `begin_medusa_head` fills it from the model, and
+/// `infer::medusa_heads::put_joint` with heads that were trained alone first. New parameters are `medusa_head.k.0.linear.weight` and
+/// `medusa_head.k.1.weight` for k = 0, ..., K - 1; all others keep their names, so that what was trained is read as a `Base`. Heads learn
+/// faster than the model with `adamw_options::rates`.
 /// Source: Cai et al. 2024, arXiv:2401.10774, section 2.2.2.
 template <class Base, int K, class Weights = layers::medusa_weights>
 struct with_medusa_heads : described<with_medusa_heads<Base, K, Weights>, typename Base::scalar, typename Base::batch,
@@ -16,7 +29,12 @@ struct with_medusa_heads : described<with_medusa_heads<Base, K, Weights>, typena
   using base = Base;
   static constexpr auto describe(const typename Base::config& c) {
     const auto whole = Base::describe(c);
-    return layers::language_model{whole.in, whole.block_name, whole.count, whole.block, joined(whole.out)};
+    const auto made = layers::with_head(whole, joined(whole.out));
+    static_assert(
+        detail::heads_are_trained<layers::trained_of<decltype(made)>, std::remove_const_t<decltype(made.out)>>::value,
+        "heddle: with_medusa_heads trains a model with its heads; the description of the model (with_lora, say) "
+        "freezes the heads: train them with with_medusa_head");
+    return made;
   }
 
  private:

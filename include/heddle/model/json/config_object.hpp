@@ -99,6 +99,12 @@ class config_object {
     if (at == nullptr || !at->is_number() || !(at->get<double>() > 0)) fail(key, "a positive number");
     return at->get<double>();
   }
+  double at_least_zero_unless_null(const std::string& key, double otherwise) {
+    const nlohmann::json* at = find_unless_null(key);
+    if (at == nullptr) return otherwise;
+    if (!at->is_number() || !(at->get<double>() >= 0)) fail(key, "a number of 0 or more");
+    return at->get<double>();
+  }
   bool flag(const std::string& key, bool otherwise) {
     const nlohmann::json* at = find(key);
     if (at == nullptr) return otherwise;

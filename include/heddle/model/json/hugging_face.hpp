@@ -171,9 +171,10 @@ inline compute::yarn_scaling yarn_of(config_object& c) {
   out.fast = number("beta_fast", out.fast);
   out.slow = number("beta_slow", out.slow);
   out.original = c.number("original_max_position_embeddings");
-  out.mscale = number("mscale", out.mscale);
-  out.mscale_all = number("mscale_all_dim", out.mscale_all);
-  out.attention_factor = number("attention_factor", out.attention_factor);
+  out.mscale = c.at_least_zero_unless_null("mscale", out.mscale);
+  out.mscale_all = c.at_least_zero_unless_null("mscale_all_dim", out.mscale_all);
+  if (c.find_unless_null("attention_factor") != nullptr)
+    out.attention_factor = c.at_least_zero_unless_null("attention_factor", 1);
   out.whole = c.flag("truncate", true);
   return out;
 }
@@ -463,6 +464,23 @@ inline std::vector<parameter_outline> hugging_face_order(std::vector<parameter_o
   return all;
 }
 
+namespace detail {
+// The block that the name of a tensor begins with, "model.layers.61." say; -1 for other names, and for numbers beyond 18 digits.
+inline std::int64_t block_of_name(std::string_view name) {
+  constexpr std::string_view blocks = "model.layers.";
+  if (name.substr(0, blocks.size()) != blocks) return -1;
+  const std::string_view digits = name.substr(blocks.size(), name.find('.', blocks.size()) - blocks.size());
+  if (digits.size() == name.size() - blocks.size() || digits.empty() || digits.size() > 18) return -1;
+  if (digits.size() > 1 && digits.front() == '0') return -1;
+  std::int64_t number = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9') return -1;
+    number = 10 * number + (c - '0');
+  }
+  return number;
+}
+}  // namespace detail
+
 /// Whether a tensor of a file is no weight of the model: masks and frequencies, which older versions of transformers
 /// saved, a copy of the tied embedding, and those of `more_blocks` behind the last block.
 inline bool is_saved_constant(const hugging_face_model& m, std::string_view name) {
@@ -471,10 +489,9 @@ inline bool is_saved_constant(const hugging_face_model& m, std::string_view name
   };
   if (m.tied && name == "lm_head.weight") return true;
   if (const auto* const c = std::get_if<deepseek_config>(&m.config); c != nullptr)
-    for (int l = 0; l < m.more_blocks; ++l) {
-      const std::string block = "model.layers." + std::to_string(std::int64_t{c->layers} + l) + ".";
-      if (name.substr(0, block.size()) == block) return true;
-    }
+    if (const std::int64_t block = detail::block_of_name(name);
+        block >= c->layers && block - c->layers < std::int64_t{m.more_blocks})
+      return true;
   return m.config.index() == 0 ? ends(".attn.bias") || ends(".attn.masked_bias") : ends(".rotary_emb.inv_freq");
 }
 

@@ -395,6 +395,12 @@ language_model(In, const char*, std::int64_t, Block, Out) -> language_model<In, 
 template <class In, class Block, class Out, class Other>
 language_model(In, const char*, std::int64_t, Block, Out, Other, other_layers) -> language_model<In, Block, Out, Other>;
 
+/// The same model with another head.
+template <class In, class Block, class Out, class Other, class Head>
+constexpr auto with_head(const language_model<In, Block, Out, Other>& m, const Head& head) {
+  return language_model<In, Block, Head, Other>{m.in, m.block_name, m.count, m.block, head, m.other, m.others};
+}
+
 /// Trained numbers of all blocks and both ends.
 template <class In, class Block, class Out, class Other>
 constexpr std::int64_t count_parameters(const language_model<In, Block, Out, Other>& m) {

@@ -82,7 +82,7 @@ struct latent_attention {
   compute::rotary_scaling scaling;
   std::int64_t context;  ///< positions that the rotary tables have
   bool neighbours = true;
-  compute::yarn_scaling yarn{};  ///< instead of `scaling`, where its factor is not 1
+  compute::yarn_scaling yarn{};  ///< frequencies instead of `scaling`, where its factor is not 1
 
   static constexpr bool reads_sequences = true;
   static constexpr bool caches_latent = std::is_same_v<up_layer, up_base>;
@@ -134,7 +134,7 @@ struct latent_attention {
     const compute::rotary_table<T> table(context,
                                          stretched ? compute::rotary_frequencies(size.rotating, theta, yarn)
                                                    : compute::rotary_frequencies(size.rotating, theta, scaling),
-                                         stretched ? yarn.table_factor() : 1);
+                                         yarn.table_factor());
     b.copy_from_host(cosines{}, table.cosines().elements());
     b.copy_from_host(sines{}, table.sines().elements());
   }

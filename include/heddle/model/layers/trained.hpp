@@ -36,6 +36,11 @@ template <class Trained, class Description>
 constexpr partly_trained<Trained, Description> train_only(const Description& of) {
   return {of};
 }
+/// The same model with another head, of which the same parameters are trained.
+template <class Trained, class Description, class Head>
+constexpr auto with_head(const partly_trained<Trained, Description>& m, const Head& head) {
+  return train_only<Trained>(with_head(static_cast<const Description&>(m), head));
+}
 
 namespace detail {
 template <class Description>
