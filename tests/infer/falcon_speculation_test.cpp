@@ -1,6 +1,7 @@
 // Trees of a drafter's blocks: the engine's answers stay what they are without them, and passes and rows are those of the tree.
 #include <heddle/compute/host/host.hpp>
 #include <heddle/infer/engine.hpp>
+#include <heddle/infer/falcon_calibration.hpp>
 #include <heddle/infer/falcon_speculation.hpp>
 #include <heddle/model/falcon_drafter.hpp>
 
@@ -9,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
@@ -227,6 +229,24 @@ TEST_CASE("a drafter with random weights changes no answer, also where it gives 
   }
   drafter_type drafter(kernels, {.width = 2, .heads = 1, .ffn = 3, .vocabulary = 2, .context = 48});
   CHECK_THROWS_WITH(inf::falcon_speculation(drafter, wide), Contains("3 ranks"));
+}
+
+TEST_CASE("accuracies of drafts of nothing, of more ranks than tokens, and of texts without their features are refused",
+          "[infer][falcon]") {
+  hd::compute::host<> kernels{1};
+  hd::model::falcon_drafter<double, hd::compute::host<>> drafter(
+      kernels, {.width = 2, .heads = 1, .ffn = 3, .vocabulary = 13, .block = 2, .context = 48});
+  drafter.initialize(1, 0.5);
+  std::vector<hd::model::feature_text<double>> texts{{std::vector<std::int32_t>(9, 1), std::vector<double>(18, 0.5)}};
+  const auto accuracies = inf::draft_accuracies(drafter, texts, 2, 13, 2);
+  REQUIRE(accuracies.size() == 4);
+  for (const std::vector<double>& of : accuracies)  // of all tokens one is right
+    CHECK(std::accumulate(of.begin(), of.end(), 0.0) == Approx(1));
+  CHECK_THROWS_WITH(inf::draft_accuracies(drafter, texts, 0, 1), Contains("got 0, 1 and 1"));
+  CHECK_THROWS_WITH(inf::draft_accuracies(drafter, texts, 1, 1, 0), Contains("got 1, 0 and 1"));
+  CHECK_THROWS_WITH(inf::draft_accuracies(drafter, texts, 1, 14), Contains("ranks from 1 to 13, got 1, 1 and 14"));
+  texts[0].features.pop_back();
+  CHECK_THROWS_WITH(inf::draft_accuracies(drafter, texts, 1, 1), Contains("18 elements of features, got 17"));
 }
 
 TEST_CASE("nothing is drafted behind a text longer than the drafter's context, and answers stay what they are",

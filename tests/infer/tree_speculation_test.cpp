@@ -420,6 +420,9 @@ TEST_CASE("heads of another size than the model's, and tokens that it does not h
   std::vector<std::vector<std::int32_t>> texts{std::vector<std::int32_t>(30, 1)};
   CHECK_THROWS_WITH(inf::head_accuracies(runner, wordy, texts, 3), Catch::Contains("of 13 tokens, got 1000"));
   CHECK(inf::head_accuracies(runner, good, texts, 3).size() == 2);
+  for (const std::int64_t ranks : {-1, 0, 14})
+    CHECK_THROWS_WITH(inf::head_accuracies(runner, good, texts, ranks),
+                      Catch::Contains("13 tokens, got " + std::to_string(ranks)));
   for (const std::int32_t bad : {-1, 13, -100000000}) {
     texts[0][29] = bad;
     CHECK_THROWS_WITH(inf::head_accuracies(runner, good, texts, 3),

@@ -55,13 +55,23 @@ std::vector<model::feature_text<typename Runner::scalar>> features_of_texts(
 }
 
 /// How often the r-th likeliest token of a drafter is right at each depth of `passes` passes, where all tokens before it in the draft are right: what `token_tree::best` takes. Counts
-/// every `stride`-th place of the texts. Shapes: the result [passes * block][ranks].
+/// every `stride`-th place of the texts. Shapes: the result [passes * block][ranks]. Errors: `config_error` for no passes, no ranks or more than the vocabulary has tokens, and a stride
+/// below 1; `layout_error` for features that are not one row of `width` for each token; what the drafter throws.
 template <class Drafter>
 std::vector<std::vector<double>> draft_accuracies(
     Drafter& drafter, const std::vector<model::feature_text<typename Drafter::scalar>>& texts, std::int64_t passes,
     std::int64_t ranks, std::int64_t stride = 1) {
   using T = typename Drafter::scalar;
   const std::int64_t k = drafter.shape().block, width = drafter.shape().width;
+  if (passes < 1 || stride < 1 || ranks < 1 || ranks > drafter.vocabulary())
+    throw config_error("heddle: draft_accuracies: passes and stride should be at least 1 and ranks from 1 to " +
+                       std::to_string(drafter.vocabulary()) + ", got " + std::to_string(passes) + ", " +
+                       std::to_string(stride) + " and " + std::to_string(ranks));
+  for (const auto& text : texts)
+    if (std::ssize(text.features) != std::ssize(text.tokens) * width)
+      throw layout_error("heddle: draft_accuracies: a text of " + std::to_string(text.tokens.size()) +
+                         " tokens should have " + std::to_string(std::ssize(text.tokens) * width) +
+                         " elements of features, got " + std::to_string(text.features.size()));
   std::vector<std::vector<double>> right(static_cast<std::size_t>(passes * k),
                                          std::vector<double>(static_cast<std::size_t>(ranks)));
   double places = 0;

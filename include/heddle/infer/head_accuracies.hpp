@@ -17,7 +17,7 @@ namespace heddle::inline v0::infer {
 
 /// How often the r-th likeliest token of each head is the one that a text has, over all places of `texts`, such as answers of the model with their prompts: what
 /// `token_tree::best` takes. Blocks of the runner's cache are overwritten: no engine may have sequences in it.
-/// Shapes: the result [heads][ranks]. Errors: `config_error` for heads of another vocabulary than the runner's, for a text longer than the runner's context or with
+/// Shapes: the result [heads][ranks]. Errors: `config_error` for heads of another vocabulary than the runner's, for ranks below 1 or above it, for a text longer than the runner's context or with
 /// tokens that the vocabulary does not have, and what the runner throws.
 template <step_runner Runner, token_heads Heads>
   requires stream_runner<Runner>
@@ -29,6 +29,9 @@ std::vector<std::vector<double>> head_accuracies(Runner& runner, Heads& heads,
   if (heads.vocabulary() != limits.vocabulary)
     throw config_error("heddle: head_accuracies: heads should have the runner's vocabulary of " +
                        std::to_string(limits.vocabulary) + " tokens, got " + std::to_string(heads.vocabulary()));
+  if (ranks < 1 || ranks > limits.vocabulary)
+    throw config_error("heddle: head_accuracies: ranks should be from 1 to the vocabulary's " +
+                       std::to_string(limits.vocabulary) + " tokens, got " + std::to_string(ranks));
   const auto words = static_cast<std::size_t>(limits.vocabulary);
   const auto count = static_cast<std::size_t>(heads.heads());
   std::vector<std::vector<double>> right(count, std::vector<double>(static_cast<std::size_t>(ranks)));
