@@ -60,7 +60,8 @@ bool compare(World& world, int rounds, std::int64_t n) {
   for (std::size_t i = 0; i < elements; ++i)
     buffers.elements()[i] = static_cast<float>(world.rank() * 1000) + static_cast<float>(i % 997);
   Kokkos::View<float**, Kokkos::LayoutRight, space> view(
-      "rows of this rank", static_cast<std::size_t>(buffers.local().extent(0)), static_cast<std::size_t>(n));
+      Kokkos::view_alloc(Kokkos::WithoutInitializing, "rows of this rank"),
+      static_cast<std::size_t>(buffers.local().extent(0)), static_cast<std::size_t>(n));
   std::copy_n(buffers.elements().begin(), elements, view.data());
   hd::sharded<float, 2, by_rows, memory> views(rows, size, world.rank(), hd::buffer_of_view(queue, view));
   hd::host_memory::queue at_once;

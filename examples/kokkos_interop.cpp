@@ -75,7 +75,9 @@ outcome run(std::int64_t rows, std::int64_t columns) {
     const auto mine = how.local_shape(whole, world.rank());
     const auto first = how.local_offset(whole, world.rank())[0];
 
-    matrix x("the program's rows", static_cast<std::size_t>(mine.extent(0)), static_cast<std::size_t>(mine.extent(1)));
+    // Not initialized, which on OpenMP before Kokkos 3.7 only the thread that initialized Kokkos can.
+    matrix x(Kokkos::view_alloc(Kokkos::WithoutInitializing, "the program's rows"),
+             static_cast<std::size_t>(mine.extent(0)), static_cast<std::size_t>(mine.extent(1)));
     Kokkos::parallel_for("fill", on_instance(queue.instance(), 0, mine.extent(0)), fill{x, first});
     Kokkos::parallel_for("rows", on_instance(queue.instance(), 0, mine.extent(0)), sum_along_row{x});
 

@@ -1,6 +1,7 @@
 // Each facet of the backend on Kokkos against the host's backend, on the same numbers. A second program is made of this file
 // with AS_A_DEVICE: the host then runs what devices run, element by element, instead of the host's loops.
 #include "catch.hpp"
+#include "compute/backend_gradients.hpp"
 #include "compute/backend_trials.hpp"
 #include "space.hpp"
 
@@ -97,6 +98,15 @@ TEST_CASE("experts, caches, images and stochastic rounding on Kokkos compute wha
     CAPTURE(n);
     check(stochastic_rounding<tested>(n), stochastic_rounding<host>(n), 1e-6, 3);
   }
+}
+
+TEST_CASE("gradients of facets on Kokkos are central differences of their forward kernels", "[kokkos][gradient]") {
+  backend_gradients::check_gradients_of_rows<tested>();
+  backend_gradients::check_gradients_of_losses<tested>();
+#if !defined(AS_A_DEVICE)  // which has the host's
+  backend_gradients::check_gradients_of_products<tested>();
+#endif
+  backend_gradients::check_gradients_of_experts<tested>();
 }
 
 TEST_CASE("arguments that do not fit are refused with the host's text", "[kokkos]") {
